@@ -1,0 +1,33 @@
+"""Whose fault it is, in the type.
+
+VoiceprobeError
+├── UsageError            a flag, file or name that cannot be used            exit code 2
+├── EndpointError         the endpoint's side
+│   ├── EndpointUnreachable   nothing answers there, or it refused us         exit code 5
+│   └── EndpointMisbehaved    it answered something that its protocol forbids (an outcome of the turn, not of the run)
+└── InstrumentError       our own side failed: the figures of this turn cannot be trusted
+"""
+
+
+class VoiceprobeError(Exception):
+    """Base of everything raised on purpose; the text is one sentence: what, where and how to mend it."""
+
+
+class UsageError(VoiceprobeError):
+    """A flag, file, URL or name cannot be used."""
+
+
+class EndpointError(VoiceprobeError):
+    """The endpoint is at fault."""
+
+
+class EndpointUnreachable(EndpointError):  # noqa: N818 - reads as what happened
+    """Nothing answers at the address, or it refused the connection, the upgrade or the credentials."""
+
+
+class EndpointMisbehaved(EndpointError):  # noqa: N818 - reads as what happened
+    """The endpoint sent something that its protocol forbids."""
+
+
+class InstrumentError(VoiceprobeError):
+    """The generator itself failed."""

@@ -1,0 +1,62 @@
+"""The vocabulary of a voice turn: span names, attribute names, allowed values.
+
+One file, versioned. Everything that writes or reads a name imports it from here. Where the OpenTelemetry GenAI
+conventions have a name for the same fact it is emitted as well (`GEN_AI_*`).
+"""
+
+from typing import Final, Literal
+
+SCHEMA_VERSION: Final = 1
+SCOPE: Final = "voiceprobe"
+
+# Spans: one call is the root, its turns are children, stages are children of the turn.
+SPAN_RUN: Final = "voice.run"
+SPAN_CALL: Final = "voice.call"
+SPAN_TURN: Final = "voice.turn"
+SPAN_ASR: Final = "voice.asr"
+SPAN_LLM: Final = "voice.llm"
+SPAN_TTS: Final = "voice.tts"
+EVENT_ASR_PARTIAL: Final = "voice.asr.partial"
+
+# Every field `f` of `telemetry.turns.Turn` travels as the attribute `voice.turn.<f>` on its `voice.turn` span.
+TURN_PREFIX: Final = "voice.turn."
+CALL_PREFIX: Final = "voice.call."
+RUN_PREFIX: Final = "voice.run."
+ATTR_SCHEMA: Final = "voice.schema_version"
+
+GEN_AI_CONVERSATION_ID: Final = "gen_ai.conversation.id"
+GEN_AI_REQUEST_MODEL: Final = "gen_ai.request.model"
+GEN_AI_TIME_TO_FIRST_CHUNK_S: Final = "gen_ai.response.time_to_first_chunk"
+GEN_AI_OPERATION_NAME: Final = "gen_ai.operation.name"
+
+# Generator health, sent as OTLP gauges by every worker process once a second (attributes: run_id, process_id).
+METRIC_GENERATOR_CPU: Final = "voice.generator.cpu_ratio"  # process CPU seconds per second, 1.0 = one core
+METRIC_GENERATOR_LOOP_LAG: Final = "voice.generator.loop_lag_worst_ns"
+METRIC_GENERATOR_LATENESS: Final = "voice.generator.frame_lateness_worst_ns"
+METRIC_GENERATOR_CALLS: Final = "voice.generator.calls_in_flight"
+METRIC_GENERATOR_FRAMES: Final = "voice.generator.frames_sent"  # cumulative
+METRIC_GENERATOR_GC_PAUSE: Final = "voice.generator.gc_pause_worst_ns"
+METRIC_GENERATOR_CLOCK_OFFSET: Final = "voice.generator.clock_offset_drift_ns"
+METRIC_TURNS_EMITTED: Final = "voice.generator.turns_emitted"  # cumulative; what the receiver must have seen
+
+# Where per-turn facts travel on wires with response metadata (OpenAI Realtime `response.metadata`): string pairs.
+META_CACHE_TIER: Final = "voice.cache_tier"
+META_CACHE_HIT: Final = "voice.cache_hit"
+META_ROUTE: Final = "voice.route"
+META_FALLBACK: Final = "voice.fallback"
+META_COHORT: Final = "voice.cohort"
+META_MODEL: Final = "voice.model"
+
+Source = Literal["client", "service"]
+Outcome = Literal["ok", "no_reply", "timeout", "abandoned", "interrupted", "error", "invalid"]
+LengthClass = Literal["short", "medium", "long"]
+Route = Literal["local", "cache", "cloud", "rule"]
+CacheTier = Literal["device", "edge", "central", "prefix"]
+Fallback = Literal["rule", "cached", "partial"]
+
+SOURCES: Final[tuple[str, ...]] = ("client", "service")
+OUTCOMES: Final[tuple[str, ...]] = ("ok", "no_reply", "timeout", "abandoned", "interrupted", "error", "invalid")
+LENGTH_CLASSES: Final[tuple[str, ...]] = ("short", "medium", "long")
+ROUTES: Final[tuple[str, ...]] = ("local", "cache", "cloud", "rule")
+CACHE_TIERS: Final[tuple[str, ...]] = ("device", "edge", "central", "prefix")
+FALLBACKS: Final[tuple[str, ...]] = ("rule", "cached", "partial")

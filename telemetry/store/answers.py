@@ -1,0 +1,187 @@
+"""The shapes in which the store answers: what reports, the dashboard, Prometheus and the gate all read.
+
+Durations are integer nanoseconds (`unit == "ns"`), percentiles are exact (from raw values), and None means that it was
+not measured or that there are too few values to say.
+"""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which turns a question is about. None means any. `since_unix_ns` is inclusive, `until_unix_ns` exclusive."""
+
+    run_id: str | None = None
+    cohort: str | None = None
+    target: str | None = None
+    noise_profile: str | None = None
+    length_class: str | None = None
+    route: str | None = None
+    since_unix_ns: int | None = None
+    until_unix_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """One run as the store knows it. `declared` is what the generator said of itself at the start (strings)."""
+
+    run_id: str
+    first_unix_ns: int
+    last_unix_ns: int
+    turns: int
+    target: str | None
+    protocol: str | None
+    ended: bool
+    declared: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class MetricStats:
+    """Exact statistics of one metric over the valid client-heard turns of a filter, in the metric's unit."""
+
+    name: str
+    unit: str
+    n: int
+    p50: float | None
+    p95: float | None  # None under 20 values
+    p99: float | None  # None under 100 values
+    max: float | None
+    withheld: str | None = None  # the reason, where the wire cannot show it
+
+
+@dataclass(frozen=True, slots=True)
+class ShareByName:
+    """How often each value of a dimension occurred: `counts` by name, of `reported` turns which said anything."""
+
+    total: int
+    reported: int
+    counts: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class CacheStats:
+    """Cache use by tier. `hits_by_tier` counts turns; `reported` is how many turns said hit or miss at all."""
+
+    reported: int
+    hits: int
+    hits_by_tier: dict[str, int]
+
+    @property
+    def hit_rate(self) -> float | None:
+        """Hits / reported turns, None when no turn reported."""
+        return self.hits / self.reported if self.reported else None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnCounts:
+    """Turns by outcome, client-heard. `eligible` is every turn that is not invalid; no reply counts as bad."""
+
+    total: int
+    ok: int
+    invalid: int
+    by_outcome: dict[str, int]
+    invalid_by_reason: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def eligible(self) -> int:
+        """Turns that count for or against the service."""
+        return self.total - self.invalid
+
+
+@dataclass(frozen=True, slots=True)
+class CohortSummary:
+    """One cohort beside the others."""
+
+    cohort: str
+    turns: TurnCounts
+    metrics: dict[str, MetricStats]
+    cache: CacheStats
+    fallback: ShareByName
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """Client-heard against service-reported voice-to-voice on joined turns, corrected for where each believes that
+    speech ended: the rest is network, playout and the error of the instrument."""
+
+    joined: int
+    client_only: int
+    service_only: int
+    difference_p50_ns: float | None
+    difference_p99_ns: float | None  # None under 100 joined turns
+    difference_abs_max_ns: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Telemetry known to be missing, from the sequence numbers of each process."""
+
+    processes: int
+    emitted: int | None  # what the processes say they emitted, None where they did not say
+    received: int
+    missing: int
+
+
+@dataclass(frozen=True, slots=True)
+class Generator:
+    """Health of the load generator over the filter; None where it was not reported."""
+
+    processes: int
+    cpu_ratio_worst: float | None
+    loop_lag_worst_ns: int | None
+    frame_lateness_p99_ns: int | None
+    frame_lateness_worst_ns: int | None
+    receive_lag_worst_ns: int | None
+    drift_worst_ns: int | None
+    start_late_worst_ns: int | None
+    gc_pause_worst_ns: int | None
+    clock_offset_drift_worst_ns: int | None
+    receive_stamp: str | None
+    pacer: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """All a summary or a page needs about one filter, from one consistent read of the store."""
+
+    filter: Filter
+    turns: TurnCounts
+    metrics: dict[str, MetricStats]  # every name of telemetry.metrics.METRIC_NAMES
+    cache: CacheStats
+    fallback: ShareByName
+    routes: ShareByName
+    cohorts: tuple[CohortSummary, ...]
+    agreement: Agreement
+    loss: Loss
+    generator: Generator
+    newest_unix_ns: int | None  # end of the newest turn, for "how old is this"
+    skipped_segments: int = 0  # unreadable files, named by the reader's `faults`
+
+
+@dataclass(frozen=True, slots=True)
+class TimelinePoint:
+    """One time bucket of one metric (valid client-heard turns), with the calls then in flight."""
+
+    start_unix_ns: int
+    n: int
+    p50: float | None
+    p95: float | None
+    p99: float | None
+    calls_in_flight: int | None
+    cache_hit_rate: float | None
+    fallback_rate: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class SpanRow:
+    """One stored span, for the waterfall: times are wall-clock ns as the span said."""
+
+    trace_id: str
+    span_id: str
+    parent_span_id: str | None
+    name: str
+    service: str
+    start_unix_ns: int
+    end_unix_ns: int
+    attributes: dict[str, object]
+    events: tuple[tuple[str, int], ...] = ()
