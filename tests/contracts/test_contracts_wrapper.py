@@ -1,0 +1,244 @@
+"""The wrapper `./voiceprobe` on a checkout of its own: first use, every later use, and what can go wrong between.
+
+The checkout is a small stand-in with empty locks, so that an environment is made without any network.
+"""
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BOUND_S = 120
+
+MAIN = """
+import sys
+
+def main():
+    print("arguments:", *sys.argv[1:])
+    return 3 if "fail" in sys.argv else 0
+"""
+
+
+class Checkout:
+    """A stand-in for a clone of the project."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.venv = root / ".venv"
+        (root / "loadtest" / "cli").mkdir(parents=True)
+        (root / "loadtest" / "cli" / "main.py").write_text(MAIN)
+        (root / "pytest.py").write_text("import sys\nprint('pytest:', *sys.argv[1:])\n")
+        (root / "tests").mkdir()
+        (root / ".ci").mkdir()
+        for lock in ("requirements.lock", "requirements-dev.lock", "tests/peers.lock", ".ci/system-packages.txt"):
+            (root / lock).write_text("# nothing\n")
+        shutil.copy2(ROOT / "voiceprobe", root / "voiceprobe")
+
+    def environment(self, **settings: str) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("VOICEPROBE_", "PYTHON"))}
+        return kept | {"VOICEPROBE_NO_UV": "1", "VOICEPROBE_PYTHON": sys.executable, "PIP_NO_INDEX": "1"} | settings
+
+    def start(
+        self, *arguments: str, command: Path | None = None, cwd: Path | None = None, **settings: str
+    ) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [str(command or self.root / "voiceprobe"), *arguments],
+            cwd=cwd or self.root,
+            env=self.environment(**settings),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(
+        self, *arguments: str, command: Path | None = None, cwd: Path | None = None, **settings: str
+    ) -> subprocess.CompletedProcess[str]:
+        process = self.start(*arguments, command=command, cwd=cwd, **settings)
+        out, err = process.communicate(timeout=BOUND_S)
+        return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """A checkout after its first use, shared by the tests that leave it usable. The space in its path is on purpose."""
+    checkout = Checkout(tmp_path_factory.mktemp("wrapper") / "a clone")
+    first = checkout.run("demo", "--users", "8")
+    assert first.returncode == 0, first.stderr
+    assert first.stdout == "arguments: demo --users 8\n"
+    assert "is ready after" in first.stderr
+    return checkout
+
+
+@pytest.fixture
+def used(house: Checkout) -> Checkout:
+    (house.root / ".ci" / "system-packages.txt").write_text("# nothing\n")
+    return house
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Checkout:
+    return Checkout(tmp_path / "clone")
+
+
+def program(folder: Path, name: str, script: str) -> Path:
+    folder.mkdir(exist_ok=True)
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+def test_a_later_use_starts_at_once_and_says_nothing(used: Checkout) -> None:
+    again = used.run("corpus", "list")
+    assert (again.returncode, again.stdout, again.stderr) == (0, "arguments: corpus list\n", "")
+
+
+def test_the_exit_code_of_the_command_is_the_wrappers(used: Checkout) -> None:
+    assert used.run("fail").returncode == 3
+
+
+def test_it_runs_from_another_folder_through_a_symlink(used: Checkout, tmp_path: Path) -> None:
+    link = tmp_path / "vp"
+    link.symlink_to(os.path.relpath(used.root / "voiceprobe", tmp_path))
+    (tmp_path / "loadtest").mkdir()  # a folder of the same name where the user happens to be is not ours
+    (tmp_path / "loadtest" / "__init__.py").write_text("raise RuntimeError('wrong loadtest')")
+    result = used.run("run", command=link, cwd=tmp_path)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "arguments: run\n", "")
+
+
+def test_a_changed_lock_brings_the_environment_up_to_date(used: Checkout) -> None:
+    lock = used.root / "requirements.lock"
+    lock.write_text(lock.read_text() + "# changed\n")
+    changed = used.run("demo")
+    assert changed.returncode == 0
+    assert "installing" in changed.stderr
+    assert "making" not in changed.stderr
+    assert used.run("demo").stderr == ""
+
+
+def test_the_suite_gets_its_own_packages_and_its_arguments(used: Checkout) -> None:
+    result = used.run("test", "-q", "tests/unit", cwd=used.root.parent)
+    assert (result.returncode, result.stdout) == (0, "pytest: -q tests/unit\n")
+    assert used.run("test").stderr == ""
+    assert used.run("demo").stderr == "", "what the tests need includes what the command needs"
+
+
+def test_an_interrupted_first_use_is_made_again(fresh: Checkout) -> None:
+    first = fresh.start("demo")
+    marker = fresh.venv / ".voiceprobe-making"
+    deadline = time.monotonic() + BOUND_S
+    while not marker.exists():
+        assert first.poll() is None, first.communicate()
+        assert time.monotonic() < deadline, "the first use never began"
+        time.sleep(0.01)
+    first.kill()
+    first.communicate(timeout=BOUND_S)
+    result = fresh.run("demo")
+    assert result.returncode == 0
+    assert "interrupted" in result.stderr
+    assert not marker.exists()
+    assert fresh.run("demo").stderr == ""
+
+
+def test_two_first_uses_at_once_make_one_environment(fresh: Checkout) -> None:
+    both = [fresh.start("demo", name) for name in ("one", "two")]
+    results = [process.communicate(timeout=BOUND_S) for process in both]
+    assert [process.returncode for process in both] == [0, 0], results
+    assert sorted(out for out, _ in results) == ["arguments: demo one\n", "arguments: demo two\n"]
+    assert sum("is ready after" in err for _, err in results) == 1
+
+
+def test_what_cannot_be_installed_ends_in_a_sentence_and_is_mended_by_the_next_use(fresh: Checkout) -> None:
+    lock = fresh.root / "requirements.lock"
+    lock.write_text(f"no-such-distribution==1.0 --hash=sha256:{'0' * 64}\n")
+    failed = fresh.run("demo")
+    assert failed.returncode == 1
+    assert "no-such-distribution" in failed.stderr, "the cause is shown"
+    assert "could not be prepared" in failed.stderr.splitlines()[-1]
+    assert failed.stdout == ""
+    lock.write_text("# nothing\n")
+    assert fresh.run("demo").returncode == 0
+
+
+def test_a_folder_that_is_no_environment_is_left_alone(fresh: Checkout, tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "thesis.txt").write_text("unsaved")
+    result = fresh.run("demo", VOICEPROBE_VENV=str(precious))
+    assert result.returncode == 2
+    assert "VOICEPROBE_VENV" in result.stderr
+    assert [path.name for path in precious.iterdir()] == ["thesis.txt"]
+
+
+@pytest.mark.parametrize(
+    ("script", "sentence"),
+    [
+        ('case "$1" in -V) echo Python 3.9.2;; *) exit 1;; esac', "3.11 or newer is needed"),
+        (
+            'case "$2" in *version_info*print*|*print*) echo 3.12;; *ensurepip*) exit 1;; *) exit 0;; esac',
+            "apt-get install python3.12-venv",
+        ),
+    ],
+    ids=["too old", "no venv module"],
+)
+def test_an_unusable_python_is_named_with_what_mends_it(fresh: Checkout, script: str, sentence: str) -> None:
+    unusable = program(fresh.root / "bin", "python3", script)
+    result = fresh.run("demo", VOICEPROBE_PYTHON=str(unusable))
+    assert (result.returncode, result.stdout) == (2, "")
+    assert sentence in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert not fresh.venv.exists()
+
+
+def test_no_python_at_all_is_one_sentence(fresh: Checkout) -> None:
+    result = fresh.run("demo", VOICEPROBE_PYTHON="python-that-is-not-there")
+    assert result.returncode == 2
+    assert "install Python 3.11 or newer" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_missing_programs_are_named_where_they_cannot_be_installed(used: Checkout) -> None:
+    (used.root / ".ci" / "system-packages.txt").write_text("# heading\nno-such-program a-package why\nsh dash shell\n")
+    folder = used.root / "user"
+    program(folder, "id", "echo 1000")
+    result = used.run("test", PATH=f"{folder}:{os.environ['PATH']}")
+    assert result.returncode == 0
+    assert "apt-get install --no-install-recommends a-package\n" in result.stderr
+    assert result.stdout == "pytest:\n", "the suite runs all the same"
+    assert used.run("demo").stderr == "", "no program is wanted for anything but the tests"
+
+
+def test_root_installs_the_missing_programs_once(used: Checkout) -> None:
+    (used.root / ".ci" / "system-packages.txt").write_text("no-such-program a-package why\nnor-this another why\n")
+    folder, record = used.root / "root", used.root / "apt-record"
+    program(folder, "id", "echo 0")
+    program(folder, "apt-get", f'echo "$DEBIAN_FRONTEND $*" >> "{record}"')
+    result = used.run("test", PATH=f"{folder}:{os.environ['PATH']}")
+    assert result.returncode == 0
+    assert record.read_text().splitlines() == [
+        "noninteractive -qq update",
+        "noninteractive -qq install -y --no-install-recommends a-package another",
+    ]
+
+
+def test_an_installation_that_fails_says_so_and_the_suite_runs(used: Checkout) -> None:
+    (used.root / ".ci" / "system-packages.txt").write_text("no-such-program a-package why\n")
+    folder = used.root / "broken"
+    program(folder, "id", "echo 0")
+    program(folder, "apt-get", "exit 100")
+    result = used.run("test", PATH=f"{folder}:{os.environ['PATH']}")
+    assert result.returncode == 0
+    assert "could not install a-package" in result.stderr
+
+
+def test_continuous_integration_runs_exactly_the_suite() -> None:
+    lines = (ROOT / ".ci" / "run").read_text().splitlines()
+    assert lines[-1] == "exec ./voiceprobe test"
+    assert os.access(ROOT / ".ci" / "run", os.X_OK)
+    assert os.access(ROOT / "voiceprobe", os.X_OK)
