@@ -66,6 +66,7 @@ class Capabilities:
     needs_continuous_audio: bool
     turn_control: frozenset[TurnControl]
     not_observable: Mapping[str, str]
+    audio_is_text: bool = True  # whether `audio_message` goes into text frames or binary ones
 
 
 @dataclass(frozen=True, slots=True)

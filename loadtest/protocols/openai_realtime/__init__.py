@@ -1,0 +1,1 @@
+"""OpenAI Realtime over WebSocket: GA names, beta names as aliases, both roles."""
