@@ -173,6 +173,19 @@ class TimelinePoint:
 
 
 @dataclass(frozen=True, slots=True)
+class StageStats:
+    """One stage's part in voice-to-voice over the turns where it is known: exact quantiles of its length and of its
+    share (stage / voice-to-voice); p95 None under 20 turns."""
+
+    name: str
+    n: int
+    p50_ns: float | None
+    p95_ns: float | None
+    share_p50: float | None
+    share_p95: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class SpanRow:
     """One stored span, for the waterfall: times are wall-clock ns as the span said."""
 

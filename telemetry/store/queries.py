@@ -1,0 +1,249 @@
+"""The SQL of the store's questions: statements over the views `turns`, `spans` and `points`, values bound.
+
+A metric's percentiles are `quantile_cont` over the raw values (linear between neighbours, as numpy's default).
+"""
+
+# ruff: noqa: S608 - the identifiers in these statements come from the metric table, every value is bound
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from telemetry.metrics import ITL, METRICS
+from telemetry.store.answers import Filter
+
+# Client-heard and not blamed on the instrument: what every figure of the service is taken over.
+VALID_CLIENT: Final = "source = 'client' AND outcome <> 'invalid'"
+CLIENT: Final = "source = 'client'"
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition of a WHERE clause with its values."""
+
+    sql: str
+    values: tuple[Any, ...] = ()
+
+    def __and__(self, other: "Condition") -> "Condition":
+        return Condition(f"({self.sql}) AND ({other.sql})", (*self.values, *other.values))
+
+
+def turns_of(f: Filter) -> Condition:
+    """The turns a filter means, of either source."""
+    parts: list[str] = ["true"]
+    values: list[Any] = []
+    for column in ("run_id", "cohort", "target", "noise_profile", "length_class", "route"):
+        wanted = getattr(f, column)
+        if wanted is not None:
+            parts.append(f"{column} = ?")
+            values.append(wanted)
+    return Condition(" AND ".join(parts), tuple(values)) & _within("started_unix_ns", f)
+
+
+def points_of(f: Filter) -> Condition:
+    """The metric points a filter means: they know their run and their time only."""
+    run = Condition("true") if f.run_id is None else Condition("run_id = ?", (f.run_id,))
+    return run & _within("unix_ns", f)
+
+
+def is_by_turn(f: Filter) -> bool:
+    """Whether the filter asks for something that only a turn knows."""
+    return any((f.cohort, f.target, f.noise_profile, f.length_class, f.route))
+
+
+def _within(column: str, f: Filter) -> Condition:
+    condition = Condition("true")
+    if f.since_unix_ns is not None:
+        condition &= Condition(f"{column} >= ?", (f.since_unix_ns,))
+    if f.until_unix_ns is not None:
+        condition &= Condition(f"{column} < ?", (f.until_unix_ns,))
+    return condition
+
+
+def metric_column(metric: str) -> str:
+    """The column of a metric's value on a turn; for `itl` the turn's worst gap. Raises KeyError for another name."""
+    return "list_max(llm_chunk_gaps_ns)" if metric == ITL else METRICS[metric].column
+
+
+def grouped(f: Filter) -> Condition:
+    """The turns over which counts and metrics are taken."""
+    return turns_of(f) & Condition(CLIENT)
+
+
+def totals(f: Filter) -> tuple[str, list[Any]]:
+    """One row for all client turns (`is_total`) and one per cohort: counts, shares and every metric's quantiles."""
+    valid = "FILTER (WHERE outcome <> 'invalid')"
+    metrics = ", ".join(
+        f"count({m.column}) {valid} AS n_{m.name}, max({m.column}) {valid} AS max_{m.name}, "
+        f"quantile_cont({m.column}, [0.5, 0.95, 0.99]) {valid} AS q_{m.name}"
+        for m in METRICS.values()
+    )
+    where = grouped(f)
+    return (
+        f"""
+        SELECT grouping(cohort) = 1 AS is_total, cohort, count(*) AS total,
+               count(*) FILTER (WHERE outcome = 'ok') AS ok,
+               count(*) {valid} AS valid,
+               count(cache_hit) {valid} AS cache_reported,
+               count(*) FILTER (WHERE cache_hit AND outcome <> 'invalid') AS cache_hits,
+               max(ended_unix_ns) AS newest_unix_ns, {metrics}
+        FROM turns WHERE {where.sql} GROUP BY GROUPING SETS ((), (cohort)) ORDER BY cohort
+        """,
+        list(where.values),
+    )
+
+
+def gap_totals(f: Filter) -> tuple[str, list[Any]]:
+    """As `totals`, for the gaps between pieces of answer text: over all gaps of all turns."""
+    where = turns_of(f) & Condition(VALID_CLIENT)
+    return (
+        f"""
+        SELECT grouping(cohort) = 1 AS is_total, cohort, count(gap) AS n, max(gap) AS max,
+               quantile_cont(gap, [0.5, 0.95, 0.99]) AS q
+        FROM (SELECT cohort, unnest(llm_chunk_gaps_ns) AS gap FROM turns WHERE {where.sql})
+        GROUP BY GROUPING SETS ((), (cohort))
+        """,
+        list(where.values),
+    )
+
+
+def names(f: Filter) -> tuple[str, list[Any]]:
+    """Counts by outcome, and of valid turns by fallback, route and tier of a hit, per cohort."""
+    where = grouped(f)
+    return (
+        f"""
+        SELECT cohort, outcome, fallback, route, cache_tier, cache_hit, count(*) AS n
+        FROM turns WHERE {where.sql} GROUP BY ALL
+        """,
+        list(where.values),
+    )
+
+
+def invalid_reasons(f: Filter) -> tuple[str, list[Any]]:
+    """How many turns each reason made invalid, per cohort."""
+    where = grouped(f) & Condition("outcome = 'invalid'")
+    return (
+        f"""
+        SELECT cohort, reason, count(*) AS n
+        FROM (SELECT cohort, unnest(invalid_reasons) AS reason FROM turns WHERE {where.sql}) GROUP BY ALL
+        """,
+        list(where.values),
+    )
+
+
+def withheld_reasons(f: Filter) -> tuple[str, list[Any]]:
+    """What the wire could not show, the commonest first."""
+    where = turns_of(f) & Condition(VALID_CLIENT)
+    return (
+        f"""
+        SELECT cohort, entry, count(*) AS n
+        FROM (SELECT cohort, unnest(withheld) AS entry FROM turns WHERE {where.sql})
+        GROUP BY ALL ORDER BY n DESC, entry
+        """,
+        list(where.values),
+    )
+
+
+def joined_service(f: Filter) -> tuple[str, list[Any]]:
+    """A common table `pairs`: each client turn of the filter beside the service's turn, where there is one.
+
+    A response is known by its id within the trace; where the wire shows no id, by the turn's place in the call.
+    """
+    where = turns_of(f)
+    return (
+        f"""
+        clients AS (SELECT * FROM turns WHERE source = 'client' AND {where.sql}),
+        services AS (
+            SELECT * FROM turns WHERE source = 'service'
+            QUALIFY row_number() OVER (
+                PARTITION BY trace_id, coalesce(response_id, turn_index::VARCHAR) ORDER BY started_unix_ns, span_id) = 1
+        ),
+        pairs AS (
+            SELECT c AS client, s AS service FROM clients c LEFT JOIN services s
+            ON c.trace_id = s.trace_id AND c.trace_id <> '' AND (
+                c.response_id = s.response_id
+                OR (c.turn_index = s.turn_index AND (c.response_id IS NULL OR s.response_id IS NULL)))
+        )
+        """,
+        list(where.values),
+    )
+
+
+def agreement(f: Filter) -> tuple[str, list[Any]]:
+    """Client-heard minus service-reported voice-to-voice, and what found no counterpart."""
+    pairs, values = joined_service(f)
+    run = Condition("true") if f.run_id is None else Condition("s.run_id = ?", (f.run_id,))
+    # A service that does not know the run is still one side of it when a call of the run has its trace.
+    service = "(" + run.sql + " OR s.trace_id IN (SELECT trace_id FROM clients))"
+    return (
+        f"""
+        WITH {pairs},
+        differences AS (
+            SELECT client.voice_to_voice_ns - service.voice_to_voice_ns
+                   - (service.speech_end_audio_ns - client.speech_end_audio_ns) AS difference_ns
+            FROM pairs
+            WHERE service.trace_id IS NOT NULL AND client.outcome <> 'invalid'
+              AND client.voice_to_voice_ns IS NOT NULL AND service.voice_to_voice_ns IS NOT NULL
+        )
+        SELECT
+            (SELECT count(*) FROM differences) AS joined,
+            (SELECT count(difference_ns) FROM differences) AS comparable,
+            (SELECT quantile_cont(difference_ns, [0.5, 0.99]) FROM differences) AS q,
+            (SELECT max(abs(difference_ns)) FROM differences) AS abs_max,
+            (SELECT count(*) FROM pairs WHERE service.trace_id IS NULL AND client.outcome <> 'invalid'
+                AND client.voice_to_voice_ns IS NOT NULL) AS client_only,
+            (SELECT count(*) FROM services s WHERE {service} AND s.voice_to_voice_ns IS NOT NULL AND NOT EXISTS (
+                SELECT 1 FROM pairs WHERE service.trace_id = s.trace_id AND service.span_id = s.span_id)
+            ) AS service_only
+        """,
+        [*values, *run.values],
+    )
+
+
+def stage_budget(f: Filter) -> tuple[str, list[Any]]:
+    """Rows `stage, ns, share` of every valid turn with a voice-to-voice.
+
+    The service's own points where it reported them, else the points as the client saw them. A transcript that came
+    after the first token was not on the way to it: there the model's stage begins at the endpoint.
+    """
+    pairs, values = joined_service(f)
+    return (
+        f"""
+        WITH {pairs},
+        chosen AS (
+            SELECT client.voice_to_voice_ns AS total_ns,
+                   CASE WHEN service.voice_to_voice_ns IS NOT NULL THEN service ELSE client END AS t,
+                   client.leading_silence_ns AS leading_silence_ns,
+                   coalesce(service.speech_end_audio_ns - client.speech_end_audio_ns, 0) AS later_ns,
+                   service.voice_to_voice_ns IS NOT NULL AS by_service
+            FROM pairs WHERE client.outcome <> 'invalid' AND client.voice_to_voice_ns > 0
+        ),
+        points AS (
+            SELECT total_ns, leading_silence_ns,
+                   t.speech_end_perf_ns - CASE WHEN by_service THEN later_ns ELSE 0 END AS speech_end,
+                   t.endpoint_perf_ns AS endpoint, t.llm_first_token_perf_ns AS token,
+                   t.tts_first_chunk_perf_ns AS chunk,
+                   CASE WHEN t.asr_final_perf_ns <= t.llm_first_token_perf_ns
+                         AND t.asr_final_perf_ns >= coalesce(t.endpoint_perf_ns, t.speech_end_perf_ns)
+                        THEN t.asr_final_perf_ns END AS final
+            FROM chosen
+        ),
+        stages AS (
+            SELECT total_ns,
+                   endpoint - speech_end AS endpointing,
+                   final - coalesce(endpoint, speech_end) AS asr,
+                   token - coalesce(final, endpoint, speech_end) AS llm,
+                   chunk - token AS tts,
+                   leading_silence_ns AS leading_silence
+            FROM points
+        ),
+        whole AS (
+            SELECT *, total_ns - coalesce(endpointing, 0) - coalesce(asr, 0) - coalesce(llm, 0) - coalesce(tts, 0)
+                      - coalesce(leading_silence, 0) AS unexplained FROM stages
+        )
+        SELECT stage, count(ns) AS n, quantile_cont(ns, [0.5, 0.95]) AS q,
+               quantile_cont(ns / total_ns, [0.5, 0.95]) AS share
+        FROM (UNPIVOT whole ON endpointing, asr, llm, tts, leading_silence, unexplained INTO NAME stage VALUE ns)
+        GROUP BY stage
+        """,
+        values,
+    )

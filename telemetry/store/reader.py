@@ -1,0 +1,247 @@
+"""The store's questions and their answers: the one port through which reports, the dashboard and the gate read."""
+
+# ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, Self
+
+import msgspec
+import orjson
+
+from telemetry import semconv
+from telemetry.errors import StoreError
+from telemetry.metrics import ITL, METRIC_NAMES, METRICS
+from telemetry.store import queries
+from telemetry.store.answers import Filter, RunInfo, SpanRow, StageStats, Summary, TimelinePoint
+from telemetry.store.queries import CLIENT, VALID_CLIENT, Condition
+from telemetry.store.schema import TURN_FIELDS, span_from_row, turn_from_row
+from telemetry.store.snapshot import Connection, Snapshots, rows
+from telemetry.store.summaries import enough, summarise
+from telemetry.store.timelines import timeline
+from telemetry.turns import Turn
+
+ANY: Final = Filter()
+_TURN_COLUMNS: Final = ", ".join(TURN_FIELDS)
+_PHASE: Final = semconv.RUN_PREFIX + "phase"
+_RUN_IDS: Final = (semconv.RUN_PREFIX + "run_id", semconv.RUN_PREFIX + "id", "run_id")
+
+
+class StoreReader:
+    """Reads a store directory, also while a sidecar writes it; thread-safe.
+
+    Every question is one consistent read of what is committed at that moment: there is nothing to refresh. Raises
+    StoreError from any question when the directory is missing or its manifest cannot be understood; segments that are
+    damaged are left out and named in `faults`.
+    """
+
+    def __init__(self, directory: Path | str, *, wall_clock_ns: Callable[[], int] = time.time_ns) -> None:
+        self.directory = Path(directory)
+        self._snapshots = Snapshots(self.directory)
+        self._wall_clock_ns = wall_clock_ns
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release DuckDB."""
+        self._snapshots.close()
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """The segments that the last question had to leave out, a sentence each."""
+        return tuple(self._snapshots.faults)
+
+    def runs(self) -> list[RunInfo]:
+        """Every run the store knows, from what its generator declared or from its turns; the newest first."""
+        return self._snapshots.ask(_runs)
+
+    def summary(self, f: Filter = ANY) -> Summary:
+        """Everything about a filter from one consistent read."""
+        now_unix_ns = self._wall_clock_ns()
+        return self._snapshots.ask(lambda connection: summarise(connection, f, now_unix_ns, self._snapshots.skipped))
+
+    def timeline(self, f: Filter = ANY, metric: str = "voice_to_voice", buckets: int = 60) -> list[TimelinePoint]:
+        """The metric over time in at most `buckets` buckets of one round width; empty ones in between are given too."""
+        column = _column(metric)
+        return self._snapshots.ask(lambda connection: timeline(connection, f, column, max(1, buckets)))
+
+    def slowest(self, f: Filter = ANY, metric: str = "voice_to_voice", limit: int = 10) -> list[Turn]:
+        """The valid client turns with the largest values of a metric, the largest first."""
+        column = _column(metric)
+        where = queries.turns_of(f) & Condition(VALID_CLIENT) & Condition(f"{column} IS NOT NULL")
+        return self._turns(where, f"{column} DESC, started_unix_ns, span_id", limit, 0)
+
+    def turn(self, trace_id: str, turn_index: int) -> tuple[Turn | None, Turn | None]:
+        """One turn as the client heard it and as the service reported it."""
+
+        def question(connection: Connection) -> tuple[Turn | None, Turn | None]:
+            found = [
+                turn_from_row(row)
+                for row in rows(
+                    connection,
+                    f"SELECT {_TURN_COLUMNS} FROM turns WHERE trace_id = ? ORDER BY started_unix_ns, span_id",
+                    [trace_id],
+                )
+            ]
+            client = next((t for t in found if t.source == "client" and t.turn_index == turn_index), None)
+            services = [t for t in found if t.source == "service"]
+            response_id = client.response_id if client is not None else None
+            by_response = (t for t in services if response_id is not None and t.response_id == response_id)
+            by_place = (
+                t for t in services if t.turn_index == turn_index and (response_id is None or t.response_id is None)
+            )
+            return client, next(by_response, None) or next(by_place, None)
+
+        return self._snapshots.ask(question)
+
+    def turns(
+        self,
+        f: Filter = ANY,
+        limit: int = 1000,
+        offset: int = 0,
+        *,
+        source: semconv.Source | None = None,
+        outcome: semconv.Outcome | None = None,
+    ) -> list[Turn]:
+        """Turns of a filter in the order of their beginning, of either source unless one is named."""
+        where = queries.turns_of(f)
+        if source is not None:
+            where &= Condition("source = ?", (source,))
+        if outcome is not None:
+            where &= Condition("outcome = ?", (outcome,))
+        return self._turns(where, "started_unix_ns, span_id", limit, offset)
+
+    def spans(self, trace_id: str) -> list[SpanRow]:
+        """The spans of a trace in the order of their beginning."""
+        statement = "SELECT * FROM spans WHERE trace_id = ? ORDER BY start_unix_ns, end_unix_ns DESC, span_id"
+        return self._snapshots.ask(
+            lambda connection: [span_from_row(r) for r in rows(connection, statement, [trace_id])]
+        )
+
+    def good_turns(self, f: Filter, metric: str, threshold: float) -> tuple[int, int]:
+        """Good and eligible turns of an objective, `threshold` in the metric's unit (ns).
+
+        Eligible is every valid client turn; good is an `ok` one whose value is within the threshold (for `itl` the
+        worst gap of the turn). A turn without a reply, or without the value, is eligible and not good. (0, 0) when the
+        wire does not show the metric on any turn that had a reply.
+        """
+        column = _column(metric)
+        compare = ">=" if metric != ITL and METRICS[metric].higher_is_better else "<="
+        where = queries.turns_of(f) & Condition(VALID_CLIENT)
+        statement = f"""
+            SELECT count(*) FILTER (WHERE outcome = 'ok' AND {column} {compare} ?) AS good, count(*) AS eligible,
+                   count(*) FILTER (WHERE outcome = 'ok') AS ok, count({column}) AS measured,
+                   count(*) FILTER (WHERE list_contains(list_transform(withheld, lambda e: split_part(e, ':', 1)), ?))
+                       AS withheld
+            FROM turns WHERE {where.sql}
+            """
+
+        def question(connection: Connection) -> tuple[int, int]:
+            (row,) = rows(connection, statement, [threshold, metric, *where.values])
+            unseen = row["measured"] == 0 and (row["ok"] > 0 or row["withheld"] == row["eligible"])
+            return (0, 0) if unseen else (row["good"], row["eligible"])
+
+        return self._snapshots.ask(question)
+
+    def metric_values(self, f: Filter, metric: str) -> list[float]:
+        """The raw values of a metric over the valid client turns in the order of the turns, in the metric's unit."""
+        column = "unnest(llm_chunk_gaps_ns)" if metric == ITL else _column(metric)
+        where = queries.turns_of(f) & Condition(VALID_CLIENT)
+        statement = f"""
+            SELECT value FROM (
+                SELECT {column} AS value, started_unix_ns, span_id FROM turns WHERE {where.sql}
+            ) WHERE value IS NOT NULL ORDER BY started_unix_ns, span_id
+            """
+        return self._snapshots.ask(
+            lambda connection: [float(row["value"]) for row in rows(connection, statement, list(where.values))]
+        )
+
+    def stage_budget(self, f: Filter = ANY) -> dict[str, StageStats]:
+        """Where voice-to-voice goes: endpointing, asr, llm, tts, leading_silence, and what none of them explains
+        (`unexplained`: network, playout). Stages that no turn shows are left out."""
+        statement, values = queries.stage_budget(f)
+
+        def question(connection: Connection) -> dict[str, StageStats]:
+            found = {row["stage"]: row for row in rows(connection, statement, values)}
+            return {
+                name: StageStats(
+                    name=name,
+                    n=row["n"],
+                    p50_ns=row["q"][0],
+                    p95_ns=enough("p95", row["n"], row["q"][1]),
+                    share_p50=row["share"][0],
+                    share_p95=enough("p95", row["n"], row["share"][1]),
+                )
+                for name in ("endpointing", "asr", "llm", "tts", "leading_silence", "unexplained")
+                if (row := found.get(name)) is not None and row["n"]
+            }
+
+        return self._snapshots.ask(question)
+
+    def _turns(self, where: Condition, order: str, limit: int, offset: int) -> list[Turn]:
+        statement = f"SELECT {_TURN_COLUMNS} FROM turns WHERE {where.sql} ORDER BY {order} LIMIT ? OFFSET ?"
+        values = [*where.values, limit, offset]
+        return self._snapshots.ask(
+            lambda connection: [turn_from_row(row) for row in rows(connection, statement, values)]
+        )
+
+
+def _column(metric: str) -> str:
+    if metric not in METRIC_NAMES:
+        raise StoreError(f"there is no metric {metric!r}; the store knows {', '.join(METRIC_NAMES)}")
+    return queries.metric_column(metric)
+
+
+def _runs(connection: Connection) -> list[RunInfo]:
+    known: dict[str, RunInfo] = {}
+    statement = f"""
+        SELECT run_id, min(started_unix_ns) AS first, max(ended_unix_ns) AS last,
+               count(*) FILTER (WHERE {CLIENT}) AS turns,
+               first(target ORDER BY started_unix_ns) FILTER (WHERE {CLIENT} AND target IS NOT NULL) AS target,
+               first(protocol ORDER BY started_unix_ns) FILTER (WHERE {CLIENT} AND protocol IS NOT NULL) AS protocol
+        FROM turns WHERE run_id <> '' GROUP BY run_id
+        """
+    for row in rows(connection, statement):
+        known[row["run_id"]] = RunInfo(
+            run_id=row["run_id"],
+            first_unix_ns=row["first"],
+            last_unix_ns=row["last"],
+            turns=row["turns"],
+            target=row["target"],
+            protocol=row["protocol"],
+            ended=False,
+            declared={},
+        )
+    spans = "SELECT * FROM spans WHERE name = ? ORDER BY start_unix_ns"
+    for row in rows(connection, spans, [semconv.SPAN_RUN]):
+        attributes: dict[str, Any] = orjson.loads(row["attributes"])
+        run_id = next((str(attributes[name]) for name in _RUN_IDS if attributes.get(name)), None)
+        if run_id is not None:
+            known[run_id] = _with_declaration(known.get(run_id), run_id, row, attributes)
+    return sorted(known.values(), key=lambda run: (run.first_unix_ns, run.run_id), reverse=True)
+
+
+def _with_declaration(known: RunInfo | None, run_id: str, span: dict[str, Any], attributes: dict[str, Any]) -> RunInfo:
+    declared = {} if known is None else dict(known.declared)
+    for name, value in attributes.items():
+        if name.startswith(semconv.RUN_PREFIX) and name != _PHASE:
+            declared[name.removeprefix(semconv.RUN_PREFIX)] = _shown(value)
+    return RunInfo(
+        run_id=run_id,
+        first_unix_ns=span["start_unix_ns"] if known is None else min(known.first_unix_ns, span["start_unix_ns"]),
+        last_unix_ns=span["end_unix_ns"] if known is None else max(known.last_unix_ns, span["end_unix_ns"]),
+        turns=0 if known is None else known.turns,
+        target=(known.target if known is not None else None) or declared.get("target"),
+        protocol=(known.protocol if known is not None else None) or declared.get("protocol"),
+        ended=(known is not None and known.ended) or attributes.get(_PHASE) == "end",
+        declared=declared,
+    )
+
+
+def _shown(value: object) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

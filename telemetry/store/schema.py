@@ -1,0 +1,226 @@
+"""The columns of the store, derived from the turn and the metrics, and the way of a row in and out.
+
+`turns` has a column per field of `Turn`, one per metric (computed at ingest by its one definition; a metric that is a
+field of the turn shares the field's column) and `ended_unix_ns`. `spans` are raw; `points` are OTLP gauges and sums.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+import orjson
+import pyarrow as pa
+
+from telemetry.metrics import METRICS, POINTS, Metric, is_withheld, point
+from telemetry.store.answers import SpanRow
+from telemetry.store.manifest import Table
+from telemetry.turns import Turn
+
+# A turn's integers stay below this so that sums and differences of two of them fit the store's 64 bits.
+INTEGER_LIMIT: Final = 2**62
+_INT64_LIMIT: Final = 2**63
+
+# pyarrow ships no types of its own.
+ArrowTable = Any
+ArrowType = Any
+
+
+@dataclass(frozen=True, slots=True)
+class PointRow:
+    """One OTLP metric point (gauge or sum) as the store keeps it."""
+
+    name: str
+    unix_ns: int
+    value: float
+    attributes: dict[str, object] = field(default_factory=dict[str, object])
+    service: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one export carries, decoded."""
+
+    turns: Sequence[Turn] = ()
+    spans: Sequence[SpanRow] = ()
+    points: Sequence[PointRow] = ()
+
+    @property
+    def rows(self) -> int:
+        """How many rows it would add."""
+        return len(self.turns) + len(self.spans) + len(self.points)
+
+
+def _arrow_type(kind: msgspec.inspect.Type) -> ArrowType:
+    """The column type of a turn's field. Raises TypeError for a kind of field that the store does not know."""
+    if isinstance(kind, msgspec.inspect.UnionType):
+        known = [part for part in kind.types if not isinstance(part, msgspec.inspect.NoneType)]
+        if len(known) == 1:
+            return _arrow_type(known[0])
+    if isinstance(kind, msgspec.inspect.VarTupleType):
+        return pa.list_(_arrow_type(kind.item_type))
+    for inspected, arrow in (
+        (msgspec.inspect.BoolType, pa.bool_()),
+        (msgspec.inspect.IntType, pa.int64()),
+        (msgspec.inspect.FloatType, pa.float64()),
+        (msgspec.inspect.StrType, pa.string()),
+        (msgspec.inspect.LiteralType, pa.string()),
+    ):
+        if isinstance(kind, inspected):
+            return arrow
+    raise TypeError(f"the store has no column type for {kind!r}")
+
+
+def _turn_fields() -> dict[str, ArrowType]:
+    inspected = msgspec.inspect.type_info(Turn)
+    if not isinstance(inspected, msgspec.inspect.StructType):  # pragma: no cover - Turn is a struct
+        raise TypeError("Turn is not a struct")
+    return {each.name: _arrow_type(each.type) for each in inspected.fields}
+
+
+TURN_FIELDS: Final[dict[str, ArrowType]] = _turn_fields()
+# Metrics which are not a field of the turn already.
+DERIVED_METRICS: Final[tuple[Metric, ...]] = tuple(m for m in METRICS.values() if m.column not in TURN_FIELDS)
+ENDED_COLUMN: Final = "ended_unix_ns"
+
+SCHEMAS: Final[dict[Table, Any]] = {
+    "turns": pa.schema(
+        [
+            *(pa.field(name, kind) for name, kind in TURN_FIELDS.items()),
+            *(
+                pa.field(metric.column, pa.int64() if metric.unit in ("ns", "count") else pa.float64())
+                for metric in DERIVED_METRICS
+            ),
+            pa.field(ENDED_COLUMN, pa.int64()),
+        ]
+    ),
+    "spans": pa.schema(
+        [
+            ("trace_id", pa.string()),
+            ("span_id", pa.string()),
+            ("parent_span_id", pa.string()),
+            ("name", pa.string()),
+            ("service", pa.string()),
+            ("start_unix_ns", pa.int64()),
+            ("end_unix_ns", pa.int64()),
+            ("attributes", pa.string()),
+            ("events", pa.string()),
+        ]
+    ),
+    "points": pa.schema(
+        [
+            ("name", pa.string()),
+            ("unix_ns", pa.int64()),
+            ("value", pa.float64()),
+            ("run_id", pa.string()),
+            ("process_id", pa.string()),
+            ("service", pa.string()),
+            ("attributes", pa.string()),
+        ]
+    ),
+}
+
+
+def fits(turn: Turn) -> bool:
+    """Whether every integer of the turn can be stored."""
+    return all(abs(each) < INTEGER_LIMIT for name in TURN_FIELDS for each in _integers(getattr(turn, name)))
+
+
+def _integers(value: object) -> Iterable[int]:
+    if isinstance(value, int):
+        yield value
+    elif isinstance(value, tuple):
+        yield from (each for each in value if isinstance(each, int))
+
+
+def ended_unix_ns(turn: Turn) -> int:
+    """Wall-clock moment of the turn's last known point; its beginning where it has none."""
+    moments = [moment for name in POINTS if (moment := point(turn, name)) is not None]
+    return turn.started_unix_ns + max(0, max(moments, default=turn.started_perf_ns) - turn.started_perf_ns)
+
+
+def _metric_value(metric: Metric, turn: Turn) -> int | float | None:
+    return None if is_withheld(turn, metric.name) else metric.value(turn)
+
+
+def _storable(value: int | float | None) -> int | float | None:
+    # Points which lie further apart than the integers of the store can say are not a measurement.
+    return None if isinstance(value, int) and abs(value) >= _INT64_LIMIT else value
+
+
+def turns_table(turns: Sequence[Turn]) -> ArrowTable:
+    """Turns as a table of the store's schema, the metrics computed."""
+    columns: list[pa.Array] = [pa.array([getattr(t, name) for t in turns], kind) for name, kind in TURN_FIELDS.items()]
+    schema = SCHEMAS["turns"]
+    for metric in DERIVED_METRICS:
+        values = [_storable(_metric_value(metric, turn)) for turn in turns]
+        columns.append(pa.array(values, schema.field(metric.column).type))
+    columns.append(pa.array([_storable(ended_unix_ns(turn)) for turn in turns], pa.int64()))
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def spans_table(spans: Sequence[SpanRow]) -> ArrowTable:
+    """Spans as a table; attributes and events are JSON."""
+    rows = [
+        {
+            "trace_id": span.trace_id,
+            "span_id": span.span_id,
+            "parent_span_id": span.parent_span_id,
+            "name": span.name,
+            "service": span.service,
+            "start_unix_ns": span.start_unix_ns,
+            "end_unix_ns": span.end_unix_ns,
+            "attributes": _json(span.attributes),
+            "events": _json(span.events),
+        }
+        for span in spans
+    ]
+    return pa.Table.from_pylist(rows, schema=SCHEMAS["spans"])
+
+
+def points_table(points: Sequence[PointRow]) -> ArrowTable:
+    """Metric points as a table; the run and the process stand in columns of their own."""
+    rows = [
+        {
+            "name": each.name,
+            "unix_ns": each.unix_ns,
+            "value": each.value,
+            "run_id": _text(each.attributes.get("run_id")),
+            "process_id": _text(each.attributes.get("process_id")),
+            "service": each.service,
+            "attributes": _json(each.attributes),
+        }
+        for each in points
+    ]
+    return pa.Table.from_pylist(rows, schema=SCHEMAS["points"])
+
+
+def turn_from_row(row: dict[str, Any]) -> Turn:
+    """The turn of a row of the store. Raises msgspec.ValidationError when the row is not a turn."""
+    known = {name: row[name] for name in TURN_FIELDS if row.get(name) is not None}
+    return msgspec.convert(known, Turn)
+
+
+def span_from_row(row: dict[str, Any]) -> SpanRow:
+    """The span of a row of the store."""
+    events = tuple((str(name), int(moment)) for name, moment in orjson.loads(row["events"] or b"[]"))
+    return SpanRow(
+        trace_id=row["trace_id"],
+        span_id=row["span_id"],
+        parent_span_id=row["parent_span_id"],
+        name=row["name"],
+        service=row["service"],
+        start_unix_ns=row["start_unix_ns"],
+        end_unix_ns=row["end_unix_ns"],
+        attributes=orjson.loads(row["attributes"] or b"{}"),
+        events=events,
+    )
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def _json(value: object) -> str:
+    # Values that JSON cannot say (bytes of an OTLP attribute) are kept as text.
+    return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode()

@@ -1,0 +1,251 @@
+"""Rows of the summary's statements → `Summary`: counts, exact percentiles, agreement, loss and generator health."""
+
+# ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
+
+from collections import Counter
+from typing import Any, Final
+
+from telemetry import semconv
+from telemetry.metrics import ITL, METRICS, MIN_COUNT_FOR
+from telemetry.store import queries
+from telemetry.store.answers import (
+    Agreement,
+    CacheStats,
+    CohortSummary,
+    Filter,
+    Generator,
+    Loss,
+    MetricStats,
+    ShareByName,
+    Summary,
+    TurnCounts,
+)
+from telemetry.store.queries import CLIENT
+from telemetry.store.snapshot import Connection, rows
+
+# A process states how many turns it emitted ahead of the turns themselves, which wait for their batch: what it said
+# this long ago must have arrived by now.
+EXPORT_GRACE_NS: Final = 15_000_000_000
+
+
+def enough(percentile: str, n: int, value: float | None) -> float | None:
+    """The percentile, or None where there are too few values for it to be a figure."""
+    return value if n >= MIN_COUNT_FOR[percentile] else None
+
+
+def summarise(connection: Connection, f: Filter, now_unix_ns: int, skipped_segments: int) -> Summary:
+    """Everything about one filter; all statements see the same snapshot."""
+    totals = rows(connection, *queries.totals(f))
+    gaps = rows(connection, *queries.gap_totals(f))
+    named = rows(connection, *queries.names(f))
+    invalid = rows(connection, *queries.invalid_reasons(f))
+    withheld = rows(connection, *queries.withheld_reasons(f))
+
+    def part(total: dict[str, Any]) -> CohortSummary:
+        everyone, cohort = bool(total["is_total"]), total["cohort"]
+
+        def mine(candidates: list[dict[str, Any]]) -> list[dict[str, Any]]:
+            return [row for row in candidates if everyone or row["cohort"] == cohort]
+
+        gap = next((g for g in gaps if bool(g["is_total"]) == everyone and (everyone or g["cohort"] == cohort)), None)
+        return CohortSummary(
+            cohort=cohort or "",
+            turns=_counts(total, mine(named), mine(invalid)),
+            metrics=_metrics(total, gap, mine(withheld)),
+            cache=_cache(total, mine(named)),
+            fallback=_fallback(total, mine(named)),
+        )
+
+    whole = next(total for total in totals if total["is_total"])
+    overall = part(whole)
+    return Summary(
+        filter=f,
+        turns=overall.turns,
+        metrics=overall.metrics,
+        cache=overall.cache,
+        fallback=overall.fallback,
+        routes=_routes(whole, named),
+        cohorts=tuple(part(total) for total in totals if not total["is_total"] and total["cohort"] is not None),
+        agreement=_agreement(connection, f),
+        loss=_loss(connection, f, now_unix_ns),
+        generator=_generator(connection, f),
+        newest_unix_ns=whole["newest_unix_ns"],
+        skipped_segments=skipped_segments,
+    )
+
+
+def _counts(total: dict[str, Any], named: list[dict[str, Any]], invalid: list[dict[str, Any]]) -> TurnCounts:
+    outcomes, reasons = Counter[str](), Counter[str]()
+    for row in named:
+        outcomes[row["outcome"]] += row["n"]
+    for row in invalid:
+        reasons[row["reason"]] += row["n"]
+    return TurnCounts(
+        total=total["total"],
+        ok=total["ok"],
+        invalid=total["total"] - total["valid"],
+        by_outcome={name: outcomes[name] for name in semconv.OUTCOMES if outcomes[name]},
+        invalid_by_reason=dict(reasons.most_common()),
+    )
+
+
+def _metrics(
+    total: dict[str, Any], gap: dict[str, Any] | None, withheld: list[dict[str, Any]]
+) -> dict[str, MetricStats]:
+    reasons: dict[str, str] = {}
+    for row in withheld:
+        name, _, reason = row["entry"].partition(":")
+        reasons.setdefault(name, reason.strip() or "not observable")
+    stats = {
+        name: _stats(name, metric.unit, total[f"n_{name}"], total[f"q_{name}"], total[f"max_{name}"], reasons.get(name))
+        for name, metric in METRICS.items()
+    }
+    n, q, largest = (gap["n"], gap["q"], gap["max"]) if gap is not None else (0, None, None)
+    stats[ITL] = _stats(ITL, "ns", n, q, largest, reasons.get(ITL))
+    return stats
+
+
+def _stats(name: str, unit: str, n: int, q: list[float] | None, largest: float | None, why: str | None) -> MetricStats:
+    p50, p95, p99 = q if q is not None and n else (None, None, None)
+    return MetricStats(
+        name=name,
+        unit=unit,
+        n=n,
+        p50=p50,
+        p95=enough("p95", n, p95),
+        p99=enough("p99", n, p99),
+        max=None if largest is None else float(largest),
+        withheld=why if n == 0 else None,
+    )
+
+
+def _valid(named: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [row for row in named if row["outcome"] != "invalid"]
+
+
+def _cache(total: dict[str, Any], named: list[dict[str, Any]]) -> CacheStats:
+    tiers = Counter[str]()
+    for row in _valid(named):
+        if row["cache_hit"]:
+            tiers[row["cache_tier"] or "unnamed"] += row["n"]
+    return CacheStats(reported=total["cache_reported"], hits=total["cache_hits"], hits_by_tier=dict(tiers))
+
+
+def _fallback(total: dict[str, Any], named: list[dict[str, Any]]) -> ShareByName:
+    # An endpoint that tells the route or the cache of a turn would tell its fallback: without one there was none.
+    counts, reported = Counter[str](), 0
+    for row in _valid(named):
+        if row["fallback"] is not None:
+            counts[row["fallback"]] += row["n"]
+        if row["fallback"] is not None or row["route"] is not None or row["cache_hit"] is not None:
+            reported += row["n"]
+    return ShareByName(total=total["valid"], reported=reported, counts=dict(counts))
+
+
+def _routes(total: dict[str, Any], named: list[dict[str, Any]]) -> ShareByName:
+    counts = Counter[str]()
+    for row in _valid(named):
+        if row["route"] is not None:
+            counts[row["route"]] += row["n"]
+    return ShareByName(total=total["valid"], reported=counts.total(), counts=dict(counts))
+
+
+def _agreement(connection: Connection, f: Filter) -> Agreement:
+    (row,) = rows(connection, *queries.agreement(f))
+    p50, p99 = row["q"] if row["q"] is not None else (None, None)
+    return Agreement(
+        joined=row["joined"],
+        client_only=row["client_only"],
+        service_only=row["service_only"],
+        difference_p50_ns=p50,
+        difference_p99_ns=enough("p99", row["comparable"], p99),
+        difference_abs_max_ns=None if row["abs_max"] is None else float(row["abs_max"]),
+    )
+
+
+def _loss(connection: Connection, f: Filter, now_unix_ns: int) -> Loss:
+    """Missing turns per process from the numbers it gave them and from how many it says it emitted.
+
+    Of the filter only the run narrows this, as numbers know no cohort. A process may outlive a run (an assistant does):
+    its numbers are then looked at from the run's first to the run's last.
+    """
+    run, values = ("true", []) if f.run_id is None else ("run_id = ?", [f.run_id])
+    found = rows(
+        connection,
+        f"""
+        WITH numbered AS (SELECT run_id, process_id, sequence FROM turns
+                          WHERE sequence IS NOT NULL AND process_id <> ''),
+        mine AS (SELECT process_id, min(sequence) AS first, max(sequence) + 1 AS reached FROM numbered
+                 WHERE {run} GROUP BY process_id),
+        said AS (SELECT process_id, max(value)::BIGINT AS emitted,
+                        coalesce(max(value) FILTER (WHERE unix_ns <= ?), 0)::BIGINT AS due
+                 FROM points WHERE {run} AND name = ? AND process_id IS NOT NULL GROUP BY process_id),
+        processes AS (SELECT process_id, coalesce(first, 0) AS first, emitted,
+                             greatest(coalesce(reached, 0), coalesce(due, 0)) AS upper
+                      FROM mine FULL JOIN said USING (process_id)),
+        lowest AS (SELECT process_id, min(sequence) AS lowest FROM numbered GROUP BY process_id),
+        bounded AS (SELECT process_id, upper, emitted, CASE WHEN lowest < first THEN first ELSE 0 END AS lower
+                    FROM processes LEFT JOIN lowest USING (process_id))
+        SELECT b.process_id, b.emitted, b.lower, b.upper,
+               (SELECT count(DISTINCT n.sequence) FROM numbered n WHERE n.process_id = b.process_id
+                AND n.sequence >= b.lower AND n.sequence < b.upper) AS received
+        FROM bounded b
+        """,
+        [*values, now_unix_ns - EXPORT_GRACE_NS, *values, semconv.METRIC_TURNS_EMITTED],
+    )
+    says = any(row["emitted"] is not None for row in found)
+    return Loss(
+        processes=len(found),
+        emitted=sum(max(row["emitted"] or 0, row["upper"]) - row["lower"] for row in found) if says else None,
+        received=sum(row["received"] for row in found),
+        missing=sum(row["upper"] - row["lower"] - row["received"] for row in found),
+    )
+
+
+def _generator(connection: Connection, f: Filter) -> Generator:
+    where, points = queries.turns_of(f), queries.points_of(f)
+    (turn,) = rows(
+        connection,
+        f"""SELECT count(DISTINCT process_id) FILTER (WHERE process_id <> '') AS processes,
+                   max(loop_lag_worst_ns) AS loop_lag, count(frame_lateness_worst_ns) AS n_lateness,
+                   quantile_cont(frame_lateness_worst_ns, 0.99) AS lateness_p99,
+                   max(frame_lateness_worst_ns) AS lateness, max(receive_lag_worst_ns) AS receive_lag,
+                   max(drift_worst_ns) AS drift, max(start_late_ns) AS start_late,
+                   string_agg(DISTINCT receive_stamp, ', ' ORDER BY receive_stamp) AS receive_stamp,
+                   string_agg(DISTINCT pacer, ', ' ORDER BY pacer) AS pacer
+            FROM turns WHERE {CLIENT} AND {where.sql}""",
+        list(where.values),
+    )
+    said = {
+        row["name"]: row["worst"]
+        for row in rows(
+            connection,
+            f"SELECT name, max(value) AS worst FROM points WHERE {points.sql} GROUP BY name",
+            list(points.values),
+        )
+    }
+    (emitters,) = rows(
+        connection,
+        f"SELECT count(DISTINCT process_id) AS n FROM points WHERE name = ? AND {points.sql}",
+        [semconv.METRIC_GENERATOR_CPU, *points.values],
+    )
+    p99 = enough("p99", turn["n_lateness"], turn["lateness_p99"])
+    return Generator(
+        processes=max(turn["processes"], emitters["n"]),
+        cpu_ratio_worst=said.get(semconv.METRIC_GENERATOR_CPU),
+        loop_lag_worst_ns=_worst(turn["loop_lag"], said.get(semconv.METRIC_GENERATOR_LOOP_LAG)),
+        frame_lateness_p99_ns=None if p99 is None else round(p99),
+        frame_lateness_worst_ns=_worst(turn["lateness"], said.get(semconv.METRIC_GENERATOR_LATENESS)),
+        receive_lag_worst_ns=turn["receive_lag"],
+        drift_worst_ns=turn["drift"],
+        start_late_worst_ns=turn["start_late"],
+        gc_pause_worst_ns=_worst(None, said.get(semconv.METRIC_GENERATOR_GC_PAUSE)),
+        clock_offset_drift_worst_ns=_worst(None, said.get(semconv.METRIC_GENERATOR_CLOCK_OFFSET)),
+        receive_stamp=turn["receive_stamp"],
+        pacer=turn["pacer"],
+    )
+
+
+def _worst(turn_ns: int | None, point: float | None) -> int | None:
+    known = [value for value in (turn_ns, None if point is None else round(point)) if value is not None]
+    return max(known, default=None)
