@@ -1,0 +1,392 @@
+"""The caller's side of OpenAI Realtime: whole messages in, normalised events out.
+
+What this wire can and cannot tell. Audio deltas carry neither rate nor encoding: they are what the session object, or
+the response object, declares, and that is what `rate_hz` of AUDIO events says. A declaration that differs from what was
+asked is honoured and reported. An endpoint that declares one rate and sends another cannot be told from one that speaks
+slowly; only audio that ends inside a sample can be, and is reported.
+"""
+
+import base64
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from loadtest.audio import pcm
+from loadtest.errors import UsageError
+from loadtest.protocols.base import (
+    CallerOptions,
+    Capabilities,
+    EventKind,
+    Message,
+    Pcm16,
+    UpgradeRequest,
+    VoiceEvent,
+)
+from loadtest.protocols.openai_realtime import client_events
+from loadtest.protocols.openai_realtime.client_events import GA, UPDATE_EVENT_ID, Dialect
+from loadtest.protocols.openai_realtime.declared import flat_usage, session_facts, text_pairs
+from loadtest.protocols.openai_realtime.fields import (
+    Json,
+    MalformedError,
+    excerpt,
+    optional_count,
+    optional_object,
+    optional_text,
+    parse_object,
+    required_text,
+)
+from loadtest.protocols.openai_realtime.formats import AudioFormat
+from loadtest.protocols.openai_realtime.names import ServerEvent, TwinFilter, canonical
+from loadtest.protocols.openai_realtime.playback import ReplyAudio
+
+FRAME_MS: Final = 20
+# Errors after which the endpoint will not go on, by `type` or `code`.
+FATAL_ERRORS: Final = frozenset({"session_limit_reached", "session_expired", "invalid_api_key", "insufficient_quota"})
+# The endpoint had finished, or had cancelled by itself, when our cancel arrived: a lost race, nobody's fault.
+LOST_RACES: Final = frozenset({"response_cancel_not_active"})
+MAX_METADATA_PAIRS: Final = 16
+MAX_METADATA_KEY_CHARS: Final = 64
+MAX_METADATA_VALUE_CHARS: Final = 512
+REMEMBERED_RESPONSES: Final = 64
+
+Handler = Callable[[str, Json], list[VoiceEvent]]
+
+
+class OpenAIRealtimeCaller:
+    """One conversation. See `loadtest.protocols.base.CallerProtocol`."""
+
+    def __init__(self, options: CallerOptions, dialect: Dialect = GA) -> None:
+        """Raises UsageError for metadata that this wire cannot carry."""
+        _check_metadata(options.metadata)
+        self._options = options
+        self._dialect = dialect
+        self._input_format = AudioFormat.of(options.input_format)
+        self.capabilities = Capabilities(
+            name=dialect.name,
+            input_rate_hz=self._input_format.rate_hz,
+            frame_ms=FRAME_MS,
+            needs_continuous_audio=True,
+            turn_control=frozenset({"server", "manual"}),
+            not_observable={},
+        )
+        self._pending: list[Message] = []
+        self._update_sent = False
+        self._ready = False
+        self._asked_output = AudioFormat.of(options.output_format)
+        self._output_format = self._asked_output
+        self._response_format: tuple[str | None, AudioFormat] | None = None
+        self._generating: str | None = None
+        self._done: OrderedDict[str, None] = OrderedDict()
+        self._twins = TwinFilter()
+        self._reply = ReplyAudio()
+        self._partials: dict[str | None, str] = {}
+        self._handlers: Mapping[ServerEvent, Handler] = {
+            ServerEvent.SESSION_CREATED: self._session_created,
+            ServerEvent.SESSION_UPDATED: self._session_updated,
+            ServerEvent.SPEECH_STARTED: self._speech,
+            ServerEvent.SPEECH_STOPPED: self._speech,
+            ServerEvent.TRANSCRIPTION_DELTA: self._partial,
+            ServerEvent.TRANSCRIPTION_UPDATED: self._partial,
+            ServerEvent.TRANSCRIPTION_COMPLETED: self._final,
+            ServerEvent.TRANSCRIPTION_FAILED: self._failed,
+            ServerEvent.RESPONSE_CREATED: self._response_created,
+            ServerEvent.TEXT_DELTA: self._text,
+            ServerEvent.TRANSCRIPT_DELTA: self._text,
+            ServerEvent.REASONING_DELTA: self._text,
+            ServerEvent.AUDIO_DELTA: self._audio,
+            ServerEvent.AUDIO_DONE: self._audio_done,
+            ServerEvent.RESPONSE_DONE: self._response_done,
+            ServerEvent.ERROR: self._error,
+        }
+
+    @property
+    def output_rate_hz(self) -> int:
+        """The rate of reply audio as the session declares it now (as asked, until it does)."""
+        return self._output_format.rate_hz
+
+    def upgrade(self, target_url: str, traceparent: str | None) -> UpgradeRequest:
+        """The model goes into the query (unless the URL names one), the token and the trace into headers."""
+        parts = urlsplit(target_url)
+        query = parse_qsl(parts.query, keep_blank_values=True)
+        if self._options.model is not None and "model" not in dict(query):
+            query.append(("model", self._options.model))
+            parts = parts._replace(query=urlencode(query))
+        headers = list(self._dialect.headers)
+        if self._options.token is not None:
+            headers.append(("Authorization", f"Bearer {self._options.token}"))
+        if traceparent is not None:
+            headers.append(("traceparent", traceparent))
+        return UpgradeRequest(urlunsplit(parts), (*headers, *self._options.headers))
+
+    def opened(self) -> Sequence[Message]:
+        """Nothing: nothing may be assumed before `session.created`."""
+        return ()
+
+    def receive(self, message: Message) -> Sequence[VoiceEvent]:
+        """Decode one message; never raises."""
+        if isinstance(message, bytes) and not message.startswith(b"{"):
+            return self._binary(message)
+        raw_type = ""
+        try:
+            fields = parse_object(message)
+            raw_type = required_text(fields, "type")
+            event = canonical(raw_type)
+            handler = None if event is None else self._handlers.get(event)
+            if event is None or handler is None:
+                return [VoiceEvent(EventKind.OTHER, raw_type)]
+            return handler(raw_type, fields)
+        except MalformedError as error:
+            if not raw_type and isinstance(message, bytes) and self._generating is not None:
+                return self._binary(message)  # audio whose first byte happens to be an opening brace
+            where = f"{raw_type}: " if raw_type else ""
+            return [_fault(raw_type, f"{where}{error}")]
+
+    def pending(self) -> Sequence[Message]:
+        """What the protocol wants sent; empties the queue."""
+        messages, self._pending = self._pending, []
+        return messages
+
+    def audio_message(self, pcm: Pcm16) -> bytes:
+        """`input_audio_buffer.append` with one frame, in the input format."""
+        encoded = base64.b64encode(self._input_format.encode(pcm))
+        return b'{"type":"input_audio_buffer.append","audio":"' + encoded + b'"}'
+
+    def end_turn(self) -> Sequence[Message]:
+        """Manual control: commit what was said and ask for the answer."""
+        if self._options.turn_control == "server":
+            return ()
+        return (client_events.commit(), client_events.response_create(dict(self._options.metadata)))
+
+    def interrupt(self, played_ms: int) -> Sequence[Message]:
+        """Cancel while it still generates; truncate what was sent to what was heard of the latest response."""
+        messages: list[Message] = []
+        if self._generating is not None:
+            messages.append(client_events.response_cancel(self._generating))
+        messages += [client_events.item_truncate(item, end_ms) for item, end_ms in self._reply.truncations(played_ms)]
+        return messages
+
+    def goodbye(self) -> Sequence[Message]:
+        """Nothing: this wire has no goodbye, the WebSocket is closed."""
+        return ()
+
+    # Session.
+
+    def _session_created(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
+        if not self._update_sent:
+            self._update_sent = True
+            self._pending.append(client_events.session_update(self._options, self._dialect))
+        return [VoiceEvent(EventKind.OTHER, raw_type)]
+
+    def _session_updated(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
+        session = optional_object(fields, "session")
+        facts = session_facts(session or {})
+        events: list[VoiceEvent] = []
+        if not self._ready:
+            self._ready = True
+            events.append(VoiceEvent(EventKind.READY, raw_type, metadata=facts.identity))
+        else:
+            events.append(VoiceEvent(EventKind.OTHER, raw_type))
+        events += [_fault(raw_type, sentence) for sentence in facts.unreadable]
+        if facts.input_format is not None and facts.input_format != self._input_format:
+            events.append(
+                _fault(raw_type, f"it declares {facts.input_format} for the caller's audio, not {self._input_format}")
+            )
+        if facts.output_format is not None:
+            self._output_format = facts.output_format
+            if facts.output_format != self._asked_output:
+                sentence = f"it declares {facts.output_format} for its audio, not {self._asked_output} as asked"
+                events.append(_fault(raw_type, f"{sentence}; decoded as declared"))
+        return events
+
+    # The caller's speech.
+
+    def _speech(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
+        started = canonical(raw_type) is ServerEvent.SPEECH_STARTED
+        position = optional_count(fields, "audio_start_ms" if started else "audio_end_ms")
+        kind = EventKind.SPEECH_STARTED if started else EventKind.SPEECH_STOPPED
+        item_id = optional_text(fields, "item_id")
+        return [VoiceEvent(kind, raw_type, item_id=item_id, audio_position_ms=position)]
+
+    def _partial(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
+        item_id = optional_text(fields, "item_id")
+        event = canonical(raw_type)
+        if event is ServerEvent.TRANSCRIPTION_UPDATED or self._dialect.cumulative_partials:
+            whole = optional_text(fields, "transcript")
+            whole = required_text(fields, "delta") if whole is None else whole
+            text = whole[_common_prefix(self._partials.get(item_id, ""), whole) :]
+            self._partials = {item_id: whole}
+        else:
+            text = required_text(fields, "delta")
+        if not text or self._twins.is_twin(ServerEvent.TRANSCRIPTION_DELTA, raw_type, item_id):
+            return [VoiceEvent(EventKind.OTHER, raw_type, item_id=item_id)]
+        return [VoiceEvent(EventKind.ASR_PARTIAL, raw_type, item_id=item_id, text=text)]
+
+    def _final(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
+        text = required_text(fields, "transcript")
+        usage = flat_usage(optional_object(fields, "usage"))
+        item_id = optional_text(fields, "item_id")
+        return [VoiceEvent(EventKind.ASR_FINAL, raw_type, item_id=item_id, text=text, usage=usage)]
+
+    def _failed(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
+        message = _error_message(fields.get("error"))
+        return [VoiceEvent(EventKind.ASR_FAILED, raw_type, item_id=optional_text(fields, "item_id"), message=message)]
+
+    # The reply.
+
+    def _response_created(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
+        response = optional_object(fields, "response") or {}
+        response_id = optional_text(response, "id")
+        self._generating = response_id
+        metadata = text_pairs(optional_object(response, "metadata"))
+        events = [VoiceEvent(EventKind.RESPONSE_STARTED, raw_type, response_id=response_id, metadata=metadata)]
+        declared = session_facts(response).output_format
+        self._response_format = None
+        if declared is not None and declared != self._output_format:
+            self._response_format = (response_id, declared)
+            sentence = (
+                f"the response declares {declared}, its session {self._output_format}; decoded as the response says"
+            )
+            events.append(_fault(raw_type, sentence))
+        return events
+
+    def _text(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
+        event = canonical(raw_type) or ServerEvent.TEXT_DELTA
+        response_id, item_id = self._reply_ids(fields)
+        text = required_text(fields, "delta")
+        kind = EventKind.REASONING_TEXT if event is ServerEvent.REASONING_DELTA else EventKind.LLM_TEXT
+        if not text or self._twins.is_twin(event, raw_type, response_id, item_id, str(fields.get("content_index"))):
+            kind = EventKind.OTHER
+        return [VoiceEvent(kind, raw_type, response_id=response_id, item_id=item_id, text=text)]
+
+    def _audio(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
+        response_id, item_id = self._reply_ids(fields)
+        part = (response_id, item_id, str(fields.get("content_index")))
+        encoded = required_text(fields, "delta")
+        if self._twins.is_twin(ServerEvent.AUDIO_DELTA, raw_type, *part):
+            return [VoiceEvent(EventKind.OTHER, raw_type, response_id=response_id, item_id=item_id)]
+        try:
+            data = base64.b64decode(encoded, validate=True)
+        except ValueError as error:
+            raise MalformedError(f"'delta' is not base64 ({error}): {excerpt(encoded)}") from None
+        return self._audio_bytes(raw_type, data, response_id, item_id)
+
+    def _binary(self, data: bytes) -> list[VoiceEvent]:
+        """Some servers send reply audio as binary messages, without a word around it."""
+        if self._generating is None:
+            return [_fault("binary", f"a binary message of {len(data)} bytes outside a response")]
+        return self._audio_bytes("binary", data, self._generating, self._reply.item_id)
+
+    def _audio_bytes(
+        self, raw_type: str, data: bytes, response_id: str | None, item_id: str | None
+    ) -> list[VoiceEvent]:
+        declared = self._output_format
+        if self._response_format is not None and self._response_format[0] == response_id:
+            declared = self._response_format[1]
+        if declared.encoding == "pcm16":
+            audio = self._reply.whole_samples(response_id, item_id, data)
+        else:
+            audio = pcm.to_bytes(declared.decode(data))
+        if not audio:
+            return [VoiceEvent(EventKind.OTHER, raw_type, response_id=response_id, item_id=item_id)]
+        self._reply.add(response_id, item_id, len(audio) // 2, declared.rate_hz)
+        return [
+            VoiceEvent(
+                EventKind.AUDIO,
+                raw_type,
+                response_id=response_id,
+                item_id=item_id,
+                audio=audio,
+                rate_hz=declared.rate_hz,
+            )
+        ]
+
+    def _audio_done(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
+        response_id, item_id = self._reply_ids(fields)
+        events = [VoiceEvent(EventKind.AUDIO_DONE, raw_type, response_id=response_id, item_id=item_id)]
+        if self._reply.ends_inside_sample(response_id, item_id):
+            events.append(_fault(raw_type, "the audio ended inside a sample: an odd number of bytes of 16-bit PCM"))
+        return events
+
+    def _response_done(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
+        response = optional_object(fields, "response") or {}
+        response_id = optional_text(response, "id")
+        if response_id is None or response_id == self._generating:
+            self._generating = None
+        if response_id is not None:
+            self._done[response_id] = None
+            while len(self._done) > REMEMBERED_RESPONSES:
+                self._done.popitem(last=False)
+        details = optional_object(response, "status_details") or {}
+        failure = details.get("error")
+        return [
+            VoiceEvent(
+                EventKind.RESPONSE_DONE,
+                raw_type,
+                response_id=response_id,
+                status=optional_text(response, "status"),
+                metadata=text_pairs(optional_object(response, "metadata")),
+                usage=flat_usage(optional_object(response, "usage")),
+                message=optional_text(details, "reason") if failure is None else _error_message(failure),
+            )
+        ]
+
+    def _reply_ids(self, fields: Json) -> tuple[str | None, str | None]:
+        """Response and item of a piece of reply; a response that was never announced begins with its first piece."""
+        response_id = optional_text(fields, "response_id")
+        if response_id is None:
+            response_id = self._generating
+        elif self._generating is None and response_id not in self._done:
+            self._generating = response_id
+        return response_id, optional_text(fields, "item_id")
+
+    def _error(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
+        error = fields.get("error")
+        message = _error_message(error)
+        inner: Mapping[str, object] = optional_object(fields, "error") or {} if not isinstance(error, str) else fields
+        names = {name for name in (inner.get("type"), inner.get("code")) if isinstance(name, str)}
+        if names & LOST_RACES:
+            return [VoiceEvent(EventKind.OTHER, raw_type, message=message)]
+        answered = inner.get("event_id")
+        refused = not self._ready and (answered is None or answered == UPDATE_EVENT_ID)
+        if refused:
+            message = f"the session was refused: {message}"
+        return [_fault(raw_type, message, fatal=refused or bool(names & FATAL_ERRORS))]
+
+
+def _fault(raw_type: str, message: str, *, fatal: bool = False) -> VoiceEvent:
+    return VoiceEvent(EventKind.ERROR, raw_type, message=message, fatal=fatal)
+
+
+def _error_message(error: object) -> str:
+    """What an `error` says: an object with a message as it should be, or whatever it is."""
+    if isinstance(error, str):
+        return error
+    if isinstance(error, dict):
+        fields: Json = error  # pyright: ignore[reportUnknownVariableType] - decoded JSON has string keys
+        message, code = fields.get("message"), fields.get("code") or fields.get("type")
+        if isinstance(message, str) and message:
+            return f"{message} ({code})" if isinstance(code, str) and code else message
+        if isinstance(code, str) and code:
+            return code
+    return "an error without a message"
+
+
+def _common_prefix(before: str, now: str) -> int:
+    length = 0
+    for a, b in zip(before, now, strict=False):
+        if a != b:
+            break
+        length += 1
+    return length
+
+
+def _check_metadata(metadata: Sequence[tuple[str, str]]) -> None:
+    if len(metadata) > MAX_METADATA_PAIRS:
+        raise UsageError(f"{len(metadata)} metadata pairs; OpenAI Realtime carries at most {MAX_METADATA_PAIRS}")
+    for key, value in metadata:
+        if len(key) > MAX_METADATA_KEY_CHARS or len(value) > MAX_METADATA_VALUE_CHARS:
+            raise UsageError(
+                f"the metadata pair {key[:MAX_METADATA_KEY_CHARS]!r} is too long: "
+                f"{MAX_METADATA_KEY_CHARS} characters for the key and {MAX_METADATA_VALUE_CHARS} for the value"
+            )

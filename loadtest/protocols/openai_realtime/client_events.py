@@ -1,0 +1,96 @@
+"""What a caller sends on this wire."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import orjson
+
+from loadtest.protocols.base import CallerOptions
+from loadtest.protocols.openai_realtime.formats import AudioFormat
+
+DEFAULT_TRANSCRIPTION_MODEL: Final = "gpt-4o-mini-transcribe"
+UPDATE_EVENT_ID: Final = "voiceprobe-session-update"
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How the servers of one branch of the family want to be spoken to."""
+
+    name: str
+    headers: tuple[tuple[str, str], ...] = ()
+    beta_session: bool = False  # flat session object, formats by name
+    cumulative_partials: bool = False  # `...transcription.delta` carries the whole partial so far
+
+
+GA: Final = Dialect("openai-realtime")
+BETA: Final = Dialect("openai-realtime-beta", headers=(("OpenAI-Beta", "realtime=v1"),), beta_session=True)
+
+
+def session_update(options: CallerOptions, dialect: Dialect) -> str:
+    """Ask for the formats, the transcription and the turn control that the caller needs."""
+    turn_detection: dict[str, object] | None = None
+    if options.turn_control == "server":
+        turn_detection = {"type": "server_vad"}
+        if options.silence_duration_ms is not None:
+            turn_detection["silence_duration_ms"] = options.silence_duration_ms
+    transcription = {"model": options.transcription_model or DEFAULT_TRANSCRIPTION_MODEL}
+    heard, spoken = AudioFormat.of(options.input_format), AudioFormat.of(options.output_format)
+    session: dict[str, object]
+    if dialect.beta_session:
+        session = {
+            "modalities": ["text", "audio"],
+            "input_audio_format": heard.beta(),
+            "output_audio_format": spoken.beta(),
+            "input_audio_transcription": transcription,
+            "turn_detection": turn_detection,
+        }
+        if options.voice is not None:
+            session["voice"] = options.voice
+    else:
+        output: dict[str, object] = {"format": spoken.ga()}
+        if options.voice is not None:
+            output["voice"] = options.voice
+        session = {
+            "type": "realtime",
+            "output_modalities": ["audio"],
+            "audio": {
+                "input": {"format": heard.ga(), "transcription": transcription, "turn_detection": turn_detection},
+                "output": output,
+            },
+        }
+    if options.instructions is not None:
+        session["instructions"] = options.instructions
+    return _encode({"type": "session.update", "event_id": UPDATE_EVENT_ID, "session": session})
+
+
+def commit() -> str:
+    """The caller has finished (manual turn control)."""
+    return _encode({"type": "input_audio_buffer.commit"})
+
+
+def response_create(metadata: Mapping[str, str]) -> str:
+    """Ask for the answer; the metadata comes back with it."""
+    response: dict[str, object] = {"metadata": dict(metadata)} if metadata else {}
+    return _encode({"type": "response.create", "response": response})
+
+
+def response_cancel(response_id: str) -> str:
+    """Stop generating."""
+    return _encode({"type": "response.cancel", "response_id": response_id})
+
+
+def item_truncate(item_id: str, audio_end_ms: int) -> str:
+    """Say how much of the item was heard."""
+    return _encode(
+        {
+            "type": "conversation.item.truncate",
+            "item_id": item_id,
+            "content_index": 0,
+            "audio_end_ms": audio_end_ms,
+        }
+    )
+
+
+def _encode(event: Mapping[str, object]) -> str:
+    return orjson.dumps(event).decode()

@@ -1,0 +1,106 @@
+"""Names of events on this wire: one canonical name each (the GA one), and the names other dialects give it.
+
+Table-driven: a server of this family differs mostly in what it calls things (`response.audio.delta`), and some send an
+event under two names at once, which `TwinFilter` counts once.
+"""
+
+from enum import StrEnum
+from typing import Final
+
+
+class ServerEvent(StrEnum):
+    """Server events that somebody here reads or writes, by GA name."""
+
+    SESSION_CREATED = "session.created"
+    SESSION_UPDATED = "session.updated"
+    CONVERSATION_CREATED = "conversation.created"
+    SPEECH_STARTED = "input_audio_buffer.speech_started"
+    SPEECH_STOPPED = "input_audio_buffer.speech_stopped"
+    COMMITTED = "input_audio_buffer.committed"
+    CLEARED = "input_audio_buffer.cleared"
+    ITEM_ADDED = "conversation.item.added"
+    ITEM_DONE = "conversation.item.done"
+    ITEM_DELETED = "conversation.item.deleted"
+    ITEM_TRUNCATED = "conversation.item.truncated"
+    TRANSCRIPTION_DELTA = "conversation.item.input_audio_transcription.delta"
+    # The whole partial transcript so far, not a piece of it (xAI).
+    TRANSCRIPTION_UPDATED = "conversation.item.input_audio_transcription.updated"
+    TRANSCRIPTION_COMPLETED = "conversation.item.input_audio_transcription.completed"
+    TRANSCRIPTION_FAILED = "conversation.item.input_audio_transcription.failed"
+    RESPONSE_CREATED = "response.created"
+    OUTPUT_ITEM_ADDED = "response.output_item.added"
+    OUTPUT_ITEM_DONE = "response.output_item.done"
+    CONTENT_PART_ADDED = "response.content_part.added"
+    CONTENT_PART_DONE = "response.content_part.done"
+    TEXT_DELTA = "response.output_text.delta"
+    TEXT_DONE = "response.output_text.done"
+    TRANSCRIPT_DELTA = "response.output_audio_transcript.delta"
+    TRANSCRIPT_DONE = "response.output_audio_transcript.done"
+    AUDIO_DELTA = "response.output_audio.delta"
+    AUDIO_DONE = "response.output_audio.done"
+    REASONING_DELTA = "response.reasoning_text.delta"
+    RESPONSE_DONE = "response.done"
+    RATE_LIMITS = "rate_limits.updated"
+    PING = "ping"
+    ERROR = "error"
+
+
+# What a server calls them to a client that asked for the beta. ITEM_DONE has no counterpart there.
+BETA_NAMES: Final[dict[ServerEvent, str]] = {
+    ServerEvent.ITEM_ADDED: "conversation.item.created",
+    ServerEvent.TEXT_DELTA: "response.text.delta",
+    ServerEvent.TEXT_DONE: "response.text.done",
+    ServerEvent.TRANSCRIPT_DELTA: "response.audio_transcript.delta",
+    ServerEvent.TRANSCRIPT_DONE: "response.audio_transcript.done",
+    ServerEvent.AUDIO_DELTA: "response.audio.delta",
+    ServerEvent.AUDIO_DONE: "response.audio.done",
+}
+GA_ONLY: Final = frozenset({ServerEvent.ITEM_DONE})
+
+# Names of other dialects for the same thing.
+_OTHER_NAMES: Final[dict[str, ServerEvent]] = {
+    "transcription_session.created": ServerEvent.SESSION_CREATED,
+    "transcription_session.updated": ServerEvent.SESSION_UPDATED,
+    "response.reasoning.delta": ServerEvent.REASONING_DELTA,
+    "response.reasoning_summary_text.delta": ServerEvent.REASONING_DELTA,
+}
+
+_CANONICAL: Final[dict[str, ServerEvent]] = (
+    {str(event): event for event in ServerEvent} | {beta: event for event, beta in BETA_NAMES.items()} | _OTHER_NAMES
+)
+
+# Answer text comes as text, as the transcript of speech, or (xAI) as both: one stream of words all the same.
+_SAME_STREAM: Final[dict[ServerEvent, ServerEvent]] = {
+    ServerEvent.TRANSCRIPT_DELTA: ServerEvent.TEXT_DELTA,
+    ServerEvent.TRANSCRIPTION_UPDATED: ServerEvent.TRANSCRIPTION_DELTA,
+}
+
+
+def canonical(raw_type: str) -> ServerEvent | None:
+    """The canonical event of a wire name; None for one that nobody here knows."""
+    return _CANONICAL.get(raw_type)
+
+
+def wire_name(event: ServerEvent, *, beta: bool) -> str:
+    """What to call an event to a client of that dialect."""
+    return BETA_NAMES.get(event, str(event)) if beta else str(event)
+
+
+class TwinFilter:
+    """Counts once what a server sends under two names.
+
+    Within one content part of one response, the first name seen for a stream is the one that counts. A new part or
+    response chooses anew, so a gateway that changes its upstream between turns is still understood.
+    """
+
+    def __init__(self) -> None:
+        self._chosen: dict[ServerEvent, tuple[tuple[str | None, ...], str]] = {}
+
+    def is_twin(self, event: ServerEvent, raw_type: str, *part: str | None) -> bool:
+        """Whether `raw_type` repeats what another name already carries in this part (response id, item id ...)."""
+        stream = _SAME_STREAM.get(event, event)
+        chosen = self._chosen.get(stream)
+        if chosen is None or chosen[0] != part:
+            self._chosen[stream] = (part, raw_type)
+            return False
+        return chosen[1] != raw_type

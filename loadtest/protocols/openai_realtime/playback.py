@@ -1,0 +1,46 @@
+"""Book-keeping of reply audio: what was sent of which item, for truncation, and samples cut in half between deltas."""
+
+
+class ReplyAudio:
+    """The audio of the latest response that sent any, item by item in order."""
+
+    def __init__(self) -> None:
+        self._response_id: str | None = None
+        self._sent_ms: dict[str | None, float] = {}
+        self._half: tuple[str | None, str | None, bytes] = (None, None, b"")
+
+    @property
+    def item_id(self) -> str | None:
+        """The item that audio was last sent for."""
+        return next(reversed(self._sent_ms), None)
+
+    def add(self, response_id: str | None, item_id: str | None, samples: int, rate_hz: int) -> None:
+        """`samples` more of an item arrived. A new response begins a new reply."""
+        if response_id != self._response_id:
+            self._response_id = response_id
+            self._sent_ms = {}
+        self._sent_ms[item_id] = self._sent_ms.get(item_id, 0.0) + samples * 1000 / rate_hz
+
+    def truncations(self, played_ms: int) -> list[tuple[str, int]]:
+        """(item, heard ms) of every item not heard to its end. Never more than was sent, which would be refused."""
+        cuts: list[tuple[str, int]] = []
+        before_ms = 0.0
+        for item_id, sent_ms in self._sent_ms.items():
+            heard_ms = max(0.0, played_ms - before_ms)
+            if item_id is not None and heard_ms < sent_ms:
+                cuts.append((item_id, int(heard_ms)))
+            before_ms += sent_ms
+        return cuts
+
+    def whole_samples(self, response_id: str | None, item_id: str | None, data: bytes) -> bytes:
+        """`data` behind the half sample that the same item's last delta ended with; a new half is kept for the next."""
+        kept_response, kept_item, half = self._half
+        if half and (kept_response, kept_item) == (response_id, item_id):
+            data = half + data
+        odd = len(data) % 2
+        self._half = (response_id, item_id, data[-1:] if odd else b"")
+        return data[:-1] if odd else data
+
+    def ends_inside_sample(self, response_id: str | None, item_id: str | None) -> bool:
+        """Whether half a sample of this item is still waiting for its other half."""
+        return self._half[:2] == (response_id, item_id) and bool(self._half[2])
