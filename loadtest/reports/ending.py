@@ -1,0 +1,101 @@
+"""How a run ends: the exit code and the sentence that explains it, from the run's figures alone.
+
+In order of precedence, the first that applies:
+
+| code | when |
+|---|---|
+| 130 interrupted | somebody stopped the run; the results so far are kept |
+| 5 unreachable | calls were started and not one of them reached a ready session |
+| 4 generator-limited | more than 1 % of the turns are invalid: the tool blames itself before the service |
+| 3 objective missed | an objective is missed or not shown, or would be were every lost turn a bad one; or no turn at all |
+| 0 ok | everything asked for is shown to be met |
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from loadtest.exit_codes import ExitCode
+from loadtest.reports.facts import RunFacts, without_credentials
+from telemetry.slo import Verdict
+from telemetry.store.answers import Summary
+
+INVALID_SHARE_LIMIT: Final = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """The exit code of a run and why, as one sentence."""
+
+    code: ExitCode
+    reason: str
+
+
+def invalid_share(summary: Summary) -> float | None:
+    """Invalid turns / all turns, None without a turn."""
+    return summary.turns.invalid / summary.turns.total if summary.turns.total else None
+
+
+def is_generator_limited(summary: Summary) -> bool:
+    """Whether so many turns are invalid that the instrument, not the endpoint, was the limit."""
+    share = invalid_share(summary)
+    return share is not None and share > INVALID_SHARE_LIMIT
+
+
+def survives_loss(verdict: Verdict, missing: int) -> bool:
+    """Whether a met objective would still be met if every turn known to be lost had been a bad one."""
+    if not missing:
+        return True
+    return verdict.good >= verdict.target * (verdict.eligible + missing)
+
+
+def ending_for(*, run: RunFacts, summary: Summary, verdicts: Sequence[Verdict]) -> Ending:
+    """How the run ends; see the table above."""
+    turns = summary.turns
+    if run.interrupted:
+        return Ending(ExitCode.INTERRUPTED, f"the run was interrupted after {_turns(turns.total)}")
+    if run.calls_started and run.calls_connected == 0:
+        said = f": {run.connect_failure}" if run.connect_failure else ""
+        return Ending(
+            ExitCode.UNREACHABLE,
+            f"none of {run.calls_started} calls reached a session at {without_credentials(run.target)}{said}",
+        )
+    if is_generator_limited(summary):
+        return Ending(
+            ExitCode.GENERATOR_LIMITED,
+            f"{turns.invalid} of {_turns(turns.total)} are invalid, more than {INVALID_SHARE_LIMIT:.0%}: the generator"
+            " was the limit, not the service; use fewer callers or more processes",
+        )
+    if turns.total == 0:
+        return Ending(ExitCode.OBJECTIVE_MISSED, "no turn was measured, so nothing is shown")
+    return _objectives(summary, verdicts)
+
+
+def exit_code_for(*, run: RunFacts, summary: Summary, verdicts: Sequence[Verdict]) -> ExitCode:
+    """The exit code of `ending_for`."""
+    return ending_for(run=run, summary=summary, verdicts=verdicts).code
+
+
+def _objectives(summary: Summary, verdicts: Sequence[Verdict]) -> Ending:
+    missed = [verdict.name for verdict in verdicts if verdict.met is False]
+    unknown = [verdict.name for verdict in verdicts if verdict.met is None]
+    if missed or unknown:
+        parts = [f"{', '.join(missed)} missed"] if missed else []
+        parts += [f"{', '.join(unknown)} not shown"] if unknown else []
+        return Ending(ExitCode.OBJECTIVE_MISSED, "; ".join(parts))
+    missing = summary.loss.missing
+    fragile = [verdict.name for verdict in verdicts if not survives_loss(verdict, missing)]
+    if fragile:
+        return Ending(
+            ExitCode.OBJECTIVE_MISSED,
+            f"{_turns(missing)} known to be lost could turn a met objective into a missed one: {', '.join(fragile)}",
+        )
+    if not verdicts:
+        return Ending(ExitCode.OK, "no objective was asked for")
+    return Ending(
+        ExitCode.OK, "the objective is met" if len(verdicts) == 1 else f"all {len(verdicts)} objectives are met"
+    )
+
+
+def _turns(count: int) -> str:
+    return "1 turn" if count == 1 else f"{count} turns"

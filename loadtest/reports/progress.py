@@ -1,0 +1,71 @@
+"""The live view of a run on a terminal: where it stands, in four lines."""
+
+from dataclasses import dataclass
+
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from loadtest.reports import wording
+from telemetry.store.answers import MetricStats, TurnCounts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveFacts:
+    """What is known at this moment; None is not known yet. `run_time_s` None means until somebody stops it."""
+
+    target: str
+    users: int
+    elapsed_s: float
+    run_time_s: float | None
+    calls_in_flight: int | None = None
+    turns: TurnCounts | None = None
+    voice_to_voice: MetricStats | None = None
+    note: str | None = None  # one sentence, when something needs to be known now
+
+
+def live_view(facts: LiveFacts) -> RenderableType:
+    """Callers, turns, voice-to-voice so far, invalid turns and the time, to be redrawn in place."""
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="dim", no_wrap=True, min_width=14)
+    grid.add_column(overflow="fold")
+    in_flight = wording.UNKNOWN if facts.calls_in_flight is None else wording.number(facts.calls_in_flight)
+    grid.add_row("callers", f"{in_flight} of {wording.number(facts.users)} on a call to {facts.target}")
+    grid.add_row("turns", _turns(facts.turns))
+    grid.add_row("voice to voice", _voice_to_voice(facts.voice_to_voice))
+    parts: list[RenderableType] = [_time(facts), grid]
+    if facts.note:
+        parts.append(Text(facts.note, style="yellow", overflow="fold"))
+    return Group(*parts)
+
+
+def _turns(turns: TurnCounts | None) -> str:
+    if turns is None or not turns.total:
+        return "none yet"
+    others = turns.total - turns.ok - turns.invalid
+    return f"{wording.number(turns.total)}: {turns.ok} ok, {others} not ok, {turns.invalid} invalid"
+
+
+def _voice_to_voice(stats: MetricStats | None) -> str:
+    if stats is None or not stats.n:
+        return "none yet"
+    figures = ", ".join(f"{which} {wording.statistic(stats, which)}" for which in ("p50", "p95"))
+    return f"{figures} (n {wording.number(stats.n)})"
+
+
+def _time(facts: LiveFacts) -> RenderableType:
+    if facts.run_time_s is None:
+        return Text(f"running for {wording.clock(facts.elapsed_s)}, until Ctrl-C", style="bold")
+    remaining_s = facts.run_time_s - facts.elapsed_s
+    line = Table.grid(padding=(0, 2, 0, 0))
+    if remaining_s <= 0:
+        line.add_row(Text(f"{wording.clock(facts.elapsed_s)} elapsed, the last calls are ending", style="bold"))
+        return line
+    bar = ProgressBar(total=facts.run_time_s, completed=facts.elapsed_s, width=24)
+    line.add_row(
+        Text(f"{wording.clock(facts.elapsed_s)} elapsed", style="bold"),
+        bar,
+        Text(f"{wording.clock(remaining_s)} remaining"),
+    )
+    return line

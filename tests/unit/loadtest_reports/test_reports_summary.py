@@ -1,0 +1,155 @@
+"""The JSON object of a run, against its committed schema."""
+
+import copy
+from typing import Any
+
+import orjson
+import pytest
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import ValidationError
+
+from loadtest.exit_codes import ExitCode
+from loadtest.reports.summary import schema, summary_object
+from telemetry.metrics import METRIC_NAMES, METRICS
+from telemetry.store.answers import Loss
+from tests.unit.loadtest_reports import reports_material as material
+
+
+@pytest.fixture
+def whole() -> dict[str, Any]:
+    return summary_object(
+        run=material.run_facts(target="wss://me:secret@voice.example/v1?token=secret"),
+        summary=material.summary(),
+        verdicts=[material.verdict(True), material.verdict(None)],
+        exit_code=ExitCode.OBJECTIVE_MISSED,
+    )
+
+
+@pytest.fixture(scope="module")
+def validator() -> Draft202012Validator:
+    Draft202012Validator.check_schema(schema())
+    return Draft202012Validator(schema())
+
+
+def test_the_whole_object_is_as_the_schema_says_after_a_round_trip(whole, validator) -> None:
+    validator.validate(orjson.loads(orjson.dumps(whole)))
+
+
+def test_a_run_without_a_single_turn_is_as_the_schema_says(validator) -> None:
+    nothing = summary_object(
+        run=material.run_facts(calls_connected=0, run_time_s=None),
+        summary=material.empty_summary(),
+        verdicts=[],
+        exit_code=ExitCode.UNREACHABLE,
+    )
+    validator.validate(nothing)
+    assert nothing["cache"]["hit_rate"] is None
+    assert nothing["fallback"]["rate"] is None
+    assert nothing["generator"]["invalid_share"] is None
+    assert nothing["telemetry"]["emitted"] is None
+
+
+def test_every_metric_is_there_with_its_definition(whole) -> None:
+    assert tuple(whole["metrics"]) == METRIC_NAMES
+    for name, metric in METRICS.items():
+        assert whole["metrics"][name]["definition"] == metric.definition
+
+
+def test_durations_are_seconds_and_the_rest_keeps_its_unit(whole) -> None:
+    heard = whole["metrics"]["voice_to_voice"]
+    assert heard["unit"] == "s"
+    assert heard["n"] == 180
+    assert [heard[key] for key in ("p50_s", "p95_s", "p99_s", "max_s")] == pytest.approx([0.6124, 0.7996, 1.204, 1.3])
+    assert [heard[key] for key in ("p50", "p95", "p99", "max")] == [None] * 4
+    rate = whole["metrics"]["tokens_per_s"]
+    assert (rate["unit"], rate["p50"], rate["p50_s"], rate["max_s"]) == ("per_s", 48.2, None, None)
+    assert whole["metrics"]["itl"]["unit"] == "s"
+
+
+def test_too_few_values_are_null_and_never_zero(whole) -> None:
+    final = whole["metrics"]["asr_final_latency"]
+    assert (final["n"], final["p50_s"], final["p99_s"]) == (80, pytest.approx(0.31), None)
+    partial = whole["metrics"]["asr_partial_latency"]
+    assert (partial["n"], partial["p50_s"], partial["withheld"]) == (0, None, "partials come on a fixed cadence")
+
+
+def test_a_metric_the_store_did_not_answer_is_there_and_unknown(validator) -> None:
+    summary = material.summary(metrics={})
+    made = summary_object(run=material.run_facts(), summary=summary, verdicts=[], exit_code=ExitCode.OK)
+    validator.validate(made)
+    assert made["metrics"]["voice_to_voice"]["n"] == 0
+    assert made["metrics"]["voice_to_voice"]["p50_s"] is None
+
+
+def test_no_secret_of_the_target_is_written(whole) -> None:
+    assert b"secret" not in orjson.dumps(whole)
+    assert whole["run"]["target"] == "wss://voice.example/v1?token=hidden"
+
+
+def test_what_happened_is_told_as_counts_and_rates(whole) -> None:
+    assert whole["turns"] == {
+        "total": 182,
+        "ok": 178,
+        "invalid": 1,
+        "eligible": 181,
+        "by_outcome": {"ok": 178, "no_reply": 2, "abandoned": 1, "invalid": 1},
+        "invalid_by_reason": {"frame_lateness": 1},
+    }
+    assert whole["cache"] == {"reported": 180, "hits": 45, "hit_rate": 0.25, "by_tier": {"central": 45}}
+    assert whole["fallback"] == {"total": 181, "reported": 180, "rate": 0.05, "by_kind": {"rule": 9}}
+    assert [each["name"] for each in whole["cohorts"]] == ["control", "streaming"]
+    assert whole["cohorts"][1]["metrics"]["voice_to_voice"]["p50_s"] == pytest.approx(0.487)
+    assert [each["met"] for each in whole["objectives"]] == [True, None]
+
+
+def test_the_instrument_answers_for_itself(whole) -> None:
+    assert whole["agreement"]["joined"] == 179
+    assert whole["agreement"]["p99_s"] == pytest.approx(0.0012)
+    generator = whole["generator"]
+    assert (generator["limited"], generator["receive_stamp"], generator["pacer"]) == (False, "kernel", "timerfd")
+    assert generator["pacing_p99_s"] == pytest.approx(0.0005)
+    assert generator["start_late_worst_s"] is None
+    assert generator["invalid_share"] == pytest.approx(1 / 182)
+
+
+def test_lost_and_spooled_turns_are_told() -> None:
+    made = summary_object(
+        run=material.run_facts(turns_spooled=7),
+        summary=material.summary(loss=Loss(processes=2, emitted=192, received=182, missing=10), skipped_segments=1),
+        verdicts=[],
+        exit_code=ExitCode.OK,
+    )
+    assert made["telemetry"] == {
+        "emitted": 192,
+        "received": 182,
+        "missing": 10,
+        "spooled": 7,
+        "unreadable_segments": 1,
+    }
+
+
+def test_the_reason_explains_the_code_that_is_given(whole) -> None:
+    assert (whole["exit_code"], whole["exit_reason"]) == (3, "voice-to-voice-800ms not shown")
+    fault = summary_object(run=material.run_facts(), summary=material.summary(), verdicts=[], exit_code=ExitCode.FAULT)
+    assert (fault["exit_code"], fault["exit_reason"]) == (1, "fault")
+
+
+def test_every_documented_exit_code_is_in_the_schema() -> None:
+    assert set(schema()["properties"]["exit_code"]["enum"]) == {int(code) for code in ExitCode}
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda made: made.pop("generator"),
+        lambda made: made["turns"].update(extra=1),
+        lambda made: made["metrics"]["voice_to_voice"].update(p95_s="fast"),
+        lambda made: made.update(exit_code=42),
+        lambda made: made["objectives"][0].pop("met"),
+    ],
+)
+def test_the_schema_notices(spoil, whole, validator) -> None:
+    spoilt = copy.deepcopy(whole)
+    spoil(spoilt)
+    with pytest.raises(ValidationError):
+        validator.validate(spoilt)

@@ -1,0 +1,196 @@
+"""What a person reads at the end of a run and while it lasts: by content, at 80 and 120 columns, without colour."""
+
+import io
+import re
+
+import pytest
+from rich.console import Console, RenderableType
+
+from loadtest.reports import wording
+from loadtest.reports.ending import ending_for
+from loadtest.reports.progress import LiveFacts, live_view
+from loadtest.reports.terminal import final_view
+from telemetry.store.answers import Agreement, CacheStats, Loss, ShareByName, TurnCounts
+from tests.unit.loadtest_reports import reports_material as material
+
+MS = material.MS
+
+
+def shown(view: RenderableType, width: int = 120, colour: bool = False) -> str:
+    out = io.StringIO()
+    console = Console(file=out, width=width, force_terminal=colour, no_color=not colour, legacy_windows=False)
+    console.print(view)
+    return out.getvalue()
+
+
+def final(run=None, summary=None, verdicts=None, width: int = 120, colour: bool = False) -> str:
+    run = run or material.run_facts()
+    summary = summary or material.summary()
+    verdicts = [material.verdict(True)] if verdicts is None else verdicts
+    ending = ending_for(run=run, summary=summary, verdicts=verdicts)
+    return shown(final_view(run=run, summary=summary, verdicts=verdicts, ending=ending), width, colour)
+
+
+def words(text: str) -> str:
+    return re.sub(r"\s+", " ", text)
+
+
+def row(text: str, first: str) -> list[str]:
+    """The cells of the table row that begins with `first`."""
+    line = next(line for line in text.splitlines() if line.startswith(first))
+    return re.split(r"\s{2,}", line.strip())
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("colour", [False, True], ids=["plain", "colour"])
+def test_it_fits_the_width_and_says_the_same_in_any_dress(width: int, colour: bool) -> None:
+    text = re.sub(r"\x1b\[[0-9;]*m", "", final(width=width, colour=colour))
+    assert max(len(line) for line in text.splitlines()) <= width
+    said = words(text)
+    assert "✔ met" in said
+    assert "95 % of turns answer within 800 ms, voice to voice" in said
+    assert "612 ms" in said
+    assert "…" not in said, "nothing is cut off"
+
+
+def test_the_verdict_comes_first_and_the_stages_next() -> None:
+    text = final()
+    places = [
+        text.index(part) for part in ("Verdict", "met", "exit 0", "Stages", "What happened", "Cohorts", "How well")
+    ]
+    assert places == sorted(places)
+
+
+def test_each_objective_is_met_missed_or_not_shown_with_its_numbers() -> None:
+    said = words(final(verdicts=[material.verdict(True), material.verdict(False), material.verdict(None)]))
+    assert "176 of 181 turns good, 97.2 % · error budget left 45 %" in said
+    assert "✘ missed" in said
+    assert "error budget overspent · 160 of 181 turns are good, 172 are needed" in said
+    assert "? not shown" in said
+    assert "4 turns are too few, 20 are needed" in said
+    assert "exit 3 objective missed: voice-to-voice-800ms missed; voice-to-voice-800ms not shown" in said
+
+
+def test_stages_have_their_percentiles_or_the_reason_why_not() -> None:
+    text = final()
+    assert row(text, "voice to voice") == ["voice to voice", "612 ms", "800 ms", "1,204 ms", "1,300 ms", "180"]
+    assert row(text, "asr final") == ["asr final latency", "310 ms", "402 ms", "too few", "433 ms", "80"]
+    assert row(text, "asr partial") == ["asr partial latency", "not observable", "–", "–", "–", "0"]
+    assert row(text, "llm first token") == ["llm first token latency", "not measured", "–", "–", "–", "0"]
+    assert row(text, "tokens per s") == ["tokens per s", "48.2/s", "51.0/s", "52.0/s", "53.0/s", "180"]
+    assert row(text, "wer") == ["wer", "0 %", "12.5 %", "25 %", "50 %", "180"]
+    assert "barge in stop" not in text, "what a run does not exercise is not listed"
+    assert "asr partial latency: partials come on a fixed cadence" in text
+    assert "a p95 needs 20 values, a p99 needs 100" in text
+
+
+def test_what_happened_and_what_nobody_reported() -> None:
+    said = words(final())
+    assert "182 (178 ok, 2 no reply, 1 abandoned, 1 invalid)" in said
+    assert "25 % hits of 180 turns that reported (central 45)" in said
+    assert "5 % of 180 turns that reported (rule 9)" in said
+    silent = material.summary(cache=CacheStats(0, 0, {}), fallback=ShareByName(182, 0, {}))
+    assert words(final(summary=silent)).count("not reported by the endpoint") == 2
+
+
+def test_cohorts_stand_side_by_side_and_one_alone_is_not_compared() -> None:
+    text = final()
+    assert row(text, "control") == ["control", "91", "612 ms", "812 ms", "33.3 %", "0 %"]
+    assert row(text, "streaming") == ["streaming", "91", "487 ms", "687 ms", "33.3 %", "0 %"]
+    assert "Cohorts" not in final(summary=material.summary(cohorts=(material.cohort("control", 1),)))
+
+
+def test_the_evidence_of_the_measurement() -> None:
+    said = words(final())
+    assert "invalid 1 of 182 turns (frame_lateness 1)" in said
+    assert "p99 0.5 ms late, worst 2.0 ms, worst loop lag 3.0 ms (pacer: timerfd)" in said
+    assert "stamped by: kernel, worst lag to the program 1.0 ms" in said
+    assert "client against service on 179 turns: p50 0.4 ms, p99 1.2 ms, largest 1.9 ms" in said
+    assert "182 of 182 received" in said
+
+
+def test_evidence_that_is_missing_is_said_to_be_missing() -> None:
+    said = words(final(summary=material.empty_summary(), verdicts=[]))
+    assert "no turn was measured" in said
+    assert "not known: the service reported none of these turns" in said
+    assert "0 of an unknown number received" in said
+    assert "stamped by: not reported" in said
+    assert "p99 – late" in said
+
+
+def test_lost_telemetry_and_a_limited_generator_are_not_hidden() -> None:
+    limited = material.summary(
+        turns=TurnCounts(total=200, ok=190, invalid=10, by_outcome={"ok": 190, "invalid": 10}),
+        loss=Loss(processes=2, emitted=210, received=200, missing=10),
+        agreement=Agreement(12, 188, 0, 0.4 * MS, None, 0.9 * MS),
+        skipped_segments=2,
+    )
+    said = words(final(run=material.run_facts(turns_spooled=3), summary=limited))
+    assert "10 of 200 turns: generator-limited" in said
+    assert "exit 4 generator limited" in said
+    assert "200 of 210 received, 10 lost, 3 kept in the local spool, 2 unreadable store files left out" in said
+    assert "on 12 turns: p50 0.4 ms, p99 too few, largest 0.9 ms" in said
+
+
+def test_the_run_is_named_with_what_was_replayed_and_no_secret() -> None:
+    run = material.run_facts(
+        target="wss://me:secret@voice.example/v1", store="runs/7", dashboard_url="http://127.0.0.1:1"
+    )
+    text = final(run=run)
+    said = words(text)
+    assert "known-text: generated speech, 48 utterances (CC0-1.0) · noise babble · 10 dB SNR" in said
+    assert "run-7 · openai-realtime · 8 callers · seed 11" in said
+    assert "dashboard http://127.0.0.1:1" in said
+    assert "secret" not in text
+
+
+def live(**facts) -> str:
+    given = {"target": "ws://127.0.0.1:1/v1", "users": 8, "elapsed_s": 12.4, "run_time_s": 60.0} | facts
+    return shown(live_view(LiveFacts(**given)), 80)
+
+
+def test_the_live_view_says_where_the_run_stands() -> None:
+    said = words(
+        live(
+            calls_in_flight=7,
+            turns=TurnCounts(total=40, ok=36, invalid=1, by_outcome={}),
+            voice_to_voice=material.stats("voice_to_voice", 19, p50=450.0 * MS, max=600.0 * MS),
+        )
+    )
+    assert "0:12 elapsed" in said
+    assert "0:47 remaining" in said
+    assert "7 of 8 on a call to ws://127.0.0.1:1/v1" in said
+    assert "40: 36 ok, 3 not ok, 1 invalid" in said
+    assert "p50 450 ms, p95 too few (n 19)" in said
+
+
+def test_the_live_view_before_the_first_turn_and_at_the_end() -> None:
+    assert words(live()).count("none yet") == 2
+    assert "– of 8" in live()
+    assert "the last calls are ending" in live(elapsed_s=61.0)
+    assert "until Ctrl-C" in live(run_time_s=None)
+    assert "the sidecar does not answer" in live(note="the sidecar does not answer")
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"),
+    [
+        (None, "–"),
+        (0.0, "0 %"),
+        (0.0004, "< 0.1 %"),
+        (0.5, "50 %"),
+        (0.99999, "99.9 %"),
+        (1.0, "100 %"),
+        (0.123, "12.3 %"),
+    ],
+)
+def test_a_percentage_never_rounds_to_all_or_nothing(ratio: float | None, text: str) -> None:
+    assert wording.percent(ratio) == text
+
+
+@pytest.mark.parametrize(
+    ("value_ns", "text"),
+    [(None, "–"), (0.0, "0.0 ms"), (-4.2e6, "-4.2 ms"), (9.94e6, "9.9 ms"), (9.96e6, "10 ms"), (1.2345e9, "1,234 ms")],
+)
+def test_milliseconds(value_ns: float | None, text: str) -> None:
+    assert wording.milliseconds(value_ns) == text
