@@ -7,7 +7,7 @@ In order of precedence, the first that applies:
 | 130 interrupted | somebody stopped the run; the results so far are kept |
 | 5 unreachable | calls were started and not one of them reached a ready session |
 | 4 generator-limited | more than 1 % of the turns are invalid: the tool blames itself before the service |
-| 3 objective missed | an objective is missed or not shown, or would be were every lost turn a bad one; or no turn at all |
+| 3 objective missed | one is missed or not shown, or would be were every lost turn a bad one; or not one turn came |
 | 0 ok | everything asked for is shown to be met |
 """
 
