@@ -63,6 +63,9 @@ class AudioFormat:
         return pcm.from_bytes(data).astype(np.int16, copy=False)
 
 
+PCM: Final = AudioFormat.of("pcm16")
+
+
 def parse_ga(declared: object) -> AudioFormat:
     """A GA format object. ValueError, with a sentence, for anything that this wire does not know."""
     fields = as_object(declared)

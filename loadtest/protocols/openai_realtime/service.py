@@ -1,0 +1,263 @@
+"""The endpoint's side of OpenAI Realtime, for the reference assistant: client events in, commands out, and the server
+events to answer with. It holds no audio and takes no decision; when to speak is the assistant's business.
+"""
+
+import base64
+from collections.abc import Callable, Mapping
+from typing import Final, Literal
+
+from loadtest.protocols.base import Message
+from loadtest.protocols.openai_realtime.commands import (
+    AddUserText,
+    AppendAudio,
+    CancelResponse,
+    Clear,
+    Command,
+    Commit,
+    CreateResponse,
+    Refused,
+    Truncate,
+    UpdateSession,
+)
+from loadtest.protocols.openai_realtime.declared import text_pairs
+from loadtest.protocols.openai_realtime.encoder import Encoder, MakeId
+from loadtest.protocols.openai_realtime.fields import (
+    Json,
+    MalformedError,
+    as_list,
+    as_object,
+    excerpt,
+    optional_count,
+    optional_object,
+    optional_text,
+    parse_object,
+    required_text,
+)
+from loadtest.protocols.openai_realtime.names import ServerEvent
+from loadtest.protocols.openai_realtime.reply import Reply
+from loadtest.protocols.openai_realtime.session_config import (
+    InvalidSessionError,
+    Modality,
+    SessionConfig,
+    parse_modalities,
+)
+
+MAX_APPEND_BYTES: Final = 15 * 2**20
+# Known to this wire and not offered here.
+NOT_OFFERED: Final = frozenset(
+    {
+        "conversation.item.delete",
+        "conversation.item.retrieve",
+        "output_audio_buffer.clear",
+        "transcription_session.update",
+    }
+)
+
+
+class ServiceSession:
+    """One client's session. `make_id("item")` gives a fresh id with that prefix; `beta` if the client asked for it."""
+
+    def __init__(
+        self, make_id: Callable[[str], str], *, beta: bool = False, config: SessionConfig | None = None
+    ) -> None:
+        self.config = config or SessionConfig()
+        self.session_id = make_id("sess")
+        self.conversation_id = make_id("conv")
+        self._make_id: MakeId = make_id
+        self._encoder = Encoder(make_id, beta=beta)
+        self._handlers: Mapping[str, Callable[[Json, str | None], Command]] = {
+            "session.update": self._update,
+            "input_audio_buffer.append": self._append,
+            "input_audio_buffer.commit": lambda _, event_id: Commit(event_id),
+            "input_audio_buffer.clear": lambda _, event_id: Clear(event_id),
+            "response.create": self._create,
+            "response.cancel": lambda fields, event_id: CancelResponse(optional_text(fields, "response_id"), event_id),
+            "conversation.item.truncate": self._truncate,
+            "conversation.item.create": self._item_create,
+        }
+
+    def receive(self, message: Message) -> list[Command]:
+        """What one client message asks for; never raises, what cannot be done is `Refused`."""
+        event_id: str | None = None
+        try:
+            fields = parse_object(message)
+            given = fields.get("event_id")
+            event_id = given if isinstance(given, str) else None
+            kind = required_text(fields, "type")
+            handler = self._handlers.get(kind)
+            if handler is None:
+                known = "is not offered here" if kind in NOT_OFFERED else "is not an event of this protocol"
+                return [self._refuse(f"{excerpt(kind)} {known}", event_id, code="unknown_event", param="type")]
+            return [handler(fields, event_id)]
+        except InvalidSessionError as error:
+            return [self._refuse(str(error), event_id, code="invalid_value", param=error.param)]
+        except MalformedError as error:
+            return [self._refuse(str(error), event_id, code="invalid_event")]
+
+    def _update(self, fields: Json, event_id: str | None) -> Command:
+        session = optional_object(fields, "session")
+        if session is None:
+            raise InvalidSessionError("'session' is missing; it should be an object", "session")
+        self.config = self.config.updated(session)
+        return UpdateSession(self.config, event_id)
+
+    def _append(self, fields: Json, event_id: str | None) -> Command:
+        encoded = required_text(fields, "audio")
+        try:
+            data = base64.b64decode(encoded, validate=True)
+        except ValueError as error:
+            raise MalformedError(f"'audio' is not base64 ({error}): {excerpt(encoded)}") from None
+        if len(data) > MAX_APPEND_BYTES:
+            raise MalformedError(f"'audio' holds {len(data)} bytes; at most {MAX_APPEND_BYTES} fit into one event")
+        try:
+            samples = self.config.input_format.decode(data)
+        except ValueError as error:
+            raise MalformedError(f"'audio': {error}") from None
+        return AppendAudio(samples, self.config.input_format.rate_hz, event_id)
+
+    def _create(self, fields: Json, event_id: str | None) -> Command:
+        response = optional_object(fields, "response") or {}
+        modality: Modality | None = None
+        for key in ("output_modalities", "modalities"):
+            if response.get(key) is not None:
+                modality = parse_modalities(response[key], f"response.{key}")
+        return CreateResponse(
+            metadata=text_pairs(optional_object(response, "metadata")),
+            instructions=optional_text(response, "instructions"),
+            modality=modality,
+            event_id=event_id,
+        )
+
+    def _truncate(self, fields: Json, event_id: str | None) -> Command:
+        end_ms = optional_count(fields, "audio_end_ms")
+        if end_ms is None:
+            raise MalformedError("'audio_end_ms' is missing; it should be a whole number")
+        index = optional_count(fields, "content_index") or 0
+        return Truncate(required_text(fields, "item_id"), index, end_ms, event_id)
+
+    def _item_create(self, fields: Json, event_id: str | None) -> Command:
+        item = optional_object(fields, "item")
+        if item is None:
+            raise MalformedError("'item' is missing; it should be an object")
+        if item.get("type") != "message" or item.get("role") != "user":
+            raise MalformedError("only messages of the role 'user' can be added here")
+        words: list[str] = []
+        for part in as_list(item.get("content")) or []:
+            content = as_object(part) or {}
+            if content.get("type") != "input_text":
+                raise MalformedError("only content of the type 'input_text' can be added here")
+            words.append(required_text(content, "text"))
+        if not words:
+            raise MalformedError("'item.content' is empty; it should hold a part of the type 'input_text'")
+        item_id = optional_text(item, "id") or self._make_id("item")
+        return AddUserText(item_id, "".join(words), event_id)
+
+    def _refuse(self, message: str, event_id: str | None, *, code: str, param: str | None = None) -> Refused:
+        return Refused(self.error(message, event_id=event_id, code=code, param=param), message)
+
+    # What the endpoint says.
+
+    def created(self) -> str:
+        """`session.created`, the first message of every session."""
+        return self._session_event(ServerEvent.SESSION_CREATED)
+
+    def updated(self) -> str:
+        """`session.updated`, the answer to `UpdateSession`."""
+        return self._session_event(ServerEvent.SESSION_UPDATED)
+
+    def speech_started(self, item_id: str, audio_start_ms: int) -> str:
+        """The detector heard the caller begin, `audio_start_ms` into the session's audio (prefix padding included)."""
+        return self._encoder(ServerEvent.SPEECH_STARTED, item_id=item_id, audio_start_ms=audio_start_ms)
+
+    def speech_stopped(self, item_id: str, audio_end_ms: int) -> str:
+        """The detector closed the caller's turn."""
+        return self._encoder(ServerEvent.SPEECH_STOPPED, item_id=item_id, audio_end_ms=audio_end_ms)
+
+    def committed(self, item_id: str, previous_item_id: str | None) -> str:
+        """The caller's audio became an item."""
+        return self._encoder(ServerEvent.COMMITTED, item_id=item_id, previous_item_id=previous_item_id)
+
+    def cleared(self) -> str:
+        """The caller's audio was forgotten."""
+        return self._encoder(ServerEvent.CLEARED)
+
+    def user_audio_item(self, item_id: str, previous_item_id: str | None) -> list[str]:
+        """The caller's turn as an item, added and done (its transcript follows by itself)."""
+        return self._user_item(item_id, previous_item_id, {"type": "input_audio", "transcript": None})
+
+    def user_text_item(self, item_id: str, previous_item_id: str | None, text: str) -> list[str]:
+        """A typed message as an item, added and done."""
+        return self._user_item(item_id, previous_item_id, {"type": "input_text", "text": text})
+
+    def transcription_delta(self, item_id: str, delta: str) -> str:
+        """More of the caller's words."""
+        return self._encoder(ServerEvent.TRANSCRIPTION_DELTA, item_id=item_id, content_index=0, delta=delta)
+
+    def transcription_completed(self, item_id: str, transcript: str, audio_s: float) -> str:
+        """All of the caller's words; `audio_s` is how much audio was transcribed."""
+        usage = {"type": "duration", "seconds": audio_s}
+        ids = {"item_id": item_id, "content_index": 0}
+        return self._encoder(ServerEvent.TRANSCRIPTION_COMPLETED, **ids, transcript=transcript, usage=usage)
+
+    def transcription_failed(self, item_id: str, message: str) -> str:
+        """The caller's words could not be had."""
+        error = {"type": "transcription_error", "code": "transcription_failed", "message": message, "param": None}
+        return self._encoder(ServerEvent.TRANSCRIPTION_FAILED, item_id=item_id, content_index=0, error=error)
+
+    def reply(
+        self,
+        *,
+        previous_item_id: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        modality: Modality | None = None,
+    ) -> Reply:
+        """A new response: send its `created()`, pieces, and `done()`."""
+        return Reply(
+            self._encoder,
+            self.config,
+            metadata=metadata or {},
+            modality=modality or self.config.modality,
+            previous_item_id=previous_item_id,
+            conversation_id=self.conversation_id,
+        )
+
+    def truncated(self, item_id: str, content_index: int, audio_end_ms: int) -> str:
+        """The item now ends where the caller stopped listening."""
+        ids = {"item_id": item_id, "content_index": content_index}
+        return self._encoder(ServerEvent.ITEM_TRUNCATED, **ids, audio_end_ms=audio_end_ms)
+
+    def rate_limits(self, name: Literal["requests", "tokens"], limit: int, remaining: int, reset_s: float) -> str:
+        """How much the client may still ask for."""
+        entry = {"name": name, "limit": limit, "remaining": remaining, "reset_seconds": reset_s}
+        return self._encoder(ServerEvent.RATE_LIMITS, rate_limits=[entry])
+
+    def error(
+        self,
+        message: str,
+        *,
+        event_id: str | None = None,
+        code: str | None = None,
+        param: str | None = None,
+        error_type: str = "invalid_request_error",
+    ) -> str:
+        """An error; the session goes on. `event_id` is that of the client event at fault."""
+        error = {"type": error_type, "code": code, "message": message, "param": param, "event_id": event_id}
+        return self._encoder(ServerEvent.ERROR, error=error)
+
+    def _session_event(self, event: ServerEvent) -> str:
+        return self._encoder(event, session=self.config.rendered(self.session_id, beta=self._encoder.beta))
+
+    def _user_item(self, item_id: str, previous_item_id: str | None, content: Mapping[str, object]) -> list[str]:
+        item = {
+            "id": item_id,
+            "object": "realtime.item",
+            "type": "message",
+            "role": "user",
+            "status": "completed",
+            "content": [content],
+        }
+        fields = {"previous_item_id": previous_item_id, "item": item}
+        return [
+            self._encoder(ServerEvent.ITEM_ADDED, **fields),
+            *self._encoder.ga_only(ServerEvent.ITEM_DONE, **fields),
+        ]
