@@ -88,7 +88,8 @@ def _verdicts(verdicts: Sequence[Verdict], ending: Ending) -> RenderableType:
     for verdict in verdicts:
         sign, word, style = _MET[verdict.met]
         table.add_row(Text(f"{sign} {word}", style=f"bold {style}"), Text(verdict.sentence))
-        table.add_row("", Text(_standing(verdict), style="dim"))
+        if standing := _standing(verdict):
+            table.add_row("", Text(standing, style="dim"))
     style = "green" if ending.code is ExitCode.OK else "red"
     word = ending.code.name.lower().replace("_", " ")
     table.add_row(Text(f"exit {int(ending.code)}", style=f"bold {style}"), Text(f"{word}: {ending.reason}"))
@@ -96,17 +97,15 @@ def _verdicts(verdicts: Sequence[Verdict], ending: Ending) -> RenderableType:
 
 
 def _standing(verdict: Verdict) -> str:
-    good = f"{wording.number(verdict.good)} of {wording.turns(verdict.eligible)} good"
-    parts = [good if verdict.ratio is None else f"{good}, {wording.percent(verdict.ratio)}"]
-    if verdict.budget_left is not None:
-        parts.append(
-            f"error budget left {wording.percent(verdict.budget_left)}"
-            if verdict.budget_left >= 0
-            else "error budget overspent"
-        )
-    if verdict.reason and verdict.met is not True:
-        parts.append(verdict.reason)
-    return " · ".join(parts)
+    """What the sentence of a verdict leaves out; nothing where the sentence is all there is to say."""
+    if verdict.budget_left is None:
+        return ""
+    budget = (
+        f"error budget left {wording.percent(verdict.budget_left)}"
+        if verdict.budget_left >= 0
+        else "error budget overspent"
+    )
+    return f"{wording.number(verdict.good)} of {wording.turns(verdict.eligible)} good · {budget}"
 
 
 def _stages(summary: Summary) -> Table:
