@@ -1,0 +1,160 @@
+"""Any turn survives its span: as attributes, and through the real SDK and the OTLP protobuf encoding."""
+
+import contextlib
+import typing
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from telemetry import semconv
+from telemetry.delivery import encode_batch
+from telemetry.instrument import CallTrace
+from telemetry.sdk import SdkOptions, start
+from telemetry.turn_spans import TurnDecodeError, decode_turn, turn_attributes, turn_from_attributes
+from telemetry.turns import Turn
+
+_INTS = st.one_of(st.integers(), st.integers(-(2**63) - 3, -(2**63) + 3), st.integers(2**63 - 3, 2**63 + 3))
+_HEX = "0123456789abcdef"
+
+
+def _strategy(name: str, kind: object) -> st.SearchStrategy[object]:
+    if name == "turn_index":
+        return st.integers(min_value=0)
+    if name in ("trace_id", "span_id"):
+        return st.text(_HEX, min_size=16, max_size=32)
+    options = {int: _INTS, float: st.floats(allow_nan=False), bool: st.booleans(), str: st.text()}
+    if kind in options:
+        return options[kind]
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is typing.Literal:
+        return st.sampled_from(arguments)
+    if origin is tuple:
+        return st.lists(_strategy(name, arguments[0]), max_size=4).map(tuple)
+    return st.one_of(*(st.none() if part is type(None) else _strategy(name, part) for part in arguments))
+
+
+_HINTS = typing.get_type_hints(Turn)
+TURNS = st.fixed_dictionaries({name: _strategy(name, _HINTS[name]) for name in Turn.__struct_fields__}).map(
+    lambda values: Turn(**values)
+)
+SLOW = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.large_base_example]
+)
+
+
+@SLOW
+@given(TURNS)
+def test_attributes_give_back_the_turn(turn: Turn) -> None:
+    attributes = turn_attributes(turn)
+    assert turn_from_attributes(attributes, turn.trace_id, turn.span_id) == turn
+    as_lists = {name: list(value) if isinstance(value, tuple) else value for name, value in attributes.items()}
+    assert turn_from_attributes(as_lists, turn.trace_id, turn.span_id) == turn
+
+
+@SLOW
+@given(TURNS)
+def test_integers_as_json_text_give_back_the_turn(turn: Turn) -> None:
+    def as_json(value: object) -> object:
+        if isinstance(value, tuple):
+            return [as_json(item) for item in value]
+        return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+    attributes = {name: as_json(value) for name, value in turn_attributes(turn).items()}
+    assert turn_from_attributes(attributes, turn.trace_id, turn.span_id) == turn
+
+
+@SLOW
+@given(TURNS, st.dictionaries(st.text(min_size=1).filter(lambda name: name not in Turn.__struct_fields__), st.text()))
+def test_fields_of_a_newer_schema_are_counted_and_left_out(turn: Turn, newer: dict[str, str]) -> None:
+    extra = {semconv.TURN_PREFIX + name: value for name, value in newer.items()}
+    decoded = decode_turn({**turn_attributes(turn), **extra}, turn.trace_id, turn.span_id)
+    assert decoded.turn == turn
+    assert set(decoded.unknown_fields) == set(extra)
+
+
+ANYTHING = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.binary(), st.lists(st.integers() | st.text())
+)
+
+
+@SLOW
+@given(TURNS, st.sampled_from(Turn.__struct_fields__), ANYTHING)
+def test_any_value_anywhere_is_either_read_or_refused_by_name(turn: Turn, field: str, value: object) -> None:
+    attributes = {**turn_attributes(turn), semconv.TURN_PREFIX + field: value}
+    try:
+        decoded = turn_from_attributes(attributes, turn.trace_id, turn.span_id)
+    except TurnDecodeError as error:
+        assert error.attribute == semconv.TURN_PREFIX + field
+        assert error.attribute in str(error)
+    else:
+        changed = msgspec.structs.asdict(decoded)
+        original = msgspec.structs.asdict(turn)
+        # repr, so that a NaN equals itself
+        assert {name for name in original if repr(changed[name]) != repr(original[name])} <= {field}
+
+
+def _plain(value: AnyValue) -> object:
+    which = value.WhichOneof("value")
+    if which == "array_value":
+        return [_plain(item) for item in value.array_value.values]
+    return None if which is None else getattr(value, which)
+
+
+@pytest.fixture(scope="module")
+def written():
+    """A real set-up without a collector, and what it ended in memory."""
+    telemetry = start(SdkOptions(None, "test"))
+    memory = InMemorySpanExporter()
+    telemetry._traces.add_span_processor(SimpleSpanProcessor(memory))
+    with contextlib.closing(_Closing(telemetry)):
+        yield telemetry, memory
+
+
+class _Closing:
+    def __init__(self, telemetry) -> None:
+        self.telemetry = telemetry
+
+    def close(self) -> None:
+        self.telemetry.shutdown(1)
+
+
+@SLOW
+@given(TURNS)
+def test_a_turn_survives_the_sdk_and_the_wire(written, turn: Turn) -> None:
+    telemetry, memory = written
+    memory.clear()
+    call = CallTrace(
+        telemetry,
+        run_id=turn.run_id,
+        call_id=turn.call_id,
+        source=turn.source,
+        started_unix_ns=turn.started_unix_ns,
+        started_perf_ns=turn.started_perf_ns,
+        attributes={},
+    )
+    emitted = call.emit(turn)
+    call.end(turn.started_perf_ns, {})
+    finished = memory.get_finished_spans()
+    wire = encode_batch(finished).SerializeToString()
+    request = ExportTraceServiceRequest.FromString(wire)
+    spans = [span for scope in request.resource_spans[0].scope_spans for span in scope.spans]
+    assert len(spans) == len(finished)
+    (span,) = [span for span in spans if span.name == semconv.SPAN_TURN]
+    assert span.dropped_attributes_count == 0
+    attributes = {entry.key: _plain(entry.value) for entry in span.attributes}
+    decoded = turn_from_attributes(attributes, span.trace_id.hex(), span.span_id.hex())
+    assert decoded == emitted
+    expected = msgspec.structs.replace(
+        turn,
+        trace_id=emitted.trace_id,
+        span_id=emitted.span_id,
+        process_id=telemetry.identity.process_id,
+        sequence=emitted.sequence,
+    )
+    assert decoded == expected
