@@ -1,0 +1,164 @@
+"""Where a stream of audio begins and ends to be audible.
+
+The level is that of a window of 10 ms moved in hops of 1 ms; a window is loud when its RMS is above 0.01 of full scale
+(-40 dBFS). What came before the stream counts as silence. Adjacent loud windows make a stretch; it runs from the first
+sample above the level (in magnitude) inside its first window to the last such sample inside its last window, so that a
+tone is found where it begins and ends, not where the window does. A click is audible if its energy fills a window;
+noise below the level is not, but a lone sample of it that is above the level, up to 10 ms before a tone, counts as the
+beginning of the tone.
+
+- `rms-10ms`: the first sample of the first stretch, the last sample of the last.
+- `sustained-50ms`: only stretches of 50 ms and more count, from first to last sample.
+
+A hop is a millisecond to the nearest sample (22 samples at 22.05 kHz, where the window is then 9.98 ms). A hop that has
+only begun is judged as if silence followed, which can hide a stretch but never move one.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadtest.audio.pcm import FULL_SCALE, Pcm16
+
+LEVEL: Final = 0.01
+WINDOW_HOPS: Final = 10
+MIN_STRETCH_MS: Final = {"rms-10ms": 0, "sustained-50ms": 50}
+PRESETS: Final = tuple(MIN_STRETCH_MS)
+DEFAULT_PRESET: Final = "rms-10ms"
+
+_THRESHOLD: Final = LEVEL * FULL_SCALE
+_LEVEL_SAMPLE: Final = int(_THRESHOLD)  # a whole sample above this is above the level
+_BLOCK_SAMPLES: Final = 2**20  # keeps running sums of squares exact
+
+
+@dataclass(slots=True)
+class _Stretch:
+    """Adjacent loud windows: absolute indices of the first and last sample above the level."""
+
+    first: int
+    last: int
+
+
+class AudibleSpan:
+    """The audible part of one stream of PCM16, fed piece by piece; any cut of the stream gives the same answer."""
+
+    def __init__(self, preset: str, rate_hz: int) -> None:
+        """ValueError for an unknown preset, or a rate below 1 kHz."""
+        if preset not in MIN_STRETCH_MS:
+            raise ValueError(f"unknown onset preset {preset!r}; known: {', '.join(PRESETS)}")
+        if rate_hz < 1000:
+            raise ValueError(f"audible onset needs at least 1000 Hz, not {rate_hz}")
+        self._hop = round(rate_hz / 1000)
+        self._power = _THRESHOLD**2 * self._hop * WINDOW_HOPS  # energy of a window exactly at the level
+        self._min_samples = MIN_STRETCH_MS[preset] * rate_hz / 1000
+        self._history = np.zeros((WINDOW_HOPS - 1) * self._hop, np.int16)  # whole hops before `_rest`
+        self._history_energy = np.zeros(WINDOW_HOPS - 1)
+        self._rest = np.zeros(0, np.int16)  # the hop that has begun
+        self._done = 0  # samples fed, without `_rest`
+        self._open: _Stretch | None = None  # a stretch that the last whole hop still belongs to
+        self._first: int | None = None
+        self._last: int | None = None
+
+    @property
+    def first_sample(self) -> int | None:
+        """Index of the first audible sample fed so far; None while there is none."""
+        if self._first is None and len(self._rest):
+            begun = self._begun_hop()
+            return begun.first if begun is not None and self._counts(begun) else None
+        return self._first
+
+    @property
+    def last_sample(self) -> int | None:
+        """Index of the last audible sample fed so far; None while there is none."""
+        if len(self._rest):
+            begun = self._begun_hop()
+            if begun is not None and self._counts(begun):
+                return begun.last
+        return self._last
+
+    def feed(self, pcm: Pcm16) -> None:
+        """Add the next samples of the stream."""
+        for start in range(0, len(pcm), _BLOCK_SAMPLES):
+            self._feed_block(pcm[start : start + _BLOCK_SAMPLES])
+
+    def _feed_block(self, pcm: Pcm16) -> None:
+        if len(self._rest):
+            pcm = np.concatenate((self._rest, pcm))
+        hops = len(pcm) // self._hop
+        whole = hops * self._hop
+        self._rest = pcm[whole:].copy()
+        if not hops:
+            return
+        samples = np.concatenate((self._history, pcm[:whole]))
+        energy = np.concatenate((self._history_energy, _energies(pcm[:whole].reshape(hops, self._hop))))
+        self._scan(samples, energy)
+        self._history = samples[whole:].copy()
+        self._history_energy = energy[hops:]
+        self._done += whole
+
+    def _scan(self, samples: Pcm16, energy: NDArray[np.float64]) -> None:
+        """Judge the windows that end with each new hop; window k covers the hops k to k + 9 of `samples`."""
+        total = np.cumsum(energy)
+        window = total[WINDOW_HOPS - 1 :].copy()
+        window[1:] -= total[:-WINDOW_HOPS]
+        loud = window > self._power
+        if not loud.any():
+            self._open = None
+            return
+        padded = np.zeros(len(loud) + 2, np.bool_)
+        padded[1:-1] = loud
+        edges = np.flatnonzero(padded[1:] != padded[:-1]).tolist()
+        still_open: _Stretch | None = None
+        for begin, end in zip(edges[::2], edges[1::2], strict=True):
+            if end == edges[-1] or self._matters(begin, end):
+                stretch = self._stretch(samples, begin, end)
+                still_open = stretch if end == len(loud) else None
+        self._open = still_open
+
+    def _matters(self, begin: int, end: int) -> bool:
+        """Whether a stretch with another behind it can change the answer; looking at its samples costs the most."""
+        if self._min_samples == 0:
+            return self._first is None
+        goes_on = begin == 0 and self._open is not None
+        return goes_on or (end - begin + WINDOW_HOPS - 1) * self._hop >= self._min_samples
+
+    def _stretch(self, samples: Pcm16, begin: int, end: int) -> _Stretch:
+        """The windows from `begin` up to `end` are loud: where do they begin and end to be above the level?"""
+        last = self._above(samples, end - 1)[-1]
+        if begin == 0 and self._open is not None:
+            stretch = _Stretch(self._open.first, max(self._open.last, last))
+        else:
+            stretch = _Stretch(self._above(samples, begin)[0], last)
+        if self._counts(stretch):
+            self._first = stretch.first if self._first is None else self._first
+            self._last = stretch.last
+        return stretch
+
+    def _begun_hop(self) -> _Stretch | None:
+        """The stretch that the window ending in the begun hop belongs to, if it is loud."""
+        samples = np.concatenate((self._history, self._rest))
+        energy = self._history_energy.sum() + _energies(self._rest.reshape(1, -1))[0]
+        if energy <= self._power:
+            return None
+        above = self._above(samples, 0)
+        if self._open is not None:
+            return _Stretch(self._open.first, max(self._open.last, above[-1]))
+        return _Stretch(above[0], above[-1])
+
+    def _above(self, samples: Pcm16, window: int) -> list[int]:
+        """Absolute indices of the samples above the level inside one window."""
+        start = window * self._hop
+        inside = samples[start : start + WINDOW_HOPS * self._hop]
+        offset = self._done - len(self._history) + start
+        return (np.flatnonzero((inside > _LEVEL_SAMPLE) | (inside < -_LEVEL_SAMPLE)) + offset).tolist()
+
+    def _counts(self, stretch: _Stretch) -> bool:
+        return stretch.last - stretch.first + 1 >= self._min_samples
+
+
+def _energies(hops: NDArray[np.int16]) -> NDArray[np.float64]:
+    """Sum of squares of each row: whole numbers below 2**53, so exact however the stream is cut."""
+    values = hops.astype(np.float64)
+    return np.einsum("ij,ij->i", values, values)
