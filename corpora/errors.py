@@ -1,0 +1,34 @@
+"""What can be wrong with a corpus, said in one sentence.
+
+CorpusError          a corpus, a name or a profile cannot be used
+└── ManifestError    a manifest and the clips it describes disagree; carries every fault found, not only the first
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+_SHOWN_FAULTS = 20
+
+
+class CorpusError(Exception):
+    """A corpus, a clip or a profile cannot be used; the text is one sentence: what, where and how to mend it."""
+
+
+class ManifestError(CorpusError):
+    """Everything that is wrong with one corpus.
+
+    `faults` holds one sentence each, naming file, line and utterance; the text shows the first twenty of them.
+    """
+
+    def __init__(self, manifest: Path, faults: Sequence[str]) -> None:
+        self.manifest = manifest
+        self.faults = tuple(faults)
+        if len(self.faults) == 1:
+            super().__init__(self.faults[0])
+            return
+        lines = [f"{manifest}: {len(self.faults)} faults:"]
+        lines += [f"  {fault}" for fault in self.faults[:_SHOWN_FAULTS]]
+        hidden = len(self.faults) - _SHOWN_FAULTS
+        if hidden > 0:
+            lines.append(f"  ... and {hidden} more: `voiceprobe corpus check {manifest.parent}` lists them all")
+        super().__init__("\n".join(lines))
