@@ -1,0 +1,245 @@
+"""The engine: one per worker process, moving all of its callers' audio in real time on the gevent hub.
+
+It alone owns sockets and clocks. A 1 ms tick sends the frames that are due, then decodes what arrived, within a budget
+so that decoding never makes a frame late. A caller's greenlet only waits.
+"""
+
+import logging
+import ssl
+import urllib.parse
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import gevent
+import gevent.socket
+
+from loadtest.caller.call import Call
+from loadtest.caller.clock import Clocks
+from loadtest.caller.connection import Connection, Tls
+from loadtest.caller.health import EngineHealth
+from loadtest.caller.pacing import TICK_NS, FrameSchedule, Wheel
+from loadtest.caller.plan import CallPlan, Limits
+from loadtest.caller.session import Exchange
+from loadtest.caller.ticker import Ticker
+from loadtest.errors import EndpointUnreachable, UsageError
+from loadtest.protocols.base import CallerProtocol, UpgradeRequest
+from loadtest.protocols.websocket import ConnectionState, WebSocketClient
+
+_log = logging.getLogger(__name__)
+
+# Decoding may take this much of a tick; more only when it falls behind for longer than the backlog below.
+_DECODE_BUDGET_NS: Final = 400_000
+_DECODE_BACKLOG: Final = 64
+_OFFSET_EVERY_TICKS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where to connect. `tls` is True for wss."""
+
+    host: str
+    port: int
+    tls: bool
+
+
+def parse_address(url: str) -> Address:
+    """The address of a ws:// or wss:// URL. Raises UsageError with one sentence for anything else."""
+    parts = urllib.parse.urlsplit(url)
+    if parts.scheme not in ("ws", "wss") or not parts.hostname:
+        raise UsageError(f"{url!r} is no WebSocket address: give one such as ws://127.0.0.1:8765/v1/realtime")
+    try:
+        port = parts.port
+    except ValueError:
+        raise UsageError(f"{url!r} has no valid port: it must be a number from 1 to 65535") from None
+    return Address(parts.hostname, port or (443 if parts.scheme == "wss" else 80), parts.scheme == "wss")
+
+
+class Engine:
+    """Moves audio for all calls of this process. Make it once, in the process's main greenlet."""
+
+    def __init__(
+        self,
+        *,
+        frame_ns: int,
+        onset_preset: str,
+        max_message_bytes: int = 16 * 2**20,
+        tls_context: ssl.SSLContext | None = None,
+    ) -> None:
+        self.clocks = Clocks()
+        self.health = EngineHealth()
+        self._onset_preset = onset_preset
+        self._max_message_bytes = max_message_bytes
+        self._tls_context = tls_context
+        self._loop: Any = gevent.get_hub().loop
+        base = self.clocks.perf_ns()
+        self._base_perf_ns = base
+        self._ticks_served = 0
+        self._offset_at_tick = _OFFSET_EVERY_TICKS
+        self._wheel: Wheel[Call] = Wheel(base, frame_ns)
+        self._waiting: deque[Call] = deque()
+        self._calls: set[Call] = set()
+        self._winding_down = False
+        self._ticker = Ticker(self._loop, self._tick, base)
+
+    @property
+    def pacer(self) -> str:
+        """ "timerfd" or "timer": part of each turn's evidence."""
+        return self._ticker.kind
+
+    @property
+    def calls_in_flight(self) -> int:
+        """Calls that were begun and have not ended."""
+        return len(self._calls)
+
+    def wind_down(self) -> None:
+        """Running turns go on to their end; no call begins another one."""
+        self._winding_down = True
+        for call in self._calls:
+            call.session.wind_down()
+
+    def close(self) -> None:
+        """Stop ticking."""
+        self._ticker.close()
+
+    # The hub's side: no greenlet switch may happen here.
+
+    def _tick(self) -> None:
+        now = self.clocks.perf_ns()
+        tick = (now - self._base_perf_ns) // TICK_NS
+        self.health.note_tick(max(0, now - self._base_perf_ns - (self._ticks_served + 1) * TICK_NS), now)
+        self._ticks_served = tick
+        for call in self._wheel.due(now):
+            try:
+                call.send_frame(self.clocks.perf_ns())
+            except Exception as fault:  # noqa: BLE001 - one caller's fault of ours must not stop the others' audio
+                self._our_fault(call, fault)
+        self._decode(now)
+        if tick >= self._offset_at_tick:
+            self._offset_at_tick = tick + _OFFSET_EVERY_TICKS
+            self.clocks.measure()
+
+    def _decode(self, began_perf_ns: int) -> None:
+        while self._waiting:
+            call = self._waiting.popleft()
+            call.queued = False
+            try:
+                call.receive()
+            except Exception as fault:  # noqa: BLE001 - likewise
+                self._our_fault(call, fault)
+            late = self.clocks.perf_ns() - began_perf_ns > _DECODE_BUDGET_NS
+            if late and len(self._waiting) < _DECODE_BACKLOG:
+                return
+
+    def _has_data(self, call: Call) -> None:
+        if not call.queued:
+            call.queued = True
+            self._waiting.append(call)
+
+    def _our_fault(self, call: Call, fault: Exception) -> None:
+        _log.error("a fault of the generator ended one call", exc_info=fault)
+        if call.session.exchange is not None:
+            call.session.exchange.evidence.faults.append("generator fault")
+        call.lost(f"the generator failed: {type(fault).__name__}: {fault}", self.clocks.perf_ns())
+
+    def hang_up(self, call: Call, reason: str) -> None:
+        """End a call: nothing of it is sent or decoded any more."""
+        if call.ended:
+            return
+        self._wheel.remove(call)
+        connection = call.connection
+        if connection is not None and connection.closed is None and call.websocket.state is ConnectionState.OPEN:
+            for message in call.protocol.goodbye():
+                connection.send(call.websocket.send(message))
+            connection.send(call.websocket.close(1000, "" if len(reason) > 100 else reason))
+        call.ended = True
+        call.exchanges.put(None)
+        call.ready.set()
+
+    # The caller's side: greenlets.
+
+    def call(
+        self, plan: CallPlan, protocol: CallerProtocol, request: UpgradeRequest
+    ) -> Iterator[tuple[Call, Exchange]]:
+        """Make one call and yield each of its exchanges as it ends. Blocks only the calling greenlet.
+
+        A call that cannot be connected yields one exchange with the outcome `error` and the reason.
+        """
+        websocket = WebSocketClient(request, max_message_bytes=self._max_message_bytes)
+        call = Call(self, plan, protocol, websocket, self._onset_preset)
+        self._calls.add(call)
+        if self._winding_down:
+            call.session.wind_down()
+        try:
+            self._connect(call, request)
+            if call.failure is None:
+                self.health.calls_connected += 1
+                call.schedule = FrameSchedule(
+                    self._wheel.start_of_emptiest_slot(self.clocks.perf_ns()), call.schedule.frame_ns
+                )
+                self._wheel.add(call)
+                call.begin(self.clocks.perf_ns())
+            else:
+                self.health.calls_failed_to_connect += 1
+            while (exchange := call.exchanges.get()) is not None:
+                yield call, exchange
+        finally:
+            self.hang_up(call, "the caller left")
+            self._calls.discard(call)
+            if call.connection is not None:
+                self._linger(call.connection, plan.limits.close_ns)
+
+    def probe(self, protocol: CallerProtocol, request: UpgradeRequest, limits: Limits) -> int:
+        """Open a session and close it again; how long it took until it was ready, in ns.
+
+        Raises EndpointUnreachable with the reason. Blocks only the calling greenlet.
+        """
+        websocket = WebSocketClient(request, max_message_bytes=self._max_message_bytes)
+        call = Call(self, CallPlan("probe", (), (b"",), limits), protocol, websocket, self._onset_preset)
+        try:
+            self._connect(call, request)
+            if call.connect_ns is None:
+                raise EndpointUnreachable(call.failure or "the endpoint opened no session")
+            return call.connect_ns
+        finally:
+            self.hang_up(call, "the endpoint answers")
+            if call.connection is not None:
+                self._linger(call.connection, limits.close_ns)
+
+    def _connect(self, call: Call, request: UpgradeRequest) -> None:
+        limits = call.plan.limits
+        call.connect_began_perf_ns = self.clocks.perf_ns()
+        try:
+            call.opened_socket(self._open(request, call, limits.connect_ns / 1e9))
+        except EndpointUnreachable as error:
+            call.fail_to_connect(str(error), self.clocks.perf_ns())
+            return
+        if not call.ready.wait(limits.ready_ns / 1e9):
+            call.fail_to_connect(
+                f"the endpoint took the connection and did not open a session within {limits.ready_ns / 1e9:g} s",
+                self.clocks.perf_ns(),
+            )
+
+    def _open(self, request: UpgradeRequest, call: Call, timeout_s: float) -> Connection:
+        address = parse_address(request.url)
+        try:
+            opened = gevent.socket.create_connection((address.host, address.port), timeout=timeout_s)
+        except OSError as error:
+            detail = error.strerror or str(error) or type(error).__name__
+            raise EndpointUnreachable(f"cannot connect to {address.host}:{address.port}: {detail}") from error
+        family = int(opened.family)
+        descriptor = opened.detach()
+        try:
+            tls = Tls(self._tls_context or ssl.create_default_context(), address.host) if address.tls else None
+            return Connection(self._loop, descriptor, family, self.clocks, lambda: self._has_data(call), tls)
+        except (OSError, ssl.SSLError) as error:
+            raise EndpointUnreachable(f"cannot secure {address.host}:{address.port}: {error}") from error
+
+    def _linger(self, connection: Connection, close_ns: int) -> None:
+        """Let the goodbye arrive: closing while data is unread would make the kernel break the connection off."""
+        deadline = self.clocks.perf_ns() + close_ns
+        while connection.closed is None and self.clocks.perf_ns() < deadline:
+            connection.chunks.clear()
+            gevent.sleep(0.005)
+        connection.close()

@@ -1,0 +1,51 @@
+"""How the worker's engine is doing: what a run shows beside its figures, and what judges a turn's validity."""
+
+from collections import deque
+from typing import Final
+
+_LAG_WORTH_KEEPING_NS: Final = 500_000
+_LAGS_KEPT: Final = 4096
+
+
+class EngineHealth:
+    """Counters of one worker process. `take_*` values are the worst since the last look."""
+
+    def __init__(self) -> None:
+        self.frames_sent = 0
+        self.calls_failed_to_connect = 0
+        self.calls_connected = 0
+        self._lateness_worst_ns = 0
+        self._lag_worst_ns = 0
+        self._lags: deque[tuple[int, int]] = deque(maxlen=_LAGS_KEPT)
+
+    def note_frame(self, lateness_ns: int) -> None:
+        """One frame went out this late."""
+        self.frames_sent += 1
+        if lateness_ns > self._lateness_worst_ns:
+            self._lateness_worst_ns = lateness_ns
+
+    def note_tick(self, lag_ns: int, now_perf_ns: int) -> None:
+        """A tick was served this late."""
+        if lag_ns > self._lag_worst_ns:
+            self._lag_worst_ns = lag_ns
+        if lag_ns > _LAG_WORTH_KEEPING_NS:
+            self._lags.append((now_perf_ns, lag_ns))
+
+    def worst_loop_lag_since(self, moment_perf_ns: int) -> int:
+        """The worst lag of the loop since a moment; lags under half a millisecond count as none."""
+        worst = 0
+        for at, lag in reversed(self._lags):
+            if at < moment_perf_ns:
+                break
+            worst = max(worst, lag)
+        return worst
+
+    def take_lateness_worst_ns(self) -> int:
+        """The worst frame lateness since the last look."""
+        worst, self._lateness_worst_ns = self._lateness_worst_ns, 0
+        return worst
+
+    def take_lag_worst_ns(self) -> int:
+        """The worst loop lag since the last look."""
+        worst, self._lag_worst_ns = self._lag_worst_ns, 0
+        return worst

@@ -1,0 +1,187 @@
+"""Timed events of one exchange, gathered into a `Turn`. Pure: every moment is a parameter.
+
+Which reply answers the question: only one whose first event arrived after the caller began to speak. A reply which the
+endpoint itself cancelled because the caller went on speaking is no answer; the first one that was not cancelled is.
+"""
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+from loadtest.audio.pcm import from_bytes
+from loadtest.caller.playout import Playback, Speaker
+from loadtest.protocols.base import EventKind, VoiceEvent
+
+SENTENCE_END: Final = re.compile(r"[.!?…](?=[\s\"')\]]|$)|\n")
+
+# Speech of any language stays within these bounds of characters a second; a reply far outside them is audio at another
+# rate than was declared. Short replies are not judged.
+PLAUSIBLE_CHARACTERS_PER_S: Final = (3.0, 35.0)
+JUDGED_FROM_CHARACTERS: Final = 40
+
+
+@dataclass(slots=True)
+class Reply:
+    """One response of the endpoint, as it arrived."""
+
+    response_id: str
+    first_event_perf_ns: int
+    playback: Playback | None = None
+    text_stamps_perf_ns: list[int] = field(default_factory=list[int])
+    text: str = ""
+    first_sentence_perf_ns: int | None = None
+    done_perf_ns: int | None = None
+    status: str | None = None
+    metadata: dict[str, str] = field(default_factory=dict[str, str])
+    usage: dict[str, int] = field(default_factory=dict[str, int])
+    item_id: str | None = None
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the endpoint broke it off."""
+        return self.status == "cancelled"
+
+    def note_text(self, text: str, arrival_perf_ns: int) -> None:
+        """One piece of answer text."""
+        if not text:
+            return
+        self.text_stamps_perf_ns.append(arrival_perf_ns)
+        tail = self.text[-1:]
+        self.text += text
+        if self.first_sentence_perf_ns is None and SENTENCE_END.search(tail + text):
+            self.first_sentence_perf_ns = arrival_perf_ns
+
+    def implausible_rate(self) -> str | None:
+        """A sentence when the length of the audio cannot belong to its text."""
+        if self.playback is None or not self.playback.audio_ns or len(self.text) < JUDGED_FROM_CHARACTERS:
+            return None
+        characters_per_s = len(self.text) * 1e9 / self.playback.audio_ns
+        low, high = PLAUSIBLE_CHARACTERS_PER_S
+        if low <= characters_per_s <= high:
+            return None
+        return (
+            f"the reply's audio runs at {characters_per_s:.0f} characters a second when played at the declared "
+            f"{self.playback.rate_hz} Hz: the endpoint sends another sample rate than it declared"
+        )
+
+
+class Timeline:
+    """What happened between the beginning of an utterance and the end of its answer."""
+
+    def __init__(self, speaker: Speaker, known_replies: frozenset[str]) -> None:
+        self._speaker = speaker
+        self._known = known_replies  # replies that began before the question
+        self.replies: dict[str, Reply] = {}
+        self.early_replies = 0
+        self.speech_start_perf_ns: int | None = None
+        self.speech_end_perf_ns: int | None = None
+        self.speech_end_audio_ns: int | None = None
+        self.heard_open = False  # the endpoint hears speech and has not closed the turn
+        self.endpoints_perf_ns: list[int] = []
+        self.partials_perf_ns: list[int] = []
+        self.finals: list[tuple[str | None, str, int]] = []
+        self.asr_failure: str | None = None
+        self.errors: list[str] = []
+        self.fatal_perf_ns: int | None = None
+
+    def note(self, event: VoiceEvent, arrival_perf_ns: int) -> Reply | None:
+        """Account for one event; the reply it belongs to, if it is part of one that may answer this turn."""
+        kind = event.kind
+        if kind in _REPLY_KINDS:
+            return self._note_reply(event, arrival_perf_ns)
+        if self.speech_start_perf_ns is None:
+            if kind is EventKind.ERROR:
+                self._note_error(event, arrival_perf_ns)
+            return None  # of an earlier exchange
+        if kind is EventKind.SPEECH_STARTED:
+            self.heard_open = True
+        elif kind is EventKind.SPEECH_STOPPED:
+            self.heard_open = False
+            self.endpoints_perf_ns.append(arrival_perf_ns)
+        elif kind is EventKind.ASR_PARTIAL:
+            if event.text:
+                self.partials_perf_ns.append(arrival_perf_ns)
+        elif kind is EventKind.ASR_FINAL:
+            self.finals.append((event.item_id, event.text or "", arrival_perf_ns))
+        elif kind is EventKind.ASR_FAILED:
+            self.asr_failure = event.message or "the endpoint could not transcribe"
+        elif kind is EventKind.ERROR:
+            self._note_error(event, arrival_perf_ns)
+        return None
+
+    def _note_error(self, event: VoiceEvent, arrival_perf_ns: int) -> None:
+        self.errors.append(event.message or event.raw_type)
+        if event.fatal and self.fatal_perf_ns is None:
+            self.fatal_perf_ns = arrival_perf_ns
+
+    def _note_reply(self, event: VoiceEvent, arrival_perf_ns: int) -> Reply | None:
+        key = event.response_id or ""
+        if key in self._known:
+            return None
+        reply = self.replies.get(key)
+        if reply is None:
+            if self.speech_start_perf_ns is None or event.kind is EventKind.RESPONSE_DONE:
+                self._known |= {key}
+                self.early_replies += 1
+                return None
+            reply = self.replies[key] = Reply(key, arrival_perf_ns)
+        if event.metadata:
+            reply.metadata.update(event.metadata)
+        if event.item_id and event.kind is EventKind.AUDIO:
+            reply.item_id = event.item_id
+        if event.kind is EventKind.LLM_TEXT:
+            reply.note_text(event.text or "", arrival_perf_ns)
+        elif event.kind is EventKind.RESPONSE_DONE:
+            reply.done_perf_ns = arrival_perf_ns
+            reply.status = event.status
+            reply.usage.update(event.usage)
+            if event.message and event.status == "failed":
+                self.errors.append(event.message)
+        return reply
+
+    def hear(self, reply: Reply, event: VoiceEvent, pcm_arrival_perf_ns: int) -> None:
+        """Put a chunk of reply audio on the speaker."""
+        if event.audio is None or event.rate_hz is None:
+            return
+        if reply.playback is None:
+            reply.playback = self._speaker.begin(event.rate_hz)
+        self._speaker.feed(reply.playback, from_bytes(event.audio), pcm_arrival_perf_ns)
+
+    @property
+    def answer(self) -> Reply | None:
+        """The reply that counts: the first that the endpoint did not break off itself, else None."""
+        return next((reply for reply in self.replies.values() if not reply.cancelled), None)
+
+    @property
+    def first_audio_perf_ns(self) -> int | None:
+        """When the caller hears the answer begin, None while it does not."""
+        answer = self.answer
+        return None if answer is None or answer.playback is None else answer.playback.first_audio_perf_ns
+
+    @property
+    def answered(self) -> bool:
+        """The endpoint has sent all of an answer to what the caller said."""
+        answer = self.answer
+        return answer is not None and answer.done_perf_ns is not None and self.speech_end_perf_ns is not None
+
+    @property
+    def complete(self) -> bool:
+        """The endpoint has sent all of the answer and owes nothing: no transcript, no reply to speech closed since."""
+        if not self.answered or self.heard_open or any(reply.done_perf_ns is None for reply in self.replies.values()):
+            return False
+        if self.partials_perf_ns and not self.finals and self.asr_failure is None:
+            return False  # a transcription that runs beside the answer is still to come
+        newest = max(reply.first_event_perf_ns for reply in self.replies.values())
+        return not self.endpoints_perf_ns or self.endpoints_perf_ns[-1] <= newest
+
+
+_REPLY_KINDS: Final = frozenset(
+    {
+        EventKind.RESPONSE_STARTED,
+        EventKind.LLM_TEXT,
+        EventKind.REASONING_TEXT,
+        EventKind.AUDIO,
+        EventKind.AUDIO_DONE,
+        EventKind.RESPONSE_DONE,
+    }
+)

@@ -1,0 +1,70 @@
+"""A caller's world without sockets: clips, plans, events and a session driven by hand."""
+
+import numpy as np
+
+from corpora.manifest import Utterance
+from corpora.render import Rendered
+from loadtest.caller.line import PreparedClip, prepare_positions
+from loadtest.caller.plan import CallPlan, Limits, PlannedTurn
+from loadtest.protocols.base import EventKind, VoiceEvent
+
+RATE_HZ = 24_000
+FRAME_SAMPLES = 480
+MS = 1_000_000
+
+
+def make_clip(
+    speech_ms: int = 1000, lead_ms: int = 100, tail_ms: int = 100, text: str = "turn the light on"
+) -> PreparedClip:
+    start = lead_ms * RATE_HZ // 1000
+    end = start + speech_ms * RATE_HZ // 1000 - 1
+    samples = end + 1 + tail_ms * RATE_HZ // 1000
+    utterance = Utterance(
+        id="u1",
+        path="u1.flac",
+        text=text,
+        speaker="slt",
+        language="en-US",
+        domain="home",
+        licence="CC0-1.0",
+        source="made for a test",
+        sha256="0" * 64,
+        sample_rate_hz=RATE_HZ,
+        samples=samples,
+        speech_start_sample=start,
+        speech_end_sample=end,
+    )
+    rendered = Rendered(np.zeros(samples, np.int16), RATE_HZ, start, end, None, None, utterance)
+    first, last = prepare_positions(rendered, FRAME_SAMPLES)
+    frames = tuple(f"frame-{index}".encode() for index in range(-(-samples // FRAME_SAMPLES)))
+    return PreparedClip(rendered, frames, FRAME_SAMPLES, first, last)
+
+
+def make_plan(
+    turns: int = 1, *, think_ms: int = 500, patience_ms: int | None = None, reply_ms: int = 10_000, manual: bool = False
+) -> CallPlan:
+    planned = PlannedTurn(make_clip(), think_ms * MS, None if patience_ms is None else patience_ms * MS)
+    return CallPlan("call-1", (planned,) * turns, (b"silence",), Limits(reply_ns=reply_ms * MS), manual)
+
+
+def tone(ms: int, amplitude: int = 8000) -> bytes:
+    return np.full(RATE_HZ * ms // 1000, amplitude, "<i2").tobytes()
+
+
+def silence(ms: int) -> bytes:
+    return bytes(2 * (RATE_HZ * ms // 1000))
+
+
+def audio(pcm: bytes, response_id: str = "r1", rate_hz: int = RATE_HZ) -> VoiceEvent:
+    return VoiceEvent(
+        EventKind.AUDIO,
+        "response.output_audio.delta",
+        response_id=response_id,
+        item_id="i1",
+        audio=pcm,
+        rate_hz=rate_hz,
+    )
+
+
+def event(kind: EventKind, **fields: object) -> VoiceEvent:
+    return VoiceEvent(kind, kind.value, **fields)  # type: ignore[arg-type]
