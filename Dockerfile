@@ -1,0 +1,23 @@
+# One image for every part of voiceprobe: the command decides which part a container is.
+FROM python:3.11.9-slim-bookworm
+
+# The dashboard, the sidecar and the callers need no more than Python; what the locks name comes as wheels.
+WORKDIR /voiceprobe
+COPY requirements.lock requirements-bootstrap.lock ./
+RUN pip install --no-cache-dir --require-hashes --no-deps -r requirements-bootstrap.lock \
+    && uv pip sync --system --no-cache --require-hashes requirements.lock \
+    && useradd --create-home --uid 10001 voiceprobe \
+    && install --directory --owner voiceprobe /var/lib/voiceprobe
+
+COPY corpora corpora
+COPY telemetry telemetry
+COPY loadtest loadtest
+COPY dashboard dashboard
+
+ENV PYTHONPATH=/voiceprobe \
+    PYTHONUNBUFFERED=1
+USER voiceprobe
+VOLUME /var/lib/voiceprobe
+
+# `docker compose up` names the command of each part; alone, the image says what it can do.
+CMD ["python", "-m", "loadtest.cli.main", "--help"]

@@ -1,0 +1,190 @@
+"""docker-compose.yml against the real commands: no engine runs here, so everything else about it is checked."""
+
+import re
+import shutil
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+
+from tests.contracts.command_help import LOCUST, flags, has_flag, help_of, run
+
+ROOT = Path(__file__).parents[2]
+COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+OURS = {name: service for name, service in SERVICES.items() if "build" in service}
+PORT_FLAGS = ("--port", "--http-port", "--grpc-port")
+# What listens on a port of its own choosing, as its documentation says.
+KNOWN_PORTS = {"prometheus": {9090}, "locust-master": {8089, 5557}}
+SCRAPE = ROOT / "telemetry" / "data" / "prometheus.yml"
+
+
+def published(service: dict[str, Any]) -> list[tuple[str, int, int]]:
+    """(address on the host, port on the host, port in the container) of every published port."""
+    found: list[tuple[str, int, int]] = []
+    for entry in service.get("ports", []):
+        address, host, container = entry.rsplit(":", 2)
+        found.append((address, int(host), int(container)))
+    return found
+
+
+def listening(name: str) -> set[int]:
+    command = SERVICES[name].get("command", [])
+    return {int(value) for flag, value in pairwise(command) if flag in PORT_FLAGS} | KNOWN_PORTS.get(name, set())
+
+
+def program(command: list[str]) -> tuple[list[str], list[str]]:
+    """The command as it can be asked for help in this environment, and its arguments."""
+    if command[:2] == ["python", "-m"]:
+        return [sys.executable, *command[1:3]], command[3:]
+    assert command[:3] == ["locust", "-f", "loadtest/locustfile.py"]
+    return list(LOCUST), command[3:]
+
+
+def test_every_part_is_there() -> None:
+    assert set(SERVICES) == {"assistant", "sidecar", "dashboard", "prometheus", "locust-master", "locust-worker"}
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_each_command_is_one_that_exists_with_every_flag_it_is_given(name: str) -> None:
+    command, arguments = program(OURS[name]["command"])
+    text = help_of(*command)
+    assert flags(arguments)
+    for flag in flags(arguments):
+        assert has_flag(text, flag), f"{name}: {flag} is not a flag of {' '.join(command[1:])}"
+    # With the help asked for last, everything before it must be known; Locust's parser starts nothing in any case.
+    result = run(*command, *arguments, *([] if tuple(command) == LOCUST else ["--help"]))
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_a_flag_that_does_not_exist_is_noticed() -> None:
+    text = help_of(sys.executable, "-m", "dashboard")
+    assert has_flag(text, "--store")
+    assert not has_flag(text, "--stor")
+    assert not has_flag(text, "--no-such-flag")
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_ports_are_published_on_loopback_and_are_those_that_are_listened_on(name: str) -> None:
+    for address, _, container in published(SERVICES[name]):
+        assert address == "127.0.0.1"
+        assert container in listening(name)
+
+
+def test_no_two_parts_take_the_same_port_of_the_host() -> None:
+    taken = [host for service in SERVICES.values() for _, host, _ in published(service)]
+    assert sorted(taken) == sorted(set(taken))
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_addresses_name_a_part_and_a_port_that_it_listens_on(name: str) -> None:
+    command = SERVICES[name].get("command", [])
+    for word in command:
+        if "://" in word:
+            address = urlsplit(word)
+            assert address.hostname in SERVICES
+            assert address.port in listening(address.hostname)
+    for flag, value in pairwise(command):
+        if flag == "--master-host":
+            assert value in SERVICES
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_images_are_pinned_to_a_version(name: str) -> None:
+    image, _, tag = SERVICES[name]["image"].rpartition(":")
+    assert image
+    assert re.fullmatch(r"v?\d+\.\d+\.\d+[\w.-]*", tag)
+
+
+@pytest.mark.parametrize("name", sorted(set(SERVICES) - {"locust-worker"}))
+def test_every_part_that_listens_is_asked_for_its_health_on_its_own_port(name: str) -> None:
+    asked = " ".join(SERVICES[name]["healthcheck"]["test"])
+    ports = {int(port) for port in re.findall(r"127\.0\.0\.1(?::|', )(\d+)", asked)}
+    assert ports
+    assert ports <= listening(name)
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_what_is_waited_for_can_become_healthy(name: str) -> None:
+    for other, how in SERVICES[name].get("depends_on", {}).items():
+        assert how == {"condition": "service_healthy"}
+        assert "healthcheck" in SERVICES[other]
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_what_listens_beyond_loopback_has_a_token_that_must_be_chosen(name: str) -> None:
+    assert OURS[name]["environment"]["VOICEPROBE_TOKEN"].startswith("${VOICEPROBE_TOKEN:?")
+    assert "--token" not in OURS[name]["command"], "a token in a command is shown by every list of processes"
+
+
+def test_volumes_are_declared_or_are_files_of_the_checkout() -> None:
+    for service in SERVICES.values():
+        for volume in service.get("volumes", []):
+            source, target, *_ = volume.split(":")
+            if source.startswith("."):
+                assert (ROOT / source).is_file()
+            else:
+                assert source in COMPOSE["volumes"]
+            assert target.startswith("/")
+
+
+def test_the_dashboard_reads_the_store_that_the_sidecar_writes() -> None:
+    def store(name: str) -> tuple[str, str]:
+        command = SERVICES[name]["command"]
+        return command[command.index("--store") + 1], SERVICES[name]["volumes"][0].removesuffix(":ro")
+
+    assert store("sidecar") == store("dashboard")
+    assert SERVICES["dashboard"]["volumes"][0].endswith(":ro")
+
+
+def test_prometheus_accepts_the_scrape_file() -> None:
+    promtool = shutil.which("promtool")
+    assert promtool, "promtool is missing: apt-get install prometheus"
+    result = subprocess.run(
+        [promtool, "check", "config", "--syntax-only", str(SCRAPE)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_prometheus_scrapes_a_part_that_is_there_on_a_port_that_it_listens_on() -> None:
+    jobs = yaml.safe_load(SCRAPE.read_text())["scrape_configs"]
+    targets = [target for job in jobs for group in job["static_configs"] for target in group["targets"]]
+    assert targets
+    for target in targets:
+        name, _, port = target.partition(":")
+        assert int(port) in listening(name)
+
+
+def test_prometheus_carries_the_token_that_the_sidecar_asks_for() -> None:
+    for job in yaml.safe_load(SCRAPE.read_text())["scrape_configs"]:
+        path = Path(job["authorization"]["credentials_file"])
+        assert path.parent == Path("/run/secrets")
+        assert path.name in SERVICES["prometheus"]["secrets"]
+        assert COMPOSE["secrets"][path.name] == {"environment": "VOICEPROBE_TOKEN"}
+
+
+def test_the_image_holds_what_the_commands_need() -> None:
+    lines = (ROOT / "Dockerfile").read_text().splitlines()
+    assert re.fullmatch(
+        r"FROM python:3\.11\.\d+-slim-bookworm", next(line for line in lines if line.startswith("FROM"))
+    )
+    copied = {word for line in lines if line.startswith("COPY") for word in line.split()[1:-1]}
+    assert copied == {
+        "requirements.lock",
+        "requirements-bootstrap.lock",
+        "corpora",
+        "telemetry",
+        "loadtest",
+        "dashboard",
+    }
+    for source in copied:
+        assert (ROOT / source).exists()

@@ -1,0 +1,160 @@
+"""Facts about the tree: its sizes, its names, its clocks, and nothing in it of the machine it was written on."""
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("corpora", "loadtest", "telemetry", "dashboard")
+MOST_LINES = 400
+MOST_LINES_OF_A_FUNCTION = 60
+
+# What is longer, and why it is right so.
+LONG_FILES: dict[str, str] = {}
+LONG_FUNCTIONS: dict[str, str] = {
+    "loadtest/cli/main.py:run": "one parameter for each flag of the command, and nothing else",
+    "tests/fixtures_turns.py:exchange": "one whole exchange as a literal: every field of two turns",
+    "tests/unit/dashboard/scenes.py:client_turn": "one whole turn as a literal, every field with its value",
+}
+
+# The wall clock stamps and joins, it never measures: who may ask for it as a float.
+WALL_CLOCK: dict[str, str] = {}
+
+# Written in two parts, so that this file does not hold what it looks for.
+FOREIGN = {
+    "a path of some machine": re.compile(
+        r"(?<![\w.-])/(?:" + "|".join(["ro" + "ot", "ho" + "me", "Us" + "ers", "wo" + "rk", "op" + "t"]) + r")/\w"
+    ),
+    "the host of a package registry": re.compile(
+        "|".join(["pypi" + r"\.org", "pythonhosted" + r"\.org", "npmjs" + r"\.(?:org|com)"])
+    ),
+}
+
+
+@cache
+def files() -> tuple[Path, ...]:
+    """Every file that belongs to the project, committed or about to be."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+        text=True,
+    ).stdout
+    return tuple(path for name in listed.split("\0") if name and (path := ROOT / name).is_file())
+
+
+def name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def python_files() -> Iterator[tuple[str, str]]:
+    for path in files():
+        if path.suffix == ".py":
+            yield name(path), path.read_text(encoding="utf-8")
+
+
+def long_functions(source: str) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            if length > MOST_LINES_OF_A_FUNCTION:
+                yield node.name, length
+
+
+def wall_clock_calls(source: str) -> Iterator[int]:
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Attribute(value=ast.Name(id="time"), attr="time"):
+                yield node.lineno
+            case ast.ImportFrom(module="time", names=names) if any(alias.name == "time" for alias in names):
+                yield node.lineno
+
+
+def test_files_are_short_or_say_why() -> None:
+    long = {path: text.count("\n") for path, text in python_files() if text.count("\n") > MOST_LINES}
+    assert long.keys() == LONG_FILES.keys(), long
+
+
+def test_functions_are_short_or_say_why() -> None:
+    long = {f"{path}:{function}": length for path, text in python_files() for function, length in long_functions(text)}
+    assert long.keys() == LONG_FUNCTIONS.keys(), long
+
+
+def test_every_name_says_what_is_inside() -> None:
+    vague = {"utils", "util", "common", "helpers", "misc"}
+    assert [
+        name(path) for path in files() if vague & {part.partition(".")[0] for part in path.relative_to(ROOT).parts}
+    ] == []
+
+
+def test_there_is_one_kind_of_lock() -> None:
+    assert [name(path) for path in files() if path.name in {"uv.lock", "poetry.lock", "Pipfile.lock"}] == []
+
+
+def test_the_wall_clock_is_read_in_nanoseconds_and_only_to_stamp() -> None:
+    found = {path for path, text in python_files() if path.startswith(PACKAGES) and any(wall_clock_calls(text))}
+    assert found == WALL_CLOCK.keys()
+
+
+def test_nothing_names_the_machine_it_was_written_on() -> None:
+    found: list[str] = []
+    for path in files():
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except UnicodeDecodeError:
+            continue  # audio and pictures
+        found += [
+            f"{name(path)}:{number} holds {what}: {line.strip()[:120]}"
+            for number, line in enumerate(lines, start=1)
+            for what, pattern in FOREIGN.items()
+            if pattern.search(line)
+        ]
+    assert found == []
+
+
+def test_test_files_have_names_of_their_own() -> None:
+    # pytest shows a test by its path's last part, and people look for a failing test by it.
+    names = [path.name for path in files() if path.name.startswith("test_") and path.suffix == ".py"]
+    assert sorted(names) == sorted(set(names))
+
+
+def test_every_package_of_the_wheel_is_there_and_holds_its_data() -> None:
+    for package in PACKAGES:
+        assert (ROOT / package / "__init__.py").is_file()
+
+
+@pytest.mark.parametrize(
+    ("source", "lines"),
+    [
+        ("import time\ntime.time()", [2]),
+        ("from time import time", [1]),
+        ("import time\ntime.time_ns()\ntime.monotonic()", []),
+    ],
+)
+def test_the_wall_clock_is_found_where_it_is_read(source: str, lines: list[int]) -> None:
+    assert list(wall_clock_calls(source)) == lines
+
+
+def test_a_long_function_is_found() -> None:
+    body = "\n".join("    x = 1" for _ in range(MOST_LINES_OF_A_FUNCTION))
+    assert list(long_functions(f"def long():\n{body}\n")) == [("long", MOST_LINES_OF_A_FUNCTION + 1)]
+    assert list(long_functions("def short():\n    x = 1\n")) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "is_foreign"),
+    [
+        ("cd /" + "work/main", True),
+        ('open("/' + 'home/someone/x")', True),
+        ("index-url = https://" + "pypi" + ".org/simple", True),
+        ("~/.cache and loadtest/root/x and https://example.org/home", False),
+    ],
+)
+def test_foreign_lines_are_told_from_others(line: str, is_foreign: bool) -> None:
+    assert any(pattern.search(line) for pattern in FOREIGN.values()) is is_foreign
