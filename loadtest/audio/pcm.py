@@ -19,7 +19,8 @@ def to_float(pcm: Pcm16) -> Float32:
 
 def from_float(samples: NDArray[np.floating]) -> Pcm16:
     """float → int16, rounded to the nearest step; beyond full scale it is clipped, not wrapped. NaN is silence."""
-    scaled = np.rint(np.nan_to_num(samples.astype(np.float64), nan=0.0) * FULL_SCALE)
+    finite = np.nan_to_num(samples.astype(np.float64), nan=0.0, posinf=1.0, neginf=-1.0)
+    scaled = np.rint(finite * FULL_SCALE)
     return np.clip(scaled, -FULL_SCALE, FULL_SCALE - 1).astype(np.int16)
 
 

@@ -1,0 +1,69 @@
+"""However a stream is cut, its audible span and its resampled samples are the same."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loadtest.audio.onset import PRESETS, AudibleSpan
+from loadtest.audio.resample import StreamResampler, resample
+
+# Levels around the threshold (327.68), in runs of a few milliseconds: the interesting decisions.
+runs = st.lists(
+    st.tuples(st.integers(1, 900), st.sampled_from([0, 100, 300, 327, 328, 329, 400, 5000, 32767])), max_size=25
+)
+cuts = st.lists(st.integers(0, 20_000), max_size=12)
+
+
+def stream_of(pieces: list[tuple[int, int]]) -> np.ndarray:
+    parts = [np.where(np.arange(length) % 2, level, -level) for length, level in pieces]
+    return np.concatenate([np.zeros(0), *parts]).astype(np.int16)
+
+
+@given(runs, cuts, st.sampled_from(PRESETS), st.sampled_from([8000, 22_050, 24_000]))
+def test_any_cut_gives_the_same_span(pieces: list[tuple[int, int]], at: list[int], preset: str, rate_hz: int) -> None:
+    stream = stream_of(pieces)
+    whole, cut = AudibleSpan(preset, rate_hz), AudibleSpan(preset, rate_hz)
+    whole.feed(stream)
+    for piece in np.split(stream, sorted(min(place, len(stream)) for place in at)):
+        cut.feed(piece)
+        before = cut.first_sample, cut.last_sample
+        assert before == (cut.first_sample, cut.last_sample)  # reading changes nothing
+    assert (cut.first_sample, cut.last_sample) == (whole.first_sample, whole.last_sample)
+
+
+@given(runs, st.sampled_from(PRESETS))
+def test_the_first_never_moves_and_the_last_only_forward(pieces: list[tuple[int, int]], preset: str) -> None:
+    stream, span = stream_of(pieces), AudibleSpan(preset, 24_000)
+    seen_first: int | None = None
+    seen_last = -1
+    for piece in np.array_split(stream, max(1, len(stream) // 100)):
+        span.feed(piece)
+        if seen_first is not None:
+            assert span.first_sample == seen_first
+        seen_first = span.first_sample
+        last = span.last_sample
+        if last is not None:
+            assert seen_last <= last < len(stream)
+            assert abs(int(stream[last])) > 327
+            seen_last = last
+
+
+@given(runs)
+def test_the_sustained_preset_finds_nothing_the_other_does_not(pieces: list[tuple[int, int]]) -> None:
+    stream = stream_of(pieces)
+    rms, sustained = AudibleSpan("rms-10ms", 24_000), AudibleSpan("sustained-50ms", 24_000)
+    rms.feed(stream)
+    sustained.feed(stream)
+    if sustained.first_sample is not None:
+        assert rms.first_sample is not None
+        assert rms.first_sample <= sustained.first_sample
+        assert sustained.last_sample is not None
+        assert sustained.last_sample - sustained.first_sample + 1 >= 1200
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 4000), cuts, st.sampled_from([(16_000, 24_000), (22_050, 8_000)]))
+def test_any_cut_resamples_the_same(seed: int, length: int, at: list[int], rates: tuple[int, int]) -> None:
+    clip = np.random.default_rng(seed).integers(-32768, 32767, length).astype(np.int16)
+    stream = StreamResampler(*rates)
+    out = [stream.feed(piece) for piece in np.split(clip, sorted(min(place, length) for place in at))]
+    assert np.array_equal(np.concatenate([*out, stream.flush()]), resample(clip, *rates))
