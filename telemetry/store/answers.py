@@ -16,6 +16,7 @@ class Filter:
     target: str | None = None
     noise_profile: str | None = None
     length_class: str | None = None
+    channel_profile: str | None = None
     route: str | None = None
     since_unix_ns: int | None = None
     until_unix_ns: int | None = None
@@ -86,6 +87,15 @@ class TurnCounts:
     def eligible(self) -> int:
         """Turns that count for or against the service."""
         return self.total - self.invalid
+
+
+@dataclass(frozen=True, slots=True)
+class CallCounts:
+    """Calls by what became of them; `connect_failure` is the newest reason why a call could not be connected."""
+
+    started: int
+    connected: int
+    connect_failure: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ def turns_of(f: Filter) -> Condition:
     """The turns a filter means, of either source."""
     parts: list[str] = ["true"]
     values: list[Any] = []
-    for column in ("run_id", "cohort", "target", "noise_profile", "length_class", "route"):
+    for column in ("run_id", "cohort", "target", "noise_profile", "length_class", "channel_profile", "route"):
         wanted = getattr(f, column)
         if wanted is not None:
             parts.append(f"{column} = ?")
@@ -47,7 +47,7 @@ def points_of(f: Filter) -> Condition:
 
 def is_by_turn(f: Filter) -> bool:
     """Whether the filter asks for something that only a turn knows."""
-    return any((f.cohort, f.target, f.noise_profile, f.length_class, f.route))
+    return any((f.cohort, f.target, f.noise_profile, f.length_class, f.channel_profile, f.route))
 
 
 def _within(column: str, f: Filter) -> Condition:
@@ -67,6 +67,18 @@ def metric_column(metric: str) -> str:
 def grouped(f: Filter) -> Condition:
     """The turns over which counts and metrics are taken."""
     return turns_of(f) & Condition(CLIENT)
+
+
+DIMENSIONS: Final = ("cohort", "target", "noise_profile", "length_class", "route")
+
+
+def dimension_values(f: Filter) -> tuple[str, list[Any]]:
+    """One row with a sorted list of the values of each dimension."""
+    where = grouped(f)
+    lists = ", ".join(
+        f"list_sort(array_agg(DISTINCT {name}) FILTER (WHERE {name} IS NOT NULL)) AS {name}" for name in DIMENSIONS
+    )
+    return f"SELECT {lists} FROM turns WHERE {where.sql}", list(where.values)
 
 
 def totals(f: Filter) -> tuple[str, list[Any]]:

@@ -14,7 +14,7 @@ from telemetry import semconv
 from telemetry.errors import StoreError
 from telemetry.metrics import ITL, METRIC_NAMES, METRICS
 from telemetry.store import queries
-from telemetry.store.answers import Filter, RunInfo, SpanRow, StageStats, Summary, TimelinePoint
+from telemetry.store.answers import CallCounts, Filter, RunInfo, SpanRow, StageStats, Summary, TimelinePoint
 from telemetry.store.queries import CLIENT, VALID_CLIENT, Condition
 from telemetry.store.schema import TURN_FIELDS, span_from_row, turn_from_row
 from telemetry.store.snapshot import Connection, Snapshots, rows
@@ -116,12 +116,38 @@ class StoreReader:
             where &= Condition("outcome = ?", (outcome,))
         return self._turns(where, "started_unix_ns, span_id", limit, offset)
 
+    def dimension_values(self, f: Filter = ANY) -> dict[str, tuple[str, ...]]:
+        """The values that occur among the client turns of a filter, for each dimension that a filter can ask for."""
+        statement, values = queries.dimension_values(f)
+
+        def question(connection: Connection) -> dict[str, tuple[str, ...]]:
+            (row,) = rows(connection, statement, values)
+            return {name: tuple(found or ()) for name, found in row.items()}
+
+        return self._snapshots.ask(question)
+
     def spans(self, trace_id: str) -> list[SpanRow]:
         """The spans of a trace in the order of their beginning."""
         statement = "SELECT * FROM spans WHERE trace_id = ? ORDER BY start_unix_ns, end_unix_ns DESC, span_id"
         return self._snapshots.ask(
             lambda connection: [span_from_row(r) for r in rows(connection, statement, [trace_id])]
         )
+
+    def calls(self, f: Filter = ANY) -> CallCounts:
+        """How many calls the client began and how many reached a session: their first turn knows its connect time."""
+        where = queries.turns_of(f) & Condition(CLIENT)
+        statement = f"""
+            SELECT count(DISTINCT call_id) AS started,
+                   count(DISTINCT call_id) FILTER (WHERE turn_index = 0 AND connect_ns IS NOT NULL) AS connected,
+                   arg_max(outcome_reason, started_unix_ns) FILTER (WHERE turn_index = 0 AND connect_ns IS NULL) AS failure
+            FROM turns WHERE {where.sql}
+            """
+
+        def question(connection: Connection) -> CallCounts:
+            (row,) = rows(connection, statement, list(where.values))
+            return CallCounts(row["started"], row["connected"], row["failure"])
+
+        return self._snapshots.ask(question)
 
     def good_turns(self, f: Filter, metric: str, threshold: float) -> tuple[int, int]:
         """Good and eligible turns of an objective, `threshold` in the metric's unit (ns).

@@ -164,7 +164,7 @@ def _agreement(connection: Connection, f: Filter) -> Agreement:
 
 
 def _loss(connection: Connection, f: Filter, now_unix_ns: int) -> Loss:
-    """Missing turns per process from the numbers it gave them and from how many it says it emitted.
+    """Missing turns per process: holes in the numbers it gave them, and what it says it emitted and did not arrive.
 
     Of the filter only the run narrows this, as numbers know no cohort. A process may outlive a run (an assistant does):
     its numbers are then looked at from the run's first to the run's last.
@@ -175,30 +175,30 @@ def _loss(connection: Connection, f: Filter, now_unix_ns: int) -> Loss:
         f"""
         WITH numbered AS (SELECT run_id, process_id, sequence FROM turns
                           WHERE sequence IS NOT NULL AND process_id <> ''),
-        mine AS (SELECT process_id, min(sequence) AS first, max(sequence) + 1 AS reached FROM numbered
-                 WHERE {run} GROUP BY process_id),
-        said AS (SELECT process_id, max(value)::BIGINT AS emitted,
-                        coalesce(max(value) FILTER (WHERE unix_ns <= ?), 0)::BIGINT AS due
-                 FROM points WHERE {run} AND name = ? AND process_id IS NOT NULL GROUP BY process_id),
-        processes AS (SELECT process_id, coalesce(first, 0) AS first, emitted,
-                             greatest(coalesce(reached, 0), coalesce(due, 0)) AS upper
-                      FROM mine FULL JOIN said USING (process_id)),
         lowest AS (SELECT process_id, min(sequence) AS lowest FROM numbered GROUP BY process_id),
-        bounded AS (SELECT process_id, upper, emitted, CASE WHEN lowest < first THEN first ELSE 0 END AS lower
-                    FROM processes LEFT JOIN lowest USING (process_id))
-        SELECT b.process_id, b.emitted, b.lower, b.upper,
-               (SELECT count(DISTINCT n.sequence) FROM numbered n WHERE n.process_id = b.process_id
-                AND n.sequence >= b.lower AND n.sequence < b.upper) AS received
-        FROM bounded b
+        mine AS (SELECT process_id, count(DISTINCT sequence) AS received, max(sequence) + 1 AS upper,
+                        CASE WHEN any_value(lowest) < min(sequence) THEN min(sequence) ELSE 0 END AS lower
+                 FROM numbered JOIN lowest USING (process_id) WHERE {run} GROUP BY process_id),
+        holes AS (SELECT m.process_id, any_value(m.upper - m.lower) - count(DISTINCT n.sequence) AS holes
+                  FROM mine m JOIN numbered n
+                  ON n.process_id = m.process_id AND n.sequence >= m.lower AND n.sequence < m.upper
+                  GROUP BY m.process_id),
+        counters AS (SELECT process_id, run_id, max(value) AS emitted, max(value) FILTER (WHERE unix_ns <= ?) AS due
+                     FROM points WHERE {run} AND name = ? AND process_id IS NOT NULL GROUP BY process_id, run_id),
+        said AS (SELECT process_id, sum(emitted)::BIGINT AS emitted, coalesce(sum(due), 0)::BIGINT AS due
+                 FROM counters GROUP BY process_id)
+        SELECT process_id, coalesce(received, 0) AS received, coalesce(holes, 0) AS holes, emitted,
+               coalesce(due, 0) AS due
+        FROM mine JOIN holes USING (process_id) FULL JOIN said USING (process_id)
         """,
         [*values, now_unix_ns - EXPORT_GRACE_NS, *values, semconv.METRIC_TURNS_EMITTED],
     )
     says = any(row["emitted"] is not None for row in found)
     return Loss(
         processes=len(found),
-        emitted=sum(max(row["emitted"] or 0, row["upper"]) - row["lower"] for row in found) if says else None,
+        emitted=sum(max(row["emitted"] or 0, row["received"] + row["holes"]) for row in found) if says else None,
         received=sum(row["received"] for row in found),
-        missing=sum(row["upper"] - row["lower"] - row["received"] for row in found),
+        missing=sum(max(row["holes"], row["due"] - row["received"]) for row in found),
     )
 
 

@@ -31,11 +31,9 @@ _COMPRESSION: Final = "zstd"
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """What an append did: rows now durable, and rows that were there already."""
+    """What an append did: what is durable now (as stored, without text), and how many rows were there already."""
 
-    turns: int
-    spans: int
-    points: int
+    stored: Batch
     duplicates: int
 
 
@@ -114,8 +112,8 @@ class StoreWriter:
                     self._unsynced_rename = False
             except OSError as error:
                 raise self._write_error(error) from error
-            stored = len(turns) + len(spans) + len(points)
-            return Appended(len(turns), len(spans), len(points), batch.rows - stored)
+            stored = Batch(turns, spans, points)
+            return Appended(stored, batch.rows - stored.rows)
 
     def write_segment(self, table: Table, content: ArrowTable, level: int) -> Segment:
         """Write a segment that no reader sees yet; `swap` or an append makes it part of the store. Raises OSError."""

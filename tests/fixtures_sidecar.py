@@ -1,0 +1,128 @@
+"""A real sidecar process for tests, and OTLP requests to send to it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue
+
+from telemetry import semconv
+from telemetry.turn_spans import turn_attributes
+from telemetry.turns import Turn
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass
+class SidecarProcess:
+    """A running sidecar: its addresses and its process."""
+
+    process: subprocess.Popen[str]
+    http: str
+    grpc: str
+
+    def kill(self) -> None:
+        """kill -9."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(timeout=20)
+
+    def terminate(self) -> int:
+        """SIGTERM; gives the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=20)
+
+
+def sidecar_command(store: Path, *arguments: str) -> list[str]:
+    return [sys.executable, "-m", "telemetry.sidecar", "--store", str(store), *arguments]
+
+
+@contextmanager
+def running_sidecar(store: Path, *arguments: str) -> Iterator[SidecarProcess]:
+    """A sidecar on free ports, ready to receive; killed by its pid at the end if it still runs."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+    process = subprocess.Popen(
+        sidecar_command(store, "--http-port", "0", "--grpc-port", "0", *arguments),
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+        cwd=ROOT,
+    )
+    assert process.stdout is not None
+    try:
+        line = process.stdout.readline()
+        assert line, f"the sidecar ended with {process.wait(timeout=20)} before it was ready"
+        ready = json.loads(line)
+        assert ready["ready"] is True
+        yield SidecarProcess(process, ready["http"], ready["grpc"])
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait(timeout=20)
+        process.stdout.close()
+
+
+def any_value(value: object) -> AnyValue:
+    if isinstance(value, bool):
+        return AnyValue(bool_value=value)
+    if isinstance(value, int):
+        return AnyValue(int_value=value)
+    if isinstance(value, float):
+        return AnyValue(double_value=value)
+    if isinstance(value, (tuple, list)):
+        return AnyValue(array_value=ArrayValue(values=[any_value(item) for item in value]))
+    return AnyValue(string_value=str(value))
+
+
+def turns_request(turns: Iterable[Turn], service: str = "voiceprobe") -> ExportTraceServiceRequest:
+    """An export of `voice.turn` spans, as an exporter would send it."""
+    request = ExportTraceServiceRequest()
+    resource = request.resource_spans.add()
+    resource.resource.attributes.append(KeyValue(key="service.name", value=any_value(service)))
+    scope = resource.scope_spans.add()
+    scope.scope.name = semconv.SCOPE
+    for turn in turns:
+        span = scope.spans.add()
+        span.trace_id, span.span_id = bytes.fromhex(turn.trace_id), bytes.fromhex(turn.span_id)
+        span.name = semconv.SPAN_TURN
+        span.start_time_unix_nano = turn.started_unix_ns
+        span.end_time_unix_nano = turn.started_unix_ns + 1_000_000
+        for key, value in turn_attributes(turn).items():
+            span.attributes.append(KeyValue(key=key, value=any_value(value)))
+    return request
+
+
+def json_value(value: object) -> dict[str, object]:
+    """An attribute's value in OTLP/JSON."""
+    if isinstance(value, bool):
+        return {"boolValue": value}
+    if isinstance(value, int):
+        return {"intValue": str(value)}
+    if isinstance(value, float):
+        return {"doubleValue": value}
+    if isinstance(value, (tuple, list)):
+        return {"arrayValue": {"values": [json_value(item) for item in value]}}
+    return {"stringValue": str(value)}
+
+
+def turns_json(turns: Iterable[Turn], service: str = "voiceprobe") -> bytes:
+    """As `turns_request`, in OTLP/JSON: ids are hex, 64-bit integers are text."""
+    spans = [
+        {
+            "traceId": turn.trace_id.upper(),
+            "spanId": turn.span_id,
+            "name": semconv.SPAN_TURN,
+            "startTimeUnixNano": str(turn.started_unix_ns),
+            "endTimeUnixNano": str(turn.started_unix_ns + 1_000_000),
+            "attributes": [{"key": key, "value": json_value(v)} for key, v in turn_attributes(turn).items()],
+        }
+        for turn in turns
+    ]
+    resource = {"attributes": [{"key": "service.name", "value": {"stringValue": service}}]}
+    return json.dumps({"resourceSpans": [{"resource": resource, "scopeSpans": [{"spans": spans}]}]}).encode()

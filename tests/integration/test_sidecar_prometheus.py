@@ -1,0 +1,139 @@
+"""/metrics against the real thing: promtool's linter, and a Prometheus that scrapes it."""
+
+import json
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from telemetry.metrics import METRICS
+from tests.fixtures_sidecar import SidecarProcess, running_sidecar, turns_request
+from tests.fixtures_turns import synthetic_run
+
+PROTOBUF = {"content-type": "application/x-protobuf"}
+OPENMETRICS = "application/openmetrics-text; version=1.0.0"
+TURNS = 120
+
+needs_prometheus = pytest.mark.skipif(
+    shutil.which("prometheus") is None or shutil.which("promtool") is None, reason="Prometheus is not installed"
+)
+
+
+@pytest.fixture(scope="module")
+def sidecar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SidecarProcess]:
+    with running_sidecar(tmp_path_factory.mktemp("store")) as sidecar:
+        body = turns_request(synthetic_run(turns=TURNS).turns).SerializeToString()
+        for _ in range(2):  # a retry must not count twice
+            assert httpx.post(f"{sidecar.http}/v1/traces", content=body, headers=PROTOBUF).status_code == 200
+        yield sidecar
+
+
+def _samples(text: str, name: str) -> float:
+    return sum(
+        float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith((f"{name}{{", f"{name} "))
+    )
+
+
+def test_counts_are_those_of_the_turns_that_were_stored(sidecar: SidecarProcess) -> None:
+    text = httpx.get(f"{sidecar.http}/metrics").text
+    run = synthetic_run(turns=TURNS)
+    clients = [turn for turn in run.turns if turn.source == "client"]
+    valid = [turn for turn in clients if turn.outcome != "invalid"]
+    heard = [v for turn in valid if (v := METRICS["voice_to_voice"].value(turn)) is not None]
+    assert _samples(text, "voice_turns_total") == TURNS
+    assert _samples(text, "voice_turns_invalid_total") == len(clients) - len(valid) > 0
+    assert _samples(text, "voice_turn_voice_to_voice_seconds_count") == len(heard)
+    assert _samples(text, "voice_turn_voice_to_voice_seconds_sum") == pytest.approx(sum(heard) / 1e9)
+    within = sum(
+        float(line.rsplit(" ", 1)[1])
+        for line in text.splitlines()
+        if line.startswith("voice_turn_voice_to_voice_seconds_bucket") and 'le="0.8"' in line
+    )
+    assert within == sum(value <= 800_000_000 for value in heard)
+    assert _samples(text, "voice_fallbacks_total") == sum(turn.fallback is not None for turn in valid)
+    hits = sum(
+        float(s.rsplit(" ", 1)[1])
+        for s in text.splitlines()
+        if s.startswith("voice_cache_lookups_total") and 'hit="true"' in s
+    )
+    assert hits == sum(bool(turn.cache_hit) for turn in valid)
+    assert _samples(text, "voice_telemetry_duplicate_items_total") == 4 * TURNS
+    assert _samples(text, "voice_telemetry_missing_turns") == 0
+
+
+def test_no_label_identifies_a_call_a_user_or_an_utterance(sidecar: SidecarProcess) -> None:
+    text = httpx.get(f"{sidecar.http}/metrics", headers={"accept": OPENMETRICS}).text
+    assert '# {trace_id="' in text, "exemplars carry the trace"
+    without_exemplars = "\n".join(line.partition(" # ")[0] for line in text.splitlines() if not line.startswith("#"))
+    for identity in ("call-", "utterance-", "resp-", "trace_id", "span_id"):
+        assert identity not in without_exemplars
+
+
+@needs_prometheus
+def test_promtool_finds_nothing_to_say(sidecar: SidecarProcess) -> None:
+    body = httpx.get(f"{sidecar.http}/metrics").content
+    done = subprocess.run(["promtool", "check", "metrics"], input=body, capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout + done.stderr) == (0, b"")
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+@needs_prometheus
+def test_a_real_prometheus_scrapes_it_with_exemplars(sidecar: SidecarProcess, tmp_path: Path) -> None:
+    target = sidecar.http.removeprefix("http://")
+    config = tmp_path / "prometheus.yml"
+    config.write_text(
+        "global: {scrape_interval: 200ms, scrape_timeout: 200ms}\n"
+        f"scrape_configs: [{{job_name: voiceprobe, static_configs: [{{targets: ['{target}']}}]}}]\n"
+    )
+    port = _free_port()
+    prometheus = subprocess.Popen(
+        [
+            "prometheus",
+            f"--config.file={config}",
+            f"--storage.tsdb.path={tmp_path / 'data'}",
+            f"--web.listen-address=127.0.0.1:{port}",
+            "--enable-feature=exemplar-storage",
+            "--log.level=error",
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=20) as client:
+            found = _poll(
+                client, "/api/v1/query", {"query": "sum(voice_turn_voice_to_voice_seconds_count)"}, prometheus
+            )
+            assert float(found["data"]["result"][0]["value"][1]) > 100
+            up = client.get("/api/v1/query", params={"query": "up"}).json()
+            assert up["data"]["result"][0]["value"][1] == "1"
+            asked = {"query": "voice_turn_voice_to_voice_seconds_bucket", "start": "0", "end": "9999999999"}
+            exemplars = client.get("/api/v1/query_exemplars", params=asked).json()
+            assert len(exemplars["data"][0]["exemplars"][0]["labels"]["trace_id"]) == 32
+    finally:
+        prometheus.terminate()
+        prometheus.wait(timeout=30)
+
+
+def _poll(client: httpx.Client, path: str, params: dict[str, str], process: subprocess.Popen[bytes]) -> dict:
+    """Ask until there is a result; the bound is generous because it only ends a hopeless wait."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        assert process.poll() is None, "Prometheus ended by itself"
+        try:
+            answer = client.get(path, params=params)
+            found = answer.json() if answer.status_code == 200 else {}
+        except (httpx.TransportError, json.JSONDecodeError):
+            found = {}
+        if found.get("data", {}).get("result"):
+            return found
+        time.sleep(0.1)
+    raise AssertionError(f"Prometheus has no result for {params}")

@@ -1,0 +1,113 @@
+"""What the sidecar acknowledged is in the store after kill -9, each turn once."""
+
+import threading
+from pathlib import Path
+
+import httpx
+import pytest
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExportResult
+
+from telemetry import semconv
+from telemetry.store.manifest import SEGMENTS_FOLDER, load
+from telemetry.store.reader import StoreReader
+from telemetry.turn_spans import turn_attributes
+from tests.fixtures_sidecar import running_sidecar, turns_request
+from tests.fixtures_turns import client_turn
+
+PROTOBUF = {"content-type": "application/x-protobuf"}
+
+
+class _Stream:
+    """Sends turns one request after another until the sidecar is gone; knows what was acknowledged."""
+
+    def __init__(self, url: str, sender: int, first: int) -> None:
+        self.acknowledged: list[str] = []
+        self.unsure: list[str] = []
+        self.next = first
+        self._url, self._sender = url, sender
+        self.enough = threading.Event()
+        self.thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        with httpx.Client(timeout=20) as client:
+            while True:
+                turn = client_turn(self.next, trace_id=f"{self._sender:016x}{self.next + 1:016x}")
+                self.next += 1
+                body = turns_request([turn]).SerializeToString()
+                try:
+                    answer = client.post(f"{self._url}/v1/traces", content=body, headers=PROTOBUF)
+                except httpx.TransportError:
+                    self.unsure.append(turn.trace_id)
+                    self.enough.set()
+                    return
+                assert answer.status_code == 200
+                self.acknowledged.append(turn.trace_id)
+                if len(self.acknowledged) >= 12:
+                    self.enough.set()
+
+
+def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+    acknowledged: list[str] = []
+    sent: set[str] = set()
+    first = 0
+    for _ in range(3):
+        with running_sidecar(tmp_path) as sidecar:
+            streams = [_Stream(sidecar.http, sender, first) for sender in (1, 2, 3, 4)]
+            for stream in streams:
+                stream.thread.start()
+            for stream in streams:
+                assert stream.enough.wait(60)
+            sidecar.kill()  # while every sender has a request under way
+            for stream in streams:
+                stream.thread.join(60)
+                acknowledged += stream.acknowledged
+                sent |= {*stream.acknowledged, *stream.unsure}
+            first = max(stream.next for stream in streams)
+    with StoreReader(tmp_path) as reader:
+        stored = [turn.trace_id for turn in reader.turns(limit=100_000)]
+        assert reader.faults == ()
+    assert len(stored) == len(set(stored)), "a turn is there twice"
+    assert set(acknowledged) <= set(stored)
+    assert set(stored) <= sent
+    with running_sidecar(tmp_path) as sidecar:
+        assert sidecar.terminate() == 0
+    named = {segment.file for segment in load(tmp_path).segments}
+    assert {path.name for path in (tmp_path / SEGMENTS_FOLDER).iterdir()} == named, "left-overs were not removed"
+
+
+def test_what_is_retried_after_a_restart_is_stored_once(tmp_path: Path) -> None:
+    body = turns_request([client_turn(1), client_turn(2)]).SerializeToString()
+    with running_sidecar(tmp_path) as sidecar:
+        httpx.post(f"{sidecar.http}/v1/traces", content=body, headers=PROTOBUF)
+        sidecar.kill()
+    with running_sidecar(tmp_path) as sidecar:
+        answer = httpx.post(f"{sidecar.http}/v1/traces", content=body, headers=PROTOBUF)
+        assert answer.status_code == 200
+        assert httpx.get(f"{sidecar.http}/v1/state").json()["duplicates"] == 4
+    with StoreReader(tmp_path) as reader:
+        assert len(reader.turns()) == 2
+
+
+@pytest.mark.parametrize("ending", ["terminate", "kill"])
+def test_a_real_exporter_s_stream_survives(tmp_path: Path, ending: str) -> None:
+    class Recording(OTLPSpanExporter):
+        def export(self, spans):
+            result = super().export(spans)
+            if result is SpanExportResult.SUCCESS:
+                acknowledged.extend(f"{span.context.span_id:016x}" for span in spans)
+            return result
+
+    acknowledged: list[str] = []
+    with running_sidecar(tmp_path) as sidecar:
+        provider = TracerProvider(shutdown_on_exit=False)
+        provider.add_span_processor(SimpleSpanProcessor(Recording(f"{sidecar.http}/v1/traces", timeout=20)))
+        tracer = provider.get_tracer(semconv.SCOPE)
+        for index in range(20):
+            tracer.start_span(semconv.SPAN_TURN, attributes=turn_attributes(client_turn(index))).end()
+        getattr(sidecar, ending)()
+        provider.shutdown()
+    with StoreReader(tmp_path) as reader:
+        assert sorted(turn.span_id for turn in reader.turns()) == sorted(acknowledged)
+    assert len(acknowledged) == 20
