@@ -1,0 +1,154 @@
+"""`voiceprobe demo`: the whole way on this machine, every part a process of its own on loopback."""
+
+import subprocess
+import sys
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+
+from corpora.library import available
+from loadtest.cli import processes
+from loadtest.cli.interruption import Interruption
+from loadtest.cli.request import CheckedRun, RunRequest, check
+from loadtest.cli.run import Sidecar, report, run, start_sidecar
+from loadtest.errors import UsageError
+from loadtest.exit_codes import ExitCode
+from loadtest.swarm.settings import SwarmSettings
+
+RECORDED: Final = "pocketsphinx-testdata"
+INSTALL_TIMEOUT_S: Final = 60.0
+READY_S: Final = 60.0
+ASSISTANT_PORT: Final = 8765
+DASHBOARD_PORT: Final = 8501
+OTLP_HTTP_PORT: Final = 4318
+OTLP_GRPC_PORT: Final = 4317
+ENDPOINTING_MS: Final = 200
+
+# What the assistant of the demo is like: stated here, drawn with a seed, reported by it turn by turn.
+SCRIPTED: Final = (
+    *("--asr", "scripted", "--asr-delay", "lognormal:60ms:0.3"),
+    *("--llm-ttft", "lognormal:120ms:0.3;tail=0.03:3s", "--llm-deadline-ms", "450"),
+    *("--tts", "scripted", "--tts-delay", "lognormal:60ms:0.3"),
+)
+REAL: Final = ("--asr", "pocketsphinx", "--tts", "espeak", "--llm-deadline-ms", "450")
+COMMON: Final = ("--cohort", "streaming=0.5", "--cohort-control", "whole-answer", "--llm-stream", "false")
+CACHE_TTL_S: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class DemoRequest:
+    """What the demo was asked to do."""
+
+    users: int
+    run_time_s: float
+    exit_after: bool
+    engines: str
+    corpus: str | None
+    noise: str | None
+    snr: float | None
+    slo: Path | None
+    out: Path
+    json_file: Path | None
+
+
+def demo(request: DemoRequest, console: Console) -> ExitCode:
+    """Run the demo. Raises UsageError, CorpusError, ProcessFailedError."""
+    if request.engines not in ("scripted", "real"):
+        raise UsageError(f"--engines {request.engines!r} is unknown: use scripted or real")
+    settings = SwarmSettings(
+        host=f"ws://127.0.0.1:{ASSISTANT_PORT}/v1/realtime",
+        corpus=request.corpus or _speech(console),
+        noise=request.noise,
+        snr=request.snr,
+        think=0.6,
+        patience=6.0,
+        endpointing_ms=ENDPOINTING_MS,
+        scenario="demo",
+    )
+    asked = RunRequest(settings, request.users, None, request.run_time_s, request.slo, request.out, request.json_file)
+    checked = check(asked)
+    console.print(
+        f"{checked.utterances} utterances of {checked.corpus.name} ({checked.corpus.kind}), "
+        f"profile {settings.profile.label}; everything of this run is kept in {request.out}",
+        soft_wrap=True,
+    )
+    with ExitStack() as stack:
+        sidecar, target, dashboard = _start_parts(request, checked, stack)
+        console.print(f"dashboard: {dashboard}", soft_wrap=True)
+        placed = CheckedRun(asked.with_settings(host=target), checked.corpus, checked.utterances, checked.objectives)
+        result = run(placed, console, sidecar=sidecar, dashboard_url=dashboard)
+        code = report(result, console, request.json_file)
+        if not request.exit_after and code is not ExitCode.INTERRUPTED:
+            _stay(dashboard, console)
+    return code
+
+
+def _start_parts(request: DemoRequest, checked: CheckedRun, stack: ExitStack) -> tuple[Sidecar, str, str]:
+    logs = request.out / "logs"
+    slo = ["--slo", str(request.slo)] if request.slo is not None else []
+    child, sidecar = start_sidecar(
+        request.out / "store",
+        logs,
+        slo=request.slo,
+        http_port=processes.port_or_free(OTLP_HTTP_PORT),
+        grpc_port=processes.port_or_free(OTLP_GRPC_PORT),
+    )
+    stack.enter_context(processes.ending(child))
+    dashboard_port = str(processes.port_or_free(DASHBOARD_PORT))
+    dashboard = processes.start(
+        "dashboard",
+        ["-m", "dashboard", "--store", str(sidecar.store), "--port", dashboard_port, *slo],
+        logs,
+        says_ready=True,
+    )
+    stack.enter_context(processes.ending(dashboard))
+    engines = SCRIPTED if request.engines == "scripted" else REAL
+    corpus = ["--corpus", str(checked.corpus.path)] if request.engines == "scripted" else []
+    assistant = processes.start(
+        "assistant",
+        [
+            *("-m", "loadtest.assistant", "--port", str(processes.port_or_free(ASSISTANT_PORT))),
+            *("--otlp", sidecar.url, "--cache-ttl-s", str(CACHE_TTL_S)),
+            *(*engines, *COMMON, *corpus),
+        ],
+        logs,
+        says_ready=True,
+    )
+    stack.enter_context(processes.ending(assistant))
+    target = str(processes.wait_until_ready(assistant, READY_S)["url"])
+    return sidecar, target, str(processes.wait_until_ready(dashboard, READY_S)["url"])
+
+
+def _speech(console: Console) -> str | None:
+    """Recorded human speech where it can be had, else None for the best that there is; says so."""
+    if any(info.name == RECORDED and info.fault is None for info in available()):
+        return RECORDED
+    console.print(f"fetching recorded human speech ({RECORDED}) …")
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "corpora", "install", RECORDED],
+            env=processes.environment(),
+            capture_output=True,
+            text=True,
+            timeout=INSTALL_TIMEOUT_S,
+            check=False,
+        )
+        fault = done.stderr.strip().splitlines()[-1:] if done.returncode else []
+        if not done.returncode:
+            return RECORDED
+    except subprocess.TimeoutExpired:
+        fault = [f"it took longer than {INSTALL_TIMEOUT_S:g} s"]
+    console.print(
+        f"recorded human speech cannot be had here ({' '.join(fault)}): generated speech is used", soft_wrap=True
+    )
+    return None
+
+
+def _stay(dashboard: str, console: Console) -> None:
+    console.print(f"the dashboard stays at {dashboard} until Ctrl-C", soft_wrap=True)
+    with Interruption() as interruption:
+        while not interruption.wait(None):
+            pass

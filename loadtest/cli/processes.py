@@ -1,0 +1,145 @@
+"""The processes that a command starts beside itself: each in a group of its own, ended with it, its words in a log."""
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import loadtest
+from loadtest.errors import VoiceprobeError
+
+ROOT: Final = Path(loadtest.__file__).resolve().parents[1]
+_PR_SET_PDEATHSIG: Final = 1
+END_TIMEOUT_S: Final = 15.0
+
+
+class ProcessFailedError(VoiceprobeError):
+    """A process of ours did not start or did not become ready."""
+
+
+def environment() -> dict[str, str]:
+    """The environment for a child: it finds our packages wherever it is started."""
+    path = os.environ.get("PYTHONPATH")
+    return {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{path}" if path else str(ROOT), "PYTHONUNBUFFERED": "1"}
+
+
+def _end_with_parent() -> None:
+    # A parent that is killed outright cannot end its children: the kernel does.
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+@dataclass
+class Child:
+    """A running process of ours. `ready` is what it said on its ready line."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    log: Path
+    ready: dict[str, Any] = field(default_factory=dict[str, Any])
+    said: threading.Event = field(default_factory=threading.Event)
+
+    def ended(self) -> int | None:
+        """Its exit code once it has ended."""
+        return self.process.poll()
+
+    def interrupt(self) -> None:
+        """Ask it to end."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+
+    def end(self, timeout_s: float = END_TIMEOUT_S) -> int:
+        """End it, kindly first; its exit code."""
+        self.interrupt()
+        try:
+            return self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            return self.process.wait()
+
+    def last_words(self, lines: int = 3) -> str:
+        """The end of its log, for an error sentence."""
+        try:
+            text = self.log.read_text(errors="replace").strip()
+        except OSError:
+            return ""
+        return " / ".join(text.splitlines()[-lines:])
+
+
+def start(name: str, arguments: Sequence[str], log_dir: Path, *, says_ready: bool) -> Child:
+    """Start `python -m …` in a process group of its own; for one that `says_ready` see `wait_until_ready`."""
+    log_dir.mkdir(parents=True, exist_ok=True)
+    log = log_dir / f"{name}.log"
+    with log.open("ab") as words:
+        process = subprocess.Popen(
+            [sys.executable, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE if says_ready else words,
+            stderr=words,
+            env=environment(),
+            start_new_session=True,
+            preexec_fn=_end_with_parent,  # noqa: PLW1509 - it calls nothing that needs a lock
+        )
+    child = Child(name, process, log)
+    if says_ready:
+        threading.Thread(target=_read_words, args=(child,), daemon=True, name=f"{name}-output").start()
+    return child
+
+
+def _read_words(child: Child) -> None:
+    """Find the ready line; read on to the end, so that a talkative child never blocks on a full pipe."""
+    stdout = child.process.stdout
+    assert stdout is not None  # noqa: S101 - it was asked for
+    with child.log.open("ab") as log:
+        for line in stdout:
+            if not child.ready and line.lstrip().startswith(b"{"):
+                with contextlib.suppress(ValueError):
+                    child.ready.update(json.loads(line))
+                    child.said.set()
+                    continue
+            log.write(line)
+            log.flush()
+    child.said.set()
+
+
+def wait_until_ready(child: Child, within_s: float) -> dict[str, Any]:
+    """What the child said on its JSON ready line. Raises ProcessFailedError with the end of its log."""
+    child.said.wait(within_s)
+    if child.ready:
+        return child.ready
+    code = child.process.poll()
+    child.end(2.0)
+    how = f"ended with code {code}" if code is not None else f"was not ready within {within_s:g} s"
+    detail = child.last_words()
+    raise ProcessFailedError(f"the {child.name} {how}{': ' + detail if detail else ''} (log: {child.log})")
+
+
+def port_or_free(preferred: int) -> int:
+    """The preferred loopback port, or 0 (any free one) where it is taken."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", preferred))
+        except OSError:
+            return 0
+    return preferred
+
+
+@contextlib.contextmanager
+def ending(*children: Child) -> Generator[None]:
+    """End the children on the way out, the last one first."""
+    try:
+        yield
+    finally:
+        for child in reversed(children):
+            child.end()
