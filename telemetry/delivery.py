@@ -200,7 +200,10 @@ class DeliveringProcessor(SpanProcessor):
     # The delivering thread.
 
     def _run(self) -> None:
+        mine = os.getpid()
         while not self._closing:
+            if os.getpid() != mine:
+                return  # under gevent a fork takes this greenlet along; the child starts a delivery of its own
             asked = self._flushes_asked
             hurry = asked > self._flushes_done
             if hurry:

@@ -160,20 +160,23 @@ class _Reader:
         self._constant(top, "apiVersion", "apiVersion", "openslo/v1")
         self._constant(top, "kind", "kind", "SLO")
         metadata = self._section(top, "metadata", "metadata", ("name", "displayName", "labels", "annotations"))
-        self.name = self._name(metadata)
+        if metadata is not None:
+            self.name = self._name(metadata)
         spec_keys = ("description", "service", "indicator", "timeWindow", "budgetingMethod", "objectives")
         spec = self._section(top, "spec", "spec", spec_keys)
+        if metadata is None or spec is None:
+            return None
+        display_name = self._text(metadata, "displayName", "metadata.displayName")
         self._text(spec, "service", "spec.service")
         description = self._text(spec, "description", "spec.description")
         if "budgetingMethod" in spec:
             self._constant(spec, "budgetingMethod", "spec.budgetingMethod", "Occurrences")
         window = self._window(spec)
-        good = self._indicator(spec)
         target = self._target(spec)
-        kind, fields = self._good(good)
+        good = self._indicator(spec)
+        kind, fields = self._good(good) if good is not None else (None, {})
         if len(self._faults) > before or target is None or kind is None:
             return None
-        display_name = self._text(metadata, "displayName", "metadata.displayName")
         return Objective(
             name=self.name,
             kind=kind,
@@ -198,11 +201,14 @@ class _Reader:
                 self._fault(f"{path}.{key}" if path else key, f"is no known key{_nearest(key, known)}")
         return mapping
 
-    def _section(self, parent: dict[str, object], key: str, path: str, known: tuple[str, ...]) -> dict[str, object]:
+    def _section(
+        self, parent: dict[str, object], key: str, path: str, known: tuple[str, ...]
+    ) -> dict[str, object] | None:
+        """A mapping within `parent`; None after a fault."""
         if key not in parent:
             self._fault(path, f"is missing; it holds {', '.join(known)}")
-            return {}
-        return self._mapping(parent[key], path, known) or {}
+            return None
+        return self._mapping(parent[key], path, known)
 
     def _constant(self, parent: dict[str, object], key: str, path: str, wanted: str) -> None:
         if parent.get(key) != wanted:
@@ -240,13 +246,16 @@ class _Reader:
         return duration
 
     def _indicator(self, spec: dict[str, object]) -> dict[str, object] | None:
-        """The spec of the good turns' metric source, None when there is none to read."""
-        path = "spec.indicator"
-        indicator = self._section(spec, "indicator", path, ("metadata", "spec"))
-        inner = self._section(indicator, "spec", f"{path}.spec", ("description", "ratioMetric")) if indicator else {}
-        path = f"{path}.spec.ratioMetric"
-        ratio = self._section(inner, "ratioMetric", path, ("counter", "good", "total")) if inner else {}
-        if not ratio:
+        """The spec of the good turns' metric source; None after a fault."""
+        indicator = self._section(spec, "indicator", "spec.indicator", ("metadata", "spec"))
+        if indicator is None:
+            return None
+        inner = self._section(indicator, "spec", "spec.indicator.spec", ("description", "ratioMetric"))
+        if inner is None:
+            return None
+        path = "spec.indicator.spec.ratioMetric"
+        ratio = self._section(inner, "ratioMetric", path, ("counter", "good", "total"))
+        if ratio is None:
             return None
         total = self._source(ratio, "total", path, ("turns",))
         if total is not None and total.get("turns") != "eligible":
@@ -258,13 +267,14 @@ class _Reader:
     ) -> dict[str, object] | None:
         path = f"{path}.{key}"
         outer = self._section(ratio, key, path, ("metricSource",))
-        if not outer:
+        if outer is None:
             return None
-        source = self._section(outer, "metricSource", f"{path}.metricSource", ("type", "spec", "metricSourceRef"))
-        if not source:
+        path = f"{path}.metricSource"
+        source = self._section(outer, "metricSource", path, ("type", "spec", "metricSourceRef"))
+        if source is None:
             return None
-        self._constant(source, "type", f"{path}.metricSource.type", "voiceprobe")
-        return self._section(source, "spec", f"{path}.metricSource.spec", known)
+        self._constant(source, "type", f"{path}.type", "voiceprobe")
+        return self._section(source, "spec", f"{path}.spec", known)
 
     def _target(self, spec: dict[str, object]) -> float | None:
         entries = spec.get("objectives")
@@ -285,9 +295,7 @@ class _Reader:
             return None
         return float(Fraction(str(value)) / whole)
 
-    def _good(self, good: dict[str, object] | None) -> tuple[Kind | None, dict[str, Any]]:
-        if not good:
-            return None, {}
+    def _good(self, good: dict[str, object]) -> tuple[Kind | None, dict[str, Any]]:
         path = "spec.indicator.spec.ratioMetric.good.metricSource.spec"
         kinds: list[Kind] = [kind for kind in _KINDS if kind in good]
         if len(kinds) != 1:

@@ -66,7 +66,7 @@ class _DeadlineSocket:
         return io.BufferedReader(_DeadlineReader(self._sock, self._deadline_s, self._clock_s))
 
     def close(self) -> None:
-        self._sock.close()
+        """http.client closes its socket before the body of a last answer is read; the sender closes the real one."""
 
 
 def _remaining(deadline_s: float, clock_s: Callable[[], float]) -> float:

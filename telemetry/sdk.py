@@ -40,13 +40,15 @@ _METRICS_EVERY_MS: Final = 1000.0
 # A turn has more fields than the SDK's default of 128 leaves room for in the long run; an environment variable of
 # somebody else's must not cut ours.
 _MAX_ATTRIBUTES: Final = 512
+_MAX_TEXT: Final = 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class SdkOptions:
     """`endpoint`: base URL of the OTLP/HTTP collector (`http://127.0.0.1:4318`), or None. `spool_dir`: where batches
     go that the collector does not take, or None. Without both, spans get their ids and are forgotten. `token`: sent
-    as a bearer token. `batch`: spans per request. `queue`: spans in memory at most."""
+    as a bearer token. `batch`: spans per request. `queue`: spans in memory at most. `timeout_s`: for one request, from
+    connecting to the end of the answer. A process that forks does best to start afterwards."""
 
     endpoint: str | None
     service_name: str
@@ -55,6 +57,7 @@ class SdkOptions:
     token: str | None = None
     batch: int = 64
     queue: int = 8192
+    timeout_s: float = 3.0
 
 
 class UnseededIds(IdGenerator):
@@ -108,7 +111,11 @@ class Telemetry:
             _logger.warning("OTEL_SDK_DISABLED is set: no telemetry is recorded")
         self.identity = ProcessIdentity()
         spool_dir = options.spool_dir
-        sender = OtlpSender(options.endpoint, options.token) if options.endpoint is not None else None
+        sender = (
+            OtlpSender(options.endpoint, options.token, timeout_s=options.timeout_s)
+            if options.endpoint is not None
+            else None
+        )
         self._processor = DeliveringProcessor(
             sender,
             (lambda: Spool(spool_dir, self.identity.process_id)) if spool_dir is not None else None,
@@ -128,7 +135,11 @@ class Telemetry:
             shutdown_on_exit=False,
             id_generator=UnseededIds(),
             span_limits=SpanLimits(
-                max_span_attributes=_MAX_ATTRIBUTES, max_event_attributes=_MAX_ATTRIBUTES, max_events=_MAX_ATTRIBUTES
+                max_span_attributes=_MAX_ATTRIBUTES,
+                max_event_attributes=_MAX_ATTRIBUTES,
+                max_events=_MAX_ATTRIBUTES,
+                max_attribute_length=_MAX_TEXT,
+                max_span_attribute_length=_MAX_TEXT,
             ),
         )
         self._traces.add_span_processor(self._processor)

@@ -11,8 +11,7 @@ def test_sequences_have_no_gaps_across_threads() -> None:
     given: list[int] = []
 
     def emit(run_id: str) -> None:
-        for _ in range(500):
-            given.append(identity.next_turn(run_id)[1])
+        given.extend(identity.next_turn(run_id)[1] for _ in range(500))
 
     threads = [threading.Thread(target=emit, args=(run_id,)) for run_id in ("a", "a", "b", "b")]
     for thread in threads:
