@@ -24,16 +24,9 @@ __all__ = [
     "load_objectives",
 ]
 
-# A turn without an answer has none of these, and hanging up must never improve a figure: it counts as bad.
-_NEED_AN_ANSWER: Final = frozenset(
-    {
-        "voice_to_voice",
-        "asr_final_latency",
-        "llm_first_token_latency",
-        "tts_first_chunk_latency",
-        "time_to_first_sentence",
-    }
-)
+# A turn that got no answer is bad by every metric of an answer: hanging up must never improve a figure. These are
+# about something else, and have no value on most turns.
+_NOT_OF_AN_ANSWER: Final = frozenset({"connect", "barge_in_stop", "talk_over"})
 _UNANSWERED: Final = frozenset({"no_reply", "timeout", "abandoned", "error"})
 
 
@@ -93,8 +86,8 @@ def is_good(objective: Objective, turn: Turn) -> bool | None:
     """Whether a turn is good by the objective; None where it does not count at all.
 
     Only valid client-heard turns of the objective's dimensions count. A metric that the wire withholds does not count.
-    A metric that was not measured never passes: it is bad on a turn that got no answer (for what every answer has) and
-    for voice_to_voice in any case; elsewhere the turn had nothing to measure (no barge-in, no first connect).
+    A turn that got no answer, or broke down, is bad by every metric of an answer. A metric that was not measured never
+    passes: voice_to_voice is then bad; elsewhere the turn had nothing to measure (no barge-in, no first connect).
     A fallback counts where the endpoint said how it answered, a cache where it said hit or miss.
     """
     if turn.source != "client" or turn.outcome == "invalid" or not _matches(objective, turn):
@@ -126,9 +119,10 @@ def _is_metric_good(objective: Objective, turn: Turn) -> bool | None:
         return None
     metric = METRICS[objective.metric]
     value = metric.value(turn)
+    if turn.outcome in _UNANSWERED and metric.name not in _NOT_OF_AN_ANSWER:
+        return False
     if value is None:
-        unanswered = turn.outcome in _UNANSWERED and metric.name in _NEED_AN_ANSWER
-        return False if unanswered or metric.name == "voice_to_voice" else None
+        return False if metric.name == "voice_to_voice" else None
     return value >= objective.threshold if metric.higher_is_better else value <= objective.threshold
 
 

@@ -93,6 +93,8 @@ def test_an_impossible_count_is_a_fault(counted: tuple[int, int]) -> None:
         (changed(first_audio_perf_ns=None, outcome="no_reply"), False),
         (changed(first_audio_perf_ns=None, outcome="abandoned"), False),
         (changed(first_audio_perf_ns=None), False),  # not measured never passes
+        (changed(outcome="error"), False),  # it began well and broke down
+        (changed(outcome="interrupted"), True),
         (changed(outcome="invalid"), None),
         (changed(source="service"), None),
         (changed(withheld=("voice_to_voice: no audio on this wire",)), None),
