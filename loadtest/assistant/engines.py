@@ -1,0 +1,128 @@
+"""From a configuration to the engines that do the work. Started and stopped together, shared by all sessions."""
+
+import os
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from corpora.errors import CorpusError
+from corpora.library import open_corpus
+from loadtest.assistant.answering import Answering
+from loadtest.assistant.asr import AsrEngine
+from loadtest.assistant.asr_pocketsphinx import PocketsphinxAsr, PocketsphinxOptions
+from loadtest.assistant.asr_scripted import ScriptedAsr
+from loadtest.assistant.cache import MemoryCache, PromptCache, RedisCache
+from loadtest.assistant.clock import Clock
+from loadtest.assistant.config import AssistantConfig
+from loadtest.assistant.delays import Delay
+from loadtest.assistant.hearing import PartialTiming
+from loadtest.assistant.known_clips import KnownClip
+from loadtest.assistant.llm import Llm
+from loadtest.assistant.llm_http import HttpLlm, HttpLlmOptions
+from loadtest.assistant.llm_rules import RuleLlm
+from loadtest.assistant.session import SessionParts
+from loadtest.assistant.speaking import VoiceSettings
+from loadtest.assistant.tts import TtsEngine
+from loadtest.assistant.tts_espeak import EspeakTts
+from loadtest.assistant.tts_scripted import ScriptedTts
+from loadtest.assistant.turn import TurnParts
+from loadtest.errors import UsageError
+
+_NS_PER_MS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Engines:
+    """What has to be started and stopped, and what sessions are made of."""
+
+    asr: AsrEngine
+    llm: Llm
+    tts: TtsEngine
+    cache: PromptCache | None
+    parts: SessionParts
+
+    async def start(self) -> None:
+        """Raises UsageError for an engine that cannot work here."""
+        await self.asr.start()
+        await self.tts.start()
+
+    async def stop(self) -> None:
+        """End everything that was started."""
+        await self.asr.stop()
+        await self.tts.stop()
+        await self.llm.stop()
+        if self.cache is not None:
+            await self.cache.stop()
+
+
+def known_clips(corpus: str | None) -> list[KnownClip]:
+    """The clips of a corpus, for the scripted recogniser. Raises UsageError where it cannot be opened."""
+    try:
+        opened = open_corpus(corpus)
+        return [
+            KnownClip(
+                utterance.id,
+                utterance.text,
+                np.clip(np.rint(opened.read(utterance) * 32768), -32768, 32767).astype(np.int16),
+                utterance.sample_rate_hz,
+                utterance.speech_start_sample,
+                utterance.speech_end_sample,
+            )
+            for utterance in opened.utterances
+        ]
+    except CorpusError as error:
+        raise UsageError(f"The scripted recogniser has no corpus to know: {error}") from error
+
+
+def build_engines(config: AssistantConfig, clock: Clock) -> Engines:
+    """The engines a configuration names. Raises UsageError."""
+    asr = _asr(config)
+    llm = _llm(config)
+    cache = _cache(config)
+    tts: TtsEngine = EspeakTts(config.tts_voice) if config.tts == "espeak" else ScriptedTts()
+    answering = Answering(
+        llm=llm,
+        cache=cache,
+        cache_delay=config.cache_delay,
+        deadline_ns=config.llm_deadline_ms * _NS_PER_MS,
+        stall_ns=config.llm_stall_ms * _NS_PER_MS,
+        clock=clock,
+    )
+    voice = VoiceSettings(
+        tts=tts,
+        chunk_ms=config.tts_chunk_ms,
+        pace=config.tts_pace,
+        delay=config.tts_delay,
+        leading_silence=config.tts_leading_silence,
+        clock=clock,
+    )
+    parts = SessionParts(
+        turn=TurnParts(answering, voice, config.asr_delay, clock, config.seed),
+        asr=asr,
+        partials=PartialTiming(config.asr_partial_delay, config.asr_partial_every),
+        endpoint_delay=config.endpoint_delay,
+        split=config.split,
+        llm_stream=config.llm_stream,
+    )
+    return Engines(asr, llm, tts, cache, parts)
+
+
+def _asr(config: AssistantConfig) -> AsrEngine:
+    if config.asr == "pocketsphinx":
+        return PocketsphinxAsr(PocketsphinxOptions(config.asr_workers, config.asr_lm, config.asr_dict))
+    return ScriptedAsr(known_clips(config.corpus))
+
+
+def _llm(config: AssistantConfig) -> Llm:
+    if config.llm_url is not None:
+        token = os.environ.get(config.llm_token_env)
+        return HttpLlm(HttpLlmOptions(config.llm_url, config.llm_model, token))
+    return RuleLlm(config.llm_ttft or Delay(), config.llm_gap or Delay())
+
+
+def _cache(config: AssistantConfig) -> PromptCache | None:
+    ttl_ns = round(config.cache_ttl_s * 1e9)
+    if config.cache_url is not None:
+        return RedisCache(config.cache_url, ttl_ns, time.perf_counter_ns)
+    return None if config.cache == "off" else MemoryCache(ttl_ns, time.perf_counter_ns)

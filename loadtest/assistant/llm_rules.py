@@ -1,0 +1,119 @@
+"""The embedded responder: intents, templates and a stated timing model. It is not a language model and says so.
+
+The words of the question choose an intent, the seed chooses among the intent's templates, and the answer streams word
+by word: the first after a draw from the time-to-first-token distribution, the others after draws from the gap
+distribution. The same question under the same seed gives the same answer at the same intervals.
+"""
+
+import re
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Final
+
+from loadtest.assistant.delays import Delay
+from loadtest.assistant.llm import Piece, Question
+from telemetry import semconv
+
+NOT_UNDERSTOOD: Final = "I am sorry, I did not understand that. Could you say it again?"
+MODEL: Final = "rules-and-templates"
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """`words`: any of them in the question chooses this intent; the earlier intent wins."""
+
+    name: str
+    words: frozenset[str]
+    templates: tuple[str, ...]
+
+
+def _intent(name: str, words: str, *templates: str) -> Intent:
+    return Intent(name, frozenset(words.split()), templates)
+
+
+INTENTS: Final = (
+    _intent("stop", "stop cancel never nevermind quiet", "Alright, I have stopped that.", "Done. I cancelled it."),
+    _intent(
+        "weather",
+        "weather rain raining sunny temperature forecast umbrella snow",
+        "It stays dry and mild today. Tomorrow brings some light rain in the afternoon.",
+        "Expect sunshine with a few clouds. An umbrella is not needed before the evening.",
+    ),
+    _intent(
+        "timer",
+        "timer alarm remind reminder wake",
+        "Your reminder is set. I will let you know when it is time.",
+        "Okay, that is noted. You will hear from me then.",
+    ),
+    _intent(
+        "light",
+        "light lights lamp dim brightness heating thermostat",
+        "The change is made. Say stop if you want it back as it was.",
+        "Okay, it is switched.",
+    ),
+    _intent(
+        "music",
+        "play music song playlist radio volume",
+        "Here is something that fits. I will keep the volume low.",
+        "Playing it now.",
+    ),
+    _intent(
+        "booking",
+        "book table reservation flight appointment order ticket hotel",
+        "I found an open slot that fits. Shall I confirm it for you?",
+        "There is one left for that time. I have put it on hold for ten minutes.",
+    ),
+    _intent(
+        "account",
+        "account card balance payment invoice bill password address phone number",
+        "I can help with that. For your safety I will first send a code to the number we know.",
+        "Your request is recorded. A colleague confirms it within one working day.",
+    ),
+    _intent(
+        "move",
+        "go forward backward left right turn meters",
+        "Moving as you said. The way is clear.",
+        "On my way.",
+    ),
+    _intent("time", "time date day clock late", "It is early enough for everything that you have planned today."),
+    _intent("thanks", "thanks thank bye goodbye", "You are welcome. Have a good day.", "Gladly. Until next time."),
+)
+_DEFAULT: Final = (
+    "That is a good question. In short, it depends on what you need most. Tell me a little more and I will narrow it.",
+    "Here is what I know about that. The details vary, but the main point is simple. Shall I go on?",
+)
+
+
+def choose_answer(question: Question) -> str:
+    """The whole answer; empty questions were not understood."""
+    words = set(re.findall(r"[a-z']+", question.text.lower()))
+    if not words:
+        return NOT_UNDERSTOOD
+    templates = next((intent.templates for intent in INTENTS if intent.words & words), _DEFAULT)
+    return templates[question.source.randrange(len(templates))]
+
+
+def split_tokens(answer: str) -> list[str]:
+    """Words with the space that precedes them: joined they are the answer again."""
+    return re.findall(r"\s*\S+", answer)
+
+
+class RuleLlm:
+    """The responder behind the pipeline's port."""
+
+    model = MODEL
+    route: semconv.Route = "local"
+
+    def __init__(self, ttft: Delay, gap: Delay) -> None:
+        self._ttft = ttft
+        self._gap = gap
+
+    async def answer(self, question: Question) -> AsyncGenerator[Piece]:
+        """Every token at once, each with the moment it is due."""
+        due_ns = question.asked_perf_ns + self._ttft.draw_ns(question.source)
+        for token in split_tokens(choose_answer(question)):
+            yield Piece(token, due_ns)
+            due_ns += self._gap.draw_ns(question.source)
+
+    async def stop(self) -> None:
+        """Nothing to close."""
