@@ -14,7 +14,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from telemetry import semconv
 from telemetry.metrics import METRICS, POINTS, point
 from telemetry.sdk import Telemetry
-from telemetry.turn_spans import AttributeValue, turn_attributes
+from telemetry.turn_spans import AttributeValue, carried, turn_attributes
 from telemetry.turns import Turn
 
 _MAX_UNIX_NS: Final = 2**64 - 1
@@ -43,10 +43,10 @@ class CallTrace:
         self._telemetry = telemetry
         self._started_unix_ns, self._started_perf_ns = started_unix_ns, started_perf_ns
         self._identity: dict[str, AttributeValue] = {
-            f"{semconv.CALL_PREFIX}run_id": run_id,
-            f"{semconv.CALL_PREFIX}call_id": call_id,
+            f"{semconv.CALL_PREFIX}run_id": carried(run_id),
+            f"{semconv.CALL_PREFIX}call_id": carried(call_id),
             f"{semconv.CALL_PREFIX}source": source,
-            semconv.GEN_AI_CONVERSATION_ID: call_id,
+            semconv.GEN_AI_CONVERSATION_ID: carried(call_id),
         }
         parent = (
             TraceContextTextMapPropagator().extract({"traceparent": parent_traceparent}) if parent_traceparent else None
@@ -127,7 +127,7 @@ def announce_run(
         attributes={
             semconv.ATTR_SCHEMA: semconv.SCHEMA_VERSION,
             **_prefixed(semconv.RUN_PREFIX, attributes),
-            f"{semconv.RUN_PREFIX}run_id": run_id,
+            f"{semconv.RUN_PREFIX}run_id": carried(run_id),
             f"{semconv.RUN_PREFIX}phase": phase,
             f"{semconv.RUN_PREFIX}process_id": telemetry.identity.process_id,
         },
@@ -232,7 +232,7 @@ def _stages(turn: Turn) -> list[_Stage]:
     if token is not None:
         attributes: dict[str, AttributeValue] = {semconv.GEN_AI_OPERATION_NAME: "chat"}
         if turn.model is not None:
-            attributes[semconv.GEN_AI_REQUEST_MODEL] = turn.model
+            attributes[semconv.GEN_AI_REQUEST_MODEL] = carried(turn.model)
         ttft_ns = METRICS["llm_ttft"].value(turn)
         if ttft_ns is not None:
             attributes[semconv.GEN_AI_TIME_TO_FIRST_CHUNK_S] = ttft_ns / 1e9
@@ -265,4 +265,4 @@ def _as_span_time(unix_ns: int) -> int:
 
 
 def _prefixed(prefix: str, attributes: Mapping[str, AttributeValue]) -> dict[str, AttributeValue]:
-    return {name if name.startswith(prefix) else prefix + name: value for name, value in attributes.items()}
+    return {name if name.startswith(prefix) else prefix + name: carried(value) for name, value in attributes.items()}

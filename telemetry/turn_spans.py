@@ -87,6 +87,15 @@ def decode_turn(attributes: Mapping[str, object], trace_id: str, span_id: str) -
     return DecodedTurn(msgspec.convert(values, Turn), tuple(unknown))
 
 
+def carried(value: AttributeValue) -> AttributeValue:
+    """The value as OTLP can carry it: text as valid Unicode, an integer beyond 64 bits as text."""
+    if isinstance(value, str):
+        return _utf8(value)
+    if isinstance(value, tuple):
+        return _encode_texts(value) if value and isinstance(value[0], str) else _encode_ints(value)
+    return value if isinstance(value, (bool, float)) else _encode_int(value)
+
+
 def _utf8(text: str) -> str:
     if text.isascii():
         return text

@@ -10,6 +10,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from telemetry import semconv
+from telemetry.delivery import encode_batch
 from telemetry.errors import ConfigError
 from telemetry.instrument import CallTrace, announce_run
 from telemetry.sdk import SdkOptions, Telemetry, start
@@ -233,3 +234,29 @@ def test_a_disabled_sdk_says_so(monkeypatch: pytest.MonkeyPatch, caplog: pytest.
     assert "OTEL_SDK_DISABLED is set" in caplog.text
     open_call(telemetry).emit(TURN)
     telemetry.shutdown(1)
+
+
+def test_what_otlp_cannot_carry_travels_changed_and_without_noise(
+    telemetry: Telemetry, written: InMemorySpanExporter, caplog: pytest.LogCaptureFixture
+) -> None:
+    odd = {
+        "text": "a\ud800",
+        "wide": 2**70,
+        "texts": ("\udfff",),
+        "ints": (1, 2**64),
+        "flag": True,
+        "ratio": 0.5,
+        "none": (),
+    }
+    announce_run(telemetry, "run\ud800", "end", odd)
+    encoded = encode_batch(written.get_finished_spans())
+    (span,) = encoded.resource_spans[0].scope_spans[0].spans
+    assert len(span.attributes) == len(odd) + 4
+    found = dict(by_name(written)["voice.run"].attributes)
+    assert found["voice.run.run_id"] == "run\ufffd"
+    assert found["voice.run.text"] == "a\ufffd"
+    assert found["voice.run.wide"] == str(2**70)
+    assert found["voice.run.texts"] == ("\ufffd",)
+    assert found["voice.run.ints"] == ("1", str(2**64))
+    assert (found["voice.run.flag"], found["voice.run.ratio"], found["voice.run.none"]) == (True, 0.5, ())
+    assert caplog.text == ""
