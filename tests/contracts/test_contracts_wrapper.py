@@ -129,6 +129,7 @@ def test_the_suite_gets_its_own_packages_and_its_arguments(used: Checkout) -> No
     assert used.run("demo").stderr == "", "what the tests need includes what the command needs"
 
 
+@pytest.mark.slow
 def test_an_interrupted_first_use_is_made_again(fresh: Checkout) -> None:
     first = fresh.start("demo")
     marker = fresh.venv / ".voiceprobe-making"
@@ -154,6 +155,7 @@ def test_two_first_uses_at_once_make_one_environment(fresh: Checkout) -> None:
     assert sum("is ready after" in err for _, err in results) == 1
 
 
+@pytest.mark.slow
 def test_what_cannot_be_installed_ends_in_a_sentence_and_is_mended_by_the_next_use(fresh: Checkout) -> None:
     lock = fresh.root / "requirements.lock"
     lock.write_text(f"no-such-distribution==1.0 --hash=sha256:{'0' * 64}\n")
