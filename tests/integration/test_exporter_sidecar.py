@@ -1,0 +1,96 @@
+"""The whole of the telemetry way: emitted here, received by the real sidecar, read from the store, equal."""
+
+from pathlib import Path
+
+from telemetry.instrument import CallTrace, GeneratorGauges, GeneratorHealth, announce_run
+from telemetry.otlp_sender import OtlpSender
+from telemetry.sdk import SdkOptions, start
+from telemetry.spool import SpoolRecord, replay
+from telemetry.store.answers import Filter
+from telemetry.store.reader import StoreReader
+from telemetry.turns import Turn
+from tests.fixtures_sidecar import running_sidecar
+
+MS = 1_000_000
+UNIX = 1_790_000_000_000_000_000
+
+
+def exchange(index: int) -> Turn:
+    base = 5_000 * MS * (index + 1)
+    return Turn(
+        run_id="run",
+        call_id="call",
+        turn_index=index,
+        source="client",
+        outcome="ok",
+        started_unix_ns=UNIX + base,
+        started_perf_ns=base,
+        speech_start_perf_ns=base + 1,
+        speech_end_perf_ns=base + 900 * MS,
+        asr_final_perf_ns=base + 1_100 * MS,
+        llm_first_token_perf_ns=base + 1_200 * MS,
+        tts_first_chunk_perf_ns=base + 1_300 * MS,
+        first_audio_perf_ns=base + (1_350 + index) * MS,
+        reply_end_perf_ns=base + 2_000 * MS,
+        cohort="A",
+        protocol="openai-realtime",
+    )
+
+
+def test_what_was_emitted_is_what_the_store_answers(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    with running_sidecar(store) as sidecar:
+        telemetry = start(SdkOptions(sidecar.http, "generator", {}, tmp_path / "spool"))
+        announce_run(telemetry, "run", "start", {"users": 8}, wall_ns=lambda: UNIX)
+        GeneratorGauges(telemetry, "run").report(GeneratorHealth(cpu_ratio=0.5, loop_lag_worst_ns=3 * MS))
+        call = CallTrace(
+            telemetry,
+            run_id="run",
+            call_id="call",
+            source="client",
+            started_unix_ns=UNIX,
+            started_perf_ns=0,
+            attributes={},
+        )
+        emitted = [call.emit(exchange(index)) for index in range(40)]
+        call.end(300_000 * MS, {})
+        announce_run(telemetry, "run", "end", {}, wall_ns=lambda: UNIX + 300_000 * MS)
+        assert telemetry.flush(30)
+        telemetry.shutdown(10)
+        stats = telemetry.export_stats()
+        assert (stats.exported_spans, stats.spooled_spans, stats.dropped_spans, stats.rejected_spans) == (163, 0, 0, 0)
+        with StoreReader(store) as reader:
+            summary = reader.summary(Filter(run_id="run"))
+            (run,) = reader.runs()
+            stored = reader.turns(Filter(run_id="run"))
+        assert sorted(stored, key=lambda turn: turn.turn_index) == emitted
+        assert (summary.turns.total, summary.turns.ok) == (40, 40)
+        assert (summary.loss.emitted, summary.loss.received, summary.loss.missing) == (40, 40, 0)
+        assert summary.metrics["voice_to_voice"].p50 == 469.5 * MS
+        assert summary.generator.cpu_ratio_worst == 0.5
+        assert summary.generator.loop_lag_worst_ns == 3 * MS
+        assert run.ended
+        assert run.declared["users"] == "8"
+
+
+def test_what_was_spooled_reaches_a_later_sidecar(tmp_path: Path) -> None:
+    alone = start(SdkOptions(None, "generator", {}, tmp_path / "spool"))
+    call = CallTrace(
+        alone, run_id="run", call_id="call", source="client", started_unix_ns=UNIX, started_perf_ns=0, attributes={}
+    )
+    emitted = [call.emit(exchange(index)) for index in range(5)]
+    alone.shutdown(10)
+    assert alone.export_stats().spooled_spans == 20
+    store = tmp_path / "store"
+    with running_sidecar(store) as sidecar:
+        sender = OtlpSender(sidecar.http, None)
+
+        def deliver(record: SpoolRecord) -> bool:
+            return sender.send(record).outcome == "taken"
+
+        assert replay(tmp_path / "spool", deliver).spans == 20
+        with StoreReader(store) as reader:
+            summary = reader.summary(Filter(run_id="run"))
+            stored = reader.turns(Filter(run_id="run"))
+    assert sorted(stored, key=lambda turn: turn.turn_index) == emitted
+    assert (summary.loss.emitted, summary.loss.received) == (5, 5)
