@@ -2,6 +2,7 @@
 
 TelemetryError
 ├── ConfigError      a file, flag or objective that cannot be used; the command line ends with code 2
+├── TurnDecodeError  a `voice.turn` span that does not hold a turn (telemetry.turn_spans)
 └── StoreError       the store cannot be read or written where it was asked for
 """
 

@@ -17,7 +17,7 @@ SPAN_ASR: Final = "voice.asr"
 SPAN_LLM: Final = "voice.llm"
 SPAN_TTS: Final = "voice.tts"
 EVENT_ASR_PARTIAL: Final = "voice.asr.partial"
-EVENT_LLM_FIRST_TOKEN: Final = "voice.llm.first_token"
+EVENT_LLM_FIRST_TOKEN: Final = "voice.llm.first_token"  # noqa: S105 - a token of text
 
 # Every field `f` of `telemetry.turns.Turn` travels as the attribute `voice.turn.<f>` on its `voice.turn` span.
 TURN_PREFIX: Final = "voice.turn."

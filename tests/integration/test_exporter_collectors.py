@@ -591,6 +591,7 @@ def test_gevent_with_a_dead_collector(dead_port: int, tmp_path: Path) -> None:
     assert replay(tmp_path, lambda _: True).spans == 2000
 
 
+@pytest.mark.slow
 def test_gevent_with_a_silent_collector_goes_on_ticking(tmp_path: Path) -> None:
     with closing(Listener(silent)) as peer:
         figures = in_gevent(peer.endpoint, tmp_path, 200, 0.8)
