@@ -1,0 +1,77 @@
+"""Stacked bars as HTML: where a turn's time goes, and how the turns ended."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from dashboard import words
+from dashboard.words import escape
+from telemetry.semconv import OUTCOMES
+from telemetry.store.answers import StageStats, TurnCounts
+
+STAGE_LABELS: Final[dict[str, str]] = {
+    "endpointing": "endpointing",
+    "asr": "ASR",
+    "llm": "LLM",
+    "tts": "TTS",
+    "leading_silence": "leading silence",
+    "unexplained": "network, playout, unexplained",
+}
+
+
+def budget(found: Mapping[str, StageStats]) -> str:
+    """Where voice-to-voice goes at the median turn and at each stage's p95, on one scale."""
+    head = '<div class="vp-head"><h2>Where a turn\'s time goes <span class="hint">each stage at p50 and at p95, ms; \
+percentiles of stages do not add up to that of the whole</span></h2></div>'
+    known = [stage for stage in found.values() if stage.p50_ns is not None]
+    if not known:
+        return f'<div class="vp">{head}<span class="hint">no turn shows its stages</span></div>'
+    reach = max(_length(known, "p50_ns"), _length(known, "p95_ns"))
+    legend = "".join(
+        f'<span><span class="vp-key vp-s-{stage.name}"></span>{STAGE_LABELS[stage.name]} '
+        f"<b>{words.ms_text(stage.p50_ns, unit=False)}</b> / {_p95(stage)}</span>"
+        for stage in known
+    )
+    rows = f"{_stack(known, 'p50_ns', reach)}{_stack(known, 'p95_ns', reach)}"
+    return f'<div class="vp">{head}{rows}<div class="vp-legend">{legend}</div></div>'
+
+
+def _p95(stage: StageStats) -> str:
+    return words.ms_text(stage.p95_ns, unit=False) if stage.p95_ns is not None else f"too few ({stage.n})"
+
+
+def _length(known: Sequence[StageStats], name: str) -> float:
+    return sum(max(0.0, getattr(stage, name) or 0.0) for stage in known)
+
+
+def _stack(known: Sequence[StageStats], name: str, reach: float) -> str:
+    label = name.removesuffix("_ns")
+    if all(getattr(stage, name) is None for stage in known):
+        return (
+            f'<div class="vp-stackrow"><span class="hint">{label}</span><span class="hint">too few turns</span></div>'
+        )
+    pieces = "".join(
+        f'<i class="vp-s-{stage.name}" style="width:{value / reach * 100:.2f}%" '
+        f'title="{STAGE_LABELS[stage.name]}: {words.ms_text(value)}"></i>'
+        for stage in known
+        if (value := getattr(stage, name)) is not None and value > 0
+    )
+    return f'<div class="vp-stackrow"><span class="hint">{label}</span><div class="vp-stack">{pieces}</div></div>'
+
+
+def outcomes(turns: TurnCounts) -> str:
+    """How every turn ended, invalid ones included."""
+    shown = [name for name in OUTCOMES if turns.by_outcome.get(name)]
+    pieces = "".join(
+        f'<i class="vp-o-{name}" style="width:{turns.by_outcome[name] / turns.total * 100:.2f}%" '
+        f'title="{words.OUTCOME_LABELS[name]}: {turns.by_outcome[name]:,}"></i>'
+        for name in shown
+    )
+    legend = "".join(
+        f'<span><span class="vp-key vp-o-{name}"></span>{escape(words.OUTCOME_LABELS[name])} '
+        f"<b>{turns.by_outcome[name]:,}</b> {words.share(turns.by_outcome[name], turns.total)}</span>"
+        for name in shown
+    )
+    return (
+        '<div class="vp"><div class="vp-head"><h2>Outcomes <span class="hint">of every turn</span></h2></div>'
+        f'<div class="vp-stack" style="margin-bottom:4px">{pieces}</div><div class="vp-legend">{legend}</div></div>'
+    )

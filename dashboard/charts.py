@@ -1,0 +1,138 @@
+"""The charts as Vega-Lite specifications and the rows that fill them; pure.
+
+A specification holds no data and depends only on what rarely changes (theme, objective), so that the browser keeps the
+picture and exchanges its rows: a refresh does not flicker.
+"""
+
+import json
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, Final
+
+import altair as alt
+
+from dashboard.palette import Palette
+from dashboard.source import HEADLINE
+from dashboard.words import ms
+from telemetry.metrics import METRICS
+from telemetry.store.answers import TimelinePoint
+from telemetry.turns import Turn
+
+Row = dict[str, Any]
+PERCENTILES: Final = ("p50", "p95", "p99")
+TIMELINE_HEIGHT: Final = 330
+_CLOCK: Final = {"seconds": "%H:%M:%S", "minutes": "%H:%M", "hours": "%H:%M", "date": "%d %b"}
+_DASHES: Final = {"p50": [1, 0], "p95": [1, 0], "p99": [5, 3]}
+
+
+def finished(chart: alt.LayerChart | alt.FacetChart, colours: Palette) -> Row:
+    """The specification in the theme's colours, without data."""
+    themed = (
+        chart.configure(background="transparent", font="inherit")
+        .configure_view(stroke=None)
+        .configure_axis(
+            labelColor=colours.soft,
+            titleColor=colours.soft,
+            gridColor=colours.line,
+            domain=False,
+            ticks=False,
+            labelFontSize=11,
+            titleFontSize=11,
+            titleFontWeight="normal",
+        )
+        .configure_legend(
+            labelColor=colours.soft, labelFontSize=11, symbolType="stroke", symbolSize=260, symbolStrokeWidth=2.5
+        )
+    )
+    # Checking against the schema takes a second on a busy machine: the tests do it.
+    spec = themed.to_dict(validate=False)
+    spec.pop("data", None)  # the rows are given beside the specification
+    spec.pop("datasets", None)
+    return spec
+
+
+def timeline_spec(colours: Palette, objective_ms: float | None) -> Row:
+    """The picture of `_timeline_json`, a copy for the caller to do with as it likes."""
+    return json.loads(_timeline_json(colours, objective_ms))
+
+
+@cache
+def _timeline_json(colours: Palette, objective_ms: float | None) -> str:
+    """Voice-to-voice over time: one dot per turn while there are few, p50, p95 and p99, the objective as a rule,
+    and the calls in flight behind on an axis of their own."""
+    base = alt.Chart(alt.NamedData("rows"))
+    time = alt.X("time:T", title=None, axis=alt.Axis(grid=False, labelOverlap=True, tickCount=7, format=dict(_CLOCK)))
+    strengths = [colours.p50, colours.p95, colours.p99]
+    dashes = [_DASHES[name] for name in PERCENTILES]
+    legend = alt.Legend(title=None, orient="top-left", direction="horizontal", offset=-4, padding=0)
+    latency = alt.Scale(zero=True, nice=True)
+    behind = base.mark_area(interpolate="step-after", color=colours.behind, opacity=0.45, tooltip=False).encode(
+        x=time,
+        y=alt.Y(
+            "calls:Q", title="calls in flight", axis=alt.Axis(orient="right", grid=False, tickMinStep=1, tickCount=4)
+        ),
+    )
+    dots = base.mark_circle(size=13, color=colours.p95, opacity=0.32).encode(
+        x=time,
+        y=alt.Y("turn:Q", title="ms", scale=latency, axis=alt.Axis(tickCount=5)),
+        tooltip=[alt.Tooltip("time:T", format="%H:%M:%S"), alt.Tooltip("turn:Q", title="one turn, ms", format=",.0f")],
+    )
+    domain = list(PERCENTILES)
+    lines = (
+        base.transform_filter("datum.n !== null")
+        .transform_fold([*PERCENTILES], as_=["percentile", "value"])
+        .mark_line(interpolate="monotone", point=alt.OverlayMarkDef(size=18, filled=True), tooltip=False)
+        .encode(
+            x=time,
+            y=alt.Y("value:Q", title="ms", scale=latency, axis=alt.Axis(tickCount=5)),
+            color=alt.Color("percentile:N", scale=alt.Scale(domain=domain, range=strengths), legend=legend),
+            strokeDash=alt.StrokeDash("percentile:N", scale=alt.Scale(domain=domain, range=dashes), legend=legend),
+        )
+    )
+    hover = (
+        base.transform_filter("datum.n !== null")
+        .mark_rule(opacity=0, strokeWidth=14)
+        .encode(
+            x=time,
+            tooltip=[
+                alt.Tooltip("time:T", format="%H:%M:%S", title="from"),
+                *(alt.Tooltip(f"{name}:Q", format=",.0f", title=f"{name}, ms") for name in PERCENTILES),
+                alt.Tooltip("n:Q", title="turns"),
+                alt.Tooltip("calls:Q", title="calls in flight"),
+            ],
+        )
+    )
+    layers: list[Any] = [dots, lines, hover]
+    if objective_ms is not None:
+        layers += _objective(base, colours, objective_ms)
+    chart = alt.layer(behind, alt.layer(*layers)).resolve_scale(y="independent").properties(height=TIMELINE_HEIGHT)
+    return json.dumps(finished(chart, colours))
+
+
+def _objective(base: alt.Chart, colours: Palette, objective_ms: float) -> list[alt.Chart]:
+    once = base.transform_aggregate(rows="count()")  # drawn for one row, not for each
+    rule = once.mark_rule(color=colours.ink, strokeDash=[2, 3], strokeWidth=1.3).encode(y=alt.YDatum(objective_ms))
+    text = once.mark_text(
+        align="right", baseline="bottom", dy=-3, color=colours.ink, fontSize=11, text=f"objective {objective_ms:g} ms"
+    ).encode(y=alt.YDatum(objective_ms), x=alt.value("width"))
+    return [rule, text]
+
+
+def timeline_rows(points: Sequence[TimelinePoint], dots: Sequence[Turn]) -> list[Row]:
+    """Rows of the timeline: buckets (ms, None where there are too few turns) and, while there are few, the turns."""
+    rows: list[Row] = [
+        {
+            "time": ms(point.start_unix_ns),
+            "n": point.n,
+            "calls": point.calls_in_flight,
+            **{name: None if (ns := getattr(point, name)) is None else ms(ns) for name in PERCENTILES},
+            "turn": None,
+        }
+        for point in points
+    ]
+    for turn in dots:
+        value = METRICS[HEADLINE].value(turn)
+        if value is not None and turn.outcome != "invalid":
+            nothing = dict.fromkeys(("n", "calls", *PERCENTILES))
+            rows.append({"time": ms(turn.started_unix_ns), **nothing, "turn": ms(value)})
+    return rows

@@ -1,0 +1,81 @@
+"""What a viewer chose to see, and its one form in a link: `?run=…&cohort=…&noise=…&length=…&route=…&window=…`.
+
+Pure: the page's widgets read and write a `Choice`, a link carries it, and the store gets it as a `Filter`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Final
+from urllib.parse import urlencode
+
+from dashboard.words import NS_PER_S
+from telemetry.semconv import LENGTH_CLASSES, ROUTES
+from telemetry.store.answers import Filter, RunInfo
+
+WINDOWS_S: Final[dict[str, int]] = {"1m": 60, "5m": 300, "15m": 900, "1h": 3600}
+WINDOW_LABELS: Final[dict[str, str]] = {
+    "1m": "last minute",
+    "5m": "last 5 min",
+    "15m": "last 15 min",
+    "1h": "last hour",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """None means any; a run of None is the newest one, whichever that is at the time."""
+
+    run: str | None = None
+    cohort: str | None = None
+    noise: str | None = None
+    length: str | None = None
+    route: str | None = None
+    window: str | None = None
+
+    def filter(self, run: RunInfo) -> Filter:
+        """The turns of `run` that were chosen; a window ends with the run's newest turn, not with the clock."""
+        return Filter(
+            run_id=run.run_id,
+            cohort=self.cohort,
+            noise_profile=self.noise,
+            length_class=self.length,
+            route=self.route,
+            since_unix_ns=None if self.window is None else run.last_unix_ns - WINDOWS_S[self.window] * NS_PER_S,
+        )
+
+    def query(self) -> dict[str, str]:
+        """The parameters of a link to this view."""
+        return {each.name: value for each in fields(self) if (value := getattr(self, each.name)) is not None}
+
+    def link(self, page: str = "", **more: str) -> str:
+        """A link relative to the dashboard's root."""
+        query = urlencode({**self.query(), **more})
+        return f"{page}?{query}" if query else page or "./"
+
+    @property
+    def narrows(self) -> bool:
+        """Whether it leaves out turns of the run."""
+        return any((self.cohort, self.noise, self.length, self.route, self.window))
+
+
+ALLOWED: Final[dict[str, tuple[str, ...]]] = {
+    "length": LENGTH_CLASSES,
+    "route": ROUTES,
+    "window": tuple(WINDOWS_S),
+}
+
+
+def choice_of(query: Mapping[str, str]) -> tuple[Choice, list[str]]:
+    """Read a link. A value that cannot be meant is left out, with a sentence that says so."""
+    faults: list[str] = []
+    chosen: dict[str, str] = {}
+    for each in fields(Choice):
+        value = query.get(each.name)
+        if not value:
+            continue
+        allowed = ALLOWED.get(each.name)
+        if allowed is not None and value not in allowed:
+            faults.append(f"the link asks for {each.name} {value!r}, which is none of {', '.join(allowed)}: left out")
+            continue
+        chosen[each.name] = value
+    return Choice(**chosen), faults

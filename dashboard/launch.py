@@ -1,0 +1,160 @@
+"""Starting the dashboard's server: one process, no child, no word to anyone but the browser that asks.
+
+Streamlit runs inside this process, so ending the process ends everything. The ready line is printed when the server
+has answered its own health check, not when it was asked to start.
+"""
+
+import contextlib
+import json
+import os
+import socket
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from importlib import import_module
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Final
+
+from dashboard.source import ENV_SLO, ENV_STORE
+from telemetry.errors import ConfigError, TelemetryError
+from telemetry.slo import load_objectives
+
+APP: Final = Path(__file__).with_name("app.py")
+READY_WITHIN_S: Final = 60.0
+HEALTH_PATH: Final = "/_stcore/health"
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchOptions:
+    """What the command line asked for. Port 0 means any free one."""
+
+    store: Path
+    slo: Path | None = None
+    host: str = "127.0.0.1"
+    port: int = 8501
+    headless: bool = False
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the address."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def claim_port(host: str, port: int) -> int:
+    """A port that can be bound now: `port` itself, or a free one for 0. Raises ConfigError when it cannot be had."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            fault = f"port {port} cannot be opened ({error.strerror}): choose another, or --port 0 for any free one"
+            raise ConfigError(f"dashboard at {host}", [fault]) from error
+        return probe.getsockname()[1]
+
+
+def streamlit_options(options: LaunchOptions, port: int) -> dict[str, object]:
+    """Streamlit's settings: silent, offline, without the parts of its page that a dashboard has no use for."""
+    settings: dict[str, object] = {
+        "server.address": options.host,
+        "server.port": port,
+        "server.headless": options.headless,
+        "server.showEmailPrompt": False,
+        "server.fileWatcherType": "none",
+        "server.runOnSave": False,
+        "browser.gatherUsageStats": False,
+        "browser.serverAddress": "127.0.0.1" if not is_loopback(options.host) else options.host,
+        "client.toolbarMode": "minimal",
+        "client.showErrorDetails": "type",
+        "client.showErrorLinks": False,
+        "logger.hideWelcomeMessage": True,
+        "logger.level": "warning",
+        "runner.magicEnabled": False,
+        "global.developmentMode": False,
+        "theme.baseFontSize": 14,
+        "theme.light.primaryColor": "#4f46e5",
+        "theme.dark.primaryColor": "#a5b4fc",
+        "theme.light.backgroundColor": "#ffffff",
+        "theme.light.secondaryBackgroundColor": "#f5f6f8",
+        "theme.light.textColor": "#1b1f27",
+        "theme.dark.backgroundColor": "#12151b",
+        "theme.dark.secondaryBackgroundColor": "#1b2029",
+        "theme.dark.textColor": "#e6e9ef",
+    }
+    if is_loopback(options.host):
+        # A page elsewhere that points its own name at this machine must not read the figures (DNS rebinding).
+        settings["server.allowedHosts"] = ["127.0.0.1", "localhost", "[::1]"]
+    return settings
+
+
+def url_of(host: str, port: int) -> str:
+    """Where a browser on this machine finds the page."""
+    shown = host if is_loopback(host) else "127.0.0.1"
+    return f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
+
+
+def warm_up(store: Path, slo: Path | None) -> None:
+    """Do what the first viewer would wait for: import the pages, ask the store once, build each chart once."""
+    from dashboard import palette, source
+    from dashboard.charts import timeline_spec
+    from dashboard.filters import Choice
+
+    for page in ("dashboard.now", "dashboard.turn"):
+        import_module(page)
+    timeline_spec(palette.LIGHT, 800.0)
+    with contextlib.suppress(TelemetryError):  # the page itself says what is wrong with a store
+        source.open_source(store, slo).now(Choice())
+
+
+def announce_when_ready(url: str, deadline_s: float = READY_WITHIN_S) -> None:
+    """Print the ready line once the server answers; end the process with code 1 when it never does."""
+    until = time.monotonic() + deadline_s
+    while time.monotonic() < until:
+        try:
+            with urllib.request.urlopen(f"{url}{HEALTH_PATH}", timeout=2) as answer:  # noqa: S310 - our own loopback
+                if answer.status == 200:
+                    sys.stdout.write(json.dumps({"ready": True, "url": url}) + "\n")
+                    sys.stdout.flush()
+                    return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.05)
+    sys.stderr.write(f"dashboard: the server at {url} did not answer within {deadline_s:.0f} s\n")
+    sys.stderr.flush()
+    os._exit(1)  # the event loop in the main thread may never come to read a flag
+
+
+def serve(options: LaunchOptions) -> None:
+    """Run the dashboard until SIGTERM or SIGINT. Raises ConfigError when it cannot start as asked."""
+    load_objectives(options.slo)
+    port = claim_port(options.host, options.port)
+    if not is_loopback(options.host):
+        sys.stderr.write(
+            f"dashboard: listening on {options.host}, so whoever reaches port {port} can read every figure: "
+            "it has no login of its own\n"
+        )
+    os.environ[ENV_STORE] = str(options.store)
+    if options.slo is None:
+        os.environ.pop(ENV_SLO, None)
+    else:
+        os.environ[ENV_SLO] = str(options.slo)
+
+    from streamlit.web import bootstrap
+
+    settings = streamlit_options(options, port)
+    bootstrap.load_config_options({name.replace(".", "_"): value for name, value in settings.items()})
+
+    def announce() -> None:
+        warm_up(options.store, options.slo)
+        announce_when_ready(url_of(options.host, port))
+
+    threading.Thread(target=announce, daemon=True).start()
+    bootstrap.run(str(APP), False, [], {name.replace(".", "_"): value for name, value in settings.items()})

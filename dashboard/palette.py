@@ -1,0 +1,56 @@
+"""The colours of the charts, in light and dark: the same as in `style.css`, where the page's own parts have them."""
+
+from dataclasses import dataclass
+from typing import Final
+
+STAGE_NAMES: Final = ("endpointing", "asr", "llm", "tts", "leading_silence", "unexplained")
+
+
+@dataclass(frozen=True, slots=True)
+class Palette:
+    """One theme's colours. Percentiles are one hue in three strengths; a stage keeps its colour everywhere."""
+
+    ink: str
+    paper: str
+    soft: str
+    line: str
+    p50: str
+    p95: str
+    p99: str
+    behind: str
+    speech: str
+    playing: str
+    stages: tuple[str, ...]  # in the order of STAGE_NAMES
+
+
+LIGHT: Final = Palette(
+    ink="#1b1f27",
+    paper="#ffffff",
+    soft="#596273",
+    line="#e3e6eb",
+    p50="#8f8bee",
+    p95="#4f46e5",
+    p99="#2a2390",
+    behind="#cfd5df",
+    speech="#3f4a5c",
+    playing="#0f766e",
+    stages=("#9aa5b8", "#5b8fd6", "#c99a2e", "#9a6fc4", "#c6ccd6", "#d98a8a"),
+)
+DARK: Final = Palette(
+    ink="#e6e9ef",
+    paper="#12151b",
+    soft="#9aa4b5",
+    line="#2a303b",
+    p50="#6f6bd0",
+    p95="#a5b4fc",
+    p99="#e4e8ff",
+    behind="#343c4a",
+    speech="#b4bfd0",
+    playing="#5eead4",
+    stages=("#7b879b", "#6ea0e4", "#d9b04e", "#b48bdc", "#4b5565", "#b66a6a"),
+)
+
+
+def palette(theme: str | None) -> Palette:
+    """The colours for a viewer's theme; light where the browser has not said."""
+    return DARK if theme == "dark" else LIGHT

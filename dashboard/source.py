@@ -1,0 +1,179 @@
+"""Where the pages get their answers: the store's reader, the objectives, and what may be kept between two refreshes.
+
+A store that has not changed gives the same answers, so answers are kept by the manifest's sequence: several viewers and
+idle refreshes cost nothing. Nothing here computes a figure.
+"""
+
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from threading import Lock
+from typing import Any, Final, Protocol, TypeVar, cast
+
+from dashboard.filters import Choice
+from dashboard.standing import Standing, standings
+from telemetry import semconv
+from telemetry.objectives import counter
+from telemetry.slo import Objective, load_objectives
+from telemetry.store import manifest
+from telemetry.store.answers import Filter, RunInfo, SpanRow, StageStats, Summary, TimelinePoint
+from telemetry.store.reader import StoreReader
+from telemetry.turns import Turn
+
+ENV_STORE: Final = "VOICEPROBE_DASHBOARD_STORE"
+ENV_SLO: Final = "VOICEPROBE_DASHBOARD_SLO"
+
+HEADLINE: Final = "voice_to_voice"
+SLOWEST_ROWS: Final = 6
+# Below this every turn is drawn as a dot of its own; above it the buckets hold enough for their percentiles.
+MAX_DOTS: Final = 800
+_KEPT_ANSWERS: Final = 64
+_TURNS_PER_BUCKET: Final = 30
+_MIN_BUCKETS: Final = 10
+_MAX_BUCKETS: Final = 90
+
+_Answer = TypeVar("_Answer")
+
+
+class Reader(Protocol):
+    """What the pages ask of a store: `telemetry.store.reader.StoreReader`, or a stand-in."""
+
+    @property
+    def faults(self) -> Sequence[str]: ...
+    def runs(self) -> Sequence[RunInfo]: ...
+    def summary(self, f: Filter) -> Summary: ...
+    def timeline(self, f: Filter, metric: str, buckets: int) -> Sequence[TimelinePoint]: ...
+    def slowest(self, f: Filter, metric: str, limit: int) -> Sequence[Turn]: ...
+    def turns(self, f: Filter, limit: int, *, source: semconv.Source | None = None) -> Sequence[Turn]: ...
+    def turn(self, trace_id: str, turn_index: int) -> tuple[Turn | None, Turn | None]: ...
+    def spans(self, trace_id: str) -> Sequence[SpanRow]: ...
+    def dimension_values(self, f: Filter) -> Mapping[str, tuple[str, ...]]: ...
+    def good_turns(self, f: Filter, metric: str, threshold: float) -> tuple[int, int]: ...
+    def stage_budget(self, f: Filter) -> dict[str, StageStats]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class NowView:
+    """All that the Now page shows, from one state of the store."""
+
+    runs: Sequence[RunInfo]
+    run: RunInfo | None
+    filter: Filter
+    summary: Summary | None
+    timeline: Sequence[TimelinePoint] = ()
+    dots: Sequence[Turn] = ()
+    budget: dict[str, StageStats] | None = None
+    slowest: Sequence[Turn] = ()
+    standings: Sequence[Standing] = ()
+    cohort_standings: Mapping[str, Standing | None] = field(default_factory=dict[str, Standing | None])
+    faults: Sequence[str] = ()
+    missing_run: str | None = None  # a link asked for it and the store does not have it
+
+
+class _WithSummaries:
+    """The reader as objectives are counted with it, without asking again for a summary that is at hand."""
+
+    def __init__(self, reader: Reader, summaries: Mapping[Filter, Summary]) -> None:
+        self._reader = reader
+        self._summaries = summaries
+        self.good_turns = reader.good_turns
+
+    def summary(self, f: Filter) -> Summary:
+        known = self._summaries.get(f)
+        return self._reader.summary(f) if known is None else known
+
+
+class Source:
+    """A store and its objectives, with the answers of its latest states kept."""
+
+    def __init__(self, reader: Reader, objectives: Sequence[Objective], state: Callable[[], Hashable]) -> None:
+        self._reader = reader
+        self._state = state
+        self._kept: OrderedDict[Hashable, Any] = OrderedDict()
+        self._lock = Lock()
+        self.objectives = objectives
+
+    def now(self, choice: Choice) -> NowView:
+        """The Now page's answers. Raises StoreError when the store cannot be read."""
+        return self._answer(("now", choice), lambda: self._now(choice))
+
+    def choices(self, run_id: str) -> Mapping[str, tuple[str, ...]]:
+        """The values of each dimension which occur in a run. Raises StoreError when the store cannot be read."""
+        return self._answer(("choices", run_id), lambda: self._reader.dimension_values(Filter(run_id=run_id)))
+
+    def turn(self, trace_id: str, turn_index: int) -> tuple[Turn | None, Turn | None, Sequence[SpanRow]]:
+        """One turn from both sides with the spans of its call. Raises StoreError when the store cannot be read."""
+        return self._answer(
+            ("turn", trace_id, turn_index),
+            lambda: (*self._reader.turn(trace_id, turn_index), self._reader.spans(trace_id)),
+        )
+
+    def _now(self, choice: Choice) -> NowView:
+        runs = self._reader.runs()
+        run = newest(runs) if choice.run is None else next((r for r in runs if r.run_id == choice.run), None)
+        if run is None:
+            return NowView(runs, None, Filter(), None, faults=tuple(self._reader.faults), missing_run=choice.run)
+        f = choice.filter(run)
+        summary = self._reader.summary(f)
+        return NowView(
+            runs=runs,
+            run=run,
+            filter=f,
+            summary=summary,
+            timeline=self._reader.timeline(f, HEADLINE, buckets_for(summary.turns.eligible)),
+            dots=self._reader.turns(f, MAX_DOTS, source="client") if summary.turns.total <= MAX_DOTS else (),
+            budget=self._reader.stage_budget(f),
+            slowest=self._reader.slowest(f, HEADLINE, SLOWEST_ROWS),
+            standings=standings(self.objectives, self._count(f, summary)),
+            cohort_standings={each.cohort: self._headline(f, each.cohort) for each in summary.cohorts},
+            faults=tuple(self._reader.faults),
+        )
+
+    def _count(self, f: Filter, known: Summary | None) -> Callable[[Objective], tuple[int, int]]:
+        summaries = {} if known is None else {f: known}
+        return counter(cast("StoreReader", _WithSummaries(self._reader, summaries)), f)
+
+    def _headline(self, f: Filter, cohort: str) -> Standing | None:
+        """How a cohort stands on the first objective for voice-to-voice that is about every turn."""
+        objective = next((o for o in self.objectives if o.metric == HEADLINE and o.cohort is None), None)
+        if objective is None:
+            return None
+        return standings([objective], self._count(replace(f, cohort=cohort), None))[0]
+
+    def _answer(self, question: Hashable, ask: Callable[[], _Answer]) -> _Answer:
+        key = (self._state(), question)
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return cast("_Answer", self._kept[key])
+        answer = ask()
+        with self._lock:
+            self._kept[key] = answer
+            while len(self._kept) > _KEPT_ANSWERS:
+                self._kept.popitem(last=False)
+        return answer
+
+
+def newest(runs: Sequence[RunInfo]) -> RunInfo | None:
+    """The run that began last."""
+    return max(runs, key=lambda run: run.first_unix_ns, default=None)
+
+
+def buckets_for(turns: int) -> int:
+    """How many buckets a timeline may have so that each holds enough turns for a percentile worth drawing."""
+    return min(_MAX_BUCKETS, max(_MIN_BUCKETS, turns // _TURNS_PER_BUCKET))
+
+
+@cache
+def open_source(store: Path, slo: Path | None) -> Source:
+    """The store's one reader in this process, shared by every viewer. Raises ConfigError for bad objectives."""
+    return Source(StoreReader(store), load_objectives(slo), lambda: manifest.load(store).sequence)
+
+
+def source_from_environment() -> Source:
+    """The source that the launcher named. Raises ConfigError for bad objectives, KeyError when nothing was named."""
+    slo = os.environ.get(ENV_SLO)
+    return open_source(Path(os.environ[ENV_STORE]), Path(slo) if slo else None)

@@ -1,0 +1,62 @@
+"""An objective's verdict as the pages show it: the state in a word, a shape and a colour, the promise in short."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from dashboard import words
+from telemetry.metrics import METRICS
+from telemetry.slo import Objective, Verdict, judge
+
+State = Literal["met", "missed", "unknown"]
+
+SYMBOLS: Final[dict[State, str]] = {"met": "✓", "missed": "✕", "unknown": "○"}
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How one objective stands."""
+
+    objective: Objective
+    verdict: Verdict
+
+    @property
+    def metric(self) -> str | None:
+        """The metric it is about, None when it is about something else than a metric."""
+        return self.objective.metric
+
+    @property
+    def state(self) -> State:
+        """Met, missed, or not known."""
+        return "unknown" if self.verdict.met is None else "met" if self.verdict.met else "missed"
+
+    @property
+    def chip(self) -> str:
+        """The state as a small label; the whole verdict is its tooltip."""
+        text = {"met": "met", "missed": "missed", "unknown": self._why()}[self.state]
+        return chip(self.state, text, self.verdict.sentence)
+
+    @property
+    def promise(self) -> str:
+        """`95 % ≤ 800 ms`, for a line that names the metric already."""
+        o = self.objective
+        if o.metric is None or o.threshold is None:
+            return o.sentence
+        metric = METRICS.get(o.metric)
+        bound = "≥" if metric is not None and metric.higher_is_better else "≤"
+        return f"{o.target * 100:g} % {bound} {words.figure(o.threshold, metric.unit if metric is not None else 'ns')}"
+
+    def _why(self) -> str:
+        if self.verdict.eligible and self.verdict.eligible < self.verdict.minimum_turns:
+            return f"too few ({self.verdict.eligible})"
+        return "not observable" if (self.verdict.reason or "").startswith("not observable") else "not known"
+
+
+def standings(objectives: Sequence[Objective], count: Callable[[Objective], tuple[int, int]]) -> tuple[Standing, ...]:
+    """Judge the objectives, each beside its verdict."""
+    return tuple(Standing(o, v) for o, v in zip(objectives, judge(objectives, count), strict=True))
+
+
+def chip(state: State, text: str, title: str = "") -> str:
+    """A label whose shape, word and colour say the same."""
+    return f'<span class="vp-chip {state}" title="{words.escape(title)}">{SYMBOLS[state]} {words.escape(text)}</span>'

@@ -1,0 +1,96 @@
+"""The five tiles of the Now page, as HTML. Each says its own state in a word and a shape besides its colour."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from dashboard import words
+from dashboard.source import HEADLINE
+from dashboard.standing import Standing
+from dashboard.words import escape
+from telemetry.semconv import CACHE_TIERS, FALLBACKS
+from telemetry.store.answers import CacheStats, MetricStats, ShareByName, Summary, TurnCounts
+
+_UNANSWERED: Final = ("no_reply", "timeout", "error", "interrupted")
+
+
+def tiles(summary: Summary, standings: Sequence[Standing]) -> str:
+    """All five in a row: latency, good turns, cache, fallbacks, abandonment."""
+    headline = next((each for each in standings if each.metric == HEADLINE), None)
+    parts = (
+        _latency(summary.metrics[HEADLINE], headline),
+        _good(headline),
+        _cache(summary.cache),
+        _fallback(summary.fallback),
+        _abandonment(summary.turns),
+    )
+    return f'<div class="vp vp-tiles">{"".join(parts)}</div>'
+
+
+def _tile(name: str, value: str, sub: str, *, mark: str = "", known: bool = True, gauge: str = "") -> str:
+    shown = "value" if known else "value unknown"
+    return (
+        f'<div class="vp-tile"><div class="top"><span class="name">{escape(name)}</span>{mark}</div>'
+        f'<div class="{shown}">{escape(value)}</div>{gauge}'
+        f'<div class="sub" title="{escape(sub)}">{escape(sub)}</div></div>'
+    )
+
+
+def _latency(stats: MetricStats, headline: Standing | None) -> str:
+    value = words.percentile(stats, "p95", with_unit=True)
+    if stats.n == 0:
+        value = words.why_no_figures(stats) or value
+    mark = headline.chip if headline else ""
+    sub = f"{headline.promise} · {_budget(headline)}" if headline else "no objective for it"
+    return _tile("Voice to voice p95", value, sub, mark=mark, known=stats.p95 is not None, gauge=_gauge(headline))
+
+
+def _budget(standing: Standing) -> str:
+    if standing.verdict.budget_left is None:
+        return "error budget not known"
+    if standing.verdict.budget_left < 0:
+        return f"error budget overspent ×{1 - standing.verdict.budget_left:.1f}"
+    return f"{words.percent(standing.verdict.budget_left)} of the error budget left"
+
+
+def _gauge(standing: Standing | None) -> str:
+    if standing is None or standing.verdict.budget_left is None:
+        return ""
+    filled = max(0.0, min(1.0, standing.verdict.budget_left))
+    missed = " missed" if standing.state == "missed" else ""
+    return f'<div class="vp-gauge{missed}"><i style="width:{filled * 100:.1f}%"></i></div>'
+
+
+def _good(headline: Standing | None) -> str:
+    if headline is None or headline.verdict.ratio is None:
+        why = (headline.verdict.reason or "") if headline else "no objective for voice to voice"
+        return _tile("Good turns", "not known", why, known=False)
+    sub = f"{headline.verdict.good:,} of {headline.verdict.eligible:,} within the objective"
+    return _tile("Good turns", words.percent(headline.verdict.ratio), sub)
+
+
+def _cache(cache: CacheStats) -> str:
+    if cache.hit_rate is None:
+        return _tile("Cache hits", words.UNKNOWN, "the endpoint says nothing of a cache", known=False)
+    tiers = [*CACHE_TIERS, *(tier for tier in cache.hits_by_tier if tier not in CACHE_TIERS)]
+    parts = [f"{tier} {cache.hits_by_tier[tier]:,}" for tier in tiers if tier in cache.hits_by_tier]
+    sub = " · ".join(parts) if parts else f"no hit in {words.count(cache.reported, 'turn')}"
+    return _tile("Cache hits", words.percent(cache.hit_rate), sub)
+
+
+def _fallback(fallback: ShareByName) -> str:
+    if not fallback.reported:
+        return _tile("Fallbacks", words.UNKNOWN, "the endpoint says nothing of fallbacks", known=False)
+    kinds = [*FALLBACKS, *(kind for kind in fallback.counts if kind not in FALLBACKS)]
+    parts = [f"{kind} {fallback.counts[kind]:,}" for kind in kinds if kind in fallback.counts]
+    sub = " · ".join(parts) if parts else f"none in {words.count(fallback.reported, 'turn')}"
+    return _tile("Fallbacks", words.share(sum(fallback.counts.values()), fallback.reported), sub)
+
+
+def _abandonment(turns: TurnCounts) -> str:
+    if not turns.eligible:
+        return _tile("Abandoned", "not known", "no eligible turn", known=False)
+    others = [
+        f"{words.OUTCOME_LABELS[name]} {turns.by_outcome[name]:,}" for name in _UNANSWERED if turns.by_outcome.get(name)
+    ]
+    sub = " · ".join(others) if others else "every other turn was answered"
+    return _tile("Abandoned", words.share(turns.by_outcome.get("abandoned", 0), turns.eligible), sub)

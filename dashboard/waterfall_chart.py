@@ -1,0 +1,129 @@
+"""The waterfall of a turn as a Vega-Lite specification and the rows that fill it; pure."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import altair as alt
+
+from dashboard.charts import Row, finished
+from dashboard.palette import STAGE_NAMES, Palette
+from dashboard.words import ms, ms_text
+from telemetry.waterfall import Bar, Mark, Waterfall
+
+BAR_LABELS: Final[dict[str, str]] = {
+    "speech": "caller speaks",
+    "endpointing": "endpointing",
+    "asr": "ASR",
+    "llm": "LLM first token",
+    "tts": "TTS first chunk",
+    "unexplained": "unexplained",
+    "leading_silence": "leading silence",
+    "playing": "reply plays",
+}
+EVENTS: Final = "events"
+SIDES: Final = {"client": "heard by the caller", "service": "reported by the service"}
+_LINE_HEIGHT: Final = 38
+# Speech and reply last seconds, the stages between them a tenth of that: the view is about the wait.
+_BEFORE: Final = 0.22
+_AFTER: Final = 0.30
+_LONG: Final = ("speech", "playing")
+
+
+def view_ms(picture: Waterfall) -> tuple[float, float]:
+    """From and to where the chart reaches, in ms: the whole wait, with some of the speech and the reply around it."""
+    ends = [bar.end_ns for bar in picture.bars if bar.name not in _LONG]
+    ends += [bar.start_ns for bar in picture.bars if bar.name == "playing"]
+    wait = max(ms(max(ends, default=0)), 200.0)
+    talk_over = min((ms(bar.start_ns) for bar in picture.bars if bar.name == "playing"), default=0.0)
+    return min(0.0, talk_over) - wait * _BEFORE, wait * (1 + _AFTER)
+
+
+def waterfall_rows(picture: Waterfall) -> list[Row]:
+    """A row per bar (`from` and `to` in ms, cut to the view, with its whole length in words) and one per moment."""
+    low, high = view_ms(picture)
+    bars = [_bar(bar, low, high) for bar in picture.bars if bar.length_ns > 0]
+    return [
+        *(bar for bar in bars if bar is not None),
+        *(_moment(mark) for mark in picture.marks if _seen(mark, low, high)),
+    ]
+
+
+def _bar(bar: Bar, low: float, high: float) -> Row | None:
+    start, end = max(ms(bar.start_ns), low), min(ms(bar.end_ns), high)
+    if end < low or start > high:
+        return None
+    inside = bar.name in _LONG
+    return {
+        "line": BAR_LABELS[bar.name],
+        "stage": bar.name,
+        "side": SIDES[bar.source],
+        "from": start,
+        "to": end,
+        "begins": ms(bar.start_ns),
+        "ends": ms(bar.end_ns),
+        "inside": ms_text(bar.length_ns) if inside else None,
+        "beside": None if inside else ms_text(bar.length_ns),
+        "event": None,
+    }
+
+
+def _seen(mark: Mark, low: float, high: float) -> bool:
+    return low <= ms(mark.at_ns) <= high
+
+
+def _moment(mark: Mark) -> Row:
+    at = ms(mark.at_ns)
+    nothing = dict.fromkeys(("stage", "to", "inside", "beside"))
+    return {
+        "line": EVENTS,
+        "side": SIDES[mark.source],
+        "from": at,
+        "begins": at,
+        "ends": at,
+        "event": mark.name.replace("_", " "),
+        **nothing,
+    }
+
+
+def waterfall_spec(colours: Palette, view: tuple[float, float], origin: str) -> Row:
+    """A turn on one clock: a line per stage with the caller's bar above the service's, the moments on a line of their
+    own, and the end of the speech as zero."""
+    base = alt.Chart(alt.NamedData("rows"))
+    order = [*BAR_LABELS.values(), EVENTS]
+    sides = list(SIDES.values())
+    y = alt.Y("line:N", scale=alt.Scale(domain=order, paddingInner=0.22), title=None, axis=alt.Axis(labelFontSize=12))
+    offset = alt.YOffset("side:N", scale=alt.Scale(domain=sides, paddingInner=0.08))
+    scale = alt.Scale(domain=list(view), nice=False, zero=False)
+    x = alt.X("from:Q", title=f"ms from {origin}", scale=scale, axis=alt.Axis(tickCount=10, format=",.0f"))
+    shade = alt.Opacity("side:N", scale=alt.Scale(domain=sides, range=[1.0, 0.5]), legend=None)
+    stages = ["speech", *STAGE_NAMES, "playing"]
+    painted = alt.Scale(domain=stages, range=[colours.speech, *colours.stages, colours.playing])
+    told: list[Any] = [alt.Tooltip("side:N"), alt.Tooltip("begins:Q", format=",.1f", title="from, ms")]
+    bars = base.transform_filter("datum.to !== null").mark_bar(cornerRadius=2)
+    moments = base.transform_filter("datum.event !== null").mark_tick(thickness=2, color=colours.ink)
+    layers: list[Any] = [
+        bars.encode(
+            x=x,
+            x2="to:Q",
+            y=y,
+            yOffset=offset,
+            color=alt.Color("stage:N", scale=painted, legend=None),
+            opacity=shade,
+            tooltip=[alt.Tooltip("line:N"), *told, alt.Tooltip("ends:Q", format=",.1f", title="to, ms")],
+        ),
+        _words(base, "beside", "to", colours.ink, 5).encode(y=y, yOffset=offset),
+        _words(base, "inside", "from", colours.paper, 6).encode(y=y, yOffset=offset),
+        moments.encode(x=x, y=y, yOffset=offset, opacity=shade, tooltip=[alt.Tooltip("event:N"), *told]),
+        base.mark_rule(color=colours.ink, strokeDash=[2, 3]).encode(x=alt.XDatum(0)),
+    ]
+    return finished(alt.layer(*layers).properties(height=_LINE_HEIGHT * len(order)), colours)
+
+
+def _words(base: alt.Chart, field: str, at: str, colour: str, away: int) -> alt.Chart:
+    texts = base.transform_filter(f"datum.{field} !== null")
+    return texts.mark_text(align="left", dx=away, fontSize=11, color=colour).encode(x=f"{at}:Q", text=f"{field}:N")
+
+
+def lines(picture: Waterfall) -> Sequence[str]:
+    """The stages that have a bar, from top to bottom."""
+    return [label for name, label in BAR_LABELS.items() if any(bar.name == name for bar in picture.bars)]

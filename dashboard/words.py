@@ -1,0 +1,229 @@
+"""Numbers and states in words: the only arithmetic of the dashboard, from the store's units to a reader's.
+
+Nothing here knows of Streamlit. Unknown is said (`UNKNOWN`), never shown as 0.
+"""
+
+import html
+from datetime import UTC, datetime, tzinfo
+from typing import Final, Literal
+
+from telemetry.metrics import MIN_COUNT_FOR
+from telemetry.store.answers import Agreement, Generator, Loss, MetricStats, RunInfo, TurnCounts
+
+NS_PER_MS: Final = 1_000_000
+NS_PER_S: Final = 1_000_000_000
+UNKNOWN: Final = "not reported"
+DASH: Final = "–"
+
+# A caller's turn with its think time rarely lasts longer: silence beyond this is worth saying.
+LIVE_WITHIN_S: Final = 30.0
+
+State = Literal["live", "stale", "ended"]
+
+METRIC_LABELS: Final[dict[str, str]] = {
+    "voice_to_voice": "Voice to voice",
+    "endpointing": "Endpointing",
+    "asr_partial_latency": "ASR first partial",
+    "asr_final_latency": "ASR final",
+    "llm_first_token_latency": "LLM first token",
+    "llm_ttft": "LLM after transcript",
+    "tts_first_chunk_latency": "TTS first chunk",
+    "leading_silence": "Leading silence",
+    "connect": "Connect",
+    "barge_in_stop": "Barge-in stop",
+    "talk_over": "Talk-over",
+    "underrun_worst": "Worst underrun",
+    "underrun_total": "All underruns",
+    "underrun_count": "Underruns",
+    "audio_rtf": "Audio real-time factor",
+    "ttft": "LLM time to first token",
+    "tokens_per_s": "Tokens per second",
+    "tokens_per_s_wall": "Tokens per second, wall",
+    "tokens_per_chunk": "Tokens per chunk",
+    "time_to_first_sentence": "First sentence",
+    "itl": "Gap between tokens",
+    "wer": "Word error rate",
+}
+
+OUTCOME_LABELS: Final[dict[str, str]] = {
+    "ok": "answered",
+    "no_reply": "no reply",
+    "timeout": "timed out",
+    "abandoned": "abandoned",
+    "interrupted": "interrupted",
+    "error": "error",
+    "invalid": "invalid",
+}
+
+
+def escape(text: object) -> str:
+    """Text from the store made safe to stand in HTML: run, cohort and model names come from outside."""
+    return html.escape(str(text), quote=True)
+
+
+def label(metric: str) -> str:
+    """A metric's name for a person; an unknown one keeps its own name."""
+    return METRIC_LABELS.get(metric, metric)
+
+
+def ms(ns: float) -> float:
+    """Nanoseconds as milliseconds."""
+    return ns / NS_PER_MS
+
+
+def ms_text(ns: float | None, *, unit: bool = True) -> str:
+    """`812 ms`; one decimal below 100 ms, where it is still worth reading; DASH when unknown."""
+    if ns is None:
+        return DASH
+    value = ms(ns)
+    number = f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}"
+    return f"{number} ms" if unit else number
+
+
+def figure(value: float | None, unit: str, *, with_unit: bool = True) -> str:
+    """A metric's value in the unit a reader wants: ms for ns, a rate per second, a bare count or ratio."""
+    if value is None:
+        return DASH
+    if unit == "ns":
+        return ms_text(value, unit=with_unit)
+    if unit == "per_s":
+        return f"{value:,.1f}/s" if with_unit else f"{value:,.1f}"
+    if unit == "count":
+        return f"{value:,.0f}"
+    return f"{value:.2f}"
+
+
+def percent(ratio: float | None) -> str:
+    """`12.5 %` of a ratio in 0..1. A small share never reads as none, nor a near-whole one as all."""
+    if ratio is None:
+        return DASH
+    if ratio in (0.0, 1.0):
+        return f"{ratio * 100:.0f} %"
+    if 0 < ratio < 0.001:
+        return "< 0.1 %"
+    if 0.999 < ratio < 1:
+        return "> 99.9 %"
+    return f"{ratio * 100:.1f} %"
+
+
+def share(part: int, whole: int) -> str:
+    """`12.5 %`, or DASH of nothing."""
+    return percent(part / whole) if whole else DASH
+
+
+def count(number: int, singular: str, plural: str | None = None) -> str:
+    """`1 turn`, `1,204 turns`."""
+    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
+
+
+def percentile(stats: MetricStats, name: str, *, with_unit: bool = False) -> str:
+    """One percentile as the table shows it: the figure, or why there is none ("too few (12)")."""
+    value: float | None = getattr(stats, name)
+    if value is not None:
+        return figure(value, stats.unit, with_unit=with_unit)
+    if stats.n == 0:
+        return DASH
+    return f"too few ({stats.n})" if stats.n < MIN_COUNT_FOR[name] else DASH
+
+
+def why_no_figures(stats: MetricStats) -> str | None:
+    """Why a metric has no figure at all, or None when it has some."""
+    if stats.n:
+        return None
+    if stats.withheld:
+        return f"not observable on this wire: {stats.withheld}"
+    return "not measured on these turns"
+
+
+def ago(seconds: float) -> str:
+    """`4 s ago`, `3 min ago`, `2 h ago`, `5 days ago`; a clock that runs behind reads as now."""
+    if seconds < 1:
+        return "now"
+    for size, unit in ((86_400, "day"), (3_600, "h"), (60, "min")):
+        if seconds >= size:
+            whole = int(seconds // size)
+            return f"{whole} {unit}{'s' if unit == 'day' and whole > 1 else ''} ago"
+    return f"{int(seconds)} s ago"
+
+
+def clock(unix_ns: int, zone: tzinfo = UTC) -> str:
+    """`14:03:22 UTC`, in the reader's zone."""
+    moment = datetime.fromtimestamp(unix_ns / NS_PER_S, zone)
+    return f"{moment:%H:%M:%S} {moment.tzname()}"
+
+
+def day_and_time(unix_ns: int, zone: tzinfo = UTC) -> str:
+    """`20 Nov 14:03`, in the reader's zone."""
+    return f"{datetime.fromtimestamp(unix_ns / NS_PER_S, zone):%d %b %H:%M}".lstrip("0")
+
+
+def state_of(run: RunInfo, newest_unix_ns: int | None, now_unix_ns: int) -> State:
+    """Whether figures still come in: `ended` as the run itself said, else by the age of the newest turn."""
+    if run.ended:
+        return "ended"
+    newest = run.last_unix_ns if newest_unix_ns is None else newest_unix_ns
+    return "live" if now_unix_ns - newest <= LIVE_WITHIN_S * NS_PER_S else "stale"
+
+
+def state_sentence(state: State, newest_unix_ns: int, now_unix_ns: int, zone: tzinfo = UTC) -> str:
+    """What the state means, in one short sentence."""
+    age = ago((now_unix_ns - newest_unix_ns) / NS_PER_S)
+    if state == "live":
+        return f"last turn {age}"
+    if state == "stale":
+        return f"last turn {age}; the run has not said that it ended"
+    return f"last turn {day_and_time(newest_unix_ns, zone)}, {age}"
+
+
+def invalid_words(turns: TurnCounts) -> str:
+    """How many turns the instrument disowns, with the commonest reason."""
+    if not turns.invalid:
+        return "none invalid"
+    reason = max(turns.invalid_by_reason.items(), key=lambda item: item[1])[0] if turns.invalid_by_reason else None
+    return f"{turns.invalid:,} invalid ({share(turns.invalid, turns.total)}{f', mostly {reason}' if reason else ''})"
+
+
+def loss_words(loss: Loss) -> tuple[str, bool | None]:
+    """Whether telemetry is missing, and if that is good (None: nobody can say)."""
+    if loss.missing:
+        return f"{count(loss.missing, 'turn')} lost on the way ({loss.received:,} received)", False
+    if loss.emitted is None:
+        return "no gap seen (the generator has not said how many it sent)", None
+    return "none lost", True
+
+
+def agreement_words(agreement: Agreement) -> str:
+    """How far the service's own figures are from what callers heard."""
+    if not agreement.joined:
+        return "the service reports nothing of its own"
+    p50 = signed_ms(agreement.difference_p50_ns)
+    p99 = (
+        signed_ms(agreement.difference_p99_ns)
+        if agreement.difference_p99_ns is not None
+        else f"too few ({agreement.joined})"
+    )
+    return f"p50 {p50} · p99 {p99} over {count(agreement.joined, 'turn')}"
+
+
+def signed_ms(ns: float | None) -> str:
+    """`+1.2 ms`: a difference, with its direction."""
+    return DASH if ns is None else f"{ms(ns):+.1f} ms"
+
+
+def generator_words(generator: Generator) -> str:
+    """Health of the load generator in one line: pacing, event loop, CPU."""
+    pacing = ms_text(generator.frame_lateness_p99_ns) if generator.frame_lateness_p99_ns is not None else UNKNOWN
+    lag = ms_text(generator.loop_lag_worst_ns) if generator.loop_lag_worst_ns is not None else UNKNOWN
+    cpu = percent(generator.cpu_ratio_worst) if generator.cpu_ratio_worst is not None else UNKNOWN
+    return f"pacing p99 {pacing} · loop lag ≤ {lag} · CPU {cpu} of a core"
+
+
+def calibration_words(run: RunInfo) -> str:
+    """What the run declared of its own error bound, if it was calibrated at all."""
+    bound = run.declared.get("calibrated_to_ms")
+    return f"calibrated to ± {bound} ms" if bound else "not calibrated"
+
+
+def corpus_words(run: RunInfo) -> str:
+    """Which utterances were replayed."""
+    return run.declared.get("corpus") or UNKNOWN

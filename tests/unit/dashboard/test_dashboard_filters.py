@@ -1,0 +1,56 @@
+"""What a viewer chose, and its link."""
+
+from urllib.parse import parse_qsl
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dashboard.filters import Choice, choice_of
+from dashboard.words import NS_PER_S
+from telemetry.store.answers import Filter, RunInfo
+
+RUN = RunInfo("r1", 0, 1_000 * NS_PER_S, 3, None, None, False, {})
+
+
+def test_a_choice_is_the_filter_of_its_run() -> None:
+    choice = Choice(cohort="B", noise="babble", length="short", route="cache", window="5m")
+    assert choice.filter(RUN) == Filter(
+        run_id="r1",
+        cohort="B",
+        noise_profile="babble",
+        length_class="short",
+        route="cache",
+        since_unix_ns=700 * NS_PER_S,
+    )
+    assert Choice().filter(RUN) == Filter(run_id="r1")
+
+
+def test_a_link_that_asks_for_what_cannot_be_is_told() -> None:
+    choice, faults = choice_of({"length": "huge", "cohort": "A", "window": "7y", "theme": "x", "run": ""})
+    assert choice == Choice(cohort="A")
+    assert len(faults) == 2
+    assert "'huge'" in faults[0]
+    assert "short, medium, long" in faults[0]
+
+
+def test_only_a_filter_narrows_not_the_run() -> None:
+    assert not Choice(run="r1").narrows
+    assert Choice(run="r1", window="1m").narrows
+
+
+@given(
+    st.builds(
+        Choice,
+        run=st.none() | st.text(min_size=1),
+        cohort=st.none() | st.text(min_size=1),
+        length=st.sampled_from([None, "short", "long"]),
+        window=st.sampled_from([None, "1m", "1h"]),
+    )
+)
+def test_a_link_gives_the_choice_back(choice: Choice) -> None:
+    link = choice.link(trace="t&u")
+    assert choice_of(dict(parse_qsl(link.partition("?")[2]))) == (choice, [])
+
+
+def test_an_empty_choice_links_to_the_page_itself() -> None:
+    assert Choice().link() == "./"

@@ -1,0 +1,202 @@
+"""The parts of the pages as HTML: figures with their validity, states by word and shape, nothing unknown as 0."""
+
+import re
+from dataclasses import replace
+from datetime import UTC
+from typing import Any
+
+import msgspec
+
+from dashboard import bars, evidence, header, tables, tiles
+from dashboard.filters import Choice
+from dashboard.standing import Standing, chip, standings
+from telemetry.slo import NotObservable, Objective, default_objectives
+from telemetry.store.answers import CacheStats, RunInfo, ShareByName, StageStats, TurnCounts
+from telemetry.turns import Turn
+from telemetry.waterfall import waterfall
+from tests.unit.dashboard.fakes import MS, stats, summary
+from tests.unit.dashboard.scenes import S, Scene, service_turn, turns_of
+
+RUN = RunInfo("r<1>", 0, 10 * S, 200, "ws://x", "openai-realtime", False, {})
+
+
+def text_of(html: str) -> str:
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", html))
+
+
+def judged(good: int, eligible: int, objectives: list[Objective] | None = None) -> tuple[Standing, ...]:
+    return standings(objectives or default_objectives(), lambda _objective: (good, eligible))
+
+
+def test_a_state_is_a_word_and_a_shape_besides_a_colour() -> None:
+    assert text_of(chip("met", "met")).strip() == "✓ met"
+    assert text_of(chip("missed", "missed")).strip() == "✕ missed"
+    assert text_of(chip("unknown", "not known")).strip() == "○ not known"
+
+
+def test_a_standing_is_met_missed_or_too_few() -> None:
+    assert judged(200, 200)[0].state == "met"
+    assert judged(100, 200)[0].state == "missed"
+    few = judged(3, 3)[0]
+    assert few.state == "unknown"
+    assert "too few (3)" in few.chip
+    assert few.promise == "95 % ≤ 800 ms"
+
+
+def test_an_objective_that_cannot_be_seen_is_not_missed() -> None:
+    def count(_objective: Objective) -> tuple[int, int]:
+        raise NotObservable("no transcripts")
+
+    (standing, *_) = standings(default_objectives(), count)
+    assert standing.state == "unknown"
+    assert "not observable" in standing.chip
+    assert "no transcripts" in standing.chip
+
+
+def test_the_latency_tile_says_objective_and_budget() -> None:
+    text = text_of(tiles.tiles(summary(), judged(196, 200)))
+    assert "Voice to voice p95 ✓ met 700 ms 95 % ≤ 800 ms · 60.0 % of the error budget left" in text
+    assert "98.0 % 196 of 200 within the objective" in text
+
+
+def test_an_overspent_budget_is_said() -> None:
+    text = text_of(tiles.tiles(summary(), judged(180, 200)))
+    assert "✕ missed" in text
+    assert "error budget overspent ×2.0" in text
+
+
+def test_without_an_objective_the_tiles_say_so() -> None:
+    text = text_of(tiles.tiles(summary(), ()))
+    assert "no objective for it" in text
+    assert "Good turns not known no objective for voice to voice" in text
+
+
+def test_few_turns_have_no_p95_and_no_good_ratio_as_a_verdict() -> None:
+    text = text_of(tiles.tiles(summary(12), judged(12, 12)))
+    assert "too few (12)" in text
+    assert "error budget not known" in text
+
+
+def test_an_endpoint_that_reports_no_cache_or_fallback_has_no_rate() -> None:
+    silent = replace(summary(), cache=CacheStats(0, 0, {}), fallback=ShareByName(200, 0, {}))
+    text = text_of(tiles.tiles(silent, ()))
+    assert "Cache hits not reported" in text
+    assert "Fallbacks not reported" in text
+    assert "0 %" not in text.partition("Abandoned")[0]
+
+
+def test_tiers_and_kinds_are_counted_in_their_order() -> None:
+    full = replace(
+        summary(),
+        cache=CacheStats(100, 30, {"central": 5, "device": 20, "lab": 5}),
+        fallback=ShareByName(200, 200, {"partial": 1, "rule": 3}),
+        turns=TurnCounts(200, 180, 0, {"ok": 180, "abandoned": 10, "no_reply": 4, "timeout": 6}),
+    )
+    text = text_of(tiles.tiles(full, ()))
+    assert "30.0 % device 20 · central 5 · lab 5" in text
+    assert "2.0 % rule 3 · partial 1" in text
+    assert "Abandoned 5.0 % no reply 4 · timed out 6" in text
+
+
+def test_no_eligible_turn_means_no_share_of_abandoned() -> None:
+    none = replace(summary(0), turns=TurnCounts(3, 0, 3, {"invalid": 3}))
+    assert "no eligible turn" in text_of(tiles.tiles(none, ()))
+
+
+def test_the_stage_table_gives_percentiles_in_order_with_n_objective_and_verdict() -> None:
+    text = text_of(tables.stages(summary(), judged(196, 200)))
+    assert "stage p50 p95 p99 n objective verdict" in text
+    assert "Voice to voice 490 700 840 200 95 % ≤ 800 ms ✓ met" in text
+    assert "good-turns The caller gets an answer: 98.0 % 200 99 % of turns: outcome ok or interrupted ✕ missed" in text
+    assert "1 missed ✓ 5 met" in text
+
+
+def test_a_stage_that_the_wire_hides_gives_the_reason_instead_of_a_figure() -> None:
+    hidden = stats("asr_partial_latency", 0, withheld="fixed cadence")
+    one = summary()
+    text = text_of(tables.stages(replace(one, metrics={**one.metrics, "asr_partial_latency": hidden}), ()))
+    assert "ASR first partial not observable on this wire: fixed cadence" in text
+
+
+def test_cohorts_stand_on_one_scale() -> None:
+    html = tables.cohorts(summary(cohorts=("A", "B")).cohorts, {"A": judged(190, 200)[0], "B": None})
+    text = text_of(html)
+    assert "A 200 490 700 840 95.0 % 25.0 % 0 %" in text
+    assert "B 200 490 700 840 – 25.0 % 0 %" in text
+    assert html.count('class="vp-range"') == 2
+    assert "left:97.0%" in html  # the largest p99 reaches the end of the scale
+    assert "no turn names a cohort" in tables.cohorts((), {})
+
+
+def test_a_slow_turn_links_to_its_waterfall_and_keeps_the_filter() -> None:
+    turn = turns_of(Scene(turns=1, newest_unix_ns=100 * S))[0]
+    html = tables.slowest([turn], Choice(cohort="A&B"), UTC)
+    assert f'href="?cohort=A%26B&amp;trace={turn.trace_id}&amp;turn=0"' in html
+    assert 'target="_self"' in html
+    assert "00:01:39" in html
+    assert tables.slowest([], Choice(), UTC) == ""
+
+
+def test_the_budget_bar_shares_one_scale_and_says_too_few() -> None:
+    stages = {
+        "endpointing": StageStats("endpointing", 200, 200.0 * MS, 300.0 * MS, 0.4, 0.5),
+        "llm": StageStats("llm", 200, 100.0 * MS, 300.0 * MS, 0.2, 0.4),
+    }
+    html = bars.budget(stages)
+    assert "width:33.33%" in html
+    assert "width:50.00%" in html
+    few = {"llm": StageStats("llm", 3, 100.0 * MS, None, 0.2, None)}
+    assert "too few (3)" in bars.budget(few)
+    assert "too few turns" in bars.budget(few)
+    assert "no turn shows its stages" in bars.budget({})
+
+
+def test_outcomes_give_counts_and_shares_of_every_turn() -> None:
+    text = text_of(bars.outcomes(TurnCounts(10, 8, 1, {"ok": 8, "abandoned": 1, "invalid": 1})))
+    assert "answered 8 80.0 %" in text
+    assert "abandoned 1 10.0 %" in text
+    assert "invalid 1 10.0 %" in text
+
+
+def test_the_head_says_what_how_old_and_how_well() -> None:
+    text = text_of(header.facts(RUN, summary(), "stale", 200 * S, UTC))
+    for said in ("stale", "3 min ago", "ws://x", "openai-realtime", "200 turns", "none lost", "not calibrated"):
+        assert said in text
+
+
+def test_names_from_the_store_cannot_become_markup() -> None:
+    hostile = replace(RUN, target="<script>alert(1)</script>")
+    assert "<script>" not in header.facts(hostile, summary(), "live", 10 * S, UTC)
+    assert "<script>" not in header.notes(["<script>"], "damaged")
+    assert header.notes([], "damaged") == ""
+
+
+def test_the_evidence_of_a_turn_is_in_words() -> None:
+    turn = turns_of(Scene(turns=1, newest_unix_ns=100 * S))[0]
+    service = service_turn(turn, 0)
+    picture = waterfall(turn, service)
+    assert "20.0 ms later than the clip says" in evidence.joined(turn, service, picture)
+    assert "✓ valid" in text_of(evidence.trust(turn))
+    invalid = replace_turn(turn, invalid_reasons=("drift",), drift_worst_ns=None)
+    assert "✕ invalid: drift" in text_of(evidence.trust(invalid))
+    assert "drift over the utterance not reported" in text_of(evidence.trust(invalid))
+    assert "not in the store" in evidence.trust(None)
+    assert "utt-00" in evidence.dimensions(turn)
+    assert "babble at 10.1 dB" in evidence.dimensions(turn)
+    assert "speech end, caller" in evidence.moments(picture)
+
+
+def test_one_side_alone_is_said() -> None:
+    turn = turns_of(Scene(turns=1, newest_unix_ns=100 * S))[0]
+    service = service_turn(turn, 0)
+    assert "Only the service" in evidence.joined(None, service, waterfall(None, service))
+    assert "as the caller saw them" in evidence.joined(turn, None, waterfall(turn, None))
+    blind = replace_turn(service, speech_end_audio_ns=None)
+    assert "both ends are drawn as one" in evidence.joined(turn, blind, waterfall(turn, blind))
+    head = text_of(evidence.headline(None, service, waterfall(None, service)))
+    assert "voice to voice not reported" in head
+
+
+def replace_turn(turn: Turn, **changes: Any) -> Turn:
+
+    return msgspec.structs.replace(turn, **changes)

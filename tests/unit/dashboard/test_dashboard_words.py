@@ -1,0 +1,144 @@
+"""Numbers and states in words."""
+
+from datetime import UTC
+
+import pytest
+
+from dashboard import words
+from telemetry.metrics import METRIC_NAMES
+from telemetry.semconv import OUTCOMES
+from telemetry.store.answers import Agreement, Generator, Loss, MetricStats, RunInfo, TurnCounts
+
+S = words.NS_PER_S
+
+
+def run(*, ended: bool = False, last_s: int = 100, declared: dict[str, str] | None = None) -> RunInfo:
+    return RunInfo("r", 0, last_s * S, 3, None, None, ended, declared or {})
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"),
+    [
+        (None, "–"),
+        (0, "0.0 ms"),
+        (1_240_000, "1.2 ms"),
+        (-48_060_000, "-48.1 ms"),
+        (812_400_000, "812 ms"),
+        (1_204_000_000, "1,204 ms"),
+    ],
+)
+def test_a_duration_has_one_decimal_below_100_ms(ns: float | None, text: str) -> None:
+    assert words.ms_text(ns) == text
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"),
+    [(None, "–"), (0.0, "0 %"), (0.0004, "< 0.1 %"), (0.125, "12.5 %"), (0.9996, "> 99.9 %"), (1.0, "100 %")],
+)
+def test_a_small_share_is_never_none_and_a_near_whole_one_never_all(ratio: float | None, text: str) -> None:
+    assert words.percent(ratio) == text
+
+
+def test_a_share_of_nothing_is_unknown() -> None:
+    assert words.share(0, 0) == words.DASH
+    assert words.share(1, 8) == "12.5 %"
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [(2.5, "per_s", "2.5/s"), (3, "count", "3"), (0.123, "ratio", "0.12"), (5e6, "ns", "5.0 ms"), (None, "ns", "–")],
+)
+def test_a_figure_carries_its_unit(value: float | None, unit: str, text: str) -> None:
+    assert words.figure(value, unit) == text
+
+
+def test_a_percentile_without_enough_turns_says_how_many_there_are() -> None:
+    stats = MetricStats("voice_to_voice", "ns", 12, 5e8, None, None, 6e8)
+    assert words.percentile(stats, "p50") == "500"
+    assert words.percentile(stats, "p95") == "too few (12)"
+    assert words.percentile(stats, "p99") == "too few (12)"
+    assert words.why_no_figures(stats) is None
+
+
+def test_a_metric_without_a_value_says_why() -> None:
+    withheld = MetricStats("asr_partial_latency", "ns", 0, None, None, None, None, "no partials")
+    unmeasured = MetricStats("barge_in_stop", "ns", 0, None, None, None, None)
+    assert words.why_no_figures(withheld) == "not observable on this wire: no partials"
+    assert words.why_no_figures(unmeasured) == "not measured on these turns"
+    assert words.percentile(unmeasured, "p50") == words.DASH
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (-5, "now"),
+        (0.4, "now"),
+        (4.9, "4 s ago"),
+        (190, "3 min ago"),
+        (7300, "2 h ago"),
+        (90_000, "1 day ago"),
+        (200_000, "2 days ago"),
+    ],
+)
+def test_age_in_words(seconds: float, text: str) -> None:
+    assert words.ago(seconds) == text
+
+
+def test_the_state_is_live_stale_or_ended() -> None:
+    assert words.state_of(run(), 100 * S, 110 * S) == "live"
+    assert words.state_of(run(), 100 * S, 131 * S) == "stale"
+    assert words.state_of(run(last_s=100), None, 131 * S) == "stale"
+    assert words.state_of(run(ended=True), 100 * S, 101 * S) == "ended"
+
+
+def test_a_stale_run_says_that_it_has_not_ended() -> None:
+    sentence = words.state_sentence("stale", 0, 190 * S)
+    assert sentence == "last turn 3 min ago; the run has not said that it ended"
+    assert words.state_sentence("live", 0, 2 * S) == "last turn 2 s ago"
+    assert words.state_sentence("ended", 0, 190 * S, UTC) == "last turn 1 Jan 00:00, 3 min ago"
+
+
+def test_the_clock_names_its_zone() -> None:
+    assert words.clock(3_661 * S) == "01:01:01 UTC"
+
+
+def test_invalid_turns_are_given_with_their_share_and_commonest_reason() -> None:
+    assert words.invalid_words(TurnCounts(10, 10, 0, {})) == "none invalid"
+    counts = TurnCounts(200, 190, 3, {}, {"drift": 1, "frame lateness": 2})
+    assert words.invalid_words(counts) == "3 invalid (1.5 %, mostly frame lateness)"
+    assert words.invalid_words(TurnCounts(200, 190, 3, {})) == "3 invalid (1.5 %)"
+
+
+def test_lost_telemetry_is_a_fact_of_its_own_and_silence_is_not_none_lost() -> None:
+    assert words.loss_words(Loss(1, 10, 10, 0)) == ("none lost", True)
+    assert words.loss_words(Loss(1, None, 10, 0))[1] is None
+    assert words.loss_words(Loss(1, 11, 10, 1)) == ("1 turn lost on the way (10 received)", False)
+
+
+def test_agreement_gives_both_percentiles_or_says_what_is_missing() -> None:
+    assert words.agreement_words(Agreement(0, 5, 0, None, None, None)) == "the service reports nothing of its own"
+    assert words.agreement_words(Agreement(30, 0, 0, 2e6, None, 3e6)) == "p50 +2.0 ms · p99 too few (30) over 30 turns"
+    assert words.agreement_words(Agreement(300, 0, 0, 2e6, -3e6, 3e6)) == "p50 +2.0 ms · p99 -3.0 ms over 300 turns"
+
+
+def test_generator_health_that_was_not_reported_is_never_zero() -> None:
+    unknown = Generator(0, *[None] * 11)
+    assert words.generator_words(unknown).count(words.UNKNOWN) == 3
+    known = Generator(1, 0.25, 2_000_000, 900_000, *[None] * 8)
+    assert words.generator_words(known) == "pacing p99 0.9 ms · loop lag ≤ 2.0 ms · CPU 25.0 % of a core"
+
+
+def test_calibration_and_corpus_come_from_what_the_run_declared() -> None:
+    assert words.calibration_words(run()) == "not calibrated"
+    assert words.calibration_words(run(declared={"calibrated_to_ms": "1.3"})) == "calibrated to ± 1.3 ms"
+    assert words.corpus_words(run()) == words.UNKNOWN
+    assert words.corpus_words(run(declared={"corpus": "recorded"})) == "recorded"
+
+
+def test_every_metric_and_outcome_has_a_label() -> None:
+    assert set(METRIC_NAMES) <= set(words.METRIC_LABELS)
+    assert set(OUTCOMES) == set(words.OUTCOME_LABELS)
+
+
+def test_text_from_outside_cannot_become_markup() -> None:
+    assert words.escape('<img src=x onerror="a">') == "&lt;img src=x onerror=&quot;a&quot;&gt;"
