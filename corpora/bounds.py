@@ -38,8 +38,8 @@ def find_speech_bounds(samples: NDArray[np.float64], rate_hz: int) -> SpeechBoun
     A window counts as speech when its energy, after pre-emphasis, reaches the greater of floor + 9 dB (the floor being
     the 5th percentile) and 40 dB below the 99th percentile, and when it belongs to at least 30 ms of such windows. The
     edge is then placed at the outermost 2 ms of the edge window that reach the threshold by themselves. What is cut off
-    by an end of the clip, lasts less than 200 ms and is parted from the rest by a pause of 60 ms or more is a leftover of
-    cutting the clip out of something longer, and not counted.
+    by an end of the clip, lasts less than 200 ms and is parted from the rest by a pause of 60 ms or more is a leftover
+    of cutting the clip out of something longer, and not counted.
 
     Raises CorpusError when the clip holds no speech.
     """
@@ -72,9 +72,16 @@ def find_speech_bounds(samples: NDArray[np.float64], rate_hz: int) -> SpeechBoun
 
 
 def _hop_powers(samples: NDArray[np.float64], hop: int) -> NDArray[np.float64]:
-    emphasised = np.append(samples[:1], samples[1:] - _PRE_EMPHASIS * samples[:-1])
-    hops = len(emphasised) // hop
-    return np.mean(np.square(emphasised[: hops * hop]).reshape(hops, hop), axis=1)
+    """Mean power of each hop after pre-emphasis, shape (samples // hop,).
+
+    A difference of neighbours reaches one sample beyond the sound, on one side; of the differences to the left and to
+    the right, the lesser power is taken, so that an edge stays in its hop.
+    """
+    hops = len(samples) // hop
+    to_left = np.append(samples[:1], samples[1:] - _PRE_EMPHASIS * samples[:-1])
+    to_right = np.append(samples[:-1] - _PRE_EMPHASIS * samples[1:], samples[-1:])
+    powers = [np.mean(np.square(side[: hops * hop]).reshape(hops, hop), axis=1) for side in (to_left, to_right)]
+    return np.minimum(*powers)
 
 
 def _decibels(power: NDArray[np.float64]) -> NDArray[np.float64]:

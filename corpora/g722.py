@@ -142,6 +142,8 @@ def _synthesise(bands: Lanes) -> NDArray[np.int16]:
     """The receive mirror filter: two bands of shape (octets, 2) to one signal of twice the rate."""
     lower, upper = bands[:, 0], bands[:, 1]
     octets = len(bands)
+    if not octets:
+        return np.zeros(0, dtype=np.int16)
     first = np.convolve(lower - upper, _QMF)[:octets] >> 11
     second = np.convolve(lower + upper, _QMF[::-1])[:octets] >> 11
     interleaved = np.stack((first, second), axis=1).reshape(-1)

@@ -19,8 +19,8 @@ from typing import Final, cast, get_args
 import numpy as np
 
 from corpora.authoring import Draft, write_corpus
-from corpora.bounds import find_speech_bounds
-from corpora.clips import decode
+from corpora.bounds import SpeechBounds, find_speech_bounds
+from corpora.clips import Samples, decode
 from corpora.errors import CorpusError
 from corpora.library import BUNDLED
 from corpora.manifest import PiiKind
@@ -83,10 +83,7 @@ def speak(line: Line) -> Draft:
         if ended.returncode or not wav.is_file():
             raise CorpusError(f"{line.id}: flite ended with code {ended.returncode} and no speech; try it by hand.")
         samples, rate_hz = decode(wav.read_bytes(), f"{line.id}: flite's output")
-    bounds = find_speech_bounds(samples, rate_hz)
-    # The voices hiss before and after they speak. Without it the bounds are exact by construction, not by estimate.
-    samples[: bounds.start_sample] = 0.0
-    samples[bounds.end_sample + 1 :] = 0.0
+    _silence_around_speech(samples, rate_hz)
     return Draft(
         id=line.id,
         text=line.text,
@@ -99,6 +96,22 @@ def speak(line: Line) -> Draft:
         rate_hz=rate_hz,
         pii_kinds=line.pii_kinds,
     )
+
+
+def _silence_around_speech(samples: Samples, rate_hz: int) -> None:
+    """Remove the hiss of the voices before and after they speak, in place.
+
+    Without it the bounds are exact by construction, not by estimate. It is repeated until the bounds found in the
+    result are the ones it was cut to.
+    """
+    cut_to: SpeechBounds | None = None
+    while True:
+        found = find_speech_bounds(samples, rate_hz)
+        if cut_to and (found.start_sample, found.end_sample) == (cut_to.start_sample, cut_to.end_sample):
+            return
+        samples[: found.start_sample] = 0.0
+        samples[found.end_sample + 1 :] = 0.0
+        cut_to = found
 
 
 def _drafts(lines: list[Line]) -> Iterator[Draft]:

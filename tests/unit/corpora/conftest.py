@@ -1,0 +1,100 @@
+"""A small corpus on disk that each test may damage in its own way."""
+
+import hashlib
+import io
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+from numpy.typing import NDArray
+
+RATE_HZ = 16_000
+
+
+def burst(seconds: float = 1.0, pad: float = 0.2, seed: int = 1, amplitude: float = 0.1) -> NDArray[np.float64]:
+    """Noise between two stretches of digital silence: as sharp as speech bounds can be."""
+    voiced = np.random.default_rng(seed).standard_normal(round(seconds * RATE_HZ)) * amplitude
+    silence = np.zeros(round(pad * RATE_HZ))
+    return np.concatenate((silence, np.clip(voiced, -0.99, 0.99), silence))
+
+
+def encoded(samples: NDArray[Any], rate_hz: int = RATE_HZ, form: str = "FLAC", subtype: str = "PCM_16") -> bytes:
+    file = io.BytesIO()
+    soundfile.write(file, samples, rate_hz, format=form, subtype=subtype)
+    return file.getvalue()
+
+
+def row_for(name: str, content: bytes, count: int, /, pad: float = 0.2, **changes: Any) -> dict[str, Any]:
+    edge = round(pad * RATE_HZ)
+    row: dict[str, Any] = {
+        "id": name,
+        "path": f"clips/{name}.flac",
+        "text": f"this is {name}",
+        "speaker": "somebody",
+        "language": "en-US",
+        "domain": "home",
+        "licence": "CC0-1.0",
+        "source": "made by a test",
+        "sha256": hashlib.sha256(content).hexdigest(),
+        "sample_rate_hz": RATE_HZ,
+        "samples": count,
+        "speech_start_sample": edge,
+        "speech_end_sample": count - edge - 1,
+    }
+    return row | changes
+
+
+@dataclass
+class Workshop:
+    """A corpus folder in the making."""
+
+    folder: Path
+    rows: list[Any] = field(default_factory=list)
+    header: Any = field(default_factory=lambda: {"corpus": "made", "kind": "generated", "format": 1})
+
+    def add(self, name: str, seconds: float = 1.0, seed: int = 1, **changes: Any) -> Path:
+        samples = burst(seconds, seed=seed)
+        content = encoded(samples)
+        file = self.folder / "clips" / f"{name}.flac"
+        file.write_bytes(content)
+        self.rows.append(row_for(name, content, len(samples), **changes))
+        return file
+
+    def replace(self, name: str, content: bytes) -> None:
+        """Put other bytes in a clip's place and let the manifest's hash agree with them."""
+        row = next(row for row in self.rows if row["id"] == name)
+        (self.folder / row["path"]).write_bytes(content)
+        row["sha256"] = hashlib.sha256(content).hexdigest()
+
+    def save(self) -> Path:
+        lines = [json.dumps(self.header), *(json.dumps(row) for row in self.rows)]
+        (self.folder / "manifest.jsonl").write_text("\n".join(lines) + "\n")
+        return self.folder
+
+
+@pytest.fixture
+def workshop(tmp_path: Path) -> Workshop:
+    (tmp_path / "made" / "clips").mkdir(parents=True)
+    return Workshop(tmp_path / "made")
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty place for installed corpora."""
+    monkeypatch.setenv("VOICEPROBE_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def encode() -> Callable[..., bytes]:
+    return encoded
+
+
+@pytest.fixture
+def make_burst() -> Callable[..., NDArray[np.float64]]:
+    return burst

@@ -1,0 +1,99 @@
+"""The command line of the corpora, as scripts and people meet it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from corpora.cli import main
+
+
+def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "corpora", *words]
+    # COLUMNS keeps the tables from being cut to the width of a terminal that is not there.
+    surroundings = {**os.environ, "COLUMNS": "160", **environment}
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=surroundings)
+
+
+def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    """The same in this process."""
+    monkeypatch.setattr(sys, "argv", ["corpora", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return int(ended.value.code or 0)
+
+
+def test_list_as_json_for_scripts(tmp_path: Path) -> None:
+    ended = run("list", "--json", VOICEPROBE_HOME=str(tmp_path))
+    assert (ended.returncode, ended.stderr) == (0, "")
+    (english,) = json.loads(ended.stdout)
+    assert (english["name"], english["kind"], english["fault"]) == ("voiceprobe-en", "generated", None)
+    assert english["utterances"] == english["short"] + english["medium"] + english["long"] >= 48
+    assert english["licences"] == ["CC0-1.0"]
+    assert len(english["speakers"]) == 4
+    assert english["speech_s"] > 100
+
+
+def test_list_for_people(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    broken = home / "corpora" / "broken"
+    broken.mkdir(parents=True)
+    (broken / "manifest.jsonl").write_text("[]")
+    assert call(monkeypatch, "list") == 0
+    shown = capsys.readouterr().out
+    for part in ("voiceprobe-en", "generated", "CC0-1.0", " min", "broken", "cannot be used"):
+        assert part in shown
+    assert "Not installed: pocketsphinx-testdata" in shown
+
+
+def test_check_prints_every_fault_on_a_line_of_its_own(
+    workshop: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a", "b", "c"):
+        workshop.add(name)
+    folder = workshop.save()
+    assert call(monkeypatch, "check", str(folder)) == 0
+    assert "3 utterances, no fault found" in capsys.readouterr().out
+    (folder / "clips/a.flac").unlink()
+    (folder / "clips/b.flac").write_bytes(b"")
+    assert call(monkeypatch, "check", str(folder)) == 2
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2
+    assert "is missing" in lines[0]
+    assert "is empty" in lines[1]
+
+
+def test_what_cannot_be_done_is_one_sentence_and_ends_with_two(tmp_path: Path) -> None:
+    ended = run("install", "unknown", VOICEPROBE_HOME=str(tmp_path))
+    assert ended.returncode == 2
+    assert ended.stdout == ""
+    assert ended.stderr.startswith("The corpus 'unknown' cannot be installed; known are ")
+    assert "Traceback" not in ended.stderr
+
+
+def test_offline_is_one_sentence_and_ends_with_two(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert call(monkeypatch, "install", "pocketsphinx-testdata") == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("words", [(), ("nonsense",), ("check",), ("install",)])
+def test_wrong_use_ends_with_two(monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]) -> None:
+    assert call(monkeypatch, *words) == 2
+
+
+@pytest.mark.parametrize("words", [(), ("list",), ("install",), ("build",), ("check",)])
+def test_help_has_an_example(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    assert call(monkeypatch, *words, "--help") == 0
+    shown = capsys.readouterr().out
+    assert "Example" in shown
+    assert "voiceprobe corpus" in shown
