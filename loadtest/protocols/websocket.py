@@ -294,7 +294,8 @@ class WebSocketClient:
         if self._state is ConnectionState.CLOSED:
             return
         if self._state is ConnectionState.CONNECTING and self._wire.handshake_exc is not None:
-            self._end(items, Rejected(None, _sentence(self._wire.handshake_exc)))
+            sentence = f"the answer to the upgrade is not HTTP: {_sentence(self._wire.handshake_exc)}"
+            self._end(items, Rejected(None, sentence))
         elif self._wire.parser_exc is not None:
             self._end(items, self._broken(self._wire))
 

@@ -289,7 +289,8 @@ class OpenAIRealtimeCaller:
             audio = pcm.to_bytes(declared.decode(data))
         if not audio:
             return [VoiceEvent(EventKind.OTHER, raw_type, response_id=response_id, item_id=item_id)]
-        self._reply.add(response_id, item_id, len(audio) // 2, declared.rate_hz)
+        if self._generating is None or response_id not in self._done:  # a straggler is no part of the current reply
+            self._reply.add(response_id, item_id, len(audio) // 2, declared.rate_hz)
         return [
             VoiceEvent(
                 EventKind.AUDIO,

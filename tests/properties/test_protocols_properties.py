@@ -1,0 +1,201 @@
+"""However the bytes of a connection are cut, the same items and events come out; and no message makes a role raise."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from websockets.protocol import State
+from websockets.server import ServerProtocol
+
+from loadtest.protocols.base import CallerOptions, UpgradeRequest, VoiceEvent
+from loadtest.protocols.openai_realtime.caller import OpenAIRealtimeCaller
+from loadtest.protocols.openai_realtime.commands import Refused
+from loadtest.protocols.openai_realtime.names import BETA_NAMES, ServerEvent
+from loadtest.protocols.openai_realtime.service import ServiceSession
+from loadtest.protocols.websocket import Item, WebSocketClient, frame
+
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "openai_realtime"
+RECORDED = (FIXTURES / "s2s-1.1.0.jsonl").read_text().splitlines()[1:]
+
+
+def connected() -> tuple[WebSocketClient, ServerProtocol]:
+    client, server = WebSocketClient(UpgradeRequest("ws://h/"), max_message_bytes=2**17), ServerProtocol()
+    # One key for every connection, so that the same bytes answer them all.
+    client._wire.key = "dGhlIHNhbXBsZSBub25jZQ=="
+    server.receive_data(client.start())
+    (request,) = server.events_received()
+    server.send_response(server.accept(request))  # type: ignore[arg-type]  # the first event is the request
+    return client, server
+
+
+def items_of(data: bytes, cuts: list[int]) -> tuple[list[Item], str]:
+    client, _ = connected()
+    items: list[Item] = []
+    start = 0
+    for cut in [*sorted(min(cut, len(data)) for cut in cuts), len(data)]:
+        items += client.receive(data[start:cut])
+        start = cut
+    items += client.receive_eof()
+    return items, client.state
+
+
+small = st.integers(0, 300)
+frames = st.lists(
+    st.one_of(
+        st.tuples(st.just("text"), st.text(max_size=80)),
+        st.tuples(st.just("binary"), st.binary(max_size=300)),
+        st.tuples(st.just("ping"), st.binary(max_size=20)),
+        st.tuples(st.just("fragments"), st.lists(st.text(max_size=20), min_size=1, max_size=4)),
+        st.tuples(st.just("raw"), st.binary(max_size=6)),
+    ),
+    max_size=8,
+)
+
+
+def stream_of(pieces: list[tuple[str, Any]], *, close: bool) -> bytes:
+    _, server = connected()
+    out = b"".join(server.data_to_send())
+    for kind, value in pieces:
+        if kind == "text":
+            server.send_text(value.encode())
+        elif kind == "binary":
+            server.send_binary(value)
+        elif kind == "ping":
+            server.send_ping(value)
+        elif kind == "fragments":
+            server.send_text(value[0].encode(), fin=len(value) == 1)
+            for index, part in enumerate(value[1:], 2):
+                server.send_continuation(part.encode(), fin=index == len(value))
+        out += b"".join(server.data_to_send()) + (value if kind == "raw" else b"")
+    if close:
+        server.send_close(1000, "bye")
+    return out + b"".join(server.data_to_send())
+
+
+@given(frames, st.booleans(), st.lists(st.integers(0, 3000), max_size=20))
+def test_any_cut_of_the_stream_gives_the_same_items(
+    pieces: list[tuple[str, Any]], close: bool, cuts: list[int]
+) -> None:
+    data = stream_of(pieces, close=close)
+    assert items_of(data, cuts) == items_of(data, [])
+
+
+@given(frames, st.booleans())
+def test_byte_by_byte_gives_the_same_items(pieces: list[tuple[str, Any]], close: bool) -> None:
+    data = stream_of(pieces, close=close)
+    assert items_of(data, list(range(len(data)))) == items_of(data, [])
+
+
+@given(frames)
+def test_whole_messages_come_out_as_they_went_in(pieces: list[tuple[str, Any]]) -> None:
+    wanted = [
+        "".join(value) if kind == "fragments" else value
+        for kind, value in pieces
+        if kind in ("text", "binary", "fragments")
+    ]
+    data = stream_of([piece for piece in pieces if piece[0] != "raw"], close=True)
+    items, _ = items_of(data, [])
+    assert items[1:-1] == wanted
+
+
+@given(st.binary(max_size=200), st.integers(0, 200))
+def test_garbage_never_raises(data: bytes, cut: int) -> None:
+    client = WebSocketClient(UpgradeRequest("ws://h/"))
+    client.start()
+    items = client.receive(data[:cut]) + client.receive(data[cut:]) + client.receive_eof()
+    assert len(items) == 1
+    open_one, server = connected()
+    open_one.receive(b"".join(server.data_to_send()))
+    open_one.receive(data)
+    open_one.receive_eof()
+    open_one.take_output()
+    assert open_one.state == "closed"
+
+
+def events_of(data: bytes, cuts: list[int]) -> list[VoiceEvent]:
+    caller = OpenAIRealtimeCaller(CallerOptions())
+    items, _ = items_of(data, cuts)
+    return [event for item in items if isinstance(item, str | bytes) for event in caller.receive(item)]
+
+
+def recorded_stream() -> bytes:
+    _, server = connected()
+    for line in RECORDED:
+        server.send_text(line.encode())
+    server.send_close()
+    return b"".join(server.data_to_send())
+
+
+STREAM = recorded_stream()
+WHOLE = events_of(STREAM, [])
+
+
+@settings(max_examples=40)
+@given(st.lists(st.integers(0, len(STREAM)), max_size=60))
+def test_a_recorded_session_gives_the_same_events_however_it_is_cut(cuts: list[int]) -> None:
+    assert len(WHOLE) == len(RECORDED)
+    assert events_of(STREAM, cuts) == WHOLE
+
+
+@given(st.binary(max_size=70_000), st.booleans(), st.binary(min_size=4, max_size=4))
+def test_prepared_frames_unmask_to_what_went_in(payload: bytes, text: bool, mask: bytes) -> None:
+    server = ServerProtocol(state=State.OPEN)
+    server.receive_data(frame(payload, mask=mask, text=text))
+    (event,) = server.events_received()
+    assert bytes(event.data) == payload  # type: ignore[union-attr]  # a frame
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=6,
+)
+server_types = st.sampled_from([*map(str, ServerEvent), *BETA_NAMES.values(), "unknown", ""])
+client_types = st.sampled_from(
+    [
+        "session.update",
+        "input_audio_buffer.append",
+        "input_audio_buffer.commit",
+        "input_audio_buffer.clear",
+        "response.create",
+        "response.cancel",
+        "conversation.item.create",
+        "conversation.item.truncate",
+        "conversation.item.delete",
+    ]
+)
+KEYS = ["session", "response", "delta", "response_id", "item_id", "audio_start_ms", "audio_end_ms", "error", "usage"]
+MORE = ["transcript", "content_index", "audio", "item", "event_id", "metadata", "turn_detection", "output_modalities"]
+fields = st.dictionaries(
+    st.sampled_from(KEYS + MORE), json_values | st.dictionaries(st.sampled_from(MORE), json_values)
+)
+
+
+@settings(max_examples=200)
+@given(st.lists(st.tuples(server_types, fields), max_size=6))
+def test_no_server_event_makes_the_caller_raise(events: list[tuple[str, dict[str, Any]]]) -> None:
+    caller = OpenAIRealtimeCaller(CallerOptions())
+    for kind, rest in events:
+        for event in caller.receive(json.dumps({"type": kind} | rest)):
+            assert event.message if event.kind == "error" else event.kind
+        caller.pending()
+        caller.interrupt(100)
+
+
+@settings(max_examples=200)
+@given(st.lists(st.tuples(client_types, fields), max_size=6))
+def test_no_client_event_makes_the_service_raise(events: list[tuple[str, dict[str, Any]]]) -> None:
+    session = ServiceSession(lambda prefix: prefix)
+    for kind, rest in events:
+        (command,) = session.receive(json.dumps({"type": kind} | rest))
+        if isinstance(command, Refused):
+            assert json.loads(command.reply)["error"]["message"]
+    session.updated()
+
+
+@given(st.text(max_size=40) | st.binary(max_size=40))
+def test_no_message_at_all_makes_a_role_raise(message: str | bytes) -> None:
+    assert len(OpenAIRealtimeCaller(CallerOptions()).receive(message)) == 1
+    assert len(ServiceSession(lambda prefix: prefix).receive(message)) == 1
