@@ -91,8 +91,8 @@ def turns_request(turns: Iterable[Turn], service: str = "voiceprobe") -> ExportT
         span = scope.spans.add()
         span.trace_id, span.span_id = bytes.fromhex(turn.trace_id), bytes.fromhex(turn.span_id)
         span.name = semconv.SPAN_TURN
-        span.start_time_unix_nano = turn.started_unix_ns
-        span.end_time_unix_nano = turn.started_unix_ns + 1_000_000
+        span.start_time_unix_nano = max(0, turn.started_unix_ns)
+        span.end_time_unix_nano = max(0, turn.started_unix_ns) + 1_000_000
         for key, value in turn_attributes(turn).items():
             span.attributes.append(KeyValue(key=key, value=any_value(value)))
     return request
@@ -118,8 +118,8 @@ def turns_json(turns: Iterable[Turn], service: str = "voiceprobe") -> bytes:
             "traceId": turn.trace_id.upper(),
             "spanId": turn.span_id,
             "name": semconv.SPAN_TURN,
-            "startTimeUnixNano": str(turn.started_unix_ns),
-            "endTimeUnixNano": str(turn.started_unix_ns + 1_000_000),
+            "startTimeUnixNano": str(max(0, turn.started_unix_ns)),
+            "endTimeUnixNano": str(max(0, turn.started_unix_ns) + 1_000_000),
             "attributes": [{"key": key, "value": json_value(v)} for key, v in turn_attributes(turn).items()],
         }
         for turn in turns

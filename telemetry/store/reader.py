@@ -13,8 +13,10 @@ import orjson
 from telemetry import semconv
 from telemetry.errors import StoreError
 from telemetry.metrics import ITL, METRIC_NAMES, METRICS
+from telemetry.slo import Objective
 from telemetry.store import queries
 from telemetry.store.answers import CallCounts, Filter, RunInfo, SpanRow, StageStats, Summary, TimelinePoint
+from telemetry.store.objectives import count_objective
 from telemetry.store.queries import CLIENT, VALID_CLIENT, Condition
 from telemetry.store.schema import TURN_FIELDS, span_from_row, turn_from_row
 from telemetry.store.snapshot import Connection, Snapshots, rows
@@ -139,7 +141,8 @@ class StoreReader:
         statement = f"""
             SELECT count(DISTINCT call_id) AS started,
                    count(DISTINCT call_id) FILTER (WHERE turn_index = 0 AND connect_ns IS NOT NULL) AS connected,
-                   arg_max(outcome_reason, started_unix_ns) FILTER (WHERE turn_index = 0 AND connect_ns IS NULL) AS failure
+                   arg_max(outcome_reason, started_unix_ns)
+                       FILTER (WHERE turn_index = 0 AND connect_ns IS NULL) AS failure
             FROM turns WHERE {where.sql}
             """
 
@@ -173,6 +176,13 @@ class StoreReader:
             return (0, 0) if unseen else (row["good"], row["eligible"])
 
         return self._snapshots.ask(question)
+
+    def count(self, f: Filter = ANY) -> Callable[[Objective], tuple[int, int]]:
+        """What `telemetry.slo.judge` asks: good and eligible turns of an objective among those of the filter.
+
+        The function raises NotObservable when the wire withholds the metric on all of them.
+        """
+        return lambda objective: self._snapshots.ask(lambda connection: count_objective(connection, f, objective))
 
     def metric_values(self, f: Filter, metric: str) -> list[float]:
         """The raw values of a metric over the valid client turns in the order of the turns, in the metric's unit."""

@@ -44,15 +44,16 @@ class _Stream:
                     return
                 assert answer.status_code == 200
                 self.acknowledged.append(turn.trace_id)
-                if len(self.acknowledged) >= 12:
+                if len(self.acknowledged) >= 8:
                     self.enough.set()
 
 
+@pytest.mark.slow
 def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
     acknowledged: list[str] = []
     sent: set[str] = set()
     first = 0
-    for _ in range(3):
+    for _ in range(2):
         with running_sidecar(tmp_path) as sidecar:
             streams = [_Stream(sidecar.http, sender, first) for sender in (1, 2, 3, 4)]
             for stream in streams:

@@ -1,0 +1,56 @@
+"""Any turn comes back from Parquet, and over OTLP in either encoding, as it was."""
+
+import contextlib
+import io
+
+import pyarrow.parquet as pq
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from telemetry.metrics import METRICS
+from telemetry.otlp.attributes import OtlpDecodeError
+from telemetry.otlp.decode import decode_metrics, decode_traces
+from telemetry.store.queries import metric_column
+from telemetry.store.schema import SCHEMAS, turn_from_row, turns_table
+from telemetry.turns import Turn
+from tests.fixtures_sidecar import turns_json, turns_request
+from tests.strategies_turns import turns
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(turns(), max_size=2))
+def test_turn_to_parquet_to_turn(written: list[Turn]) -> None:
+    file = io.BytesIO()
+    pq.write_table(turns_table(written), file)
+    rows = pq.read_table(file).to_pylist()
+    assert [turn_from_row(row) for row in rows] == written
+    for turn, row in zip(written, rows, strict=True):
+        for metric in METRICS.values():
+            value = metric.value(turn)
+            if value is not None and abs(value) < 2**63 and not turn.withheld:
+                assert row[metric.column] == value, metric.name
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(turns(), max_size=2, unique_by=lambda turn: turn.span_id))
+def test_turn_over_otlp_in_both_encodings(sent: list[Turn]) -> None:
+    by_protobuf = decode_traces(turns_request(sent).SerializeToString(), "protobuf")
+    assert by_protobuf.reasons == []
+    assert by_protobuf.turns == sent
+    by_json = decode_traces(turns_json(sent), "json")
+    assert by_json.turns == sent
+    assert by_json.spans == by_protobuf.spans
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.binary(max_size=200))
+def test_any_bytes_are_decoded_or_refused(body: bytes) -> None:
+    for decode in (decode_traces, decode_metrics):
+        for encoding in ("protobuf", "json"):
+            with contextlib.suppress(OtlpDecodeError):
+                decode(body, encoding)
+
+
+def test_every_metric_has_a_column() -> None:
+    for name in METRICS:
+        assert metric_column(name) in SCHEMAS["turns"].names
