@@ -29,11 +29,12 @@ from loadtest.protocols.openai_realtime.declared import flat_usage, session_fact
 from loadtest.protocols.openai_realtime.fields import (
     Json,
     MalformedError,
-    excerpt,
+    as_object,
     optional_count,
     optional_object,
     optional_text,
     parse_object,
+    required_base64,
     required_text,
 )
 from loadtest.protocols.openai_realtime.formats import AudioFormat
@@ -262,14 +263,9 @@ class OpenAIRealtimeCaller:
     def _audio(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
         response_id, item_id = self._reply_ids(fields)
         part = (response_id, item_id, str(fields.get("content_index")))
-        encoded = required_text(fields, "delta")
         if self._twins.is_twin(ServerEvent.AUDIO_DELTA, raw_type, *part):
             return [VoiceEvent(EventKind.OTHER, raw_type, response_id=response_id, item_id=item_id)]
-        try:
-            data = base64.b64decode(encoded, validate=True)
-        except ValueError as error:
-            raise MalformedError(f"'delta' is not base64 ({error}): {excerpt(encoded)}") from None
-        return self._audio_bytes(raw_type, data, response_id, item_id)
+        return self._audio_bytes(raw_type, required_base64(fields, "delta"), response_id, item_id)
 
     def _binary(self, data: bytes) -> list[VoiceEvent]:
         """Some servers send reply audio as binary messages, without a word around it."""
@@ -363,8 +359,8 @@ def _error_message(error: object) -> str:
     """What an `error` says: an object with a message as it should be, or whatever it is."""
     if isinstance(error, str):
         return error
-    if isinstance(error, dict):
-        fields: Json = error  # pyright: ignore[reportUnknownVariableType] - decoded JSON has string keys
+    fields = as_object(error)
+    if fields is not None:
         message, code = fields.get("message"), fields.get("code") or fields.get("type")
         if isinstance(message, str) and message:
             return f"{message} ({code})" if isinstance(code, str) and code else message

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Final, cast
 
+import msgspec
 import orjson
 
 Json = Mapping[str, object]
@@ -43,6 +44,16 @@ def required_text(fields: Json, key: str) -> str:
     if isinstance(value, str):
         return value
     raise MalformedError(_wrong(fields, key, "a string"))
+
+
+def required_base64(fields: Json, key: str) -> bytes:
+    """The bytes whose base64 is at `key`. MalformedError when it is missing, of another type or not base64."""
+    encoded = required_text(fields, key)
+    try:
+        # An eighth of the time of `base64.b64decode`, and strict: this runs for every piece of audio there is.
+        return msgspec.convert(encoded, bytes)
+    except msgspec.ValidationError:
+        raise MalformedError(f"{key!r} is not base64: {excerpt(encoded)}") from None
 
 
 def optional_text(fields: Json, key: str) -> str | None:

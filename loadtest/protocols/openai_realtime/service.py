@@ -2,7 +2,6 @@
 events to answer with. It holds no audio and takes no decision; when to speak is the assistant's business.
 """
 
-import base64
 from collections.abc import Callable, Mapping
 from typing import Final, Literal
 
@@ -31,6 +30,7 @@ from loadtest.protocols.openai_realtime.fields import (
     optional_object,
     optional_text,
     parse_object,
+    required_base64,
     required_text,
 )
 from loadtest.protocols.openai_realtime.names import ServerEvent
@@ -102,11 +102,7 @@ class ServiceSession:
         return UpdateSession(self.config, event_id)
 
     def _append(self, fields: Json, event_id: str | None) -> Command:
-        encoded = required_text(fields, "audio")
-        try:
-            data = base64.b64decode(encoded, validate=True)
-        except ValueError as error:
-            raise MalformedError(f"'audio' is not base64 ({error}): {excerpt(encoded)}") from None
+        data = required_base64(fields, "audio")
         if len(data) > MAX_APPEND_BYTES:
             raise MalformedError(f"'audio' holds {len(data)} bytes; at most {MAX_APPEND_BYTES} fit into one event")
         try:
