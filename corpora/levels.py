@@ -7,12 +7,10 @@ threshold that tells speech from pause lies 15.9 dB below the level that results
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.ndimage import maximum_filter1d
-from scipy.signal import lfilter
 
 from corpora.errors import CorpusError
 
-_SMOOTHING_S = 0.03
+_SMOOTHING_S = 0.06
 _HANGOVER_S = 0.2
 _MARGIN_DB = 15.9
 _BISECTIONS = 40
@@ -69,11 +67,16 @@ def snr_db(speech: Samples, mix: Samples, active: NDArray[np.bool_]) -> float | 
 
 
 def _held_envelope(speech: Samples, rate_hz: int) -> Samples:
-    """Magnitude smoothed twice, each value held for the hangover time."""
-    keep = float(np.exp(-1.0 / (rate_hz * _SMOOTHING_S)))
-    smooth = np.abs(speech)
-    for _ in range(2):
-        smooth = np.asarray(lfilter([1.0 - keep], [1.0, -keep], smooth), dtype=np.float64)
-    size = 2 * round(rate_hz * _HANGOVER_S / 2) + 1
-    held = maximum_filter1d(smooth, size=size, mode="nearest", origin=size // 2)
-    return np.asarray(held, dtype=np.float64)
+    """Mean magnitude over the last 60 ms, its maximum held for 200 ms; shape (samples,)."""
+    window, hold = round(rate_hz * _SMOOTHING_S), round(rate_hz * _HANGOVER_S)
+    total = np.cumsum(np.concatenate((np.zeros(window), np.abs(speech))))
+    smooth = np.maximum(total[window:] - total[: len(speech)], 0.0) / window
+    # The maximum of the last `hold` values, by running maxima within blocks from both sides: any such stretch is the
+    # end of one block and the beginning of the next.
+    blocks = -(-(len(smooth) + hold - 1) // hold)
+    padded = np.zeros(blocks * hold)
+    padded[hold - 1 : hold - 1 + len(smooth)] = smooth
+    table = padded.reshape(blocks, hold)
+    forward = np.maximum.accumulate(table, axis=1).reshape(-1)
+    backward = np.maximum.accumulate(table[:, ::-1], axis=1)[:, ::-1].reshape(-1)
+    return np.maximum(backward[: len(smooth)], forward[hold - 1 : hold - 1 + len(smooth)])

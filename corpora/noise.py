@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.signal import sosfilt, zpk2sos
 
 from corpora.errors import CorpusError
 
@@ -20,8 +19,6 @@ _WORDS_A_SAMPLE = 3
 _LANES_A_WORD = 4
 _MEAN = _WORDS_A_SAMPLE * _LANES_A_WORD * 65_535 // 2
 _LOWEST_HZ = 20.0
-_POLE_RATIO = 4.0  # a pole every two octaves and a zero between: falls by 3 dB an octave on average
-_SETTLING_S = 0.25
 
 Samples = NDArray[np.float64]
 
@@ -44,10 +41,16 @@ def white(samples: int, seed: int) -> Samples:
 
 
 def pink(samples: int, rate_hz: int, seed: int) -> Samples:
-    """Noise whose power falls by 3 dB an octave from 20 Hz up, shape (samples,), unit power in the long run."""
-    settling = round(rate_hz * _SETTLING_S)
-    sections = _pink_sections(rate_hz)
-    return np.asarray(sosfilt(sections, white(samples + settling, seed)), dtype=np.float64)[settling:]
+    """Noise whose power falls by 3 dB an octave from 20 Hz up, shape (samples,), unit power in the long run.
+
+    White noise is shaped in the frequency domain, over a power of two of samples, and cut to length.
+    """
+    size = 1 << max(samples - 1, 1).bit_length()
+    frequency_hz = np.arange(size // 2 + 1) * (rate_hz / size)
+    shape = 1.0 / np.sqrt(np.maximum(frequency_hz, _LOWEST_HZ))
+    shape[0] = 0.0
+    shape /= np.sqrt(np.mean(np.square(shape)))
+    return np.fft.irfft(np.fft.rfft(white(size, seed)) * shape, size)[:samples]
 
 
 def babble(talkers: Sequence[Samples], samples: int, seed: int) -> Samples:
@@ -64,21 +67,3 @@ def babble(talkers: Sequence[Samples], samples: int, seed: int) -> Samples:
         offset = derive_seed(seed, "offset", number) % len(talker)
         mixed += np.resize(np.roll(talker, -offset), samples)
     return mixed
-
-
-def _pink_sections(rate_hz: int) -> NDArray[np.float64]:
-    """Second-order sections whose response is within 1 dB of 1/f from 40 Hz to 0.4 of the rate, at unit noise power."""
-    poles: list[float] = []
-    zeros: list[float] = []
-    pole_hz = _LOWEST_HZ
-    while pole_hz < rate_hz / 2:
-        poles.append(pole_hz)
-        zeros.append(pole_hz * _POLE_RATIO**0.5)
-        pole_hz *= _POLE_RATIO
-    z = np.exp(-2.0 * np.pi * np.asarray(zeros) / rate_hz)
-    p = np.exp(-2.0 * np.pi * np.asarray(poles) / rate_hz)
-    impulse = np.zeros(rate_hz)
-    impulse[0] = 1.0
-    response = np.asarray(sosfilt(zpk2sos(z, p, 1.0), impulse), dtype=np.float64)
-    gain = 1.0 / float(np.sqrt(np.sum(np.square(response))))
-    return np.asarray(zpk2sos(z, p, float(f"{gain:.6g}")), dtype=np.float64)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from corpora.errors import CorpusError
-from corpora.levels import active_mask, active_speech_level_dbov, level_dbov, snr_db
+from corpora.levels import _held_envelope, active_mask, active_speech_level_dbov, level_dbov, snr_db
 
 RATE_HZ = 16_000
 
@@ -56,3 +56,14 @@ def test_snr_counts_the_active_part_alone() -> None:
     active = np.arange(len(speech)) < RATE_HZ
     assert snr_db(speech, speech + noise, active) == pytest.approx(20.0, abs=1e-6)
     assert snr_db(speech, speech, active) is None
+
+
+def test_the_envelope_is_the_greatest_mean_of_the_last_moments() -> None:
+    speech = np.random.default_rng(3).standard_normal(1_000)
+    rate_hz = 500  # windows of 30 samples, held for 100
+    magnitude = np.concatenate((np.zeros(29), np.abs(speech)))
+    means = np.array([magnitude[end - 29 : end + 1].mean() for end in range(29, 1_029)])
+    held = np.array([means[max(0, end - 99) : end + 1].max() for end in range(1_000)])
+    np.testing.assert_allclose(_held_envelope(speech, rate_hz), held, atol=1e-12)
+    for count in (1, 29, 99, 100, 101):
+        np.testing.assert_allclose(_held_envelope(speech[:count], rate_hz), held[:count], atol=1e-12)

@@ -42,7 +42,7 @@ def test_pink_noise_falls_by_three_decibels_an_octave(rate_hz: int) -> None:
     assert np.mean(noise**2) == pytest.approx(1.0, rel=0.05)
 
 
-def test_pink_noise_begins_settled() -> None:
+def test_pink_noise_is_as_loud_at_its_ends_as_in_between() -> None:
     starts = [pink(4_800, 24_000, seed) for seed in range(60)]
     power = np.mean(np.square(starts), axis=0)
     assert power[:480].mean() == pytest.approx(power[-480:].mean(), rel=0.3)
