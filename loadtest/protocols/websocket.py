@@ -68,7 +68,7 @@ def frame(message: Message, *, mask: bytes, text: bool) -> bytes:
         head = struct.pack("!BBH", first, 0x80 | 126, length)
     else:
         head = struct.pack("!BBQ", first, 0x80 | 127, length)
-    repeated = np.resize(np.frombuffer(mask, np.uint8), length)
+    repeated = np.frombuffer((mask * (length // 4 + 1))[:length], np.uint8)
     return head + mask + np.bitwise_xor(np.frombuffer(payload, np.uint8), repeated).tobytes()
 
 
