@@ -1,99 +1,64 @@
-"""Good and eligible turns of an objective in SQL: the same answer as `telemetry.slo.is_good` on every turn."""
+"""Good and eligible turns of an objective, counted in the store by the one rule, `telemetry.slo.is_good`.
 
-# ruff: noqa: S608 - the identifiers in these statements come from the metric table, every value is bound
+The rule depends on few things of a turn: its outcome, whether the metric is withheld, unknown, within or beyond the
+threshold, and its fallback, route and cache. So turns alike in these are grouped in SQL, and the rule is asked about
+one turn of each group.
+"""
 
-from typing import Any, get_args
+# ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
 
-from telemetry import semconv
+from typing import Final
+
 from telemetry.metrics import METRICS
 from telemetry.slo import NotObservable, Objective, is_good
 from telemetry.store.answers import Filter
 from telemetry.store.queries import VALID_CLIENT, Condition, turns_of
+from telemetry.store.schema import TURN_FIELDS, turn_from_row
 from telemetry.store.snapshot import Connection, rows
 from telemetry.turns import Turn
+
+_TURN_COLUMNS: Final = ", ".join(TURN_FIELDS)
+_DIMENSIONS: Final = ("cohort", "length_class", "noise_profile", "channel_profile", "route")
 
 
 def count_objective(connection: Connection, f: Filter, objective: Objective) -> tuple[int, int]:
     """Good and eligible turns. Raises NotObservable when none counts because the wire withholds the metric."""
-    where = turns_of(f) & Condition(VALID_CLIENT) & _dimensions(objective)
-    eligible, good = _rule(objective)
-    withheld = _withheld(objective.metric or "")
-    statement = f"""
-        SELECT count(*) FILTER (WHERE {eligible.sql}) AS eligible,
-               count(*) FILTER (WHERE ({eligible.sql}) AND coalesce({good.sql}, false)) AS good,
-               count(*) FILTER (WHERE {withheld.sql}) AS withheld,
-               any_value(list_filter(withheld, lambda e: split_part(e, ':', 1) = ?)[1]) AS reason
-        FROM turns WHERE {where.sql}
-        """
-    values = [*eligible.values, *eligible.values, *good.values, *withheld.values, objective.metric or "", *where.values]
-    (row,) = rows(connection, statement, values)
-    if row["eligible"] == 0 and row["withheld"] > 0:
-        raise NotObservable(row["reason"].partition(":")[2].strip() or f"this wire does not show {objective.metric}")
-    return row["good"], row["eligible"]
-
-
-def _dimensions(objective: Objective) -> Condition:
-    condition = Condition("true")
-    for column in ("cohort", "length_class", "noise_profile", "channel_profile", "route"):
+    where = turns_of(f) & Condition(VALID_CLIENT)
+    for column in _DIMENSIONS:
         wanted = getattr(objective, column)
         if wanted is not None:
-            condition &= Condition(f"{column} = ?", (wanted,))
-    return condition
-
-
-def _withheld(metric: str) -> Condition:
-    return Condition("list_contains(list_transform(withheld, lambda e: split_part(e, ':', 1)), ?)", (metric,))
-
-
-def _rule(objective: Objective) -> tuple[Condition, Condition]:
-    """Which turns count, and which of them are good."""
-    if objective.kind == "outcome":
-        return Condition("true"), _one_of("outcome", objective.outcomes)
-    if objective.kind == "fallback":
-        return Condition("fallback IS NOT NULL OR route IS NOT NULL"), Condition("fallback IS NULL")
-    if objective.kind == "cache":
-        return Condition("cache_hit IS NOT NULL"), Condition("cache_hit")
-    if objective.metric is None or objective.threshold is None:
-        raise ValueError(f"objective {objective.name} has no metric or no threshold")
-    metric = METRICS[objective.metric]
-    withheld = _withheld(metric.name)
-    counted = _one_of("outcome", _bad_without_a_value(objective))
-    eligible = Condition(
-        f"NOT {withheld.sql} AND ({metric.column} IS NOT NULL OR {counted.sql})", (*withheld.values, *counted.values)
+            where &= Condition(f"{column} = ?", (wanted,))
+    value = "NULL" if objective.metric is None else METRICS[objective.metric].column
+    groups = rows(
+        connection,
+        f"""
+        SELECT count(*) AS n, arg_min(struct_pack(t := trace_id, s := span_id), started_unix_ns) AS one,
+               list_filter(withheld, lambda e: split_part(e, ':', 1) = ?) AS withheld_here
+        FROM turns WHERE {where.sql}
+        GROUP BY outcome, withheld_here, {value} IS NULL, {value} < ?, {value} = ?,
+                 fallback IS NULL, route IS NULL, cache_hit
+        """,
+        [objective.metric or "", *where.values, objective.threshold, objective.threshold],
     )
-    compare = ">=" if metric.higher_is_better else "<="
-    return eligible, Condition(f"{metric.column} {compare} ?", (objective.threshold,))
+    alike = _turns(connection, [(group["one"]["t"], group["one"]["s"]) for group in groups])
+    good = eligible = 0
+    reason: str | None = None
+    for group in groups:
+        verdict = is_good(objective, alike[group["one"]["t"], group["one"]["s"]])
+        eligible += 0 if verdict is None else group["n"]
+        good += group["n"] if verdict else 0
+        for entry in group["withheld_here"]:
+            reason = entry.partition(":")[2].strip() or f"this wire does not show {objective.metric}"
+    if eligible == 0 and reason is not None:
+        raise NotObservable(reason)
+    return good, eligible
 
 
-def _bad_without_a_value(objective: Objective) -> tuple[str, ...]:
-    """The outcomes by which a turn without a value is a bad one: asked of the rule itself, so that there is one."""
-    return tuple(
-        outcome
-        for outcome in get_args(semconv.Outcome)
-        if is_good(
-            objective,
-            Turn(
-                run_id="",
-                call_id="",
-                turn_index=0,
-                source="client",
-                outcome=outcome,
-                started_unix_ns=0,
-                started_perf_ns=0,
-                cohort=objective.cohort,
-                length_class=_known(semconv.LENGTH_CLASSES, objective.length_class),
-                noise_profile=objective.noise_profile,
-                channel_profile=objective.channel_profile,
-                route=_known(semconv.ROUTES, objective.route),
-            ),
-        )
-        is False
-    )
-
-
-def _known(allowed: tuple[str, ...], value: str | None) -> Any:
-    return value if value in allowed else None
-
-
-def _one_of(column: str, allowed: tuple[str, ...]) -> Condition:
-    return Condition(f"list_contains(?, {column})", (list(allowed),)) if allowed else Condition("false")
+def _turns(connection: Connection, identities: list[tuple[str, str]]) -> dict[tuple[str, str], Turn]:
+    if not identities:
+        return {}
+    known = ", ".join("(?, ?)" for _ in identities)
+    values = [part for identity in identities for part in identity]
+    statement = f"SELECT {_TURN_COLUMNS} FROM turns WHERE source = 'client' AND (trace_id, span_id) IN ({known})"
+    found = [turn_from_row(row) for row in rows(connection, statement, values)]
+    return {(turn.trace_id, turn.span_id): turn for turn in found}
