@@ -21,7 +21,13 @@ from telemetry.turns import Turn
 Row = dict[str, Any]
 PERCENTILES: Final = ("p50", "p95", "p99")
 TIMELINE_HEIGHT: Final = 330
-_CLOCK: Final = {"seconds": "%H:%M:%S", "minutes": "%H:%M", "hours": "%H:%M", "date": "%d %b"}
+_CLOCK: Final = {
+    "milliseconds": "%H:%M:%S",
+    "seconds": "%H:%M:%S",
+    "minutes": "%H:%M",
+    "hours": "%H:%M",
+    "date": "%d %b",
+}
 _DASHES: Final = {"p50": [1, 0], "p95": [1, 0], "p99": [5, 3]}
 
 
@@ -66,11 +72,17 @@ def _timeline_json(colours: Palette, objective_ms: float | None) -> str:
     dashes = [_DASHES[name] for name in PERCENTILES]
     legend = alt.Legend(title=None, orient="top-left", direction="horizontal", offset=-4, padding=0)
     latency = alt.Scale(zero=True, nice=True)
-    behind = base.mark_area(interpolate="step-after", color=colours.behind, opacity=0.45, tooltip=False).encode(
-        x=time,
-        y=alt.Y(
-            "calls:Q", title="calls in flight", axis=alt.Axis(orient="right", grid=False, tickMinStep=1, tickCount=4)
-        ),
+    behind = (
+        base.transform_filter("datum.n !== null")
+        .mark_area(interpolate="step-after", color=colours.behind, opacity=0.45, tooltip=False)
+        .encode(
+            x=time,
+            y=alt.Y(
+                "calls:Q",
+                title="calls in flight",
+                axis=alt.Axis(orient="right", grid=False, tickMinStep=1, tickCount=4),
+            ),
+        )
     )
     dots = base.mark_circle(size=13, color=colours.p95, opacity=0.32).encode(
         x=time,

@@ -61,7 +61,7 @@ def _other(standing: Standing) -> str:
     share = words.percent(verdict.ratio)
     return (
         f'<tr><td title="{escape(objective.description or name)}">{escape(objective.name)}</td>'
-        f'<td class="none" colspan="3">{escape(name)}: {share}</td><td class="num">{verdict.eligible:,}</td>'
+        f'<td class="none" colspan="3">{share}: {escape(name)}</td><td class="num">{verdict.eligible:,}</td>'
         f"<td>{escape(standing.promise)}</td><td>{standing.chip}</td></tr>"
     )
 

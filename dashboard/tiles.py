@@ -65,6 +65,8 @@ def _good(headline: Standing | None) -> str:
         why = (headline.verdict.reason or "") if headline else "no objective for voice to voice"
         return _tile("Good turns", "not known", why, known=False)
     sub = f"{headline.verdict.good:,} of {headline.verdict.eligible:,} within the objective"
+    if headline.state == "unknown":
+        return _tile("Good turns", f"too few ({headline.verdict.eligible:,})", sub, known=False)
     return _tile("Good turns", words.percent(headline.verdict.ratio), sub)
 
 
@@ -92,5 +94,6 @@ def _abandonment(turns: TurnCounts) -> str:
     others = [
         f"{words.OUTCOME_LABELS[name]} {turns.by_outcome[name]:,}" for name in _UNANSWERED if turns.by_outcome.get(name)
     ]
-    sub = " · ".join(others) if others else "every other turn was answered"
-    return _tile("Abandoned", words.share(turns.by_outcome.get("abandoned", 0), turns.eligible), sub)
+    abandoned = turns.by_outcome.get("abandoned", 0)
+    sub = " · ".join(others) if others else f"every {'other ' if abandoned else ''}turn was answered"
+    return _tile("Abandoned", words.share(abandoned, turns.eligible), sub)

@@ -1,6 +1,7 @@
 """Stores for the dashboard's tests, filled through the real writer with seeded turns of a made-up service."""
 
 import random
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +29,11 @@ class Scene:
     seed: int = 7
     invalid_share: float = 0.004
     declared: tuple[tuple[str, str], ...] = (("corpus", "recorded, 62 utterances"), ("users", "12"))
+
+    @property
+    def mark(self) -> int:
+        """Tells the ids of one run from those of another."""
+        return zlib.crc32(self.run_id.encode())
 
 
 def client_turn(rng: random.Random, scene: Scene, i: int) -> Turn:
@@ -63,8 +69,8 @@ def client_turn(rng: random.Random, scene: Scene, i: int) -> Turn:
         outcome=outcome,
         outcome_observed="ok" if outcome == "invalid" else None,
         outcome_reason="patience ran out after 2.4 s" if outcome == "abandoned" else None,
-        trace_id=f"{i // 4 + 1:032x}",
-        span_id=f"{i + 1:016x}",
+        trace_id=f"{scene.mark:08x}{i // 4 + 1:024x}",
+        span_id=f"{scene.mark:08x}{i + 1:08x}",
         process_id="worker-1",
         sequence=i,
         started_unix_ns=started_unix_ns,
@@ -144,7 +150,7 @@ def service_turn(client: Turn, sequence: int) -> Turn:
         source="service",
         outcome="ok" if client.outcome == "invalid" else client.outcome,
         trace_id=client.trace_id,
-        span_id=f"5{client.span_id[1:]}",
+        span_id=client.span_id[::-1],
         process_id="assistant-1",
         sequence=sequence,
         started_unix_ns=client.started_unix_ns,
@@ -166,7 +172,7 @@ def call_span(turn: Turn) -> list[SpanRow]:
     return [
         SpanRow(
             trace_id=turn.trace_id,
-            span_id=f"a{turn.span_id[1:]}",
+            span_id=f"{turn.span_id[8:]}{turn.span_id[:8]}",
             parent_span_id=turn.span_id,
             name=semconv.SPAN_ASR,
             service="voiceprobe-generator",
@@ -182,8 +188,8 @@ def run_span(scene: Scene, phase: str) -> SpanRow:
     """What the generator declares of its run at the start, and again at the end."""
     first = scene.newest_unix_ns - (scene.turns + 1) * scene.spacing_ns
     return SpanRow(
-        trace_id="f" * 32,
-        span_id=("e" if phase == "end" else "d") * 16,
+        trace_id=f"{scene.mark:08x}" * 4,
+        span_id=f"{scene.mark:08x}{phase:0>8}",
         parent_span_id=None,
         name=semconv.SPAN_RUN,
         service="voiceprobe-generator",

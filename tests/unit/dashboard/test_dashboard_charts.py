@@ -4,9 +4,9 @@ import json
 import re
 from pathlib import Path
 
+import altair as alt
 import pytest
 
-import altair as alt
 import dashboard
 from dashboard.charts import timeline_rows, timeline_spec
 from dashboard.palette import DARK, LIGHT, STAGE_NAMES, Palette, palette

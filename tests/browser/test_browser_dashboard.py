@@ -1,0 +1,303 @@
+"""The dashboard in a real Chromium over real stores: what a person sees, clicks and sends to a colleague."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from telemetry.store.schema import Batch
+from telemetry.store.writer import StoreWriter
+from tests.unit.dashboard.scenes import S, Scene, fill, turns_of
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+BOUND_S = 60
+BOUND_MS = BOUND_S * 1000
+CHROMIUM_ARGUMENTS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+TOOL_WIDTH, TOOL_HEIGHT = 1280, 800
+SHOTS = os.environ.get("VOICEPROBE_SHOTS")  # where to keep screenshots for a person to look at
+
+
+@dataclass
+class Dashboard:
+    """A running dashboard process."""
+
+    process: subprocess.Popen[str]
+    url: str
+
+    def end(self) -> None:
+        """SIGTERM, and no child left behind."""
+        children = psutil.Process(self.process.pid).children(recursive=True)
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(BOUND_S) == 0
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        assert not [child for child in children if child.is_running()]
+
+
+def start(store: Path) -> Dashboard:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dashboard", "--store", str(store), "--port", "0", "--headless"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    ready = json.loads(process.stdout.readline())
+    assert ready["ready"] is True
+    return Dashboard(process, ready["url"])
+
+
+@pytest.fixture(scope="module")
+def serve() -> Iterator[Callable[[Path], Dashboard]]:
+    running: list[Dashboard] = []
+
+    def begin(store: Path) -> Dashboard:
+        running.append(start(store))
+        return running[-1]
+
+    yield begin
+    for each in running:
+        each.end()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    executable = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if executable is None:
+        why = "no Chromium on PATH: install the package chromium to run the browser tests"
+        if os.environ.get("CI") == "true":
+            pytest.fail(why)
+        pytest.skip(why)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=executable, args=list(CHROMIUM_ARGUMENTS))
+        yield browser
+        browser.close()
+
+
+@dataclass
+class Seen:
+    """What the browser complained of, and where it went."""
+
+    errors: list[str] = field(default_factory=list)
+    outside: list[str] = field(default_factory=list)
+
+
+@pytest.fixture
+def seen() -> Seen:
+    return Seen()
+
+
+@pytest.fixture
+def open_page(browser: Browser, seen: Seen) -> Iterator[Callable[..., Page]]:
+    pages: list[Page] = []
+
+    def opened(url: str, *, theme: str = "light", width: int = TOOL_WIDTH, height: int = TOOL_HEIGHT) -> Page:
+        page = browser.new_page(
+            viewport={"width": width, "height": height}, color_scheme="dark" if theme == "dark" else "light"
+        )
+        page.on("console", lambda said: seen.errors.append(said.text) if said.type == "error" else None)
+        page.on("pageerror", lambda error: seen.errors.append(str(error)))
+        page.on("request", lambda asked: seen.outside.append(asked.url) if _is_outside(asked.url) else None)
+        pages.append(page)
+        page.goto(url)
+        return page
+
+    yield opened
+    for page in pages:
+        page.close()
+    assert seen.errors == []
+    assert seen.outside == []
+
+
+def _is_outside(url: str) -> bool:
+    return not url.startswith(("http://127.0.0.1:", "ws://127.0.0.1:", "data:", "blob:"))
+
+
+def shot(page: Page, name: str) -> None:
+    if SHOTS:
+        page.wait_for_timeout(700)  # for the eye only: lets the charts come to rest
+        page.screenshot(path=str(Path(SHOTS) / f"{name}.png"))
+
+
+def painted(page: Page) -> None:
+    """Wait until tiles, tables and the chart are there."""
+    expect(page.locator(".vp-tile")).to_have_count(5, timeout=BOUND_MS)
+    expect(page.get_by_test_id("stVegaLiteChart").locator("canvas, svg").first).to_be_visible(timeout=BOUND_MS)
+    expect(page.get_by_text("Slowest turns")).to_be_visible(timeout=BOUND_MS)
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory, serve: Callable[[Path], Dashboard]) -> Dashboard:
+    """Runs of every kind in one store; the newest is the full one."""
+    store = tmp_path_factory.mktemp("full") / "store"
+    now = time.time_ns()
+    fill(store, Scene(turns=20_000, newest_unix_ns=now - 9_000 * S, run_id="run-many", ended=True, spacing_ns=S // 8))
+    fill(store, Scene(turns=1, newest_unix_ns=now - 4_000 * S, run_id="run-one", seed=2))
+    fill(store, Scene(turns=60, newest_unix_ns=now - 3_600 * S, run_id="run-few", seed=5))
+    fill(store, Scene(turns=900, newest_unix_ns=now - 20 * S, run_id="run-full"))
+    return serve(store)
+
+
+def fits(page: Page, *texts: str) -> None:
+    """Nothing to scroll to, and the parts stand inside the window."""
+    main = page.get_by_test_id("stMain")
+    assert main.evaluate("e => e.scrollHeight <= e.clientHeight && e.scrollWidth <= e.clientWidth")
+    size = page.viewport_size
+    assert size is not None
+    for text in texts:
+        box = page.get_by_text(text, exact=False).first.bounding_box()
+        assert box is not None
+        assert box["y"] + box["height"] <= size["height"]
+        assert box["x"] + box["width"] <= size["width"]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_full_run_fits_one_screen(full: Dashboard, open_page: Callable[..., Page], theme: str) -> None:
+    page = open_page(full.url, theme=theme)
+    painted(page)
+    fits(page, "Voice to voice p95", "Voice to voice over time", "Stages against objectives", "Cohorts", "Outcomes")
+    shot(page, f"now-full-{theme}-1280x800")
+
+
+def test_on_a_larger_screen_the_slowest_turns_are_visible_too(full: Dashboard, open_page: Callable[..., Page]) -> None:
+    page = open_page(full.url, width=1440, height=900)
+    painted(page)
+    last = page.locator(".vp-slow a").last.bounding_box()
+    assert last is not None
+    assert last["y"] + last["height"] <= 900
+    fits(page, "Slowest turns")
+    shot(page, "now-full-light-1440x900")
+
+
+def test_a_wide_screen_is_used(full: Dashboard, open_page: Callable[..., Page]) -> None:
+    page = open_page(full.url, width=1920, height=1080)
+    painted(page)
+    fits(page, "Slowest turns")
+    shot(page, "now-full-light-1920x1080")
+
+
+def test_a_click_on_a_slow_turn_opens_its_waterfall(full: Dashboard, open_page: Callable[..., Page]) -> None:
+    page = open_page(f"{full.url}/?run=run-full&cohort=B")
+    painted(page)
+    row = page.locator(".vp-slow a").first
+    slowest_ms = re.sub(r"[^0-9]", "", row.locator(".go").inner_text())
+    row.click()
+    expect(page.get_by_text("One turn on one clock")).to_be_visible(timeout=BOUND_MS)
+    expect(page.get_by_test_id("stVegaLiteChart").locator("canvas, svg").first).to_be_visible(timeout=BOUND_MS)
+    assert slowest_ms in re.sub(r"[^0-9]", "", page.locator(".vp-facts").inner_text())
+    expect(page.get_by_text("Was it measured well?")).to_be_visible()
+    shot(page, "turn-light-1280x800")
+    page.get_by_text("back to the run").click()
+    painted(page)
+    assert "cohort=B" in page.url
+
+
+def test_a_turn_reads_in_the_dark(full: Dashboard, open_page: Callable[..., Page]) -> None:
+    turn = turns_of(Scene(turns=900, newest_unix_ns=0, run_id="run-full"))[10]
+    page = open_page(f"{full.url}/?trace={turn.trace_id}&turn={turn.turn_index}", theme="dark")
+    expect(page.get_by_text("Moments")).to_be_visible(timeout=BOUND_MS)
+    expect(page.get_by_test_id("stVegaLiteChart").locator("canvas, svg").first).to_be_visible(timeout=BOUND_MS)
+    shot(page, "turn-dark-1280x800")
+
+
+def test_a_filter_survives_a_reload_by_its_link(full: Dashboard, open_page: Callable[..., Page]) -> None:
+    page = open_page(f"{full.url}/?run=run-full")
+    painted(page)
+    page.get_by_test_id("stSelectbox").nth(2).locator("input").click()
+    page.get_by_role("option", name="cohort B").click()
+    page.wait_for_url(re.compile("cohort=B"), timeout=BOUND_MS)
+    expect(page.locator(".vp-facts")).to_contain_text("448 turns", timeout=BOUND_MS)
+    page.reload()
+    expect(page.locator(".vp-facts")).to_contain_text("448 turns", timeout=BOUND_MS)
+    assert "cohort=B" in page.url
+    assert "run=run-full" in page.url
+    other = open_page(page.url)
+    expect(other.locator(".vp-facts")).to_contain_text("448 turns", timeout=BOUND_MS)
+
+
+def test_one_turn_is_too_few_for_a_verdict(full: Dashboard, open_page: Callable[..., Page]) -> None:
+    page = open_page(f"{full.url}/?run=run-one")
+    painted(page)
+    expect(page.locator(".vp-tile").first).to_contain_text("too few (1)")
+    expect(page.locator(".vp-facts")).to_contain_text("the run has not said that it ended")
+    assert page.get_by_text("✓ met").count() == 0
+    assert page.get_by_text("✕ missed").count() == 0
+    shot(page, "now-one-turn")
+
+
+def test_a_stale_run_says_that_it_has_not_ended(full: Dashboard, open_page: Callable[..., Page]) -> None:
+    page = open_page(f"{full.url}/?run=run-few")
+    painted(page)
+    expect(page.locator(".vp-facts")).to_contain_text("stale")
+    expect(page.locator(".vp-facts")).to_contain_text("1 h ago; the run has not said that it ended")
+    shot(page, "now-stale")
+
+
+def test_many_turns_of_an_ended_run(full: Dashboard, open_page: Callable[..., Page]) -> None:
+    page = open_page(f"{full.url}/?run=run-many")
+    painted(page)
+    expect(page.locator(".vp-facts")).to_contain_text("20,000 turns")
+    expect(page.locator(".vp-facts")).to_contain_text("ended")
+    fits(page, "Outcomes")
+    shot(page, "now-many-turns")
+
+
+def test_a_damaged_segment_is_named_above_the_rest(
+    tmp_path: Path, serve: Callable[[Path], Dashboard], open_page: Callable[..., Page]
+) -> None:
+    fill(tmp_path / "store", Scene(turns=240, newest_unix_ns=time.time_ns()))
+    broken = min((tmp_path / "store" / "segments").glob("turns-*.parquet"))
+    broken.write_bytes(broken.read_bytes()[:-200])
+    page = open_page(serve(tmp_path / "store").url)
+    painted(page)
+    expect(page.locator(".vp-note")).to_contain_text(broken.name)
+    expect(page.locator(".vp-facts")).to_contain_text("160 turns")
+    shot(page, "now-broken-segment")
+
+
+def test_a_missing_store_comes_to_life_by_itself_and_follows_the_run(
+    tmp_path: Path, serve: Callable[[Path], Dashboard], open_page: Callable[..., Page]
+) -> None:
+    page = open_page(serve(tmp_path / "store").url)
+    expect(page.get_by_text("The store cannot be read")).to_be_visible(timeout=BOUND_MS)
+    shot(page, "now-missing-store")
+    with StoreWriter(tmp_path / "store") as writer:
+        expect(page.get_by_text("No turns yet")).to_be_visible(timeout=BOUND_MS)
+        shot(page, "now-empty")
+        turns = turns_of(Scene(turns=120, newest_unix_ns=time.time_ns() + 30 * S))
+        writer.append(Batch(turns=turns[:60]))
+        expect(page.locator(".vp-facts")).to_contain_text("60 turns", timeout=BOUND_MS)
+        painted(page)
+        expect(page.locator(".vp-facts")).to_contain_text("live")
+        # The chart that stands is the chart that stays: a refresh exchanges its rows and nothing else.
+        page.get_by_test_id("stVegaLiteChart").locator("canvas, svg").first.evaluate("e => { e.dataset.kept = 'yes' }")
+        writer.append(Batch(turns=turns[60:]))
+        expect(page.locator(".vp-facts")).to_contain_text("120 turns", timeout=BOUND_MS)
+        chart = page.get_by_test_id("stVegaLiteChart").locator("canvas, svg").first
+        assert chart.evaluate("e => e.dataset.kept") == "yes"
+        shot(page, "now-live")
+
+
+def test_the_dashboard_ends_on_sigterm_without_leaving_children(tmp_path: Path) -> None:
+    StoreWriter(tmp_path / "store").close()
+    start(tmp_path / "store").end()

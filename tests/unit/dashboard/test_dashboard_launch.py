@@ -1,0 +1,70 @@
+"""How the server is started: where it listens, what it refuses, that it keeps to itself."""
+
+import socket
+from pathlib import Path
+
+import pytest
+from streamlit import config
+from typer.testing import CliRunner
+
+from dashboard.__main__ import app
+from dashboard.launch import LaunchOptions, claim_port, is_loopback, streamlit_options, url_of
+from telemetry.errors import ConfigError
+
+HERE = LaunchOptions(store=Path("store"))
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"),
+    [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("voice.example", False)],
+)
+def test_loopback_is_told_from_the_rest(host: str, loopback: bool) -> None:
+    assert is_loopback(host) is loopback
+
+
+def test_port_0_takes_a_free_one_and_a_taken_one_is_refused() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert claim_port("127.0.0.1", 0) not in (0, port)
+        with pytest.raises(ConfigError, match=f"port {port} cannot be opened.*--port 0"):
+            claim_port("127.0.0.1", port)
+
+
+def test_streamlit_is_told_to_keep_to_itself() -> None:
+    settings = streamlit_options(HERE, 8501)
+    assert settings["browser.gatherUsageStats"] is False
+    assert settings["server.showEmailPrompt"] is False
+    assert settings["server.fileWatcherType"] == "none"
+    assert settings["logger.hideWelcomeMessage"] is True  # the greeting looks up the machine's address outside
+    assert settings["server.address"] == "127.0.0.1"
+    assert settings["server.allowedHosts"] == ["127.0.0.1", "localhost", "[::1]"]
+    wide = streamlit_options(LaunchOptions(store=Path("store"), host="0.0.0.0"), 8501)
+    assert "server.allowedHosts" not in wide
+
+
+def test_every_setting_is_one_that_streamlit_knows() -> None:
+    known = config.get_config_options()
+    assert set(streamlit_options(HERE, 8501)) <= set(known)
+
+
+def test_the_address_is_one_that_this_machine_can_open() -> None:
+    assert url_of("127.0.0.1", 1) == "http://127.0.0.1:1"
+    assert url_of("0.0.0.0", 1) == "http://127.0.0.1:1"
+    assert url_of("::1", 1) == "http://[::1]:1"
+
+
+def test_bad_objectives_end_before_the_server_starts(tmp_path: Path) -> None:
+    slo = tmp_path / "slo.yaml"
+    slo.write_text("kind: nonsense\n")
+    result = CliRunner().invoke(app, ["--store", str(tmp_path), "--slo", str(slo), "--port", "0", "--headless"])
+    assert result.exit_code == 2
+    assert "slo.yaml" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_help_has_an_example() -> None:
+    result = CliRunner().invoke(app, ["--help"])
+    assert result.exit_code == 0
+    assert "python -m dashboard --store" in result.stdout

@@ -1,0 +1,146 @@
+"""The pages run by Streamlit's own test runner over real stores, full, empty, damaged and missing."""
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+import dashboard
+from dashboard.source import ENV_SLO, ENV_STORE
+from telemetry.store.writer import StoreWriter
+from tests.unit.dashboard.scenes import S, Scene, fill
+
+APP = Path(dashboard.__file__).with_name("app.py")
+BOUND_S = 60
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(ENV_STORE, str(tmp_path / "store"))
+    monkeypatch.delenv(ENV_SLO, raising=False)
+    return tmp_path / "store"
+
+
+def shown(**query: str) -> tuple[AppTest, str]:
+    app = AppTest.from_file(str(APP), default_timeout=BOUND_S)
+    for name, value in query.items():
+        app.query_params[name] = value
+    app.run()
+    assert not app.exception
+    html = " ".join(element.proto.body for element in app.get("html"))
+    return app, re.sub(r"\s+", " ", re.sub(r"<style>.*?</style>|<[^>]+>", " ", html, flags=re.DOTALL))
+
+
+def test_a_missing_store_says_where_and_what_to_do(store: Path) -> None:
+    _, text = shown()
+    assert "The store cannot be read" in text
+    assert str(store) in text
+
+
+def test_an_empty_store_says_how_to_start(store: Path) -> None:
+    StoreWriter(store).close()
+    _, text = shown()
+    assert "No turns yet" in text
+    assert "voiceprobe run" in text
+
+
+def test_a_full_store_shows_every_part(store: Path) -> None:
+    fill(store, Scene(turns=240, newest_unix_ns=time.time_ns()))
+    app, text = shown()
+    for part in (
+        "Voice to voice p95",
+        "Stages against objectives",
+        "Where a turn's time goes",
+        "Cohorts",
+        "Outcomes",
+        "Slowest turns",
+        "240 turns",
+        "none lost",
+        "partials come on a fixed cadence",
+    ):
+        assert part in text
+    assert app.selectbox[0].value is None
+    assert [box.label for box in app.selectbox] == ["run", "window", "cohort", "length", "noise", "route"]
+
+
+def test_one_turn_has_no_percentiles_beyond_the_median_and_no_verdict(store: Path) -> None:
+    fill(store, Scene(turns=1, newest_unix_ns=time.time_ns()))
+    _, text = shown()
+    assert "1 turn " in text
+    assert "too few (1)" in text
+    assert "✓ met" not in text
+    assert "✕ missed" not in text
+
+
+def test_a_link_narrows_what_is_shown(store: Path) -> None:
+    fill(store, Scene(turns=240, newest_unix_ns=time.time_ns()))
+    app, text = shown(cohort="B")
+    assert "120 turns" in text
+    assert next(box for box in app.selectbox if box.label == "cohort").value == "B"
+
+
+def test_choosing_rewrites_the_link(store: Path) -> None:
+    fill(store, Scene(turns=240, newest_unix_ns=time.time_ns()))
+    app, _ = shown()
+    next(box for box in app.selectbox if box.label == "cohort").select("A").run()
+    assert not app.exception
+    assert app.query_params["cohort"] == "A"
+
+
+def test_a_filter_that_matches_nothing_says_so(store: Path) -> None:
+    fill(store, Scene(turns=24, newest_unix_ns=time.time_ns()))
+    _, text = shown(cohort="Z")
+    assert "No turn matches the filter" in text
+
+
+def test_a_link_to_a_run_that_is_not_there_says_so(store: Path) -> None:
+    fill(store, Scene(turns=4, newest_unix_ns=time.time_ns()))
+    _, text = shown(run="run-gone")
+    assert "That run is not in this store" in text
+    assert "run-gone" in text
+
+
+def test_a_link_that_cannot_be_meant_is_told(store: Path) -> None:
+    fill(store, Scene(turns=4, newest_unix_ns=time.time_ns()))
+    _, text = shown(length="huge")
+    assert "'huge'" in text.replace("&#x27;", "'")
+    assert "4 turns" in text
+
+
+def test_a_stale_run_has_not_said_that_it_ended_and_an_ended_one_has(store: Path) -> None:
+    fill(store, Scene(turns=4, newest_unix_ns=time.time_ns() - 200 * S))
+    fill(store, Scene(turns=4, newest_unix_ns=time.time_ns() - 400 * S, run_id="run-done", ended=True, seed=8))
+    _, text = shown(run="run-4c1d")
+    assert "stale" in text
+    assert "last turn 3 min ago; the run has not said that it ended" in text
+    _, text = shown(run="run-done")
+    assert "ended" in text
+    assert "has not said" not in text
+
+
+def test_a_damaged_file_is_named_and_the_rest_is_shown(store: Path) -> None:
+    fill(store, Scene(turns=240, newest_unix_ns=time.time_ns()))
+    broken = min((store / "segments").glob("turns-*.parquet"))
+    broken.write_bytes(broken.read_bytes()[:100])
+    _, text = shown()
+    assert "damaged data left out; the figures below are from the rest" in text
+    assert broken.name in text
+    assert "160 turns" in text
+
+
+def test_a_turn_is_reached_by_its_link(store: Path) -> None:
+    turns = fill(store, Scene(turns=8, newest_unix_ns=time.time_ns()))
+    _, text = shown(trace=turns[5].trace_id, turn=str(turns[5].turn_index))
+    assert "One turn on one clock" in text
+    assert "Was it measured well?" in text
+    assert "asr partial, caller" in text
+
+
+def test_a_turn_that_is_not_there_says_so(store: Path) -> None:
+    fill(store, Scene(turns=4, newest_unix_ns=time.time_ns()))
+    _, text = shown(trace="0" * 32, turn="7")
+    assert "That turn is not in this store" in text
+    _, text = shown(trace="0" * 32, turn="x")
+    assert "The link names no turn" in text
