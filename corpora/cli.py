@@ -9,6 +9,7 @@ from typing import Annotated
 
 import msgspec
 import typer
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -62,7 +63,9 @@ def list_(
     console.print(_table(infos))
     missing = [name for name in RECIPES if name not in {info.name for info in infos}]
     for name in missing:
-        console.print(f"Not installed: {name}, {RECIPES[name].about}. Get it: voiceprobe corpus install {name}")
+        console.print(
+            f"Not installed: {name}, {RECIPES[name].about}. Get it: voiceprobe corpus install {name}", soft_wrap=True
+        )
 
 
 @app.command(epilog="Example: voiceprobe corpus install pocketsphinx-testdata --from ./pocketsphinx-testdata.deb")
@@ -123,18 +126,18 @@ def _row(info: CorpusInfo) -> dict[str, object]:
 
 
 def _table(infos: list[CorpusInfo]) -> Table:
-    table = Table("name", "kind", title="Corpora")
-    for column in ("utterances", "short", "medium", "long", "speech", "speakers"):
-        table.add_column(column, justify="right")
-    table.add_column("licence")
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    # Two lines a corpus, so that all of it fits into eighty columns.
+    table.add_column("name\nkind, licence")
+    for column in ("utter-\nances", "short", "medium", "long", "speech", "speak-\ners"):
+        table.add_column(column, justify="right", no_wrap=True)
     for info in infos:
         if info.fault is not None:
-            table.add_row(info.name, f"cannot be used: {info.fault}")
+            table.add_row(f"{info.name}\ncannot be used: {info.fault}")
             continue
         counts = (info.utterance_count, info.short_count, info.medium_count, info.long_count)
-        speech = _spoken(info.speech_s)
-        licences = ", ".join(info.licences)
-        table.add_row(info.name, info.kind, *map(str, counts), speech, str(len(info.speakers)), licences)
+        cells = (*map(str, counts), _spoken(info.speech_s), str(len(info.speakers)))
+        table.add_row(f"{info.name}\n{info.kind}, {', '.join(info.licences)}", *cells)
     return table
 
 

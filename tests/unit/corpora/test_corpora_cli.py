@@ -39,13 +39,13 @@ def test_list_as_json_for_scripts(tmp_path: Path) -> None:
 
 
 def test_list_for_people(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setenv("COLUMNS", "80")
     broken = home / "corpora" / "broken"
     broken.mkdir(parents=True)
     (broken / "manifest.jsonl").write_text("[]")
     assert call(monkeypatch, "list") == 0
     shown = capsys.readouterr().out
-    for part in ("voiceprobe-en", "generated", "CC0-1.0", " min", "broken", "cannot be used"):
+    for part in ("voiceprobe-en", "generated", "CC0-1.0", "min", "broken", "cannot be used"):
         assert part in shown
     assert "Not installed: pocketsphinx-testdata" in shown
 
