@@ -149,6 +149,8 @@ class Call(Paced):
                     self.ready.set()
                 elif event.kind is EventKind.ERROR and event.fatal:
                     self.lost(event.message or "the endpoint refused the session", stamp_perf_ns)
+                elif event.kind is EventKind.ERROR:
+                    self.session.complain(event.message or event.raw_type)
                 continue
             self.perform(self.session.on_event(event, stamp_perf_ns))
 

@@ -90,6 +90,11 @@ class Session:
         self.deadline_perf_ns = 0
         self.exchange: Exchange | None = None
         self._winding_down = False
+        self._complaints: list[str] = []
+
+    def complain(self, message: str) -> None:
+        """The endpoint complained while the session was set up: it may be why no answer comes."""
+        self._complaints.append(message)
 
     def wind_down(self) -> None:
         """Begin no further turn; one that has begun goes on to its end."""
@@ -225,6 +230,7 @@ class Session:
 
     def _open_exchange(self, now_perf_ns: int) -> Exchange:
         timeline = Timeline(self._speaker, self._known_replies)
+        timeline.errors += self._complaints
         self.exchange = Exchange(self._next, self._plan.turns[self._next], timeline, now_perf_ns)
         self._next += 1
         return self.exchange
@@ -290,9 +296,13 @@ class Session:
         if answer.status == "failed":
             return "error", timeline.errors[-1] if timeline.errors else "the endpoint says that its reply failed"
         if timeline.first_audio_perf_ns is None:
-            return "no_reply", "the reply holds no audible audio"
+            return (
+                ("error", timeline.errors[0]) if timeline.errors else ("no_reply", "the reply holds no audible audio")
+            )
         implausible = answer.implausible_rate()
-        return ("error", implausible) if implausible else ("ok", None)
+        if implausible is None:
+            return "ok", None
+        return "error", timeline.errors[0] if timeline.errors else implausible
 
     def _judge_silent(self, exchange: Exchange) -> tuple[Outcome, str | None]:
         timeline = exchange.timeline

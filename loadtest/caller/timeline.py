@@ -16,7 +16,7 @@ SENTENCE_END: Final = re.compile(r"[.!?…](?=[\s\"')\]]|$)|\n")
 
 # Speech of any language stays within these bounds of characters a second; a reply far outside them is audio at another
 # rate than was declared. Short replies are not judged.
-PLAUSIBLE_CHARACTERS_PER_S: Final = (3.0, 35.0)
+PLAUSIBLE_CHARACTERS_PER_S: Final = (3.0, 30.0)
 JUDGED_FROM_CHARACTERS: Final = 40
 
 

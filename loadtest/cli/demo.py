@@ -116,6 +116,7 @@ def _start_parts(request: DemoRequest, checked: CheckedRun, stack: ExitStack) ->
         ],
         logs,
         says_ready=True,
+        bystander=False,
     )
     stack.enter_context(processes.ending(assistant))
     target = str(processes.wait_until_ready(assistant, READY_S)["url"])

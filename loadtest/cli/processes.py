@@ -20,6 +20,7 @@ from loadtest.errors import VoiceprobeError
 ROOT: Final = Path(loadtest.__file__).resolve().parents[1]
 _PR_SET_PDEATHSIG: Final = 1
 END_TIMEOUT_S: Final = 15.0
+BYSTANDER_NICENESS: Final = 5
 
 
 class ProcessFailedError(VoiceprobeError):
@@ -38,6 +39,14 @@ def _end_with_parent() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
+def _prepare_bystander() -> None:
+    os.nice(BYSTANDER_NICENESS)
+    # Where Linux groups processes by session, it is the group's niceness that counts against others.
+    with contextlib.suppress(OSError):
+        Path("/proc/self/autogroup").write_text(str(BYSTANDER_NICENESS))
+    _end_with_parent()
+
+
 @dataclass
 class Child:
     """A running process of ours. `ready` is what it said on its ready line."""
@@ -47,6 +56,7 @@ class Child:
     log: Path
     ready: dict[str, Any] = field(default_factory=dict[str, Any])
     said: threading.Event = field(default_factory=threading.Event)
+    reader: threading.Thread | None = None
 
     def ended(self) -> int | None:
         """Its exit code once it has ended."""
@@ -61,11 +71,14 @@ class Child:
         """End it, kindly first; its exit code."""
         self.interrupt()
         try:
-            return self.process.wait(timeout_s)
+            self.process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
-            return self.process.wait()
+        code = self.process.wait()
+        if self.reader is not None:
+            self.reader.join(1.0)  # it ends with the pipe, which a grandchild may hold open
+        return code
 
     def last_words(self, lines: int = 3) -> str:
         """The end of its log, for an error sentence."""
@@ -76,8 +89,11 @@ class Child:
         return " / ".join(text.splitlines()[-lines:])
 
 
-def start(name: str, arguments: Sequence[str], log_dir: Path, *, says_ready: bool) -> Child:
-    """Start `python -m …` in a process group of its own; for one that `says_ready` see `wait_until_ready`."""
+def start(name: str, arguments: Sequence[str], log_dir: Path, *, says_ready: bool, bystander: bool = True) -> Child:
+    """Start `python -m …` in a process group of its own; for one that `says_ready` see `wait_until_ready`.
+
+    A `bystander` yields the processor to those whose audio is due by the millisecond.
+    """
     log_dir.mkdir(parents=True, exist_ok=True)
     log = log_dir / f"{name}.log"
     with log.open("ab") as words:
@@ -88,11 +104,12 @@ def start(name: str, arguments: Sequence[str], log_dir: Path, *, says_ready: boo
             stderr=words,
             env=environment(),
             start_new_session=True,
-            preexec_fn=_end_with_parent,  # noqa: PLW1509 - it calls nothing that needs a lock
+            preexec_fn=_prepare_bystander if bystander else _end_with_parent,  # noqa: PLW1509 - they need no lock
         )
     child = Child(name, process, log)
     if says_ready:
-        threading.Thread(target=_read_words, args=(child,), daemon=True, name=f"{name}-output").start()
+        child.reader = threading.Thread(target=_read_words, args=(child,), daemon=True, name=f"{name}-output")
+        child.reader.start()
     return child
 
 
@@ -100,7 +117,7 @@ def _read_words(child: Child) -> None:
     """Find the ready line; read on to the end, so that a talkative child never blocks on a full pipe."""
     stdout = child.process.stdout
     assert stdout is not None  # noqa: S101 - it was asked for
-    with child.log.open("ab") as log:
+    with stdout, child.log.open("ab") as log:
         for line in stdout:
             if not child.ready and line.lstrip().startswith(b"{"):
                 with contextlib.suppress(ValueError):

@@ -35,7 +35,6 @@ from loadtest.reports.summary import summary_object
 from loadtest.reports.terminal import final_view
 from loadtest.swarm.worker import new_run_id, public_target, tls_context
 from telemetry.errors import StoreError
-from telemetry.objectives import counter
 from telemetry.otlp_sender import OtlpSender
 from telemetry.slo import Verdict, judge
 from telemetry.spool import SpoolRecord, replay
@@ -170,7 +169,7 @@ def run(
                 dashboard_url=dashboard_url,
             )
             summary = reader.summary(Filter(run_id=run_id))
-            verdicts = judge(checked.objectives, counter(reader, Filter(run_id=run_id)))
+            verdicts = judge(checked.objectives, reader.count(Filter(run_id=run_id)))
     return RunResult(facts, summary, verdicts, ending_for(run=facts, summary=summary, verdicts=verdicts))
 
 
@@ -208,7 +207,7 @@ def _start_swarm(checked: CheckedRun, run_id: str, sidecar_url: str | None, spoo
         arguments += ["--processes", str(request.processes)]
     if sidecar_url is not None:
         arguments += ["--sidecar", sidecar_url]
-    return processes.start("locust", [*arguments, *_flags(checked)], logs, says_ready=False)
+    return processes.start("locust", [*arguments, *_flags(checked)], logs, says_ready=False, bystander=False)
 
 
 def _flags(checked: CheckedRun) -> list[str]:

@@ -50,7 +50,7 @@ def prepare(
 
     def frames(pcm: Pcm16) -> tuple[bytes, ...]:
         return tuple(
-            framer.frame(protocol.audio_message(pcm[start : start + frame_samples]), text=True)
+            framer.frame(protocol.audio_message(pcm[start : start + frame_samples]), text=capabilities.audio_is_text)
             for start in range(0, len(pcm), frame_samples)
         )
 

@@ -23,6 +23,7 @@ from loadtest.protocols import registry
 from loadtest.protocols.base import CallerOptions, CallerProtocol
 from loadtest.swarm.planner import Planner
 from loadtest.swarm.preparation import PreparedCorpus, prepare
+from loadtest.swarm.priority import ask_for_priority
 from loadtest.swarm.settings import SwarmSettings
 from telemetry import sdk
 from telemetry.instrument import CallTrace, GeneratorGauges, GeneratorHealth, announce_run
@@ -70,6 +71,7 @@ class Worker:
             onset_preset=settings.onset,
             tls_context=tls_context(settings.ca_file),
         )
+        self.niceness = ask_for_priority()
         self._planner = Planner(
             self.prepared.clips,
             self.prepared.background,
@@ -120,6 +122,7 @@ class Worker:
             "seed": settings.seed,
             "onset_preset": settings.onset,
             "pacer": self.engine.pacer,
+            "niceness": self.niceness,
         }
         return {name: value for name, value in facts.items() if value is not None}
 

@@ -224,6 +224,16 @@ def test_an_error_and_then_silence_is_an_error() -> None:
     assert (world.last.outcome, world.last.reason) == ("error", "no model")
 
 
+def test_a_complaint_while_the_session_was_set_up_may_be_why_no_answer_comes() -> None:
+    world = World(make_plan(reply_ms=2_000))
+    world.session.complain("the session takes 16000 Hz, not 24000 Hz")
+    world.speak().after(2_100)
+    assert (world.last.outcome, world.last.reason) == ("error", "the session takes 16000 Hz, not 24000 Hz")
+    answered = World(make_plan())
+    answered.session.complain("odd")
+    assert answered.speak().hear(*reply(100)).after(140).last.outcome == "ok"
+
+
 def test_a_failed_response_is_an_error() -> None:
     failed = event(EventKind.RESPONSE_DONE, response_id="r1", status="failed", message="the model is down")
     world = World(make_plan()).speak().hear(event(EventKind.RESPONSE_STARTED, response_id="r1"), failed).after(40)

@@ -1,0 +1,46 @@
+"""What endpoints do on bad days: each ends in the right outcome on the right turn, and the others never notice."""
+
+from pathlib import Path
+
+import pytest
+
+from telemetry.turns import Turn
+from tests.integration.calling import Callers, assistant
+
+# fault, outcome of the calls that it hits, a part of the reason
+CASES = (
+    ("never-answer", "no_reply", "no answer within"),
+    ("garbage", "error", "cannot be"),
+    ("drop-mid-turn", "error", "closed the connection"),
+    ("oversized-message", "error", "exceeds limit"),
+    ("unknown-messages", "ok", None),
+    ("answer-before-question", "ok", None),
+    ("wrong-rate", "error", "another sample rate"),
+    ("half-open", "error", "did not open a session"),
+    ("refuse", "error", "HTTP 503"),
+    ("slow-accept", "ok", None),
+)
+
+
+def _hit(url: str) -> list[Turn]:
+    # Longer clips get longer answers, and the rate of a reply is only judged on a long one.
+    callers = Callers(url, 6, length="medium", reply_s=2.5, ready_s=4.0, max_message_bytes=2**20)
+    return [turns[0] for turns in callers.call()]
+
+
+@pytest.mark.parametrize(("fault", "outcome", "reason"), CASES, ids=[case[0] for case in CASES])
+def test_a_fault_ends_in_its_outcome_and_the_other_callers_never_notice(
+    tmp_path: Path, fault: str, outcome: str, reason: str | None
+) -> None:
+    with assistant(tmp_path, "--fault", fault, "--fault-share", "0.5") as url:
+        turns = _hit(url)
+    outcomes = [turn.outcome for turn in turns]
+    said = [(turn.outcome, turn.outcome_reason) for turn in turns]
+    if outcome == "ok":
+        assert outcomes == ["ok"] * 6, said
+        return
+    assert set(outcomes) == {"ok", outcome}, said
+    for turn in turns:
+        if turn.outcome == outcome:
+            assert reason is not None
+            assert reason in (turn.outcome_reason or ""), said

@@ -1,0 +1,78 @@
+"""Our callers against our assistant, as processes of their own: whole turns, and what each side says of them."""
+
+from pathlib import Path
+
+import pytest
+
+from telemetry.metrics import METRICS
+from tests.integration.calling import Callers, assistant
+
+MS = 1_000_000
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> object:
+    with assistant(tmp_path_factory.mktemp("logs"), "--llm-ttft", "constant:100ms", "--cohort", "treatment=0.5") as url:
+        yield url
+
+
+def test_a_caller_completes_a_call_of_several_turns(url: str) -> None:
+    (turns,) = Callers(url, 1, turns_per_call=3).call()
+    assert [turn.outcome for turn in turns] == ["ok"] * 3, [turn.outcome_reason for turn in turns]
+    assert [turn.turn_index for turn in turns] == [0, 1, 2]
+    for turn in turns:
+        for name in (
+            "voice_to_voice",
+            "asr_final_latency",
+            "llm_first_token_latency",
+            "endpointing",
+            "leading_silence",
+        ):
+            value = METRICS[name].value(turn)
+            assert value is not None, name
+            assert value > 0, name
+        assert turn.wer_errors == 0
+        assert turn.pacer == "timerfd"
+        assert turn.receive_stamp == "kernel"
+        assert turn.cohort in ("treatment", "control")
+        assert turn.route in ("local", "cache")
+    assert turns[0].connect_ns is not None
+    assert turns[1].connect_ns is None
+
+
+def test_stages_come_in_order(url: str) -> None:
+    for (turn,) in Callers(url, 4).call():
+        assert turn.speech_end_perf_ns is not None
+        assert turn.endpoint_perf_ns is not None
+        assert turn.asr_final_perf_ns is not None
+        assert turn.llm_first_token_perf_ns is not None
+        assert turn.tts_first_chunk_perf_ns is not None
+        assert turn.first_audio_perf_ns is not None
+        assert turn.endpoint_perf_ns <= turn.asr_final_perf_ns <= turn.llm_first_token_perf_ns
+        assert turn.llm_first_token_perf_ns <= turn.tts_first_chunk_perf_ns <= turn.first_audio_perf_ns
+
+
+def test_manual_turns_do_not_wait_for_silence(url: str) -> None:
+    for (turn,) in Callers(url, 2, manual_turns=True).call():
+        assert turn.outcome == "ok", turn.outcome_reason
+        latency = METRICS["asr_final_latency"].value(turn)
+        assert latency is not None
+
+
+def test_callers_with_noise_are_answered_and_the_snr_is_what_was_asked(url: str) -> None:
+    for (turn,) in Callers(url, 3, noise="white", snr_db=20.0).call():
+        assert turn.outcome == "ok", turn.outcome_reason
+        assert turn.snr_obtained_db == pytest.approx(20.0, abs=0.1)
+
+
+def test_a_caller_whose_patience_is_over_hangs_up(url: str) -> None:
+    calls = Callers(url, 6, patience_s=0.05).call()
+    assert {turns[0].outcome for turns in calls} == {"abandoned"}
+    assert all("hung up" in (turns[0].outcome_reason or "") for turns in calls)
+
+
+def test_an_endpoint_that_nobody_serves_fails_the_first_turn(tmp_path: Path) -> None:
+    ((turn,),) = Callers("ws://127.0.0.1:9/v1/realtime", 1).call()
+    assert turn.outcome == "error"
+    assert "127.0.0.1:9" in (turn.outcome_reason or "")
+    assert turn.connect_ns is None
