@@ -10,10 +10,11 @@ import sys
 from typing import Any, Final
 
 import numpy as np
-import soxr
 from pocketsphinx import Decoder
 
 from loadtest.assistant.worker_pipe import read_frame, take_over_stdout, write_frame
+from loadtest.audio.pcm import Pcm16
+from loadtest.audio.resample import StreamResampler
 
 READY: Final = 1
 FAILED: Final = 2
@@ -30,25 +31,22 @@ _RATE_HZ: Final = 16_000
 class _Utterance:
     def __init__(self, decoder: Any, rate_hz: int) -> None:
         self.decoder = decoder
-        self._resampler = (
-            soxr.ResampleStream(rate_hz, _RATE_HZ, 1, dtype="int16", quality="HQ") if rate_hz != _RATE_HZ else None
-        )
+        self._resampler = StreamResampler(rate_hz, _RATE_HZ)
         decoder.start_utt()
 
-    def feed(self, pcm: bytes, *, last: bool = False) -> None:
-        if self._resampler is not None:
-            pcm = np.asarray(
-                self._resampler.resample_chunk(np.frombuffer(pcm, np.int16), last=last), np.int16
-            ).tobytes()
-        if pcm:
-            self.decoder.process_raw(pcm, False, False)
+    def feed(self, pcm: Pcm16) -> None:
+        resampled = self._resampler.feed(pcm)
+        if len(resampled):
+            self.decoder.process_raw(resampled.tobytes(), False, False)
 
     def words(self) -> str:
         hypothesis = self.decoder.hyp()
         return hypothesis.hypstr.strip() if hypothesis is not None and hypothesis.hypstr else ""
 
     def finish(self) -> tuple[float, str]:
-        self.feed(b"", last=True)
+        rest = self._resampler.flush()
+        if len(rest):
+            self.decoder.process_raw(rest.tobytes(), False, False)
         self.decoder.end_utt()
         words = self.words()
         confidence = float(np.clip(self.decoder.get_logmath().exp(self.decoder.get_prob()), 0.0, 1.0)) if words else 0.0
@@ -86,7 +84,7 @@ def main() -> None:
         if utterance is None:
             continue
         if kind == AUDIO:
-            utterance.feed(payload)
+            utterance.feed(np.frombuffer(payload, np.int16))
         elif kind == PARTIAL:
             write_frame(out, PARTIAL, ident, utterance.words().encode())
         elif kind in (FINISH, ABANDON):

@@ -27,7 +27,8 @@ _ACCEPT: Final = 0.62
 _ACCEPT_PARTIAL: Final = 0.7
 _LEAST_FRAMES: Final = 12
 _PARTIAL_FRAMES: Final = 35
-_MOST_FRAMES: Final = 1024  # the first ten seconds decide
+_MOST_FRAMES: Final = 1024  # the first ten seconds heard decide
+_MOST_KNOWN_FRAMES: Final = 900  # leaving room to slide
 _PREFIX_FRAMES: Final = 120
 _FFT: Final = 2 * _MOST_FRAMES
 _SLACK_FRAMES: Final = 45  # detected speech may be this much longer than the clip: padding, and noise taken for voice
@@ -99,7 +100,7 @@ class ClipBook:
 
 
 def _known(clip: KnownClip) -> _Known:
-    shown = picture(clip.speech, clip.rate_hz)[:_MOST_FRAMES]
+    shown = picture(clip.speech, clip.rate_hz)[:_MOST_KNOWN_FRAMES]
     template = shown - shown.mean(axis=0, keepdims=True) if len(shown) else shown
     spectrum = np.conj(np.fft.rfft(template.T, _FFT)).astype(np.complex64)
     return _Known(clip, shown, spectrum, float(np.linalg.norm(template)))

@@ -12,14 +12,13 @@ from loadtest.assistant.answering import Answering
 from loadtest.assistant.asr import AsrEngine
 from loadtest.assistant.asr_pocketsphinx import PocketsphinxAsr, PocketsphinxOptions
 from loadtest.assistant.asr_scripted import ScriptedAsr
-from loadtest.assistant.cache import MemoryCache, PromptCache, RedisCache
+from loadtest.assistant.cache import MemoryCache, PromptCache
 from loadtest.assistant.clock import Clock
 from loadtest.assistant.config import AssistantConfig
 from loadtest.assistant.delays import Delay
 from loadtest.assistant.hearing import PartialTiming
 from loadtest.assistant.known_clips import KnownClip
 from loadtest.assistant.llm import Llm
-from loadtest.assistant.llm_http import HttpLlm, HttpLlmOptions
 from loadtest.assistant.llm_rules import RuleLlm
 from loadtest.assistant.session import SessionParts
 from loadtest.assistant.speaking import VoiceSettings
@@ -116,6 +115,9 @@ def _asr(config: AssistantConfig) -> AsrEngine:
 
 def _llm(config: AssistantConfig) -> Llm:
     if config.llm_url is not None:
+        # Imported only where it is used, as are the others below: the assistant shall be ready quickly.
+        from loadtest.assistant.llm_http import HttpLlm, HttpLlmOptions
+
         token = os.environ.get(config.llm_token_env)
         return HttpLlm(HttpLlmOptions(config.llm_url, config.llm_model, token))
     return RuleLlm(config.llm_ttft or Delay(), config.llm_gap or Delay())
@@ -124,5 +126,7 @@ def _llm(config: AssistantConfig) -> Llm:
 def _cache(config: AssistantConfig) -> PromptCache | None:
     ttl_ns = round(config.cache_ttl_s * 1e9)
     if config.cache_url is not None:
+        from loadtest.assistant.cache_redis import RedisCache
+
         return RedisCache(config.cache_url, ttl_ns, time.perf_counter_ns)
     return None if config.cache == "off" else MemoryCache(ttl_ns, time.perf_counter_ns)

@@ -1,5 +1,7 @@
 """The process: configuration, engines, server, signals. Ends with the documented exit codes."""
 
+from __future__ import annotations
+
 import asyncio
 import gc
 import json
@@ -9,7 +11,7 @@ import signal
 import sys
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from loadtest.assistant.clock import SystemClock
 from loadtest.assistant.config import AssistantConfig, build_config, read_file
@@ -17,7 +19,9 @@ from loadtest.assistant.engines import build_engines
 from loadtest.assistant.server import AssistantServer
 from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
-from telemetry import sdk
+
+if TYPE_CHECKING:
+    from telemetry.sdk import Telemetry
 
 TOKEN_ENV: Final = "VOICEPROBE_TOKEN"  # noqa: S105 - the name of a variable, not a token
 _SWITCH_INTERVAL_S: Final = 0.0005
@@ -47,7 +51,7 @@ def run(config: AssistantConfig) -> ExitCode:
 async def _serve(config: AssistantConfig) -> None:
     clock = SystemClock()
     engines = build_engines(config, clock)
-    telemetry = sdk.start(sdk.SdkOptions(config.otlp, "voiceprobe-assistant")) if config.otlp else None
+    telemetry = _telemetry(config)
     server = AssistantServer(config, engines, clock, telemetry)
     ending = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -71,6 +75,14 @@ async def _serve(config: AssistantConfig) -> None:
         await engines.stop()
         if telemetry is not None:
             await asyncio.to_thread(telemetry.shutdown, 2.0)
+
+
+def _telemetry(config: AssistantConfig) -> Telemetry | None:
+    if config.otlp is None:
+        return None
+    from telemetry import sdk
+
+    return sdk.start(sdk.SdkOptions(config.otlp, "voiceprobe-assistant"))
 
 
 def _run_on_fast_loop(work: Coroutine[Any, Any, None]) -> None:

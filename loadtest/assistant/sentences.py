@@ -4,7 +4,8 @@ import re
 from typing import Final
 
 _END: Final = re.compile(r"[.!?…]+[\"')\]]*(?=\s)")
-_LEAST_CHARACTERS: Final = 8  # "No. 5" and "Mr. X" are no sentences
+_LEAST_CHARACTERS: Final = 4  # an ellipsis alone is no sentence
+_ABBREVIATED: Final = re.compile(r"\b(?:Mr|Mrs|Ms|Dr|St|No|vs|etc|e\.g|i\.e|a\.m|p\.m)\.$")
 
 
 class SentenceSplitter:
@@ -19,7 +20,7 @@ class SentenceSplitter:
         complete: list[str] = []
         search_from = 0
         while (end := _END.search(self._text, search_from)) is not None:
-            if end.end() < _LEAST_CHARACTERS:
+            if end.end() < _LEAST_CHARACTERS or _ABBREVIATED.search(self._text[: end.end()]):
                 search_from = end.end()
                 continue
             complete.append(self._text[: end.end()].strip())

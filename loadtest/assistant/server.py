@@ -1,5 +1,7 @@
 """The WebSocket server: upgrades, limits, arrival stamps, and one session per connection."""
 
+from __future__ import annotations
+
 import asyncio
 import hmac
 import logging
@@ -7,7 +9,7 @@ import secrets
 import time
 from collections import deque
 from http import HTTPStatus
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 from websockets.asyncio.server import Server, ServerConnection, serve
@@ -24,7 +26,9 @@ from loadtest.assistant.outlet import CallerGone, Outlet
 from loadtest.assistant.session import Session
 from loadtest.assistant.spans import CallIdentity, CallReport
 from loadtest.protocols.openai_realtime.service import ServiceSession
-from telemetry.sdk import Telemetry
+
+if TYPE_CHECKING:
+    from telemetry.sdk import Telemetry
 
 _logger = logging.getLogger(__name__)
 PATH: Final = "/v1/realtime"

@@ -1,12 +1,17 @@
 """The assistant's own account of a call: service-side turns, children of the trace that the caller announced."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from loadtest.assistant.clock import Clock
 from loadtest.assistant.record import TurnRecord
 from telemetry import semconv
-from telemetry.instrument import CallTrace
-from telemetry.sdk import Telemetry
+
+if TYPE_CHECKING:  # an assistant without a collector is ready sooner without the SDK
+    from telemetry.instrument import CallTrace
+    from telemetry.sdk import Telemetry
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +31,8 @@ class CallReport:
         self._identity = identity
         self._trace: CallTrace | None = None
         if telemetry is not None:
+            from telemetry.instrument import CallTrace
+
             self._trace = CallTrace(
                 telemetry,
                 run_id=identity.run_id,

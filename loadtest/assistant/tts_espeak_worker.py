@@ -10,9 +10,10 @@ from typing import Any, BinaryIO, Final
 
 import espeakng_loader
 import numpy as np
-import soxr
 
 from loadtest.assistant.worker_pipe import read_frame, take_over_stdout, write_frame
+from loadtest.audio.pcm import Pcm16
+from loadtest.audio.resample import StreamResampler
 
 READY: Final = 1
 FAILED: Final = 2
@@ -37,31 +38,29 @@ class _Voice:
             raise RuntimeError(f"espeak-ng has no voice '{voice}'")
         self._out = out
         self._ident = 0
-        self._resampler: soxr.ResampleStream | None = None
+        self._resampler: StreamResampler | None = None
         self._callback = _CALLBACK(self._piece)
         self._library.espeak_SetSynthCallback(self._callback)
 
     def speak(self, ident: int, sentence: str, rate_hz: int) -> None:
         self._ident = ident
-        self._resampler = soxr.ResampleStream(self._rate_hz, rate_hz, 1, dtype="int16", quality="HQ")
+        self._resampler = StreamResampler(self._rate_hz, rate_hz)
         text = sentence.encode()
         status = self._library.espeak_Synth(text, len(text) + 1, 0, 1, 0, _UTF8, None, None)
         self._library.espeak_Synchronize()
-        self._send(np.zeros(0, np.int16), last=True)
+        self._write(self._resampler.flush())
         write_frame(self._out, END if status == 0 else FAILED, ident)
 
     def _piece(self, wav: Any, samples: int, events: Any) -> int:
         del events
         if wav and samples > 0:
-            self._send(np.ctypeslib.as_array(wav, shape=(samples,)).copy(), last=False)
+            pcm = np.ctypeslib.as_array(wav, shape=(samples,)).copy()
+            self._write(pcm if self._resampler is None else self._resampler.feed(pcm))
         return 0
 
-    def _send(self, pcm: np.ndarray[Any, np.dtype[np.int16]], *, last: bool) -> None:
-        if self._resampler is None:
-            return
-        resampled = np.asarray(self._resampler.resample_chunk(pcm, last=last), dtype=np.int16)
-        if len(resampled):
-            write_frame(self._out, PIECE, self._ident, resampled.tobytes())
+    def _write(self, pcm: Pcm16) -> None:
+        if len(pcm):
+            write_frame(self._out, PIECE, self._ident, pcm.tobytes())
 
 
 def main() -> None:

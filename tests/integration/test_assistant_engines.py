@@ -1,0 +1,233 @@
+"""The real engines: espeak-ng speaks, pocketsphinx recognises, an OpenAI-compatible endpoint answers; and spans."""
+
+import asyncio
+import json
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from corpora.library import BUNDLED, open_corpus
+from loadtest.assistant.asr_pocketsphinx import PocketsphinxAsr, PocketsphinxOptions
+from loadtest.assistant.tts import TtsFailed
+from loadtest.assistant.tts_espeak import EspeakTts
+from loadtest.audio.onset import AudibleSpan
+from loadtest.errors import UsageError
+from tests.integration.assistant_process import RATE, assistant, call, clip, silence
+
+VAD = {"type": "server_vad", "silence_duration_ms": 300}
+
+
+@contextmanager
+def http_server(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_espeak_speaks_audibly_at_the_asked_rate_for_many_at_once() -> None:
+    async def work() -> list[np.ndarray]:
+        voice = EspeakTts()
+        await voice.start()
+
+        async def speak(sentence: str, rate_hz: int) -> np.ndarray:
+            return np.concatenate([piece async for piece in voice.speak(sentence, rate_hz)])
+
+        spoken = await asyncio.gather(*(speak("The lights are on.", rate) for rate in (24_000, 8_000, 24_000)))
+        await voice.stop()
+        return spoken
+
+    wide, narrow, again = asyncio.run(work())
+    assert len(wide) / RATE == pytest.approx(len(narrow) / 8000, rel=0.01)
+    assert 0.6 < len(wide) / RATE < 3
+    assert len(again) == pytest.approx(len(wide), rel=0.01)
+    span = AudibleSpan("rms-10ms", RATE)
+    span.feed(wide)
+    assert span.first_sample is not None
+    assert span.first_sample < RATE // 2
+
+
+def test_espeak_that_dies_is_started_again() -> None:
+    async def work() -> int:
+        voice = EspeakTts()
+        await voice.start()
+        (worker,) = [p for p in psutil.Process().children() if "tts_espeak_worker" in " ".join(p.cmdline())]
+        os.kill(worker.pid, signal.SIGKILL)
+        samples = 0
+        for _ in range(2):
+            try:
+                samples = sum([len(piece) async for piece in voice.speak("Hello there.", RATE)])
+            except TtsFailed:
+                continue
+        await voice.stop()
+        return samples
+
+    assert asyncio.run(work()) > RATE // 4
+
+
+def test_unknown_voice_is_a_usage_error() -> None:
+    with pytest.raises(UsageError, match="no voice 'martian'"):
+        asyncio.run(EspeakTts("martian").start())
+
+
+def test_pocketsphinx_recognises_words_of_a_clip_with_partials() -> None:
+    corpus = open_corpus(BUNDLED)
+    utterance = next(u for u in corpus.utterances if u.id == "home-lights-on")
+    pcm = (np.clip(corpus.read(utterance), -1, 1) * 32767).astype(np.int16)
+
+    async def work() -> tuple[str, str, str]:
+        engine = PocketsphinxAsr(PocketsphinxOptions())
+        await engine.start()
+        abandoned = engine.open(utterance.sample_rate_hz)
+        abandoned.feed(pcm[:8000])
+        abandoned.abandon()
+        stream = engine.open(utterance.sample_rate_hz)
+        partial = ""
+        for at in range(0, len(pcm), 320):
+            stream.feed(pcm[at : at + 320])
+            if at % 8000 == 0:
+                partial = await stream.partial() or partial
+        final = (await stream.finish(0)).text
+        wide = engine.open(RATE)
+        wide.feed(clip("home-lights-on")[0])
+        resampled = (await wide.finish(0)).text
+        await engine.stop()
+        return partial, final, resampled
+
+    partial, final, resampled = asyncio.run(work())
+    print(f"{utterance.text!r} was heard as {final!r}, at 24 kHz as {resampled!r}, meanwhile {partial!r}")
+    assert partial
+    for heard in (final, resampled):
+        assert {"kitchen", "lights"} & set(heard.split())
+
+
+def test_model_of_pocketsphinx_that_is_none_is_a_usage_error(tmp_path: Any) -> None:
+    (tmp_path / "model.lm").write_text("nothing")
+    engine = PocketsphinxAsr(PocketsphinxOptions(language_model=tmp_path / "model.lm"))
+    with pytest.raises(UsageError, match="--asr-lm"):
+        asyncio.run(engine.start())
+
+
+class _Model(BaseHTTPRequestHandler):
+    asked: list[dict[str, Any]]
+
+    def do_POST(self) -> None:
+        type(self).asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.end_headers()
+        for word in ("Certainly.", " It", " is", " done."):
+            event = {"choices": [{"delta": {"content": word}}]}
+            self.wfile.write(b"data: " + json.dumps(event).encode() + b"\n\n")
+        self.wfile.write(b"data: [DONE]\n\n")
+
+    def log_message(self, format: str, *args: Any) -> None: ...  # noqa: A002 - the base class's name
+
+
+def test_a_call_with_all_real_engines() -> None:
+    _Model.asked = []
+
+    async def work(url: str) -> dict[str, Any]:
+        async with call(url) as caller:
+            await caller.update(VAD, instructions="Be brief.")
+            pcm, _ = clip("home-lights-on")
+            await caller.speak(silence(0.4), pcm, silence(0.8), realtime=True)
+            done = await caller.until("response.done")
+            assert len(caller.audio()) > RATE // 2
+            return done["response"]
+
+    with (
+        http_server(_Model) as model,
+        assistant(
+            "--asr", "pocketsphinx", "--tts", "espeak", "--llm-url", model, "--llm-model", "m1", quick=False
+        ) as url,
+    ):
+        response = asyncio.run(work(url))
+    assert response["output"][0]["content"][0]["transcript"] == "Certainly. It is done."
+    assert response["metadata"]["voice.route"] == "cloud"
+    assert response["metadata"]["voice.model"] == "m1"
+    told = json.loads(response["metadata"]["voice.injected"])
+    assert set(told) & {"asr_ns", "llm_ns", "tts_ns", "planned_v2v_ns"} == set()
+    (asked,) = _Model.asked
+    assert asked["messages"][0] == {"role": "system", "content": "Be brief."}
+    assert asked["messages"][-1]["role"] == "user"
+
+
+class _Collector(BaseHTTPRequestHandler):
+    spans: list[Any]
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.path == "/v1/traces":
+            if self.headers.get("Content-Encoding") == "gzip":
+                import gzip
+
+                body = gzip.decompress(body)
+            request = ExportTraceServiceRequest.FromString(body)
+            type(self).spans += [s for r in request.resource_spans for scope in r.scope_spans for s in scope.spans]
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: Any) -> None: ...  # noqa: A002 - the base class's name
+
+
+def test_service_side_turn_is_a_child_of_the_callers_trace() -> None:
+    _Collector.spans = []
+    trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+
+    async def work(url: str) -> dict[str, Any]:
+        headers = {"traceparent": f"00-{trace}-{parent}-01"}
+        async with call(url, additional_headers=headers) as caller:
+            await caller.update(VAD)
+            pcm, _ = clip("home-stop")
+            await caller.speak(silence(0.4), pcm, silence(0.8), realtime=True)
+            return await caller.until("response.done")
+
+    with (
+        http_server(_Collector) as collector,
+        assistant("--otlp", collector, "--cohort", "treatment=1", "--run-id", "run-7") as url,
+    ):
+        done = asyncio.run(work(url))["response"]
+    spans = {span.name: span for span in _Collector.spans}
+    assert {"voice.call", "voice.turn", "voice.asr", "voice.llm", "voice.tts"} <= set(spans)
+    assert {span.trace_id.hex() for span in _Collector.spans} == {trace}
+    assert spans["voice.call"].parent_span_id.hex() == parent
+    assert spans["voice.turn"].parent_span_id == spans["voice.call"].span_id
+    values = {a.key.removeprefix("voice.turn."): a.value for a in spans["voice.turn"].attributes}
+    told = json.loads(done["metadata"]["voice.injected"])
+    assert values["source"].string_value == "service"
+    assert values["outcome"].string_value == "ok"
+    assert values["run_id"].string_value == "run-7"
+    assert values["cohort"].string_value == "treatment"
+    assert values["response_id"].string_value == done["id"]
+    assert values["injected_tts_ns"].int_value == told["tts_ns"]
+    assert values["speech_end_audio_ns"].int_value == int(done["metadata"]["speech_end_audio_ns"])
+    heard = values["first_audio_perf_ns"].int_value - values["speech_end_perf_ns"].int_value
+    assert heard == told["actual_v2v_ns"]
+
+
+def test_missing_collector_disturbs_nobody() -> None:
+    async def work(url: str) -> str:
+        async with call(url) as caller:
+            await caller.update(VAD)
+            pcm, _ = clip("home-stop")
+            await caller.speak(silence(0.4), pcm, silence(0.8))
+            return (await caller.until("response.done"))["response"]["status"]
+
+    with assistant("--otlp", "http://127.0.0.1:9") as url:
+        assert asyncio.run(work(url)) == "completed"

@@ -1,0 +1,270 @@
+"""Where answers come from: rules, cache, deadline, model endpoint; cohorts by share."""
+
+import asyncio
+import logging
+import socket
+from collections.abc import AsyncGenerator
+
+import httpx
+import orjson
+import pytest
+
+from loadtest.assistant.answering import Answering
+from loadtest.assistant.cache import MemoryCache, PromptCache, cache_key, normalise
+from loadtest.assistant.cache_redis import RedisCache
+from loadtest.assistant.cohorts import CohortSplit
+from loadtest.assistant.delays import Delay, random_source
+from loadtest.assistant.fallback import rule_answer
+from loadtest.assistant.llm import LlmFailed, Piece, Question
+from loadtest.assistant.llm_http import HttpLlm, HttpLlmOptions, ThinkFilter
+from loadtest.assistant.llm_rules import NOT_UNDERSTOOD, RuleLlm, choose_answer, split_tokens
+from loadtest.assistant.record import TurnRecord
+from loadtest.assistant.sentences import SentenceSplitter
+from tests.unit.loadtest_assistant.virtual_clock import VirtualClock
+
+MS = 1_000_000
+
+
+def question(text: str, asked_perf_ns: int = 1_000_000_000) -> Question:
+    return Question(text, asked_perf_ns, random_source(1, text))
+
+
+def ask(
+    clock: VirtualClock, llm: object, text: str, cache: PromptCache | None = None, deadline_ms: int = 3000
+) -> tuple[list[Piece], TurnRecord]:
+    answering = Answering(llm, cache, Delay("constant", 5 * MS), deadline_ms * MS, 500 * MS, clock)  # type: ignore[arg-type] - stand-ins
+    record = TurnRecord(0, clock.now_ns, 0)
+
+    async def collect() -> list[Piece]:
+        pieces = []
+        async for piece in answering.pieces(question(text, clock.now_ns), record):
+            if piece.due_perf_ns is not None:
+                await clock.until(piece.due_perf_ns)
+            pieces.append(piece)
+        return pieces
+
+    return clock.run(collect()), record
+
+
+def words(pieces: list[Piece]) -> str:
+    return "".join(piece.text for piece in pieces if not piece.reasoning).strip()
+
+
+def test_rules_answer_by_intent_and_repeat_themselves() -> None:
+    first = choose_answer(question("Will it rain tomorrow?"))
+    assert first == choose_answer(question("Will it rain tomorrow?"))
+    assert "umbrella" in first.lower() or "rain" in first.lower()
+    assert choose_answer(question("")) == NOT_UNDERSTOOD
+    assert "".join(split_tokens(first)) == first
+
+
+def test_rules_stream_on_the_declared_timing() -> None:
+    clock = VirtualClock()
+    llm = RuleLlm(Delay("constant", 200 * MS), Delay("constant", 20 * MS))
+    pieces, record = ask(clock, llm, "play some music")
+    asked = 1_000_000_000
+    assert [piece.due_perf_ns for piece in pieces] == [asked + (200 + 20 * n) * MS for n in range(len(pieces))]
+    assert (record.route, record.fallback, record.cache_hit) == ("local", None, None)
+
+
+def test_second_same_question_is_a_hit_and_skips_the_model() -> None:
+    clock = VirtualClock()
+    llm, cache = RuleLlm(Delay("constant", 200 * MS), Delay()), MemoryCache(10_000 * MS, clock.perf_ns)
+    missed, first = ask(clock, llm, "Play some music!", cache)
+    asked = clock.now_ns
+    hit, second = ask(clock, llm, "  play SOME music", cache)
+    assert words(hit) == words(missed)
+    assert (first.cache_hit, first.cache_tier, first.route) == (False, "edge", "local")
+    assert (second.cache_hit, second.cache_tier, second.route) == (True, "edge", "cache")
+    assert {piece.due_perf_ns for piece in hit} == {asked + 5 * MS}
+
+
+def test_answers_expire() -> None:
+    clock = VirtualClock()
+    cache = MemoryCache(100 * MS, clock.perf_ns)
+    llm = RuleLlm(Delay(), Delay())
+    ask(clock, llm, "play music", cache)
+    clock.now_ns += 99 * MS
+    assert ask(clock, llm, "play music", cache)[1].cache_hit is True
+    clock.now_ns += 1 * MS
+    assert ask(clock, llm, "play music", cache)[1].cache_hit is False
+
+
+def test_memory_cache_forgets_the_least_recently_used() -> None:
+    async def use() -> list[str | None]:
+        cache = MemoryCache(1000, lambda: 0, capacity=2)
+        await cache.put("a", "1")
+        await cache.put("b", "2")
+        await cache.get("a")
+        await cache.put("c", "3")
+        return [await cache.get(key) for key in "abc"]
+
+    assert asyncio.run(use()) == ["1", None, "3"]
+
+
+def test_normalisation_keeps_every_word() -> None:
+    assert normalise("  Turn ON the light, please! ") == "turn on the light please"
+    assert normalise("weather today") != normalise("weather tomorrow")
+    assert cache_key("m", "Stop.") == cache_key("m", "stop")
+    assert cache_key("m", "stop") != cache_key("n", "stop")
+
+
+def test_redis_that_is_down_is_a_miss_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+    now = [0]
+
+    async def use() -> list[str | None]:
+        cache = RedisCache(f"redis://127.0.0.1:{port}/0", 10**9, lambda: now[0])
+        found = []
+        for _ in range(4):
+            found.append(await cache.get("key"))
+            await cache.put("key", "answer")
+            now[0] += 3_000_000_000
+        await cache.stop()
+        return found
+
+    with caplog.at_level(logging.WARNING):
+        assert asyncio.run(use()) == [None] * 4
+    assert [record.getMessage().split("(")[0] for record in caplog.records] == ["The Redis cache does not answer "]
+
+
+def test_missed_deadline_is_a_rule_at_the_deadline() -> None:
+    clock = VirtualClock()
+    cache = MemoryCache(10_000 * MS, clock.perf_ns)
+    llm = RuleLlm(Delay("constant", 5_000 * MS), Delay())
+    pieces, record = ask(clock, llm, "play music", cache, deadline_ms=800)
+    assert words(pieces) == rule_answer("play music")
+    assert {piece.due_perf_ns for piece in pieces} == {1_000_000_000 + 800 * MS}
+    assert (record.route, record.fallback) == ("rule", "rule")
+    assert record.outcome_reason == "the model missed its deadline"
+    assert ask(clock, llm, "play music", cache, deadline_ms=800)[1].cache_hit is False
+
+
+class Slow:
+    """A model without a timing model of its own."""
+
+    model, route = "slow", "cloud"
+
+    def __init__(self, clock: VirtualClock, *steps: tuple[int, str]) -> None:
+        self.clock, self.steps = clock, steps
+
+    async def answer(self, question: Question) -> AsyncGenerator[Piece]:
+        for wait_ns, text in self.steps:
+            await self.clock.until(self.clock.now_ns + wait_ns)
+            if text == "!":
+                raise LlmFailed("the model broke")
+            yield Piece(text, reasoning=text.startswith("("))
+
+
+def test_real_model_that_hangs_is_a_rule_at_the_deadline() -> None:
+    clock = VirtualClock()
+    pieces, record = ask(clock, Slow(clock, (9_000 * MS, "late")), "stop", deadline_ms=800)
+    assert words(pieces) == rule_answer("stop")
+    assert (record.route, record.fallback) == ("rule", "rule")
+    assert clock.now_ns == 1_000_000_000 + 800 * MS
+
+
+def test_reasoning_is_no_first_token() -> None:
+    clock = VirtualClock()
+    steps = [(500 * MS, "(hm)"), (500 * MS, "answer")]
+    pieces, record = ask(clock, Slow(clock, *steps), "stop", deadline_ms=800)
+    assert record.fallback == "rule"
+    assert pieces[0].reasoning
+
+
+def test_answer_that_stalls_ends_where_it_is() -> None:
+    clock = VirtualClock()
+    pieces, record = ask(clock, Slow(clock, (10 * MS, "Half"), (9_000 * MS, " late")), "stop")
+    assert words(pieces) == "Half"
+    assert record.fallback == "partial"
+
+
+@pytest.mark.parametrize("steps", [[(10 * MS, "!")], []], ids=["fails", "empty"])
+def test_model_that_fails_or_says_nothing_is_a_rule(steps: list[tuple[int, str]]) -> None:
+    clock = VirtualClock()
+    pieces, record = ask(clock, Slow(clock, *steps), "stop")
+    assert words(pieces) == rule_answer("stop")
+    assert record.fallback == "rule"
+
+
+def test_nothing_understood_is_said_without_a_model() -> None:
+    clock = VirtualClock()
+    pieces, record = ask(clock, Slow(clock, (0, "!")), "  ")
+    assert words(pieces) == NOT_UNDERSTOOD
+    assert (record.route, record.fallback, record.model) == ("rule", None, None)
+
+
+def sse(*deltas: dict[str, str]) -> bytes:
+    lines = [b"data: " + orjson.dumps({"choices": [{"delta": delta}]}) for delta in deltas]
+    return b"\n\n".join([b": comment", *lines, b'data: {"choices":[]}', b"data: [DONE]", b""])
+
+
+def http_pieces(answer: httpx.Response) -> tuple[list[Piece], list[httpx.Request]]:
+    seen: list[httpx.Request] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return answer
+
+    async def collect() -> list[Piece]:
+        llm = HttpLlm(HttpLlmOptions("http://model/v1/", "m", "secret"), httpx.MockTransport(handle))
+        pieces = [piece async for piece in llm.answer(question("hello"))]
+        await llm.stop()
+        return pieces
+
+    return asyncio.run(collect()), seen
+
+
+def test_endpoint_is_asked_as_its_clients_do_and_reasoning_is_kept_apart() -> None:
+    content = sse({"role": "assistant"}, {"reasoning_content": "hm"}, {"content": "Good"}, {"content": " day."})
+    pieces, seen = http_pieces(httpx.Response(200, content=content))
+    assert pieces == [Piece("hm", reasoning=True), Piece("Good"), Piece(" day.")]
+    assert str(seen[0].url) == "http://model/v1/chat/completions"
+    assert seen[0].headers["authorization"] == "Bearer secret"
+    body = orjson.loads(seen[0].content)
+    assert body["stream"] is True
+    assert body["messages"][-1] == {"role": "user", "content": "hello"}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        httpx.Response(500),
+        httpx.Response(200, content=b"data: {oops\n\n"),
+        httpx.Response(200, content=b"data: [1]\n\n"),
+        httpx.Response(200, content=b'data: {"error":{"message":"no"}}\n\n'),
+    ],
+)
+def test_endpoint_that_misbehaves_has_failed(answer: httpx.Response) -> None:
+    with pytest.raises(LlmFailed):
+        http_pieces(answer)
+
+
+@pytest.mark.parametrize("cut", range(1, 6))
+def test_think_tags_are_found_however_they_are_cut(cut: int) -> None:
+    text, think = "<think>let me see</think>\nThe answer < 5.", ThinkFilter()
+    pieces = [piece for at in range(0, len(text), cut) for piece in think.feed(text[at : at + cut])] + think.end()
+    assert "".join(piece.text for piece in pieces if piece.reasoning) == "let me see"
+    assert "".join(piece.text for piece in pieces if not piece.reasoning).lstrip() == "The answer < 5."
+
+
+@pytest.mark.parametrize("cut", range(1, 9))
+def test_sentences_are_found_however_the_text_is_cut(cut: int) -> None:
+    text, splitter = "The change is made. Say stop, Mr. Fox! Is it No. 5? Yes", SentenceSplitter()
+    found = [sentence for at in range(0, len(text), cut) for sentence in splitter.feed(text[at : at + cut])]
+    rest = splitter.end()
+    assert found[0] == "The change is made."
+    assert " ".join([*found, rest or ""]) == text
+    assert rest == "Yes"
+
+
+def test_cohorts_follow_the_share_and_the_call_alone() -> None:
+    split = CohortSplit("treatment", 0.3, "control", 5)
+    assigned = [split.assign(f"call-{n}") for n in range(4000)]
+    assert assigned == [split.assign(f"call-{n}") for n in range(4000)]
+    assert assigned.count("treatment") / 4000 == pytest.approx(0.3, abs=0.025)
+    assert {CohortSplit("t", 0.0).assign(str(n)) for n in range(50)} == {"control"}
+    assert {CohortSplit("t", 1.0).assign(str(n)) for n in range(50)} == {"t"}
+    assert assigned != [CohortSplit("treatment", 0.3, "control", 6).assign(f"call-{n}") for n in range(4000)]
