@@ -57,15 +57,15 @@ def finished(chart: alt.LayerChart | alt.FacetChart, colours: Palette) -> Row:
     return spec
 
 
-def timeline_spec(colours: Palette, objective_ms: float | None) -> Row:
+def timeline_spec(colours: Palette, objective_ms: float | None, *, with_calls: bool = True) -> Row:
     """The picture of `_timeline_json`, a copy for the caller to do with as it likes."""
-    return json.loads(_timeline_json(colours, objective_ms))
+    return json.loads(_timeline_json(colours, objective_ms, with_calls))
 
 
 @cache
-def _timeline_json(colours: Palette, objective_ms: float | None) -> str:
+def _timeline_json(colours: Palette, objective_ms: float | None, with_calls: bool) -> str:
     """Voice-to-voice over time: one dot per turn while there are few, p50, p95 and p99, the objective as a rule,
-    and the calls in flight behind on an axis of their own."""
+    and the calls in flight behind, where they are known, on an axis of their own."""
     base = alt.Chart(alt.NamedData("rows"))
     time = alt.X("time:T", title=None, axis=alt.Axis(grid=False, labelOverlap=True, tickCount=7, format=dict(_CLOCK)))
     strengths = [colours.p50, colours.p95, colours.p99]
@@ -117,7 +117,8 @@ def _timeline_json(colours: Palette, objective_ms: float | None) -> str:
     layers: list[Any] = [dots, lines, hover]
     if objective_ms is not None:
         layers += _objective(base, colours, objective_ms)
-    chart = alt.layer(behind, alt.layer(*layers)).resolve_scale(y="independent").properties(height=TIMELINE_HEIGHT)
+    parts = (behind, alt.layer(*layers)) if with_calls else (alt.layer(*layers),)
+    chart = alt.layer(*parts).resolve_scale(y="independent").properties(height=TIMELINE_HEIGHT)
     return json.dumps(finished(chart, colours))
 
 
@@ -127,7 +128,12 @@ def _objective(base: alt.Chart, colours: Palette, objective_ms: float) -> list[a
     text = once.mark_text(
         align="right", baseline="bottom", dy=-3, color=colours.ink, fontSize=11, text=f"objective {objective_ms:g} ms"
     ).encode(y=alt.YDatum(objective_ms), x=alt.value("width"))
-    return [rule, text]
+    # The words stand on a ground of their own, so that lines behind them leave them readable.
+    ground = once.mark_text(
+        align="right", baseline="bottom", dy=-3, fontSize=11, text=f"objective {objective_ms:g} ms",
+        stroke=colours.paper, strokeWidth=4,
+    ).encode(y=alt.YDatum(objective_ms), x=alt.value("width"))  # fmt: skip
+    return [rule, ground, text]
 
 
 def timeline_rows(points: Sequence[TimelinePoint], dots: Sequence[Turn]) -> list[Row]:

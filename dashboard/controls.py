@@ -12,6 +12,7 @@ from dashboard.source import NowView, Source
 
 _WIDTHS: Final = (3.4, 1.2, 1.2, 1.2, 1.2, 1.2)
 _KEY: Final = "choice_"
+_ANY: Final = ""  # as an option None would be an empty field, with a cross to clear it
 
 
 def controls(source: Source, view: NowView, choice: Choice) -> Choice:
@@ -19,16 +20,16 @@ def controls(source: Source, view: NowView, choice: Choice) -> Choice:
     runs = {run.run_id: run for run in view.runs}
     known = source.choices(view.run.run_id) if view.run is not None else {}
 
-    def run_label(run_id: str | None) -> str:
-        if run_id is None:
-            return f"newest run: {view.runs[0].run_id}" if view.runs and choice.run is None else "newest run"
+    def run_label(run_id: str) -> str:
+        if not run_id:
+            return "newest run"
         run = runs.get(run_id)
         if run is None:
             return f"{run_id} (not in this store)"
         return f"{run_id} · {words.day_and_time(run.first_unix_ns)} UTC · {words.count(run.turns, 'turn')}"
 
     columns = st.columns(_WIDTHS, gap="small")
-    selectors: tuple[tuple[str, Sequence[str], Callable[[str | None], str]], ...] = (
+    selectors: tuple[tuple[str, Sequence[str], Callable[[str], str]], ...] = (
         ("run", list(runs), run_label),
         ("window", list(WINDOW_LABELS), lambda name: WINDOW_LABELS[name] if name else "whole run"),
         ("cohort", known.get("cohort", ()), lambda name: f"cohort {name}" if name else "every cohort"),
@@ -42,13 +43,13 @@ def controls(source: Source, view: NowView, choice: Choice) -> Choice:
     return choice
 
 
-def _select(name: str, options: Sequence[str], label: Callable[[str | None], str], chosen: str | None) -> None:
-    every = [None, *options, *([chosen] if chosen is not None and chosen not in options else [])]
-    if st.session_state.get(_KEY + name) != chosen:
-        st.session_state[_KEY + name] = chosen  # the link decides, also when it changed under the page
+def _select(name: str, options: Sequence[str], label: Callable[[str], str], chosen: str | None) -> None:
+    every = [_ANY, *options, *([chosen] if chosen is not None and chosen not in options else [])]
+    if st.session_state.get(_KEY + name) != (chosen or _ANY):
+        st.session_state[_KEY + name] = chosen or _ANY  # the link decides, also when it changed under the page
     st.selectbox(name, every, format_func=label, key=_KEY + name, label_visibility="collapsed", on_change=_rewrite_link)
 
 
 def _rewrite_link() -> None:
-    chosen = Choice(**{each.name: st.session_state.get(_KEY + each.name) for each in fields(Choice)})
+    chosen = Choice(**{each.name: st.session_state.get(_KEY + each.name) or None for each in fields(Choice)})
     st.query_params.from_dict(chosen.query())

@@ -21,6 +21,7 @@ def facts(run: RunInfo, summary: Summary, state: State, now_unix_ns: int, zone: 
     parts = [
         f'<span><span class="vp-chip {kind}">{_STATE_SHAPE[state]} {state}</span> '
         f"{escape(words.state_sentence(state, newest, now_unix_ns, zone))}</span>",
+        _fact("run", run.run_id),
         _fact("target", run.target or words.UNKNOWN),
         _fact("protocol", run.protocol or words.UNKNOWN),
         _fact("corpus", words.corpus_words(run)),

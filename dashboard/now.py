@@ -20,7 +20,7 @@ from telemetry.store.answers import RunInfo, Summary
 
 REFRESH_LIVE_S: Final = 2.0
 REFRESH_STALE_S: Final = 5.0
-START_A_RUN: Final = "start one with <code>./voiceprobe demo</code> or <code>voiceprobe run ws://…</code>"
+START_A_RUN: Final = "Start a run with <code>./voiceprobe demo</code> or <code>voiceprobe run ws://…</code>"
 
 
 def page() -> None:
@@ -131,12 +131,16 @@ def _figures(view: NowView, run: RunInfo, summary: Summary, choice: Choice, zone
     threshold = headline.objective.threshold if headline else None
     with left:
         st.html(
-            '<div class="vp vp-head"><h2>Voice to voice over time <span class="hint">each turn while they are few; '
+            '<div class="vp vp-head"><h2>Voice to voice over time <span class="hint">dots are turns, while few; '
             "p95 from 20 turns a bucket, p99 from 100</span></h2></div>"
         )
         st.vega_lite_chart(
             pd.DataFrame(timeline_rows(view.timeline, view.dots)),
-            timeline_spec(palette(st.context.theme.type), None if threshold is None else words.ms(threshold)),
+            timeline_spec(
+                palette(st.context.theme.type),
+                None if threshold is None else words.ms(threshold),
+                with_calls=any(point.calls_in_flight is not None for point in view.timeline),
+            ),
             theme=None,
             width="stretch",
             alt="Voice to voice over time: p50, p95 and p99 against the objective, calls in flight behind",

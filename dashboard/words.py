@@ -213,9 +213,9 @@ def signed_ms(ns: float | None) -> str:
 def generator_words(generator: Generator) -> str:
     """Health of the load generator in one line: pacing, event loop, CPU."""
     pacing = ms_text(generator.frame_lateness_p99_ns) if generator.frame_lateness_p99_ns is not None else UNKNOWN
-    lag = ms_text(generator.loop_lag_worst_ns) if generator.loop_lag_worst_ns is not None else UNKNOWN
-    cpu = percent(generator.cpu_ratio_worst) if generator.cpu_ratio_worst is not None else UNKNOWN
-    return f"pacing p99 {pacing} · loop lag ≤ {lag} · CPU {cpu} of a core"
+    lag = f"≤ {ms_text(generator.loop_lag_worst_ns)}" if generator.loop_lag_worst_ns is not None else UNKNOWN
+    cpu = f"{percent(generator.cpu_ratio_worst)} of a core" if generator.cpu_ratio_worst is not None else UNKNOWN
+    return f"pacing p99 {pacing} · loop lag {lag} · CPU {cpu}"
 
 
 def calibration_words(run: RunInfo) -> str:

@@ -34,6 +34,16 @@ def test_the_timeline_has_its_percentiles_in_order_and_no_data_of_its_own(colour
     assert timeline_spec(colours, 800.0) == spec  # the browser keeps the picture only while this holds
 
 
+def test_calls_in_flight_have_an_axis_only_where_they_are_known() -> None:
+    kinds = {
+        known: set(
+            re.findall(r'"type": "(area|line|circle)"', json.dumps(timeline_spec(LIGHT, None, with_calls=known)))
+        )
+        for known in (True, False)
+    }
+    assert kinds == {True: {"area", "line", "circle"}, False: {"line", "circle"}}
+
+
 def test_without_an_objective_there_is_no_rule() -> None:
     assert "objective" not in json.dumps(timeline_spec(LIGHT, None))
 

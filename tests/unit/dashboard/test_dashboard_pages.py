@@ -61,7 +61,7 @@ def test_a_full_store_shows_every_part(store: Path) -> None:
         "partials come on a fixed cadence",
     ):
         assert part in text
-    assert app.selectbox[0].value is None
+    assert app.selectbox[0].value == ""
     assert [box.label for box in app.selectbox] == ["run", "window", "cohort", "length", "noise", "route"]
 
 
