@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
-from loadtest.assistant.config import help_texts
+from loadtest.assistant.config import build_config, help_texts
 from loadtest.assistant.main import load, run
 from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
@@ -49,13 +49,22 @@ def _signature() -> inspect.Signature:
             name,
             inspect.Parameter.KEYWORD_ONLY,
             default=None,
-            annotation=Annotated[str | None, typer.Option(f"--{name.replace('_', '-')}", help=text)],
+            annotation=Annotated[str | None, typer.Option(f"--{name.replace('_', '-')}", help=_described(name, text))],
         )
         for name, text in help_texts().items()
     ]
     return inspect.Signature(parameters)
 
 
+def _described(name: str, text: str) -> str:
+    default = getattr(_DEFAULTS, name)
+    if default is None or name == "run_id":
+        return text
+    shown = str(default).lower() if isinstance(default, bool) else default
+    return f"{text} (default {shown})"
+
+
+_DEFAULTS: Final = build_config({})
 assistant_command.__signature__ = _signature()  # pyright: ignore[reportFunctionMemberAccess] - read by inspect
 assistant_command.__annotations__ = {name: p.annotation for name, p in _signature().parameters.items()}
 

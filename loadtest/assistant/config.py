@@ -133,7 +133,9 @@ class AssistantConfig:
         Delay, _Setting(_delay, "from the end of the silence waited for to the end of the turn")
     ] = _ENDPOINT_DELAY
     asr: Annotated[str, _Setting(_one_of("scripted", "pocketsphinx"), "recogniser")] = "scripted"
-    corpus: Annotated[str | None, _Setting(_text, "corpus that the scripted recogniser knows (name or folder)")] = None
+    corpus: Annotated[
+        str | None, _Setting(_text, "corpora that the scripted recogniser knows (names or folders, by commas)")
+    ] = None
     asr_delay: Annotated[Delay | None, _Setting(_delay, "end of turn to final transcript, scripted")] = None
     asr_partial_delay: Annotated[Delay, _Setting(_delay, "beginning of speech to the first partial transcript")] = (
         _ASR_PARTIAL_DELAY

@@ -4,10 +4,9 @@ import os
 import time
 from dataclasses import dataclass
 
-import numpy as np
-
 from corpora.errors import CorpusError
-from corpora.library import open_corpus
+from corpora.library import BUNDLED, Corpus, open_corpus
+from corpora.manifest import Utterance
 from loadtest.assistant.answering import Answering
 from loadtest.assistant.asr import AsrEngine
 from loadtest.assistant.asr_pocketsphinx import PocketsphinxAsr, PocketsphinxOptions
@@ -26,6 +25,7 @@ from loadtest.assistant.tts import TtsEngine
 from loadtest.assistant.tts_espeak import EspeakTts
 from loadtest.assistant.tts_scripted import ScriptedTts
 from loadtest.assistant.turn import TurnParts
+from loadtest.audio.pcm import from_float
 from loadtest.errors import UsageError
 
 _NS_PER_MS = 1_000_000
@@ -55,23 +55,29 @@ class Engines:
             await self.cache.stop()
 
 
-def known_clips(corpus: str | None) -> list[KnownClip]:
-    """The clips of a corpus, for the scripted recogniser. Raises UsageError where it cannot be opened."""
+def known_clips(corpora: str | None) -> list[KnownClip]:
+    """The clips of corpora (names or folders, separated by commas) for the scripted recogniser. None takes the bundled
+    one and the one that callers get when they name none. Raises UsageError where one cannot be opened."""
     try:
-        opened = open_corpus(corpus)
-        return [
-            KnownClip(
-                utterance.id,
-                utterance.text,
-                np.clip(np.rint(opened.read(utterance) * 32768), -32768, 32767).astype(np.int16),
-                utterance.sample_rate_hz,
-                utterance.speech_start_sample,
-                utterance.speech_end_sample,
-            )
-            for utterance in opened.utterances
-        ]
+        if corpora is None:
+            by_path = {opened.path: opened for opened in (open_corpus(BUNDLED), open_corpus())}
+            chosen = list(by_path.values())
+        else:
+            chosen = [open_corpus(name.strip()) for name in corpora.split(",")]
+        return [_known_clip(opened, utterance) for opened in chosen for utterance in opened.utterances]
     except CorpusError as error:
         raise UsageError(f"The scripted recogniser has no corpus to know: {error}") from error
+
+
+def _known_clip(corpus: Corpus, utterance: Utterance) -> KnownClip:
+    return KnownClip(
+        utterance.id,
+        utterance.text,
+        from_float(corpus.read(utterance)),
+        utterance.sample_rate_hz,
+        utterance.speech_start_sample,
+        utterance.speech_end_sample,
+    )
 
 
 def build_engines(config: AssistantConfig, clock: Clock) -> Engines:

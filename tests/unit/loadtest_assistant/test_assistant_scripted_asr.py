@@ -79,3 +79,8 @@ def test_stream_ignores_the_silence_at_the_end(clips: list[KnownClip]) -> None:
 def test_no_corpus_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match="corpus"):
         known_clips("there-is-no-such-corpus")
+
+
+def test_without_a_name_the_bundled_corpus_is_always_known(clips: list[KnownClip]) -> None:
+    assert {clip.text for clip in clips} <= {clip.text for clip in known_clips(None)}
+    assert len(known_clips(f"{BUNDLED}, {BUNDLED}")) == 2 * len(clips)
