@@ -36,6 +36,9 @@ from telemetry.spool import Spool, SpoolRecord
 
 _logger = logging.getLogger(__name__)
 
+# Not the endpoint's token: the two are different secrets with different owners.
+SIDECAR_TOKEN_VARIABLE: Final = "VOICEPROBE_SIDECAR_TOKEN"  # noqa: S105 - the name of the variable
+
 _METRICS_EVERY_MS: Final = 1000.0
 # A turn has more fields than the SDK's default of 128 leaves room for in the long run; an environment variable of
 # somebody else's must not cut ours.
@@ -43,18 +46,24 @@ _MAX_ATTRIBUTES: Final = 512
 _MAX_TEXT: Final = 2**20
 
 
+def sidecar_token() -> str | None:
+    """The token that the sidecar asks for, from the environment only, so that no list of processes shows it."""
+    return os.environ.get(SIDECAR_TOKEN_VARIABLE) or None
+
+
 @dataclass(frozen=True, slots=True)
 class SdkOptions:
     """`endpoint`: base URL of the OTLP/HTTP collector (`http://127.0.0.1:4318`), or None. `spool_dir`: where batches
     go that the collector does not take, or None. Without both, spans get their ids and are forgotten. `token`: sent
-    as a bearer token. `batch`: spans per request. `queue`: spans in memory at most. `timeout_s`: for one request, from
+    as a bearer token (default: VOICEPROBE_SIDECAR_TOKEN of the environment). `batch`: spans per request.
+    `queue`: spans in memory at most. `timeout_s`: for one request, from
     connecting to the end of the answer. A process that forks does best to start afterwards."""
 
     endpoint: str | None
     service_name: str
     resource: Mapping[str, str | int | float | bool] = field(default_factory=dict[str, str | int | float | bool])
     spool_dir: Path | None = None
-    token: str | None = None
+    token: str | None = field(default_factory=sidecar_token, repr=False)
     batch: int = 64
     queue: int = 8192
     timeout_s: float = 3.0

@@ -27,6 +27,7 @@ from telemetry.otlp import http as otlp_http
 from telemetry.otlp.access import is_loopback, may_enter
 from telemetry.otlp.ingest import Ingest
 from telemetry.prometheus import Exposition
+from telemetry.sdk import SIDECAR_TOKEN_VARIABLE
 from telemetry.slo import load_objectives
 from telemetry.store.compaction import Compactor
 from telemetry.store.writer import StoreWriter
@@ -190,7 +191,8 @@ def sidecar(
     ] = 4318,
     grpc_port: Annotated[int, typer.Option(min=0, max=65535, help="OTLP/gRPC; 0 takes a free one.")] = 4317,
     token: Annotated[
-        str | None, typer.Option(envvar="VOICEPROBE_TOKEN", help="Bearer token that senders and readers must carry.")
+        str | None,
+        typer.Option(envvar=SIDECAR_TOKEN_VARIABLE, help="Bearer token that senders and readers must carry."),
     ] = None,
     keep_transcripts: Annotated[
         bool, typer.Option("--keep-transcripts", help="Store what was said and written; dropped otherwise.")

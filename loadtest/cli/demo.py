@@ -26,6 +26,7 @@ DASHBOARD_PORT: Final = 8501
 OTLP_HTTP_PORT: Final = 4318
 OTLP_GRPC_PORT: Final = 4317
 ENDPOINTING_MS: Final = 200
+OBJECTIVES: Final = Path(__file__).with_name("demo-objectives.yaml")
 
 # What the assistant of the demo is like: stated here, drawn with a seed, reported by it turn by turn.
 SCRIPTED: Final = (
@@ -63,12 +64,20 @@ def demo(request: DemoRequest, console: Console) -> ExitCode:
         corpus=request.corpus or _speech(console),
         noise=request.noise,
         snr=request.snr,
-        think=0.6,
+        think=0.4,
         patience=6.0,
         endpointing_ms=ENDPOINTING_MS,
         scenario="demo",
     )
-    asked = RunRequest(settings, request.users, None, request.run_time_s, request.slo, request.out, request.json_file)
+    asked = RunRequest(
+        settings,
+        request.users,
+        request.users,
+        request.run_time_s,
+        request.slo or OBJECTIVES,
+        request.out,
+        request.json_file,
+    )
     checked = check(asked)
     console.print(
         f"{checked.utterances} utterances of {checked.corpus.name} ({checked.corpus.kind}), "
@@ -88,11 +97,11 @@ def demo(request: DemoRequest, console: Console) -> ExitCode:
 
 def _start_parts(request: DemoRequest, checked: CheckedRun, stack: ExitStack) -> tuple[Sidecar, str, str]:
     logs = request.out / "logs"
-    slo = ["--slo", str(request.slo)] if request.slo is not None else []
+    slo = checked.request.slo
     child, sidecar = start_sidecar(
         request.out / "store",
         logs,
-        slo=request.slo,
+        slo=slo,
         http_port=processes.port_or_free(OTLP_HTTP_PORT),
         grpc_port=processes.port_or_free(OTLP_GRPC_PORT),
     )
@@ -100,7 +109,7 @@ def _start_parts(request: DemoRequest, checked: CheckedRun, stack: ExitStack) ->
     dashboard_port = str(processes.port_or_free(DASHBOARD_PORT))
     dashboard = processes.start(
         "dashboard",
-        ["-m", "dashboard", "--store", str(sidecar.store), "--port", dashboard_port, *slo],
+        ["-m", "dashboard", "--store", str(sidecar.store), "--port", dashboard_port, "--slo", str(slo)],
         logs,
         says_ready=True,
     )

@@ -36,8 +36,9 @@ from loadtest.reports.terminal import final_view
 from loadtest.swarm.worker import new_run_id, public_target, tls_context
 from telemetry.errors import StoreError
 from telemetry.otlp_sender import OtlpSender
+from telemetry.sdk import sidecar_token
 from telemetry.slo import Verdict, judge
-from telemetry.spool import SpoolRecord, replay
+from telemetry.spool import ReplayResult, SpoolRecord, replay
 from telemetry.store.answers import Filter, Summary
 from telemetry.store.reader import StoreReader
 
@@ -103,7 +104,9 @@ def named_sidecar(url: str) -> Sidecar | None:
     Raises UsageError when its store cannot be read from here, because the summary is a question to that store.
     """
     try:
-        state = httpx.get(f"{url.rstrip('/')}/v1/state", timeout=5.0).raise_for_status().json()
+        token = sidecar_token()
+        headers = {"authorization": f"Bearer {token}"} if token is not None else {}
+        state = httpx.get(f"{url.rstrip('/')}/v1/state", headers=headers, timeout=5.0).raise_for_status().json()
     except (httpx.HTTPError, ValueError):
         return None
     store = Path(str(state.get("store", "")))
@@ -155,6 +158,11 @@ def run(
                 f"Locust ended with code {code}: {swarm.last_words()} (log: {swarm.log})"
             )
         spooled = _deliver_spool(out / "spool", own.url)
+        if spooled.left:
+            # The named sidecar died: its store is free now, and one of our own takes what is still on disk.
+            child, own = start_sidecar(own.store, logs, slo=request.slo)
+            stack.enter_context(processes.ending(child))
+            spooled = _deliver_spool(out / "spool", own.url)
         with StoreReader(own.store) as reader:
             _settle(reader, run_id)
             facts = _facts(
@@ -164,7 +172,7 @@ def run(
                 started_unix_ns=started_unix_ns,
                 elapsed_s=elapsed_s,
                 interrupted=interrupted,
-                turns_spooled=spooled,
+                turns_spooled=spooled.spans,
                 store=str(own.store),
                 dashboard_url=dashboard_url,
             )
@@ -275,6 +283,8 @@ def _live_facts(checked: CheckedRun, reader: StoreReader, run_id: str, elapsed_s
     summary = None
     try:
         summary = reader.summary(Filter(run_id=run_id))
+        if not summary.generator.processes:
+            notes = ["the callers are preparing their speech", *notes]
     except StoreError:
         notes = [*notes, "the store cannot be read at the moment"]
     return LiveFacts(
@@ -298,16 +308,17 @@ def _stop(swarm: processes.Child, interruption: Interruption, console: Console) 
             return
 
 
-def _deliver_spool(spool: Path, sidecar_url: str) -> int:
-    """Hand what the sidecar did not take during the run to the store now; how many spans had waited."""
-    if not spool.is_dir():
-        return 0
-    sender = OtlpSender(sidecar_url, None)
+def _deliver_spool(spool: Path, sidecar_url: str) -> ReplayResult:
+    """Hand what the sidecar did not take during the run to the store now.
+
+    What it will never take is given up, and counts as missing: the sequence numbers of the turns tell.
+    """
+    sender = OtlpSender(sidecar_url, sidecar_token())
 
     def deliver(record: SpoolRecord) -> bool:
         return sender.send(record).outcome != "failed"
 
-    return replay(spool, deliver).spans
+    return replay(spool, deliver)
 
 
 def _settle(reader: StoreReader, run_id: str) -> None:

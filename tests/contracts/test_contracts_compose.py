@@ -118,7 +118,8 @@ def test_what_is_waited_for_can_become_healthy(name: str) -> None:
 
 @pytest.mark.parametrize("name", OURS)
 def test_what_listens_beyond_loopback_has_a_token_that_must_be_chosen(name: str) -> None:
-    assert OURS[name]["environment"]["VOICEPROBE_TOKEN"].startswith("${VOICEPROBE_TOKEN:?")
+    for variable in ("VOICEPROBE_TOKEN", "VOICEPROBE_SIDECAR_TOKEN"):
+        assert OURS[name]["environment"][variable].startswith(f"${{{variable}:?")
     assert "--token" not in OURS[name]["command"], "a token in a command is shown by every list of processes"
 
 
@@ -169,7 +170,7 @@ def test_prometheus_carries_the_token_that_the_sidecar_asks_for() -> None:
         path = Path(job["authorization"]["credentials_file"])
         assert path.parent == Path("/run/secrets")
         assert path.name in SERVICES["prometheus"]["secrets"]
-        assert COMPOSE["secrets"][path.name] == {"environment": "VOICEPROBE_TOKEN"}
+        assert COMPOSE["secrets"][path.name] == {"environment": "VOICEPROBE_SIDECAR_TOKEN"}
 
 
 def test_the_image_holds_what_the_commands_need() -> None:
