@@ -25,6 +25,7 @@ from telemetry.slo import load_objectives
 
 APP: Final = Path(__file__).with_name("app.py")
 READY_WITHIN_S: Final = 60.0
+_POLITENESS: Final = 5
 HEALTH_PATH: Final = "/_stcore/health"
 
 
@@ -67,7 +68,6 @@ def streamlit_options(options: LaunchOptions, port: int) -> dict[str, object]:
     settings: dict[str, object] = {
         "server.address": options.host,
         "server.port": port,
-        "server.headless": options.headless,
         "server.showEmailPrompt": False,
         "server.fileWatcherType": "none",
         "server.runOnSave": False,
@@ -90,6 +90,8 @@ def streamlit_options(options: LaunchOptions, port: int) -> dict[str, object]:
         "theme.dark.secondaryBackgroundColor": "#1b2029",
         "theme.dark.textColor": "#e6e9ef",
     }
+    if options.headless:
+        settings["server.headless"] = True  # otherwise Streamlit sees for itself whether there is a screen
     if is_loopback(options.host):
         # A page elsewhere that points its own name at this machine must not read the figures (DNS rebinding).
         settings["server.allowedHosts"] = ["127.0.0.1", "localhost", "[::1]"]
@@ -141,6 +143,8 @@ def serve(options: LaunchOptions) -> None:
             f"dashboard: listening on {options.host}, so whoever reaches port {port} can read every figure: "
             "it has no login of its own\n"
         )
+    # Who looks on must not disturb what is measured beside it: the load generator goes first.
+    os.nice(_POLITENESS)
     os.environ[ENV_STORE] = str(options.store)
     if options.slo is None:
         os.environ.pop(ENV_SLO, None)

@@ -60,9 +60,8 @@ def _other(standing: Standing) -> str:
     name = objective.display_name or objective.name
     share = words.percent(verdict.ratio)
     return (
-        f'<tr><td title="{escape(objective.description or name)}">{escape(objective.name)}</td>'
-        f'<td class="none" colspan="3">{share}: {escape(name)}</td><td class="num">{verdict.eligible:,}</td>'
-        f"<td>{escape(standing.promise)}</td><td>{standing.chip}</td></tr>"
+        f'<tr><td colspan="4" title="{escape(objective.description or name)}">{escape(name)}: {share}</td>'
+        f'<td class="num">{verdict.eligible:,}</td><td>{escape(standing.promise)}</td><td>{standing.chip}</td></tr>'
     )
 
 

@@ -40,6 +40,8 @@ def test_streamlit_is_told_to_keep_to_itself() -> None:
     assert settings["logger.hideWelcomeMessage"] is True  # the greeting looks up the machine's address outside
     assert settings["server.address"] == "127.0.0.1"
     assert settings["server.allowedHosts"] == ["127.0.0.1", "localhost", "[::1]"]
+    assert "server.headless" not in settings
+    assert streamlit_options(LaunchOptions(store=Path("store"), headless=True), 1)["server.headless"] is True
     wide = streamlit_options(LaunchOptions(store=Path("store"), host="0.0.0.0"), 8501)
     assert "server.allowedHosts" not in wide
 
