@@ -105,8 +105,8 @@ def test_the_clock_names_its_zone() -> None:
 def test_invalid_turns_are_given_with_their_share_and_commonest_reason() -> None:
     assert words.invalid_words(TurnCounts(10, 10, 0, {})) == "none invalid"
     counts = TurnCounts(200, 190, 3, {}, {"drift": 1, "frame lateness": 2})
-    assert words.invalid_words(counts) == "3 invalid (1.5 %, mostly frame lateness)"
-    assert words.invalid_words(TurnCounts(200, 190, 3, {})) == "3 invalid (1.5 %)"
+    assert words.invalid_words(counts) == "3 invalid (1.5 %, mostly frame lateness): generator-limited"
+    assert words.invalid_words(TurnCounts(200, 190, 2, {})) == "2 invalid (1.0 %)"
 
 
 def test_lost_telemetry_is_a_fact_of_its_own_and_silence_is_not_none_lost() -> None:
