@@ -184,7 +184,8 @@ def invalid_words(turns: TurnCounts) -> str:
         return "none invalid"
     reason = max(turns.invalid_by_reason.items(), key=lambda item: item[1])[0] if turns.invalid_by_reason else None
     blame = ": generator-limited" if is_generator_limited(turns) else ""
-    return f"{turns.invalid:,} invalid ({share(turns.invalid, turns.total)}{f', mostly {reason}' if reason else ''}){blame}"
+    mostly = f", mostly {reason}" if reason else ""
+    return f"{turns.invalid:,} invalid ({share(turns.invalid, turns.total)}{mostly}){blame}"
 
 
 def is_generator_limited(turns: TurnCounts) -> bool:
