@@ -22,7 +22,7 @@ FAULTS: Final[dict[str, str]] = {
     "oversized-message": "sends one message of 20 MiB before the reply's audio",
     "unknown-messages": "strews events of unknown types between the known ones",
     "answer-before-question": "speaks before the caller has said anything",
-    "wrong-rate": "sends 16 kHz audio as if it had the declared rate",
+    "wrong-rate": "sends 8 kHz audio as if it had the declared rate",
     "half-open": "accepts the TCP connection and never completes the upgrade",
     "refuse": "answers the upgrade with HTTP 503",
     "slow-accept": "waits three seconds before it completes the upgrade",
@@ -31,7 +31,7 @@ AT_UPGRADE: Final = frozenset({"half-open", "refuse", "slow-accept"})
 SLOW_ACCEPT_S: Final = 3.0
 _OVERSIZED_BYTES: Final = 20 * 1024 * 1024
 _DROP_AFTER_CHUNKS: Final = 2
-_WRONG_RATE_HZ: Final = 16_000
+_WRONG_RATE_HZ: Final = 8_000
 _GARBAGE: Final = (
     b"\x00\xff\xfe not json at all",
     b"{",

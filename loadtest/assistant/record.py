@@ -5,6 +5,7 @@ from typing import Final
 
 import orjson
 
+from loadtest.assistant.endpointing import SpeechStopped
 from telemetry import semconv
 from telemetry.turns import Turn
 
@@ -59,6 +60,13 @@ class TurnRecord:
     fault: str | None = None
     response_id: str | None = None
     outcome_reason: str | None = None
+
+    def mark_speech(self, stopped: SpeechStopped, first_partial_perf_ns: int | None) -> None:
+        """The caller has spoken."""
+        self.speech_start_perf_ns = stopped.speech_start_perf_ns
+        self.speech_end_perf_ns = stopped.speech_end_perf_ns
+        self.speech_end_audio_ns = stopped.speech_end_audio_ns
+        self.asr_first_partial_perf_ns = first_partial_perf_ns
 
     def token_shown(self, now_perf_ns: int) -> None:
         """A piece of answer text has been sent."""

@@ -197,7 +197,7 @@ class Session:
         if utterance is None:
             return
         record = self._new_record(stopped.speech_start_perf_ns)
-        _mark_speech(record, stopped, utterance)
+        record.mark_speech(stopped, utterance.first_partial_perf_ns)
         source = random_source(self._parts.turn.seed, self._call_id, record.turn_index, "endpoint")
         record.injected_endpointing_ns = silence_ms * _NS_PER_MS + self._parts.endpoint_delay.draw_ns(source)
         end_ns = stopped.speech_end_perf_ns + record.injected_endpointing_ns
@@ -231,7 +231,7 @@ class Session:
         self._utterance = None
         stopped = self._listener.close()
         record = self._new_record(stopped.speech_start_perf_ns)
-        _mark_speech(record, stopped, utterance)
+        record.mark_speech(stopped, utterance.first_partial_perf_ns)
         transcript = utterance.finish(stopped.silent_samples)
         await self._commit_item(record, utterance, transcript, arrival_perf_ns)
 
@@ -392,13 +392,6 @@ class Session:
         error = task.exception()
         if error is not None and not isinstance(error, CallerGone):
             self._on_fault(error)
-
-
-def _mark_speech(record: TurnRecord, stopped: SpeechStopped, utterance: Utterance) -> None:
-    record.speech_start_perf_ns = stopped.speech_start_perf_ns
-    record.speech_end_perf_ns = stopped.speech_end_perf_ns
-    record.speech_end_audio_ns = stopped.speech_end_audio_ns
-    record.asr_first_partial_perf_ns = utterance.first_partial_perf_ns
 
 
 async def _already(moment_ns: int) -> int:

@@ -25,14 +25,14 @@ ASSISTANT_PORT: Final = 8765
 DASHBOARD_PORT: Final = 8501
 OTLP_HTTP_PORT: Final = 4318
 OTLP_GRPC_PORT: Final = 4317
-ENDPOINTING_MS: Final = 200
+ENDPOINTING_MS: Final = 300
 OBJECTIVES: Final = Path(__file__).with_name("demo-objectives.yaml")
 
 # What the assistant of the demo is like: stated here, drawn with a seed, reported by it turn by turn.
 SCRIPTED: Final = (
-    *("--asr", "scripted", "--asr-delay", "lognormal:60ms:0.3"),
-    *("--llm-ttft", "lognormal:120ms:0.3;tail=0.03:3s", "--llm-deadline-ms", "450"),
-    *("--tts", "scripted", "--tts-delay", "lognormal:60ms:0.3"),
+    *("--asr", "scripted", "--asr-delay", "lognormal:40ms:0.3"),
+    *("--llm-ttft", "lognormal:90ms:0.3;tail=0.03:3s", "--llm-gap", "lognormal:6ms:0.4", "--llm-deadline-ms", "300"),
+    *("--tts", "scripted", "--tts-delay", "lognormal:50ms:0.3"),
 )
 REAL: Final = ("--asr", "pocketsphinx", "--tts", "espeak", "--llm-deadline-ms", "450")
 COMMON: Final = ("--cohort", "streaming=0.5", "--cohort-control", "whole-answer", "--llm-stream", "false")
