@@ -11,7 +11,7 @@ from loadtest.caller.line import Line, PreparedClip
 from loadtest.caller.pacing import FrameSchedule, Paced
 from loadtest.caller.plan import CallPlan
 from loadtest.caller.playout import Speaker
-from loadtest.caller.session import Action, EndTurn, Exchange, HangUp, Interrupt, Say, Session
+from loadtest.caller.session import Action, EndTurn, Exchange, HangUp, Interrupt, Say, Session, State
 from loadtest.protocols.base import CallerProtocol, EventKind, Message
 from loadtest.protocols.websocket import Closed, Item, Opened, Rejected, WebSocketClient
 
@@ -75,7 +75,8 @@ class Call(Paced):
         self.engine.health.note_frame(lateness_ns)
         exchange = self.session.exchange
         if exchange is not None:
-            exchange.evidence.note_frame(lateness_ns)
+            if self.session.state is State.WAITING or (clip is not None and index >= clip.speech_start_frame):
+                exchange.evidence.note_frame(lateness_ns)
             if clip is not None and (index == clip.speech_start_frame or index == clip.speech_end_frame):
                 self._mark(connection, clip, index, now_perf_ns, lateness_ns)
         if now_perf_ns >= self.session.deadline_perf_ns:

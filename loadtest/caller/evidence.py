@@ -17,7 +17,11 @@ class ValidityLimits:
 
 @dataclass(slots=True)
 class Evidence:
-    """Gathered while a turn goes on."""
+    """Gathered while a turn goes on.
+
+    The frames that count are those whose lateness can move a figure of the turn: from the first voiced sample until
+    the answer is heard. Later ones are silence under a reply that is already playing.
+    """
 
     frame_lateness_worst_ns: int = 0
     frames: int = 0

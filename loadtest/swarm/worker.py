@@ -2,6 +2,7 @@
 
 import gc
 import ssl
+import sys
 import time
 import uuid
 from collections.abc import Callable
@@ -30,6 +31,7 @@ from telemetry.instrument import CallTrace, GeneratorGauges, GeneratorHealth, an
 from telemetry.turns import Turn
 
 HEALTH_EVERY_S = 1.0
+SWITCH_INTERVAL_S = 0.0005
 FLUSH_TIMEOUT_S = 10.0
 
 
@@ -72,6 +74,8 @@ class Worker:
             tls_context=tls_context(settings.ca_file),
         )
         self.niceness = ask_for_priority()
+        # A thread that encodes telemetry must not keep the interpreter for the usual 5 ms while a frame is due.
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
         self._planner = Planner(
             self.prepared.clips,
             self.prepared.background,

@@ -10,7 +10,7 @@ from tests.integration.calling import Callers, assistant
 # fault, outcome of the calls that it hits, a part of the reason
 CASES = (
     ("never-answer", "no_reply", "no answer within"),
-    ("garbage", "error", "cannot be"),
+    ("garbage", "error", "not JSON"),
     ("drop-mid-turn", "error", "closed the connection"),
     ("oversized-message", "error", "exceeds limit"),
     ("unknown-messages", "ok", None),
