@@ -18,7 +18,7 @@ def facts(run: RunInfo, summary: Summary, state: State, now_unix_ns: int, zone: 
     lost, good = words.loss_words(summary.loss)
     lost_state = "met" if good else "unknown" if good is None else "missed"
     invalid_state = "met" if not summary.turns.invalid else "unknown"
-    if words.is_generator_limited(summary.turns):
+    if summary.turns.is_generator_limited:
         invalid_state = "missed"
     parts = [
         f'<span><span class="vp-chip {kind}">{_STATE_SHAPE[state]} {state}</span> '

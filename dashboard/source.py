@@ -16,7 +16,6 @@ from typing import Any, Final, Protocol, TypeVar, cast
 from dashboard.filters import Choice
 from dashboard.standing import Standing, standings
 from telemetry import semconv
-from telemetry.objectives import counter
 from telemetry.slo import Objective, load_objectives
 from telemetry.store import manifest
 from telemetry.store.answers import Filter, RunInfo, SpanRow, StageStats, Summary, TimelinePoint
@@ -51,7 +50,7 @@ class Reader(Protocol):
     def turn(self, trace_id: str, turn_index: int) -> tuple[Turn | None, Turn | None]: ...
     def spans(self, trace_id: str) -> Sequence[SpanRow]: ...
     def dimension_values(self, f: Filter) -> Mapping[str, tuple[str, ...]]: ...
-    def good_turns(self, f: Filter, metric: str, threshold: float) -> tuple[int, int]: ...
+    def count(self, f: Filter) -> Callable[[Objective], tuple[int, int]]: ...
     def stage_budget(self, f: Filter) -> dict[str, StageStats]: ...
 
 
@@ -71,19 +70,6 @@ class NowView:
     cohort_standings: Mapping[str, Standing | None] = field(default_factory=dict[str, Standing | None])
     faults: Sequence[str] = ()
     missing_run: str | None = None  # a link asked for it and the store does not have it
-
-
-class _WithSummaries:
-    """The reader as objectives are counted with it, without asking again for a summary that is at hand."""
-
-    def __init__(self, reader: Reader, summaries: Mapping[Filter, Summary]) -> None:
-        self._reader = reader
-        self._summaries = summaries
-        self.good_turns = reader.good_turns
-
-    def summary(self, f: Filter) -> Summary:
-        known = self._summaries.get(f)
-        return self._reader.summary(f) if known is None else known
 
 
 class Source:
@@ -127,21 +113,17 @@ class Source:
             dots=self._reader.turns(f, MAX_DOTS, source="client") if summary.turns.total <= MAX_DOTS else (),
             budget=self._reader.stage_budget(f),
             slowest=self._reader.slowest(f, HEADLINE, SLOWEST_ROWS),
-            standings=standings(self.objectives, self._count(f, summary)),
+            standings=standings(self.objectives, self._reader.count(f)),
             cohort_standings={each.cohort: self._headline(f, each.cohort) for each in summary.cohorts},
             faults=tuple(self._reader.faults),
         )
-
-    def _count(self, f: Filter, known: Summary | None) -> Callable[[Objective], tuple[int, int]]:
-        summaries = {} if known is None else {f: known}
-        return counter(cast("StoreReader", _WithSummaries(self._reader, summaries)), f)
 
     def _headline(self, f: Filter, cohort: str) -> Standing | None:
         """How a cohort stands on the first objective for voice-to-voice that is about every turn."""
         objective = next((o for o in self.objectives if o.metric == HEADLINE and o.cohort is None), None)
         if objective is None:
             return None
-        return standings([objective], self._count(replace(f, cohort=cohort), None))[0]
+        return standings([objective], self._reader.count(replace(f, cohort=cohort)))[0]
 
     def _answer(self, question: Hashable, ask: Callable[[], _Answer]) -> _Answer:
         key = (self._state(), question)

@@ -18,8 +18,6 @@ DASH: Final = "–"
 # A caller's turn with its think time rarely lasts longer: silence beyond this is worth saying.
 LIVE_WITHIN_S: Final = 30.0
 
-# Beyond this share of invalid turns the tool blames itself before the service.
-INVALID_SHARE_LIMIT: Final = 0.01
 
 State = Literal["live", "stale", "ended"]
 
@@ -183,14 +181,9 @@ def invalid_words(turns: TurnCounts) -> str:
     if not turns.invalid:
         return "none invalid"
     reason = max(turns.invalid_by_reason.items(), key=lambda item: item[1])[0] if turns.invalid_by_reason else None
-    blame = ": generator-limited" if is_generator_limited(turns) else ""
+    blame = ": generator-limited" if turns.is_generator_limited else ""
     mostly = f", mostly {reason}" if reason else ""
     return f"{turns.invalid:,} invalid ({share(turns.invalid, turns.total)}{mostly}){blame}"
-
-
-def is_generator_limited(turns: TurnCounts) -> bool:
-    """Whether so many turns are invalid that the instrument, not the service, was the limit."""
-    return turns.invalid > INVALID_SHARE_LIMIT * turns.total
 
 
 def loss_words(loss: Loss) -> tuple[str, bool | None]:

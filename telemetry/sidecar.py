@@ -78,7 +78,7 @@ async def serve(options: SidecarOptions, ready: Callable[[dict[str, object]], No
         grpc_server, grpc_port = await otlp_grpc.start(ingest, options.host, options.grpc_port, options.token)
         http = _Server(
             uvicorn.Config(
-                _application(ingest, exposition, options.token),
+                _application(ingest, exposition, options),
                 log_level="warning",
                 access_log=False,
                 lifespan="off",
@@ -102,7 +102,7 @@ def _addresses(options: SidecarOptions, http_port: int, grpc_port: int) -> dict[
         "ready": True,
         "http": f"http://{host}:{http_port}",
         "grpc": f"{host}:{grpc_port}",
-        "store": str(options.store),
+        "store": str(options.store.resolve()),
     }
 
 
@@ -129,12 +129,15 @@ def _listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _application(ingest: Ingest, exposition: Exposition, token: str | None) -> Starlette:
+def _application(ingest: Ingest, exposition: Exposition, options: SidecarOptions) -> Starlette:
+    token = options.token
+
     async def healthz(_request: Request) -> Response:
         return Response(b"ok\n", media_type="text/plain")
 
     async def state(_request: Request) -> Response:
-        return Response(orjson.dumps(ingest.state.as_dict()), media_type="application/json")
+        said = {**ingest.state.as_dict(), "store": str(options.store.resolve())}
+        return Response(orjson.dumps(said), media_type="application/json")
 
     async def metrics(request: Request) -> Response:
         body, content_type = exposition.render(request.headers.get("accept", ""))

@@ -79,8 +79,8 @@ INTENTS: Final = (
     _intent("thanks", "thanks thank bye goodbye", "You are welcome. Have a good day.", "Gladly. Until next time."),
 )
 _DEFAULT: Final = (
-    "That is a good question. In short, it depends on what you need most. Tell me a little more and I will narrow it.",
-    "Here is what I know about that. The details vary, but the main point is simple. Shall I go on?",
+    "Good question. Tell me a little more, please.",
+    "I see. It depends on a few things. Shall I go on?",
 )
 
 

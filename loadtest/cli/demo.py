@@ -13,7 +13,8 @@ from corpora.library import available
 from loadtest.cli import processes
 from loadtest.cli.interruption import Interruption
 from loadtest.cli.request import CheckedRun, RunRequest, check
-from loadtest.cli.run import Sidecar, report, run, start_sidecar
+from loadtest.cli.run import report, run
+from loadtest.cli.sidecars import Sidecar, start_sidecar
 from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.swarm.settings import SwarmSettings

@@ -15,7 +15,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
-import httpx
 from rich.console import Console
 from rich.live import Live
 
@@ -24,6 +23,7 @@ from loadtest.caller.plan import Limits
 from loadtest.cli import processes
 from loadtest.cli.interruption import Interruption
 from loadtest.cli.request import CheckedRun
+from loadtest.cli.sidecars import Sidecar, deliver_all, destination
 from loadtest.errors import EndpointUnreachable, UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.protocols import registry
@@ -35,14 +35,10 @@ from loadtest.reports.summary import summary_object
 from loadtest.reports.terminal import final_view
 from loadtest.swarm.worker import new_run_id, public_target, tls_context
 from telemetry.errors import StoreError
-from telemetry.otlp_sender import OtlpSender
-from telemetry.sdk import sidecar_token
 from telemetry.slo import Verdict, judge
-from telemetry.spool import ReplayResult, SpoolRecord, replay
 from telemetry.store.answers import Filter, Summary
 from telemetry.store.reader import StoreReader
 
-SIDECAR_READY_S: Final = 30.0
 STOP_TIMEOUT_S: Final = 30
 LOOK_EVERY_S: Final = 1.0
 SAY_EVERY_S: Final = 10.0
@@ -57,14 +53,6 @@ class RunResult:
     summary: Summary
     verdicts: list[Verdict]
     ending: Ending
-
-
-@dataclass(frozen=True, slots=True)
-class Sidecar:
-    """Where telemetry goes, and the store that it ends up in."""
-
-    url: str
-    store: Path
 
 
 def preflight(checked: CheckedRun) -> None:
@@ -85,39 +73,6 @@ def preflight(checked: CheckedRun) -> None:
         engine.close()
 
 
-def start_sidecar(
-    store: Path, log_dir: Path, *, slo: Path | None, http_port: int = 0, grpc_port: int = 0
-) -> tuple[processes.Child, Sidecar]:
-    """A sidecar of our own, on free ports where none are given. Raises ProcessFailedError."""
-    arguments = ["-m", "telemetry.sidecar", "--store", str(store)]
-    arguments += ["--http-port", str(http_port), "--grpc-port", str(grpc_port)]
-    if slo is not None:
-        arguments += ["--slo", str(slo)]
-    child = processes.start("sidecar", arguments, log_dir, says_ready=True)
-    ready = processes.wait_until_ready(child, SIDECAR_READY_S)
-    return child, Sidecar(str(ready["http"]), Path(str(ready["store"])))
-
-
-def named_sidecar(url: str) -> Sidecar | None:
-    """The sidecar at an address; None when nothing answers there (the run goes on without it).
-
-    Raises UsageError when its store cannot be read from here, because the summary is a question to that store.
-    """
-    try:
-        token = sidecar_token()
-        headers = {"authorization": f"Bearer {token}"} if token is not None else {}
-        state = httpx.get(f"{url.rstrip('/')}/v1/state", headers=headers, timeout=5.0).raise_for_status().json()
-    except (httpx.HTTPError, ValueError):
-        return None
-    store = Path(str(state.get("store", "")))
-    if not store.is_dir():
-        raise UsageError(
-            f"the sidecar at {url} keeps its store in {store}, which cannot be read from here: "
-            "run beside it, or leave --sidecar out"
-        )
-    return Sidecar(url, store)
-
-
 def run(
     checked: CheckedRun,
     console: Console,
@@ -131,38 +86,17 @@ def run(
     Raises ProcessFailedError where a process of ours fails.
     """
     request = checked.request
-    out, logs = request.out, request.out / "logs"
     run_id = request.settings.run_id or new_run_id()
-    notes: list[str] = []
     started_unix_ns = time.time_ns()
     with ExitStack() as stack:
-        if sidecar is None and request.settings.sidecar is not None:
-            sidecar = named_sidecar(request.settings.sidecar)
-            if sidecar is None:
-                notes.append(f"the sidecar at {request.settings.sidecar} does not answer: telemetry is kept in {out}")
-        own = sidecar
-        if own is None:
-            child, own = start_sidecar(out / "store", logs, slo=request.slo)
-            stack.enter_context(processes.ending(child))
-        destination = request.settings.sidecar if notes else own.url
-        swarm = _start_swarm(checked, run_id, destination, out / "spool", logs)
+        own, notes = destination(checked, sidecar, stack)
+        swarm = _start_swarm(checked, run_id, request.settings.sidecar if notes else own.url)
         stack.enter_context(processes.ending(swarm))
         began = time.monotonic()
         interrupted = _follow(checked, run_id, own.store, swarm, console, notes, watch)
         elapsed_s = time.monotonic() - began
-        code = swarm.ended()
-        if code == ExitCode.USAGE:
-            raise UsageError(swarm.last_words())
-        if code not in (0, 1, None) and not interrupted:
-            raise processes.ProcessFailedError(
-                f"Locust ended with code {code}: {swarm.last_words()} (log: {swarm.log})"
-            )
-        spooled = _deliver_spool(out / "spool", own.url)
-        if spooled.left:
-            # The named sidecar died: its store is free now, and one of our own takes what is still on disk.
-            child, own = start_sidecar(own.store, logs, slo=request.slo)
-            stack.enter_context(processes.ending(child))
-            spooled = _deliver_spool(out / "spool", own.url)
+        _check_ending(swarm, interrupted)
+        spooled = deliver_all(checked, own, stack)
         with StoreReader(own.store) as reader:
             _settle(reader, run_id)
             facts = _facts(
@@ -172,13 +106,21 @@ def run(
                 started_unix_ns=started_unix_ns,
                 elapsed_s=elapsed_s,
                 interrupted=interrupted,
-                turns_spooled=spooled.spans,
+                turns_spooled=spooled,
                 store=str(own.store),
                 dashboard_url=dashboard_url,
             )
             summary = reader.summary(Filter(run_id=run_id))
             verdicts = judge(checked.objectives, reader.count(Filter(run_id=run_id)))
     return RunResult(facts, summary, verdicts, ending_for(run=facts, summary=summary, verdicts=verdicts))
+
+
+def _check_ending(swarm: processes.Child, interrupted: bool) -> None:
+    code = swarm.ended()
+    if code == ExitCode.USAGE:
+        raise UsageError(swarm.last_words())
+    if code not in (0, 1, None) and not interrupted:
+        raise processes.ProcessFailedError(f"Locust ended with code {code}: {swarm.last_words()} (log: {swarm.log})")
 
 
 def report(result: RunResult, console: Console, json_file: Path | None) -> ExitCode:
@@ -202,20 +144,22 @@ def write_json(file: Path, value: dict[str, Any]) -> None:
     part.replace(file)
 
 
-def _start_swarm(checked: CheckedRun, run_id: str, sidecar_url: str | None, spool: Path, logs: Path) -> processes.Child:
+def _start_swarm(checked: CheckedRun, run_id: str, sidecar_url: str | None) -> processes.Child:
     request, settings = checked.request, checked.request.settings
     spawn_rate = request.spawn_rate if request.spawn_rate is not None else max(1.0, request.users / 5)
     arguments = ["-m", "locust", "-f", str(processes.ROOT / "loadtest" / "locustfile.py"), "--headless"]
     arguments += ["--host", settings.host, "--users", str(request.users), "--spawn-rate", f"{spawn_rate:g}"]
     arguments += ["--stop-timeout", str(STOP_TIMEOUT_S), "--loglevel", "WARNING", "--exit-code-on-error", "0"]
-    arguments += ["--run-id", run_id, "--spool", str(spool)]
+    arguments += ["--run-id", run_id, "--spool", str(request.out / "spool")]
     if request.run_time_s is not None:
         arguments += ["--run-time", f"{max(1, round(request.run_time_s))}s"]
     if request.processes > 1:
         arguments += ["--processes", str(request.processes)]
     if sidecar_url is not None:
         arguments += ["--sidecar", sidecar_url]
-    return processes.start("locust", [*arguments, *_flags(checked)], logs, says_ready=False, bystander=False)
+    return processes.start(
+        "locust", [*arguments, *_flags(checked)], request.out / "logs", says_ready=False, bystander=False
+    )
 
 
 def _flags(checked: CheckedRun) -> list[str]:
@@ -306,19 +250,6 @@ def _stop(swarm: processes.Child, interruption: Interruption, console: Console) 
         if interruption.wait(0.2):
             swarm.process.send_signal(signal.SIGKILL)
             return
-
-
-def _deliver_spool(spool: Path, sidecar_url: str) -> ReplayResult:
-    """Hand what the sidecar did not take during the run to the store now.
-
-    What it will never take is given up, and counts as missing: the sequence numbers of the turns tell.
-    """
-    sender = OtlpSender(sidecar_url, sidecar_token())
-
-    def deliver(record: SpoolRecord) -> bool:
-        return sender.send(record).outcome != "failed"
-
-    return replay(spool, deliver)
 
 
 def _settle(reader: StoreReader, run_id: str) -> None:

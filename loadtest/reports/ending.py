@@ -13,14 +13,11 @@ In order of precedence, the first that applies:
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from loadtest.exit_codes import ExitCode
 from loadtest.reports.facts import RunFacts, without_credentials
 from telemetry.slo import Verdict
-from telemetry.store.answers import Summary
-
-INVALID_SHARE_LIMIT: Final = 0.01
+from telemetry.store.answers import INVALID_SHARE_LIMIT, Summary
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +26,6 @@ class Ending:
 
     code: ExitCode
     reason: str
-
-
-def invalid_share(summary: Summary) -> float | None:
-    """Invalid turns / all turns, None without a turn."""
-    return summary.turns.invalid / summary.turns.total if summary.turns.total else None
-
-
-def is_generator_limited(summary: Summary) -> bool:
-    """Whether so many turns are invalid that the instrument, not the endpoint, was the limit."""
-    share = invalid_share(summary)
-    return share is not None and share > INVALID_SHARE_LIMIT
 
 
 def survives_loss(verdict: Verdict, missing: int) -> bool:
@@ -60,7 +46,7 @@ def ending_for(*, run: RunFacts, summary: Summary, verdicts: Sequence[Verdict]) 
             ExitCode.UNREACHABLE,
             f"none of {run.calls_started} calls reached a session at {without_credentials(run.target)}{said}",
         )
-    if is_generator_limited(summary):
+    if turns.is_generator_limited:
         return Ending(
             ExitCode.GENERATOR_LIMITED,
             f"{turns.invalid} of {_turns(turns.total)} are invalid, more than {INVALID_SHARE_LIMIT:.0%}: the generator"

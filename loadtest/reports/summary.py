@@ -10,7 +10,7 @@ from typing import Any, Final
 import orjson
 
 from loadtest.exit_codes import ExitCode
-from loadtest.reports.ending import ending_for, invalid_share, is_generator_limited
+from loadtest.reports.ending import ending_for
 from loadtest.reports.facts import RunFacts, without_credentials
 from telemetry.metrics import ITL, ITL_DEFINITION, METRIC_NAMES, METRICS
 from telemetry.slo import Verdict
@@ -198,8 +198,8 @@ def _agreement(agreement: Agreement) -> dict[str, Any]:
 def _generator(summary: Summary) -> Mapping[str, Any]:
     health: Generator = summary.generator
     return {
-        "limited": is_generator_limited(summary),
-        "invalid_share": invalid_share(summary),
+        "limited": summary.turns.is_generator_limited,
+        "invalid_share": summary.turns.invalid_share,
         "processes": health.processes,
         "pacing_p99_s": _seconds(health.frame_lateness_p99_ns),
         "pacing_worst_s": _seconds(health.frame_lateness_worst_ns),

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from loadtest.exit_codes import ExitCode
 from loadtest.reports import wording
-from loadtest.reports.ending import Ending, is_generator_limited
+from loadtest.reports.ending import Ending
 from loadtest.reports.facts import RunFacts, without_credentials
 from loadtest.reports.summary import fallback_rate
 from telemetry.slo import Verdict
@@ -218,7 +218,7 @@ def _invalid(summary: Summary) -> str:
     text = f"{wording.number(turns.invalid)} of {wording.turns(turns.total)}"
     if turns.invalid_by_reason:
         text += f" ({_counts(turns.invalid_by_reason)})"
-    return f"{text}: generator-limited" if is_generator_limited(summary) else text
+    return f"{text}: generator-limited" if summary.turns.is_generator_limited else text
 
 
 def _agreement(summary: Summary) -> str:

@@ -5,6 +5,10 @@ not measured or that there are too few values to say.
 """
 
 from dataclasses import dataclass, field
+from typing import Final
+
+# Above this share of invalid turns a run says nothing about the service (measurement: 1 %).
+INVALID_SHARE_LIMIT: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,16 @@ class TurnCounts:
     def eligible(self) -> int:
         """Turns that count for or against the service."""
         return self.total - self.invalid
+
+    @property
+    def invalid_share(self) -> float | None:
+        """Invalid turns / all turns, None without a turn."""
+        return self.invalid / self.total if self.total else None
+
+    @property
+    def is_generator_limited(self) -> bool:
+        """Whether so many turns are invalid that the instrument, not the endpoint, was the limit."""
+        return self.invalid > INVALID_SHARE_LIMIT * self.total
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,9 @@
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
 
 import time
+from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -12,7 +14,7 @@ import orjson
 
 from telemetry import semconv
 from telemetry.errors import StoreError
-from telemetry.metrics import ITL, METRIC_NAMES, METRICS
+from telemetry.metrics import ITL, METRIC_NAMES
 from telemetry.slo import Objective
 from telemetry.store import queries
 from telemetry.store.answers import CallCounts, Filter, RunInfo, SpanRow, StageStats, Summary, TimelinePoint
@@ -27,6 +29,7 @@ from telemetry.turns import Turn
 ANY: Final = Filter()
 _TURN_COLUMNS: Final = ", ".join(TURN_FIELDS)
 _PHASE: Final = semconv.RUN_PREFIX + "phase"
+_PROCESS: Final = semconv.RUN_PREFIX + "process_id"
 _RUN_IDS: Final = (semconv.RUN_PREFIX + "run_id", semconv.RUN_PREFIX + "id", "run_id")
 
 
@@ -152,31 +155,6 @@ class StoreReader:
 
         return self._snapshots.ask(question)
 
-    def good_turns(self, f: Filter, metric: str, threshold: float) -> tuple[int, int]:
-        """Good and eligible turns of an objective, `threshold` in the metric's unit (ns).
-
-        Eligible is every valid client turn; good is an `ok` one whose value is within the threshold (for `itl` the
-        worst gap of the turn). A turn without a reply, or without the value, is eligible and not good. (0, 0) when the
-        wire does not show the metric on any turn that had a reply.
-        """
-        column = _column(metric)
-        compare = ">=" if metric != ITL and METRICS[metric].higher_is_better else "<="
-        where = queries.turns_of(f) & Condition(VALID_CLIENT)
-        statement = f"""
-            SELECT count(*) FILTER (WHERE outcome = 'ok' AND {column} {compare} ?) AS good, count(*) AS eligible,
-                   count(*) FILTER (WHERE outcome = 'ok') AS ok, count({column}) AS measured,
-                   count(*) FILTER (WHERE list_contains(list_transform(withheld, lambda e: split_part(e, ':', 1)), ?))
-                       AS withheld
-            FROM turns WHERE {where.sql}
-            """
-
-        def question(connection: Connection) -> tuple[int, int]:
-            (row,) = rows(connection, statement, [threshold, metric, *where.values])
-            unseen = row["measured"] == 0 and (row["ok"] > 0 or row["withheld"] == row["eligible"])
-            return (0, 0) if unseen else (row["good"], row["eligible"])
-
-        return self._snapshots.ask(question)
-
     def count(self, f: Filter = ANY) -> Callable[[Objective], tuple[int, int]]:
         """What `telemetry.slo.judge` asks: good and eligible turns of an objective among those of the filter.
 
@@ -254,11 +232,17 @@ def _runs(connection: Connection) -> list[RunInfo]:
             declared={},
         )
     spans = "SELECT * FROM spans WHERE name = ? ORDER BY start_unix_ns"
+    # A run of several processes has ended when each of those that began it has said so.
+    running: defaultdict[str, set[str]] = defaultdict(set)
     for row in rows(connection, spans, [semconv.SPAN_RUN]):
         attributes: dict[str, Any] = orjson.loads(row["attributes"])
         run_id = next((str(attributes[name]) for name in _RUN_IDS if attributes.get(name)), None)
         if run_id is not None:
             known[run_id] = _with_declaration(known.get(run_id), run_id, row, attributes)
+            change = running[run_id].discard if attributes.get(_PHASE) == "end" else running[run_id].add
+            change(str(attributes.get(_PROCESS)))
+    for run_id, processes in running.items():
+        known[run_id] = replace(known[run_id], ended=not processes)
     return sorted(known.values(), key=lambda run: (run.first_unix_ns, run.run_id), reverse=True)
 
 
@@ -274,7 +258,7 @@ def _with_declaration(known: RunInfo | None, run_id: str, span: dict[str, Any], 
         turns=0 if known is None else known.turns,
         target=(known.target if known is not None else None) or declared.get("target"),
         protocol=(known.protocol if known is not None else None) or declared.get("protocol"),
-        ended=(known is not None and known.ended) or attributes.get(_PHASE) == "end",
+        ended=False,
         declared=declared,
     )
 

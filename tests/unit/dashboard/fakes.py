@@ -1,10 +1,11 @@
 """A reader in memory, for pages and caching: real shapes, chosen values."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from telemetry import semconv
 from telemetry.metrics import METRIC_NAMES, METRICS
+from telemetry.openslo import Objective
 from telemetry.store.answers import (
     Agreement,
     CacheStats,
@@ -99,9 +100,12 @@ class FakeReader:
     def spans(self, trace_id: str) -> Sequence[SpanRow]:
         return ()
 
-    def good_turns(self, f: Filter, metric: str, threshold: float) -> tuple[int, int]:
-        self.asked.append(f"good {f.cohort} {metric}")
-        return self.good
+    def count(self, f: Filter) -> Callable[[Objective], tuple[int, int]]:
+        def counted(objective: Objective) -> tuple[int, int]:
+            self.asked.append(f"good {f.cohort} {objective.metric or objective.kind}")
+            return self.good
+
+        return counted
 
     def stage_budget(self, f: Filter) -> dict[str, StageStats]:
         return {}

@@ -53,7 +53,6 @@ def test_a_withheld_metric_says_why(tmp_path: Path) -> None:
     with _reader(tmp_path, turn) as reader:
         stats = reader.summary().metrics["asr_partial_latency"]
         assert (stats.n, stats.p50, stats.withheld) == (0, None, "fixed cadence")
-        assert reader.good_turns(Filter(), "asr_partial_latency", 10**12) == (0, 0)
         objective = Objective("partials", "metric", 0.9, "asr_partial_latency", 10**12)
         with pytest.raises(NotObservable, match="fixed cadence"):
             reader.count()(objective)
@@ -62,6 +61,7 @@ def test_a_withheld_metric_says_why(tmp_path: Path) -> None:
 
 
 def test_good_turns_count_those_without_a_reply_as_bad(tmp_path: Path) -> None:
+    in_time = Objective("v2v", "metric", 0.9, "voice_to_voice", 800 * MS)
     turns = [
         client_turn(0, voice_to_voice_ms=800),
         client_turn(1, voice_to_voice_ms=801),
@@ -71,11 +71,11 @@ def test_good_turns_count_those_without_a_reply_as_bad(tmp_path: Path) -> None:
         client_turn(5, voice_to_voice_ms=100, source="service"),
     ]
     with _reader(tmp_path, *turns) as reader:
-        assert reader.good_turns(Filter(), "voice_to_voice", 800 * MS) == (1, 4)
-        assert reader.good_turns(Filter(run_id="another"), "voice_to_voice", 800 * MS) == (0, 0)
-        assert reader.good_turns(Filter(), "barge_in_stop", 800 * MS) == (0, 0)
+        assert reader.count()(in_time) == (1, 4)
+        assert reader.count(Filter(run_id="another"))(in_time) == (0, 0)
+        assert reader.count()(Objective("stop", "metric", 0.9, "barge_in_stop", 800 * MS)) == (0, 0)
     with _reader(tmp_path / "none", client_turn(0, voice_to_voice_ms=None)) as reader:
-        assert reader.good_turns(Filter(), "voice_to_voice", 800 * MS) == (0, 1)
+        assert reader.count()(in_time) == (0, 1)
 
 
 def test_objectives_are_counted_as_the_rule_counts_them(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from telemetry.errors import StoreError
 from telemetry.metrics import METRICS
-from telemetry.store.answers import Filter
+from telemetry.openslo import Objective
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter
@@ -53,7 +53,7 @@ def test_an_empty_directory_answers_that_nothing_is_known(tmp_path: Path) -> Non
         assert (summary.cache.hit_rate, summary.loss.emitted, summary.loss.missing) == (None, None, 0)
         assert (reader.runs(), reader.timeline(), reader.slowest(), reader.stage_budget()) == ([], [], [], {})
         assert reader.turn("0" * 32, 0) == (None, None)
-        assert reader.good_turns(Filter(), "voice_to_voice", 800 * MS) == (0, 0)
+        assert reader.count()(Objective("v2v", "metric", 0.9, "voice_to_voice", 800 * MS)) == (0, 0)
 
 
 def test_a_reader_sees_what_was_appended_since_it_was_opened(tmp_path: Path) -> None:

@@ -1,0 +1,359 @@
+"""`voiceprobe run` as a person runs it: real processes, exit codes, and what is kept when things go wrong."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import psutil
+import pytest
+
+from loadtest.cli import processes
+from loadtest.cli.sidecars import start_sidecar
+from loadtest.exit_codes import ExitCode
+from loadtest.reports.summary import schema
+from telemetry.metrics import METRIC_NAMES
+from telemetry.store.answers import Filter
+from telemetry.store.reader import StoreReader
+from tests.integration.calling import CORPUS, assistant
+
+COMMAND = [sys.executable, "-m", "loadtest.cli.main"]
+QUICK = ["--corpus", CORPUS, "--length", "short", "--clips", "6", "--think", "0.2", "--endpointing-ms", "300"]
+
+
+def _start(arguments: list[str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*COMMAND, *arguments],
+        env=processes.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def _finish(process: subprocess.Popen[str], timeout_s: float = 150.0) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=timeout_s)
+    return process.returncode, out, err
+
+
+def _run(arguments: list[str]) -> tuple[int, str, str]:
+    return _finish(_start(arguments))
+
+
+def _wait(condition: Callable[[], bool], within_s: float = 60.0) -> None:
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.1)
+
+
+def _turns(store: Path) -> int:
+    if not (store / "manifest.json").exists() and not store.is_dir():
+        return 0
+    with StoreReader(store) as reader:
+        return reader.summary(Filter()).turns.total
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with assistant(tmp_path_factory.mktemp("logs"), "--llm-ttft", "constant:80ms") as url:
+        yield url
+
+
+def _judged(summary: dict[str, Any], otherwise: ExitCode) -> ExitCode:
+    """On a machine that stalls, the tool blames itself first: then that is the right answer."""
+    return ExitCode.GENERATOR_LIMITED if summary["generator"]["limited"] else otherwise
+
+
+@pytest.mark.slow
+def test_a_run_measures_judges_and_says_so(url: str, tmp_path: Path) -> None:
+    slo = tmp_path / "slo.yaml"
+    source = processes.ROOT / "loadtest" / "cli" / "demo-objectives.yaml"
+    slo.write_text(source.read_text())
+    file = tmp_path / "summary.json"
+    code, out, err = _run(
+        [
+            "run",
+            url,
+            "--users",
+            "6",
+            "--run-time",
+            "15s",
+            *QUICK,
+            "--slo",
+            str(slo),
+            "--out",
+            str(tmp_path / "out"),
+            "--json",
+            str(file),
+            "--cohort",
+            "mine",
+        ]
+    )
+    assert err == ""
+    summary = json.loads(file.read_text())
+    jsonschema.validate(summary, schema())
+    assert summary["exit_code"] == code
+    assert code == _judged(summary, ExitCode.OK), out
+    assert summary["turns"]["total"] >= 20
+    assert summary["turns"]["total"] == sum(summary["turns"]["by_outcome"].values())
+    assert set(summary["metrics"]) == set(METRIC_NAMES)
+    assert summary["metrics"]["voice_to_voice"]["p50_s"] > 0.3
+    assert {objective["name"] for objective in summary["objectives"]} >= {"voice-to-voice", "good-turns"}
+    assert summary["telemetry"]["missing"] == 0
+    assert [cohort["cohort"] for cohort in summary["cohorts"]] == ["mine"]
+    assert summary["generator"]["pacer"] == "timerfd"
+    assert summary["generator"]["receive_stamp"] == "kernel"
+    assert "voice to voice" in out
+    assert "How well this was measured" in out
+
+
+@pytest.mark.slow
+def test_an_objective_that_is_missed_ends_with_3(url: str, tmp_path: Path) -> None:
+    slo = tmp_path / "slo.yaml"
+    source = processes.ROOT / "loadtest" / "cli" / "demo-objectives.yaml"
+    slo.write_text(source.read_text().replace("threshold: 1s", "threshold: 1ms"))
+    file = tmp_path / "summary.json"
+    code, out, _ = _run(
+        [
+            "run",
+            url,
+            "--users",
+            "6",
+            "--run-time",
+            "12s",
+            *QUICK,
+            "--slo",
+            str(slo),
+            "--out",
+            str(tmp_path / "out"),
+            "--json",
+            str(file),
+        ]
+    )
+    summary = json.loads(file.read_text())
+    assert code == _judged(summary, ExitCode.OBJECTIVE_MISSED), out
+    met = {objective["name"]: objective["met"] for objective in summary["objectives"]}
+    assert met["voice-to-voice"] is not True
+
+
+@pytest.mark.slow
+def test_a_run_that_is_interrupted_keeps_its_results(url: str, tmp_path: Path) -> None:
+    file, out = tmp_path / "summary.json", tmp_path / "out"
+    process = _start(["run", url, "--users", "4", "--run-time", "10m", *QUICK, "--out", str(out), "--json", str(file)])
+    _wait(lambda: _turns(out / "store") >= 4)
+    process.send_signal(signal.SIGINT)
+    code, said, err = _finish(process)
+    assert (code, err) == (ExitCode.INTERRUPTED, "")
+    summary = json.loads(file.read_text())
+    assert summary["exit_code"] == 130
+    assert summary["turns"]["total"] >= 4
+    assert summary["telemetry"]["missing"] == 0
+    assert "stopping" in said
+
+
+@pytest.mark.slow
+def test_a_generator_that_is_stopped_blames_itself(url: str, tmp_path: Path) -> None:
+    file, out = tmp_path / "summary.json", tmp_path / "out"
+    process = _start(["run", url, "--users", "4", "--run-time", "15s", *QUICK, "--out", str(out), "--json", str(file)])
+    _wait(lambda: _turns(out / "store") >= 1)
+    swarm = next(
+        child for child in psutil.Process(process.pid).children(recursive=True) if "locust" in " ".join(child.cmdline())
+    )
+    for _ in range(4):
+        swarm.suspend()
+        time.sleep(0.3)  # this is the provocation itself
+        swarm.resume()
+        time.sleep(1.0)
+    code, said, _ = _finish(process)
+    summary = json.loads(file.read_text())
+    assert code == ExitCode.GENERATOR_LIMITED, said
+    assert summary["turns"]["invalid"] > 0
+    assert "frame lateness" in summary["turns"]["invalid_by_reason"]
+    assert summary["turns"]["ok"] > 0, "turns that were not touched stay valid"
+
+
+@pytest.mark.slow
+def test_a_named_sidecar_that_does_not_answer_does_not_disturb_a_run(url: str, tmp_path: Path) -> None:
+    file = tmp_path / "summary.json"
+    code, said, _ = _run(
+        [
+            "run",
+            url,
+            "--users",
+            "3",
+            "--run-time",
+            "8s",
+            *QUICK,
+            "--out",
+            str(tmp_path / "out"),
+            "--json",
+            str(file),
+            "--sidecar",
+            "http://127.0.0.1:9",
+        ]
+    )
+    summary = json.loads(file.read_text())
+    assert code in (ExitCode.OBJECTIVE_MISSED, ExitCode.GENERATOR_LIMITED), said
+    assert summary["turns"]["total"] >= 3
+    assert summary["telemetry"]["missing"] == 0
+    assert summary["telemetry"]["spooled"] > 0
+
+
+@pytest.mark.slow
+def test_a_sidecar_that_is_killed_in_a_run_loses_nothing(url: str, tmp_path: Path) -> None:
+    file = tmp_path / "summary.json"
+    child, sidecar = start_sidecar(tmp_path / "store", tmp_path / "logs", slo=None)
+    with processes.ending(child):
+        process = _start(
+            [
+                "run",
+                url,
+                "--users",
+                "4",
+                "--run-time",
+                "14s",
+                *QUICK,
+                "--out",
+                str(tmp_path / "out"),
+                "--json",
+                str(file),
+                "--sidecar",
+                sidecar.url,
+            ]
+        )
+        _wait(lambda: _turns(tmp_path / "store") >= 2)
+        os.kill(child.process.pid, signal.SIGKILL)
+        code, said, _ = _finish(process)
+    summary = json.loads(file.read_text())
+    assert code in (ExitCode.OBJECTIVE_MISSED, ExitCode.GENERATOR_LIMITED), said
+    assert summary["telemetry"]["missing"] == 0, summary["telemetry"]
+    assert summary["telemetry"]["received"] == summary["turns"]["total"]
+    assert summary["turns"]["total"] >= 6
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"), [("refuse", "HTTP 503"), ("half-open", "did not open a session")], ids=["refuse", "half-open"]
+)
+@pytest.mark.slow
+def test_a_target_that_refuses_ends_with_5(tmp_path: Path, fault: str, reason: str) -> None:
+    with assistant(tmp_path / "logs", "--fault", fault) as url:
+        code, _, err = _run(["run", url, "--users", "1", *QUICK, "--out", str(tmp_path / "out")])
+    assert code == ExitCode.UNREACHABLE
+    assert reason in err
+    assert "Traceback" not in err
+
+
+def test_a_target_where_nobody_listens_ends_with_5(tmp_path: Path) -> None:
+    code, _, err = _run(["run", "ws://127.0.0.1:9/v1/realtime", *QUICK, "--out", str(tmp_path / "out")])
+    assert code == ExitCode.UNREACHABLE
+    assert err == "voiceprobe: cannot connect to 127.0.0.1:9: Connection refused\n"
+
+
+def test_what_cannot_be_used_is_said_at_once_and_nothing_is_written(tmp_path: Path) -> None:
+    code, _, err = _run(
+        [
+            "run",
+            "http://127.0.0.1:1",
+            "--protocol",
+            "smoke",
+            "--noise",
+            "pinkk",
+            "--snr",
+            "3",
+            "--users",
+            "0",
+            "--corpus",
+            "nowhere",
+            "--out",
+            str(tmp_path / "out"),
+        ]
+    )
+    assert code == ExitCode.USAGE
+    assert "Traceback" not in err
+    lines = err.splitlines()
+    assert len(lines) == 5
+    assert all(line.startswith("voiceprobe: ") for line in lines)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_the_same_callers_run_under_plain_locust(url: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "locust",
+            "-f",
+            str(processes.ROOT / "loadtest" / "locustfile.py"),
+            "--headless",
+            "--host",
+            url,
+            "--users",
+            "3",
+            "--spawn-rate",
+            "3",
+            "--run-time",
+            "8s",
+            "--stop-timeout",
+            "15",
+            "--corpus",
+            CORPUS,
+            "--length",
+            "short",
+            "--clips",
+            "4",
+            "--think",
+            "0.2",
+            "--exit-code-on-error",
+            "0",
+        ],
+        env=processes.environment(),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "voice_to_voice" in done.stdout + done.stderr
+
+
+def test_plain_locust_refuses_what_it_cannot_use(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "locust",
+            "-f",
+            str(processes.ROOT / "loadtest" / "locustfile.py"),
+            "--headless",
+            "--host",
+            "ftp://x",
+            "--noise",
+            "pinkk",
+            "--snr",
+            "3",
+            "--users",
+            "1",
+            "--run-time",
+            "5s",
+        ],
+        env=processes.environment(),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == ExitCode.USAGE
+    assert "voiceprobe: 'ftp://x' is no WebSocket address" in done.stderr
+    assert "pinkk" in done.stderr
+    assert "Traceback" not in done.stderr
