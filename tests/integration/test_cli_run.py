@@ -101,8 +101,9 @@ def test_a_run_measures_judges_and_says_so(url: str, tmp_path: Path) -> None:
     summary = json.loads(file.read_text())
     jsonschema.validate(summary, schema())
     assert summary["exit_code"] == code
-    assert code == _judged(summary, ExitCode.OK), out
-    assert summary["turns"]["total"] >= 20
+    shown = all(objective["met"] for objective in summary["objectives"])
+    assert code == _judged(summary, ExitCode.OK if shown else ExitCode.OBJECTIVE_MISSED), out
+    assert summary["turns"]["total"] >= 8
     assert summary["turns"]["total"] == sum(summary["turns"]["by_outcome"].values())
     assert set(summary["metrics"]) == set(METRIC_NAMES)
     assert summary["metrics"]["voice_to_voice"]["p50_s"] > 0.3
@@ -128,7 +129,7 @@ def test_an_objective_that_is_missed_ends_with_3(url: str, tmp_path: Path) -> No
             "--users",
             "6",
             "--run-time",
-            "12s",
+            "8s",
             *QUICK,
             "--slo",
             str(slo),
@@ -162,7 +163,7 @@ def test_a_run_that_is_interrupted_keeps_its_results(url: str, tmp_path: Path) -
 @pytest.mark.slow
 def test_a_generator_that_is_stopped_blames_itself(url: str, tmp_path: Path) -> None:
     file, out = tmp_path / "summary.json", tmp_path / "out"
-    process = _start(["run", url, "--users", "4", "--run-time", "15s", *QUICK, "--out", str(out), "--json", str(file)])
+    process = _start(["run", url, "--users", "4", "--run-time", "12s", *QUICK, "--out", str(out), "--json", str(file)])
     _wait(lambda: _turns(out / "store") >= 1)
     swarm = next(
         child for child in psutil.Process(process.pid).children(recursive=True) if "locust" in " ".join(child.cmdline())
@@ -219,7 +220,7 @@ def test_a_sidecar_that_is_killed_in_a_run_loses_nothing(url: str, tmp_path: Pat
                 "--users",
                 "4",
                 "--run-time",
-                "14s",
+                "10s",
                 *QUICK,
                 "--out",
                 str(tmp_path / "out"),

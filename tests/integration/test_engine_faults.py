@@ -22,18 +22,20 @@ CASES = (
 )
 
 
-def _hit(url: str) -> list[Turn]:
+def _hit(url: str, fault: str) -> list[Turn]:
     # Longer clips get longer answers, and the rate of a reply is only judged on a long one.
-    callers = Callers(url, 6, length="medium", reply_s=2.5, ready_s=4.0, max_message_bytes=2**20)
+    length = "medium" if fault == "wrong-rate" else "short"
+    callers = Callers(url, 6, length=length, reply_s=2.5, ready_s=4.0, max_message_bytes=2**20)
     return [turns[0] for turns in callers.call()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("fault", "outcome", "reason"), CASES, ids=[case[0] for case in CASES])
 def test_a_fault_ends_in_its_outcome_and_the_other_callers_never_notice(
     tmp_path: Path, fault: str, outcome: str, reason: str | None
 ) -> None:
     with assistant(tmp_path, "--fault", fault, "--fault-share", "0.5") as url:
-        turns = _hit(url)
+        turns = _hit(url, fault)
     outcomes = [turn.outcome for turn in turns]
     said = [(turn.outcome, turn.outcome_reason) for turn in turns]
     if outcome == "ok":
