@@ -14,7 +14,7 @@ from loadtest.cli import processes
 from loadtest.cli.interruption import Interruption
 from loadtest.cli.request import CheckedRun, RunRequest, check
 from loadtest.cli.run import report, run
-from loadtest.cli.sidecars import Sidecar, start_sidecar
+from loadtest.cli.sidecars import Sidecar, launch_sidecar, wait_for_sidecar
 from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.swarm.settings import SwarmSettings
@@ -86,42 +86,48 @@ def demo(request: DemoRequest, console: Console) -> ExitCode:
         soft_wrap=True,
     )
     with ExitStack() as stack:
-        sidecar, target, dashboard = _start_parts(request, checked, stack)
-        console.print(f"dashboard: {dashboard}", soft_wrap=True)
-        placed = CheckedRun(asked.with_settings(host=target), checked.corpus, checked.utterances, checked.objectives)
-        result = run(placed, console, sidecar=sidecar, dashboard_url=dashboard)
+        parts = _start_parts(request, checked, stack)
+        said: list[str] = []
+
+        def watch() -> None:
+            # The callers do not wait for the dashboard: its address is given as soon as it answers.
+            if not said and parts.dashboard.said.is_set():
+                said.append(_address(parts.dashboard))
+                console.print(f"dashboard: {said[0]}", soft_wrap=True)
+
+        placed = CheckedRun(
+            asked.with_settings(host=parts.target), checked.corpus, checked.utterances, checked.objectives
+        )
+        result = run(placed, console, sidecar=parts.sidecar, dashboard_url=parts.dashboard_url, watch=watch)
         code = report(result, console, request.json_file)
         if not request.exit_after and code is not ExitCode.INTERRUPTED:
-            _stay(dashboard, console)
+            _stay(_address(parts.dashboard), console)
     return code
 
 
-def _start_parts(request: DemoRequest, checked: CheckedRun, stack: ExitStack) -> tuple[Sidecar, str, str]:
-    logs = request.out / "logs"
-    slo = checked.request.slo
-    child, sidecar = start_sidecar(
-        request.out / "store",
-        logs,
-        slo=slo,
-        http_port=processes.port_or_free(OTLP_HTTP_PORT),
-        grpc_port=processes.port_or_free(OTLP_GRPC_PORT),
-    )
-    stack.enter_context(processes.ending(child))
-    dashboard_port = str(processes.port_or_free(DASHBOARD_PORT))
-    dashboard = processes.start(
-        "dashboard",
-        ["-m", "dashboard", "--store", str(sidecar.store), "--port", dashboard_port, "--slo", str(slo)],
-        logs,
-        says_ready=True,
-    )
-    stack.enter_context(processes.ending(dashboard))
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the demo runs beside its callers."""
+
+    sidecar: Sidecar
+    target: str
+    dashboard: processes.Child
+    dashboard_url: str
+
+
+def _start_parts(request: DemoRequest, checked: CheckedRun, stack: ExitStack) -> Parts:
+    """Start all parts at once, on addresses chosen beforehand; wait for those that the callers need."""
+    logs, store, slo = request.out / "logs", request.out / "store", checked.request.slo
+    http_port, dashboard_port = processes.free_port(OTLP_HTTP_PORT), processes.free_port(DASHBOARD_PORT)
+    sidecar = launch_sidecar(store, logs, slo=slo, http_port=http_port, grpc_port=processes.free_port(OTLP_GRPC_PORT))
+    stack.enter_context(processes.ending(sidecar))
     engines = SCRIPTED if request.engines == "scripted" else REAL
     corpus = ["--corpus", str(checked.corpus.path)] if request.engines == "scripted" else []
     assistant = processes.start(
         "assistant",
         [
-            *("-m", "loadtest.assistant", "--port", str(processes.port_or_free(ASSISTANT_PORT))),
-            *("--otlp", sidecar.url, "--cache-ttl-s", str(CACHE_TTL_S)),
+            *("-m", "loadtest.assistant", "--port", str(processes.free_port(ASSISTANT_PORT))),
+            *("--otlp", f"http://127.0.0.1:{http_port}", "--cache-ttl-s", str(CACHE_TTL_S)),
             *(*engines, *COMMON, *corpus),
         ],
         logs,
@@ -129,8 +135,21 @@ def _start_parts(request: DemoRequest, checked: CheckedRun, stack: ExitStack) ->
         bystander=False,
     )
     stack.enter_context(processes.ending(assistant))
+    # It reads the store, which the sidecar makes: it waits for it by itself.
+    dashboard = processes.start(
+        "dashboard",
+        ["-m", "dashboard", "--store", str(store), "--port", str(dashboard_port), "--slo", str(slo), "--headless"],
+        logs,
+        says_ready=True,
+    )
+    stack.enter_context(processes.ending(dashboard))
+    ready = wait_for_sidecar(sidecar)
     target = str(processes.wait_until_ready(assistant, READY_S)["url"])
-    return sidecar, target, str(processes.wait_until_ready(dashboard, READY_S)["url"])
+    return Parts(ready, target, dashboard, f"http://127.0.0.1:{dashboard_port}")
+
+
+def _address(dashboard: processes.Child) -> str:
+    return str(processes.wait_until_ready(dashboard, READY_S)["url"])
 
 
 def _speech(console: Console) -> str | None:

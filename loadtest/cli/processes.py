@@ -141,15 +141,17 @@ def wait_until_ready(child: Child, within_s: float) -> dict[str, Any]:
     raise ProcessFailedError(f"the {child.name} {how}{': ' + detail if detail else ''} (log: {child.log})")
 
 
-def port_or_free(preferred: int) -> int:
-    """The preferred loopback port, or 0 (any free one) where it is taken."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", preferred))
-        except OSError:
-            return 0
-    return preferred
+def free_port(preferred: int) -> int:
+    """The preferred loopback port, or another free one where it is taken."""
+    for port in (preferred, 0):
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return probe.getsockname()[1]
+    raise ProcessFailedError("no loopback port is free")
 
 
 @contextlib.contextmanager

@@ -25,17 +25,25 @@ class Sidecar:
     store: Path
 
 
-def start_sidecar(
-    store: Path, log_dir: Path, *, slo: Path | None, http_port: int = 0, grpc_port: int = 0
-) -> tuple[processes.Child, Sidecar]:
-    """A sidecar of our own, on free ports where none are given. Raises ProcessFailedError."""
+def launch_sidecar(store: Path, log_dir: Path, *, slo: Path | None, http_port: int, grpc_port: int) -> processes.Child:
+    """Start a sidecar of our own without waiting for it; port 0 is any free one."""
     arguments = ["-m", "telemetry.sidecar", "--store", str(store)]
     arguments += ["--http-port", str(http_port), "--grpc-port", str(grpc_port)]
     if slo is not None:
         arguments += ["--slo", str(slo)]
-    child = processes.start("sidecar", arguments, log_dir, says_ready=True)
+    return processes.start("sidecar", arguments, log_dir, says_ready=True)
+
+
+def wait_for_sidecar(child: processes.Child) -> Sidecar:
+    """Where it is, once it is ready. Raises ProcessFailedError."""
     ready = processes.wait_until_ready(child, SIDECAR_READY_S)
-    return child, Sidecar(str(ready["http"]), Path(str(ready["store"])))
+    return Sidecar(str(ready["http"]), Path(str(ready["store"])))
+
+
+def start_sidecar(store: Path, log_dir: Path, *, slo: Path | None) -> tuple[processes.Child, Sidecar]:
+    """A sidecar of our own on free ports, ready. Raises ProcessFailedError."""
+    child = launch_sidecar(store, log_dir, slo=slo, http_port=0, grpc_port=0)
+    return child, wait_for_sidecar(child)
 
 
 def named_sidecar(url: str) -> Sidecar | None:
