@@ -13,7 +13,7 @@ from enum import Enum
 from loadtest.caller.evidence import Evidence
 from loadtest.caller.line import PreparedClip
 from loadtest.caller.plan import SECOND_NS, CallPlan, PlannedTurn
-from loadtest.caller.playout import Playback, Speaker
+from loadtest.caller.playout import Speaker
 from loadtest.caller.timeline import Reply, Timeline
 from loadtest.protocols.base import EventKind, VoiceEvent
 from telemetry.semconv import Outcome
@@ -84,7 +84,7 @@ class Session:
         self._speaker = speaker
         self._next = 0
         self._known_replies: frozenset[str] = frozenset()
-        self._stray: dict[str, Playback] = {}
+        self._stray: dict[str, Reply] = {}
         self._last_sign_perf_ns = 0
         self.state = State.THINKING
         self.deadline_perf_ns = 0
@@ -159,7 +159,7 @@ class Session:
         if reply is not None:
             self._last_sign_perf_ns = max(self._last_sign_perf_ns, arrival_perf_ns)
             if event.kind is EventKind.AUDIO:
-                timeline.hear(reply, event, arrival_perf_ns)
+                reply.hear(self._speaker, event, arrival_perf_ns)
             elif event.kind is EventKind.RESPONSE_DONE and reply.cancelled and reply.playback is not None:
                 self._speaker.stop(reply.playback, arrival_perf_ns)
         elif event.kind is EventKind.AUDIO:
@@ -194,12 +194,7 @@ class Session:
         """Audio that answers nothing still occupies the speaker."""
         key = event.response_id or ""
         self._known_replies |= {key}
-        if event.rate_hz is not None and event.audio:
-            timeline = Timeline(self._speaker, frozenset())
-            reply = Reply(key, arrival_perf_ns, playback=self._stray.get(key))
-            timeline.hear(reply, event, arrival_perf_ns)
-            if reply.playback is not None:
-                self._stray[key] = reply.playback
+        self._stray.setdefault(key, Reply(key, arrival_perf_ns)).hear(self._speaker, event, arrival_perf_ns)
 
     def on_closed(self, reason: str, now_perf_ns: int) -> list[Action]:
         """The connection is gone. A turn under way, or still to come, failed by it."""
@@ -229,7 +224,7 @@ class Session:
         return self._proceed(now_perf_ns)
 
     def _open_exchange(self, now_perf_ns: int) -> Exchange:
-        timeline = Timeline(self._speaker, self._known_replies)
+        timeline = Timeline(self._known_replies)
         timeline.errors += self._complaints
         self.exchange = Exchange(self._next, self._plan.turns[self._next], timeline, now_perf_ns)
         self._next += 1

@@ -51,6 +51,14 @@ class Reply:
         if self.first_sentence_perf_ns is None and SENTENCE_END.search(tail + text):
             self.first_sentence_perf_ns = arrival_perf_ns
 
+    def hear(self, speaker: Speaker, event: VoiceEvent, arrival_perf_ns: int) -> None:
+        """Put a chunk of its audio on the speaker."""
+        if event.audio is None or event.rate_hz is None:
+            return
+        if self.playback is None:
+            self.playback = speaker.begin(event.rate_hz)
+        speaker.feed(self.playback, from_bytes(event.audio), arrival_perf_ns)
+
     def implausible_rate(self) -> str | None:
         """A sentence when the length of the audio cannot belong to its text."""
         if self.playback is None or not self.playback.audio_ns or len(self.text) < JUDGED_FROM_CHARACTERS:
@@ -68,8 +76,7 @@ class Reply:
 class Timeline:
     """What happened between the beginning of an utterance and the end of its answer."""
 
-    def __init__(self, speaker: Speaker, known_replies: frozenset[str]) -> None:
-        self._speaker = speaker
+    def __init__(self, known_replies: frozenset[str]) -> None:
         self._known = known_replies  # replies that began before the question
         self.replies: dict[str, Reply] = {}
         self.early_replies = 0
@@ -138,14 +145,6 @@ class Timeline:
             if event.message and event.status == "failed":
                 self.errors.append(event.message)
         return reply
-
-    def hear(self, reply: Reply, event: VoiceEvent, pcm_arrival_perf_ns: int) -> None:
-        """Put a chunk of reply audio on the speaker."""
-        if event.audio is None or event.rate_hz is None:
-            return
-        if reply.playback is None:
-            reply.playback = self._speaker.begin(event.rate_hz)
-        self._speaker.feed(reply.playback, from_bytes(event.audio), pcm_arrival_perf_ns)
 
     @property
     def answer(self) -> Reply | None:

@@ -17,7 +17,6 @@ from loadtest.caller.engine import Engine
 from loadtest.caller.evidence import ValidityLimits
 from loadtest.caller.plan import SECOND_NS, Limits
 from loadtest.caller.record import CallFacts, RecordOptions, build_turn
-from loadtest.caller.session import Exchange
 from loadtest.caller.words import word_errors
 from loadtest.errors import UsageError
 from loadtest.protocols import registry
@@ -162,12 +161,11 @@ class Worker:
         try:
             request = protocol.upgrade(self.settings.host, trace.traceparent)
             for call, exchange in self.engine.call(plan, protocol, request):
-                on_turn(trace.emit(build_turn(exchange, self._facts(call, exchange), self._record)))
+                on_turn(trace.emit(build_turn(exchange, self._facts(call), self._record)))
         finally:
             trace.end(clocks.perf_ns(), {})
 
-    def _facts(self, call: Call, exchange: Exchange) -> CallFacts:
-        del exchange
+    def _facts(self, call: Call) -> CallFacts:
         settings, connection = self.settings, call.connection
         return CallFacts(
             run_id=self.run_id,

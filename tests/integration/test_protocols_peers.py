@@ -2,10 +2,7 @@
 
 import asyncio
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,9 +11,9 @@ from websockets.asyncio.server import ServerConnection, serve
 from loadtest.protocols.base import CallerOptions, EventKind, UpgradeRequest, VoiceEvent
 from loadtest.protocols.openai_realtime.caller import OpenAIRealtimeCaller
 from loadtest.protocols.websocket import Closed, FramePreparer, Item, Opened, Rejected, WebSocketClient
+from tests.integration.s2s_process import s2s_server
 
 BOUND_S = 20.0
-S2S = Path(__file__).parent / "peers" / "s2s_server.py"
 
 
 class Line:
@@ -133,16 +130,8 @@ def test_a_server_that_refuses_the_upgrade() -> None:
 
 @pytest.fixture(scope="module")
 def s2s_port() -> Iterator[int]:
-    """speech-to-speech's own server, as a process on a free port."""
-    pytest.importorskip("speech_to_speech")
-    with subprocess.Popen([sys.executable, str(S2S), "--units", "1"], stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            announced = process.stdout.readline()
-            assert announced.startswith("listening 127.0.0.1:"), announced
-            yield int(announced.rsplit(":", 1)[1])
-        finally:
-            process.terminate()
+    with s2s_server(units=1) as port:
+        yield port
 
 
 class Call:

@@ -43,7 +43,7 @@ OPTIONS = RecordOptions(
 
 def exchange(index: int = 0) -> Exchange:
     """An exchange whose stages come at round times after speech_end."""
-    timeline = Timeline(Speaker("rms-10ms"), frozenset())
+    speaker, timeline = Speaker("rms-10ms"), Timeline(frozenset())
     timeline.speech_start_perf_ns, timeline.speech_end_perf_ns = T, END
     timeline.speech_end_audio_ns = 3_000 * MS
     for kind, after_ms, fields in (
@@ -61,7 +61,7 @@ def exchange(index: int = 0) -> Exchange:
         chunk = audio(pcm)
         found = timeline.note(chunk, END + after_ms * MS)
         assert found is not None
-        timeline.hear(found, chunk, END + after_ms * MS)
+        found.hear(speaker, chunk, END + after_ms * MS)
     done = event(
         EventKind.RESPONSE_DONE,
         response_id="r1",
