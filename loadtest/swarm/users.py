@@ -85,13 +85,6 @@ def _fire(environment: Environment, name: str, response_ms: float | None, failur
     )
 
 
-@events.init.add_listener
-def _set_up(environment: Environment, **_: Any) -> None:
-    if isinstance(environment.runner, MasterRunner) or environment.parsed_options is None:
-        return
-    environment.voice_worker = None  # pyright: ignore[reportAttributeAccessIssue] - Locust's place for things of ours
-
-
 @events.test_start.add_listener
 def _start(environment: Environment, **_: Any) -> None:
     """Prepare the speech when the test starts: only then are host and options known to every worker."""
@@ -108,7 +101,7 @@ def _start(environment: Environment, **_: Any) -> None:
     except (VoiceprobeError, CorpusError, TelemetryError) as error:
         _refuse(environment, [str(error)])
         return
-    environment.voice_worker = worker  # pyright: ignore[reportAttributeAccessIssue] - as above
+    environment.voice_worker = worker  # pyright: ignore[reportAttributeAccessIssue] - Locust's place for ours
     _log.info(
         "run %s: %d utterances of %s (%s), profile %s, pacer %s",
         worker.run_id,

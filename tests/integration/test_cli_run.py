@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import jsonschema
 import psutil
 import pytest
@@ -109,7 +110,7 @@ def test_a_run_measures_judges_and_says_so(url: str, tmp_path: Path) -> None:
     assert summary["metrics"]["voice_to_voice"]["p50_s"] > 0.3
     assert {objective["name"] for objective in summary["objectives"]} >= {"voice-to-voice", "good-turns"}
     assert summary["telemetry"]["missing"] == 0
-    assert [cohort["cohort"] for cohort in summary["cohorts"]] == ["mine"]
+    assert [cohort["name"] for cohort in summary["cohorts"]] == ["mine"]
     assert summary["generator"]["pacer"] == "timerfd"
     assert summary["generator"]["receive_stamp"] == "kernel"
     assert "voice to voice" in out
@@ -325,6 +326,29 @@ def test_the_same_callers_run_under_plain_locust(url: str, tmp_path: Path) -> No
     )
     assert done.returncode == 0, done.stderr
     assert "voice_to_voice" in done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_the_same_callers_start_and_stop_from_locusts_own_page(url: str, tmp_path: Path) -> None:
+    port = processes.free_port(8089)
+    arguments = ["-m", "locust", "-f", str(processes.ROOT / "loadtest" / "locustfile.py"), "--host", url]
+    arguments += ["--web-host", "127.0.0.1", "--web-port", str(port), "--stop-timeout", "15"]
+    arguments += ["--corpus", CORPUS, "--length", "short", "--clips", "4", "--think", "0.2"]
+    page = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30.0)
+    with processes.ending(processes.start("locust", arguments, tmp_path, says_ready=False)):
+        _wait(lambda: _answers(page))
+        started = page.post("/swarm", data={"user_count": "2", "spawn_rate": "2", "host": url})
+        assert started.json()["success"], started.text
+        _wait(lambda: "voice_to_voice" in page.get("/stats/requests").text)
+        assert page.post("/stop").json()["success"]
+        _wait(lambda: page.get("/stats/requests").json()["state"] == "stopped")
+
+
+def _answers(page: httpx.Client) -> bool:
+    try:
+        return page.get("/").status_code == 200
+    except httpx.TransportError:
+        return False
 
 
 def test_plain_locust_refuses_what_it_cannot_use(tmp_path: Path) -> None:
