@@ -224,9 +224,11 @@ def _follow(
 
 def _live_facts(checked: CheckedRun, reader: StoreReader, run_id: str, elapsed_s: float, notes: list[str]) -> LiveFacts:
     request = checked.request
-    summary = None
+    summary = in_flight = None
     try:
         summary = reader.summary(Filter(run_id=run_id))
+        reported = [point.calls_in_flight for point in reader.timeline(Filter(run_id=run_id), buckets=30)]
+        in_flight = next((calls for calls in reversed(reported) if calls is not None), None)
         if not summary.generator.processes:
             notes = ["the callers are preparing their speech", *notes]
     except StoreError:
@@ -236,6 +238,7 @@ def _live_facts(checked: CheckedRun, reader: StoreReader, run_id: str, elapsed_s
         users=request.users,
         elapsed_s=elapsed_s,
         run_time_s=request.run_time_s,
+        calls_in_flight=in_flight,
         turns=summary.turns if summary is not None else None,
         voice_to_voice=summary.metrics.get("voice_to_voice") if summary is not None else None,
         note=notes[0] if notes else None,
