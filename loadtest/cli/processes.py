@@ -39,8 +39,13 @@ def _end_with_parent() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
+def stand_by() -> None:
+    """Let this process, which only looks on, yield the processor to those whose audio is due."""
+    os.nice(max(0, BYSTANDER_NICENESS - os.getpriority(os.PRIO_PROCESS, 0)))
+
+
 def _prepare_bystander() -> None:
-    os.nice(BYSTANDER_NICENESS)
+    stand_by()
     # Where Linux groups processes by session, it is the group's niceness that counts against others.
     with contextlib.suppress(OSError):
         Path("/proc/self/autogroup").write_text(str(BYSTANDER_NICENESS))

@@ -40,7 +40,7 @@ from telemetry.store.answers import Filter, Summary
 from telemetry.store.reader import StoreReader
 
 STOP_TIMEOUT_S: Final = 30
-LOOK_EVERY_S: Final = 1.0
+LOOK_EVERY_S: Final = 2.0
 SAY_EVERY_S: Final = 10.0
 SETTLE_S: Final = 10.0
 
@@ -81,7 +81,7 @@ def run(
     dashboard_url: str | None = None,
     watch: Callable[[], None] = lambda: None,
 ) -> RunResult:
-    """Carry a checked request out. `watch` is called once a second and may raise to end the run.
+    """Carry a checked request out. `watch` is called every other second and may raise to end the run.
 
     Raises ProcessFailedError where a process of ours fails.
     """
@@ -201,6 +201,7 @@ def _follow(
 ) -> bool:
     """Show the run until it ends; whether somebody interrupted it."""
     request = checked.request
+    processes.stand_by()
     began, said = time.monotonic(), 0.0
     with Interruption() as interruption, StoreReader(store) as reader, ExitStack() as stack:
         live = None
