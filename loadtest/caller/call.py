@@ -1,12 +1,14 @@
 """One call: the glue between a connection, a protocol and the conversation. Runs on the hub and owns no clock."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import gevent.event
 import gevent.queue
 
+from loadtest.caller.clock import Clocks
 from loadtest.caller.connection import Connection
+from loadtest.caller.health import EngineHealth
 from loadtest.caller.line import Line, PreparedClip
 from loadtest.caller.pacing import FrameSchedule, Paced
 from loadtest.caller.plan import CallPlan
@@ -15,8 +17,16 @@ from loadtest.caller.session import Action, EndTurn, Exchange, HangUp, Interrupt
 from loadtest.protocols.base import CallerProtocol, EventKind, Message
 from loadtest.protocols.websocket import Closed, Item, Opened, Rejected, WebSocketClient
 
-if TYPE_CHECKING:
-    from loadtest.caller.engine import Engine
+
+class Switchboard(Protocol):
+    """What a call asks of the engine that moves it."""
+
+    clocks: Clocks
+    health: EngineHealth
+
+    def hang_up(self, call: "Call", reason: str) -> None:
+        """End a call."""
+        ...
 
 
 class Call(Paced):
@@ -42,7 +52,12 @@ class Call(Paced):
     )
 
     def __init__(
-        self, engine: "Engine", plan: CallPlan, protocol: CallerProtocol, websocket: WebSocketClient, onset_preset: str
+        self,
+        engine: Switchboard,
+        plan: CallPlan,
+        protocol: CallerProtocol,
+        websocket: WebSocketClient,
+        onset_preset: str,
     ) -> None:
         super().__init__(FrameSchedule(0, protocol.capabilities.frame_ms * 1_000_000))
         self.engine = engine
