@@ -83,7 +83,8 @@ class Connection:
                 self.chunks.append((self._stamp(ancillary, seen), seen, data))
             if size < _READ_SIZE:
                 break
-        if self.chunks:
+        # The end of a TLS handshake brings no data, and is what the upgrade waits for.
+        if self.chunks or self._tls is not None:
             self._on_data()
 
     def _stamp(self, ancillary: list[tuple[int, int, bytes]], seen_perf_ns: int) -> int:

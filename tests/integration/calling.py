@@ -18,6 +18,7 @@ from loadtest.protocols.base import CallerOptions
 from loadtest.swarm.planner import Planner
 from loadtest.swarm.preparation import PreparedCorpus, prepare
 from loadtest.swarm.settings import SwarmSettings
+from loadtest.swarm.worker import tls_context
 from telemetry.turns import Turn
 
 SECOND_NS = 1_000_000_000
@@ -54,6 +55,7 @@ class Callers:
     corpus: str = CORPUS
     clips: int = 6
     max_message_bytes: int = 16 * 2**20
+    ca_file: str | None = None
     limits: ValidityLimits = field(default_factory=lambda: LENIENT)
 
     def prepared(self) -> PreparedCorpus:
@@ -80,7 +82,12 @@ class Callers:
             manual_turns=self.manual_turns,
             seed=1,
         )
-        engine = Engine(frame_ns=20_000_000, onset_preset="rms-10ms", max_message_bytes=self.max_message_bytes)
+        engine = Engine(
+            frame_ns=20_000_000,
+            onset_preset="rms-10ms",
+            max_message_bytes=self.max_message_bytes,
+            tls_context=tls_context(self.ca_file),
+        )
         record = RecordOptions(
             self.limits, keep_transcripts=True, word_errors=word_errors, unix_ns=engine.clocks.to_unix_ns
         )
