@@ -17,7 +17,7 @@ from telemetry.store.reader import StoreReader
 from telemetry.turns import Turn
 
 CALLERS = 8
-RUN_TIME = "60s"
+RUN_TIME = "45s"
 LIMIT_MS = 5.0
 
 

@@ -77,7 +77,7 @@ def _judged(summary: dict[str, Any], otherwise: ExitCode) -> ExitCode:
 def test_a_run_measures_judges_and_says_so(url: str, tmp_path: Path) -> None:
     slo = tmp_path / "slo.yaml"
     source = processes.ROOT / "loadtest" / "cli" / "demo-objectives.yaml"
-    slo.write_text(source.read_text())
+    slo.write_text(source.read_text().replace("threshold: 1s", "threshold: 1ms"))
     file = tmp_path / "summary.json"
     code, out, err = _run(
         [
@@ -102,8 +102,9 @@ def test_a_run_measures_judges_and_says_so(url: str, tmp_path: Path) -> None:
     summary = json.loads(file.read_text())
     jsonschema.validate(summary, schema())
     assert summary["exit_code"] == code
-    shown = all(objective["met"] for objective in summary["objectives"])
-    assert code == _judged(summary, ExitCode.OK if shown else ExitCode.OBJECTIVE_MISSED), out
+    assert code == _judged(summary, ExitCode.OBJECTIVE_MISSED), out
+    met = {objective["name"]: objective["met"] for objective in summary["objectives"]}
+    assert met["voice-to-voice"] is not True, "nobody answers within a millisecond"
     assert summary["turns"]["total"] >= 8
     assert summary["turns"]["total"] == sum(summary["turns"]["by_outcome"].values())
     assert set(summary["metrics"]) == set(METRIC_NAMES)
@@ -115,35 +116,6 @@ def test_a_run_measures_judges_and_says_so(url: str, tmp_path: Path) -> None:
     assert summary["generator"]["receive_stamp"] == "kernel"
     assert "voice to voice" in out
     assert "How well this was measured" in out
-
-
-@pytest.mark.slow
-def test_an_objective_that_is_missed_ends_with_3(url: str, tmp_path: Path) -> None:
-    slo = tmp_path / "slo.yaml"
-    source = processes.ROOT / "loadtest" / "cli" / "demo-objectives.yaml"
-    slo.write_text(source.read_text().replace("threshold: 1s", "threshold: 1ms"))
-    file = tmp_path / "summary.json"
-    code, out, _ = _run(
-        [
-            "run",
-            url,
-            "--users",
-            "6",
-            "--run-time",
-            "8s",
-            *QUICK,
-            "--slo",
-            str(slo),
-            "--out",
-            str(tmp_path / "out"),
-            "--json",
-            str(file),
-        ]
-    )
-    summary = json.loads(file.read_text())
-    assert code == _judged(summary, ExitCode.OBJECTIVE_MISSED), out
-    met = {objective["name"]: objective["met"] for objective in summary["objectives"]}
-    assert met["voice-to-voice"] is not True
 
 
 @pytest.mark.slow
@@ -334,8 +306,10 @@ def test_the_same_callers_start_and_stop_from_locusts_own_page(url: str, tmp_pat
     arguments = ["-m", "locust", "-f", str(processes.ROOT / "loadtest" / "locustfile.py"), "--host", url]
     arguments += ["--web-host", "127.0.0.1", "--web-port", str(port), "--stop-timeout", "15"]
     arguments += ["--corpus", CORPUS, "--length", "short", "--clips", "4", "--think", "0.2"]
-    page = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30.0)
-    with processes.ending(processes.start("locust", arguments, tmp_path, says_ready=False)):
+    with (
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30.0) as page,
+        processes.ending(processes.start("locust", arguments, tmp_path, says_ready=False)),
+    ):
         _wait(lambda: _answers(page))
         started = page.post("/swarm", data={"user_count": "2", "spawn_rate": "2", "host": url})
         assert started.json()["success"], started.text
