@@ -80,11 +80,7 @@ def demo(request: DemoRequest, console: Console) -> ExitCode:
         request.json_file,
     )
     checked = check(asked)
-    console.print(
-        f"{checked.utterances} utterances of {checked.corpus.name} ({checked.corpus.kind}), "
-        f"profile {settings.profile.label}; everything of this run is kept in {request.out}",
-        soft_wrap=True,
-    )
+    console.print(checked.sentence, soft_wrap=True)
     with ExitStack() as stack:
         parts = _start_parts(request, checked, stack)
         said: list[str] = []

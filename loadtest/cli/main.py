@@ -125,11 +125,7 @@ def run(
     request = RunRequest(settings, users, spawn_rate, parse_duration_s(run_time), slo, folder, json_file)
     console = Console()
     checked = check(request)
-    console.print(
-        f"{checked.utterances} utterances of {checked.corpus.name} ({checked.corpus.kind}), "
-        f"profile {settings.profile.label}; everything of this run is kept in {folder}",
-        soft_wrap=True,
-    )
+    console.print(checked.sentence, soft_wrap=True)
     preflight(checked)
     raise typer.Exit(int(report(carry_out(checked, console), console, json_file)))
 

@@ -45,6 +45,14 @@ class CheckedRun:
     utterances: int
     objectives: list[Objective]
 
+    @property
+    def sentence(self) -> str:
+        """What is going to be said, and where the run is kept."""
+        return (
+            f"{self.utterances} utterances of {self.corpus.name} ({self.corpus.kind}), "
+            f"profile {self.request.settings.profile.label}; everything of this run is kept in {self.request.out}"
+        )
+
 
 def parse_duration_s(text: str) -> float:
     """Seconds of "90", "90s", "2m", "1h30m" or "500ms". Raises UsageError."""

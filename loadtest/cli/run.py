@@ -24,7 +24,7 @@ from loadtest.cli import processes
 from loadtest.cli.interruption import Interruption
 from loadtest.cli.request import CheckedRun
 from loadtest.cli.sidecars import Sidecar, deliver_all, destination
-from loadtest.errors import EndpointUnreachable, UsageError
+from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.protocols import registry
 from loadtest.protocols.base import CallerOptions
@@ -300,8 +300,3 @@ def _versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
-
-
-def unreachable(error: EndpointUnreachable, target: str) -> str:
-    """The sentence for a target that could not be reached."""
-    return f"{public_target(target)}: {error}"
