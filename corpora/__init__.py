@@ -4,12 +4,15 @@
 into what the caller's line carries in between.
 """
 
+from corpora.conversations import Conversation, ConversationTurn
 from corpora.errors import CorpusError, ManifestError
 from corpora.library import Corpus, CorpusInfo, available, open_corpus
 from corpora.manifest import LengthClass, Utterance
 from corpora.render import Profile, Rendered, background, render
 
 __all__ = [
+    "Conversation",
+    "ConversationTurn",
     "Corpus",
     "CorpusError",
     "CorpusInfo",

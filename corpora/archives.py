@@ -11,7 +11,8 @@ import shutil
 import subprocess
 import tarfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, cast
 
@@ -27,12 +28,12 @@ _PIECE_BYTES = 1024 * 1024
 _DPKG_TIMEOUT_S = 120
 
 
-class _Metered(io.RawIOBase):
+class MeteredStream(io.RawIOBase):
     """A stream that ends with a CorpusError when more comes out of it than is plausible."""
 
-    def __init__(self, inner: IO[bytes], called: str) -> None:
+    def __init__(self, inner: IO[bytes], called: str, limit_bytes: int) -> None:
         super().__init__()
-        self._inner, self._called, self._left = inner, called, _MAX_UNPACKED_BYTES
+        self._inner, self._called, self._limit, self._left = inner, called, limit_bytes, limit_bytes
 
     def readable(self) -> bool:
         return True
@@ -41,8 +42,18 @@ class _Metered(io.RawIOBase):
         piece = self._inner.read(_PIECE_BYTES if size < 0 else min(size, _PIECE_BYTES))
         self._left -= len(piece)
         if self._left < 0:
-            raise CorpusError(f"{self._called}: unpacks to more than {_MAX_UNPACKED_BYTES >> 20} MB; it was not used.")
+            raise CorpusError(f"{self._called}: unpacks to more than {self._limit >> 20} MB; it was not used.")
         return piece
+
+    @contextmanager
+    def at_most(self, size: int) -> Generator[None]:
+        """Within it, no more than so many bytes may be read."""
+        apart = self._left - min(self._left, size)
+        whole, self._limit = self._limit, min(self._limit, size)
+        self._left -= apart
+        yield
+        self._left += apart
+        self._limit = whole
 
 
 def read_members(package: Path, wanted: Callable[[str], bool]) -> dict[str, bytes]:
@@ -58,12 +69,12 @@ def read_members(package: Path, wanted: Callable[[str], bool]) -> dict[str, byte
         raise CorpusError(f"{package}: the package cannot be read ({error.strerror}); check its name.") from error
     try:
         packed = _data_tar(package, content) if content.startswith(_AR_MAGIC) else content
-        return _walk(_Metered(_unpacked(packed), str(package)), wanted, str(package))
+        return _walk(MeteredStream(_unpacked(packed), str(package), _MAX_UNPACKED_BYTES), wanted, str(package))
     except (tarfile.TarError, lzma.LZMAError, zlib.error, EOFError, OSError, ValueError) as error:
         raise CorpusError(f"{package}: is not a sound .deb or .tar.gz ({error}); fetch it again.") from error
 
 
-def _walk(stream: _Metered, wanted: Callable[[str], bool], called: str) -> dict[str, bytes]:
+def _walk(stream: MeteredStream, wanted: Callable[[str], bool], called: str) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     # tarfile asks a stream for nothing but read().
     with tarfile.open(fileobj=cast("IO[bytes]", stream), mode="r|") as archive:

@@ -22,7 +22,7 @@ class Draft:
     """An utterance that is not annotated yet; `pcm` is mono int16 of shape (samples,)."""
 
     id: str
-    text: str
+    text: str | None
     speaker: str
     language: str
     domain: str
@@ -32,6 +32,7 @@ class Draft:
     rate_hz: int
     consent: str | None = None
     pii_kinds: tuple[PiiKind, ...] = ()
+    processing: str | None = None
 
 
 def write_corpus(folder: Path, name: str, kind: CorpusKind, drafts: Iterable[Draft], keep: Iterable[Path] = ()) -> int:
@@ -45,7 +46,7 @@ def write_corpus(folder: Path, name: str, kind: CorpusKind, drafts: Iterable[Dra
         with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder.parent) as scratch:
             fresh = Path(scratch) / "fresh"
             (fresh / "clips").mkdir(parents=True)
-            utterances = [_write_clip(fresh, draft) for draft in drafts]
+            utterances = [write_clip(fresh, draft) for draft in drafts]
             write_manifest(fresh, name, kind, utterances)
             for file in keep:
                 shutil.copyfile(file, fresh / file.name)
@@ -59,7 +60,8 @@ def write_corpus(folder: Path, name: str, kind: CorpusKind, drafts: Iterable[Dra
     return len(utterances)
 
 
-def _write_clip(folder: Path, draft: Draft) -> Utterance:
+def write_clip(folder: Path, draft: Draft) -> Utterance:
+    """Annotate a draft and write its clip into `clips` of a folder. Raises CorpusError when it holds no speech."""
     try:
         bounds = find_speech_bounds(draft.pcm / 32_768.0, draft.rate_hz)
     except CorpusError as error:
@@ -86,4 +88,5 @@ def _write_clip(folder: Path, draft: Draft) -> Utterance:
         consent=draft.consent,
         bounds_confidence_db=bounds.confidence_db,
         pii_kinds=draft.pii_kinds,
+        processing=draft.processing,
     )

@@ -1,8 +1,9 @@
-"""`voiceprobe corpus`: list, install, build and check corpora.
+"""`voiceprobe corpus`: list, show, install, import, say, build and check corpora.
 
 Ends with 0 when all is well and with 2 when something that was named cannot be used.
 """
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -13,11 +14,25 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from corpora.cache import cache_root, limit_bytes, shelves, trim
+from corpora.doubts import doubts
 from corpora.errors import CorpusError
+from corpora.findings import find_findings
+from corpora.importing.command import EPILOG as IMPORT_EPILOG
+from corpora.importing.command import import_
 from corpora.install import install as install_corpus
-from corpora.library import BUNDLED, CorpusInfo, available, find_faults
-from corpora.manifest import LOW_CONFIDENCE_DB, read_manifest
+from corpora.library import BUNDLED, CorpusInfo, available
+from corpora.manifest import read_manifest
+from corpora.progress import progress_bar
 from corpora.recorded import RECIPES
+from corpora.review.command import EPILOG as REVIEW_EPILOG
+from corpora.review.command import review
+from corpora.saying.say import SayRequest
+from corpora.saying.say import say as say_texts
+from corpora.saying.texts import read_texts
+from corpora.saying.voices import DEFAULT_VOICES, ENGINES, TOKEN_VARIABLE, Espeak, Flite, OpenAiSpeech, Voice
+from corpora.showing.command import EPILOG as SHOW_EPILOG
+from corpora.showing.command import show
 from corpora.synth import build as build_corpus
 
 _USAGE = 2
@@ -27,6 +42,8 @@ _EXAMPLES = """Examples:
   voiceprobe corpus list
 
   voiceprobe corpus install pocketsphinx-testdata
+
+  voiceprobe corpus import ./recordings --into ./my-corpus --licence CC-BY-4.0 --consent "signed forms, 2026"
 
   voiceprobe corpus check ./my-corpus
 """
@@ -48,6 +65,11 @@ def main() -> None:
     except CorpusError as error:
         sys.stderr.write(f"{error}\n")
         sys.exit(_USAGE)
+
+
+app.command("import", epilog=IMPORT_EPILOG)(import_)
+app.command(epilog=REVIEW_EPILOG)(review)
+app.command(epilog=SHOW_EPILOG)(show)
 
 
 @app.command("list", epilog="Example: voiceprobe corpus list --json | jq '.[].name'")
@@ -79,12 +101,12 @@ def install(
     """Fetch recorded human speech and make a corpus of it."""
     folder = install_corpus(name, files or (), force)
     manifest = read_manifest(folder)
-    doubtful = sum((u.bounds_confidence_db or LOW_CONFIDENCE_DB) < LOW_CONFIDENCE_DB for u in manifest.utterances)
+    doubtful = sum(bool(doubts(utterance)) for utterance in manifest.utterances)
     sys.stdout.write(f"{name}: {len(manifest.utterances)} utterances in {folder}\n")
     if doubtful:
         sys.stdout.write(
-            f"{doubtful} of them have less than {LOW_CONFIDENCE_DB:g} dB of speech over floor: "
-            "their bounds may be off by more than 10 ms.\n"
+            f"{doubtful} have speech bounds that may be off by more than 10 ms; "
+            f"look at them: voiceprobe corpus review {folder}\n"
         )
 
 
@@ -98,15 +120,73 @@ def build(
     sys.stdout.write(f"{BUNDLED}: {count} utterances in {out}\n")
 
 
+@app.command(epilog="Example: voiceprobe corpus say texts.csv --into ./spoken --engine flite --licence CC0-1.0")
+def say(
+    texts: Annotated[
+        Path, typer.Argument(help="CSV, TSV or JSONL with text; id, domain, language, voice if you like.")
+    ],
+    into: Annotated[Path, typer.Option("--into", help="The folder of the new corpus.")],
+    licence: Annotated[str, typer.Option("--licence", help="Licence of the clips, SPDX, as in CC0-1.0.")],
+    engine: Annotated[str, typer.Option(help=f"One of: {', '.join(ENGINES)}.")] = "flite",
+    voice: Annotated[str | None, typer.Option(help="Voice of the texts that name none.")] = None,
+    url: Annotated[str, typer.Option(help="Of an endpoint with the OpenAI speech API.")] = "https://api.openai.com/v1",
+    model: Annotated[str, typer.Option(help="Model to ask that endpoint for.")] = "tts-1",
+    language: Annotated[str, typer.Option(help="Language of the texts that name none.")] = "en-US",
+    domain: Annotated[str, typer.Option(help="Domain of the texts that name none.")] = "general",
+    rate: Annotated[int, typer.Option(help="Sample rate of the clips, Hz.")] = 24_000,
+    force: Annotated[bool, typer.Option("--force", help="Replace a corpus that is there.")] = False,
+) -> None:
+    """Have known texts spoken, and make a corpus of them.
+
+    A token for the endpoint is read from VOICEPROBE_SAY_TOKEN.
+    """
+    speaker = _engine(engine, url, model)
+    lines = read_texts(texts, domain=domain, language=language)
+    request = SayRequest(lines, voice or DEFAULT_VOICES[engine], licence, rate, into, force)
+    with progress_bar("speaking") as progress:
+        count = say_texts(request, speaker, progress)
+    sys.stdout.write(f"{into.resolve().name}: {count} utterances in {into}\n")
+
+
+def _engine(name: str, url: str, model: str) -> Voice:
+    if name == "flite":
+        return Flite()
+    if name == "espeak-ng":
+        return Espeak()
+    if name == "openai":
+        return OpenAiSpeech(url, model, os.environ.get(TOKEN_VARIABLE))
+    raise CorpusError(f"--engine {name!r} is unknown; use one of {', '.join(ENGINES)}.")
+
+
 @app.command(epilog="Example: voiceprobe corpus check ./my-corpus")
 def check(folder: Annotated[Path, typer.Argument(help="A folder with a manifest.jsonl.")]) -> None:
-    """Print everything that is wrong with a corpus, one line each."""
-    faults = find_faults(folder)
-    for fault in faults:
-        sys.stdout.write(f"{fault}\n")
-    if faults:
+    """Print everything to object to in a corpus, one line each.
+
+    Broken and missing files, wrong bounds, clipping, silence, wrong rates, doubles, texts that cannot be what is said,
+    missing licences, speech less than 45 dB over its floor. Ends with 2 when there is anything.
+    """
+    found = 0
+    with progress_bar("checking") as progress:
+        for finding in find_findings(folder, progress):
+            found += 1
+            sys.stdout.write(f"{finding}\n")
+    if found:
         raise typer.Exit(_USAGE)
     sys.stdout.write(f"{folder}: {len(read_manifest(folder).utterances)} utterances, no fault found\n")
+
+
+@app.command(epilog="Example: voiceprobe corpus cache --clear")
+def cache(
+    clear: Annotated[bool, typer.Option("--clear", help="Remove all of it; what is needed is rendered anew.")] = False,
+) -> None:
+    """Show where rendered speech is kept and how much there is."""
+    root, limit = cache_root(), limit_bytes()
+    if clear:
+        sys.stdout.write(f"{root}: {trim(0) / 1e6:.1f} MB removed\n")
+        return
+    found = shelves()
+    kept = sum(size for _, size, _ in found)
+    sys.stdout.write(f"{root}: {kept / 1e6:.1f} MB on {len(found)} shelves, at most {limit / 1e9:g} GB\n")
 
 
 def _row(info: CorpusInfo) -> dict[str, object]:

@@ -1,13 +1,15 @@
 """What can be wrong with a corpus, said in one sentence.
 
 CorpusError          a corpus, a name or a profile cannot be used
-└── ManifestError    a manifest and the clips it describes disagree; carries every fault found, not only the first
+├── ManifestError    a manifest and the clips it describes disagree; carries every fault found, not only the first
+└── SourceError      a source holds what cannot be imported; carries every fault found
 """
 
 from collections.abc import Sequence
 from pathlib import Path
 
 _SHOWN_FAULTS = 20
+_SHOWN_IMPORT_FAULTS = 100
 
 
 class CorpusError(Exception):
@@ -31,4 +33,18 @@ class ManifestError(CorpusError):
         hidden = len(self.faults) - _SHOWN_FAULTS
         if hidden > 0:
             lines.append(f"  ... and {hidden} more: `voiceprobe corpus check {manifest.parent}` lists them all")
+        super().__init__("\n".join(lines))
+
+
+class SourceError(CorpusError):
+    """Everything in a source that cannot be imported; `faults` holds one sentence each."""
+
+    def __init__(self, source: str, faults: Sequence[str], kept: str) -> None:
+        self.faults = tuple(faults)
+        counted = f"{len(self.faults)} fault{'s' * (len(self.faults) > 1)}"
+        lines = [f"{source}: {counted}; {kept} Mend them, or leave them out with --skip-bad:"]
+        lines += [f"  {fault}" for fault in self.faults[:_SHOWN_IMPORT_FAULTS]]
+        hidden = len(self.faults) - _SHOWN_IMPORT_FAULTS
+        if hidden > 0:
+            lines.append(f"  ... and {hidden} more: --json FILE lists them all")
         super().__init__("\n".join(lines))

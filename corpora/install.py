@@ -64,10 +64,11 @@ def _holds_speech(draft: Draft) -> bool:
 
 def _download(recipe: Recipe, scratch: Path) -> list[Path]:
     packages = " and ".join(recipe.packages)
+    given = " ".join(f"--from {package}.deb" for package in recipe.packages)
     if shutil.which("apt-get") is None:
         raise CorpusError(
             f"{recipe.name} comes from the Debian packages {packages}, and there is no apt-get here; "
-            f"fetch them elsewhere and run `voiceprobe corpus install {recipe.name} --from FILE.deb`."
+            f"fetch them elsewhere and run `voiceprobe corpus install {recipe.name} {given}`."
         )
     if not _apt(["download", *recipe.packages], scratch) and os.geteuid() == 0:
         # A fresh machine knows no packages yet, and only root may tell it.
@@ -77,7 +78,7 @@ def _download(recipe: Recipe, scratch: Path) -> list[Path]:
     if len(files) != len(recipe.packages):
         raise CorpusError(
             f"The Debian packages {packages} could not be downloaded; go online (and run apt-get update), "
-            f"or fetch them elsewhere and run `voiceprobe corpus install {recipe.name} --from FILE.deb`."
+            f"or fetch them elsewhere and run `voiceprobe corpus install {recipe.name} {given}`."
         )
     return files
 

@@ -13,6 +13,7 @@ from typing import Final, get_args
 import platformdirs
 
 from corpora.clips import Samples, read_clip
+from corpora.conversations import Conversation, read_conversations
 from corpora.errors import CorpusError, ManifestError
 from corpora.manifest import MANIFEST_NAME, CorpusKind, LengthClass, Manifest, Utterance, read_manifest
 
@@ -29,6 +30,7 @@ class Corpus:
     path: Path
     kind: CorpusKind
     utterances: tuple[Utterance, ...]
+    conversations: tuple[Conversation, ...] = ()
 
     def select(
         self, length: str | None = None, domains: Collection[str] | None = None, include_pii: bool = True
@@ -84,10 +86,15 @@ class CorpusInfo:
     fault: str | None = None
 
 
+def data_home() -> Path:
+    """Where what outlives a run is kept: `$VOICEPROBE_HOME`, or the user's data folder."""
+    home = os.environ.get("VOICEPROBE_HOME")
+    return Path(home).expanduser() if home else Path(platformdirs.user_data_dir("voiceprobe", False))
+
+
 def installed_root() -> Path:
     """Where installed corpora are kept."""
-    home = os.environ.get("VOICEPROBE_HOME")
-    return (Path(home).expanduser() if home else Path(platformdirs.user_data_dir("voiceprobe", False))) / "corpora"
+    return data_home() / "corpora"
 
 
 def available() -> list[CorpusInfo]:
@@ -95,19 +102,24 @@ def available() -> list[CorpusInfo]:
     return [_info(name, folder) for name, folder in _known().items()]
 
 
-def open_corpus(where: str | Path | None = None) -> Corpus:
+def open_corpus(where: str | Path | None = None, *, check_clips: bool = True) -> Corpus:
     """Open a corpus and check every clip against its manifest.
 
     `where` is a folder, or the name of a bundled or installed corpus; None takes recorded human speech if some is
-    installed, otherwise the bundled set. Raises ManifestError with everything that is wrong, CorpusError for an
-    unknown name.
+    installed, otherwise the bundled set. Without `check_clips` a clip is checked when it is read. Raises ManifestError
+    with everything that is wrong, CorpusError for an unknown name.
     """
     folder = _folder(where)
     manifest = read_manifest(folder)
-    faults = _clip_faults(folder, manifest)
+    faults = _clip_faults(folder, manifest) if check_clips else []
+    conversations: tuple[Conversation, ...] = ()
+    try:
+        conversations = read_conversations(folder, {utterance.id for utterance in manifest.utterances})
+    except ManifestError as error:
+        faults += error.faults
     if faults:
         raise ManifestError(folder / MANIFEST_NAME, faults)
-    return Corpus(manifest.name, folder, manifest.kind, manifest.utterances)
+    return Corpus(manifest.name, folder, manifest.kind, manifest.utterances, conversations)
 
 
 def find_faults(folder: Path) -> tuple[str, ...]:

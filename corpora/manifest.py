@@ -2,11 +2,14 @@
 
 A corpus is a folder with a `manifest.jsonl` (UTF-8, one JSON object a line) and the clips it names. The first line is
 the header, `{"corpus": NAME, "kind": "recorded human" | "generated", "format": 1}`; each further line is one utterance
-with the fields of `Utterance` (`consent`, `bounds_confidence_db` and `pii_kinds` may be left out). This file checks
-the words of the manifest; `clips` checks the audio against them.
+with the fields of `Utterance` (those with a default may be left out). `text` is null where nobody wrote down what is
+said; word errors are then not measured. This file checks the words of the manifest; `clips` checks the audio against
+them.
 """
 
+import os
 import re
+import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -36,7 +39,8 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _TEXTS = ("text", "speaker", "language", "domain", "licence", "source")
 _COUNTS = ("sample_rate_hz", "samples", "speech_start_sample", "speech_end_sample")
 _REQUIRED = ("id", "path", *_TEXTS, "sha256", *_COUNTS)
-_OPTIONAL = ("consent", "bounds_confidence_db", "pii_kinds")
+_NULLABLE = ("text", "consent", "processing")
+_OPTIONAL = ("consent", "processing", "bounds_confidence_db", "reviewed", "pii_kinds")
 RATES_HZ = range(8_000, 48_001)
 
 
@@ -46,7 +50,7 @@ class Utterance:
 
     id: str
     path: str  # relative to the manifest, with forward slashes
-    text: str
+    text: str | None  # what is said; None where it was not written down
     speaker: str
     language: str  # BCP 47, as in en-US
     domain: str
@@ -60,6 +64,8 @@ class Utterance:
     consent: str | None = None  # how the speaker agreed to this use; None where it is not known or nobody spoke
     bounds_confidence_db: float | None = None  # speech over floor when the bounds were found; None: set by a human
     pii_kinds: tuple[PiiKind, ...] = ()
+    processing: str | None = None  # what was done to the recording before it became this clip
+    reviewed: bool = False  # whether a person has looked at the bounds
 
     @property
     def pii(self) -> bool:
@@ -115,10 +121,34 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def write_manifest(folder: Path, name: str, kind: CorpusKind, utterances: Iterable[Utterance]) -> None:
-    """Write a folder's manifest, in the order given and with the same bytes for the same utterances."""
+    """Write a folder's manifest in one step, in the order given and with the same bytes for the same utterances."""
     header = {"corpus": name, "kind": kind, "format": FORMAT}
-    rows = [msgspec.json.encode(header), *(msgspec.json.encode(utterance) for utterance in utterances)]
-    (folder / MANIFEST_NAME).write_bytes(b"\n".join(rows) + b"\n")
+    rows = [msgspec.json.encode(row) for row in (header, *map(_row, utterances))]
+    replace_file(folder / MANIFEST_NAME, b"\n".join(rows) + b"\n")
+
+
+def replace_file(file: Path, content: bytes) -> None:
+    """Write a whole file in one step: who reads it sees what was there or what is there now, never a part."""
+    with tempfile.NamedTemporaryFile(prefix=f".{file.name}-", dir=file.parent, delete=False) as fresh:
+        try:
+            fresh.write(content)
+            fresh.flush()
+            os.fsync(fresh.fileno())
+            # Temporary files are for their owner alone; a corpus is not.
+            os.fchmod(fresh.fileno(), 0o644)
+            Path(fresh.name).replace(file)
+        except BaseException:
+            Path(fresh.name).unlink(missing_ok=True)
+            raise
+
+
+def _row(utterance: Utterance) -> dict[str, object]:
+    row = cast("dict[str, object]", msgspec.to_builtins(utterance))
+    if utterance.processing is None:
+        del row["processing"]
+    if not utterance.reviewed:
+        del row["reviewed"]
+    return row
 
 
 def _read_rows(file: Path) -> tuple[Mapping[str, object], list[tuple[int, Mapping[str, object]]], list[str]]:
@@ -170,9 +200,11 @@ def _check_row(row: Mapping[str, object]) -> list[str]:
         faults.append(
             "id must be 1 to 100 letters, digits, dots, dashes or underscores, beginning with one of the first."
         )
-    for field in (field for field in (*_TEXTS, "consent") if field in row):
-        if not (field == "consent" and row[field] is None):
+    for field in (field for field in (*_TEXTS, "consent", "processing") if field in row):
+        if not (field in _NULLABLE and row[field] is None):
             faults += _check_text(field, row[field])
+    if not isinstance(row.get("reviewed", False), bool):
+        faults.append("reviewed must be true or false.")
     if "path" in row:
         faults += _check_path(row["path"])
     if "sha256" in row and not (isinstance(row["sha256"], str) and _SHA256.fullmatch(row["sha256"])):

@@ -2,10 +2,13 @@
 
 Every utterance is brought to the same active speech level, so that one SNR means one noise level, in the mix and on
 the line between utterances. The same corpus, profile and seed give the same bytes: randomness is made of integers,
-and gains are rounded to six digits so that the order in which a processor adds cannot show.
+gains are rounded to six digits, and what is added up is settled on a grid, so that the order in which a processor adds
+cannot show.
+
+SNR and level are measured where they are asked for: on the 16-bit samples that enter the channel. Codecs and lost
+packets change the wave itself, so that a ratio of powers behind them would no longer tell speech from noise.
 """
 
-import math
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -13,49 +16,35 @@ import numpy as np
 import soxr
 from numpy.typing import NDArray
 
+from corpora import noise as noises
 from corpora.errors import CorpusError
-from corpora.levels import active_mask, active_speech_level_dbov, level_dbov, snr_db
+from corpora.levels import active_mask, level_dbov, snr_db
 from corpora.library import Corpus
 from corpora.manifest import RATES_HZ, Utterance
-from corpora.noise import KNOWN_NOISES, babble, derive_seed, pink, white
+from corpora.noise import derive_seed
+from corpora.profiles.channels import carry, packets_of
+from corpora.profiles.files import FILE_PREFIX, read_sounds
+from corpora.profiles.grid import FULL_SCALE, Pcm16, Samples, pcm16, rounded_gain
+from corpora.profiles.packets import Flags, late_packets, lost_packets
+from corpora.profiles.profile import SPEECH_LEVEL_DBOV, Profile
+from corpora.profiles.rooms import reverberate
+from corpora.profiles.stretch import stretch
 
-SPEECH_LEVEL_DBOV = -26.0
-SNR_RANGE_DB = (-5.0, 50.0)  # beyond, clipping or the 16-bit grid would be part of the noise
 _TALKERS = 8
-_FULL_SCALE = 32_768.0
+_POOL = 48  # babble is made of that many utterances of a corpus at most, so that they can be kept at hand
 _MAX_BACKGROUND_S = 600.0
-
-Samples = NDArray[np.float64]
-Pcm16 = NDArray[np.int16]
+_SNR_TOLERANCE_DB = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
-    """What is added to the clean speech: one of the known noises at an SNR over the active speech, or nothing.
+class Obtained:
+    """What was obtained of what the profile asks for; None for what it does not ask for."""
 
-    Raises CorpusError for a noise that is not known, and when noise and SNR do not come together.
-    """
-
-    noise: str | None = None
-    snr_db: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.noise is None:
-            if self.snr_db is not None:
-                raise CorpusError(f"An SNR needs a noise; name one of {', '.join(KNOWN_NOISES)}.")
-            return
-        if self.noise not in KNOWN_NOISES:
-            raise CorpusError(f"The noise {self.noise!r} is unknown; use one of {', '.join(KNOWN_NOISES)}.")
-        low, high = SNR_RANGE_DB
-        if self.snr_db is None:
-            raise CorpusError(f"The noise {self.noise} needs an SNR in dB, from {low:g} to {high:g}.")
-        if not (math.isfinite(self.snr_db) and low <= self.snr_db <= high):
-            raise CorpusError(f"An SNR of {self.snr_db:g} dB cannot be rendered; use {low:g} to {high:g} dB.")
-
-    @property
-    def label(self) -> str:
-        """A short name for tables and file names: `clean`, `babble-10dB`."""
-        return "clean" if self.noise is None else f"{self.noise}-{self.snr_db:g}dB"
+    level_dbov: float  # active speech level, entering the channel
+    snr_db: float | None = None  # added noise only, over the active speech, entering the channel
+    loss_ratio: float | None = None  # packets that never came, of those that carry speech
+    late_ratio: float | None = None  # packets too late for the receiver's buffer, of the same
+    clipped_ratio: float | None = None  # samples cut off at the end of the chain, over the active speech
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,9 +55,19 @@ class Rendered:
     rate_hz: int
     speech_start_sample: int
     speech_end_sample: int
-    snr_asked_db: float | None
-    snr_obtained_db: float | None  # added noise only, over the active speech, measured on the PCM; None without noise
+    profile: Profile
+    obtained: Obtained
     utterance: Utterance
+
+    @property
+    def snr_asked_db(self) -> float | None:
+        """The SNR that the profile asks for."""
+        return self.profile.snr_db
+
+    @property
+    def snr_obtained_db(self) -> float | None:
+        """The SNR that was obtained; None without noise."""
+        return self.obtained.snr_db
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,40 +87,91 @@ def render(corpus: Corpus, utterance: Utterance, profile: Profile, rate_hz: int,
     cannot be rendered, a clip that changed since the corpus was opened, and babble without other utterances.
     """
     _check_rate(rate_hz)
-    speech = _speech(corpus, utterance, rate_hz)
+    speech = _spoken(corpus, utterance, profile, rate_hz)
+    snr = None
     if profile.snr_db is None:
-        pcm, obtained_db = _pcm16(speech.samples), None
+        mix = pcm16(speech.samples)
     else:
         length = len(speech.samples)
         noise = _noise(corpus, profile, rate_hz, length, _seed(corpus, profile, seed, utterance.id), utterance)
-        pcm, obtained_db = _mix(speech, noise, profile.snr_db)
-    return Rendered(pcm, rate_hz, speech.start, speech.end, profile.snr_db, obtained_db, utterance)
+        mix, snr = _mix(speech, noise, profile.snr_db)
+    level = level_dbov(pcm16(speech.samples)[speech.active] / FULL_SCALE)
+    if level is None:
+        raise CorpusError(f"The utterance {utterance.id} is silent at {profile.level_dbov:g} dBov; ask for more.")
+    packet_seed = derive_seed("voiceprobe", seed, corpus.name, "packets", utterance.id)
+    lost, late, missing = _missing(profile, packets_of(len(mix), rate_hz), packet_seed)
+    carried = carry(mix, rate_hz, profile.codecs, missing)
+    pcm, cut = _damaged(carried, profile)
+    speaking = slice(packets_of(speech.start + 1, rate_hz) - 1, packets_of(speech.end + 1, rate_hz))
+    obtained = Obtained(
+        level,
+        snr,
+        None if lost is None else float(np.mean(lost[speaking])),
+        None if late is None else float(np.mean(late[speaking])),
+        None if cut is None else float(np.mean(cut[speech.active])),
+    )
+    return Rendered(pcm, rate_hz, speech.start, speech.end, profile, obtained, utterance)
 
 
 def background(corpus: Corpus, profile: Profile, rate_hz: int, seconds: float, seed: int) -> Pcm16:
     """What the caller's line carries while nobody speaks, shape (samples,).
 
-    It has the profile's noise at the level it has in the mix, or digital silence. Raises CorpusError for a rate or a
-    duration that cannot be rendered, and for babble without other utterances.
+    It has the profile's noise at the level it has in the mix, or digital silence, after the same channel. Raises
+    CorpusError for a rate or a duration that cannot be rendered, and for babble without other utterances.
     """
     _check_rate(rate_hz)
     if not 0.0 < seconds <= _MAX_BACKGROUND_S:
         raise CorpusError(f"A background of {seconds:g} s cannot be rendered; ask for up to {_MAX_BACKGROUND_S:g} s.")
     samples = round(seconds * rate_hz)
-    if profile.snr_db is None:
-        return np.zeros(samples, dtype=np.int16)
-    noise = _noise(corpus, profile, rate_hz, samples, _seed(corpus, profile, seed, "background"), None)
-    return _pcm16(noise * _gain(level_dbov(noise), SPEECH_LEVEL_DBOV - profile.snr_db))
+    mix = np.zeros(samples, dtype=np.int16)
+    if profile.snr_db is not None:
+        noise = _noise(corpus, profile, rate_hz, samples, _seed(corpus, profile, seed, "background"), None)
+        mix = pcm16(noise * _gain(level_dbov(noise), profile.level_dbov - profile.snr_db))
+    packet_seed = derive_seed("voiceprobe", seed, corpus.name, "packets", "background")
+    _, _, missing = _missing(profile, packets_of(samples, rate_hz), packet_seed)
+    return _damaged(carry(mix, rate_hz, profile.codecs, missing), profile)[0]
 
 
-def _mix(speech: _Speech, noise: Samples, asked_db: float) -> tuple[Pcm16, float | None]:
+def forget() -> None:
+    """Let go of the utterances kept at hand: they are of no use once everything is rendered."""
+    _speech.cache_clear()
+
+
+def _missing(profile: Profile, packets: int, seed: int) -> tuple[Flags | None, Flags | None, Flags | None]:
+    """Which packets are lost, which are late, and which are either; None where the profile has none of it."""
+    lost = None if profile.loss is None else lost_packets(profile.loss, packets, seed)
+    late = None if profile.jitter is None else late_packets(profile.jitter, packets, seed)
+    if lost is None or late is None:
+        return lost, late, late if lost is None else lost
+    return lost, late & ~lost, lost | late
+
+
+def _damaged(pcm: Pcm16, profile: Profile) -> tuple[Pcm16, NDArray[np.bool_] | None]:
+    """Gain, clipping and DC; and which samples were cut off, None where the profile asks for nothing of it."""
+    if profile.gain_db == 0.0 and profile.clip_dbov is None and profile.dc == 0.0:
+        return pcm, None
+    louder = pcm / FULL_SCALE * rounded_gain(profile.gain_db)
+    limit = 1.0 if profile.clip_dbov is None else rounded_gain(profile.clip_dbov)
+    clipped = np.clip(louder, -limit, limit)
+    moved = clipped + profile.dc
+    return pcm16(moved), (clipped != louder) | (moved > 32_767 / FULL_SCALE) | (moved < -1.0)
+
+
+def _mix(speech: _Speech, noise: Samples, asked_db: float) -> tuple[Pcm16, float]:
     """Add noise so that the SNR holds over the active part of the speech."""
     speech_dbov = level_dbov(speech.samples[speech.active])
     noise_dbov = level_dbov(noise[speech.active])
     if speech_dbov is None or noise_dbov is None:
         raise CorpusError("The noise or the speech is silent over the active part; use another seed or noise.")
-    pcm = _pcm16(speech.samples + noise * _gain(noise_dbov, speech_dbov - asked_db))
-    return pcm, snr_db(speech.samples, pcm / _FULL_SCALE, speech.active)
+    pcm = pcm16(speech.samples + noise * _gain(noise_dbov, speech_dbov - asked_db))
+    obtained_db = snr_db(speech.samples, pcm / FULL_SCALE, speech.active)
+    if obtained_db is None or abs(obtained_db - asked_db) > _SNR_TOLERANCE_DB:
+        came = "without noise" if obtained_db is None else f"at {obtained_db:.2f} dB"
+        raise CorpusError(
+            f"The mix came out {came} instead of {asked_db:g} dB because its peaks do not fit into 16 bits; "
+            "use a higher SNR, a lower level or a noise with lower peaks."
+        )
+    return pcm, obtained_db
 
 
 def _noise(
@@ -129,16 +179,27 @@ def _noise(
 ) -> Samples:
     match profile.noise:
         case "white":
-            return white(samples, seed)
+            return noises.white(samples, seed)
         case "pink":
-            return pink(samples, rate_hz, seed)
+            return noises.pink(samples, rate_hz, seed)
+        case "brown":
+            return noises.brown(samples, rate_hz, seed)
+        case "hum" | "hum-60":
+            # The mains do not begin anew with an utterance: at 50 Hz a frame holds one period, so that the hum under
+            # the speech goes on in that of the line.
+            mains = derive_seed("voiceprobe", "mains", corpus.name)
+            return noises.hum(samples, rate_hz, mains, 60 if profile.noise == "hum-60" else 50)
+        case "music":
+            return noises.music(samples, rate_hz, seed)
+        case str(name) if name.startswith(FILE_PREFIX):
+            return noises.of_files(read_sounds(name, rate_hz), samples, seed)
         case _:
-            return babble(_talkers(corpus, rate_hz, samples, seed, spoken), samples, seed)
+            return noises.babble(_talkers(corpus, rate_hz, samples, seed, spoken), samples, seed)
 
 
 def _talkers(corpus: Corpus, rate_hz: int, samples: int, seed: int, spoken: Utterance | None) -> list[Samples]:
     """Up to eight streams of speech from other utterances, in an order drawn from the seed, pauses at the ends cut."""
-    others = [other for other in corpus.utterances if spoken is None or other.id != spoken.id]
+    others = [other for other in babble_pool(corpus) if spoken is None or other.id != spoken.id]
     others.sort(key=lambda other: derive_seed(seed, other.id))
     talkers: list[Samples] = []
     for first in range(min(_TALKERS, len(others))):
@@ -152,39 +213,76 @@ def _talkers(corpus: Corpus, rate_hz: int, samples: int, seed: int, spoken: Utte
     return talkers
 
 
+@lru_cache(maxsize=4)
+def babble_pool(corpus: Corpus) -> tuple[Utterance, ...]:
+    """The utterances that babble is made of: all of a small corpus, otherwise some that their names decide."""
+    if len(corpus.utterances) <= _POOL:
+        return corpus.utterances
+    return tuple(sorted(corpus.utterances, key=lambda each: derive_seed("babble", corpus.name, each.id))[:_POOL])
+
+
+def _spoken(corpus: Corpus, utterance: Utterance, profile: Profile, rate_hz: int) -> _Speech:
+    """The utterance as the microphone hears it: speed, pitch, room, and then the level."""
+    plain = profile.speed == 1.0 and profile.pitch == 1.0
+    speech = _speech(corpus, utterance, rate_hz) if plain else _changed(corpus, utterance, profile, rate_hz)
+    if profile.room is None and profile.level_dbov == SPEECH_LEVEL_DBOV:
+        return speech
+    samples = speech.samples if profile.room is None else reverberate(speech.samples, profile.room, rate_hz)
+    return _levelled(samples, speech.start, speech.end, rate_hz, profile.level_dbov)
+
+
 @lru_cache(maxsize=64)
 def _speech(corpus: Corpus, utterance: Utterance, rate_hz: int) -> _Speech:
+    samples, start, end = _resampled(corpus, utterance, rate_hz, utterance.sample_rate_hz)
+    return _levelled(samples, start, end, rate_hz, SPEECH_LEVEL_DBOV)
+
+
+def _changed(corpus: Corpus, utterance: Utterance, profile: Profile, rate_hz: int) -> _Speech:
+    """Spoken faster or slower, higher or lower. The silence around the speech keeps its length but for the pitch's."""
+    # Played at another rate, speech changes pitch and speed together; the stretch then gives it the length asked for.
+    samples, start, end = _resampled(corpus, utterance, rate_hz, utterance.sample_rate_hz * profile.pitch)
+    length = max(2, round(utterance.speech_s * rate_hz / profile.speed))
+    said = stretch(samples[start : end + 1], length, rate_hz)
+    samples = np.concatenate((samples[:start], said, samples[end + 1 :]))
+    return _levelled(samples, start, start + length - 1, rate_hz, SPEECH_LEVEL_DBOV)
+
+
+def _resampled(corpus: Corpus, utterance: Utterance, rate_hz: int, from_hz: float) -> tuple[Samples, int, int]:
+    """A clip, taken to be of a rate, at another one; with its bounds."""
     clip = corpus.read(utterance)
     # In double precision and at the highest quality, soxr keeps the timing: its filters have linear phase.
-    samples = np.asarray(soxr.resample(clip, utterance.sample_rate_hz, rate_hz, quality="VHQ"), dtype=np.float64)
+    samples = np.asarray(soxr.resample(clip, from_hz, rate_hz, quality="VHQ"), dtype=np.float64)
     start, end = (
-        _carried(position, utterance.sample_rate_hz, rate_hz, len(samples))
+        min(_carried(position, from_hz, rate_hz), len(samples) - 1)
         for position in (utterance.speech_start_sample, utterance.speech_end_sample)
     )
-    level = active_speech_level_dbov(samples, rate_hz, start, end)
-    samples *= _gain(level, SPEECH_LEVEL_DBOV)
-    samples.flags.writeable = False
-    return _Speech(samples, start, end, active_mask(samples, rate_hz, start, end))
+    return samples, start, end
 
 
-def _carried(position: int, from_hz: int, to_hz: int, samples: int) -> int:
+def _levelled(samples: Samples, start: int, end: int, rate_hz: int, wanted_dbov: float) -> _Speech:
+    active = active_mask(samples, rate_hz, start, end)
+    levelled = samples * _gain(level_dbov(samples[active]), wanted_dbov)
+    levelled.flags.writeable = False
+    return _Speech(levelled, start, end, active)
+
+
+def _carried(position: int, from_hz: float, to_hz: int) -> int:
     """The sample nearest to the same moment at another rate."""
-    return min((2 * position * to_hz + from_hz) // (2 * from_hz), samples - 1)
+    if isinstance(from_hz, int):
+        return (2 * position * to_hz + from_hz) // (2 * from_hz)
+    return round(position * to_hz / from_hz)
 
 
 def _gain(level: float | None, wanted: float) -> float:
     if level is None:
         raise CorpusError("Nothing but silence came out of the noise; use another seed or noise.")
-    return float(f"{10.0 ** ((wanted - level) / 20.0):.6g}")
-
-
-def _pcm16(samples: Samples) -> Pcm16:
-    return np.clip(np.rint(samples * _FULL_SCALE), -32_768, 32_767).astype(np.int16)
+    return rounded_gain(wanted - level)
 
 
 def _seed(corpus: Corpus, profile: Profile, seed: int, what: str) -> int:
     # The SNR is left out: the same noise at every level lets levels be compared utterance by utterance.
-    return derive_seed("voiceprobe", seed, corpus.name, profile.noise, what)
+    kind = FILE_PREFIX if profile.noise and profile.noise.startswith(FILE_PREFIX) else profile.noise
+    return derive_seed("voiceprobe", seed, corpus.name, kind, what)
 
 
 def _check_rate(rate_hz: int) -> None:

@@ -27,7 +27,7 @@ from corpora.manifest import PiiKind
 
 TEXTS_NAME: Final = "texts.csv"
 LICENCE_NAME: Final = "LICENSE.txt"
-_LANGUAGE_BY_VOICE = {"slt": "en-US", "rms": "en-US", "kal16": "en-US", "awb": "en-GB"}
+LANGUAGE_BY_VOICE = {"slt": "en-US", "rms": "en-US", "kal16": "en-US", "awb": "en-GB"}
 _COLUMNS = ["id", "voice", "stretch", "domain", "pii_kinds", "text"]
 _STRETCHES = (0.5, 2.0)
 _TIMEOUT_S = 60
@@ -69,36 +69,44 @@ def build(folder: Path, into: Path) -> int:
 
 def speak(line: Line) -> Draft:
     """Have flite speak one line. Raises CorpusError when it cannot."""
-    flite = shutil.which("flite")
-    if flite is None:
-        raise CorpusError("flite is not installed; install the package flite of your distribution and run this again.")
-    with tempfile.TemporaryDirectory(prefix="voiceprobe-flite-") as scratch:
-        wav = Path(scratch) / "speech.wav"
-        pace = f"duration_stretch={line.stretch:g}"
-        command = [flite, "-voice", line.voice, "--setf", pace, "-t", line.text, "-o", str(wav)]
-        try:
-            ended = subprocess.run(command, capture_output=True, timeout=_TIMEOUT_S, check=False)
-        except subprocess.TimeoutExpired as error:
-            raise CorpusError(f"{line.id}: flite did not finish within {_TIMEOUT_S} s; try it by hand.") from error
-        if ended.returncode or not wav.is_file():
-            raise CorpusError(f"{line.id}: flite ended with code {ended.returncode} and no speech; try it by hand.")
-        samples, rate_hz = decode(wav.read_bytes(), f"{line.id}: flite's output")
-    _silence_around_speech(samples, rate_hz)
+    samples, rate_hz = speak_with_flite(line.text, line.voice, line.stretch, called=line.id)
+    silence_around_speech(samples, rate_hz)
     return Draft(
         id=line.id,
         text=line.text,
         speaker=f"flite-{line.voice}",
-        language=_LANGUAGE_BY_VOICE[line.voice],
+        language=LANGUAGE_BY_VOICE[line.voice],
         domain=line.domain,
         licence="CC0-1.0",
-        source=f"flite voice {line.voice}, {pace}",
+        source=f"flite voice {line.voice}, {_pace(line.stretch)}",
         pcm=(samples * 32_768.0).astype(np.int16),
         rate_hz=rate_hz,
         pii_kinds=line.pii_kinds,
     )
 
 
-def _silence_around_speech(samples: Samples, rate_hz: int) -> None:
+def speak_with_flite(text: str, voice: str, stretch: float, *, called: str) -> tuple[Samples, int]:
+    """What flite makes of a text, shape (samples,), and its rate in Hz. Raises CorpusError naming `called`."""
+    flite = shutil.which("flite")
+    if flite is None:
+        raise CorpusError("flite is not installed; install the package flite of your distribution and run this again.")
+    with tempfile.TemporaryDirectory(prefix="voiceprobe-flite-") as scratch:
+        wav = Path(scratch) / "speech.wav"
+        command = [flite, "-voice", voice, "--setf", _pace(stretch), "-t", text, "-o", str(wav)]
+        try:
+            ended = subprocess.run(command, capture_output=True, timeout=_TIMEOUT_S, check=False)
+        except subprocess.TimeoutExpired as error:
+            raise CorpusError(f"{called}: flite did not finish within {_TIMEOUT_S} s; try it by hand.") from error
+        if ended.returncode or not wav.is_file():
+            raise CorpusError(f"{called}: flite ended with code {ended.returncode} and no speech; try it by hand.")
+        return decode(wav.read_bytes(), f"{called}: flite's output")
+
+
+def _pace(stretch: float) -> str:
+    return f"duration_stretch={stretch:g}"
+
+
+def silence_around_speech(samples: Samples, rate_hz: int) -> None:
     """Remove the hiss of the voices before and after they speak, in place.
 
     Without it the bounds are exact by construction, not by estimate. It is repeated until the bounds found in the
@@ -124,10 +132,8 @@ def _line(cells: Mapping[str | None, str | None], where: str) -> Line:
     row = {column: cells.get(column) or "" for column in _COLUMNS}
     if None in cells or None in cells.values():
         raise CorpusError(f"{where}: must have {len(_COLUMNS)} columns; put a text with commas into quotes.")
-    if row["voice"] not in _LANGUAGE_BY_VOICE:
-        raise CorpusError(
-            f"{where}: the voice {row['voice']!r} is unknown; use one of {', '.join(_LANGUAGE_BY_VOICE)}."
-        )
+    if row["voice"] not in LANGUAGE_BY_VOICE:
+        raise CorpusError(f"{where}: the voice {row['voice']!r} is unknown; use one of {', '.join(LANGUAGE_BY_VOICE)}.")
     pii_kinds = tuple(kind for kind in row["pii_kinds"].split(";") if kind)
     if not set(pii_kinds) <= set(get_args(PiiKind)):
         raise CorpusError(f"{where}: pii_kinds may be any of {', '.join(get_args(PiiKind))}, joined by semicolons.")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from corpora.cache import open_shelf
 from corpora.cli import main
 
 
@@ -53,8 +54,8 @@ def test_list_for_people(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
 def test_check_prints_every_fault_on_a_line_of_its_own(
     workshop: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in ("a", "b", "c"):
-        workshop.add(name)
+    for seed, name in enumerate(("a", "b", "c")):
+        workshop.add(name, seed=seed)
     folder = workshop.save()
     assert call(monkeypatch, "check", str(folder)) == 0
     assert "3 utterances, no fault found" in capsys.readouterr().out
@@ -97,3 +98,20 @@ def test_help_has_an_example(
     shown = capsys.readouterr().out
     assert "Example" in shown
     assert "voiceprobe corpus" in shown
+
+
+def test_the_cache_is_shown_and_cleared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("VOICEPROBE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("VOICEPROBE_CACHE_GB", "2.5")
+    with open_shelf("a" * 32).writer() as pack:
+        pack.add("one", None, bytes(2_000_000))
+    assert call(monkeypatch, "cache") == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'cache'}: 2.0 MB on 1 shelves, at most 2.5 GB\n"
+    assert call(monkeypatch, "cache", "--clear") == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'cache'}: 2.0 MB removed\n"
+    assert not list((tmp_path / "cache").glob("*/*"))
+    monkeypatch.setenv("VOICEPROBE_CACHE_GB", "lots")
+    assert call(monkeypatch, "cache") == 2
+    assert "VOICEPROBE_CACHE_GB='lots' is no size" in capsys.readouterr().err

@@ -63,7 +63,7 @@ def test_the_length_class_goes_by_speech_alone(speech_samples: int, length: str)
         ("id", 7, "id must be"),
         ("text", "  ", "text must be a text that is not empty"),
         ("text", "two\nlines", "text must be one line"),
-        ("text", None, "text must be a text"),
+        ("text", 7, "text must be a text"),
         ("speaker", "", "speaker must be"),
         ("consent", "", "consent must be"),
         ("sha256", "ABC", "sha256 must be 64"),
@@ -151,3 +151,16 @@ def test_the_text_shows_twenty_faults_and_counts_the_rest() -> None:
     assert "fault 20." not in text
     assert "and 5 more: `voiceprobe corpus check x`" in text
     assert str(ManifestError(Path("x"), ["only this."])) == "only this."
+
+
+def test_what_was_done_to_a_clip_and_who_looked_at_it_travels(tmp_path: Path) -> None:
+    given = (utterance(text=None, processing="resampled from 44100 Hz", reviewed=True),)
+    write_manifest(tmp_path, "mine", "recorded human", given)
+    assert read_manifest(tmp_path).utterances == given
+
+
+def test_reviewed_is_a_truth_value(tmp_path: Path) -> None:
+    write_manifest(tmp_path, "mine", "recorded human", (utterance(reviewed=True),))
+    file = tmp_path / "manifest.jsonl"
+    file.write_text(file.read_text().replace('"reviewed":true', '"reviewed":"yes"'))
+    assert "reviewed must be true or false" in faults(tmp_path)[0]

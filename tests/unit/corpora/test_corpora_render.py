@@ -25,7 +25,7 @@ def dbov(pcm: Any) -> float:
     return 10 * math.log10(np.mean((pcm / 32_768.0) ** 2))
 
 
-@pytest.mark.parametrize("noise", ["white", "pink", "babble"])
+@pytest.mark.parametrize("noise", ["white", "pink", "brown", "babble", "hum", "hum-60", "music"])
 @pytest.mark.parametrize("snr_db", [-5.0, 0.0, 10.0, 30.0, 50.0])
 def test_the_snr_is_the_one_asked_for_measured_here_anew(english: Corpus, noise: str, snr_db: float) -> None:
     for utterance in english.utterances[::16]:
@@ -82,7 +82,7 @@ def test_noise_covers_the_clip_and_leaves_the_bounds_alone(english: Corpus) -> N
     assert dbov(noisy.pcm[: noisy.speech_start_sample - 100]) == pytest.approx(-46.0, abs=0.5)
 
 
-@pytest.mark.parametrize("noise", ["white", "pink", "babble"])
+@pytest.mark.parametrize("noise", ["white", "pink", "brown", "babble", "hum", "hum-60", "music"])
 def test_the_line_between_utterances_carries_the_level_of_the_mix(english: Corpus, noise: str) -> None:
     line = background(english, Profile(noise, 15.0), 24_000, 5.0, 1)
     assert (line.shape, line.dtype) == ((120_000,), np.int16)
@@ -134,7 +134,7 @@ def test_the_bytes_are_pinned(english: Corpus) -> None:
         "clean": "496fcd09d4c2d90c",
         "white-10dB": "d3e3ea6721401cf4",
         "pink-10dB": "78cd4ff7a290d9ad",
-        "babble-10dB": "b5e8efec118f0d37",
+        "babble-10dB": "f1dd0d9182271dbd",
     }
 
 
@@ -151,9 +151,13 @@ def test_another_process_with_another_hash_seed_gives_the_same_bytes(english: Co
 @pytest.mark.parametrize(
     ("noise", "snr_db", "says"),
     [
-        ("brown", 10.0, "The noise 'brown' is unknown; use one of white, pink, babble."),
+        (
+            "violet",
+            10.0,
+            "The noise 'violet' is unknown; use one of white, pink, brown, babble, hum, hum-60, music, or",
+        ),
         ("white", None, "The noise white needs an SNR in dB"),
-        (None, 10.0, "An SNR needs a noise; name one of white, pink, babble."),
+        (None, 10.0, "An SNR needs a noise; name one of white, pink, brown, babble, hum, hum-60, music."),
         ("white", math.nan, "An SNR of nan dB cannot be rendered"),
         ("white", math.inf, "cannot be rendered"),
         ("white", 51.0, "An SNR of 51 dB cannot be rendered; use -5 to 50 dB."),

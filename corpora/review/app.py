@@ -1,0 +1,93 @@
+"""The review page's server: one page, a list, clips and the saving of bounds; for this machine and this page alone.
+
+Requests must name the loopback address in their Host, so that no name that somebody points here is served; what
+changes something must carry the token that only the page holds.
+"""
+
+import hmac
+import html
+from pathlib import Path
+from typing import cast
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Route
+
+from corpora.errors import CorpusError
+from corpora.review.bounds_file import Review
+
+HOSTS = ("127.0.0.1", "localhost")
+
+_PAGE = Path(__file__).with_name("page.html")
+_PROOF_HEADER = "x-review-token"
+_MAX_BODY_BYTES = 10_000
+_POLICY = (
+    "default-src 'none'; script-src 'nonce-{0}'; style-src 'nonce-{0}'; "
+    "connect-src 'self'; img-src data:; frame-ancestors 'none'"
+)
+
+
+class Bounds(msgspec.Struct, forbid_unknown_fields=True):
+    """What the page sends: the first and the last sample of the speech."""
+
+    start: int
+    end: int
+
+
+def build_app(review: Review, token: str) -> Starlette:
+    """The application that shows one review."""
+
+    title = html.escape(review.folder.resolve().name)
+
+    async def page(request: Request) -> Response:
+        filled = _PAGE.read_text("utf-8").replace("{{token}}", token).replace("{{corpus}}", title)
+        headers = {
+            "Content-Security-Policy": _POLICY.format(token),
+            "Cache-Control": "no-store",
+            "X-Content-Type-Options": "nosniff",
+            "Referrer-Policy": "no-referrer",
+        }
+        return HTMLResponse(filled, headers=headers)
+
+    async def clips(request: Request) -> Response:
+        rows = await run_in_threadpool(review.listed)
+        return Response(msgspec.json.encode(rows), media_type="application/json")
+
+    async def clip(request: Request) -> Response:
+        content = await run_in_threadpool(review.pcm, cast("str", request.path_params["name"]))
+        return Response(content, media_type="application/octet-stream", headers={"Cache-Control": "no-store"})
+
+    async def save(request: Request) -> Response:
+        if not hmac.compare_digest(request.headers.get(_PROOF_HEADER, "").encode(), token.encode()):
+            return JSONResponse({"error": "This page is of another review; reload it."}, status_code=403)
+        body = bytearray()
+        async for piece in request.stream():
+            body += piece
+            if len(body) > _MAX_BODY_BYTES:
+                return JSONResponse({"error": "That is too much for two numbers."}, status_code=413)
+        try:
+            bounds = msgspec.json.decode(bytes(body), type=Bounds)
+        except msgspec.DecodeError as error:
+            return JSONResponse({"error": f"The bounds are two whole numbers ({error})."}, status_code=400)
+        row = await run_in_threadpool(review.settle, cast("str", request.path_params["name"]), bounds.start, bounds.end)
+        return Response(msgspec.json.encode(row), media_type="application/json")
+
+    return Starlette(
+        routes=[
+            Route("/", page),
+            Route("/clips", clips),
+            Route("/clips/{name}", clip),
+            Route("/clips/{name}", save, methods=["POST"]),
+        ],
+        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=list(HOSTS))],
+        exception_handlers={CorpusError: _refused},
+    )
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    return JSONResponse({"error": str(error)}, status_code=422)

@@ -1,0 +1,115 @@
+"""What the review page reads from a corpus and writes into its manifest."""
+
+import threading
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from corpora.clips import read_clip
+from corpora.doubts import doubts
+from corpora.errors import CorpusError
+from corpora.manifest import Manifest, Utterance, read_manifest, write_manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """An utterance as the page lists it."""
+
+    id: str
+    text: str | None
+    speaker: str
+    sample_rate_hz: int
+    samples: int
+    start: int
+    end: int
+    confidence_db: float | None
+    reviewed: bool
+    doubts: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Review:
+    """The bounds of one corpus. The manifest is read again for each question, so that what others change is kept."""
+
+    folder: Path
+    everything: bool = False  # list also what is beyond doubt
+    _listed: frozenset[str] = frozenset()
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        """Settle which utterances are listed: those that are doubtful now stay in the list when they are settled.
+
+        Raises ManifestError when the corpus cannot be used.
+        """
+        manifest = read_manifest(self.folder)
+        self._listed = frozenset(
+            utterance.id for utterance in manifest.utterances if self.everything or doubts(utterance)
+        )
+
+    def listed(self) -> list[Listed]:
+        """The utterances to look at, the least sure first."""
+        rows = [_listed(utterance) for utterance in self._manifest().utterances if utterance.id in self._listed]
+        return sorted(rows, key=lambda row: (row.confidence_db is None, row.confidence_db or 0.0, row.id))
+
+    def pcm(self, name: str) -> bytes:
+        """A clip as 16-bit little-endian samples. Raises CorpusError."""
+        samples = read_clip(self.folder, _find(self._manifest(), name))
+        return np.clip(np.rint(samples * 32_768.0), -32_768, 32_767).astype("<i2").tobytes()
+
+    def settle(self, name: str, start: int, end: int) -> Listed:
+        """Write down that a person has looked at an utterance and found its speech between two samples, both included.
+
+        Bounds that were moved lose the confidence of those that were found. Raises CorpusError when they are none.
+        """
+        with self._lock:
+            manifest = self._manifest()
+            utterance = _find(manifest, name)
+            if not 0 <= start < end < utterance.samples:
+                raise CorpusError(
+                    f"{name}: the bounds {start} to {end} do not lie within its {utterance.samples} samples, "
+                    "the start before the end; move them."
+                )
+            moved = (start, end) != (utterance.speech_start_sample, utterance.speech_end_sample)
+            settled = replace(
+                utterance,
+                speech_start_sample=start,
+                speech_end_sample=end,
+                bounds_confidence_db=None if moved else utterance.bounds_confidence_db,
+                reviewed=True,
+            )
+            if not np.any(read_clip(self.folder, utterance)[start : end + 1]):
+                raise CorpusError(f"{name}: there is only silence from {start} to {end}; move the bounds.")
+            rows = [settled if each.id == name else each for each in manifest.utterances]
+            try:
+                write_manifest(self.folder, manifest.name, manifest.kind, rows)
+            except OSError as error:
+                raise CorpusError(
+                    f"{self.folder}: the manifest cannot be written ({error.strerror}); check space and permissions."
+                ) from error
+        return _listed(settled)
+
+    def _manifest(self) -> Manifest:
+        return read_manifest(self.folder)
+
+
+def _find(manifest: Manifest, name: str) -> Utterance:
+    found = next((utterance for utterance in manifest.utterances if utterance.id == name), None)
+    if found is None:
+        raise CorpusError(f"{manifest.name}: has no utterance {name[:100]!r}; reload the page.")
+    return found
+
+
+def _listed(utterance: Utterance) -> Listed:
+    return Listed(
+        id=utterance.id,
+        text=utterance.text,
+        speaker=utterance.speaker,
+        sample_rate_hz=utterance.sample_rate_hz,
+        samples=utterance.samples,
+        start=utterance.speech_start_sample,
+        end=utterance.speech_end_sample,
+        confidence_db=utterance.bounds_confidence_db,
+        reviewed=utterance.reviewed,
+        doubts=doubts(utterance),
+    )

@@ -1,0 +1,189 @@
+"""The review page in a real Chromium: a bound is moved, saved, and found in the manifest."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from corpora.clips import read_clip
+from corpora.library import find_faults
+from corpora.manifest import Utterance, read_manifest
+from tests.unit.corpora.importing.sources import RATE_HZ, bring, put, speech
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+BOUND_S = 60
+SHOTS = os.environ.get("VOICEPROBE_SHOTS")  # where to keep screenshots for a person to look at
+
+
+@dataclass
+class Served:
+    folder: Path
+    url: str
+
+    def utterance(self, name: str) -> Utterance:
+        return next(each for each in read_manifest(self.folder).utterances if each.id == name)
+
+
+@pytest.fixture(scope="module")
+def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Two noisy recordings and one that is beyond doubt."""
+    place = tmp_path_factory.mktemp("review")
+    rng = np.random.default_rng(3)
+    for number, name in enumerate(("first", "second")):
+        clip = speech(number)
+        noise = rng.standard_normal(len(clip)) * (0.004 - 0.001 * number)
+        put(place / "in" / f"{name}.wav", clip + noise, text=f"the {name} <b>one</b>")
+    put(place / "in" / "sure.wav", speech(2), text="sure")
+    folder = bring(place / "in", place / "calls").folder
+    process = subprocess.Popen(
+        [sys.executable, "-m", "corpora", "review", str(folder), "--headless"], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    ready = json.loads(process.stdout.readline())
+    assert ready["listed"] == 2
+    yield Served(folder, ready["url"])
+    process.send_signal(signal.SIGINT)
+    said = process.stdout.read()
+    assert process.wait(BOUND_S) == 0
+    assert said == "2 utterances are still doubtful.\n"
+    process.stdout.close()
+
+
+@pytest.fixture
+def served(serving: Served) -> Iterator[Served]:
+    """The manifest is as it was when a test is over; the page reads it anew each time."""
+    manifest = serving.folder / "manifest.jsonl"
+    before = manifest.read_bytes()
+    yield serving
+    manifest.write_bytes(before)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    executable = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if executable is None:
+        why = "no Chromium on PATH: install the package chromium to run the browser tests"
+        if os.environ.get("CI") == "true":
+            pytest.fail(why)
+        pytest.skip(why)
+    with sync_playwright() as playwright:
+        arguments = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
+        browser = playwright.chromium.launch(executable_path=executable, args=arguments)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: Browser, served: Served) -> Iterator[Page]:
+    complaints: list[str] = []
+    page = browser.new_page(viewport={"width": 1200, "height": 800}, color_scheme="light")
+    page.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("request", lambda asked: None if asked.url.startswith(served.url) else complaints.append(asked.url))
+    page.goto(served.url)
+    yield page
+    page.close()
+    assert [said for said in complaints if not said.startswith("data:")] == []
+
+
+def shot(page: Page, name: str) -> None:
+    if SHOTS:
+        page.screenshot(path=str(Path(SHOTS) / f"{name}.png"))
+
+
+def _until_decoded(page: Page) -> None:
+    """The page's policy allows no evaluated strings, which is how the driver would wait for a condition."""
+    deadline = time.monotonic() + 60.0
+    while not page.evaluate("state.pcm !== null"):
+        assert time.monotonic() < deadline, "the clip was never decoded"
+        page.wait_for_timeout(20)
+
+
+def test_a_bound_is_dragged_nudged_saved_and_found_in_the_manifest(served: Served, page: Page) -> None:
+    before = served.utterance("first")
+    expect(page.locator("#name")).to_have_text("first")
+    expect(page.locator("#text")).to_have_text("“the first <b>one</b>”")
+    expect(page.locator("#doubts li")).to_contain_text("dB over the floor")
+    expect(page.locator("#list button")).to_have_count(2)
+    _until_decoded(page)
+    held = page.evaluate("Array.from(state.pcm)")
+    assert held == np.rint(read_clip(served.folder, before) * 32_768).astype(int).tolist()
+    shot(page, "review-open")
+
+    box = page.locator("#whole").bounding_box()
+    assert box is not None
+    start_x = box["x"] + before.speech_start_sample / before.samples * box["width"]
+    page.mouse.move(start_x, box["y"] + 100)
+    page.mouse.down()
+    page.mouse.move(start_x + 40, box["y"] + 100)
+    page.mouse.up()
+    moved = page.evaluate("state.start")
+    assert moved == pytest.approx(before.speech_start_sample + 40 / box["width"] * before.samples, abs=40)
+
+    page.locator("#whole").focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Shift+ArrowLeft")
+    page.keyboard.press("e")
+    page.keyboard.press("ArrowLeft")
+    assert page.evaluate("[state.start, state.end]") == [moved + 16 - 160, before.speech_end_sample - 16]
+    shot(page, "review-moved")
+    page.keyboard.press("Enter")
+
+    expect(page.locator("#said")).to_have_text("first saved")
+    expect(page.locator("#name")).to_have_text("second")
+    after = served.utterance("first")
+    assert (after.speech_start_sample, after.speech_end_sample) == (moved + 16 - 160, before.speech_end_sample - 16)
+    assert (after.reviewed, after.bounds_confidence_db, after.sha256) == (True, None, before.sha256)
+    assert find_faults(served.folder) == ()
+
+
+def test_what_is_right_is_accepted_as_it_is_and_the_list_empties(served: Served, page: Page) -> None:
+    before = {name: served.utterance(name) for name in ("first", "second")}
+    page.locator("#save").click()
+    expect(page.locator("#said")).to_have_text("first saved")
+    page.locator("#save").click()
+    expect(page.locator("#said")).to_have_text("second saved, all are looked at")
+    expect(page.locator("#left")).to_have_text("0 of 2 to look at")
+    shot(page, "review-done")
+    for name, old in before.items():
+        new = served.utterance(name)
+        assert (new.speech_start_sample, new.speech_end_sample, new.bounds_confidence_db, new.reviewed) == (
+            old.speech_start_sample,
+            old.speech_end_sample,
+            old.bounds_confidence_db,
+            True,
+        )
+
+
+def test_the_clip_and_only_the_speech_are_played(served: Served, page: Page) -> None:
+    page.evaluate(
+        "() => { window.played = []; const start = AudioBufferSourceNode.prototype.start;"
+        "AudioBufferSourceNode.prototype.start = function () { window.played.push(this.buffer.length);"
+        " start.call(this); } }"
+    )
+    _until_decoded(page)
+    page.locator("#play").click()
+    page.locator("#whole").focus()
+    page.keyboard.press(" ")
+    first = served.utterance("first")
+    assert page.evaluate("played") == [first.samples, first.speech_end_sample - first.speech_start_sample + 1]
+
+
+def test_a_time_can_be_typed(served: Served, page: Page) -> None:
+    _until_decoded(page)
+    page.locator("#start").fill("123.5")
+    page.locator("#start").press("Tab")
+    assert page.evaluate("state.start") == round(0.1235 * RATE_HZ)
+    page.locator("#reset").click()
+    assert page.evaluate("state.start") == served.utterance("first").speech_start_sample

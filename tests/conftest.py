@@ -1,0 +1,37 @@
+"""What all tests share: a cache of rendered speech of their own, so that none reads what an earlier run left."""
+
+import os
+import shutil
+import tempfile
+
+import pytest
+from hypothesis import settings
+
+VARIABLE = "VOICEPROBE_CACHE"
+
+# No time decides a test: an example that a busy machine draws out is no fault.
+settings.register_profile("voiceprobe", deadline=None)
+settings.load_profile("voiceprobe")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Tests and the processes they start render into a folder of this run; parallel runners share it."""
+    if VARIABLE not in os.environ:
+        os.environ[VARIABLE] = tempfile.mkdtemp(prefix="voiceprobe-tests-")
+        config.stash[_made] = os.environ[VARIABLE]
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Bytes never name a test: they may hold a time of day, and parallel runners must agree on every name."""
+    return argname if isinstance(val, bytes) else None
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Remove it again."""
+    folder = config.stash.get(_made, None)
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.environ.pop(VARIABLE, None)
+
+
+_made = pytest.StashKey[str]()

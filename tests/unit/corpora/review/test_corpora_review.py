@@ -1,0 +1,113 @@
+"""Who may ask the review page for what, and what it writes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from starlette.testclient import TestClient
+
+from corpora.errors import CorpusError
+from corpora.manifest import read_manifest
+from corpora.review.app import build_app
+from corpora.review.bounds_file import Review
+
+TOKEN = "only-the-page-knows"
+
+
+@pytest.fixture
+def folder(workshop: Any) -> Path:
+    workshop.add("sure", seed=1, bounds_confidence_db=60.0)
+    workshop.add("unsure", seed=2, bounds_confidence_db=31.0)
+    workshop.add("worse", seed=3, bounds_confidence_db=20.5)
+    workshop.add("by-hand", seed=4)
+    return workshop.save()
+
+
+@pytest.fixture
+def client(folder: Path) -> TestClient:
+    return TestClient(build_app(Review(folder), TOKEN), base_url="http://127.0.0.1")
+
+
+def save(client: TestClient, name: str, body: object, token: str = TOKEN) -> httpx.Response:
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return client.post(f"/clips/{name}", content=content, headers={"X-Review-Token": token})
+
+
+def test_the_doubtful_are_listed_with_the_worst_first(client: TestClient, folder: Path) -> None:
+    assert [row["id"] for row in client.get("/clips").json()] == ["worse", "unsure"]
+    assert [row.id for row in Review(folder, everything=True).listed()] == ["worse", "unsure", "sure", "by-hand"]
+
+
+def test_moved_bounds_are_written_and_the_rest_of_the_manifest_stays(client: TestClient, folder: Path) -> None:
+    before = read_manifest(folder).utterances
+    assert save(client, "unsure", {"start": 4_000, "end": 15_000}).json()["reviewed"] is True
+    after = read_manifest(folder).utterances
+    assert [old for old, new in zip(before, after, strict=True) if old != new] == [before[1]]
+    changed = after[1]
+    assert (changed.speech_start_sample, changed.speech_end_sample, changed.bounds_confidence_db) == (
+        4_000,
+        15_000,
+        None,
+    )
+    # What is settled stays in the list, so that it can be looked at again.
+    assert [(row["id"], row["doubts"]) for row in client.get("/clips").json()][1] == ("unsure", [])
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({"start": 5, "end": 5}, 422),
+        ({"start": -1, "end": 50}, 422),
+        ({"start": 0, "end": 10**9}, 422),
+        ({"start": 0, "end": 1_000}, 422),  # digital silence
+        ({"start": 0.5, "end": 50}, 400),
+        ({"start": 0}, 400),
+        ({"start": 0, "end": 50, "path": "x"}, 400),
+        (b"\xff{", 400),
+        (b"[" * 20_000, 413),
+    ],
+)
+def test_bounds_that_are_none_change_nothing(client: TestClient, folder: Path, body: object, status: int) -> None:
+    before = (folder / "manifest.jsonl").read_bytes()
+    answer = save(client, "unsure", body)
+    assert answer.status_code == status
+    assert answer.json()["error"].endswith((".", ")"))
+    assert (folder / "manifest.jsonl").read_bytes() == before
+
+
+def test_only_the_page_may_save(client: TestClient, folder: Path) -> None:
+    before = (folder / "manifest.jsonl").read_bytes()
+    for token in ("", "guessed", TOKEN.upper()):
+        assert save(client, "unsure", {"start": 4_000, "end": 15_000}, token).status_code == 403
+    assert (folder / "manifest.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "10.0.0.5"])
+@pytest.mark.parametrize("path", ["/", "/clips", "/clips/unsure"])
+def test_a_name_that_points_here_is_not_served(client: TestClient, host: str, path: str) -> None:
+    assert client.get(path, headers={"Host": host}).status_code == 400
+
+
+@pytest.mark.parametrize("name", ["..%2f..%2fmanifest.jsonl", "manifest.jsonl", "clips%2funsure.flac", "%2e%2e"])
+def test_only_utterances_of_the_manifest_are_handed_out(client: TestClient, name: str) -> None:
+    answer = client.get(f"/clips/{name}")
+    assert answer.status_code in (404, 422)
+    assert b"sha256" not in answer.content
+
+
+def test_the_page_runs_nothing_but_its_own_script(workshop: Any) -> None:
+    workshop.add("unsure", bounds_confidence_db=10.0)
+    folder = workshop.save()
+    named = folder.rename(folder.with_name("<script>alert(1)"))
+    answer = TestClient(build_app(Review(named), TOKEN), base_url="http://localhost").get("/")
+    assert "<script>alert" not in answer.text
+    assert "{{" not in answer.text
+    assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+    assert "src=" not in answer.text.replace("-src=", "")
+
+
+def test_a_folder_that_is_no_corpus_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match=r"holds no manifest\.jsonl"):
+        Review(tmp_path)
