@@ -146,6 +146,8 @@ class GeneratorHealth:
     frames_sent: int | None = None  # cumulative
     gc_pause_worst_ns: int | None = None
     clock_offset_drift_ns: int | None = None
+    unsent_worst_bytes: int | None = None
+    frames_held_up: int | None = None  # cumulative
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +174,8 @@ _GAUGES: Final[dict[str, _Gauge]] = {
     "frames_sent": _Gauge(semconv.METRIC_GENERATOR_FRAMES, "{frame}", max),
     "gc_pause_worst_ns": _Gauge(semconv.METRIC_GENERATOR_GC_PAUSE, "ns", max),
     "clock_offset_drift_ns": _Gauge(semconv.METRIC_GENERATOR_CLOCK_OFFSET, "ns", _furthest),
+    "unsent_worst_bytes": _Gauge(semconv.METRIC_GENERATOR_UNSENT, "By", max),
+    "frames_held_up": _Gauge(semconv.METRIC_GENERATOR_HELD_UP, "{frame}", max),
 }
 
 
@@ -209,6 +213,40 @@ class GeneratorGauges:
             return (Observation(value, {"run_id": self._run_id, "process_id": self._telemetry.identity.process_id}),)
 
         return read
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseStarts:
+    """How the calls of open arrivals that were due in one phase began in this process, so far."""
+
+    phase: str
+    phase_kind: semconv.PhaseKind
+    phase_begin_s: float  # after the start of the run: phases are told in this order
+    planned: int
+    started: int
+    late: int
+    missed: int
+
+
+class StartGauges:
+    """The starts of open arrivals as an OTLP gauge, asked for whenever the exporter reads."""
+
+    def __init__(self, telemetry: Telemetry, run_id: str, starts: Callable[[], Iterable[PhaseStarts]]) -> None:
+        self._telemetry, self._run_id, self._starts = telemetry, run_id, starts
+        telemetry.meter.create_observable_gauge(semconv.METRIC_GENERATOR_STARTS, [self._read], unit="{call}")
+
+    def _read(self, options: CallbackOptions) -> Iterable[Observation]:
+        del options
+        for each in self._starts():
+            attributes = {
+                "run_id": self._run_id,
+                "process_id": self._telemetry.identity.process_id,
+                "phase": each.phase,
+                "phase_kind": each.phase_kind,
+                "phase_begin_s": each.phase_begin_s,
+            }
+            for which in semconv.START_COUNTS:
+                yield Observation(getattr(each, which), {**attributes, "which": which})
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,11 +162,17 @@ _ALL: Final[tuple[Metric, ...]] = (
     Metric(
         "leading_silence", "ns", "silence before the first audible sample of the reply", _field("leading_silence_ns")
     ),
-    Metric("connect", "ns", "TCP + TLS + upgrade + session ready; never part of a turn", _field("connect_ns")),
+    Metric(
+        "connect",
+        "ns",
+        "TCP + TLS + upgrade + session ready; never part of a turn; in open arrivals from the intended start",
+        _field("connect_ns"),
+    ),
     Metric(
         "barge_in_stop",
         "ns",
-        "the caller's first interrupting speech sample until the agent's last audible sample is played",
+        "the caller's first interrupting speech sample until the agent's last audible sample is played, on the turn "
+        "that interrupts; the turn interrupted after its first audible sample was answered, and stays in its figures",
         _field("barge_in_stop_ns"),
     ),
     Metric("talk_over", "ns", "total time in which both spoke", _field("talk_over_ns")),

@@ -158,6 +158,8 @@ class Exposition:
         self._numbers[turn.process_id] = (min(least, turn.sequence), max(most, turn.sequence), seen + 1)
 
     def _observe_client(self, turn: Turn) -> None:
+        if turn.turn_kind == "silence":
+            return  # it asked nothing, and is no part of the service's figures
         labels = self._series(turn.cohort or "", turn.route or "", turn.cache_tier or "", turn.model or "")
         self._turns.labels(*labels, turn.outcome).inc()
         if turn.outcome == "invalid":

@@ -27,6 +27,7 @@ from opentelemetry.sdk.trace import SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.trace import Tracer
+from opentelemetry.util.types import AttributeValue
 
 from telemetry import semconv
 from telemetry.delivery import DeliveringProcessor, ExportStats
@@ -112,6 +113,20 @@ class _QueueingMetricExporter(MetricExporter):
         """The processor outlives the reader."""
 
 
+class _ProcessResource(Resource):
+    """What this process is. The encoder asks for its hash once a span, and the library's own writes JSON each time."""
+
+    def __init__(self, attributes: Mapping[str, AttributeValue], schema_url: str | None) -> None:
+        super().__init__(attributes, schema_url)
+        self._hash = super().__hash__()
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or super().__eq__(other)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
 class Telemetry:
     """A running set-up: `tracer` and `meter` to write with, and what became of it. Made by `start`."""
 
@@ -131,13 +146,14 @@ class Telemetry:
             batch=options.batch,
             queue=options.queue,
         )
-        resource = Resource.create(
+        described = Resource.create(
             {
                 **options.resource,
                 "service.name": options.service_name,
                 "service.instance.id": self.identity.process_id,
             }
         )
+        resource = _ProcessResource(described.attributes, described.schema_url)
         self._traces = TracerProvider(
             sampler=ALWAYS_ON,  # a remote parent's flag decides about the remote side, not about our figures
             resource=resource,

@@ -38,6 +38,12 @@ METRIC_GENERATOR_CALLS: Final = "voice.generator.calls_in_flight"
 METRIC_GENERATOR_FRAMES: Final = "voice.generator.frames_sent"  # cumulative
 METRIC_GENERATOR_GC_PAUSE: Final = "voice.generator.gc_pause_worst_ns"
 METRIC_GENERATOR_CLOCK_OFFSET: Final = "voice.generator.clock_offset_drift_ns"
+METRIC_GENERATOR_UNSENT: Final = "voice.generator.unsent_worst_bytes"  # of one caller, not yet off the machine
+METRIC_GENERATOR_HELD_UP: Final = "voice.generator.frames_held_up"  # cumulative; a full socket did not take all of it
+# Starts of open arrivals in one phase so far: a point for each of START_COUNTS (attributes: run_id, process_id, phase,
+# phase_kind, phase_begin_s and which), cumulative.
+METRIC_GENERATOR_STARTS: Final = "voice.generator.starts"
+START_COUNTS: Final[tuple[str, ...]] = ("planned", "started", "late", "missed")
 METRIC_TURNS_EMITTED: Final = "voice.generator.turns_emitted"  # cumulative; what the receiver must have seen
 
 # Where per-turn facts travel on wires with response metadata (OpenAI Realtime `response.metadata`): string pairs.
@@ -47,17 +53,23 @@ META_ROUTE: Final = "voice.route"
 META_FALLBACK: Final = "voice.fallback"
 META_COHORT: Final = "voice.cohort"
 META_MODEL: Final = "voice.model"
+META_INTENT: Final = "voice.intent"
 
 Source = Literal["client", "service"]
 Outcome = Literal["ok", "no_reply", "timeout", "abandoned", "interrupted", "error", "invalid"]
+TurnKind = Literal["question", "barge_in", "silence"]
 LengthClass = Literal["short", "medium", "long"]
+PhaseKind = Literal["smoke", "ramp", "hold", "spike", "soak", "recovery"]
 Route = Literal["local", "cache", "cloud", "rule"]
 CacheTier = Literal["device", "edge", "central", "prefix"]
 Fallback = Literal["rule", "cached", "partial"]
 
 SOURCES: Final[tuple[str, ...]] = ("client", "service")
 OUTCOMES: Final[tuple[str, ...]] = ("ok", "no_reply", "timeout", "abandoned", "interrupted", "error", "invalid")
+TURN_KINDS: Final[tuple[str, ...]] = ("question", "barge_in", "silence")
 LENGTH_CLASSES: Final[tuple[str, ...]] = ("short", "medium", "long")
+PHASE_KINDS: Final[tuple[str, ...]] = ("smoke", "ramp", "hold", "spike", "soak", "recovery")
+RAMP: Final = "ramp"  # the kind of phase over which figures are never pooled
 ROUTES: Final[tuple[str, ...]] = ("local", "cache", "cloud", "rule")
 CACHE_TIERS: Final[tuple[str, ...]] = ("device", "edge", "central", "prefix")
 FALLBACKS: Final[tuple[str, ...]] = ("rule", "cached", "partial")

@@ -85,12 +85,18 @@ def judge(objectives: Sequence[Objective], count: Callable[[Objective], tuple[in
 def is_good(objective: Objective, turn: Turn) -> bool | None:
     """Whether a turn is good by the objective; None where it does not count at all.
 
-    Only valid client-heard turns of the objective's dimensions count. A metric that the wire withholds does not count.
-    A turn that got no answer, or broke down, is bad by every metric of an answer. A metric that was not measured never
-    passes: voice_to_voice is then bad; elsewhere the turn had nothing to measure (no barge-in, no first connect).
-    A fallback counts where the endpoint said how it answered, a cache where it said hit or miss.
+    Only valid client-heard turns of the objective's dimensions count; a silent turn asked nothing and does not. A
+    metric that the wire withholds does not count. A turn that got no answer, or broke down, is bad by every metric of
+    an answer. A metric that was not measured never passes: voice_to_voice is then bad; elsewhere the turn had nothing
+    to measure (no barge-in, no first connect). A fallback counts where the endpoint said how it answered, a cache where
+    it said hit or miss.
     """
-    if turn.source != "client" or turn.outcome == "invalid" or not _matches(objective, turn):
+    if (
+        turn.source != "client"
+        or turn.outcome == "invalid"
+        or turn.turn_kind == "silence"
+        or not _matches(objective, turn)
+    ):
         return None
     if objective.kind == "outcome":
         return turn.outcome in objective.outcomes

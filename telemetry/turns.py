@@ -54,8 +54,6 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     # Measured as such, not as a difference of two points.
     connect_ns: int | None = None
     leading_silence_ns: int | None = None
-    barge_in_stop_ns: int | None = None
-    barge_in_recovered: bool | None = None
     talk_over_ns: int | None = None
     underrun_worst_ns: int | None = None
     underrun_total_ns: int | None = None
@@ -68,6 +66,24 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     wer_reference_words: int | None = None
     transcript_pii: str | None = None  # the caller's words; kept only when asked for
 
+    # How the caller behaved. A barge-in is told on the turn that interrupts: `barge_in_at_ns` is its first speech
+    # sample counted from the first audible sample of the reply before it. The turn that was interrupted stays what it
+    # was, an answered one (`cut_short`), so that a caller who breaks in neither improves nor worsens the service's
+    # figures. A silent turn asks nothing, and counts neither for nor against the service.
+    turn_kind: semconv.TurnKind | None = None
+    patience_ns: int | None = None  # how long this caller would have borne silence; None: never hangs up
+    cut_short: bool | None = None  # the next turn began before the reply to this one had ended
+    barge_in_at_ns: int | None = None
+    barge_in_stop_ns: int | None = None
+    barge_in_recovered: bool | None = None  # the endpoint then answered what the caller had interrupted with
+    barge_in_reason: str | None = None  # why a planned interruption was none, or has no stop
+    backchannel_stopped: bool | None = None  # the reply stopped at a "mhm"; None where none was said into it
+    silence_ns: int | None = None  # how long the caller of a silent turn says nothing
+    reprompted: bool | None = None  # the endpoint spoke into the silence of a silent turn
+    conversation: str | None = None  # the script that the turn comes from
+    expected_intent: str | None = None
+    intent: str | None = None  # as the endpoint reports it
+
     # What the endpoint says that it injected on purpose (scripted engines), so the instrument can be checked.
     injected_endpointing_ns: int | None = None
     injected_asr_ns: int | None = None
@@ -77,6 +93,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     # Dimensions.
     scenario: str | None = None
+    phase: str | None = None  # of the run, in which the turn began
+    phase_kind: semconv.PhaseKind | None = None
     utterance_id: str | None = None
     speaker: str | None = None
     domain: str | None = None
@@ -86,6 +104,11 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     channel_profile: str | None = None
     snr_asked_db: float | None = None
     snr_obtained_db: float | None = None
+    speech_level_dbov: float | None = None  # of the active speech, where it enters the caller's channel
+    loss_asked_ratio: float | None = None  # packets lost on the caller's simulated channel, in the long run
+    loss_obtained_ratio: float | None = None  # of the packets that carry this utterance's speech
+    late_obtained_ratio: float | None = None  # likewise: those that came too late for the simulated receiver
+    clipped_ratio: float | None = None  # samples of the active speech cut off by the caller's gain, clipping or DC
     protocol: str | None = None
     target: str | None = None
     region: str | None = None
@@ -107,6 +130,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     frame_lateness_worst_ns: int | None = None
     drift_worst_ns: int | None = None
     unsent_bytes_at_speech_end: int | None = None
+    send_blocked_worst_ns: int | None = None  # the longest that a full socket held up a frame of the turn
     loop_lag_worst_ns: int | None = None
     receive_lag_worst_ns: int | None = None
     start_late_ns: int | None = None

@@ -152,6 +152,7 @@ def exchange(
         loop_lag_worst_ns=round(0.8 * MS),
         receive_lag_worst_ns=round(0.3 * MS),
         unsent_bytes_at_speech_end=0,
+        send_blocked_worst_ns=0,
         start_late_ns=round(1.5 * MS),
         receive_stamp="kernel",
         pacer="timerfd",
@@ -289,6 +290,9 @@ def generator_points(run_id: str, turns: int) -> list[PointRow]:
                 semconv.METRIC_GENERATOR_LATENESS: 0.6 * MS,
                 semconv.METRIC_GENERATOR_CALLS: float(1 + second % 4),
                 semconv.METRIC_GENERATOR_GC_PAUSE: 0.4 * MS,
+                semconv.METRIC_GENERATOR_CLOCK_OFFSET: -1000.0 * second,
+                semconv.METRIC_GENERATOR_UNSENT: 0.0,
+                semconv.METRIC_GENERATOR_HELD_UP: 0.0,
                 semconv.METRIC_TURNS_EMITTED: float((second + 1 - worker) // 2),
             }
             points += [

@@ -7,13 +7,18 @@ not measured or that there are too few values to say.
 from dataclasses import dataclass, field
 from typing import Final
 
+from telemetry.semconv import RAMP
+
 # Above this share of invalid turns a run says nothing about the service (measurement: 1 %).
 INVALID_SHARE_LIMIT: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which turns a question is about. None means any. `since_unix_ns` is inclusive, `until_unix_ns` exclusive."""
+    """Which turns a question is about. None means any. `since_unix_ns` is inclusive, `until_unix_ns` exclusive.
+
+    Figures are never pooled over a ramp: where no phase is asked for, they leave the turns of ramps out.
+    """
 
     run_id: str | None = None
     cohort: str | None = None
@@ -22,6 +27,7 @@ class Filter:
     length_class: str | None = None
     channel_profile: str | None = None
     route: str | None = None
+    phase: str | None = None
     since_unix_ns: int | None = None
     until_unix_ns: int | None = None
 
@@ -38,6 +44,20 @@ class RunInfo:
     protocol: str | None
     ended: bool
     declared: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessInfo:
+    """One generator process of a run. One that has not `ended` by the end of its run was lost: `calls_in_flight` is
+    what it reported last."""
+
+    process_id: str
+    worker: str  # "2 of 4", as it named itself
+    began_unix_ns: int | None
+    last_seen_unix_ns: int
+    ended: bool
+    turns: int
+    calls_in_flight: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +118,50 @@ class TurnCounts:
         return self.invalid / self.total if self.total else None
 
     @property
+    def abandoned(self) -> int:
+        """Turns in which the caller hung up."""
+        return self.by_outcome.get("abandoned", 0)
+
+    @property
+    def abandoned_share(self) -> float | None:
+        """Abandoned turns / eligible turns, None without one."""
+        return self.abandoned / self.eligible if self.eligible else None
+
+    @property
     def is_generator_limited(self) -> bool:
         """Whether so many turns are invalid that the instrument, not the endpoint, was the limit."""
         return self.invalid > INVALID_SHARE_LIMIT * self.total
+
+
+@dataclass(frozen=True, slots=True)
+class Behaviour:
+    """What callers did beside asking and waiting, and what the endpoint made of it: counts of valid client turns.
+
+    `barge_ins` are turns whose speech fell into a reply; how long the endpoint took to stop is the metric
+    `barge_in_stop`. `barge_ins_missed` were planned and found the reply over. An intent is compared where the script
+    names one and the endpoint reports one.
+    """
+
+    barge_ins: int = 0
+    barge_ins_recovered: int = 0
+    barge_ins_missed: int = 0
+    backchannels: int = 0
+    backchannels_stopped: int = 0
+    silent_turns: int = 0
+    reprompted: int = 0
+    intents_expected: int = 0
+    intents_reported: int = 0
+    intents_matched: int = 0
+
+    @property
+    def recovered_share(self) -> float | None:
+        """Interruptions that were answered / interruptions, None without one."""
+        return self.barge_ins_recovered / self.barge_ins if self.barge_ins else None
+
+    @property
+    def intent_agreement(self) -> float | None:
+        """Intents as expected / intents reported, None when none was reported."""
+        return self.intents_matched / self.intents_reported if self.intents_reported else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +182,55 @@ class CohortSummary:
     metrics: dict[str, MetricStats]
     cache: CacheStats
     fallback: ShareByName
+
+
+@dataclass(frozen=True, slots=True)
+class Hearing:
+    """How well the endpoint understood what was said under one profile: word errors ÷ words, pooled over its turns.
+
+    The interval holds the true rate with 95 % confidence; turns, not words, are taken as independent (the ratio
+    estimator's variance), because the words of a turn fail together. None with fewer than 20 turns.
+    """
+
+    noise_profile: str | None
+    snr_asked_db: float | None
+    channel_profile: str | None
+    turns: int
+    words: int
+    errors: int
+    interval: tuple[float, float] | None
+
+    @property
+    def wer(self) -> float:
+        """Word error rate; above 1 where more words are heard than were said."""
+        return self.errors / self.words
+
+
+@dataclass(frozen=True, slots=True)
+class StartCounts:
+    """Calls of open arrivals: due so far, begun, begun too late, and never begun because too many were under way."""
+
+    planned: int
+    started: int
+    late: int
+    missed: int
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseSummary:
+    """One phase of a run beside the others, in the order of time; a ramp too. `metrics` are those of PHASE_METRICS."""
+
+    phase: str
+    kind: str | None
+    first_unix_ns: int
+    turns: TurnCounts
+    metrics: dict[str, MetricStats]
+    starts: StartCounts | None = None  # None where callers call again when they have ended a call
+
+    @property
+    def is_ramp(self) -> bool:
+        """Whether its turns are left out of the figures of the run."""
+        return self.kind == RAMP
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +272,9 @@ class Generator:
     clock_offset_drift_worst_ns: int | None
     receive_stamp: str | None
     pacer: str | None
+    unsent_worst_bytes: int | None = None  # the most that one caller had unsent
+    send_blocked_worst_ns: int | None = None  # the longest that a full socket held up a frame that counts
+    frames_held_up: int | None = None  # by full sockets, over all processes
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +292,16 @@ class Summary:
     loss: Loss
     generator: Generator
     newest_unix_ns: int | None  # end of the newest turn, for "how old is this"
+    hearing: tuple[Hearing, ...] = ()  # by profile, quietest first; empty where no transcript could be compared
+    behaviour: Behaviour = Behaviour()
     skipped_segments: int = 0  # unreadable files, named by the reader's `faults`
+    phases: tuple[PhaseSummary, ...] = ()
+    starts: StartCounts | None = None  # of the whole run; None without open arrivals, or where a filter narrows it
+
+    @property
+    def ramp_turns(self) -> int:
+        """Turns that are in no figure because they began during a ramp."""
+        return 0 if self.filter.phase is not None else sum(p.turns.total for p in self.phases if p.is_ramp)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +316,16 @@ class TimelinePoint:
     calls_in_flight: int | None
     cache_hit_rate: float | None
     fallback_rate: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratorPoint:
+    """What one process of the load generator said of itself at one moment; None where it did not say."""
+
+    unix_ns: int
+    process_id: str
+    cpu_ratio: float | None  # since the point before
+    frames_sent: int | None  # since the process began
 
 
 @dataclass(frozen=True, slots=True)

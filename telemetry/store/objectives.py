@@ -1,8 +1,8 @@
 """Good and eligible turns of an objective, counted in the store by the one rule, `telemetry.slo.is_good`.
 
-The rule depends on few things of a turn: its outcome, whether the metric is withheld, unknown, within or beyond the
-threshold, and its fallback, route and cache. So turns alike in these are grouped in SQL, and the rule is asked about
-one turn of each group.
+The rule depends on few things of a turn: its outcome and kind, whether the metric is withheld, unknown, within or
+beyond the threshold, and its fallback, route and cache. So turns alike in these are grouped in SQL, and the rule is
+asked about one turn of each group.
 """
 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
@@ -12,7 +12,7 @@ from typing import Final
 from telemetry.metrics import METRICS
 from telemetry.slo import NotObservable, Objective, is_good
 from telemetry.store.answers import Filter
-from telemetry.store.queries import VALID_CLIENT, Condition, turns_of
+from telemetry.store.queries import VALID_CLIENT, Condition, judged
 from telemetry.store.schema import TURN_FIELDS, turn_from_row
 from telemetry.store.snapshot import Connection, rows
 from telemetry.turns import Turn
@@ -23,7 +23,7 @@ _DIMENSIONS: Final = ("cohort", "length_class", "noise_profile", "channel_profil
 
 def count_objective(connection: Connection, f: Filter, objective: Objective) -> tuple[int, int]:
     """Good and eligible turns. Raises NotObservable when none counts because the wire withholds the metric."""
-    where = turns_of(f) & Condition(VALID_CLIENT)
+    where = judged(f) & Condition(VALID_CLIENT)
     for column in _DIMENSIONS:
         wanted = getattr(objective, column)
         if wanted is not None:
@@ -35,7 +35,7 @@ def count_objective(connection: Connection, f: Filter, objective: Objective) -> 
         SELECT count(*) AS n, arg_min(struct_pack(t := trace_id, s := span_id), started_unix_ns) AS one,
                list_filter(withheld, lambda e: split_part(e, ':', 1) = ?) AS withheld_here
         FROM turns WHERE {where.sql}
-        GROUP BY outcome, withheld_here, {value} IS NULL, {value} < ?, {value} = ?,
+        GROUP BY outcome, turn_kind, withheld_here, {value} IS NULL, {value} < ?, {value} = ?,
                  fallback IS NULL, route IS NULL, cache_hit
         """,
         [objective.metric or "", *where.values, objective.threshold, objective.threshold],

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from telemetry.metrics import ITL, METRICS
+from telemetry.semconv import RAMP
 from telemetry.store.answers import Filter
 
 # Client-heard and not blamed on the instrument: what every figure of the service is taken over.
 VALID_CLIENT: Final = "source = 'client' AND outcome <> 'invalid'"
 CLIENT: Final = "source = 'client'"
+_ASKED: Final = "turn_kind IS DISTINCT FROM 'silence'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,7 @@ def turns_of(f: Filter) -> Condition:
     """The turns a filter means, of either source."""
     parts: list[str] = ["true"]
     values: list[Any] = []
-    for column in ("run_id", "cohort", "target", "noise_profile", "length_class", "channel_profile", "route"):
+    for column in ("run_id", "cohort", "target", "noise_profile", "length_class", "channel_profile", "route", "phase"):
         wanted = getattr(f, column)
         if wanted is not None:
             parts.append(f"{column} = ?")
@@ -47,6 +49,11 @@ def points_of(f: Filter) -> Condition:
 
 def is_by_turn(f: Filter) -> bool:
     """Whether the filter asks for something that only a turn knows."""
+    return f.phase is not None or asks_beyond_phases(f)
+
+
+def asks_beyond_phases(f: Filter) -> bool:
+    """Whether the filter asks for something of a turn that has nothing to do with when it began."""
     return any((f.cohort, f.target, f.noise_profile, f.length_class, f.channel_profile, f.route))
 
 
@@ -64,17 +71,23 @@ def metric_column(metric: str) -> str:
     return "list_max(llm_chunk_gaps_ns)" if metric == ITL else METRICS[metric].column
 
 
+def judged(f: Filter) -> Condition:
+    """The turns over which figures are taken: none of a ramp, unless the filter asks for it by its name."""
+    steady = Condition("true") if f.phase is not None else Condition("phase_kind IS DISTINCT FROM ?", (RAMP,))
+    return turns_of(f) & steady
+
+
 def grouped(f: Filter) -> Condition:
-    """The turns over which counts and metrics are taken."""
-    return turns_of(f) & Condition(CLIENT)
+    """The turns over which counts and metrics are taken: a silent turn asked nothing and is counted apart."""
+    return judged(f) & Condition(f"{CLIENT} AND {_ASKED}")
 
 
-DIMENSIONS: Final = ("cohort", "target", "noise_profile", "length_class", "route")
+DIMENSIONS: Final = ("cohort", "target", "noise_profile", "length_class", "route", "phase")
 
 
 def dimension_values(f: Filter) -> tuple[str, list[Any]]:
     """One row with a sorted list of the values of each dimension."""
-    where = grouped(f)
+    where = turns_of(f) & Condition(CLIENT)
     lists = ", ".join(
         f"list_sort(array_agg(DISTINCT {name}) FILTER (WHERE {name} IS NOT NULL)) AS {name}" for name in DIMENSIONS
     )
@@ -104,9 +117,28 @@ def totals(f: Filter) -> tuple[str, list[Any]]:
     )
 
 
+def behaviour(f: Filter) -> tuple[str, list[Any]]:
+    """One row on how callers behaved: counts over the valid client turns."""
+    where = judged(f) & Condition(VALID_CLIENT)
+    counts = {
+        "barge_ins": "barge_in_at_ns IS NOT NULL",
+        "barge_ins_recovered": "barge_in_recovered",
+        "barge_ins_missed": "barge_in_at_ns IS NULL AND barge_in_reason IS NOT NULL",
+        "backchannels": "backchannel_stopped IS NOT NULL",
+        "backchannels_stopped": "backchannel_stopped",
+        "silent_turns": "turn_kind = 'silence'",
+        "reprompted": "reprompted",
+        "intents_expected": "expected_intent IS NOT NULL",
+        "intents_reported": "expected_intent IS NOT NULL AND intent IS NOT NULL",
+        "intents_matched": "expected_intent = intent",
+    }
+    columns = ", ".join(f"count(*) FILTER (WHERE {condition}) AS {name}" for name, condition in counts.items())
+    return f"SELECT {columns} FROM turns WHERE {where.sql}", list(where.values)
+
+
 def gap_totals(f: Filter) -> tuple[str, list[Any]]:
     """As `totals`, for the gaps between pieces of answer text: over all gaps of all turns."""
-    where = turns_of(f) & Condition(VALID_CLIENT)
+    where = judged(f) & Condition(VALID_CLIENT)
     return (
         f"""
         SELECT grouping(cohort) = 1 AS is_total, cohort, count(gap) AS n, max(gap) AS max,
@@ -115,6 +147,49 @@ def gap_totals(f: Filter) -> tuple[str, list[Any]]:
         GROUP BY GROUPING SETS ((), (cohort))
         """,
         list(where.values),
+    )
+
+
+PHASE_METRICS: Final = (
+    "voice_to_voice",
+    "asr_final_latency",
+    "llm_first_token_latency",
+    "tts_first_chunk_latency",
+    "connect",
+)
+
+
+def phases(f: Filter) -> tuple[str, list[Any]]:
+    """A row per phase in the order of time, the ramps too: counts and the quantiles of PHASE_METRICS."""
+    valid = "FILTER (WHERE outcome <> 'invalid')"
+    metrics = ", ".join(
+        f"count({m.column}) {valid} AS n_{m.name}, max({m.column}) {valid} AS max_{m.name}, "
+        f"quantile_cont({m.column}, [0.5, 0.95, 0.99]) {valid} AS q_{m.name}"
+        for m in (METRICS[name] for name in PHASE_METRICS)
+    )
+    where = turns_of(f) & Condition(f"{CLIENT} AND {_ASKED} AND phase IS NOT NULL")
+    return (
+        f"""
+        SELECT phase, any_value(phase_kind) AS kind, min(started_unix_ns) AS first_unix_ns, count(*) AS total,
+               count(*) FILTER (WHERE outcome = 'ok') AS ok, count(*) {valid} AS valid, {metrics}
+        FROM turns WHERE {where.sql} GROUP BY phase ORDER BY first_unix_ns, phase
+        """,
+        list(where.values),
+    )
+
+
+def phase_outcomes(f: Filter) -> tuple[str, list[Any]]:
+    """Counts by phase, outcome and, of invalid turns, reason."""
+    where = turns_of(f) & Condition(f"{CLIENT} AND {_ASKED} AND phase IS NOT NULL")
+    return (
+        f"""
+        SELECT phase, outcome, NULL AS reason, count(*) AS n FROM turns WHERE {where.sql} GROUP BY ALL
+        UNION ALL
+        SELECT phase, outcome, reason, count(*) AS n
+        FROM (SELECT phase, outcome, unnest(invalid_reasons) AS reason FROM turns
+              WHERE {where.sql} AND outcome = 'invalid') GROUP BY ALL
+        """,
+        [*where.values, *where.values],
     )
 
 
@@ -144,7 +219,7 @@ def invalid_reasons(f: Filter) -> tuple[str, list[Any]]:
 
 def withheld_reasons(f: Filter) -> tuple[str, list[Any]]:
     """What the wire could not show, the commonest first."""
-    where = turns_of(f) & Condition(VALID_CLIENT)
+    where = judged(f) & Condition(VALID_CLIENT)
     return (
         f"""
         SELECT cohort, entry, count(*) AS n
@@ -155,12 +230,11 @@ def withheld_reasons(f: Filter) -> tuple[str, list[Any]]:
     )
 
 
-def joined_service(f: Filter) -> tuple[str, list[Any]]:
-    """A common table `pairs`: each client turn of the filter beside the service's turn, where there is one.
+def joined_service(where: Condition) -> tuple[str, list[Any]]:
+    """A common table `pairs`: each client turn of the condition beside the service's turn, where there is one.
 
     A response is known by its id within the trace; where the wire shows no id, by the turn's place in the call.
     """
-    where = turns_of(f)
     return (
         f"""
         clients AS (SELECT * FROM turns WHERE source = 'client' AND {where.sql}),
@@ -182,7 +256,7 @@ def joined_service(f: Filter) -> tuple[str, list[Any]]:
 
 def agreement(f: Filter) -> tuple[str, list[Any]]:
     """Client-heard minus service-reported voice-to-voice, and what found no counterpart."""
-    pairs, values = joined_service(f)
+    pairs, values = joined_service(turns_of(f))
     run = Condition("true") if f.run_id is None else Condition("s.run_id = ?", (f.run_id,))
     # A service that does not know the run is still one side of it when a call of the run has its trace.
     service = "(" + run.sql + " OR s.trace_id IN (SELECT trace_id FROM clients))"
@@ -217,7 +291,7 @@ def stage_budget(f: Filter) -> tuple[str, list[Any]]:
     The service's own points where it reported them, else the points as the client saw them. A transcript that came
     after the first token was not on the way to it: there the model's stage begins at the endpoint.
     """
-    pairs, values = joined_service(f)
+    pairs, values = joined_service(judged(f))
     return (
         f"""
         WITH {pairs},

@@ -17,13 +17,24 @@ from telemetry.errors import StoreError
 from telemetry.metrics import ITL, METRIC_NAMES
 from telemetry.slo import Objective
 from telemetry.store import queries
-from telemetry.store.answers import CallCounts, Filter, RunInfo, SpanRow, StageStats, Summary, TimelinePoint
+from telemetry.store.answers import (
+    CallCounts,
+    Filter,
+    GeneratorPoint,
+    ProcessInfo,
+    RunInfo,
+    SpanRow,
+    StageStats,
+    Summary,
+    TimelinePoint,
+)
 from telemetry.store.objectives import count_objective
+from telemetry.store.processes import processes
 from telemetry.store.queries import CLIENT, VALID_CLIENT, Condition
 from telemetry.store.schema import TURN_FIELDS, span_from_row, turn_from_row
 from telemetry.store.snapshot import Connection, Snapshots, rows
 from telemetry.store.summaries import enough, summarise
-from telemetry.store.timelines import timeline
+from telemetry.store.timelines import generator_points, timeline
 from telemetry.turns import Turn
 
 ANY: Final = Filter()
@@ -74,6 +85,10 @@ class StoreReader:
         """The metric over time in at most `buckets` buckets of one round width; empty ones in between are given too."""
         column = _column(metric)
         return self._snapshots.ask(lambda connection: timeline(connection, f, column, max(1, buckets)))
+
+    def generator_points(self, f: Filter = ANY) -> list[GeneratorPoint]:
+        """What the load generator's processes said of themselves over time, the oldest first."""
+        return self._snapshots.ask(lambda connection: generator_points(connection, f))
 
     def slowest(self, f: Filter = ANY, metric: str = "voice_to_voice", limit: int = 10) -> list[Turn]:
         """The valid client turns with the largest values of a metric, the largest first."""
@@ -155,6 +170,10 @@ class StoreReader:
 
         return self._snapshots.ask(question)
 
+    def processes(self, run_id: str) -> list[ProcessInfo]:
+        """The generator's processes of a run; at its end, one that has not said so itself was lost."""
+        return self._snapshots.ask(lambda connection: processes(connection, run_id))
+
     def count(self, f: Filter = ANY) -> Callable[[Objective], tuple[int, int]]:
         """What `telemetry.slo.judge` asks: good and eligible turns of an objective among those of the filter.
 
@@ -165,7 +184,7 @@ class StoreReader:
     def metric_values(self, f: Filter, metric: str) -> list[float]:
         """The raw values of a metric over the valid client turns in the order of the turns, in the metric's unit."""
         column = "unnest(llm_chunk_gaps_ns)" if metric == ITL else _column(metric)
-        where = queries.turns_of(f) & Condition(VALID_CLIENT)
+        where = queries.judged(f) & Condition(VALID_CLIENT)
         statement = f"""
             SELECT value FROM (
                 SELECT {column} AS value, started_unix_ns, span_id FROM turns WHERE {where.sql}
@@ -241,8 +260,8 @@ def _runs(connection: Connection) -> list[RunInfo]:
             known[run_id] = _with_declaration(known.get(run_id), run_id, row, attributes)
             change = running[run_id].discard if attributes.get(_PHASE) == "end" else running[run_id].add
             change(str(attributes.get(_PROCESS)))
-    for run_id, processes in running.items():
-        known[run_id] = replace(known[run_id], ended=not processes)
+    for run_id, still_there in running.items():
+        known[run_id] = replace(known[run_id], ended=not still_there)
     return sorted(known.values(), key=lambda run: (run.first_unix_ns, run.run_id), reverse=True)
 
 

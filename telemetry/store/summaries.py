@@ -10,18 +10,22 @@ from telemetry.metrics import ITL, METRICS, MIN_COUNT_FOR
 from telemetry.store import queries
 from telemetry.store.answers import (
     Agreement,
+    Behaviour,
     CacheStats,
     CohortSummary,
     Filter,
     Generator,
     Loss,
     MetricStats,
+    PhaseSummary,
     ShareByName,
     Summary,
     TurnCounts,
 )
+from telemetry.store.hearing import hearing
 from telemetry.store.queries import CLIENT
 from telemetry.store.snapshot import Connection, rows
+from telemetry.store.starts import PhaseStarts, starts_by_phase, total
 
 # A process states how many turns it emitted ahead of the turns themselves, which wait for their batch: what it said
 # this long ago must have arrived by now.
@@ -56,7 +60,8 @@ def summarise(connection: Connection, f: Filter, now_unix_ns: int, skipped_segme
             fallback=_fallback(total, mine(named)),
         )
 
-    whole = next(total for total in totals if total["is_total"])
+    starts = starts_by_phase(connection, f)
+    whole = next(row for row in totals if row["is_total"])
     overall = part(whole)
     return Summary(
         filter=f,
@@ -70,8 +75,43 @@ def summarise(connection: Connection, f: Filter, now_unix_ns: int, skipped_segme
         loss=_loss(connection, f, now_unix_ns),
         generator=_generator(connection, f),
         newest_unix_ns=whole["newest_unix_ns"],
+        hearing=hearing(connection, f),
+        behaviour=Behaviour(**rows(connection, *queries.behaviour(f))[0]),
         skipped_segments=skipped_segments,
+        phases=_phases(connection, f, starts),
+        starts=total(starts),
     )
+
+
+def _phases(connection: Connection, f: Filter, starts: dict[str, PhaseStarts]) -> tuple[PhaseSummary, ...]:
+    outcomes = rows(connection, *queries.phase_outcomes(f))
+
+    def of(phase: str, *, reasons: bool) -> list[dict[str, Any]]:
+        return [row for row in outcomes if row["phase"] == phase and (row["reason"] is not None) is reasons]
+
+    found = {
+        row["phase"]: PhaseSummary(
+            phase=row["phase"],
+            kind=row["kind"],
+            first_unix_ns=row["first_unix_ns"],
+            turns=_counts(row, of(row["phase"], reasons=False), of(row["phase"], reasons=True)),
+            metrics={
+                name: _stats(name, METRICS[name].unit, row[f"n_{name}"], row[f"q_{name}"], row[f"max_{name}"], None)
+                for name in queries.PHASE_METRICS
+            },
+            starts=None if row["phase"] not in starts else starts[row["phase"]].answer,
+        )
+        for row in rows(connection, *queries.phases(f))
+    }
+    if not starts:
+        return tuple(found.values())
+    # A phase in which no call could begin has no turn, and yet its starts; the processes know the order of all.
+    none = TurnCounts(total=0, ok=0, invalid=0, by_outcome={})
+    of_calls = [
+        found.pop(name, PhaseSummary(name, phase.kind, phase.first_unix_ns, none, {}, phase.answer))
+        for name, phase in starts.items()
+    ]
+    return (*of_calls, *found.values())
 
 
 def _counts(total: dict[str, Any], named: list[dict[str, Any]], invalid: list[dict[str, Any]]) -> TurnCounts:
@@ -211,6 +251,7 @@ def _generator(connection: Connection, f: Filter) -> Generator:
                    quantile_cont(frame_lateness_worst_ns, 0.99) AS lateness_p99,
                    max(frame_lateness_worst_ns) AS lateness, max(receive_lag_worst_ns) AS receive_lag,
                    max(drift_worst_ns) AS drift, max(start_late_ns) AS start_late,
+                   max(unsent_bytes_at_speech_end) AS unsent, max(send_blocked_worst_ns) AS blocked,
                    string_agg(DISTINCT receive_stamp, ', ' ORDER BY receive_stamp) AS receive_stamp,
                    string_agg(DISTINCT pacer, ', ' ORDER BY pacer) AS pacer
             FROM turns WHERE {CLIENT} AND {where.sql}""",
@@ -220,7 +261,7 @@ def _generator(connection: Connection, f: Filter) -> Generator:
         row["name"]: row["worst"]
         for row in rows(
             connection,
-            f"SELECT name, max(value) AS worst FROM points WHERE {points.sql} GROUP BY name",
+            f"SELECT name, arg_max(value, abs(value)) AS worst FROM points WHERE {points.sql} GROUP BY name",
             list(points.values),
         )
     }
@@ -228,6 +269,13 @@ def _generator(connection: Connection, f: Filter) -> Generator:
         connection,
         f"SELECT count(DISTINCT process_id) AS n FROM points WHERE name = ? AND {points.sql}",
         [semconv.METRIC_GENERATOR_CPU, *points.values],
+    )
+    (held,) = rows(
+        connection,
+        f"""SELECT sum(frames)::BIGINT AS up FROM (
+                SELECT max(value) AS frames FROM points WHERE name = ? AND {points.sql} GROUP BY run_id, process_id
+            )""",
+        [semconv.METRIC_GENERATOR_HELD_UP, *points.values],
     )
     p99 = enough("p99", turn["n_lateness"], turn["lateness_p99"])
     return Generator(
@@ -243,9 +291,12 @@ def _generator(connection: Connection, f: Filter) -> Generator:
         clock_offset_drift_worst_ns=_worst(None, said.get(semconv.METRIC_GENERATOR_CLOCK_OFFSET)),
         receive_stamp=turn["receive_stamp"],
         pacer=turn["pacer"],
+        unsent_worst_bytes=_worst(turn["unsent"], said.get(semconv.METRIC_GENERATOR_UNSENT)),
+        send_blocked_worst_ns=turn["blocked"],
+        frames_held_up=held["up"],
     )
 
 
-def _worst(turn_ns: int | None, point: float | None) -> int | None:
-    known = [value for value in (turn_ns, None if point is None else round(point)) if value is not None]
+def _worst(turn: int | None, point: float | None) -> int | None:
+    known = [value for value in (turn, None if point is None else round(point)) if value is not None]
     return max(known, default=None)

@@ -6,7 +6,7 @@ from typing import Final
 
 from telemetry import semconv
 from telemetry.store import queries
-from telemetry.store.answers import Filter, TimelinePoint
+from telemetry.store.answers import Filter, GeneratorPoint, TimelinePoint
 from telemetry.store.queries import VALID_CLIENT, Condition
 from telemetry.store.snapshot import Connection, rows
 from telemetry.store.summaries import enough
@@ -95,3 +95,18 @@ def _calls_in_flight(connection: Connection, f: Filter, width_ns: int) -> dict[i
         [semconv.METRIC_GENERATOR_CALLS, *where.values],
     )
     return {row["bucket"]: row["calls"] for row in found}
+
+
+def generator_points(connection: Connection, f: Filter) -> list[GeneratorPoint]:
+    """What the generator's processes said of themselves over time, the oldest first."""
+    where = queries.points_of(f)
+    found = rows(
+        connection,
+        f"""
+        SELECT unix_ns, process_id, max(value) FILTER (name = ?) AS cpu, max(value) FILTER (name = ?)::BIGINT AS frames
+        FROM points WHERE process_id IS NOT NULL AND {where.sql} GROUP BY unix_ns, process_id
+        HAVING cpu IS NOT NULL OR frames IS NOT NULL ORDER BY unix_ns, process_id
+        """,
+        [semconv.METRIC_GENERATOR_CPU, semconv.METRIC_GENERATOR_FRAMES, *where.values],
+    )
+    return [GeneratorPoint(row["unix_ns"], row["process_id"], row["cpu"], row["frames"]) for row in found]

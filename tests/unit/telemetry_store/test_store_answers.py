@@ -237,6 +237,29 @@ def test_fallback_is_a_share_of_the_turns_that_said_anything(tmp_path: Path) -> 
         assert summary.routes == ShareByName(3, 2, {"cloud": 1, "rule": 1})
 
 
+def test_the_health_of_the_generator_is_the_worst_of_its_processes(tmp_path: Path) -> None:
+    def said(name: str, process: str, *values: float) -> list[PointRow]:
+        attributes = {"run_id": "run-1", "process_id": process}
+        return [
+            PointRow(name, START_UNIX_NS + second * SECOND, value, attributes) for second, value in enumerate(values)
+        ]
+
+    points = (
+        *said("voice.generator.clock_offset_drift_ns", "a", -10, -80_000_000, -20),
+        *said("voice.generator.clock_offset_drift_ns", "b", 30, 5_000),
+        *said("voice.generator.unsent_worst_bytes", "a", 0, 40_000, 0),
+        *said("voice.generator.frames_held_up", "a", 0, 3, 5),
+        *said("voice.generator.frames_held_up", "b", 1, 1),
+    )
+    turns = [client_turn(0, unsent_bytes_at_speech_end=1_300, send_blocked_worst_ns=7 * MS), client_turn(1)]
+    with _reader(tmp_path, *turns, points=points) as reader:
+        health = reader.summary(Filter("run-1")).generator
+    assert health.clock_offset_drift_worst_ns == -80_000_000, "the furthest, in its direction"
+    assert (health.unsent_worst_bytes, health.send_blocked_worst_ns, health.frames_held_up) == (40_000, 7 * MS, 6)
+    with _reader(tmp_path / "silent", client_turn(0, send_blocked_worst_ns=None)) as reader:
+        assert reader.summary().generator.frames_held_up is None, "nobody said"
+
+
 def test_the_timeline_has_a_point_for_every_bucket(tmp_path: Path) -> None:
     turns = [client_turn(i, started_unix_ns=START_UNIX_NS + at * SECOND) for i, at in enumerate((0, 1, 1, 9))]
     calls = PointRow("voice.generator.calls_in_flight", START_UNIX_NS, 3, {"run_id": "run-1", "process_id": "a"})

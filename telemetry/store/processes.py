@@ -1,0 +1,62 @@
+"""The generator's processes of a run, and which of them never said goodbye."""
+
+from typing import Any, Final
+
+import orjson
+
+from telemetry import semconv
+from telemetry.store.answers import ProcessInfo
+from telemetry.store.snapshot import Connection, rows
+
+_RUN_ID: Final = f"{semconv.RUN_PREFIX}run_id"
+_PROCESS: Final = f"{semconv.RUN_PREFIX}process_id"
+_PHASE: Final = f"{semconv.RUN_PREFIX}phase"
+_WORKER: Final = f"{semconv.RUN_PREFIX}worker"
+
+
+def processes(connection: Connection, run_id: str) -> list[ProcessInfo]:
+    """Every process that said it began, reported its health or emitted a turn as a caller; the first to begin first."""
+    began: dict[str, int] = {}
+    names: dict[str, str] = {}
+    ended: set[str] = set()
+    seen: dict[str, int] = {}
+    for row in rows(connection, "SELECT * FROM spans WHERE name = ?", [semconv.SPAN_RUN]):
+        said: dict[str, Any] = orjson.loads(row["attributes"])
+        process_id = said.get(_PROCESS)
+        if said.get(_RUN_ID) != run_id or not isinstance(process_id, str):
+            continue
+        seen[process_id] = max(seen.get(process_id, 0), row["end_unix_ns"])
+        if said.get(_PHASE) == "end":
+            ended.add(process_id)
+        else:
+            began[process_id] = row["start_unix_ns"]
+            names[process_id] = str(said.get(_WORKER) or "")
+    turns: dict[str, int] = {}
+    emitted = """
+        SELECT process_id, count(*) AS turns, max(ended_unix_ns) AS last FROM turns
+        WHERE run_id = ? AND source = 'client' AND process_id <> '' GROUP BY process_id
+        """
+    for row in rows(connection, emitted, [run_id]):
+        turns[row["process_id"]] = row["turns"]
+        seen[row["process_id"]] = max(seen.get(row["process_id"], 0), row["last"])
+    calls: dict[str, int] = {}
+    reported = """
+        SELECT process_id, max(unix_ns) AS last, arg_max(value, unix_ns) AS calls FROM points
+        WHERE run_id = ? AND name = ? AND process_id IS NOT NULL GROUP BY process_id
+        """
+    for row in rows(connection, reported, [run_id, semconv.METRIC_GENERATOR_CALLS]):
+        calls[row["process_id"]] = round(row["calls"])
+        seen[row["process_id"]] = max(seen.get(row["process_id"], 0), row["last"])
+    found = [
+        ProcessInfo(
+            process_id=process_id,
+            worker=names.get(process_id, ""),
+            began_unix_ns=began.get(process_id),
+            last_seen_unix_ns=last_seen,
+            ended=process_id in ended,
+            turns=turns.get(process_id, 0),
+            calls_in_flight=calls.get(process_id),
+        )
+        for process_id, last_seen in seen.items()
+    ]
+    return sorted(found, key=lambda process: (process.began_unix_ns or process.last_seen_unix_ns, process.process_id))
