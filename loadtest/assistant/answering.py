@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from loadtest.assistant.cache import PromptCache, cache_key
 from loadtest.assistant.clock import Clock
-from loadtest.assistant.delays import Delay
 from loadtest.assistant.fallback import rule_answer
 from loadtest.assistant.llm import Llm, LlmFailed, Piece, Question
 from loadtest.assistant.llm_rules import NOT_UNDERSTOOD, split_tokens
 from loadtest.assistant.record import TurnRecord
+from loadtest.distributions import Delay
 
 _logger = logging.getLogger(__name__)
 
@@ -51,6 +51,7 @@ class Answering:
             async for piece in stream:
                 if not piece.reasoning:
                     said.append(piece.text)
+                record.intent = piece.intent or record.intent
                 yield piece
         answer = "".join(said).strip()
         if self.cache is not None and record.fallback is None and answer:

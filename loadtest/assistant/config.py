@@ -11,8 +11,8 @@ from typing import Annotated, Any, Final, get_type_hints
 from urllib.parse import urlsplit
 
 from loadtest.assistant.cohorts import CohortSplit
-from loadtest.assistant.delays import Delay, parse_delay
 from loadtest.assistant.faults import FAULTS
+from loadtest.distributions import Delay, parse_delay
 from loadtest.errors import UsageError
 
 _MS: Final = 1_000_000
@@ -155,6 +155,9 @@ class AssistantConfig:
     llm_token_env: Annotated[str, _Setting(_text, "environment variable with the endpoint's token")] = _LLM_TOKEN_ENV
     llm_ttft: Annotated[Delay | None, _Setting(_delay, "final transcript to first token, of the rules")] = None
     llm_gap: Annotated[Delay | None, _Setting(_delay, "between tokens, of the rules")] = None
+    llm_parallel: Annotated[
+        int | None, _Setting(_whole(1, 100_000), "answers written at the same time, of the rules; others wait")
+    ] = None
     llm_stream: Annotated[
         bool, _Setting(_switch, "feed the voice sentence by sentence; off waits for the whole answer")
     ] = True
@@ -204,7 +207,7 @@ _SCRIPTED_ONLY: Final = (
     ("tts_delay", "tts", "scripted"),
     ("tts_leading_silence", "tts", "scripted"),
 )
-_RULES_ONLY: Final = ("llm_ttft", "llm_gap")
+_RULES_ONLY: Final = ("llm_ttft", "llm_gap", "llm_parallel")
 _DEFAULT_DELAYS: Final[dict[str, Delay]] = {
     "asr_delay": Delay("lognormal", 60 * _MS, 0.3),
     "llm_ttft": Delay("lognormal", 220 * _MS, 0.3),

@@ -14,7 +14,6 @@ from loadtest.assistant.asr_scripted import ScriptedAsr
 from loadtest.assistant.cache import MemoryCache, PromptCache
 from loadtest.assistant.clock import Clock
 from loadtest.assistant.config import AssistantConfig
-from loadtest.assistant.delays import Delay
 from loadtest.assistant.hearing import PartialTiming
 from loadtest.assistant.known_clips import KnownClip
 from loadtest.assistant.llm import Llm
@@ -26,6 +25,7 @@ from loadtest.assistant.tts_espeak import EspeakTts
 from loadtest.assistant.tts_scripted import ScriptedTts
 from loadtest.assistant.turn import TurnParts
 from loadtest.audio.pcm import from_float
+from loadtest.distributions import Delay
 from loadtest.errors import UsageError
 
 _NS_PER_MS = 1_000_000
@@ -64,15 +64,20 @@ def known_clips(corpora: str | None) -> list[KnownClip]:
             chosen = list(by_path.values())
         else:
             chosen = [open_corpus(name.strip()) for name in corpora.split(",")]
-        return [_known_clip(opened, utterance) for opened in chosen for utterance in opened.utterances]
+        return [
+            _known_clip(opened, utterance, utterance.text)
+            for opened in chosen
+            for utterance in opened.utterances
+            if utterance.text is not None
+        ]
     except CorpusError as error:
         raise UsageError(f"The scripted recogniser has no corpus to know: {error}") from error
 
 
-def _known_clip(corpus: Corpus, utterance: Utterance) -> KnownClip:
+def _known_clip(corpus: Corpus, utterance: Utterance, text: str) -> KnownClip:
     return KnownClip(
         utterance.id,
-        utterance.text,
+        text,
         from_float(corpus.read(utterance)),
         utterance.sample_rate_hz,
         utterance.speech_start_sample,
@@ -126,7 +131,7 @@ def _llm(config: AssistantConfig) -> Llm:
 
         token = os.environ.get(config.llm_token_env)
         return HttpLlm(HttpLlmOptions(config.llm_url, config.llm_model, token))
-    return RuleLlm(config.llm_ttft or Delay(), config.llm_gap or Delay())
+    return RuleLlm(config.llm_ttft or Delay(), config.llm_gap or Delay(), config.llm_parallel)
 
 
 def _cache(config: AssistantConfig) -> PromptCache | None:

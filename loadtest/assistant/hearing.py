@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from loadtest.assistant.asr import AsrEngine, Transcript
 from loadtest.assistant.clock import Clock
-from loadtest.assistant.delays import Delay
+from loadtest.distributions import Delay
 
 
 @dataclass(frozen=True, slots=True)

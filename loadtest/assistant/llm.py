@@ -30,6 +30,7 @@ class Piece:
     text: str
     due_perf_ns: int | None = None
     reasoning: bool = False
+    intent: str | None = None  # what the question is after, where the responder knows
 
 
 class Llm(Protocol):

@@ -5,13 +5,14 @@ by word: the first after a draw from the time-to-first-token distribution, the o
 distribution. The same question under the same seed gives the same answer at the same intervals.
 """
 
+import heapq
 import re
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Final
 
-from loadtest.assistant.delays import Delay
 from loadtest.assistant.llm import Piece, Question
+from loadtest.distributions import Delay
 from telemetry import semconv
 
 NOT_UNDERSTOOD: Final = "I am sorry, I did not understand that. Could you say it again?"
@@ -84,12 +85,18 @@ _DEFAULT: Final = (
 )
 
 
+def find_intent(text: str) -> Intent | None:
+    """What a question is after; None where no intent knows one of its words."""
+    words = set(re.findall(r"[a-z']+", text.lower()))
+    return next((intent for intent in INTENTS if intent.words & words), None)
+
+
 def choose_answer(question: Question) -> str:
     """The whole answer; empty questions were not understood."""
-    words = set(re.findall(r"[a-z']+", question.text.lower()))
-    if not words:
+    if not re.search(r"[a-z']", question.text.lower()):
         return NOT_UNDERSTOOD
-    templates = next((intent.templates for intent in INTENTS if intent.words & words), _DEFAULT)
+    intent = find_intent(question.text)
+    templates = _DEFAULT if intent is None else intent.templates
     return templates[question.source.randrange(len(templates))]
 
 
@@ -104,16 +111,31 @@ class RuleLlm:
     model = MODEL
     route: semconv.Route = "local"
 
-    def __init__(self, ttft: Delay, gap: Delay) -> None:
+    def __init__(self, ttft: Delay, gap: Delay, parallel: int | None = None) -> None:
+        """`parallel` answers are written at the same time, others wait for their turn; None is no limit."""
         self._ttft = ttft
         self._gap = gap
+        self._free_perf_ns: list[int] | None = None if parallel is None else [0] * parallel
 
     async def answer(self, question: Question) -> AsyncGenerator[Piece]:
         """Every token at once, each with the moment it is due."""
-        due_ns = question.asked_perf_ns + self._ttft.draw_ns(question.source)
-        for token in split_tokens(choose_answer(question)):
-            yield Piece(token, due_ns)
-            due_ns += self._gap.draw_ns(question.source)
+        ttft_ns = self._ttft.draw_ns(question.source)
+        found = find_intent(question.text)
+        intent = None if found is None else found.name
+        tokens = split_tokens(choose_answer(question))
+        gaps_ns = [self._gap.draw_ns(question.source) for _ in tokens]
+        due_ns = self._begin_perf_ns(question.asked_perf_ns, ttft_ns + sum(gaps_ns)) + ttft_ns
+        for token, gap_ns in zip(tokens, gaps_ns, strict=True):
+            yield Piece(token, due_ns, intent=intent)
+            due_ns += gap_ns
+
+    def _begin_perf_ns(self, asked_perf_ns: int, lasts_ns: int) -> int:
+        """When an answer asked for at a moment is begun: the place that is free first takes it, until it is whole."""
+        if self._free_perf_ns is None:
+            return asked_perf_ns
+        begin = max(asked_perf_ns, self._free_perf_ns[0])
+        heapq.heapreplace(self._free_perf_ns, begin + lasts_ns)
+        return begin
 
     async def stop(self) -> None:
         """Nothing to close."""

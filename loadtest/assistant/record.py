@@ -57,6 +57,7 @@ class TurnRecord:
     cache_hit: bool | None = None
     fallback: semconv.Fallback | None = None
     model: str | None = None
+    intent: str | None = None
     fault: str | None = None
     response_id: str | None = None
     outcome_reason: str | None = None
@@ -127,6 +128,7 @@ class TurnRecord:
             semconv.META_ROUTE: self.route,
             semconv.META_FALLBACK: self.fallback,
             semconv.META_MODEL: self.model,
+            semconv.META_INTENT: self.intent,
             "voice.fault": self.fault,
         }
         return {key: value[:_LONGEST_VALUE] for key, value in pairs.items() if value is not None}
@@ -170,6 +172,7 @@ class TurnRecord:
             cache_hit=self.cache_hit,
             fallback=self.fallback,
             model=self.model,
+            intent=self.intent,
             response_id=self.response_id,
             outcome_reason=self.outcome_reason,
         )

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from loadtest.assistant.asr import AsrEngine, Transcript
 from loadtest.assistant.cohorts import CohortSplit
-from loadtest.assistant.delays import Delay, random_source
 from loadtest.assistant.endpointing import Listener, SpeechStarted, SpeechStopped
 from loadtest.assistant.faults import FaultySender
 from loadtest.assistant.hearing import PartialTiming, Utterance
@@ -20,6 +19,7 @@ from loadtest.assistant.record import TurnRecord, merge_metadata
 from loadtest.assistant.spans import CallReport
 from loadtest.assistant.tts import TtsFailed
 from loadtest.assistant.turn import ReplyOutlet, ReplyRequest, TurnParts, reply, transcribe
+from loadtest.distributions import Delay, random_source
 from loadtest.protocols.openai_realtime import commands
 from loadtest.protocols.openai_realtime.reply import Reason, Reply, Usage
 from loadtest.protocols.openai_realtime.service import ServiceSession
@@ -170,13 +170,14 @@ class Session:
 
     async def _speech_started(self, started: SpeechStarted, *, announce: bool) -> None:
         detection = self._service.config.turn_detection
-        if detection is not None and detection.interrupt_response:
-            await self._stop_answering("turn_detected")
         heard = self._listener.turn_audio()
         utterance = self._open_utterance(heard)
         if announce:
+            # First of all: by it the caller's side stops playing what it has.
             start_ms = started.audio_start_ns // _NS_PER_MS
             await self._say(self._service.speech_started(utterance.item_id, start_ms))
+        if detection is not None and detection.interrupt_response:
+            await self._stop_answering("turn_detected")
         source = random_source(self._parts.turn.seed, self._call_id, self._turns, "partials")
         utterance.watch(started.speech_start_perf_ns, self._parts.partials, source)
 

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadtest.assistant.clock import Clock
-from loadtest.assistant.delays import Delay
 from loadtest.assistant.record import TurnRecord
 from loadtest.assistant.tts import TtsEngine
 from loadtest.audio.onset import DEFAULT_PRESET, AudibleSpan
+from loadtest.distributions import Delay
 
 _NS: Final = 1_000_000_000
 

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from loadtest.assistant.answering import Answering
 from loadtest.assistant.asr import Transcript
 from loadtest.assistant.clock import Clock
-from loadtest.assistant.delays import Delay, random_source
 from loadtest.assistant.llm import Piece, Question
 from loadtest.assistant.record import TurnRecord
 from loadtest.assistant.sentences import SentenceSplitter
 from loadtest.assistant.speaking import Speaker, VoiceSettings
+from loadtest.distributions import Delay, random_source
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,13 +13,14 @@ from loadtest.assistant.answering import Answering
 from loadtest.assistant.cache import MemoryCache, PromptCache, cache_key, normalise
 from loadtest.assistant.cache_redis import RedisCache
 from loadtest.assistant.cohorts import CohortSplit
-from loadtest.assistant.delays import Delay, random_source
 from loadtest.assistant.fallback import rule_answer
 from loadtest.assistant.llm import LlmFailed, Piece, Question
 from loadtest.assistant.llm_http import HttpLlm, HttpLlmOptions, ThinkFilter
 from loadtest.assistant.llm_rules import NOT_UNDERSTOOD, RuleLlm, choose_answer, split_tokens
 from loadtest.assistant.record import TurnRecord
 from loadtest.assistant.sentences import SentenceSplitter
+from loadtest.distributions import Delay, random_source
+from telemetry import semconv
 from tests.unit.loadtest_assistant.virtual_clock import VirtualClock
 
 MS = 1_000_000
@@ -48,6 +49,33 @@ def ask(
 
 def words(pieces: list[Piece]) -> str:
     return "".join(piece.text for piece in pieces if not piece.reasoning).strip()
+
+
+def test_only_so_many_answers_are_written_at_the_same_time() -> None:
+    """Two places and answers of one second: the third and the fourth begin when the first two are whole."""
+    llm = RuleLlm(Delay("constant", 1_000 * MS), Delay(), parallel=2)
+
+    async def first_tokens() -> list[int]:
+        due: list[int] = []
+        for asked_ms in (0, 0, 100, 200, 5_000):
+            pieces = [piece async for piece in llm.answer(question("Will it rain?", asked_ms * MS))]
+            assert pieces[0].due_perf_ns is not None
+            due.append(pieces[0].due_perf_ns // MS)
+        return due
+
+    assert asyncio.run(first_tokens()) == [1_000, 1_000, 2_000, 2_000, 6_000]
+
+
+def test_the_rules_report_the_intent_that_they_found() -> None:
+    async def intents(text: str) -> set[str | None]:
+        llm = RuleLlm(Delay(), Delay())
+        return {piece.intent async for piece in llm.answer(question(text))}
+
+    assert asyncio.run(intents("Will it rain tomorrow?")) == {"weather"}
+    assert asyncio.run(intents("Hm, well.")) == {None}
+    record = TurnRecord(turn_index=0, started_perf_ns=0, started_unix_ns=0, intent="weather")
+    assert record.metadata()[semconv.META_INTENT] == "weather"
+    assert semconv.META_INTENT not in TurnRecord(turn_index=0, started_perf_ns=0, started_unix_ns=0).metadata()
 
 
 def test_rules_answer_by_intent_and_repeat_themselves() -> None:

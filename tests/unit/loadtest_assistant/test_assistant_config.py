@@ -7,9 +7,9 @@ from typer.testing import CliRunner
 
 from loadtest.assistant.command import HELP, _signature
 from loadtest.assistant.config import AssistantConfig, build_config, help_texts
-from loadtest.assistant.delays import Delay
 from loadtest.assistant.faults import FAULTS, FaultPlan
 from loadtest.assistant.main import load
+from loadtest.distributions import Delay
 from loadtest.errors import UsageError
 
 

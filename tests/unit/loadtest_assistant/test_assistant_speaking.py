@@ -8,13 +8,13 @@ import orjson
 import pytest
 
 from loadtest.assistant.answering import Answering
-from loadtest.assistant.delays import Delay, random_source
 from loadtest.assistant.llm_rules import RuleLlm
 from loadtest.assistant.record import TurnRecord, merge_metadata
 from loadtest.assistant.speaking import Speaker, VoiceSettings
 from loadtest.assistant.tts_scripted import ScriptedTts, hum, sentence_ns
 from loadtest.assistant.turn import ReplyOutlet, ReplyRequest, TurnParts, reply
 from loadtest.audio.onset import AudibleSpan
+from loadtest.distributions import Delay, random_source
 from tests.unit.loadtest_assistant.virtual_clock import VirtualClock
 
 MS = 1_000_000

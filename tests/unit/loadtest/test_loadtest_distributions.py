@@ -1,4 +1,4 @@
-"""Declared delays: their text form, their draws, their tails."""
+"""Declared distributions: their text form, their draws, their tails."""
 
 import random
 import statistics
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtest.assistant.delays import Delay, parse_delay, random_source
+from loadtest.distributions import Delay, parse_delay, random_source
 from loadtest.errors import UsageError
 
 MS = 1_000_000
@@ -50,7 +50,7 @@ def test_text_form_reads_back_equal(text: str) -> None:
     ],
 )
 def test_unreadable_forms_get_one_sentence(text: str) -> None:
-    with pytest.raises(UsageError, match=r"delay|tail"):
+    with pytest.raises(UsageError, match=r"distribution|tail"):
         parse_delay(text)
 
 

@@ -1,12 +1,13 @@
-"""Declared delay distributions of the scripted engines: `constant:60ms`, `lognormal:60ms:0.3`, and a slow tail.
+"""Declared distributions of lengths of time: `constant:60ms`, `lognormal:60ms:0.3`, and a slow tail.
 
-A distribution is part of a run's configuration, so it has a text form which reads back equal:
+The scripted engines of the assistant draw their delays from them, the callers their patience and their pauses. A
+distribution is part of a run's configuration, so it has a text form which reads back equal:
 
     none | constant:T | uniform:LOW:HIGH | normal:MEAN:SIGMA | lognormal:MEDIAN:SIGMA     [;tail=SHARE:EXTRA]
 
 Times carry their unit (ns, us, ms, s); the sigma of `lognormal` is that of the logarithm and has none. With
 `;tail=0.02:2s` two draws in a hundred take two seconds longer. A draw is never negative: a normal draw below zero is
-zero. Draws depend on the random source alone, so a seed gives the same delays everywhere.
+zero. Draws depend on the random source alone, so a seed gives the same values everywhere.
 """
 
 import math
@@ -43,7 +44,7 @@ class Delay:
     tail_extra_ns: int = 0
 
     def draw_ns(self, source: random.Random) -> int:
-        """One delay in ns, never negative. Takes the same number of draws from the source whatever the outcome."""
+        """One value in ns, never negative. Takes the same number of draws from the source whatever the outcome."""
         main, tail = source.random(), source.random()
         delay_ns = self._at(main) + (self.tail_extra_ns if tail < self.tail_share else 0)
         return max(0, round(delay_ns))
@@ -75,18 +76,18 @@ def parse_delay(text: str) -> Delay:
     kind, *values = body.split(":")
     forms = _FORMS.get(kind)
     if forms is None or len(values) != len(forms):
-        raise UsageError(f"'{text}' is not a delay: write for instance {HELP}.")
+        raise UsageError(f"'{text}' is no distribution of times: write for instance {HELP}.")
     numbers = [_time_ns(v, text) if f == "time" else _number(v, text) for f, v in zip(forms, values, strict=True)]
     first, second = (*numbers, 0.0, 0.0)[:2]
     if kind == "uniform" and second < first:
-        raise UsageError(f"'{text}' is not a delay: the upper bound of uniform lies below the lower one.")
+        raise UsageError(f"'{text}' is no distribution of times: the upper bound of uniform lies below the lower one.")
     share, extra_ns = _parse_tail(tail, text) if tail else (0.0, 0)
     return Delay(kind=kind, first=first, second=second, tail_share=share, tail_extra_ns=extra_ns)  # pyright: ignore[reportArgumentType] - `kind` is a key of _FORMS
 
 
 def random_source(seed: int, *scope: str | int) -> random.Random:
     """A random source of its own for one scope (call, turn, stage): no draw depends on what others drew before."""
-    return random.Random(":".join(str(part) for part in (seed, *scope)))  # noqa: S311 - seeded delays, not secrets
+    return random.Random(":".join(str(part) for part in (seed, *scope)))  # noqa: S311 - seeded draws, not secrets
 
 
 def _parse_tail(tail: str, text: str) -> tuple[float, int]:
@@ -103,7 +104,9 @@ def _parse_tail(tail: str, text: str) -> tuple[float, int]:
 def _time_ns(value: str, text: str) -> float:
     found = _TIME.fullmatch(value.strip())
     if found is None:
-        raise UsageError(f"'{text}' is not a delay: '{value}' is not a time with its unit, such as 60ms or 1.5s.")
+        raise UsageError(
+            f"'{text}' is no distribution of times: '{value}' is no time with its unit, like 60ms or 1.5s."
+        )
     return float(found[1]) * _NS_PER[found[2]]
 
 
@@ -113,7 +116,7 @@ def _number(value: str, text: str) -> float:
     except ValueError:
         number = math.nan
     if not math.isfinite(number) or number < 0:
-        raise UsageError(f"'{text}' is not a delay: '{value}' is not a number of 0 or more.")
+        raise UsageError(f"'{text}' is no distribution of times: '{value}' is not a number of 0 or more.")
     return number
 
 
