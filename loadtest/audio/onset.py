@@ -31,6 +31,7 @@ DEFAULT_PRESET: Final = "rms-10ms"
 _THRESHOLD: Final = LEVEL * FULL_SCALE
 _LEVEL_SAMPLE: Final = int(_THRESHOLD)  # a whole sample above this is above the level
 _BLOCK_SAMPLES: Final = 2**20  # keeps running sums of squares exact
+_UNREAD_HOPS: Final = 200  # keeps little: thousands of callers hear replies at the same time
 
 
 @dataclass(slots=True)
@@ -60,6 +61,10 @@ class AudibleSpan:
         self._open: _Stretch | None = None  # a stretch that the last whole hop still belongs to
         self._first: int | None = None
         self._last: int | None = None
+        self._runs: list[tuple[int, int]] = []  # what is loud, from a sample up to another, to the hop
+        self._run_goes_on = False
+        self._unread: list[Pcm16] = []  # fed since the first audible sample was found, and not looked at yet
+        self._unread_samples = 0
 
     @property
     def first_sample(self) -> int | None:
@@ -72,14 +77,43 @@ class AudibleSpan:
     @property
     def last_sample(self) -> int | None:
         """Index of the last audible sample fed so far; None while there is none."""
+        self._catch_up()
         if len(self._rest):
             begun = self._begun_hop()
             if begun is not None and self._counts(begun):
                 return begun.last
         return self._last
 
+    def last_before(self, sample: int) -> int | None:
+        """Index of the last audible sample before another one, to a window of 10 ms; None if all before is silent."""
+        last = self.last_sample
+        if last is None or last < sample:
+            return last
+        for first, end in reversed(self._runs):
+            if first < sample and end - first >= self._min_samples:
+                return min(end, sample) - 1
+        return None
+
     def feed(self, pcm: Pcm16) -> None:
-        """Add the next samples of the stream."""
+        """Add the next samples of the stream.
+
+        Once the first audible sample is known, only the last one is left to be found, and nobody asks for it before the
+        end: looking at ten small pieces at once costs what looking at one does.
+        """
+        if self._first is None:
+            self._read(pcm)
+            return
+        self._unread.append(pcm)
+        self._unread_samples += len(pcm)
+        if self._unread_samples > self._hop * _UNREAD_HOPS:
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        if self._unread:
+            pieces, self._unread, self._unread_samples = self._unread, [], 0
+            self._read(np.concatenate(pieces))
+
+    def _read(self, pcm: Pcm16) -> None:
         for start in range(0, len(pcm), _BLOCK_SAMPLES):
             self._feed_block(pcm[start : start + _BLOCK_SAMPLES])
 
@@ -106,16 +140,28 @@ class AudibleSpan:
         loud = window > self._power
         if not loud.any():
             self._open = None
+            self._run_goes_on = False
             return
         padded = np.zeros(len(loud) + 2, np.bool_)
         padded[1:-1] = loud
         edges = np.flatnonzero(padded[1:] != padded[:-1]).tolist()
+        self._note_runs(edges, len(loud))
         still_open: _Stretch | None = None
         for begin, end in zip(edges[::2], edges[1::2], strict=True):
             if end == edges[-1] or self._matters(begin, end):
                 stretch = self._stretch(samples, begin, end)
                 still_open = stretch if end == len(loud) else None
         self._open = still_open
+
+    def _note_runs(self, edges: list[int], windows: int) -> None:
+        """A window is loud from the hop before which it ends to the one with which it begins."""
+        base = self._done - len(self._history)
+        for begin, end in zip(edges[::2], edges[1::2], strict=True):
+            first, up_to = base + (begin + WINDOW_HOPS - 1) * self._hop, base + end * self._hop
+            if begin == 0 and self._run_goes_on:
+                first, _ = self._runs.pop()
+            self._runs.append((first, max(up_to, first + self._hop)))
+        self._run_goes_on = edges[-1] == windows
 
     def _matters(self, begin: int, end: int) -> bool:
         """Whether a stretch with another behind it can change the answer; looking at its samples costs the most."""

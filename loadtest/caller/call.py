@@ -1,6 +1,8 @@
 """One call: the glue between a connection, a protocol and the conversation. Runs on the hub and owns no clock."""
 
+from collections import deque
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Protocol
 
 import gevent.event
@@ -8,12 +10,13 @@ import gevent.queue
 
 from loadtest.caller.clock import Clocks
 from loadtest.caller.connection import Connection
+from loadtest.caller.exchange import Action, EndTurn, Exchange, HangUp, Interrupt, Say
 from loadtest.caller.health import EngineHealth
 from loadtest.caller.line import Line, PreparedClip
 from loadtest.caller.pacing import FrameSchedule, Paced
 from loadtest.caller.plan import CallPlan
 from loadtest.caller.playout import Speaker
-from loadtest.caller.session import Action, EndTurn, Exchange, HangUp, Interrupt, Say, Session, State
+from loadtest.caller.session import Session, State
 from loadtest.protocols.base import CallerProtocol, EventKind, Message
 from loadtest.protocols.websocket import Closed, Item, Opened, Rejected, WebSocketClient
 
@@ -29,6 +32,20 @@ class Switchboard(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A frame that was offered to the socket: what its lateness says, and of which exchange."""
+
+    due_perf_ns: int
+    offered_perf_ns: int
+    size: int
+    exchange: Exchange | None
+    clip: PreparedClip | None
+    index: int
+    counts: bool  # whether its lateness can move a figure of the exchange
+    until_bytes: int  # it is with the kernel when the outbox has drained this many
+
+
 class Call(Paced):
     """A caller on the line. `exchanges` yields each finished exchange, then None."""
 
@@ -40,6 +57,8 @@ class Call(Paced):
         "engine",
         "exchanges",
         "failure",
+        "fault",
+        "held",
         "line",
         "plan",
         "protocol",
@@ -69,7 +88,9 @@ class Call(Paced):
         self.line = Line(plan.background)
         self.exchanges: gevent.queue.SimpleQueue[Exchange | None] = gevent.queue.SimpleQueue()
         self.connection: Connection | None = None
+        self.held: deque[Frame] = deque()  # frames that the socket has not taken yet
         self.ready = gevent.event.Event()
+        self.fault: str | None = None  # what this machine, not the endpoint, failed in
         self.failure: str | None = None  # why the session never became ready
         self.connect_began_perf_ns = 0
         self.connect_ns: int | None = None
@@ -79,26 +100,55 @@ class Call(Paced):
 
     # Outgoing audio.
 
-    def send_frame(self, now_perf_ns: int) -> None:
+    def send_frame(self) -> None:
         """Send the frame that is due, and let the conversation go on where its time has come."""
         connection = self.connection
         if connection is None or self.ended:
             return
+        now_perf_ns = self.engine.clocks.perf_ns()
+        due_perf_ns = self.schedule.due_perf_ns
         frame, clip, index = self.line.take()
         lateness_ns = self.schedule.advance(now_perf_ns)
-        connection.send(frame)
-        self.engine.health.note_frame(lateness_ns)
-        exchange = self.session.exchange
-        if exchange is not None:
-            if self.session.state is State.WAITING or (clip is not None and index >= clip.speech_start_frame):
-                exchange.evidence.note_frame(lateness_ns)
+        taken = connection.send(frame)
+        health, session = self.engine.health, self.session
+        health.note_frame(lateness_ns)
+        exchange = session.exchange
+        counts = exchange is not None and (
+            session.state is State.WAITING or (clip is not None and index >= clip.speech_start_frame)
+        )
+        if not taken:
+            until = connection.outbox.queued_bytes
+            self.held.append(
+                Frame(due_perf_ns, now_perf_ns, len(frame), exchange, clip, index, counts, until_bytes=until)
+            )
+            health.note_held_up(connection.outbox.waiting_bytes)
+        elif exchange is not None and counts:
+            exchange.evidence.note_frame(lateness_ns)
             if clip is not None and (index == clip.speech_start_frame or index == clip.speech_end_frame):
-                self._mark(connection, clip, index, now_perf_ns, lateness_ns)
-        if now_perf_ns >= self.session.deadline_perf_ns:
-            self.perform(self.session.on_time(now_perf_ns))
+                self._mark(connection, clip, index, len(frame), now_perf_ns, lateness_ns)
+        if now_perf_ns >= session.deadline_perf_ns:
+            self.perform(session.on_time(now_perf_ns))
+
+    def settle(self) -> None:
+        """The socket has taken more of what it held up: only now were those frames sent."""
+        connection = self.connection
+        now_perf_ns = self.engine.clocks.perf_ns()
+        while connection is not None and self.held and self.held[0].until_bytes <= connection.outbox.drained_bytes:
+            frame = self.held.popleft()
+            self._account_held(frame, now_perf_ns)
+            clip, index = frame.clip, frame.index
+            current = frame.exchange is not None and frame.exchange is self.session.exchange and not self.ended
+            if current and clip is not None and index in (clip.speech_start_frame, clip.speech_end_frame):
+                self._mark(connection, clip, index, frame.size, now_perf_ns, now_perf_ns - frame.due_perf_ns)
+
+    def _account_held(self, frame: Frame, now_perf_ns: int) -> None:
+        self.engine.health.note_lateness(now_perf_ns - frame.due_perf_ns)
+        if frame.counts and frame.exchange is not None:
+            frame.exchange.evidence.note_frame(now_perf_ns - frame.due_perf_ns)
+            frame.exchange.evidence.note_held_up(now_perf_ns - frame.offered_perf_ns)
 
     def _mark(
-        self, connection: Connection, clip: PreparedClip, index: int, sent_perf_ns: int, lateness_ns: int
+        self, connection: Connection, clip: PreparedClip, index: int, size: int, sent_perf_ns: int, lateness_ns: int
     ) -> None:
         rendered = clip.rendered
         if index == clip.speech_start_frame:
@@ -108,7 +158,12 @@ class Call(Paced):
             moment = clip.moment_perf_ns(rendered.speech_end_sample, index, sent_perf_ns)
             sample = self.line.clip_started_frame * clip.frame_samples + rendered.speech_end_sample
             position_ns = sample * 1_000_000_000 // rendered.rate_hz
-            self.perform(self.session.on_speech_end(moment, position_ns, lateness_ns, connection.unsent_bytes()))
+            unsent_bytes = connection.unsent_bytes()
+            if unsent_bytes is not None:
+                self.engine.health.note_unsent(unsent_bytes)
+            if self.session.exchange is not None:
+                self.session.exchange.evidence.frame_bytes_at_speech_end = size
+            self.perform(self.session.on_speech_end(moment, position_ns, lateness_ns, unsent_bytes))
 
     # Incoming data.
 
@@ -132,9 +187,10 @@ class Call(Paced):
             stamp, seen, data = connection.chunks.popleft()
             exchange = self.session.exchange
             if exchange is not None:
-                exchange.evidence.note_receive_lag(seen - stamp)
+                if connection.stamp_kind == "kernel":
+                    exchange.evidence.note_receive_lag(seen - stamp)
                 if connection.clock_fault:
-                    exchange.evidence.faults.append("clock step")
+                    exchange.evidence.note_fault("clock step")
                     connection.clock_fault = False
             for item in self.websocket.receive(data):
                 self._on_item(item, stamp)
@@ -180,6 +236,10 @@ class Call(Paced):
         """Carry out what the conversation decided."""
         for action in actions:
             if isinstance(action, Say):
+                exchange = self.session.exchange
+                if exchange is not None and exchange.evidence.clock_steps is None:
+                    exchange.evidence.clock_steps = self.engine.clocks.steps
+                self.line.hush()
                 self.line.say(action.clip)
             elif isinstance(action, EndTurn):
                 self.line.hush()
@@ -192,9 +252,24 @@ class Call(Paced):
                 self._finished(action)
 
     def _finished(self, exchange: Exchange) -> None:
+        now_perf_ns = self.engine.clocks.perf_ns()
+        for frame in self.held:
+            if frame.exchange is exchange:
+                self._account_held(frame, now_perf_ns)
         since = exchange.timeline.speech_start_perf_ns or exchange.began_perf_ns
         exchange.evidence.loop_lag_worst_ns = self.engine.health.worst_loop_lag_since(since)
+        self._check_clock(exchange)
+        if self.fault is not None:
+            exchange.evidence.note_fault(self.fault)
         self.exchanges.put(exchange)
+
+    def _check_clock(self, exchange: Exchange) -> None:
+        """The kernel's stamps are of the wall clock: they say nothing of a turn in which it was set."""
+        clocks, connection = self.engine.clocks, self.connection
+        clocks.measure()
+        stepped = exchange.evidence.clock_steps not in (None, clocks.steps)
+        if stepped and connection is not None and connection.stamp_kind == "kernel":
+            exchange.evidence.note_fault("clock step")
 
     def _send_all(self, messages: Iterable[Message]) -> None:
         connection = self.connection

@@ -6,24 +6,25 @@ so that decoding never makes a frame late. A caller's greenlet only waits.
 
 import logging
 import ssl
-import urllib.parse
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
 import gevent
 import gevent.socket
 
+from loadtest.caller.address import parse_address
 from loadtest.caller.call import Call
 from loadtest.caller.clock import Clocks
-from loadtest.caller.connection import Connection, Tls
+from loadtest.caller.connection import READ_BYTES, Connection
+from loadtest.caller.descriptors import Descriptors
+from loadtest.caller.exchange import Exchange
 from loadtest.caller.health import EngineHealth
 from loadtest.caller.pacing import TICK_NS, FrameSchedule, Wheel
 from loadtest.caller.plan import CallPlan, Limits
-from loadtest.caller.session import Exchange
 from loadtest.caller.ticker import Ticker
-from loadtest.errors import EndpointUnreachable, UsageError
+from loadtest.caller.tls import TlsClient
+from loadtest.errors import EndpointUnreachable, InstrumentError
 from loadtest.protocols.base import CallerProtocol, UpgradeRequest
 from loadtest.protocols.websocket import ConnectionState, WebSocketClient
 
@@ -35,27 +36,6 @@ _DECODE_BACKLOG: Final = 64
 _OFFSET_EVERY_TICKS: Final = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where to connect. `tls` is True for wss."""
-
-    host: str
-    port: int
-    tls: bool
-
-
-def parse_address(url: str) -> Address:
-    """The address of a ws:// or wss:// URL. Raises UsageError with one sentence for anything else."""
-    parts = urllib.parse.urlsplit(url)
-    if parts.scheme not in ("ws", "wss") or not parts.hostname:
-        raise UsageError(f"{url!r} is no WebSocket address: give one such as ws://127.0.0.1:8765/v1/realtime")
-    try:
-        port = parts.port
-    except ValueError:
-        raise UsageError(f"{url!r} has no valid port: it must be a number from 1 to 65535") from None
-    return Address(parts.hostname, port or (443 if parts.scheme == "wss" else 80), parts.scheme == "wss")
-
-
 class Engine:
     """Moves audio for all calls of this process. Make it once, in the process's main greenlet."""
 
@@ -64,20 +44,24 @@ class Engine:
         *,
         frame_ns: int,
         onset_preset: str,
+        clocks: Clocks | None = None,
         max_message_bytes: int = 16 * 2**20,
-        tls_context: ssl.SSLContext | None = None,
+        tls: TlsClient | None = None,
     ) -> None:
-        self.clocks = Clocks()
+        self.clocks = clocks or Clocks()
         self.health = EngineHealth()
         self._onset_preset = onset_preset
         self._max_message_bytes = max_message_bytes
-        self._tls_context = tls_context
+        self._tls = tls
         self._loop: Any = gevent.get_hub().loop
         base = self.clocks.perf_ns()
         self._base_perf_ns = base
         self._ticks_served = 0
         self._offset_at_tick = _OFFSET_EVERY_TICKS
         self._wheel: Wheel[Call] = Wheel(base, frame_ns)
+        self._descriptors = Descriptors()
+        self._descriptors.allow_many()
+        self._read_into = memoryview(bytearray(READ_BYTES))
         self._waiting: deque[Call] = deque()
         self._calls: set[Call] = set()
         self._winding_down = False
@@ -112,7 +96,7 @@ class Engine:
         self._ticks_served = tick
         for call in self._wheel.due(now):
             try:
-                call.send_frame(self.clocks.perf_ns())
+                call.send_frame()
             except Exception as fault:  # noqa: BLE001 - one caller's fault of ours must not stop the others' audio
                 self._our_fault(call, fault)
         self._decode(now)
@@ -137,10 +121,16 @@ class Engine:
             call.queued = True
             self._waiting.append(call)
 
+    def _has_room(self, call: Call) -> None:
+        try:
+            call.settle()
+        except Exception as fault:  # noqa: BLE001 - likewise
+            self._our_fault(call, fault)
+
     def _our_fault(self, call: Call, fault: Exception) -> None:
         _log.error("a fault of the generator ended one call", exc_info=fault)
         if call.session.exchange is not None:
-            call.session.exchange.evidence.faults.append("generator fault")
+            call.session.exchange.evidence.note_fault("generator fault")
         call.lost(f"the generator failed: {type(fault).__name__}: {fault}", self.clocks.perf_ns())
 
     def hang_up(self, call: Call, reason: str) -> None:
@@ -211,8 +201,14 @@ class Engine:
         limits = call.plan.limits
         call.connect_began_perf_ns = self.clocks.perf_ns()
         try:
-            call.opened_socket(self._open(request, call, limits.connect_ns / 1e9))
+            connection = self._open(request, call, limits.connect_ns / 1e9)
+            connection.on_taken = lambda: self._has_room(call)
+            call.opened_socket(connection)
         except EndpointUnreachable as error:
+            call.fail_to_connect(str(error), self.clocks.perf_ns())
+            return
+        except InstrumentError as error:
+            call.fault = "out of descriptors"
             call.fail_to_connect(str(error), self.clocks.perf_ns())
             return
         if not call.ready.wait(limits.ready_ns / 1e9):
@@ -225,15 +221,20 @@ class Engine:
         address = parse_address(request.url)
         try:
             opened = gevent.socket.create_connection((address.host, address.port), timeout=timeout_s)
-        except OSError as error:
-            detail = error.strerror or str(error) or type(error).__name__
+        except (OSError, UnicodeError) as error:  # the second for a host name that cannot be one
+            shortage = self._descriptors.shortage(error) if isinstance(error, OSError) else None
+            if shortage is not None:
+                raise InstrumentError(shortage) from error
+            detail = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise EndpointUnreachable(f"cannot connect to {address.host}:{address.port}: {detail}") from error
         family = int(opened.family)
         descriptor = opened.detach()
         try:
-            tls = Tls(self._tls_context or ssl.create_default_context(), address.host) if address.tls else None
-            return Connection(self._loop, descriptor, family, self.clocks, lambda: self._has_data(call), tls)
-        except (OSError, ssl.SSLError) as error:
+            tls = (self._tls or TlsClient()).begin(address.host) if address.tls else None
+            return Connection(
+                self._loop, descriptor, family, self.clocks, lambda: self._has_data(call), tls, self._read_into
+            )
+        except (OSError, ssl.SSLError, ValueError) as error:
             raise EndpointUnreachable(f"cannot secure {address.host}:{address.port}: {error}") from error
 
     def _linger(self, connection: Connection, close_ns: int) -> None:

@@ -12,10 +12,12 @@ class EngineHealth:
 
     def __init__(self) -> None:
         self.frames_sent = 0
+        self.frames_held_up = 0
         self.calls_failed_to_connect = 0
         self.calls_connected = 0
         self._lateness_worst_ns = 0
         self._lag_worst_ns = 0
+        self._unsent_worst_bytes: int | None = None
         self._lags: deque[tuple[int, int]] = deque(maxlen=_LAGS_KEPT)
 
     def note_frame(self, lateness_ns: int) -> None:
@@ -23,6 +25,21 @@ class EngineHealth:
         self.frames_sent += 1
         if lateness_ns > self._lateness_worst_ns:
             self._lateness_worst_ns = lateness_ns
+
+    def note_lateness(self, lateness_ns: int) -> None:
+        """A frame that was counted before turned out to be this late."""
+        if lateness_ns > self._lateness_worst_ns:
+            self._lateness_worst_ns = lateness_ns
+
+    def note_held_up(self, waiting_bytes: int) -> None:
+        """A socket did not take all of a frame: this many bytes of its caller wait for it now."""
+        self.frames_held_up += 1
+        self.note_unsent(waiting_bytes)
+
+    def note_unsent(self, unsent_bytes: int) -> None:
+        """So many bytes of one caller have not left this machine."""
+        if self._unsent_worst_bytes is None or unsent_bytes > self._unsent_worst_bytes:
+            self._unsent_worst_bytes = unsent_bytes
 
     def note_tick(self, lag_ns: int, now_perf_ns: int) -> None:
         """A tick was served this late."""
@@ -48,4 +65,9 @@ class EngineHealth:
     def take_lag_worst_ns(self) -> int:
         """The worst loop lag since the last look."""
         worst, self._lag_worst_ns = self._lag_worst_ns, 0
+        return worst
+
+    def take_unsent_worst_bytes(self) -> int | None:
+        """The most that one caller had unsent since the last look; None where nobody looked."""
+        worst, self._unsent_worst_bytes = self._unsent_worst_bytes, None
         return worst

@@ -4,6 +4,7 @@ The line is never dead: between utterances it sends silence or the profile's noi
 wire and are shared by all callers.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from corpora.render import Rendered
@@ -14,10 +15,20 @@ class PreparedClip:
     """An utterance as this wire carries it: one ready-made message a frame."""
 
     rendered: Rendered
-    frames: tuple[bytes, ...]
+    frames: Sequence[bytes]  # in memory or mapped: a frame is asked for when it is due
     frame_samples: int
     speech_start_frame: int  # the frame that holds the first voiced sample
     speech_end_frame: int  # the frame that holds the last voiced sample
+
+    @property
+    def duration_ns(self) -> int:
+        """The time its frames take."""
+        return len(self.frames) * self.frame_samples * 1_000_000_000 // self.rendered.rate_hz
+
+    @property
+    def lead_ns(self) -> int:
+        """From its beginning to its first voiced sample."""
+        return self.rendered.speech_start_sample * 1_000_000_000 // self.rendered.rate_hz
 
     def moment_perf_ns(self, sample: int, frame: int, frame_sent_perf_ns: int) -> int:
         """When a sample left the mouth, given when its frame was sent: send time - frame duration + offset in it."""

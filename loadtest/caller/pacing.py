@@ -54,7 +54,7 @@ class Wheel(Generic[P]):
         self.base_perf_ns = base_perf_ns
         self.frame_ns = frame_ns
         self._slots: list[list[P]] = [[] for _ in range(frame_ns // TICK_NS)]
-        self._behind: list[P] = []
+        self._behind: dict[P, None] = {}  # in the order in which they fell behind
         self._next_tick = 0
 
     def __len__(self) -> int:
@@ -80,27 +80,27 @@ class Wheel(Generic[P]):
         if stream.slot >= 0 and stream in self._slots[stream.slot]:
             self._slots[stream.slot].remove(stream)
         stream.slot = -1
-        if stream in self._behind:
-            self._behind.remove(stream)
+        self._behind.pop(stream, None)
 
     def due(self, now_perf_ns: int) -> Iterator[P]:
         """The streams that owe a frame now, each at most once. The caller sends one frame for each of them and
         advances its schedule before taking the next."""
-        behind, self._behind = self._behind, []
+        # This runs once a frame: no step of it is a call of its own.
+        behind, self._behind = self._behind, {}
         for stream in behind:
-            yield from self._owing(stream, now_perf_ns)
+            if stream.slot >= 0 and stream.schedule.due_perf_ns <= now_perf_ns:
+                yield stream
+                if stream.slot >= 0 and stream.schedule.due_perf_ns <= now_perf_ns:
+                    self._behind[stream] = None
         last = (now_perf_ns - self.base_perf_ns) // TICK_NS
         size = len(self._slots)
         first = max(self._next_tick, last - size + 1)
         self._next_tick = last + 1
         for tick in range(first, last + 1):
             for stream in tuple(self._slots[tick % size]):
-                if stream not in behind:
-                    yield from self._owing(stream, now_perf_ns)
-
-    def _owing(self, stream: P, now_perf_ns: int) -> Iterator[P]:
-        if stream.slot < 0 or stream.schedule.due_perf_ns > now_perf_ns:
-            return
-        yield stream
-        if stream.slot >= 0 and stream.schedule.due_perf_ns <= now_perf_ns:
-            self._behind.append(stream)
+                schedule = stream.schedule
+                if schedule.due_perf_ns > now_perf_ns or stream.slot < 0 or (behind and stream in behind):
+                    continue
+                yield stream
+                if schedule.due_perf_ns <= now_perf_ns and stream.slot >= 0:
+                    self._behind[stream] = None

@@ -8,18 +8,57 @@ SECOND_NS = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedTurn:
-    """One utterance: think first, then say it. `patience_ns` is how long the caller bears silence after speaking, None
-    for a caller who never hangs up."""
+class ReplyPoint:
+    """A point of a reply, for a caller who speaks into it.
+
+    Either a time after its first audible sample, or a share of the way from its first to its last audible sample. The
+    length of a reply is known when the endpoint has sent all of it: where it sends no faster than it speaks, a share
+    can only be met late.
+    """
+
+    after_ns: int | None = None
+    share: float | None = None
+
+    def __post_init__(self) -> None:
+        if (self.after_ns is None) == (self.share is None):
+            raise ValueError("a point of a reply is a time or a share")
+
+
+@dataclass(frozen=True, slots=True)
+class Backchannel:
+    """A short sign of attention ("mhm") said into a reply, without meaning to stop it."""
 
     clip: PreparedClip
+    point: ReplyPoint
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTurn:
+    """One turn: think first, then say it, or say nothing.
+
+    `patience_ns` is how long the caller bears silence after speaking, None for a caller who never hangs up. With
+    `barge_in` the turn does not wait for the reply before it to end: its first voiced sample falls on that point of the
+    reply. `backchannel` is said into the reply to this turn. Without a clip the caller is silent for `silence_ns`.
+    `conversation` and `expected_intent` are those of the script that the turn comes from.
+    """
+
+    clip: PreparedClip | None
     think_ns: int
     patience_ns: int | None
+    silence_ns: int = 0
+    barge_in: ReplyPoint | None = None
+    backchannel: Backchannel | None = None
+    conversation: str | None = None
+    expected_intent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long a caller waits for the endpoint before a step counts as failed, in ns."""
+    """How long a caller waits for the endpoint before a step counts as failed, in ns.
+
+    Patience counts from the end of the caller's speech only: connecting and opening the session have limits of their
+    own.
+    """
 
     connect_ns: int = 10 * SECOND_NS
     ready_ns: int = 10 * SECOND_NS

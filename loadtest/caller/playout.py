@@ -18,6 +18,7 @@ class Playback:
     span: AudibleSpan
     # (index of the chunk's first sample in the reply, when that sample is played)
     starts: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    until_perf_ns: int = 0  # when the last sample queued is played
     samples: int = 0
     first_arrival_perf_ns: int | None = None
     last_arrival_perf_ns: int | None = None
@@ -42,11 +43,29 @@ class Playback:
 
     @property
     def last_audio_perf_ns(self) -> int | None:
-        """When the last audible sample heard so far is played; the stop itself when the speaker was stopped in it."""
-        if self.span.last_sample is None or self.first_audio_perf_ns is None:
+        """When the last audible sample that has arrived is played. Where the speaker was stopped before it: the stop
+        itself, or, when that fell into a pause, the last audible sample before the pause."""
+        first_audio, last_sample = self.first_audio_perf_ns, self.span.last_sample
+        if last_sample is None or first_audio is None:
             return None
-        played = self.played_at(self.span.last_sample)
-        return self.stopped_perf_ns if played is None else played
+        played = self.played_at(last_sample)
+        if played is not None or self.stopped_perf_ns is None:
+            return played
+        stop_sample = self._sample_at(self.stopped_perf_ns)
+        last = self.span.last_before(stop_sample)
+        if last is not None and last >= stop_sample - 1:
+            return self.stopped_perf_ns
+        return max(first_audio, (None if last is None else self.played_at(last)) or first_audio)
+
+    def _sample_at(self, moment_perf_ns: int) -> int:
+        """The first sample that is not played before a moment."""
+        sample = 0
+        for position, (first, start_perf_ns) in enumerate(self.starts):
+            if start_perf_ns >= moment_perf_ns:
+                break
+            end = self.starts[position + 1][0] if position + 1 < len(self.starts) else self.samples
+            sample = min(end, first - (start_perf_ns - moment_perf_ns) * self.rate_hz // 1_000_000_000)
+        return sample
 
     @property
     def leading_silence_ns(self) -> int | None:
@@ -58,6 +77,10 @@ class Playback:
     def audio_ns(self) -> int:
         """Length of the audio that arrived."""
         return self.samples * 1_000_000_000 // self.rate_hz
+
+    def is_playing(self, now_perf_ns: int) -> bool:
+        """Whether anything of it is still to be heard."""
+        return self.stopped_perf_ns is None and self.until_perf_ns > now_perf_ns
 
     def played_ms(self, now_perf_ns: int) -> int:
         """How much of the reply has been played by now, in media milliseconds."""
@@ -95,11 +118,14 @@ class Speaker:
             start = max(arrival_perf_ns, self.playing_until_perf_ns)
             playback.starts.append((playback.samples, start))
             playback.span.feed(pcm)
-            self.playing_until_perf_ns = start + len(pcm) * 1_000_000_000 // playback.rate_hz
+            playback.until_perf_ns = start + len(pcm) * 1_000_000_000 // playback.rate_hz
+            self.playing_until_perf_ns = playback.until_perf_ns
         playback.samples += len(pcm)
 
     def stop(self, playback: Playback, now_perf_ns: int) -> None:
-        """Fall silent now: what was queued is not heard."""
+        """Play no more of a reply: what was queued of it is not heard, nor what still arrives. Another reply that was
+        queued behind it keeps its place."""
         if playback.stopped_perf_ns is None:
             playback.stopped_perf_ns = now_perf_ns
-            self.playing_until_perf_ns = min(self.playing_until_perf_ns, now_perf_ns)
+            if self.playing_until_perf_ns == playback.until_perf_ns:
+                self.playing_until_perf_ns = min(self.playing_until_perf_ns, now_perf_ns)

@@ -6,14 +6,21 @@ from itertools import pairwise
 from statistics import median
 from typing import Any, Final, get_args
 
-from corpora.manifest import Utterance
+from loadtest.caller.behaviour import behaviour
 from loadtest.caller.evidence import ValidityLimits
-from loadtest.caller.session import Exchange
+from loadtest.caller.exchange import Exchange
+from loadtest.caller.line import PreparedClip
 from loadtest.caller.timeline import Reply, Timeline
 from telemetry import semconv
 from telemetry.turns import Turn
 
 WordErrors = Callable[[str, str], tuple[int, int]]
+PhaseOf = Callable[[int], tuple[str, semconv.PhaseKind] | None]
+
+
+def no_phase(perf_ns: int) -> None:
+    """Of a call that belongs to no run with phases."""
+    del perf_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +53,7 @@ class RecordOptions:
     keep_transcripts: bool
     word_errors: WordErrors | None
     unix_ns: Callable[[int], int]  # wall-clock time of a moment of the monotonic clock
+    phase_of: PhaseOf = no_phase  # of the run, at a moment of the monotonic clock
 
 
 # With fewer partials, or gaps that vary more than this share of their median, the cadence is the recogniser's own.
@@ -66,9 +74,9 @@ def build_turn(exchange: Exchange, facts: CallFacts, options: RecordOptions) -> 
     """The record of one finished exchange. Raises ValueError for one that is still running."""
     if exchange.outcome is None or exchange.ended_perf_ns is None:
         raise ValueError("the exchange is still running")
-    timeline, evidence, rendered = exchange.timeline, exchange.evidence, exchange.planned.clip.rendered
-    utterance = rendered.utterance
+    timeline, evidence = exchange.timeline, exchange.evidence
     invalid = evidence.reasons(options.limits)
+    phase, phase_kind = options.phase_of(exchange.began_perf_ns) or (None, None)
     return Turn(
         run_id=facts.run_id,
         call_id=facts.call_id,
@@ -85,17 +93,11 @@ def build_turn(exchange: Exchange, facts: CallFacts, options: RecordOptions) -> 
         speech_end_audio_ns=timeline.speech_end_audio_ns,
         hangup_perf_ns=exchange.hangup_perf_ns,
         connect_ns=facts.connect_ns if exchange.index == 0 else None,
-        talk_over_ns=_talk_over_ns(timeline),
         scenario=facts.scenario,
-        utterance_id=utterance.id,
-        speaker=utterance.speaker,
-        domain=utterance.domain,
-        length_class=utterance.length,
-        speech_ns=(rendered.speech_end_sample - rendered.speech_start_sample) * 1_000_000_000 // rendered.rate_hz,
+        phase=phase,
+        phase_kind=phase_kind,
         noise_profile=facts.noise_profile,
         channel_profile=facts.channel_profile,
-        snr_asked_db=rendered.snr_asked_db,
-        snr_obtained_db=rendered.snr_obtained_db,
         protocol=facts.protocol,
         target=facts.target,
         region=facts.region,
@@ -103,13 +105,16 @@ def build_turn(exchange: Exchange, facts: CallFacts, options: RecordOptions) -> 
         frame_lateness_worst_ns=evidence.frame_lateness_worst_ns if evidence.frames else None,
         drift_worst_ns=None if evidence.drift_ns is None else abs(evidence.drift_ns),
         unsent_bytes_at_speech_end=evidence.unsent_bytes_at_speech_end,
+        send_blocked_worst_ns=evidence.held_up_worst_ns if evidence.frames else None,
         loop_lag_worst_ns=evidence.loop_lag_worst_ns,
         receive_lag_worst_ns=evidence.receive_lag_worst_ns,
         start_late_ns=facts.start_late_ns,
         receive_stamp=facts.receive_stamp,
         pacer=facts.pacer,
         withheld=_withheld(timeline, facts.not_observable),
-        **_recognition(timeline, utterance, options),
+        **behaviour(exchange),
+        **_speech(exchange.planned.clip),
+        **_recognition(exchange, options),
         **_answer(timeline.answer),
         **_served_by(timeline.answer, facts),
     )
@@ -122,21 +127,28 @@ def _withheld(timeline: Timeline, not_observable: Mapping[str, str]) -> tuple[st
     return tuple(found)
 
 
-def _talk_over_ns(timeline: Timeline) -> int | None:
-    begin, end = timeline.speech_start_perf_ns, timeline.speech_end_perf_ns
-    if begin is None or end is None:
-        return None
-    total = 0
-    for reply in timeline.replies.values():
-        if reply.playback is None:
-            continue
-        first, last = reply.playback.first_audio_perf_ns, reply.playback.last_audio_perf_ns
-        if first is not None and last is not None:
-            total += max(0, min(end, last) - max(begin, first))
-    return total
+def _speech(clip: PreparedClip | None) -> dict[str, Any]:
+    if clip is None:
+        return {}
+    rendered, utterance = clip.rendered, clip.rendered.utterance
+    return {
+        "utterance_id": utterance.id,
+        "speaker": utterance.speaker,
+        "domain": utterance.domain,
+        "length_class": utterance.length,
+        "speech_ns": (rendered.speech_end_sample - rendered.speech_start_sample) * 1_000_000_000 // rendered.rate_hz,
+        "snr_asked_db": rendered.snr_asked_db,
+        "snr_obtained_db": rendered.snr_obtained_db,
+        "speech_level_dbov": rendered.obtained.level_dbov,
+        "loss_asked_ratio": None if rendered.profile.loss is None else rendered.profile.loss.ratio,
+        "loss_obtained_ratio": rendered.obtained.loss_ratio,
+        "late_obtained_ratio": rendered.obtained.late_ratio,
+        "clipped_ratio": rendered.obtained.clipped_ratio,
+    }
 
 
-def _recognition(timeline: Timeline, utterance: Utterance, options: RecordOptions) -> dict[str, Any]:
+def _recognition(exchange: Exchange, options: RecordOptions) -> dict[str, Any]:
+    timeline, clip = exchange.timeline, exchange.planned.clip
     fields: dict[str, Any] = {
         "endpoint_perf_ns": timeline.endpoints_perf_ns[-1] if timeline.endpoints_perf_ns else None,
         "asr_first_partial_perf_ns": timeline.partials_perf_ns[0] if timeline.partials_perf_ns else None,
@@ -144,8 +156,9 @@ def _recognition(timeline: Timeline, utterance: Utterance, options: RecordOption
     }
     if timeline.finals:
         transcript = " ".join(text for _, text, _ in timeline.finals if text)
-        if options.word_errors is not None and utterance.text:
-            fields["wer_errors"], fields["wer_reference_words"] = options.word_errors(utterance.text, transcript)
+        text = None if clip is None else clip.rendered.utterance.text
+        if options.word_errors is not None and text:
+            fields["wer_errors"], fields["wer_reference_words"] = options.word_errors(text, transcript)
         if options.keep_transcripts:
             fields["transcript_pii"] = transcript
     return fields
@@ -156,7 +169,7 @@ def _answer(answer: Reply | None) -> dict[str, Any]:
         return {}
     stamps = answer.text_stamps_perf_ns
     fields: dict[str, Any] = {
-        "response_id": answer.response_id or None,
+        "response_id": answer.id_on_the_wire,
         "llm_first_token_perf_ns": stamps[0] if stamps else None,
         "llm_last_token_perf_ns": stamps[-1] if stamps else None,
         "llm_first_sentence_perf_ns": answer.first_sentence_perf_ns,
@@ -196,4 +209,5 @@ def _served_by(answer: Reply | None, facts: CallFacts) -> dict[str, Any]:
         "cache_hit": {"true": True, "false": False}.get(hit or ""),
         "fallback": one_of(semconv.META_FALLBACK, semconv.Fallback),
         "model": said.get(semconv.META_MODEL) or facts.model,
+        "intent": said.get(semconv.META_INTENT) or None,
     }

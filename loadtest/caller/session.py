@@ -1,25 +1,32 @@
 """The conversation as a state machine: what to say, when to speak next, when to give up. Pure.
 
     THINKING --think time over--> SPEAKING --last voiced sample sent--> WAITING
+    THINKING --think time over, a silent turn--> WAITING
     WAITING --audible--> HEARING --played--> THINKING
+    HEARING --the caller is to speak into the reply--> SPEAKING
     any state --patience over, time-out, fatal error, closed--> OVER
 
 The engine feeds it what happened, with the moment, and carries out the actions it returns.
+
+A caller who speaks into a reply. The reply is stopped by the endpoint: by what it says (the caller's speech started,
+the response is cancelled), upon which a client that follows the wire plays no more of it, or by its audio no longer
+coming. Under manual turns the client itself stops it and says so. What arrives of the old reply is known by its
+response id and never answers the new turn (`ReplyNames` says how replies without ids are told apart).
 """
 
-from dataclasses import dataclass, field
 from enum import Enum
 
-from loadtest.caller.evidence import Evidence
-from loadtest.caller.line import PreparedClip
+from loadtest.caller.exchange import Action, Aside, EndTurn, Exchange, HangUp, Interrupt, Say
+from loadtest.caller.judging import judge_complete, judge_given_up
 from loadtest.caller.plan import SECOND_NS, CallPlan, PlannedTurn
 from loadtest.caller.playout import Speaker
-from loadtest.caller.timeline import Reply, Timeline
+from loadtest.caller.timeline import Reply, ReplyNames, Timeline
 from loadtest.protocols.base import EventKind, VoiceEvent
 from telemetry.semconv import Outcome
 
 # After a whole answer, how long the caller waits for what the endpoint still owes (a transcript, another reply).
 OWED_NS = 2 * SECOND_NS
+REPLY_WAS_OVER = "the reply was over before the caller was to speak into it"
 
 
 class State(Enum):
@@ -30,50 +37,6 @@ class State(Enum):
     WAITING = "waiting"
     HEARING = "hearing"
     OVER = "over"
-
-
-@dataclass(frozen=True, slots=True)
-class Say:
-    """Begin an utterance with the next frame."""
-
-    clip: PreparedClip
-
-
-@dataclass(frozen=True, slots=True)
-class EndTurn:
-    """Tell the endpoint that the caller has finished (manual turns)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Interrupt:
-    """Tell the endpoint how much of its reply was heard before the caller's speech stopped it."""
-
-    played_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class HangUp:
-    """The call is over."""
-
-    reason: str
-
-
-@dataclass(slots=True)
-class Exchange:
-    """One finished or running turn, with all that its record needs."""
-
-    index: int
-    planned: PlannedTurn
-    timeline: Timeline
-    began_perf_ns: int
-    evidence: Evidence = field(default_factory=Evidence)
-    outcome: Outcome | None = None
-    reason: str | None = None
-    ended_perf_ns: int | None = None
-    hangup_perf_ns: int | None = None
-
-
-Action = Say | EndTurn | Interrupt | HangUp | Exchange
 
 
 class Session:
@@ -91,6 +54,10 @@ class Session:
         self.exchange: Exchange | None = None
         self._winding_down = False
         self._complaints: list[str] = []
+        self._cut: Exchange | None = None  # the exchange whose reply the running one broke into
+        self._cut_told = True
+        self._stopped: set[str] = set()  # replies of which nothing more is played
+        self._names = ReplyNames()
 
     def complain(self, message: str) -> None:
         """The endpoint complained while the session was set up: it may be why no answer comes."""
@@ -121,17 +88,30 @@ class Session:
 
     def on_speech_start(self, moment_perf_ns: int, lateness_ns: int) -> list[Action]:
         """The first voiced sample left the caller's mouth."""
-        if self.exchange is not None:
-            self.exchange.timeline.speech_start_perf_ns = moment_perf_ns
-            self.exchange.evidence.start_lateness_ns = lateness_ns
-        return []
+        exchange = self.exchange
+        if exchange is None:
+            return []
+        if self.state is not State.SPEAKING:
+            if exchange.aside is not None:
+                exchange.aside.start_perf_ns = moment_perf_ns
+            return []
+        exchange.timeline.speech_start_perf_ns = moment_perf_ns
+        exchange.evidence.start_lateness_ns = lateness_ns
+        # Who holds a button to speak stops the reply by it; there is no detector that could.
+        actions = self._yield_floor(moment_perf_ns) if self._plan.manual_turns else []
+        exchange.stopped_by_client = bool(actions)
+        return actions
 
     def on_speech_end(
         self, moment_perf_ns: int, audio_position_ns: int, lateness_ns: int, unsent_bytes: int | None
     ) -> list[Action]:
         """The last voiced sample left the caller's mouth; `audio_position_ns` on the audio clock of the call."""
         exchange = self.exchange
-        if exchange is None or self.state is not State.SPEAKING:
+        if exchange is None:
+            return []
+        if self.state is not State.SPEAKING:
+            if exchange.aside is not None:
+                exchange.aside.end_perf_ns = moment_perf_ns
             return []
         exchange.timeline.speech_end_perf_ns = moment_perf_ns
         exchange.timeline.speech_end_audio_ns = audio_position_ns
@@ -148,35 +128,51 @@ class Session:
         """One event that the kernel received at a moment."""
         if self.state is State.OVER:
             return []
+        event = self._names.named(event, caller_broke_in=self._cut is not None)
         exchange = self.exchange
         if exchange is None:
             return self._on_stray(event, arrival_perf_ns)
+        cut = self._cut
+        if cut is not None and cut.timeline.owns(event):
+            return self._on_reply(cut.timeline, event, arrival_perf_ns) + self._proceed(arrival_perf_ns)
         actions: list[Action] = []
-        timeline = exchange.timeline
         if event.kind is EventKind.SPEECH_STARTED:
-            actions += self._yield_floor(timeline, arrival_perf_ns)
-        reply = timeline.note(event, arrival_perf_ns)
-        if reply is not None:
-            self._last_sign_perf_ns = max(self._last_sign_perf_ns, arrival_perf_ns)
-            if event.kind is EventKind.AUDIO:
-                reply.hear(self._speaker, event, arrival_perf_ns)
-            elif event.kind is EventKind.RESPONSE_DONE and reply.cancelled and reply.playback is not None:
-                self._speaker.stop(reply.playback, arrival_perf_ns)
-        elif event.kind is EventKind.AUDIO:
-            self._hear_stray(event, arrival_perf_ns)
-        if timeline.fatal_perf_ns is not None:
-            return actions + self._finish("error", timeline.errors[-1], arrival_perf_ns)
+            actions += self._yield_floor(arrival_perf_ns)
+        actions += self._on_reply(exchange.timeline, event, arrival_perf_ns)
+        if exchange.timeline.fatal_perf_ns is not None:
+            return actions + self._finish("error", exchange.timeline.errors[-1], arrival_perf_ns)
         return actions + self._proceed(arrival_perf_ns)
 
-    def _yield_floor(self, timeline: Timeline, now_perf_ns: int) -> list[Action]:
-        """The endpoint heard the caller speak into its reply: stop playing it and say how much was heard."""
-        for reply in timeline.replies.values():
-            playback = reply.playback
-            if playback is not None and playback.stopped_perf_ns is None and self._playing(now_perf_ns):
-                played_ms = playback.played_ms(now_perf_ns)
-                self._speaker.stop(playback, now_perf_ns)
-                return [Interrupt(played_ms)]
+    def _on_reply(self, timeline: Timeline, event: VoiceEvent, arrival_perf_ns: int) -> list[Action]:
+        reply = timeline.note(event, arrival_perf_ns)
+        if reply is None:
+            if event.kind is EventKind.AUDIO:
+                self._hear_stray(event, arrival_perf_ns)
+            return []
+        self._last_sign_perf_ns = max(self._last_sign_perf_ns, arrival_perf_ns)
+        if event.kind is EventKind.AUDIO:
+            reply.hear(self._speaker, event, arrival_perf_ns)
+        elif event.kind is EventKind.RESPONSE_DONE and reply.status == "cancelled":
+            return self._stop([reply], arrival_perf_ns)
         return []
+
+    def _yield_floor(self, now_perf_ns: int) -> list[Action]:
+        """The caller speaks into what is playing: stop playing it and say how much was heard."""
+        cut = () if self._cut is None else self._cut.timeline.replies.values()
+        running = () if self.exchange is None else self.exchange.timeline.replies.values()
+        return self._stop([*self._stray.values(), *cut, *running], now_perf_ns)
+
+    def _stop(self, replies: list[Reply], now_perf_ns: int) -> list[Action]:
+        played_ms: int | None = None
+        for reply in replies:
+            if reply.playback is None:
+                continue
+            if reply.playback.is_playing(now_perf_ns):
+                played_ms = reply.playback.played_ms(now_perf_ns)
+                self._speaker.stop(reply.playback, now_perf_ns)
+            if reply.stopped:
+                self._stopped.add(reply.response_id)
+        return [] if played_ms is None else [Interrupt(played_ms)]
 
     def _playing(self, now_perf_ns: int) -> bool:
         return self._speaker.playing_until_perf_ns > now_perf_ns
@@ -191,10 +187,11 @@ class Session:
         return []
 
     def _hear_stray(self, event: VoiceEvent, arrival_perf_ns: int) -> None:
-        """Audio that answers nothing still occupies the speaker."""
+        """Audio that answers nothing still occupies the speaker, unless it is the rest of a reply that was stopped."""
         key = event.response_id or ""
         self._known_replies |= {key}
-        self._stray.setdefault(key, Reply(key, arrival_perf_ns)).hear(self._speaker, event, arrival_perf_ns)
+        if key not in self._stopped:
+            self._stray.setdefault(key, Reply(key, arrival_perf_ns)).hear(self._speaker, event, arrival_perf_ns)
 
     def on_closed(self, reason: str, now_perf_ns: int) -> list[Action]:
         """The connection is gone. A turn under way, or still to come, failed by it."""
@@ -216,55 +213,143 @@ class Session:
         if self.state is State.THINKING and self._winding_down:
             return self._think(now_perf_ns)
         if self.state is State.THINKING:
-            exchange = self._open_exchange(now_perf_ns)
-            self.state = State.SPEAKING
-            # Saying it takes as long as it takes; the deadline only guards against a line that was cut.
-            self.deadline_perf_ns = now_perf_ns + self._plan.limits.reply_ns + _clip_ns(exchange.planned.clip)
-            return [Say(exchange.planned.clip)]
+            return self._begin_turn(now_perf_ns)
         return self._proceed(now_perf_ns)
 
+    def _begin_turn(self, now_perf_ns: int) -> list[Action]:
+        exchange = self._open_exchange(now_perf_ns)
+        clip = exchange.planned.clip
+        if clip is None:
+            exchange.timeline.silent = True
+            self.state = State.WAITING
+            self._last_sign_perf_ns = now_perf_ns
+            self._set_deadline()
+            return []
+        self.state = State.SPEAKING
+        # Saying it takes as long as it takes; the deadline only guards against a line that was cut.
+        self.deadline_perf_ns = now_perf_ns + self._plan.limits.reply_ns + clip.duration_ns
+        return [Say(clip)]
+
     def _open_exchange(self, now_perf_ns: int) -> Exchange:
+        planned = self._plan.turns[self._next]
         timeline = Timeline(self._known_replies)
         timeline.errors += self._complaints
-        self.exchange = Exchange(self._next, self._plan.turns[self._next], timeline, now_perf_ns)
+        self.exchange = Exchange(self._next, planned, timeline, now_perf_ns)
+        if planned.barge_in is not None:
+            self.exchange.barge_in_missed = REPLY_WAS_OVER
         self._next += 1
         return self.exchange
 
     def _proceed(self, now_perf_ns: int) -> list[Action]:
+        actions = self._tell_cut(now_perf_ns)
         exchange = self.exchange
         if exchange is None or self.state in (State.THINKING, State.OVER):
-            return []
+            return actions
         if self.state is State.SPEAKING:
             late = now_perf_ns >= self.deadline_perf_ns
-            return self._finish("invalid", "the utterance could not be sent", now_perf_ns) if late else []
+            over = self._finish("invalid", "the utterance could not be sent", now_perf_ns) if late else []
+            return actions + over
         first_audio = exchange.timeline.first_audio_perf_ns
         if self.state is State.WAITING and first_audio is not None and first_audio <= now_perf_ns:
             self.state = State.HEARING
-        if exchange.timeline.complete and not self._playing(now_perf_ns):
-            return self._finish(*self._judge_complete(exchange), now_perf_ns)
+        if self.state is State.HEARING:
+            actions += self._speak_into_reply(exchange, now_perf_ns)
+            if self.exchange is not exchange:
+                return actions
+        if exchange.timeline.complete and not self._playing(now_perf_ns) and not _is_speaking(exchange.aside):
+            return actions + self._finish(*judge_complete(exchange), now_perf_ns)
+        return actions + self._wait_on(exchange, now_perf_ns)
+
+    def _wait_on(self, exchange: Exchange, now_perf_ns: int) -> list[Action]:
         if self.state is State.WAITING:
             actions = self._lose_patience(exchange, now_perf_ns)
             if actions:
                 return actions
         if now_perf_ns >= self._give_up_at(exchange):
-            return self._finish(*self._judge_silent(exchange), now_perf_ns)
+            return self._finish(*judge_given_up(exchange, self._plan.limits.reply_ns), now_perf_ns)
         self._set_deadline()
         return []
 
+    # Speaking into a reply.
+
+    def _speak_at(self, exchange: Exchange) -> tuple[int, PlannedTurn | None] | None:
+        """When the caller begins to speak into the reply that plays, so that the first voiced sample falls on the point
+        that was planned: the next turn, or (None) a backchannel. None if it does not, or not as things stand."""
+        answer = exchange.timeline.answer
+        if answer is None or self._winding_down:
+            return None
+        if answer.done_perf_ns is not None and judge_complete(exchange)[0] != "ok":
+            return None
+        aside = exchange.planned.backchannel
+        if aside is not None and exchange.aside is None:
+            moment = answer.speech_begins_at(aside.point)
+            if moment is not None:
+                return moment - aside.clip.lead_ns, None
+        following = self._plan.turns[self._next] if self._next < len(self._plan.turns) else None
+        if following is None or following.barge_in is None or following.clip is None or _is_speaking(exchange.aside):
+            return None
+        moment = answer.speech_begins_at(following.barge_in)
+        return None if moment is None else (moment - following.clip.lead_ns, following)
+
+    def _speak_into_reply(self, exchange: Exchange, now_perf_ns: int) -> list[Action]:
+        planned = self._speak_at(exchange)
+        answer = exchange.timeline.answer
+        if planned is None or answer is None or now_perf_ns < planned[0]:
+            return []
+        answer.spoken_into = True
+        exchange.timeline.overlapped = True
+        backchannel = exchange.planned.backchannel
+        if planned[1] is None and backchannel is not None:
+            exchange.aside = Aside()
+            return [Say(backchannel.clip)]
+        told = self._tell_cut(now_perf_ns, whatever=True)
+        exchange.outcome, exchange.cut_short = "ok", True
+        self._cut, self._cut_told = exchange, False
+        self._known_replies |= frozenset(exchange.timeline.replies)
+        actions = self._begin_turn(now_perf_ns)
+        if self.exchange is not None:
+            self.exchange.spoke_into, self.exchange.barge_in_missed = answer, None
+        return told + actions
+
+    def _tell_cut(self, now_perf_ns: int, *, whatever: bool = False) -> list[Action]:
+        """The exchange whose reply was broken into is finished when nothing more of that reply comes or plays."""
+        cut = self._cut
+        if cut is None or self._cut_told:
+            return []
+        replies = cut.timeline.replies.values()
+        going_on = any(r.done_perf_ns is None or (r.playback and r.playback.is_playing(now_perf_ns)) for r in replies)
+        if going_on and not whatever:
+            return []
+        cut.ended_perf_ns = now_perf_ns
+        self._cut_told = True
+        return [cut]
+
+    # Waiting.
+
+    def _silent_since(self, exchange: Exchange) -> int | None:
+        """Since when the caller, who has spoken, hears nothing: also the old reply must have ended."""
+        end, old = exchange.timeline.speech_end_perf_ns, exchange.spoke_into
+        if end is None or old is None or old.playback is None or old.playback.stopped_perf_ns is not None:
+            return end
+        return max(end, old.playback.until_perf_ns)
+
     def _lose_patience(self, exchange: Exchange, now_perf_ns: int) -> list[Action]:
-        patience_ns, end = exchange.planned.patience_ns, exchange.timeline.speech_end_perf_ns
-        if patience_ns is None or end is None or now_perf_ns < end + patience_ns:
+        patience_ns, since = exchange.planned.patience_ns, self._silent_since(exchange)
+        if patience_ns is None or since is None or now_perf_ns < since + patience_ns:
             return []
         exchange.hangup_perf_ns = now_perf_ns
-        waited_s = (now_perf_ns - end) / 1e9
+        waited_s = (now_perf_ns - since) / 1e9
         return self._finish("abandoned", f"the caller hung up after {waited_s:.1f} s of silence", now_perf_ns)
 
     def _give_up_at(self, exchange: Exchange) -> int:
+        timeline = exchange.timeline
+        if timeline.silent and not timeline.replies:
+            return exchange.began_perf_ns + exchange.planned.silence_ns
         begin = max(self._last_sign_perf_ns, self._speaker.playing_until_perf_ns)
-        if exchange.timeline.answered:
+        if timeline.answered:
             return begin + min(OWED_NS, self._plan.limits.reply_ns)
-        if self.state is State.WAITING and exchange.timeline.speech_end_perf_ns is not None:
-            begin = exchange.timeline.speech_end_perf_ns
+        if self.state is State.WAITING and timeline.speech_end_perf_ns is not None:
+            begin = timeline.speech_end_perf_ns
         return begin + self._plan.limits.reply_ns
 
     def _set_deadline(self) -> None:
@@ -272,61 +357,34 @@ class Session:
         if exchange is None:
             return
         deadlines = [self._give_up_at(exchange)]
-        patience_ns, end = exchange.planned.patience_ns, exchange.timeline.speech_end_perf_ns
         if self.state is State.WAITING:
-            if patience_ns is not None and end is not None:
-                deadlines.append(end + patience_ns)
+            patience_ns, since = exchange.planned.patience_ns, self._silent_since(exchange)
+            if patience_ns is not None and since is not None:
+                deadlines.append(since + patience_ns)
             first_audio = exchange.timeline.first_audio_perf_ns
             if first_audio is not None:
                 deadlines.append(first_audio)
-        if exchange.timeline.complete:
+        elif (planned := self._speak_at(exchange)) is not None:
+            deadlines.append(planned[0])
+        if exchange.timeline.complete or not self._cut_told:
             deadlines.append(self._speaker.playing_until_perf_ns)
         self.deadline_perf_ns = min(deadlines)
-
-    def _judge_complete(self, exchange: Exchange) -> tuple[Outcome, str | None]:
-        timeline = exchange.timeline
-        answer = timeline.answer
-        if answer is None:
-            return "interrupted", "the endpoint broke off its reply and gave no other"
-        if answer.status == "failed":
-            return "error", timeline.errors[-1] if timeline.errors else "the endpoint says that its reply failed"
-        if timeline.first_audio_perf_ns is None:
-            return (
-                ("error", timeline.errors[0]) if timeline.errors else ("no_reply", "the reply holds no audible audio")
-            )
-        implausible = answer.implausible_rate()
-        if implausible is None:
-            return "ok", None
-        return "error", timeline.errors[0] if timeline.errors else implausible
-
-    def _judge_silent(self, exchange: Exchange) -> tuple[Outcome, str | None]:
-        timeline = exchange.timeline
-        waited_s = self._plan.limits.reply_ns / 1e9
-        if timeline.answered or (timeline.replies and timeline.answer is None):
-            return self._judge_complete(exchange)
-        if timeline.errors:
-            return "error", timeline.errors[-1]
-        if timeline.first_audio_perf_ns is not None:
-            return "timeout", f"the reply began and nothing of it came for {waited_s:g} s"
-        if timeline.replies:
-            return "timeout", f"the endpoint began to answer and was not heard within {waited_s:g} s"
-        if timeline.early_replies:
-            return "no_reply", "the endpoint answered before the question and not after it"
-        return "no_reply", f"no answer within {waited_s:g} s"
 
     def _finish(self, outcome: Outcome, reason: str | None, now_perf_ns: int) -> list[Action]:
         exchange = self.exchange
         if exchange is None:
             return []
+        told = self._tell_cut(now_perf_ns, whatever=True)
+        self._cut = None
         exchange.outcome, exchange.reason, exchange.ended_perf_ns = outcome, reason, now_perf_ns
         self._known_replies |= frozenset(exchange.timeline.replies)
         if outcome == "ok":
-            return [exchange, *self._think(now_perf_ns)]
+            return [*told, exchange, *self._think(now_perf_ns)]
         # After a failed turn the call ends: a late answer could be taken for that of the next question.
         self.state = State.OVER
         self.exchange = None
-        return [exchange, HangUp(reason or outcome)]
+        return [*told, exchange, HangUp(reason or outcome)]
 
 
-def _clip_ns(clip: PreparedClip) -> int:
-    return len(clip.frames) * clip.frame_samples * 1_000_000_000 // clip.rendered.rate_hz
+def _is_speaking(aside: Aside | None) -> bool:
+    return aside is not None and aside.end_perf_ns is None

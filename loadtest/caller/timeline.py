@@ -1,14 +1,16 @@
 """Timed events of one exchange, gathered into a `Turn`. Pure: every moment is a parameter.
 
 Which reply answers the question: only one whose first event arrived after the caller began to speak. A reply which the
-endpoint itself cancelled because the caller went on speaking is no answer; the first one that was not cancelled is.
+endpoint itself cancelled because the caller went on speaking is no answer; the first one that was not cancelled is. A
+reply that the caller spoke into on purpose, after hearing it begin, is an answer also when it was then cancelled.
 """
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from loadtest.audio.pcm import from_bytes
+from loadtest.caller.plan import ReplyPoint
 from loadtest.caller.playout import Playback, Speaker
 from loadtest.protocols.base import EventKind, VoiceEvent
 
@@ -18,6 +20,8 @@ SENTENCE_END: Final = re.compile(r"[.!?…](?=[\s\"')\]]|$)|\n")
 # rate than was declared. Short replies are not judged.
 PLAUSIBLE_CHARACTERS_PER_S: Final = (3.0, 30.0)
 JUDGED_FROM_CHARACTERS: Final = 40
+
+_UNNAMED: Final = "#"
 
 
 @dataclass(slots=True)
@@ -35,11 +39,34 @@ class Reply:
     metadata: dict[str, str] = field(default_factory=dict[str, str])
     usage: dict[str, int] = field(default_factory=dict[str, int])
     item_id: str | None = None
+    spoken_into: bool = False  # on purpose, by the caller's next turn or by a backchannel
+
+    @property
+    def id_on_the_wire(self) -> str | None:
+        """What the endpoint calls it, None where it gives it no name."""
+        return None if not self.response_id or self.response_id.startswith(_UNNAMED) else self.response_id
 
     @property
     def cancelled(self) -> bool:
-        """Whether the endpoint broke it off."""
-        return self.status == "cancelled"
+        """Whether the endpoint broke it off of its own accord."""
+        return self.status == "cancelled" and not self.spoken_into
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it was broken off at all: cancelled, or no longer played."""
+        return self.status == "cancelled" or (self.playback is not None and self.playback.stopped_perf_ns is not None)
+
+    def speech_begins_at(self, point: ReplyPoint) -> int | None:
+        """The moment of a point of this reply; None while it is not known, or if the reply is over by then."""
+        playback = self.playback
+        first = None if playback is None else playback.first_audio_perf_ns
+        if playback is None or first is None or playback.stopped_perf_ns is not None:
+            return None
+        if self.done_perf_ns is None:
+            return None if point.after_ns is None else first + point.after_ns
+        last = playback.last_audio_perf_ns or first
+        moment = first + (round((point.share or 0.0) * (last - first)) if point.after_ns is None else point.after_ns)
+        return None if last <= moment else moment
 
     def note_text(self, text: str, arrival_perf_ns: int) -> None:
         """One piece of answer text."""
@@ -61,6 +88,8 @@ class Reply:
 
     def implausible_rate(self) -> str | None:
         """A sentence when the length of the audio cannot belong to its text."""
+        if self.stopped:
+            return None  # the text may run ahead of audio that was never sent
         if self.playback is None or not self.playback.audio_ns or len(self.text) < JUDGED_FROM_CHARACTERS:
             return None
         characters_per_s = len(self.text) * 1e9 / self.playback.audio_ns
@@ -73,6 +102,32 @@ class Reply:
         )
 
 
+class ReplyNames:
+    """Names for replies on a wire that gives none.
+
+    All that comes from a response's start, or from its first piece, until it is done is one reply. After the caller
+    has broken in, the endpoint's closing of the new turn ends the old reply too: what comes then answers it.
+    """
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._current: str | None = None
+
+    def named(self, event: VoiceEvent, *, caller_broke_in: bool) -> VoiceEvent:
+        """The event as it is, or with a name for the reply that it is a part of."""
+        if event.kind is EventKind.SPEECH_STOPPED and caller_broke_in:
+            self._current = None
+        if event.kind not in _REPLY_KINDS or event.response_id is not None:
+            return event
+        if self._current is None or event.kind is EventKind.RESPONSE_STARTED:
+            self._count += 1
+            self._current = f"{_UNNAMED}{self._count}"
+        name = self._current
+        if event.kind is EventKind.RESPONSE_DONE:
+            self._current = None
+        return replace(event, response_id=name)
+
+
 class Timeline:
     """What happened between the beginning of an utterance and the end of its answer."""
 
@@ -83,8 +138,12 @@ class Timeline:
         self.speech_start_perf_ns: int | None = None
         self.speech_end_perf_ns: int | None = None
         self.speech_end_audio_ns: int | None = None
+        self.silent = False  # the caller says nothing: whatever reply begins belongs to this turn
+        self.overlapped = False  # the caller has spoken into the reply: other items are no longer this turn's question
+        self.items: set[str] = set()  # the wire's names for what the caller said
         self.heard_open = False  # the endpoint hears speech and has not closed the turn
         self.endpoints_perf_ns: list[int] = []
+        self.overheard_perf_ns: int | None = None  # the endpoint closed a turn that was not the question
         self.partials_perf_ns: list[int] = []
         self.finals: list[tuple[str | None, str, int]] = []
         self.asr_failure: str | None = None
@@ -96,10 +155,26 @@ class Timeline:
         kind = event.kind
         if kind in _REPLY_KINDS:
             return self._note_reply(event, arrival_perf_ns)
-        if self.speech_start_perf_ns is None:
-            if kind is EventKind.ERROR:
-                self._note_error(event, arrival_perf_ns)
-            return None  # of an earlier exchange
+        if kind is EventKind.ERROR:
+            self._note_error(event, arrival_perf_ns)
+        elif self.speech_start_perf_ns is None:
+            pass  # of an earlier exchange
+        elif self.overlapped and event.item_id not in self.items:
+            self._note_overheard(event, arrival_perf_ns)
+        else:
+            self._note_question(event, arrival_perf_ns)
+        return None
+
+    def owns(self, event: VoiceEvent) -> bool:
+        """Whether the event is about a reply or an utterance of this exchange."""
+        if event.kind in _REPLY_KINDS:
+            return (event.response_id or "") in self.replies
+        return event.kind in _QUESTION_KINDS and event.item_id in self.items
+
+    def _note_question(self, event: VoiceEvent, arrival_perf_ns: int) -> None:
+        kind = event.kind
+        if kind in _QUESTION_KINDS and event.item_id is not None:
+            self.items.add(event.item_id)
         if kind is EventKind.SPEECH_STARTED:
             self.heard_open = True
         elif kind is EventKind.SPEECH_STOPPED:
@@ -112,9 +187,14 @@ class Timeline:
             self.finals.append((event.item_id, event.text or "", arrival_perf_ns))
         elif kind is EventKind.ASR_FAILED:
             self.asr_failure = event.message or "the endpoint could not transcribe"
-        elif kind is EventKind.ERROR:
-            self._note_error(event, arrival_perf_ns)
-        return None
+
+    def _note_overheard(self, event: VoiceEvent, arrival_perf_ns: int) -> None:
+        """What the endpoint made of a backchannel: an answer to it may follow, its words are no question."""
+        if event.kind is EventKind.SPEECH_STARTED:
+            self.heard_open = True
+        elif event.kind is EventKind.SPEECH_STOPPED:
+            self.heard_open = False
+            self.overheard_perf_ns = arrival_perf_ns
 
     def _note_error(self, event: VoiceEvent, arrival_perf_ns: int) -> None:
         self.errors.append(event.message or event.raw_type)
@@ -127,7 +207,8 @@ class Timeline:
             return None
         reply = self.replies.get(key)
         if reply is None:
-            if self.speech_start_perf_ns is None or event.kind is EventKind.RESPONSE_DONE:
+            before = self.speech_start_perf_ns is None and not self.silent
+            if before or event.kind is EventKind.RESPONSE_DONE:
                 self._known |= {key}
                 self.early_replies += 1
                 return None
@@ -161,7 +242,8 @@ class Timeline:
     def answered(self) -> bool:
         """The endpoint has sent all of an answer to what the caller said."""
         answer = self.answer
-        return answer is not None and answer.done_perf_ns is not None and self.speech_end_perf_ns is not None
+        asked = self.silent or self.speech_end_perf_ns is not None
+        return answer is not None and answer.done_perf_ns is not None and asked
 
     @property
     def complete(self) -> bool:
@@ -171,9 +253,19 @@ class Timeline:
         if self.partials_perf_ns and not self.finals and self.asr_failure is None:
             return False  # a transcription that runs beside the answer is still to come
         newest = max(reply.first_event_perf_ns for reply in self.replies.values())
-        return not self.endpoints_perf_ns or self.endpoints_perf_ns[-1] <= newest
+        closed = [*self.endpoints_perf_ns[-1:], *([] if self.overheard_perf_ns is None else [self.overheard_perf_ns])]
+        return not closed or max(closed) <= newest
 
 
+_QUESTION_KINDS: Final = frozenset(
+    {
+        EventKind.SPEECH_STARTED,
+        EventKind.SPEECH_STOPPED,
+        EventKind.ASR_PARTIAL,
+        EventKind.ASR_FINAL,
+        EventKind.ASR_FAILED,
+    }
+)
 _REPLY_KINDS: Final = frozenset(
     {
         EventKind.RESPONSE_STARTED,

@@ -12,7 +12,7 @@ import random
 import struct
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 from websockets.client import ClientProtocol
@@ -28,6 +28,7 @@ from loadtest.protocols.base import Message, UpgradeRequest
 
 __all__ = [
     "FIXED_MASK",
+    "MASKS",
     "Closed",
     "ConnectionState",
     "FramePreparer",
@@ -36,13 +37,16 @@ __all__ = [
     "Rejected",
     "WebSocketClient",
     "frame",
+    "header_fault",
 ]
 
+MASKS: Final = ("fixed", "random")
 FIXED_MASK: Final = b"\x5a\xa5\x3c\xc3"
 BODY_EXCERPT_CHARS: Final = 500
 MAX_CLOSE_REASON_BYTES: Final = 123
 ABNORMAL_CLOSURE: Final = 1006
 INVALID_DATA: Final = 1007
+_LONG_HEADS: Final = {126: 4, 127: 10}  # bytes of the head, by what its second byte says of the length
 HEAD_END: Final = b"\r\n\r\n"
 # What the library sets itself; anything else of the same name would break the handshake.
 HANDSHAKE_HEADERS: Final = frozenset({"upgrade", "connection", "host"})
@@ -80,7 +84,10 @@ class FramePreparer:
     bytes. `"random"` draws a mask per frame from `seed` for endpoints or proxies that look at it.
     """
 
-    def __init__(self, mask_mode: Literal["fixed", "random"] = "fixed", seed: int = 0) -> None:
+    def __init__(self, mask_mode: str = "fixed", seed: int = 0) -> None:
+        """ValueError for a mode that is none of `MASKS`."""
+        if mask_mode not in MASKS:
+            raise ValueError(f"unknown mask mode {mask_mode!r}; known: {', '.join(MASKS)}")
         self._random = random.Random(seed) if mask_mode == "random" else None  # noqa: S311 - reproducible by design
 
     def frame(self, message: Message, *, text: bool) -> bytes:
@@ -150,6 +157,7 @@ class WebSocketClient:
         self._buffer = bytearray()  # an incomplete frame
         self._needed = 2  # bytes in the buffer before it is worth looking again
         self._to_library = 0  # bytes of the current frame still to be handed on
+        self._library_was_fed = False  # only then it may have something to send; whole data frames pass it by
         self._fragmented = False  # inside a fragmented message, which the library follows
         self._parts: list[bytes] = []
         self._parts_are_text = False
@@ -168,6 +176,7 @@ class WebSocketClient:
         for name, value in self._headers:
             upgrade.headers[name] = value
         self._wire.send_request(upgrade)
+        self._library_was_fed = True
         return self.take_output()
 
     def receive(self, data: bytes) -> list[Item]:
@@ -189,6 +198,7 @@ class WebSocketClient:
         if self._state is ConnectionState.CLOSED:
             return items
         self._wire.receive_eof()
+        self._library_was_fed = True
         self._collect(items)
         if not items or not isinstance(items[-1], Rejected | Closed):
             self._end(items, Closed(ABNORMAL_CLOSURE, "the connection ended without a closing handshake", clean=False))
@@ -202,6 +212,7 @@ class WebSocketClient:
             self._wire.send_text(message.encode())
         else:
             self._wire.send_binary(message)
+        self._library_was_fed = True
         return self.take_output()
 
     def close(self, code: int = 1000, reason: str = "") -> bytes:
@@ -210,10 +221,14 @@ class WebSocketClient:
             return b""
         self._wire.send_close(code, reason.encode()[:MAX_CLOSE_REASON_BYTES].decode(errors="ignore"))
         self._state = ConnectionState.CLOSING
+        self._library_was_fed = True
         return self.take_output()
 
     def take_output(self) -> bytes:
         """What the protocol wants sent in answer to what it received (pongs, close frames); empties it."""
+        if not self._library_was_fed:
+            return b""
+        self._library_was_fed = False
         return b"".join(self._wire.data_to_send())
 
     def _receive_head(self, data: bytes, items: list[Item]) -> bytes:
@@ -275,11 +290,13 @@ class WebSocketClient:
         except UnicodeDecodeError as error:
             sentence = f"a text message is not UTF-8 ({error.reason} at byte {error.start})"
             self._wire.fail(INVALID_DATA, sentence)
+            self._library_was_fed = True
             self._end(items, Closed(INVALID_DATA, sentence, clean=False))
 
     def _feed(self, data: bytes, items: list[Item]) -> None:
         if data and self._state is not ConnectionState.CLOSED:
             self._wire.receive_data(data)
+            self._library_was_fed = True
             self._collect(items)
 
     def _collect(self, items: list[Item]) -> None:
@@ -353,18 +370,25 @@ def _frame_head(data: bytes, at: int) -> tuple[int, int] | None:
 
 
 def _head_bytes(second: int) -> int:
-    return {126: 4, 127: 10}.get(second & 0x7F, 2)
+    return _LONG_HEADS.get(second & 0x7F, 2)
+
+
+def header_fault(name: str, value: str) -> str | None:
+    """Why the opening handshake cannot carry this header; None when it can. The value is never repeated."""
+    lower = name.lower()
+    if lower in HANDSHAKE_HEADERS or lower.startswith("sec-websocket-"):
+        return f"the header {name!r} belongs to the WebSocket handshake; leave it out"
+    if not name.isascii() or not name.replace("-", "").replace("_", "").isalnum():
+        return f"{name!r} is not a header name"
+    if not value.isascii() or not value.isprintable():
+        return f"the value of the header {name!r} holds characters that a header cannot carry"
+    return None
 
 
 def _checked_headers(headers: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
     for name, value in headers:
-        lower = name.lower()
-        if lower in HANDSHAKE_HEADERS or lower.startswith("sec-websocket-"):
-            raise UsageError(f"the header {name!r} belongs to the WebSocket handshake; leave it out")
-        if not name.isascii() or not name.replace("-", "").replace("_", "").isalnum():
-            raise UsageError(f"{name!r} is not a header name")
-        if not value.isascii() or not value.isprintable():
-            raise UsageError(f"the value of the header {name!r} holds characters that a header cannot carry")
+        if (fault := header_fault(name, value)) is not None:
+            raise UsageError(fault)
     return headers
 
 

@@ -22,13 +22,30 @@ def stream_of(pieces: list[tuple[int, int]]) -> np.ndarray:
 @given(runs, cuts, st.sampled_from(PRESETS), st.sampled_from([8000, 22_050, 24_000]))
 def test_any_cut_gives_the_same_span(pieces: list[tuple[int, int]], at: list[int], preset: str, rate_hz: int) -> None:
     stream = stream_of(pieces)
-    whole, cut = AudibleSpan(preset, rate_hz), AudibleSpan(preset, rate_hz)
+    whole, cut, unasked = (AudibleSpan(preset, rate_hz) for _ in range(3))
     whole.feed(stream)
     for piece in np.split(stream, sorted(min(place, len(stream)) for place in at)):
         cut.feed(piece)
+        unasked.feed(piece)
         before = cut.first_sample, cut.last_sample
         assert before == (cut.first_sample, cut.last_sample)  # reading changes nothing
     assert (cut.first_sample, cut.last_sample) == (whole.first_sample, whole.last_sample)
+    assert (unasked.first_sample, unasked.last_sample) == (whole.first_sample, whole.last_sample)
+
+
+@given(runs, cuts, st.lists(st.integers(1, 20_000), min_size=1, max_size=6))
+def test_any_cut_gives_the_same_last_sample_before_a_moment(
+    pieces: list[tuple[int, int]], at: list[int], moments: list[int]
+) -> None:
+    stream = stream_of(pieces)
+    whole, cut = AudibleSpan("rms-10ms", 24_000), AudibleSpan("rms-10ms", 24_000)
+    whole.feed(stream)
+    for piece in np.split(stream, sorted(min(place, len(stream)) for place in at)):
+        cut.feed(piece)
+    for moment in moments:
+        before = cut.last_before(moment)
+        assert before == whole.last_before(moment)
+        assert before is None or before < moment
 
 
 @given(runs, st.sampled_from(PRESETS))

@@ -75,6 +75,16 @@ def test_the_last_sample_is_of_the_last_stretch() -> None:
         assert span_of(stream, preset) == (2000, 12_399)
 
 
+def test_the_last_sample_before_a_moment_is_that_of_the_sound_before_it() -> None:
+    span = AudibleSpan(DEFAULT_PRESET, 24_000)
+    span.feed(placed(2_400, tone(4_800)) + placed(16_800, tone(4_800)))
+    for moment, last in ((2_000, None), (4_000, 3_999), (7_200, 7_199), (12_000, 7_199), (20_000, 19_999)):
+        found = span.last_before(moment)
+        assert (found is None) == (last is None), moment
+        assert found is None or last is None or abs(found - last) <= 240, moment
+    assert span.last_before(24_000) == pytest.approx(21_599, abs=240)
+
+
 def test_a_short_sound_after_the_sustained_one_is_not_its_end() -> None:
     stream = placed(2000, np.full(2400, 5000, np.int16)) + placed(10_000, np.full(240, 5000, np.int16))
     assert span_of(stream, "sustained-50ms") == (2000, 4399)

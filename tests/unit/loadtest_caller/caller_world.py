@@ -3,9 +3,12 @@
 import numpy as np
 
 from corpora.manifest import Utterance
-from corpora.render import Rendered
+from corpora.render import SPEECH_LEVEL_DBOV, Obtained, Profile, Rendered
+from loadtest.caller.exchange import Action, Exchange, Say
 from loadtest.caller.line import PreparedClip, prepare_positions
 from loadtest.caller.plan import CallPlan, Limits, PlannedTurn
+from loadtest.caller.playout import Speaker
+from loadtest.caller.session import Session
 from loadtest.protocols.base import EventKind, VoiceEvent
 
 RATE_HZ = 24_000
@@ -34,7 +37,9 @@ def make_clip(
         speech_start_sample=start,
         speech_end_sample=end,
     )
-    rendered = Rendered(np.zeros(samples, np.int16), RATE_HZ, start, end, None, None, utterance)
+    rendered = Rendered(
+        np.zeros(samples, np.int16), RATE_HZ, start, end, Profile(), Obtained(SPEECH_LEVEL_DBOV), utterance
+    )
     first, last = prepare_positions(rendered, FRAME_SAMPLES)
     frames = tuple(f"frame-{index}".encode() for index in range(-(-samples // FRAME_SAMPLES)))
     return PreparedClip(rendered, frames, FRAME_SAMPLES, first, last)
@@ -68,3 +73,55 @@ def audio(pcm: bytes, response_id: str = "r1", rate_hz: int = RATE_HZ) -> VoiceE
 
 def event(kind: EventKind, **fields: object) -> VoiceEvent:
     return VoiceEvent(kind, kind.value, **fields)  # type: ignore[arg-type]
+
+
+class World:
+    """A session and the moment it is; what it decided is kept in `actions`."""
+
+    def __init__(self, plan: CallPlan) -> None:
+        self.speaker = Speaker("rms-10ms")
+        self.session = Session(plan, self.speaker)
+        self.now = 1_000_000 * MS
+        self.actions: list[Action] = list(self.session.begin(self.now))
+
+    def after(self, ms: float) -> "World":
+        """Let time pass: deadlines are kept as the engine keeps them, looked at every 20 ms."""
+        end = self.now + round(ms * MS)
+        while self.now < end:
+            self.now = min(end, self.now + 20 * MS)
+            self.actions += self.session.on_time(self.now)
+        return self
+
+    def hear(self, *events: VoiceEvent) -> "World":
+        for one in events:
+            self.actions += self.session.on_event(one, self.now)
+        return self
+
+    def speak(self, ms: float = 1000) -> "World":
+        """Say the utterance: think time, the first and the last voiced sample."""
+        self.after(500)
+        assert isinstance(self.actions[-1], Say)
+        self.actions += self.session.on_speech_start(self.now, 0)
+        self.after(ms)
+        self.actions += self.session.on_speech_end(self.now, 5_000 * MS, 0, 0)
+        return self
+
+    def lose(self, reason: str) -> "World":
+        self.actions += self.session.on_closed(reason, self.now)
+        return self
+
+    @property
+    def exchanges(self) -> list[Exchange]:
+        return [action for action in self.actions if isinstance(action, Exchange)]
+
+    @property
+    def last(self) -> Exchange:
+        return self.exchanges[-1]
+
+
+def reply(ms: int = 300, response_id: str = "r1") -> list[VoiceEvent]:
+    return [
+        event(EventKind.RESPONSE_STARTED, response_id=response_id),
+        audio(tone(ms), response_id),
+        event(EventKind.RESPONSE_DONE, response_id=response_id, status="completed"),
+    ]

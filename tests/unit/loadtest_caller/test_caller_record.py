@@ -4,10 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from corpora.profiles.profile import Jitter, Loss, Profile
+from corpora.render import Obtained
 from loadtest.caller.evidence import Evidence, ValidityLimits
+from loadtest.caller.exchange import Exchange
 from loadtest.caller.playout import Speaker
 from loadtest.caller.record import CallFacts, RecordOptions, build_turn, fixed_cadence
-from loadtest.caller.session import Exchange
 from loadtest.caller.timeline import Timeline
 from loadtest.caller.words import word_errors
 from loadtest.protocols.base import EventKind
@@ -80,7 +82,9 @@ def exchange(index: int = 0) -> Exchange:
     evidence.note_frame(400_000)
     evidence.note_receive_lag(50_000)
     planned = make_plan().turns[0]
-    return Exchange(index, planned, timeline, T - 100 * MS, evidence, "ok", None, END + 2_600 * MS)
+    return Exchange(
+        index, planned, timeline, T - 100 * MS, evidence, outcome="ok", reason=None, ended_perf_ns=END + 2_600 * MS
+    )
 
 
 def test_each_stage_is_measured_by_its_definition() -> None:
@@ -123,6 +127,21 @@ def test_a_callers_words_are_kept_only_when_asked_for() -> None:
     assert build_turn(exchange(), FACTS, OPTIONS).transcript_pii is None
     kept = build_turn(exchange(), FACTS, replace(OPTIONS, keep_transcripts=True))
     assert kept.transcript_pii == "Turn the light off."
+
+
+def test_what_was_asked_of_the_line_and_obtained_is_on_the_turn() -> None:
+    finished = exchange()
+    clip = finished.planned.clip
+    assert clip is not None
+    profile = Profile("white", 10.0, channel=("telephone",), loss=Loss(0.05, 2.0), jitter=Jitter(20, 60), gain_db=20)
+    rendered = replace(clip.rendered, profile=profile, obtained=Obtained(-26.02, 10.01, 0.06, 0.04, 0.001))
+    finished.planned = replace(finished.planned, clip=replace(clip, rendered=rendered))
+    turn = build_turn(finished, FACTS, OPTIONS)
+    assert (turn.snr_asked_db, turn.snr_obtained_db, turn.speech_level_dbov) == (10.0, 10.01, -26.02)
+    assert (turn.loss_asked_ratio, turn.loss_obtained_ratio) == (0.05, 0.06)
+    assert (turn.late_obtained_ratio, turn.clipped_ratio) == (0.04, 0.001)
+    plain = build_turn(exchange(), FACTS, OPTIONS)
+    assert (plain.loss_asked_ratio, plain.loss_obtained_ratio, plain.clipped_ratio) == (None, None, None)
 
 
 def test_connect_belongs_to_the_first_turn_only() -> None:

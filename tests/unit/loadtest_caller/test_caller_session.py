@@ -1,62 +1,10 @@
 """The conversation as a state machine, driven by hand: no socket, no clock, no sleep."""
 
-from loadtest.caller.plan import CallPlan
+from loadtest.caller.exchange import EndTurn, Exchange, HangUp, Interrupt, Say
 from loadtest.caller.playout import Speaker
-from loadtest.caller.session import Action, EndTurn, Exchange, HangUp, Interrupt, Say, Session, State
-from loadtest.protocols.base import EventKind, VoiceEvent
-from tests.unit.loadtest_caller.caller_world import MS, audio, event, make_plan, silence, tone
-
-
-class World:
-    """A session and the moment it is; what it decided is kept in `actions`."""
-
-    def __init__(self, plan: CallPlan) -> None:
-        self.speaker = Speaker("rms-10ms")
-        self.session = Session(plan, self.speaker)
-        self.now = 1_000_000 * MS
-        self.actions: list[Action] = list(self.session.begin(self.now))
-
-    def after(self, ms: float) -> "World":
-        """Let time pass: deadlines are kept as the engine keeps them, looked at every 20 ms."""
-        end = self.now + round(ms * MS)
-        while self.now < end:
-            self.now = min(end, self.now + 20 * MS)
-            self.actions += self.session.on_time(self.now)
-        return self
-
-    def hear(self, *events: VoiceEvent) -> "World":
-        for one in events:
-            self.actions += self.session.on_event(one, self.now)
-        return self
-
-    def speak(self, ms: float = 1000) -> "World":
-        """Say the utterance: think time, the first and the last voiced sample."""
-        self.after(500)
-        assert isinstance(self.actions[-1], Say)
-        self.actions += self.session.on_speech_start(self.now, 0)
-        self.after(ms)
-        self.actions += self.session.on_speech_end(self.now, 5_000 * MS, 0, 0)
-        return self
-
-    def lose(self, reason: str) -> "World":
-        self.actions += self.session.on_closed(reason, self.now)
-        return self
-
-    @property
-    def exchanges(self) -> list[Exchange]:
-        return [action for action in self.actions if isinstance(action, Exchange)]
-
-    @property
-    def last(self) -> Exchange:
-        return self.exchanges[-1]
-
-
-def reply(ms: int = 300, response_id: str = "r1") -> list[VoiceEvent]:
-    return [
-        event(EventKind.RESPONSE_STARTED, response_id=response_id),
-        audio(tone(ms), response_id),
-        event(EventKind.RESPONSE_DONE, response_id=response_id, status="completed"),
-    ]
+from loadtest.caller.session import Session, State
+from loadtest.protocols.base import EventKind
+from tests.unit.loadtest_caller.caller_world import MS, World, audio, event, make_plan, reply, silence, tone
 
 
 def test_a_turn_that_is_answered_is_ok_when_the_answer_has_been_played() -> None:

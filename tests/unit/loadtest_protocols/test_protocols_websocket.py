@@ -170,6 +170,8 @@ class TestMessages:
         frames = [first.frame("hello", text=True) for _ in range(3)]
         assert frames == [second.frame("hello", text=True) for _ in range(3)]
         assert len({data[2:6] for data in frames}) == 3
+        with pytest.raises(ValueError, match="unknown mask mode 'none'"):
+            FramePreparer("none")
         with pytest.raises(ValueError, match="4 bytes, not 3"):
             frame("a", mask=b"abc", text=True)
 

@@ -1,0 +1,33 @@
+"""The worst since the last look, and what was never looked at."""
+
+from loadtest.caller.health import EngineHealth
+
+MS = 1_000_000
+
+
+def test_the_worst_is_taken_once() -> None:
+    health = EngineHealth()
+    health.note_frame(3 * MS)
+    health.note_lateness(9 * MS)
+    health.note_frame(1 * MS)
+    assert (health.frames_sent, health.take_lateness_worst_ns(), health.take_lateness_worst_ns()) == (2, 9 * MS, 0)
+
+
+def test_the_backlog_is_the_most_that_one_caller_had_unsent() -> None:
+    health = EngineHealth()
+    assert health.take_unsent_worst_bytes() is None, "nobody looked"
+    health.note_unsent(0)
+    assert health.take_unsent_worst_bytes() == 0
+    health.note_held_up(500)
+    health.note_held_up(200)
+    assert (health.frames_held_up, health.take_unsent_worst_bytes()) == (2, 500)
+
+
+def test_the_lag_of_the_loop_is_of_the_time_asked_for() -> None:
+    health = EngineHealth()
+    health.note_tick(40 * MS, 1000 * MS)
+    health.note_tick(2 * MS, 2000 * MS)
+    assert health.worst_loop_lag_since(500 * MS) == 40 * MS
+    assert health.worst_loop_lag_since(1500 * MS) == 2 * MS
+    assert health.worst_loop_lag_since(2500 * MS) == 0
+    assert health.take_lag_worst_ns() == 40 * MS
