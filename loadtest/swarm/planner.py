@@ -1,14 +1,28 @@
-"""What each call says, decided by the seed alone: a run can be repeated, and two cohorts can hear the same audio."""
+"""What each call says, decided by the seed alone: a run can be repeated, and two cohorts can hear the same audio.
 
-import math
+A call is planned from the seed and its number in the run. Nothing depends on what earlier calls did, or when; and what
+one kind of behaviour draws is not drawn from another's source: the same seed gives the same words with barge-ins and
+without.
+"""
+
 import random
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
 
+from corpora.conversations import Conversation
+from corpora.mix import largest_remainder
 from loadtest.caller.line import PreparedClip
-from loadtest.caller.plan import SECOND_NS, CallPlan, Limits, PlannedTurn
+from loadtest.caller.plan import SECOND_NS, Backchannel, CallPlan, Limits, PlannedTurn, ReplyPoint
+from loadtest.distributions import random_source
+from loadtest.swarm.behaviour import INTO_REPLY, CallerBehaviour
+from loadtest.swarm.preparation import PreparedLine
+from loadtest.swarm.shares import WHOLE, Share
 
-# Patience is lognormal around its median; this sigma puts one caller in ten below 0.53 and above 1.9 medians.
-PATIENCE_SIGMA = 0.5
+# A sign of attention is short: the shortest clips there are, if they are no longer than this.
+BACKCHANNEL_NS: Final = 1_500_000_000
+BACKCHANNEL_CLIPS: Final = 3
+LINE_DECK: Final = 100
 
 
 class Planner:
@@ -16,41 +30,141 @@ class Planner:
 
     def __init__(
         self,
-        clips: Sequence[PreparedClip],
-        background: tuple[bytes, ...],
+        lines: Sequence[PreparedLine],
         *,
-        turns_per_call: int,
-        think_s: float,
-        patience_s: float | None,
+        behaviour: CallerBehaviour,
         limits: Limits,
         manual_turns: bool,
         seed: int,
-        process: str = "",
+        conversations: Sequence[Conversation] = (),
+        share: Share = WHOLE,
+        calls: int | None = None,
     ) -> None:
-        """`process` tells the processes of one swarm apart, so that they do not all say the same."""
-        self._clips = tuple(clips)
-        self._background = background
-        self._turns_per_call = turns_per_call
-        self._think_s = think_s
-        self._patience_s = patience_s
+        """Of the one sequence that the seed stands for it plans its `share`, among the first `calls` calls. Every line
+        carries the same clips in the same order."""
+        self._lines = tuple(_Line(line) for line in lines)
+        self._line_shares = {str(number): line.share for number, line in enumerate(lines)}
+        self._conversations = tuple(conversations) if behaviour.conversations else ()
+        self._behaviour = behaviour
         self._limits = limits
         self._manual_turns = manual_turns
-        self._random = random.Random(f"{seed}/{process}")  # noqa: S311 - a plan, not a secret
-        self._deck: list[PreparedClip] = []
+        self._scope = (seed, share.late)
+        self._random = random_source(*self._scope, "clips")
+        self._deck: list[int] = []
+        self._share = share
+        self._left = None if calls is None else share.count(calls)
+        self._number = 0  # of the next call in the sequence
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether all calls that were asked for have been planned."""
+        return self._left == 0
 
     def plan(self, call_id: str) -> CallPlan:
-        """The next call."""
-        turns = tuple(self._turn() for _ in range(self._turns_per_call))
-        return CallPlan(call_id, turns, self._background, self._limits, self._manual_turns)
+        """The next call of this share. Raises RuntimeError when none is left."""
+        if self.exhausted:
+            raise RuntimeError("all calls have been planned")
+        if self._left is not None:
+            self._left -= 1
+        for _ in range(self._share.next_from(self._number) - self._number):
+            self._deal()  # another process makes this call; the clips that it takes are taken here too
+            self._number += 1
+        line = self._line(self._number)
+        turns = self._turns(line, [line.clips[index] for index in self._deal()], self._number)
+        self._number += 1
+        return CallPlan(call_id, turns, line.background, self._limits, self._manual_turns)
 
-    def _turn(self) -> PlannedTurn:
-        if not self._deck:
-            self._deck = list(self._clips)
-            self._random.shuffle(self._deck)
-        clip = self._deck.pop()
-        think_ns = round(self._random.uniform(0.5, 1.5) * self._think_s * SECOND_NS)
-        patience_ns = None
-        if self._patience_s is not None:
-            drawn = self._random.lognormvariate(math.log(self._patience_s), PATIENCE_SIGMA)
-            patience_ns = round(drawn * SECOND_NS)
-        return PlannedTurn(clip, think_ns, patience_ns)
+    def _line(self, call: int) -> "_Line":
+        """A caller has one line for the whole call. Of each hundred calls, every line has its share exactly."""
+        if len(self._lines) == 1:
+            return self._lines[0]
+        counts = largest_remainder(self._line_shares, LINE_DECK)
+        deck = [int(number) for number, many in counts.items() for _ in range(many)]
+        self._source("lines", call // LINE_DECK).shuffle(deck)
+        return self._lines[deck[call % LINE_DECK]]
+
+    def _deal(self) -> list[int]:
+        """The clips of one call by number, also where it will leave some unsaid: the same over whichever line."""
+        dealt: list[int] = []
+        for _ in range(self._behaviour.turns):
+            if not self._deck:
+                self._deck = list(range(len(self._lines[0].clips)))
+                self._random.shuffle(self._deck)
+            dealt.append(self._deck.pop())
+        return dealt
+
+    def _turns(self, line: "_Line", clips: list[PreparedClip], call: int) -> tuple[PlannedTurn, ...]:
+        if self._conversations:
+            chosen = self._source(call, "conversation").choice(self._conversations)
+            turns = [self._scripted(line, chosen, position, call) for position in range(len(chosen.turns))]
+        else:
+            turns = [self._free(clip, position, call) for position, clip in enumerate(clips)]
+        return tuple(self._with_backchannel(line, turns, position, call) for position in range(len(turns)))
+
+    def _scripted(self, line: "_Line", conversation: Conversation, position: int, call: int) -> PlannedTurn:
+        """A turn as its script has it; what the script leaves open is drawn."""
+        script = conversation.turns[position]
+        after_s, think_s = script.barge_in_after_s, script.think_s
+        return PlannedTurn(
+            line.by_id[script.utterance],
+            self._think_ns(call, position) if think_s is None else round(think_s * SECOND_NS),
+            self._patience_ns(call, position),
+            barge_in=None if after_s is None else ReplyPoint(after_ns=round(after_s * SECOND_NS)),
+            conversation=conversation.id,
+            expected_intent=script.intent,
+        )
+
+    def _free(self, clip: PreparedClip, position: int, call: int) -> PlannedTurn:
+        think_ns = self._think_ns(call, position)
+        if self._is_silent(call, position):
+            silence_ns = self._behaviour.silence_for.draw_ns(self._source(call, position, "silence for"))
+            return PlannedTurn(None, think_ns, None, silence_ns=silence_ns)
+        # Neither the first turn nor one after a silence has a reply before it.
+        answered = position > 0 and not self._is_silent(call, position - 1)
+        barge_in = self._barge_in(call, position) if answered else None
+        return PlannedTurn(clip, think_ns, self._patience_ns(call, position), barge_in=barge_in)
+
+    def _is_silent(self, call: int, position: int) -> bool:
+        return self._source(call, position, "silence").random() < self._behaviour.silence
+
+    def _barge_in(self, call: int, position: int) -> ReplyPoint | None:
+        source = self._source(call, position, "barge-in")
+        drawn = source.random()
+        for barge_in in self._behaviour.barge_ins:
+            if drawn < barge_in.share:
+                return barge_in.after.draw(source)
+            drawn -= barge_in.share
+        return None
+
+    def _with_backchannel(self, line: "_Line", turns: list[PlannedTurn], position: int, call: int) -> PlannedTurn:
+        """The turn, perhaps with a sign of attention said into its reply, unless that will be interrupted."""
+        turn = turns[position]
+        following = turns[position + 1] if position + 1 < len(turns) else None
+        interrupted = following is not None and following.barge_in is not None
+        if turn.clip is None or interrupted or not line.asides:
+            return turn
+        source = self._source(call, position, "backchannel")
+        if source.random() >= self._behaviour.talk_over:
+            return turn
+        said = Backchannel(source.choice(line.asides), INTO_REPLY.draw(source))
+        return replace(turn, backchannel=said)
+
+    def _think_ns(self, call: int, position: int) -> int:
+        return self._behaviour.think.draw_ns(self._source(call, position, "think"))
+
+    def _patience_ns(self, call: int, position: int) -> int | None:
+        patience = self._behaviour.patience
+        return None if patience is None else patience.draw_ns(self._source(call, position, "patience"))
+
+    def _source(self, *scope: int | str) -> random.Random:
+        return random_source(*self._scope, *scope)
+
+
+class _Line:
+    """A line, and what can be said over it."""
+
+    def __init__(self, line: PreparedLine) -> None:
+        self.clips, self.background = line.clips, line.background
+        self.by_id = {clip.rendered.utterance.id: clip for clip in line.clips}
+        shortest = sorted(self.by_id.values(), key=lambda clip: clip.duration_ns)[:BACKCHANNEL_CLIPS]
+        self.asides = tuple(clip for clip in shortest if clip.duration_ns <= BACKCHANNEL_NS)

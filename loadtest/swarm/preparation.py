@@ -1,69 +1,138 @@
-"""Utterances made ready for the wire once, before the swarm starts, and shared by all callers of the process."""
+"""Utterances made ready for the wire before the swarm starts, and shared by all callers of all its processes."""
 
 import random
-from collections.abc import Callable
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 
-import numpy as np
-
+from corpora.cache import cache_root, entry_key
+from corpora.conversations import CONVERSATIONS_NAME
+from corpora.errors import CorpusError
 from corpora.library import Corpus, open_corpus
 from corpora.manifest import Utterance
-from corpora.render import background, render
-from loadtest.caller.line import PreparedClip, prepare_positions
-from loadtest.protocols.base import CallerProtocol, Pcm16
-from loadtest.protocols.websocket import FramePreparer
+from corpora.mix import deal, mix_from_text
+from corpora.profiles.profile import Profile
+from loadtest.caller.line import PreparedClip
+from loadtest.protocols.base import CallerProtocol
+from loadtest.swarm.frames import BACKGROUND_KEY, FrameShelf, Wire
+from loadtest.swarm.rendering import Progress, fill
 from loadtest.swarm.settings import SwarmSettings
-
-BACKGROUND_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class PreparedCorpus:
-    """What the callers can say."""
+class PreparedLine:
+    """What the callers with one profile can say, and what their line carries in between."""
 
-    corpus: Corpus
+    profile: Profile
+    share: float
     clips: tuple[PreparedClip, ...]
     background: tuple[bytes, ...]
 
 
-def choose(settings: SwarmSettings) -> tuple[Corpus, tuple[Utterance, ...]]:
-    """Open the corpus and choose its utterances: all that fit, or a seeded sample of `settings.clips` of them.
+@dataclass(frozen=True, slots=True)
+class PreparedCorpus:
+    """What the callers can say, over each kind of line."""
 
-    Raises CorpusError.
+    corpus: Corpus
+    lines: tuple[PreparedLine, ...]
+
+    @property
+    def clips(self) -> tuple[PreparedClip, ...]:
+        """What can be said over the first line; the others carry the same utterances."""
+        return self.lines[0].clips
+
+    @property
+    def background(self) -> tuple[bytes, ...]:
+        """What the first line carries between utterances."""
+        return self.lines[0].background
+
+
+def choose(settings: SwarmSettings) -> tuple[Corpus, tuple[Utterance, ...]]:
+    """Open the corpus and choose its utterances: all that fit, or a seeded sample of `settings.clips` of them, or as
+    many in the shares of a mix; then one may come several times. Where conversations are replayed: all that they are
+    made of.
+
+    Clips are checked when they are rendered. Raises CorpusError.
     """
-    corpus = open_corpus(settings.corpus)
+    corpus = open_corpus(settings.corpus, check_clips=False)
+    if settings.conversations:
+        said = {turn.utterance for conversation in corpus.conversations for turn in conversation.turns}
+        if not said:
+            raise CorpusError(
+                f"The corpus {corpus.name} has no conversations; put a {CONVERSATIONS_NAME} into its folder, or leave "
+                "--conversations out."
+            )
+        return corpus, tuple(utterance for utterance in corpus.utterances if utterance.id in said)
     fitting = corpus.select(length=settings.length)
+    if settings.mix is not None:
+        return corpus, deal(fitting, mix_from_text(settings.mix), settings.clips, settings.seed)
     if len(fitting) > settings.clips:
         chosen = set(random.Random(settings.seed).sample(range(len(fitting)), settings.clips))  # noqa: S311 - a choice of clips
         fitting = tuple(utterance for position, utterance in enumerate(fitting) if position in chosen)
     return corpus, fitting
 
 
-def prepare(
-    settings: SwarmSettings, protocol: CallerProtocol, progress: Callable[[int, int], None] | None = None
-) -> PreparedCorpus:
-    """Render and encode every chosen utterance. `progress(done, total)` is called after each. Raises CorpusError."""
+def prepare(settings: SwarmSettings, protocol: CallerProtocol, progress: Progress | None = None) -> PreparedCorpus:
+    """Every chosen utterance as the wire carries it: from the cache, or rendered and kept there.
+
+    `progress(done, total)` is called now and then. Raises CorpusError.
+    """
     corpus, utterances = choose(settings)
-    capabilities = protocol.capabilities
-    rate_hz, frame_samples = capabilities.input_rate_hz, capabilities.input_rate_hz * capabilities.frame_ms // 1000
-    framer = FramePreparer()
+    wire = Wire.of(protocol, settings.mask)
+    lines = tuple(
+        PreparedLine(profile, share, *_line(settings, corpus, utterances, profile, wire, progress))
+        for profile, share in settings.profiles
+    )
+    return PreparedCorpus(corpus, lines)
 
-    def frames(pcm: Pcm16) -> tuple[bytes, ...]:
-        return tuple(
-            framer.frame(protocol.audio_message(pcm[start : start + frame_samples]), text=capabilities.audio_is_text)
-            for start in range(0, len(pcm), frame_samples)
+
+def render_ahead(settings: SwarmSettings, protocol: CallerProtocol, progress: Progress | None = None) -> None:
+    """Fill the cache, so that the processes of a swarm find there what they need. Raises CorpusError."""
+    corpus, utterances = choose(settings)
+    wire = Wire.of(protocol, settings.mask)
+    for profile, _ in settings.profiles:
+        try:
+            fill(FrameShelf.open(corpus, profile, settings.seed, wire), utterances, settings.protocol, progress)
+        except OSError:
+            return  # a cache that cannot be written: each worker then renders for itself
+
+
+def _line(
+    settings: SwarmSettings,
+    corpus: Corpus,
+    utterances: tuple[Utterance, ...],
+    profile: Profile,
+    wire: Wire,
+    progress: Progress | None,
+) -> tuple[tuple[PreparedClip, ...], tuple[bytes, ...]]:
+    try:
+        return _from(FrameShelf.open(corpus, profile, settings.seed, wire), utterances, settings.protocol, progress)
+    except OSError:
+        # No cache can be kept here. What is mapped stays when its folder goes.
+        with tempfile.TemporaryDirectory(prefix="voiceprobe-", ignore_cleanup_errors=True) as scratch:
+            shelf = FrameShelf.open(corpus, profile, settings.seed, wire, Path(scratch))
+            try:
+                return _from(shelf, utterances, settings.protocol, progress)
+            except OSError as error:
+                raise CorpusError(
+                    f"{cache_root()} and {scratch} cannot be written ({error.strerror}); rendered speech needs room: "
+                    "free some, or set VOICEPROBE_CACHE to a folder that has it."
+                ) from error
+
+
+def _from(
+    shelf: FrameShelf, utterances: tuple[Utterance, ...], protocol: str, progress: Progress | None
+) -> tuple[tuple[PreparedClip, ...], tuple[bytes, ...]]:
+    """From a shelf, whose entries are read and checked first: a page that is not in memory would be late audio."""
+    keys = [BACKGROUND_KEY, *map(entry_key, utterances)]
+    shelf.shelf.check(keys, lambda: None if progress is None else progress(0, len(utterances)))
+    if shelf.missing(utterances) or shelf.background() is None:
+        fill(shelf, utterances, protocol, progress)
+    clips = {utterance.id: shelf.clip(utterance) for utterance in utterances}
+    noise = shelf.background()
+    ready = [clip for utterance in utterances if (clip := clips[utterance.id]) is not None]
+    if noise is None or len(ready) != len(utterances):
+        raise CorpusError(
+            f"{shelf.shelf.folder}: does not keep what is written to it; set VOICEPROBE_CACHE to another folder."
         )
-
-    noise = background(corpus, settings.profile, rate_hz, BACKGROUND_S, settings.seed)
-    noise = noise[: len(noise) // frame_samples * frame_samples]
-    clips: list[PreparedClip] = []
-    for utterance in utterances:
-        rendered = render(corpus, utterance, settings.profile, rate_hz, settings.seed)
-        # The last frame is filled up with what the line carries anyway.
-        missing = -len(rendered.pcm) % frame_samples
-        whole = np.concatenate([rendered.pcm, noise[:missing]])
-        first, last = prepare_positions(rendered, frame_samples)
-        clips.append(PreparedClip(rendered, frames(whole), frame_samples, first, last))
-        if progress is not None:
-            progress(len(clips), len(utterances))
-    return PreparedCorpus(corpus, tuple(clips), frames(noise))
+    return tuple(ready), noise

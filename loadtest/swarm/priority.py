@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Final
 
 WANTED_NICENESS: Final = -10
-_AUTOGROUP: Final = Path("/proc/self/autogroup")
 
 
-def ask_for_priority() -> int | None:
-    """Raise this process where the system lets it (root, or CAP_SYS_NICE). The niceness it has now, for the evidence;
-    None where the system has no such thing.
+def ask_for_priority(pid: int = 0) -> int | None:
+    """Raise a process (this one, unless another is named) where the system lets us (root, or CAP_SYS_NICE). The
+    niceness it has now, for the evidence; None where the system has no such thing.
 
     Where Linux groups processes by session, niceness counts only inside a group, and the group has one of its own: it
     is raised too, if this process leads the session (as under `voiceprobe run`), never that of somebody's shell.
@@ -19,8 +18,8 @@ def ask_for_priority() -> int | None:
     if not hasattr(os, "setpriority"):
         return None
     with contextlib.suppress(PermissionError):
-        os.setpriority(os.PRIO_PROCESS, 0, WANTED_NICENESS)
-    if os.getsid(0) == os.getpid():
+        os.setpriority(os.PRIO_PROCESS, pid, WANTED_NICENESS)
+    if os.getsid(pid) == (pid or os.getpid()):
         with contextlib.suppress(OSError):
-            _AUTOGROUP.write_text(str(WANTED_NICENESS))
-    return os.getpriority(os.PRIO_PROCESS, 0)
+            Path(f"/proc/{pid or 'self'}/autogroup").write_text(str(WANTED_NICENESS))
+    return os.getpriority(os.PRIO_PROCESS, pid)

@@ -2,82 +2,273 @@
 
 import math
 import os
-from dataclasses import dataclass, fields
-from typing import Any, Final
+from collections.abc import Collection
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Final, cast, get_args
 
 from corpora.errors import CorpusError
-from corpora.render import Profile
-from loadtest.caller.engine import parse_address
+from corpora.mix import mix_from_text
+from corpora.profiles.profile import Profile
+from corpora.profiles.words import profile_from_table, profiles_from_text
+from loadtest.caller.address import parse_address
+from loadtest.caller.tls import PASSPHRASE_VARIABLE, TlsClient, tls_client
 from loadtest.errors import UsageError
 from loadtest.protocols import registry
+from loadtest.protocols.websocket import MASKS
+from loadtest.swarm.access import TOKEN_VARIABLE, Headers, Redactor, headers_from_environment, secrets_of_url
+from loadtest.swarm.arrivals import unending
+from loadtest.swarm.behaviour import (
+    INTO_REPLY,
+    SILENCE,
+    BargeIn,
+    CallerBehaviour,
+    parse_faults,
+    parse_patience,
+    parse_point,
+    parse_think,
+    share_faults,
+)
+from loadtest.swarm.scenario import Scenario, parse_scenario
+from loadtest.swarm.scenario.phases import MAX_RATE_PER_S, Arrival, Phase
+from loadtest.swarm.scenario.speech import without_overruled
 
-TOKEN_VARIABLE: Final = "VOICEPROBE_TOKEN"  # noqa: S105 - the name of the variable, not a secret
 ONSET_PRESETS: Final = ("rms-10ms", "sustained-50ms")
 MAX_TURNS_PER_CALL: Final = 1000
+CLOSED: Final = "closed"  # so many callers, each of whom calls again when a call has ended
+ARRIVALS: Final = (CLOSED, *get_args(Arrival))
+# A header value up to this long ("1", "v1") is no secret; hiding it would black out parts of other words.
+MAX_PLAIN_CHARS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class SwarmSettings:
     """Every flag of ours, with its default. Times are in seconds because people type them."""
 
-    host: str = ""
+    host: str = field(default="", repr=False)  # may hold credentials
     protocol: str = "openai-realtime"
     corpus: str | None = None
     length: str | None = None
     noise: str | None = None
     snr: float | None = None
+    room: str | None = None
+    channel: str | None = None
+    speech_profiles: str | None = None  # whole profiles in words, in place of noise, SNR, room and channel
+    mix: str | None = None
     clips: int = 200
     turns: int = 4
-    think: float = 1.0
-    patience: float | None = None
+    calls: int | None = None  # of the whole run; None where time alone bounds it
+    arrivals: str = CLOSED
+    rate: float | None = None  # calls begun a second, over all processes
+    max_calls: int = 1000  # under way at the same time, over all processes
+    think: float | str = 1.0
+    patience: float | str | None = None
+    barge_in: float | None = None  # None: as the scenario says
+    barge_in_after: str | None = None
+    talk_over: float = 0.0
+    silence: float = 0.0
+    conversations: bool = False
     reply_timeout: float = 10.0
     manual_turns: bool = False
     endpointing_ms: int | None = None
     model: str | None = None
     transcription_model: str | None = None
     cohort: str | None = None
-    scenario: str | None = None
+    scenario: Scenario = Scenario()  # noqa: RUF009 - immutable
+    scenario_name: str | None = None
     region: str | None = None
     seed: int = 1
+    mask: str = "fixed"  # one of the preparer's; see there why a fixed one is right for a load generator
     onset: str = "rms-10ms"
     ca_file: str | None = None
+    client_cert: str | None = None
+    client_key: str | None = None
+    sni: str | None = None
+    header: tuple[str, ...] = ()  # NAME=VARIABLE each, as given
     sidecar: str | None = None
     spool: str | None = None
     run_id: str | None = None
     keep_transcripts: bool = False
+    calibration: str | None = None  # what is known of the generator's own error: a sentence, and its bound
+    calibrated_to_ms: str | None = None
 
     @property
-    def profile(self) -> Profile:
-        """The noise profile. Raises CorpusError where noise and SNR do not fit."""
-        return Profile(self.noise, self.snr)
+    def behaviour(self) -> CallerBehaviour:
+        """What callers do, drawn by the planner. Raises UsageError."""
+        callers = self.scenario.callers
+        barge_ins = callers.barge_ins
+        if self.barge_in is not None:
+            after = INTO_REPLY if self.barge_in_after is None else parse_point(self.barge_in_after)
+            barge_ins = (BargeIn(self.barge_in, after),)
+        return CallerBehaviour(
+            turns=self.turns,
+            think=parse_think(self.think),
+            patience=None if self.patience is None else parse_patience(self.patience),
+            barge_ins=barge_ins,
+            talk_over=self.talk_over,
+            silence=self.silence,
+            silence_for=callers.silence_for or SILENCE,
+            conversations=self.conversations,
+        )
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """The scenario's phases, or the one of open arrivals; none where Locust's flags alone say the load."""
+        if self.scenario.phases or self.arrivals == CLOSED or self.rate is None:
+            return self.scenario.phases
+        return (unending(cast("Arrival", self.arrivals), self.rate),)
+
+    @property
+    def has_open_arrivals(self) -> bool:
+        """Whether calls begin by a schedule, whatever the earlier calls do."""
+        return any(phase.unit == "rate" for phase in self.phases)
+
+    @property
+    def arrivals_label(self) -> str:
+        """How calls come to be, in one word for each way: "closed", "constant" or "poisson"."""
+        ways = {phase.arrival or CLOSED for phase in self.phases} or {CLOSED}
+        return " and ".join(sorted(ways))
+
+    @property
+    def profiles(self) -> tuple[tuple[Profile, float], ...]:
+        """What is done to the speech, in one or several ways, each with its share of the calls. Raises CorpusError."""
+        parts = {"noise": self.noise, "snr": self.snr, "room": self.room, "channel": self.channel}
+        given = {key: value for key, value in parts.items() if value is not None}
+        if self.speech_profiles is None:
+            return ((profile_from_table(given), 1.0),)
+        if given:
+            flags = ", ".join(f"--{key}" for key in given)
+            raise CorpusError(f"--profile says all of a profile: leave out {flags}, or write it there")
+        return profiles_from_text(self.speech_profiles)
+
+    @property
+    def profile_label(self) -> str:
+        """The profiles by name, with their shares where there are several."""
+        profiles = self.profiles
+        if len(profiles) == 1:
+            return profiles[0][0].label
+        return ", ".join(f"{100 * share:.3g}% {profile.label}" for profile, share in profiles)
 
     @property
     def token(self) -> str | None:
         """The bearer token for the endpoint: from the environment only, so that no process list shows it."""
-        return os.environ.get(TOKEN_VARIABLE) or None
+        return (os.environ.get(TOKEN_VARIABLE) or "").strip() or None
 
-    def faults(self) -> list[str]:
-        """Everything that cannot be used, one sentence each."""
-        found: list[str] = []
-        try:
-            parse_address(self.host)
-        except UsageError as error:
-            found.append(str(error))
+    @property
+    def headers(self) -> Headers:
+        """The headers of `header`, their values from this process's environment. Raises UsageError."""
+        return headers_from_environment(self.header, self.token)
+
+    @property
+    def tls(self) -> TlsClient:
+        """How connections are secured. Raises UsageError with a line for each file that cannot be used."""
+        return tls_client(
+            self.ca_file,
+            client_cert=self.client_cert,
+            client_key=self.client_key,
+            server_name=self.sni,
+            passphrase=os.environ.get(PASSPHRASE_VARIABLE),
+        )
+
+    @property
+    def redactor(self) -> Redactor:
+        """What takes every secret of these settings out of a text."""
+        given = [value for _, value in self.headers if len(value) > MAX_PLAIN_CHARS]
+        secrets = [self.token, os.environ.get(PASSPHRASE_VARIABLE), *given, *secrets_of_url(self.host)]
+        return Redactor(secret for secret in secrets if secret)
+
+    def with_scenario(self, scenario: Scenario, given: Collection[str]) -> "SwarmSettings":
+        """The same with what a scenario file says, except for what was `given` as a flag: it wins."""
+        said = without_overruled(scenario.settings(), given)
+        return replace(self, scenario=scenario, **said)
+
+    def faults(self, *, calls: bool = True) -> list[str]:
+        """Everything that cannot be used, one sentence each. A process that `calls` nobody itself (the master of a
+        swarm) needs neither the files nor the variables that let callers in."""
+        found: list[str] = self._access_faults() if calls else self._address_faults()
         if self.protocol not in registry.names():
             found.append(f"--protocol {self.protocol!r} is unknown: use one of {', '.join(registry.names())}")
-        try:
-            _ = self.profile
-        except CorpusError as error:
-            found.append(str(error))
+        if self.mask not in MASKS:
+            found.append(f"--mask {self.mask!r} is unknown: use one of {', '.join(MASKS)}")
+        found += self._speech_faults()
         if self.onset not in ONSET_PRESETS:
             found.append(f"--onset {self.onset!r} is unknown: use one of {', '.join(ONSET_PRESETS)}")
         if not 1 <= self.turns <= MAX_TURNS_PER_CALL:
             found.append(f"--turns {self.turns} is out of range: a call has 1 to {MAX_TURNS_PER_CALL} turns")
+        if self.calls is not None and self.calls < 1:
+            found.append(f"--calls {self.calls} is out of range: a run has at least one call")
+        found += self._load_faults()
         if self.clips < 1:
             found.append(f"--clips {self.clips} is out of range: at least one clip is needed")
-        found += _bad_seconds("--think", self.think, zero=True)
-        found += _bad_seconds("--patience", self.patience, zero=False)
+        found += self._behaviour_faults()
         found += _bad_seconds("--reply-timeout", self.reply_timeout, zero=False)
+        return found
+
+    def _behaviour_faults(self) -> list[str]:
+        after, patience, barge_in = self.barge_in_after, self.patience, self.barge_in
+        found = parse_faults("--think", lambda: parse_think(self.think))
+        found += [] if patience is None else parse_faults("--patience", lambda: parse_patience(patience))
+        found += [] if after is None else parse_faults("--barge-in-after", lambda: parse_point(after))
+        for flag, share in (("--barge-in", barge_in), ("--talk-over", self.talk_over), ("--silence", self.silence)):
+            found += [] if share is None else share_faults(flag, share)
+        if after is not None and barge_in is None:
+            found.append("--barge-in-after: of no use without --barge-in, the share of turns that interrupt")
+        if barge_in and self.turns == 1 and not self.conversations:
+            found.append("--barge-in: a call of one turn has no reply to interrupt; use --turns 2 or more")
+        if self.talk_over and self.manual_turns:
+            found.append("--talk-over: of no use with --manual-turns, where nothing is heard before it is committed")
+        if self.conversations and self.length is not None:
+            found.append("--length: of no use with --conversations, whose scripts say what is said")
+        if self.conversations and self.mix is not None:
+            found.append("--mix: of no use with --conversations, whose scripts say what is said")
+        return found
+
+    def _speech_faults(self) -> list[str]:
+        found: list[str] = []
+        try:
+            _ = self.profiles
+        except CorpusError as error:
+            found += str(error).splitlines()
+        try:
+            _ = mix_from_text(self.mix or "")
+        except CorpusError as error:
+            found += str(error).splitlines()
+        return found
+
+    def _load_faults(self) -> list[str]:
+        found: list[str] = []
+        if self.arrivals not in ARRIVALS:
+            found.append(f"--arrivals {self.arrivals!r} is unknown: use one of {', '.join(ARRIVALS)}")
+        elif self.scenario.phases and (self.arrivals != CLOSED or self.rate is not None):
+            found.append("--arrivals and --rate: the scenario has phases that say it; leave them out")
+        elif self.arrivals != CLOSED and self.rate is None:
+            found.append(f"--arrivals {self.arrivals} needs --rate, the calls to begin a second")
+        elif self.arrivals == CLOSED and self.rate is not None:
+            found.append("--rate is of no use with --arrivals closed: use constant or poisson")
+        if self.rate is not None and not (math.isfinite(self.rate) and 0 < self.rate <= MAX_RATE_PER_S):
+            found.append(f"--rate {self.rate:g} is out of range: more than 0 and at most {MAX_RATE_PER_S:g} a second")
+        if self.max_calls < 1:
+            found.append(f"--max-calls {self.max_calls} is out of range: at least one")
+        return found
+
+    def _address_faults(self) -> list[str]:
+        found: list[str] = []
+        try:
+            secured = parse_address(self.host).tls
+        except UsageError as error:
+            found.append(str(error))
+        else:
+            given = {"--ca-file": self.ca_file, "--client-cert": self.client_cert, "--sni": self.sni}
+            if not secured and (useless := [flag for flag, value in given.items() if value is not None]):
+                found.append(f"{', '.join(useless)}: of no use with ws://, which is not secured; use wss://")
+        return found
+
+    def _access_faults(self) -> list[str]:
+        found = self._address_faults()
+        for name in ("tls", "headers"):
+            try:
+                getattr(self, name)
+            except UsageError as error:
+                found += str(error).splitlines()
         return found
 
     @classmethod
@@ -85,7 +276,11 @@ class SwarmSettings:
         """From Locust's parsed options; what they do not have keeps its default."""
         known = {field.name: getattr(options, field.name, None) for field in fields(cls)}
         # Locust's web UI and its parser know no "not given" for text: it comes as an empty string.
-        return cls(**{name: value for name, value in known.items() if value is not None and value != ""})
+        given: dict[str, Any] = {name: value for name, value in known.items() if value is not None and value != ""}
+        given["header"] = tuple(given.get("header", ()))
+        # The file was read where the flag was given; its text comes from there, and no path does.
+        given["scenario"] = parse_scenario(getattr(options, "scenario_text", "") or "")
+        return cls(**given)
 
 
 def _bad_seconds(flag: str, value: float | None, *, zero: bool) -> list[str]:

@@ -1,18 +1,17 @@
 """The Locust user: each makes one call after the other. Importing locust patches the process."""
 
 import logging
-import sys
+from functools import partial
 from typing import Any, Final
 
 import gevent
 from locust import User, constant, events, task
 from locust.env import Environment
-from locust.runners import MasterRunner, WorkerRunner
 
 from corpora.errors import CorpusError
 from loadtest.errors import VoiceprobeError
-from loadtest.exit_codes import ExitCode
-from loadtest.swarm.settings import SwarmSettings
+from loadtest.swarm.members import Lead, end_with_the_calls, refuse, settings_of, share_of, wait_until_joined
+from loadtest.swarm.starting import Starting
 from loadtest.swarm.worker import Worker
 from telemetry.errors import TelemetryError
 from telemetry.metrics import METRICS
@@ -31,6 +30,9 @@ STAGES: Final = (
 REQUEST_TYPE: Final = "voice"
 # A caller whose call could not be connected waits before the next try, so that a dead target is not hammered.
 RETRY_PAUSE_S: Final = 1.0
+# How long the first callers may notice the start of the run after one another.
+START_LOOK_S: Final = 0.01
+STAND_BY_S: Final = 0.2
 
 
 class TurnFailed(Exception):  # noqa: N818 - what Locust lists under "Failures"
@@ -42,12 +44,27 @@ class VoiceCaller(User):
 
     wait_time = constant(0)
 
+    def __init__(self, environment: Environment) -> None:
+        super().__init__(environment)
+        self._leaving = False
+
+    def stop(self, force: bool = False) -> bool:
+        """Locust wants fewer callers: this one begins no further turn."""
+        self._leaving = True
+        return super().stop(force)
+
     @task
     def call(self) -> None:
         """Make one call."""
         worker: Worker | None = getattr(self.environment, "voice_worker", None)
-        if worker is None or worker.winding_down:
+        if worker is None or worker.winding_down or worker.all_planned:
             gevent.sleep(RETRY_PAUSE_S)
+            return
+        if worker.open_calls is not None:
+            gevent.sleep(STAND_BY_S)  # calls begin by their own schedule
+            return
+        if worker.clock.started_perf_ns is None:
+            gevent.sleep(START_LOOK_S)
             return
         failed: list[bool] = []
 
@@ -55,7 +72,7 @@ class VoiceCaller(User):
             report_to_locust(self.environment, turn)
             failed.append(turn.connect_ns is None and turn.turn_index == 0)
 
-        worker.call(on_turn)
+        worker.call(on_turn, leaving=lambda: self._leaving)
         if failed and failed[0] and not worker.winding_down:
             gevent.sleep(RETRY_PAUSE_S)
 
@@ -88,37 +105,42 @@ def _fire(environment: Environment, name: str, response_ms: float | None, failur
 @events.test_start.add_listener
 def _start(environment: Environment, **_: Any) -> None:
     """Prepare the speech when the test starts: only then are host and options known to every worker."""
-    if isinstance(environment.runner, MasterRunner):
+    wait_until_joined(environment)
+    lead: Lead | None = getattr(environment, "voice_lead", None)
+    starting: Starting = environment.voice_starting  # pyright: ignore[reportAttributeAccessIssue] - as below
+    settings = settings_of(environment)
+    clock = starting.begin(settings.phases)
+    if lead is not None:
+        lead.begin()
         return
-    settings = SwarmSettings.from_options(environment.parsed_options)
     faults = settings.faults()
     try:
         if faults:
-            _refuse(environment, faults)
+            refuse(environment, faults)
             return
-        process = f"worker-{environment.runner.worker_index}" if isinstance(environment.runner, WorkerRunner) else ""
-        worker = Worker(settings, process=process)
+        worker = Worker(settings, share=share_of(environment), progress=_breathe, clock=clock)
     except (VoiceprobeError, CorpusError, TelemetryError) as error:
-        _refuse(environment, [str(error)])
+        refuse(environment, str(error).splitlines())
         return
     environment.voice_worker = worker  # pyright: ignore[reportAttributeAccessIssue] - Locust's place for ours
+    worker.begin_open_calls(partial(report_to_locust, environment))
+    starting.ready()
+    end_with_the_calls(environment, worker)
     _log.info(
         "run %s: %d utterances of %s (%s), profile %s, pacer %s",
         worker.run_id,
         len(worker.prepared.clips),
         worker.prepared.corpus.name,
         worker.prepared.corpus.kind,
-        settings.profile.label,
+        settings.profile_label,
         worker.engine.pacer,
     )
 
 
-def _refuse(environment: Environment, faults: list[str]) -> None:
-    for fault in faults:
-        sys.stderr.write(f"voiceprobe: {fault}\n")
-    environment.process_exit_code = int(ExitCode.USAGE)
-    if environment.runner is not None:
-        gevent.spawn_later(0, environment.runner.quit)
+def _breathe(done: int, total: int) -> None:
+    # Preparing speech may take longer than a master waits for a sign of life.
+    del done, total
+    gevent.sleep(0)
 
 
 @events.test_stopping.add_listener
@@ -126,6 +148,8 @@ def _stopping(environment: Environment, **_: Any) -> None:
     worker: Worker | None = getattr(environment, "voice_worker", None)
     if worker is not None:
         worker.wind_down()
+        if worker.open_calls is not None:
+            worker.open_calls.join(environment.stop_timeout or 0.0)
 
 
 @events.test_stop.add_listener

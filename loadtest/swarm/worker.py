@@ -2,32 +2,37 @@
 
 import gc
 import inspect
-import ssl
 import sys
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import gevent
 
+from loadtest.caller.address import public_target
 from loadtest.caller.call import Call
 from loadtest.caller.engine import Engine
 from loadtest.caller.evidence import ValidityLimits
-from loadtest.caller.plan import SECOND_NS, Limits
+from loadtest.caller.plan import SECOND_NS, CallPlan, Limits
 from loadtest.caller.record import CallFacts, RecordOptions, build_turn
 from loadtest.caller.words import word_errors
 from loadtest.errors import UsageError
 from loadtest.protocols import registry
 from loadtest.protocols.base import CallerOptions, CallerProtocol
+from loadtest.swarm.behaviour import CallerBehaviour
+from loadtest.swarm.open_calls import OpenCalls
 from loadtest.swarm.planner import Planner
 from loadtest.swarm.preparation import PreparedCorpus, prepare
 from loadtest.swarm.priority import ask_for_priority
+from loadtest.swarm.run_clock import RunClock
 from loadtest.swarm.settings import SwarmSettings
+from loadtest.swarm.shares import WHOLE, Share
 from telemetry import sdk
-from telemetry.instrument import CallTrace, GeneratorGauges, GeneratorHealth, announce_run
+from telemetry.instrument import CallTrace, GeneratorGauges, GeneratorHealth, StartGauges, announce_run
+from telemetry.journal import TurnJournal
 from telemetry.turns import Turn
 
 HEALTH_EVERY_S = 1.0
@@ -61,34 +66,39 @@ class Worker:
     """One process of a swarm. Make it after Locust has patched the process, in the main greenlet."""
 
     def __init__(
-        self, settings: SwarmSettings, *, process: str = "", progress: Callable[[int, int], None] | None = None
+        self,
+        settings: SwarmSettings,
+        *,
+        share: Share = WHOLE,
+        progress: Callable[[int, int], None] | None = None,
+        clock: RunClock | None = None,
     ) -> None:
         """Raises CorpusError, UsageError and ConfigError for settings that cannot be used."""
-        self.settings = settings
+        self.settings, self.share, self.clock = settings, share, clock or RunClock()
         self.run_id = settings.run_id or new_run_id()
         protocol = self._protocol()
         self.prepared: PreparedCorpus = prepare(settings, protocol, progress)
         self.engine = Engine(
             frame_ns=protocol.capabilities.frame_ms * 1_000_000,
             onset_preset=settings.onset,
-            tls_context=tls_context(settings.ca_file),
+            tls=settings.tls,
         )
+        self._redactor = settings.redactor
         self.niceness = ask_for_priority()
         # A thread that encodes telemetry must not keep the interpreter for the usual 5 ms while a frame is due.
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         self._planner = Planner(
-            self.prepared.clips,
-            self.prepared.background,
-            turns_per_call=settings.turns,
-            think_s=settings.think,
-            patience_s=settings.patience,
+            self.prepared.lines,
+            behaviour=settings.behaviour,
+            conversations=self.prepared.corpus.conversations,
             limits=Limits(reply_ns=round(settings.reply_timeout * SECOND_NS)),
             manual_turns=settings.manual_turns,
             seed=settings.seed,
-            process=process,
+            share=share,
+            calls=settings.calls,
         )
         self._record = RecordOptions(
-            ValidityLimits(), settings.keep_transcripts, word_errors, self.engine.clocks.to_unix_ns
+            ValidityLimits(), settings.keep_transcripts, word_errors, self.engine.clocks.to_unix_ns, self.clock.phase_of
         )
         self._telemetry = sdk.start(
             sdk.SdkOptions(
@@ -97,7 +107,11 @@ class Worker:
                 spool_dir=Path(settings.spool) if settings.spool else None,
             )
         )
+        self._journal = self._open_journal()
         self._gauges = GeneratorGauges(self._telemetry, self.run_id)
+        self.open_calls = self._open_calls()
+        if self.open_calls is not None:
+            self._start_gauges = StartGauges(self._telemetry, self.run_id, self.open_calls.report)
         self._gc = GcPauses()
         gc.callbacks.append(self._gc)
         # Locust looks up who called it when it stops a run. The first such look reads every loaded module, for some
@@ -111,6 +125,29 @@ class Worker:
         self._winding_down = False
         announce_run(self._telemetry, self.run_id, "start", self.declared())
 
+    def _open_journal(self) -> TurnJournal | None:
+        folder = self.settings.spool
+        if not folder:
+            return None
+        try:
+            return TurnJournal(Path(folder), self._telemetry.identity.process_id)
+        except OSError as error:
+            raise UsageError(f"--spool {folder} cannot be written: {error.strerror}; give another folder") from None
+
+    def _open_calls(self) -> OpenCalls | None:
+        settings = self.settings
+        if not settings.has_open_arrivals:
+            return None
+        return OpenCalls(
+            self.clock,
+            settings.phases,
+            seed=settings.seed,
+            share=self.share,
+            calls=settings.calls,
+            max_calls=settings.max_calls,
+            perf_ns=self.engine.clocks.perf_ns,
+        )
+
     def declared(self) -> dict[str, str | int | float | bool]:
         """What this process says of the run."""
         corpus, settings = self.prepared.corpus, self.settings
@@ -120,16 +157,22 @@ class Worker:
             "corpus": corpus.name,
             "corpus_kind": corpus.kind,
             "utterances": len(self.prepared.clips),
-            "profile": settings.profile.label,
+            "profile": settings.profile_label,
             "length": settings.length,
             "turns_per_call": settings.turns,
-            "patience_s": settings.patience,
+            **_declared_behaviour(settings.behaviour),
             "cohort": settings.cohort,
-            "scenario": settings.scenario,
+            "scenario": settings.scenario_name,
             "seed": settings.seed,
             "onset_preset": settings.onset,
             "pacer": self.engine.pacer,
             "niceness": self.niceness,
+            "worker": self.share.late or f"{self.share.index + 1} of {self.share.of}",
+            "calls": settings.calls,
+            "calibration": settings.calibration,
+            "calibrated_to_ms": settings.calibrated_to_ms,
+            "arrivals": settings.arrivals_label,
+            "max_calls": settings.max_calls if self.open_calls is not None else None,
         }
         return {name: value for name, value in facts.items() if value is not None}
 
@@ -143,48 +186,77 @@ class Worker:
                 transcription_model=settings.transcription_model,
                 silence_duration_ms=settings.endpointing_ms,
                 token=settings.token,
+                headers=settings.headers,
             ),
         )
 
-    def call(self, on_turn: Callable[[Turn], None]) -> None:
-        """Make one call to its end. `on_turn` is told of each turn when it has been handed to telemetry."""
-        clocks = self.engine.clocks
-        call_id = uuid.uuid4().hex
-        plan = self._planner.plan(call_id)
+    def begin_open_calls(self, on_turn: Callable[[Turn], None]) -> None:
+        """Where calls arrive by a schedule: begin them by it from the start of the run's clock."""
+        if self.open_calls is not None:
+            self.open_calls.begin(self.plan, lambda plan, began: self.call(on_turn, plan=plan, began=began))
+
+    def plan(self, intended_start_perf_ns: int | None = None) -> CallPlan:
+        """The next call of this process."""
+        return replace(self._planner.plan(uuid.uuid4().hex), intended_start_perf_ns=intended_start_perf_ns)
+
+    def call(
+        self,
+        on_turn: Callable[[Turn], None],
+        leaving: Callable[[], bool] = lambda: False,
+        *,
+        plan: CallPlan | None = None,
+        began: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Make one call, the next one unless a plan is given, to its end. `on_turn` is told of each turn when it has
+        been handed to telemetry; a caller who is `leaving` begins no further one. `began` hears of the start."""
+        plan = plan or self.plan()
+        began()
+        clocks, call_id = self.engine.clocks, plan.call_id
         protocol = self._protocol()
-        began = clocks.perf_ns()
+        started_perf_ns = clocks.perf_ns()
         trace = CallTrace(
             self._telemetry,
             run_id=self.run_id,
             call_id=call_id,
             source="client",
-            started_unix_ns=clocks.to_unix_ns(began),
-            started_perf_ns=began,
+            started_unix_ns=clocks.to_unix_ns(started_perf_ns),
+            started_perf_ns=started_perf_ns,
             attributes={"protocol": self.settings.protocol, "target": public_target(self.settings.host)},
         )
         try:
             request = protocol.upgrade(self.settings.host, trace.traceparent)
             for call, exchange in self.engine.call(plan, protocol, request):
-                on_turn(trace.emit(build_turn(exchange, self._facts(call), self._record)))
+                turn = build_turn(exchange, self._facts(call), self._record)
+                emitted = trace.emit(self._redactor.turn(turn))
+                if self._journal is not None:
+                    self._journal.note(emitted)
+                on_turn(emitted)
+                if leaving():
+                    call.session.wind_down()
         finally:
             trace.end(clocks.perf_ns(), {})
 
     def _facts(self, call: Call) -> CallFacts:
-        settings, connection = self.settings, call.connection
+        settings, connection, intended = self.settings, call.connection, call.plan.intended_start_perf_ns
+        late_ns = None if intended is None else call.connect_began_perf_ns - intended
+        # One caller has one line, and each line its own background.
+        lines = self.prepared.lines
+        profile = next((line for line in lines if line.background is call.plan.background), lines[0]).profile
         return CallFacts(
             run_id=self.run_id,
             call_id=call.plan.call_id,
-            scenario=settings.scenario,
-            noise_profile=settings.profile.noise or "clean",
-            channel_profile="clean",
+            scenario=settings.scenario_name,
+            noise_profile=profile.noise_label,
+            channel_profile=profile.channel_label,
             protocol=settings.protocol,
             target=public_target(settings.host),
             region=settings.region,
             cohort=settings.cohort,
             model=settings.model,
             onset_preset=settings.onset,
-            connect_ns=call.connect_ns,
-            start_late_ns=None,
+            # A caller who had to wait for us waited, too: no time is left out that the schedule did not.
+            connect_ns=None if call.connect_ns is None else call.connect_ns + (late_ns or 0),
+            start_late_ns=late_ns,
             receive_stamp=connection.stamp_kind if connection is not None else "user",
             pacer=self.engine.pacer,
             not_observable=call.protocol.capabilities.not_observable,
@@ -193,7 +265,20 @@ class Worker:
     def wind_down(self) -> None:
         """Let running turns end and begin no new ones, so that stopping does not cut the slow ones off."""
         self._winding_down = True
+        if self.open_calls is not None:
+            self.open_calls.stop()
         self.engine.wind_down()
+
+    @property
+    def all_planned(self) -> bool:
+        """Whether every call that was asked of this process has begun."""
+        return self._planner.exhausted
+
+    @property
+    def all_made(self) -> bool:
+        """Whether every call that was asked of this process has begun and ended."""
+        waiting = 0 if self.open_calls is None else self.open_calls.under_way
+        return self.all_planned and not waiting and not self.engine.calls_in_flight
 
     @property
     def winding_down(self) -> bool:
@@ -214,6 +299,8 @@ class Worker:
         )
         self._telemetry.flush(FLUSH_TIMEOUT_S)
         self._telemetry.shutdown(FLUSH_TIMEOUT_S)
+        if self._journal is not None:
+            self._journal.close()
         self.engine.close()
 
     def _report_health(self) -> None:
@@ -234,26 +321,28 @@ class Worker:
                 frames_sent=health.frames_sent,
                 gc_pause_worst_ns=self._gc.take(),
                 clock_offset_drift_ns=self.engine.clocks.drift_ns,
+                unsent_worst_bytes=health.take_unsent_worst_bytes(),
+                frames_held_up=health.frames_held_up,
             )
         )
         self._cpu_s, self._cpu_at_perf_ns = cpu_s, now
+        if self._journal is not None:
+            stats = self._telemetry.export_stats()
+            done = stats.exported_spans + stats.spooled_spans + stats.dropped_spans + stats.rejected_spans
+            self._journal.settle(done, stats.waiting_spans)
+
+
+def _declared_behaviour(behaviour: CallerBehaviour) -> dict[str, str | float | bool | None]:
+    return {
+        "think": str(behaviour.think),
+        "patience": None if behaviour.patience is None else str(behaviour.patience),
+        "barge_in_share": sum(each.share for each in behaviour.barge_ins) or None,
+        "talk_over_share": behaviour.talk_over or None,
+        "silence_share": behaviour.silence or None,
+        "conversations": behaviour.conversations or None,
+    }
 
 
 def new_run_id() -> str:
     """A name for a run: sorts by time, and is unique without anybody keeping count."""
     return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{uuid.uuid4().hex[:6]}"
-
-
-def public_target(url: str) -> str:
-    """The target without credentials and query, as it is stored and shown."""
-    scheme, separator, rest = url.partition("://")
-    authority, slash, path = rest.partition("/")
-    return f"{scheme}{separator}{authority.rpartition('@')[2]}{slash}{path.partition('?')[0]}"
-
-
-def tls_context(ca_file: str | None) -> ssl.SSLContext:
-    """Verification is on; `ca_file` adds an own authority. Raises UsageError for a file that is none."""
-    try:
-        return ssl.create_default_context(cafile=ca_file)
-    except (OSError, ssl.SSLError) as error:
-        raise UsageError(f"--ca-file {ca_file}: {error}; give a PEM file with the authority's certificate") from None

@@ -2,26 +2,38 @@
 
 from collections import Counter
 
+import pytest
+
+from corpora.profiles.profile import Profile
 from loadtest.caller.plan import CallPlan, Limits
+from loadtest.swarm.behaviour import CallerBehaviour
 from loadtest.swarm.planner import Planner
+from loadtest.swarm.preparation import PreparedLine
+from loadtest.swarm.shares import WHOLE, Share, deal
 from tests.unit.loadtest_caller.caller_world import MS, make_clip
 
 CLIPS = [make_clip(text=f"clip {index}") for index in range(7)]
 
 
-def _plans(count: int, *, seed: int = 1, process: str = "", patience_s: float | None = None) -> list[CallPlan]:
-    planner = Planner(
-        CLIPS,
-        (b"-",),
-        turns_per_call=3,
-        think_s=1.0,
-        patience_s=patience_s,
+def _plans(
+    count: int, *, seed: int = 1, share: Share = WHOLE, calls: int | None = None, patience_s: float | None = None
+) -> list[CallPlan]:
+    planner = _planner(seed=seed, share=share, calls=calls, patience_s=patience_s)
+    return [planner.plan(f"call-{index}") for index in range(count)]
+
+
+def _planner(
+    *, seed: int = 1, share: Share = WHOLE, calls: int | None = None, patience_s: float | None = None
+) -> Planner:
+    return Planner(
+        [PreparedLine(Profile(), 1.0, tuple(CLIPS), (b"-",))],
+        behaviour=CallerBehaviour.of(turns=3, think=1.0, patience=patience_s),
         limits=Limits(),
         manual_turns=False,
         seed=seed,
-        process=process,
+        share=share,
+        calls=calls,
     )
-    return [planner.plan(f"call-{index}") for index in range(count)]
 
 
 def _said(plans: list[CallPlan]) -> list[str]:
@@ -34,14 +46,46 @@ def test_the_same_seed_says_the_same_and_another_does_not() -> None:
     assert _said(_plans(20)) != _said(_plans(20, seed=2))
 
 
-def test_two_processes_of_one_swarm_do_not_say_the_same() -> None:
-    assert _said(_plans(20, process="worker-0")) != _said(_plans(20, process="worker-1"))
+@pytest.mark.parametrize("processes", [1, 2, 3, 7])
+def test_the_calls_of_all_processes_are_those_of_one(processes: int) -> None:
+    alone = _plans(20, patience_s=2.0)
+    shared = [
+        _plans(len(range(index, 20, processes)), share=Share(index, processes), patience_s=2.0)
+        for index in range(processes)
+    ]
+    for number, plan in enumerate(alone):
+        assert shared[number % processes][number // processes].turns == plan.turns
+
+
+@pytest.mark.parametrize("processes", [1, 2, 3])
+def test_a_number_of_calls_is_that_of_all_processes(processes: int) -> None:
+    for index in range(processes):
+        planner = _planner(share=Share(index, processes), calls=8)
+        for _ in range(Share(index, processes).count(8)):
+            assert not planner.exhausted
+            planner.plan("call")
+        assert planner.exhausted
+        with pytest.raises(RuntimeError, match="all calls"):
+            planner.plan("one more")
+    assert sum(Share(index, processes).count(8) for index in range(processes)) == 8
+
+
+def test_a_process_that_comes_late_has_calls_of_its_own_and_takes_nobodys() -> None:
+    late = deal([0, 1], 5)
+    assert late.count(8) == 0
+    assert _planner(share=late, calls=8).exhausted
+    said = _said(_plans(20, share=late))
+    assert said not in ([], _said(_plans(20)), _said(_plans(20, share=deal([0, 1], 6))))
+
+
+def test_positions_follow_the_workers_that_were_there() -> None:
+    assert [deal([3, 0, 8], worker) for worker in (0, 3, 8)] == [Share(0, 3), Share(1, 3), Share(2, 3)]
 
 
 def test_all_clips_are_said_before_one_is_said_again() -> None:
     said = _said(_plans(7))  # 21 turns over 7 clips
-    for deal in (said[:7], said[7:14], said[14:]):
-        assert len(set(deal)) == 7
+    for dealt in (said[:7], said[7:14], said[14:]):
+        assert len(set(dealt)) == 7
     assert set(Counter(said).values()) == {3}
 
 
@@ -64,3 +108,29 @@ def test_patience_is_a_distribution_around_its_median() -> None:
     assert drawn[90] < 1_200
     assert drawn[810] > 3_500
     assert all(turn.patience_ns is None for plan in _plans(3) for turn in plan.turns)
+
+
+def test_each_call_keeps_to_one_line_and_lines_have_their_shares() -> None:
+    lines = [
+        PreparedLine(Profile(), 0.7, tuple(CLIPS), (b"quiet",)),
+        PreparedLine(
+            Profile("white", 5.0), 0.3, tuple(make_clip(text=f"hiss {index}") for index in range(7)), (b"hiss",)
+        ),
+    ]
+
+    def planned(share: Share = WHOLE) -> list[CallPlan]:
+        behaviour = CallerBehaviour.of(turns=3, think=1.0, patience=None)
+        planner = Planner(lines, behaviour=behaviour, limits=Limits(), manual_turns=False, seed=1, share=share)
+        return [planner.plan(f"call-{index}") for index in range(share.count(200))]
+
+    plans = planned()
+    for hundred in (plans[:100], plans[100:]):
+        assert Counter(plan.background for plan in hundred) == {(b"quiet",): 70, (b"hiss",): 30}
+    for plan in plans:
+        begins = "hiss" if plan.background == (b"hiss",) else "clip"
+        assert all(str(text).startswith(begins) for text in _said([plan]))
+    # And it does not matter how many processes share the calls.
+    halves = [planned(Share(index, 2)) for index in range(2)]
+    assert [plan.background for pair in zip(*halves, strict=True) for plan in pair] == [
+        plan.background for plan in plans
+    ]

@@ -4,8 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from loadtest.caller.address import public_target
+from loadtest.swarm.behaviour import BargeIn, parse_point
+from loadtest.swarm.scenario import parse_scenario
 from loadtest.swarm.settings import SwarmSettings
-from loadtest.swarm.worker import public_target
 
 GOOD = "ws://127.0.0.1:9/v1/realtime"
 
@@ -20,14 +22,16 @@ def test_all_faults_are_said_at_once_each_with_how_to_mend_it() -> None:
         protocol="carrier-pigeon",
         noise="pinkk",
         snr=3.0,
+        mask="carnival",
         onset="loud",
         turns=0,
         think=-1.0,
         patience=0.0,
     )
     faults = bad.faults()
-    assert len(faults) == 7
-    for part in ("ws://127.0.0.1", "openai-realtime", "babble", "rms-10ms", "1 to 1000", "--think -1", "--patience 0"):
+    assert len(faults) == 8
+    named = ("ws://127.0.0.1", "openai-realtime", "babble", "fixed, random", "rms-10ms", "1 to 1000")
+    for part in (*named, "--think -1", "--patience 0"):
         assert any(part in fault for fault in faults), part
 
 
@@ -60,3 +64,91 @@ def test_a_token_comes_from_the_environment_only(monkeypatch: pytest.MonkeyPatch
 )
 def test_the_target_is_shown_without_credentials_and_query(url: str, shown: str) -> None:
     assert public_target(url) == shown
+
+
+def test_who_leads_a_swarm_needs_nothing_that_lets_callers_in() -> None:
+    settings = SwarmSettings(host="wss://h/x", ca_file="no.pem", header=("X-Key=NOT_THERE",), calls=0)
+    assert len(settings.faults()) == 3
+    (fault,) = settings.faults(calls=False)
+    assert fault == "--calls 0 is out of range: a run has at least one call"
+
+
+def test_behaviour_comes_from_flags_and_where_they_are_silent_from_the_scenario() -> None:
+    scenario = parse_scenario(
+        """
+        [callers]
+        think = "constant:2s"
+        patience = "lognormal:3s:0.4"
+        silence = 0.1
+        silence_for = "uniform:2s:4s"
+        talk_over = 0.2
+        conversations = true
+        [[callers.barge_in]]
+        share = 0.2
+        after = "1.2s"
+        [[callers.barge_in]]
+        share = 0.1
+        after = "random"
+        """
+    )
+    asked = SwarmSettings(host=GOOD).with_scenario(scenario, ())
+    assert asked.faults() == []
+    behaviour = asked.behaviour
+    assert (str(behaviour.think), str(behaviour.patience)) == ("constant:2s", "lognormal:3s:0.4")
+    assert (behaviour.silence, str(behaviour.silence_for), behaviour.talk_over) == (0.1, "uniform:2s:4s", 0.2)
+    assert behaviour.conversations
+    assert behaviour.barge_ins == (BargeIn(0.2, parse_point("1.2s")), BargeIn(0.1, parse_point("random")))
+    given = SwarmSettings(host=GOOD, barge_in=0.5, barge_in_after="40%", think="0.5")
+    behaviour = given.with_scenario(scenario, {"barge_in", "barge_in_after", "think"}).behaviour
+    assert behaviour.barge_ins == (BargeIn(0.5, parse_point("40%")),)
+    assert str(behaviour.think) == "uniform:250ms:750ms"
+
+
+def test_every_fault_of_the_behaviour_is_said() -> None:
+    faults = "\n".join(
+        SwarmSettings(
+            host=GOOD,
+            think="often",
+            patience="none",
+            barge_in=1.5,
+            barge_in_after="soon",
+            talk_over=-0.1,
+            silence=float("nan"),
+            turns=1,
+            manual_turns=True,
+            conversations=False,
+        ).faults()
+    )
+    for part in ("--think", "--patience", "--barge-in 1.5", "--barge-in-after", "--talk-over -0.1", "--silence nan"):
+        assert part in faults
+    assert "no reply to interrupt" in faults
+    assert "of no use with --manual-turns" in faults
+    alone = SwarmSettings(host=GOOD, barge_in_after="1s", conversations=True, length="short").faults()
+    assert [fault.split(":")[0] for fault in alone] == ["--barge-in-after", "--length"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"arrivals": "sometimes"}, "closed, constant, poisson"),
+        ({"arrivals": "poisson"}, "needs --rate"),
+        ({"rate": 2.0}, "of no use with --arrivals closed"),
+        ({"arrivals": "constant", "rate": 0.0}, "more than 0"),
+        ({"arrivals": "constant", "rate": 1e9}, "at most 10000"),
+        ({"max_calls": 0}, "--max-calls 0"),
+    ],
+)
+def test_arrivals_that_make_no_sense_are_refused(changes: dict[str, object], sentence: str) -> None:
+    (fault,) = SwarmSettings(host=GOOD, **changes).faults()  # type: ignore[arg-type]
+    assert sentence in fault
+
+
+def test_open_arrivals_are_phases_too() -> None:
+    closed, given = SwarmSettings(host=GOOD), SwarmSettings(host=GOOD, arrivals="constant", rate=2.5)
+    assert (closed.phases, closed.has_open_arrivals, closed.arrivals_label) == ((), False, "closed")
+    (phase,) = given.phases
+    assert (phase.name, phase.level_from, given.has_open_arrivals) == ("steady", 2.5, True)
+    assert given.arrivals_label == "constant"
+    phased = given.with_scenario(parse_scenario('[[phases]]\nname="a"\nkind="hold"\nduration=5\nrate=1'), ())
+    assert phased.arrivals_label == "poisson"
+    assert phased.faults() == ["--arrivals and --rate: the scenario has phases that say it; leave them out"]

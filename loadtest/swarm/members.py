@@ -1,0 +1,168 @@
+"""What the processes of one swarm tell each other: the name of the run, who plans which calls, and when all are made.
+
+The master's options travel to the workers with the order to start; what a worker has to say comes back as messages.
+"""
+
+import sys
+import time
+from dataclasses import replace
+from typing import Any, Final
+
+import gevent
+from locust import events
+from locust.env import Environment
+from locust.runners import STATE_MISSING, STATE_RUNNING, STATE_SPAWNING, MasterRunner, WorkerRunner
+
+from loadtest.caller.address import public_target
+from loadtest.exit_codes import ExitCode
+from loadtest.swarm.settings import SwarmSettings
+from loadtest.swarm.shares import WHOLE, Share, deal
+from loadtest.swarm.worker import Worker, new_run_id
+
+LOOK_EVERY_S: Final = 0.5
+MADE: Final = "voice_calls_made"
+REFUSED: Final = "voice_refused"
+
+
+class Lead:
+    """The master's part. It makes no calls: it names the run, deals the calls out and watches over the workers."""
+
+    def __init__(self, environment: Environment, runner: MasterRunner) -> None:
+        self._environment, self._runner = environment, runner
+        self._options: Any = environment.parsed_options
+        self._asked_run_id: str = self._options.run_id
+        self._made: set[str] = set()
+        self._lost: set[str] = set()
+        self._began_s = 0.0
+        runner.register_message(MADE, self._on_made)
+        runner.register_message(REFUSED, self._on_refused)
+
+    def begin(self) -> None:
+        """Say what every worker must know alike, before they are told to start."""
+        self._options.run_id = self._asked_run_id or new_run_id()
+        self._options.voice_workers = sorted(self._runner.get_worker_index(name) for name in self._active())
+        self._made.clear()
+        self._lost.clear()
+        self._began_s = time.monotonic()
+        settings = settings_of(self._environment)
+        faults = settings.faults(calls=False)
+        workers, users = len(self._options.voice_workers), self._options.num_users or 1
+        if settings.calls is not None and users < workers and not settings.has_open_arrivals:
+            faults.append(f"--users {users} is too few for --calls with {workers} workers: each needs one to call")
+        if faults:
+            refuse(self._environment, faults)
+            return
+        gevent.spawn(self._watch, settings.calls is not None)
+
+    def _active(self) -> set[str]:
+        clients = self._runner.clients
+        return {client.id for client in (*clients.ready, *clients.spawning, *clients.running)}
+
+    def _watch(self, ends_with_the_calls: bool) -> None:
+        gevent.sleep(LOOK_EVERY_S)
+        while self._runner.state in (STATE_SPAWNING, STATE_RUNNING):
+            self._note_losses()
+            active = self._active()
+            if not active:
+                self._say("no worker is left: the run ends here")
+                self._environment.process_exit_code = int(ExitCode.GENERATOR_LIMITED)
+            if not active or (ends_with_the_calls and active <= self._made):
+                finish(self._environment)
+                return
+            gevent.sleep(LOOK_EVERY_S)
+
+    def _note_losses(self) -> None:
+        missing = {client.id for client in self._runner.clients.all if client.state == STATE_MISSING}
+        after_s = time.monotonic() - self._began_s
+        for name in missing - self._lost:
+            self._say(f"{self._named(name)} went missing after {after_s:.0f} s: calls under way there are not counted")
+        for name in self._lost - missing & self._active():
+            self._say(f"{self._named(name)} is back after {after_s:.0f} s")
+        self._lost = missing | (self._lost - self._active())
+        if self._lost:
+            self._environment.process_exit_code = int(ExitCode.GENERATOR_LIMITED)
+        elif self._environment.process_exit_code == ExitCode.GENERATOR_LIMITED:
+            self._environment.process_exit_code = None
+
+    def _on_made(self, msg: Any, **_: Any) -> None:
+        self._made.add(msg.node_id)
+
+    def _on_refused(self, msg: Any, **_: Any) -> None:
+        refuse(self._environment, [f"{self._named(msg.node_id)}: {fault}" for fault in msg.data["faults"]])
+
+    def _named(self, client_id: str) -> str:
+        return f"worker {self._runner.get_worker_index(client_id) + 1}"
+
+    def _say(self, sentence: str) -> None:
+        sys.stderr.write(f"voiceprobe: {sentence}\n")
+
+
+@events.init.add_listener
+def _introduce(environment: Environment, **_: Any) -> None:
+    options: Any = environment.parsed_options
+    if environment.web_ui is not None and environment.host and options is not None:
+        # Locust's page shows the address. What stands for it there is exchanged for the whole when the test starts.
+        options.voice_target = environment.host
+        environment.host = options.host = public_target(environment.host)
+    if isinstance(environment.runner, MasterRunner):
+        environment.voice_lead = Lead(environment, environment.runner)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def wait_until_joined(environment: Environment) -> None:
+    """A worker that comes late may be told to start while Locust still makes its runner."""
+    while environment.runner is None:
+        gevent.sleep(0.01)
+
+
+def settings_of(environment: Environment) -> SwarmSettings:
+    """What this process was told, by its own command line or by the master."""
+    settings = SwarmSettings.from_options(environment.parsed_options)
+    host = environment.host or settings.host
+    whole = getattr(environment.parsed_options, "voice_target", host)
+    return replace(settings, host=whole if public_target(whole) == host else host)
+
+
+def share_of(environment: Environment) -> Share:
+    """Which calls this process plans."""
+    if not isinstance(environment.runner, WorkerRunner):
+        return WHOLE
+    return deal(getattr(environment.parsed_options, "voice_workers", []), environment.runner.worker_index)
+
+
+def end_with_the_calls(environment: Environment, worker: Worker) -> None:
+    """Where a number of calls was asked for: end the run, or tell the master, when this process has made its own."""
+    if worker.settings.calls is not None:
+        gevent.spawn(_wait_for_the_calls, environment, worker)
+
+
+def _wait_for_the_calls(environment: Environment, worker: Worker) -> None:
+    while not worker.all_made:
+        if worker.winding_down:
+            return
+        gevent.sleep(LOOK_EVERY_S)
+    if isinstance(environment.runner, WorkerRunner):
+        environment.runner.send_message(MADE)
+    else:
+        finish(environment)
+
+
+def refuse(environment: Environment, faults: list[str]) -> None:
+    """Say why there can be no run, to the master too, and end."""
+    for fault in faults:
+        sys.stderr.write(f"voiceprobe: {fault}\n")
+    environment.process_exit_code = int(ExitCode.USAGE)
+    if isinstance(environment.runner, WorkerRunner):
+        environment.runner.send_message(REFUSED, {"faults": faults})
+    if environment.runner is not None:
+        gevent.spawn_later(0, environment.runner.quit)
+
+
+def finish(environment: Environment) -> None:
+    """End the run as its time limit would; a page that somebody looks at stays."""
+    runner, options = environment.runner, environment.parsed_options
+    if runner is None:
+        return
+    if options is not None and options.headless:
+        runner.quit()
+    else:
+        runner.stop()

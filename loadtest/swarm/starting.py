@@ -1,0 +1,115 @@
+"""The start of a run: callers wait until every process has prepared its speech, and then all clocks start together.
+
+No time of one host is compared with another's: the master says "go", and each process starts a clock of its own.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+import gevent
+from locust import events
+from locust.env import Environment
+from locust.runners import MasterRunner, WorkerRunner
+
+from loadtest.swarm.run_clock import RunClock
+from loadtest.swarm.scenario import parse_scenario
+from loadtest.swarm.scenario.phases import Phase
+from loadtest.swarm.shapes import ScenarioShape
+
+READY: Final = "voice_ready"
+GO: Final = "voice_go"
+LOOK_EVERY_S: Final = 0.05
+
+
+class Starting:
+    """One process's part in the start of runs; `clock` is that of the present run, None while there is none."""
+
+    def __init__(self, environment: Environment) -> None:
+        self.clock: RunClock | None = None
+        self._environment = environment
+        self._ready: set[str] = set()
+        runner = environment.runner
+        if isinstance(runner, MasterRunner):
+            runner.register_message(READY, self._on_ready)
+        elif isinstance(runner, WorkerRunner):
+            runner.register_message(GO, self._on_go)
+
+    def begin(self, phases: Sequence[Phase]) -> RunClock:
+        """A run is to begin: its clock, which does not go yet."""
+        self.clock = clock = RunClock(phases)
+        runner = self._environment.runner
+        options: Any = self._environment.parsed_options
+        self._ready.clear()
+        if isinstance(runner, MasterRunner):
+            # The workers hear that all callers are there some time after it; where they all come at once there is no
+            # ramp at all.
+            options.voice_ramps_up = runner.target_user_count > runner.spawn_rate
+            gevent.spawn(self._wait_for_all, clock, runner)
+        elif not isinstance(runner, WorkerRunner) or getattr(options, "voice_ramps_up", True):
+            clock.expect_ramp_up()
+        return clock
+
+    def ready(self) -> None:
+        """This process has prepared itself."""
+        runner = self._environment.runner
+        if isinstance(runner, WorkerRunner):
+            runner.send_message(READY)
+        elif self.clock is not None:
+            self.clock.start(time.perf_counter_ns())
+
+    def all_spawned(self) -> None:
+        """Locust says that all callers are there."""
+        if self.clock is not None:
+            self.clock.all_spawned(time.perf_counter_ns())
+
+    def end(self) -> None:
+        """The run is over."""
+        self.clock = None
+
+    # The master's side.
+
+    def _wait_for_all(self, clock: RunClock, runner: MasterRunner) -> None:
+        while self.clock is clock:
+            clients = runner.clients
+            active = {client.id for client in (*clients.ready, *clients.spawning, *clients.running)}
+            if active and active <= self._ready:
+                clock.start(time.perf_counter_ns())
+                runner.send_message(GO, {"elapsed_ns": 0})
+                return
+            gevent.sleep(LOOK_EVERY_S)
+
+    def _on_ready(self, msg: Any, **_: Any) -> None:
+        self._ready.add(msg.node_id)
+        clock, runner = self.clock, self._environment.runner
+        if clock is not None and clock.started_perf_ns is not None and runner is not None:
+            # It joined a run that goes on already.
+            elapsed_ns = time.perf_counter_ns() - clock.started_perf_ns
+            runner.send_message(GO, {"elapsed_ns": elapsed_ns}, msg.node_id)
+
+    # The worker's side.
+
+    def _on_go(self, msg: Any, **_: Any) -> None:
+        if self.clock is not None:
+            self.clock.start(time.perf_counter_ns() - int(msg.data["elapsed_ns"]))
+
+
+@events.init.add_listener
+def _introduce(environment: Environment, **_: Any) -> None:
+    starting = Starting(environment)
+    environment.voice_starting = starting  # pyright: ignore[reportAttributeAccessIssue] - Locust's place for ours
+    runner = environment.runner
+    if runner is None:
+        return
+
+    def all_spawned(**_: Any) -> None:
+        starting.all_spawned()
+
+    environment.events.spawning_complete.add_listener(all_spawned)
+    if isinstance(runner, WorkerRunner):
+        return
+    phases = parse_scenario(getattr(environment.parsed_options, "scenario_text", "") or "").phases
+    if phases:
+        shape = ScenarioShape(phases, lambda: starting.clock)
+        shape.runner = runner
+        environment.shape_class = shape
