@@ -68,7 +68,7 @@ def demo(request: DemoRequest, console: Console) -> ExitCode:
         think=0.4,
         patience=6.0,
         endpointing_ms=ENDPOINTING_MS,
-        scenario="demo",
+        scenario_name="demo",
     )
     asked = RunRequest(
         settings,

@@ -10,11 +10,15 @@ import typer
 from rich.console import Console
 
 from corpora.errors import CorpusError
+from loadtest.cli import speech_flags
+from loadtest.cli.capacity.flags import EXAMPLE as CAPACITY_EXAMPLE
+from loadtest.cli.capacity.flags import capacity
 from loadtest.cli.processes import ROOT, ProcessFailedError, environment
-from loadtest.cli.request import RunRequest, check, parse_duration_s
+from loadtest.cli.request import RunRequest, check, default_out
 from loadtest.errors import EndpointUnreachable, UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.protocols import registry
+from loadtest.swarm.durations import parse_duration_s
 from loadtest.swarm.settings import TOKEN_VARIABLE, SwarmSettings
 from telemetry.errors import ConfigError, StoreError, TelemetryError
 
@@ -39,31 +43,56 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 DEFAULTS: Final = SwarmSettings()
+THINK: Final = f"{DEFAULTS.think}"
 
 
 @app.command(
     epilog="Example: voiceprobe run ws://127.0.0.1:8765/v1/realtime --users 20 --run-time 2m --noise babble --snr 10"
 )
 def run(
+    context: typer.Context,
     target: Annotated[str, typer.Argument(help="address of the endpoint, ws:// or wss://")],
     protocol: Annotated[
         str, typer.Option(help=f"how to speak to it: {', '.join(registry.names())}")
     ] = "openai-realtime",
     users: Annotated[int, typer.Option("--users", "-u", help="callers at the same time")] = 1,
     spawn_rate: Annotated[
-        float | None, typer.Option(help="callers to start a second (default: all within 5 s)")
+        float | None, typer.Option(help="callers to start a second (default: all within 5 s, at least 10)")
     ] = None,
+    processes: Annotated[int, typer.Option(help="processes that share the callers, a core for each")] = 1,
+    calls: Annotated[int | None, typer.Option(help="end after so many calls, over all processes")] = None,
+    arrivals: Annotated[
+        str, typer.Option(help="closed: --users callers; constant or poisson: --rate calls a second")
+    ] = DEFAULTS.arrivals,
+    rate: Annotated[float | None, typer.Option(help="calls to begin a second, whatever the earlier ones do")] = None,
+    max_calls: Annotated[
+        int, typer.Option(help="calls under way at most with a --rate; beyond, starts are missed")
+    ] = DEFAULTS.max_calls,
     run_time: Annotated[str, typer.Option(help="how long, e.g. 90s or 2m")] = "1m",
-    noise: Annotated[str | None, typer.Option(help="noise under the speech: white, pink or babble")] = None,
-    snr: Annotated[float | None, typer.Option(help="signal-to-noise ratio over the active speech, dB")] = None,
-    length: Annotated[str | None, typer.Option(help="only utterances of this length: short, medium, long")] = None,
-    corpus: Annotated[str | None, typer.Option(help="folder or name of a corpus")] = None,
-    clips: Annotated[int, typer.Option(help="how many utterances to use at most")] = DEFAULTS.clips,
+    noise: speech_flags.Noise = None,
+    snr: speech_flags.Snr = None,
+    room: speech_flags.Room = None,
+    channel: speech_flags.Channel = None,
+    speech_profiles: speech_flags.Profiles = None,
+    mix: speech_flags.Mix = None,
+    length: speech_flags.Length = None,
+    corpus: speech_flags.CorpusName = None,
+    clips: speech_flags.Clips = DEFAULTS.clips,
     turns: Annotated[int, typer.Option(help="turns of a call")] = DEFAULTS.turns,
-    think: Annotated[float, typer.Option(help="mean think time before a turn, seconds")] = DEFAULTS.think,
+    think: Annotated[str, typer.Option(help="pause before a turn: mean seconds, or a distribution")] = THINK,
     patience: Annotated[
-        float | None, typer.Option(help="median silence after which a caller hangs up, seconds")
+        str | None,
+        typer.Option(help="silence after which a caller hangs up: median seconds, or such as lognormal:3s:0.5"),
     ] = None,
+    barge_in: Annotated[float | None, typer.Option(help="share of turns that interrupt a reply, 0 to 1")] = None,
+    barge_in_after: Annotated[
+        str | None, typer.Option(help="where: 1.2s after its first sound, uniform:300ms:2s, 40% of its way, or random")
+    ] = None,
+    talk_over: Annotated[float, typer.Option(help="share of replies into which a short sign of attention is said")] = 0,
+    silence: Annotated[float, typer.Option(help="share of turns in which the caller says nothing")] = 0,
+    conversations: Annotated[
+        bool, typer.Option("--conversations", help="replay the dialogues of the corpus, in their order")
+    ] = False,
     reply_timeout: Annotated[
         float, typer.Option(help="how long to wait for a reply, seconds")
     ] = DEFAULTS.reply_timeout,
@@ -74,11 +103,27 @@ def run(
     model: Annotated[str | None, typer.Option(help="model to ask for")] = None,
     transcription_model: Annotated[str | None, typer.Option(help="transcription model to ask for")] = None,
     cohort: Annotated[str | None, typer.Option(help="cohort that these callers belong to")] = None,
-    scenario: Annotated[str | None, typer.Option(help="name of the scenario, as a dimension")] = None,
+    scenario: Annotated[
+        Path | None,
+        typer.Option(help="scenario file (TOML): callers, speech, phases; flags that are given win"),
+    ] = None,
+    scenario_name: Annotated[
+        str | None, typer.Option(help="name of the scenario, as a dimension (default: the file's)")
+    ] = None,
     region: Annotated[str | None, typer.Option(help="name of the region, as a dimension")] = None,
     seed: Annotated[int, typer.Option(help="the same seed says the same")] = DEFAULTS.seed,
+    mask: Annotated[str, typer.Option(help="WebSocket masks of audio frames: fixed, or random")] = DEFAULTS.mask,
     onset: Annotated[str, typer.Option(help="audible onset preset: rms-10ms or sustained-50ms")] = DEFAULTS.onset,
-    ca_file: Annotated[str | None, typer.Option(help="PEM file of an own certificate authority for wss")] = None,
+    ca_file: Annotated[str | None, typer.Option(help="PEM file of an own authority for wss, trusted alone")] = None,
+    client_cert: Annotated[str | None, typer.Option(help="PEM file of a client certificate for wss")] = None,
+    client_key: Annotated[
+        str | None, typer.Option(help="PEM file of its key (its passphrase: VOICEPROBE_CLIENT_KEY_PASSPHRASE)")
+    ] = None,
+    sni: Annotated[str | None, typer.Option(help="name to ask a wss endpoint for and to verify")] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VARIABLE", help="a header, its value from that environment variable; repeatable"),
+    ] = None,
     slo: Annotated[Path | None, typer.Option(help="objectives, an OpenSLO file (default: the built-in set)")] = None,
     sidecar: Annotated[
         str | None, typer.Option(help="a running sidecar on this machine (default: one of its own)")
@@ -103,26 +148,55 @@ def run(
         length=length,
         noise=noise,
         snr=snr,
+        room=room,
+        channel=channel,
+        speech_profiles=speech_profiles,
+        mix=mix,
         clips=clips,
         turns=turns,
+        calls=calls,
+        arrivals=arrivals,
+        rate=rate,
+        max_calls=max_calls,
         think=think,
         patience=patience,
+        barge_in=barge_in,
+        barge_in_after=barge_in_after,
+        talk_over=talk_over,
+        silence=silence,
+        conversations=conversations,
         reply_timeout=reply_timeout,
         manual_turns=manual_turns,
         endpointing_ms=endpointing_ms,
         model=model,
         transcription_model=transcription_model,
         cohort=cohort,
-        scenario=scenario,
+        scenario_name=scenario_name,
         region=region,
         seed=seed,
+        mask=mask,
         onset=onset,
         ca_file=ca_file,
+        client_cert=client_cert,
+        client_key=client_key,
+        sni=sni,
+        header=tuple(header or ()),
         sidecar=sidecar,
         keep_transcripts=keep_transcripts,
     )
     folder = out if out is not None else default_out()
-    request = RunRequest(settings, users, spawn_rate, parse_duration_s(run_time), slo, folder, json_file)
+    request = RunRequest(
+        settings,
+        users,
+        spawn_rate,
+        parse_duration_s(run_time),
+        slo,
+        folder,
+        json_file,
+        processes,
+        scenario,
+        given=_given(context),
+    )
     console = Console()
     checked = check(request)
     console.print(checked.sentence, soft_wrap=True)
@@ -139,8 +213,8 @@ def demo(
     corpus: Annotated[
         str | None, typer.Option(help="corpus (default: recorded human speech where it can be had)")
     ] = None,
-    noise: Annotated[str | None, typer.Option(help="noise under the speech: white, pink or babble")] = None,
-    snr: Annotated[float | None, typer.Option(help="signal-to-noise ratio over the active speech, dB")] = None,
+    noise: speech_flags.Noise = None,
+    snr: speech_flags.Snr = None,
     slo: Annotated[Path | None, typer.Option(help="objectives, an OpenSLO file (default: the built-in set)")] = None,
     out: Annotated[Path | None, typer.Option(help="folder for everything of this run (default: runs/<time>)")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="write the summary as one JSON object")] = None,
@@ -156,11 +230,48 @@ def demo(
     raise typer.Exit(int(carry_out(request, Console())))
 
 
-def default_out() -> Path:
-    """A folder for a run that named none."""
-    from loadtest.swarm.worker import new_run_id
+app.command(epilog=CAPACITY_EXAMPLE)(capacity)
 
-    return Path("runs") / new_run_id()
+
+@app.command(epilog="Example: voiceprobe calibrate --quick --json calibration.json --picture calibration.svg")
+def calibrate(
+    quick: Annotated[bool, typer.Option("--quick", help="about a minute: loads 1, 50 and 200")] = False,
+    loads: Annotated[str | None, typer.Option(help="loads to try, callers in rising order, e.g. 1,50,200")] = None,
+    turns: Annotated[int | None, typer.Option(help="turns of each caller (default: 8, with --quick 4)")] = None,
+    faults: Annotated[bool, typer.Option(help="let the endpoint misbehave on purpose, too")] = True,
+    out: Annotated[Path | None, typer.Option(help="folder for everything of this (default: runs/<time>)")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="write the calibration as one JSON object")] = None,
+    picture: Annotated[
+        Path | None, typer.Option(help="the picture, .svg, .png or .pdf (default: calibration.svg in --out)")
+    ] = None,
+) -> None:
+    """Measure the instrument's own error on this machine, and how many callers it drives with figures to be trusted.
+
+    Callers speak to an endpoint that knows what it did and when. The result is stored, and later runs cite it. Exit
+    code 0: a load was trustworthy; 3: too few turns to judge any; 4: none was; 130: interrupted.
+    """
+    from loadtest.cli.calibrate import calibrate as carry_out
+    from loadtest.cli.calibrate import request_of
+
+    request = request_of(quick, loads, turns, faults, out if out is not None else default_out(), json_file, picture)
+    raise typer.Exit(int(carry_out(request, Console())))
+
+
+def _given(context: typer.Context) -> frozenset[str]:
+    """The parameters that stand on the command line."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    return frozenset(name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE")
+
+
+@app.command(epilog="Example: voiceprobe deliver ./spool --sidecar http://127.0.0.1:4318")
+def deliver(
+    folder: Annotated[Path, typer.Argument(help="the folder that workers were given with --spool")],
+    sidecar: Annotated[str, typer.Option(help="OTLP/HTTP address of the sidecar")] = "http://127.0.0.1:4318",
+) -> None:
+    """Bring what the workers of a swarm kept on disk to a sidecar, the last turns of killed ones among it."""
+    from loadtest.cli.deliver import deliver as carry_out
+
+    Console().print(carry_out(folder, sidecar), soft_wrap=True)
 
 
 def _forwarder(name: str, module: str, summary: str) -> None:
@@ -178,6 +289,20 @@ def _forwarder(name: str, module: str, summary: str) -> None:
 
 for _name, (_module, _summary) in FORWARDED.items():
     _forwarder(_name, _module, _summary)
+
+
+@app.command(
+    add_help_option=False,
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False},
+)
+def bench(context: typer.Context) -> None:
+    """Measure what the generator costs and how true its times are (from a checkout)."""
+    if not (ROOT / "tests" / "benchmarks" / "__main__.py").is_file():
+        raise UsageError("bench needs a checkout of the project: its parts are no part of the installed package")
+    # Not from the current folder (-P): somebody's own `tests` may lie there.
+    os.execve(  # noqa: S606 - it takes this process's place
+        sys.executable, [sys.executable, "-P", "-m", "tests.benchmarks", *context.args], environment()
+    )
 
 
 def guarded(command: Callable[[], None]) -> int:

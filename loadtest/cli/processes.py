@@ -9,10 +9,13 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+
+import psutil
 
 import loadtest
 from loadtest.errors import VoiceprobeError
@@ -62,10 +65,50 @@ class Child:
     ready: dict[str, Any] = field(default_factory=dict[str, Any])
     said: threading.Event = field(default_factory=threading.Event)
     reader: threading.Thread | None = None
+    ended_at_s: float | None = None  # when it was first seen to have ended before those it started
 
     def ended(self) -> int | None:
         """Its exit code once it has ended."""
         return self.process.poll()
+
+    def all_ended(self, patience_s: float) -> bool:
+        """Whether it and all that it started have ended. What outlives it has `patience_s` to end; where it was killed
+        and could tell nobody, the others are asked to end."""
+        code = self.process.poll()
+        if code is None:
+            return False
+        if not self._others():
+            return True
+        now_s = time.monotonic()
+        if self.ended_at_s is None:
+            self.ended_at_s = now_s
+            if code < 0:
+                self._signal_others(signal.SIGTERM)
+        elif now_s - self.ended_at_s > patience_s:
+            self._signal_others(signal.SIGKILL)
+        return False
+
+    def kill(self) -> None:
+        """End it and all that it started, at once."""
+        self.process.kill()
+        self._signal_others(signal.SIGKILL)
+
+    def _others(self) -> list[int]:
+        """Processes of its group that still run; a process that nobody waits for any more does not."""
+        if not hasattr(os, "getpgid"):
+            return []
+        found: list[int] = []
+        for process in psutil.process_iter(["status"]):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                alive = process.info["status"] != psutil.STATUS_ZOMBIE
+                if alive and process.pid != self.process.pid and os.getpgid(process.pid) == self.process.pid:
+                    found.append(process.pid)
+        return found
+
+    def _signal_others(self, number: signal.Signals) -> None:
+        for pid in self._others():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
 
     def interrupt(self) -> None:
         """Ask it to end."""
@@ -81,6 +124,7 @@ class Child:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
         code = self.process.wait()
+        self._signal_others(signal.SIGKILL)
         if self.reader is not None:
             self.reader.join(1.0)  # it ends with the pipe, which a grandchild may hold open
         return code

@@ -1,6 +1,7 @@
 """What a run was asked to do, checked as a whole before anything is started."""
 
 import math
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,14 @@ from corpora.errors import CorpusError
 from corpora.library import Corpus
 from loadtest.errors import UsageError
 from loadtest.swarm.preparation import choose
+from loadtest.swarm.scenario import load_scenario
 from loadtest.swarm.settings import SwarmSettings
 from telemetry.errors import ConfigError
 from telemetry.openslo import Objective
 from telemetry.slo import load_objectives
 
-_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 MAX_USERS = 100_000
+MAX_PROCESSES = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,8 @@ class RunRequest:
     out: Path
     json_file: Path | None
     processes: int = 1
+    scenario: Path | None = None
+    given: frozenset[str] = frozenset()  # what stands on the command line wins over the scenario
 
     def with_settings(self, **changes: Any) -> "RunRequest":
         """The same with other settings."""
@@ -50,64 +54,89 @@ class CheckedRun:
         """What is going to be said, and where the run is kept."""
         return (
             f"{self.utterances} utterances of {self.corpus.name} ({self.corpus.kind}), "
-            f"profile {self.request.settings.profile.label}; everything of this run is kept in {self.request.out}"
+            f"profile {self.request.settings.profile_label}; everything of this run is kept in {self.request.out}"
         )
-
-
-def parse_duration_s(text: str) -> float:
-    """Seconds of "90", "90s", "2m", "1h30m" or "500ms". Raises UsageError."""
-    rest, total = text.strip().lower(), 0.0
-    if not rest:
-        raise UsageError("a duration is empty: give one such as 60s, 2m or 1h30m")
-    if rest.replace(".", "", 1).isdigit():
-        return _positive(float(rest), text)
-    while rest:
-        digits = rest[: len(rest) - len(rest.lstrip("0123456789."))]
-        rest = rest[len(digits) :]
-        unit = "ms" if rest.startswith("ms") else rest[:1]
-        if unit not in _UNITS_S or not digits or digits.count(".") > 1 or digits == ".":
-            raise UsageError(f"{text!r} is no duration: give one such as 60s, 2m or 1h30m")
-        total += float(digits) * _UNITS_S[unit]
-        rest = rest[len(unit) :]
-    return _positive(total, text)
-
-
-def _positive(seconds: float, text: str) -> float:
-    if not math.isfinite(seconds) or seconds <= 0:
-        raise UsageError(f"{text!r} is no duration: it must be more than 0")
-    return seconds
 
 
 def check(request: RunRequest) -> CheckedRun:
     """Everything that can be wrong with a request, at once. Raises UsageError with one sentence a line."""
-    faults = request.settings.faults()
+    request, faults = _with_scenario(request)
+    faults += request.settings.faults()
     if not 1 <= request.users <= MAX_USERS:
         faults.append(f"--users {request.users} is out of range: 1 to {MAX_USERS}")
     if request.spawn_rate is not None and not (math.isfinite(request.spawn_rate) and request.spawn_rate > 0):
         faults.append(f"--spawn-rate {request.spawn_rate:g} is out of range: users a second, more than 0")
+    faults += _process_faults(request)
     objectives: list[Objective] = []
     try:
         objectives = load_objectives(request.slo)
     except ConfigError as error:
         faults += [f"{error.where}: {fault}" for fault in error.faults]
     for file in (request.json_file, request.out / "x"):
-        if file is not None and (fault := _unwritable(file)):
+        if file is not None and (fault := unwritable(file)):
             faults.append(fault)
     chosen = None
     try:
         chosen = choose(request.settings)
     except CorpusError as error:
-        faults.append(str(error))
+        faults += [line for line in str(error).splitlines() if line not in faults]
     if faults or chosen is None:
         raise UsageError("\n".join(faults))
     corpus, utterances = chosen
     return CheckedRun(request, corpus, len(utterances), objectives)
 
 
-def _unwritable(file: Path) -> str | None:
+def _with_scenario(request: RunRequest) -> tuple[RunRequest, list[str]]:
+    """The request with what its scenario file says, and the faults of the file and of flags that contradict it."""
+    if request.scenario is not None:
+        try:
+            scenario = load_scenario(request.scenario)
+        except UsageError as error:
+            return request, str(error).splitlines()
+        request = replace(request, settings=request.settings.with_scenario(scenario, request.given))
+    phases, settings = request.settings.scenario.phases, request.settings
+    faults: list[str] = []
+    if phases:
+        useless = [name for name in ("users", "spawn_rate", "run_time") if name in request.given]
+        faults = [f"{_flag(name)}: the phases of {request.scenario} say it; leave it out" for name in useless]
+        most = math.ceil(max(max(phase.level_from, phase.level_to) for phase in phases))
+        request = replace(request, users=most, spawn_rate=None, run_time_s=phases[-1].end_s)
+    elif settings.has_open_arrivals:
+        useless = [name for name in ("users", "spawn_rate") if name in request.given]
+        faults = [f"{_flag(name)}: of no use with --arrivals {settings.arrivals}; leave it out" for name in useless]
+    if settings.has_open_arrivals:
+        # Locust's users stand by: one in each process.
+        request = replace(request, users=max(1, request.processes), spawn_rate=None)
+    return request, faults
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _process_faults(request: RunRequest) -> list[str]:
+    wanted = request.processes
+    if not 1 <= wanted <= MAX_PROCESSES:
+        return [f"--processes {wanted} is out of range: 1 to {MAX_PROCESSES}"]
+    if wanted > request.users >= 1:
+        return [f"--processes {wanted} is more than --users {request.users}: each process needs a caller"]
+    if wanted > 1 and not hasattr(os, "fork"):
+        return [f"--processes {wanted}: this system cannot fork; start locust --master and --worker yourself"]
+    return []
+
+
+def unwritable(file: Path) -> str | None:
+    """Why a file cannot be written, in a sentence; None for one that can."""
     if file.is_dir():
         return f"{file} is a folder: name a file to write"
     folder = file.parent
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     return None if folder.is_dir() else f"{file} cannot be written: {folder} is no folder"
+
+
+def default_out() -> Path:
+    """A folder for a run that named none."""
+    from loadtest.swarm.worker import new_run_id
+
+    return Path("runs") / new_run_id()

@@ -4,8 +4,6 @@ The run's own sidecar is started where none is named. Locust is a process of its
 store, as the dashboard's figures are.
 """
 
-import json
-import os
 import signal
 import time
 from collections.abc import Callable
@@ -18,31 +16,43 @@ from typing import Any, Final
 from rich.console import Console
 from rich.live import Live
 
+from corpora.errors import CorpusError
+from corpora.progress import progress_bar
+from loadtest.caller.address import public_target
 from loadtest.caller.engine import Engine
 from loadtest.caller.plan import Limits
 from loadtest.cli import processes
+from loadtest.cli.calibrations import citation
 from loadtest.cli.interruption import Interruption
+from loadtest.cli.json_file import write_json
+from loadtest.cli.losses import lost_processes
 from loadtest.cli.request import CheckedRun
 from loadtest.cli.sidecars import Sidecar, deliver_all, destination
-from loadtest.errors import UsageError
+from loadtest.errors import EndpointUnreachable, UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.protocols import registry
 from loadtest.protocols.base import CallerOptions
+from loadtest.reports.calibration_citing import Citation
 from loadtest.reports.ending import Ending, ending_for
 from loadtest.reports.facts import CorpusFacts, ProfileFacts, RunFacts
 from loadtest.reports.progress import LiveFacts, live_view
 from loadtest.reports.summary import summary_object
 from loadtest.reports.terminal import final_view
-from loadtest.swarm.worker import new_run_id, public_target, tls_context
+from loadtest.swarm.preparation import render_ahead
+from loadtest.swarm.settings import SwarmSettings
+from loadtest.swarm.worker import new_run_id
 from telemetry.errors import StoreError
 from telemetry.slo import Verdict, judge
 from telemetry.store.answers import Filter, Summary
 from telemetry.store.reader import StoreReader
 
 STOP_TIMEOUT_S: Final = 30
+LEAST_SPAWN_RATE: Final = 10.0  # so that a few callers all come at once, without a ramp
 LOOK_EVERY_S: Final = 2.0
 SAY_EVERY_S: Final = 10.0
 SETTLE_S: Final = 10.0
+LOCUST_PORT: Final = 5557
+WORKERS_READY_S: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +71,17 @@ def preflight(checked: CheckedRun) -> None:
     Raises EndpointUnreachable, UsageError.
     """
     settings = checked.request.settings
-    protocol = registry.make_caller(settings.protocol, CallerOptions(token=settings.token, model=settings.model))
+    options = CallerOptions(token=settings.token, model=settings.model, headers=settings.headers)
+    protocol = registry.make_caller(settings.protocol, options)
     engine = Engine(
         frame_ns=protocol.capabilities.frame_ms * 1_000_000,
         onset_preset=settings.onset,
-        tls_context=tls_context(settings.ca_file),
+        tls=settings.tls,
     )
     try:
         engine.probe(protocol, protocol.upgrade(settings.host, None), Limits())
+    except EndpointUnreachable as error:
+        raise EndpointUnreachable(settings.redactor.text(str(error))) from None
     finally:
         engine.close()
 
@@ -86,16 +99,18 @@ def run(
     Raises ProcessFailedError where a process of ours fails.
     """
     request = checked.request
+    _render_ahead(request.settings)
     run_id = request.settings.run_id or new_run_id()
     started_unix_ns = time.time_ns()
     with ExitStack() as stack:
         own, notes = destination(checked, sidecar, stack)
-        swarm = _start_swarm(checked, run_id, request.settings.sidecar if notes else own.url)
+        cited = citation(request.users)
+        swarm = _start_swarm(checked, run_id, request.settings.sidecar if notes else own.url, cited)
         stack.enter_context(processes.ending(swarm))
         began = time.monotonic()
         interrupted = _follow(checked, run_id, own.store, swarm, console, notes, watch)
         elapsed_s = time.monotonic() - began
-        _check_ending(swarm, interrupted)
+        killed_by = _check_ending(swarm, interrupted)
         spooled = deliver_all(checked, own, stack)
         with StoreReader(own.store) as reader:
             _settle(reader, run_id)
@@ -107,20 +122,29 @@ def run(
                 elapsed_s=elapsed_s,
                 interrupted=interrupted,
                 turns_spooled=spooled,
+                killed_by=killed_by,
+                lost=lost_processes(reader, run_id, request.processes),
                 store=str(own.store),
                 dashboard_url=dashboard_url,
+                calibration=cited,
             )
+            if killed_by and not facts.calls_started:
+                raise processes.ProcessFailedError(f"Locust was ended by {killed_by} before a turn was heard")
             summary = reader.summary(Filter(run_id=run_id))
             verdicts = judge(checked.objectives, reader.count(Filter(run_id=run_id)))
     return RunResult(facts, summary, verdicts, ending_for(run=facts, summary=summary, verdicts=verdicts))
 
 
-def _check_ending(swarm: processes.Child, interrupted: bool) -> None:
+def _check_ending(swarm: processes.Child, interrupted: bool) -> str | None:
+    """The signal that ended Locust, if one did. Raises for what cannot be called a run."""
     code = swarm.ended()
     if code == ExitCode.USAGE:
         raise UsageError(swarm.last_words())
-    if code not in (0, 1, None) and not interrupted:
-        raise processes.ProcessFailedError(f"Locust ended with code {code}: {swarm.last_words()} (log: {swarm.log})")
+    if interrupted or code in (0, 1, ExitCode.GENERATOR_LIMITED, None):
+        return None
+    if code < 0:
+        return signal.Signals(-code).name
+    raise processes.ProcessFailedError(f"Locust ended with code {code}: {swarm.last_words()} (log: {swarm.log})")
 
 
 def report(result: RunResult, console: Console, json_file: Path | None) -> ExitCode:
@@ -136,25 +160,22 @@ def report(result: RunResult, console: Console, json_file: Path | None) -> ExitC
     return result.ending.code
 
 
-def write_json(file: Path, value: dict[str, Any]) -> None:
-    """Write an object to a file, atomically."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_name(f".{file.name}.{os.getpid()}")
-    part.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
-    part.replace(file)
-
-
-def _start_swarm(checked: CheckedRun, run_id: str, sidecar_url: str | None) -> processes.Child:
+def _start_swarm(checked: CheckedRun, run_id: str, sidecar_url: str | None, cited: Citation) -> processes.Child:
     request, settings = checked.request, checked.request.settings
-    spawn_rate = request.spawn_rate if request.spawn_rate is not None else max(1.0, request.users / 5)
+    spawn_rate = request.spawn_rate if request.spawn_rate is not None else max(LEAST_SPAWN_RATE, request.users / 5)
     arguments = ["-m", "locust", "-f", str(processes.ROOT / "loadtest" / "locustfile.py"), "--headless"]
     arguments += ["--host", settings.host, "--users", str(request.users), "--spawn-rate", f"{spawn_rate:g}"]
     arguments += ["--stop-timeout", str(STOP_TIMEOUT_S), "--loglevel", "WARNING", "--exit-code-on-error", "0"]
     arguments += ["--run-id", run_id, "--spool", str(request.out / "spool")]
-    if request.run_time_s is not None:
+    arguments += ["--calibration", cited.sentence]
+    if cited.error_ms is not None:
+        arguments += ["--calibrated-to-ms", f"{cited.error_ms:g}"]
+    if request.run_time_s is not None and not settings.scenario.phases:
         arguments += ["--run-time", f"{max(1, round(request.run_time_s))}s"]
     if request.processes > 1:
-        arguments += ["--processes", str(request.processes)]
+        port = str(processes.free_port(LOCUST_PORT))
+        arguments += ["--processes", str(request.processes), "--expect-workers-max-wait", str(WORKERS_READY_S)]
+        arguments += ["--master-bind-host", "127.0.0.1", "--master-bind-port", port, "--master-port", port]
     if sidecar_url is not None:
         arguments += ["--sidecar", sidecar_url]
     return processes.start(
@@ -163,30 +184,49 @@ def _start_swarm(checked: CheckedRun, run_id: str, sidecar_url: str | None) -> p
 
 
 def _flags(checked: CheckedRun) -> list[str]:
-    settings = checked.request.settings
+    request, settings = checked.request, checked.request.settings
     values: dict[str, object] = {
         "--protocol": settings.protocol,
         "--corpus": str(checked.corpus.path),
         "--length": settings.length,
         "--noise": settings.noise,
         "--snr": settings.snr,
+        "--room": settings.room,
+        "--channel": settings.channel,
+        "--speech-profiles": settings.speech_profiles,
+        "--mix": settings.mix,
         "--clips": settings.clips,
         "--turns": settings.turns,
+        "--calls": settings.calls,
+        "--arrivals": settings.arrivals,
+        "--rate": settings.rate,
+        "--max-calls": settings.max_calls,
         "--think": settings.think,
         "--patience": settings.patience,
+        "--barge-in": settings.barge_in,
+        "--barge-in-after": settings.barge_in_after,
+        "--talk-over": settings.talk_over or None,
+        "--silence": settings.silence or None,
         "--reply-timeout": settings.reply_timeout,
         "--endpointing-ms": settings.endpointing_ms,
         "--model": settings.model,
         "--transcription-model": settings.transcription_model,
         "--cohort": settings.cohort,
-        "--scenario": settings.scenario,
+        "--scenario": None if request.scenario is None else str(request.scenario),
+        "--scenario-name": settings.scenario_name,
         "--region": settings.region,
         "--seed": settings.seed,
+        "--mask": settings.mask,
         "--onset": settings.onset,
         "--ca-file": settings.ca_file,
+        "--client-cert": settings.client_cert,
+        "--client-key": settings.client_key,
+        "--sni": settings.sni,
     }
     flags = [part for flag, value in values.items() if value is not None for part in (flag, str(value))]
+    flags += [part for header in settings.header for part in ("--header", header)]
     flags += ["--manual-turns"] if settings.manual_turns else []
+    flags += ["--conversations"] if settings.conversations else []
     return flags + (["--keep-transcripts"] if settings.keep_transcripts else [])
 
 
@@ -200,14 +240,13 @@ def _follow(
     watch: Callable[[], None],
 ) -> bool:
     """Show the run until it ends; whether somebody interrupted it."""
-    request = checked.request
     processes.stand_by()
     began, said = time.monotonic(), 0.0
     with Interruption() as interruption, StoreReader(store) as reader, ExitStack() as stack:
         live = None
         if console.is_terminal:
             live = stack.enter_context(Live(console=console, refresh_per_second=4, transient=True))
-        while swarm.ended() is None:
+        while not swarm.all_ended(STOP_TIMEOUT_S):
             watch()
             if interruption.wait(LOOK_EVERY_S):
                 _stop(swarm, interruption, console)
@@ -219,12 +258,12 @@ def _follow(
             elif elapsed_s - said >= SAY_EVERY_S:
                 said = elapsed_s
                 total = facts.turns.total if facts.turns is not None else 0
-                console.print(f"{elapsed_s:4.0f} s: {request.users} callers, {total} turns so far")
+                console.print(f"{elapsed_s:4.0f} s: {facts.users} callers at most, {total} turns so far")
     return False
 
 
 def _live_facts(checked: CheckedRun, reader: StoreReader, run_id: str, elapsed_s: float, notes: list[str]) -> LiveFacts:
-    request = checked.request
+    request, settings = checked.request, checked.request.settings
     summary = in_flight = None
     try:
         summary = reader.summary(Filter(run_id=run_id))
@@ -232,11 +271,13 @@ def _live_facts(checked: CheckedRun, reader: StoreReader, run_id: str, elapsed_s
         in_flight = next((calls for calls in reversed(reported) if calls is not None), None)
         if not summary.generator.processes:
             notes = ["the callers are preparing their speech", *notes]
+        elif summary.ramp_turns:
+            notes = [f"{summary.ramp_turns} turns began during a ramp and are not among these", *notes]
     except StoreError:
         notes = [*notes, "the store cannot be read at the moment"]
     return LiveFacts(
         target=public_target(request.settings.host),
-        users=request.users,
+        users=settings.max_calls if settings.has_open_arrivals else request.users,
         elapsed_s=elapsed_s,
         run_time_s=request.run_time_s,
         calls_in_flight=in_flight,
@@ -250,9 +291,9 @@ def _stop(swarm: processes.Child, interruption: Interruption, console: Console) 
     console.print("stopping: running turns end first (Ctrl-C again stops at once)")
     swarm.interrupt()
     deadline = time.monotonic() + STOP_TIMEOUT_S
-    while swarm.ended() is None and time.monotonic() < deadline:
+    while not swarm.all_ended(STOP_TIMEOUT_S) and time.monotonic() < deadline:
         if interruption.wait(0.2):
-            swarm.process.send_signal(signal.SIGKILL)
+            swarm.kill()
             return
 
 
@@ -280,9 +321,14 @@ def _facts(checked: CheckedRun, reader: StoreReader, *, run_id: str, **known: An
             licences=tuple(sorted({utterance.licence for utterance in corpus.utterances})),
         ),
         users=request.users,
+        arrivals=settings.arrivals_label,
+        rate_per_s=settings.rate,
+        max_calls=settings.max_calls if settings.has_open_arrivals else None,
+        scenario=settings.scenario_name,
         seed=settings.seed,
         run_time_s=request.run_time_s,
-        profile=ProfileFacts(noise=settings.noise, snr_db=settings.snr, length=settings.length, channel="clean"),
+        processes=request.processes,
+        profile=_profile_facts(settings),
         cohort=settings.cohort,
         versions=_versions(),
         calls_started=calls.started,
@@ -290,6 +336,26 @@ def _facts(checked: CheckedRun, reader: StoreReader, *, run_id: str, **known: An
         connect_failure=calls.connect_failure,
         **known,
     )
+
+
+def _profile_facts(settings: SwarmSettings) -> ProfileFacts:
+    """Where the calls have several profiles, each is named with its share; their turns say which was theirs."""
+    profiles = settings.profiles
+    if len(profiles) != 1:
+        return ProfileFacts(length=settings.length, channel=settings.profile_label)
+    profile = profiles[0][0]
+    noise = None if profile.noise is None else profile.noise_label
+    return ProfileFacts(noise=noise, snr_db=profile.snr_db, length=settings.length, channel=profile.channel_label)
+
+
+def _render_ahead(settings: SwarmSettings) -> None:
+    """Render what is not in the cache before there is a swarm that waits for it. Raises UsageError."""
+    protocol = registry.make_caller(settings.protocol, CallerOptions())
+    with progress_bar("rendering speech") as progress:
+        try:
+            render_ahead(settings, protocol, progress)
+        except CorpusError as error:
+            raise UsageError(str(error)) from None
 
 
 def _versions() -> dict[str, str]:

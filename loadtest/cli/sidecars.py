@@ -11,10 +11,13 @@ from loadtest.cli import processes
 from loadtest.cli.request import CheckedRun
 from loadtest.errors import UsageError
 from telemetry.otlp_sender import OtlpSender
+from telemetry.revival import revive
 from telemetry.sdk import sidecar_token
 from telemetry.spool import ReplayResult, SpoolRecord, replay
 
 SIDECAR_READY_S: Final = 30.0
+# After the run nothing is urgent, and the first request of a busy machine's sidecar takes its time.
+DELIVER_TIMEOUT_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,23 +87,24 @@ def destination(checked: CheckedRun, sidecar: Sidecar | None, stack: ExitStack) 
 def deliver_all(checked: CheckedRun, own: Sidecar, stack: ExitStack) -> int:
     """Bring what waits on disk into the store; how many spans had waited."""
     spool = checked.request.out / "spool"
-    delivered = _deliver_spool(spool, own.url)
-    if not delivered.left:
+    delivered, revived = deliver_spool(spool, own.url)
+    if not delivered.left and revived:
         return delivered.spans
     # The named sidecar died: its store is free now, and one of our own takes what is still on disk.
     child, successor = start_sidecar(own.store, checked.request.out / "logs", slo=checked.request.slo)
     stack.enter_context(processes.ending(child))
-    return delivered.spans + _deliver_spool(spool, successor.url).spans
+    return delivered.spans + deliver_spool(spool, successor.url)[0].spans
 
 
-def _deliver_spool(spool: Path, sidecar_url: str) -> ReplayResult:
-    """Hand what the sidecar did not take during the run to the store now.
+def deliver_spool(spool: Path, sidecar_url: str) -> tuple[ReplayResult, bool]:
+    """Hand what the sidecar did not take during the run to the store now, and the last turns of processes that were
+    killed; whether all of the latter were taken.
 
     What it will never take is given up, and counts as missing: the sequence numbers of the turns tell.
     """
-    sender = OtlpSender(sidecar_url, sidecar_token())
+    sender = OtlpSender(sidecar_url, sidecar_token(), timeout_s=DELIVER_TIMEOUT_S)
 
     def deliver(record: SpoolRecord) -> bool:
         return sender.send(record).outcome != "failed"
 
-    return replay(spool, deliver)
+    return replay(spool, deliver), revive(spool, deliver)

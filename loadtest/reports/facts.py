@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-# Query parameters that say what is being tested. Any other value may be a secret.
-_TELLING: Final = frozenset({"api-version", "deployment", "intent", "language", "model", "voice"})
+from loadtest.caller.address import TELLING_PARAMETERS
+from loadtest.reports.calibration_citing import Citation
+
 HIDDEN: Final = "hidden"
 
 
@@ -31,6 +32,15 @@ class ProfileFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LostProcess:
+    """A process of the generator that ended without saying so; None is not known (it may never have begun)."""
+
+    worker: str = ""  # "2 of 4", as it named itself
+    after_s: float | None = None  # from its beginning to its last sign of life
+    calls_cut: int | None = None  # under way at its last report
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
     """One run as its command line knows it. `calls_connected` counts the calls whose session became ready."""
 
@@ -43,6 +53,10 @@ class RunFacts:
     started_unix_ns: int
     run_time_s: float | None = None  # as asked for; None where nothing bounds the run
     elapsed_s: float | None = None
+    arrivals: str = "closed"  # or how calls begin, whatever the earlier ones do
+    rate_per_s: float | None = None  # of calls begun; None where phases say it, or callers
+    max_calls: int | None = None  # under way at the same time in open arrivals
+    scenario: str | None = None
     profile: ProfileFacts = field(default_factory=ProfileFacts)
     cohort: str | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -50,14 +64,18 @@ class RunFacts:
     calls_connected: int | None = None
     connect_failure: str | None = None  # what the endpoint or the network said when it refused
     interrupted: bool = False
+    processes: int = 1  # that were to share the callers
+    lost: tuple[LostProcess, ...] = ()
+    killed_by: str | None = None  # the signal that ended Locust's first process, which led the others
     turns_spooled: int | None = None  # kept on disk by the senders because no sidecar took them
     store: str | None = None
     dashboard_url: str | None = None
+    calibration: Citation | None = None  # None where nobody looked
 
 
 def without_credentials(url: str) -> str:
     """The address without user, password, fragment and the values of query parameters that may be secrets."""
     parts = urlsplit(url)
-    query = [(name, value if name in _TELLING else HIDDEN) for name, value in parse_qsl(parts.query, True)]
+    query = [(name, value if name in TELLING_PARAMETERS else HIDDEN) for name, value in parse_qsl(parts.query, True)]
     host = parts.netloc.rpartition("@")[2]
     return urlunsplit((parts.scheme, host, parts.path, urlencode(query), ""))

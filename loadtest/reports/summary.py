@@ -10,8 +10,10 @@ from typing import Any, Final
 import orjson
 
 from loadtest.exit_codes import ExitCode
+from loadtest.reports.calibration_citing import Citation
 from loadtest.reports.ending import ending_for
 from loadtest.reports.facts import RunFacts, without_credentials
+from loadtest.reports.hearing import hearing_objects
 from telemetry.metrics import ITL, ITL_DEFINITION, METRIC_NAMES, METRICS
 from telemetry.slo import Verdict
 from telemetry.store.answers import (
@@ -20,7 +22,9 @@ from telemetry.store.answers import (
     CohortSummary,
     Generator,
     MetricStats,
+    PhaseSummary,
     ShareByName,
+    StartCounts,
     Summary,
     TurnCounts,
 )
@@ -57,8 +61,13 @@ def summary_object(
             "by_route": dict(summary.routes.counts),
         },
         "cohorts": [_cohort(cohort) for cohort in summary.cohorts],
+        "hearing": hearing_objects(summary.hearing),
+        "behaviour": _behaviour(summary),
+        "phases": [_phase(phase) for phase in summary.phases],
+        "ramp_turns": summary.ramp_turns,
+        "starts": _starts(summary.starts),
         "agreement": _agreement(summary.agreement),
-        "generator": _generator(summary),
+        "generator": _generator(run, summary),
         "telemetry": {
             "emitted": summary.loss.emitted,
             "received": summary.loss.received,
@@ -110,6 +119,10 @@ def _run(run: RunFacts) -> dict[str, Any]:
             "licences": list(run.corpus.licences),
         },
         "users": run.users,
+        "arrivals": run.arrivals,
+        "rate_per_s": run.rate_per_s,
+        "max_calls": run.max_calls,
+        "scenario": run.scenario,
         "run_time_s": run.run_time_s,
         "elapsed_s": run.elapsed_s,
         "profile": {
@@ -184,6 +197,53 @@ def _cohort(cohort: CohortSummary) -> dict[str, Any]:
     }
 
 
+def _behaviour(summary: Summary) -> dict[str, Any]:
+    told, stop = summary.behaviour, summary.metrics.get("barge_in_stop")
+    return {
+        "barge_in": {
+            "n": told.barge_ins,
+            "missed": told.barge_ins_missed,
+            "recovered": told.barge_ins_recovered,
+            "recovered_share": told.recovered_share,
+            "stop_n": 0 if stop is None else stop.n,
+            "stop_p50_s": None if stop is None else _seconds(stop.p50),
+            "stop_p95_s": None if stop is None else _seconds(stop.p95),
+        },
+        "abandoned": {"n": summary.turns.abandoned, "share": summary.turns.abandoned_share},
+        "backchannel": {"n": told.backchannels, "stopped": told.backchannels_stopped},
+        "silence": {"n": told.silent_turns, "reprompted": told.reprompted},
+        "intent": {
+            "expected": told.intents_expected,
+            "reported": told.intents_reported,
+            "matched": told.intents_matched,
+            "agreement": told.intent_agreement,
+        },
+    }
+
+
+def _phase(phase: PhaseSummary) -> dict[str, Any]:
+    return {
+        "name": phase.phase,
+        "kind": phase.kind,
+        "judged": not phase.is_ramp,
+        "began_unix_ns": phase.first_unix_ns,
+        "turns": _turns(phase.turns),
+        "metrics": {name: metric_object(name, stats) for name, stats in phase.metrics.items()},
+        "starts": _starts(phase.starts),
+    }
+
+
+def _starts(starts: StartCounts | None) -> dict[str, int] | None:
+    if starts is None:
+        return None
+    return {
+        "planned": starts.planned,
+        "started": starts.started,
+        "late": starts.late,
+        "missed": starts.missed,
+    }
+
+
 def _agreement(agreement: Agreement) -> dict[str, Any]:
     return {
         "joined": agreement.joined,
@@ -195,12 +255,17 @@ def _agreement(agreement: Agreement) -> dict[str, Any]:
     }
 
 
-def _generator(summary: Summary) -> Mapping[str, Any]:
+def _generator(run: RunFacts, summary: Summary) -> Mapping[str, Any]:
     health: Generator = summary.generator
     return {
         "limited": summary.turns.is_generator_limited,
         "invalid_share": summary.turns.invalid_share,
         "processes": health.processes,
+        "processes_lost": len(run.lost),
+        "lost": [
+            {"worker": lost.worker or None, "after_s": lost.after_s, "calls_cut": lost.calls_cut} for lost in run.lost
+        ],
+        "killed_by": run.killed_by,
         "pacing_p99_s": _seconds(health.frame_lateness_p99_ns),
         "pacing_worst_s": _seconds(health.frame_lateness_worst_ns),
         "loop_lag_worst_s": _seconds(health.loop_lag_worst_ns),
@@ -209,7 +274,24 @@ def _generator(summary: Summary) -> Mapping[str, Any]:
         "start_late_worst_s": _seconds(health.start_late_worst_ns),
         "gc_pause_worst_s": _seconds(health.gc_pause_worst_ns),
         "clock_offset_drift_worst_s": _seconds(health.clock_offset_drift_worst_ns),
+        "unsent_worst_bytes": health.unsent_worst_bytes,
+        "send_blocked_worst_s": _seconds(health.send_blocked_worst_ns),
+        "frames_held_up": health.frames_held_up,
         "cpu_ratio_worst": health.cpu_ratio_worst,
         "receive_stamp": health.receive_stamp,
         "pacer": health.pacer,
+        "calibration": _calibration(run.calibration),
+    }
+
+
+def _calibration(cited: Citation | None) -> dict[str, Any] | None:
+    """What the run may say of the instrument's own error; null where nobody looked."""
+    if cited is None:
+        return None
+    return {
+        "state": cited.state,
+        "sentence": cited.sentence,
+        "error_s": None if cited.error_ms is None else cited.error_ms / 1e3,
+        "users": cited.callers,
+        "date": cited.date,
     }

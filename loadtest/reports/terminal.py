@@ -11,11 +11,14 @@ from rich.text import Text
 
 from loadtest.exit_codes import ExitCode
 from loadtest.reports import wording
-from loadtest.reports.ending import Ending
+from loadtest.reports.behaviour import behaviour_rows
+from loadtest.reports.ending import Ending, generator_loss
 from loadtest.reports.facts import RunFacts, without_credentials
+from loadtest.reports.hearing import hearing_table
+from loadtest.reports.phases import has_phases, load_line, phase_table, ramp_line, starts_sentence
 from loadtest.reports.summary import fallback_rate
 from telemetry.slo import Verdict
-from telemetry.store.answers import CacheStats, MetricStats, ShareByName, Summary
+from telemetry.store.answers import CacheStats, Generator, MetricStats, ShareByName, Summary
 
 # The stages in the order in which a turn passes them; `always` rows are shown even when nothing was measured, so that a
 # figure that is missing is seen to be missing.
@@ -63,6 +66,10 @@ def final_view(*, run: RunFacts, summary: Summary, verdicts: Sequence[Verdict], 
     ]
     if len(summary.cohorts) > 1:
         parts += [_heading("Cohorts"), _cohorts(summary)]
+    if len(summary.hearing) > 1:
+        parts += [_heading("What the endpoint understood"), hearing_table(summary.hearing)]
+    if has_phases(summary):
+        parts += [_heading("Phases"), phase_table(summary)]
     parts += [_heading("How well this was measured"), _pairs(_evidence(run, summary))]
     parts += [_heading("Run"), _pairs(_run(run))]
     return Group(*parts)
@@ -145,6 +152,9 @@ def _happened(summary: Summary) -> list[tuple[str, str]]:
         f"{wording.number(count)} {name.replace('_', ' ')}" for name, count in turns.by_outcome.items() if count
     )
     rows = [("turns", f"{wording.number(turns.total)} ({outcomes})" if outcomes else wording.number(turns.total))]
+    rows += behaviour_rows(summary)
+    if (ramp := ramp_line(summary)) is not None:
+        rows.append(("ramps", ramp))
     rows.append(("cache", cache_line(summary.cache)))
     rows.append(("fallback", fallback_line(summary.fallback)))
     if summary.routes.counts:
@@ -202,13 +212,41 @@ def _evidence(run: RunFacts, summary: Summary) -> list[tuple[str, str]]:
         f"stamped by: {health.receive_stamp or 'not reported'},"
         f" worst lag to the program {wording.milliseconds(health.receive_lag_worst_ns)}"
     )
+    rows = [("processes", _processes(run))] if run.processes > 1 or run.lost or run.killed_by else []
     return [
+        *rows,
         ("invalid", _invalid(summary)),
+        *([("starts", starts_sentence(summary))] if summary.starts is not None else []),
         ("pacing", pacing),
         ("receiving", receive),
+        *([("calibration", run.calibration.sentence)] if run.calibration is not None else []),
+        ("sockets", _sockets(health)),
+        ("process", _process(health)),
         ("agreement", _agreement(summary)),
         ("telemetry", _telemetry(run, summary)),
     ]
+
+
+def _sockets(health: Generator) -> str:
+    unsent, held_up = health.unsent_worst_bytes, health.frames_held_up
+    worst = "not reported" if unsent is None else f"{wording.number(unsent)} bytes"
+    text = f"most that one caller had unsent: {worst}"
+    if held_up:
+        blocked = wording.milliseconds(health.send_blocked_worst_ns)
+        text += f"; {wording.number(held_up)} frames held up by full sockets (worst in a turn {blocked})"
+    return text
+
+
+def _process(health: Generator) -> str:
+    return (
+        f"busiest {wording.percent(health.cpu_ratio_worst)} of a core,"
+        f" worst GC pause {wording.milliseconds(health.gc_pause_worst_ns)},"
+        f" wall clock moved by {wording.milliseconds(health.clock_offset_drift_worst_ns)}"
+    )
+
+
+def _processes(run: RunFacts) -> str:
+    return generator_loss(run) or f"all {run.processes} ended as they should"
 
 
 def _invalid(summary: Summary) -> str:
@@ -255,7 +293,7 @@ def _run(run: RunFacts) -> list[tuple[str, str]]:
     if run.corpus.licences:
         corpus += f" ({', '.join(run.corpus.licences)})"
     rows = [
-        ("run", f"{run.run_id} · {run.protocol} · {run.users} callers · seed {run.seed}"),
+        ("run", f"{run.run_id} · {run.protocol} · {load_line(run)} · seed {run.seed}"),
         ("target", without_credentials(run.target)),
         ("corpus", " · ".join([corpus, *altered])),
     ]

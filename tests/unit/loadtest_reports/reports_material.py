@@ -12,6 +12,7 @@ from telemetry.store.answers import (
     CohortSummary,
     Filter,
     Generator,
+    Hearing,
     Loss,
     MetricStats,
     ShareByName,
@@ -94,8 +95,15 @@ def summary(turns: TurnCounts | None = None, **changes: Any) -> Summary:
             clock_offset_drift_worst_ns=20_000,
             receive_stamp="kernel",
             pacer="timerfd",
+            unsent_worst_bytes=2_600,
+            send_blocked_worst_ns=0,
+            frames_held_up=0,
         ),
         newest_unix_ns=1_795_000_060_000_000_000,
+        hearing=(
+            Hearing("clean", None, "clean", 100, 800, 8, (0.004, 0.016)),
+            Hearing("babble", 5.0, "telephone", 12, 96, 48, None),
+        ),
     )
     return replace(whole, **changes)
 

@@ -1,11 +1,13 @@
 """The exit code as a table, and the sentence beside it."""
 
+from dataclasses import replace
+
 import pytest
 
 from loadtest.exit_codes import ExitCode
 from loadtest.reports.ending import ending_for, exit_code_for
-from loadtest.reports.facts import without_credentials
-from telemetry.store.answers import Loss, TurnCounts
+from loadtest.reports.facts import LostProcess, without_credentials
+from telemetry.store.answers import Loss, StartCounts, TurnCounts
 from tests.unit.loadtest_reports import reports_material as material
 
 LIMITED = TurnCounts(total=200, ok=197, invalid=3, by_outcome={"ok": 197, "invalid": 3})
@@ -41,6 +43,28 @@ MET, MISSED, NOT_SHOWN = (material.verdict(met) for met in (True, False, None))
             ExitCode.OBJECTIVE_MISSED,
             "no turn was measured",
         ),
+        (
+            {"processes": 2, "lost": (LostProcess(worker="2 of 2", after_s=41.2, calls_cut=3),)},
+            material.summary(LIMITED),
+            [MET],
+            ExitCode.GENERATOR_LIMITED,
+            "1 of 2 generator processes was lost after 41 s: of its 3 calls in flight only the finished turns count;",
+        ),
+        (
+            {"processes": 4, "lost": (LostProcess(after_s=12.0, calls_cut=1), LostProcess(), LostProcess(after_s=5.0))},
+            material.summary(),
+            [MET],
+            ExitCode.GENERATOR_LIMITED,
+            "3 of 4 generator processes were lost after 12 s and 5 s: of their 1 call in flight only the finished",
+        ),
+        (
+            {"killed_by": "SIGKILL"},
+            material.summary(),
+            [MET],
+            ExitCode.GENERATOR_LIMITED,
+            "the generator's first process was ended by SIGKILL; the load was not what was asked for",
+        ),
+        ({"interrupted": True, "lost": (LostProcess(),)}, material.summary(), [MET], ExitCode.INTERRUPTED, "after 182"),
         ({"interrupted": True}, material.summary(LIMITED), [MISSED], ExitCode.INTERRUPTED, "after 200 turns"),
         ({"interrupted": True, "calls_connected": 0}, material.empty_summary(), [], ExitCode.INTERRUPTED, "0 turns"),
     ],
@@ -77,3 +101,13 @@ def test_lost_turns_count_as_bad_ones_when_an_objective_is_judged(missing: int, 
 )
 def test_an_address_is_shown_without_its_secrets(given: str, shown: str) -> None:
     assert without_credentials(given) == shown
+
+
+def test_calls_that_never_began_are_the_generators_fault_before_anything_else_is() -> None:
+    missed = replace(material.summary(), starts=StartCounts(planned=400, started=395, late=3, missed=5))
+    ending = ending_for(run=material.run_facts(max_calls=50), summary=missed, verdicts=[material.verdict(False)])
+    assert ending.code is ExitCode.GENERATOR_LIMITED
+    assert "5 of 400 calls that were due never began because --max-calls 50 were under way" in ending.reason
+    few = replace(material.summary(), starts=StartCounts(planned=500, started=495, late=400, missed=5))
+    ending = ending_for(run=material.run_facts(), summary=few, verdicts=[material.verdict(True)])
+    assert ending.code is ExitCode.OK, "1 % is borne; a late start is in the connect time"

@@ -9,6 +9,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 
 from loadtest.exit_codes import ExitCode
+from loadtest.reports.calibration_citing import Citation
 from loadtest.reports.summary import schema, summary_object
 from telemetry.metrics import METRIC_NAMES, METRICS
 from telemetry.store.answers import Loss
@@ -102,6 +103,13 @@ def test_what_happened_is_told_as_counts_and_rates(whole) -> None:
     assert [each["met"] for each in whole["objectives"]] == [True, None]
 
 
+def test_hearing_is_told_by_profile(whole) -> None:
+    clean, noisy = whole["hearing"]
+    assert (clean["noise"], clean["wer"], clean["interval"]) == ("clean", 0.01, [0.004, 0.016])
+    assert (noisy["noise"], noisy["snr_db"], noisy["channel"]) == ("babble", 5.0, "telephone")
+    assert (noisy["wer"], noisy["interval"]) == (0.5, None)
+
+
 def test_the_instrument_answers_for_itself(whole) -> None:
     assert whole["agreement"]["joined"] == 179
     assert whole["agreement"]["p99_s"] == pytest.approx(0.0012)
@@ -109,7 +117,20 @@ def test_the_instrument_answers_for_itself(whole) -> None:
     assert (generator["limited"], generator["receive_stamp"], generator["pacer"]) == (False, "kernel", "timerfd")
     assert generator["pacing_p99_s"] == pytest.approx(0.0005)
     assert generator["start_late_worst_s"] is None
+    backlog = [generator[name] for name in ("unsent_worst_bytes", "send_blocked_worst_s", "frames_held_up")]
+    assert backlog == [2600, 0, 0]
     assert generator["invalid_share"] == pytest.approx(1 / 182)
+
+
+def test_the_calibration_is_cited_with_its_bound() -> None:
+    cited = Citation("calibrated", "calibrated to ±0.4 ms at 200 callers on 2026-11-21", 0.4, 200, "2026-11-21")
+    made = summary_object(
+        run=material.run_facts(calibration=cited), summary=material.summary(), verdicts=[], exit_code=ExitCode.OK
+    )
+    Draft202012Validator(schema()).validate(made)
+    found = made["generator"]["calibration"]
+    assert (found["state"], found["users"], found["date"]) == ("calibrated", 200, "2026-11-21")
+    assert found["error_s"] == pytest.approx(0.0004)
 
 
 def test_lost_and_spooled_turns_are_told() -> None:

@@ -2,15 +2,17 @@
 
 import io
 import re
+from dataclasses import replace
 
 import pytest
 from rich.console import Console, RenderableType
 
 from loadtest.reports import wording
+from loadtest.reports.calibration_citing import Citation
 from loadtest.reports.ending import ending_for
 from loadtest.reports.progress import LiveFacts, live_view
 from loadtest.reports.terminal import final_view
-from telemetry.store.answers import Agreement, CacheStats, Loss, ShareByName, TurnCounts
+from telemetry.store.answers import Agreement, CacheStats, Loss, PhaseSummary, ShareByName, TurnCounts
 from tests.unit.loadtest_reports import reports_material as material
 
 MS = material.MS
@@ -106,8 +108,18 @@ def test_the_evidence_of_the_measurement() -> None:
     assert "invalid 1 of 182 turns (frame_lateness 1)" in said
     assert "p99 0.5 ms late, worst 2.0 ms, worst loop lag 3.0 ms (pacer: timerfd)" in said
     assert "stamped by: kernel, worst lag to the program 1.0 ms" in said
+    assert "most that one caller had unsent: 2,600 bytes" in said
+    assert "busiest 31 % of a core, worst GC pause 4.0 ms, wall clock moved by 0.0 ms" in said
     assert "client against service on 179 turns: p50 0.4 ms, p99 1.2 ms, largest 1.9 ms" in said
     assert "182 of 182 received" in said
+
+
+def test_the_calibration_is_cited_where_somebody_looked() -> None:
+    cited = Citation("beyond", "beyond the calibrated ceiling of 400 callers (2026-11-21)", date="2026-11-21")
+    assert "calibration beyond the calibrated ceiling of 400 callers" in words(
+        final(run=material.run_facts(calibration=cited))
+    )
+    assert "calibrat" not in words(final())
 
 
 def test_evidence_that_is_missing_is_said_to_be_missing() -> None:
@@ -117,6 +129,14 @@ def test_evidence_that_is_missing_is_said_to_be_missing() -> None:
     assert "0 of an unknown number received" in said
     assert "stamped by: not reported" in said
     assert "p99 – late" in said
+    assert "most that one caller had unsent: not reported" in said
+    assert "held up" not in said
+
+
+def test_full_sockets_are_told_with_their_cost() -> None:
+    strained = replace(material.summary().generator, frames_held_up=1_204, send_blocked_worst_ns=340_000_000)
+    said = words(final(summary=material.summary(generator=strained)))
+    assert "1,204 frames held up by full sockets (worst in a turn 340 ms)" in said
 
 
 def test_lost_telemetry_and_a_limited_generator_are_not_hidden() -> None:
@@ -195,3 +215,44 @@ def test_a_percentage_never_rounds_to_all_or_nothing(ratio: float | None, text: 
 )
 def test_milliseconds(value_ns: float | None, text: str) -> None:
     assert wording.milliseconds(value_ns) == text
+
+
+def test_what_was_understood_is_shown_by_profile_where_there_are_several() -> None:
+    text = words(final())
+    assert "What the endpoint understood" in text
+    assert "babble 5 dB, telephone 50 % too few" in text
+    alone = material.summary(hearing=material.summary().hearing[:1])
+    assert "What the endpoint understood" not in final(summary=alone), "one profile is in the stages already"
+
+
+def _phases() -> tuple[PhaseSummary, ...]:
+    def phase(name: str, kind: str, at: int, ok: int, n: int, p50_ms: float) -> PhaseSummary:
+        return PhaseSummary(
+            phase=name,
+            kind=kind,
+            first_unix_ns=at,
+            turns=TurnCounts(total=n + 1, ok=ok, invalid=1, by_outcome={"ok": ok, "invalid": 1}),
+            metrics={"voice_to_voice": material.stats("voice_to_voice", n, p50=p50_ms * MS, max=p50_ms * MS)},
+        )
+
+    return (phase("few", "hold", 1, 15, 15, 400.0), phase("up", "ramp", 2, 9, 18, 900.0))
+
+
+def test_every_phase_has_a_row_and_what_a_ramp_took_is_said() -> None:
+    text = final(summary=material.summary(phases=_phases()), width=80)
+    assert row(text, "few") == ["few", "16", "1", "100 %", "400 ms", "too few", "too few"]
+    assert row(text, "up") == ["up (ramp)", "19", "1", "50 %", "900 ms", "too few", "too few"]
+    assert "ramps 19 turns began during a ramp: shown apart under phases, in no figure above" in words(text)
+
+
+def test_one_phase_alone_needs_no_table() -> None:
+    text = final(summary=material.summary(phases=_phases()[:1]))
+    assert "Phases" not in text
+    assert "ramp" not in text
+
+
+def test_where_there_is_nothing_but_a_ramp_it_is_said() -> None:
+    whole = replace(material.empty_summary(), phases=_phases()[1:])
+    said = words(final(summary=whole, verdicts=[]))
+    assert "nothing is shown: all 19 turns began during a ramp" in said
+    assert "let the callers come faster" in said

@@ -1,0 +1,1 @@
+"""`voiceprobe capacity`: how many concurrent callers an endpoint serves within its objectives."""
