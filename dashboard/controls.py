@@ -10,7 +10,7 @@ from dashboard import words
 from dashboard.filters import WINDOW_LABELS, Choice
 from dashboard.source import NowView, Source
 
-_WIDTHS: Final = (3.4, 1.2, 1.2, 1.2, 1.2, 1.2)
+_WIDTHS: Final = (3.0, 1.1, 1.1, 1.2, 1.1, 1.1, 1.1)
 _KEY: Final = "choice_"
 _ANY: Final = ""  # as an option None would be an empty field, with a cross to clear it
 
@@ -33,6 +33,7 @@ def controls(source: Source, view: NowView, choice: Choice) -> Choice:
         ("run", list(runs), run_label),
         ("window", list(WINDOW_LABELS), lambda name: WINDOW_LABELS[name] if name else "whole run"),
         ("cohort", known.get("cohort", ()), lambda name: f"cohort {name}" if name else "every cohort"),
+        ("phase", known.get("phase", ()), lambda name: name or "all but ramps"),
         ("length", known.get("length_class", ()), lambda name: name or "any length"),
         ("noise", known.get("noise_profile", ()), lambda name: name or "any noise"),
         ("route", known.get("route", ()), lambda name: name or "any route"),

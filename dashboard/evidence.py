@@ -64,6 +64,7 @@ def trust(client: Turn | None) -> str:
         ("event-loop lag", _ms(client.loop_lag_worst_ns)),
         ("kernel to program", _ms(client.receive_lag_worst_ns)),
         ("unsent at end of speech", words.UNKNOWN if unsent is None else f"{unsent:,} bytes"),
+        ("held up by a full socket", _ms(client.send_blocked_worst_ns)),
         ("began after its time", _ms(client.start_late_ns)),
         ("receive stamp, pacer", f"{client.receive_stamp or words.UNKNOWN}, {client.pacer or words.UNKNOWN}"),
         ("audible onset", client.onset_preset or words.UNKNOWN),

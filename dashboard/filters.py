@@ -1,4 +1,4 @@
-"""What a viewer chose to see, and its one form in a link: `?run=…&cohort=…&noise=…&length=…&route=…&window=…`.
+"""What a viewer chose to see, and its one form in a link: `?run=…&cohort=…&phase=…&noise=…&length=…&route=…&window=…`.
 
 Pure: the page's widgets read and write a `Choice`, a link carries it, and the store gets it as a `Filter`.
 """
@@ -23,10 +23,11 @@ WINDOW_LABELS: Final[dict[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """None means any; a run of None is the newest one, whichever that is at the time."""
+    """None means any (of phases: any but ramps); a run of None is the newest one, whichever that is at the time."""
 
     run: str | None = None
     cohort: str | None = None
+    phase: str | None = None
     noise: str | None = None
     length: str | None = None
     route: str | None = None
@@ -37,6 +38,7 @@ class Choice:
         return Filter(
             run_id=run.run_id,
             cohort=self.cohort,
+            phase=self.phase,
             noise_profile=self.noise,
             length_class=self.length,
             route=self.route,
@@ -55,7 +57,7 @@ class Choice:
     @property
     def narrows(self) -> bool:
         """Whether it leaves out turns of the run."""
-        return any((self.cohort, self.noise, self.length, self.route, self.window))
+        return any((self.cohort, self.phase, self.noise, self.length, self.route, self.window))
 
 
 ALLOWED: Final[dict[str, tuple[str, ...]]] = {

@@ -32,6 +32,7 @@ def facts(run: RunInfo, summary: Summary, state: State, now_unix_ns: int, zone: 
         _fact("telemetry", lost, mark=_mark(lost_state)),
         _fact("heard vs reported", words.agreement_words(summary.agreement)),
         _fact("generator", words.generator_words(summary.generator)),
+        _fact("its process", words.instrument_words(summary.generator)),
         f'<span class="hint">{escape(words.calibration_words(run))}</span>',
     ]
     return f'<div class="vp vp-facts">{"".join(parts)}</div>'

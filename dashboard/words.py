@@ -221,8 +221,20 @@ def generator_words(generator: Generator) -> str:
     return f"pacing p99 {pacing} · loop lag {lag} · CPU {cpu}"
 
 
+def instrument_words(generator: Generator) -> str:
+    """The rest of the generator's health: its pauses, its sockets and its clock."""
+    pause = f"≤ {ms_text(generator.gc_pause_worst_ns)}" if generator.gc_pause_worst_ns is not None else UNKNOWN
+    unsent = UNKNOWN if generator.unsent_worst_bytes is None else f"≤ {generator.unsent_worst_bytes:,} bytes"
+    held_up = f" ({generator.frames_held_up:,} frames held up)" if generator.frames_held_up else ""
+    moved = generator.clock_offset_drift_worst_ns
+    clock = UNKNOWN if moved is None else signed_ms(moved)
+    return f"GC pauses {pause} · socket backlog {unsent}{held_up} · clock moved {clock}"
+
+
 def calibration_words(run: RunInfo) -> str:
     """What the run declared of its own error bound, if it was calibrated at all."""
+    if sentence := run.declared.get("calibration"):
+        return sentence
     bound = run.declared.get("calibrated_to_ms")
     return f"calibrated to ± {bound} ms" if bound else "not calibrated"
 

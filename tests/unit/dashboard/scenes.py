@@ -117,6 +117,7 @@ def client_turn(rng: random.Random, scene: Scene, i: int) -> Turn:
         frame_lateness_worst_ns=round(rng.uniform(0.05, 0.9) * MS) if outcome != "invalid" else 14 * MS,
         drift_worst_ns=round(rng.uniform(0.05, 0.6) * MS),
         unsent_bytes_at_speech_end=0,
+        send_blocked_worst_ns=0,
         loop_lag_worst_ns=round(rng.uniform(0.1, 1.9) * MS),
         receive_lag_worst_ns=round(rng.uniform(0.02, 0.4) * MS),
         start_late_ns=0,

@@ -13,10 +13,11 @@ RUN = RunInfo("r1", 0, 1_000 * NS_PER_S, 3, None, None, False, {})
 
 
 def test_a_choice_is_the_filter_of_its_run() -> None:
-    choice = Choice(cohort="B", noise="babble", length="short", route="cache", window="5m")
+    choice = Choice(cohort="B", phase="up", noise="babble", length="short", route="cache", window="5m")
     assert choice.filter(RUN) == Filter(
         run_id="r1",
         cohort="B",
+        phase="up",
         noise_profile="babble",
         length_class="short",
         route="cache",

@@ -62,7 +62,7 @@ def test_a_full_store_shows_every_part(store: Path) -> None:
     ):
         assert part in text
     assert app.selectbox[0].value == ""
-    assert [box.label for box in app.selectbox] == ["run", "window", "cohort", "length", "noise", "route"]
+    assert [box.label for box in app.selectbox] == ["run", "window", "cohort", "phase", "length", "noise", "route"]
 
 
 def test_one_turn_has_no_percentiles_beyond_the_median_and_no_verdict(store: Path) -> None:

@@ -1,5 +1,6 @@
 """Numbers and states in words."""
 
+from dataclasses import replace
 from datetime import UTC
 
 import pytest
@@ -126,10 +127,19 @@ def test_generator_health_that_was_not_reported_is_never_zero() -> None:
     assert words.generator_words(unknown).count(words.UNKNOWN) == 3
     known = Generator(1, 0.25, 2_000_000, 900_000, *[None] * 8)
     assert words.generator_words(known) == "pacing p99 0.9 ms · loop lag ≤ 2.0 ms · CPU 25.0 % of a core"
+    assert words.instrument_words(unknown).count(words.UNKNOWN) == 3
+    strained = replace(
+        known, gc_pause_worst_ns=4_000_000, unsent_worst_bytes=12_345, clock_offset_drift_worst_ns=-90_000
+    )
+    told = "GC pauses ≤ 4.0 ms · socket backlog ≤ 12,345 bytes · clock moved -0.1 ms"
+    assert words.instrument_words(strained) == told
+    assert "(3 frames held up)" in words.instrument_words(replace(strained, frames_held_up=3))
 
 
 def test_calibration_and_corpus_come_from_what_the_run_declared() -> None:
     assert words.calibration_words(run()) == "not calibrated"
+    said = {"calibration": "beyond the calibrated ceiling of 400 callers"}
+    assert words.calibration_words(run(declared=said)) == "beyond the calibrated ceiling of 400 callers"
     assert words.calibration_words(run(declared={"calibrated_to_ms": "1.3"})) == "calibrated to ± 1.3 ms"
     assert words.corpus_words(run()) == words.UNKNOWN
     assert words.corpus_words(run(declared={"corpus": "recorded"})) == "recorded"
