@@ -1,0 +1,176 @@
+"""What the rounds of all senders say together: medians, spreads, paired ratios, and each beside its target. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tests.benchmarks.figures import Figures, Spread, paired_ratio, spread
+from tests.benchmarks.senders import CONTROL, DUPLEX, MODES, NAIVE, ONE_WAY, OURS, SENDERS, Case, Trial
+from tests.benchmarks.singles import StampError
+
+MOST_TIMES_CONTROL: Final = 1.25
+MOST_TIMES_NAIVE: Final = 0.6
+MOST_CORE_SHARE: Final = 0.6  # for 1,000 duplex callers
+PACING_P99_MS: Final = 1.0
+# Zero drift, as far as a window of seconds can tell it from noise.
+DRIFT_MS_PER_S: Final = 0.1
+STAMP_P99_MS: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One sender at one case, over all rounds. None is what no round could measure."""
+
+    case: Case
+    sender: str
+    cpu_us_per_frame: Spread | None
+    core_share: Spread | None
+    lateness_p50_ms: Spread | None
+    lateness_p99_ms: Spread | None
+    lateness_max_ms: Spread | None
+    drift_ms_per_s: Spread | None
+    never_sent_share: Spread | None
+    times_control: Spread | None
+    times_naive: Spread | None
+    times_ws: float | None  # over wss: what TLS costs this sender, beside its own figure over ws
+    peer_was_limit: bool
+    failures: tuple[str, ...]
+
+
+def _by_round(trials: Sequence[Trial], case: Case, sender: str) -> dict[int, Figures | None]:
+    return {trial.round: trial.figures for trial in trials if trial.case == case and trial.sender == sender}
+
+
+def _cpu(figures: Figures | None) -> float | None:
+    return figures.cpu_us_per_frame if figures is not None else None
+
+
+def _ratio(trials: Sequence[Trial], case: Case, over: str, under: str) -> Spread | None:
+    a, b = _by_round(trials, case, over), _by_round(trials, case, under)
+    shared = sorted(a.keys() & b.keys())
+    return paired_ratio([_cpu(a[number]) for number in shared], [_cpu(b[number]) for number in shared])
+
+
+def _row(trials: Sequence[Trial], case: Case, sender: str) -> Row:
+    mine = [trial for trial in trials if trial.case == case and trial.sender == sender]
+    known = [trial.figures for trial in mine if trial.figures is not None]
+    cpu = spread([figures.cpu_us_per_frame for figures in known])
+    plain = spread([_cpu(each) for each in _by_round(trials, Case(case.callers, case.mode, "ws"), sender).values()])
+    return Row(
+        case=case,
+        sender=sender,
+        cpu_us_per_frame=cpu,
+        core_share=spread([figures.core_share for figures in known]),
+        lateness_p50_ms=spread([figures.lateness_p50_ms for figures in known]),
+        lateness_p99_ms=spread([figures.lateness_p99_ms for figures in known]),
+        lateness_max_ms=spread([figures.lateness_max_ms for figures in known]),
+        drift_ms_per_s=spread([figures.drift_ms_per_s for figures in known]),
+        never_sent_share=spread([figures.never_sent_share for figures in known]),
+        times_control=_ratio(trials, case, sender, CONTROL) if sender != CONTROL else None,
+        times_naive=_ratio(trials, case, sender, NAIVE) if sender == OURS else None,
+        times_ws=cpu.middle / plain.middle if case.wire == "wss" and cpu and plain else None,
+        peer_was_limit=any(figures.peer_was_limit for figures in known),
+        failures=tuple(trial.failed for trial in mine if trial.failed is not None),
+    )
+
+
+def rows(trials: Sequence[Trial]) -> list[Row]:
+    """One row for each sender and case that was tried, in the order of trying."""
+    cases = list(dict.fromkeys(trial.case for trial in trials))
+    present = {(trial.case, trial.sender) for trial in trials}
+    return [_row(trials, case, sender) for case in cases for sender in SENDERS if (case, sender) in present]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One target and what was found here. `met` is None where it was not measured."""
+
+    target: str
+    found: str
+    met: bool | None
+
+    @property
+    def word(self) -> str:
+        """For people."""
+        return {True: "met here", False: "not met here", None: "not measured"}[self.met]
+
+
+def _at_most(target: str, value: float | None, most: float, shown: str, *, failed: bool = False) -> Verdict:
+    """A sender that did not come to its figures misses its targets; what was not tried is not measured."""
+    if failed:
+        return Verdict(target, "no figure", False)
+    return Verdict(target, "–" if value is None else shown.format(value), None if value is None else value <= most)
+
+
+def _worst(values: Sequence[Spread | None]) -> float | None:
+    known = [value.middle for value in values if value is not None]
+    return max(known) if known else None
+
+
+def sender_verdicts(table: Sequence[Row]) -> list[Verdict]:
+    """The targets for the engine, each against the worst case that was measured."""
+    ours = [row for row in table if row.sender == OURS and row.case.wire == "ws"]
+    verdicts: list[Verdict] = []
+    for mode in MODES:
+        these = [row for row in ours if row.case.mode == mode]
+        if these:
+            failed = any(_failed(row) for row in these)
+            verdicts += [
+                _at_most(
+                    f"CPU per frame, {mode}: at most {MOST_TIMES_CONTROL:g} × the control",
+                    _worst([row.times_control for row in these]),
+                    MOST_TIMES_CONTROL,
+                    "{:.2f} ×",
+                    failed=failed,
+                ),
+                _at_most(
+                    f"CPU per frame, {mode}: at most {MOST_TIMES_NAIVE:g} × the naive locustfile",
+                    _worst([row.times_naive for row in these]),
+                    MOST_TIMES_NAIVE,
+                    "{:.2f} ×",
+                    failed=failed,
+                ),
+            ]
+    verdicts += _at_size(ours, 1000, DUPLEX, with_core=True) + _at_size(ours, 2000, ONE_WAY, with_core=False)
+    return verdicts
+
+
+def stamp_verdicts(errors: Sequence[StampError]) -> list[Verdict]:
+    """The kernel's stamps are those that figures are made of; the program's own only show what they are good for."""
+    return [
+        _at_most(
+            f"event stamps at {error.case.callers:,} callers, {error.case.mode}: p99 within {STAMP_P99_MS:g} ms",
+            error.p99_ms,
+            STAMP_P99_MS,
+            "{:.3f} ms",
+        )
+        for error in errors
+        if error.kind == "kernel"
+    ]
+
+
+def _at_size(ours: Sequence[Row], callers: int, mode: str, *, with_core: bool) -> list[Verdict]:
+    found = [row for row in ours if row.case.callers == callers and row.case.mode == mode]
+    if not found:
+        return []
+    (row,) = found
+    name = f"{callers:,} callers, {mode}"
+    p99, drift, share = (
+        value.middle if value is not None else None
+        for value in (row.lateness_p99_ms, row.drift_ms_per_s, row.core_share)
+    )
+    failed = _failed(row)
+    moved = abs(drift) if drift is not None else None
+    late, still = f"{name}: pacing p99 below {PACING_P99_MS:g} ms", f"{name}: no drift"
+    verdicts = [
+        _at_most(late, p99, PACING_P99_MS, "{:,.2f} ms", failed=failed),
+        _at_most(still, moved, DRIFT_MS_PER_S, "{:,.3f} ms a second", failed=failed),
+    ]
+    if with_core:
+        cost = f"{name}: at most {MOST_CORE_SHARE:.0%} of a core"
+        verdicts.insert(0, _at_most(cost, share, MOST_CORE_SHARE, "{:.0%}", failed=failed))
+    return verdicts
+
+
+def _failed(row: Row) -> bool:
+    return bool(row.failures) and row.core_share is None

@@ -1,0 +1,132 @@
+"""How fast speech is rendered, and how fast a swarm starts from what was rendered; printed as one JSON object.
+
+A corpus of many utterances is made in a folder of its own: the bundled clips, each cut to length and made a little
+louder or quieter, so that no two have the same bytes. Nothing of it stays. A worker is a process of its own, which
+prepares the corpus as a swarm's does and says how long that took and how much memory is its own.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import soundfile
+
+from corpora.library import open_corpus
+from corpora.manifest import Utterance, write_manifest
+from loadtest.protocols import registry
+from loadtest.protocols.base import CallerOptions
+from loadtest.swarm.preparation import prepare, render_ahead
+from loadtest.swarm.settings import SwarmSettings
+
+ROOT = Path(__file__).resolve().parents[2]
+LEAD_S = 0.1
+
+
+def make_corpus(folder: Path, count: int, seconds: float) -> None:
+    """Write a corpus of `count` utterances, each of `seconds` of speech at 16 kHz."""
+    bundled = open_corpus("voiceprobe-en", check_clips=False)
+    sources = [bundled.read(each)[each.speech_start_sample : each.speech_end_sample + 1] for each in bundled.utterances]
+    rate_hz = bundled.utterances[0].sample_rate_hz
+    length, lead = round(seconds * rate_hz), round(LEAD_S * rate_hz)
+    (folder / "clips").mkdir(parents=True)
+    rows: list[Utterance] = []
+    for number in range(count):
+        gain = 0.5 + 0.5 * (number + 1) / count
+        speech = np.resize(sources[number % len(sources)], length) * gain
+        file = folder / "clips" / f"u{number}.flac"
+        soundfile.write(file, np.pad(speech, lead), rate_hz)
+        rows.append(
+            replace(
+                bundled.utterances[number % len(sources)],
+                id=f"u{number}",
+                path=f"clips/{file.name}",
+                sha256=hashlib.sha256(file.read_bytes()).hexdigest(),
+                samples=length + 2 * lead,
+                speech_start_sample=lead,
+                speech_end_sample=lead + length - 1,
+            )
+        )
+    write_manifest(folder, "many", "generated", rows)
+
+
+def settings_for(folder: Path, count: int, profile: str) -> SwarmSettings:
+    """A swarm that uses all of the corpus."""
+    return SwarmSettings(host="ws://h", corpus=str(folder), clips=count, speech_profiles=profile)
+
+
+def start_worker(folder: Path, count: int, profile: str) -> dict[str, float]:
+    """What preparing takes in a process where all is in the cache, and what memory it then has to itself."""
+    arguments = [sys.executable, "-m", "tests.benchmarks.corpora", "--worker", str(folder)]
+    arguments += ["--utterances", str(count), "--profile", profile]
+    done = subprocess.run(arguments, cwd=ROOT, check=True, capture_output=True, text=True)
+    return json.loads(done.stdout)
+
+
+def measure(count: int, seconds: float, profile: str) -> dict[str, Any]:
+    """Seconds and megabytes by what is done."""
+    with tempfile.TemporaryDirectory(prefix="voiceprobe-bench-") as scratch:
+        os.environ["VOICEPROBE_CACHE"], folder = f"{scratch}/cache", Path(scratch) / "corpus"
+        make_corpus(folder, count, seconds)
+        settings = settings_for(folder, count, profile)
+        began = time.perf_counter()
+        render_ahead(settings, registry.make_caller(settings.protocol, CallerOptions()))
+        rendered_s = time.perf_counter() - began
+        size = sum(file.stat().st_size for file in Path(scratch, "cache").rglob("*.pack"))
+        workers = [start_worker(folder, count, profile) for _ in range(2)]
+    return {
+        "utterances": count,
+        "seconds_each": seconds,
+        "profile": profile,
+        "cores": len(os.sched_getaffinity(0)),
+        "render_s": round(rendered_s, 2),
+        "cache_mb": round(size / 1e6),
+        "start_s": [round(worker["start_s"], 2) for worker in workers],
+        "own_mb": [round(worker["own_mb"]) for worker in workers],
+    }
+
+
+def work(folder: Path, count: int, profile: str) -> dict[str, float]:
+    """The part of a worker: prepare, touch every frame, and say what it took."""
+    settings = settings_for(folder, count, profile)
+    before = own_bytes()
+    began = time.perf_counter()
+    prepared = prepare(settings, registry.make_caller(settings.protocol, CallerOptions()))
+    start_s = time.perf_counter() - began
+    frames = sum(len(clip.frames) for clip in prepared.clips)
+    return {"start_s": start_s, "own_mb": (own_bytes() - before) / 1e6, "frames": frames}
+
+
+def own_bytes() -> int:
+    """Memory that no other process could share: not that of files, which is there once for all who map them."""
+    memory = psutil.Process().memory_info()
+    return memory.rss - memory.shared
+
+
+def main() -> None:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--utterances", type=int, default=10_000)
+    parser.add_argument("--seconds", type=float, default=4.0)
+    parser.add_argument("--profile", default="noise=white snr=15 channel=telephone")
+    parser.add_argument("--worker", type=Path)
+    given = parser.parse_args()
+    found = (
+        work(given.worker, given.utterances, given.profile)
+        if given.worker
+        else measure(given.utterances, given.seconds, given.profile)
+    )
+    sys.stdout.write(json.dumps(found, indent=None if given.worker else 2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+/* What the control and the peer share: the clock, whole files, and where the frames of a WebSocket stream end. */
+#ifndef WIRE_H
+#define WIRE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/timerfd.h>
+#include <time.h>
+
+#define FRAME_NS 20000000LL
+#define TICK_NS 1000000LL
+#define SLOTS (FRAME_NS / TICK_NS)
+
+static void fail(const char *what) {
+    perror(what);
+    exit(1);
+}
+
+static int64_t now_ns(void) {
+    struct timespec moment;
+    clock_gettime(CLOCK_MONOTONIC, &moment);
+    return moment.tv_sec * 1000000000LL + moment.tv_nsec;
+}
+
+/* User and system time of this process. */
+static int64_t cpu_ns(void) {
+    struct rusage use;
+    getrusage(RUSAGE_SELF, &use);
+    return (use.ru_utime.tv_sec + use.ru_stime.tv_sec) * 1000000000LL + (use.ru_utime.tv_usec + use.ru_stime.tv_usec) * 1000LL;
+}
+
+static unsigned char *whole_file(const char *path, size_t *size) {
+    FILE *file = fopen(path, "rb");
+    if (!file) fail(path);
+    unsigned char *bytes = malloc(1 << 20);
+    *size = fread(bytes, 1, 1 << 20, file);
+    fclose(file);
+    return bytes;
+}
+
+/* A timerfd that fires each millisecond from `base` on. */
+static int ticker(int64_t base) {
+    int fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK);
+    struct itimerspec spec = {{0, TICK_NS}, {(base + TICK_NS) / 1000000000LL, (base + TICK_NS) % 1000000000LL}};
+    if (fd < 0 || timerfd_settime(fd, TFD_TIMER_ABSTIME, &spec, NULL) < 0) fail("timerfd");
+    return fd;
+}
+
+/* A stream of frames, looked at only as far as their heads. */
+typedef struct {
+    uint64_t skip;          /* bytes of the current frame still to come */
+    unsigned char head[14]; /* the part of a head that has arrived */
+    int have;
+    int closing; /* a close frame was seen */
+} Stream;
+
+/* How many frames with `wanted` bytes of payload begin in `data`. */
+static int64_t count_frames(Stream *stream, const unsigned char *data, size_t size, uint64_t wanted) {
+    int64_t found = 0;
+    size_t at = 0;
+    while (at < size) {
+        if (stream->skip) {
+            uint64_t step = size - at < stream->skip ? size - at : stream->skip;
+            stream->skip -= step;
+            at += step;
+            continue;
+        }
+        stream->head[stream->have++] = data[at++];
+        if (stream->have < 2) continue;
+        int small = stream->head[1] & 0x7f, masked = stream->head[1] >> 7;
+        int extra = small == 126 ? 2 : small == 127 ? 8 : 0;
+        if (stream->have < 2 + extra) continue;
+        uint64_t length = small;
+        if (extra) {
+            length = 0;
+            for (int i = 0; i < extra; i++) length = length << 8 | stream->head[2 + i];
+        }
+        stream->closing |= (stream->head[0] & 0x0f) == 8;
+        stream->skip = length + (masked ? 4 : 0);
+        stream->have = 0;
+        found += length == wanted;
+    }
+    return found;
+}
+
+#endif

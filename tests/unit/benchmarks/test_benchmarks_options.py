@@ -1,0 +1,55 @@
+"""What a benchmark can be asked for, and how it refuses what it cannot."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loadtest.errors import UsageError
+from tests.benchmarks.options import PARTS, Options, checked
+
+PLAIN: dict[str, Any] = {
+    "only": ",".join(PARTS),
+    "callers": None,
+    "modes": "one-way,duplex",
+    "wires": "ws,wss",
+    "rounds": None,
+    "seconds": None,
+    "short": False,
+    "json_file": None,
+    "out": None,
+    "markdown": False,
+}
+
+
+def asked(**changes: Any) -> Options:
+    return checked(**{**PLAIN, **changes})
+
+
+def test_the_sizes_of_the_targets_are_measured_by_default_and_tls_at_the_smaller_ones() -> None:
+    cases = asked().cases()
+    assert {case.callers for case in cases if case.wire == "ws"} == {100, 500, 1000, 2000}
+    assert {case.callers for case in cases if case.wire == "wss"} == {100, 500}
+    assert {case.mode for case in cases} == {"one-way", "duplex"}
+
+
+def test_an_asked_size_is_measured_over_tls_however_large() -> None:
+    assert [case.callers for case in asked(callers="900", wires="wss", modes="duplex").cases()] == [900]
+
+
+def test_short_is_one_round_of_one_small_size() -> None:
+    options = asked(short=True)
+    assert (options.callers, options.rounds, options.wires) == ((100,), 1, ("ws",))
+
+
+def test_all_faults_are_said_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(UsageError) as raised:
+        asked(
+            only="x", callers="0", modes="", wires="tcp", rounds=0, seconds=0.0, json_file=file / "no" / "f", out=file
+        )
+    said = str(raised.value).splitlines()
+    assert [line.split()[0] for line in said] == [
+        *("--callers", "--rounds", "--seconds", "--json", "--out", "--only", "--modes", "--wires")
+    ]
