@@ -20,6 +20,8 @@ LONG_FILES: dict[str, str] = {
 }
 LONG_FUNCTIONS: dict[str, str] = {
     "loadtest/cli/main.py:run": "one parameter for each flag of the command, and nothing else",
+    "loadtest/cli/capacity/flags.py:capacity": "likewise",
+    "corpora/importing/command.py:import_": "likewise",
     "tests/fixtures_turns.py:exchange": "one whole exchange as a literal: every field of two turns",
     "tests/unit/dashboard/scenes.py:client_turn": "one whole turn as a literal, every field with its value",
 }

@@ -1,24 +1,28 @@
 """Real callers against a real endpoint process, without Locust: what the engine's integration tests share."""
 
 import contextlib
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import gevent
 
+from loadtest.caller.call import Call
+from loadtest.caller.clock import Clocks
 from loadtest.caller.engine import Engine
 from loadtest.caller.evidence import ValidityLimits
+from loadtest.caller.exchange import Exchange
 from loadtest.caller.plan import Limits
 from loadtest.caller.record import CallFacts, RecordOptions, build_turn
+from loadtest.caller.tls import TlsClient, tls_client
 from loadtest.caller.words import word_errors
 from loadtest.cli import processes
 from loadtest.protocols import registry
-from loadtest.protocols.base import CallerOptions
+from loadtest.protocols.base import CallerOptions, CallerProtocol
+from loadtest.swarm.behaviour import CallerBehaviour
 from loadtest.swarm.planner import Planner
 from loadtest.swarm.preparation import PreparedCorpus, prepare
 from loadtest.swarm.settings import SwarmSettings
-from loadtest.swarm.worker import tls_context
 from telemetry.turns import Turn
 
 SECOND_NS = 1_000_000_000
@@ -43,7 +47,7 @@ class Callers:
     url: str
     count: int
     turns_per_call: int = 1
-    length: str = "short"
+    length: str | None = "short"
     noise: str | None = None
     snr_db: float | None = None
     reply_s: float = 6.0
@@ -55,29 +59,40 @@ class Callers:
     corpus: str = CORPUS
     clips: int = 6
     max_message_bytes: int = 16 * 2**20
-    ca_file: str | None = None
+    tls: TlsClient = field(default_factory=tls_client)
+    headers: tuple[tuple[str, str], ...] = ()
     limits: ValidityLimits = field(default_factory=lambda: LENIENT)
+    think_s: float = 0.1
+    behaviour: CallerBehaviour | None = None  # wins over turns_per_call, think_s and patience_s
+    clocks: Clocks | None = None
+    exchanges: list[Exchange] = field(default_factory=list[Exchange])  # of all calls, as they end
+    meanwhile: Callable[[Engine], None] = lambda engine: None  # runs in a greenlet of its own, beside the calls
 
     def prepared(self) -> PreparedCorpus:
         """The speech, rendered and encoded."""
+        conversations = self.behaviour is not None and self.behaviour.conversations
         settings = SwarmSettings(
-            host=self.url, corpus=self.corpus, length=self.length, noise=self.noise, snr=self.snr_db, clips=self.clips
+            host=self.url,
+            corpus=self.corpus,
+            length=self.length,
+            noise=self.noise,
+            snr=self.snr_db,
+            clips=self.clips,
+            conversations=conversations,
         )
         return prepare(settings, registry.make_caller(self.protocol, CallerOptions()))
 
     def call(self) -> list[list[Turn]]:
         """Make all calls at once; the turns of each."""
         prepared = self.prepared()
-        options = CallerOptions(
-            turn_control="manual" if self.manual_turns else "server", silence_duration_ms=self.endpointing_ms
-        )
+        control = "manual" if self.manual_turns else "server"
+        options = CallerOptions(control, silence_duration_ms=self.endpointing_ms, headers=self.headers)
         limits = Limits(reply_ns=round(self.reply_s * SECOND_NS), ready_ns=round(self.ready_s * SECOND_NS))
         planner = Planner(
-            prepared.clips,
-            prepared.background,
-            turns_per_call=self.turns_per_call,
-            think_s=0.1,
-            patience_s=self.patience_s,
+            prepared.lines,
+            behaviour=self.behaviour
+            or CallerBehaviour.of(turns=self.turns_per_call, think=self.think_s, patience=self.patience_s),
+            conversations=prepared.corpus.conversations,
             limits=limits,
             manual_turns=self.manual_turns,
             seed=1,
@@ -85,8 +100,9 @@ class Callers:
         engine = Engine(
             frame_ns=20_000_000,
             onset_preset="rms-10ms",
+            clocks=self.clocks,
             max_message_bytes=self.max_message_bytes,
-            tls_context=tls_context(self.ca_file),
+            tls=self.tls,
         )
         record = RecordOptions(
             self.limits, keep_transcripts=True, word_errors=word_errors, unix_ns=engine.clocks.to_unix_ns
@@ -97,31 +113,35 @@ class Callers:
             request = protocol.upgrade(self.url, f"00-{index + 1:032x}-{1:016x}-01")
             turns: list[Turn] = []
             for call, exchange in engine.call(planner.plan(f"call-{index}"), protocol, request):
-                connection = call.connection
-                facts = CallFacts(
-                    run_id="test",
-                    call_id=call.plan.call_id,
-                    scenario=None,
-                    noise_profile=self.noise or "clean",
-                    channel_profile="clean",
-                    protocol=self.protocol,
-                    target=self.url,
-                    region=None,
-                    cohort=None,
-                    model=None,
-                    onset_preset="rms-10ms",
-                    connect_ns=call.connect_ns,
-                    start_late_ns=None,
-                    receive_stamp=connection.stamp_kind if connection is not None else "user",
-                    pacer=engine.pacer,
-                    not_observable=protocol.capabilities.not_observable,
-                )
+                facts = self._facts(call, engine, protocol)
                 turns.append(build_turn(exchange, facts, record))
+                self.exchanges.append(exchange)
             return turns
 
         try:
             callers = [gevent.spawn(one, index) for index in range(self.count)]
-            gevent.joinall(callers, raise_error=True)
+            gevent.joinall([*callers, gevent.spawn(self.meanwhile, engine)], raise_error=True)
         finally:
             engine.close()
         return [caller.value for caller in callers]
+
+    def _facts(self, call: Call, engine: Engine, protocol: CallerProtocol) -> CallFacts:
+        connection = call.connection
+        return CallFacts(
+            run_id="test",
+            call_id=call.plan.call_id,
+            scenario=None,
+            noise_profile=self.noise or "clean",
+            channel_profile="clean",
+            protocol=self.protocol,
+            target=self.url,
+            region=None,
+            cohort=None,
+            model=None,
+            onset_preset="rms-10ms",
+            connect_ns=call.connect_ns,
+            start_late_ns=None,
+            receive_stamp=connection.stamp_kind if connection is not None else "user",
+            pacer=engine.pacer,
+            not_observable=protocol.capabilities.not_observable,
+        )

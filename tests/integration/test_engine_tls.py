@@ -2,29 +2,25 @@
 
 import asyncio
 import contextlib
+import socket
 import ssl
-import subprocess
 import threading
 import urllib.parse
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
+import gevent.socket
 import pytest
 
+from loadtest.caller.engine import Engine
+from loadtest.caller.plan import Limits
+from loadtest.caller.tls import TlsClient, tls_client
+from loadtest.errors import EndpointUnreachable, UsageError
+from loadtest.protocols import registry
+from loadtest.protocols.base import CallerOptions
 from tests.integration.calling import Callers, assistant
-
-
-def _certificate(folder: Path) -> tuple[Path, Path]:
-    certificate, key = folder / "certificate.pem", folder / "key.pem"
-    subprocess.run(
-        [
-            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"),
-            *("-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(certificate)),
-        ],
-        check=True,
-        capture_output=True,
-    )
-    return certificate, key
+from tests.integration.certificates import Authority, Signed, authority
 
 
 async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -40,6 +36,7 @@ async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 def _terminated(port: int, context: ssl.SSLContext) -> Generator[int]:
     """A proxy that ends TLS in front of a port; gives its own port."""
     loop, ready, found = asyncio.new_event_loop(), threading.Event(), list[int]()
+    loop.set_exception_handler(lambda *_: None)  # refused handshakes are what some tests are about
     stop = asyncio.Event()
 
     async def serve() -> None:
@@ -63,28 +60,180 @@ def _terminated(port: int, context: ssl.SSLContext) -> Generator[int]:
         loop.close()
 
 
-@pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    folder = tmp_path_factory.mktemp("tls")
-    certificate, key = _certificate(folder)
+def _served(signed: Signed) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
+    context.load_cert_chain(signed.cert, signed.key)
+    return context
+
+
+@dataclass(frozen=True)
+class House:
+    """An authority, a plain assistant and doors in front of it."""
+
+    ca: Authority
+    plain: str
+    open_door: Callable[[ssl.SSLContext], contextlib.AbstractContextManager[int]]
+
+    def wss(self, port: int, host: str = "localhost") -> str:
+        return f"wss://{host}:{port}{urllib.parse.urlsplit(self.plain).path}"
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    folder = tmp_path_factory.mktemp("tls")
     with assistant(folder) as url:
-        plain = urllib.parse.urlsplit(url)
-        assert plain.port is not None
-        with _terminated(plain.port, context) as port:
-            yield f"wss://localhost:{port}{plain.path}", certificate
+        port = urllib.parse.urlsplit(url).port
+        assert port is not None
+        yield House(authority(folder / "ca"), url, lambda context: _terminated(port, context))
 
 
-def test_a_call_over_tls_with_an_own_authority(secured: tuple[str, Path]) -> None:
-    url, authority = secured
-    for turns in Callers(url, 2, turns_per_call=2, ca_file=str(authority)).call():
-        assert [turn.outcome for turn in turns] == ["ok", "ok"], [turn.outcome_reason for turn in turns]
-        assert turns[0].receive_stamp == "kernel"
+def refusal(url: str, tls: TlsClient) -> str | None:
+    """What a caller says who cannot get in; None when the session opens."""
+    engine = Engine(frame_ns=20_000_000, onset_preset="rms-10ms", tls=tls)
+    protocol = registry.make_caller("openai-realtime", CallerOptions())
+    try:
+        engine.probe(protocol, protocol.upgrade(url, None), Limits())
+    except EndpointUnreachable as error:
+        return str(error)
+    finally:
+        engine.close()
+    return None
 
 
-def test_an_endpoint_that_cannot_be_verified_is_refused(secured: tuple[str, Path]) -> None:
-    url, _ = secured
-    ((turn,),) = Callers(url, 1).call()
+@pytest.mark.slow
+def test_a_call_over_tls_with_an_own_authority(house: House) -> None:
+    with house.open_door(_served(house.ca.sign("localhost"))) as port:
+        for (turn,) in Callers(house.wss(port), 2, tls=tls_client(str(house.ca.cert))).call():
+            assert turn.outcome == "ok", turn.outcome_reason
+            assert turn.receive_stamp == "kernel"
+
+
+def test_an_endpoint_that_cannot_be_verified_is_refused(house: House) -> None:
+    with house.open_door(_served(house.ca.sign("localhost"))) as port:
+        ((turn,),) = Callers(house.wss(port), 1).call()
     assert turn.outcome == "error"
-    assert "certificate" in (turn.outcome_reason or "").lower()
+    assert "nobody we trust signed its certificate" in (turn.outcome_reason or "")
+
+
+def test_each_thing_wrong_with_an_endpoints_certificate_has_its_sentence(house: House) -> None:
+    trusted = tls_client(str(house.ca.cert))
+    with house.open_door(_served(house.ca.sign("localhost", days=-1))) as port:
+        assert refusal(house.wss(port), trusted) == ("no secure connection to localhost: its certificate has expired")
+    with house.open_door(_served(house.ca.sign("elsewhere.test"))) as port:
+        said = refusal(house.wss(port), trusted)
+    assert said is not None
+    assert said.endswith("its certificate is not for localhost; give the name that it is for with --sni")
+
+
+def test_a_name_given_with_sni_chooses_the_certificate_and_is_verified(house: House) -> None:
+    one, other = _served(house.ca.sign("one.test")), _served(house.ca.sign("other.test"))
+
+    def choose(connection: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
+        if name == "other.test":
+            connection.context = other
+
+    one.sni_callback = choose
+    with house.open_door(one) as port:
+        for name in ("one.test", "other.test"):
+            assert refusal(house.wss(port), tls_client(str(house.ca.cert), server_name=name)) is None
+        wrong = refusal(house.wss(port), tls_client(str(house.ca.cert), server_name="third.test"))
+    assert wrong is not None
+    assert "its certificate is not for third.test" in wrong
+
+
+@contextlib.contextmanager
+def _doorkeeper(context: ssl.SSLContext) -> Generator[int]:
+    """A server that goes no further than the handshake, with its alert sent before it hangs up; gives its port."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            while True:
+                try:
+                    peer, _ = listener.accept()
+                except OSError:
+                    return
+                with peer, contextlib.suppress(OSError), context.wrap_socket(peer, server_side=True) as secured:
+                    secured.recv(1)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+    thread.join(10)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=["1.2", "1.3"])
+def test_an_endpoint_that_asks_for_a_client_certificate_gets_it(house: House, version: ssl.TLSVersion) -> None:
+    door = _served(house.ca.sign("localhost"))
+    door.maximum_version = version
+    door.verify_mode = ssl.CERT_REQUIRED
+    door.load_verify_locations(house.ca.cert)
+    ours = house.ca.sign("caller", passphrase="open sesame")
+    foreign = authority(house.ca.folder / "foreign", "foreign").sign("stranger")
+    ca = str(house.ca.cert)
+    with house.open_door(door) as port:
+        url = house.wss(port)
+        shown = tls_client(ca, client_cert=str(ours.cert), client_key=str(ours.key), passphrase="open sesame")
+        assert refusal(url, shown) is None
+    with _doorkeeper(door) as port:
+        url = house.wss(port)
+        without = refusal(url, tls_client(ca)) or ""
+        refused = refusal(url, tls_client(ca, client_cert=str(foreign.cert), client_key=str(foreign.key))) or ""
+    assert "the endpoint asks for a client certificate; give one with --client-cert" in without
+    assert "the endpoint refused the client certificate (unknown ca)" in refused
+
+
+def test_plain_text_where_tls_is_expected_and_the_other_way_round(house: House) -> None:
+    spoken = refusal(house.plain.replace("ws://", "wss://"), tls_client())
+    assert spoken is not None
+    assert "wss://" in spoken
+    assert "TLS" in spoken
+    with house.open_door(_served(house.ca.sign("localhost"))) as port:
+        said = refusal(house.wss(port).replace("wss://", "ws://"), tls_client())
+    assert said is not None
+    assert "wss://" in said
+
+
+def test_a_port_that_answers_plain_http_is_named(tmp_path: Path) -> None:
+    listener = gevent.socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen()
+
+    def answer() -> None:
+        peer, _ = listener.accept()
+        peer.recv(4096)
+        peer.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        peer.close()
+
+    serving = gevent.spawn(answer)
+    said = refusal(f"wss://127.0.0.1:{listener.getsockname()[1]}/", tls_client())
+    serving.join(5)
+    listener.close()
+    assert said == (
+        "no secure connection to 127.0.0.1: the port does not speak TLS; use ws:// there, or the port for wss://"
+    )
+
+
+def test_files_and_names_of_ours_that_cannot_be_used_are_all_said_at_once(tmp_path: Path) -> None:
+    (tmp_path / "text.pem").write_text("no certificate\n")
+    with pytest.raises(UsageError) as caught:
+        tls_client(str(tmp_path / "no.pem"), client_cert=str(tmp_path / "text.pem"), server_name=".")
+    missing, text, name = str(caught.value).splitlines()
+    assert missing.startswith(f"--ca-file {tmp_path}/no.pem: no such file")
+    assert text.startswith(f"--client-cert {tmp_path}/text.pem: it holds nothing of the kind; give a certificate")
+    assert name == "--sni '.' is no host name: give one such as voice.example.com"
+    with pytest.raises(UsageError, match="a key alone is of no use"):
+        tls_client(client_key="some.key")
+
+
+def test_a_key_that_does_not_open_says_why_and_not_with_what(tmp_path: Path) -> None:
+    ca = authority(tmp_path)
+    locked, other = ca.sign("locked", passphrase="open sesame"), ca.sign("other")
+    cert, key = str(locked.cert), str(locked.key)
+    with pytest.raises(UsageError, match="the key is encrypted; put its passphrase into VOICEPROBE_CLIENT_KEY"):
+        tls_client(client_cert=cert, client_key=key)
+    with pytest.raises(UsageError, match="does not open the key") as caught:
+        tls_client(client_cert=cert, client_key=key, passphrase="shut sesame")
+    assert "sesame" not in str(caught.value)
+    with pytest.raises(UsageError, match="the key does not belong to the certificate"):
+        tls_client(client_cert=str(other.cert), client_key=key, passphrase="open sesame")

@@ -83,7 +83,7 @@ def test_what_was_spooled_reaches_a_later_sidecar(tmp_path: Path) -> None:
     assert alone.export_stats().spooled_spans == 20
     store = tmp_path / "store"
     with running_sidecar(store) as sidecar:
-        sender = OtlpSender(sidecar.http, None)
+        sender = OtlpSender(sidecar.http, None, timeout_s=60.0)
 
         def deliver(record: SpoolRecord) -> bool:
             return sender.send(record).outcome == "taken"

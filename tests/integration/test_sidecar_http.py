@@ -37,7 +37,7 @@ class Running:
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     store = tmp_path_factory.mktemp("sidecar") / "store"
-    with running_sidecar(store) as sidecar, httpx.Client(base_url=sidecar.http, timeout=20) as client:
+    with running_sidecar(store) as sidecar, httpx.Client(base_url=sidecar.http, timeout=120) as client:
         yield Running(sidecar, store, client)
 
 
@@ -160,7 +160,7 @@ def test_a_batch_sent_twice_is_stored_once(running: Running) -> None:
 
 def test_concurrent_requests_are_all_stored(running: Running) -> None:
     async def send() -> list[int]:
-        async with httpx.AsyncClient(base_url=running.sidecar.http, timeout=30) as client:
+        async with httpx.AsyncClient(base_url=running.sidecar.http, timeout=120) as client:
             bodies = [
                 turns_request([client_turn(i, run_id="many", trace_id=f"b{i:031x}")]).SerializeToString()
                 for i in range(60)

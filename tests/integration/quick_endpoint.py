@@ -1,0 +1,194 @@
+"""An endpoint that answers at once, as a process of its own: `python -m tests.integration.quick_endpoint`.
+
+It speaks just enough of OpenAI Realtime for callers who say themselves when they have finished, and goes round all its
+connections every few milliseconds instead of waiting for each: so it holds thousands of callers at a small price. On
+its standard input, "stop 3" makes it read no more from the third caller (as its trace header says), "go 3" go on.
+"""
+
+import argparse
+import base64
+import contextlib
+import hashlib
+import json
+import math
+import re
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from array import array
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field
+
+_GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+_TRACE = re.compile(rb"traceparent: 00-([0-9a-f]{32})-", re.IGNORECASE)
+_KEY = re.compile(rb"sec-websocket-key: *([^\r]+)", re.IGNORECASE)
+# Longer messages are audio, which nobody here listens to.
+_LONGEST_COMMAND = 1000
+_ACCEPTS_AT_ONCE = 200
+
+
+def _message(kind: str, **fields: object) -> bytes:
+    body = json.dumps({"type": kind, **fields}).encode()
+    head = struct.pack("!BB", 0x81, len(body)) if len(body) < 126 else struct.pack("!BBH", 0x81, 126, len(body))
+    return head + body
+
+
+def _tone() -> bytes:
+    """100 ms of 400 Hz, as base64."""
+    return base64.b64encode(array("h", [int(8000 * math.sin(i * math.tau / 60)) for i in range(2400)]).tobytes())
+
+
+_READY = _message("session.created", session={}) + _message("session.updated", session={})
+_AUDIO = _tone().decode()
+
+
+def _reply(number: int) -> bytes:
+    name = f"r{number}"
+    return (
+        _message("response.created", response={"id": name})
+        + _message("response.output_audio.delta", response_id=name, item_id="i", delta=_AUDIO)
+        + _message("response.done", response={"id": name, "status": "completed"})
+    )
+
+
+@dataclass(slots=True)
+class Peer:
+    """One caller, from here."""
+
+    sock: socket.socket
+    number: int = 0
+    answers: int = 0
+    deaf: bool = False
+    buffer: bytearray = field(default_factory=bytearray)
+
+    def read(self) -> bool:
+        """Take what came and answer it; False when the caller is gone."""
+        try:
+            data = self.sock.recv(1 << 16)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        if self.number and self.deaf:
+            return bool(data)
+        self.buffer += data
+        if not self.number:
+            self._upgrade()
+        else:
+            for is_goodbye, text in self._commands():
+                if is_goodbye:
+                    return False
+                if b'"response.create"' in text:
+                    self.answers += 1
+                    self.sock.sendall(_reply(self.answers))
+        return bool(data)
+
+    def _upgrade(self) -> None:
+        head, end, rest = bytes(self.buffer).partition(b"\r\n\r\n")
+        if not end:
+            return
+        key, trace = _KEY.search(head), _TRACE.search(head)
+        assert key is not None
+        accept = base64.b64encode(hashlib.sha1(key[1].strip() + _GUID, usedforsecurity=False).digest())
+        self.number = int(trace[1], 16) if trace is not None else 1
+        self.buffer = bytearray(rest)
+        self.sock.sendall(
+            b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: "
+            + accept
+            + b"\r\n\r\n"
+            + _READY
+        )
+
+    def _commands(self) -> Iterator[tuple[bool, bytes]]:
+        """Whether it is a close frame, and the text."""
+        at, data = 0, self.buffer
+        while len(data) - at >= 8:
+            length, head = data[at + 1] & 0x7F, 6
+            if length == 126:
+                length, head = int.from_bytes(data[at + 2 : at + 4], "big"), 8
+            if len(data) - at < head + length:
+                break
+            if length < _LONGEST_COMMAND:
+                mask = data[at + head - 4 : at + head]
+                text = bytes(b ^ mask[i % 4] for i, b in enumerate(data[at + head : at + head + length]))
+                yield data[at] == 0x88, text
+            at += head + length
+        del data[:at]
+
+
+def serve(round_s: float, receive_buffer: int | None, deaf: bool) -> None:
+    """Go round until standard input ends."""
+    stopped: set[int] = set()
+    ended = threading.Event()
+
+    def obey() -> None:
+        for line in sys.stdin:
+            order, _, number = line.partition(" ")
+            (stopped.add if order == "stop" else stopped.discard)(int(number))
+        ended.set()
+
+    threading.Thread(target=obey, daemon=True).start()
+    with socket.socket() as listener:
+        if receive_buffer is not None:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(4096)
+        listener.setblocking(False)
+        print(listener.getsockname()[1], flush=True)
+        peers: list[Peer] = []
+        while not ended.is_set():
+            with contextlib.suppress(BlockingIOError):
+                for _ in range(_ACCEPTS_AT_ONCE):
+                    sock, _ = listener.accept()
+                    sock.setblocking(False)
+                    peers.append(Peer(sock, deaf=deaf))
+            for peer in tuple(peers):
+                if peer.number not in stopped and not peer.read():
+                    peers.remove(peer)
+                    peer.sock.close()
+            time.sleep(round_s)
+
+
+@dataclass(frozen=True, slots=True)
+class QuickEndpoint:
+    """A running one. `order("stop 1")` tells it what to do."""
+
+    url: str
+    process: "subprocess.Popen[str]"
+
+    def order(self, words: str) -> None:
+        """Tell it to stop reading from a caller, or to go on."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(words + "\n")
+        self.process.stdin.flush()
+
+
+@contextlib.contextmanager
+def quick_endpoint(
+    round_s: float = 0.002, receive_buffer: int | None = None, deaf: bool = False
+) -> Generator[QuickEndpoint]:
+    """Start one; it ends with the block. A deaf one opens sessions, and throws away what callers say."""
+    flags = ["--round-s", str(round_s), *(["--deaf"] if deaf else [])]
+    if receive_buffer is not None:
+        flags += ["--receive-buffer", str(receive_buffer)]
+    arguments = [sys.executable, "-m", "tests.integration.quick_endpoint", *flags]
+    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield QuickEndpoint(f"ws://127.0.0.1:{int(process.stdout.readline())}/v1/realtime", process)
+        finally:
+            assert process.stdin is not None
+            process.stdin.close()
+            process.wait(10)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--round-s", type=float, default=0.002)
+    parser.add_argument("--receive-buffer", type=int, default=None)
+    parser.add_argument("--deaf", action="store_true")
+    given = parser.parse_args()
+    serve(given.round_s, given.receive_buffer, given.deaf)

@@ -1,0 +1,111 @@
+"""The benchmark's parts really run and agree with one another; how fast they are decides nothing here."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loadtest.cli.processes import ROOT
+from tests.benchmarks import certificate
+from tests.benchmarks.native import Native
+from tests.benchmarks.processes import Cores, PartFailedError, finish, serving, start
+from tests.benchmarks.senders import DUPLEX, NAIVE, OURS, Bench, Case
+
+STAGES_OF_A_TURN = 3
+
+
+@pytest.fixture(scope="module")
+def short(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("bench")
+    command = [sys.executable, "-m", "loadtest.cli.main", "bench", "--short", "--markdown"]
+    done = subprocess.run(
+        [*command, "--json", str(folder / "bench.json"), "--out", str(folder / "pictures")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled():
+        print(f"\n{done.stderr}")  # shown, and no figure in it decides a test
+    result = json.loads((folder / "bench.json").read_text())
+    return {**result, "said": done.stdout, "pictures": [path.name for path in (folder / "pictures").iterdir()]}
+
+
+@pytest.mark.slow
+def test_every_sender_has_figures_that_its_peer_confirms(short: dict[str, Any]) -> None:
+    trials = short["trials"]
+    senders = {trial["sender"] for trial in trials}
+    assert senders >= {"ours", "naive"}
+    for trial in trials:
+        found = trial["figures"]
+        assert trial["failed"] is None
+        assert 0 < found["sent"] <= found["peer_received"] <= found["sent_ever"] + found["callers"]
+        assert found["cpu_us_per_frame"] > 0
+        assert found["lateness_p50_ms"] <= found["lateness_p99_ms"] <= found["lateness_max_ms"]
+        assert found["never_sent_share"] == pytest.approx(max(0, 1 - found["sent"] / found["due"]))
+        duplex = trial["case"]["mode"] == "duplex"
+        assert (found["peer_sent"] > 0) == duplex
+        assert (found["received"] > 0) == duplex
+
+
+@pytest.mark.slow
+def test_a_target_stands_beside_what_was_found(short: dict[str, Any]) -> None:
+    targets = {verdict["target"]: verdict for verdict in short["targets"]}
+    assert any("naive locustfile" in target for target in targets)
+    assert all(verdict["met"] in (True, False) for verdict in targets.values() if verdict["found"] != "–")
+    for target, verdict in targets.items():
+        assert f"| {target} | {verdict['found']} |" in short["said"]
+
+
+@pytest.mark.slow
+def test_telemetry_delivers_every_span_that_it_is_charged_for(short: dict[str, Any]) -> None:
+    found = short["telemetry"]
+    assert found["outcome"] == "ok"
+    assert found["spans_lost"] == 0
+    assert found["spans_exported"] == found["turns"] * (1 + STAGES_OF_A_TURN)
+    assert found["requests"] > 0
+    assert min(found["build_us"], found["emit_us"], found["export_us"]) > 0
+
+
+@pytest.mark.slow
+def test_both_kinds_of_stamps_are_held_against_the_truth(short: dict[str, Any]) -> None:
+    assert {error["kind"] for error in short["stamps"]} == {"kernel", "user"}
+    for error in short["stamps"]:
+        assert error["messages"] > 0
+        assert 0 < error["p50_ms"] <= error["p99_ms"] <= error["max_ms"]
+
+
+@pytest.mark.slow
+def test_the_result_says_where_it_was_taken_and_is_drawn(short: dict[str, Any]) -> None:
+    assert {"cpu", "cores", "kernel", "python", "libraries"} <= short["machine"].keys()
+    assert all(short["machine"][name] for name in ("cpu", "cores", "kernel", "python"))
+    assert sorted(short["pictures"]) == ["senders-ws.png", "senders-ws.svg"]
+    assert all(cost > 0 for cost in short["protocols_us"].values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("sender", "wire"), [(OURS, "ws"), (NAIVE, "wss")])
+def test_a_peer_in_python_takes_the_place_of_the_one_in_c(sender: str, wire: str, tmp_path: Path) -> None:
+    secured = certificate.make(tmp_path)
+    bench = Bench(tmp_path, Native(None, None, None, ()), Cores(None, None), 0.2, 0.4, secured)
+    bench.prepare()
+    found = bench.measure(sender, Case(5, DUPLEX, wire))
+    assert 0 < found.sent <= found.peer_received <= found.sent_ever + found.callers
+    assert found.received > 0
+    assert bench.senders(Case(5, DUPLEX, wire)) == (OURS, NAIVE)
+
+
+def test_a_part_that_fails_says_so_in_its_own_words(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "raise SystemExit('no such caller')"]
+    with pytest.raises(PartFailedError, match="the sender ended with code 1: no such caller"):
+        finish("sender", start(command, None, tmp_path / "log"), 30, tmp_path / "log")
+    with (
+        pytest.raises(PartFailedError, match="the peer did not start: no such caller"),
+        serving("peer", command, None, tmp_path / "log2"),
+    ):
+        pass

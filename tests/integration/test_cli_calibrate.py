@@ -1,0 +1,64 @@
+"""A tiny calibration for real: Locust, sidecar, store and the known-answer endpoint, each its own process."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from loadtest.exit_codes import ExitCode
+
+COMMAND = (sys.executable, "-m", "loadtest.cli.main", "calibrate")
+
+
+def run(home: Path, *flags: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"VOICEPROBE_HOME": str(home), "COLUMNS": "100"}
+    return subprocess.run((*COMMAND, *flags), env=environment, capture_output=True, text=True, timeout=180, check=False)
+
+
+@pytest.mark.slow
+def test_an_interrupted_calibration_keeps_the_loads_done_with_their_errors(tmp_path: Path) -> None:
+    file, picture = tmp_path / "calibration.json", tmp_path / "calibration.png"
+    flags = ("--loads", "1,3,4", "--turns", "4", "--no-faults", "--json", str(file), "--picture", str(picture))
+    environment = os.environ | {"VOICEPROBE_HOME": str(tmp_path / "home"), "PYTHONUNBUFFERED": "1", "COLUMNS": "100"}
+    command = (*COMMAND, *flags, "--out", str(tmp_path / "out"))
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("4 callers …"):
+                break
+        process.send_signal(signal.SIGINT)
+        said = process.stdout.read()
+        assert process.wait(60) == ExitCode.INTERRUPTED
+    value = json.loads(file.read_text())
+    assert value["interrupted"] is True
+    # So few turns can be judged by nobody.
+    assert [(rung["callers"], rung["verdict"]) for rung in value["rungs"]] == [
+        (1, "too few turns"),
+        (3, "too few turns"),
+    ]
+    for rung in value["rungs"]:
+        assert rung["turns"] >= (1 if rung["callers"] == 1 else 0)
+        assert rung["lost"] == 0
+        assert rung["pacing"]["n"] > 0
+        errors = rung["errors"]["voice_to_voice"]
+        # A turn that the machine disturbed is invalid, or the endpoint knows that it was interrupted: what is left is
+        # held against the truth.
+        assert errors["n"] <= rung["turns"] - rung["invalid"]
+        if errors["n"]:
+            assert errors["p50_s"] < 0.005
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    (stored,) = (tmp_path / "home" / "calibrations").iterdir()
+    assert json.loads(stored.read_text()) == value
+    assert "no load could be judged" in said
+
+
+def test_flags_that_cannot_be_used_are_one_sentence(tmp_path: Path) -> None:
+    ended = run(tmp_path, "--loads", "5,1", "--out", str(tmp_path / "out"))
+    assert ended.returncode == ExitCode.USAGE
+    assert ended.stderr.startswith("voiceprobe: --loads")
+    assert "Traceback" not in ended.stderr
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,80 @@
+"""`voiceprobe capacity` against an assistant that writes a declared number of answers at the same time."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from loadtest.cli import processes
+from loadtest.exit_codes import ExitCode
+from tests.integration.calling import CORPUS, assistant
+
+COMMAND = [sys.executable, "-m", "loadtest.cli.main", "capacity"]
+SPEECH = ["--corpus", CORPUS, "--length", "short", "--clips", "6", "--think", "0.2", "--endpointing-ms", "200"]
+SLO = """
+apiVersion: openslo/v1
+kind: SLO
+metadata: {name: voice-to-voice}
+spec:
+  service: voice-assistant
+  budgetingMethod: Occurrences
+  indicator:
+    metadata: {name: voice-to-voice}
+    spec:
+      ratioMetric:
+        counter: true
+        good: {metricSource: {type: voiceprobe, spec: {metric: voice_to_voice, threshold: 2s}}}
+        total: {metricSource: {type: voiceprobe, spec: {turns: eligible}}}
+  objectives: [{target: 0.5}]
+"""
+
+
+def _capacity(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *arguments], env=processes.environment(), capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+@pytest.mark.slow
+def test_the_knee_lies_where_the_assistant_has_no_place_left(tmp_path: Path) -> None:
+    """Two answers at a time, each for 500 ms or more: some 4 a second. 8 callers ask for fewer, 32 for more."""
+    (tmp_path / "slo.yaml").write_text(SLO)
+    llm = ("--llm-ttft", "constant:400ms", "--llm-gap", "constant:10ms", "--llm-parallel", "2", "--cache", "off")
+    with assistant(tmp_path / "logs", *llm, "--llm-deadline-ms", "30000") as url:
+        result = _capacity(
+            *(url, "--from", "8", "--max", "64", "--resolution", "1", "--turns-per-step", "20", "--step-time", "8s"),
+            *("--rest", "0.5", "--slo", str(tmp_path / "slo.yaml"), "--out", str(tmp_path / "out"), *SPEECH),
+            *("--json", str(tmp_path / "found.json")),
+        )
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert found["exit_code"] == result.returncode, result.stderr
+    assert found["sentence"] in " ".join(result.stdout.split())
+    p95 = {rung["callers"]: rung["voice_to_voice"]["p95_s"] for rung in found["rungs"] if rung["turns"]}
+    assert len(p95) >= 1
+    assert (tmp_path / "out" / "capacity.svg").read_text().startswith("<?xml")
+    assert (tmp_path / "out" / "capacity.png").read_bytes().startswith(b"\x89PNG")
+    if result.returncode == ExitCode.GENERATOR_LIMITED:
+        # On a machine that stalls, the tool blames itself first: then that is the right answer.
+        assert any(rung["standing"] == "generator-limited" for rung in found["rungs"])
+        return
+    assert result.returncode == ExitCode.OK
+    assert found["callers_missed"] is not None
+    assert found["callers_met"] < found["callers_missed"] <= 64
+
+
+def test_everything_that_cannot_be_used_is_said_at_once(tmp_path: Path) -> None:
+    result = _capacity(
+        *("http://x", "--from", "0", "--max", "0", "--resolution", "2", "--turns-per-step", "3", "--out", str(tmp_path))
+    )
+    assert result.returncode == ExitCode.USAGE
+    for fault in ("--from 0", "--max 0", "--resolution 2", "--turns-per-step 3", "'http://x' is no WebSocket address"):
+        assert fault in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_endpoint_that_is_not_there_ends_with_5(tmp_path: Path) -> None:
+    result = _capacity("ws://127.0.0.1:9/v1/realtime", "--corpus", CORPUS, "--out", str(tmp_path / "out"))
+    assert result.returncode == ExitCode.UNREACHABLE
+    assert "cannot connect to 127.0.0.1:9" in result.stderr

@@ -1,0 +1,238 @@
+"""Swarms of several processes: the same figures as from one, and what is left when a process is killed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from loadtest.caller.plan import Limits
+from loadtest.cli import processes
+from loadtest.cli.sidecars import start_sidecar
+from loadtest.exit_codes import ExitCode
+from loadtest.protocols import registry
+from loadtest.protocols.base import CallerOptions
+from loadtest.swarm.behaviour import CallerBehaviour
+from loadtest.swarm.planner import Planner
+from loadtest.swarm.preparation import prepare
+from loadtest.swarm.settings import SwarmSettings
+from telemetry.store.answers import ProcessInfo
+from telemetry.store.reader import StoreReader
+from telemetry.turns import Turn
+from tests.integration.calling import CORPUS, assistant
+
+LOCUST = ["-m", "locust", "-f", str(processes.ROOT / "loadtest" / "locustfile.py"), "--headless"]
+SPEECH = ["--corpus", CORPUS, "--length", "short", "--clips", "4", "--think", "0.1", "--endpointing-ms", "200"]
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with assistant(tmp_path_factory.mktemp("logs"), "--llm-ttft", "constant:50ms") as url:
+        yield url
+
+
+def _start(url: str, out: Path, *arguments: str) -> subprocess.Popen[str]:
+    given = ["run", url, *SPEECH, "--turns", "1", "--out", str(out), "--json", str(out / "summary.json"), *arguments]
+    return subprocess.Popen(
+        [sys.executable, "-m", "loadtest.cli.main", *given],
+        env=processes.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def _finish(process: subprocess.Popen[str], out: Path) -> tuple[str, dict[str, Any]]:
+    said, err = process.communicate(timeout=150)
+    assert err == ""
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["exit_code"] == process.returncode
+    return " ".join(said.split()), summary
+
+
+def _wait(condition: Callable[[], Any], within_s: float = 90.0) -> Any:
+    deadline = time.monotonic() + within_s
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.1)
+    return found
+
+
+def _known(store: Path) -> list[ProcessInfo]:
+    if not store.is_dir():
+        return []
+    with StoreReader(store) as reader:
+        runs = reader.runs()
+        return reader.processes(runs[0].run_id) if runs else []
+
+
+def _busy(store: Path, count: int) -> Callable[[], list[ProcessInfo]]:
+    """Asks for the processes once so many of them have finished a turn."""
+
+    def found() -> list[ProcessInfo]:
+        working = [process for process in _known(store) if process.turns]
+        return working if len(working) >= count else []
+
+    return found
+
+
+def _turns(store: Path) -> list[Turn]:
+    with StoreReader(store) as reader:
+        return reader.turns(source="client")
+
+
+def _pid(process: ProcessInfo) -> int:
+    return int(process.process_id.partition("-")[0])
+
+
+def _unbroken(turns: list[Turn]) -> bool:
+    """Whether each process's turns are all there, from its first to its last."""
+    numbers: dict[str, list[int]] = {}
+    for turn in turns:
+        numbers.setdefault(turn.process_id, []).append(turn.sequence if turn.sequence is not None else -1)
+    return all(sorted(found) == list(range(len(found))) for found in numbers.values())
+
+
+def _planned_by_one_process(url: str, calls: int) -> Counter[str]:
+    settings = SwarmSettings(host=url, corpus=CORPUS, length="short", clips=4)
+    prepared = prepare(settings, registry.make_caller(settings.protocol, CallerOptions()))
+    planner = Planner(
+        prepared.lines,
+        behaviour=CallerBehaviour.of(turns=1, think=0.1, patience=None),
+        limits=Limits(),
+        manual_turns=False,
+        seed=settings.seed,
+    )
+    return Counter(planner.plan("call").turns[0].clip.rendered.utterance.id for _ in range(calls))
+
+
+@pytest.mark.slow
+def test_two_processes_say_and_measure_what_one_would(url: str, tmp_path: Path) -> None:
+    said, summary = _finish(_start(url, tmp_path, "--users", "4", "--processes", "2", "--calls", "4"), tmp_path)
+    turns = _turns(tmp_path / "store")
+    assert Counter(turn.utterance_id for turn in turns) == _planned_by_one_process(url, 4)
+    assert Counter(turn.outcome_observed or turn.outcome for turn in turns) == {"ok": 4}
+    assert summary["turns"]["total"] == 4
+    assert summary["telemetry"]["missing"] == 0
+    assert (summary["generator"]["processes"], summary["generator"]["processes_lost"]) == (2, 0)
+    assert "all 2 ended as they should" in said
+    values = [turn.first_audio_perf_ns - turn.speech_end_perf_ns for turn in turns if turn.outcome == "ok"]
+    metric = summary["metrics"]["voice_to_voice"]
+    assert metric["n"] == len(values)
+    if values:
+        assert metric["p50_s"] == pytest.approx(np.percentile(values, 50) / 1e9, abs=1e-12)
+        assert metric["max_s"] == max(values) / 1e9
+    first, second = _known(tmp_path / "store")
+    assert {first.worker, second.worker} == {"1 of 2", "2 of 2"}
+    assert (first.turns, second.turns) == (2, 2)
+    with StoreReader(tmp_path / "store") as reader:
+        assert [run.ended for run in reader.runs()] == [True]
+
+
+@pytest.mark.slow
+def test_killed_processes_lose_only_what_they_had_not_finished(url: str, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    process = _start(url, tmp_path, "--users", "2", "--processes", "2", "--run-time", "5m")
+    victim, other = _wait(_busy(store, 2))
+    master = os.getpgid(_pid(victim))
+    os.kill(_pid(victim), signal.SIGKILL)
+    before = other.turns
+    _wait(lambda: next(known.turns for known in _known(store) if known.process_id == other.process_id) > before)
+    os.kill(master, signal.SIGKILL)
+    said, summary = _finish(process, tmp_path)
+    assert summary["exit_code"] == ExitCode.GENERATOR_LIMITED
+    assert "1 of 2 generator processes was lost after" in summary["exit_reason"]
+    assert summary["exit_reason"] in said
+    assert summary["generator"]["killed_by"] == "SIGKILL"
+    (lost,) = summary["generator"]["lost"]
+    assert lost["worker"] == victim.worker
+    turns = _turns(store)
+    assert sum(turn.process_id == victim.process_id for turn in turns) >= victim.turns
+    assert summary["turns"]["total"] == len(turns)
+    assert _unbroken(turns)
+    assert summary["telemetry"]["missing"] == 0
+    assert list((tmp_path / "spool").iterdir()) == []
+    for gone in (victim, other):
+        with pytest.raises(ProcessLookupError):
+            os.kill(_pid(gone), 0)
+
+
+@pytest.mark.slow
+def test_a_swarm_put_together_by_hand_is_one_run_and_names_who_went_missing(url: str, tmp_path: Path) -> None:
+    port, store = str(processes.free_port(5557)), tmp_path / "store"
+    child, sidecar = start_sidecar(store, tmp_path / "logs", slo=None)
+
+    def locust(name: str, *arguments: str) -> processes.Child:
+        return processes.start(name, [*LOCUST, *arguments], tmp_path / "logs", says_ready=False)
+
+    def worker(name: str) -> processes.Child:
+        return locust(name, "--worker", "--master-port", port, "--spool", str(tmp_path / "spool"))
+
+    leading = ["--master", "--master-bind-host", "127.0.0.1", "--master-bind-port", port, "--expect-workers", "2"]
+    asked = ["--host", url, "--users", "2", "--stop-timeout", "20", "--sidecar", sidecar.url, *SPEECH, "--turns", "1"]
+    master = locust("master", *leading, *asked)
+    first, second = worker("first"), worker("second")
+    with processes.ending(child, first, second, master):
+        working = _wait(_busy(store, 2))
+        late = worker("late")
+        with processes.ending(late):
+            _wait(lambda: len(_known(store)) == 3)
+            os.kill(first.process.pid, signal.SIGKILL)
+            _wait(lambda: "went missing after" in master.log.read_text())
+            assert master.end(60.0) == ExitCode.GENERATOR_LIMITED
+            for ended in (second, late):
+                ended.process.wait(60.0)
+        known = _known(store)
+        turns = _turns(store)
+    with StoreReader(store) as reader:
+        (run,) = reader.runs()
+    assert not run.ended
+    assert {turn.run_id for turn in turns} == {run.run_id}
+    by_pid = {_pid(process): process for process in known}
+    assert {process.worker for process in working} == {"1 of 2", "2 of 2"}
+    assert by_pid[late.process.pid].worker == "late-2"
+    assert [by_pid[each.process.pid].ended for each in (first, second, late)] == [False, True, True]
+    assert _unbroken(turns)
+
+
+@pytest.mark.slow
+def test_a_master_says_what_is_wrong_before_it_sends_anybody(tmp_path: Path) -> None:
+    port = str(processes.free_port(5557))
+    leading = ["--master", "--master-bind-host", "127.0.0.1", "--master-bind-port", port, "--expect-workers", "1"]
+    master = processes.start(
+        "master", [*LOCUST, *leading, "--host", "ftp://x", "--noise", "pinkk"], tmp_path, says_ready=False
+    )
+    worker = processes.start("worker", [*LOCUST, "--worker", "--master-port", port], tmp_path, says_ready=False)
+    with processes.ending(worker, master):
+        assert master.process.wait(60.0) == ExitCode.USAGE
+    said = master.log.read_text()
+    assert "voiceprobe: 'ftp://x' is no WebSocket address" in said
+    assert "pinkk" in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.slow
+def test_a_worker_reads_its_own_environment_and_tells_the_master_what_it_lacks(tmp_path: Path) -> None:
+    port = str(processes.free_port(5557))
+    leading = ["--master", "--master-bind-host", "127.0.0.1", "--master-bind-port", port, "--expect-workers", "1"]
+    asked = ["--host", "ws://127.0.0.1:9/", "--header", "X-Key=VP_NOT_SET", "--header", "X-Other=VP_NOT_THERE"]
+    master = processes.start("master", [*LOCUST, *leading, *asked], tmp_path, says_ready=False)
+    worker = processes.start("worker", [*LOCUST, "--worker", "--master-port", port], tmp_path, says_ready=False)
+    with processes.ending(worker, master):
+        assert master.process.wait(60.0) == ExitCode.USAGE
+        assert worker.process.wait(60.0) == ExitCode.USAGE
+    for log in (master.log, worker.log):
+        said = log.read_text()
+        assert "--header X-Key: the environment variable VP_NOT_SET is not set" in said
+        assert "--header X-Other: the environment variable VP_NOT_THERE is not set" in said
+        assert "Traceback" not in said
+    assert "voiceprobe: worker 1: --header" in master.log.read_text()

@@ -1,0 +1,212 @@
+"""Phases and open arrivals as a person runs them: real processes, and the store asked what happened."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import jsonschema
+import pytest
+
+from loadtest.cli import processes
+from loadtest.exit_codes import ExitCode
+from loadtest.reports.summary import schema
+from telemetry.store.answers import Filter
+from telemetry.store.reader import StoreReader
+from telemetry.turns import Turn
+from tests.integration.calling import CORPUS, assistant
+
+QUICK = ["--corpus", CORPUS, "--length", "short", "--clips", "4", "--think", "0.1", "--endpointing-ms", "200"]
+SECOND_NS = 1_000_000_000
+SCENARIO = """
+name = "three"
+
+[callers]
+turns = 3
+
+[[phases]]
+name = "few"
+kind = "hold"
+duration = "4s"
+users = 3
+
+[[phases]]
+name = "up"
+kind = "ramp"
+duration = "3s"
+users = { to = 6 }
+
+[[phases]]
+name = "many"
+kind = "spike"
+duration = "4s"
+users = 6
+"""
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with assistant(tmp_path_factory.mktemp("assistant")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def slow_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """An assistant that thinks for three seconds."""
+    with assistant(tmp_path_factory.mktemp("slow-assistant"), "--llm-ttft", "constant:3s") as found:
+        yield found
+
+
+def _run(url: str, tmp_path: Path, *flags: str) -> tuple[int, dict[str, Any], list[Turn]]:
+    file, out = tmp_path / "summary.json", tmp_path / "out"
+    command = [sys.executable, "-m", "loadtest.cli.main", "run", url, *QUICK, *flags]
+    done = subprocess.run(
+        [*command, "--out", str(out), "--json", str(file)],
+        env=processes.environment(),
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+    assert file.exists(), done.stdout + done.stderr
+    summary = json.loads(file.read_text())
+    jsonschema.validate(summary, schema())
+    with StoreReader(out / "store") as reader:
+        return done.returncode, summary, reader.turns(Filter(), source="client")
+
+
+@pytest.mark.slow
+def test_a_run_follows_its_phases_and_judges_no_ramp(url: str, tmp_path: Path) -> None:
+    scenario = tmp_path / "three.toml"
+    scenario.write_text(SCENARIO)
+    _, summary, turns = _run(url, tmp_path, "--scenario", str(scenario))
+    assert (summary["run"]["scenario"], summary["run"]["users"], summary["run"]["run_time_s"]) == ("three", 6, 11.0)
+    phases = {phase["name"]: phase for phase in summary["phases"]}
+    assert [(phase["name"], phase["kind"], phase["judged"]) for phase in summary["phases"]] == [
+        ("few", "hold", True),
+        ("up", "ramp", False),
+        ("many", "spike", True),
+    ]
+    for name, phase in phases.items():
+        began = [turn for turn in turns if turn.phase == name]
+        assert phase["turns"]["total"] == len(began) > 0
+        assert {turn.scenario for turn in began} == {"three"}
+    assert summary["turns"]["total"] == phases["few"]["turns"]["total"] + phases["many"]["turns"]["total"]
+    assert summary["ramp_turns"] == phases["up"]["turns"]["total"]
+    assert summary["starts"] is None
+    callers = {name: {turn.call_id for turn in turns if turn.phase == name} for name in phases}
+    assert len(callers["few"]) >= 2
+    assert max(turn.turn_index for turn in turns) <= 2
+
+
+OPEN = """
+name = "open"
+max_calls = 6
+
+[callers]
+turns = 1
+
+[[phases]]
+name = "some"
+kind = "hold"
+duration = "3s"
+rate = 1
+arrival = "constant"
+
+[[phases]]
+name = "crowd"
+kind = "spike"
+duration = "2s"
+rate = 5
+arrival = "constant"
+"""
+
+
+@pytest.mark.slow
+def test_calls_begin_when_they_are_due_and_what_the_limit_forbids_is_counted(slow_url: str, tmp_path: Path) -> None:
+    scenario = tmp_path / "open.toml"
+    scenario.write_text(OPEN)
+    code, summary, turns = _run(slow_url, tmp_path, "--scenario", str(scenario), "--processes", "2", "--calls", "12")
+    some, crowd = summary["phases"]
+    assert (some["name"], some["starts"]["planned"], some["starts"]["started"]) == ("some", 3, 3)
+    assert (crowd["name"], crowd["starts"]["planned"]) == ("crowd", 9), "the last of ten is beyond --calls"
+    assert crowd["starts"]["started"] + crowd["starts"]["missed"] == 9
+    assert crowd["starts"]["missed"] >= 1, "a call of more than three seconds leaves no room for all of them"
+    starts = summary["starts"]
+    assert starts["started"] == len({turn.call_id for turn in turns})
+    assert summary["run"]["arrivals"] == "constant"
+    assert len({turn.process_id for turn in turns}) == 2
+    # The first process began the calls at 0 s and 2 s; the answer to the first came later than three seconds.
+    first, second = sorted((t for t in turns if _process_of_the_first(turns) == t.process_id), key=_intended_ns)[:2]
+    assert first.first_audio_perf_ns is not None
+    assert _intended_ns(second) < first.first_audio_perf_ns
+    assert all(turn.start_late_ns is not None and turn.start_late_ns >= 0 for turn in turns)
+    assert starts["late"] == sum((turn.start_late_ns or 0) > 10_000_000 for turn in turns)
+    for turn in turns:
+        assert turn.connect_ns is None or turn.connect_ns > (turn.start_late_ns or 0), "from the intended start"
+    assert code == ExitCode.GENERATOR_LIMITED
+    assert "never began because --max-calls 6 were under way" in summary["exit_reason"]
+
+
+def _intended_ns(turn: Turn) -> int:
+    """The intended start of a call and the little that its caller thinks, on the clock of its process."""
+    return turn.started_perf_ns - (turn.connect_ns or 0)
+
+
+def _process_of_the_first(turns: list[Turn]) -> str:
+    return min(turns, key=lambda turn: turn.started_unix_ns).process_id
+
+
+FOR_LONG = """
+[[phases]]
+name = "long"
+kind = "soak"
+duration = "1h"
+rate = 2
+arrival = "constant"
+"""
+
+
+@pytest.mark.slow
+def test_locusts_own_page_starts_stops_and_starts_again(url: str, tmp_path: Path) -> None:
+    scenario = tmp_path / "long.toml"
+    scenario.write_text(FOR_LONG)
+    port = processes.free_port(8089)
+    arguments = ["-m", "locust", "-f", str(processes.ROOT / "loadtest" / "locustfile.py"), "--web-host", "127.0.0.1"]
+    arguments += ["--web-port", str(port), "--stop-timeout", "15", *QUICK, "--turns", "1", "--scenario", str(scenario)]
+    with (
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30.0) as page,
+        processes.ending(processes.start("locust", [*arguments, "--host", url], tmp_path, says_ready=False)),
+    ):
+        _wait(lambda: _answers(page))
+        for _ in range(2):
+            started = page.post("/swarm", data={"user_count": "1", "spawn_rate": "1", "host": url})
+            assert started.json()["success"], started.text
+            _wait(lambda: _heard(page) > 0)
+            assert page.post("/stop").json()["success"]
+            _wait(lambda: page.get("/stats/requests").json()["state"] == "stopped")
+
+
+def _heard(page: httpx.Client) -> int:
+    """Turns with a voice-to-voice in the present run: Locust begins each run with empty statistics."""
+    found = page.get("/stats/requests").json()
+    running = found["state"] in ("running", "spawning")
+    return sum(row["num_requests"] for row in found["stats"] if row["name"] == "voice_to_voice") if running else 0
+
+
+def _answers(page: httpx.Client) -> bool:
+    try:
+        return page.get("/").status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def _wait(until: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 90
+    while not until():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.2)

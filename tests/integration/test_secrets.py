@@ -1,0 +1,222 @@
+"""Nothing that lets callers in is printed or stored, not even by way of an endpoint that repeats it."""
+
+import asyncio
+import base64
+import http
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from urllib.parse import unquote
+
+import duckdb
+import httpx
+import pytest
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.http11 import Request, Response
+
+from loadtest.cli import processes
+from tests.integration.calling import CORPUS
+
+TOKEN, VALUE, PASSPHRASE = "tok-51f0c8aa93be", "val-77d2e91b04cc", "open-sesame-4711"
+USER, PASSWORD, KEY = "ursula-4711", "pw-0c9d8e7f6a5b", "key-9b8a7c6d5e4f"
+SECRETS = {
+    "token": TOKEN,
+    "header": VALUE,
+    "passphrase": PASSPHRASE,
+    "user": USER,
+    "password": PASSWORD,
+    "query": KEY,
+    "basic": base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode(),
+}
+ENVIRONMENT = {"VOICEPROBE_TOKEN": TOKEN, "MY_KEY": VALUE, "VOICEPROBE_CLIENT_KEY_PASSPHRASE": PASSPHRASE}
+QUICK = ["--corpus", CORPUS, "--length", "short", "--clips", "2", "--think", "0.1", "--header", "X-Api-Key=MY_KEY"]
+FEW = ["--calls", "6", "--turns", "1", "--reply-timeout", "1", "--run-time", "1m"]
+
+
+class Parrot:
+    """An endpoint that opens its first session and afterwards repeats in every way what it was shown."""
+
+    def __init__(self) -> None:
+        self.seen: list[dict[str, str]] = []
+        self._loop = asyncio.new_event_loop()
+        self._stop = asyncio.Event()
+        self._ready = threading.Event()
+        self._port = 0
+        self._thread = threading.Thread(target=lambda: self._loop.run_until_complete(self._serve()), daemon=True)
+
+    def __enter__(self) -> "Parrot":
+        self._thread.start()
+        assert self._ready.wait(10)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(10)
+        self._loop.close()
+
+    @property
+    def port(self) -> int:
+        return self._port
+
+    @property
+    def url(self) -> str:
+        return f"ws://{USER}:{PASSWORD}@127.0.0.1:{self._port}/v1/realtime?model=test-model&key={KEY}"
+
+    async def _serve(self) -> None:
+        async with serve(self._talk, "127.0.0.1", 0, process_request=self._look) as server:
+            self._port = next(iter(server.sockets)).getsockname()[1]
+            self._ready.set()
+            await self._stop.wait()
+
+    def _look(self, connection: ServerConnection, request: Request) -> Response | None:
+        self.seen.append({**dict(request.headers.raw_items()), "path": unquote(request.path)})
+        if len(self.seen) % 3 == 2:
+            return connection.respond(http.HTTPStatus.UNAUTHORIZED, f"go away {self._echo()}\n")
+        return None
+
+    def _echo(self) -> str:
+        return json.dumps({**self.seen[-1], "user": USER, "password": PASSWORD, "passphrase": PASSPHRASE})
+
+    async def _talk(self, connection: ServerConnection) -> None:
+        echo, turn = self._echo(), len(self.seen)
+        await connection.send(json.dumps({"type": "session.created", "session": {"model": f"model {TOKEN}"}}))
+        await connection.recv()
+        await connection.send(json.dumps({"type": "session.updated", "session": {"model": f"model {VALUE}"}}))
+        if turn == 1:
+            async for _ in connection:  # listened to and never answered
+                pass
+            return
+        if turn % 3 == 0:
+            error = {"type": "invalid_request_error", "code": "invalid_api_key", "message": f"bad key {echo}"}
+            await connection.send(json.dumps({"type": "error", "error": error}))
+        await connection.close(1008, f"refused: {TOKEN} {VALUE} {USER} {PASSWORD} {KEY}"[:120])
+
+
+@pytest.fixture
+def parrot() -> Iterator[Parrot]:
+    with Parrot() as parrot:
+        yield parrot
+
+
+def _leaks(texts: Mapping[str, bytes]) -> list[str]:
+    return [
+        f"{where}: {name}"
+        for where, text in texts.items()
+        for name, secret in SECRETS.items()
+        if secret.encode() in text
+    ]
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def _rows(folder: Path) -> dict[str, bytes]:
+    """Every column of every stored file, decompressed."""
+    with duckdb.connect() as connection:
+        return {
+            f"rows of {path.name}": str(
+                connection.execute("SELECT * FROM read_parquet($1)", [str(path)]).fetchall()
+            ).encode()
+            for path in folder.rglob("*.parquet")
+        }
+
+
+def _wait(condition: Callable[[], bool], within_s: float = 60.0) -> None:
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.1)
+
+
+def _answers(page: httpx.Client) -> bool:
+    try:
+        return page.get("/").status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def _call(arguments: list[str], cwd: Path) -> tuple[int, dict[str, bytes]]:
+    done = subprocess.run(
+        [sys.executable, "-m", *arguments],
+        env={**processes.environment(), **ENVIRONMENT},
+        cwd=cwd,
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+    return done.returncode, {"stdout": done.stdout, "stderr": done.stderr}
+
+
+@pytest.mark.slow
+def test_a_run_shows_and_stores_no_secret_that_the_endpoint_repeats(parrot: Parrot, tmp_path: Path) -> None:
+    file, out = tmp_path / "summary.json", tmp_path / "out"
+    limits = ["--users", "2", *FEW, "--out", str(out), "--json", str(file)]
+    code, said = _call(["loadtest.cli.main", "run", parrot.url, *QUICK, *limits], tmp_path)
+    assert code not in (1, 2), said["stderr"].decode()
+    shown = parrot.seen[-1]
+    assert shown["X-Api-Key"] == VALUE
+    assert shown["Authorization"] == f"Bearer {TOKEN}"
+    assert KEY in shown["path"]
+    kept, rows = _files(tmp_path), _rows(out)
+    assert any(b"refused" in text and b"[hidden]" in text for text in rows.values()), "the echo itself was stored"
+    assert _leaks({**said, **kept, **rows}) == []
+
+
+@pytest.mark.slow
+def test_locust_shows_and_spools_no_secret_that_the_endpoint_repeats(parrot: Parrot, tmp_path: Path) -> None:
+    arguments = ["locust", "-f", str(processes.ROOT / "loadtest" / "locustfile.py"), "--headless", "--host", parrot.url]
+    arguments += ["--users", "2", *FEW, "--spool", str(tmp_path / "spool"), "--loglevel", "DEBUG", *QUICK]
+    _, said = _call(arguments, tmp_path)
+    assert len(parrot.seen) >= 3
+    assert b"[hidden]" in said["stdout"] + said["stderr"]
+    spooled = _files(tmp_path / "spool")
+    assert any(b"[hidden]" in text for text in spooled.values())
+    assert _leaks({**said, **spooled}) == []
+
+
+@pytest.mark.slow
+def test_locusts_page_shows_no_secret_and_its_callers_get_in(
+    parrot: Parrot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = str(processes.free_port(8089))
+    arguments = ["-m", "locust", "-f", str(processes.ROOT / "loadtest" / "locustfile.py"), "--host", parrot.url]
+    arguments += ["--web-host", "127.0.0.1", "--web-port", port, *QUICK]
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    child = processes.start("locust", arguments, tmp_path, says_ready=False)
+    with processes.ending(child), httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30.0) as page:
+        _wait(lambda: _answers(page))
+        shown = page.get("/")
+        host = f"ws://127.0.0.1:{parrot.port}/v1/realtime"
+        assert host in shown.text
+        assert page.post("/swarm", data={"user_count": "1", "spawn_rate": "1", "host": host}).json()["success"]
+        _wait(lambda: any(KEY in seen["path"] for seen in parrot.seen) and len(parrot.seen) >= 3)
+        _wait(lambda: "[hidden]" in page.get("/stats/requests").text)
+        pages = ("/", "/stats/requests", "/exceptions", "/stats/report", "/logs")
+        seen = {path: page.get(path).content for path in pages}
+    assert _leaks({**seen, "log": child.log.read_bytes()}) == []
+
+
+def test_a_preflight_that_is_refused_repeats_no_secret(parrot: Parrot, tmp_path: Path) -> None:
+    parrot.seen.append({})  # the first visitor has been
+    code, said = _call(["loadtest.cli.main", "run", parrot.url, *QUICK, "--out", str(tmp_path / "out")], tmp_path)
+    assert code == 5
+    assert b"go away" in said["stderr"]
+    assert _leaks(said) == []
+
+
+def test_what_cannot_be_sent_is_said_at_once_and_not_shown(tmp_path: Path) -> None:
+    given = ["--header", "Host=MY_KEY", "--header", f"X-Key={VALUE}", "--header", "X-Other=NOT_THERE"]
+    where = f"ftp://{USER}:{PASSWORD}@127.0.0.1/?key={KEY}"
+    code, said = _call(["loadtest.cli.main", "run", where, *given, "--out", str(tmp_path / "out")], tmp_path)
+    lines = said["stderr"].decode().splitlines()
+    assert code == 2
+    assert len(lines) == 4, lines
+    assert all(line.startswith("voiceprobe: ") for line in lines)
+    assert _leaks(said) == []
+    assert not (tmp_path / "out").exists()
