@@ -13,12 +13,12 @@ from loadtest.caller.connection import Connection
 from loadtest.caller.exchange import Action, EndTurn, Exchange, HangUp, Interrupt, Say
 from loadtest.caller.health import EngineHealth
 from loadtest.caller.line import Line, PreparedClip
-from loadtest.caller.pacing import FrameSchedule, Paced
+from loadtest.caller.pacing import Seat
 from loadtest.caller.plan import CallPlan
 from loadtest.caller.playout import Speaker
-from loadtest.caller.session import Session, State
-from loadtest.protocols.base import CallerProtocol, EventKind, Message
-from loadtest.protocols.websocket import Closed, Item, Opened, Rejected, WebSocketClient
+from loadtest.caller.session import UNMOVED, Session, State
+from loadtest.protocols.base import CallerProtocol, EventKind, Message, VoiceEvent
+from loadtest.protocols.websocket import Closed, Opened, Rejected, WebSocketClient
 
 
 class Switchboard(Protocol):
@@ -29,6 +29,10 @@ class Switchboard(Protocol):
 
     def hang_up(self, call: "Call", reason: str) -> None:
         """End a call."""
+        ...
+
+    def our_fault(self, call: "Call", fault: Exception) -> None:
+        """End a call for a fault of ours."""
         ...
 
 
@@ -46,10 +50,11 @@ class Frame:
     until_bytes: int  # it is with the kernel when the outbox has drained this many
 
 
-class Call(Paced):
+class Call:
     """A caller on the line. `exchanges` yields each finished exchange, then None."""
 
     __slots__ = (
+        "_frame_ns",
         "connect_began_perf_ns",
         "connect_ns",
         "connection",
@@ -59,14 +64,15 @@ class Call(Paced):
         "failure",
         "fault",
         "held",
+        "is_ready",
         "line",
         "plan",
         "protocol",
-        "queued",
         "ready",
+        "seat",
         "session",
         "speaker",
-        "tls_opened",
+        "wake_perf_ns",
         "websocket",
     )
 
@@ -78,56 +84,84 @@ class Call(Paced):
         websocket: WebSocketClient,
         onset_preset: str,
     ) -> None:
-        super().__init__(FrameSchedule(0, protocol.capabilities.frame_ms * 1_000_000))
         self.engine = engine
         self.plan = plan
         self.protocol = protocol
         self.websocket = websocket
         self.speaker = Speaker(onset_preset)
         self.session = Session(plan, self.speaker)
-        self.line = Line(plan.background)
+        self.seat: Seat[Call] = Seat(self, _nowhere)
+        self.line = Line(plan.background, self.seat)
         self.exchanges: gevent.queue.SimpleQueue[Exchange | None] = gevent.queue.SimpleQueue()
         self.connection: Connection | None = None
         self.held: deque[Frame] = deque()  # frames that the socket has not taken yet
-        self.ready = gevent.event.Event()
+        self.ready = gevent.event.Event()  # the session stands, or never will
+        self.is_ready = False  # the session stands
         self.fault: str | None = None  # what this machine, not the endpoint, failed in
         self.failure: str | None = None  # why the session never became ready
         self.connect_began_perf_ns = 0
         self.connect_ns: int | None = None
         self.ended = False
-        self.tls_opened = False
-        self.queued = False  # waits for the engine to decode what arrived
+        self._frame_ns = protocol.capabilities.frame_ms * 1_000_000
+        self.wake_perf_ns = 0  # when the conversation wants to be asked
 
     # Outgoing audio.
 
-    def send_frame(self) -> None:
-        """Send the frame that is due, and let the conversation go on where its time has come."""
-        connection = self.connection
-        if connection is None or self.ended:
-            return
-        now_perf_ns = self.engine.clocks.perf_ns()
-        due_perf_ns = self.schedule.due_perf_ns
+    def send_frame(self, due_perf_ns: int, now_perf_ns: int) -> bool:
+        """Send the frame that is due, whatever it is, and let the conversation go on where its time has come.
+
+        Whether there was one: what was due before the caller joined is not his.
+        """
+        connection, session = self.connection, self.session
+        if connection is None or self.ended or due_perf_ns < self.seat.joined_perf_ns:
+            return False
         frame, clip, index = self.line.take()
-        lateness_ns = self.schedule.advance(now_perf_ns)
-        taken = connection.send(frame)
-        health, session = self.engine.health, self.session
-        health.note_frame(lateness_ns)
+        lateness_ns = now_perf_ns - due_perf_ns
         exchange = session.exchange
         counts = exchange is not None and (
             session.state is State.WAITING or (clip is not None and index >= clip.speech_start_frame)
         )
-        if not taken:
+        if not connection.send(frame):
             until = connection.outbox.queued_bytes
-            self.held.append(
-                Frame(due_perf_ns, now_perf_ns, len(frame), exchange, clip, index, counts, until_bytes=until)
-            )
-            health.note_held_up(connection.outbox.waiting_bytes)
+            self._hold(Frame(due_perf_ns, now_perf_ns, len(frame), exchange, clip, index, counts, until_bytes=until))
         elif exchange is not None and counts:
             exchange.evidence.note_frame(lateness_ns)
             if clip is not None and (index == clip.speech_start_frame or index == clip.speech_end_frame):
                 self._mark(connection, clip, index, len(frame), now_perf_ns, lateness_ns)
         if now_perf_ns >= session.deadline_perf_ns:
-            self.perform(session.on_time(now_perf_ns))
+            connection.readable()  # what has arrived counts before time does
+            if not self.ended:
+                self.perform(session.on_time(now_perf_ns))
+        self._follow()
+        if not connection.outbox.waiting_bytes:
+            # Up to the first frame that is due when the conversation wants to be asked.
+            self.line.look_ahead((self.wake_perf_ns - due_perf_ns - 1) // self._frame_ns)
+        return True
+
+    def held_up(self, frame: bytes, sent: int, counts: bool, due_perf_ns: int, now_perf_ns: int) -> None:
+        """The socket took only so much of a frame that was laid out."""
+        connection = self.connection
+        if connection is None:
+            return
+        connection.keep(frame, sent)
+        self.line.look_no_further()
+        until, exchange = connection.outbox.queued_bytes, self.session.exchange
+        self._hold(Frame(due_perf_ns, now_perf_ns, len(frame), exchange, None, -1, counts, until_bytes=until))
+
+    def _hold(self, frame: Frame) -> None:
+        self.held.append(frame)
+        if self.connection is not None:
+            self.engine.health.note_held_up(self.connection.outbox.waiting_bytes)
+
+    def _follow(self) -> None:
+        """Know what the conversation wants before it is asked again."""
+        session = self.session
+        if session.deadline_perf_ns < self.wake_perf_ns:
+            self.line.look_no_further()
+        self.wake_perf_ns = session.deadline_perf_ns
+        exchange = session.exchange
+        counts = exchange is not None and (session.state is State.WAITING or self.line.voiced)
+        self.seat.count(exchange.evidence if exchange is not None and counts else None)
 
     def settle(self) -> None:
         """The socket has taken more of what it held up: only now were those frames sent."""
@@ -168,67 +202,92 @@ class Call(Paced):
     # Incoming data.
 
     def opened_socket(self, connection: Connection) -> None:
-        """The TCP connection stands: begin the upgrade (after TLS, where there is TLS)."""
+        """The TCP connection stands."""
         self.connection = connection
-        self._start_upgrade()
+        self.seat.write = connection.write
+        connection.begin()
 
-    def _start_upgrade(self) -> None:
-        if self.connection is not None and self.connection.secured and not self.tls_opened:
-            self.tls_opened = True
-            self.connection.send(self.websocket.start())
+    def secured(self) -> None:
+        """Begin the upgrade."""
+        self._transmit(self.websocket.start())
 
-    def receive(self) -> None:
-        """Decode what the connection has queued."""
-        connection = self.connection
-        if connection is None:
+    def receive(self, stamp_perf_ns: int, seen_perf_ns: int, data: bytes) -> None:
+        """Decode what arrived, and let the conversation go on by it."""
+        if self.ended:
             return
-        self._start_upgrade()
-        while connection.chunks and not self.ended:
-            stamp, seen, data = connection.chunks.popleft()
-            exchange = self.session.exchange
-            if exchange is not None:
-                if connection.stamp_kind == "kernel":
-                    exchange.evidence.note_receive_lag(seen - stamp)
-                if connection.clock_fault:
-                    exchange.evidence.note_fault("clock step")
-                    connection.clock_fault = False
-            for item in self.websocket.receive(data):
-                self._on_item(item, stamp)
-            self._flush()
-        if connection.closed is not None and not self.ended and not connection.chunks:
-            self.lost(connection.closed, self.engine.clocks.perf_ns())
+        exchange, connection = self.session.exchange, self.connection
+        if exchange is not None and connection is not None and connection.stamped:
+            evidence, lag_ns = exchange.evidence, seen_perf_ns - stamp_perf_ns
+            if evidence.receive_lag_worst_ns is None or lag_ns > evidence.receive_lag_worst_ns:
+                evidence.receive_lag_worst_ns = lag_ns
+            if connection.clock_fault:
+                evidence.note_fault("clock step")
+                connection.clock_fault = False
+        moved = False
+        for item in self.websocket.receive(data):
+            if isinstance(item, (str, bytes)):
+                moved = self._on_message(item, stamp_perf_ns) or moved
+            else:
+                self._on_item(item, stamp_perf_ns)
+        self._flush()
+        if moved:
+            self._follow()
 
-    def _on_item(self, item: Item, stamp_perf_ns: int) -> None:
+    def disconnected(self, reason: str) -> None:
+        """The connection is gone: nothing more arrives."""
+        if not self.ended:
+            self.lost(reason, self.engine.clocks.perf_ns())
+
+    def failed(self, fault: Exception) -> None:
+        """A fault of ours ends this call, and this call alone."""
+        self.engine.our_fault(self, fault)
+
+    def _on_item(self, item: Opened | Rejected | Closed, stamp_perf_ns: int) -> None:
         if isinstance(item, Opened):
             self._send_all(self.protocol.opened())
         elif isinstance(item, Rejected):
             status = f"with HTTP {item.status} " if item.status else ""
             detail = f": {item.body_excerpt}" if item.body_excerpt else ""
             self.lost(f"the endpoint refused the connection {status}({item.reason}){detail}", stamp_perf_ns)
-        elif isinstance(item, Closed):
+        else:
             reason = f" {item.reason}" if item.reason else ""
             self.lost(f"the endpoint closed the call ({item.code}{reason})", stamp_perf_ns)
-        else:
-            self._on_message(item, stamp_perf_ns)
 
-    def _on_message(self, message: Message, stamp_perf_ns: int) -> None:
+    def _on_message(self, message: Message, stamp_perf_ns: int) -> bool:
+        """Whether the conversation wants other things than before."""
+        moved = False
         for event in self.protocol.receive(message):
             if self.ended:
-                return
-            if not self.ready.is_set():
-                if event.kind is EventKind.READY:
-                    self.connect_ns = stamp_perf_ns - self.connect_began_perf_ns
-                    self.ready.set()
-                elif event.kind is EventKind.ERROR and event.fatal:
-                    self.lost(event.message or "the endpoint refused the session", stamp_perf_ns)
-                elif event.kind is EventKind.ERROR:
-                    self.session.complain(event.message or event.raw_type)
-                continue
-            self.perform(self.session.on_event(event, stamp_perf_ns))
+                break
+            if self.is_ready:
+                actions = self.session.on_event(event, stamp_perf_ns)
+                if actions is not UNMOVED:
+                    moved = True
+                    self.perform(actions)
+            else:
+                self._on_first_event(event, stamp_perf_ns)
+        return moved
+
+    def _on_first_event(self, event: VoiceEvent, stamp_perf_ns: int) -> None:
+        """There is no session yet."""
+        if event.kind is EventKind.READY:
+            self.connect_ns = stamp_perf_ns - self.connect_began_perf_ns
+            self.is_ready = True
+            self.ready.set()
+        elif event.kind is EventKind.ERROR and event.fatal:
+            self.lost(event.message or "the endpoint refused the session", stamp_perf_ns)
+        elif event.kind is EventKind.ERROR:
+            self.session.complain(event.message or event.raw_type)
 
     def begin(self, now_perf_ns: int) -> None:
         """The session is ready: the line opens."""
         self.perform(self.session.begin(now_perf_ns))
+        self._follow()
+
+    def wind_down(self) -> None:
+        """Begin no further turn; one that has begun goes on to its end."""
+        self.session.wind_down()
+        self._follow()
 
     # Carrying out.
 
@@ -272,24 +331,25 @@ class Call(Paced):
             exchange.evidence.note_fault("clock step")
 
     def _send_all(self, messages: Iterable[Message]) -> None:
-        connection = self.connection
-        if connection is not None:
-            for message in messages:
-                connection.send(self.websocket.send(message))
+        for message in messages:
+            self._transmit(self.websocket.send(message))
+
+    def _transmit(self, data: bytes) -> None:
+        if self.connection is not None and not self.connection.send(data):
+            self.line.look_no_further()  # frames go behind what waits
 
     def _flush(self) -> None:
         if self.ended:
             return
         self._send_all(self.protocol.pending())
-        answer = self.websocket.take_output()
-        if answer and self.connection is not None:
-            self.connection.send(answer)
+        if self.websocket.has_output:
+            self._transmit(self.websocket.take_output())
 
     def lost(self, reason: str, now_perf_ns: int) -> None:
         """The conversation cannot go on: the turn under way, or the first, fails by it."""
         if self.ended:
             return
-        if not self.ready.is_set():
+        if not self.is_ready:
             self.failure = reason
         self.perform(self.session.on_closed(reason, now_perf_ns))
         self.ready.set()
@@ -298,3 +358,8 @@ class Call(Paced):
         """There is no session: the caller's first turn ends in an error that says why."""
         self.failure = reason
         self.lost(reason, now_perf_ns)
+
+
+def _nowhere(frame: bytes) -> int:
+    """Before there is a connection nothing is sent."""
+    return len(frame)

@@ -1,7 +1,7 @@
 """A WebSocket on a raw non-blocking socket, served by the gevent hub.
 
-Data is read with the kernel's receive stamp and queued; decoding happens afterwards, when the engine has time. Writes
-never block: what the socket does not take waits in `outbox`, and `on_taken` is told when it has taken more.
+Data is read with the kernel's receive stamp and handed on at once. Writes never block: what the socket does not take
+waits in `outbox`.
 """
 
 import _socket
@@ -10,13 +10,13 @@ import socket as socket_names
 import ssl
 import struct
 import sys
-from collections import deque
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from loadtest.caller.clock import Clocks
 from loadtest.caller.outbox import Outbox
 from loadtest.caller.tls import Tls
+from loadtest.caller.watch import SocketWatch
 
 try:
     import fcntl
@@ -25,8 +25,7 @@ except ImportError:  # Windows: nobody says what has not left the machine
 
 # What the number of an option means is another thing on another system: they are used where they are known.
 _LINUX: Final = sys.platform.startswith("linux")
-_KERNEL_STAMPS: Final = _LINUX and hasattr(_socket.socket, "recvmsg_into")
-_READ: Final = 1
+_KERNEL_STAMPS: Final = _LINUX and hasattr(_socket.socket, "recvmsg")
 _WRITE: Final = 2
 _SO_TIMESTAMPNS: Final = 35  # Linux; the ancillary message has the same number
 _SIOCOUTQNSD: Final = 0x894B  # Linux: bytes in the send queue which the kernel has not sent yet
@@ -36,52 +35,76 @@ _SIOCOUTQNSD: Final = 0x894B  # Linux: bytes in the send queue which the kernel 
 _TCP_NOTSENT_LOWAT: Final = getattr(socket_names, "TCP_NOTSENT_LOWAT", 25 if _LINUX else None)
 _UNSENT_BYTES: Final = 4096
 _SEND_BUFFER_BYTES: Final = 64 * 1024
-READ_BYTES: Final = 256 * 1024
+READ_BYTES: Final = 64 * 1024
 _READS_PER_WAKE: Final = 4
 _ANCILLARY_SIZE: Final = 64
-_TIMESPEC: Final = struct.Struct("qq")
+_unpack_timespec: Final = struct.Struct("qq").unpack
 
-# (stamp, seen): when the kernel received the data and when the program saw it, both on the monotonic clock.
-Chunk = tuple[int, int, bytes]
+
+class Owner(Protocol):
+    """Whose connection it is. It is told of everything in the order in which it happened."""
+
+    def secured(self) -> None:
+        """Application data may be sent: at once, or after the TLS handshake."""
+        ...
+
+    def receive(self, stamp_perf_ns: int, seen_perf_ns: int, data: bytes) -> None:
+        """Data came: when the kernel received it and when the program saw it, both on the monotonic clock."""
+        ...
+
+    def settle(self) -> None:
+        """The socket has taken more of what it had not taken before."""
+        ...
+
+    def disconnected(self, reason: str) -> None:
+        """The connection is gone."""
+        ...
+
+    def failed(self, fault: Exception) -> None:
+        """A fault of ours."""
+        ...
 
 
 class Connection:
-    """One socket. `on_data()` tells the engine that `chunks` is not empty or that `closed` has a reason.
+    """One socket. `closed` says why there is none any more.
 
-    `read_into` is room for one read. All connections of a hub share it: what was read is copied out before the next.
+    `write(frame)` gives a whole frame to the socket without looking: how many bytes it took (a negative number: not all
+    of it, and what is left is in the outbox), or OSError, which `refused` explains. It may only be used while nothing
+    waits in the outbox.
     """
 
     def __init__(
-        self,
-        loop: Any,
-        fd: int,
-        family: int,
-        clocks: Clocks,
-        on_data: Callable[[], None],
-        tls: Tls | None,
-        read_into: memoryview,
+        self, loop: Any, watch: SocketWatch, fd: int, family: int, clocks: Clocks, tls: Tls | None, owner: Owner
     ) -> None:
         self._sock = _socket.socket(family, socket_names.SOCK_STREAM, 0, fileno=fd)
         self._sock.setblocking(False)
         self._sock.setsockopt(socket_names.IPPROTO_TCP, socket_names.TCP_NODELAY, 1)
+        self._fd = fd
         self._clocks = clocks
-        self._on_data = on_data
+        self._owner = owner
         self._tls = tls
         self._bound_unsent()
-        self._view = read_into
         self.stamp_kind = self._ask_for_stamps()
-        self.chunks: deque[Chunk] = deque()
+        self.stamped = self.stamp_kind == "kernel"
         self.outbox = Outbox(self._sock.send)
-        self.on_taken: Callable[[], None] = _nobody
+        self.write: Callable[[bytes], int] = self._sock.send if tls is None else self._write_secured
         self.closed: str | None = None
         self._heard = False
-        self._breaking = False
+        self._is_secured = False
+        self._reading = False
+        self._broken: OSError | None = None
         self.clock_fault = False
-        self._reader = loop.io(fd, _READ)
+        self._watch = watch
         self._writer = loop.io(fd, _WRITE)
-        self._reader.start(self._readable)
-        if tls is not None:
-            self._write_plain(tls.step())
+        watch.add(fd, self, stamped=self.stamped)
+
+    def begin(self) -> None:
+        """Begin the TLS handshake, or say that there is none to wait for."""
+        if self._tls is None:
+            self._is_secured = True
+            self._owner.secured()
+        else:
+            self._write_plain(self._tls.step())
 
     def _bound_unsent(self) -> None:
         try:
@@ -101,45 +124,57 @@ class Connection:
             return "user"
         return "kernel"
 
-    def _readable(self) -> None:
-        for _ in range(_READS_PER_WAKE):
-            try:
-                if self.stamp_kind == "kernel":
-                    size, ancillary, _, _ = self._sock.recvmsg_into([self._view], _ANCILLARY_SIZE)
-                else:
-                    size, ancillary = self._sock.recv_into(self._view), []
-            except BlockingIOError:
-                break
-            except OSError as error:
-                self._lost(self._why(f"the connection broke: {error.strerror or error}"))
-                return
-            seen = self._clocks.perf_ns()
-            if size == 0:
-                self._lost(self._why("the endpoint closed the connection without a goodbye"))
-                return
-            self._heard = True
-            data = bytes(self._view[:size])
-            if self._tls is not None:
-                data = self._decrypt(data)
-            if data:
-                self.chunks.append((self._stamp(ancillary, seen), seen, data))
-            if size < len(self._view):
-                break
-        # The end of a TLS handshake brings no data, and is what the upgrade waits for.
-        if self.chunks or self._tls is not None:
-            self._on_data()
+    def readable(self) -> None:
+        """Read what has arrived and hand it on."""
+        if self._reading or self.closed is not None:
+            return
+        self._reading = True
+        try:
+            reads = _READS_PER_WAKE
+            while self._read() == READ_BYTES and reads and self.closed is None:
+                reads -= 1
+        finally:
+            self._reading = False
+        if self._broken is not None:
+            self._end_broken(self._broken)
 
-    def _stamp(self, ancillary: list[tuple[int, int, bytes]], seen_perf_ns: int) -> int:
-        for level, kind, payload in ancillary:
-            if level == socket_names.SOL_SOCKET and kind == _SO_TIMESTAMPNS and len(payload) >= 16:
-                seconds, nanoseconds = _TIMESPEC.unpack_from(payload)
-                stamp = self._clocks.to_perf_ns(seconds * 1_000_000_000 + nanoseconds)
-                if stamp > seen_perf_ns:
+    def failed(self, fault: Exception) -> None:
+        """See `Owner.failed`."""
+        self._owner.failed(fault)
+
+    def _read(self) -> int:
+        """How many bytes there were."""
+        try:
+            if self.stamped:
+                data, ancillary, _, _ = self._sock.recvmsg(READ_BYTES, _ANCILLARY_SIZE)
+            else:
+                data, ancillary = self._sock.recv(READ_BYTES), ()
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            self._lost(self._why(f"the connection broke: {error.strerror or error}"))
+            return 0
+        seen = self._clocks.perf_ns()
+        size = len(data)
+        if not size:
+            self._lost(self._why("the endpoint closed the connection without a goodbye"))
+            return 0
+        self._heard = True
+        stamp = seen
+        if ancillary:
+            _, kind, payload = ancillary[0]
+            if kind == _SO_TIMESTAMPNS and len(payload) == 16:
+                seconds, nanoseconds = _unpack_timespec(payload)
+                stamp = seconds * 1_000_000_000 + nanoseconds - self._clocks.offset_ns
+                if stamp > seen:
                     # Received after it was seen: the offset between the clocks is off by at least that much.
-                    self.clock_fault = self.clock_fault or stamp - seen_perf_ns > 1_000_000
-                    return seen_perf_ns
-                return stamp
-        return seen_perf_ns
+                    self.clock_fault = self.clock_fault or stamp - seen > 1_000_000
+                    stamp = seen
+        if self._tls is not None:
+            data = self._decrypt(data)
+        if data:
+            self._owner.receive(stamp, seen, data)
+        return size
 
     def _decrypt(self, data: bytes) -> bytes:
         assert self._tls is not None  # noqa: S101 - the caller asked
@@ -152,6 +187,9 @@ class Connection:
             self._lost(self._tls.sentence(error))
             return b""
         self._write_plain(self._tls.step())
+        if self._tls.done and not self._is_secured:
+            self._is_secured = True
+            self._owner.secured()
         return plain
 
     def send(self, data: bytes) -> bool:
@@ -161,6 +199,10 @@ class Connection:
         """
         return self._write_plain(data if self._tls is None else self._tls.encrypt(data))
 
+    def _write_secured(self, frame: bytes) -> int:
+        assert self._tls is not None  # noqa: S101 - it is used where there is TLS
+        return len(frame) if self._write_plain(self._tls.encrypt(frame)) else -1
+
     def _write_plain(self, data: bytes) -> bool:
         if not data or self.closed is not None:
             return True
@@ -169,9 +211,27 @@ class Connection:
         except OSError as error:
             self._broke(error)
             return True
-        if not taken and not self._writer.active:
-            self._writer.start(self._writable)
+        if not taken:
+            self._wait_for_room()
         return taken
+
+    def keep(self, frame: bytes, sent: int) -> None:
+        """`write` took only so much of a frame: the rest goes first, as soon as it can."""
+        if sent >= 0:
+            self.outbox.keep(frame, sent)
+        self._wait_for_room()
+
+    def refused(self, error: OSError) -> bool:
+        """`write` raised an error: whether the socket is only full. Else the connection is gone, and says so."""
+        if isinstance(error, BlockingIOError):
+            return True
+        if self.closed is None:
+            self._broke(error)
+        return False
+
+    def _wait_for_room(self) -> None:
+        if not self._writer.active and self.closed is None:
+            self._writer.start(self._writable)
 
     def _writable(self) -> None:
         try:
@@ -180,12 +240,10 @@ class Connection:
         except OSError as error:
             self._broke(error)
             return
-        self.on_taken()
-
-    @property
-    def secured(self) -> bool:
-        """Whether application data may be sent: always, but under TLS only after its handshake."""
-        return self._tls is None or self._tls.done
+        try:
+            self._owner.settle()
+        except Exception as fault:  # noqa: BLE001 - one caller's fault of ours must not stop the others' audio
+            self._owner.failed(fault)
 
     def unsent_bytes(self) -> int | None:
         """Bytes accepted from us that have not left this machine; None where the system does not say."""
@@ -205,27 +263,32 @@ class Connection:
 
     def _broke(self, error: OSError) -> None:
         """Nothing can be sent any more. What the endpoint said before may still lie here, and say why."""
-        if not self._breaking:
-            self._breaking = True
-            self._readable()
-            self._lost(self._why(f"the connection broke: {error.strerror or error}"))
+        if self._broken is None:
+            self._broken = error
+            if not self._reading:
+                self.readable()
+
+    def _end_broken(self, error: OSError) -> None:
+        self._reading = True
+        try:
+            while self.closed is None and self._read():
+                pass
+        finally:
+            self._reading = False
+        self._lost(self._why(f"the connection broke: {error.strerror or error}"))
 
     def _lost(self, reason: str) -> None:
         if self.closed is None:
             self.closed = reason
-            self._reader.stop()
+            self._watch.remove(self._fd)
             self._writer.stop()
-            self._on_data()
+            self._owner.disconnected(reason)
 
     def close(self) -> None:
         """Give everything back. Idempotent."""
         if self.closed is None:
             self.closed = "closed by the caller"
-        for watcher in (self._reader, self._writer):
-            watcher.stop()
-            watcher.close()
+        self._watch.remove(self._fd)
+        self._writer.stop()
+        self._writer.close()
         self._sock.close()
-
-
-def _nobody() -> None:
-    """Nobody waits to hear that more was taken."""

@@ -1,12 +1,12 @@
 """The engine: one per worker process, moving all of its callers' audio in real time on the gevent hub.
 
-It alone owns sockets and clocks. A 1 ms tick sends the frames that are due, then decodes what arrived, within a budget
-so that decoding never makes a frame late. A caller's greenlet only waits.
+It alone owns sockets and clocks. A 1 ms tick sends the frames that are due. What arrives is read and decoded between
+two ticks, and what is not read when the next one is due waits with the kernel, which has stamped it. A caller's
+greenlet only waits.
 """
 
 import logging
 import ssl
-from collections import deque
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -16,23 +16,21 @@ import gevent.socket
 from loadtest.caller.address import parse_address
 from loadtest.caller.call import Call
 from loadtest.caller.clock import Clocks
-from loadtest.caller.connection import READ_BYTES, Connection
+from loadtest.caller.connection import Connection
 from loadtest.caller.descriptors import Descriptors
 from loadtest.caller.exchange import Exchange
 from loadtest.caller.health import EngineHealth
-from loadtest.caller.pacing import TICK_NS, FrameSchedule, Wheel
+from loadtest.caller.pacing import TICK_NS, Slot, Wheel
 from loadtest.caller.plan import CallPlan, Limits
 from loadtest.caller.ticker import Ticker
 from loadtest.caller.tls import TlsClient
+from loadtest.caller.watch import SocketWatch
 from loadtest.errors import EndpointUnreachable, InstrumentError
 from loadtest.protocols.base import CallerProtocol, UpgradeRequest
 from loadtest.protocols.websocket import ConnectionState, WebSocketClient
 
 _log = logging.getLogger(__name__)
 
-# Decoding may take this much of a tick; more only when it falls behind for longer than the backlog below.
-_DECODE_BUDGET_NS: Final = 400_000
-_DECODE_BACKLOG: Final = 64
 _OFFSET_EVERY_TICKS: Final = 1000
 
 
@@ -59,10 +57,10 @@ class Engine:
         self._ticks_served = 0
         self._offset_at_tick = _OFFSET_EVERY_TICKS
         self._wheel: Wheel[Call] = Wheel(base, frame_ns)
+        self._watch = SocketWatch(self._loop, self.clocks.perf_ns)
+        self._lateness_ns: list[int] = []  # of the frames of this tick
         self._descriptors = Descriptors()
         self._descriptors.allow_many()
-        self._read_into = memoryview(bytearray(READ_BYTES))
-        self._waiting: deque[Call] = deque()
         self._calls: set[Call] = set()
         self._winding_down = False
         self._ticker = Ticker(self._loop, self._tick, base)
@@ -81,11 +79,12 @@ class Engine:
         """Running turns go on to their end; no call begins another one."""
         self._winding_down = True
         for call in self._calls:
-            call.session.wind_down()
+            call.wind_down()
 
     def close(self) -> None:
         """Stop ticking."""
         self._ticker.close()
+        self._watch.close()
 
     # The hub's side: no greenlet switch may happen here.
 
@@ -94,40 +93,53 @@ class Engine:
         tick = (now - self._base_perf_ns) // TICK_NS
         self.health.note_tick(max(0, now - self._base_perf_ns - (self._ticks_served + 1) * TICK_NS), now)
         self._ticks_served = tick
-        for call in self._wheel.due(now):
-            try:
-                call.send_frame()
-            except Exception as fault:  # noqa: BLE001 - one caller's fault of ours must not stop the others' audio
-                self._our_fault(call, fault)
-        self._decode(now)
+        for slot in self._wheel.due(now):
+            self._send(slot, now)
+        if self._lateness_ns:
+            self.health.note_frames(self._lateness_ns)
+            self._lateness_ns.clear()
+        self._watch.tick(self._base_perf_ns + (tick + 1) * TICK_NS)
         if tick >= self._offset_at_tick:
             self._offset_at_tick = tick + _OFFSET_EVERY_TICKS
             self.clocks.measure()
 
-    def _decode(self, began_perf_ns: int) -> None:
-        while self._waiting:
-            call = self._waiting.popleft()
-            call.queued = False
-            try:
-                call.receive()
-            except Exception as fault:  # noqa: BLE001 - likewise
-                self._our_fault(call, fault)
-            late = self.clocks.perf_ns() - began_perf_ns > _DECODE_BUDGET_NS
-            if late and len(self._waiting) < _DECODE_BACKLOG:
-                return
+    def _send(self, slot: Slot[Call], began_perf_ns: int) -> None:
+        """A frame for each caller of a slot. This runs once a frame: the usual way through it calls nobody."""
+        perf_ns, note_lateness, due = self.clocks.perf_ns, self._lateness_ns.append, slot.due_perf_ns
+        for seat, write, frame, counted in slot.take_row(began_perf_ns):
+            now = perf_ns()
+            lateness = now - due
+            if frame is None:
+                if not self._ask(seat.owner, due, now):
+                    continue
+            else:
+                try:
+                    sent = write(frame)
+                except OSError as error:
+                    sent = self._refused(seat.owner, error)
+                if sent != len(frame):
+                    if not seat.owner.ended:
+                        seat.owner.held_up(frame, sent, counted is not None, due, now)
+                elif counted is not None and lateness > counted.frame_lateness_worst_ns:
+                    counted.frame_lateness_worst_ns = lateness
+            note_lateness(lateness)
 
-    def _has_data(self, call: Call) -> None:
-        if not call.queued:
-            call.queued = True
-            self._waiting.append(call)
-
-    def _has_room(self, call: Call) -> None:
+    def _ask(self, call: Call, due_perf_ns: int, now_perf_ns: int) -> bool:
+        """Let a call send what is due; whether there was anything."""
         try:
-            call.settle()
-        except Exception as fault:  # noqa: BLE001 - likewise
-            self._our_fault(call, fault)
+            return call.send_frame(due_perf_ns, now_perf_ns)
+        except Exception as fault:  # noqa: BLE001 - one caller's fault of ours must not stop the others' audio
+            self.our_fault(call, fault)
+            return False
 
-    def _our_fault(self, call: Call, fault: Exception) -> None:
+    def _refused(self, call: Call, error: OSError) -> int:
+        """How many bytes of a frame a socket took that raised an error: none. One that is gone ends the call."""
+        if call.connection is not None:
+            call.connection.refused(error)
+        return 0
+
+    def our_fault(self, call: Call, fault: Exception) -> None:
+        """A fault of the generator ends one call, and says so."""
         _log.error("a fault of the generator ended one call", exc_info=fault)
         if call.session.exchange is not None:
             call.session.exchange.evidence.note_fault("generator fault")
@@ -137,7 +149,7 @@ class Engine:
         """End a call: nothing of it is sent or decoded any more."""
         if call.ended:
             return
-        self._wheel.remove(call)
+        self._wheel.remove(call.seat)
         connection = call.connection
         if connection is not None and connection.closed is None and call.websocket.state is ConnectionState.OPEN:
             for message in call.protocol.goodbye():
@@ -160,15 +172,12 @@ class Engine:
         call = Call(self, plan, protocol, websocket, self._onset_preset)
         self._calls.add(call)
         if self._winding_down:
-            call.session.wind_down()
+            call.wind_down()
         try:
             self._connect(call, request)
             if call.failure is None:
                 self.health.calls_connected += 1
-                call.schedule = FrameSchedule(
-                    self._wheel.start_of_emptiest_slot(self.clocks.perf_ns()), call.schedule.frame_ns
-                )
-                self._wheel.add(call)
+                self._wheel.add(call.seat, self.clocks.perf_ns())
                 call.begin(self.clocks.perf_ns())
             else:
                 self.health.calls_failed_to_connect += 1
@@ -201,9 +210,7 @@ class Engine:
         limits = call.plan.limits
         call.connect_began_perf_ns = self.clocks.perf_ns()
         try:
-            connection = self._open(request, call, limits.connect_ns / 1e9)
-            connection.on_taken = lambda: self._has_room(call)
-            call.opened_socket(connection)
+            call.opened_socket(self._open(request, call, limits.connect_ns / 1e9))
         except EndpointUnreachable as error:
             call.fail_to_connect(str(error), self.clocks.perf_ns())
             return
@@ -231,9 +238,7 @@ class Engine:
         descriptor = opened.detach()
         try:
             tls = (self._tls or TlsClient()).begin(address.host) if address.tls else None
-            return Connection(
-                self._loop, descriptor, family, self.clocks, lambda: self._has_data(call), tls, self._read_into
-            )
+            return Connection(self._loop, self._watch, descriptor, family, self.clocks, tls, call)
         except (OSError, ssl.SSLError, ValueError) as error:
             raise EndpointUnreachable(f"cannot secure {address.host}:{address.port}: {error}") from error
 
@@ -241,6 +246,5 @@ class Engine:
         """Let the goodbye arrive: closing while data is unread would make the kernel break the connection off."""
         deadline = self.clocks.perf_ns() + close_ns
         while connection.closed is None and self.clocks.perf_ns() < deadline:
-            connection.chunks.clear()
             gevent.sleep(0.005)
         connection.close()

@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 MS: Final = 1_000_000
+# Less than any lateness: no frame that counts has gone out yet.
+NO_FRAME_NS: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +29,7 @@ class Evidence:
     the answer is heard. Later ones are silence under a reply that is already playing.
     """
 
-    frame_lateness_worst_ns: int = 0
-    frames: int = 0
+    frame_lateness_worst_ns: int = NO_FRAME_NS
     start_lateness_ns: int | None = None  # of the frame with the first voiced sample
     end_lateness_ns: int | None = None  # of the frame with the last one
     unsent_bytes_at_speech_end: int | None = None
@@ -41,7 +42,6 @@ class Evidence:
 
     def note_frame(self, lateness_ns: int) -> None:
         """One frame went out this late."""
-        self.frames += 1
         if lateness_ns > self.frame_lateness_worst_ns:
             self.frame_lateness_worst_ns = lateness_ns
 
@@ -59,6 +59,11 @@ class Evidence:
         """Something happened that no limit is needed for."""
         if reason not in self.faults:
             self.faults.append(reason)
+
+    @property
+    def sent(self) -> bool:
+        """Whether any frame that counts went out."""
+        return self.frame_lateness_worst_ns > NO_FRAME_NS
 
     @property
     def drift_ns(self) -> int | None:

@@ -20,11 +20,11 @@ class EngineHealth:
         self._unsent_worst_bytes: int | None = None
         self._lags: deque[tuple[int, int]] = deque(maxlen=_LAGS_KEPT)
 
-    def note_frame(self, lateness_ns: int) -> None:
-        """One frame went out this late."""
-        self.frames_sent += 1
-        if lateness_ns > self._lateness_worst_ns:
-            self._lateness_worst_ns = lateness_ns
+    def note_frames(self, lateness_ns: list[int]) -> None:
+        """Frames went out, each of them this late."""
+        if lateness_ns:
+            self.frames_sent += len(lateness_ns)
+            self.note_lateness(max(lateness_ns))
 
     def note_lateness(self, lateness_ns: int) -> None:
         """A frame that was counted before turned out to be this late."""

@@ -6,8 +6,10 @@ wire and are shared by all callers.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from corpora.render import Rendered
+from loadtest.caller.pacing import ROWS_AHEAD, Seat
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,42 +44,103 @@ def prepare_positions(rendered: Rendered, frame_samples: int) -> tuple[int, int]
 
 
 class Line:
-    """One caller's outgoing audio. `sent_frames` counts all frames of the call, the session's audio clock."""
+    """One caller's outgoing audio. `sent_frames` counts all frames of the call, the session's audio clock.
 
-    __slots__ = ("_background", "_background_next", "clip", "clip_frame", "clip_started_frame", "sent_frames")
+    Most frames are like any other: they are laid out ahead, on the caller's seat. The others (the first and the last
+    with voice) are asked for one by one, with `take`.
+    """
 
-    def __init__(self, background: tuple[bytes, ...]) -> None:
+    __slots__ = ("_background", "_background_next", "_clip", "_clip_frame", "_seat", "_sent", "clip_started_frame")
+
+    def __init__(self, background: tuple[bytes, ...], seat: Seat[Any]) -> None:
         if not background:
             raise ValueError("a line needs at least one background frame")
         self._background = background
         self._background_next = 0
-        self.clip: PreparedClip | None = None
-        self.clip_frame = 0
-        self.clip_started_frame = 0
-        self.sent_frames = 0
+        self._clip: PreparedClip | None = None
+        self._clip_frame = 0
+        self.clip_started_frame = 0  # `sent_frames` when the utterance began
+        self._sent = 0
+        self._seat = seat
+
+    @property
+    def sent_frames(self) -> int:
+        """Frames that have gone out so far."""
+        self._count()
+        return self._sent
+
+    @property
+    def clip(self) -> PreparedClip | None:
+        """The utterance that is being said."""
+        self._count()
+        return self._clip
+
+    @property
+    def clip_frame(self) -> int:
+        """Which of its frames is next."""
+        self._count()
+        return self._clip_frame
+
+    @property
+    def voiced(self) -> bool:
+        """Whether the utterance has begun to be heard, and is not over."""
+        self._count()
+        return self._clip is not None and self._clip_frame > self._clip.speech_start_frame
 
     def say(self, clip: PreparedClip) -> None:
         """Begin an utterance with the next frame. Raises RuntimeError while another one is being said."""
-        if self.clip is not None:
+        self.look_no_further()
+        if self._clip is not None:
             raise RuntimeError("the caller is already speaking")
-        self.clip = clip
-        self.clip_frame = 0
-        self.clip_started_frame = self.sent_frames
+        self._clip = clip
+        self._clip_frame = 0
+        self.clip_started_frame = self._sent
 
     def hush(self) -> None:
         """Stop speaking: the line goes back to its background."""
-        self.clip = None
+        self.look_no_further()
+        self._clip = None
 
     def take(self) -> tuple[bytes, PreparedClip | None, int]:
         """The next frame's message, and which frame of which utterance it is (None, -1 for background)."""
-        self.sent_frames += 1
-        clip = self.clip
+        self.look_no_further()
+        clip = self._clip
         if clip is None:
-            frame = self._background[self._background_next]
-            self._background_next = (self._background_next + 1) % len(self._background)
-            return frame, None, -1
-        index = self.clip_frame
-        self.clip_frame = index + 1
-        if self.clip_frame == len(clip.frames):
-            self.clip = None
-        return clip.frames[index], clip, index
+            frame, index = self._background[self._background_next], -1
+        else:
+            frame, index = clip.frames[self._clip_frame], self._clip_frame
+        self._went(1)
+        return frame, clip, index
+
+    def look_ahead(self, most: int = ROWS_AHEAD) -> None:
+        """Lay out the next frames that are like any other, if the next one is: no more than `most`."""
+        self._count()
+        most = min(most, ROWS_AHEAD)
+        if self._seat.ahead or most < 1:
+            return
+        if self._clip is None:
+            begin, size = self._background_next, len(self._background)
+            self._seat.lay([self._background[at % size] for at in range(begin, begin + most)])
+        else:
+            begin, clip = self._clip_frame, self._clip
+            stops = [at for at in (clip.speech_start_frame, clip.speech_end_frame, len(clip.frames)) if at >= begin]
+            self._seat.lay(clip.frames[begin : min(begin + most, *stops)])
+
+    def look_no_further(self) -> None:
+        """Take back what lies ahead: what comes next is no longer what was thought."""
+        self._count()
+        self._seat.clear()
+
+    def _count(self) -> None:
+        if went := self._seat.taken():
+            self._went(went)
+
+    def _went(self, frames: int) -> None:
+        """So many frames have gone out. What is laid out never reaches beyond the end of an utterance."""
+        self._sent += frames
+        if self._clip is None:
+            self._background_next = (self._background_next + frames) % len(self._background)
+            return
+        self._clip_frame += frames
+        if self._clip_frame == len(self._clip.frames):
+            self._clip = None

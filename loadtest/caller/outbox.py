@@ -41,9 +41,13 @@ class Outbox:
                 sent = 0
             if sent == len(data):
                 return True
+        self.keep(data, sent)
+        return False
+
+    def keep(self, data: bytes, sent: int) -> None:
+        """Hold what the socket has not taken of some data: all of it but the first `sent` bytes."""
         self._parts.append(memoryview(data)[sent:])
         self.queued_bytes += len(data) - sent
-        return False
 
     def flush(self) -> bool:
         """Send what waits, as far as the socket takes it; whether nothing waits any more. Raises OSError."""

@@ -1,106 +1,185 @@
 """When each audio frame is due. Pure: the clock is a parameter, nothing is sent here.
 
-Deadlines are absolute from the start of a stream: a late frame is sent at once and the schedule is kept. Frames are
-never sent early, and a stream that fell behind catches up one frame a tick, never in a burst.
+Callers are spread over the ticks of one frame. Those of one slot are due at the same moments, so a slot keeps their
+next frames row by row, and whoever sends goes through a row without asking anybody.
+
+Deadlines are absolute: a late row is sent at once and the schedule is kept. Frames are never sent early, and a slot
+that fell behind catches up one row a tick, never in a burst.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Generic, TypeVar
 
+from loadtest.caller.evidence import Evidence
+
 TICK_NS: Final = 1_000_000
-P = TypeVar("P", bound="Paced")
+# How far rows are laid out. Thousands of callers lay them out at the same time, so each holds little.
+ROWS_AHEAD: Final = 16
+
+T = TypeVar("T")
+C = TypeVar("C")
+Write = Callable[[bytes], int]
 
 
-class FrameSchedule:
-    """The deadlines of one continuous stream of equal frames.
+class Seat(Generic[T]):
+    """One stream's place in a slot. Without a slot nothing is due of it.
 
-    As from a microphone, frame `i` is due when its last sample has been spoken: at `start + (i + 1) * frame`.
+    `owner` is whose it is, `write` is how its frames are sent, `counted` is what their lateness is evidence for.
     """
 
-    __slots__ = ("due_perf_ns", "frame_ns", "sent", "start_perf_ns")
+    __slots__ = ("_laid", "_laid_in_row", "joined_perf_ns", "owner", "position", "slot", "write")
 
-    def __init__(self, start_perf_ns: int, frame_ns: int) -> None:
-        self.start_perf_ns = start_perf_ns
+    def __init__(self, owner: T, write: Write) -> None:
+        self.owner = owner
+        self.write = write
+        self.slot: Slot[T] | None = None
+        self.position = -1
+        self.joined_perf_ns = 0  # frames that were due before are nobody's
+        self._laid = 0
+        self._laid_in_row = 0
+
+    def lay(self, frames: Sequence[bytes]) -> None:
+        """Lay out the next frames, ROWS_AHEAD at the most; what lay there before must be cleared or taken."""
+        slot = self.slot
+        if slot is None:
+            return
+        self._laid, self._laid_in_row = len(frames), slot.row
+        for row, frame in enumerate(frames, slot.row):
+            slot.rows[row % ROWS_AHEAD][self.position] = frame
+
+    @property
+    def ahead(self) -> int:
+        """How many frames are laid out and have not been taken."""
+        return 0 if self.slot is None else max(0, self._laid_in_row + self._laid - self.slot.row)
+
+    def taken(self) -> int:
+        """How many of the frames that were laid out have been taken since this was asked before."""
+        taken = self._laid - self.ahead
+        self._laid -= taken
+        self._laid_in_row += taken
+        return taken
+
+    def clear(self) -> None:
+        """Take back what is laid out."""
+        if self.slot is not None:
+            for row in range(self.slot.row, self._laid_in_row + self._laid):
+                self.slot.rows[row % ROWS_AHEAD][self.position] = None
+        self._laid = 0
+
+    def count(self, evidence: Evidence | None) -> None:
+        """Whose evidence the lateness of the frames is that are laid out."""
+        if self.slot is not None:
+            self.slot.counted[self.position] = evidence
+
+
+class Slot(Generic[T]):
+    """Streams that are due at the same moments: `rows` holds their next frames, None for one that its owner must be
+    asked for. `row` is the number of the next row, which is due at `due_perf_ns`.
+
+    As from a microphone, a frame is due when its last sample has been spoken.
+    """
+
+    __slots__ = ("counted", "due_perf_ns", "frame_ns", "row", "rows", "seats", "writes")
+
+    def __init__(self, due_perf_ns: int, frame_ns: int) -> None:
+        self.due_perf_ns = due_perf_ns
         self.frame_ns = frame_ns
-        self.sent = 0
-        self.due_perf_ns = start_perf_ns + frame_ns
+        self.row = 0
+        self.seats: list[Seat[T]] = []
+        self.writes: list[Write] = []
+        self.counted: list[Evidence | None] = []
+        self.rows: list[list[bytes | None]] = [[] for _ in range(ROWS_AHEAD)]
 
-    def advance(self, now_perf_ns: int) -> int:
-        """Account for one frame sent now; its lateness in ns. Raises ValueError when the frame is not due yet."""
-        lateness_ns = now_perf_ns - self.due_perf_ns
-        if lateness_ns < 0:
-            raise ValueError(f"frame {self.sent} is sent {-lateness_ns} ns early")
-        self.sent += 1
+    def add(self, seat: Seat[T], now_perf_ns: int) -> None:
+        """Serve a stream."""
+        seat.slot, seat.position, seat.joined_perf_ns = self, len(self.seats), now_perf_ns
+        self.seats.append(seat)
+        self.writes.append(seat.write)
+        self.counted.append(None)
+        for row in self.rows:
+            row.append(None)
+
+    def remove(self, seat: Seat[T]) -> None:
+        """Serve a stream no longer; the last one takes its place."""
+        seat.clear()
+        at = seat.position
+        self.seats[-1].position = at
+        _move_last_to(at, self.seats)
+        _move_last_to(at, self.writes)
+        _move_last_to(at, self.counted)
+        for row in self.rows:
+            _move_last_to(at, row)
+        seat.slot, seat.position = None, -1
+
+    def take_row(self, now_perf_ns: int) -> Iterator[tuple[Seat[T], Write, bytes | None, Evidence | None]]:
+        """The row that is due: for each stream how to send, what (None: ask its owner) and what it is evidence for.
+        Raises ValueError when it is not due yet."""
+        if now_perf_ns < self.due_perf_ns:
+            raise ValueError(f"a frame is sent {self.due_perf_ns - now_perf_ns} ns early")
+        at = self.row % ROWS_AHEAD
+        row = self.rows[at]
+        self.rows[at] = [None for _ in row]
+        self.row += 1
         self.due_perf_ns += self.frame_ns
-        return lateness_ns
+        # Copies: who is served may leave.
+        return zip(tuple(self.seats), tuple(self.writes), row, tuple(self.counted), strict=True)
 
 
-class Paced:
-    """What a wheel turns: anything with a schedule. `slot` is the wheel's own."""
-
-    __slots__ = ("schedule", "slot")
-
-    def __init__(self, schedule: FrameSchedule) -> None:
-        self.schedule = schedule
-        self.slot = -1
+def _move_last_to(at: int, column: list[C]) -> None:
+    column[at] = column[-1]
+    column.pop()
 
 
-class Wheel(Generic[P]):
-    """Streams spread over the ticks of one frame, so that each tick serves its share of the callers."""
+class Wheel(Generic[T]):
+    """The slots of one frame, a tick apart, each serving its share of the callers."""
 
     def __init__(self, base_perf_ns: int, frame_ns: int) -> None:
         if frame_ns % TICK_NS:
             raise ValueError(f"a frame of {frame_ns} ns is no whole number of {TICK_NS} ns ticks")
         self.base_perf_ns = base_perf_ns
         self.frame_ns = frame_ns
-        self._slots: list[list[P]] = [[] for _ in range(frame_ns // TICK_NS)]
-        self._behind: dict[P, None] = {}  # in the order in which they fell behind
+        size = frame_ns // TICK_NS
+        self._slots = [Slot[T](base_perf_ns + tick * TICK_NS, frame_ns) for tick in range(size)]
+        self._behind: list[Slot[T]] = []  # in the order in which they fell behind
         self._next_tick = 0
 
     def __len__(self) -> int:
-        return sum(len(slot) for slot in self._slots)
+        return sum(len(slot.seats) for slot in self._slots)
 
-    def start_of_emptiest_slot(self, now_perf_ns: int) -> int:
-        """A start for a new stream: the next moment after now whose slot serves the fewest streams."""
-        first = (now_perf_ns - self.base_perf_ns) // TICK_NS + 1
-        size = len(self._slots)
-        tick = min(range(first, first + size), key=lambda t: (len(self._slots[t % size]), t))
-        return self.base_perf_ns + tick * TICK_NS
+    def add(self, seat: Seat[T], now_perf_ns: int) -> None:
+        """Serve a stream from its next moment on, in the slot that serves the fewest."""
+        self._catch_up(now_perf_ns)
+        min(self._slots, key=lambda slot: (len(slot.seats), slot.due_perf_ns)).add(seat, now_perf_ns)
 
-    def add(self, stream: P) -> None:
-        """Serve a stream. Its schedule must start on a tick (see start_of_emptiest_slot)."""
-        offset_ns = stream.schedule.start_perf_ns - self.base_perf_ns
-        if offset_ns % TICK_NS:
-            raise ValueError("a stream starts between two ticks")
-        stream.slot = (offset_ns // TICK_NS) % len(self._slots)
-        self._slots[stream.slot].append(stream)
+    def remove(self, seat: Seat[T]) -> None:
+        """Stop serving a stream: no frame of it is due any more. Unknown streams are ignored."""
+        if seat.slot is not None:
+            seat.slot.remove(seat)
 
-    def remove(self, stream: P) -> None:
-        """Stop serving a stream; unknown streams are ignored."""
-        if stream.slot >= 0 and stream in self._slots[stream.slot]:
-            self._slots[stream.slot].remove(stream)
-        stream.slot = -1
-        self._behind.pop(stream, None)
-
-    def due(self, now_perf_ns: int) -> Iterator[P]:
-        """The streams that owe a frame now, each at most once. The caller sends one frame for each of them and
-        advances its schedule before taking the next."""
-        # This runs once a frame: no step of it is a call of its own.
-        behind, self._behind = self._behind, {}
-        for stream in behind:
-            if stream.slot >= 0 and stream.schedule.due_perf_ns <= now_perf_ns:
-                yield stream
-                if stream.slot >= 0 and stream.schedule.due_perf_ns <= now_perf_ns:
-                    self._behind[stream] = None
+    def due(self, now_perf_ns: int) -> Iterator[Slot[T]]:
+        """The slots that owe a row now, each at most once. Whoever asks takes that one row before the next slot."""
+        before, self._behind = self._behind, []
         last = (now_perf_ns - self.base_perf_ns) // TICK_NS
         size = len(self._slots)
         first = max(self._next_tick, last - size + 1)
         self._next_tick = last + 1
-        for tick in range(first, last + 1):
-            for stream in tuple(self._slots[tick % size]):
-                schedule = stream.schedule
-                if schedule.due_perf_ns > now_perf_ns or stream.slot < 0 or (behind and stream in behind):
-                    continue
-                yield stream
-                if schedule.due_perf_ns <= now_perf_ns and stream.slot >= 0:
-                    self._behind[stream] = None
+        reached = [self._slots[tick % size] for tick in range(first, last + 1)]
+        for slot in (*before, *(slot for slot in reached if slot not in before)):
+            if slot.due_perf_ns > now_perf_ns:
+                continue
+            if slot.seats:
+                yield slot
+            else:
+                self._skip(slot, now_perf_ns)
+            if slot.due_perf_ns <= now_perf_ns:
+                self._behind.append(slot)
+
+    def _catch_up(self, now_perf_ns: int) -> None:
+        """Nobody was there to be late for a slot that was empty."""
+        for slot in self._slots:
+            if not slot.seats:
+                self._skip(slot, now_perf_ns)
+
+    def _skip(self, slot: Slot[T], now_perf_ns: int) -> None:
+        owed = (now_perf_ns - slot.due_perf_ns) // self.frame_ns + 1
+        slot.due_perf_ns += max(0, owed) * self.frame_ns

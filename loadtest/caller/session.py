@@ -14,7 +14,9 @@ coming. Under manual turns the client itself stops it and says so. What arrives 
 response id and never answers the new turn (`ReplyNames` says how replies without ids are told apart).
 """
 
+from collections.abc import Sequence
 from enum import Enum
+from typing import Final
 
 from loadtest.caller.exchange import Action, Aside, EndTurn, Exchange, HangUp, Interrupt, Say
 from loadtest.caller.judging import judge_complete, judge_given_up
@@ -26,6 +28,7 @@ from telemetry.semconv import Outcome
 
 # After a whole answer, how long the caller waits for what the endpoint still owes (a transcript, another reply).
 OWED_NS = 2 * SECOND_NS
+UNMOVED: Final[tuple[Action, ...]] = ()
 REPLY_WAS_OVER = "the reply was over before the caller was to speak into it"
 
 
@@ -124,10 +127,10 @@ class Session:
 
     # What arrived.
 
-    def on_event(self, event: VoiceEvent, arrival_perf_ns: int) -> list[Action]:
-        """One event that the kernel received at a moment."""
-        if self.state is State.OVER:
-            return []
+    def on_event(self, event: VoiceEvent, arrival_perf_ns: int) -> Sequence[Action]:
+        """One event that the kernel received at a moment. UNMOVED if it changes nothing of what the caller wants."""
+        if self.state is State.OVER or event.kind is EventKind.OTHER or self._goes_on(event, arrival_perf_ns):
+            return UNMOVED
         event = self._names.named(event, caller_broke_in=self._cut is not None)
         exchange = self.exchange
         if exchange is None:
@@ -142,6 +145,22 @@ class Session:
         if exchange.timeline.fatal_perf_ns is not None:
             return actions + self._finish("error", exchange.timeline.errors[-1], arrival_perf_ns)
         return actions + self._proceed(arrival_perf_ns)
+
+    def _goes_on(self, event: VoiceEvent, arrival_perf_ns: int) -> bool:
+        """Whether this is only more of a reply that is being heard, and accounted for with that.
+
+        It can put the deadline off and never bring it forward: when the one that is set comes, it is set anew.
+        """
+        exchange, response_id = self.exchange, event.response_id
+        if event.kind is not EventKind.AUDIO or self.state is not State.HEARING or exchange is None:
+            return False
+        reply = None if response_id is None else exchange.timeline.replies.get(response_id)
+        if reply is None or event.metadata or self._cut is not None:
+            return False
+        reply.item_id = event.item_id or reply.item_id
+        self._last_sign_perf_ns = max(self._last_sign_perf_ns, arrival_perf_ns)
+        reply.hear(self._speaker, event, arrival_perf_ns)
+        return True
 
     def _on_reply(self, timeline: Timeline, event: VoiceEvent, arrival_perf_ns: int) -> list[Action]:
         reply = timeline.note(event, arrival_perf_ns)

@@ -10,6 +10,7 @@ from loadtest.caller.pacing import TICK_NS
 from loadtest.timerfd import TimerFd
 
 _READ: Final = 1
+_FIRST: Final = 2  # the highest priority that the hub's loop knows
 
 
 def _open_timerfd(first_perf_ns: int) -> TimerFd | None:
@@ -32,7 +33,8 @@ class Ticker:
             self._watcher = loop.timer(TICK_NS / 1e9, TICK_NS / 1e9)
             self._watcher.start(on_tick)
         else:
-            self._watcher = loop.io(self._timer.fd, _READ)
+            # Of what is ready at the same moment, frames that are due come first.
+            self._watcher = loop.io(self._timer.fd, _READ, priority=_FIRST)
             self._watcher.start(self._drain)
 
     def _drain(self) -> None:

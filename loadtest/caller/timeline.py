@@ -6,8 +6,10 @@ reply that the caller spoke into on purpose, after hearing it begin, is an answe
 """
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec.structs import replace
 
 from loadtest.audio.pcm import from_bytes
 from loadtest.caller.plan import ReplyPoint

@@ -157,7 +157,7 @@ class WebSocketClient:
         self._buffer = bytearray()  # an incomplete frame
         self._needed = 2  # bytes in the buffer before it is worth looking again
         self._to_library = 0  # bytes of the current frame still to be handed on
-        self._library_was_fed = False  # only then it may have something to send; whole data frames pass it by
+        self.has_output = False  # the library was fed, and may want something sent; whole data frames pass it by
         self._fragmented = False  # inside a fragmented message, which the library follows
         self._parts: list[bytes] = []
         self._parts_are_text = False
@@ -176,14 +176,17 @@ class WebSocketClient:
         for name, value in self._headers:
             upgrade.headers[name] = value
         self._wire.send_request(upgrade)
-        self._library_was_fed = True
+        self.has_output = True
         return self.take_output()
 
     def receive(self, data: bytes) -> list[Item]:
         """What `data` completes, in order. Data after the end is ignored."""
-        if self._state is ConnectionState.CLOSED:
-            return []
         items: list[Item] = []
+        if self._is_one_text(data):
+            self._message(data[2 if data[1] < 126 else 4 :], True, items)
+            return items
+        if self._state is ConnectionState.CLOSED:
+            return items
         if self._state is ConnectionState.CONNECTING:
             data = self._receive_head(data, items)
         if data and self._wire.state is State.CONNECTING:
@@ -192,13 +195,23 @@ class WebSocketClient:
             self._receive_frames(data, items)
         return items
 
+    def _is_one_text(self, data: bytes) -> bool:
+        """Whether `data` is just one whole text message of less than 64 KiB, as nearly everything is that arrives."""
+        if self._state is not ConnectionState.OPEN or self._buffer or self._to_library or self._fragmented:
+            return False
+        size = len(data)
+        if size < 4 or data[0] != 0x81 or size > self._max_message_bytes:
+            return False
+        second = data[1]
+        return second + 2 == size if second < 126 else second == 126 and (data[2] << 8 | data[3]) + 4 == size
+
     def receive_eof(self) -> list[Item]:
         """The peer closed the stream, or it broke."""
         items: list[Item] = []
         if self._state is ConnectionState.CLOSED:
             return items
         self._wire.receive_eof()
-        self._library_was_fed = True
+        self.has_output = True
         self._collect(items)
         if not items or not isinstance(items[-1], Rejected | Closed):
             self._end(items, Closed(ABNORMAL_CLOSURE, "the connection ended without a closing handshake", clean=False))
@@ -212,7 +225,7 @@ class WebSocketClient:
             self._wire.send_text(message.encode())
         else:
             self._wire.send_binary(message)
-        self._library_was_fed = True
+        self.has_output = True
         return self.take_output()
 
     def close(self, code: int = 1000, reason: str = "") -> bytes:
@@ -221,14 +234,14 @@ class WebSocketClient:
             return b""
         self._wire.send_close(code, reason.encode()[:MAX_CLOSE_REASON_BYTES].decode(errors="ignore"))
         self._state = ConnectionState.CLOSING
-        self._library_was_fed = True
+        self.has_output = True
         return self.take_output()
 
     def take_output(self) -> bytes:
         """What the protocol wants sent in answer to what it received (pongs, close frames); empties it."""
-        if not self._library_was_fed:
+        if not self.has_output:
             return b""
-        self._library_was_fed = False
+        self.has_output = False
         return b"".join(self._wire.data_to_send())
 
     def _receive_head(self, data: bytes, items: list[Item]) -> bytes:
@@ -290,13 +303,13 @@ class WebSocketClient:
         except UnicodeDecodeError as error:
             sentence = f"a text message is not UTF-8 ({error.reason} at byte {error.start})"
             self._wire.fail(INVALID_DATA, sentence)
-            self._library_was_fed = True
+            self.has_output = True
             self._end(items, Closed(INVALID_DATA, sentence, clean=False))
 
     def _feed(self, data: bytes, items: list[Item]) -> None:
         if data and self._state is not ConnectionState.CLOSED:
             self._wire.receive_data(data)
-            self._library_was_fed = True
+            self.has_output = True
             self._collect(items)
 
     def _collect(self, items: list[Item]) -> None:

@@ -232,7 +232,7 @@ class Worker:
                     self._journal.note(emitted)
                 on_turn(emitted)
                 if leaving():
-                    call.session.wind_down()
+                    call.wind_down()
         finally:
             trace.end(clocks.perf_ns(), {})
 

@@ -19,11 +19,11 @@ class RecordingHealth(EngineHealth):
 
     def __init__(self, window: Window) -> None:
         super().__init__()
-        self._note = window.lateness_ns.append
+        self._note = window.lateness_ns.extend
 
-    def note_frame(self, lateness_ns: int) -> None:
-        """One frame went out this late."""
-        super().note_frame(lateness_ns)
+    def note_frames(self, lateness_ns: list[int]) -> None:
+        """Frames went out, each of them this late."""
+        super().note_frames(lateness_ns)
         self._note(lateness_ns)
 
 

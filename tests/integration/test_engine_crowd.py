@@ -86,7 +86,7 @@ def test_hundreds_of_calls_leave_nothing_behind() -> None:
             soak(CALLS)
             after = Held.now()
             assert engine.calls_in_flight == 0
-            assert (len(engine._wheel), len(engine._wheel._behind), len(engine._waiting)) == (0, 0, 0)
+            assert (len(engine._wheel), len(engine._wheel._behind), len(engine._watch._readers)) == (0, 0, 0)
             assert len(engine.health._lags) <= (engine.health._lags.maxlen or 0)
         finally:
             engine.close()

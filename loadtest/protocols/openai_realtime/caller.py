@@ -78,6 +78,9 @@ class OpenAIRealtimeCaller:
         self._output_format = self._asked_output
         self._response_format: tuple[str | None, AudioFormat] | None = None
         self._generating: str | None = None
+        # Of the audio delta before, until a response begins or ends: what it belongs to, as it said and as was meant.
+        self._running_part: tuple[object, ...] | None = None
+        self._running_ids: tuple[str | None, str | None] = (None, None)
         self._done: OrderedDict[str, None] = OrderedDict()
         self._twins = TwinFilter()
         self._reply = ReplyAudio()
@@ -133,10 +136,8 @@ class OpenAIRealtimeCaller:
             fields = parse_object(message)
             raw_type = required_text(fields, "type")
             event = canonical(raw_type)
-            handler = None if event is None else self._handlers.get(event)
-            if event is None or handler is None:
-                return [VoiceEvent(EventKind.OTHER, raw_type)]
-            return handler(raw_type, fields)
+            handler = self._handlers.get(event) if event is not None else None
+            return [VoiceEvent(EventKind.OTHER, raw_type)] if handler is None else handler(raw_type, fields)
         except MalformedError as error:
             if not raw_type and isinstance(message, bytes) and self._generating is not None:
                 return self._binary(message)  # audio whose first byte happens to be an opening brace
@@ -145,6 +146,8 @@ class OpenAIRealtimeCaller:
 
     def pending(self) -> Sequence[Message]:
         """What the protocol wants sent; empties the queue."""
+        if not self._pending:
+            return ()
         messages, self._pending = self._pending, []
         return messages
 
@@ -239,6 +242,7 @@ class OpenAIRealtimeCaller:
         response = optional_object(fields, "response") or {}
         response_id = optional_text(response, "id")
         self._generating = response_id
+        self._running_part = None
         metadata = text_pairs(optional_object(response, "metadata"))
         events = [VoiceEvent(EventKind.RESPONSE_STARTED, raw_type, response_id=response_id, metadata=metadata)]
         declared = session_facts(response).output_format
@@ -261,10 +265,16 @@ class OpenAIRealtimeCaller:
         return [VoiceEvent(kind, raw_type, response_id=response_id, item_id=item_id, text=text)]
 
     def _audio(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
+        # Most deltas go on where the one before stopped: what was found out of that one holds for them.
+        part = (raw_type, fields.get("response_id"), fields.get("item_id"), fields.get("content_index"))
+        if part == self._running_part:
+            response_id, item_id = self._running_ids
+            return self._audio_bytes(raw_type, required_base64(fields, "delta"), response_id, item_id)
+        self._running_part = None
         response_id, item_id = self._reply_ids(fields)
-        part = (response_id, item_id, str(fields.get("content_index")))
-        if self._twins.is_twin(ServerEvent.AUDIO_DELTA, raw_type, *part):
+        if self._twins.is_twin(ServerEvent.AUDIO_DELTA, raw_type, response_id, item_id, str(part[3])):
             return [VoiceEvent(EventKind.OTHER, raw_type, response_id=response_id, item_id=item_id)]
+        self._running_part, self._running_ids = part, (response_id, item_id)
         return self._audio_bytes(raw_type, required_base64(fields, "delta"), response_id, item_id)
 
     def _binary(self, data: bytes) -> list[VoiceEvent]:
@@ -308,6 +318,7 @@ class OpenAIRealtimeCaller:
     def _response_done(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
         response = optional_object(fields, "response") or {}
         response_id = optional_text(response, "id")
+        self._running_part = None
         if response_id is None or response_id == self._generating:
             self._generating = None
         if response_id is not None:

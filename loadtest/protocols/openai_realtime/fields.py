@@ -32,10 +32,9 @@ def parse_object(message: str | bytes) -> Json:
         decoded: object = orjson.loads(message)
     except orjson.JSONDecodeError as error:
         raise MalformedError(f"not JSON ({error}): {excerpt(message)}") from None
-    fields = as_object(decoded)
-    if fields is None:
-        raise MalformedError(f"JSON, but not an object: {excerpt(message)}")
-    return fields
+    if isinstance(decoded, dict):
+        return decoded  # pyright: ignore[reportUnknownVariableType] - keys of decoded JSON are strings
+    raise MalformedError(f"JSON, but not an object: {excerpt(message)}")
 
 
 def required_text(fields: Json, key: str) -> str:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from loadtest.caller.behaviour import BY_THE_CALLER, NOT_SPOKEN, SILENT_BY_THEN, STILL_PLAYING, behaviour
@@ -64,7 +65,7 @@ def begun(ms: int, response_id: str | None = "r1") -> list[VoiceEvent]:
 
 
 def named(one: VoiceEvent, response_id: str | None) -> VoiceEvent:
-    return replace(one, response_id=response_id)
+    return msgspec.structs.replace(one, response_id=response_id)
 
 
 def done(response_id: str | None = "r1", status: str = "completed") -> VoiceEvent:

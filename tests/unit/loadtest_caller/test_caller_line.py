@@ -1,19 +1,27 @@
 """A line is never dead, and knows which sample leaves when."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from loadtest.caller.line import Line
+from loadtest.caller.pacing import Seat, Slot
 from tests.unit.loadtest_caller.caller_world import MS, make_clip
 
 
+def _line(background: tuple[bytes, ...]) -> Line:
+    """A line of a caller who has no seat: nothing is laid out."""
+    return Line(background, Seat("caller", len))
+
+
 def test_between_utterances_the_background_goes_round() -> None:
-    line = Line((b"a", b"b"))
+    line = _line((b"a", b"b"))
     assert [line.take()[0] for _ in range(5)] == [b"a", b"b", b"a", b"b", b"a"]
     assert line.sent_frames == 5
 
 
 def test_an_utterance_replaces_the_background_frame_by_frame() -> None:
-    line, clip = Line((b"-",)), make_clip(speech_ms=40, lead_ms=10, tail_ms=0)
+    line, clip = _line((b"-",)), make_clip(speech_ms=40, lead_ms=10, tail_ms=0)
     line.take()
     line.say(clip)
     taken = [line.take() for _ in range(4)]
@@ -22,15 +30,79 @@ def test_an_utterance_replaces_the_background_frame_by_frame() -> None:
     assert line.clip_started_frame == 1
 
 
+class Sender:
+    """Sends as the engine does: what is laid out comes from the row, for anything else the line is asked."""
+
+    def __init__(self, *, ahead: bool) -> None:
+        self.slot: Slot[str] = Slot(0, 20 * MS)
+        self.seat = Seat("caller", len)
+        self.slot.add(self.seat, 0)
+        self.line = Line((b"a", b"b", b"c"), self.seat)
+        self.ahead = ahead
+        self.asked_for: list[int] = []
+
+    def send(self, frames: int) -> list[tuple[bytes, int]]:
+        """Each frame and the clock of the call behind it."""
+        sent = []
+        for _ in range(frames):
+            ((_, _, frame, _),) = self.slot.take_row(self.slot.due_perf_ns)
+            if frame is None:
+                frame, _, index = self.line.take()
+                self.asked_for.append(index)
+                if self.ahead:
+                    self.line.look_ahead()
+            sent.append((frame, self.line.sent_frames))
+        return sent
+
+    @property
+    def state(self) -> tuple[object, ...]:
+        line = self.line
+        return line.clip, None if line.clip is None else line.clip_frame, line.voiced, line.clip_started_frame
+
+
+@given(st.lists(st.tuples(st.integers(0, 60), st.sampled_from(["say", "hush", "look back", "on"])), max_size=12))
+def test_looking_ahead_changes_nothing_of_what_is_sent(steps: list[tuple[int, str]]) -> None:
+    clip = make_clip(speech_ms=500, lead_ms=130, tail_ms=90)
+    one, other = Sender(ahead=False), Sender(ahead=True)
+    for frames, then in steps:
+        assert one.send(frames) == other.send(frames)
+        assert one.state == other.state
+        if then == "say" and one.line.clip is None:
+            one.line.say(clip)
+            other.line.say(clip)
+        elif then == "hush":
+            one.line.hush()
+            other.line.hush()
+        elif then == "look back":
+            other.line.look_no_further()
+
+
+def test_the_first_and_the_last_frame_with_voice_are_always_asked_for() -> None:
+    clip = make_clip(speech_ms=500, lead_ms=130, tail_ms=90)
+    sender = Sender(ahead=True)
+    sender.line.say(clip)
+    sender.send(len(clip.frames))
+    assert {clip.speech_start_frame, clip.speech_end_frame} <= set(sender.asked_for)
+    assert len(sender.asked_for) < len(clip.frames) // 3, "the others were laid out"
+
+
+def test_no_further_ahead_is_looked_than_is_asked_for() -> None:
+    sender = Sender(ahead=False)
+    sender.line.look_ahead(0)
+    assert sender.seat.ahead == 0
+    sender.line.look_ahead(3)
+    assert sender.seat.ahead == 3
+
+
 def test_a_caller_cannot_say_two_things_at_once() -> None:
-    line = Line((b"-",))
+    line = _line((b"-",))
     line.say(make_clip())
     with pytest.raises(RuntimeError, match="already speaking"):
         line.say(make_clip())
 
 
 def test_hush_goes_back_to_the_background_at_once() -> None:
-    line = Line((b"-",))
+    line = _line((b"-",))
     line.say(make_clip())
     line.take()
     line.hush()
@@ -39,7 +111,7 @@ def test_hush_goes_back_to_the_background_at_once() -> None:
 
 def test_a_line_without_background_is_refused() -> None:
     with pytest.raises(ValueError, match="background"):
-        Line(())
+        _line(())
 
 
 def test_a_sample_leaves_the_mouth_before_its_frame_is_sent() -> None:

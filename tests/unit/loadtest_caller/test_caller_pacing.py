@@ -4,71 +4,94 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtest.caller.pacing import TICK_NS, FrameSchedule, Paced, Wheel
+from loadtest.caller.evidence import Evidence
+from loadtest.caller.pacing import ROWS_AHEAD, TICK_NS, Seat, Slot, Wheel
 
 MS = 1_000_000
 FRAME = 20 * MS
 
 
-def test_a_frame_is_due_when_its_last_sample_has_been_spoken() -> None:
-    schedule = FrameSchedule(1_000, FRAME)
-    assert schedule.due_perf_ns == 1_000 + FRAME
-    assert schedule.advance(1_000 + FRAME + 7) == 7
-    assert schedule.due_perf_ns == 1_000 + 2 * FRAME
+def _nowhere(frame: bytes) -> int:
+    return len(frame)
 
 
-def test_a_late_frame_keeps_the_schedule() -> None:
-    schedule = FrameSchedule(0, FRAME)
-    assert schedule.advance(FRAME + 13 * MS) == 13 * MS
-    assert schedule.advance(2 * FRAME) == 0
+def _wheel(streams: int) -> tuple[Wheel[str], list[Seat[str]]]:
+    wheel: Wheel[str] = Wheel(0, FRAME)
+    seats = [Seat(f"caller {number}", _nowhere) for number in range(streams)]
+    for seat in seats:
+        wheel.add(seat, 0)
+    return wheel, seats
 
 
-def test_a_frame_is_never_sent_early() -> None:
+def _serve(wheel: Wheel[str], now: int) -> list[tuple[Seat[str], bytes | None, int]]:
+    """As the engine serves it: who got a frame, which, and how late."""
+    served: list[tuple[Seat[str], bytes | None, int]] = []
+    for slot in wheel.due(now):
+        late = now - slot.due_perf_ns
+        served += [(seat, frame, late) for seat, _, frame, _ in slot.take_row(now)]
+    return served
+
+
+def _slot_of(seat: Seat[str]) -> Slot[str]:
+    assert seat.slot is not None
+    return seat.slot
+
+
+def test_a_stream_is_due_once_a_frame_and_a_late_row_keeps_the_schedule() -> None:
+    wheel, (seat,) = _wheel(1)
+    due = _slot_of(seat).due_perf_ns
+    assert _serve(wheel, due - 1) == []
+    assert _serve(wheel, due + 7) == [(seat, None, 7)]
+    assert _serve(wheel, due + FRAME + 13 * MS) == [(seat, None, 13 * MS)]
+    assert _serve(wheel, due + 2 * FRAME) == [(seat, None, 0)]
+
+
+def test_a_row_is_never_taken_early() -> None:
+    _, (seat,) = _wheel(1)
     with pytest.raises(ValueError, match="1 ns early"):
-        FrameSchedule(0, FRAME).advance(FRAME - 1)
-
-
-def _wheel(streams: int) -> tuple[Wheel[Paced], list[Paced]]:
-    wheel: Wheel[Paced] = Wheel(0, FRAME)
-    made = []
-    for _ in range(streams):
-        stream = Paced(FrameSchedule(wheel.start_of_emptiest_slot(0), FRAME))
-        wheel.add(stream)
-        made.append(stream)
-    return wheel, made
+        _slot_of(seat).take_row(_slot_of(seat).due_perf_ns - 1)
 
 
 def test_callers_are_spread_over_the_ticks_of_a_frame() -> None:
-    wheel, streams = _wheel(40)
-    slots = [stream.slot for stream in streams]
-    assert sorted(slots) == sorted([*range(20), *range(20)])
+    wheel, seats = _wheel(40)
+    moments = [_slot_of(seat).due_perf_ns % FRAME // TICK_NS for seat in seats]
+    assert sorted(moments) == sorted([*range(20), *range(20)])
     assert len(wheel) == 40
+
+
+def test_who_joins_is_due_from_his_next_moment_on_however_long_nobody_was_there() -> None:
+    wheel: Wheel[str] = Wheel(0, FRAME)
+    now = 1000 * FRAME + 3 * MS + 5
+    assert _serve(wheel, now) == []
+    seat = Seat("caller", _nowhere)
+    wheel.add(seat, now)
+    assert now < _slot_of(seat).due_perf_ns <= now + FRAME
+    assert seat.joined_perf_ns == now
 
 
 @given(st.lists(st.integers(min_value=0, max_value=60 * MS), min_size=1, max_size=60), st.integers(1, 30))
 def test_whatever_the_loop_does_frames_are_neither_early_nor_lost_nor_in_bursts(steps: list[int], count: int) -> None:
-    wheel, streams = _wheel(count)
+    wheel, seats = _wheel(count)
+    first_due = {id(seat): _slot_of(seat).due_perf_ns for seat in seats}
+    sent = dict.fromkeys(first_due, 0)
     now = 0
     for step in [*steps, *[TICK_NS] * 200]:
         now += step
-        sent: list[Paced] = []
-        for stream in wheel.due(now):
-            assert stream.schedule.advance(now) >= 0
-            sent.append(stream)
-        assert len(sent) == len(set(map(id, sent))), "at most one frame of a stream in one tick"
+        served = [id(seat) for seat, _, late in _serve(wheel, now) if late >= 0]
+        assert len(served) == len(set(served)), "at most one frame of a stream in one tick"
+        for each in served:
+            sent[each] += 1
     # After 200 quiet ticks all have caught up: each has sent exactly what is due.
-    for stream in streams:
-        assert stream.schedule.sent == (now - stream.schedule.start_perf_ns) // FRAME
+    for seat in seats:
+        assert sent[id(seat)] == (now - first_due[id(seat)]) // FRAME + 1
 
 
 def test_after_a_stall_a_stream_catches_up_one_frame_a_tick() -> None:
-    wheel, (stream,) = _wheel(1)
-    start = stream.schedule.start_perf_ns
-    stalled_until = start + 5 * FRAME
+    wheel, (seat,) = _wheel(1)
+    stalled_until = _slot_of(seat).due_perf_ns + 4 * FRAME
     lateness = []
     for tick in range(6):
-        now = stalled_until + tick * TICK_NS
-        lateness += [due.schedule.advance(now) for due in wheel.due(now)]
+        lateness += [late for _, _, late in _serve(wheel, stalled_until + tick * TICK_NS)]
     assert lateness == [80 * MS, 61 * MS, 42 * MS, 23 * MS, 4 * MS]
 
 
@@ -76,18 +99,96 @@ def test_a_removed_stream_is_not_served() -> None:
     wheel, (first, second) = _wheel(2)
     wheel.remove(first)
     wheel.remove(first)
-    assert list(wheel.due(first.schedule.start_perf_ns + FRAME + 5 * MS)) == [second]
+    assert [seat for seat, _, _ in _serve(wheel, FRAME + 5 * MS)] == [second]
 
 
-def test_a_stream_removed_while_its_tick_is_served_is_not_served_again() -> None:
-    wheel, (stream,) = _wheel(1)
-    late = stream.schedule.start_perf_ns + 3 * FRAME
-    for due in wheel.due(late):
-        due.schedule.advance(late)
-        wheel.remove(due)
-    assert list(wheel.due(late + TICK_NS)) == []
+def test_a_stream_removed_while_its_row_is_served_is_not_served_again() -> None:
+    wheel, (seat,) = _wheel(1)
+    late = _slot_of(seat).due_perf_ns + 2 * FRAME
+    for slot in wheel.due(late):
+        for served, _, _, _ in slot.take_row(late):
+            wheel.remove(served)
+    assert _serve(wheel, late + TICK_NS) == []
 
 
 def test_a_frame_that_is_no_whole_number_of_ticks_is_refused() -> None:
     with pytest.raises(ValueError, match="whole number"):
         Wheel(0, 20 * MS + 1)
+
+
+# What seats in one slot may do between rows: lay out frames, take them back, leave, join.
+MOVES = st.lists(
+    st.tuples(st.sampled_from(["lay", "clear", "leave", "join", "row"]), st.integers(0, 4), st.integers(0, ROWS_AHEAD)),
+    max_size=60,
+)
+
+
+@given(MOVES)
+def test_everybody_gets_the_frames_laid_out_for_him_in_order_whoever_comes_and_goes(
+    moves: list[tuple[str, int, int]],
+) -> None:
+    slot: Slot[str] = Slot(0, FRAME)
+    present: list[Seat[str]] = []
+    wanted: dict[int, list[bytes]] = {}
+    for made, (what, who, count) in enumerate([*moves, *[("row", 0, 0)] * (ROWS_AHEAD + 1)]):
+        seat = present[who % len(present)] if present else None
+        if what == "join":
+            seat = Seat(f"caller {made}", _nowhere)
+            slot.add(seat, 0)
+            present.append(seat)
+            wanted[id(seat)] = []
+        elif what == "lay" and seat is not None and not seat.ahead:
+            frames = [f"frame {made} {number}".encode() for number in range(count)]
+            seat.taken()
+            seat.lay(frames)
+            wanted[id(seat)] = frames
+        elif what == "clear" and seat is not None:
+            seat.clear()
+            wanted[id(seat)] = []
+        elif what == "leave" and seat is not None:
+            slot.remove(seat)
+            present.remove(seat)
+        elif what == "row":
+            before = {id(each): each.ahead for each in present}
+            row = {id(each): frame for each, _, frame, _ in slot.take_row(slot.due_perf_ns)}
+            assert sorted(row) == sorted(before)
+            for each in present:
+                frames = wanted[id(each)]
+                assert row[id(each)] == (frames[0] if frames else None)
+                assert before[id(each)] == len(frames)
+                wanted[id(each)] = frames[1:]
+        assert all(each.ahead == len(wanted[id(each)]) for each in present)
+
+
+def test_what_was_taken_is_told_once() -> None:
+    slot: Slot[str] = Slot(0, FRAME)
+    seat = Seat("caller", _nowhere)
+    slot.add(seat, 0)
+    seat.lay([b"a", b"b", b"c"])
+    list(slot.take_row(slot.due_perf_ns))
+    assert (seat.taken(), seat.taken(), seat.ahead) == (1, 0, 2)
+    list(slot.take_row(slot.due_perf_ns))
+    seat.clear()
+    assert (seat.taken(), seat.ahead) == (0, 0), "who takes frames back asks first what was taken"
+
+
+def test_evidence_is_asked_for_in_the_rows_that_follow() -> None:
+    slot: Slot[str] = Slot(0, FRAME)
+    one, other = Seat("one", _nowhere), Seat("other", _nowhere)
+    slot.add(one, 0)
+    slot.add(other, 0)
+    evidence = Evidence()
+    other.count(evidence)
+    assert [counted for *_, counted in slot.take_row(slot.due_perf_ns)] == [None, evidence]
+    slot.remove(one)
+    assert [counted for *_, counted in slot.take_row(slot.due_perf_ns)] == [evidence]
+    other.count(None)
+    assert [counted for *_, counted in slot.take_row(slot.due_perf_ns)] == [None]
+
+
+def test_without_a_slot_nothing_is_laid_out() -> None:
+    seat = Seat("caller", _nowhere)
+    seat.lay([b"a"])
+    seat.count(Evidence())
+    seat.clear()
+    assert (seat.ahead, seat.taken()) == (0, 0)
