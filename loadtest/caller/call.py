@@ -90,7 +90,7 @@ class Call:
         self.websocket = websocket
         self.speaker = Speaker(onset_preset)
         self.session = Session(plan, self.speaker)
-        self.seat: Seat[Call] = Seat(self, _nowhere)
+        self.seat: Seat[Call] = Seat(_nowhere)
         self.line = Line(plan.background, self.seat)
         self.exchanges: gevent.queue.SimpleQueue[Exchange | None] = gevent.queue.SimpleQueue()
         self.connection: Connection | None = None

@@ -65,6 +65,28 @@ class Owner(Protocol):
         ...
 
 
+class _Nobody:
+    """Owns a connection that was closed."""
+
+    def secured(self) -> None:
+        """Nothing to do."""
+
+    def receive(self, stamp_perf_ns: int, seen_perf_ns: int, data: bytes) -> None:
+        """Nothing to do."""
+
+    def settle(self) -> None:
+        """Nothing to do."""
+
+    def disconnected(self, reason: str) -> None:
+        """Nothing to do."""
+
+    def failed(self, fault: Exception) -> None:
+        """Nothing to do."""
+
+
+_NOBODY: Final = _Nobody()
+
+
 class Connection:
     """One socket. `closed` says why there is none any more.
 
@@ -292,3 +314,7 @@ class Connection:
         self._writer.stop()
         self._writer.close()
         self._sock.close()
+        # Nobody is to find connection and owner by the other when they are over: both are freed at once, and not by
+        # the collector, whose full round is a pause for every caller.
+        self._owner = _NOBODY
+        del self.write

@@ -106,20 +106,20 @@ class Engine:
     def _send(self, slot: Slot[Call], began_perf_ns: int) -> None:
         """A frame for each caller of a slot. This runs once a frame: the usual way through it calls nobody."""
         perf_ns, note_lateness, due = self.clocks.perf_ns, self._lateness_ns.append, slot.due_perf_ns
-        for seat, write, frame, counted in slot.take_row(began_perf_ns):
+        for call, write, frame, counted in slot.take_row(began_perf_ns):
             now = perf_ns()
             lateness = now - due
             if frame is None:
-                if not self._ask(seat.owner, due, now):
+                if not self._ask(call, due, now):
                     continue
             else:
                 try:
                     sent = write(frame)
                 except OSError as error:
-                    sent = self._refused(seat.owner, error)
+                    sent = self._refused(call, error)
                 if sent != len(frame):
-                    if not seat.owner.ended:
-                        seat.owner.held_up(frame, sent, counted is not None, due, now)
+                    if not call.ended:
+                        call.held_up(frame, sent, counted is not None, due, now)
                 elif counted is not None and lateness > counted.frame_lateness_worst_ns:
                     counted.frame_lateness_worst_ns = lateness
             note_lateness(lateness)
@@ -177,7 +177,7 @@ class Engine:
             self._connect(call, request)
             if call.failure is None:
                 self.health.calls_connected += 1
-                self._wheel.add(call.seat, self.clocks.perf_ns())
+                self._wheel.add(call.seat, call, self.clocks.perf_ns())
                 call.begin(self.clocks.perf_ns())
             else:
                 self.health.calls_failed_to_connect += 1

@@ -62,5 +62,18 @@ class Exchange:
     ended_perf_ns: int | None = None
     hangup_perf_ns: int | None = None
 
+    @property
+    def speaks_aside(self) -> bool:
+        """Whether a backchannel is being said."""
+        return self.aside is not None and self.aside.end_perf_ns is None
+
+    @property
+    def silent_since_perf_ns(self) -> int | None:
+        """Since when the caller, who has spoken, hears nothing: also the old reply must have ended."""
+        end, old = self.timeline.speech_end_perf_ns, self.spoke_into
+        if end is None or old is None or old.playback is None or old.playback.stopped_perf_ns is not None:
+            return end
+        return max(end, old.playback.until_perf_ns)
+
 
 Action = Say | EndTurn | Interrupt | HangUp | Exchange

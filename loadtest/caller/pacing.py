@@ -22,15 +22,11 @@ Write = Callable[[bytes], int]
 
 
 class Seat(Generic[T]):
-    """One stream's place in a slot. Without a slot nothing is due of it.
+    """One stream's place in a slot. Without a slot nothing is due of it. `write` is how its frames are sent."""
 
-    `owner` is whose it is, `write` is how its frames are sent, `counted` is what their lateness is evidence for.
-    """
+    __slots__ = ("_laid", "_laid_in_row", "joined_perf_ns", "position", "slot", "write")
 
-    __slots__ = ("_laid", "_laid_in_row", "joined_perf_ns", "owner", "position", "slot", "write")
-
-    def __init__(self, owner: T, write: Write) -> None:
-        self.owner = owner
+    def __init__(self, write: Write) -> None:
         self.write = write
         self.slot: Slot[T] | None = None
         self.position = -1
@@ -79,21 +75,23 @@ class Slot(Generic[T]):
     As from a microphone, a frame is due when its last sample has been spoken.
     """
 
-    __slots__ = ("counted", "due_perf_ns", "frame_ns", "row", "rows", "seats", "writes")
+    __slots__ = ("counted", "due_perf_ns", "frame_ns", "owners", "row", "rows", "seats", "writes")
 
     def __init__(self, due_perf_ns: int, frame_ns: int) -> None:
         self.due_perf_ns = due_perf_ns
         self.frame_ns = frame_ns
         self.row = 0
         self.seats: list[Seat[T]] = []
+        self.owners: list[T] = []
         self.writes: list[Write] = []
         self.counted: list[Evidence | None] = []
         self.rows: list[list[bytes | None]] = [[] for _ in range(ROWS_AHEAD)]
 
-    def add(self, seat: Seat[T], now_perf_ns: int) -> None:
-        """Serve a stream."""
+    def add(self, seat: Seat[T], owner: T, now_perf_ns: int) -> None:
+        """Serve a stream of `owner`."""
         seat.slot, seat.position, seat.joined_perf_ns = self, len(self.seats), now_perf_ns
         self.seats.append(seat)
+        self.owners.append(owner)
         self.writes.append(seat.write)
         self.counted.append(None)
         for row in self.rows:
@@ -105,14 +103,15 @@ class Slot(Generic[T]):
         at = seat.position
         self.seats[-1].position = at
         _move_last_to(at, self.seats)
+        _move_last_to(at, self.owners)
         _move_last_to(at, self.writes)
         _move_last_to(at, self.counted)
         for row in self.rows:
             _move_last_to(at, row)
         seat.slot, seat.position = None, -1
 
-    def take_row(self, now_perf_ns: int) -> Iterator[tuple[Seat[T], Write, bytes | None, Evidence | None]]:
-        """The row that is due: for each stream how to send, what (None: ask its owner) and what it is evidence for.
+    def take_row(self, now_perf_ns: int) -> Iterator[tuple[T, Write, bytes | None, Evidence | None]]:
+        """The row that is due: whose stream, how to send, what (None: ask the owner) and what it is evidence for.
         Raises ValueError when it is not due yet."""
         if now_perf_ns < self.due_perf_ns:
             raise ValueError(f"a frame is sent {self.due_perf_ns - now_perf_ns} ns early")
@@ -122,7 +121,7 @@ class Slot(Generic[T]):
         self.row += 1
         self.due_perf_ns += self.frame_ns
         # Copies: who is served may leave.
-        return zip(tuple(self.seats), tuple(self.writes), row, tuple(self.counted), strict=True)
+        return zip(tuple(self.owners), tuple(self.writes), row, tuple(self.counted), strict=True)
 
 
 def _move_last_to(at: int, column: list[C]) -> None:
@@ -146,10 +145,10 @@ class Wheel(Generic[T]):
     def __len__(self) -> int:
         return sum(len(slot.seats) for slot in self._slots)
 
-    def add(self, seat: Seat[T], now_perf_ns: int) -> None:
-        """Serve a stream from its next moment on, in the slot that serves the fewest."""
+    def add(self, seat: Seat[T], owner: T, now_perf_ns: int) -> None:
+        """Serve a stream of `owner` from its next moment on, in the slot that serves the fewest."""
         self._catch_up(now_perf_ns)
-        min(self._slots, key=lambda slot: (len(slot.seats), slot.due_perf_ns)).add(seat, now_perf_ns)
+        min(self._slots, key=lambda slot: (len(slot.seats), slot.due_perf_ns)).add(seat, owner, now_perf_ns)
 
     def remove(self, seat: Seat[T]) -> None:
         """Stop serving a stream: no frame of it is due any more. Unknown streams are ignored."""

@@ -275,7 +275,7 @@ class Session:
             actions += self._speak_into_reply(exchange, now_perf_ns)
             if self.exchange is not exchange:
                 return actions
-        if exchange.timeline.complete and not self._playing(now_perf_ns) and not _is_speaking(exchange.aside):
+        if exchange.timeline.complete and not self._playing(now_perf_ns) and not exchange.speaks_aside:
             return actions + self._finish(*judge_complete(exchange), now_perf_ns)
         return actions + self._wait_on(exchange, now_perf_ns)
 
@@ -305,7 +305,7 @@ class Session:
             if moment is not None:
                 return moment - aside.clip.lead_ns, None
         following = self._plan.turns[self._next] if self._next < len(self._plan.turns) else None
-        if following is None or following.barge_in is None or following.clip is None or _is_speaking(exchange.aside):
+        if following is None or following.barge_in is None or following.clip is None or exchange.speaks_aside:
             return None
         moment = answer.speech_begins_at(following.barge_in)
         return None if moment is None else (moment - following.clip.lead_ns, following)
@@ -345,15 +345,8 @@ class Session:
 
     # Waiting.
 
-    def _silent_since(self, exchange: Exchange) -> int | None:
-        """Since when the caller, who has spoken, hears nothing: also the old reply must have ended."""
-        end, old = exchange.timeline.speech_end_perf_ns, exchange.spoke_into
-        if end is None or old is None or old.playback is None or old.playback.stopped_perf_ns is not None:
-            return end
-        return max(end, old.playback.until_perf_ns)
-
     def _lose_patience(self, exchange: Exchange, now_perf_ns: int) -> list[Action]:
-        patience_ns, since = exchange.planned.patience_ns, self._silent_since(exchange)
+        patience_ns, since = exchange.planned.patience_ns, exchange.silent_since_perf_ns
         if patience_ns is None or since is None or now_perf_ns < since + patience_ns:
             return []
         exchange.hangup_perf_ns = now_perf_ns
@@ -377,7 +370,7 @@ class Session:
             return
         deadlines = [self._give_up_at(exchange)]
         if self.state is State.WAITING:
-            patience_ns, since = exchange.planned.patience_ns, self._silent_since(exchange)
+            patience_ns, since = exchange.planned.patience_ns, exchange.silent_since_perf_ns
             if patience_ns is not None and since is not None:
                 deadlines.append(since + patience_ns)
             first_audio = exchange.timeline.first_audio_perf_ns
@@ -403,7 +396,3 @@ class Session:
         self.state = State.OVER
         self.exchange = None
         return [*told, exchange, HangUp(reason or outcome)]
-
-
-def _is_speaking(aside: Aside | None) -> bool:
-    return aside is not None and aside.end_perf_ns is None

@@ -25,6 +25,7 @@ from websockets.uri import parse_uri
 
 from loadtest.errors import UsageError
 from loadtest.protocols.base import Message, UpgradeRequest
+from loadtest.protocols.headers import checked_headers
 
 __all__ = [
     "FIXED_MASK",
@@ -37,7 +38,6 @@ __all__ = [
     "Rejected",
     "WebSocketClient",
     "frame",
-    "header_fault",
 ]
 
 MASKS: Final = ("fixed", "random")
@@ -48,8 +48,6 @@ ABNORMAL_CLOSURE: Final = 1006
 INVALID_DATA: Final = 1007
 _LONG_HEADS: Final = {126: 4, 127: 10}  # bytes of the head, by what its second byte says of the length
 HEAD_END: Final = b"\r\n\r\n"
-# What the library sets itself; anything else of the same name would break the handshake.
-HANDSHAKE_HEADERS: Final = frozenset({"upgrade", "connection", "host"})
 
 # The library logs headers at DEBUG, the bearer token among them: it gets a logger that never goes below WARNING.
 _wire_logger = logging.getLogger("loadtest.protocols.websocket.wire")
@@ -150,7 +148,7 @@ class WebSocketClient:
             raise UsageError(f"{request.url!r} is not a WebSocket URL: {why}; write ws://HOST:PORT/PATH") from None
         subprotocols = [Subprotocol(name) for name in request.subprotocols] or None
         self._wire = ClientProtocol(uri, subprotocols=subprotocols, max_size=max_message_bytes, logger=_wire_logger)
-        self._headers = _checked_headers(request.headers)
+        self._headers = checked_headers(request.headers)
         self._max_message_bytes = max_message_bytes
         self._state = ConnectionState.CONNECTING
         self._head_tail = b""  # the last bytes of an unfinished HTTP response head
@@ -384,25 +382,6 @@ def _frame_head(data: bytes, at: int) -> tuple[int, int] | None:
 
 def _head_bytes(second: int) -> int:
     return _LONG_HEADS.get(second & 0x7F, 2)
-
-
-def header_fault(name: str, value: str) -> str | None:
-    """Why the opening handshake cannot carry this header; None when it can. The value is never repeated."""
-    lower = name.lower()
-    if lower in HANDSHAKE_HEADERS or lower.startswith("sec-websocket-"):
-        return f"the header {name!r} belongs to the WebSocket handshake; leave it out"
-    if not name.isascii() or not name.replace("-", "").replace("_", "").isalnum():
-        return f"{name!r} is not a header name"
-    if not value.isascii() or not value.isprintable():
-        return f"the value of the header {name!r} holds characters that a header cannot carry"
-    return None
-
-
-def _checked_headers(headers: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
-    for name, value in headers:
-        if (fault := header_fault(name, value)) is not None:
-            raise UsageError(fault)
-    return headers
 
 
 def _sentence(error: BaseException | None) -> str:

@@ -11,7 +11,7 @@ import msgspec
 
 from loadtest.caller.address import TELLING_PARAMETERS
 from loadtest.errors import UsageError
-from loadtest.protocols.websocket import header_fault
+from loadtest.protocols.headers import header_fault
 from telemetry.turns import Turn
 
 TOKEN_VARIABLE: Final = "VOICEPROBE_TOKEN"  # noqa: S105 - the name of the variable, not a secret

@@ -1,14 +1,13 @@
 """What one worker process has: the engine, the prepared speech, telemetry and its health report."""
 
-import gc
 import inspect
 import sys
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import gevent
 
@@ -16,6 +15,7 @@ from loadtest.caller.address import public_target
 from loadtest.caller.call import Call
 from loadtest.caller.engine import Engine
 from loadtest.caller.evidence import ValidityLimits
+from loadtest.caller.exchange import Exchange
 from loadtest.caller.plan import SECOND_NS, CallPlan, Limits
 from loadtest.caller.record import CallFacts, RecordOptions, build_turn
 from loadtest.caller.words import word_errors
@@ -23,6 +23,7 @@ from loadtest.errors import UsageError
 from loadtest.protocols import registry
 from loadtest.protocols.base import CallerOptions, CallerProtocol
 from loadtest.swarm.behaviour import CallerBehaviour
+from loadtest.swarm.garbage import Garbage
 from loadtest.swarm.open_calls import OpenCalls
 from loadtest.swarm.planner import Planner
 from loadtest.swarm.preparation import PreparedCorpus, prepare
@@ -30,6 +31,7 @@ from loadtest.swarm.priority import ask_for_priority
 from loadtest.swarm.run_clock import RunClock
 from loadtest.swarm.settings import SwarmSettings
 from loadtest.swarm.shares import WHOLE, Share
+from loadtest.swarm.turnstile import Turnstile
 from telemetry import sdk
 from telemetry.instrument import CallTrace, GeneratorGauges, GeneratorHealth, StartGauges, announce_run
 from telemetry.journal import TurnJournal
@@ -38,28 +40,6 @@ from telemetry.turns import Turn
 HEALTH_EVERY_S = 1.0
 SWITCH_INTERVAL_S = 0.0005
 FLUSH_TIMEOUT_S = 10.0
-
-
-@dataclass(slots=True)
-class GcPauses:
-    """The worst pause of the garbage collector since the last look."""
-
-    began_perf_ns: int = 0
-    worst_ns: int = 0
-
-    def __call__(self, phase: str, info: dict[str, Any]) -> None:
-        """The hook for gc.callbacks."""
-        del info
-        now = time.perf_counter_ns()
-        if phase == "start":
-            self.began_perf_ns = now
-        elif self.began_perf_ns:
-            self.worst_ns = max(self.worst_ns, now - self.began_perf_ns)
-
-    def take(self) -> int:
-        """The worst pause in ns; starts anew."""
-        worst, self.worst_ns = self.worst_ns, 0
-        return worst
 
 
 class Worker:
@@ -87,6 +67,7 @@ class Worker:
         self.niceness = ask_for_priority()
         # A thread that encodes telemetry must not keep the interpreter for the usual 5 ms while a frame is due.
         sys.setswitchinterval(SWITCH_INTERVAL_S)
+        gevent.setswitchinterval(SWITCH_INTERVAL_S)  # nor may greenlets, one behind the other
         self._planner = Planner(
             self.prepared.lines,
             behaviour=settings.behaviour,
@@ -112,14 +93,11 @@ class Worker:
         self.open_calls = self._open_calls()
         if self.open_calls is not None:
             self._start_gauges = StartGauges(self._telemetry, self.run_id, self.open_calls.report)
-        self._gc = GcPauses()
-        gc.callbacks.append(self._gc)
+        self._garbage, self._turnstile = Garbage(), Turnstile()
         # Locust looks up who called it when it stops a run. The first such look reads every loaded module, for some
         # 50 ms in the middle of running turns; later ones find it done.
         inspect.stack()
-        # What is loaded now stays: the collector need not walk it again and again while audio is due.
-        gc.collect()
-        gc.freeze()
+        self._garbage.tame()
         self._cpu_s, self._cpu_at_perf_ns = time.process_time(), self.engine.clocks.perf_ns()
         self._health = gevent.spawn(self._report_health)
         self._winding_down = False
@@ -226,15 +204,19 @@ class Worker:
         try:
             request = protocol.upgrade(self.settings.host, trace.traceparent)
             for call, exchange in self.engine.call(plan, protocol, request):
-                turn = build_turn(exchange, self._facts(call), self._record)
-                emitted = trace.emit(self._redactor.turn(turn))
-                if self._journal is not None:
-                    self._journal.note(emitted)
-                on_turn(emitted)
+                self._turnstile.through(partial(self._finish, call, exchange, trace, on_turn))
                 if leaving():
                     call.wind_down()
         finally:
             trace.end(clocks.perf_ns(), {})
+
+    def _finish(self, call: Call, exchange: Exchange, trace: CallTrace, on_turn: Callable[[Turn], None]) -> None:
+        """Account for an exchange that has ended."""
+        turn = build_turn(exchange, self._facts(call), self._record)
+        emitted = trace.emit(self._redactor.turn(turn))
+        if self._journal is not None:
+            self._journal.note(emitted)
+        on_turn(emitted)
 
     def _facts(self, call: Call) -> CallFacts:
         settings, connection, intended = self.settings, call.connection, call.plan.intended_start_perf_ns
@@ -288,7 +270,7 @@ class Worker:
     def close(self) -> None:
         """Say that the run has ended, and deliver or spool all telemetry."""
         self._health.kill()
-        gc.callbacks.remove(self._gc)
+        self._garbage.close()
         self._report_once()
         health = self.engine.health
         announce_run(
@@ -319,13 +301,15 @@ class Worker:
                 frame_lateness_worst_ns=health.take_lateness_worst_ns(),
                 calls_in_flight=self.engine.calls_in_flight,
                 frames_sent=health.frames_sent,
-                gc_pause_worst_ns=self._gc.take(),
+                gc_pause_worst_ns=self._garbage.take_worst_ns(),
                 clock_offset_drift_ns=self.engine.clocks.drift_ns,
                 unsent_worst_bytes=health.take_unsent_worst_bytes(),
                 frames_held_up=health.frames_held_up,
             )
         )
         self._cpu_s, self._cpu_at_perf_ns = cpu_s, now
+        if not self.engine.calls_in_flight:
+            self._garbage.collect()
         if self._journal is not None:
             stats = self._telemetry.export_stats()
             done = stats.exported_spans + stats.spooled_spans + stats.dropped_spans + stats.rejected_spans

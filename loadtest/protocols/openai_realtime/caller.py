@@ -9,11 +9,10 @@ slowly; only audio that ends inside a sample can be, and is reported.
 import base64
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Any, ClassVar, Final
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from loadtest.audio import pcm
-from loadtest.errors import UsageError
 from loadtest.protocols.base import (
     CallerOptions,
     Capabilities,
@@ -46,12 +45,9 @@ FRAME_MS: Final = 20
 FATAL_ERRORS: Final = frozenset({"session_limit_reached", "session_expired", "invalid_api_key", "insufficient_quota"})
 # The endpoint had finished, or had cancelled by itself, when our cancel arrived: a lost race, nobody's fault.
 LOST_RACES: Final = frozenset({"response_cancel_not_active"})
-MAX_METADATA_PAIRS: Final = 16
-MAX_METADATA_KEY_CHARS: Final = 64
-MAX_METADATA_VALUE_CHARS: Final = 512
 REMEMBERED_RESPONSES: Final = 64
-
-Handler = Callable[[str, Json], list[VoiceEvent]]
+# The first argument is the conversation.
+Handler = Callable[[Any, str, Json], list[VoiceEvent]]
 
 
 class OpenAIRealtimeCaller:
@@ -59,7 +55,7 @@ class OpenAIRealtimeCaller:
 
     def __init__(self, options: CallerOptions, dialect: Dialect = GA) -> None:
         """Raises UsageError for metadata that this wire cannot carry."""
-        _check_metadata(options.metadata)
+        client_events.check_metadata(options.metadata)
         self._options = options
         self._dialect = dialect
         self._input_format = AudioFormat.of(options.input_format)
@@ -85,24 +81,6 @@ class OpenAIRealtimeCaller:
         self._twins = TwinFilter()
         self._reply = ReplyAudio()
         self._partials: dict[str | None, str] = {}
-        self._handlers: Mapping[ServerEvent, Handler] = {
-            ServerEvent.SESSION_CREATED: self._session_created,
-            ServerEvent.SESSION_UPDATED: self._session_updated,
-            ServerEvent.SPEECH_STARTED: self._speech,
-            ServerEvent.SPEECH_STOPPED: self._speech,
-            ServerEvent.TRANSCRIPTION_DELTA: self._partial,
-            ServerEvent.TRANSCRIPTION_UPDATED: self._partial,
-            ServerEvent.TRANSCRIPTION_COMPLETED: self._final,
-            ServerEvent.TRANSCRIPTION_FAILED: self._failed,
-            ServerEvent.RESPONSE_CREATED: self._response_created,
-            ServerEvent.TEXT_DELTA: self._text,
-            ServerEvent.TRANSCRIPT_DELTA: self._text,
-            ServerEvent.REASONING_DELTA: self._text,
-            ServerEvent.AUDIO_DELTA: self._audio,
-            ServerEvent.AUDIO_DONE: self._audio_done,
-            ServerEvent.RESPONSE_DONE: self._response_done,
-            ServerEvent.ERROR: self._error,
-        }
 
     @property
     def output_rate_hz(self) -> int:
@@ -137,7 +115,7 @@ class OpenAIRealtimeCaller:
             raw_type = required_text(fields, "type")
             event = canonical(raw_type)
             handler = self._handlers.get(event) if event is not None else None
-            return [VoiceEvent(EventKind.OTHER, raw_type)] if handler is None else handler(raw_type, fields)
+            return [VoiceEvent(EventKind.OTHER, raw_type)] if handler is None else handler(self, raw_type, fields)
         except MalformedError as error:
             if not raw_type and isinstance(message, bytes) and self._generating is not None:
                 return self._binary(message)  # audio whose first byte happens to be an opening brace
@@ -361,6 +339,26 @@ class OpenAIRealtimeCaller:
             message = f"the session was refused: {message}"
         return [_fault(raw_type, message, fatal=refused or bool(names & FATAL_ERRORS))]
 
+    # Of the class, not of each of its objects: bound methods in an object would be a ring that only the collector ends.
+    _handlers: ClassVar[Mapping[ServerEvent, Handler]] = {
+        ServerEvent.SESSION_CREATED: _session_created,
+        ServerEvent.SESSION_UPDATED: _session_updated,
+        ServerEvent.SPEECH_STARTED: _speech,
+        ServerEvent.SPEECH_STOPPED: _speech,
+        ServerEvent.TRANSCRIPTION_DELTA: _partial,
+        ServerEvent.TRANSCRIPTION_UPDATED: _partial,
+        ServerEvent.TRANSCRIPTION_COMPLETED: _final,
+        ServerEvent.TRANSCRIPTION_FAILED: _failed,
+        ServerEvent.RESPONSE_CREATED: _response_created,
+        ServerEvent.TEXT_DELTA: _text,
+        ServerEvent.TRANSCRIPT_DELTA: _text,
+        ServerEvent.REASONING_DELTA: _text,
+        ServerEvent.AUDIO_DELTA: _audio,
+        ServerEvent.AUDIO_DONE: _audio_done,
+        ServerEvent.RESPONSE_DONE: _response_done,
+        ServerEvent.ERROR: _error,
+    }
+
 
 def _fault(raw_type: str, message: str, *, fatal: bool = False) -> VoiceEvent:
     return VoiceEvent(EventKind.ERROR, raw_type, message=message, fatal=fatal)
@@ -387,14 +385,3 @@ def _common_prefix(before: str, now: str) -> int:
             break
         length += 1
     return length
-
-
-def _check_metadata(metadata: Sequence[tuple[str, str]]) -> None:
-    if len(metadata) > MAX_METADATA_PAIRS:
-        raise UsageError(f"{len(metadata)} metadata pairs; OpenAI Realtime carries at most {MAX_METADATA_PAIRS}")
-    for key, value in metadata:
-        if len(key) > MAX_METADATA_KEY_CHARS or len(value) > MAX_METADATA_VALUE_CHARS:
-            raise UsageError(
-                f"the metadata pair {key[:MAX_METADATA_KEY_CHARS]!r} is too long: "
-                f"{MAX_METADATA_KEY_CHARS} characters for the key and {MAX_METADATA_VALUE_CHARS} for the value"
-            )

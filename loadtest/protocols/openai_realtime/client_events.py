@@ -1,16 +1,20 @@
 """What a caller sends on this wire."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import orjson
 
+from loadtest.errors import UsageError
 from loadtest.protocols.base import CallerOptions
 from loadtest.protocols.openai_realtime.formats import AudioFormat
 
 DEFAULT_TRANSCRIPTION_MODEL: Final = "gpt-4o-mini-transcribe"
 UPDATE_EVENT_ID: Final = "voiceprobe-session-update"
+MAX_METADATA_PAIRS: Final = 16
+MAX_METADATA_KEY_CHARS: Final = 64
+MAX_METADATA_VALUE_CHARS: Final = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,3 +98,15 @@ def item_truncate(item_id: str, audio_end_ms: int) -> str:
 
 def _encode(event: Mapping[str, object]) -> str:
     return orjson.dumps(event).decode()
+
+
+def check_metadata(metadata: Sequence[tuple[str, str]]) -> None:
+    """Raises UsageError for metadata that this wire cannot carry."""
+    if len(metadata) > MAX_METADATA_PAIRS:
+        raise UsageError(f"{len(metadata)} metadata pairs; OpenAI Realtime carries at most {MAX_METADATA_PAIRS}")
+    for key, value in metadata:
+        if len(key) > MAX_METADATA_KEY_CHARS or len(value) > MAX_METADATA_VALUE_CHARS:
+            raise UsageError(
+                f"the metadata pair {key[:MAX_METADATA_KEY_CHARS]!r} is too long: "
+                f"{MAX_METADATA_KEY_CHARS} characters for the key and {MAX_METADATA_VALUE_CHARS} for the value"
+            )

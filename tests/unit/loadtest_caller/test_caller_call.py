@@ -73,7 +73,7 @@ class Caller:
         self.wire: Any = Wire()
         self.call.opened_socket(self.wire)
         self.slot: Slot[Call] = Slot(1000 * FRAME, FRAME)
-        self.slot.add(self.call.seat, self.slot.due_perf_ns)
+        self.slot.add(self.call.seat, self.call, self.slot.due_perf_ns)
         self.call.begin(self.slot.due_perf_ns)
 
     def rows(self, count: int) -> list[bytes | None]:
@@ -81,10 +81,10 @@ class Caller:
         laid = []
         for _ in range(count):
             due = self.slot.due_perf_ns
-            for seat, write, frame, _ in self.slot.take_row(due):
+            for call, write, frame, _ in self.slot.take_row(due):
                 laid.append(frame)
                 if frame is None:
-                    seat.owner.send_frame(due, due)
+                    call.send_frame(due, due)
                 else:
                     write(frame)
         return laid

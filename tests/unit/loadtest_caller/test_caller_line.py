@@ -11,7 +11,7 @@ from tests.unit.loadtest_caller.caller_world import MS, make_clip
 
 def _line(background: tuple[bytes, ...]) -> Line:
     """A line of a caller who has no seat: nothing is laid out."""
-    return Line(background, Seat("caller", len))
+    return Line(background, Seat(len))
 
 
 def test_between_utterances_the_background_goes_round() -> None:
@@ -35,8 +35,8 @@ class Sender:
 
     def __init__(self, *, ahead: bool) -> None:
         self.slot: Slot[str] = Slot(0, 20 * MS)
-        self.seat = Seat("caller", len)
-        self.slot.add(self.seat, 0)
+        self.seat: Seat[str] = Seat(len)
+        self.slot.add(self.seat, "caller", 0)
         self.line = Line((b"a", b"b", b"c"), self.seat)
         self.ahead = ahead
         self.asked_for: list[int] = []

@@ -17,18 +17,18 @@ def _nowhere(frame: bytes) -> int:
 
 def _wheel(streams: int) -> tuple[Wheel[str], list[Seat[str]]]:
     wheel: Wheel[str] = Wheel(0, FRAME)
-    seats = [Seat(f"caller {number}", _nowhere) for number in range(streams)]
-    for seat in seats:
-        wheel.add(seat, 0)
+    seats: list[Seat[str]] = [Seat(_nowhere) for _ in range(streams)]
+    for number, seat in enumerate(seats):
+        wheel.add(seat, f"caller {number}", 0)
     return wheel, seats
 
 
-def _serve(wheel: Wheel[str], now: int) -> list[tuple[Seat[str], bytes | None, int]]:
+def _serve(wheel: Wheel[str], now: int) -> list[tuple[str, bytes | None, int]]:
     """As the engine serves it: who got a frame, which, and how late."""
-    served: list[tuple[Seat[str], bytes | None, int]] = []
+    served: list[tuple[str, bytes | None, int]] = []
     for slot in wheel.due(now):
         late = now - slot.due_perf_ns
-        served += [(seat, frame, late) for seat, _, frame, _ in slot.take_row(now)]
+        served += [(owner, frame, late) for owner, _, frame, _ in slot.take_row(now)]
     return served
 
 
@@ -41,9 +41,9 @@ def test_a_stream_is_due_once_a_frame_and_a_late_row_keeps_the_schedule() -> Non
     wheel, (seat,) = _wheel(1)
     due = _slot_of(seat).due_perf_ns
     assert _serve(wheel, due - 1) == []
-    assert _serve(wheel, due + 7) == [(seat, None, 7)]
-    assert _serve(wheel, due + FRAME + 13 * MS) == [(seat, None, 13 * MS)]
-    assert _serve(wheel, due + 2 * FRAME) == [(seat, None, 0)]
+    assert _serve(wheel, due + 7) == [("caller 0", None, 7)]
+    assert _serve(wheel, due + FRAME + 13 * MS) == [("caller 0", None, 13 * MS)]
+    assert _serve(wheel, due + 2 * FRAME) == [("caller 0", None, 0)]
 
 
 def test_a_row_is_never_taken_early() -> None:
@@ -63,8 +63,8 @@ def test_who_joins_is_due_from_his_next_moment_on_however_long_nobody_was_there(
     wheel: Wheel[str] = Wheel(0, FRAME)
     now = 1000 * FRAME + 3 * MS + 5
     assert _serve(wheel, now) == []
-    seat = Seat("caller", _nowhere)
-    wheel.add(seat, now)
+    seat: Seat[str] = Seat(_nowhere)
+    wheel.add(seat, "caller", now)
     assert now < _slot_of(seat).due_perf_ns <= now + FRAME
     assert seat.joined_perf_ns == now
 
@@ -72,18 +72,17 @@ def test_who_joins_is_due_from_his_next_moment_on_however_long_nobody_was_there(
 @given(st.lists(st.integers(min_value=0, max_value=60 * MS), min_size=1, max_size=60), st.integers(1, 30))
 def test_whatever_the_loop_does_frames_are_neither_early_nor_lost_nor_in_bursts(steps: list[int], count: int) -> None:
     wheel, seats = _wheel(count)
-    first_due = {id(seat): _slot_of(seat).due_perf_ns for seat in seats}
+    first_due = {f"caller {number}": _slot_of(seat).due_perf_ns for number, seat in enumerate(seats)}
     sent = dict.fromkeys(first_due, 0)
     now = 0
     for step in [*steps, *[TICK_NS] * 200]:
         now += step
-        served = [id(seat) for seat, _, late in _serve(wheel, now) if late >= 0]
+        served = [caller for caller, _, late in _serve(wheel, now) if late >= 0]
         assert len(served) == len(set(served)), "at most one frame of a stream in one tick"
         for each in served:
             sent[each] += 1
     # After 200 quiet ticks all have caught up: each has sent exactly what is due.
-    for seat in seats:
-        assert sent[id(seat)] == (now - first_due[id(seat)]) // FRAME + 1
+    assert sent == {caller: (now - due) // FRAME + 1 for caller, due in first_due.items()}
 
 
 def test_after_a_stall_a_stream_catches_up_one_frame_a_tick() -> None:
@@ -96,18 +95,18 @@ def test_after_a_stall_a_stream_catches_up_one_frame_a_tick() -> None:
 
 
 def test_a_removed_stream_is_not_served() -> None:
-    wheel, (first, second) = _wheel(2)
+    wheel, (first, _) = _wheel(2)
     wheel.remove(first)
     wheel.remove(first)
-    assert [seat for seat, _, _ in _serve(wheel, FRAME + 5 * MS)] == [second]
+    assert [caller for caller, _, _ in _serve(wheel, FRAME + 5 * MS)] == ["caller 1"]
 
 
 def test_a_stream_removed_while_its_row_is_served_is_not_served_again() -> None:
     wheel, (seat,) = _wheel(1)
     late = _slot_of(seat).due_perf_ns + 2 * FRAME
     for slot in wheel.due(late):
-        for served, _, _, _ in slot.take_row(late):
-            wheel.remove(served)
+        for _ in slot.take_row(late):
+            wheel.remove(seat)
     assert _serve(wheel, late + TICK_NS) == []
 
 
@@ -128,42 +127,38 @@ def test_everybody_gets_the_frames_laid_out_for_him_in_order_whoever_comes_and_g
     moves: list[tuple[str, int, int]],
 ) -> None:
     slot: Slot[str] = Slot(0, FRAME)
-    present: list[Seat[str]] = []
-    wanted: dict[int, list[bytes]] = {}
+    present: list[tuple[str, Seat[str]]] = []
+    wanted: dict[str, list[bytes]] = {}
     for made, (what, who, count) in enumerate([*moves, *[("row", 0, 0)] * (ROWS_AHEAD + 1)]):
-        seat = present[who % len(present)] if present else None
+        name, seat = present[who % len(present)] if present else ("", None)
         if what == "join":
-            seat = Seat(f"caller {made}", _nowhere)
-            slot.add(seat, 0)
-            present.append(seat)
-            wanted[id(seat)] = []
+            name, seat = f"caller {made}", Seat[str](_nowhere)
+            slot.add(seat, name, 0)
+            present.append((name, seat))
+            wanted[name] = []
         elif what == "lay" and seat is not None and not seat.ahead:
             frames = [f"frame {made} {number}".encode() for number in range(count)]
             seat.taken()
             seat.lay(frames)
-            wanted[id(seat)] = frames
+            wanted[name] = frames
         elif what == "clear" and seat is not None:
             seat.clear()
-            wanted[id(seat)] = []
+            wanted[name] = []
         elif what == "leave" and seat is not None:
             slot.remove(seat)
-            present.remove(seat)
+            present.remove((name, seat))
+            del wanted[name]
         elif what == "row":
-            before = {id(each): each.ahead for each in present}
-            row = {id(each): frame for each, _, frame, _ in slot.take_row(slot.due_perf_ns)}
-            assert sorted(row) == sorted(before)
-            for each in present:
-                frames = wanted[id(each)]
-                assert row[id(each)] == (frames[0] if frames else None)
-                assert before[id(each)] == len(frames)
-                wanted[id(each)] = frames[1:]
-        assert all(each.ahead == len(wanted[id(each)]) for each in present)
+            row = {owner: frame for owner, _, frame, _ in slot.take_row(slot.due_perf_ns)}
+            assert row == {owner: frames[0] if frames else None for owner, frames in wanted.items()}
+            wanted = {owner: frames[1:] for owner, frames in wanted.items()}
+        assert {owner: seat.ahead for owner, seat in present} == {o: len(frames) for o, frames in wanted.items()}
 
 
 def test_what_was_taken_is_told_once() -> None:
     slot: Slot[str] = Slot(0, FRAME)
-    seat = Seat("caller", _nowhere)
-    slot.add(seat, 0)
+    seat: Seat[str] = Seat(_nowhere)
+    slot.add(seat, "caller", 0)
     seat.lay([b"a", b"b", b"c"])
     list(slot.take_row(slot.due_perf_ns))
     assert (seat.taken(), seat.taken(), seat.ahead) == (1, 0, 2)
@@ -174,9 +169,10 @@ def test_what_was_taken_is_told_once() -> None:
 
 def test_evidence_is_asked_for_in_the_rows_that_follow() -> None:
     slot: Slot[str] = Slot(0, FRAME)
-    one, other = Seat("one", _nowhere), Seat("other", _nowhere)
-    slot.add(one, 0)
-    slot.add(other, 0)
+    one: Seat[str] = Seat(_nowhere)
+    other: Seat[str] = Seat(_nowhere)
+    slot.add(one, "one", 0)
+    slot.add(other, "other", 0)
     evidence = Evidence()
     other.count(evidence)
     assert [counted for *_, counted in slot.take_row(slot.due_perf_ns)] == [None, evidence]
@@ -187,7 +183,7 @@ def test_evidence_is_asked_for_in_the_rows_that_follow() -> None:
 
 
 def test_without_a_slot_nothing_is_laid_out() -> None:
-    seat = Seat("caller", _nowhere)
+    seat: Seat[str] = Seat(_nowhere)
     seat.lay([b"a"])
     seat.count(Evidence())
     seat.clear()
