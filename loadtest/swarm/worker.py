@@ -16,12 +16,14 @@ from loadtest.caller.call import Call
 from loadtest.caller.engine import Engine
 from loadtest.caller.evidence import ValidityLimits
 from loadtest.caller.exchange import Exchange
-from loadtest.caller.plan import SECOND_NS, CallPlan, Limits
+from loadtest.caller.plan import SECOND_NS, CallPlan, Limits, PlannedTurn
 from loadtest.caller.record import CallFacts, RecordOptions, build_turn
+from loadtest.caller.rehearsal import rehearse
 from loadtest.caller.words import word_errors
 from loadtest.errors import UsageError
 from loadtest.protocols import registry
 from loadtest.protocols.base import CallerOptions, CallerProtocol
+from loadtest.protocols.websocket import WebSocketClient
 from loadtest.swarm.behaviour import CallerBehaviour
 from loadtest.swarm.garbage import Garbage
 from loadtest.swarm.open_calls import OpenCalls
@@ -35,11 +37,13 @@ from loadtest.swarm.turnstile import Turnstile
 from telemetry import sdk
 from telemetry.instrument import CallTrace, GeneratorGauges, GeneratorHealth, StartGauges, announce_run
 from telemetry.journal import TurnJournal
+from telemetry.turn_spans import turn_attributes
 from telemetry.turns import Turn
 
 HEALTH_EVERY_S = 1.0
 SWITCH_INTERVAL_S = 0.0005
 FLUSH_TIMEOUT_S = 10.0
+FIRST_FLUSH_S = 1.0
 
 
 class Worker:
@@ -64,7 +68,7 @@ class Worker:
             tls=settings.tls,
         )
         self._redactor = settings.redactor
-        self.niceness = ask_for_priority()
+        self.priority = ask_for_priority()
         # A thread that encodes telemetry must not keep the interpreter for the usual 5 ms while a frame is due.
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         gevent.setswitchinterval(SWITCH_INTERVAL_S)  # nor may greenlets, one behind the other
@@ -97,11 +101,24 @@ class Worker:
         # Locust looks up who called it when it stops a run. The first such look reads every loaded module, for some
         # 50 ms in the middle of running turns; later ones find it done.
         inspect.stack()
-        self._garbage.tame()
         self._cpu_s, self._cpu_at_perf_ns = time.process_time(), self.engine.clocks.perf_ns()
         self._health = gevent.spawn(self._report_health)
         self._winding_down = False
         announce_run(self._telemetry, self.run_id, "start", self.declared())
+        # The first delivery loads what it needs, for some 10 ms: better now than while callers speak.
+        self._gauges.report(GeneratorHealth(frames_sent=0, calls_in_flight=0))
+        self._telemetry.flush(FIRST_FLUSH_S)
+        self._rehearse()
+        self._garbage.tame()
+
+    def _rehearse(self) -> None:
+        """The first turn of a process takes tens of milliseconds, for what it loads: it is one that nobody measures."""
+        clip, background = self.prepared.clips[0], self.prepared.background
+        plan = CallPlan("rehearsal", (PlannedTurn(clip, 0, None),), background, Limits())
+        exchange = rehearse(plan, self.engine.clocks.perf_ns(), self.settings.onset)
+        request = self._protocol().upgrade(self.settings.host, None)
+        call = Call(self.engine, plan, self._protocol(), WebSocketClient(request), self.settings.onset)
+        turn_attributes(build_turn(exchange, self._facts(call), self._record))
 
     def _open_journal(self) -> TurnJournal | None:
         folder = self.settings.spool
@@ -144,7 +161,9 @@ class Worker:
             "seed": settings.seed,
             "onset_preset": settings.onset,
             "pacer": self.engine.pacer,
-            "niceness": self.niceness,
+            "realtime": None if self.priority is None else self.priority.realtime,
+            "niceness": None if self.priority is None else self.priority.niceness,
+            "slice_ns": None if self.priority is None else self.priority.slice_ns,
             "worker": self.share.late or f"{self.share.index + 1} of {self.share.of}",
             "calls": settings.calls,
             "calibration": settings.calibration,
