@@ -15,6 +15,7 @@ from loadtest.cli.processes import ROOT, _end_with_parent, environment
 READY_S: Final = 30.0
 # As a swarm asks for it, where the system lets us: what waits for the processor is no property of a sender.
 NICENESS: Final = -10
+REALTIME_PRIORITY: Final = 1
 
 
 class PartFailedError(Exception):
@@ -45,6 +46,9 @@ def start(command: Sequence[str], core: int | None, log: Path) -> subprocess.Pop
         if hasattr(os, "setpriority"):
             with contextlib.suppress(PermissionError):
                 os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
+        if hasattr(os, "SCHED_RR"):
+            with contextlib.suppress(PermissionError):
+                os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(REALTIME_PRIORITY))
         # Where Linux groups processes by session, it is the group's niceness that counts against others.
         with contextlib.suppress(OSError):
             Path("/proc/self/autogroup").write_text(str(NICENESS))

@@ -18,6 +18,42 @@ print(ask_for_short_slices(), os.getpriority(os.PRIO_PROCESS, 0) == before, os.s
 """
 
 
+ASK_FOR_ALL = """
+import os
+from loadtest.swarm.priority import ask_for_priority
+had = ask_for_priority()
+child = os.fork()
+if child == 0:
+    os._exit(os.sched_getscheduler(0))
+print(had.realtime, os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK == os.SCHED_RR)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == os.SCHED_OTHER, had.niceness, had.slice_ns)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the system has no such thing")
+def test_real_time_is_had_where_it_is_allowed_and_children_have_none_of_it() -> None:
+    said = subprocess.run(
+        [sys.executable, "-c", ASK_FOR_ALL], check=True, capture_output=True, text=True
+    ).stdout.split()
+    realtime, is_so, child_is_as_others, _, slice_ns = said
+    assert realtime == is_so
+    assert child_is_as_others == "True"
+    assert (slice_ns == "None") or realtime == "False"
+
+
+def test_where_real_time_is_refused_niceness_and_slices_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def refuse(pid: int, policy: int, param: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "sched_setscheduler", refuse)
+    monkeypatch.setattr(priority, "_ask_for_niceness", lambda pid: asked.append(pid) or 5)
+    monkeypatch.setattr(priority, "ask_for_short_slices", lambda pid: 100_000)
+    assert priority.ask_for_priority() == priority.Priority(realtime=False, niceness=5, slice_ns=100_000)
+    assert asked == [0]
+
+
 def _kernel() -> tuple[int, int]:
     major, minor = platform.release().split(".")[:2]
     return int(major), int("".join(digit for digit in minor if digit.isdigit()))
