@@ -98,21 +98,20 @@ class Worker:
         if self.open_calls is not None:
             self._start_gauges = StartGauges(self._telemetry, self.run_id, self.open_calls.report)
         self._garbage, self._turnstile = Garbage(), Turnstile()
-        # Locust looks up who called it when it stops a run. The first such look reads every loaded module, for some
-        # 50 ms in the middle of running turns; later ones find it done.
-        inspect.stack()
         self._cpu_s, self._cpu_at_perf_ns = time.process_time(), self.engine.clocks.perf_ns()
         self._health = gevent.spawn(self._report_health)
         self._winding_down = False
         announce_run(self._telemetry, self.run_id, "start", self.declared())
-        # The first delivery loads what it needs, for some 10 ms: better now than while callers speak.
-        self._gauges.report(GeneratorHealth(frames_sent=0, calls_in_flight=0))
-        self._telemetry.flush(FIRST_FLUSH_S)
-        self._rehearse()
+        self._warm_up()
         self._garbage.tame()
 
-    def _rehearse(self) -> None:
-        """The first turn of a process takes tens of milliseconds, for what it loads: it is one that nobody measures."""
+    def _warm_up(self) -> None:
+        """What is done for the first time loads what it needs, for tens of milliseconds: better now than while callers
+        speak. That is a delivery of telemetry, a turn, and the look that Locust takes at who called it when it stops a
+        run, which reads every module there is."""
+        inspect.stack()
+        self._gauges.report(GeneratorHealth(frames_sent=0, calls_in_flight=0))
+        self._telemetry.flush(FIRST_FLUSH_S)
         clip, background = self.prepared.clips[0], self.prepared.background
         plan = CallPlan("rehearsal", (PlannedTurn(clip, 0, None),), background, Limits())
         exchange = rehearse(plan, self.engine.clocks.perf_ns(), self.settings.onset)
