@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from loadtest.cli.processes import ROOT
+from loadtest.swarm.priority import may_be_realtime
 
 UNKNOWN: Final = "unknown"
 # The code between the wire and the figures: a change in it may change the instrument's error.
@@ -21,6 +22,8 @@ def fingerprint() -> dict[str, str]:
         "cores": str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1),
         "kernel": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
+        # How soon a generator of this user gets the processor beside others.
+        "priority": "real-time" if may_be_realtime() else "usual",
         "engine": engine_version(),
         "gevent": _version("gevent"),
         "locust": _version("locust"),

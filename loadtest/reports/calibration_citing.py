@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 State = Literal["calibrated", "beyond", "not reached", "elsewhere", "none"]
 HOW: Final = "run voiceprobe calibrate"
 # What must be the same for a calibration to say anything; the rest of the fingerprint is there to be read.
-BINDING: Final = ("cpu", "cores", "kernel", "python", "engine")
+BINDING: Final = ("cpu", "cores", "kernel", "python", "priority", "engine")
 
 Stored = Mapping[str, Any]  # a calibration as it is stored: the object of `calibration_object`
 

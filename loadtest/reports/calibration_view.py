@@ -71,8 +71,8 @@ def calibration_view(calibration: Calibration) -> RenderableType:
     parts += [
         _heading("Machine"),
         Text(
-            f"{machine['cpu']} · {machine['cores']} cores · {machine['kernel']} · Python {machine['python']} · engine "
-            f"{machine['engine']} · generator and endpoint share it"
+            f"{machine['cpu']} · {machine['cores']} cores · {machine['kernel']} · Python {machine['python']} · "
+            f"{machine['priority']} priority · engine {machine['engine']} · generator and endpoint share it"
         ),
     ]
     return Group(*parts)

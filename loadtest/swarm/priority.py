@@ -42,6 +42,19 @@ def ask_for_priority(pid: int = 0) -> Priority | None:
     return Priority(realtime, _ask_for_niceness(pid), None if realtime else ask_for_short_slices(pid))
 
 
+def may_be_realtime() -> bool:
+    """Whether this process would get real-time priority. It has what it had before."""
+    if not sys.platform.startswith("linux"):
+        return False
+    before, param = os.sched_getscheduler(0), os.sched_getparam(0)
+    try:
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(REALTIME_PRIORITY))
+    except OSError:
+        return False
+    os.sched_setscheduler(0, before, param)
+    return True
+
+
 def _ask_for_realtime(pid: int) -> bool:
     if not sys.platform.startswith("linux"):
         return False

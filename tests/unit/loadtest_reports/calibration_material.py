@@ -11,6 +11,7 @@ MS = 1_000_000
 MACHINE = {
     "cpu": "a processor",
     "cores": "2",
+    "priority": "real-time",
     "kernel": "Linux 6",
     "python": "3.11.7",
     "engine": "0.1.0+abcdef12",

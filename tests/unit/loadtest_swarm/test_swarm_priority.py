@@ -41,6 +41,15 @@ def test_real_time_is_had_where_it_is_allowed_and_children_have_none_of_it() -> 
     assert (slice_ns == "None") or realtime == "False"
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the system has no such thing")
+def test_asking_whether_real_time_is_allowed_changes_nothing() -> None:
+    before = os.sched_getscheduler(0), os.sched_getparam(0).sched_priority, os.getpriority(os.PRIO_PROCESS, 0)
+    allowed = priority.may_be_realtime()
+    assert (os.sched_getscheduler(0), os.sched_getparam(0).sched_priority, os.getpriority(os.PRIO_PROCESS, 0)) == before
+    done = subprocess.run([sys.executable, "-c", ASK_FOR_ALL], check=True, capture_output=True, text=True)
+    assert done.stdout.split()[0] == str(allowed)
+
+
 def test_where_real_time_is_refused_niceness_and_slices_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 
