@@ -1,4 +1,5 @@
-"""What all tests share: a cache of rendered speech of their own, so that none reads what an earlier run left."""
+"""What all tests share: a cache of rendered speech of their own, so that none reads what an earlier run left, and no
+claim on the processor before the others."""
 
 import os
 import shutil
@@ -8,6 +9,9 @@ import pytest
 from hypothesis import settings
 
 VARIABLE = "VOICEPROBE_CACHE"
+
+# Several tests share the processors, and none of their swarms may take them from the others.
+os.environ.setdefault("VOICEPROBE_PRIORITY", "usual")
 
 # No time decides a test: an example that a busy machine draws out is no fault.
 settings.register_profile("voiceprobe", deadline=None)

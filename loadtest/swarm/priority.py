@@ -9,6 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from loadtest.errors import UsageError
+
+# What a user may say of it: "usual" where the service under test runs on the same processors and is to have its share.
+VARIABLE: Final = "VOICEPROBE_PRIORITY"
+CHOICES: Final = ("real-time", "usual")
 REALTIME_PRIORITY: Final = 1
 WANTED_NICENESS: Final = -10
 # From Linux 6.12 on a process may ask for a time slice of its own. One that asks for little at a time gets it sooner:
@@ -33,18 +38,27 @@ def ask_for_priority(pid: int = 0) -> Priority | None:
 
     As audio software does it: real-time round robin at its lowest level (root, CAP_SYS_NICE or RLIMIT_RTPRIO), which
     children do not inherit and of which Linux by default leaves a twentieth of a core to the others. Without it a tick
-    waits for up to 4 ms on kernels that let a busy process go on until their own next tick. Where that is not allowed:
-    niceness and short time slices. None where the system has no such thing.
+    waits for up to 4 ms on kernels that let a busy process go on until their own next tick. Where that is not allowed,
+    or not wanted: niceness and short time slices. None where the system has no such thing. Raises UsageError for a
+    choice in the environment that is none.
     """
+    realtime_wanted = _wants_realtime()
     if not hasattr(os, "setpriority"):
         return None
-    realtime = _ask_for_realtime(pid)
+    realtime = realtime_wanted and _ask_for_realtime(pid)
     return Priority(realtime, _ask_for_niceness(pid), None if realtime else ask_for_short_slices(pid))
 
 
+def _wants_realtime() -> bool:
+    choice = os.environ.get(VARIABLE) or CHOICES[0]
+    if choice not in CHOICES:
+        raise UsageError(f"{VARIABLE}={choice}: there is no such priority; set {' or '.join(CHOICES)}")
+    return choice == CHOICES[0]
+
+
 def may_be_realtime() -> bool:
-    """Whether this process would get real-time priority. It has what it had before."""
-    if not sys.platform.startswith("linux"):
+    """Whether this process would get real-time priority. It has what it had before. Raises UsageError likewise."""
+    if not _wants_realtime() or not sys.platform.startswith("linux"):
         return False
     before, param = os.sched_getscheduler(0), os.sched_getparam(0)
     try:

@@ -7,8 +7,15 @@ import sys
 
 import pytest
 
+from loadtest.errors import UsageError
 from loadtest.swarm import priority
 from loadtest.swarm.priority import WANTED_SLICE_NS, ask_for_short_slices
+
+
+@pytest.fixture(autouse=True)
+def as_a_user_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(priority.VARIABLE, raising=False)
+
 
 ASK = """
 import os
@@ -90,3 +97,17 @@ def test_a_process_that_is_gone_has_none() -> None:
     over = subprocess.Popen([sys.executable, "-c", ""])
     over.wait()
     assert ask_for_short_slices(over.pid) is None
+
+
+def test_who_wants_the_usual_priority_has_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(priority.VARIABLE, "usual")
+    done = subprocess.run([sys.executable, "-c", ASK_FOR_ALL], check=True, capture_output=True, text=True)
+    assert done.stdout.split()[0] == "False"
+    assert not priority.may_be_realtime()
+
+
+def test_a_priority_that_there_is_not_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(priority.VARIABLE, "highest")
+    for ask in (priority.ask_for_priority, priority.may_be_realtime):
+        with pytest.raises(UsageError, match=r"VOICEPROBE_PRIORITY=highest: .* set real-time or usual"):
+            ask()
