@@ -1,9 +1,7 @@
 """The generator asks for the processor before others: audio that waits for it would be blamed on the service."""
 
 import contextlib
-import ctypes
 import os
-import platform
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +14,6 @@ VARIABLE: Final = "VOICEPROBE_PRIORITY"
 CHOICES: Final = ("real-time", "usual")
 REALTIME_PRIORITY: Final = 1
 WANTED_NICENESS: Final = -10
-# From Linux 6.12 on a process may ask for a time slice of its own. One that asks for little at a time gets it sooner:
-# beside others that are busy, a timer of a millisecond fires 0.1 ms late at p99 instead of 0.7. It needs no privilege.
-WANTED_SLICE_NS: Final = 100_000
-# The C library has no name for these two before its version 2.41.
-_SCHED_SETATTR: Final = {"x86_64": 314, "aarch64": 274, "riscv64": 274}
-_SCHED_GETATTR: Final = {"x86_64": 315, "aarch64": 275, "riscv64": 275}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +22,6 @@ class Priority:
 
     realtime: bool
     niceness: int | None
-    slice_ns: int | None
 
 
 def ask_for_priority(pid: int = 0) -> Priority | None:
@@ -39,14 +30,14 @@ def ask_for_priority(pid: int = 0) -> Priority | None:
     As audio software does it: real-time round robin at its lowest level (root, CAP_SYS_NICE or RLIMIT_RTPRIO), which
     children do not inherit and of which Linux by default leaves a twentieth of a core to the others. Without it a tick
     waits for up to 4 ms on kernels that let a busy process go on until their own next tick. Where that is not allowed,
-    or not wanted: niceness and short time slices. None where the system has no such thing. Raises UsageError for a
-    choice in the environment that is none.
+    or not wanted: niceness. None where the system has no such thing. Raises UsageError for a choice in the environment
+    that is none.
     """
     realtime_wanted = _wants_realtime()
     if not hasattr(os, "setpriority"):
         return None
     realtime = realtime_wanted and _ask_for_realtime(pid)
-    return Priority(realtime, _ask_for_niceness(pid), None if realtime else ask_for_short_slices(pid))
+    return Priority(realtime, _ask_for_niceness(pid))
 
 
 def _wants_realtime() -> bool:
@@ -88,38 +79,3 @@ def _ask_for_niceness(pid: int) -> int:
         with contextlib.suppress(OSError):
             Path(f"/proc/{pid or 'self'}/autogroup").write_text(str(WANTED_NICENESS))
     return os.getpriority(os.PRIO_PROCESS, pid)
-
-
-class _SchedAttr(ctypes.Structure):
-    """`struct sched_attr` of sched_setattr(2), its first version."""
-
-    _fields_ = (
-        ("size", ctypes.c_uint32),
-        ("policy", ctypes.c_uint32),
-        ("flags", ctypes.c_uint64),
-        ("nice", ctypes.c_int32),
-        ("priority", ctypes.c_uint32),
-        ("runtime", ctypes.c_uint64),
-        ("deadline", ctypes.c_uint64),
-        ("period", ctypes.c_uint64),
-    )
-
-
-def ask_for_short_slices(pid: int = 0) -> int | None:
-    """Ask for the processor often and briefly, for the main thread of a process (this one, unless another is named).
-
-    The slice that it has now in ns, for the evidence; None where the system has no such thing (anything but Linux, or
-    before 6.12).
-    """
-    machine = platform.machine()
-    if not sys.platform.startswith("linux") or machine not in _SCHED_SETATTR:
-        return None
-    libc = ctypes.CDLL(None, use_errno=True)
-    attr = _SchedAttr()
-    size = ctypes.sizeof(attr)
-    if libc.syscall(_SCHED_GETATTR[machine], pid, ctypes.byref(attr), size, 0) != 0 or attr.policy != os.SCHED_OTHER:
-        return None
-    attr.size, attr.runtime = size, WANTED_SLICE_NS
-    libc.syscall(_SCHED_SETATTR[machine], pid, ctypes.byref(attr), 0)
-    libc.syscall(_SCHED_GETATTR[machine], pid, ctypes.byref(attr), size, 0)
-    return attr.runtime or None

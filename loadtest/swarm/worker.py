@@ -162,7 +162,6 @@ class Worker:
             "pacer": self.engine.pacer,
             "realtime": None if self.priority is None else self.priority.realtime,
             "niceness": None if self.priority is None else self.priority.niceness,
-            "slice_ns": None if self.priority is None else self.priority.slice_ns,
             "worker": self.share.late or f"{self.share.index + 1} of {self.share.of}",
             "calls": settings.calls,
             "calibration": settings.calibration,

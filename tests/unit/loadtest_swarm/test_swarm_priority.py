@@ -1,7 +1,6 @@
 """What a process asks of the scheduler, it gets from the real one, or it is told that there is no such thing."""
 
 import os
-import platform
 import subprocess
 import sys
 
@@ -9,7 +8,6 @@ import pytest
 
 from loadtest.errors import UsageError
 from loadtest.swarm import priority
-from loadtest.swarm.priority import WANTED_SLICE_NS, ask_for_short_slices
 
 
 @pytest.fixture(autouse=True)
@@ -19,33 +17,22 @@ def as_a_user_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 ASK = """
 import os
-from loadtest.swarm.priority import ask_for_short_slices
-before = os.getpriority(os.PRIO_PROCESS, 0)
-print(ask_for_short_slices(), os.getpriority(os.PRIO_PROCESS, 0) == before, os.sched_getscheduler(0) == os.SCHED_OTHER)
-"""
-
-
-ASK_FOR_ALL = """
-import os
 from loadtest.swarm.priority import ask_for_priority
 had = ask_for_priority()
 child = os.fork()
 if child == 0:
     os._exit(os.sched_getscheduler(0))
 print(had.realtime, os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK == os.SCHED_RR)
-print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == os.SCHED_OTHER, had.niceness, had.slice_ns)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == os.SCHED_OTHER, had.niceness)
 """
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the system has no such thing")
 def test_real_time_is_had_where_it_is_allowed_and_children_have_none_of_it() -> None:
-    said = subprocess.run(
-        [sys.executable, "-c", ASK_FOR_ALL], check=True, capture_output=True, text=True
-    ).stdout.split()
-    realtime, is_so, child_is_as_others, _, slice_ns = said
+    said = subprocess.run([sys.executable, "-c", ASK], check=True, capture_output=True, text=True).stdout.split()
+    realtime, is_so, child_is_as_others, _ = said
     assert realtime == is_so
     assert child_is_as_others == "True"
-    assert (slice_ns == "None") or realtime == "False"
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the system has no such thing")
@@ -53,11 +40,11 @@ def test_asking_whether_real_time_is_allowed_changes_nothing() -> None:
     before = os.sched_getscheduler(0), os.sched_getparam(0).sched_priority, os.getpriority(os.PRIO_PROCESS, 0)
     allowed = priority.may_be_realtime()
     assert (os.sched_getscheduler(0), os.sched_getparam(0).sched_priority, os.getpriority(os.PRIO_PROCESS, 0)) == before
-    done = subprocess.run([sys.executable, "-c", ASK_FOR_ALL], check=True, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", ASK], check=True, capture_output=True, text=True)
     assert done.stdout.split()[0] == str(allowed)
 
 
-def test_where_real_time_is_refused_niceness_and_slices_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_real_time_is_refused_niceness_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 
     def refuse(pid: int, policy: int, param: object) -> None:
@@ -65,43 +52,13 @@ def test_where_real_time_is_refused_niceness_and_slices_are_asked_for(monkeypatc
 
     monkeypatch.setattr(os, "sched_setscheduler", refuse)
     monkeypatch.setattr(priority, "_ask_for_niceness", lambda pid: asked.append(pid) or 5)
-    monkeypatch.setattr(priority, "ask_for_short_slices", lambda pid: 100_000)
-    assert priority.ask_for_priority() == priority.Priority(realtime=False, niceness=5, slice_ns=100_000)
+    assert priority.ask_for_priority() == priority.Priority(realtime=False, niceness=5)
     assert asked == [0]
-
-
-def _kernel() -> tuple[int, int]:
-    major, minor = platform.release().split(".")[:2]
-    return int(major), int("".join(digit for digit in minor if digit.isdigit()))
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the system has no such thing")
-def test_short_slices_are_had_from_linux_6_12_on_and_nothing_else_changes() -> None:
-    said = subprocess.run([sys.executable, "-c", ASK], check=True, capture_output=True, text=True).stdout.split()
-    assert said[1:] == ["True", "True"]
-    if _kernel() >= (6, 12) and platform.machine() in priority._SCHED_SETATTR:
-        assert said[0] == str(WANTED_SLICE_NS)
-
-
-def test_elsewhere_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "platform", "darwin")
-    assert ask_for_short_slices(os.getpid()) is None
-
-
-def test_nor_on_a_machine_whose_numbers_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(platform, "machine", lambda: "a relay computer")
-    assert ask_for_short_slices(os.getpid()) is None
-
-
-def test_a_process_that_is_gone_has_none() -> None:
-    over = subprocess.Popen([sys.executable, "-c", ""])
-    over.wait()
-    assert ask_for_short_slices(over.pid) is None
 
 
 def test_who_wants_the_usual_priority_has_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(priority.VARIABLE, "usual")
-    done = subprocess.run([sys.executable, "-c", ASK_FOR_ALL], check=True, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", ASK], check=True, capture_output=True, text=True)
     assert done.stdout.split()[0] == "False"
     assert not priority.may_be_realtime()
 
