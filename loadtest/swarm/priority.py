@@ -33,14 +33,15 @@ def ask_for_priority(pid: int = 0) -> Priority | None:
     or not wanted: niceness. None where the system has no such thing. Raises UsageError for a choice in the environment
     that is none.
     """
-    realtime_wanted = _wants_realtime()
+    realtime_wanted = wants_realtime()
     if not hasattr(os, "setpriority"):
         return None
     realtime = realtime_wanted and _ask_for_realtime(pid)
     return Priority(realtime, _ask_for_niceness(pid))
 
 
-def _wants_realtime() -> bool:
+def wants_realtime() -> bool:
+    """Whether the user leaves it at real-time priority. Raises UsageError for a choice that is none."""
     choice = os.environ.get(VARIABLE) or CHOICES[0]
     if choice not in CHOICES:
         raise UsageError(f"{VARIABLE}={choice}: there is no such priority; set {' or '.join(CHOICES)}")
@@ -49,7 +50,7 @@ def _wants_realtime() -> bool:
 
 def may_be_realtime() -> bool:
     """Whether this process would get real-time priority. It has what it had before. Raises UsageError likewise."""
-    if not _wants_realtime() or not sys.platform.startswith("linux"):
+    if not wants_realtime() or not sys.platform.startswith("linux"):
         return False
     before, param = os.sched_getscheduler(0), os.sched_getparam(0)
     try:

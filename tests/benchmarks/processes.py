@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from loadtest.cli.processes import ROOT, _end_with_parent, environment
+from loadtest.swarm.priority import REALTIME_PRIORITY, wants_realtime
 
 READY_S: Final = 30.0
 # As a swarm asks for it, where the system lets us: what waits for the processor is no property of a sender.
 NICENESS: Final = -10
-REALTIME_PRIORITY: Final = 1
 
 
 class PartFailedError(Exception):
@@ -39,6 +39,8 @@ class Cores:
 def start(command: Sequence[str], core: int | None, log: Path) -> subprocess.Popen[str]:
     """Start a part; what it says on standard error goes to the log."""
 
+    realtime = wants_realtime()
+
     def prepare() -> None:
         _end_with_parent()
         if core is not None:
@@ -46,7 +48,7 @@ def start(command: Sequence[str], core: int | None, log: Path) -> subprocess.Pop
         if hasattr(os, "setpriority"):
             with contextlib.suppress(PermissionError):
                 os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
-        if hasattr(os, "SCHED_RR"):
+        if realtime and hasattr(os, "SCHED_RR"):
             with contextlib.suppress(PermissionError):
                 os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(REALTIME_PRIORITY))
         # Where Linux groups processes by session, it is the group's niceness that counts against others.
