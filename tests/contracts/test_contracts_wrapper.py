@@ -124,7 +124,7 @@ def test_a_changed_lock_brings_the_environment_up_to_date(used: Checkout) -> Non
 
 def test_the_suite_gets_its_own_packages_and_its_arguments(used: Checkout) -> None:
     result = used.run("test", "-q", "tests/unit", cwd=used.root.parent)
-    assert (result.returncode, result.stdout) == (0, "pytest: -n 4 --dist loadfile -q tests/unit\n")
+    assert (result.returncode, result.stdout) == (0, "pytest: -n 3 --dist loadfile -q tests/unit\n")
     assert used.run("test").stderr == ""
     assert used.run("demo").stderr == "", "what the tests need includes what the command needs"
 
@@ -212,7 +212,7 @@ def test_missing_programs_are_named_where_they_cannot_be_installed(used: Checkou
     result = used.run("test", PATH=f"{folder}:{os.environ['PATH']}")
     assert result.returncode == 0
     assert "apt-get install --no-install-recommends a-package\n" in result.stderr
-    assert result.stdout == "pytest: -n 4 --dist loadfile\n", "the suite runs all the same"
+    assert result.stdout == "pytest: -n 3 --dist loadfile\n", "the suite runs all the same"
     assert used.run("demo").stderr == "", "no program is wanted for anything but the tests"
 
 

@@ -74,7 +74,7 @@ def test_the_demo_measures_what_its_assistant_injected(tmp_path: Path) -> None:
     for attempt in ("first", "second"):
         done, summary = _demo(tmp_path / attempt)
         pairs = _pairs(tmp_path / attempt / "store")
-        assert len(pairs) >= 20
+        assert len(pairs) >= 10
         errors_ms = _errors_ms(pairs)
         p50_ms, p99_ms = (percentile([abs(error_ms) for error_ms in errors_ms], share) for share in (0.5, 0.99))
         assert p50_ms is not None

