@@ -1,10 +1,9 @@
 """The page of a corpus in a real browser: pictures are seen, and clips can be played."""
 
-import shutil
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Browser
 
 from corpora.library import BUNDLED, open_corpus
 from corpora.profiles.words import profile_from_text
@@ -16,25 +15,22 @@ DURATION = "document.querySelectorAll('audio')[{}].duration"
 
 @pytest.mark.browser
 @pytest.mark.slow
-def test_the_page_of_a_corpus_shows_and_plays_its_clips(tmp_path: Path) -> None:
+def test_the_page_of_a_corpus_shows_and_plays_its_clips(browser: Browser, tmp_path: Path) -> None:
     corpus = open_corpus(BUNDLED)
     chosen = choose(corpus, ("home-stop",), 0)
     file = tmp_path / "page.html"
     file.write_text(page(gather(corpus, chosen, [profile_from_text("noise=babble snr=10 channel=telephone")])))
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        seen = browser.new_page(viewport={"width": 1200, "height": 1600})
-        faults: list[str] = []
-        seen.on("pageerror", lambda error: faults.append(str(error)))
-        seen.goto(file.as_uri())
-        assert seen.evaluate("Array.from(document.images).every(image => image.naturalWidth > 200)")
-        assert seen.locator("audio").count() == 2
-        for number in range(2):
-            seen.evaluate(f"document.querySelectorAll('audio')[{number}].preload = 'auto'")
-            seen.evaluate(f"document.querySelectorAll('audio')[{number}].load()")
-            seen.wait_for_function(f"{DURATION.format(number)} > 0")
-            lasts_s = seen.evaluate(DURATION.format(number))
-            assert lasts_s == pytest.approx(chosen[0].samples / chosen[0].sample_rate_hz, abs=0.01)
-        assert seen.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-        assert faults == []
-        browser.close()
+    seen = browser.new_page(viewport={"width": 1200, "height": 1600})
+    faults: list[str] = []
+    seen.on("pageerror", lambda error: faults.append(str(error)))
+    seen.goto(file.as_uri())
+    assert seen.evaluate("Array.from(document.images).every(image => image.naturalWidth > 200)")
+    assert seen.locator("audio").count() == 2
+    for number in range(2):
+        seen.evaluate(f"document.querySelectorAll('audio')[{number}].preload = 'auto'")
+        seen.evaluate(f"document.querySelectorAll('audio')[{number}].load()")
+        seen.wait_for_function(f"{DURATION.format(number)} > 0")
+        lasts_s = seen.evaluate(DURATION.format(number))
+        assert lasts_s == pytest.approx(chosen[0].samples / chosen[0].sample_rate_hz, abs=0.01)
+    assert seen.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    assert faults == []

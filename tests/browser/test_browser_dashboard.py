@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter
@@ -24,16 +23,6 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 BOUND_S = 60
 BOUND_MS = BOUND_S * 1000
-CHROMIUM_ARGUMENTS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
 TOOL_WIDTH, TOOL_HEIGHT = 1280, 800
 SHOTS = os.environ.get("VOICEPROBE_SHOTS")  # where to keep screenshots for a person to look at
 
@@ -78,20 +67,6 @@ def serve() -> Iterator[Callable[[Path], Dashboard]]:
     yield begin
     for each in running:
         each.end()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    executable = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if executable is None:
-        why = "no Chromium on PATH: install the package chromium to run the browser tests"
-        if os.environ.get("CI") == "true":
-            pytest.fail(why)
-        pytest.skip(why)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable, args=list(CHROMIUM_ARGUMENTS))
-        yield browser
-        browser.close()
 
 
 @dataclass
