@@ -64,7 +64,6 @@ class Call:
         "failure",
         "fault",
         "held",
-        "is_ready",
         "line",
         "plan",
         "protocol",
@@ -96,11 +95,10 @@ class Call:
         self.connection: Connection | None = None
         self.held: deque[Frame] = deque()  # frames that the socket has not taken yet
         self.ready = gevent.event.Event()  # the session stands, or never will
-        self.is_ready = False  # the session stands
         self.fault: str | None = None  # what this machine, not the endpoint, failed in
         self.failure: str | None = None  # why the session never became ready
         self.connect_began_perf_ns = 0
-        self.connect_ns: int | None = None
+        self.connect_ns: int | None = None  # how long it took until the session stood; None until it does
         self.ended = False
         self._frame_ns = protocol.capabilities.frame_ms * 1_000_000
         self.wake_perf_ns = 0  # when the conversation wants to be asked
@@ -217,11 +215,9 @@ class Call:
             return
         exchange, connection = self.session.exchange, self.connection
         if exchange is not None and connection is not None and connection.stamped:
-            evidence, lag_ns = exchange.evidence, seen_perf_ns - stamp_perf_ns
-            if evidence.receive_lag_worst_ns is None or lag_ns > evidence.receive_lag_worst_ns:
-                evidence.receive_lag_worst_ns = lag_ns
+            exchange.evidence.note_receive_lag(seen_perf_ns - stamp_perf_ns)
             if connection.clock_fault:
-                evidence.note_fault("clock step")
+                exchange.evidence.note_fault("clock step")
                 connection.clock_fault = False
         moved = False
         for item in self.websocket.receive(data):
@@ -232,6 +228,12 @@ class Call:
         self._flush()
         if moved:
             self._follow()
+
+    def let_go(self) -> Connection | None:
+        """Give up the connection, and return it. It knows its owner: if each were to be found by the other, a call that
+        is over would wait for the collector, whose full round is a pause for every caller."""
+        connection, self.connection, self.seat.write = self.connection, None, _nowhere
+        return connection
 
     def disconnected(self, reason: str) -> None:
         """The connection is gone: nothing more arrives."""
@@ -259,7 +261,7 @@ class Call:
         for event in self.protocol.receive(message):
             if self.ended:
                 break
-            if self.is_ready:
+            if self.connect_ns is not None:
                 actions = self.session.on_event(event, stamp_perf_ns)
                 if actions is not UNMOVED:
                     moved = True
@@ -272,7 +274,6 @@ class Call:
         """There is no session yet."""
         if event.kind is EventKind.READY:
             self.connect_ns = stamp_perf_ns - self.connect_began_perf_ns
-            self.is_ready = True
             self.ready.set()
         elif event.kind is EventKind.ERROR and event.fatal:
             self.lost(event.message or "the endpoint refused the session", stamp_perf_ns)
@@ -327,7 +328,7 @@ class Call:
         clocks, connection = self.engine.clocks, self.connection
         clocks.measure()
         stepped = exchange.evidence.clock_steps not in (None, clocks.steps)
-        if stepped and connection is not None and connection.stamp_kind == "kernel":
+        if stepped and connection is not None and connection.stamped:
             exchange.evidence.note_fault("clock step")
 
     def _send_all(self, messages: Iterable[Message]) -> None:
@@ -349,7 +350,7 @@ class Call:
         """The conversation cannot go on: the turn under way, or the first, fails by it."""
         if self.ended:
             return
-        if not self.is_ready:
+        if self.connect_ns is None:
             self.failure = reason
         self.perform(self.session.on_closed(reason, now_perf_ns))
         self.ready.set()

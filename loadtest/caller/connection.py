@@ -65,28 +65,6 @@ class Owner(Protocol):
         ...
 
 
-class _Nobody:
-    """Owns a connection that was closed."""
-
-    def secured(self) -> None:
-        """Nothing to do."""
-
-    def receive(self, stamp_perf_ns: int, seen_perf_ns: int, data: bytes) -> None:
-        """Nothing to do."""
-
-    def settle(self) -> None:
-        """Nothing to do."""
-
-    def disconnected(self, reason: str) -> None:
-        """Nothing to do."""
-
-    def failed(self, fault: Exception) -> None:
-        """Nothing to do."""
-
-
-_NOBODY: Final = _Nobody()
-
-
 class Connection:
     """One socket. `closed` says why there is none any more.
 
@@ -106,10 +84,8 @@ class Connection:
         self._owner = owner
         self._tls = tls
         self._bound_unsent()
-        self.stamp_kind = self._ask_for_stamps()
-        self.stamped = self.stamp_kind == "kernel"
+        self.stamped = self._ask_for_stamps()
         self.outbox = Outbox(self._sock.send)
-        self.write: Callable[[bytes], int] = self._sock.send if tls is None else self._write_secured
         self.closed: str | None = None
         self._heard = False
         self._is_secured = False
@@ -123,7 +99,6 @@ class Connection:
     def begin(self) -> None:
         """Begin the TLS handshake, or say that there is none to wait for."""
         if self._tls is None:
-            self._is_secured = True
             self._owner.secured()
         else:
             self._write_plain(self._tls.step())
@@ -137,14 +112,24 @@ class Connection:
         except OSError:  # An older kernel: the evidence at the end of speech still tells.
             return
 
-    def _ask_for_stamps(self) -> str:
+    def _ask_for_stamps(self) -> bool:
         if not _KERNEL_STAMPS:
-            return "user"
+            return False
         try:
             self._sock.setsockopt(socket_names.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
         except OSError:
-            return "user"
-        return "kernel"
+            return False
+        return True
+
+    @property
+    def stamp_kind(self) -> str:
+        """Who says when data arrived: "kernel" or "user", part of each turn's evidence."""
+        return "kernel" if self.stamped else "user"
+
+    @property
+    def write(self) -> Callable[[bytes], int]:
+        """See the class."""
+        return self._sock.send if self._tls is None else self._write_secured
 
     def readable(self) -> None:
         """Read what has arrived and hand it on."""
@@ -187,7 +172,7 @@ class Connection:
             _, kind, payload = ancillary[0]
             if kind == _SO_TIMESTAMPNS and len(payload) == 16:
                 seconds, nanoseconds = _unpack_timespec(payload)
-                stamp = seconds * 1_000_000_000 + nanoseconds - self._clocks.offset_ns
+                stamp = self._clocks.to_perf_ns(seconds * 1_000_000_000 + nanoseconds)
                 if stamp > seen:
                     # Received after it was seen: the offset between the clocks is off by at least that much.
                     self.clock_fault = self.clock_fault or stamp - seen > 1_000_000
@@ -243,13 +228,10 @@ class Connection:
             self.outbox.keep(frame, sent)
         self._wait_for_room()
 
-    def refused(self, error: OSError) -> bool:
-        """`write` raised an error: whether the socket is only full. Else the connection is gone, and says so."""
-        if isinstance(error, BlockingIOError):
-            return True
-        if self.closed is None:
+    def refused(self, error: OSError) -> None:
+        """`write` raised an error: the socket is only full, or the connection is gone, and says so."""
+        if not isinstance(error, BlockingIOError) and self.closed is None:
             self._broke(error)
-        return False
 
     def _wait_for_room(self) -> None:
         if not self._writer.active and self.closed is None:
@@ -314,7 +296,3 @@ class Connection:
         self._writer.stop()
         self._writer.close()
         self._sock.close()
-        # Nobody is to find connection and owner by the other when they are over: both are freed at once, and not by
-        # the collector, whose full round is a pause for every caller.
-        self._owner = _NOBODY
-        del self.write

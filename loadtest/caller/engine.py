@@ -184,10 +184,8 @@ class Engine:
             while (exchange := call.exchanges.get()) is not None:
                 yield call, exchange
         finally:
-            self.hang_up(call, "the caller left")
             self._calls.discard(call)
-            if call.connection is not None:
-                self._linger(call.connection, plan.limits.close_ns)
+            self._end(call, "the caller left")
 
     def probe(self, protocol: CallerProtocol, request: UpgradeRequest, limits: Limits) -> int:
         """Open a session and close it again; how long it took until it was ready, in ns.
@@ -202,9 +200,7 @@ class Engine:
                 raise EndpointUnreachable(call.failure or "the endpoint opened no session")
             return call.connect_ns
         finally:
-            self.hang_up(call, "the endpoint answers")
-            if call.connection is not None:
-                self._linger(call.connection, limits.close_ns)
+            self._end(call, "the endpoint answers")
 
     def _connect(self, call: Call, request: UpgradeRequest) -> None:
         limits = call.plan.limits
@@ -242,9 +238,14 @@ class Engine:
         except (OSError, ssl.SSLError, ValueError) as error:
             raise EndpointUnreachable(f"cannot secure {address.host}:{address.port}: {error}") from error
 
-    def _linger(self, connection: Connection, close_ns: int) -> None:
-        """Let the goodbye arrive: closing while data is unread would make the kernel break the connection off."""
-        deadline = self.clocks.perf_ns() + close_ns
+    def _end(self, call: Call, reason: str) -> None:
+        """Hang up and let the goodbye arrive: closing while data is unread would make the kernel break the connection
+        off."""
+        self.hang_up(call, reason)
+        connection = call.let_go()
+        if connection is None:
+            return
+        deadline = self.clocks.perf_ns() + call.plan.limits.close_ns
         while connection.closed is None and self.clocks.perf_ns() < deadline:
             gevent.sleep(0.005)
         connection.close()

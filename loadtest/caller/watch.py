@@ -96,27 +96,23 @@ class SocketWatch:
 
     def _serve(self) -> None:
         assert self._epoll is not None  # noqa: S101 - nobody else calls it
-        readers, perf_ns, read = self._readers, self._perf_ns, 0
+        read = 0
         while events := self._epoll.poll(0, _MOST_AT_ONCE):
             for fd, _ in events:
-                reader = readers.get(fd)  # who was read before may have closed it
-                if reader is None:
-                    continue
-                try:
-                    reader.readable()
-                except Exception as fault:  # noqa: BLE001 - one caller's fault of ours must not stop the others' audio
-                    reader.failed(fault)
+                self._read(fd)
                 read += 1
-                if read >= _LEAST_AT_ONCE and perf_ns() >= self._until_perf_ns:
+                if read >= _LEAST_AT_ONCE and self._perf_ns() >= self._until_perf_ns:
                     self._arrivals += read
                     return  # the others are asked for again
         self._arrivals += read
 
     def _read(self, fd: int) -> None:
-        reader = self._readers[fd]
+        reader = self._readers.get(fd)
+        if reader is None:
+            return  # who was read before in the same round closed it
         try:
             reader.readable()
-        except Exception as fault:  # noqa: BLE001 - likewise
+        except Exception as fault:  # noqa: BLE001 - one caller's fault of ours must not stop the others' audio
             reader.failed(fault)
 
     def close(self) -> None:

@@ -19,6 +19,11 @@ class Turnstile:
     def __init__(self) -> None:
         self._free = BoundedSemaphore(1)
 
+    def wait(self) -> None:
+        """Pass, with nothing in hand."""
+        with self._free:
+            gevent.sleep(_PAUSE_S)
+
     def through(self, work: Callable[[], None]) -> None:
         """Do it when nobody else does any. It is also done when the greenlet that waits is killed: nothing is lost."""
         try:

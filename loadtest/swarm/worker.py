@@ -205,7 +205,7 @@ class Worker:
         """Make one call, the next one unless a plan is given, to its end. `on_turn` is told of each turn when it has
         been handed to telemetry; a caller who is `leaving` begins no further one. `began` hears of the start."""
         plan = plan or self.plan()
-        self._turnstile.through(_nothing)  # many may begin at the same moment, too
+        self._turnstile.wait()  # many may begin at the same moment, too
         began()
         clocks, call_id = self.engine.clocks, plan.call_id
         protocol = self._protocol()
@@ -343,10 +343,6 @@ def _declared_behaviour(behaviour: CallerBehaviour) -> dict[str, str | float | b
         "silence_share": behaviour.silence or None,
         "conversations": behaviour.conversations or None,
     }
-
-
-def _nothing() -> None:
-    """Only to pass the turnstile."""
 
 
 def new_run_id() -> str:

@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from loadtest.cli.processes import ROOT, _end_with_parent, environment
-from loadtest.swarm.priority import REALTIME_PRIORITY, wants_realtime
+from loadtest.swarm.priority import ask_for_priority, wants_realtime
 
 READY_S: Final = 30.0
-# As a swarm asks for it, where the system lets us: what waits for the processor is no property of a sender.
-NICENESS: Final = -10
 
 
 class PartFailedError(Exception):
@@ -39,21 +37,14 @@ class Cores:
 def start(command: Sequence[str], core: int | None, log: Path) -> subprocess.Popen[str]:
     """Start a part; what it says on standard error goes to the log."""
 
-    realtime = wants_realtime()
+    wants_realtime()  # a choice that is none is said here, and not in the child
 
     def prepare() -> None:
         _end_with_parent()
         if core is not None:
             os.sched_setaffinity(0, {core})
-        if hasattr(os, "setpriority"):
-            with contextlib.suppress(PermissionError):
-                os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
-        if realtime and hasattr(os, "SCHED_RR"):
-            with contextlib.suppress(PermissionError):
-                os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(REALTIME_PRIORITY))
-        # Where Linux groups processes by session, it is the group's niceness that counts against others.
-        with contextlib.suppress(OSError):
-            Path("/proc/self/autogroup").write_text(str(NICENESS))
+        # As a swarm does: what waits for the processor is no property of a sender.
+        ask_for_priority()
 
     with log.open("ab") as words:
         return subprocess.Popen(

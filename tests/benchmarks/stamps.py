@@ -49,7 +49,7 @@ def main() -> None:
     our_callers.start(worker, probes)
     for call in our_callers.calls(worker.engine):
         if "/user-" in call.plan.call_id and call.connection is not None:
-            call.connection.stamp_kind = "user"
+            call.connection.stamped = False
 
     began = list[int]()
 
