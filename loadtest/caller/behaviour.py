@@ -44,7 +44,7 @@ def _barge_in(exchange: Exchange, reply: Reply) -> dict[str, Any]:
     last = None if reply.playback is None else reply.playback.last_audio_perf_ns
     if start is None or ended is None or first is None or last is None:
         return {"barge_in_reason": NOT_SPOKEN}
-    if last < start:
+    if last < start and not exchange.stopped_by_client:
         return {"barge_in_reason": SILENT_BY_THEN}
     fields: dict[str, Any] = {"barge_in_at_ns": start - first, "barge_in_recovered": exchange.outcome == "ok"}
     if exchange.stopped_by_client:

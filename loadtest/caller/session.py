@@ -100,10 +100,12 @@ class Session:
             return []
         exchange.timeline.speech_start_perf_ns = moment_perf_ns
         exchange.evidence.start_lateness_ns = lateness_ns
+        if not self._plan.manual_turns:
+            return []
         # Who holds a button to speak stops the reply by it; there is no detector that could.
-        actions = self._yield_floor(moment_perf_ns) if self._plan.manual_turns else []
-        exchange.stopped_by_client = bool(actions)
-        return actions
+        broken_into = exchange.spoke_into
+        exchange.stopped_by_client = broken_into is not None and broken_into.has_more_to_say(moment_perf_ns)
+        return self._yield_floor(moment_perf_ns)
 
     def on_speech_end(
         self, moment_perf_ns: int, audio_position_ns: int, lateness_ns: int, unsent_bytes: int | None
@@ -176,7 +178,7 @@ class Session:
         return []
 
     def _yield_floor(self, now_perf_ns: int) -> list[Action]:
-        """The caller speaks into what is playing: stop playing it and say how much was heard."""
+        """The caller speaks into what is playing, or starves and would go on: stop it and say how much was heard."""
         cut = () if self._cut is None else self._cut.timeline.replies.values()
         running = () if self.exchange is None else self.exchange.timeline.replies.values()
         return self._stop([*self._stray.values(), *cut, *running], now_perf_ns)
@@ -186,7 +188,9 @@ class Session:
         for reply in replies:
             if reply.playback is None:
                 continue
-            if reply.playback.is_playing(now_perf_ns):
+            # Whether a stray reply is over is not known: it is stopped only while it plays.
+            starving = reply.response_id not in self._stray and reply.is_starving(now_perf_ns)
+            if starving or reply.playback.is_playing(now_perf_ns):
                 played_ms = reply.playback.played_ms(now_perf_ns)
                 self._speaker.stop(reply.playback, now_perf_ns)
             if reply.stopped:

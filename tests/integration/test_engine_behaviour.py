@@ -68,12 +68,8 @@ def test_a_barge_in_stops_the_reply_and_the_assistant_answers_what_was_said_into
 
 @pytest.mark.slow
 def test_under_manual_turns_the_client_stops_the_reply_and_recovers(url: str) -> None:
-    for _ in range(4):
-        (turns,) = Callers(url, 1, behaviour=replace(INTERRUPTING, turns=2), manual_turns=True).call()
-        assert [turn.outcome for turn in turns] == ["ok"] * 2, _told(turns)
-        # A busy machine lets the paced reply starve, and a caller who speaks into that gap interrupts nothing.
-        if turns[1].barge_in_reason == BY_THE_CALLER:
-            break
+    (turns,) = Callers(url, 1, behaviour=replace(INTERRUPTING, turns=2), manual_turns=True).call()
+    assert [turn.outcome for turn in turns] == ["ok"] * 2, _told(turns)
     assert (turns[1].barge_in_reason, turns[1].barge_in_stop_ns) == (BY_THE_CALLER, None)
     assert turns[1].barge_in_recovered is True
 

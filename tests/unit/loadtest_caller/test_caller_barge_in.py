@@ -241,6 +241,35 @@ def test_under_manual_turns_the_caller_itself_stops_the_reply_and_no_stop_is_mea
     assert facts["barge_in_recovered"] is True
 
 
+@pytest.mark.parametrize("pieces", [[tone(430)], [tone(400), silence(300), tone(1_000)]], ids=["starved", "pause"])
+def test_under_manual_turns_a_gap_in_a_reply_that_goes_on_is_no_end_of_it(pieces: list[bytes]) -> None:
+    world = Caller(plan({}, after(500), manual=True)).asked(*begun(0)).hear(*(audio(piece) for piece in pieces))
+    world.interrupted(500)
+    assert world.said(Interrupt) == [Interrupt(430 if len(pieces) == 1 else 500)]
+    world.hear(audio(tone(700)))
+    world.end().hear(done(status="cancelled"), *reply(100, "r2")).after(200)
+    facts = behaviour(world.last)
+    assert facts["barge_in_reason"] == BY_THE_CALLER
+    assert facts["barge_in_recovered"] is True
+    assert facts["talk_over_ns"] == 0, "what came after the stop was not heard"
+
+
+def test_under_manual_turns_a_reply_of_which_only_silence_is_left_was_not_interrupted() -> None:
+    world = Caller(plan({}, after(500), manual=True)).asked(*begun(430)).after(400)
+    world.hear(audio(silence(900)), done()).say()
+    assert world.said(Interrupt) == [Interrupt(500)], "what is queued would still play"
+    world.end().hear(*reply(100, "r2")).after(200)
+    assert behaviour(world.last)["barge_in_reason"] == SILENT_BY_THEN
+
+
+def test_a_reply_that_starves_when_the_endpoint_hears_the_caller_is_played_no_further() -> None:
+    world = Caller(plan({}, after(300))).asked(*begun(430)).interrupted(300).after(200)
+    world.hear(event(EventKind.SPEECH_STARTED), audio(tone(400)), done(status="cancelled")).end()
+    assert world.said(Interrupt) == [Interrupt(430)]
+    world.hear(*reply(100, "r2")).after(200)
+    assert stop_ms(world.last) == pytest.approx(130, abs=1)
+
+
 def test_replies_without_ids_are_told_apart_by_their_boundaries() -> None:
     world = Caller(plan({}, after(500), reply_ms=3_000)).asked(*begun(2_000, None)).interrupted(500).after(200)
     world.hear(event(EventKind.SPEECH_STARTED)).hear(named(audio(tone(400)), None)).end()
