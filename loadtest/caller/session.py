@@ -103,8 +103,8 @@ class Session:
         if not self._plan.manual_turns:
             return []
         # Who holds a button to speak stops the reply by it; there is no detector that could.
-        broken_into = exchange.spoke_into
-        exchange.stopped_by_client = broken_into is not None and broken_into.has_more_to_say(moment_perf_ns)
+        into = exchange.spoke_into
+        exchange.stopped_by_client = into is not None and into.has_more_to_say(moment_perf_ns)
         return self._yield_floor(moment_perf_ns)
 
     def on_speech_end(
@@ -186,19 +186,12 @@ class Session:
     def _stop(self, replies: list[Reply], now_perf_ns: int) -> list[Action]:
         played_ms: int | None = None
         for reply in replies:
-            if reply.playback is None:
-                continue
-            # Whether a stray reply is over is not known: it is stopped only while it plays.
-            starving = reply.response_id not in self._stray and reply.is_starving(now_perf_ns)
-            if starving or reply.playback.is_playing(now_perf_ns):
+            if reply.playback is not None and reply.goes_on(now_perf_ns):
                 played_ms = reply.playback.played_ms(now_perf_ns)
                 self._speaker.stop(reply.playback, now_perf_ns)
-            if reply.stopped:
+            if reply.playback is not None and reply.stopped:
                 self._stopped.add(reply.response_id)
         return [] if played_ms is None else [Interrupt(played_ms)]
-
-    def _playing(self, now_perf_ns: int) -> bool:
-        return self._speaker.playing_until_perf_ns > now_perf_ns
 
     def _on_stray(self, event: VoiceEvent, arrival_perf_ns: int) -> list[Action]:
         if event.response_id is not None:
@@ -210,11 +203,13 @@ class Session:
         return []
 
     def _hear_stray(self, event: VoiceEvent, arrival_perf_ns: int) -> None:
-        """Audio that answers nothing still occupies the speaker, unless it is the rest of a reply that was stopped."""
+        """Audio that answers nothing still occupies the speaker, unless it is the rest of a reply that was stopped. As
+        far as is known it is over when it has been played."""
         key = event.response_id or ""
         self._known_replies |= {key}
         if key not in self._stopped:
-            self._stray.setdefault(key, Reply(key, arrival_perf_ns)).hear(self._speaker, event, arrival_perf_ns)
+            stray = self._stray.setdefault(key, Reply(key, arrival_perf_ns, done_perf_ns=arrival_perf_ns))
+            stray.hear(self._speaker, event, arrival_perf_ns)
 
     def on_closed(self, reason: str, now_perf_ns: int) -> list[Action]:
         """The connection is gone. A turn under way, or still to come, failed by it."""
@@ -233,10 +228,8 @@ class Session:
         """The deadline has passed."""
         if self.state is State.OVER or now_perf_ns < self.deadline_perf_ns:
             return []
-        if self.state is State.THINKING and self._winding_down:
-            return self._think(now_perf_ns)
         if self.state is State.THINKING:
-            return self._begin_turn(now_perf_ns)
+            return self._think(now_perf_ns) if self._winding_down else self._begin_turn(now_perf_ns)
         return self._proceed(now_perf_ns)
 
     def _begin_turn(self, now_perf_ns: int) -> list[Action]:
@@ -279,7 +272,11 @@ class Session:
             actions += self._speak_into_reply(exchange, now_perf_ns)
             if self.exchange is not exchange:
                 return actions
-        if exchange.timeline.complete and not self._playing(now_perf_ns) and not exchange.speaks_aside:
+        if (
+            exchange.timeline.complete
+            and self._speaker.playing_until_perf_ns <= now_perf_ns
+            and not exchange.speaks_aside
+        ):
             return actions + self._finish(*judge_complete(exchange), now_perf_ns)
         return actions + self._wait_on(exchange, now_perf_ns)
 

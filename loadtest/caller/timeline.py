@@ -58,12 +58,11 @@ class Reply:
         """Whether it was broken off at all: cancelled, or no longer played."""
         return self.status == "cancelled" or (self.playback is not None and self.playback.stopped_perf_ns is not None)
 
-    def is_starving(self, now_perf_ns: int) -> bool:
-        """Whether all of it that has arrived has been played, and more is to come."""
-        playback = self.playback
-        if playback is None or playback.stopped_perf_ns is not None or self.done_perf_ns is not None:
+    def goes_on(self, now_perf_ns: int) -> bool:
+        """Whether any of it, silence included, is still to be heard, as far as is known: it may only starve."""
+        if self.playback is None or self.playback.stopped_perf_ns is not None:
             return False
-        return playback.until_perf_ns <= now_perf_ns
+        return self.done_perf_ns is None or self.playback.until_perf_ns > now_perf_ns
 
     def has_more_to_say(self, now_perf_ns: int) -> bool:
         """Whether more than silence of it is still to be heard, as far as is known: a pause does not end it."""
