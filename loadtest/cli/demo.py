@@ -3,7 +3,7 @@
 import subprocess
 import sys
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -48,9 +48,7 @@ class DemoRequest:
     run_time_s: float
     exit_after: bool
     engines: str
-    corpus: str | None
-    noise: str | None
-    snr: float | None
+    settings: SwarmSettings  # what is said; the demo says the rest
     slo: Path | None
     out: Path
     json_file: Path | None
@@ -60,11 +58,10 @@ def demo(request: DemoRequest, console: Console) -> ExitCode:
     """Run the demo. Raises UsageError, CorpusError, ProcessFailedError."""
     if request.engines not in ("scripted", "real"):
         raise UsageError(f"--engines {request.engines!r} is unknown: use scripted or real")
-    settings = SwarmSettings(
+    settings = replace(
+        request.settings,
         host=f"ws://127.0.0.1:{ASSISTANT_PORT}/v1/realtime",
-        corpus=request.corpus or _speech(console),
-        noise=request.noise,
-        snr=request.snr,
+        corpus=request.settings.corpus or _speech(console),
         think=0.4,
         patience=6.0,
         endpointing_ms=ENDPOINTING_MS,

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -10,14 +11,13 @@ import typer
 from rich.console import Console
 
 from corpora.errors import CorpusError
-from loadtest.cli import speech_flags
+from loadtest.cli.caller_flags import Json, Out, Slo, sends_callers
 from loadtest.cli.capacity.flags import EXAMPLE as CAPACITY_EXAMPLE
 from loadtest.cli.capacity.flags import capacity
 from loadtest.cli.processes import ROOT, ProcessFailedError, environment
 from loadtest.cli.request import RunRequest, check, default_out
 from loadtest.errors import EndpointUnreachable, UsageError
 from loadtest.exit_codes import ExitCode
-from loadtest.protocols import registry
 from loadtest.swarm.durations import parse_duration_s
 from loadtest.swarm.settings import TOKEN_VARIABLE, SwarmSettings
 from telemetry.errors import ConfigError, StoreError, TelemetryError
@@ -42,97 +42,34 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-DEFAULTS: Final = SwarmSettings()
-THINK: Final = f"{DEFAULTS.think}"
+# Of the callers of a demo only their speech is for the user to say.
+DEMO_FLAGS: Final = frozenset(
+    {"corpus", "length", "mix", "noise", "snr", "room", "channel", "speech_profiles", "clips", "seed"}
+)
 
 
 @app.command(
     epilog="Example: voiceprobe run ws://127.0.0.1:8765/v1/realtime --users 20 --run-time 2m --noise babble --snr 10"
 )
+@sends_callers("callers", "run")
 def run(
     context: typer.Context,
     target: Annotated[str, typer.Argument(help="address of the endpoint, ws:// or wss://")],
-    protocol: Annotated[
-        str, typer.Option(help=f"how to speak to it: {', '.join(registry.names())}")
-    ] = "openai-realtime",
     users: Annotated[int, typer.Option("--users", "-u", help="callers at the same time")] = 1,
     spawn_rate: Annotated[
         float | None, typer.Option(help="callers to start a second (default: all within 5 s, at least 10)")
     ] = None,
     processes: Annotated[int, typer.Option(help="processes that share the callers, a core for each")] = 1,
-    calls: Annotated[int | None, typer.Option(help="end after so many calls, over all processes")] = None,
-    arrivals: Annotated[
-        str, typer.Option(help="closed: --users callers; constant or poisson: --rate calls a second")
-    ] = DEFAULTS.arrivals,
-    rate: Annotated[float | None, typer.Option(help="calls to begin a second, whatever the earlier ones do")] = None,
-    max_calls: Annotated[
-        int, typer.Option(help="calls under way at most with a --rate; beyond, starts are missed")
-    ] = DEFAULTS.max_calls,
     run_time: Annotated[str, typer.Option(help="how long, e.g. 90s or 2m")] = "1m",
-    noise: speech_flags.Noise = None,
-    snr: speech_flags.Snr = None,
-    room: speech_flags.Room = None,
-    channel: speech_flags.Channel = None,
-    speech_profiles: speech_flags.Profiles = None,
-    mix: speech_flags.Mix = None,
-    length: speech_flags.Length = None,
-    corpus: speech_flags.CorpusName = None,
-    clips: speech_flags.Clips = DEFAULTS.clips,
-    turns: Annotated[int, typer.Option(help="turns of a call")] = DEFAULTS.turns,
-    think: Annotated[str, typer.Option(help="pause before a turn: mean seconds, or a distribution")] = THINK,
-    patience: Annotated[
-        str | None,
-        typer.Option(help="silence after which a caller hangs up: median seconds, or such as lognormal:3s:0.5"),
-    ] = None,
-    barge_in: Annotated[float | None, typer.Option(help="share of turns that interrupt a reply, 0 to 1")] = None,
-    barge_in_after: Annotated[
-        str | None, typer.Option(help="where: 1.2s after its first sound, uniform:300ms:2s, 40% of its way, or random")
-    ] = None,
-    talk_over: Annotated[float, typer.Option(help="share of replies into which a short sign of attention is said")] = 0,
-    silence: Annotated[float, typer.Option(help="share of turns in which the caller says nothing")] = 0,
-    conversations: Annotated[
-        bool, typer.Option("--conversations", help="replay the dialogues of the corpus, in their order")
-    ] = False,
-    reply_timeout: Annotated[
-        float, typer.Option(help="how long to wait for a reply, seconds")
-    ] = DEFAULTS.reply_timeout,
-    manual_turns: Annotated[bool, typer.Option("--manual-turns", help="the caller says when it has finished")] = False,
-    endpointing_ms: Annotated[
-        int | None, typer.Option(help="silence that closes a turn, asked of the endpoint")
-    ] = None,
-    model: Annotated[str | None, typer.Option(help="model to ask for")] = None,
-    transcription_model: Annotated[str | None, typer.Option(help="transcription model to ask for")] = None,
-    cohort: Annotated[str | None, typer.Option(help="cohort that these callers belong to")] = None,
     scenario: Annotated[
         Path | None,
         typer.Option(help="scenario file (TOML): callers, speech, phases; flags that are given win"),
     ] = None,
-    scenario_name: Annotated[
-        str | None, typer.Option(help="name of the scenario, as a dimension (default: the file's)")
-    ] = None,
-    region: Annotated[str | None, typer.Option(help="name of the region, as a dimension")] = None,
-    seed: Annotated[int, typer.Option(help="the same seed says the same")] = DEFAULTS.seed,
-    mask: Annotated[str, typer.Option(help="WebSocket masks of audio frames: fixed, or random")] = DEFAULTS.mask,
-    onset: Annotated[str, typer.Option(help="audible onset preset: rms-10ms or sustained-50ms")] = DEFAULTS.onset,
-    ca_file: Annotated[str | None, typer.Option(help="PEM file of an own authority for wss, trusted alone")] = None,
-    client_cert: Annotated[str | None, typer.Option(help="PEM file of a client certificate for wss")] = None,
-    client_key: Annotated[
-        str | None, typer.Option(help="PEM file of its key (its passphrase: VOICEPROBE_CLIENT_KEY_PASSPHRASE)")
-    ] = None,
-    sni: Annotated[str | None, typer.Option(help="name to ask a wss endpoint for and to verify")] = None,
-    header: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VARIABLE", help="a header, its value from that environment variable; repeatable"),
-    ] = None,
-    slo: Annotated[Path | None, typer.Option(help="objectives, an OpenSLO file (default: the built-in set)")] = None,
-    sidecar: Annotated[
-        str | None, typer.Option(help="a running sidecar on this machine (default: one of its own)")
-    ] = None,
-    keep_transcripts: Annotated[
-        bool, typer.Option("--keep-transcripts", help="keep callers' words in the store")
-    ] = False,
-    out: Annotated[Path | None, typer.Option(help="folder for everything of this run (default: runs/<time>)")] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="write the summary as one JSON object")] = None,
+    slo: Slo = None,
+    out: Out = None,
+    json_file: Json = None,
+    *,
+    settings: SwarmSettings,
 ) -> None:
     """Send callers to an endpoint and judge what they heard.
 
@@ -141,57 +78,13 @@ def run(
     from loadtest.cli.run import preflight, report
     from loadtest.cli.run import run as carry_out
 
-    settings = SwarmSettings(
-        host=target,
-        protocol=protocol,
-        corpus=corpus,
-        length=length,
-        noise=noise,
-        snr=snr,
-        room=room,
-        channel=channel,
-        speech_profiles=speech_profiles,
-        mix=mix,
-        clips=clips,
-        turns=turns,
-        calls=calls,
-        arrivals=arrivals,
-        rate=rate,
-        max_calls=max_calls,
-        think=think,
-        patience=patience,
-        barge_in=barge_in,
-        barge_in_after=barge_in_after,
-        talk_over=talk_over,
-        silence=silence,
-        conversations=conversations,
-        reply_timeout=reply_timeout,
-        manual_turns=manual_turns,
-        endpointing_ms=endpointing_ms,
-        model=model,
-        transcription_model=transcription_model,
-        cohort=cohort,
-        scenario_name=scenario_name,
-        region=region,
-        seed=seed,
-        mask=mask,
-        onset=onset,
-        ca_file=ca_file,
-        client_cert=client_cert,
-        client_key=client_key,
-        sni=sni,
-        header=tuple(header or ()),
-        sidecar=sidecar,
-        keep_transcripts=keep_transcripts,
-    )
-    folder = out if out is not None else default_out()
     request = RunRequest(
-        settings,
+        replace(settings, host=target),
         users,
         spawn_rate,
         parse_duration_s(run_time),
         slo,
-        folder,
+        out if out is not None else default_out(),
         json_file,
         processes,
         scenario,
@@ -205,28 +98,24 @@ def run(
 
 
 @app.command(epilog="Example: voiceprobe demo --users 8 --run-time 60s --exit --json summary.json")
+@sends_callers("callers", only=DEMO_FLAGS)
 def demo(
     users: Annotated[int, typer.Option("--users", "-u", help="callers at the same time")] = 8,
     run_time: Annotated[str, typer.Option(help="how long the swarm runs, e.g. 60s")] = "60s",
     exit_after: Annotated[bool, typer.Option("--exit", help="end by itself instead of staying until Ctrl-C")] = False,
     engines: Annotated[str, typer.Option(help="the assistant's engines: scripted or real")] = "scripted",
-    corpus: Annotated[
-        str | None, typer.Option(help="corpus (default: recorded human speech where it can be had)")
-    ] = None,
-    noise: speech_flags.Noise = None,
-    snr: speech_flags.Snr = None,
-    slo: Annotated[Path | None, typer.Option(help="objectives, an OpenSLO file (default: the built-in set)")] = None,
-    out: Annotated[Path | None, typer.Option(help="folder for everything of this run (default: runs/<time>)")] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="write the summary as one JSON object")] = None,
+    slo: Slo = None,
+    out: Out = None,
+    json_file: Json = None,
+    *,
+    settings: SwarmSettings,
 ) -> None:
     """Start the reference assistant, the sidecar and the dashboard, and send callers: the whole way, once."""
     from loadtest.cli.demo import DemoRequest
     from loadtest.cli.demo import demo as carry_out
 
     folder = out if out is not None else default_out()
-    request = DemoRequest(
-        users, parse_duration_s(run_time), exit_after, engines, corpus, noise, snr, slo, folder, json_file
-    )
+    request = DemoRequest(users, parse_duration_s(run_time), exit_after, engines, settings, slo, folder, json_file)
     raise typer.Exit(int(carry_out(request, Console())))
 
 

@@ -8,7 +8,7 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
@@ -38,6 +38,7 @@ from loadtest.reports.facts import CorpusFacts, ProfileFacts, RunFacts
 from loadtest.reports.progress import LiveFacts, live_view
 from loadtest.reports.summary import summary_object
 from loadtest.reports.terminal import final_view
+from loadtest.swarm.options import as_arguments
 from loadtest.swarm.preparation import render_ahead
 from loadtest.swarm.settings import SwarmSettings
 from loadtest.swarm.worker import new_run_id
@@ -166,68 +167,25 @@ def _start_swarm(checked: CheckedRun, run_id: str, sidecar_url: str | None, cite
     arguments = ["-m", "locust", "-f", str(processes.ROOT / "loadtest" / "locustfile.py"), "--headless"]
     arguments += ["--host", settings.host, "--users", str(request.users), "--spawn-rate", f"{spawn_rate:g}"]
     arguments += ["--stop-timeout", str(STOP_TIMEOUT_S), "--loglevel", "WARNING", "--exit-code-on-error", "0"]
-    arguments += ["--run-id", run_id, "--spool", str(request.out / "spool")]
-    arguments += ["--calibration", cited.sentence]
-    if cited.error_ms is not None:
-        arguments += ["--calibrated-to-ms", f"{cited.error_ms:g}"]
     if request.run_time_s is not None and not settings.scenario.phases:
         arguments += ["--run-time", f"{max(1, round(request.run_time_s))}s"]
     if request.processes > 1:
         port = str(processes.free_port(LOCUST_PORT))
         arguments += ["--processes", str(request.processes), "--expect-workers-max-wait", str(WORKERS_READY_S)]
         arguments += ["--master-bind-host", "127.0.0.1", "--master-bind-port", port, "--master-port", port]
-    if sidecar_url is not None:
-        arguments += ["--sidecar", sidecar_url]
-    return processes.start(
-        "locust", [*arguments, *_flags(checked)], request.out / "logs", says_ready=False, bystander=False
+    if request.scenario is not None:
+        arguments += ["--scenario", str(request.scenario)]
+    told = replace(
+        settings,
+        corpus=str(checked.corpus.path),
+        run_id=run_id,
+        spool=str(request.out / "spool"),
+        sidecar=sidecar_url,
+        calibration=cited.sentence,
+        calibrated_to_ms=None if cited.error_ms is None else f"{cited.error_ms:g}",
     )
-
-
-def _flags(checked: CheckedRun) -> list[str]:
-    request, settings = checked.request, checked.request.settings
-    values: dict[str, object] = {
-        "--protocol": settings.protocol,
-        "--corpus": str(checked.corpus.path),
-        "--length": settings.length,
-        "--noise": settings.noise,
-        "--snr": settings.snr,
-        "--room": settings.room,
-        "--channel": settings.channel,
-        "--speech-profiles": settings.speech_profiles,
-        "--mix": settings.mix,
-        "--clips": settings.clips,
-        "--turns": settings.turns,
-        "--calls": settings.calls,
-        "--arrivals": settings.arrivals,
-        "--rate": settings.rate,
-        "--max-calls": settings.max_calls,
-        "--think": settings.think,
-        "--patience": settings.patience,
-        "--barge-in": settings.barge_in,
-        "--barge-in-after": settings.barge_in_after,
-        "--talk-over": settings.talk_over or None,
-        "--silence": settings.silence or None,
-        "--reply-timeout": settings.reply_timeout,
-        "--endpointing-ms": settings.endpointing_ms,
-        "--model": settings.model,
-        "--transcription-model": settings.transcription_model,
-        "--cohort": settings.cohort,
-        "--scenario": None if request.scenario is None else str(request.scenario),
-        "--scenario-name": settings.scenario_name,
-        "--region": settings.region,
-        "--seed": settings.seed,
-        "--mask": settings.mask,
-        "--onset": settings.onset,
-        "--ca-file": settings.ca_file,
-        "--client-cert": settings.client_cert,
-        "--client-key": settings.client_key,
-        "--sni": settings.sni,
-    }
-    flags = [part for flag, value in values.items() if value is not None for part in (flag, str(value))]
-    flags += [part for header in settings.header for part in ("--header", header)]
-    flags += ["--manual-turns"] if settings.manual_turns else []
-    flags += ["--conversations"] if settings.conversations else []
-    return flags + (["--keep-transcripts"] if settings.keep_transcripts else [])
+    arguments += as_arguments(told)
+    return processes.start("locust", arguments, request.out / "logs", says_ready=False, bystander=False)
 
 
 def _follow(
