@@ -91,7 +91,8 @@ class Engine:
     def _tick(self) -> None:
         now = self.clocks.perf_ns()
         tick = (now - self._base_perf_ns) // TICK_NS
-        self.health.note_tick(max(0, now - self._base_perf_ns - (self._ticks_served + 1) * TICK_NS), now)
+        if self._calls:  # else the loop kept nobody waiting
+            self.health.note_tick(max(0, now - self._base_perf_ns - (self._ticks_served + 1) * TICK_NS), now)
         self._ticks_served = tick
         for slot in self._wheel.due(now):
             self._send(slot, now)

@@ -1,4 +1,4 @@
-"""The garbage collector of a process that has audio to send: short rounds only while callers speak, and all timed.
+"""The garbage collector of a process that has audio to send: short rounds only while callers speak, and timed.
 
 A full round walks every object there is, for tens of milliseconds with some hundred callers, and each of their turns is
 invalid by it. What a call leaves behind is freed without a round: objects of a call do not hold each other in rings.
@@ -15,23 +15,26 @@ _NEVER: Final = 2**31 - 1
 
 
 class Garbage:
-    """Times every round of the collector from the beginning on."""
+    """Times every round of the collector that can hold up a call, from the beginning on."""
 
     def __init__(self) -> None:
         self._began_perf_ns = 0
+        self._counts = True
         self._worst_ns = 0
         self._thresholds = gc.get_threshold()
         gc.callbacks.append(self._note)
 
     def tame(self) -> None:
         """From now on there are no full rounds. What is loaded now stays: nothing of it is walked again."""
-        gc.collect()
+        self.collect()
         gc.freeze()
         gc.set_threshold(_YOUNG, _YOUNG_ROUNDS, _NEVER)
 
     def collect(self) -> None:
-        """A full round now, when nobody waits for it."""
+        """A full round now, when nobody calls: it holds up nobody, and is none of those that are told."""
+        self._counts = False
         gc.collect()
+        self._counts = True
 
     def take_worst_ns(self) -> int:
         """The longest round since the last look; it starts anew."""
@@ -48,5 +51,5 @@ class Garbage:
         now = time.perf_counter_ns()
         if phase == "start":
             self._began_perf_ns = now
-        elif self._began_perf_ns:
+        elif self._began_perf_ns and self._counts:
             self._worst_ns = max(self._worst_ns, now - self._began_perf_ns)

@@ -2,10 +2,12 @@
 
 import time
 from collections.abc import Callable, Iterator
+from typing import cast
 
 import gevent
 import pytest
 
+from loadtest.caller.call import Call
 from loadtest.caller.clock import Clocks
 from loadtest.caller.engine import Engine
 from telemetry.turns import Turn
@@ -16,6 +18,7 @@ from tests.integration.quick_endpoint import QuickEndpoint, quick_endpoint
 pytestmark = pytest.mark.slow
 
 Calls = list[list[Turn]]
+TICKS_S = 0.05  # some ticks of the loop
 
 
 def run(
@@ -122,3 +125,21 @@ def test_a_wall_clock_that_is_set_spoils_the_turns_under_way(endpoint: QuickEndp
     calls, provoked = run(endpoint.url, 2, 4, meanwhile, clocks)
     assert_only_touched_turns_are_invalid(calls, provoked, at_least=2)
     assert [turn.invalid_reasons for turn in calls[0]] == [(), ("clock step",), ("clock step",), ()]
+
+
+def test_a_pause_in_which_nobody_calls_is_no_lag_of_the_generator() -> None:
+    def stall() -> None:
+        gevent.sleep(2 * TICKS_S)
+        time.sleep(PROVOKED_S)
+        gevent.sleep(2 * TICKS_S)
+
+    engine = Engine(frame_ns=20 * MS, onset_preset="rms-10ms")
+    try:
+        stall()
+        assert engine.health.take_lag_worst_ns() == 0
+        engine._calls.add(cast("Call", object()))  # somebody is there, and says nothing
+        stall()
+        assert engine.health.take_lag_worst_ns() > SHOWN_NS
+    finally:
+        engine._calls.clear()
+        engine.close()
