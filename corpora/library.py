@@ -122,15 +122,6 @@ def open_corpus(where: str | Path | None = None, *, check_clips: bool = True) ->
     return Corpus(manifest.name, folder, manifest.kind, manifest.utterances, conversations)
 
 
-def find_faults(folder: Path) -> tuple[str, ...]:
-    """Every fault of the corpus in a folder, one sentence each; none if it can be used."""
-    try:
-        open_corpus(folder)
-    except ManifestError as error:
-        return error.faults
-    return ()
-
-
 def _clip_faults(folder: Path, manifest: Manifest) -> list[str]:
     faults: list[str] = []
     for utterance, line in zip(manifest.utterances, manifest.lines, strict=True):

@@ -2,12 +2,8 @@
 
 import urllib.parse
 from dataclasses import dataclass
-from typing import Final
 
 from loadtest.errors import UsageError
-
-# Query parameters that say what is being tested. Any other value may be a secret.
-TELLING_PARAMETERS: Final = frozenset({"api-version", "deployment", "intent", "language", "model", "voice"})
 
 
 @dataclass(frozen=True, slots=True)

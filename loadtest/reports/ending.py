@@ -15,8 +15,9 @@ In order of precedence, the first that applies:
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from loadtest.caller.address import public_target
 from loadtest.exit_codes import ExitCode
-from loadtest.reports.facts import RunFacts, without_credentials
+from loadtest.reports.facts import RunFacts
 from telemetry.slo import Verdict
 from telemetry.store.answers import INVALID_SHARE_LIMIT, Summary
 
@@ -45,7 +46,7 @@ def ending_for(*, run: RunFacts, summary: Summary, verdicts: Sequence[Verdict]) 
         said = f": {run.connect_failure}" if run.connect_failure else ""
         return Ending(
             ExitCode.UNREACHABLE,
-            f"none of {run.calls_started} calls reached a session at {without_credentials(run.target)}{said}",
+            f"none of {run.calls_started} calls reached a session at {public_target(run.target)}{said}",
         )
     if fault := generator_loss(run):
         return Ending(ExitCode.GENERATOR_LIMITED, f"{fault}; the load was not what was asked for")

@@ -2,13 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from loadtest.caller.address import TELLING_PARAMETERS
 from loadtest.reports.calibration_citing import Citation
-
-HIDDEN: Final = "hidden"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,11 +66,3 @@ class RunFacts:
     store: str | None = None
     dashboard_url: str | None = None
     calibration: Citation | None = None  # None where nobody looked
-
-
-def without_credentials(url: str) -> str:
-    """The address without user, password, fragment and the values of query parameters that may be secrets."""
-    parts = urlsplit(url)
-    query = [(name, value if name in TELLING_PARAMETERS else HIDDEN) for name, value in parse_qsl(parts.query, True)]
-    host = parts.netloc.rpartition("@")[2]
-    return urlunsplit((parts.scheme, host, parts.path, urlencode(query), ""))

@@ -9,10 +9,11 @@ from typing import Any, Final
 
 import orjson
 
+from loadtest.caller.address import public_target
 from loadtest.exit_codes import ExitCode
 from loadtest.reports.calibration_citing import Citation
 from loadtest.reports.ending import ending_for
-from loadtest.reports.facts import RunFacts, without_credentials
+from loadtest.reports.facts import RunFacts
 from loadtest.reports.hearing import hearing_objects
 from telemetry.metrics import ITL, ITL_DEFINITION, METRIC_NAMES, METRICS
 from telemetry.slo import Verdict
@@ -110,7 +111,7 @@ def _seconds(value_ns: float | None) -> float | None:
 def _run(run: RunFacts) -> dict[str, Any]:
     return {
         "id": run.run_id,
-        "target": without_credentials(run.target),
+        "target": public_target(run.target),
         "protocol": run.protocol,
         "corpus": {
             "name": run.corpus.name,

@@ -9,11 +9,12 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from loadtest.caller.address import public_target
 from loadtest.exit_codes import ExitCode
 from loadtest.reports import wording
 from loadtest.reports.behaviour import behaviour_rows
 from loadtest.reports.ending import Ending, generator_loss
-from loadtest.reports.facts import RunFacts, without_credentials
+from loadtest.reports.facts import RunFacts
 from loadtest.reports.hearing import hearing_table
 from loadtest.reports.phases import has_phases, load_line, phase_table, ramp_line, starts_sentence
 from loadtest.reports.summary import fallback_rate
@@ -294,7 +295,7 @@ def _run(run: RunFacts) -> list[tuple[str, str]]:
         corpus += f" ({', '.join(run.corpus.licences)})"
     rows = [
         ("run", f"{run.run_id} · {run.protocol} · {load_line(run)} · seed {run.seed}"),
-        ("target", without_credentials(run.target)),
+        ("target", public_target(run.target)),
         ("corpus", " · ".join([corpus, *altered])),
     ]
     rows += [("store", run.store)] if run.store else []

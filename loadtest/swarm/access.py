@@ -9,13 +9,14 @@ from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 
 import msgspec
 
-from loadtest.caller.address import TELLING_PARAMETERS
 from loadtest.errors import UsageError
 from loadtest.protocols.headers import header_fault
 from telemetry.turns import Turn
 
 TOKEN_VARIABLE: Final = "VOICEPROBE_TOKEN"  # noqa: S105 - the name of the variable, not a secret
 HIDDEN: Final = "[hidden]"
+# Query parameters that say what is being tested. Any other value may be a secret.
+TELLING_PARAMETERS: Final = frozenset({"api-version", "deployment", "intent", "language", "model", "voice"})
 Headers = tuple[tuple[str, str], ...]
 
 _VARIABLE: Final = re.compile(r"[A-Z_][A-Z0-9_]*")

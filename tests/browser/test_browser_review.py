@@ -15,8 +15,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from corpora.clips import read_clip
-from corpora.library import find_faults
 from corpora.manifest import Utterance, read_manifest
+from tests.corpus_faults import find_faults
 from tests.unit.corpora.importing.sources import RATE_HZ, bring, put, speech
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from corpora.library import find_faults
 from corpora.manifest import read_manifest
+from tests.corpus_faults import find_faults
 from tests.unit.corpora.importing.sources import RATE_HZ, bring, put, speech
 
 BOUND_S = 120

@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 from corpora.archives import read_members
 from corpora.bounds import find_speech_bounds
 from corpora.errors import CorpusError
-from corpora.library import Corpus, find_faults, open_corpus
+from corpora.library import Corpus, open_corpus
 from corpora.manifest import read_manifest, write_manifest
 from corpora.render import Profile, render
+from tests.corpus_faults import find_faults
 
 RATE_HZ = 16_000
 JSON = st.recursive(

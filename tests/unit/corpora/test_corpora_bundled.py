@@ -10,9 +10,10 @@ import pytest
 import corpora.synth
 from corpora.bounds import find_speech_bounds
 from corpora.errors import CorpusError
-from corpora.library import Corpus, find_faults, open_corpus
+from corpora.library import Corpus, open_corpus
 from corpora.manifest import MANIFEST_NAME
 from corpora.synth import Line, build, read_texts, speak
+from tests.corpus_faults import find_faults
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,8 @@ import pytest
 
 from corpora.conversations import Conversation, ConversationTurn, read_conversations, write_conversations
 from corpora.errors import ManifestError
-from corpora.library import find_faults, open_corpus
+from corpora.library import open_corpus
+from tests.corpus_faults import find_faults
 
 TWO = (
     Conversation(

@@ -12,7 +12,8 @@ import pytest
 
 from corpora.errors import CorpusError
 from corpora.install import install
-from corpora.library import find_faults, open_corpus
+from corpora.library import open_corpus
+from tests.corpus_faults import find_faults
 
 Encode = Callable[..., bytes]
 ROOT = "./usr/share/pocketsphinx/test/data"

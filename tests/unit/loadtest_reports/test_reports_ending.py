@@ -6,7 +6,7 @@ import pytest
 
 from loadtest.exit_codes import ExitCode
 from loadtest.reports.ending import ending_for, exit_code_for
-from loadtest.reports.facts import LostProcess, without_credentials
+from loadtest.reports.facts import LostProcess
 from telemetry.store.answers import Loss, StartCounts, TurnCounts
 from tests.unit.loadtest_reports import reports_material as material
 
@@ -87,20 +87,6 @@ def test_lost_turns_count_as_bad_ones_when_an_objective_is_judged(missing: int, 
     ending = ending_for(run=material.run_facts(), summary=summary, verdicts=[MET])
     assert ending.code is code
     assert ("known to be lost" in ending.reason) is (code is ExitCode.OBJECTIVE_MISSED)
-
-
-@pytest.mark.parametrize(
-    ("given", "shown"),
-    [
-        ("ws://127.0.0.1:8765/v1/realtime", "ws://127.0.0.1:8765/v1/realtime"),
-        ("wss://user:pass@voice.example:9443/x#part", "wss://voice.example:9443/x"),
-        ("wss://voice.example/v1?model=m-1&api_key=abc", "wss://voice.example/v1?model=m-1&api_key=hidden"),
-        ("wss://voice.example/v1?token=", "wss://voice.example/v1?token=hidden"),
-        ("wss://[::1]:80/v1", "wss://[::1]:80/v1"),
-    ],
-)
-def test_an_address_is_shown_without_its_secrets(given: str, shown: str) -> None:
-    assert without_credentials(given) == shown
 
 
 def test_calls_that_never_began_are_the_generators_fault_before_anything_else_is() -> None:

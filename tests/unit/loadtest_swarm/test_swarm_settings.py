@@ -60,6 +60,8 @@ def test_a_token_comes_from_the_environment_only(monkeypatch: pytest.MonkeyPatch
         ("wss://user:pass@host:8/v1?key=abc", "wss://host:8/v1"),
         ("ws://127.0.0.1:8765/v1/realtime", "ws://127.0.0.1:8765/v1/realtime"),
         ("wss://user:p@ss@host/x", "wss://host/x"),
+        ("wss://host/v1?token=#part", "wss://host/v1"),
+        ("wss://[::1]:80/v1", "wss://[::1]:80/v1"),
     ],
 )
 def test_the_target_is_shown_without_credentials_and_query(url: str, shown: str) -> None:

@@ -10,8 +10,9 @@ import pytest
 from corpora.errors import CorpusError, SourceError
 from corpora.importing.clipping import Job, make_clips
 from corpora.importing.items import Item, Settings
-from corpora.library import find_faults, open_corpus
+from corpora.library import open_corpus
 from corpora.manifest import Utterance, read_manifest
+from tests.corpus_faults import find_faults
 from tests.unit.corpora.importing.sources import bring, opened, put, speech, texts
 
 
