@@ -119,7 +119,7 @@ def _process_faults(request: RunRequest) -> list[str]:
     if not 1 <= wanted <= MAX_PROCESSES:
         return [f"--processes {wanted} is out of range: 1 to {MAX_PROCESSES}"]
     if wanted > request.users >= 1:
-        return [f"--processes {wanted} is more than --users {request.users}: each process needs a caller"]
+        return [f"--processes {wanted} is too many for {request.users} callers: each process needs one of its own"]
     if wanted > 1 and not hasattr(os, "fork"):
         return [f"--processes {wanted}: this system cannot fork; start locust --master and --worker yourself"]
     return []

@@ -39,13 +39,15 @@ def _capacity(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 def test_the_knee_lies_where_the_assistant_has_no_place_left(tmp_path: Path) -> None:
-    """Two answers at a time, each for 500 ms or more: some 4 a second. 8 callers ask for fewer, 32 for more."""
+    """Two answers at a time, each for 500 ms or more: some 4 a second. 8 callers ask for fewer, 32 for more. Two
+    processes share the callers of each rung."""
     (tmp_path / "slo.yaml").write_text(SLO)
     llm = ("--llm-ttft", "constant:400ms", "--llm-gap", "constant:10ms", "--llm-parallel", "2", "--cache", "off")
     with assistant(tmp_path / "logs", *llm, "--llm-deadline-ms", "30000") as url:
         result = _capacity(
             *(url, "--from", "8", "--max", "64", "--resolution", "1", "--turns-per-step", "20", "--step-time", "8s"),
-            *("--rest", "0.5", "--slo", str(tmp_path / "slo.yaml"), "--out", str(tmp_path / "out"), *SPEECH),
+            *("--processes", "2", "--rest", "0.5", "--slo", str(tmp_path / "slo.yaml")),
+            *("--out", str(tmp_path / "out"), *SPEECH),
             *("--json", str(tmp_path / "found.json")),
         )
     found = json.loads((tmp_path / "found.json").read_text())

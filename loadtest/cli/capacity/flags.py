@@ -23,6 +23,7 @@ def capacity(
     turns_per_step: Annotated[int, typer.Option(help="turns wanted at each rung, at least 20")] = 100,
     step_time: Annotated[str, typer.Option(help="how long one measurement of a rung may last")] = "60s",
     rest: Annotated[float, typer.Option(help="pause between two rungs, seconds")] = 3.0,
+    processes: Annotated[int, typer.Option(help="processes that share the callers, a core for each")] = 1,
     slo: Slo = None,
     out: Out = None,
     json_file: Json = None,
@@ -39,7 +40,7 @@ def capacity(
 
     folder = out if out is not None else default_out()
     request = CapacityRequest(
-        RunRequest(replace(settings, host=target), first, None, None, slo, folder, json_file),
+        RunRequest(replace(settings, host=target), first, None, None, slo, folder, json_file, processes),
         first,
         most,
         resolution,

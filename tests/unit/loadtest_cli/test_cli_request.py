@@ -79,7 +79,7 @@ def test_json_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     assert [entry.name for entry in file.parent.iterdir()] == ["summary.json"]
 
 
-@pytest.mark.parametrize(("processes", "said"), [(0, "1 to 256"), (257, "1 to 256"), (3, "more than --users 2")])
+@pytest.mark.parametrize(("processes", "said"), [(0, "1 to 256"), (257, "1 to 256"), (3, "too many for 2 callers")])
 def test_processes_that_make_no_sense_are_refused(tmp_path: Path, processes: int, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         check(_request(tmp_path, processes=processes))
