@@ -276,6 +276,7 @@ int main(int count, char **words) {
     if (count != 5 && count != 7) return 2;
     struct sigaction action = {.sa_handler = end};
     sigaction(SIGTERM, &action, NULL);
+    signal(SIGPIPE, SIG_IGN); /* a caller may be gone, and SSL_write has no MSG_NOSIGNAL */
     greeting = whole_file(words[1], &greeting_size);
     if (strcmp(words[2], "-")) frame = whole_file(words[2], &frame_size);
     out_bytes = strtoull(words[3], NULL, 10);

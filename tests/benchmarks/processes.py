@@ -106,8 +106,11 @@ def finish(name: str, process: subprocess.Popen[str], within_s: float, log: Path
             process.kill()
             process.wait()
     lines = [line for line in said.splitlines() if line.startswith("{")]
-    if process.returncode != 0 or not lines:
-        raise PartFailedError(f"the {name} ended with code {process.returncode}: {last_words(log)}")
+    code = process.returncode
+    if code < 0:
+        raise PartFailedError(f"the {name} was ended by {signal.Signals(-code).name}")
+    if code or not lines:
+        raise PartFailedError(f"the {name} ended with code {code}: {last_words(log)}")
     return json.loads(lines[-1])
 
 
