@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from tests.benchmarks.messages import FRAME_NS
 
 # A peer beyond these was not ready for its sender, and the comparison says so.
+# Of a sender that sent next to nothing, neither a cost nor a lateness of each frame says anything.
+LEAST_SENT_SHARE: Final = 0.01
 PEER_LATENESS_P99_MS: Final = 5.0
 PEER_CORE_SHARE: Final = 0.9
 
@@ -69,6 +71,9 @@ def figures(callers: int, said: dict[str, Any], lateness_ns: Lateness, peer: dic
     window_ns = said["ended_perf_ns"] - said["began_perf_ns"]
     due = callers * window_ns // FRAME_NS
     sent, received = said["sent"], said["received"]
+    has_figures = sent > 0 and sent >= LEAST_SENT_SHARE * due
+    if not has_figures:
+        lateness_ns = lateness_ns[:0]
     frames = (sent + received) / 2 if received else sent
     p50, p99, worst = percentiles_ms(lateness_ns)
     _, peer_p99, _ = percentiles_ms(peer["lateness_ns"])
@@ -80,7 +85,7 @@ def figures(callers: int, said: dict[str, Any], lateness_ns: Lateness, peer: dic
         sent_ever=said["sent_ever"],
         received=received,
         due=due,
-        cpu_us_per_frame=said["cpu_ns"] / 1e3 / frames if frames else None,
+        cpu_us_per_frame=said["cpu_ns"] / 1e3 / frames if has_figures else None,
         core_share=said["cpu_ns"] / window_ns,
         lateness_p50_ms=p50,
         lateness_p99_ms=p99,

@@ -133,25 +133,34 @@ def print_verdicts(console: Console, verdicts: Sequence[Verdict]) -> None:
 
 def markdown(rows: Sequence[Row], verdicts: Sequence[Verdict], machine: str) -> str:
     """The README's tables: ratios and pacing rather than seconds, which are the machine's."""
-    head = ("callers", "mode", "sender", "CPU per frame, × C", "late p99, ms", "never sent")
-    lines = [f"Measured on {machine}.", "", _line(head), _line(["---"] * 3 + ["---:"] * 3)]
-    for row in rows:
-        if row.case.wire == "ws":
-            times = "1" if row.sender == "control" else shown(row.times_control, "{:.2f}", with_range=True)
-            late, lost = shown(row.lateness_p99_ms, "{:.2f}"), shown(row.never_sent_share, "{:.1%}")
-            lines.append(_line((f"{row.case.callers:,}", row.case.mode, NAMES[row.sender], times, late, lost)))
-    secured = [row for row in rows if row.times_ws is not None]
+    lines = [f"Measured on {machine}."]
+    plain = [row for row in rows if row.case.wire == "ws"]
+    if plain:
+        head = ("callers", "mode", "sender", "CPU per frame, × C", "late p99, ms", "never sent")
+        lines += ["", _line(head), _line(["---"] * 3 + ["---:"] * 3)]
+    for row in plain:
+        times = "1" if row.sender == "control" else shown(row.times_control, "{:.2f}", with_range=True)
+        lines.append(_line((*_who(row), times, *_late_and_lost(row))))
+    secured = [row for row in rows if row.case.wire == "wss"]
     if secured:
         # The control speaks no TLS: over wss ours stands beside the naive one, and each beside itself over ws.
-        lines += ["", _line(("callers over wss", "mode", "sender", "CPU per frame, × its own over ws", "× naive"))]
-        lines.append(_line(["---"] * 3 + ["---:"] * 2))
+        head = ("callers over wss", "mode", "sender", "× naive", "× its own over ws", "late p99, ms", "never sent")
+        lines += ["", _line(head), _line(["---"] * 3 + ["---:"] * 4)]
     for row in secured:
-        who = (f"{row.case.callers:,}", row.case.mode, NAMES[row.sender])
         times_naive = "1" if row.sender == "naive" else shown(row.times_naive, "{:.2f}", with_range=True)
-        lines.append(_line((*who, f"{row.times_ws:.2f}", times_naive)))
+        times_ws = NONE if row.times_ws is None else f"{row.times_ws:.2f}"
+        lines.append(_line((*_who(row), times_naive, times_ws, *_late_and_lost(row))))
     lines += ["", _line(("target", "found", "here")), _line(["---", "---:", "---"])]
     lines += [_line((verdict.target, verdict.found, verdict.word)) for verdict in verdicts]
     return "\n".join(lines)
+
+
+def _who(row: Row) -> tuple[str, str, str]:
+    return f"{row.case.callers:,}", row.case.mode, NAMES[row.sender]
+
+
+def _late_and_lost(row: Row) -> tuple[str, str]:
+    return shown(row.lateness_p99_ms, "{:,.2f}"), shown(row.never_sent_share, "{:.1%}")
 
 
 def _line(cells: Sequence[str]) -> str:

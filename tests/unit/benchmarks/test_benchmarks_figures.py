@@ -10,6 +10,7 @@ from tests.benchmarks.compared import rows, sender_verdicts, stamp_verdicts
 from tests.benchmarks.figures import Figures, drift_ms_per_s, figures, paired_ratio, spread
 from tests.benchmarks.senders import Case, Trial
 from tests.benchmarks.singles import stamp_errors
+from tests.benchmarks.tables import markdown
 
 WINDOW_NS = 2_000_000_000
 
@@ -46,6 +47,26 @@ def test_a_sender_that_sent_nothing_has_no_figures_and_missed_everything() -> No
     found = made(cpu_ms=500, sent=0, lateness_ns=[])
     assert (found.cpu_us_per_frame, found.lateness_p99_ms, found.drift_ms_per_s) == (None, None, None)
     assert found.never_sent_share == 1
+
+
+def test_a_sender_that_sent_next_to_nothing_is_held_against_nobody() -> None:
+    assert made(cpu_ms=500, sent=9, lateness_ns=[1_000_000] * 9).cpu_us_per_frame is None
+    found = made(cpu_ms=500, sent=9, lateness_ns=[1_000_000] * 9, received=900)
+    assert (found.cpu_us_per_frame, found.lateness_p99_ms) == (None, None)
+    assert found.never_sent_share == pytest.approx(0.991)
+    assert made(cpu_ms=500, sent=10, lateness_ns=[1_000_000] * 10).cpu_us_per_frame == pytest.approx(50_000)
+
+
+def test_the_readme_s_tables_hold_what_was_measured_and_no_more() -> None:
+    case = Case(100, "one-way", "wss")
+    half = made(cpu_ms=50, sent=500, lateness_ns=[1_000_000] * 500)
+    trials = [
+        Trial(case, 1, "ours", half),
+        Trial(case, 1, "naive", made(cpu_ms=200, sent=500, lateness_ns=[])),
+    ]
+    table = markdown(rows(trials), [], "a machine")
+    assert "| 100 | one-way | voiceprobe | 0.25 | – | 1.00 | 50.0% |" in table
+    assert "× C" not in table
 
 
 def test_lateness_that_grows_is_drift_and_a_late_frame_is_none() -> None:
