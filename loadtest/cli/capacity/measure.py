@@ -68,7 +68,7 @@ def measure(bench: Bench, callers: int) -> Rung:
             raise Interrupted
         if result.ending.code is ExitCode.UNREACHABLE:
             return _rung(bench, callers, [result], ("refused", result.ending.reason))
-        if result.summary.turns.is_generator_limited:
+        if result.ending.code is ExitCode.GENERATOR_LIMITED:
             spoiled += 1
             if spoiled < ATTEMPTS_WHEN_INVALID:
                 continue
@@ -85,6 +85,7 @@ def _one_run(bench: Bench, callers: int, lasts_s: float) -> RunResult:
     asked = replace(
         request,
         users=callers,
+        processes=min(request.processes, callers),
         spawn_rate=max(1.0, callers / RAMP_S),
         run_time_s=lasts_s,
         settings=replace(request.settings, run_id=new_run_id()),
