@@ -147,6 +147,7 @@ def test_an_interrupted_first_use_is_made_again(fresh: Checkout) -> None:
     assert fresh.run("demo").stderr == ""
 
 
+@pytest.mark.slow
 def test_two_first_uses_at_once_make_one_environment(fresh: Checkout) -> None:
     both = [fresh.start("demo", name) for name in ("one", "two")]
     results = [process.communicate(timeout=BOUND_S) for process in both]

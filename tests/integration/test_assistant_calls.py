@@ -190,6 +190,7 @@ def test_telephone_audio_both_ways(url: str) -> None:
     asyncio.run(work())
 
 
+@pytest.mark.slow
 def test_caller_who_speaks_into_the_reply_cancels_it() -> None:
     async def work(url: str) -> None:
         async with call(url) as caller:
@@ -234,6 +235,7 @@ def test_missed_deadline_falls_back_to_a_rule() -> None:
     assert (told["voice.fallback"], told["voice.route"]) == ("rule", "rule")
 
 
+@pytest.mark.slow
 def test_cache_in_a_real_redis(tmp_path: Path) -> None:
     path = tmp_path / "redis.sock"
     with socket.socket() as free:

@@ -138,6 +138,7 @@ class _Model(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None: ...  # noqa: A002 - the base class's name
 
 
+@pytest.mark.slow
 def test_a_call_with_all_real_engines() -> None:
     _Model.asked = []
 

@@ -7,6 +7,8 @@ import pytest
 from telemetry.metrics import METRICS
 from tests.integration.calling import Callers, assistant
 
+pytestmark = pytest.mark.slow
+
 MS = 1_000_000
 
 

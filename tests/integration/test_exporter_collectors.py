@@ -577,6 +577,7 @@ def in_gevent(endpoint: str, spool_dir: Path, turns: int = 500, timeout_s: float
     return figures
 
 
+@pytest.mark.slow
 def test_gevent_with_a_live_collector(collector: Collector, tmp_path: Path) -> None:
     figures = in_gevent(collector.endpoint, tmp_path)
     assert figures["flushed"]
@@ -584,6 +585,7 @@ def test_gevent_with_a_live_collector(collector: Collector, tmp_path: Path) -> N
     assert len(collector.spans()) == 2000
 
 
+@pytest.mark.slow
 def test_gevent_with_a_dead_collector(dead_port: int, tmp_path: Path) -> None:
     figures = in_gevent(f"http://127.0.0.1:{dead_port}", tmp_path)
     assert figures["flushed"]

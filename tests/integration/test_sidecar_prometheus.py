@@ -86,6 +86,7 @@ def _free_port() -> int:
         return listener.getsockname()[1]
 
 
+@pytest.mark.slow
 @needs_prometheus
 def test_a_real_prometheus_scrapes_it_with_exemplars(sidecar: SidecarProcess, tmp_path: Path) -> None:
     target = sidecar.http.removeprefix("http://")

@@ -32,6 +32,7 @@ def _fill(writer: StoreWriter, count: int, first: int = 0) -> None:
         writer.append(Batch(turns=[client_turn(index)]))
 
 
+@pytest.mark.slow
 def test_a_reader_sees_each_turn_once_while_segments_are_merged(tmp_path: Path) -> None:
     appended, total, done = [0], 80, threading.Event()
 

@@ -68,6 +68,7 @@ def _steps(directory: Path, fault: _Fault) -> int:
         return fault.calls
 
 
+@pytest.mark.slow
 def test_killed_at_any_step(tmp_path: Path, fault: _Fault) -> None:
     steps = _steps(tmp_path / "count", fault)
     assert steps >= 6
@@ -89,6 +90,7 @@ def test_killed_at_any_step(tmp_path: Path, fault: _Fault) -> None:
             assert _seen(directory)[0] == 2
 
 
+@pytest.mark.slow
 def test_a_full_disk_at_any_step_refuses_the_batch_and_takes_it_later(tmp_path: Path, fault: _Fault) -> None:
     steps = _steps(tmp_path / "count", fault)
     for step in range(1, steps + 1):
