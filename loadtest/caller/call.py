@@ -233,6 +233,7 @@ class Call:
         """Give up the connection, and return it. It knows its owner: if each were to be found by the other, a call that
         is over would wait for the collector, whose full round is a pause for every caller."""
         connection, self.connection, self.seat.write = self.connection, None, _nowhere
+        self.websocket.let_go()
         return connection
 
     def disconnected(self, reason: str) -> None:

@@ -242,6 +242,13 @@ class WebSocketClient:
         self.has_output = False
         return b"".join(self._wire.data_to_send())
 
+    def let_go(self) -> None:
+        """Nothing is received or sent any more. The library's protocol and its parser hold each other: without this,
+        what is over waits for the collector, whose full round is a pause for every caller."""
+        self._state = ConnectionState.CLOSED
+        self._wire.parser.close()
+        self._wire.parser_exc = None
+
     def _receive_head(self, data: bytes, items: list[Item]) -> bytes:
         """Give the library the response's head and no more, so that it never holds part of a frame; return the rest."""
         joined = self._head_tail + data
