@@ -210,7 +210,7 @@ def agreement_words(agreement: Agreement) -> str:
 
 def signed_ms(ns: float | None) -> str:
     """`+1.2 ms`: a difference, with its direction."""
-    return DASH if ns is None else f"{ms(ns):+.1f} ms"
+    return DASH if ns is None else f"{ms(ns):+z.1f} ms"
 
 
 def generator_words(generator: Generator) -> str:

@@ -15,7 +15,7 @@ def milliseconds(value_ns: float | None) -> str:
     if value_ns is None:
         return UNKNOWN
     value_ms = value_ns / 1e6
-    return f"{value_ms:,.1f} ms" if abs(value_ms) < 9.95 else f"{value_ms:,.0f} ms"
+    return f"{value_ms:z,.1f} ms" if abs(value_ms) < 9.95 else f"{value_ms:,.0f} ms"
 
 
 def percent(ratio: float | None) -> str:

@@ -32,6 +32,15 @@ def test_a_duration_has_one_decimal_below_100_ms(ns: float | None, text: str) ->
     assert words.ms_text(ns) == text
 
 
+def test_a_difference_has_a_direction_and_nothing_is_never_negative() -> None:
+    assert [words.signed_ms(ns) for ns in (None, 1_240_000, -1_240_000, -4_000)] == [
+        "–",
+        "+1.2 ms",
+        "-1.2 ms",
+        "+0.0 ms",
+    ]
+
+
 @pytest.mark.parametrize(
     ("ratio", "text"),
     [(None, "–"), (0.0, "0 %"), (0.0004, "< 0.1 %"), (0.125, "12.5 %"), (0.9996, "> 99.9 %"), (1.0, "100 %")],

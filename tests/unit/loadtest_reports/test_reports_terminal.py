@@ -211,7 +211,15 @@ def test_a_percentage_never_rounds_to_all_or_nothing(ratio: float | None, text: 
 
 @pytest.mark.parametrize(
     ("value_ns", "text"),
-    [(None, "–"), (0.0, "0.0 ms"), (-4.2e6, "-4.2 ms"), (9.94e6, "9.9 ms"), (9.96e6, "10 ms"), (1.2345e9, "1,234 ms")],
+    [
+        (None, "–"),
+        (0.0, "0.0 ms"),
+        (-4e4, "0.0 ms"),
+        (-4.2e6, "-4.2 ms"),
+        (9.94e6, "9.9 ms"),
+        (9.96e6, "10 ms"),
+        (1.2345e9, "1,234 ms"),
+    ],
 )
 def test_milliseconds(value_ns: float | None, text: str) -> None:
     assert wording.milliseconds(value_ns) == text
