@@ -66,7 +66,7 @@ class Reply:
 
     def has_more_to_say(self, now_perf_ns: int) -> bool:
         """Whether more than silence of it is still to be heard, as far as is known: a pause does not end it."""
-        if self.playback is None or self.playback.stopped_perf_ns is not None:
+        if self.playback is None or not self.goes_on(now_perf_ns):
             return False
         return self.done_perf_ns is None or (self.playback.last_audio_perf_ns or 0) > now_perf_ns
 

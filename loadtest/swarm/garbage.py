@@ -19,7 +19,6 @@ class Garbage:
 
     def __init__(self) -> None:
         self._began_perf_ns = 0
-        self._counts = True
         self._worst_ns = 0
         self._thresholds = gc.get_threshold()
         gc.callbacks.append(self._note)
@@ -32,9 +31,9 @@ class Garbage:
 
     def collect(self) -> None:
         """A full round now, when nobody calls: it holds up nobody, and is none of those that are told."""
-        self._counts = False
+        worst_ns = self._worst_ns
         gc.collect()
-        self._counts = True
+        self._worst_ns = worst_ns
 
     def take_worst_ns(self) -> int:
         """The longest round since the last look; it starts anew."""
@@ -51,5 +50,5 @@ class Garbage:
         now = time.perf_counter_ns()
         if phase == "start":
             self._began_perf_ns = now
-        elif self._began_perf_ns and self._counts:
+        elif self._began_perf_ns:
             self._worst_ns = max(self._worst_ns, now - self._began_perf_ns)

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from tests.benchmarks.messages import FRAME_NS
 
-# A peer beyond these was not ready for its sender, and the comparison says so.
 # Of a sender that sent next to nothing, neither a cost nor a lateness of each frame says anything.
 LEAST_SENT_SHARE: Final = 0.01
+# A peer beyond these was not ready for its sender, and the comparison says so.
 PEER_LATENESS_P99_MS: Final = 5.0
 PEER_CORE_SHARE: Final = 0.9
 
