@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from corpora.errors import CorpusError
-from loadtest.cli.caller_flags import Json, Out, Slo, sends_callers
+from loadtest.cli.caller_flags import Json, Out, Processes, Slo, Target, Users, sends_callers
 from loadtest.cli.capacity.flags import EXAMPLE as CAPACITY_EXAMPLE
 from loadtest.cli.capacity.flags import capacity
 from loadtest.cli.processes import ROOT, ProcessFailedError, environment
@@ -42,24 +42,20 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-# Of the callers of a demo only their speech is for the user to say.
-DEMO_FLAGS: Final = frozenset(
-    {"corpus", "length", "mix", "noise", "snr", "room", "channel", "speech_profiles", "clips", "seed"}
-)
 
 
 @app.command(
     epilog="Example: voiceprobe run ws://127.0.0.1:8765/v1/realtime --users 20 --run-time 2m --noise babble --snr 10"
 )
-@sends_callers("callers", "run")
+@sends_callers("speech", "callers", "run")
 def run(
     context: typer.Context,
-    target: Annotated[str, typer.Argument(help="address of the endpoint, ws:// or wss://")],
-    users: Annotated[int, typer.Option("--users", "-u", help="callers at the same time")] = 1,
+    target: Target,
+    users: Users = 1,
     spawn_rate: Annotated[
         float | None, typer.Option(help="callers to start a second (default: all within 5 s, at least 10)")
     ] = None,
-    processes: Annotated[int, typer.Option(help="processes that share the callers, a core for each")] = 1,
+    processes: Processes = 1,
     run_time: Annotated[str, typer.Option(help="how long, e.g. 90s or 2m")] = "1m",
     scenario: Annotated[
         Path | None,
@@ -98,9 +94,9 @@ def run(
 
 
 @app.command(epilog="Example: voiceprobe demo --users 8 --run-time 60s --exit --json summary.json")
-@sends_callers("callers", only=DEMO_FLAGS)
+@sends_callers("speech")
 def demo(
-    users: Annotated[int, typer.Option("--users", "-u", help="callers at the same time")] = 8,
+    users: Users = 8,
     run_time: Annotated[str, typer.Option(help="how long the swarm runs, e.g. 60s")] = "60s",
     exit_after: Annotated[bool, typer.Option("--exit", help="end by itself instead of staying until Ctrl-C")] = False,
     engines: Annotated[str, typer.Option(help="the assistant's engines: scripted or real")] = "scripted",
@@ -128,8 +124,8 @@ def calibrate(
     loads: Annotated[str | None, typer.Option(help="loads to try, callers in rising order, e.g. 1,50,200")] = None,
     turns: Annotated[int | None, typer.Option(help="turns of each caller (default: 8, with --quick 4)")] = None,
     faults: Annotated[bool, typer.Option(help="let the endpoint misbehave on purpose, too")] = True,
-    out: Annotated[Path | None, typer.Option(help="folder for everything of this (default: runs/<time>)")] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="write the calibration as one JSON object")] = None,
+    out: Out = None,
+    json_file: Json = None,
     picture: Annotated[
         Path | None, typer.Option(help="the picture, .svg, .png or .pdf (default: calibration.svg in --out)")
     ] = None,

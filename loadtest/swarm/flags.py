@@ -33,7 +33,7 @@ def _parsed(option: Option) -> dict[str, Any]:
     if option.kind is bool:
         return {"action": "store_true"}
     if option.repeatable:
-        return {"action": "append", "default": [], "metavar": option.metavar}
+        return {"action": "append", "default": option.default, "metavar": option.metavar}
     # Locust's web UI knows no "not given" for text: an empty string stands for it.
     default = "" if option.kind is str and option.default is None else option.default
     return {"type": option.kind, "default": default}

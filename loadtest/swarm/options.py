@@ -11,8 +11,9 @@ from loadtest.protocols.websocket import MASKS
 from loadtest.swarm.behaviour import POINT_HELP
 from loadtest.swarm.settings import ONSET_PRESETS, SwarmSettings
 
-# Who knows the flag: everybody who sends callers, only who makes one run of them, or only the Locust process itself.
-For = Literal["callers", "run", "locust"]
+# What the flag is about. A command knows what is for its user to say: the speech alone, all of the callers, or one run
+# of them besides; the Locust process knows all.
+About = Literal["speech", "callers", "run", "locust"]
 
 DEFAULTS: Final = SwarmSettings()
 _FORMS: Final = "a distribution such as lognormal:3s:0.5"
@@ -25,10 +26,10 @@ class Option:
     name: str
     help: str
     kind: type[str] | type[int] | type[float] | type[bool] = str
-    known_to: For = "callers"
+    about: About = "callers"
     repeatable: bool = False
     metavar: str | None = None
-    short: str | None = None  # how our own commands call it, where Locust has another use for that name
+    ours: str | None = None  # how our own commands call it, where Locust has another use for that name
 
     @property
     def flag(self) -> str:
@@ -39,27 +40,31 @@ class Option:
     def default(self) -> Any:
         """What holds where the flag is not given; None where the setting then says nothing."""
         value = getattr(DEFAULTS, self.name)
-        return str(value) if self.kind is str and value is not None and not self.repeatable else value
+        if self.repeatable:
+            return list(value)
+        return str(value) if self.kind is str and value is not None else value
 
 
 _SPEECH: Final = (
-    Option("corpus", "folder or name of a corpus (default: recorded human speech if installed)"),
-    Option("length", "only utterances of this length: short, medium or long"),
-    Option("mix", "shares of what is said: 'short=60 medium=30 long=10', domain.NAME=, speaker.NAME="),
-    Option("noise", f"noise under the speech: {', '.join(KNOWN_NOISES)}, or file:PATH"),
-    Option("snr", "signal-to-noise ratio over the active speech, dB", float),
-    Option("room", "reverberation: a time such as 0.4s, far-field, or file:IMPULSE_RESPONSE"),
-    Option("channel", f"codecs joined with +: {', '.join((*CHANNEL_WORDS, *CODECS))} (opus:KBIT)"),
+    Option("corpus", "folder or name of a corpus (default: recorded human speech if installed)", about="speech"),
+    Option("length", "only utterances of this length: short, medium or long", about="speech"),
+    Option("mix", "shares of what is said: 'short=60 medium=30 long=10', domain.NAME=, speaker.NAME=", about="speech"),
+    Option("noise", f"noise under the speech: {', '.join(KNOWN_NOISES)}, or file:PATH", about="speech"),
+    Option("snr", "signal-to-noise ratio over the active speech, dB", float, "speech"),
+    Option("room", "reverberation: a time such as 0.4s, far-field, or file:IMPULSE_RESPONSE", about="speech"),
+    Option("channel", f"codecs joined with +: {', '.join((*CHANNEL_WORDS, *CODECS))} (opus:KBIT)", about="speech"),
     Option(
         "speech_profiles",
         "all in one: 'noise=babble snr=10 channel=telephone loss=5%/3'; several parted by ; with share=",
-        short="--profile",
+        about="speech",
+        ours="--profile",
     ),
-    Option("clips", "how many utterances to use at most", int),
+    Option("clips", "how many utterances to use at most", int, "speech"),
+    Option("seed", "the same seed says the same", int, "speech"),
 )
 _LOAD: Final = (
     Option("calls", "calls of the whole run, over all processes; then it ends", int, "run"),
-    Option("arrivals", "closed: --users callers; constant or poisson: --rate calls a second", known_to="run"),
+    Option("arrivals", "closed: --users callers; constant or poisson: --rate calls a second", about="run"),
     Option("rate", "calls to begin a second, whatever the earlier ones do", float, "run"),
     Option("max_calls", "calls under way at most with a --rate; beyond, starts are missed", int, "run"),
 )
@@ -77,11 +82,10 @@ _BEHAVIOUR: Final = (
     Option("endpointing_ms", "silence after which the endpoint should close a turn, ms", int),
     Option("model", "model to ask the endpoint for"),
     Option("transcription_model", "transcription model to ask the endpoint for"),
-    Option("seed", "the same seed says the same", int),
 )
 _LABELS: Final = (
     Option("cohort", "name of the cohort that these callers belong to"),
-    Option("scenario_name", "name of the scenario, as a dimension (default: the file's)", known_to="run"),
+    Option("scenario_name", "name of the scenario, as a dimension (default: the file's)", about="run"),
     Option("region", "name of the region, as a dimension"),
 )
 _ACCESS: Final = (
@@ -101,10 +105,10 @@ _RECORD: Final = (
     Option("onset", f"audible onset preset: {', '.join(ONSET_PRESETS)}"),
     Option("keep_transcripts", "keep the words of the callers in the store", bool),
     Option("sidecar", "OTLP/HTTP address of a running sidecar, e.g. http://127.0.0.1:4318"),
-    Option("spool", "folder for telemetry that the sidecar did not take", known_to="locust"),
-    Option("run_id", "name of the run (default: made from the time)", known_to="locust"),
-    Option("calibration", "what is known of the generator's own error, for the run's record", known_to="locust"),
-    Option("calibrated_to_ms", "the bound of that error, ms", known_to="locust"),
+    Option("spool", "folder for telemetry that the sidecar did not take", about="locust"),
+    Option("run_id", "name of the run (default: made from the time)", about="locust"),
+    Option("calibration", "what is known of the generator's own error, for the run's record", about="locust"),
+    Option("calibrated_to_ms", "the bound of that error, ms", about="locust"),
 )
 OPTIONS: Final = (
     Option("protocol", f"how to speak to the endpoint: {', '.join(registry.names())}"),

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
-from loadtest.cli.caller_flags import Json, Out, Slo, sends_callers
+from loadtest.cli.caller_flags import Json, Out, Processes, Slo, Target, sends_callers
 from loadtest.cli.request import RunRequest, default_out
 from loadtest.swarm.durations import parse_duration_s
 from loadtest.swarm.settings import SwarmSettings
@@ -14,16 +14,16 @@ from loadtest.swarm.settings import SwarmSettings
 EXAMPLE: Final = "Example: voiceprobe capacity ws://127.0.0.1:8765/v1/realtime --from 4 --max 64 --out cap"
 
 
-@sends_callers("callers")
+@sends_callers("speech", "callers")
 def capacity(
-    target: Annotated[str, typer.Argument(help="address of the endpoint, ws:// or wss://")],
+    target: Target,
     first: Annotated[int, typer.Option("--from", help="callers of the first rung")] = 4,
     most: Annotated[int, typer.Option("--max", help="callers of the last rung at most")] = 256,
     resolution: Annotated[float, typer.Option(help="how close to bisect, as a share of the callers")] = 0.1,
     turns_per_step: Annotated[int, typer.Option(help="turns wanted at each rung, at least 20")] = 100,
     step_time: Annotated[str, typer.Option(help="how long one measurement of a rung may last")] = "60s",
     rest: Annotated[float, typer.Option(help="pause between two rungs, seconds")] = 3.0,
-    processes: Annotated[int, typer.Option(help="processes that share the callers, a core for each")] = 1,
+    processes: Processes = 1,
     slo: Slo = None,
     out: Out = None,
     json_file: Json = None,

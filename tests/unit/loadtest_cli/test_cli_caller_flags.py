@@ -1,22 +1,22 @@
 """Commands that send callers have the callers' flags, and get them as settings."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from loadtest.cli.caller_flags import sends_callers
-from loadtest.swarm.options import OPTIONS
+from loadtest.swarm.options import OPTIONS, About
 from loadtest.swarm.settings import SwarmSettings
 
 
-def told(*arguments: str, **choice: Any) -> SwarmSettings:
+def told(*arguments: str, about: tuple[About, ...] = ("speech", "callers", "run")) -> SwarmSettings:
     """What a command with these flags makes of a command line."""
     app, seen = typer.Typer(), list[SwarmSettings]()
 
     @app.command()
-    @sends_callers("callers", "run", **choice)
+    @sends_callers(*about)
     def command(target: Annotated[str, typer.Argument()], users: int = 1, *, settings: SwarmSettings) -> None:
         assert (target, users) == ("ws://h", 3)
         seen.append(settings)
@@ -42,10 +42,10 @@ def test_flags_of_every_kind_fill_the_settings() -> None:
 
 
 def test_a_command_has_no_more_flags_than_it_was_given() -> None:
-    assert told("--noise", "pink", only={"noise"}).noise == "pink"
+    assert told("--noise", "pink", about=("speech",)).noise == "pink"
     with pytest.raises(AssertionError, match="No such option"):
-        told("--clips", "3", only={"noise"})
+        told("--turns", "3", about=("speech",))
     for option in OPTIONS:
-        if option.known_to == "locust":
+        if option.about == "locust":
             with pytest.raises(AssertionError, match="No such option"):
                 told(option.flag, "x")
