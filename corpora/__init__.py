@@ -1,28 +1,75 @@
 """Utterances and their annotations, the profiles they are rendered with, and the tools that build and install corpora.
 
 `open_corpus` finds and checks a corpus, `render` turns one of its utterances into what a caller says, `background`
-into what the caller's line carries in between.
+into what the caller's line carries in between:
+
+>>> from corpora import Profile, open_corpus, profile_from_text, render
+>>> corpus = open_corpus("voiceprobe-en")
+>>> utterance = corpus.select(length="short", domains=["home"])[0]
+>>> noisy = profile_from_text("noise=babble snr=10 channel=telephone loss=5%/3")
+>>> rendered = render(corpus, utterance, noisy, rate_hz=16_000, seed=1)
+>>> rendered.write("noisy.wav").stat().st_size > 10_000
+True
+>>> f"{rendered.obtained.snr_db:.1f} dB"
+'10.0 dB'
+
+The same profile in Python; a room is a time in seconds, a loss a share of the packets:
+
+>>> Profile("babble", 10, channel="telephone", loss="5%/3") == noisy
+True
+>>> Profile(channel="telephone", room=0.4, loss=0.05).label
+'room-0.4s+telephone+loss-5%'
+
+Noise and losses are drawn from the seed; another variant is another drawing, and says so in what was obtained:
+
+>>> again = render(corpus, utterance, noisy, rate_hz=16_000, seed=1, variant=1)
+>>> bool((again.pcm == rendered.pcm).all())
+False
+
+`import_recordings` makes a corpus of recordings that are there already. It raises SourceError with every fault in them:
+
+>>> from pathlib import Path
+>>> from corpora import import_recordings
+>>> Path("recordings").mkdir()
+>>> rendered.write("recordings/hello.wav").with_suffix(".txt").write_text(utterance.text) > 0
+True
+>>> outcome = import_recordings("recordings", "my-corpus", license="CC0-1.0", consent="my own voice")
+>>> [each.text == utterance.text for each in open_corpus(outcome.folder).utterances]
+[True]
 """
 
-from corpora.conversations import Conversation, ConversationTurn
-from corpora.errors import CorpusError, ManifestError
-from corpora.library import Corpus, CorpusInfo, available, open_corpus
-from corpora.manifest import LengthClass, Utterance
-from corpora.render import Profile, Rendered, background, render
+from corpora.manifest.conversations import ConversationTurn, ScriptedConversation
+from corpora.manifest.errors import CorpusError, ManifestError, SourceError
+from corpora.manifest.library import Corpus, CorpusInfo, available, open_corpus
+from corpora.manifest.manifest import LengthClass, Utterance
+from corpora.rendering.profiles.impairments import Jitter, PacketLoss
+from corpora.rendering.profiles.parsing import profile_from_text, profiles_from_text
+from corpora.rendering.render import Obtained, Profile, Rendered, background, render
+from corpora.sources.importing.recordings import Outcome, import_recordings
+from corpora.sources.install import install
 
 __all__ = [
-    "Conversation",
     "ConversationTurn",
     "Corpus",
     "CorpusError",
     "CorpusInfo",
+    "Jitter",
     "LengthClass",
     "ManifestError",
+    "Obtained",
+    "Outcome",
+    "PacketLoss",
     "Profile",
     "Rendered",
+    "ScriptedConversation",
+    "SourceError",
     "Utterance",
     "available",
     "background",
+    "import_recordings",
+    "install",
     "open_corpus",
+    "profile_from_text",
+    "profiles_from_text",
     "render",
 ]

@@ -14,26 +14,27 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from corpora.cache import cache_root, limit_bytes, shelves, trim
-from corpora.doubts import doubts
-from corpora.errors import CorpusError
-from corpora.findings import find_findings
-from corpora.importing.command import EPILOG as IMPORT_EPILOG
-from corpora.importing.command import import_
-from corpora.install import install as install_corpus
-from corpora.library import BUNDLED, CorpusInfo, available
-from corpora.manifest import read_manifest
+from corpora.annotation.boundary_review import review_reasons
+from corpora.annotation.boundary_uncertainty import SURE_MS
+from corpora.annotation.lint import diagnostics
+from corpora.manifest.errors import CorpusError
+from corpora.manifest.library import BUNDLED, CorpusInfo, available
+from corpora.manifest.manifest import read_manifest
 from corpora.progress import progress_bar
-from corpora.recorded import RECIPES
+from corpora.rendering.cache import cache_entries, cache_root, limit_bytes, trim
+from corpora.reports.command import EPILOG as SHOW_EPILOG
+from corpora.reports.command import show
 from corpora.review.command import EPILOG as REVIEW_EPILOG
 from corpora.review.command import review
-from corpora.saying.say import SayRequest
-from corpora.saying.say import say as say_texts
-from corpora.saying.texts import read_texts
-from corpora.saying.voices import DEFAULT_VOICES, ENGINES, TOKEN_VARIABLE, Espeak, Flite, OpenAiSpeech, Voice
-from corpora.showing.command import EPILOG as SHOW_EPILOG
-from corpora.showing.command import show
-from corpora.synth import build as build_corpus
+from corpora.sources.importing.command import EPILOG as IMPORT_EPILOG
+from corpora.sources.importing.command import import_
+from corpora.sources.install import install as install_corpus
+from corpora.sources.recorded import RECIPES
+from corpora.sources.synth import build as build_corpus
+from corpora.sources.synthesis.command import SayRequest
+from corpora.sources.synthesis.command import say as say_texts
+from corpora.sources.synthesis.texts import read_texts
+from corpora.sources.synthesis.voices import DEFAULT_VOICES, ENGINES, TOKEN_VARIABLE, Espeak, Flite, OpenAiSpeech, Voice
 
 _USAGE = 2
 _BUNDLED_FOLDER = Path(__file__).parent / "data" / BUNDLED
@@ -43,7 +44,7 @@ _EXAMPLES = """Examples:
 
   voiceprobe corpus install pocketsphinx-testdata
 
-  voiceprobe corpus import ./recordings --into ./my-corpus --licence CC-BY-4.0 --consent "signed forms, 2026"
+  voiceprobe corpus import ./recordings --into ./my-corpus --license CC-BY-4.0 --consent "signed forms, 2026"
 
   voiceprobe corpus check ./my-corpus
 """
@@ -101,11 +102,11 @@ def install(
     """Fetch recorded human speech and make a corpus of it."""
     folder = install_corpus(name, files or (), force)
     manifest = read_manifest(folder)
-    doubtful = sum(bool(doubts(utterance)) for utterance in manifest.utterances)
+    doubtful = sum(bool(review_reasons(utterance)) for utterance in manifest.utterances)
     sys.stdout.write(f"{name}: {len(manifest.utterances)} utterances in {folder}\n")
     if doubtful:
         sys.stdout.write(
-            f"{doubtful} have speech bounds that may be off by more than 10 ms; "
+            f"{doubtful} have speech bounds that may be off by more than {SURE_MS:g} ms; "
             f"look at them: voiceprobe corpus review {folder}\n"
         )
 
@@ -120,13 +121,13 @@ def build(
     sys.stdout.write(f"{BUNDLED}: {count} utterances in {out}\n")
 
 
-@app.command(epilog="Example: voiceprobe corpus say texts.csv --into ./spoken --engine flite --licence CC0-1.0")
+@app.command(epilog="Example: voiceprobe corpus say texts.csv --into ./spoken --engine flite --license CC0-1.0")
 def say(
     texts: Annotated[
         Path, typer.Argument(help="CSV, TSV or JSONL with text; id, domain, language, voice if you like.")
     ],
     into: Annotated[Path, typer.Option("--into", help="The folder of the new corpus.")],
-    licence: Annotated[str, typer.Option("--licence", help="Licence of the clips, SPDX, as in CC0-1.0.")],
+    license: Annotated[str, typer.Option("--license", help="License of the clips, SPDX, as in CC0-1.0.")],
     engine: Annotated[str, typer.Option(help=f"One of: {', '.join(ENGINES)}.")] = "flite",
     voice: Annotated[str | None, typer.Option(help="Voice of the texts that name none.")] = None,
     url: Annotated[str, typer.Option(help="Of an endpoint with the OpenAI speech API.")] = "https://api.openai.com/v1",
@@ -142,7 +143,7 @@ def say(
     """
     speaker = _engine(engine, url, model)
     lines = read_texts(texts, domain=domain, language=language)
-    request = SayRequest(lines, voice or DEFAULT_VOICES[engine], licence, rate, into, force)
+    request = SayRequest(lines, voice or DEFAULT_VOICES[engine], license, rate, into, force)
     with progress_bar("speaking") as progress:
         count = say_texts(request, speaker, progress)
     sys.stdout.write(f"{into.resolve().name}: {count} utterances in {into}\n")
@@ -163,11 +164,11 @@ def check(folder: Annotated[Path, typer.Argument(help="A folder with a manifest.
     """Print everything to object to in a corpus, one line each.
 
     Broken and missing files, wrong bounds, clipping, silence, wrong rates, doubles, texts that cannot be what is said,
-    missing licences, speech less than 45 dB over its floor. Ends with 2 when there is anything.
+    missing licenses, speech less than 45 dB over its floor. Ends with 2 when there is anything.
     """
     found = 0
     with progress_bar("checking") as progress:
-        for finding in find_findings(folder, progress):
+        for finding in diagnostics(folder, progress):
             found += 1
             sys.stdout.write(f"{finding}\n")
     if found:
@@ -184,9 +185,10 @@ def cache(
     if clear:
         sys.stdout.write(f"{root}: {trim(0) / 1e6:.1f} MB removed\n")
         return
-    found = shelves()
+    found = cache_entries()
     kept = sum(size for _, size, _ in found)
-    sys.stdout.write(f"{root}: {kept / 1e6:.1f} MB on {len(found)} shelves, at most {limit / 1e9:g} GB\n")
+    entries = f"{len(found)} {'entry' if len(found) == 1 else 'entries'}"
+    sys.stdout.write(f"{root}: {kept / 1e6:.1f} MB in {entries}, at most {limit / 1e9:g} GB\n")
 
 
 def _row(info: CorpusInfo) -> dict[str, object]:
@@ -200,7 +202,7 @@ def _row(info: CorpusInfo) -> dict[str, object]:
         "long": info.long_count,
         "speech_s": round(info.speech_s, 3),
         "speakers": list(info.speakers),
-        "licences": list(info.licences),
+        "licenses": list(info.licenses),
         "fault": info.fault,
     }
 
@@ -208,7 +210,7 @@ def _row(info: CorpusInfo) -> dict[str, object]:
 def _table(infos: list[CorpusInfo]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     # Two lines a corpus, so that all of it fits into eighty columns.
-    table.add_column("name\nkind, licence")
+    table.add_column("name\nkind, license")
     for column in ("utter-\nances", "short", "medium", "long", "speech", "speak-\ners"):
         table.add_column(column, justify="right", no_wrap=True)
     for info in infos:
@@ -217,7 +219,7 @@ def _table(infos: list[CorpusInfo]) -> Table:
             continue
         counts = (info.utterance_count, info.short_count, info.medium_count, info.long_count)
         cells = (*map(str, counts), _spoken(info.speech_s), str(len(info.speakers)))
-        table.add_row(f"{info.name}\n{info.kind}, {', '.join(info.licences)}", *cells)
+        table.add_row(f"{info.name}\n{info.kind}, {', '.join(info.licenses)}", *cells)
     return table
 
 

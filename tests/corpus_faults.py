@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from corpora.errors import ManifestError
-from corpora.library import open_corpus
+from corpora.manifest.errors import ManifestError
+from corpora.manifest.library import open_corpus
 
 
 def find_faults(folder: Path) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from corpora.errors import CorpusError
+from corpora.manifest.errors import CorpusError
 from corpora.review.bounds_file import Review
 
 HOSTS = ("127.0.0.1", "localhost")
@@ -32,7 +32,7 @@ _POLICY = (
 )
 
 
-class Bounds(msgspec.Struct, forbid_unknown_fields=True):
+class SubmittedBounds(msgspec.Struct, forbid_unknown_fields=True):
     """What the page sends: the first and the last sample of the speech."""
 
     start: int
@@ -71,7 +71,7 @@ def build_app(review: Review, token: str) -> Starlette:
             if len(body) > _MAX_BODY_BYTES:
                 return JSONResponse({"error": "That is too much for two numbers."}, status_code=413)
         try:
-            bounds = msgspec.json.decode(bytes(body), type=Bounds)
+            bounds = msgspec.json.decode(bytes(body), type=SubmittedBounds)
         except msgspec.DecodeError as error:
             return JSONResponse({"error": f"The bounds are two whole numbers ({error})."}, status_code=400)
         row = await run_in_threadpool(review.settle, cast("str", request.path_params["name"]), bounds.start, bounds.end)

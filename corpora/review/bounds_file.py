@@ -1,15 +1,18 @@
 """What the review page reads from a corpus and writes into its manifest."""
 
+import math
 import threading
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
-from corpora.clips import read_clip
-from corpora.doubts import doubts
-from corpora.errors import CorpusError
-from corpora.manifest import Manifest, Utterance, read_manifest, write_manifest
+from corpora.annotation.boundary_review import review_reasons
+from corpora.annotation.boundary_uncertainty import REVIEWED_MS
+from corpora.manifest.clips import read_clip
+from corpora.manifest.errors import CorpusError
+from corpora.manifest.locking import corpus_lock
+from corpora.manifest.manifest import Manifest, Utterance, read_manifest, write_manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +27,10 @@ class Listed:
     start: int
     end: int
     confidence_db: float | None
+    start_uncertainty_ms: float | None
+    end_uncertainty_ms: float | None
     reviewed: bool
-    doubts: tuple[str, ...]
+    reasons: tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -44,13 +49,13 @@ class Review:
         """
         manifest = read_manifest(self.folder)
         self._listed = frozenset(
-            utterance.id for utterance in manifest.utterances if self.everything or doubts(utterance)
+            utterance.id for utterance in manifest.utterances if self.everything or review_reasons(utterance)
         )
 
     def listed(self) -> list[Listed]:
         """The utterances to look at, the least sure first."""
         rows = [_listed(utterance) for utterance in self._manifest().utterances if utterance.id in self._listed]
-        return sorted(rows, key=lambda row: (row.confidence_db is None, row.confidence_db or 0.0, row.id))
+        return sorted(rows, key=lambda row: (-_widest_ms(row), row.id))
 
     def pcm(self, name: str) -> bytes:
         """A clip as 16-bit little-endian samples. Raises CorpusError."""
@@ -60,9 +65,10 @@ class Review:
     def settle(self, name: str, start: int, end: int) -> Listed:
         """Write down that a person has looked at an utterance and found its speech between two samples, both included.
 
-        Bounds that were moved lose the confidence of those that were found. Raises CorpusError when they are none.
+        Bounds that were moved lose the confidence of those that were found; all that were looked at are known to the
+        resolution of the review. Raises CorpusError when they are none.
         """
-        with self._lock:
+        with self._lock, corpus_lock(self.folder):
             manifest = self._manifest()
             utterance = _find(manifest, name)
             if not 0 <= start < end < utterance.samples:
@@ -76,6 +82,8 @@ class Review:
                 speech_start_sample=start,
                 speech_end_sample=end,
                 bounds_confidence_db=None if moved else utterance.bounds_confidence_db,
+                speech_start_uncertainty_ms=REVIEWED_MS,
+                speech_end_uncertainty_ms=REVIEWED_MS,
                 reviewed=True,
             )
             if not np.any(read_clip(self.folder, utterance)[start : end + 1]):
@@ -91,6 +99,14 @@ class Review:
 
     def _manifest(self) -> Manifest:
         return read_manifest(self.folder)
+
+
+def _widest_ms(row: Listed) -> float:
+    """How far the worse of the bounds may be off; what is not known comes first."""
+    return max(
+        math.inf if half_width_ms is None else half_width_ms
+        for half_width_ms in (row.start_uncertainty_ms, row.end_uncertainty_ms)
+    )
 
 
 def _find(manifest: Manifest, name: str) -> Utterance:
@@ -110,6 +126,8 @@ def _listed(utterance: Utterance) -> Listed:
         start=utterance.speech_start_sample,
         end=utterance.speech_end_sample,
         confidence_db=utterance.bounds_confidence_db,
+        start_uncertainty_ms=utterance.speech_start_uncertainty_ms,
+        end_uncertainty_ms=utterance.speech_end_uncertainty_ms,
         reviewed=utterance.reviewed,
-        doubts=doubts(utterance),
+        reasons=review_reasons(utterance),
     )

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from corpora.errors import CorpusError
+from corpora.manifest.errors import CorpusError
 from corpora.review.bounds_file import Review
 
 EPILOG = "Example: voiceprobe corpus review ./my-corpus"
@@ -46,7 +46,7 @@ def review(
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, server_header=False))
     with suppress(KeyboardInterrupt):
         server.run(sockets=[listening])
-    left = sum(bool(row.doubts) for row in looked_at.listed())
+    left = sum(bool(row.reasons) for row in looked_at.listed())
     sys.stdout.write(f"{left} utterances are still doubtful.\n")
 
 

@@ -38,13 +38,15 @@ def row_for(name: str, content: bytes, count: int, /, pad: float = 0.2, **change
         "speaker": "somebody",
         "language": "en-US",
         "domain": "home",
-        "licence": "CC0-1.0",
+        "license": "CC0-1.0",
         "source": "made by a test",
         "sha256": hashlib.sha256(content).hexdigest(),
         "sample_rate_hz": RATE_HZ,
         "samples": count,
         "speech_start_sample": edge,
         "speech_end_sample": count - edge - 1,
+        "speech_start_uncertainty_ms": 2.5,
+        "speech_end_uncertainty_ms": 5,
     }
     return row | changes
 
@@ -55,7 +57,7 @@ class Workshop:
 
     folder: Path
     rows: list[Any] = field(default_factory=list)
-    header: Any = field(default_factory=lambda: {"corpus": "made", "kind": "generated", "format": 1})
+    header: Any = field(default_factory=lambda: {"corpus": "made", "kind": "generated", "format": 2})
 
     def add(self, name: str, seconds: float = 1.0, seed: int = 1, **changes: Any) -> Path:
         samples = burst(seconds, seed=seed)

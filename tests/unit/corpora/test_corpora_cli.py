@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from corpora.cache import open_shelf
 from corpora.cli import main
+from corpora.rendering.cache import open_cache_entry
 
 
 def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -34,7 +34,7 @@ def test_list_as_json_for_scripts(tmp_path: Path) -> None:
     (english,) = json.loads(ended.stdout)
     assert (english["name"], english["kind"], english["fault"]) == ("voiceprobe-en", "generated", None)
     assert english["utterances"] == english["short"] + english["medium"] + english["long"] >= 48
-    assert english["licences"] == ["CC0-1.0"]
+    assert english["licenses"] == ["CC0-1.0"]
     assert len(english["speakers"]) == 4
     assert english["speech_s"] > 100
 
@@ -105,10 +105,10 @@ def test_the_cache_is_shown_and_cleared(
 ) -> None:
     monkeypatch.setenv("VOICEPROBE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("VOICEPROBE_CACHE_GB", "2.5")
-    with open_shelf("a" * 32).writer() as pack:
+    with open_cache_entry("a" * 32).writer() as pack:
         pack.add("one", None, bytes(2_000_000))
     assert call(monkeypatch, "cache") == 0
-    assert capsys.readouterr().out == f"{tmp_path / 'cache'}: 2.0 MB on 1 shelves, at most 2.5 GB\n"
+    assert capsys.readouterr().out == f"{tmp_path / 'cache'}: 2.0 MB in 1 entry, at most 2.5 GB\n"
     assert call(monkeypatch, "cache", "--clear") == 0
     assert capsys.readouterr().out == f"{tmp_path / 'cache'}: 2.0 MB removed\n"
     assert not list((tmp_path / "cache").glob("*/*"))

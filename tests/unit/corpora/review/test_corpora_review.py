@@ -8,8 +8,9 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
-from corpora.errors import CorpusError
-from corpora.manifest import read_manifest
+from corpora.annotation.boundary_uncertainty import REVIEWED_MS
+from corpora.manifest.errors import CorpusError
+from corpora.manifest.manifest import read_manifest
 from corpora.review.app import build_app
 from corpora.review.bounds_file import Review
 
@@ -19,8 +20,8 @@ TOKEN = "only-the-page-knows"
 @pytest.fixture
 def folder(workshop: Any) -> Path:
     workshop.add("sure", seed=1, bounds_confidence_db=60.0)
-    workshop.add("unsure", seed=2, bounds_confidence_db=31.0)
-    workshop.add("worse", seed=3, bounds_confidence_db=20.5)
+    workshop.add("unsure", seed=2, bounds_confidence_db=60.0, speech_end_uncertainty_ms=20.0)
+    workshop.add("worse", seed=3, bounds_confidence_db=60.0, speech_start_uncertainty_ms=90.0)
     workshop.add("by-hand", seed=4)
     return workshop.save()
 
@@ -37,7 +38,7 @@ def save(client: TestClient, name: str, body: object, token: str = TOKEN) -> htt
 
 def test_the_doubtful_are_listed_with_the_worst_first(client: TestClient, folder: Path) -> None:
     assert [row["id"] for row in client.get("/clips").json()] == ["worse", "unsure"]
-    assert [row.id for row in Review(folder, everything=True).listed()] == ["worse", "unsure", "sure", "by-hand"]
+    assert [row.id for row in Review(folder, everything=True).listed()] == ["worse", "unsure", "by-hand", "sure"]
 
 
 def test_moved_bounds_are_written_and_the_rest_of_the_manifest_stays(client: TestClient, folder: Path) -> None:
@@ -51,8 +52,20 @@ def test_moved_bounds_are_written_and_the_rest_of_the_manifest_stays(client: Tes
         15_000,
         None,
     )
+    assert (changed.speech_start_uncertainty_ms, changed.speech_end_uncertainty_ms) == (REVIEWED_MS, REVIEWED_MS)
     # What is settled stays in the list, so that it can be looked at again.
-    assert [(row["id"], row["doubts"]) for row in client.get("/clips").json()][1] == ("unsure", [])
+    assert [(row["id"], row["reasons"]) for row in client.get("/clips").json()][1] == ("unsure", [])
+
+
+def test_bounds_that_nobody_vouched_for_are_listed_until_a_person_has_looked(workshop: Any) -> None:
+    workshop.add("unknown", seed=1, speech_end_uncertainty_ms=None)
+    workshop.add("wide", seed=2, speech_start_uncertainty_ms=75.0)
+    review = Review(workshop.save())
+    assert [(row.id, len(row.reasons)) for row in review.listed()] == [("unknown", 1), ("wide", 1)]
+    for row in review.listed():
+        settled = review.settle(row.id, row.start, row.end)
+        assert (settled.start_uncertainty_ms, settled.end_uncertainty_ms) == (REVIEWED_MS, REVIEWED_MS)
+        assert settled.reasons == ()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,141 @@
+"""Codecs and bands: what a channel does to sound, with the delay of each taken out.
+
+G.711 is exact to the bit (libsndfile's tables are those of the recommendation), G.722 and GSM 06.10 are whole-number
+codecs and come out the same everywhere; Opus is the same for the same libopus. A codec's delay is fixed by its filters;
+the tests measure that none is left.
+"""
+
+import io
+from functools import lru_cache
+from typing import Final, Literal
+
+import numpy as np
+import soundfile
+import soxr
+from av.audio.codeccontext import AudioCodecContext
+from av.audio.format import AudioFormat
+from av.audio.frame import AudioFrame
+from av.audio.layout import AudioLayout
+
+from corpora.manifest.errors import CorpusError
+from corpora.rendering.profiles.grid import FULL_SCALE, Pcm16, Samples, convolve, pcm16, settle, settle_taps
+from corpora.rendering.profiles.opus import through_opus
+from corpora.rendering.profiles.packets import PACKETS_A_SECOND, Flags, conceal
+from corpora.rendering.profiles.profile import opus_kbit
+
+_TELEPHONE_HZ: Final = 8_000
+_BAND_HZ: Final = (300.0, 3_400.0)
+_BAND_TAPS: Final = 193
+_G722_HZ: Final = 16_000
+_G722_DELAY: Final = 22  # of both mirror filters, of 24 taps each
+_G722_PACKET: Final = 320
+_OPUS_HZ: Final = 16_000  # speech in calls is wide band; at higher rates libopus leaves 50 µs of its delay unsaid
+
+
+def carry(pcm: Pcm16, rate_hz: int, codecs: tuple[str, ...], missing: Flags | None) -> Pcm16:
+    """What comes out of a channel, sample for sample where it went in; shape (samples,).
+
+    Each codec works at its own rate. Packets that are missing go missing between the last codec and its decoder:
+    Opus conceals them itself; for the others the receiver does, and their decoders are taken to keep in step.
+    """
+    at_hz, sound = rate_hz, pcm
+    concealed = missing is None
+    for number, codec in enumerate(codecs):
+        name = codec.partition(":")[0]
+        to_hz = _rate_of(name, at_hz)
+        sound, at_hz = _resampled(sound, at_hz, to_hz), to_hz
+        last = number == len(codecs) - 1
+        if name == "opus":
+            lost = missing if last and missing is not None else np.zeros(0, dtype=np.bool_)
+            sound = through_opus(sound, at_hz, opus_kbit(codec), list(map(bool, lost)))
+            concealed = concealed or last
+        else:
+            sound = _CODECS[name](sound)
+    if not concealed and missing is not None:
+        sound = conceal(sound, at_hz, missing)
+    sound = _resampled(sound, at_hz, rate_hz)[: len(pcm)]
+    return np.concatenate((sound, np.zeros(len(pcm) - len(sound), dtype=np.int16)))
+
+
+def packets_of(samples: int, rate_hz: int) -> int:
+    """How many packets of 20 ms some samples fill, the last one perhaps in part."""
+    return -(-samples * PACKETS_A_SECOND // rate_hz)
+
+
+def _rate_of(codec: str, now_hz: int) -> int:
+    if codec == "g722":
+        return _G722_HZ
+    if codec == "opus":
+        return _OPUS_HZ if now_hz >= _OPUS_HZ else _TELEPHONE_HZ
+    return _TELEPHONE_HZ
+
+
+def _resampled(pcm: Pcm16, from_hz: int, to_hz: int) -> Pcm16:
+    if from_hz == to_hz:
+        return pcm
+    samples = np.asarray(soxr.resample(pcm / FULL_SCALE, from_hz, to_hz, quality="VHQ"), dtype=np.float64)
+    return pcm16(settle(samples))
+
+
+@lru_cache(maxsize=1)
+def _band_taps() -> Samples:
+    """A window around the difference of two ideal low passes, at gain 1 in the middle of the band."""
+    place = np.arange(_BAND_TAPS) - _BAND_TAPS // 2
+    low, high = (2.0 * edge_hz / _TELEPHONE_HZ for edge_hz in _BAND_HZ)
+    taps = (high * np.sinc(high * place) - low * np.sinc(low * place)) * np.hamming(_BAND_TAPS)
+    middle = np.cos(np.pi * (low + high) / 2.0 * place)
+    return settle_taps(taps / np.sum(taps * middle))
+
+
+def _band(pcm: Pcm16) -> Pcm16:
+    half = _BAND_TAPS // 2
+    return pcm16(convolve(pcm / FULL_SCALE, _band_taps())[half : half + len(pcm)])
+
+
+def _g711u(pcm: Pcm16) -> Pcm16:
+    return _by_libsndfile(pcm, "ULAW")
+
+
+def _g711a(pcm: Pcm16) -> Pcm16:
+    return _by_libsndfile(pcm, "ALAW")
+
+
+def _gsm(pcm: Pcm16) -> Pcm16:
+    return _by_libsndfile(_band(pcm), "GSM610")
+
+
+def _by_libsndfile(pcm: Pcm16, codec: str) -> Pcm16:
+    line = io.BytesIO()
+    with soundfile.SoundFile(line, "w", _TELEPHONE_HZ, 1, format="RAW", subtype=codec) as sound:
+        sound.write(pcm)
+    line.seek(0)
+    with soundfile.SoundFile(line, samplerate=_TELEPHONE_HZ, channels=1, format="RAW", subtype=codec) as sound:
+        return np.asarray(sound.read(len(pcm), dtype="int16", fill_value=0), dtype=np.int16)
+
+
+def _g722(pcm: Pcm16) -> Pcm16:
+    padded = np.zeros(-(-(len(pcm) + _G722_DELAY) // _G722_PACKET) * _G722_PACKET, dtype=np.int16)
+    padded[: len(pcm)] = pcm
+    encoder, decoder = _g722_context("w"), _g722_context("r")
+    pieces: list[Pcm16] = []
+    for start in range(0, len(padded), _G722_PACKET):
+        frame = AudioFrame.from_ndarray(padded[None, start : start + _G722_PACKET], format="s16", layout="mono")
+        frame.sample_rate, frame.pts = _G722_HZ, start
+        for packet in encoder.encode(frame):
+            pieces += [np.asarray(each.to_ndarray()[0], dtype=np.int16) for each in decoder.decode(packet)]
+    decoded = np.concatenate(pieces)
+    if len(decoded) != len(padded):
+        raise CorpusError("G.722 came back with another length; this PyAV cannot be used for it.")
+    return decoded[_G722_DELAY : _G722_DELAY + len(pcm)]
+
+
+def _g722_context(mode: Literal["r", "w"]) -> AudioCodecContext:
+    context = AudioCodecContext.create("g722", mode)
+    context.sample_rate, context.layout = _G722_HZ, AudioLayout("mono")
+    if mode == "w":
+        context.format = AudioFormat("s16")
+    context.open()
+    return context
+
+
+_CODECS = {"band": _band, "g711u": _g711u, "g711a": _g711a, "gsm": _gsm, "g722": _g722}

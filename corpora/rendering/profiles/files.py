@@ -1,0 +1,144 @@
+"""A user's own sounds in a profile: noise files or a folder of them, and impulse responses.
+
+They are written as `file:` and a path. What is rendered depends on the bytes of the files, not on their names, so their
+hash is part of the profile.
+"""
+
+import hashlib
+import math
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import soundfile
+import soxr
+from numpy.typing import NDArray
+
+from corpora.manifest.errors import CorpusError
+from corpora.manifest.wholeness import HEAD_BYTES, find_truncation
+from corpora.rendering.profiles.grid import Samples, settle
+
+FILE_PREFIX: Final = "file:"
+MAX_FILES: Final = 1000
+MAX_SECONDS: Final = 3600.0
+_BLOCK_FRAMES: Final = 1 << 16
+_SUFFIXES: Final = frozenset({".wav", ".flac", ".aif", ".aiff", ".ogg", ".opus", ".mp3", ".w64", ".rf64"})
+
+
+def called(name: str) -> str:
+    """What a noise or room is called in labels: a file's own name without its folder."""
+    return Path(name.removeprefix(FILE_PREFIX)).stem if name.startswith(FILE_PREFIX) else name
+
+
+def sound_files(name: str) -> tuple[Path, ...]:
+    """The sound files that `file:PATH` stands for: itself, or all in the folder, by name. Raises CorpusError."""
+    path = Path(name.removeprefix(FILE_PREFIX)).expanduser()
+    if path.is_file():
+        return (path,)
+    if not path.is_dir():
+        raise CorpusError(f"{path}: is neither a sound file nor a folder of them; check the path after {FILE_PREFIX}.")
+    found = sorted(each for each in path.iterdir() if each.suffix.lower() in _SUFFIXES and each.is_file())
+    if not found:
+        raise CorpusError(f"{path}: holds no sound file; put WAV, FLAC, OGG or MP3 files into it.")
+    if len(found) > MAX_FILES:
+        raise CorpusError(f"{path}: holds {len(found)} sound files; give at most {MAX_FILES}.")
+    return tuple(found)
+
+
+def fingerprint(name: str) -> str:
+    """A hash of the contents of the sound files, which must be readable as sound. Raises CorpusError."""
+    whole = hashlib.sha256()
+    for file in sound_files(name):
+        try:
+            about = file.stat()
+        except OSError as error:
+            raise CorpusError(f"{file}: cannot be read ({error.strerror}); check its permissions.") from error
+        whole.update(_fingerprint_of(file, about.st_size, about.st_mtime_ns).encode())
+    return whole.hexdigest()
+
+
+@lru_cache(maxsize=MAX_FILES)
+def _fingerprint_of(file: Path, size: int, mtime_ns: int) -> str:
+    del size, mtime_ns  # they are there so that a file that was changed is read again
+    with _opened(file) as sound:
+        if not sound.frames:
+            raise CorpusError(f"{file}: holds no samples; give another sound file.")
+        if sound.frames > MAX_SECONDS * sound.samplerate:
+            raise CorpusError(f"{file}: is longer than {MAX_SECONDS / 60:g} minutes; cut it.")
+        # All of it is decoded, because a file that ends early is only then known to do so, and no run has begun yet.
+        _check_whole(file, sound.frames, sum(map(len, _blocks(sound))))
+        return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _blocks(sound: soundfile.SoundFile) -> Iterator[NDArray[np.float64]]:
+    while len(block := np.asarray(sound.read(_BLOCK_FRAMES, "float64", always_2d=True), dtype=np.float64)):
+        yield block
+
+
+def _decoded(file: Path) -> tuple[NDArray[np.float64], int]:
+    """All samples of a file, shape (samples, channels), and their rate. Raises CorpusError."""
+    with _opened(file) as sound:
+        declared, rate_hz = sound.frames, sound.samplerate
+        blocks = list(_blocks(sound))
+    _check_whole(file, declared, sum(map(len, blocks)))
+    samples = np.concatenate(blocks)
+    if not np.all(np.isfinite(samples)):
+        raise CorpusError(f"{file}: holds samples that are not numbers (NaN or infinite); convert it anew.")
+    return samples, rate_hz
+
+
+def _check_whole(file: Path, declared: int, held: int) -> None:
+    if held < declared:
+        raise CorpusError(f"{file}: is truncated: it holds {held} of {declared} samples; restore it.")
+
+
+@contextmanager
+def _opened(file: Path) -> Generator[soundfile.SoundFile]:
+    """A sound file; what goes wrong while it is open gets one sentence, too."""
+    try:
+        with file.open("rb") as content:
+            if missing := find_truncation(content, content.read(HEAD_BYTES)):
+                raise CorpusError(f"{file}: is truncated or damaged: {missing}; restore it.")
+            with soundfile.SoundFile(content) as sound:
+                yield sound
+    except soundfile.LibsndfileError as error:
+        reason = error.error_string.rstrip(". ")
+        raise CorpusError(
+            f"{file}: is not sound that can be read to its end ({reason}); restore it, or give it as WAV or FLAC."
+        ) from error
+    except OSError as error:
+        raise CorpusError(f"{file}: cannot be read ({error.strerror}); check its permissions.") from error
+
+
+def read_sound(file: Path, rate_hz: int) -> Samples:
+    """The first channel of one sound file at a rate; shape (samples,). Raises CorpusError."""
+    sound, from_hz = _decoded(file)
+    return settle(np.asarray(soxr.resample(sound[:, 0], from_hz, rate_hz, quality="VHQ"), dtype=np.float64))
+
+
+def read_sounds(name: str, rate_hz: int) -> Samples:
+    """All sound files of `file:PATH` one after the other, as one channel at a rate; shape (samples,), read-only."""
+    files = sound_files(name)
+    return _read_sounds(files, tuple(file.stat().st_mtime_ns for file in files), rate_hz)
+
+
+@lru_cache(maxsize=4)
+def _read_sounds(files: Sequence[Path], mtimes_ns: Sequence[int], rate_hz: int) -> Samples:
+    del mtimes_ns
+    pieces: list[Samples] = []
+    seconds = 0.0
+    for file in files:
+        sound, from_hz = _decoded(file)
+        mono = sound[:, 0] if sound.shape[1] == 1 else np.mean(sound, axis=1)
+        seconds += len(mono) / from_hz
+        if seconds > MAX_SECONDS:
+            raise CorpusError(f"{file.parent}: holds more than {MAX_SECONDS / 60:g} minutes of sound; give less.")
+        pieces.append(settle(np.asarray(soxr.resample(mono, from_hz, rate_hz, quality="VHQ"), dtype=np.float64)))
+    joined = np.concatenate(pieces)
+    if not math.isfinite(float(np.max(np.abs(joined)))) or not np.any(joined):
+        raise CorpusError(f"{files[0]}: is silent; give a file with sound in it.")
+    joined.flags.writeable = False
+    return joined

@@ -1,0 +1,80 @@
+"""`voiceprobe corpus show`: the table, and the page where one is asked for."""
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from corpora.manifest.errors import CorpusError
+from corpora.manifest.library import open_corpus
+from corpora.output_paths import unwritable, write_whole
+from corpora.progress import progress_bar
+from corpora.rendering.profiles.parsing import profile_from_text
+from corpora.reports.gather import Shown, choose, gather
+from corpora.reports.page import page
+
+MOST_CLIPS: Final = 100
+_BAR: Final = 30
+EPILOG: Final = (
+    'Example: voiceprobe corpus show voiceprobe-en --out corpus.html --profile "noise=babble snr=10 channel=telephone"'
+)
+
+
+def show(
+    corpus: Annotated[str, typer.Argument(help="A folder, or the name of a corpus.")],
+    out: Annotated[Path | None, typer.Option("--out", help="Write a page (HTML) to this file.")] = None,
+    clip: Annotated[list[str] | None, typer.Option("--clip", help="Show this utterance whole; repeatable.")] = None,
+    clips: Annotated[int, typer.Option("--clips", help="How many to show whole where none is named.")] = 8,
+    profile: Annotated[
+        list[str] | None, typer.Option("--profile", help='Also as rendered, as in "noise=babble snr=10"; repeatable.')
+    ] = None,
+) -> None:
+    """Look at a corpus: lengths, domains, speakers; with --out a page with spectrograms, bounds and sound."""
+    if not 0 <= clips <= MOST_CLIPS or len(clip or ()) > MOST_CLIPS:
+        raise CorpusError(f"--clips {clips}: a page holds 0 to {MOST_CLIPS} of them.")
+    if out is not None and (fault := unwritable(out)):
+        raise CorpusError(f"--out: {fault}.")
+    profiles = [profile_from_text(text) for text in profile or ()]
+    opened = open_corpus(corpus)
+    chosen = choose(opened, clip or (), clips if out is not None else 0)
+    with progress_bar("rendering") as progress:
+        shown = gather(opened, chosen if out is not None else (), profiles, progress)
+    console = Console()
+    for name, counted in (("length", shown.by_length), ("domain", shown.by_domain), ("speaker", shown.by_speaker)):
+        console.print(_table(name, counted))
+    console.print(_sentence(shown), soft_wrap=True)
+    if out is not None:
+        with progress_bar("drawing") as progress:
+            _write(out, page(shown, progress))
+        console.print(f"page: {out}", soft_wrap=True)
+
+
+def _sentence(shown: Shown) -> str:
+    licenses = ", ".join(name for name, _ in shown.by_license)
+    return (
+        f"{shown.corpus.name}: {shown.corpus.kind} speech, {len(shown.corpus.utterances)} utterances, "
+        f"{shown.speech_s / 60:.1f} minutes ({licenses}); {shown.bounds_sentence}"
+    )
+
+
+def _table(name: str, counted: tuple[tuple[str, int], ...]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table.add_column(name)
+    table.add_column("utterances", justify="right")
+    table.add_column("")
+    most = max(count for _, count in counted)
+    for value, count in counted[:20]:
+        table.add_row(value, str(count), "█" * max(1, round(_BAR * count / most)))
+    if len(counted) > 20:
+        table.add_row(f"… {len(counted) - 20} more", str(sum(count for _, count in counted[20:])), "")
+    return table
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        write_whole(file, text.encode())
+    except OSError as error:
+        raise CorpusError(f"{file}: cannot be written ({error.strerror}); make room, or name another place.") from error

@@ -1,0 +1,100 @@
+"""What is shown of a corpus: figures over all utterances, and some clips whole, clean and as rendered."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+
+from corpora.manifest.errors import CorpusError
+from corpora.manifest.library import Corpus
+from corpora.manifest.manifest import Utterance
+from corpora.rendering.profiles.profile import Profile
+from corpora.rendering.render import Rendered, render
+
+CLEAN = Profile()
+SEED = 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ShownClip:
+    """One utterance, rendered cleanly and then by each profile that was asked for."""
+
+    utterance: Utterance
+    versions: tuple[Rendered, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shown:
+    """All that a page or a table says of a corpus."""
+
+    corpus: Corpus
+    by_domain: tuple[tuple[str, int], ...]
+    by_speaker: tuple[tuple[str, int], ...]
+    by_length: tuple[tuple[str, int], ...]
+    by_license: tuple[tuple[str, int], ...]
+    speech_s: float
+    clips: tuple[ShownClip, ...]
+    profiles: tuple[Profile, ...]
+
+    @property
+    def bounds_sentence(self) -> str:
+        """How well it is known where speech ends, which is what latencies count from."""
+        stated = [utterance.speech_end_uncertainty_ms for utterance in self.corpus.utterances]
+        known_ms = [each for each in stated if each is not None]
+        if not known_ms:
+            return "how far its speech ends may be off is not known"
+        said = f"speech ends known to ±{median(known_ms):g} ms (median), ±{max(known_ms):g} ms (worst)"
+        unknown = len(stated) - len(known_ms)
+        return f"{said}, not known for {unknown} of {len(stated)}" if unknown else said
+
+
+def choose(corpus: Corpus, ids: Sequence[str], count: int) -> list[Utterance]:
+    """The utterances that are shown whole: those named, else `count` spread evenly over their lengths.
+
+    Raises CorpusError for ids that the corpus does not have.
+    """
+    if ids:
+        known = {utterance.id: utterance for utterance in corpus.utterances}
+        unknown = [name for name in ids if name not in known]
+        if unknown:
+            raise CorpusError(
+                f"The corpus {corpus.name} has no utterance {', '.join(unknown)}; its manifest lists them."
+            )
+        return [known[name] for name in ids]
+    ordered = sorted(corpus.utterances, key=lambda utterance: (utterance.speech_s, utterance.id))
+    count = min(count, len(ordered))
+    places = np.linspace(0, len(ordered) - 1, count).round().astype(int) if count else []
+    return [ordered[place] for place in places]
+
+
+def gather(
+    corpus: Corpus,
+    chosen: Sequence[Utterance],
+    profiles: Sequence[Profile],
+    progress: Callable[[int, int], None] | None = None,
+) -> Shown:
+    """Render the chosen clips and count all. Raises CorpusError for what cannot be rendered."""
+    clips: list[ShownClip] = []
+    for done, utterance in enumerate(chosen, start=1):
+        versions = [
+            render(corpus, utterance, profile, utterance.sample_rate_hz, SEED) for profile in (CLEAN, *profiles)
+        ]
+        clips.append(ShownClip(utterance, tuple(versions)))
+        if progress is not None:
+            progress(done, len(chosen))
+    return Shown(
+        corpus=corpus,
+        by_domain=_counted(utterance.domain for utterance in corpus.utterances),
+        by_speaker=_counted(utterance.speaker for utterance in corpus.utterances),
+        by_length=_counted(utterance.length for utterance in corpus.utterances),
+        by_license=_counted(utterance.license for utterance in corpus.utterances),
+        speech_s=sum(utterance.speech_s for utterance in corpus.utterances),
+        clips=tuple(clips),
+        profiles=tuple(profiles),
+    )
+
+
+def _counted(names: Iterable[str]) -> tuple[tuple[str, int], ...]:
+    return tuple(Counter(names).most_common())

@@ -1,0 +1,182 @@
+"""From a recording to a clip: one channel, resampled once, levelled, cut to 16 bits, annotated.
+
+Loudness is set by the active speech level (after ITU-T P.56, to -26 dBov unless asked otherwise) or by ITU-R BS.1770
+(to -23 LUFS). Where that would overload, the clip is raised only until its peak lies 1 dB below full scale. What was
+done is written into the manifest.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import cast
+
+import numpy as np
+import soxr
+from numpy.typing import NDArray
+
+from corpora.annotation.bounds import find_speech_bounds
+from corpora.annotation.levels import active_speech_level_dbov
+from corpora.manifest.errors import CorpusError
+from corpora.manifest.manifest import RATES_HZ
+from corpora.sources.importing.decoding import Block, Stream, open_stream
+from corpora.sources.importing.items import Channel, Item, Settings
+
+_PEAK_DB = -1.0
+_END_SLACK_S = 0.05
+_LOUDNESS_BLOCK_S = 0.4  # BS.1770 knows nothing shorter
+_SAME = 1e-4  # channels that differ by less than -80 dB of full scale are one
+
+Samples = NDArray[np.float64]
+
+
+def recorded(item: Item, settings: Settings) -> tuple[Samples, int, list[str]]:
+    """An item's audio, mono, resampled and levelled, shape (samples,); with its rate in Hz and what was done to it.
+
+    Raises CorpusError in a sentence that begins with the name of the file.
+    """
+    done: list[str] = []
+    with open_stream(item.audio, item.shown, settings.raw, item.start_s) as stream:
+        targets = [int(transform.value) for transform in item.transforms if transform.kind == "resample"]
+        natural_hz = targets[-1] if targets else stream.rate_hz
+        rate_hz = settings.rate_hz or max(RATES_HZ[0], min(natural_hz, RATES_HZ[-1]))
+        _check_length(item, stream, settings)
+        channel = settings.channel if item.channel is None else item.channel
+        if stream.channels > 1 and channel is not None:
+            done.append("channels mixed" if channel == "mix" else f"channel {channel} of {stream.channels}")
+        mono = _one_channel(stream, channel, item.shown)
+        cut = _cut(mono, stream.rate_hz, item, settings)
+        if item.transforms:
+            samples = _transformed(_resampled(cut, stream.rate_hz, stream.rate_hz), stream.rate_hz, rate_hz, item)
+            done += [transform.label for transform in item.transforms]
+        else:
+            samples = _resampled(cut, stream.rate_hz, rate_hz)
+        if rate_hz != stream.rate_hz:
+            done.append(f"resampled from {stream.rate_hz} Hz")
+    if not len(samples):
+        raise CorpusError(f"{item.shown}: holds no samples{_between(item)}; remove or restore it.")
+    try:
+        return _levelled(samples, rate_hz, settings, done), rate_hz, done
+    except CorpusError as error:
+        raise CorpusError(f"{item.shown}: {error}{_between(item)}") from error
+
+
+def _between(item: Item) -> str:
+    return "" if item.end_s is None else f" (from {item.start_s:.3f} to {item.end_s:.3f} s)"
+
+
+def _check_length(item: Item, stream: Stream, settings: Settings) -> None:
+    if item.end_s is not None and item.end_s <= item.start_s:
+        raise CorpusError(f"{item.shown}: is to be cut{_between(item)}, which is no stretch of it; correct the times.")
+    if stream.frames is None:
+        return
+    held_s = stream.frames / stream.rate_hz
+    if item.end_s is not None and item.end_s > held_s + _END_SLACK_S:
+        raise CorpusError(f"{item.shown}: lasts {held_s:.3f} s, but is to be cut{_between(item)}; correct the times.")
+    lasts_s = (held_s if item.end_s is None else item.end_s) - item.start_s
+    if lasts_s > settings.max_s:
+        raise CorpusError(_too_long(item, settings, f"lasts {lasts_s:.1f} s"))
+
+
+def _too_long(item: Item, settings: Settings, lasts: str) -> str:
+    return (
+        f"{item.shown}: {lasts}, more than the {settings.max_s:g} s an utterance may; "
+        "cut it into utterances or raise --max-seconds."
+    )
+
+
+def _one_channel(stream: Stream, channel: Channel, called: str) -> Iterator[Block]:
+    if isinstance(channel, int) and channel >= stream.channels:
+        raise CorpusError(f"{called}: has {stream.channels} channels, so there is no channel {channel}; name another.")
+    for block in stream.blocks:
+        if stream.channels == 1:
+            yield block[:, 0]
+        elif channel == "mix":
+            yield block.mean(axis=1, dtype=np.float32)
+        elif channel is not None:
+            yield np.ascontiguousarray(block[:, channel])
+        elif float(np.max(np.abs(block - block[:, :1]))) <= _SAME:
+            yield np.ascontiguousarray(block[:, 0])
+        else:
+            raise CorpusError(
+                f"{called}: has {stream.channels} channels that differ; say which to take with --channel (left, right, "
+                "a number from 0, or mix), or import calls with --format stereo-calls."
+            )
+
+
+def _cut(mono: Iterator[Block], rate_hz: int, item: Item, settings: Settings) -> Iterator[Block]:
+    """What is wanted of a recording that was opened at the item's start; what the header says of its length is not
+    believed."""
+    wanted = None if item.end_s is None else round((item.end_s - item.start_s) * rate_hz)
+    most = round(settings.max_s * rate_hz) + rate_hz
+    had = 0
+    for block in mono:
+        piece = block if wanted is None else block[: wanted - had]
+        had += len(piece)
+        if had > most:
+            raise CorpusError(_too_long(item, settings, "goes on and on"))
+        yield piece
+        if wanted is not None and had >= wanted:
+            return
+
+
+def _resampled(blocks: Iterator[Block], from_hz: int, to_hz: int) -> Samples:
+    if from_hz == to_hz:
+        pieces = list(blocks)
+    else:
+        stream = soxr.ResampleStream(from_hz, to_hz, 1, dtype="float32", quality="VHQ")
+        pieces = [cast("Block", stream.resample_chunk(block)) for block in blocks]
+        pieces.append(cast("Block", stream.resample_chunk(np.zeros(0, dtype=np.float32), last=True)))
+    return np.concatenate(pieces).astype(np.float64) if pieces else np.zeros(0)
+
+
+def _transformed(samples: Samples, from_hz: int, to_hz: int, item: Item) -> Samples:
+    """A recording after its transforms, one after the other, at the rate of the clip."""
+    at_hz = from_hz
+    for transform in item.transforms:
+        if transform.kind == "gain":
+            samples = samples * transform.value
+        elif transform.kind == "speed":
+            # Played at another rate: pitch and speed change together.
+            samples = _at_rate(samples, at_hz * transform.value, at_hz)
+        else:
+            samples, at_hz = _at_rate(samples, at_hz, transform.value), int(transform.value)
+    return _at_rate(samples, at_hz, to_hz)
+
+
+def _at_rate(samples: Samples, from_hz: float, to_hz: float) -> Samples:
+    if from_hz == to_hz or not len(samples):
+        return samples
+    return np.asarray(soxr.resample(samples, from_hz, to_hz, quality="VHQ"), dtype=np.float64)
+
+
+def _levelled(samples: Samples, rate_hz: int, settings: Settings, done: list[str]) -> Samples:
+    peak = float(np.max(np.abs(samples)))
+    if peak <= 0.0:
+        raise CorpusError("The recording is digital silence; remove it.")
+    room_db = _PEAK_DB - 20.0 * math.log10(peak)
+    if settings.loudness == "none":
+        gain_db = min(0.0, room_db) if peak > 1.0 else 0.0
+        if gain_db:
+            done.append(f"lowered by {-gain_db:.1f} dB, it was overloaded")
+        return samples * 10.0 ** (gain_db / 20.0)
+    if settings.loudness == "asl":
+        bounds = find_speech_bounds(samples, rate_hz)
+        level_db, unit = active_speech_level_dbov(samples, rate_hz, bounds.start_sample, bounds.end_sample), "dBov ASL"
+    else:
+        level_db, unit = loudness_lufs(samples, rate_hz), "LUFS"
+    asked_db = settings.level_db - level_db
+    gain_db = min(asked_db, room_db)
+    short = "" if gain_db == asked_db else f", {asked_db - gain_db:.1f} dB short of it for its peak"
+    done.append(f"{gain_db:+.1f} dB to {settings.level_db + gain_db - asked_db:.1f} {unit}{short}")
+    return samples * 10.0 ** (gain_db / 20.0)
+
+
+def loudness_lufs(samples: Samples, rate_hz: int) -> float:
+    """Integrated loudness after ITU-R BS.1770; a clip shorter than its block of 400 ms is repeated to fill one."""
+    import pyloudnorm
+
+    shortest = math.ceil(_LOUDNESS_BLOCK_S * rate_hz) + 1
+    heard = samples if len(samples) >= shortest else np.resize(samples, shortest)
+    loudness = float(pyloudnorm.Meter(rate_hz).integrated_loudness(heard))
+    if not math.isfinite(loudness):
+        raise CorpusError("The clip is too quiet to have a loudness (BS.1770); use --loudness asl.")
+    return loudness

@@ -1,0 +1,52 @@
+"""A folder of audio with the text beside each file: `yes.wav` and `yes.txt` (or .lab); subfolders count as well.
+
+A file without a text is taken all the same; nothing is then known about its words.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from corpora.manifest.errors import CorpusError
+from corpora.sources.importing.items import Fault, Found, Item, Layout, Settings
+from corpora.sources.importing.transcripts import read_text
+from corpora.sources.importing.tree import SourceTree, is_audio
+
+_TEXT_SUFFIXES = (".txt", ".lab")
+_LONGEST_TEXT_BYTES = 65_536
+
+
+def _items(tree: SourceTree, settings: Settings) -> Found:
+    for path in _recordings(tree):
+        shown = tree.shown(path)
+        try:
+            yield Item(
+                name=str(Path(shown).with_suffix("")), audio=tree.find(shown), shown=shown, text=_text(tree, path)
+            )
+        except CorpusError as error:
+            yield Fault(str(error))
+
+
+def _recordings(tree: SourceTree) -> Iterator[Path]:
+    if tree.file is not None:
+        yield tree.file
+        return
+    yield from (path for path in tree.walk() if is_audio(path))
+
+
+def _text(tree: SourceTree, path: Path) -> str | None:
+    # Both yes.txt and yes.wav.txt are found in the wild.
+    for beside in (*(path.with_suffix(suffix) for suffix in _TEXT_SUFFIXES), path.with_name(path.name + ".txt")):
+        if beside.is_symlink() or beside.is_file():
+            shown = tree.shown(beside)
+            file = tree.find(shown)
+            if file.stat().st_size > _LONGEST_TEXT_BYTES:
+                raise CorpusError(f"{shown}: is too large to be what is said in {path.name}; correct it.")
+            return read_text(file, shown)
+    return None
+
+
+def _fits(tree: SourceTree) -> bool:
+    return any(True for _ in _recordings(tree))
+
+
+FOLDER = Layout("folder", "audio files, each with its text beside it", _fits, _items)

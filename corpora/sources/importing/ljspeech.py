@@ -1,0 +1,55 @@
+"""LJSpeech, and what is laid out like it: metadata.csv with ID|text|text in words, without a header, and wavs/ID.wav.
+
+The text in words (numbers and abbreviations written out) is what is said; where it is missing, the other one is taken.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from corpora.manifest.errors import CorpusError
+from corpora.sources.importing.items import Found, Item, Layout, Settings, each
+from corpora.sources.importing.transcripts import read_lines
+from corpora.sources.importing.tree import SourceTree
+
+_LIST = "metadata.csv"
+_FOLDER = "wavs"
+_SUFFIXES = (".wav", ".flac", ".mp3", ".ogg")
+
+
+def _list(tree: SourceTree) -> Path:
+    return tree.root / _LIST if tree.file is None else tree.file
+
+
+def _audio(tree: SourceTree, name: str) -> Path:
+    below = tree.root / _FOLDER
+    suffix = next((end for end in _SUFFIXES if (below / f"{name}{end}").is_file()), "" if "." in name else ".wav")
+    return tree.find(f"{name}{suffix}", _FOLDER)
+
+
+def _rows(tree: SourceTree) -> Iterator[tuple[str, list[str]]]:
+    listing = _list(tree)
+    for number, line in read_lines(tree.find(tree.shown(listing)), listing.name):
+        yield f"{listing.name}:{number}", [cell.strip() for cell in line.split("|")]
+
+
+def _items(tree: SourceTree, settings: Settings) -> Found:
+    def item(cells: list[str]) -> Item:
+        if not 2 <= len(cells) <= 3:
+            raise CorpusError(f"has {len(cells)} cells, where ID|text|text in words are due; correct it.")
+        audio = _audio(tree, cells[0])
+        return Item(name=cells[0], audio=audio, shown=tree.shown(audio), text=cells[-1] or cells[1] or None)
+
+    yield from each(_rows(tree), item)
+
+
+def _fits(tree: SourceTree) -> bool:
+    if _list(tree).name != _LIST or not _list(tree).is_file():
+        return False
+    try:
+        _, cells = next(_rows(tree), ("", [""]))
+        return 2 <= len(cells) <= 3 and _audio(tree, cells[0]).is_file()
+    except CorpusError:
+        return False
+
+
+LJSPEECH = Layout("ljspeech", "LJSpeech: metadata.csv with ID|text|text in words, and the folder wavs", _fits, _items)

@@ -1,0 +1,62 @@
+"""NeMo manifests: one JSON object a line with audio_filepath, text, and perhaps offset and duration."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from corpora.manifest.errors import CorpusError
+from corpora.sources.importing.items import Found, Item, Layout, Settings, each
+from corpora.sources.importing.transcripts import number, read_objects, string
+from corpora.sources.importing.tree import SourceTree
+
+_SUFFIXES = (".json", ".jsonl")
+
+
+def _manifests(tree: SourceTree) -> list[Path]:
+    named = [tree.file] if tree.file is not None else sorted(p for p in tree.root.iterdir() if p.suffix in _SUFFIXES)
+    return [file for file in named if file.suffix in _SUFFIXES and b'"audio_filepath"' in _head(file)]
+
+
+def _head(file: Path) -> bytes:
+    try:
+        with file.open("rb") as content:
+            return content.read(65_536)
+    except OSError:
+        return b""
+
+
+def _items(tree: SourceTree, settings: Settings) -> Found:
+    manifests = _manifests(tree)
+    if not manifests:
+        raise CorpusError(f"{tree.file or tree.root}: is no NeMo manifest (nothing has an audio_filepath); name one.")
+    for manifest in manifests:
+        rows = read_objects(tree.find(tree.shown(manifest)), manifest.name)
+        yield from each(((f"{manifest.name}:{line}", row) for line, row in rows), partial(_item, tree))
+
+
+def _item(tree: SourceTree, row: dict[str, Any] | None) -> Item:
+    if row is None:
+        raise CorpusError("is not a JSON object; each line holds one.")
+    audio = tree.find(string(row, "audio_filepath") or "")
+    offset_s, lasts_s = number(row, "offset") or 0.0, number(row, "duration")
+    return Item(
+        name=audio.stem,
+        audio=audio,
+        shown=tree.shown(audio),
+        text=string(row, "text"),
+        speaker=string(row, "speaker", "speaker_id"),
+        language=string(row, "lang", "language"),
+        domain=string(row, "domain"),
+        license=string(row, "license", "license"),
+        consent=string(row, "consent"),
+        start_s=offset_s,
+        # Without an offset the duration only repeats what the file says itself.
+        end_s=offset_s + lasts_s if lasts_s is not None and "offset" in row else None,
+    )
+
+
+def _fits(tree: SourceTree) -> bool:
+    return bool(_manifests(tree))
+
+
+NEMO = Layout("nemo", "NeMo manifest: lines of JSON with audio_filepath", _fits, _items)

@@ -1,0 +1,60 @@
+"""Importing recordings from Python, with what the command's flags say as arguments."""
+
+from pathlib import Path
+
+from corpora.manifest.errors import CorpusError
+from corpora.sources.importing.clipping import one_line
+from corpora.sources.importing.formats import LAYOUTS, layout_of
+from corpora.sources.importing.items import Channel, Settings
+from corpora.sources.importing.options import Flags
+from corpora.sources.importing.pipeline import Outcome, import_corpus, opened_source
+
+__all__ = ["Outcome", "import_recordings"]
+
+
+def import_recordings(
+    source: str | Path,
+    into: str | Path,
+    *,
+    license: str,
+    consent: str,
+    form: str | None = None,
+    speaker: str = "unknown",
+    language: str = "und",
+    domain: str = "imported",
+    rate_hz: int | None = None,
+    loudness: str = "asl",
+    level_db: float | None = None,
+    channel: Channel = None,
+    caller_channel: int | None = None,
+    skip_bad: bool = False,
+    append: bool = False,
+    processes: int = 1,
+) -> Outcome:
+    """Make a corpus in the folder `into` of a folder, manifest, table, recording or archive of them.
+
+    The arguments are those of `voiceprobe corpus import`: `form` is one of its formats (guessed if left out), speaker,
+    language and domain hold where the source does not say. Raises SourceError with every fault in the source, unless
+    bad recordings are to be skipped; CorpusError for arguments that cannot be used, and when nothing is left.
+    """
+    flags = Flags()
+    source, into = Path(source), Path(into).absolute()
+    settings = Settings(
+        license=flags.words("license", license),
+        consent=flags.words("consent", consent),
+        label=one_line(source.absolute().name) or "source",
+        speaker=flags.words("speaker", speaker),
+        language=flags.words("language", language),
+        domain=flags.words("domain", domain),
+        rate_hz=flags.rate(rate_hz),
+        loudness=flags.loudness(loudness),
+        level_db=flags.level(level_db, loudness),
+        channel=channel,
+        caller_channel=caller_channel,
+    )
+    if form is not None and form not in LAYOUTS:
+        raise CorpusError(f"The format {form!r} is unknown; use one of {', '.join(LAYOUTS)}.")
+    flags.settle()
+    with opened_source(source, into.parent) as tree:
+        layout = layout_of(tree, form, caller_channel is not None)
+        return import_corpus(tree, layout, into, settings, skip_bad=skip_bad, append=append, processes=processes)

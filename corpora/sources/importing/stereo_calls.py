@@ -1,0 +1,185 @@
+"""Recordings of calls with the caller on one channel: cut at the caller's pauses, kept in order as a conversation.
+
+The pause before an utterance counts from the end of what the other channel said before it; an utterance that begins
+while the other side is still speaking is an interruption, so long after the other side had begun. A transcript beside
+the recording (same name, .json, .tsv or .csv, with start and end in seconds and text, perhaps a channel) gives the
+words.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from corpora.manifest.conversations import MAX_PAUSE_S
+from corpora.manifest.errors import CorpusError
+from corpora.sources.importing.decoding import open_stream
+from corpora.sources.importing.items import Fault, Found, Item, Layout, Place, Settings
+from corpora.sources.importing.speech_runs import STEP_S, Levels, Runs, joined, speech_steps, step_levels_db
+from corpora.sources.importing.transcripts import number, read_objects, read_table, string
+from corpora.sources.importing.tree import SourceTree, is_audio
+
+_EDGE_S = 0.2  # of silence kept around an utterance, where the pause has it
+_LONGEST_CALL_S = 6 * 3600
+_TABLES = (".tsv", ".csv")
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """A line of a transcript."""
+
+    start_s: float
+    end_s: float
+    text: str
+
+
+def _items(tree: SourceTree, settings: Settings) -> Found:
+    if settings.caller_channel is None:
+        raise CorpusError("Which channel of the calls is the caller's? Say it with --caller-channel left or right.")
+    named = [tree.file] if tree.file is not None else [path for path in tree.walk() if is_audio(path)]
+    for path in named:
+        shown = tree.shown(path)
+        try:
+            yield from _call(tree, shown, settings, settings.caller_channel)
+        except CorpusError as error:
+            yield Fault(str(error))
+
+
+def _call(tree: SourceTree, shown: str, settings: Settings, caller: int) -> list[Item | Fault]:
+    audio = tree.find(shown)
+    levels = _levels(audio, shown, settings, caller)
+    others = np.max(np.delete(levels, caller, axis=1), axis=1)
+    pause_steps = round(settings.pause_s / STEP_S)
+    utterances = joined(speech_steps(levels[:, caller], others), pause_steps)
+    utterances = [(first, end) for first, end in utterances if (end - first) * STEP_S >= settings.min_s]
+    if not utterances:
+        raise CorpusError(
+            f"{shown}: nobody speaks on channel {caller}; check --caller-channel, or take the recording away."
+        )
+    replies = joined(speech_steps(others, levels[:, caller]), pause_steps)
+    transcript = _transcript(tree, audio, caller)
+    name = str(Path(shown).with_suffix(""))
+    found: list[Item | Fault] = []
+    for position, (first, end) in enumerate(utterances):
+        start_s, end_s = _edges(utterances, position, len(levels))
+        if end_s - start_s > settings.max_s:
+            found.append(
+                Fault(
+                    f"{shown}: the caller speaks from {first * STEP_S:.1f} to {end * STEP_S:.1f} s without a pause of "
+                    f"{settings.pause_s:g} s; lower --pause or raise --max-seconds.",
+                    name,
+                )
+            )
+            continue
+        found.append(
+            Item(
+                name=f"{name}-{position + 1:03d}",
+                audio=audio,
+                shown=shown,
+                text=_words(transcript, first * STEP_S, end * STEP_S, settings.pause_s),
+                start_s=start_s,
+                end_s=end_s,
+                channel=caller,
+                place=_place(name, utterances, replies, position),
+            )
+        )
+    return found
+
+
+def _levels(audio: Path, shown: str, settings: Settings, caller: int) -> Levels:
+    with open_stream(audio, shown, settings.raw) as stream:
+        if stream.channels < 2 or caller >= stream.channels:
+            raise CorpusError(
+                f"{shown}: has {stream.channels} channel{'s' * (stream.channels != 1)}, "
+                f"so channel {caller} cannot be the caller's beside another's; use --format folder or another channel."
+            )
+        if (stream.frames or 0) > _LONGEST_CALL_S * stream.rate_hz:
+            raise CorpusError(f"{shown}: lasts more than {_LONGEST_CALL_S // 3600} hours; cut it into calls.")
+        heard = 0
+
+        def bounded():
+            nonlocal heard
+            for block in stream.blocks:
+                heard += len(block)
+                if heard > _LONGEST_CALL_S * stream.rate_hz:
+                    raise CorpusError(f"{shown}: lasts more than {_LONGEST_CALL_S // 3600} hours; cut it into calls.")
+                yield block
+
+        levels = step_levels_db(bounded(), stream.rate_hz)
+    if not len(levels):
+        raise CorpusError(f"{shown}: is shorter than 10 ms; take it away.")
+    return levels
+
+
+def _edges(utterances: Runs, position: int, steps: int) -> tuple[float, float]:
+    """Where to cut: up to 200 ms around the speech, but never beyond the middle of a pause."""
+    first, end = utterances[position]
+    before = (utterances[position - 1][1] + first) / 2 if position else 0
+    after = (end + utterances[position + 1][0]) / 2 if position + 1 < len(utterances) else steps
+    edge = _EDGE_S / STEP_S
+    return max(before, first - edge) * STEP_S, min(after, end + edge) * STEP_S
+
+
+def _place(conversation: str, utterances: Runs, replies: Runs, position: int) -> Place:
+    first, _ = utterances[position]
+    since = utterances[position - 1][0] if position else 0
+    before = [(begun, ended) for begun, ended in replies if since <= begun < first]
+    if not before:
+        return Place(conversation)
+    begun, ended = before[-1]
+    if ended > first and position:
+        return Place(conversation, barge_in_after_s=_seconds(first - begun))
+    return Place(conversation, think_s=_seconds(max(0, first - ended)))
+
+
+def _seconds(steps: int) -> float:
+    return round(min(steps * STEP_S, MAX_PAUSE_S), 3)
+
+
+def _transcript(tree: SourceTree, audio: Path, caller: int) -> list[_Said]:
+    for suffix in (".json", *_TABLES):
+        beside = audio.with_suffix(suffix)
+        if not beside.is_symlink() and not beside.is_file():
+            continue
+        shown = tree.shown(beside)
+        file = tree.find(shown)
+        rows = read_table(file, shown) if suffix in _TABLES else _segments(file, shown)
+        return [said for line, row in rows for said in _said(row, f"{shown}:{line}", caller)]
+    return []
+
+
+def _segments(file: Path, shown: str) -> list[tuple[int, Mapping[str, Any]]]:
+    """The rows of a JSON transcript: an array, lines of objects, or one object with an array of segments."""
+    rows = [(line, row) for line, row in read_objects(file, shown) if row is not None]
+    if len(rows) == 1 and isinstance(rows[0][1].get("segments"), list):
+        inner = cast("list[object]", rows[0][1]["segments"])
+        return [(place, cast("Mapping[str, Any]", row)) for place, row in enumerate(inner, 1) if isinstance(row, dict)]
+    return list(rows)
+
+
+def _said(row: Mapping[str, Any], where: str, caller: int) -> list[_Said]:
+    try:
+        start_s, end_s = number(row, "start_s", "start"), number(row, "end_s", "end")
+        channel = number(row, "channel")
+    except CorpusError as error:
+        raise CorpusError(f"{where}: {error}") from error
+    if start_s is None or end_s is None:
+        raise CorpusError(f"{where}: has no start and end in seconds; a transcript beside a call needs them.")
+    text = string(row, "text", "transcript")
+    return [_Said(start_s, end_s, text)] if text is not None and channel in (None, float(caller)) else []
+
+
+def _words(transcript: list[_Said], start_s: float, end_s: float, pause_s: float) -> str | None:
+    """What a transcript has between two moments: the lines whose middle lies there, by half a pause more or less."""
+    slack_s = pause_s / 2
+    inside = [said for said in transcript if start_s - slack_s <= (said.start_s + said.end_s) / 2 <= end_s + slack_s]
+    return " ".join(said.text for said in inside) or None
+
+
+def _fits(tree: SourceTree) -> bool:
+    return False
+
+
+STEREO_CALLS = Layout("stereo-calls", "recorded calls, the caller on one channel (--caller-channel)", _fits, _items)

@@ -1,0 +1,197 @@
+"""Recordings of people that packages bring along: which files are worth using, and what is known about them.
+
+Everything here works on the members of a package, a mapping of names to bytes; where the package came from is the
+business of `install`.
+"""
+
+import gzip
+import io
+import re
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corpora.manifest.clips import decode
+from corpora.manifest.errors import CorpusError
+from corpora.rendering.g722 import RATE_HZ as G722_RATE_HZ
+from corpora.rendering.g722 import decode_lanes
+from corpora.sources.authoring import Draft
+
+_RAW_RATE_HZ = 16_000
+_TRANSCRIPT_LINE = re.compile(r"^\s*<s>\s*(?P<text>.*?)\s*</s>\s*\((?P<id>[^()]+)\)\s*$")
+_PROMPT_LINE = re.compile(r"^(?P<id>[A-Za-z0-9][A-Za-z0-9/_-]*):\s*(?P<text>.*?)\s*$")
+_LONGEST_PROMPT_S = 12  # beyond are menus read out, which no caller would say
+_MAX_TRANSCRIPT_BYTES = 1024 * 1024
+
+Members = Mapping[str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How to make a corpus of recorded speech from packages of one name."""
+
+    name: str
+    packages: tuple[str, ...]  # of the Debian family
+    wanted: Callable[[str], bool]
+    drafts: Callable[[Members], list[Draft]]
+    about: str
+
+
+def _pocketsphinx_wanted(name: str) -> bool:
+    return (
+        re.search(r"(^|/)test/data/(cards/[^/]+|librivox/[^/]+|goforward\.(raw|gram)|something\.raw)$", name)
+        is not None
+    )
+
+
+def pocketsphinx_drafts(members: Members) -> list[Draft]:
+    """Twelve utterances by several speakers: five read sentences, five card phrases and two commands.
+
+    `numbers` is left out because it has no transcript, `tidigits` because its origin is licensed otherwise. Raises
+    CorpusError when the package does not hold what it is known for.
+    """
+    by_tail = {name.rsplit("test/data/", 1)[-1]: content for name, content in members.items()}
+    drafts = [
+        *_transcribed(
+            by_tail, "librivox", "transcription", "reading", "librivox-austen", "public-domain reading for LibriVox"
+        ),
+        *_transcribed(by_tail, "cards", "cards.transcription", "games", "cmu-cards", None),
+    ]
+    # One command's text is the package's own test sentence; of the other, every decoder hears these words.
+    for stem, text in (("goforward", "go forward ten meters"), ("something", "go somewhere and do something")):
+        content = _member(by_tail, f"{stem}.raw")
+        pcm = np.frombuffer(content[: len(content) // 2 * 2], dtype="<i2").astype(np.int16)
+        drafts.append(_pocketsphinx_draft(stem, text, "commands", f"cmu-{stem}", pcm, f"{stem}.raw", None))
+    return drafts
+
+
+def _transcribed(
+    members: Members, folder: str, transcripts: str, domain: str, speaker: str, consent: str | None
+) -> list[Draft]:
+    drafts: list[Draft] = []
+    text = _member(members, f"{folder}/{transcripts}").decode("utf-8", "replace")
+    for line in text.splitlines():
+        match = _TRANSCRIPT_LINE.match(line)
+        if match is None:
+            continue
+        file = f"{folder}/{match['id']}.wav"
+        samples, rate_hz = decode(_member(members, file), file)
+        if rate_hz != _RAW_RATE_HZ:
+            raise CorpusError(f"{file}: has a rate of {rate_hz} Hz where {_RAW_RATE_HZ} is known; use another package.")
+        pcm = np.rint(samples * 32_768.0).astype(np.int16)
+        name = f"{folder}-{match['id'].rsplit('-', 1)[-1]}"
+        drafts.append(_pocketsphinx_draft(name, match["text"], domain, speaker, pcm, file, consent))
+    if not drafts:
+        raise CorpusError(f"{folder}/{transcripts}: holds no transcript; use another version of the package.")
+    return drafts
+
+
+def _pocketsphinx_draft(
+    name: str, text: str, domain: str, speaker: str, pcm: NDArray[np.int16], file: str, consent: str | None
+) -> Draft:
+    return Draft(
+        id=re.sub(r"[^A-Za-z0-9._-]", "_", name),
+        text=text,
+        speaker=speaker,
+        language="en-US",
+        domain=domain,
+        license="BSD-2-Clause",
+        source=f"pocketsphinx test data, {file}",
+        pcm=pcm,
+        rate_hz=_RAW_RATE_HZ,
+        consent=consent,
+    )
+
+
+def _asterisk_wanted(name: str) -> bool:
+    return name.endswith((".g722", "core-sounds-en.txt.gz", "core-sounds-en.txt"))
+
+
+def asterisk_drafts(members: Members) -> list[Draft]:
+    """Prompts of a telephone system by one voice, each with its transcript; tones and single sounds are left out.
+
+    Raises CorpusError when sounds or transcripts are missing.
+    """
+    sounds = {
+        _prompt_id(name): content
+        for name, content in members.items()
+        if name.endswith(".g722") and len(content) <= _LONGEST_PROMPT_S * G722_RATE_HZ // 2
+    }
+    texts = _prompt_texts(members)
+    ids = sorted(sounds.keys() & texts.keys())
+    if not ids:
+        raise CorpusError(
+            "The packages hold no prompt with a transcript; give both the sounds in g722 and their texts."
+        )
+    clips = decode_lanes([sounds[name] for name in ids])
+    return [
+        Draft(
+            id=name.replace("/", "."),
+            text=texts[name],
+            speaker="asterisk-allison",
+            language="en-US",
+            domain="telephony",
+            license="CC-BY-SA-3.0",
+            source=f"asterisk-core-sounds-en, {name}.g722",
+            pcm=pcm,
+            rate_hz=G722_RATE_HZ,
+            consent="recorded by Allison Smith for publication",
+        )
+        for name, pcm in zip(ids, clips, strict=True)
+    ]
+
+
+def _prompt_id(name: str) -> str:
+    return name.split("/sounds/", 1)[-1].split("/", 1)[-1].removesuffix(".g722")
+
+
+def _prompt_texts(members: Members) -> dict[str, str]:
+    texts: dict[str, str] = {}
+    for name, content in members.items():
+        if name.endswith((".txt", ".txt.gz")):
+            for line in _gunzipped(content, name).decode("utf-8", "replace").splitlines():
+                match = _PROMPT_LINE.match(line)
+                # Texts in brackets describe tones, silence and other sounds that nobody says.
+                if match and re.search("[A-Za-z]", match["text"]) and not re.search(r"[\[\]<>()]", match["text"]):
+                    texts[match["id"]] = match["text"]
+    return texts
+
+
+def _gunzipped(content: bytes, name: str) -> bytes:
+    if not name.endswith(".gz"):
+        return content
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(content)) as stream:
+            return stream.read(_MAX_TRANSCRIPT_BYTES)
+    except (OSError, EOFError, zlib.error) as error:
+        raise CorpusError(f"{name}: the transcripts are damaged ({error}); fetch the package again.") from error
+
+
+def _member(members: Members, name: str) -> bytes:
+    if name not in members:
+        raise CorpusError(f"The package holds no {name}; use the package this corpus is known from.")
+    return members[name]
+
+
+RECIPES = {
+    recipe.name: recipe
+    for recipe in (
+        Recipe(
+            "pocketsphinx-testdata",
+            ("pocketsphinx-testdata",),
+            _pocketsphinx_wanted,
+            pocketsphinx_drafts,
+            "12 utterances by several speakers, BSD-2-Clause",
+        ),
+        Recipe(
+            "asterisk-core-sounds-en",
+            ("asterisk-core-sounds-en", "asterisk-core-sounds-en-g722"),
+            _asterisk_wanted,
+            asterisk_drafts,
+            "some 500 telephone prompts by one speaker, CC-BY-SA-3.0",
+        ),
+    )
+}

@@ -1,0 +1,88 @@
+"""`voiceprobe corpus say`: texts in, a corpus of clips with known words out."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import soxr
+
+from corpora.annotation.bounds import find_speech_bounds
+from corpora.manifest.clips import Samples
+from corpora.manifest.errors import CorpusError, ManifestError
+from corpora.manifest.manifest import RATES_HZ
+from corpora.output_paths import unwritable
+from corpora.sources.authoring import Draft, write_corpus
+from corpora.sources.synthesis.texts import Text
+from corpora.sources.synthesis.voices import Voice
+
+PAD_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class SayRequest:
+    """What to say, and what is true of all of it."""
+
+    texts: list[Text]
+    voice: str
+    license: str
+    rate_hz: int
+    into: Path
+    force: bool = False
+
+
+def say(request: SayRequest, engine: Voice, progress: Callable[[int, int], None] | None = None) -> int:
+    """Speak all texts and write the corpus; how many there are. It appears complete or not at all.
+
+    Raises CorpusError, ManifestError with each text that could not be said.
+    """
+    if request.into.exists() and not request.force:
+        raise CorpusError(f"{request.into}: is there already; name another folder, or give --force to replace it.")
+    if fault := unwritable(request.into / "x"):
+        raise CorpusError(f"--into: {fault}.")
+    if request.rate_hz not in RATES_HZ:
+        raise CorpusError(f"--rate {request.rate_hz}: must be from {RATES_HZ[0]} to {RATES_HZ[-1]} Hz.")
+    with engine:
+        return write_corpus(request.into, request.into.resolve().name, "generated", _drafts(request, engine, progress))
+
+
+def _drafts(request: SayRequest, engine: Voice, progress: Callable[[int, int], None] | None) -> Iterator[Draft]:
+    faults: list[str] = []
+    for done, text in enumerate(request.texts, start=1):
+        try:
+            draft = _draft(text, request, engine)
+        except CorpusError as error:
+            faults.append(f"{text.id}: {error}")
+        else:
+            if not faults:
+                yield draft
+        if progress is not None:
+            progress(done, len(request.texts))
+    if faults:
+        raise ManifestError(request.into, faults)
+
+
+def _draft(text: Text, request: SayRequest, engine: Voice) -> Draft:
+    voice = text.voice or request.voice
+    spoken, rate_hz = engine.say(text.text, voice)
+    samples = np.asarray(soxr.resample(spoken, rate_hz, request.rate_hz, quality="VHQ"), dtype=np.float64)
+    pad = np.zeros(round(PAD_S * request.rate_hz))
+    samples = np.concatenate((pad, _within_scale(samples), pad))
+    find_speech_bounds(samples, request.rate_hz)  # here, so that every text without speech is named and not the first
+    return Draft(
+        id=text.id,
+        text=text.text,
+        speaker=f"{engine.source(voice)}".replace(" voice ", "-"),
+        language=text.language,
+        domain=text.domain,
+        license=request.license,
+        source=engine.source(voice),
+        pcm=np.rint(samples * 32_767.0).astype(np.int16),
+        rate_hz=request.rate_hz,
+    )
+
+
+def _within_scale(samples: Samples) -> Samples:
+    """Resampling can overshoot full scale by a little."""
+    peak = float(np.max(np.abs(samples), initial=0.0))
+    return samples / peak * 0.99 if peak > 0.99 else samples

@@ -1,0 +1,111 @@
+"""The texts to say, from a CSV, a TSV or JSON lines. Every fault of the file is said at once."""
+
+import csv
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, cast
+
+import msgspec
+
+from corpora.manifest.errors import CorpusError, ManifestError
+
+COLUMNS: Final = ("text", "id", "domain", "language", "voice")
+MAX_CHARACTERS: Final = 2_000
+MAX_TEXTS: Final = 100_000
+_MAX_BYTES: Final = 64 * 1024 * 1024
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """One thing to say. `voice` None is the voice of the command."""
+
+    id: str
+    text: str
+    domain: str
+    language: str
+    voice: str | None
+
+
+def read_texts(file: Path, *, domain: str, language: str) -> list[Text]:
+    """Read the texts; `domain` and `language` hold for those that name none.
+
+    A CSV or TSV has a header line; `text` is required, `id`, `domain`, `language` and `voice` may be there. A text
+    without an id is called after its words, the same each time. Raises ManifestError with every fault.
+    """
+    faults: list[str] = []
+    texts: list[Text] = []
+    taken: dict[str, int] = {}
+    for line, row in _rows(file):
+        text = (row.get("text") or "").strip()
+        found = _faults(row, text)
+        name = (row.get("id") or "").strip() or name_for(text)
+        earlier = taken.setdefault(name.casefold(), line)
+        if earlier != line:
+            found.append(f"the id {name!r} is taken by line {earlier} already; each must be unique")
+        faults += [f"{file}:{line}: {fault}." for fault in found]
+        texts.append(
+            Text(name, text, row.get("domain") or domain, row.get("language") or language, row.get("voice") or None)
+        )
+        if len(texts) > MAX_TEXTS:
+            raise ManifestError(file, [f"{file}: holds more than {MAX_TEXTS} texts; split it."])
+    if not texts:
+        faults.append(f"{file}: holds no text; give a CSV with a column `text`, or JSON lines with that field.")
+    if faults:
+        raise ManifestError(file, faults)
+    return texts
+
+
+def name_for(text: str) -> str:
+    """A name made of the first words and a few digits that the whole text decides."""
+    words = "-".join(re.findall(r"[a-z0-9]+", text.lower())[:4])[:40]
+    return f"{words or 'text'}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"
+
+
+def _faults(row: dict[str, str | None], text: str) -> list[str]:
+    unknown = sorted(set(row) - set(COLUMNS))
+    found = [f"the column {name!r} is unknown; there may be {', '.join(COLUMNS)}" for name in unknown]
+    if not text:
+        found.append("has no text")
+    if len(text) > MAX_CHARACTERS or _CONTROL.search(text):
+        found.append(f"its text must be one line of at most {MAX_CHARACTERS} characters")
+    name = (row.get("id") or "").strip()
+    if name and not _NAME.fullmatch(name):
+        found.append(f"the id {name!r} must be 1 to 100 letters, digits, dots, dashes or underscores")
+    return found
+
+
+def _rows(file: Path) -> Iterator[tuple[int, dict[str, str | None]]]:
+    try:
+        if file.stat().st_size > _MAX_BYTES:
+            raise ManifestError(file, [f"{file}: is larger than {_MAX_BYTES >> 20} MB; split it."])
+        content = file.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise CorpusError(f"{file}: is not text in UTF-8 ({error.reason}); save it as UTF-8.") from error
+    except OSError as error:
+        raise CorpusError(f"{file}: cannot be read ({error.strerror}); name a file of texts.") from error
+    if file.suffix.lower() in (".jsonl", ".ndjson"):
+        yield from _json_rows(file, content)
+        return
+    reader = csv.DictReader(content.splitlines(), delimiter="\t" if file.suffix.lower() == ".tsv" else ",", strict=True)
+    try:
+        for row in reader:
+            cells = cast("dict[str | None, str | None]", row)
+            if None in cells:
+                raise CorpusError(f"{file}:{reader.line_num}: has too many columns; put texts with commas into quotes.")
+            yield reader.line_num, {str(name): value for name, value in cells.items()}
+    except csv.Error as error:
+        raise CorpusError(f"{file}:{reader.line_num}: is no line of a CSV ({error}); mend its quotes.") from error
+
+
+def _json_rows(file: Path, content: str) -> Iterator[tuple[int, dict[str, str | None]]]:
+    for number, line in enumerate(content.splitlines(), start=1):
+        if line.strip():
+            try:
+                yield number, msgspec.json.decode(line, type=dict[str, str | None])
+            except msgspec.DecodeError as error:
+                raise CorpusError(f"{file}:{number}: is no JSON object of texts ({error}).") from error

@@ -1,0 +1,178 @@
+"""The words of a manifest: what is accepted, and that every fault is named at once."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from corpora.manifest.errors import ManifestError
+from corpora.manifest.manifest import Utterance, read_manifest, write_manifest
+
+
+def utterance(**changes: Any) -> Utterance:
+    fields: dict[str, Any] = {
+        "id": "one",
+        "path": "clips/one.flac",
+        "text": "hello",
+        "speaker": "a",
+        "language": "en",
+        "domain": "home",
+        "license": "CC0-1.0",
+        "source": "test",
+        "sha256": "0" * 64,
+        "sample_rate_hz": 16_000,
+        "samples": 200_000,
+        "speech_start_sample": 100,
+        "speech_end_sample": 199_000,
+    }
+    return Utterance(**(fields | changes))
+
+
+def faults(folder: Path) -> tuple[str, ...]:
+    with pytest.raises(ManifestError) as caught:
+        read_manifest(folder)
+    return caught.value.faults
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    given = (
+        utterance(),
+        utterance(id="two", path="b.wav", consent="signed", bounds_confidence_db=52.5, pii_kinds=("name", "phone")),
+        utterance(id="three", path="c.wav", speech_start_uncertainty_ms=5.0, speech_end_uncertainty_ms=12.5),
+    )
+    write_manifest(tmp_path, "mine", "recorded human", given)
+    manifest = read_manifest(tmp_path)
+    assert (manifest.name, manifest.kind, manifest.utterances) == ("mine", "recorded human", given)
+    assert manifest.lines == (2, 3, 4)
+    assert [u.pii for u in manifest.utterances] == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("speech_samples", "length"),
+    [(31_999, "short"), (32_000, "medium"), (96_000, "medium"), (96_001, "long")],
+)
+def test_the_length_class_goes_by_speech_alone(speech_samples: int, length: str) -> None:
+    spoken = utterance(speech_start_sample=1_000, speech_end_sample=1_000 + speech_samples - 1)
+    assert spoken.length == length
+    assert spoken.speech_s == speech_samples / 16_000
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "says"),
+    [
+        ("id", "../up", "id must be"),
+        ("id", 7, "id must be"),
+        ("text", "  ", "text must be a text that is not empty"),
+        ("text", "two\nlines", "text must be one line"),
+        ("text", 7, "text must be a text"),
+        ("speaker", "", "speaker must be"),
+        ("consent", "", "consent must be"),
+        ("sha256", "ABC", "sha256 must be 64"),
+        ("sample_rate_hz", 4_000, "sample_rate_hz is 4000"),
+        ("sample_rate_hz", "16000", "sample_rate_hz must be a whole number"),
+        ("samples", True, "samples must be a whole number"),
+        ("samples", -1, "samples must be a whole number"),
+        ("samples", 1.5, "samples must be a whole number"),
+        ("speech_end_sample", 22_400, "do not lie within its 22400 samples"),
+        ("speech_start_sample", 19_199, "do not lie within"),
+        ("bounds_confidence_db", "high", "bounds_confidence_db must be a number"),
+        ("speech_start_uncertainty_ms", True, "speech_start_uncertainty_ms must be a number of milliseconds"),
+        ("speech_end_uncertainty_ms", "5", "or null where it is not known"),
+        ("speech_end_uncertainty_ms", 1e300, "from 0 to 600000"),
+        ("pii_kinds", "name", "pii_kinds must be a list"),
+        ("pii_kinds", ["shoe_size"], "pii_kinds holds 'shoe_size'"),
+        ("path", "/etc/passwd", "must be plain and relative"),
+        ("path", "clips/../../x.flac", "leads out of the corpus"),
+        ("path", "..", "leads out of the corpus"),
+        ("path", "clips\\one.flac", "must be plain and relative"),
+        ("path", "clips//one.flac", "must be plain and relative"),
+        ("path", "C:one.flac", "must be plain and relative"),
+        ("path", "a\x00b", "path must be the clip's file"),
+        ("path", 3, "path must be the clip's file"),
+        ("speach_start", 1, "the field 'speach_start' is unknown"),
+    ],
+)
+def test_each_wrong_field_is_named_with_file_line_and_utterance(
+    workshop: Any, field: str, value: object, says: str
+) -> None:
+    workshop.add("good")
+    workshop.add("bad", **{field: value})
+    found = faults(workshop.save())
+    assert len(found) == 1
+    assert says in found[0]
+    assert found[0].startswith(f"{workshop.folder}/manifest.jsonl:3: {value if field == 'id' else 'bad'}: ")
+
+
+def test_all_faults_come_at_once(workshop: Any) -> None:
+    workshop.header = {"corpus": "", "kind": "robots", "format": "2"}
+    workshop.add("a", text="", sha256="x")
+    workshop.add("b")
+    del workshop.rows[1]["speaker"], workshop.rows[1]["samples"]
+    workshop.rows.append([1, 2])
+    found = faults(workshop.save())
+    assert len(found) == 8
+    for part in ("names no corpus", "kind is 'robots'", "format is '2'", "text must", "sha256 must"):
+        assert sum(part in fault for fault in found) == 1
+    assert any("the field speaker is missing" in fault for fault in found)
+    assert any("the field samples is missing" in fault for fault in found)
+    assert any("manifest.jsonl:4: is not a JSON object" in fault for fault in found)
+
+
+def test_another_format_is_the_one_fault_that_is_named(workshop: Any) -> None:
+    workshop.add("a", text="")
+    workshop.header["format"] = 1
+    assert [fault.partition(": ")[2] for fault in faults(workshop.save())] == [
+        "has format 1, this version reads 2; install, import or build the corpus again."
+    ]
+
+
+def test_the_same_id_or_file_twice_is_a_fault_whatever_the_case(workshop: Any) -> None:
+    workshop.add("one")
+    workshop.rows.append(workshop.rows[0] | {"id": "ONE", "path": "CLIPS/one.flac"})
+    first, second = faults(workshop.save())
+    assert "id 'ONE' is taken by line 2" in first
+    assert "path 'CLIPS/one.flac' is taken by line 2" in second
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b'{"corpus": "a", "kind": "generated", "format": 2}\n', "lists no utterance"),
+        (b"\n", "names no corpus"),
+        (b'{"corpus": "a", "kind": "generated", "format": 2}\n{"id": NaN}\n', "manifest.jsonl:2: is not JSON"),
+        (b'{"corpus": "a", "kind": "generated", "format": 2}\n\xff\xfe\n', "manifest.jsonl:2: is not JSON"),
+        (b'{"corpus": "a", "kind": "generated", "format": 2}\n' + b"[" * 100_000, "manifest.jsonl:2: is not JSON"),
+    ],
+)
+def test_a_manifest_that_is_no_manifest(tmp_path: Path, content: bytes, says: str) -> None:
+    (tmp_path / "manifest.jsonl").write_bytes(content)
+    assert any(says in fault for fault in faults(tmp_path))
+
+
+def test_a_folder_without_manifest_says_so(tmp_path: Path) -> None:
+    assert faults(tmp_path) == (
+        f"{tmp_path}: holds no manifest.jsonl, so it is not a corpus; name a folder that has one.",
+    )
+
+
+def test_the_text_shows_twenty_faults_and_counts_the_rest() -> None:
+    error = ManifestError(Path("x/manifest.jsonl"), [f"fault {number}." for number in range(25)])
+    text = str(error)
+    assert "25 faults" in text
+    assert "fault 19." in text
+    assert "fault 20." not in text
+    assert "and 5 more: `voiceprobe corpus check x`" in text
+    assert str(ManifestError(Path("x"), ["only this."])) == "only this."
+
+
+def test_what_was_done_to_a_clip_and_who_looked_at_it_travels(tmp_path: Path) -> None:
+    given = (utterance(text=None, processing="resampled from 44100 Hz", reviewed=True),)
+    write_manifest(tmp_path, "mine", "recorded human", given)
+    assert read_manifest(tmp_path).utterances == given
+
+
+def test_reviewed_is_a_truth_value(tmp_path: Path) -> None:
+    write_manifest(tmp_path, "mine", "recorded human", (utterance(reviewed=True),))
+    file = tmp_path / "manifest.jsonl"
+    file.write_text(file.read_text().replace('"reviewed":true', '"reviewed":"yes"'))
+    assert "reviewed must be true or false" in faults(tmp_path)[0]

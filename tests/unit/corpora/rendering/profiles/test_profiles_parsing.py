@@ -1,0 +1,161 @@
+"""Profiles in words and tables: what is understood, and that every fault is said at once."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from corpora.manifest.errors import CorpusError
+from corpora.rendering.profiles import opus
+from corpora.rendering.profiles.impairments import Jitter, PacketLoss
+from corpora.rendering.profiles.parsing import profile_from_table, profile_from_text
+from corpora.rendering.profiles.profile import Profile
+
+
+def test_a_text_and_a_table_say_the_same() -> None:
+    text = "noise=babble snr=10 speed=1.1 pitch=0.95 room=0.4s level=-24 channel=band+opus:16 loss=5%/3/80% "
+    text += "jitter=20ms/60ms gain=-3 clip=-6 dc=0.02"
+    table = {
+        "noise": "babble",
+        "snr": 10,
+        "speed": 1.1,
+        "pitch": 0.95,
+        "room": 0.4,
+        "level": -24,
+        "channel": "band+opus:16",
+        "loss": "5%/3/80%",
+        "jitter": "20/60",
+        "gain": -3,
+        "clip": -6,
+        "dc": 0.02,
+    }
+    wanted = Profile(
+        noise="babble",
+        snr_db=10.0,
+        speed=1.1,
+        pitch=0.95,
+        room="0.4s",
+        level_dbov=-24.0,
+        channel=("band", "opus:16"),
+        loss=PacketLoss(0.05, 3.0, 0.8),
+        jitter=Jitter(20.0, 60.0),
+        gain_db=-3.0,
+        clip_dbov=-6.0,
+        dc=0.02,
+    )
+    assert profile_from_text(text) == profile_from_table(table) == wanted
+    assert profile_from_text(text).digest == wanted.digest
+
+
+@pytest.mark.parametrize(
+    ("text", "label", "noise", "channel"),
+    [
+        ("", "clean", "clean", "clean"),
+        ("clean", "clean", "clean", "clean"),
+        ("noise=pink snr=-2.5", "pink--2.5dB", "pink", "clean"),
+        ("channel=telephone loss=5%", "telephone+loss-5%", "clean", "telephone+loss-5%"),
+        ("noise=hum snr=20 room=far-field", "hum-20dB+far-field", "hum", "far-field"),
+        ("loss=0.01/4 jitter=10/30", "loss-1%/4+jitter-10ms/30ms", "clean", "loss-1%/4+jitter-10ms/30ms"),
+        ("speed=1.2 level=-30", "speed-1.2+level--30dBov", "clean", "speed-1.2+level--30dBov"),
+    ],
+)
+def test_labels(text: str, label: str, noise: str, channel: str) -> None:
+    profile = profile_from_text(text)
+    assert (profile.label, profile.noise_label, profile.channel_label) == (label, noise, channel)
+
+
+def test_everything_that_is_wrong_is_said_at_once() -> None:
+    text = "nois=pink snr=loud speed=3 room=kitchen channel=telefax+opus:900 loss=120% jitter=20 gain=99 clip=3 dc=2"
+    with pytest.raises(CorpusError) as caught:
+        profile_from_text(text)
+    lines = str(caught.value).splitlines()
+    for begins in (
+        "nois: is no part of a profile; did you mean noise?",
+        "snr: 'loud' is no number",
+        "jitter: '20' is no jitter; write mean and buffer",
+        "A speed of 3 cannot be rendered; use 0.8 to 1.25.",
+        "The room 'kitchen' is unknown; use a reverberation time",
+        "The channel 'telefax' is unknown; use any of telephone, telephone-a, band,",
+        "An Opus bitrate of '900' kbit/s cannot be; use 6 to 128",
+        "A loss of 1.2 cannot be",
+        "A gain of 99 dB cannot be",
+        "Clipping at 3 dBov cannot be",
+        "A DC of 2 of full scale cannot be",
+    ):
+        assert any(line.startswith(begins) for line in lines), begins
+    assert len(lines) == 11
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("telephone", "'telephone' is no part of a profile; write key=value"),
+        ("snr=1 snr=2 noise=white", "snr: is given twice"),
+        ("noise='white", "close the quotes"),
+        ("loss=5%/2/90%/1", "has too many parts"),
+        ("loss=5%/0.5", "A burst of 0.5 packets cannot be"),
+        ("loss=80%/1", "use longer bursts"),
+        ("loss=50%/2/40%", "A loss must be below the loss inside its bursts"),
+        ("loss=5%/2/0%", "inside bursts cannot be"),
+        ("speed=nan", "speed: 'nan' is no number"),
+        ("room=0.01s", "use a reverberation time from 0.05s"),
+        ("level=-60", "A level of -60 dBov cannot be rendered"),
+        ("level=-40 noise=white snr=45", "would drown in the steps of 16 bits"),
+        ("noise=white", "The noise white needs an SNR"),
+        ("snr=3", "An SNR needs a noise"),
+        ("jitter=0ms/0ms", "A jitter of 0 ms with a buffer of 0 ms cannot be"),
+        ("noise=file:/nowhere/at/all snr=3", "/nowhere/at/all: is neither a sound file nor a folder"),
+    ],
+)
+def test_what_cannot_be(text: str, says: str) -> None:
+    with pytest.raises(CorpusError) as caught:
+        profile_from_text(text)
+    assert says in str(caught.value)
+
+
+def test_a_table_may_hold_what_is_no_text(tmp_path: Path) -> None:
+    for table, says in (
+        ({"noise": 3}, "noise: 3 is no text"),
+        ({"snr": True, "noise": "white"}, "snr: True is no number"),
+        ({"channel": ""}, "channel: '' is no text"),
+        ({"snr": [1]}, "snr: [1] is no number"),
+    ):
+        with pytest.raises(CorpusError) as caught:
+            profile_from_table(table)
+        assert says in str(caught.value)
+
+
+def test_a_noise_of_the_user_is_known_by_its_bytes_and_called_by_its_name(tmp_path: Path, encode: Any) -> None:
+    sound = [0.1, -0.1] * 400
+    cafe, copy, other = tmp_path / "cafe.wav", tmp_path / "copy.wav", tmp_path / "other.wav"
+    for file in (cafe, copy):
+        file.write_bytes(encode(sound, form="WAV"))
+    other.write_bytes(encode(sound[::-1], form="WAV"))
+    profiles = [profile_from_text(f"noise='file:{file}' snr=5") for file in (cafe, copy, other)]
+    assert profiles[0].label == "cafe-5dB"
+    assert profiles[0].digest == profiles[1].digest != profiles[2].digest
+    cafe.write_bytes(encode(sound[::-1] * 2, form="WAV"))
+    assert profile_from_text(f"noise=file:{cafe} snr=5").digest != profiles[0].digest
+
+
+def test_a_folder_of_noise_and_what_cannot_be_one(tmp_path: Path, encode: Any) -> None:
+    folder = tmp_path / "street"
+    folder.mkdir()
+    with pytest.raises(CorpusError, match="holds no sound file"):
+        profile_from_text(f"noise=file:{folder} snr=5")
+    (folder / "a.wav").write_bytes(b"no sound")
+    with pytest.raises(CorpusError, match=r"a\.wav: is not sound that can be read"):
+        profile_from_text(f"noise=file:{folder} snr=5")
+    (folder / "a.wav").write_bytes(encode([0.1] * 100, form="WAV"))
+    assert profile_from_text(f"noise=file:{folder} snr=5").label == "street-5dB"
+
+
+def test_digests_tell_profiles_apart_and_name_the_opus_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ["", "noise=pink snr=5", "noise=pink snr=6", "noise=white snr=5", "room=0.4s", "room=0.5s", "speed=1.1"]
+    texts += ["channel=g711u", "channel=g711a", "channel=opus", "channel=opus:12", "loss=1%", "loss=1%/2", "pitch=1.1"]
+    texts += ["jitter=10/30", "gain=1", "clip=-1", "dc=0.1", "level=-25", "room=far-field"]
+    digests = {text: profile_from_text(text).digest for text in texts}
+    assert len(set(digests.values())) == len(texts)
+    monkeypatch.setattr(opus, "library_version", lambda: "libopus 99")
+    assert profile_from_text("channel=opus").digest != digests["channel=opus"]
+    assert profile_from_text("channel=g711u").digest == digests["channel=g711u"]

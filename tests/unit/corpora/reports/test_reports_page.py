@@ -1,0 +1,118 @@
+"""A corpus to look at: the table, the page, and what is chosen to be shown."""
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from corpora.cli import main
+from corpora.manifest.errors import CorpusError
+from corpora.manifest.library import BUNDLED, open_corpus
+from corpora.rendering.profiles.parsing import profile_from_text
+from corpora.reports.gather import choose, gather
+from corpora.reports.page import MOST_ROWS, page
+from tests.unit.corpora.conftest import Workshop
+
+
+def call(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
+    monkeypatch.setattr("sys.argv", ["corpus", *map(str, words)])
+    try:
+        main()
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else 0
+    return 0
+
+
+def test_what_is_shown_spans_all_lengths() -> None:
+    corpus = open_corpus(BUNDLED)
+    chosen = choose(corpus, (), 5)
+    lengths = [utterance.speech_s for utterance in chosen]
+    everything = sorted(utterance.speech_s for utterance in corpus.utterances)
+    assert lengths == sorted(lengths)
+    assert (lengths[0], lengths[-1]) == (everything[0], everything[-1])
+    assert choose(corpus, (), 1000) == sorted(corpus.utterances, key=lambda each: (each.speech_s, each.id))
+    assert choose(corpus, (), 0) == []
+    with pytest.raises(CorpusError, match="has no utterance nobody, nothing"):
+        choose(corpus, ("nobody", "home-stop", "nothing"), 5)
+
+
+def test_the_page_says_what_was_obtained_and_holds_sound_and_pictures(workshop: Workshop) -> None:
+    for seed, name in enumerate(("one", "two", "three")):
+        workshop.add(name, seed=seed, seconds=0.5, domain=f"domain-{seed}", bounds_confidence_db=60.0)
+    corpus = open_corpus(workshop.save())
+    shown = gather(corpus, choose(corpus, ("two",), 0), [profile_from_text("noise=white snr=10 channel=telephone")])
+    text = page(shown)
+    assert text.count("<audio") == 2
+    assert text.count("data:audio/flac;base64,") == 2
+    assert re.search(r"SNR (10\.0\d|9\.9\d) dB of 10 asked", text)
+    assert "white-10dB+telephone" in text
+    for domain in ("domain-0", "domain-1", "domain-2"):
+        assert domain in text, "the table has them all"
+    assert text.count("speech bounds ± 2.5 and ± 5 ms") == 1
+    assert "speech ends known to ±5 ms (median), ±5 ms (worst)" in text
+    HTMLParser().feed(text)
+
+
+def test_what_is_not_known_of_the_bounds_is_said(workshop: Workshop) -> None:
+    workshop.add("one", seconds=0.3, seed=1, speech_end_uncertainty_ms=None)
+    assert gather(open_corpus(workshop.save()), (), ()).bounds_sentence.endswith("may be off is not known")
+    workshop.add("two", seconds=0.3, seed=2, speech_end_uncertainty_ms=40.0)
+    workshop.add("three", seconds=0.3, seed=3, speech_end_uncertainty_ms=10.0)
+    sentence = gather(open_corpus(workshop.save()), (), ()).bounds_sentence
+    assert sentence == "speech ends known to ±25 ms (median), ±40 ms (worst), not known for 1 of 3"
+
+
+def test_nothing_of_a_manifest_is_taken_for_markup(workshop: Workshop) -> None:
+    evil = "<script>alert(1)</script>"
+    workshop.add("one", text=evil, speaker="$x_{<b>", domain='"><img src=x>', license="<i>", seconds=0.3)
+    corpus = open_corpus(workshop.save())
+    text = page(gather(corpus, corpus.utterances, ()))
+    assert evil not in text
+    assert '"><img src=x>' not in text
+    assert "&lt;script&gt;" in text
+
+
+def test_the_page_of_a_large_corpus_stays_usable(workshop: Workshop) -> None:
+    for index in range(MOST_ROWS + 3):
+        workshop.add(f"u{index}", seconds=0.05, seed=index, text=None, speaker=f"speaker-{index}")
+    corpus = open_corpus(workshop.save())
+    text = page(gather(corpus, (), ()))
+    assert text.count("<tr><td>") == MOST_ROWS
+    assert "and 3 more" in text
+    assert len(text) < 1_000_000
+
+
+def test_the_command_writes_a_page_whole_or_not_at_all(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "page.html"
+    assert call(monkeypatch, "show", BUNDLED, "--out", out, "--clip", "home-stop") == 0
+    said = "".join(capsys.readouterr().out.split())
+    assert "67utterances,4.9minutes(CC0-1.0)" in said
+    assert f"page:{out}" in said
+    assert out.read_text().startswith("<!doctype html>")
+    assert [file.name for file in tmp_path.iterdir()] == ["page.html"]
+    assert call(monkeypatch, "show", BUNDLED, "--out", tmp_path / "new" / "page.html", "--clips", "0") == 0
+    assert (tmp_path / "new" / "page.html").is_file()
+    assert call(monkeypatch, "show", BUNDLED, "--out", out / "page.html", "--clips", "0") == 2
+    said = capsys.readouterr()
+    assert "cannot be written" in said.err
+    assert "utterances" not in said.out.splitlines()[-1:], "nothing was done before"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("no-such-corpus",), "neither a folder nor one of"),
+        ((BUNDLED, "--clips", "101"), "a page holds 0 to 100"),
+        ((BUNDLED, "--profile", "noise=rain snr=5"), "rain"),
+        ((BUNDLED, "--profile", "nonsense"), "'nonsense' is no part of a profile"),
+        ((BUNDLED, "--clip", "nobody"), "has no utterance nobody"),
+    ],
+)
+def test_what_cannot_be_shown_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
+) -> None:
+    assert call(monkeypatch, "show", *words) == 2
+    assert said in capsys.readouterr().err

@@ -1,0 +1,307 @@
+"""Files made to do harm: each gets one sentence, takes bounded memory, and nothing is written outside the corpus."""
+
+import gzip
+import io
+import os
+import stat
+import struct
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from corpora.manifest.errors import CorpusError, SourceError
+from corpora.sources.importing.decoding import parse_raw_format
+from tests.unit.corpora.sources.importing.sources import RATE_HZ, bring, put, speech, texts
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    (tmp_path / "work" / "in").mkdir(parents=True)
+    return tmp_path / "work" / "in"
+
+
+@pytest.fixture(autouse=True)
+def nothing_outside(tmp_path: Path, source: Path) -> Iterator[None]:
+    """Whatever a test imports, only `in` and `out` may be there afterwards, and the guarded file is untouched."""
+    guarded = tmp_path / "guarded.txt"
+    guarded.write_text("mine")
+    yield
+    assert {path.name for path in tmp_path.iterdir()} == {"work", "guarded.txt"}
+    assert {path.name for path in source.parent.iterdir()} <= {"in", "out"}
+    assert guarded.read_text() == "mine"
+
+
+def fault(source: Path, **changes: object) -> str:
+    with pytest.raises(SourceError) as caught:
+        bring(source, source.parent / "out", **changes)  # pyright: ignore[reportArgumentType]
+    assert not (source.parent / "out").exists()
+    (sentence,) = caught.value.faults
+    assert "\n" not in sentence
+    return sentence
+
+
+def refusal(archive: Path) -> str:
+    with pytest.raises(CorpusError) as caught:
+        bring(archive, archive.parent.parent / "out")
+    assert not (archive.parent.parent / "out").exists()
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def ten_hours(file: Path) -> Path:
+    """A WAV of ten hours that takes no room on the disk."""
+    samples = 10 * 3600 * RATE_HZ
+    header = struct.pack("<4sI4s4sIHHIIHH4sI", b"RIFF", 36 + 2 * samples, b"WAVE", b"fmt ", 16, 1, 1, RATE_HZ,
+                         2 * RATE_HZ, 2, 16, b"data", 2 * samples)  # fmt: skip
+    with file.open("wb") as out:
+        out.write(header)
+        out.truncate(len(header) + 2 * samples)
+    return file
+
+
+def test_ten_hours_are_too_long(source: Path) -> None:
+    ten_hours(source / "long.wav")
+    assert fault(source).startswith("long.wav: lasts 36000.0 s, more than the 120 s an utterance may")
+
+
+def test_one_sample_is_too_short(source: Path) -> None:
+    put(source / "one.wav", np.array([0.5]))
+    assert "too short" in fault(source) or "shorter than 10 ms" in fault(source)
+
+
+def test_no_sample_at_all(source: Path) -> None:
+    put(source / "none.wav", np.zeros(0))
+    assert fault(source).startswith("none.wav: holds no samples")
+
+
+def test_an_empty_file(source: Path) -> None:
+    (source / "empty.mp3").touch()
+    assert fault(source) == "empty.mp3: is empty; restore it."
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_samples_that_are_not_numbers(source: Path, value: float) -> None:
+    samples = speech().copy()
+    samples[9_000] = value
+    soundfile.write(source / "nan.wav", samples, RATE_HZ, subtype="FLOAT")
+    assert fault(source).startswith("nan.wav: holds samples that are not numbers")
+
+
+def test_digital_silence(source: Path) -> None:
+    put(source / "still.wav", np.zeros(RATE_HZ))
+    assert fault(source).startswith("still.wav: The recording is digital silence")
+
+
+def test_192_khz_come_in_at_48(source: Path) -> None:
+    wide = np.repeat(speech(), 12)
+    put(source / "wide.wav", wide, 192_000)
+    (utterance,) = bring(source, source.parent / "out").imported
+    assert utterance.sample_rate_hz == 48_000
+    assert "resampled from 192000 Hz" in (utterance.processing or "")
+
+
+@pytest.mark.parametrize("rate_hz", [4_000, 400_000])
+def test_rates_that_are_none(source: Path, rate_hz: int) -> None:
+    put(source / "odd.wav", speech(), rate_hz)
+    assert fault(source).startswith(f"odd.wav: has a rate of {rate_hz} Hz")
+
+
+def test_eight_channels_need_a_choice(source: Path) -> None:
+    eight = np.zeros((len(speech()), 8))
+    eight[:, 5] = speech()
+    put(source / "eight.wav", eight)
+    assert fault(source).startswith("eight.wav: has 8 channels that differ; say which to take with --channel")
+    assert fault(source, channel=8).startswith("eight.wav: has 8 channels, so there is no channel 8")
+    (utterance,) = bring(source, source.parent / "out", channel=5).imported
+    assert (utterance.processing or "").startswith("channel 5 of 8")
+
+
+def test_too_many_channels(source: Path) -> None:
+    put(source / "many.wav", np.zeros((100, 64)))
+    assert fault(source).startswith("many.wav: has 64 channels; from 1 to 32 can be used")
+
+
+@pytest.mark.parametrize("name", ["program.wav", "program.mp3", "program.m4a", "program.opus"])
+def test_what_is_no_audio_whatever_its_name(source: Path, name: str) -> None:
+    (source / name).write_bytes(b"\x7fELF" + bytes(4_000))
+    assert fault(source).startswith(f"{name}: is not audio of a kind that is known here")
+
+
+def test_a_playlist_reaches_nothing(source: Path, tmp_path: Path) -> None:
+    (source / "list.m4a").write_text(f"#EXTM3U\n#EXTINF:1,\nfile://{tmp_path}/guarded.txt\n")
+    assert "is not audio of a kind that is known here" in fault(source)
+    (source / "list.m4a").write_text(f"ffconcat version 1.0\nfile '{tmp_path}/guarded.txt'\n")
+    assert "is not audio of a kind that is known here" in fault(source)
+
+
+def test_the_right_audio_under_a_wrong_name_is_what_it_is(source: Path) -> None:
+    put(source / "a.flac", speech(), text="still speech")
+    (source / "a.flac").rename(source / "a.mp3")
+    assert texts(bring(source, source.parent / "out")) == {"a": "still speech"}
+
+
+@pytest.mark.parametrize("suffix", [".g722", ".raw"])
+def test_headerless_names_on_files_with_a_header(source: Path, suffix: str) -> None:
+    put(source / "a.wav", speech())
+    (source / "a.wav").rename(source / f"a{suffix}")
+    sentence = fault(source, raw=parse_raw_format("s16le:16000:1"))
+    assert sentence.startswith(f"a{suffix}: is named {suffix} but begins like a file of another kind")
+
+
+@pytest.mark.parametrize("kind", ["flac", "m4a", "ogg", "mp3", "wav"])
+def test_half_a_file_and_rubbish_inside_end_in_a_sentence_or_in_speech(source: Path, kind: str) -> None:
+    whole = put(source / f"a.{kind}", speech()).read_bytes()
+    rng = np.random.default_rng(7)
+    for trial in range(12):
+        damaged = bytearray(whole if trial else whole[: len(whole) // 2])
+        for place in rng.integers(0, len(damaged), 40 if trial else 0):
+            damaged[place] = int(rng.integers(256))
+        (source / f"a.{kind}").write_bytes(damaged)
+        try:
+            bring(source, source.parent / "out", loudness="none")
+            for path in sorted((source.parent / "out").rglob("*"), reverse=True):
+                path.unlink() if path.is_file() else path.rmdir()
+            (source.parent / "out").rmdir()
+        except CorpusError as error:
+            assert f"a.{kind}" in str(error)  # noqa: PT017
+
+
+def test_a_link_out_of_the_folder(source: Path, tmp_path: Path) -> None:
+    outside = put(tmp_path / "guarded.wav", speech())
+    (source / "link.wav").symlink_to(outside)
+    sentence = fault(source)
+    outside.unlink()
+    assert sentence.startswith("link.wav: leads out of")
+
+
+def test_a_linked_folder_is_not_followed(source: Path, tmp_path: Path) -> None:
+    put(source / "a.wav", speech(), text="inside")
+    (source / "more").symlink_to(tmp_path, target_is_directory=True)
+    assert texts(bring(source, source.parent / "out")) == {"a": "inside"}
+
+
+def test_a_text_that_is_a_link_out_of_the_folder_is_not_read(source: Path, tmp_path: Path) -> None:
+    put(source / "a.wav", speech())
+    (source / "a.txt").symlink_to(tmp_path / "guarded.txt")
+    assert fault(source).startswith("a.txt: leads out of")
+
+
+def test_a_pipe_does_not_hold_the_import_up(source: Path) -> None:
+    os.mkfifo(source / "pipe.wav")
+    assert fault(source).startswith("pipe.wav: is not a regular file")
+
+
+def test_a_table_that_names_files_elsewhere(source: Path, tmp_path: Path) -> None:
+    outside = put(tmp_path / "secret.wav", speech())
+    (source / "list.csv").write_text(f"file,text\n{outside},x\n")
+    sentence = fault(source)
+    outside.unlink()
+    assert "leads out of" in sentence
+
+
+@pytest.mark.parametrize("name", ["../evil.wav", "/evil.wav", "a/../../evil.wav", "..\\evil.wav", "C:/evil.wav"])
+@pytest.mark.parametrize("kind", ["zip", "tar.gz"])
+def test_archives_with_names_that_lead_elsewhere(source: Path, kind: str, name: str) -> None:
+    archive = source / f"pack.{kind}"
+    if kind == "zip":
+        with zipfile.ZipFile(archive, "w") as packed:
+            packed.writestr(name, b"x")
+    else:
+        with tarfile.open(archive, "w:gz") as packed:
+            packed.addfile(tarfile.TarInfo(name), io.BytesIO())
+    assert refusal(archive).startswith(f"pack.{kind}: holds {name!r}, a name that leads out of it")
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE])
+def test_archives_with_links_and_devices(source: Path, kind: bytes) -> None:
+    info = tarfile.TarInfo("thing.wav")
+    info.type, info.linkname = kind, "/etc/passwd"
+    with tarfile.open(source / "pack.tar", "w") as packed:
+        packed.addfile(info)
+    assert "holds 'thing.wav', which is no regular file" in refusal(source / "pack.tar")
+
+
+def test_a_link_in_a_zip(source: Path) -> None:
+    info = zipfile.ZipInfo("thing.wav")
+    info.external_attr = (stat.S_IFLNK | 0o777) << 16
+    with zipfile.ZipFile(source / "pack.zip", "w") as packed:
+        packed.writestr(info, "/etc/passwd")
+    assert "holds 'thing.wav', which is no regular file" in refusal(source / "pack.zip")
+
+
+def test_a_zip_bomb(source: Path) -> None:
+    with zipfile.ZipFile(source / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as packed, packed.open("a.wav", "w") as member:
+        for _ in range(200):
+            member.write(bytes(1024 * 1024))
+    assert "unpacks to far more than audio would" in refusal(source / "bomb.zip")
+
+
+def test_a_zip_that_lies_about_its_size(source: Path) -> None:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("a.wav", "w") as member:
+        for _ in range(100):
+            member.write(bytes(1024 * 1024))
+    size = struct.pack("<I", 100 * 1024 * 1024)
+    (source / "lie.zip").write_bytes(packed.getvalue().replace(size, struct.pack("<I", 1_000)))
+    assert "lie.zip" in refusal(source / "lie.zip")
+
+
+@pytest.mark.parametrize("inner", ["file", "header"])
+def test_a_tar_bomb(source: Path, inner: str) -> None:
+    info = tarfile.TarInfo("a.wav")
+    info.type = tarfile.REGTYPE if inner == "file" else tarfile.XHDTYPE
+    info.size = 200 * 1024 * 1024
+    with gzip.open(source / "bomb.tar.gz", "wb") as out:
+        out.write(info.tobuf())
+        for _ in range(200):
+            out.write(bytes(1024 * 1024))
+    assert "unpacks to" in refusal(source / "bomb.tar.gz")
+
+
+@pytest.mark.parametrize("name", ["a.zip", "a.tar.gz", "a.tar.xz", "a.tar.zst", "a.tar"])
+def test_archives_that_are_none(source: Path, name: str) -> None:
+    magic = {"a.tar.gz": b"\x1f\x8b", "a.tar.xz": b"\xfd7zXZ\x00", "a.tar.zst": b"\x28\xb5\x2f\xfd"}.get(name, b"")
+    (source / name).write_bytes(magic + b"rubbish" * 100)
+    assert refusal(source / name).startswith(f"{name}: ")
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar", "tar.gz", "tar.bz2", "tar.xz", "tar.zst"])
+def test_sound_archives_are_imported_and_leave_nothing_behind(source: Path, kind: str) -> None:
+    import pyarrow as pa
+
+    wav = put(source / "a.wav", speech(), text="packed").read_bytes()
+    (source / "a.wav").unlink()
+    (source / "a.txt").unlink()
+    archive = source / f"pack.{kind}"
+    if kind == "zip":
+        with zipfile.ZipFile(archive, "w") as packed:
+            packed.writestr("set/a.wav", wav)
+            packed.writestr("set/a.txt", "packed")
+    else:
+        plain = io.BytesIO()
+        mode = "w" if kind in ("tar", "tar.zst") else f"w:{kind.removeprefix('tar.')}"
+        with tarfile.open(fileobj=plain, mode=mode) as packed:  # pyright: ignore[reportCallIssue, reportArgumentType]
+            for name, content in (("set/a.wav", wav), ("set/a.txt", b"packed")):
+                info = tarfile.TarInfo(name)
+                info.size = len(content)
+                packed.addfile(info, io.BytesIO(content))
+        content = plain.getvalue()
+        archive.write_bytes(pa.compress(content, codec="zstd", asbytes=True) if kind == "tar.zst" else content)
+    assert texts(bring(archive, source.parent / "out")) == {"a": "packed"}
+
+
+def test_a_gzipped_list_that_never_ends(source: Path) -> None:
+    put(source / "a.wav", speech())
+    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
+    with (source / "cuts.jsonl.gz").open("wb") as out:
+        for _ in range(300):
+            out.write(packer.compress(bytes(1024 * 1024)))
+        out.write(packer.flush())
+    with pytest.raises(CorpusError, match=r"cuts\.jsonl\.gz: is larger than 256 MB"):
+        bring(source, source.parent / "out")

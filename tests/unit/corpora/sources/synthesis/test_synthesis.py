@@ -1,0 +1,211 @@
+"""Texts become a corpus: with the real flite, the real espeak-ng, and an endpoint with the OpenAI speech API."""
+
+import io
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+
+from corpora.annotation.lint import diagnostics
+from corpora.cli import main
+from corpora.manifest.errors import CorpusError, ManifestError
+from corpora.manifest.library import open_corpus
+from corpora.sources.synthesis.texts import name_for, read_texts
+from tests.programs import needed
+
+CSV = 'text,id,domain,voice\n"Turn on the lights, please.",lights,home,\nWhere is my order?,,,\n'
+
+
+def call(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
+    monkeypatch.setattr("sys.argv", ["corpus", *map(str, words)])
+    try:
+        main()
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else 0
+    return 0
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Path:
+    (tmp_path / "texts.csv").write_text(CSV)
+    return tmp_path / "texts.csv"
+
+
+@pytest.mark.parametrize(("engine", "speaker"), [("flite", "flite-slt"), ("espeak-ng", "espeak-ng-en-us")])
+def test_an_engine_of_this_machine_speaks(
+    monkeypatch: pytest.MonkeyPatch, texts: Path, tmp_path: Path, engine: str, speaker: str
+) -> None:
+    if engine == "flite":
+        needed(engine)
+    into = tmp_path / "spoken"
+    assert call(monkeypatch, "say", texts, "--into", into, "--engine", engine, "--license", "CC0-1.0") == 0
+    corpus = open_corpus(into)
+    assert [(u.id, u.text, u.domain) for u in corpus.utterances] == [
+        ("lights", "Turn on the lights, please.", "home"),
+        (name_for("Where is my order?"), "Where is my order?", "general"),
+    ]
+    assert {u.speaker for u in corpus.utterances} == {speaker}
+    assert {(u.license, u.sample_rate_hz) for u in corpus.utterances} == {("CC0-1.0", 24_000)}
+    assert all(0.5 < u.speech_s < 4.0 for u in corpus.utterances)
+    assert [
+        finding for finding in diagnostics(into) if "4.3 kHz" not in finding and "known only to" not in finding
+    ] == []
+
+
+def test_the_same_text_is_the_same_clip(monkeypatch: pytest.MonkeyPatch, texts: Path, tmp_path: Path) -> None:
+    needed("flite")
+    for name in ("one", "two"):
+        assert call(monkeypatch, "say", texts, "--into", tmp_path / name, "--license", "CC0-1.0") == 0
+    one, two = (open_corpus(tmp_path / name).utterances for name in ("one", "two"))
+    assert [u.sha256 for u in one] == [u.sha256 for u in two]
+
+
+def tone(seconds: float, rate_hz: int = 24_000, *, streamed: bool = False) -> bytes:
+    samples = 0.3 * np.sin(2 * np.pi * 500 * np.arange(round(seconds * rate_hz)) / rate_hz)
+    file = io.BytesIO()
+    soundfile.write(file, np.concatenate((np.zeros(2400), samples, np.zeros(2400))), rate_hz, format="WAV")
+    content = bytearray(file.getvalue())
+    if streamed:
+        at = content.find(b"data")
+        content[at + 4 : at + 8] = b"\xff\xff\xff\xff"
+        content[4:8] = b"\xff\xff\xff\xff"
+    return bytes(content)
+
+
+@contextmanager
+def endpoint(status: int = 200, content: bytes | None = None) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """A speech endpoint that says every text as a tone, longer for longer texts."""
+    seen: list[dict[str, Any]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            seen.append(asked | {"path": self.path, "authorization": self.headers["authorization"]})
+            body = tone(0.08 * len(asked["input"]), streamed=True) if content is None else content
+            self.send_response(status)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            return
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}/v1", seen
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def test_an_openai_compatible_endpoint_speaks(
+    monkeypatch: pytest.MonkeyPatch, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("VOICEPROBE_SAY_TOKEN", "s3cret-token")
+    into = tmp_path / "spoken"
+    with endpoint() as (url, seen):
+        words = ("say", texts, "--into", into, "--engine", "openai", "--url", url, "--model", "m", "--license", "MIT")
+        assert call(monkeypatch, *words, "--voice", "nova", "--rate", "16000") == 0
+    assert [(each["path"], each["model"], each["voice"], each["response_format"]) for each in seen] == [
+        ("/v1/audio/speech", "m", "nova", "wav")
+    ] * 2
+    assert {each["authorization"] for each in seen} == {"Bearer s3cret-token"}
+    (first, _) = open_corpus(into).utterances
+    assert (first.sample_rate_hz, first.source) == (16_000, "m voice nova")
+    assert first.speech_s == pytest.approx(0.08 * len(first.text), abs=0.01)
+    assert not any(b"s3cret" in file.read_bytes() for file in into.rglob("*") if file.is_file())
+    assert "s3cret" not in "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize(
+    ("status", "content", "words"),
+    [
+        (401, b"wrong key", "answers 401 (wrong key)"),
+        (200, b"{}", "is not audio that can be read"),
+        (200, tone(0.0), "holds no speech"),
+    ],
+)
+def test_an_endpoint_that_does_not_speak_is_one_sentence_for_each_text(
+    monkeypatch: pytest.MonkeyPatch,
+    texts: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    status: int,
+    content: bytes,
+    words: str,
+) -> None:
+    into, speaker = tmp_path / "spoken", ("--engine", "openai", "--license", "x")
+    with endpoint(status, content) as (url, _):
+        assert call(monkeypatch, "say", texts, "--into", into, *speaker, "--url", url) == 2
+    said = capsys.readouterr().err
+    assert said.count(words) == 2
+    assert "Traceback" not in said
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["texts.csv"], "nothing half-written is left"
+
+
+def test_a_corpus_that_is_there_is_not_replaced_unasked(
+    monkeypatch: pytest.MonkeyPatch, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "spoken").mkdir()
+    assert call(monkeypatch, "say", texts, "--into", tmp_path / "spoken", "--license", "x") == 2
+    assert "is there already" in capsys.readouterr().err
+    assert call(monkeypatch, "say", texts, "--into", tmp_path / "spoken", "--license", "x", "--force") == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--engine", "parrot"), "--engine 'parrot' is unknown"),
+        (("--voice", "nobody"), "flite has no voice 'nobody'"),
+        (("--engine", "espeak-ng", "--voice", "xx-nobody"), "espeak-ng has no voice 'xx-nobody'"),
+        (("--engine", "openai", "--url", "nowhere"), "--url 'nowhere' is no address"),
+        (("--engine", "openai", "--url", "http://127.0.0.1:9/v1"), "does not answer (ConnectError)"),
+        (("--rate", "1"), "--rate 1: must be from 8000"),
+    ],
+)
+def test_what_cannot_be_used_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+    texts: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...],
+    said: str,
+) -> None:
+    assert call(monkeypatch, "say", texts, "--into", tmp_path / "spoken", "--license", "x", *words) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_every_fault_of_the_texts_is_said_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "texts.tsv"
+    file.write_text(f"text\tid\tmood\n\tone\tsad\nhello\ttwo\t\nhello again\tTWO\t\n{'x' * 3000}\t..\t\n")
+    with pytest.raises(ManifestError) as caught:
+        read_texts(file, domain="d", language="en")
+    said = "\n".join(caught.value.faults)
+    for fault in (
+        "texts.tsv:2: the column 'mood' is unknown",
+        "texts.tsv:2: has no text",
+        "texts.tsv:4: the id 'TWO' is taken by line 3",
+        "texts.tsv:5: its text must be one line",
+        "texts.tsv:5: the id '..' must be",
+    ):
+        assert fault in said
+
+
+def test_json_lines_are_read_too(tmp_path: Path) -> None:
+    file = tmp_path / "texts.jsonl"
+    file.write_text('{"text": "Bonjour.", "language": "fr-FR", "voice": "fr"}\n')
+    (text,) = read_texts(file, domain="d", language="en")
+    assert (text.text, text.language, text.voice, text.domain) == ("Bonjour.", "fr-FR", "fr", "d")
+    file.write_text("nothing\n")
+    with pytest.raises(CorpusError, match=r"texts.jsonl:1: is no JSON object"):
+        read_texts(file, domain="d", language="en")

@@ -1,0 +1,99 @@
+"""What `import corpora` offers, and that its documentation does what it says."""
+
+import doctest
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+
+import corpora
+from corpora import CorpusError, Jitter, PacketLoss, Profile, open_corpus, profile_from_text, render
+
+
+def test_the_example_of_the_package_does_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = doctest.testmod(corpora, raise_on_error=False)
+    assert result.attempted > 10
+    assert result.failed == 0
+
+
+def test_every_public_name_is_there_and_described() -> None:
+    for name in corpora.__all__:
+        found = getattr(corpora, name)
+        assert callable(found) or name == "LengthClass"
+        assert name == "LengthClass" or found.__doc__, name
+
+
+@pytest.mark.parametrize(
+    ("given", "stands_for"),
+    [
+        ({"channel": "telephone"}, Profile(channel=("telephone",))),
+        ({"channel": "opus:24+g711a"}, Profile(channel=("opus:24", "g711a"))),
+        ({"channel": ["g722"]}, Profile(channel=("g722",))),
+        ({"channel": "clean"}, Profile()),
+        ({"room": 0.4}, Profile(room="0.4s")),
+        ({"room": 1}, Profile(room="1s")),
+        ({"room": "0.4"}, Profile(room="0.4s")),
+        ({"loss": 0.05}, Profile(loss=PacketLoss(0.05))),
+        ({"loss": "5%"}, Profile(loss=PacketLoss(0.05))),
+        ({"loss": "5%/3/80%"}, Profile(loss=PacketLoss(0.05, 3.0, 0.8))),
+        ({"jitter": "20ms/60ms"}, Profile(jitter=Jitter(20.0, 60.0))),
+        ({"noise": "pink", "snr_db": 10}, Profile("pink", 10.0)),
+        ({"noise": "pink", "snr_db": "10"}, Profile("pink", 10.0)),
+    ],
+)
+def test_values_are_taken_as_people_write_them(given: dict[str, Any], stands_for: Profile) -> None:
+    profile = Profile(**given)
+    assert profile == stands_for
+    assert profile.digest == stands_for.digest
+    assert hash(profile) == hash(stands_for)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"channel": "telefone"}, "The channel 'telefone' is unknown; use any of telephone"),
+        ({"channel": 8000}, "channel: 8000 is no text; write a name."),
+        ({"channel": [1]}, "channel: 1 is no text; write a name."),
+        ({"room": True}, "room: True is no text; write a name."),
+        ({"room": 4.0}, "The room '4s' is unknown; use a reverberation time from 0.05s to 3s"),
+        ({"loss": 5}, "A loss of 5 cannot be; use a share of the packets above 0 % and below 100 %."),
+        ({"loss": True}, "loss: True is no number; write one."),
+        ({"loss": "5%/3/80%/1"}, "loss: '5%/3/80%/1' has too many parts; write share/burst/share in bursts"),
+        ({"jitter": 20}, "jitter: 20 is no jitter; write mean and buffer, as in 20ms/60ms."),
+        ({"noise": "pink", "snr_db": "ten"}, "snr_db: 'ten' is no number; write one."),
+        ({"noise": 7}, "noise: 7 is no text; write a name."),
+        ({"gain_db": None}, "gain_db: None is no number; write one."),
+    ],
+)
+def test_what_cannot_be_read_gets_a_sentence_that_says_what_to_write(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(CorpusError) as caught:
+        Profile(**given)
+    assert says in str(caught.value)
+
+
+def test_everything_that_cannot_be_read_is_said_at_once() -> None:
+    with pytest.raises(CorpusError) as caught:
+        Profile(room=True, loss="x", jitter="20")  # pyright: ignore[reportArgumentType] - that is the point
+    assert [line.split(":")[0] for line in str(caught.value).splitlines()] == ["room", "loss", "jitter"]
+
+
+@pytest.mark.parametrize("name", ["said.wav", "said.flac", "SAID.WAV"])
+def test_a_rendering_is_written_as_it_is(tmp_path: Path, name: str) -> None:
+    corpus = open_corpus("voiceprobe-en", check_clips=False)
+    rendered = render(corpus, corpus.utterances[0], profile_from_text("channel=telephone"), 8_000)
+    samples, rate_hz = soundfile.read(rendered.write(tmp_path / name), dtype="int16")
+    assert rate_hz == 8_000
+    assert np.array_equal(samples, rendered.pcm)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"), [("said.mp3", "must end in .wav or .flac"), ("gone/said.wav", "cannot be written")]
+)
+def test_a_rendering_that_cannot_be_written_gets_a_sentence(tmp_path: Path, name: str, says: str) -> None:
+    corpus = open_corpus("voiceprobe-en", check_clips=False)
+    rendered = render(corpus, corpus.utterances[0], Profile(), 8_000)
+    with pytest.raises(CorpusError, match=says):
+        rendered.write(tmp_path / name)
