@@ -13,9 +13,9 @@ from pathlib import Path
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue
 
-from telemetry import semconv
-from telemetry.turn_spans import turn_attributes
-from telemetry.turns import Turn
+from telemetry.model import semconv
+from telemetry.model.turn_spans import turn_attributes
+from telemetry.model.turns import Turn
 
 ROOT = Path(__file__).resolve().parent.parent
 

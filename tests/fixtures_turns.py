@@ -10,11 +10,11 @@ from pathlib import Path
 
 import msgspec
 
-from telemetry import semconv
-from telemetry.store.answers import SpanRow
+from telemetry.model import semconv
+from telemetry.model.spans import SpanRow
+from telemetry.model.turns import Turn
 from telemetry.store.schema import Batch, PointRow
 from telemetry.store.writer import StoreWriter
-from telemetry.turns import Turn
 
 MS = 1_000_000
 SECOND = 1_000_000_000

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
+from telemetry.model.turns import Turn
 from telemetry.store.schema import INTEGER_LIMIT
-from telemetry.turns import Turn
 
 # Text as OTLP can carry it: valid Unicode.
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)

@@ -7,10 +7,20 @@ not measured or that there are too few values to say.
 from dataclasses import dataclass, field
 from typing import Final
 
-from telemetry.semconv import RAMP
+from telemetry.model.semconv import RAMP
+from telemetry.model.stated_error import StatedError
+from telemetry.store.beside import NOTHING_BESIDE, Beside
+from telemetry.store.causes import FailureCount, Retries
 
-# Above this share of invalid turns a run says nothing about the service (measurement: 1 %).
+# With more than this share of invalid turns, and more than so many of them, a run says nothing about the service. In a
+# short run one pause of a busy machine is more than 1 % already.
 INVALID_SHARE_LIMIT: Final = 0.01
+INVALID_TURNS_LIMIT: Final = 2
+
+
+def too_many_invalid(invalid: int, total: int) -> bool:
+    """Whether so many of `total` turns are invalid that the instrument, not the endpoint, was the limit."""
+    return invalid > INVALID_TURNS_LIMIT and invalid > INVALID_SHARE_LIMIT * total
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +43,7 @@ class Filter:
 
 
 @dataclass(frozen=True, slots=True)
-class RunInfo:
+class RunRecord:
     """One run as the store knows it. `declared` is what the generator said of itself at the start (strings)."""
 
     run_id: str
@@ -62,7 +72,12 @@ class ProcessInfo:
 
 @dataclass(frozen=True, slots=True)
 class MetricStats:
-    """Exact statistics of one metric over the valid client-heard turns of a filter, in the metric's unit."""
+    """Exact statistics of one metric over the valid client-heard turns of a filter, in the metric's unit.
+
+    `n` values, of `eligible` turns (of `connect`: calls); None where most turns have nothing to measure. `unanswered`
+    of them ended without an answer and without a value: no percentile knows of them, so the figures are of the answered
+    ones only.
+    """
 
     name: str
     unit: str
@@ -72,6 +87,9 @@ class MetricStats:
     p99: float | None  # None under 100 values
     max: float | None
     withheld: str | None = None  # the reason, where the wire cannot show it
+    eligible: int | None = None
+    unanswered: int = 0
+    error: StatedError | None = None  # None where the metric counts from neither bound of the caller's speech
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,18 +117,27 @@ class CacheStats:
 
 @dataclass(frozen=True, slots=True)
 class TurnCounts:
-    """Turns by outcome, client-heard. `eligible` is every turn that is not invalid; no reply counts as bad."""
+    """Turns by outcome, client-heard. `eligible` is every turn that is neither invalid nor cut by the generator before
+    its end (`cut_by` says by what); no reply counts as bad. `endpoint_did_not_read` counts the eligible turns in which
+    the endpoint, or the network, left what the caller said lying: valid, and timed from when it was said."""
 
     total: int
     ok: int
     invalid: int
     by_outcome: dict[str, int]
     invalid_by_reason: dict[str, int] = field(default_factory=dict)
+    endpoint_did_not_read: int = 0
+    cut_by: dict[str, int] = field(default_factory=dict)
 
     @property
     def eligible(self) -> int:
         """Turns that count for or against the service."""
-        return self.total - self.invalid
+        return self.total - self.invalid - self.cut
+
+    @property
+    def cut(self) -> int:
+        """Turns that the generator ended before their end."""
+        return self.by_outcome.get("cut", 0)
 
     @property
     def invalid_share(self) -> float | None:
@@ -130,11 +157,11 @@ class TurnCounts:
     @property
     def is_generator_limited(self) -> bool:
         """Whether so many turns are invalid that the instrument, not the endpoint, was the limit."""
-        return self.invalid > INVALID_SHARE_LIMIT * self.total
+        return too_many_invalid(self.invalid, self.total)
 
 
 @dataclass(frozen=True, slots=True)
-class Behaviour:
+class Behavior:
     """What callers did beside asking and waiting, and what the endpoint made of it: counts of valid client turns.
 
     `barge_ins` are turns whose speech fell into a reply; how long the endpoint took to stop is the metric
@@ -159,7 +186,7 @@ class Behaviour:
         return self.barge_ins_recovered / self.barge_ins if self.barge_ins else None
 
     @property
-    def intent_agreement(self) -> float | None:
+    def intent_accuracy(self) -> float | None:
         """Intents as expected / intents reported, None when none was reported."""
         return self.intents_matched / self.intents_reported if self.intents_reported else None
 
@@ -185,7 +212,7 @@ class CohortSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class Hearing:
+class WerByCondition:
     """How well the endpoint understood what was said under one profile: word errors ÷ words, pooled over its turns.
 
     The interval holds the true rate with 95 % confidence; turns, not words, are taken as independent (the ratio
@@ -213,7 +240,7 @@ class StartCounts:
     planned: int
     started: int
     late: int
-    missed: int
+    dropped: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +261,7 @@ class PhaseSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement:
+class ClientServiceDelta:
     """Client-heard against service-reported voice-to-voice on joined turns, corrected for where each believes that
     speech ended: the rest is network, playout and the error of the instrument."""
 
@@ -247,7 +274,7 @@ class Agreement:
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class TelemetryLoss:
     """Telemetry known to be missing, from the sequence numbers of each process."""
 
     processes: int
@@ -273,8 +300,21 @@ class Generator:
     receive_stamp: str | None
     pacer: str | None
     unsent_worst_bytes: int | None = None  # the most that one caller had unsent
-    send_blocked_worst_ns: int | None = None  # the longest that a full socket held up a frame that counts
+    send_blocked_worst_ns: int | None = None  # the longest that a full socket did not take a frame that counts
     frames_held_up: int | None = None  # by full sockets, over all processes
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechBoundErrors:
+    """How well it is known where the callers' speech began and ended, over the valid client turns that were spoken:
+    half-widths of 95 % intervals; None where no turn states one."""
+
+    turns: int = 0
+    turns_unknown: int = 0  # turns of which one bound or both are not known
+    start_median_ns: float | None = None
+    start_worst_ns: int | None = None
+    end_median_ns: float | None = None
+    end_worst_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,19 +323,25 @@ class Summary:
 
     filter: Filter
     turns: TurnCounts
-    metrics: dict[str, MetricStats]  # every name of telemetry.metrics.METRIC_NAMES
+    metrics: dict[str, MetricStats]  # every name of telemetry.model.metrics.METRIC_NAMES
     cache: CacheStats
     fallback: ShareByName
     routes: ShareByName
     cohorts: tuple[CohortSummary, ...]
-    agreement: Agreement
-    loss: Loss
+    client_service_delta: ClientServiceDelta
+    loss: TelemetryLoss
     generator: Generator
     newest_unix_ns: int | None  # end of the newest turn, for "how old is this"
-    hearing: tuple[Hearing, ...] = ()  # by profile, quietest first; empty where no transcript could be compared
-    behaviour: Behaviour = Behaviour()
+    wer_by_condition: tuple[
+        WerByCondition, ...
+    ] = ()  # by profile, quietest first; empty where no transcript could be compared
+    behavior: Behavior = Behavior()
+    beside: Beside = NOTHING_BESIDE
     skipped_segments: int = 0  # unreadable files, named by the reader's `faults`
     phases: tuple[PhaseSummary, ...] = ()
+    failures: tuple[FailureCount, ...] = ()  # why turns failed, the commonest first; together eligible - ok
+    retries: Retries = Retries()  # noqa: RUF009 - immutable
+    speech_bounds: SpeechBoundErrors = SpeechBoundErrors()
     starts: StartCounts | None = None  # of the whole run; None without open arrivals, or where a filter narrows it
 
     @property
@@ -339,18 +385,3 @@ class StageStats:
     p95_ns: float | None
     share_p50: float | None
     share_p95: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class SpanRow:
-    """One stored span, for the waterfall: times are wall-clock ns as the span said."""
-
-    trace_id: str
-    span_id: str
-    parent_span_id: str | None
-    name: str
-    service: str
-    start_unix_ns: int
-    end_unix_ns: int
-    attributes: dict[str, object]
-    events: tuple[tuple[str, int], ...] = ()

@@ -1,6 +1,6 @@
 """Merging small segments in the background, so that a store of many appends stays quick to read.
 
-Segments of one table have levels, older ones higher; when `FAN_IN` neighbours share a level they become one of the
+Segments of one table have levels, older ones higher; when `FAN_IN` neighbors share a level they become one of the
 next. The merged file takes their place in the manifest in one step. Readers that still hold the old manifest keep the
 old files for a while (`grace_s`), and a reader that comes even later asks again.
 """
@@ -14,9 +14,9 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from telemetry.errors import StoreError
+from telemetry.model.errors import StoreError
 from telemetry.store import manifest as manifests
-from telemetry.store.manifest import Manifest, Segment
+from telemetry.store.manifest import Segment, StoreManifest
 from telemetry.store.schema import SCHEMAS, ArrowTable
 from telemetry.store.writer import StoreWriter
 
@@ -29,7 +29,7 @@ GRACE_S: Final = 30.0
 _EVERY_S: Final = 2.0
 
 
-def plan(manifest: Manifest, unusable: frozenset[Segment] = frozenset()) -> tuple[Segment, ...]:
+def plan(manifest: StoreManifest, unusable: frozenset[Segment] = frozenset()) -> tuple[Segment, ...]:
     """The next segments to merge, oldest first; empty when there is nothing to do."""
     for table in manifests.TABLES:
         by_level: dict[int, list[Segment]] = {}

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Final
 
-from telemetry.errors import StoreError
+from telemetry.model.errors import StoreError
 from telemetry.store.schema import Batch
 from telemetry.store.writer import Appended, StoreWriter
 
@@ -109,7 +109,7 @@ class GroupCommit:
             if len(group) == 1:
                 self._end(group, error)
                 return
-            # One request that cannot be written must not take its neighbours with it.
+            # One request that cannot be written must not take its neighbors with it.
             for request in group:
                 self._store([request])
         else:

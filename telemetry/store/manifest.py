@@ -11,13 +11,13 @@ from typing import Final, Literal
 
 import msgspec
 
-from telemetry.errors import StoreError
+from telemetry.model.errors import StoreError
 
 MANIFEST_NAME: Final = "manifest.json"
 SEGMENTS_FOLDER: Final = "segments"
 LOCK_NAME: Final = "writer.lock"
 TEMPORARY_SUFFIX: Final = ".tmp"
-MANIFEST_VERSION: Final = 1
+MANIFEST_VERSION: Final = 2
 _READ_CHUNK_BYTES: Final = 1 << 20
 
 Table = Literal["turns", "spans", "points"]
@@ -35,7 +35,7 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
     level: int = 0
 
 
-class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+class StoreManifest(msgspec.Struct, frozen=True, kw_only=True):
     """The segments in the order of their commits. `sequence` grows with each published manifest."""
 
     version: int = MANIFEST_VERSION
@@ -48,17 +48,17 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(segment for segment in self.segments if segment.table == table)
 
 
-def load(directory: Path) -> Manifest:
+def load(directory: Path) -> StoreManifest:
     """Read the manifest; a directory without one is an empty store. Raises StoreError when it cannot be understood."""
     path = directory / MANIFEST_NAME
     try:
         content = path.read_bytes()
     except FileNotFoundError:
-        return Manifest()
+        return StoreManifest()
     except OSError as error:
         raise StoreError(f"{path}: cannot be read ({error.strerror}); check the permissions of the store") from error
     try:
-        manifest = msgspec.json.decode(content, type=Manifest)
+        manifest = msgspec.json.decode(content, type=StoreManifest)
     except msgspec.DecodeError as error:
         raise StoreError(
             f"{path}: is not a store's manifest ({error}); point --store at another directory or restore the file"
@@ -71,7 +71,7 @@ def load(directory: Path) -> Manifest:
     return manifest
 
 
-def publish(directory: Path, manifest: Manifest) -> None:
+def publish(directory: Path, manifest: StoreManifest) -> None:
     """Replace the manifest atomically. After this a reader sees it; `fsync_directory` makes the rename durable."""
     temporary = directory / (MANIFEST_NAME + TEMPORARY_SUFFIX)
     write_durably(temporary, msgspec.json.encode(manifest))

@@ -1,57 +1,126 @@
-"""Good and eligible turns of an objective, counted in the store by the one rule, `telemetry.slo.is_good`.
+"""Good and eligible turns of an objective, counted in the store by the one rule, `telemetry.objectives.slo.is_good`.
 
 The rule depends on few things of a turn: its outcome and kind, whether the metric is withheld, unknown, within or
-beyond the threshold, and its fallback, route and cache. So turns alike in these are grouped in SQL, and the rule is
+beyond the threshold, its fallback, route and cache, and of a turn that was cut whether anything was heard and whether
+the caller had waited beyond the threshold. So turns alike in these are grouped in SQL, and the rule is
 asked about one turn of each group.
 """
 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
 
-from typing import Final
+import math
+from collections.abc import Sequence
+from typing import Any, Final
 
-from telemetry.metrics import METRICS
-from telemetry.slo import NotObservable, Objective, is_good
+from telemetry.model.metrics import METRICS
+from telemetry.model.stated_error import GoodRange, good_range, instrument_part_ns
+from telemetry.model.turns import Turn
+from telemetry.objectives.slo import WAITED_FROM, NotObservable, Objective, is_good
 from telemetry.store.answers import Filter
+from telemetry.store.error_queries import uncertainty_column
 from telemetry.store.queries import VALID_CLIENT, Condition, judged
 from telemetry.store.schema import TURN_FIELDS, turn_from_row
 from telemetry.store.snapshot import Connection, rows
-from telemetry.turns import Turn
 
 _TURN_COLUMNS: Final = ", ".join(TURN_FIELDS)
 _DIMENSIONS: Final = ("cohort", "length_class", "noise_profile", "channel_profile", "route")
 
 
+# What the rule asks of a turn that was cut, beside how long its caller had waited.
+_CUT_ALIKE: Final = ", ".join(
+    f"outcome = 'cut' AND {each}"
+    for each in ("first_audio_perf_ns IS NULL", "speech_start_perf_ns IS NULL", "turn_index = 0")
+)
+
+
 def count_objective(connection: Connection, f: Filter, objective: Objective) -> tuple[int, int]:
     """Good and eligible turns. Raises NotObservable when none counts because the wire withholds the metric."""
-    where = judged(f) & Condition(VALID_CLIENT)
-    for column in _DIMENSIONS:
-        wanted = getattr(objective, column)
-        if wanted is not None:
-            where &= Condition(f"{column} = ?", (wanted,))
     value = "NULL" if objective.metric is None else METRICS[objective.metric].column
+    waited = _waited_of_cut(objective.metric)
+    groups = _groups(
+        connection,
+        f,
+        objective,
+        f"""
+        turn_index = 0, {value} IS NULL, {value} < ?, {value} = ?,
+        fallback IS NULL, route IS NULL, cache_hit, {_CUT_ALIKE}, {waited} > ?
+        """,
+        [objective.threshold] * 3,
+    )
+    good = eligible = 0
+    reason: str | None = None
+    for turn, count, withheld in groups:
+        verdict = is_good(objective, turn)
+        eligible += 0 if verdict is None else count
+        good += count if verdict else 0
+        for entry in withheld:
+            reason = entry.partition(":")[2].strip() or f"this wire does not show {objective.metric}"
+    if eligible == 0 and reason is not None:
+        raise NotObservable(reason)
+    return good, eligible
+
+
+def range_of_objective(
+    connection: Connection, f: Filter, objective: Objective, instrument_ns: float | None
+) -> GoodRange | None:
+    """How many turns would be good within what is not known of the speech bounds, and of the instrument; None for an
+    objective on nothing that counts from them. As in `count_objective`, turns alike are asked about once."""
+    if objective.metric is None or METRICS[objective.metric].counts_from is None:
+        return None
+    metric = METRICS[objective.metric]
+    value, stated = metric.column, uncertainty_column(metric)
+    waited = _waited_of_cut(objective.metric)
+    part_ns = math.ceil(instrument_part_ns(metric, instrument_ns) or 0.0)
+    threshold = objective.threshold
+    groups = _groups(
+        connection,
+        f,
+        objective,
+        f"""
+        {value} IS NULL, {stated} IS NULL, {value} <= ?,
+        {value} - coalesce({stated}, 0) - ? <= ?, {value} + coalesce({stated}, 0) + ? <= ?,
+        {_CUT_ALIKE}, {waited} > ?
+        """,
+        [threshold, part_ns, threshold, part_ns, threshold, threshold],
+    )
+    turns = ((turn, count) for turn, count, _ in groups)
+    return good_range(turns, metric.name, lambda turn: is_good(objective, turn), instrument_ns)
+
+
+def _groups(
+    connection: Connection, f: Filter, objective: Objective, alike: str, values: Sequence[Any]
+) -> list[tuple[Turn, int, list[str]]]:
+    """The eligible turns in groups that a rule cannot tell apart, by the expressions in `alike` besides what every rule
+    asks: one turn of each group, how many there are, and what the wire withholds of the objective's metric."""
+    where = _eligible(f, objective)
     groups = rows(
         connection,
         f"""
         SELECT count(*) AS n, arg_min(struct_pack(t := trace_id, s := span_id), started_unix_ns) AS one,
                list_filter(withheld, lambda e: split_part(e, ':', 1) = ?) AS withheld_here
         FROM turns WHERE {where.sql}
-        GROUP BY outcome, turn_kind, withheld_here, {value} IS NULL, {value} < ?, {value} = ?,
-                 fallback IS NULL, route IS NULL, cache_hit
+        GROUP BY outcome, turn_kind, withheld_here, {alike}
         """,
-        [objective.metric or "", *where.values, objective.threshold, objective.threshold],
+        [objective.metric or "", *where.values, *values],
     )
-    alike = _turns(connection, [(group["one"]["t"], group["one"]["s"]) for group in groups])
-    good = eligible = 0
-    reason: str | None = None
-    for group in groups:
-        verdict = is_good(objective, alike[group["one"]["t"], group["one"]["s"]])
-        eligible += 0 if verdict is None else group["n"]
-        good += group["n"] if verdict else 0
-        for entry in group["withheld_here"]:
-            reason = entry.partition(":")[2].strip() or f"this wire does not show {objective.metric}"
-    if eligible == 0 and reason is not None:
-        raise NotObservable(reason)
-    return good, eligible
+    ones = [(group["one"]["t"], group["one"]["s"]) for group in groups]
+    turns = _turns(connection, ones)
+    return [(turns[one], group["n"], group["withheld_here"]) for one, group in zip(ones, groups, strict=True)]
+
+
+def _eligible(f: Filter, objective: Objective) -> Condition:
+    where = judged(f) & Condition(VALID_CLIENT)
+    for column in _DIMENSIONS:
+        wanted = getattr(objective, column)
+        if wanted is not None:
+            where &= Condition(f"{column} = ?", (wanted,))
+    return where
+
+
+def _waited_of_cut(metric: str | None) -> str:
+    """How long a caller whose turn was cut had waited for what the metric measures; NULL of every other turn."""
+    since = WAITED_FROM.get(metric or "")
+    return "NULL::BIGINT" if since is None else f"CASE WHEN outcome = 'cut' THEN hangup_perf_ns - {since}_perf_ns END"
 
 
 def _turns(connection: Connection, identities: list[tuple[str, str]]) -> dict[tuple[str, str], Turn]:

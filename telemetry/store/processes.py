@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import orjson
 
-from telemetry import semconv
+from telemetry.model import semconv
 from telemetry.store.answers import ProcessInfo
 from telemetry.store.snapshot import Connection, rows
 

@@ -1,6 +1,6 @@
 """The SQL of the store's questions: statements over the views `turns`, `spans` and `points`, values bound.
 
-A metric's percentiles are `quantile_cont` over the raw values (linear between neighbours, as numpy's default).
+A metric's percentiles are `quantile_cont` over the raw values (linear between neighbors, as numpy's default).
 """
 
 # ruff: noqa: S608 - the identifiers in these statements come from the metric table, every value is bound
@@ -8,14 +8,15 @@ A metric's percentiles are `quantile_cont` over the raw values (linear between n
 from dataclasses import dataclass
 from typing import Any, Final
 
-from telemetry.metrics import ITL, METRICS
-from telemetry.semconv import RAMP
+from telemetry.model.metrics import CONNECT, ITL, METRICS, NOT_OF_AN_ANSWER, Metric
+from telemetry.model.semconv import RAMP, UNANSWERED
 from telemetry.store.answers import Filter
 
 # Client-heard and not blamed on the instrument: what every figure of the service is taken over.
 VALID_CLIENT: Final = "source = 'client' AND outcome <> 'invalid'"
 CLIENT: Final = "source = 'client'"
-_ASKED: Final = "turn_kind IS DISTINCT FROM 'silence'"
+FRACTIONS: Final = "[0.5, 0.95, 0.99]"
+ASKED: Final = "turn_kind IS DISTINCT FROM 'silence'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +80,10 @@ def judged(f: Filter) -> Condition:
 
 def grouped(f: Filter) -> Condition:
     """The turns over which counts and metrics are taken: a silent turn asked nothing and is counted apart."""
-    return judged(f) & Condition(f"{CLIENT} AND {_ASKED}")
+    return judged(f) & Condition(f"{CLIENT} AND {ASKED}")
 
 
+_UNREAD: Final = "count(*) FILTER (WHERE endpoint_did_not_read AND outcome <> 'invalid')"
 DIMENSIONS: Final = ("cohort", "target", "noise_profile", "length_class", "route", "phase")
 
 
@@ -94,20 +96,36 @@ def dimension_values(f: Filter) -> tuple[str, list[Any]]:
     return f"SELECT {lists} FROM turns WHERE {where.sql}", list(where.values)
 
 
+_UNANSWERED: Final = f"outcome IN ({', '.join(repr(outcome) for outcome in UNANSWERED)})"
+
+
+def _metric_columns(metric: Metric) -> str:
+    """Count, maximum and quantiles of a metric over valid turns. `u_` counts valid turns that no answer came to, and no
+    value; of `connect` calls that could not be connected."""
+    valid, value, name = "FILTER (WHERE outcome <> 'invalid')", metric.column, metric.name
+    return (
+        f"count({value}) {valid} AS n_{name}, max({value}) {valid} AS max_{name}, "
+        f"quantile_cont({value}, {FRACTIONS}) {valid} AS q_{name}, "
+        f"count(*) FILTER (WHERE {_without_value(metric)}) AS u_{name}"
+    )
+
+
+def _without_value(metric: Metric) -> str:
+    if metric.name == CONNECT:
+        return f"outcome = 'error' AND turn_index = 0 AND {metric.column} IS NULL"
+    return "false" if metric.name in NOT_OF_AN_ANSWER else f"{_UNANSWERED} AND {metric.column} IS NULL"
+
+
 def totals(f: Filter) -> tuple[str, list[Any]]:
     """One row for all client turns (`is_total`) and one per cohort: counts, shares and every metric's quantiles."""
     valid = "FILTER (WHERE outcome <> 'invalid')"
-    metrics = ", ".join(
-        f"count({m.column}) {valid} AS n_{m.name}, max({m.column}) {valid} AS max_{m.name}, "
-        f"quantile_cont({m.column}, [0.5, 0.95, 0.99]) {valid} AS q_{m.name}"
-        for m in METRICS.values()
-    )
+    metrics = ", ".join(_metric_columns(metric) for metric in METRICS.values())
     where = grouped(f)
     return (
         f"""
         SELECT grouping(cohort) = 1 AS is_total, cohort, count(*) AS total,
                count(*) FILTER (WHERE outcome = 'ok') AS ok,
-               count(*) {valid} AS valid,
+               count(*) {valid} AS valid, {_UNREAD} AS unread,
                count(cache_hit) {valid} AS cache_reported,
                count(*) FILTER (WHERE cache_hit AND outcome <> 'invalid') AS cache_hits,
                max(ended_unix_ns) AS newest_unix_ns, {metrics}
@@ -117,7 +135,7 @@ def totals(f: Filter) -> tuple[str, list[Any]]:
     )
 
 
-def behaviour(f: Filter) -> tuple[str, list[Any]]:
+def behavior(f: Filter) -> tuple[str, list[Any]]:
     """One row on how callers behaved: counts over the valid client turns."""
     where = judged(f) & Condition(VALID_CLIENT)
     counts = {
@@ -162,16 +180,12 @@ PHASE_METRICS: Final = (
 def phases(f: Filter) -> tuple[str, list[Any]]:
     """A row per phase in the order of time, the ramps too: counts and the quantiles of PHASE_METRICS."""
     valid = "FILTER (WHERE outcome <> 'invalid')"
-    metrics = ", ".join(
-        f"count({m.column}) {valid} AS n_{m.name}, max({m.column}) {valid} AS max_{m.name}, "
-        f"quantile_cont({m.column}, [0.5, 0.95, 0.99]) {valid} AS q_{m.name}"
-        for m in (METRICS[name] for name in PHASE_METRICS)
-    )
-    where = turns_of(f) & Condition(f"{CLIENT} AND {_ASKED} AND phase IS NOT NULL")
+    metrics = ", ".join(_metric_columns(METRICS[name]) for name in PHASE_METRICS)
+    where = turns_of(f) & Condition(f"{CLIENT} AND {ASKED} AND phase IS NOT NULL")
     return (
         f"""
         SELECT phase, any_value(phase_kind) AS kind, min(started_unix_ns) AS first_unix_ns, count(*) AS total,
-               count(*) FILTER (WHERE outcome = 'ok') AS ok, count(*) {valid} AS valid, {metrics}
+               count(*) FILTER (WHERE outcome = 'ok') AS ok, count(*) {valid} AS valid, {_UNREAD} AS unread, {metrics}
         FROM turns WHERE {where.sql} GROUP BY phase ORDER BY first_unix_ns, phase
         """,
         list(where.values),
@@ -180,7 +194,7 @@ def phases(f: Filter) -> tuple[str, list[Any]]:
 
 def phase_outcomes(f: Filter) -> tuple[str, list[Any]]:
     """Counts by phase, outcome and, of invalid turns, reason."""
-    where = turns_of(f) & Condition(f"{CLIENT} AND {_ASKED} AND phase IS NOT NULL")
+    where = turns_of(f) & Condition(f"{CLIENT} AND {ASKED} AND phase IS NOT NULL")
     return (
         f"""
         SELECT phase, outcome, NULL AS reason, count(*) AS n FROM turns WHERE {where.sql} GROUP BY ALL
@@ -212,6 +226,18 @@ def invalid_reasons(f: Filter) -> tuple[str, list[Any]]:
         f"""
         SELECT cohort, reason, count(*) AS n
         FROM (SELECT cohort, unnest(invalid_reasons) AS reason FROM turns WHERE {where.sql}) GROUP BY ALL
+        """,
+        list(where.values),
+    )
+
+
+def cut_reasons(f: Filter) -> tuple[str, list[Any]]:
+    """How many turns each thing of the generator's cut, per cohort, the commonest first."""
+    where = grouped(f) & Condition("outcome = 'cut'")
+    return (
+        f"""
+        SELECT cohort, coalesce(cut_by, 'not said') AS reason, count(*) AS n FROM turns WHERE {where.sql}
+        GROUP BY ALL ORDER BY n DESC, reason
         """,
         list(where.values),
     )
@@ -254,7 +280,7 @@ def joined_service(where: Condition) -> tuple[str, list[Any]]:
     )
 
 
-def agreement(f: Filter) -> tuple[str, list[Any]]:
+def client_service_delta(f: Filter) -> tuple[str, list[Any]]:
     """Client-heard minus service-reported voice-to-voice, and what found no counterpart."""
     pairs, values = joined_service(turns_of(f))
     run = Condition("true") if f.run_id is None else Condition("s.run_id = ?", (f.run_id,))

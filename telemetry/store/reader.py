@@ -12,30 +12,32 @@ from typing import Any, Final, Self
 import msgspec
 import orjson
 
-from telemetry import semconv
-from telemetry.errors import StoreError
-from telemetry.metrics import ITL, METRIC_NAMES
-from telemetry.slo import Objective
+from telemetry.model import semconv
+from telemetry.model.errors import StoreError
+from telemetry.model.metrics import ITL, METRIC_NAMES
+from telemetry.model.spans import SpanRow
+from telemetry.model.stated_error import GoodRange
+from telemetry.model.turns import Turn
+from telemetry.objectives.slo import Objective
 from telemetry.store import queries
 from telemetry.store.answers import (
     CallCounts,
     Filter,
     GeneratorPoint,
     ProcessInfo,
-    RunInfo,
-    SpanRow,
+    RunRecord,
     StageStats,
     Summary,
     TimelinePoint,
 )
-from telemetry.store.objectives import count_objective
+from telemetry.store.instrument_error import instrument_error_ns
+from telemetry.store.objectives import count_objective, range_of_objective
 from telemetry.store.processes import processes
 from telemetry.store.queries import CLIENT, VALID_CLIENT, Condition
 from telemetry.store.schema import TURN_FIELDS, span_from_row, turn_from_row
 from telemetry.store.snapshot import Connection, Snapshots, rows
-from telemetry.store.summaries import enough, summarise
+from telemetry.store.summaries import enough, summarize
 from telemetry.store.timelines import generator_points, timeline
-from telemetry.turns import Turn
 
 ANY: Final = Filter()
 _TURN_COLUMNS: Final = ", ".join(TURN_FIELDS)
@@ -72,14 +74,14 @@ class StoreReader:
         """The segments that the last question had to leave out, a sentence each."""
         return tuple(self._snapshots.faults)
 
-    def runs(self) -> list[RunInfo]:
+    def runs(self) -> list[RunRecord]:
         """Every run the store knows, from what its generator declared or from its turns; the newest first."""
         return self._snapshots.ask(_runs)
 
     def summary(self, f: Filter = ANY) -> Summary:
         """Everything about a filter from one consistent read."""
         now_unix_ns = self._wall_clock_ns()
-        return self._snapshots.ask(lambda connection: summarise(connection, f, now_unix_ns, self._snapshots.skipped))
+        return self._snapshots.ask(lambda connection: summarize(connection, f, now_unix_ns, self._snapshots.skipped))
 
     def timeline(self, f: Filter = ANY, metric: str = "voice_to_voice", buckets: int = 60) -> list[TimelinePoint]:
         """The metric over time in at most `buckets` buckets of one round width; empty ones in between are given too."""
@@ -175,11 +177,22 @@ class StoreReader:
         return self._snapshots.ask(lambda connection: processes(connection, run_id))
 
     def count(self, f: Filter = ANY) -> Callable[[Objective], tuple[int, int]]:
-        """What `telemetry.slo.judge` asks: good and eligible turns of an objective among those of the filter.
+        """What `objectives.slo.judge` asks: good and eligible turns of an objective among those of the filter.
 
         The function raises NotObservable when the wire withholds the metric on all of them.
         """
         return lambda objective: self._snapshots.ask(lambda connection: count_objective(connection, f, objective))
+
+    def good_range(self, f: Filter = ANY) -> Callable[[Objective], GoodRange | None]:
+        """What `objectives.slo.judge` asks beside `count`: how many turns would be good within the measurement's error,
+        which is what the clips state of their speech bounds and the filter's run of its instrument."""
+
+        def ask(objective: Objective) -> GoodRange | None:
+            return self._snapshots.ask(
+                lambda connection: range_of_objective(connection, f, objective, instrument_error_ns(connection, f))
+            )
+
+        return ask
 
     def metric_values(self, f: Filter, metric: str) -> list[float]:
         """The raw values of a metric over the valid client turns in the order of the turns, in the metric's unit."""
@@ -230,8 +243,8 @@ def _column(metric: str) -> str:
     return queries.metric_column(metric)
 
 
-def _runs(connection: Connection) -> list[RunInfo]:
-    known: dict[str, RunInfo] = {}
+def _runs(connection: Connection) -> list[RunRecord]:
+    known: dict[str, RunRecord] = {}
     statement = f"""
         SELECT run_id, min(started_unix_ns) AS first, max(ended_unix_ns) AS last,
                count(*) FILTER (WHERE {CLIENT}) AS turns,
@@ -240,7 +253,7 @@ def _runs(connection: Connection) -> list[RunInfo]:
         FROM turns WHERE run_id <> '' GROUP BY run_id
         """
     for row in rows(connection, statement):
-        known[row["run_id"]] = RunInfo(
+        known[row["run_id"]] = RunRecord(
             run_id=row["run_id"],
             first_unix_ns=row["first"],
             last_unix_ns=row["last"],
@@ -265,12 +278,14 @@ def _runs(connection: Connection) -> list[RunInfo]:
     return sorted(known.values(), key=lambda run: (run.first_unix_ns, run.run_id), reverse=True)
 
 
-def _with_declaration(known: RunInfo | None, run_id: str, span: dict[str, Any], attributes: dict[str, Any]) -> RunInfo:
+def _with_declaration(
+    known: RunRecord | None, run_id: str, span: dict[str, Any], attributes: dict[str, Any]
+) -> RunRecord:
     declared = {} if known is None else dict(known.declared)
     for name, value in attributes.items():
         if name.startswith(semconv.RUN_PREFIX) and name != _PHASE:
             declared[name.removeprefix(semconv.RUN_PREFIX)] = _shown(value)
-    return RunInfo(
+    return RunRecord(
         run_id=run_id,
         first_unix_ns=span["start_unix_ns"] if known is None else min(known.first_unix_ns, span["start_unix_ns"]),
         last_unix_ns=span["end_unix_ns"] if known is None else max(known.last_unix_ns, span["end_unix_ns"]),

@@ -5,9 +5,9 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final
 
-from telemetry.store.answers import SpanRow
+from telemetry.model.spans import SpanRow
+from telemetry.model.turns import Turn
 from telemetry.store.schema import PointRow
-from telemetry.turns import Turn
 
 # A retry follows within seconds, a spool within the hour: some 200,000 items cover either at any rate we can take in.
 RECENT_LIMIT: Final = 200_000

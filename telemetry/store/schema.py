@@ -12,10 +12,10 @@ import msgspec
 import orjson
 import pyarrow as pa
 
-from telemetry.metrics import METRICS, POINTS, Metric, is_withheld, point
-from telemetry.store.answers import SpanRow
+from telemetry.model.metrics import METRICS, POINTS, Metric, is_withheld, point
+from telemetry.model.spans import SpanRow
+from telemetry.model.turns import Turn
 from telemetry.store.manifest import Table
-from telemetry.turns import Turn
 
 # A turn's integers stay below this so that sums and differences of two of them fit the store's 64 bits.
 INTEGER_LIMIT: Final = 2**62

@@ -14,9 +14,9 @@ from typing import Any, Final, TypeVar
 import duckdb
 import pyarrow.parquet as pq
 
-from telemetry.errors import StoreError
+from telemetry.model.errors import StoreError
 from telemetry.store import manifest as manifests
-from telemetry.store.manifest import Manifest, Segment, Table
+from telemetry.store.manifest import Segment, StoreManifest, Table
 from telemetry.store.schema import SCHEMAS
 
 _Answer = TypeVar("_Answer")
@@ -37,7 +37,7 @@ class Snapshots:
         self._lock = threading.RLock()
         self._intact: set[Segment] = set()
         self._damaged: dict[Segment, str] = {}
-        self._manifest: Manifest | None = None
+        self._manifest: StoreManifest | None = None
         self._stamp: tuple[int, int, int] | None = None
         self._prepared: tuple[Segment, ...] | None = None
         self._connection = duckdb.connect(
@@ -73,7 +73,7 @@ class Snapshots:
                         raise StoreError(f"{self.directory}: the store cannot be read ({error})") from error
             raise StoreError(f"{self.directory}: the store changes faster than it can be read; ask again")
 
-    def _current(self) -> Manifest:
+    def _current(self) -> StoreManifest:
         try:
             stat = (self.directory / manifests.MANIFEST_NAME).stat()
             stamp = (stat.st_mtime_ns, stat.st_ino, stat.st_size)
@@ -88,7 +88,7 @@ class Snapshots:
             self._stamp = stamp
         return self._manifest
 
-    def _prepare(self, manifest: Manifest) -> None:
+    def _prepare(self, manifest: StoreManifest) -> None:
         if self._prepared == manifest.segments:
             return
         self._prepared = None
@@ -117,7 +117,7 @@ class Snapshots:
             f"SELECT * FROM read_parquet([{', '.join(files)}], union_by_name = true)"
         )
 
-    def _fault(self, segment: Segment, manifest: Manifest) -> str | None:
+    def _fault(self, segment: Segment, manifest: StoreManifest) -> str | None:
         """Why a segment cannot be used. Raises FileNotFoundError when a newer manifest no longer names it."""
         if segment in self._damaged:
             return self._damaged[segment]
@@ -125,21 +125,21 @@ class Snapshots:
             return None
         path = manifests.segment_path(self.directory, segment)
         try:
-            sound = manifests.is_intact(self.directory, segment)
+            intact = manifests.is_intact(self.directory, segment)
             why = "its content is not what was written"
         except FileNotFoundError:
             if manifests.load(self.directory).sequence != manifest.sequence:
                 raise
-            sound, why = False, "the file is missing"
+            intact, why = False, "the file is missing"
         except OSError as error:
-            sound, why = False, error.strerror or str(error)
-        if sound:
+            intact, why = False, error.strerror or str(error)
+        if intact:
             self._intact.add(segment)
             return None
         self._damaged[segment] = f"{path}: {segment.rows} rows of {segment.table} left out, {why}"
         return self._damaged[segment]
 
-    def _recheck(self, manifest: Manifest) -> bool:
+    def _recheck(self, manifest: StoreManifest) -> bool:
         """Look again at files that were sound once; True when the question may be tried again without some of them."""
         found = False
         self._prepared = None
@@ -147,10 +147,10 @@ class Snapshots:
             path = manifests.segment_path(self.directory, segment)
             try:
                 pq.read_metadata(path)
-                sound = manifests.is_intact(self.directory, segment)
+                intact = manifests.is_intact(self.directory, segment)
             except (OSError, ValueError):
-                sound = False
-            if not sound:
+                intact = False
+            if not intact:
                 self._intact.discard(segment)
                 self._damaged[segment] = f"{path}: {segment.rows} rows of {segment.table} left out, it was damaged"
                 found = True

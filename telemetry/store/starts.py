@@ -8,14 +8,14 @@ from typing import Any
 
 import orjson
 
-from telemetry import semconv
+from telemetry.model import semconv
 from telemetry.store import queries
 from telemetry.store.answers import Filter, StartCounts
 from telemetry.store.snapshot import Connection, rows
 
 
 @dataclass(slots=True)
-class PhaseStarts:
+class StartsOfPhase:
     """One phase over all processes."""
 
     kind: str | None
@@ -29,7 +29,7 @@ class PhaseStarts:
         return StartCounts(*(self.counts[which] for which in semconv.START_COUNTS))
 
 
-def starts_by_phase(connection: Connection, f: Filter) -> dict[str, PhaseStarts]:
+def starts_by_phase(connection: Connection, f: Filter) -> dict[str, StartsOfPhase]:
     """By the name of the phase, in the order of time; empty without open arrivals, and for a filter that asks for what
     a start does not know (a cohort, a stretch of time)."""
     if f.since_unix_ns is not None or f.until_unix_ns is not None or queries.asks_beyond_phases(f):
@@ -40,7 +40,7 @@ def starts_by_phase(connection: Connection, f: Filter) -> dict[str, PhaseStarts]
         SELECT process_id, attributes, max(value)::BIGINT AS n, min(unix_ns) AS first FROM points
         WHERE name = ? AND {where.sql} GROUP BY run_id, process_id, attributes
         """
-    found: dict[str, PhaseStarts] = {}
+    found: dict[str, StartsOfPhase] = {}
     for row in rows(connection, statement, [semconv.METRIC_GENERATOR_STARTS, *where.values]):
         said: defaultdict[str, Any] = defaultdict(lambda: None, orjson.loads(row["attributes"]))
         name, which, begin_s = said["phase"], said["which"], said["phase_begin_s"]
@@ -48,13 +48,13 @@ def starts_by_phase(connection: Connection, f: Filter) -> dict[str, PhaseStarts]
             continue
         if f.phase is not None and name != f.phase:
             continue
-        phase = found.setdefault(name, PhaseStarts(said["phase_kind"], float(begin_s), row["first"]))
+        phase = found.setdefault(name, StartsOfPhase(said["phase_kind"], float(begin_s), row["first"]))
         phase.first_unix_ns = min(phase.first_unix_ns, row["first"])
         phase.counts[which] += row["n"]
     return dict(sorted(found.items(), key=lambda item: (item[1].begin_s, item[0])))
 
 
-def total(phases: dict[str, PhaseStarts]) -> StartCounts | None:
+def total(phases: dict[str, StartsOfPhase]) -> StartCounts | None:
     """Over all phases; None without open arrivals."""
     if not phases:
         return None

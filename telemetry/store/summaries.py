@@ -3,29 +3,36 @@
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
 
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
-from telemetry import semconv
-from telemetry.metrics import ITL, METRICS, MIN_COUNT_FOR
-from telemetry.store import queries
+from telemetry.model import semconv
+from telemetry.model.metrics import CONNECT, ITL, METRICS, MIN_COUNT_FOR, NOT_OF_AN_ANSWER, Metric
+from telemetry.model.stated_error import Interval, StatedError, instrument_part_ns, interval
+from telemetry.store import error_queries, queries
 from telemetry.store.answers import (
-    Agreement,
-    Behaviour,
+    Behavior,
     CacheStats,
+    ClientServiceDelta,
     CohortSummary,
     Filter,
     Generator,
-    Loss,
     MetricStats,
     PhaseSummary,
     ShareByName,
+    SpeechBoundErrors,
     Summary,
+    TelemetryLoss,
     TurnCounts,
 )
-from telemetry.store.hearing import hearing
+from telemetry.store.failures import failures, retries
+from telemetry.store.instrument_error import instrument_error_ns
+from telemetry.store.noticed import beside
 from telemetry.store.queries import CLIENT
 from telemetry.store.snapshot import Connection, rows
-from telemetry.store.starts import PhaseStarts, starts_by_phase, total
+from telemetry.store.starts import StartsOfPhase, starts_by_phase, total
+from telemetry.store.wer_by_condition import wer_by_condition
 
 # A process states how many turns it emitted ahead of the turns themselves, which wait for their batch: what it said
 # this long ago must have arrived by now.
@@ -37,13 +44,16 @@ def enough(percentile: str, n: int, value: float | None) -> float | None:
     return value if n >= MIN_COUNT_FOR[percentile] else None
 
 
-def summarise(connection: Connection, f: Filter, now_unix_ns: int, skipped_segments: int) -> Summary:
+def summarize(connection: Connection, f: Filter, now_unix_ns: int, skipped_segments: int) -> Summary:
     """Everything about one filter; all statements see the same snapshot."""
     totals = rows(connection, *queries.totals(f))
     gaps = rows(connection, *queries.gap_totals(f))
     named = rows(connection, *queries.names(f))
     invalid = rows(connection, *queries.invalid_reasons(f))
     withheld = rows(connection, *queries.withheld_reasons(f))
+    errors = rows(connection, *error_queries.errors(f))
+    instrument_ns = instrument_error_ns(connection, f)
+    cut = rows(connection, *queries.cut_reasons(f))
 
     def part(total: dict[str, Any]) -> CohortSummary:
         everyone, cohort = bool(total["is_total"]), total["cohort"]
@@ -51,11 +61,14 @@ def summarise(connection: Connection, f: Filter, now_unix_ns: int, skipped_segme
         def mine(candidates: list[dict[str, Any]]) -> list[dict[str, Any]]:
             return [row for row in candidates if everyone or row["cohort"] == cohort]
 
-        gap = next((g for g in gaps if bool(g["is_total"]) == everyone and (everyone or g["cohort"] == cohort)), None)
+        def one(candidates: list[dict[str, Any]]) -> dict[str, Any] | None:
+            return next((c for c in mine(candidates) if bool(c["is_total"]) == everyone), None)
+
+        gap, error = one(gaps), one(errors)
         return CohortSummary(
             cohort=cohort or "",
-            turns=_counts(total, mine(named), mine(invalid)),
-            metrics=_metrics(total, gap, mine(withheld)),
+            turns=_counts(total, mine(named), mine(invalid), mine(cut)),
+            metrics=_metrics(total, gap, mine(withheld), error, instrument_ns),
             cache=_cache(total, mine(named)),
             fallback=_fallback(total, mine(named)),
         )
@@ -71,20 +84,27 @@ def summarise(connection: Connection, f: Filter, now_unix_ns: int, skipped_segme
         fallback=overall.fallback,
         routes=_routes(whole, named),
         cohorts=tuple(part(total) for total in totals if not total["is_total"] and total["cohort"] is not None),
-        agreement=_agreement(connection, f),
+        client_service_delta=_client_service_delta(connection, f),
         loss=_loss(connection, f, now_unix_ns),
         generator=_generator(connection, f),
         newest_unix_ns=whole["newest_unix_ns"],
-        hearing=hearing(connection, f),
-        behaviour=Behaviour(**rows(connection, *queries.behaviour(f))[0]),
+        wer_by_condition=wer_by_condition(connection, f),
+        behavior=Behavior(**rows(connection, *queries.behavior(f))[0]),
+        beside=beside(connection, f),
         skipped_segments=skipped_segments,
-        phases=_phases(connection, f, starts),
+        phases=_phases(connection, f, starts, instrument_ns),
+        speech_bounds=SpeechBoundErrors(**rows(connection, *error_queries.speech_bounds(f))[0]),
+        failures=failures(connection, f),
+        retries=retries(connection, f),
         starts=total(starts),
     )
 
 
-def _phases(connection: Connection, f: Filter, starts: dict[str, PhaseStarts]) -> tuple[PhaseSummary, ...]:
+def _phases(
+    connection: Connection, f: Filter, starts: dict[str, StartsOfPhase], instrument_ns: float | None
+) -> tuple[PhaseSummary, ...]:
     outcomes = rows(connection, *queries.phase_outcomes(f))
+    errors = {row["phase"]: row for row in rows(connection, *error_queries.phase_errors(f))}
 
     def of(phase: str, *, reasons: bool) -> list[dict[str, Any]]:
         return [row for row in outcomes if row["phase"] == phase and (row["reason"] is not None) is reasons]
@@ -96,7 +116,7 @@ def _phases(connection: Connection, f: Filter, starts: dict[str, PhaseStarts]) -
             first_unix_ns=row["first_unix_ns"],
             turns=_counts(row, of(row["phase"], reasons=False), of(row["phase"], reasons=True)),
             metrics={
-                name: _stats(name, METRICS[name].unit, row[f"n_{name}"], row[f"q_{name}"], row[f"max_{name}"], None)
+                name: _metric_stats(METRICS[name], row, None, errors.get(row["phase"]), instrument_ns)
                 for name in queries.PHASE_METRICS
             },
             starts=None if row["phase"] not in starts else starts[row["phase"]].answer,
@@ -114,8 +134,15 @@ def _phases(connection: Connection, f: Filter, starts: dict[str, PhaseStarts]) -
     return (*of_calls, *found.values())
 
 
-def _counts(total: dict[str, Any], named: list[dict[str, Any]], invalid: list[dict[str, Any]]) -> TurnCounts:
-    outcomes, reasons = Counter[str](), Counter[str]()
+def _counts(
+    total: dict[str, Any],
+    named: list[dict[str, Any]],
+    invalid: list[dict[str, Any]],
+    cut: Sequence[dict[str, Any]] = (),
+) -> TurnCounts:
+    outcomes, reasons, cut_by = Counter[str](), Counter[str](), Counter[str]()
+    for row in cut:
+        cut_by[row["reason"]] += row["n"]
     for row in named:
         outcomes[row["outcome"]] += row["n"]
     for row in invalid:
@@ -126,23 +153,64 @@ def _counts(total: dict[str, Any], named: list[dict[str, Any]], invalid: list[di
         invalid=total["total"] - total["valid"],
         by_outcome={name: outcomes[name] for name in semconv.OUTCOMES if outcomes[name]},
         invalid_by_reason=dict(reasons.most_common()),
+        endpoint_did_not_read=total["unread"],
+        cut_by=dict(cut_by.most_common()),
     )
 
 
 def _metrics(
-    total: dict[str, Any], gap: dict[str, Any] | None, withheld: list[dict[str, Any]]
+    total: dict[str, Any],
+    gap: dict[str, Any] | None,
+    withheld: list[dict[str, Any]],
+    error: dict[str, Any] | None,
+    instrument_ns: float | None,
 ) -> dict[str, MetricStats]:
     reasons: dict[str, str] = {}
     for row in withheld:
         name, _, reason = row["entry"].partition(":")
         reasons.setdefault(name, reason.strip() or "not observable")
     stats = {
-        name: _stats(name, metric.unit, total[f"n_{name}"], total[f"q_{name}"], total[f"max_{name}"], reasons.get(name))
-        for name, metric in METRICS.items()
+        name: _metric_stats(metric, total, reasons.get(name), error, instrument_ns) for name, metric in METRICS.items()
     }
     n, q, largest = (gap["n"], gap["q"], gap["max"]) if gap is not None else (0, None, None)
     stats[ITL] = _stats(ITL, "ns", n, q, largest, reasons.get(ITL))
     return stats
+
+
+def _metric_stats(
+    metric: Metric,
+    row: dict[str, Any],
+    why: str | None,
+    error: dict[str, Any] | None,
+    instrument_ns: float | None,
+) -> MetricStats:
+    """A metric's statistics from a row of `queries.totals` or `queries.phases`, and one of their errors."""
+    name = metric.name
+    stats = _stats(name, metric.unit, row[f"n_{name}"], row[f"q_{name}"], row[f"max_{name}"], why)
+    if name == CONNECT:
+        stats = replace(stats, eligible=stats.n + row[f"u_{name}"], unanswered=row[f"u_{name}"])
+    elif name not in NOT_OF_AN_ANSWER:
+        stats = replace(stats, eligible=row["valid"], unanswered=row[f"u_{name}"])
+    return stats if metric.counts_from is None else replace(stats, error=_error(metric, stats, error, instrument_ns))
+
+
+def _error(metric: Metric, stats: MetricStats, row: dict[str, Any] | None, instrument_ns: float | None) -> StatedError:
+    name, part_ns = metric.name, instrument_part_ns(metric, instrument_ns)
+    if row is None or not stats.n:
+        return StatedError(None, None, None, None, 0, part_ns)
+    low, high = row[f"q_low_{name}"], row[f"q_high_{name}"]
+
+    def of(statistic: float | None, below: float | None, above: float | None) -> Interval | None:
+        return None if statistic is None else interval(below, above, part_ns)
+
+    return StatedError(
+        p50=of(stats.p50, low[0], high[0]),
+        p95=of(stats.p95, low[1], high[1]),
+        p99=of(stats.p99, low[2], high[2]),
+        max=of(stats.max, row[f"max_low_{name}"], row[f"max_high_{name}"]),
+        turns_unknown=row[f"unknown_{name}"],
+        instrument_ns=part_ns,
+    )
 
 
 def _stats(name: str, unit: str, n: int, q: list[float] | None, largest: float | None, why: str | None) -> MetricStats:
@@ -190,10 +258,10 @@ def _routes(total: dict[str, Any], named: list[dict[str, Any]]) -> ShareByName:
     return ShareByName(total=total["valid"], reported=counts.total(), counts=dict(counts))
 
 
-def _agreement(connection: Connection, f: Filter) -> Agreement:
-    (row,) = rows(connection, *queries.agreement(f))
+def _client_service_delta(connection: Connection, f: Filter) -> ClientServiceDelta:
+    (row,) = rows(connection, *queries.client_service_delta(f))
     p50, p99 = row["q"] if row["q"] is not None else (None, None)
-    return Agreement(
+    return ClientServiceDelta(
         joined=row["joined"],
         client_only=row["client_only"],
         service_only=row["service_only"],
@@ -203,7 +271,7 @@ def _agreement(connection: Connection, f: Filter) -> Agreement:
     )
 
 
-def _loss(connection: Connection, f: Filter, now_unix_ns: int) -> Loss:
+def _loss(connection: Connection, f: Filter, now_unix_ns: int) -> TelemetryLoss:
     """Missing turns per process: holes in the numbers it gave them, and what it says it emitted and did not arrive.
 
     Of the filter only the run narrows this, as numbers know no cohort. A process may outlive a run (an assistant does):
@@ -234,7 +302,7 @@ def _loss(connection: Connection, f: Filter, now_unix_ns: int) -> Loss:
         [*values, now_unix_ns - EXPORT_GRACE_NS, *values, semconv.METRIC_TURNS_EMITTED],
     )
     says = any(row["emitted"] is not None for row in found)
-    return Loss(
+    return TelemetryLoss(
         processes=len(found),
         emitted=sum(max(row["emitted"] or 0, row["received"] + row["holes"]) for row in found) if says else None,
         received=sum(row["received"] for row in found),

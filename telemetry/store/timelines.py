@@ -4,7 +4,7 @@
 
 from typing import Final
 
-from telemetry import semconv
+from telemetry.model import semconv
 from telemetry.store import queries
 from telemetry.store.answers import Filter, GeneratorPoint, TimelinePoint
 from telemetry.store.queries import VALID_CLIENT, Condition

@@ -18,9 +18,9 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from telemetry.errors import StoreError
+from telemetry.model.errors import StoreError
 from telemetry.store import manifest as manifests
-from telemetry.store.manifest import SEGMENTS_FOLDER, TEMPORARY_SUFFIX, Manifest, Segment, Table
+from telemetry.store.manifest import SEGMENTS_FOLDER, TEMPORARY_SUFFIX, Segment, StoreManifest, Table
 from telemetry.store.recent import RECENT_LIMIT, RecentKeys, point_key, span_key, span_row_key, turn_key
 from telemetry.store.redaction import turn_without_text, without_text
 from telemetry.store.schema import ArrowTable, Batch, PointRow, points_table, spans_table, turn_from_row, turns_table
@@ -81,7 +81,7 @@ class StoreWriter:
         self._lock_file.close()
 
     @property
-    def manifest(self) -> Manifest:
+    def manifest(self) -> StoreManifest:
         """What is committed at this moment."""
         return self._manifest
 
@@ -164,7 +164,7 @@ class StoreWriter:
             self._recent[table].add(added)
 
     def _publish(self, segments: tuple[Segment, ...]) -> None:
-        manifest = Manifest(sequence=self._manifest.sequence + 1, next_file=self._next_file, segments=segments)
+        manifest = StoreManifest(sequence=self._manifest.sequence + 1, next_file=self._next_file, segments=segments)
         manifests.publish(self.directory, manifest)
         self._manifest = manifest
         self._unsynced_rename = True

@@ -1,0 +1,306 @@
+"""What a caller or a service writes with: a call's trace, its turns, the run around it, the generator's health."""
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Final, Literal
+
+import msgspec
+from opentelemetry.metrics import CallbackOptions, Observation
+from opentelemetry.trace import Span, SpanKind, set_span_in_context
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from telemetry.export.sdk import Telemetry
+from telemetry.model import semconv
+from telemetry.model.metrics import METRICS, POINTS, point
+from telemetry.model.turn_spans import AttributeValue, carried, turn_attributes
+from telemetry.model.turns import Turn
+
+_MAX_UNIX_NS: Final = 2**64 - 1
+
+
+class CallTrace:
+    """The trace of one call: `voice.call`, with every turn a child.
+
+    `started_unix_ns` is what the wall clock read when the monotonic clock read `started_perf_ns`. On the client the
+    call is the root; a service passes the `traceparent` that it received and becomes its child (one that does not
+    parse makes a root). `attributes` travel under `voice.call.`.
+    """
+
+    def __init__(
+        self,
+        telemetry: Telemetry,
+        *,
+        run_id: str,
+        call_id: str,
+        source: semconv.Source,
+        started_unix_ns: int,
+        started_perf_ns: int,
+        attributes: Mapping[str, AttributeValue],
+        parent_traceparent: str | None = None,
+    ) -> None:
+        self._telemetry = telemetry
+        self._started_unix_ns, self._started_perf_ns = started_unix_ns, started_perf_ns
+        self._identity: dict[str, AttributeValue] = {
+            f"{semconv.CALL_PREFIX}run_id": carried(run_id),
+            f"{semconv.CALL_PREFIX}call_id": carried(call_id),
+            f"{semconv.CALL_PREFIX}source": source,
+            semconv.GEN_AI_CONVERSATION_ID: carried(call_id),
+        }
+        parent = (
+            TraceContextTextMapPropagator().extract({"traceparent": parent_traceparent}) if parent_traceparent else None
+        )
+        self._span: Span = telemetry.tracer.start_span(
+            semconv.SPAN_CALL,
+            context=parent,
+            kind=SpanKind.CLIENT if source == "client" else SpanKind.SERVER,
+            attributes={
+                semconv.ATTR_SCHEMA: semconv.SCHEMA_VERSION,
+                **self._identity,
+                **_prefixed(semconv.CALL_PREFIX, attributes),
+            },
+            start_time=_as_span_time(started_unix_ns),
+        )
+        self._context = set_span_in_context(self._span)
+        self._ended = False
+        context = self._span.get_span_context()
+        self.trace_id = f"{context.trace_id:032x}"
+        self.traceparent = f"00-{self.trace_id}-{context.span_id:016x}-01"
+
+    def emit(self, turn: Turn) -> Turn:
+        """Write the turn as a `voice.turn` span with its stages as children; returns it as it was written, with
+        `trace_id`, `span_id`, `process_id` and `sequence`."""
+        process_id, sequence = self._telemetry.identity.next_turn(turn.run_id)
+        turn = msgspec.structs.replace(turn, process_id=process_id, sequence=sequence)
+        known = [at for name in POINTS if (at := point(turn, name)) is not None]
+        ended_perf_ns = max(known, default=turn.started_perf_ns)
+        span = self._telemetry.tracer.start_span(
+            semconv.SPAN_TURN,
+            context=self._context,
+            attributes=turn_attributes(turn),
+            start_time=_unix_ns(turn, turn.started_perf_ns),
+        )
+        within = set_span_in_context(span)
+        for stage in _stages(turn):
+            child = self._telemetry.tracer.start_span(
+                stage.name,
+                context=within,
+                attributes={
+                    **self._identity,
+                    f"{semconv.TURN_PREFIX}turn_index": turn.turn_index,
+                    **stage.attributes,
+                },
+                start_time=_unix_ns(turn, stage.started_perf_ns),
+            )
+            for name, at_perf_ns in stage.events:
+                child.add_event(name, timestamp=_unix_ns(turn, at_perf_ns))
+            child.end(_unix_ns(turn, stage.ended_perf_ns))
+        span.end(_unix_ns(turn, max(ended_perf_ns, turn.started_perf_ns)))
+        context = span.get_span_context()
+        return msgspec.structs.replace(turn, trace_id=f"{context.trace_id:032x}", span_id=f"{context.span_id:016x}")
+
+    def end(self, ended_perf_ns: int, attributes: Mapping[str, AttributeValue]) -> None:
+        """Close the call. A second call does nothing: hanging up and being hung up on may both come here."""
+        if self._ended:
+            return
+        self._ended = True
+        self._span.set_attributes(_prefixed(semconv.CALL_PREFIX, attributes))
+        lasted_ns = max(0, ended_perf_ns - self._started_perf_ns)
+        self._span.end(_as_span_time(self._started_unix_ns + lasted_ns))
+
+
+def announce_run(
+    telemetry: Telemetry,
+    run_id: str,
+    phase: Literal["start", "end"],
+    attributes: Mapping[str, AttributeValue],
+    wall_ns: Callable[[], int] = time.time_ns,
+) -> None:
+    """Say that a run begins or has ended, and what the generator declares of itself, as a `voice.run` span.
+
+    `attributes` travel under `voice.run.`, beside `voice.run.run_id`, `.phase` and `.process_id`.
+    """
+    now_ns = wall_ns()
+    telemetry.tracer.start_span(
+        semconv.SPAN_RUN,
+        attributes={
+            semconv.ATTR_SCHEMA: semconv.SCHEMA_VERSION,
+            **_prefixed(semconv.RUN_PREFIX, attributes),
+            f"{semconv.RUN_PREFIX}run_id": carried(run_id),
+            f"{semconv.RUN_PREFIX}phase": phase,
+            f"{semconv.RUN_PREFIX}process_id": telemetry.identity.process_id,
+        },
+        start_time=now_ns,
+    ).end(now_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratorHealth:
+    """What a worker knows of itself since its last report; None is not measured. Worst values are of the interval."""
+
+    cpu_ratio: float | None = None
+    loop_lag_worst_ns: int | None = None
+    frame_lateness_worst_ns: int | None = None
+    calls_in_flight: int | None = None
+    frames_sent: int | None = None  # cumulative
+    gc_pause_worst_ns: int | None = None
+    clock_offset_drift_ns: int | None = None
+    unsent_worst_bytes: int | None = None
+    frames_held_up: int | None = None  # cumulative
+
+
+@dataclass(frozen=True, slots=True)
+class _Gauge:
+    metric: str
+    unit: str
+    merge: Callable[[int | float, int | float], int | float]
+
+
+def _latest(before: int | float, now: int | float) -> int | float:
+    del before
+    return now
+
+
+def _furthest(before: int | float, now: int | float) -> int | float:
+    return now if abs(now) >= abs(before) else before
+
+
+_GAUGES: Final[dict[str, _Gauge]] = {
+    "cpu_ratio": _Gauge(semconv.METRIC_GENERATOR_CPU, "1", max),
+    "loop_lag_worst_ns": _Gauge(semconv.METRIC_GENERATOR_LOOP_LAG, "ns", max),
+    "frame_lateness_worst_ns": _Gauge(semconv.METRIC_GENERATOR_LATENESS, "ns", max),
+    "calls_in_flight": _Gauge(semconv.METRIC_GENERATOR_CALLS, "{call}", _latest),
+    "frames_sent": _Gauge(semconv.METRIC_GENERATOR_FRAMES, "{frame}", max),
+    "gc_pause_worst_ns": _Gauge(semconv.METRIC_GENERATOR_GC_PAUSE, "ns", max),
+    "clock_offset_drift_ns": _Gauge(semconv.METRIC_GENERATOR_CLOCK_OFFSET, "ns", _furthest),
+    "unsent_worst_bytes": _Gauge(semconv.METRIC_GENERATOR_UNSENT, "By", max),
+    "frames_held_up": _Gauge(semconv.METRIC_GENERATOR_HELD_UP, "{frame}", max),
+}
+
+
+class GeneratorGauges:
+    """The generator's health as OTLP gauges. Make one per Telemetry and run; report about once a second.
+
+    The exporter reads in its own rhythm: what is reported twice between two reads is merged (the worst stays the
+    worst), and what was not reported since the last read is not sent again.
+    """
+
+    def __init__(self, telemetry: Telemetry, run_id: str) -> None:
+        self._telemetry, self._run_id = telemetry, run_id
+        self._lock = threading.Lock()
+        self._waiting: dict[str, int | float] = {}
+        for name, gauge in _GAUGES.items():
+            telemetry.meter.create_observable_gauge(gauge.metric, [self._reader(name)], unit=gauge.unit)
+
+    def report(self, health: GeneratorHealth) -> None:
+        """Take a report; None leaves a gauge alone."""
+        with self._lock:
+            for entry in fields(health):
+                value: int | float | None = getattr(health, entry.name)
+                if value is None:
+                    continue
+                before = self._waiting.get(entry.name)
+                self._waiting[entry.name] = value if before is None else _GAUGES[entry.name].merge(before, value)
+
+    def _reader(self, name: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
+        def read(options: CallbackOptions) -> Iterable[Observation]:
+            del options
+            with self._lock:
+                value = self._waiting.pop(name, None)
+            if value is None:
+                return ()
+            return (Observation(value, {"run_id": self._run_id, "process_id": self._telemetry.identity.process_id}),)
+
+        return read
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseStarts:
+    """How the calls of open arrivals that were due in one phase began in this process, so far."""
+
+    phase: str
+    phase_kind: semconv.PhaseKind
+    phase_begin_s: float  # after the start of the run: phases are told in this order
+    planned: int
+    started: int
+    late: int
+    dropped: int
+
+
+class StartGauges:
+    """The starts of open arrivals as an OTLP gauge, asked for whenever the exporter reads."""
+
+    def __init__(self, telemetry: Telemetry, run_id: str, starts: Callable[[], Iterable[PhaseStarts]]) -> None:
+        self._telemetry, self._run_id, self._starts = telemetry, run_id, starts
+        telemetry.meter.create_observable_gauge(semconv.METRIC_GENERATOR_STARTS, [self._read], unit="{call}")
+
+    def _read(self, options: CallbackOptions) -> Iterable[Observation]:
+        del options
+        for each in self._starts():
+            attributes = {
+                "run_id": self._run_id,
+                "process_id": self._telemetry.identity.process_id,
+                "phase": each.phase,
+                "phase_kind": each.phase_kind,
+                "phase_begin_s": each.phase_begin_s,
+            }
+            for which in semconv.START_COUNTS:
+                yield Observation(getattr(each, which), {**attributes, "which": which})
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    name: str
+    started_perf_ns: int
+    ended_perf_ns: int
+    events: tuple[tuple[str, int], ...] = ()
+    attributes: Mapping[str, AttributeValue] = field(default_factory=dict[str, AttributeValue])
+
+
+def _stages(turn: Turn) -> list[_Stage]:
+    """The stages whose points are known. A stage begins where the one it waits for has ended."""
+    stages: list[_Stage] = []
+    final, spoken = turn.asr_final_perf_ns, _first_known(turn.speech_start_perf_ns, turn.speech_end_perf_ns)
+    if final is not None and spoken is not None:
+        partial = turn.asr_first_partial_perf_ns
+        events = ((semconv.EVENT_ASR_PARTIAL, partial),) if partial is not None else ()
+        stages.append(_Stage(semconv.SPAN_ASR, min(spoken, final), final, events))
+    token = turn.llm_first_token_perf_ns
+    if token is not None:
+        attributes: dict[str, AttributeValue] = {semconv.GEN_AI_OPERATION_NAME: "chat"}
+        if turn.model is not None:
+            attributes[semconv.GEN_AI_REQUEST_MODEL] = carried(turn.model)
+        ttft_ns = METRICS["llm_ttft"].value(turn)
+        if ttft_ns is not None:
+            attributes[semconv.GEN_AI_TIME_TO_FIRST_CHUNK_S] = ttft_ns / 1e9
+        begin = _last_before(token, final, turn.speech_end_perf_ns)
+        last = max(token, _first_known(turn.llm_last_token_perf_ns, token) or token)
+        stages.append(_Stage(semconv.SPAN_LLM, begin, last, ((semconv.EVENT_LLM_FIRST_TOKEN, token),), attributes))
+    chunk = turn.tts_first_chunk_perf_ns
+    if chunk is not None:
+        last = max(chunk, _first_known(turn.tts_last_chunk_perf_ns, chunk) or chunk)
+        stages.append(_Stage(semconv.SPAN_TTS, _last_before(chunk, token), last))
+    return stages
+
+
+def _first_known(*points: int | None) -> int | None:
+    return next((at for at in points if at is not None), None)
+
+
+def _last_before(limit: int, *points: int | None) -> int:
+    """The first of `points` that is known and not after `limit`, else `limit`."""
+    return next((at for at in points if at is not None and at <= limit), limit)
+
+
+def _unix_ns(turn: Turn, perf_ns: int) -> int:
+    return _as_span_time(turn.started_unix_ns + perf_ns - turn.started_perf_ns)
+
+
+def _as_span_time(unix_ns: int) -> int:
+    # A span's times are unsigned 64-bit: nonsense from a clock must not cost the span, whose attributes are exact.
+    return min(max(unix_ns, 0), _MAX_UNIX_NS)
+
+
+def _prefixed(prefix: str, attributes: Mapping[str, AttributeValue]) -> dict[str, AttributeValue]:
+    return {name if name.startswith(prefix) else prefix + name: carried(value) for name, value in attributes.items()}

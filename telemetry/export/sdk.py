@@ -1,0 +1,218 @@
+"""The OpenTelemetry SDK, set up for processes that must not be disturbed: traces and metrics over OTLP/HTTP protobuf.
+
+Works alike in a plain process, under asyncio and in a process patched by gevent (patch before importing this). A
+collector that is dead, slow, half-open or overloaded costs the caller nothing: see `telemetry.export.span_processor`.
+"""
+
+import atexit
+import logging
+import os
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
+from opentelemetry.metrics import CallbackOptions, Meter, Observation
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import (
+    MetricExporter,
+    MetricExportResult,
+    MetricsData,
+    PeriodicExportingMetricReader,
+)
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import SpanLimits, TracerProvider
+from opentelemetry.sdk.trace.id_generator import IdGenerator
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON
+from opentelemetry.trace import Tracer
+from opentelemetry.util.types import AttributeValue
+
+from telemetry.export.otlp_http import OtlpHttpExporter
+from telemetry.export.process_identity import ProcessIdentity
+from telemetry.export.span_processor import ExportStats, SpoolingSpanProcessor
+from telemetry.export.spool import Spool, SpoolRecord
+from telemetry.model import semconv
+
+_logger = logging.getLogger(__name__)
+
+# Not the endpoint's token: the two are different secrets with different owners.
+SIDECAR_TOKEN_VARIABLE: Final = "VOICEPROBE_SIDECAR_TOKEN"  # noqa: S105 - the name of the variable
+
+_METRICS_EVERY_MS: Final = 1000.0
+# A turn has more fields than the SDK's default of 128 leaves room for in the long run; an environment variable of
+# somebody else's must not cut ours.
+_MAX_ATTRIBUTES: Final = 512
+_MAX_TEXT: Final = 2**20
+
+
+def sidecar_token() -> str | None:
+    """The token that the sidecar asks for, from the environment only, so that no list of processes shows it."""
+    return os.environ.get(SIDECAR_TOKEN_VARIABLE) or None
+
+
+@dataclass(frozen=True, slots=True)
+class SdkOptions:
+    """`endpoint`: base URL of the OTLP/HTTP collector (`http://127.0.0.1:4318`), or None. `spool_dir`: where batches
+    go that the collector does not take, or None. Without both, spans get their ids and are forgotten. `token`: sent
+    as a bearer token (default: VOICEPROBE_SIDECAR_TOKEN of the environment). `batch`: spans per request.
+    `queue`: spans in memory at most. `timeout_s`: for one request, from
+    connecting to the end of the answer. A process that forks does best to start afterwards."""
+
+    endpoint: str | None
+    service_name: str
+    resource: Mapping[str, str | int | float | bool] = field(default_factory=dict[str, str | int | float | bool])
+    spool_dir: Path | None = None
+    token: str | None = field(default_factory=sidecar_token, repr=False)
+    batch: int = 64
+    queue: int = 8192
+    timeout_s: float = 3.0
+
+
+class UnseededIds(IdGenerator):
+    """Trace and span ids from the system's randomness. The SDK's own come from `random`, which a load generator
+    seeds: every worker and every repeated run would produce the same ids."""
+
+    def generate_span_id(self) -> int:
+        """64 random bits, never 0."""
+        return secrets.randbits(64) or 1
+
+    def generate_trace_id(self) -> int:
+        """128 random bits, never 0."""
+        return secrets.randbits(128) or 1
+
+    def is_trace_id_random(self) -> bool:
+        """All bits are."""
+        return True
+
+
+class _QueueingMetricExporter(MetricExporter):
+    """Hands each report to the delivering thread: one sender, one spool, one view of the collector's health."""
+
+    def __init__(self, processor: SpoolingSpanProcessor) -> None:
+        super().__init__()
+        self._processor = processor
+
+    def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: Any) -> MetricExportResult:
+        request = encode_metrics(metrics_data)
+        points = sum(
+            len(getattr(metric, metric.WhichOneof("data") or "gauge").data_points)
+            for resource in request.resource_metrics
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
+        )
+        if points:
+            self._processor.offer_metrics(SpoolRecord("metrics", points, request.SerializeToString()))
+        return MetricExportResult.SUCCESS
+
+    def force_flush(self, timeout_millis: float = 10_000) -> bool:
+        return True
+
+    def shutdown(self, timeout_millis: float = 30_000, **kwargs: Any) -> None:
+        """The processor outlives the reader."""
+
+
+class _ProcessResource(Resource):
+    """What this process is. The encoder asks for its hash once a span, and the library's own writes JSON each time."""
+
+    def __init__(self, attributes: Mapping[str, AttributeValue], schema_url: str | None) -> None:
+        super().__init__(attributes, schema_url)
+        self._hash = super().__hash__()
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or super().__eq__(other)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
+class Telemetry:
+    """A running set-up: `tracer` and `meter` to write with, and what became of it. Made by `start`."""
+
+    def __init__(self, options: SdkOptions) -> None:
+        if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+            _logger.warning("OTEL_SDK_DISABLED is set: no telemetry is recorded")
+        self.identity = ProcessIdentity()
+        spool_dir = options.spool_dir
+        sender = (
+            OtlpHttpExporter(options.endpoint, options.token, timeout_s=options.timeout_s)
+            if options.endpoint is not None
+            else None
+        )
+        self._processor = SpoolingSpanProcessor(
+            sender,
+            (lambda: Spool(spool_dir, self.identity.process_id)) if spool_dir is not None else None,
+            batch=options.batch,
+            queue=options.queue,
+        )
+        described = Resource.create(
+            {
+                **options.resource,
+                "service.name": options.service_name,
+                "service.instance.id": self.identity.process_id,
+            }
+        )
+        resource = _ProcessResource(described.attributes, described.schema_url)
+        self._traces = TracerProvider(
+            sampler=ALWAYS_ON,  # a remote parent's flag decides about the remote side, not about our figures
+            resource=resource,
+            shutdown_on_exit=False,
+            id_generator=UnseededIds(),
+            span_limits=SpanLimits(
+                max_span_attributes=_MAX_ATTRIBUTES,
+                max_event_attributes=_MAX_ATTRIBUTES,
+                max_events=_MAX_ATTRIBUTES,
+                max_attribute_length=_MAX_TEXT,
+                max_span_attribute_length=_MAX_TEXT,
+            ),
+        )
+        self._traces.add_span_processor(self._processor)
+        readers = (
+            [
+                PeriodicExportingMetricReader(
+                    _QueueingMetricExporter(self._processor), export_interval_millis=_METRICS_EVERY_MS
+                )
+            ]
+            if sender is not None or spool_dir is not None
+            else []
+        )
+        self._metrics = MeterProvider(metric_readers=readers, resource=resource, shutdown_on_exit=False)
+        self.tracer: Tracer = self._traces.get_tracer(semconv.SCOPE)
+        self.meter: Meter = self._metrics.get_meter(semconv.SCOPE)
+        self.meter.create_observable_gauge(
+            semconv.METRIC_TURNS_EMITTED, [self._turns_emitted], unit="{turn}", description="turns emitted so far"
+        )
+        self._shut = False
+        atexit.register(self.shutdown, 2.0)
+
+    def _turns_emitted(self, options: CallbackOptions) -> Iterable[Observation]:
+        del options
+        process_id = self.identity.process_id
+        for run_id, turns in self.identity.emitted_by_run().items():
+            yield Observation(turns, {"run_id": run_id, "process_id": process_id})
+
+    def flush(self, timeout_s: float) -> bool:
+        """Whether, within the time, everything emitted so far left this process's memory: acknowledged or spooled."""
+        if self._shut:
+            return True
+        self._metrics.force_flush(timeout_s * 1e3)
+        return self._processor.force_flush(int(timeout_s * 1e3))
+
+    def shutdown(self, timeout_s: float) -> None:
+        """Flush, spool what is left, and stop. Afterwards spans are counted as dropped. A second call does nothing."""
+        if self._shut:
+            return
+        self._shut = True
+        atexit.unregister(self.shutdown)
+        self._metrics.shutdown(timeout_s * 1e3)
+        self._processor.shutdown(timeout_s)
+
+    def export_stats(self) -> ExportStats:
+        """What became of every span so far."""
+        return self._processor.stats()
+
+
+def start(options: SdkOptions) -> Telemetry:
+    """Set telemetry up for this process. Raises ConfigError for an endpoint that is no URL."""
+    return Telemetry(options)

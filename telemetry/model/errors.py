@@ -1,0 +1,24 @@
+"""What telemetry refuses, each as one sentence a person can act on.
+
+TelemetryError
+├── ConfigError      a file, flag or objective that cannot be used; the command line ends with code 2
+├── TurnDecodeError  a `voice.turn` span that does not hold a turn (telemetry.model.turn_spans)
+└── StoreError       the store cannot be read or written where it was asked for
+"""
+
+
+class TelemetryError(Exception):
+    """Base of everything telemetry raises on purpose; the text says what, where and how to mend it."""
+
+
+class ConfigError(TelemetryError):
+    """A configuration cannot be used. `faults` holds every fault found, one sentence each."""
+
+    def __init__(self, where: str, faults: list[str]) -> None:
+        self.where = where
+        self.faults = faults
+        super().__init__(f"{where}: " + "; ".join(faults))
+
+
+class StoreError(TelemetryError):
+    """A store cannot be opened, read or written."""

@@ -1,0 +1,96 @@
+"""The vocabulary of a voice turn: span names, attribute names, allowed values.
+
+One file, versioned. Everything that writes or reads a name imports it from here. Where the OpenTelemetry GenAI
+conventions have a name for the same fact it is emitted as well (`GEN_AI_*`).
+"""
+
+from typing import Final, Literal, get_args
+
+SCHEMA_VERSION: Final = 2
+SCOPE: Final = "voiceprobe"
+
+# Spans: one call is the root, its turns are children, stages are children of the turn.
+SPAN_RUN: Final = "voice.run"
+SPAN_CALL: Final = "voice.call"
+SPAN_TURN: Final = "voice.turn"
+SPAN_ASR: Final = "voice.asr"
+SPAN_LLM: Final = "voice.llm"
+SPAN_TTS: Final = "voice.tts"
+EVENT_ASR_PARTIAL: Final = "voice.asr.partial"
+EVENT_LLM_FIRST_TOKEN: Final = "voice.llm.first_token"  # noqa: S105 - a token of text
+
+# Every field `f` of `telemetry.model.turns.Turn` travels as the attribute `voice.turn.<f>` on its `voice.turn` span.
+TURN_PREFIX: Final = "voice.turn."
+CALL_PREFIX: Final = "voice.call."
+RUN_PREFIX: Final = "voice.run."
+ATTR_SCHEMA: Final = "voice.schema_version"
+
+GEN_AI_CONVERSATION_ID: Final = "gen_ai.conversation.id"
+GEN_AI_REQUEST_MODEL: Final = "gen_ai.request.model"
+GEN_AI_TIME_TO_FIRST_CHUNK_S: Final = "gen_ai.response.time_to_first_chunk"
+ERROR_TYPE: Final = "error.type"  # of a turn that did not end well: its code, else its kind
+GEN_AI_OPERATION_NAME: Final = "gen_ai.operation.name"
+
+# Generator health, sent as OTLP gauges by every worker process once a second (attributes: run_id, process_id).
+METRIC_GENERATOR_CPU: Final = "voice.generator.cpu_ratio"  # process CPU seconds per second, 1.0 = one core
+METRIC_GENERATOR_LOOP_LAG: Final = "voice.generator.loop_lag_worst_ns"
+METRIC_GENERATOR_LATENESS: Final = "voice.generator.frame_lateness_worst_ns"
+METRIC_GENERATOR_CALLS: Final = "voice.generator.calls_in_flight"
+METRIC_GENERATOR_FRAMES: Final = "voice.generator.frames_sent"  # cumulative
+METRIC_GENERATOR_GC_PAUSE: Final = "voice.generator.gc_pause_worst_ns"
+METRIC_GENERATOR_CLOCK_OFFSET: Final = "voice.generator.clock_offset_drift_ns"
+METRIC_GENERATOR_UNSENT: Final = "voice.generator.unsent_worst_bytes"  # of one caller, not yet off the machine
+METRIC_GENERATOR_HELD_UP: Final = "voice.generator.frames_held_up"  # cumulative; a full socket did not take all of it
+# Starts of open arrivals in one phase so far: a point for each of START_COUNTS (attributes: run_id, process_id, phase,
+# phase_kind, phase_begin_s and which), cumulative.
+METRIC_GENERATOR_STARTS: Final = "voice.generator.starts"
+START_COUNTS: Final[tuple[str, ...]] = ("planned", "started", "late", "dropped")
+METRIC_TURNS_EMITTED: Final = "voice.generator.turns_emitted"  # cumulative; what the receiver must have seen
+
+# Where per-turn facts travel on wires with response metadata (OpenAI Realtime `response.metadata`): string pairs.
+META_CACHE_TIER: Final = "voice.cache_tier"
+META_CACHE_HIT: Final = "voice.cache_hit"
+META_ROUTE: Final = "voice.route"
+META_FALLBACK: Final = "voice.fallback"
+META_COHORT: Final = "voice.cohort"
+META_MODEL: Final = "voice.model"
+META_INTENT: Final = "voice.intent"
+
+Source = Literal["client", "service"]
+Outcome = Literal["ok", "no_reply", "timeout", "abandoned", "interrupted", "error", "cut", "invalid"]
+TurnKind = Literal["question", "barge_in", "silence"]
+LengthClass = Literal["short", "medium", "long"]
+PhaseKind = Literal["smoke", "ramp", "hold", "spike", "soak", "recovery"]
+Route = Literal["local", "cache", "cloud", "rule"]
+CacheTier = Literal["device", "edge", "central", "prefix"]
+Fallback = Literal["rule", "cached", "partial"]
+# Why a turn did not end well; beside it `failure_code` (see `Turn`).
+FailureKind = Literal[
+    "dns",  # code: EAI_NONAME ...
+    "tcp",  # errno name, or EOF: the stream ended without a closing handshake
+    "tls",  # OpenSSL's name of the reason, not_tls, tls_required, or what ended the handshake: EOF, errno name
+    "http_status",  # the upgrade was refused with this status
+    "close_code",  # the endpoint closed the WebSocket with this code
+    "protocol_violation",  # bad_utf8, not_http, a WebSocket close code that we had to give, malformed_message ...
+    "endpoint_error",  # the endpoint's own error code
+    "timeout",  # connect, tls_handshake, session, not_read, reply_not_heard, reply_endless
+    "no_reply",  # inaudible, only_text, only_tool_call, empty, early: what came instead
+    "abandoned",
+    "interrupted",
+    "bad_audio",
+    "generator",  # a fault of ours
+    "other",
+]
+
+SOURCES: Final[tuple[str, ...]] = ("client", "service")
+OUTCOMES: Final[tuple[str, ...]] = ("ok", "no_reply", "timeout", "abandoned", "interrupted", "error", "cut", "invalid")
+TURN_KINDS: Final[tuple[str, ...]] = ("question", "barge_in", "silence")
+LENGTH_CLASSES: Final[tuple[str, ...]] = ("short", "medium", "long")
+PHASE_KINDS: Final[tuple[str, ...]] = ("smoke", "ramp", "hold", "spike", "soak", "recovery")
+# A turn that ended so is bad by every metric of an answer: hanging up must never improve a figure.
+UNANSWERED: Final[tuple[str, ...]] = ("no_reply", "timeout", "abandoned", "error")
+RAMP: Final = "ramp"  # the kind of phase over which figures are never pooled
+ROUTES: Final[tuple[str, ...]] = ("local", "cache", "cloud", "rule")
+CACHE_TIERS: Final[tuple[str, ...]] = ("device", "edge", "central", "prefix")
+FAILURE_KINDS: Final[tuple[str, ...]] = get_args(FailureKind)
+FALLBACKS: Final[tuple[str, ...]] = ("rule", "cached", "partial")

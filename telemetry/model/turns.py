@@ -1,0 +1,157 @@
+"""The turn: the one type that crosses rooms.
+
+A turn is one exchange on a call: the caller speaks, the assistant answers. `source` says who saw it: `client` is what
+the caller heard, `service` is what the endpoint reported of itself. Points are integer nanoseconds of the monotonic
+clock of the process that took them, never comparable across processes. None means unknown, never zero.
+"""
+
+from typing import Annotated
+
+import msgspec
+
+from telemetry.model import semconv
+
+NonNegative = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class Turn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything known of one turn; a `voice.turn` span carries all of it and decodes back to an equal value."""
+
+    # Who and where. trace_id (32 hex digits) and span_id (16) are those of the turn's own span.
+    run_id: str  # the run that the turn belongs to
+    call_id: str  # the call that the turn belongs to
+    turn_index: NonNegative  # position of the turn in its call, from 0
+    source: semconv.Source  # who saw the turn
+    outcome: semconv.Outcome  # how the turn ended
+    trace_id: str = ""
+    span_id: str = ""
+    process_id: str = ""  # the process that wrote the turn
+    sequence: int | None = None  # per process, from 0 and without gaps: what is missing can be counted
+
+    # The wall clock serves for stamping and joining: it read `started_unix_ns` when the monotonic clock read
+    # `started_perf_ns`, which is the beginning of the turn.
+    started_unix_ns: int  # wall clock, ns
+    started_perf_ns: int  # monotonic clock, ns
+
+    # Points of the turn (definitions: telemetry.model.metrics.POINTS).
+    speech_start_perf_ns: int | None = None
+    speech_end_perf_ns: int | None = None
+    endpoint_perf_ns: int | None = None  # the endpoint says that it closed the caller's turn
+    asr_first_partial_perf_ns: int | None = None
+    asr_final_perf_ns: int | None = None
+    llm_first_token_perf_ns: int | None = None
+    llm_first_sentence_perf_ns: int | None = None
+    llm_last_token_perf_ns: int | None = None
+    tts_first_chunk_perf_ns: int | None = None
+    tts_last_chunk_perf_ns: int | None = None
+    first_audio_perf_ns: int | None = None
+    reply_end_perf_ns: int | None = None
+    hangup_perf_ns: int | None = None
+    # Position of the last speech sample on the audio clock of the session (0 = first sample sent on the call). Each
+    # side states its own: the annotation of the clip, or what the endpoint's detector believed.
+    speech_end_audio_ns: int | None = None  # end of the caller's speech on that clock
+
+    # How far the clip's annotation of its speech may be off, as half-widths of 95 % intervals; None: not known.
+    speech_start_uncertainty_ns: NonNegative | None = None  # of the start of speech
+    speech_end_uncertainty_ns: NonNegative | None = None  # of the end of speech
+
+    # Measured as such, not as a difference of two points.
+    connect_ns: int | None = None  # TCP, TLS, upgrade and session ready; on the first turn of a call
+    leading_silence_ns: int | None = None  # silence before the first audible sample of the reply
+    talk_over_ns: int | None = None  # total time in which both spoke
+    underrun_worst_ns: int | None = None  # longest starvation of a real-time player
+    underrun_total_ns: int | None = None  # all starvation of that player
+    underrun_count: int | None = None  # how often that player starved
+    reply_audio_ns: int | None = None  # length of the reply audio that arrived
+    llm_tokens: int | None = None  # as the endpoint counts them; None where it does not say
+    llm_chunks: int | None = None  # pieces of answer text that arrived
+    llm_chunk_gaps_ns: tuple[int, ...] = ()  # gaps between pieces of answer text
+    wer_errors: int | None = None  # word errors of the final transcript
+    wer_reference_words: int | None = None  # words of the clip's text
+    transcript_pii: str | None = None  # the caller's words; kept only when asked for
+
+    # How the caller behaved. A barge-in is told on the turn that interrupts: `barge_in_at_ns` is its first speech
+    # sample counted from the first audible sample of the reply before it. The turn that was interrupted stays what it
+    # was, an answered one (`cut_short`), so that a caller who breaks in neither improves nor worsens the service's
+    # figures. A silent turn asks nothing, and counts neither for nor against the service.
+    turn_kind: semconv.TurnKind | None = None  # what the caller did
+    patience_ns: int | None = None  # how long this caller would have borne silence; None: never hangs up
+    cut_short: bool | None = None  # the next turn began before the reply to this one had ended
+    barge_in_at_ns: int | None = None  # when the caller interrupted
+    barge_in_stop_ns: int | None = None  # from that moment to the agent's last audible sample
+    barge_in_recovered: bool | None = None  # the endpoint then answered what the caller had interrupted with
+    barge_in_reason: str | None = None  # why a planned interruption was none, or has no stop
+    backchannel_stopped: bool | None = None  # the reply stopped at a "mhm"; None where none was said into it
+    silence_ns: int | None = None  # how long the caller of a silent turn says nothing
+    reprompted: bool | None = None  # the endpoint spoke into the silence of a silent turn
+    conversation: str | None = None  # the script that the turn comes from
+    expected_intent: str | None = None  # the intent that the script names
+    intent: str | None = None  # as the endpoint reports it
+
+    # What the endpoint says that it injected on purpose (scripted engines), so the instrument can be checked.
+    injected_endpointing_ns: int | None = None  # delay before the endpoint closes the turn
+    injected_asr_ns: int | None = None  # delay before the final transcript
+    injected_llm_ns: int | None = None  # delay before the first token
+    injected_tts_ns: int | None = None  # delay before the first audio
+    injected_leading_silence_ns: int | None = None  # silence at the beginning of the reply
+
+    # Dimensions.
+    scenario: str | None = None  # name of the scenario
+    phase: str | None = None  # of the run, in which the turn began
+    phase_kind: semconv.PhaseKind | None = None  # what kind of load that phase is
+    utterance_id: str | None = None  # what the caller said, by its name in the corpus
+    speaker: str | None = None  # who said it
+    domain: str | None = None  # what it is about
+    length_class: semconv.LengthClass | None = None  # by the length of the speech
+    speech_ns: int | None = None  # length of the caller's speech, first to last speech sample
+    noise_profile: str | None = None  # noise under the speech, by name
+    channel_profile: str | None = None  # everything else that was done to the speech, by name
+    snr_asked_db: float | None = None  # signal-to-noise ratio that was asked for
+    snr_obtained_db: float | None = None  # signal-to-noise ratio that was obtained
+    speech_level_dbov: float | None = None  # of the active speech, where it enters the caller's channel
+    loss_asked_ratio: float | None = None  # packets lost on the caller's simulated channel, in the long run
+    loss_obtained_ratio: float | None = None  # of the packets that carry this utterance's speech
+    late_obtained_ratio: float | None = None  # likewise: those that came too late for the simulated receiver
+    clipped_ratio: float | None = None  # samples of the active speech cut off by the caller's gain, clipping or DC
+    audio_variant: int | None = None  # which drawing of the profile's noise, losses and room was said
+    room_response: str | None = None  # the file of the impulse response that was drawn
+    protocol: str | None = None  # the wire, by name
+    target: str | None = None  # address of the endpoint, without credentials
+    region: str | None = None  # as the flag --region says
+    cohort: str | None = None  # as the flag --cohort or the endpoint says
+    route: semconv.Route | None = None  # where the answer was made, as the endpoint says
+    cache_tier: semconv.CacheTier | None = None  # the cache that answered, as the endpoint says
+    cache_hit: bool | None = None  # whether a cache answered, as the endpoint says
+    fallback: semconv.Fallback | None = None  # the fallback that answered, as the endpoint says
+    model: str | None = None  # the model, as the endpoint says or as it was asked for
+    response_id: str | None = None  # the reply's id on the wire
+    onset_preset: str | None = None  # how audible onset was found
+
+    # Why the turn ended as it did, and which metrics this wire cannot show ("metric: reason").
+    outcome_observed: semconv.Outcome | None = None  # what `outcome` would be were the turn valid
+    outcome_reason: str | None = None  # why the turn ended so
+    failure_kind: semconv.FailureKind | None = None  # the cause of an outcome that is not ok (of the one observed)
+    failure_code: str | None = None  # HTTP status, close code, error code, errno name: short, no free text
+    retry_after_ns: int | None = None  # the wait before the next call that the endpoint asked for
+    retry_wait_ns: int | None = None  # on a call's first turn: how long its caller had waited because of that
+    cut_by: str | None = None  # what of the generator's ended the turn before its end (outcome `cut`)
+    withheld: tuple[str, ...] = ()  # each entry is "metric: reason"
+
+    # What arrived beside the conversation, from the end of the turn before to the end of this one.
+    unknown_events: NonNegative | None = None  # of types that the protocol does not know
+    unknown_event_names: tuple[str, ...] = ()  # the first few of them
+    duplicate_events: NonNegative | None = None  # sent twice, and heard once
+    service_latency_reports: NonNegative | None = None  # responses with which the service stated its own latencies
+
+    # Evidence that the instrument told the truth on this turn.
+    frame_lateness_worst_ns: int | None = None  # worst lateness of an audio frame
+    drift_worst_ns: int | None = None  # how much the utterance was stretched or squeezed
+    unsent_bytes_at_speech_end: int | None = None  # bytes that the socket had not taken when the caller fell silent
+    send_blocked_worst_ns: int | None = None  # the longest that the socket, being full, did not take a frame
+    endpoint_did_not_read: bool | None = None  # what the caller said lay before the endpoint for too long
+    loop_lag_worst_ns: int | None = None  # longest delay of the event loop
+    receive_lag_worst_ns: int | None = None  # longest time from the kernel receiving a chunk to the program seeing it
+    start_late_ns: int | None = None  # how late the call began after its intended start
+    receive_stamp: str | None = None  # "kernel" or "user"
+    pacer: str | None = None  # "timerfd" or "timer"
+    invalid_reasons: tuple[str, ...] = ()  # which limits were exceeded; empty for a valid turn

@@ -1,0 +1,111 @@
+"""OTLP over gRPC: the generated services over the same way in as HTTP."""
+
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+from google.protobuf.duration_pb2 import Duration
+from google.rpc.error_details_pb2 import RetryInfo
+from google.rpc.status_pb2 import Status
+from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2_grpc
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+    ExportMetricsServiceResponse,
+)
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+
+from telemetry.model.errors import ConfigError, StoreError
+from telemetry.sidecar.otlp.access import may_enter
+from telemetry.sidecar.otlp.attributes import OtlpDecodeError
+from telemetry.sidecar.otlp.body import BODY_BYTES_MAX
+from telemetry.sidecar.otlp.decode import Decoded, metrics_from_protobuf, traces_from_protobuf
+from telemetry.sidecar.otlp.http import RETRY_AFTER_S, metrics_response, traces_response
+from telemetry.sidecar.otlp.ingest import Ingest
+
+_STATUS_DETAILS: Final = "grpc-status-details-bin"
+_Context = Any  # grpc.aio ships no types
+
+
+class _Service:
+    def __init__(self, ingest: Ingest, token: str | None) -> None:
+        self._ingest = ingest
+        self._token = token
+
+    async def _enter(self, context: _Context) -> None:
+        metadata = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
+        if not may_enter(metadata.get("authorization"), self._token):
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "a bearer token is needed here")
+
+    async def _take(self, decoded: Decoded, context: _Context) -> None:
+        try:
+            await self._ingest.take(decoded)
+        except StoreError as error:
+            retry = Status(code=grpc.StatusCode.UNAVAILABLE.value[0], message=str(error))
+            retry.details.add().Pack(RetryInfo(retry_delay=Duration(seconds=RETRY_AFTER_S)))
+            context.set_trailing_metadata(((_STATUS_DETAILS, retry.SerializeToString()),))
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+
+    async def _refuse(self, error: OtlpDecodeError, context: _Context) -> None:
+        self._ingest.bad_request()
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+
+
+class TraceService(_Service, trace_service_pb2_grpc.TraceServiceServicer):
+    """`opentelemetry.proto.collector.trace.v1.TraceService`."""
+
+    async def Export(  # noqa: N802 - the service's name for it
+        self, request: ExportTraceServiceRequest, context: _Context
+    ) -> ExportTraceServiceResponse:
+        """Take spans; acknowledges what is durable."""
+        await self._enter(context)
+        try:
+            decoded = traces_from_protobuf(request)
+        except OtlpDecodeError as error:
+            await self._refuse(error, context)
+            raise
+        await self._take(decoded, context)
+        return traces_response(decoded)
+
+
+class MetricsService(_Service, metrics_service_pb2_grpc.MetricsServiceServicer):
+    """`opentelemetry.proto.collector.metrics.v1.MetricsService`."""
+
+    async def Export(  # noqa: N802 - the service's name for it
+        self, request: ExportMetricsServiceRequest, context: _Context
+    ) -> ExportMetricsServiceResponse:
+        """Take metric points; acknowledges what is durable."""
+        await self._enter(context)
+        try:
+            decoded = metrics_from_protobuf(request)
+        except OtlpDecodeError as error:
+            await self._refuse(error, context)
+            raise
+        await self._take(decoded, context)
+        return metrics_response(decoded)
+
+
+async def start(ingest: Ingest, host: str, port: int, token: str | None) -> tuple[grpc.aio.Server, int]:
+    """A running server and the port it listens on (0 asks for a free one). Raises ConfigError when it is taken."""
+    server = grpc.aio.server(
+        options=[
+            ("grpc.max_receive_message_length", BODY_BYTES_MAX),
+            ("grpc.so_reuseport", 0),  # else a second sidecar would silently share the port
+        ]
+    )
+    trace_service_pb2_grpc.add_TraceServiceServicer_to_server(TraceService(ingest, token), server)
+    metrics_service_pb2_grpc.add_MetricsServiceServicer_to_server(MetricsService(ingest, token), server)
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    try:
+        bound = server.add_insecure_port(address)
+    except RuntimeError:
+        bound = 0
+    if bound == 0:
+        raise ConfigError(
+            "--grpc-port", [f"{address} cannot be listened on; free it, name another port, or 0 for a free one"]
+        )
+    await server.start()
+    return server, bound

@@ -1,0 +1,135 @@
+"""OTLP over HTTP, as the OpenTelemetry Collector speaks it; everything of substance is in `decode` and `ingest`."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from google.protobuf.json_format import MessageToJson
+from google.protobuf.message import Message
+from google.rpc.code_pb2 import Code
+from google.rpc.status_pb2 import Status
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from telemetry.model.errors import StoreError
+from telemetry.sidecar.otlp.access import may_enter
+from telemetry.sidecar.otlp.attributes import OtlpDecodeError
+from telemetry.sidecar.otlp.body import BODY_BYTES_MAX, BodyDamaged, BodyTooLarge, decompress, read_limited
+from telemetry.sidecar.otlp.decode import Decoded, Encoding, decode_metrics, decode_traces
+from telemetry.sidecar.otlp.ingest import Ingest
+
+_ENCODINGS: Final[dict[str, Encoding]] = {"application/x-protobuf": "protobuf", "application/json": "json"}
+_CONTENT_TYPES: Final[dict[Encoding, str]] = {"protobuf": "application/x-protobuf", "json": "application/json"}
+_UNPACKED: Final = ("", "identity")
+_PACKED: Final = ("gzip", "deflate")
+# Python's exporters give up ten seconds after their first attempt: whoever waits must be back well before that.
+RETRY_AFTER_S: Final = 1
+# A body of this size takes some milliseconds to decode, in which no other request would be answered.
+_DECODE_APART_BYTES: Final = 256 << 10
+
+
+class _Refusal(Exception):  # noqa: N818 - an answer rather than a fault
+    """An answer other than 200 to a request that was not decoded."""
+
+    def __init__(self, status: int, code: Code.ValueType, message: str, headers: dict[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status, self.headers = status, headers
+        self.body = Status(code=code, message=message)
+
+
+def routes(ingest: Ingest, token: str | None) -> list[Route]:
+    """`/v1/traces` and `/v1/metrics`; other methods than POST are answered with 405."""
+    return [
+        Route("/v1/traces", _endpoint(ingest, token, decode_traces, traces_response), methods=["POST"]),
+        Route("/v1/metrics", _endpoint(ingest, token, decode_metrics, metrics_response), methods=["POST"]),
+    ]
+
+
+def traces_response(decoded: Decoded) -> ExportTraceServiceResponse:
+    """The acknowledgment of a trace export, saying what was refused of it."""
+    response = ExportTraceServiceResponse()
+    if decoded.rejected:
+        response.partial_success.rejected_spans = decoded.rejected
+        response.partial_success.error_message = "; ".join(decoded.reasons)
+    return response
+
+
+def metrics_response(decoded: Decoded) -> ExportMetricsServiceResponse:
+    """The acknowledgment of a metrics export, saying what was refused of it."""
+    response = ExportMetricsServiceResponse()
+    if decoded.rejected:
+        response.partial_success.rejected_data_points = decoded.rejected
+        response.partial_success.error_message = "; ".join(decoded.reasons)
+    return response
+
+
+def _endpoint(
+    ingest: Ingest,
+    token: str | None,
+    decode: Callable[[bytes, Encoding], Decoded],
+    respond: Callable[[Decoded], Message],
+) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        encoding = _ENCODINGS.get(media_type)
+        try:
+            body = await _body(request, media_type, token)
+            if len(body) < _DECODE_APART_BYTES:
+                decoded = decode(body, encoding or "json")
+            else:
+                decoded = await asyncio.to_thread(decode, body, encoding or "json")
+            await ingest.take(decoded)
+            return _response(200, respond(decoded), encoding)
+        except OtlpDecodeError as error:
+            ingest.bad_request()
+            return _response(400, Status(code=Code.INVALID_ARGUMENT, message=str(error)), encoding)
+        except StoreError as error:
+            status = Status(code=Code.UNAVAILABLE, message=str(error))
+            return _response(503, status, encoding, {"retry-after": str(RETRY_AFTER_S)})
+        except _Refusal as refusal:
+            ingest.bad_request()
+            return _response(refusal.status, refusal.body, encoding, refusal.headers)
+        except ClientDisconnect:
+            ingest.bad_request()
+            return Response(status_code=400)  # nobody is left to read it
+
+    return endpoint
+
+
+async def _body(request: Request, media_type: str, token: str | None) -> bytes:
+    """The unpacked body of a request that may be taken. Raises _Refusal for one that may not."""
+    if not may_enter(request.headers.get("authorization"), token):
+        raise _Refusal(401, Code.UNAUTHENTICATED, "a bearer token is needed here", {"www-authenticate": "Bearer"})
+    if media_type not in _ENCODINGS:
+        known = " or ".join(_ENCODINGS)
+        raise _Refusal(415, Code.INVALID_ARGUMENT, f"content type {media_type!r}: send {known}")
+    packing = request.headers.get("content-encoding", "").strip().lower()
+    if packing not in _UNPACKED and packing not in _PACKED:
+        raise _Refusal(415, Code.INVALID_ARGUMENT, f"content encoding {packing!r}: send gzip, deflate or none")
+    too_large = _Refusal(
+        413,
+        Code.RESOURCE_EXHAUSTED,
+        f"the body is over {BODY_BYTES_MAX >> 20} MiB, or unpacks to more; send smaller batches",
+    )
+    stated = request.headers.get("content-length", "")
+    if stated.isdecimal() and int(stated) > BODY_BYTES_MAX:
+        raise too_large
+    try:
+        body = await read_limited(request.stream())
+        return body if packing in _UNPACKED else await asyncio.to_thread(decompress, body)
+    except BodyTooLarge:
+        raise too_large from None
+    except BodyDamaged as error:
+        raise _Refusal(400, Code.INVALID_ARGUMENT, f"the body is not {packing} data ({error})") from error
+
+
+def _response(
+    status: int, message: Message, encoding: Encoding | None, headers: dict[str, str] | None = None
+) -> Response:
+    # A request in an encoding that we do not know is answered in the one that everybody can read.
+    encoding = encoding or "json"
+    content = message.SerializeToString() if encoding == "protobuf" else MessageToJson(message, indent=None)
+    return Response(content, status_code=status, media_type=_CONTENT_TYPES[encoding], headers=headers)

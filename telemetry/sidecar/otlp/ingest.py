@@ -1,0 +1,100 @@
+"""The one way in, whatever the transport: decoded request → durable in the store → counted."""
+
+import asyncio
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Final
+
+from telemetry.model.errors import StoreError
+from telemetry.model.turns import Turn
+from telemetry.sidecar.otlp.decode import Decoded
+from telemetry.store.group_commit import GroupCommit
+from telemetry.store.writer import Appended, StoreWriter
+
+# Names in the counts below come from whoever sends: this many are kept apart, the rest are "(other)".
+_NAMES_MAX: Final = 500
+_OTHER: Final = "(other)"
+
+
+@dataclass(slots=True)
+class IngestState:
+    """What came in since the start. Items are spans and metric points."""
+
+    requests: int = 0
+    received: int = 0
+    rejected: int = 0
+    bad_requests: int = 0
+    refused_requests: int = 0  # told to come back: overload, full disk
+    stored_turns: int = 0
+    stored_spans: int = 0
+    stored_points: int = 0
+    duplicates: int = 0
+    unmapped_spans: Counter[str] = field(default_factory=Counter[str])
+    unknown_turn_fields: Counter[str] = field(default_factory=Counter[str])
+    last_receive_unix_ns: int | None = None
+
+    def as_dict(self) -> dict[str, object]:
+        """For JSON: names and numbers."""
+        found = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {name: dict(value) if isinstance(value, Counter) else value for name, value in found.items()}
+
+
+class Ingest:
+    """Takes decoded requests; `take` returns when they are durable. `on_turns` hears of turns once they are."""
+
+    def __init__(
+        self,
+        writer: StoreWriter,
+        *,
+        on_turns: Callable[[Sequence[Turn]], None] = lambda _turns: None,
+        wall_clock_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self.state = IngestState()
+        self._on_turns = on_turns
+        self._commit = GroupCommit(writer, on_stored=self._stored)
+        self._wall_clock_ns = wall_clock_ns
+        # Receivers share one event loop; the lock is for those who store and those who show.
+        self._lock = threading.Lock()
+
+    async def take(self, decoded: Decoded) -> None:
+        """Store what was decoded. Raises StoreError (Overloaded among them) when it must be sent again."""
+        try:
+            if decoded.batch.rows:
+                await asyncio.wrap_future(self._commit.submit(decoded.batch))
+        except StoreError:
+            self.state.refused_requests += 1
+            raise
+        state = self.state
+        with self._lock:
+            state.requests += 1
+            state.received += decoded.received
+            state.rejected += decoded.rejected
+            state.last_receive_unix_ns = self._wall_clock_ns()
+            _count(state.unmapped_spans, decoded.unmapped)
+            _count(state.unknown_turn_fields, decoded.unknown_turn_fields)
+
+    def _stored(self, appended: Appended) -> None:
+        """Count what an append made durable; called in the thread that writes."""
+        state = self.state
+        with self._lock:
+            state.stored_turns += len(appended.stored.turns)
+            state.stored_spans += len(appended.stored.spans)
+            state.stored_points += len(appended.stored.points)
+            state.duplicates += appended.duplicates
+        self._on_turns(appended.stored.turns)
+
+    def close(self) -> None:
+        """Make durable what was taken; nothing is taken any more."""
+        self._commit.close()
+
+    def bad_request(self) -> None:
+        """Count a request that could not be decoded."""
+        self.state.bad_requests += 1
+
+
+def _count(known: Counter[str], added: Counter[str]) -> None:
+    for name, times in added.items():
+        known[name if name in known or len(known) < _NAMES_MAX else _OTHER] += times

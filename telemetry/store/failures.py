@@ -1,0 +1,43 @@
+"""Why turns failed, by cause, and how often callers were asked to call again later."""
+
+# ruff: noqa: S608 - the identifiers in these statements are our own, every value is bound
+
+from typing import Final
+
+from telemetry.store import queries
+from telemetry.store.answers import Filter
+from telemetry.store.causes import FailureCount, Retries
+from telemetry.store.queries import CLIENT, Condition
+from telemetry.store.snapshot import Connection, rows
+
+MOST_CAUSES: Final = 20
+
+
+def failures(connection: Connection, f: Filter) -> tuple[FailureCount, ...]:
+    """Eligible turns that did not end well by their cause, the commonest first. What an endpoint with ever new codes
+    sends beyond MOST_CAUSES is one."""
+    where = queries.grouped(f) & Condition("outcome NOT IN ('ok', 'cut', 'invalid')")
+    statement = f"""
+        SELECT failure_kind AS kind, failure_code AS code, count(*) AS turns,
+               arg_max(outcome_reason, started_unix_ns) AS example
+        FROM turns WHERE {where.sql} GROUP BY ALL ORDER BY turns DESC, kind NULLS LAST, code NULLS FIRST
+        """
+    found = [FailureCount(**row) for row in rows(connection, statement, list(where.values))]
+    if len(found) <= MOST_CAUSES:
+        return tuple(found)
+    rest = found[MOST_CAUSES - 1 :]
+    example = next((cause.example for cause in rest if cause.example), None)
+    beyond = FailureCount("other", f"{len(rest)}_causes", sum(cause.turns for cause in rest), example)
+    return (*found[: MOST_CAUSES - 1], beyond)
+
+
+def retries(connection: Connection, f: Filter) -> Retries:
+    """Over all client turns: waits are no figure of a stage."""
+    where = queries.turns_of(f) & Condition(CLIENT)
+    statement = f"""
+        SELECT count(retry_after_ns) AS asked, max(retry_after_ns) AS asked_worst_ns, count(retry_wait_ns) AS waits,
+               coalesce(sum(retry_wait_ns), 0)::BIGINT AS waited_ns
+        FROM turns WHERE {where.sql}
+        """
+    (row,) = rows(connection, statement, list(where.values))
+    return Retries(**row)

@@ -1,0 +1,31 @@
+"""What was noticed beside the conversations of a filter's turns, added up in the store."""
+
+# ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
+
+from typing import Final
+
+from telemetry.store.answers import Filter
+from telemetry.store.beside import Beside
+from telemetry.store.queries import CLIENT, Condition, turns_of
+from telemetry.store.snapshot import Connection, rows
+
+NAMED_EVENTS: Final = 8
+
+
+def beside(connection: Connection, f: Filter) -> Beside:
+    """Over all client turns, those of ramps and silent ones too: it is no figure of the service."""
+    where = turns_of(f) & Condition(CLIENT)
+    statement = f"""
+        SELECT coalesce(sum(unknown_events), 0)::BIGINT AS unknown,
+               coalesce(sum(duplicate_events), 0)::BIGINT AS duplicates,
+               count(*) FILTER (WHERE service_latency_reports > 0) AS turns_with_service_latency,
+               list_sort(list_distinct(flatten(list(unknown_event_names))))[:{NAMED_EVENTS}] AS unknown_names
+        FROM turns WHERE {where.sql}
+        """
+    (row,) = rows(connection, statement, list(where.values))
+    return Beside(
+        unknown=row["unknown"],
+        duplicates=row["duplicates"],
+        turns_with_service_latency=row["turns_with_service_latency"],
+        unknown_names=tuple(row["unknown_names"] or ()),
+    )

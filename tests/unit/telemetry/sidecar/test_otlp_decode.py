@@ -1,0 +1,246 @@
+"""OTLP requests, each encoding, sound and unsound."""
+
+import gzip
+import json
+import zlib
+
+import msgspec
+import pytest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+
+from telemetry.model.turn_texts import with_plain_texts
+from telemetry.sidecar.otlp.access import is_loopback, may_enter
+from telemetry.sidecar.otlp.attributes import OtlpDecodeError
+from telemetry.sidecar.otlp.body import BodyDamaged, BodyTooLarge, decompress
+from telemetry.sidecar.otlp.decode import decode_metrics, decode_traces
+from tests.fixtures_sidecar import turns_json, turns_request
+from tests.fixtures_turns import client_turn, synthetic_run
+
+
+def _span(**changes: object) -> bytes:
+    span = {
+        "traceId": "5B8EFFF798038103D269B633813FC60C",
+        "spanId": "EEE19B7EC3C1B174",
+        "name": "agent_turn",
+        "startTimeUnixNano": "1544712660000000000",
+        "endTimeUnixNano": 1544712661000000000,
+        "attributes": [],
+        **changes,
+    }
+    return json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}).encode()
+
+
+def test_both_encodings_say_the_same() -> None:
+    turns = synthetic_run(turns=10).turns
+    by_json = decode_traces(turns_json(turns), "json")
+    by_protobuf = decode_traces(turns_request(turns).SerializeToString(), "protobuf")
+    assert by_json.turns == by_protobuf.turns == turns
+    assert by_json.spans == by_protobuf.spans
+    assert (by_json.received, by_json.rejected) == (20, 0)
+    assert set(by_json.spans[0].attributes) >= {"voice.turn.turn_index", "voice.turn.source", "voice.turn.outcome"}
+    assert "voice.turn.model" not in by_json.spans[0].attributes, "the turn's fields stand in the turns table"
+
+
+def test_json_ids_are_hex() -> None:
+    (span,) = decode_traces(_span(parentSpanId="EEE19B7EC3C1B173"), "json").spans
+    assert (span.trace_id, span.span_id) == ("5b8efff798038103d269b633813fc60c", "eee19b7ec3c1b174")
+    assert span.parent_span_id == "eee19b7ec3c1b173"
+    assert (span.start_unix_ns, span.end_unix_ns) == (1544712660000000000, 1544712661000000000)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"traceId": "W47/95gDgQPSabYzgT/GDA=="},  # base64, as the JSON form of protobuf would have it
+        {"traceId": ""},
+        {"traceId": "0" * 32},
+        {"spanId": "EEE19B7EC3C1B1"},
+        {"spanId": "EEE19B7EC3C1B17G"},
+        {"parentSpanId": "abc"},
+        {"endTimeUnixNano": str(2**63)},
+        {"events": [{"name": "x", "timeUnixNano": str(2**64 - 1)}]},
+        {"name": "voice.turn"},
+    ],
+)
+def test_a_span_that_cannot_be_kept_is_rejected_with_the_reason(changes: dict[str, object]) -> None:
+    decoded = decode_traces(_span(**changes), "json")
+    assert (decoded.received, decoded.rejected, len(decoded.reasons)) == (1, 1, 1)
+    assert decoded.batch.rows == 0
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"null x",
+        b"[]",
+        b'{"resourceSpans": {}}',
+        b'{"resourceSpans": [3]}',
+        _span(startTimeUnixNano="yesterday"),
+        _span(startTimeUnixNano=True),
+        _span(startTimeUnixNano=str(2**64)),
+        _span(name=3),
+        _span(attributes=[{"key": 3}]),
+        _span(attributes=[{"key": "a", "value": {"intValue": "1.5"}}]),
+        _span(attributes=[{"key": "a", "value": {"intValue": str(2**63)}}]),
+        _span(attributes=[{"key": "a", "value": {"boolValue": "yes"}}]),
+        _span(attributes=[{"key": "a", "value": {"doubleValue": "many"}}]),
+        _span(attributes=[{"key": "a", "value": {"bytesValue": "?"}}]),
+        _span(attributes=[{"key": "a", "value": {"arrayValue": {"values": 3}}}]),
+    ],
+)
+def test_what_is_not_otlp_json_is_refused(body: bytes) -> None:
+    with pytest.raises(OtlpDecodeError):
+        decode_traces(body, "json")
+
+
+def test_every_kind_of_attribute_is_read() -> None:
+    values = {
+        "text": {"stringValue": "a"},
+        "bool": {"boolValue": False},
+        "int": {"intValue": "-9223372036854775808"},
+        "double": {"doubleValue": "Infinity"},
+        "bytes": {"bytesValue": "AAE="},
+        "list": {"arrayValue": {"values": [{"intValue": 1}, {"stringValue": "b"}]}},
+        "map": {"kvlistValue": {"values": [{"key": "k", "value": {"boolValue": True}}]}},
+        "nothing": {},
+        "newer": {"somethingValue": 3},
+    }
+    body = _span(attributes=[{"key": key, "value": value} for key, value in values.items()])
+    (span,) = decode_traces(body, "json").spans
+    assert span.attributes == {
+        "text": "a",
+        "bool": False,
+        "int": -(2**63),
+        "double": float("inf"),
+        "bytes": b"\x00\x01",
+        "list": [1, "b"],
+        "map": {"k": True},
+        "nothing": None,
+        "newer": None,
+    }
+
+
+def test_nesting_is_bounded() -> None:
+    value: dict[str, object] = {"stringValue": "bottom"}
+    for _ in range(200):
+        value = {"arrayValue": {"values": [value]}}
+    with pytest.raises(OtlpDecodeError, match="nested more than"):
+        decode_traces(_span(attributes=[{"key": "a", "value": value}]), "json")
+
+
+def test_foreign_spans_are_kept_and_counted_by_name() -> None:
+    decoded = decode_traces(_span(), "json")
+    assert (dict(decoded.unmapped), len(decoded.spans), decoded.rejected) == ({"agent_turn": 1}, 1, 0)
+
+
+def test_a_turn_beyond_64_bits_is_rejected_alone() -> None:
+    turns = [client_turn(0), client_turn(1, speech_end_perf_ns=2**62)]
+    decoded = decode_traces(turns_request(turns).SerializeToString(), "protobuf")
+    assert (decoded.turns, decoded.rejected) == (turns[:1], 1)
+    assert "beyond what can be stored" in decoded.reasons[0]
+
+
+def test_fields_of_a_newer_sender_are_counted() -> None:
+    request = turns_request([client_turn(0)])
+    request.resource_spans[0].scope_spans[0].spans[0].attributes.add(key="voice.turn.mood").value.string_value = "good"
+    decoded = decode_traces(request.SerializeToString(), "protobuf")
+    assert (decoded.turns, dict(decoded.unknown_turn_fields)) == ([client_turn(0)], {"voice.turn.mood": 1})
+
+
+def test_gauges_and_sums_are_points_and_the_rest_is_rejected() -> None:
+    request = ExportMetricsServiceRequest()
+    metrics = request.resource_metrics.add().scope_metrics.add().metrics
+    metrics.add(name="g").gauge.data_points.add(as_double=1.5, time_unix_nano=7)
+    metrics.add(name="s").sum.data_points.add(as_int=3, time_unix_nano=8)
+    metrics.add(name="nan").gauge.data_points.add(as_double=float("nan"))
+    metrics.add(name="late").gauge.data_points.add(as_int=1, time_unix_nano=2**64 - 1)
+    metrics.add(name="none").gauge.data_points.add(flags=1, as_double=0.0)
+    metrics.add(name="unset").gauge.data_points.add()
+    histogram = metrics.add(name="h").histogram
+    histogram.data_points.add()
+    histogram.data_points.add()
+    metrics.add(name="empty")
+    decoded = decode_metrics(request.SerializeToString(), "protobuf")
+    assert [(p.name, p.value, p.unix_ns) for p in decoded.points] == [("g", 1.5, 7), ("s", 3.0, 8)]
+    assert (decoded.received, decoded.rejected) == (8, 4)
+    assert any("histogram points are not stored" in reason for reason in decoded.reasons)
+
+
+def test_json_metrics() -> None:
+    def metric(name: str, kind: str, **point: object) -> dict[str, object]:
+        return {"name": name, kind: {"dataPoints": [{"timeUnixNano": "5", **point}]}}
+
+    body = {
+        "resourceMetrics": [
+            {
+                "resource": {"attributes": [{"key": "service.name", "value": {"stringValue": "svc"}}]},
+                "scopeMetrics": [
+                    {
+                        "metrics": [
+                            metric("g", "gauge", asDouble=1.5),
+                            metric("s", "sum", asInt="3"),
+                            metric("h", "histogram", count="1"),
+                            metric("n", "gauge", asDouble="NaN"),
+                            metric("none", "gauge", flags=1),
+                        ]
+                    }
+                ],
+            }
+        ]
+    }
+    decoded = decode_metrics(json.dumps(body).encode(), "json")
+    assert [(p.name, p.value, p.unix_ns, p.service) for p in decoded.points] == [
+        ("g", 1.5, 5, "svc"),
+        ("s", 3.0, 5, "svc"),
+    ]
+    assert (decoded.received, decoded.rejected) == (5, 2)
+
+
+def test_decompression_is_bounded_and_exact() -> None:
+    body = b"x" * 1000
+    assert decompress(gzip.compress(body), 1000) == body
+    assert decompress(zlib.compress(body), 1000) == body
+    assert decompress(gzip.compress(body[:400]) + gzip.compress(body[400:]), 1000) == body
+    with pytest.raises(BodyTooLarge):
+        decompress(gzip.compress(body), 999)
+    with pytest.raises(BodyTooLarge):
+        decompress(gzip.compress(body[:400]) + gzip.compress(body[400:]), 999)
+    for damaged in (gzip.compress(body)[:-1], b"plain", gzip.compress(body) + b"rest"):
+        with pytest.raises(BodyDamaged):
+            decompress(damaged, 1000)
+
+
+def test_who_may_enter() -> None:
+    assert [is_loopback(h) for h in ("127.0.0.1", "127.8.0.1", "::1", "localhost")] == [True] * 4
+    assert [is_loopback(h) for h in ("0.0.0.0", "::", "10.0.0.1", "example.org", "")] == [False] * 5
+    assert may_enter(None, None)
+    assert may_enter("bearer s3cret", "s3cret")
+    assert not any(may_enter(h, "s3cret") for h in (None, "", "s3cret", "Bearer", "Bearer s3cre", "Bearer é"))
+
+
+def test_no_text_of_a_service_acts_on_whoever_reads_it() -> None:
+    paint = "\x1b]0;owned\x07\u202e\r\nforged"
+    inner = {"kvlistValue": {"values": [{"key": paint, "value": {"arrayValue": {"values": [{"stringValue": paint}]}}}]}}
+    attributes = [{"key": paint, "value": {"stringValue": paint}}, {"key": "deep", "value": inner}]
+    decoded = decode_traces(_span(name=paint, attributes=attributes, events=[{"name": paint}]), "json")
+    (span,) = decoded.spans
+    said = "\\x1b]0;owned\\x07\\u202e"
+    assert span.name == f"{said}  forged"
+    assert span.attributes == {
+        f"{said}  forged": f"{said}\nforged",
+        "deep": {f"{said}  forged": [f"{said}\nforged"]},
+    }
+    assert span.events[0][0] == f"{said}  forged"
+    assert set(decoded.unmapped) == {span.name}
+
+
+def test_no_text_of_a_turn_acts_on_whoever_reads_it() -> None:
+    paint = "\x1b[2J\n"
+    turn = msgspec.structs.replace(client_turn(0), outcome_reason=paint * 500, cohort=paint, withheld=(paint, "plain"))
+    (decoded,) = decode_traces(turns_json([turn]), "json").turns
+    assert decoded.cohort == "\\x1b[2J "
+    assert decoded.withheld == ("\\x1b[2J ", "plain")
+    assert decoded.outcome_reason is not None
+    assert len(decoded.outcome_reason) == 500
+    assert decoded == with_plain_texts(decoded)

@@ -1,0 +1,391 @@
+"""The reader's answers on turns made by hand, where the right answer can be worked out on paper."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from telemetry.model.errors import StoreError
+from telemetry.model.metrics import METRICS
+from telemetry.model.turns import Turn
+from telemetry.objectives.slo import NotObservable, Objective, count_turns, default_objectives, judge
+from telemetry.store.answers import Filter, Retries, ShareByName, TelemetryLoss, TurnCounts, too_many_invalid
+from telemetry.store.reader import StoreReader
+from telemetry.store.schema import Batch, PointRow
+from telemetry.store.timelines import bucket_width_ns
+from telemetry.store.writer import StoreWriter
+from tests.fixtures_turns import MS, SECOND, START_UNIX_NS, client_turn, exchange, fill_store, synthetic_run
+
+
+def _reader(directory: Path, *turns: Turn, points: tuple[PointRow, ...] = (), now: int = 2**61) -> StoreReader:
+    with StoreWriter(directory) as writer:
+        writer.append(Batch(turns=turns, points=points))
+    return StoreReader(directory, wall_clock_ns=lambda: now)
+
+
+def test_a_percentile_of_too_few_turns_is_not_a_figure(tmp_path: Path) -> None:
+    for n, p95, p99 in ((19, False, False), (20, True, False), (99, True, False), (100, True, True)):
+        with _reader(tmp_path / str(n), *(client_turn(i) for i in range(n))) as reader:
+            stats = reader.summary().metrics["voice_to_voice"]
+            known = (stats.n, stats.p50 is not None, stats.p95 is not None, stats.p99 is not None)
+            assert known == (n, True, p95, p99)
+
+
+@pytest.mark.parametrize(
+    ("invalid", "total", "limited"),
+    [(0, 0, False), (1, 1, False), (2, 10, False), (3, 10, True), (3, 299, True), (3, 300, False), (10, 1000, False)],
+)
+def test_a_run_is_generator_limited_by_more_than_one_percent_and_more_than_two_turns(
+    invalid: int, total: int, limited: bool
+) -> None:
+    assert too_many_invalid(invalid, total) is limited
+    assert TurnCounts(total, total - invalid, invalid, {}).is_generator_limited is limited
+
+
+def test_invalid_turns_are_counted_and_left_out(tmp_path: Path) -> None:
+    invalid = client_turn(1, voice_to_voice_ms=9_000, outcome="invalid", invalid_reasons=("drift", "frame_lateness"))
+    with _reader(tmp_path, client_turn(0), invalid, client_turn(2, voice_to_voice_ms=None)) as reader:
+        summary = reader.summary()
+        assert (summary.turns.total, summary.turns.ok, summary.turns.invalid, summary.turns.eligible) == (3, 1, 1, 2)
+        assert summary.turns.by_outcome == {"ok": 1, "no_reply": 1, "invalid": 1}
+        assert summary.turns.invalid_by_reason == {"drift": 1, "frame_lateness": 1}
+        assert summary.metrics["voice_to_voice"].max == 500 * MS
+        assert [turn.sequence for turn in reader.slowest()] == [0]
+
+
+def test_a_negative_latency_is_kept(tmp_path: Path) -> None:
+    with _reader(tmp_path, client_turn(0, voice_to_voice_ms=-120)) as reader:
+        assert reader.summary().metrics["voice_to_voice"].p50 == -120 * MS
+        assert reader.metric_values(Filter(), "voice_to_voice") == [-120.0 * MS]
+
+
+def test_a_withheld_metric_says_why(tmp_path: Path) -> None:
+    turn = client_turn(0, asr_first_partial_perf_ns=1_200 * MS, withheld=("asr_partial_latency: fixed cadence",))
+    with _reader(tmp_path, turn) as reader:
+        stats = reader.summary().metrics["asr_partial_latency"]
+        assert (stats.n, stats.p50, stats.withheld) == (0, None, "fixed cadence")
+        objective = Objective("partials", "metric", 0.9, "asr_partial_latency", 10**12)
+        with pytest.raises(NotObservable, match="fixed cadence"):
+            reader.count()(objective)
+        (verdict,) = judge([objective], reader.count())
+        assert (verdict.met, verdict.reason) == (None, "not observable: fixed cadence")
+
+
+def test_good_turns_count_those_without_a_reply_as_bad(tmp_path: Path) -> None:
+    in_time = Objective("v2v", "metric", 0.9, "voice_to_voice", 800 * MS)
+    turns = [
+        client_turn(0, voice_to_voice_ms=800),
+        client_turn(1, voice_to_voice_ms=801),
+        client_turn(2, voice_to_voice_ms=None),
+        client_turn(3, voice_to_voice_ms=None, outcome="abandoned"),
+        client_turn(4, voice_to_voice_ms=100, outcome="invalid"),
+        client_turn(5, voice_to_voice_ms=100, source="service"),
+    ]
+    with _reader(tmp_path, *turns) as reader:
+        assert reader.count()(in_time) == (1, 4)
+        assert reader.count(Filter(run_id="another"))(in_time) == (0, 0)
+        assert reader.count()(Objective("stop", "metric", 0.9, "barge_in_stop", 800 * MS)) == (0, 0)
+    with _reader(tmp_path / "none", client_turn(0, voice_to_voice_ms=None)) as reader:
+        assert reader.count()(in_time) == (0, 1)
+
+
+def test_objectives_are_counted_as_the_rule_counts_them(tmp_path: Path) -> None:
+    run = synthetic_run(turns=150)
+    turns = [
+        msgspec.structs.replace(turn, outcome="interrupted") if index % 11 == 0 and turn.outcome == "ok" else turn
+        for index, turn in enumerate(run.turns)
+    ]
+    turns[4] = msgspec.structs.replace(turns[4], withheld=("voice_to_voice: not on this wire",))
+    objectives = [
+        *default_objectives(),
+        *(
+            Objective(f"{name}-{threshold}", "metric", 0.9, name, threshold, cohort=cohort)
+            for name in METRICS
+            for threshold, cohort in ((300.0 * MS, None), (0.9, "streaming"))
+        ),
+        Objective("outcomes", "outcome", 0.9, outcomes=("ok", "interrupted"), length_class="short"),
+        Objective("answered", "fallback", 0.9, route="rule"),
+        Objective("cached", "cache", 0.3, noise_profile="babble"),
+    ]
+    expected = count_turns(turns)
+    with _reader(tmp_path, *turns) as reader:
+        for objective in objectives:
+            assert reader.count()(objective) == expected(objective), objective.name
+
+
+def test_agreement_allows_for_where_each_side_believes_speech_ended(tmp_path: Path) -> None:
+    turns: list[Turn] = []
+    for index in range(100):
+        client, service = exchange(index, network_ms=6.0)
+        # The service's detector puts the end of speech 40 ms late: it waits 40 ms less by its own account.
+        assert service.speech_end_perf_ns is not None
+        assert service.speech_end_audio_ns is not None
+        turns += [
+            client,
+            msgspec.structs.replace(
+                service,
+                speech_end_perf_ns=service.speech_end_perf_ns + 40 * MS,
+                speech_end_audio_ns=service.speech_end_audio_ns + 40 * MS,
+            ),
+        ]
+    turns.append(exchange(200)[0])
+    turns.append(exchange(301)[1])
+    with _reader(tmp_path, *turns) as reader:
+        client_service_delta = reader.summary(Filter(run_id="run-1")).client_service_delta
+        assert (client_service_delta.joined, client_service_delta.client_only, client_service_delta.service_only) == (
+            100,
+            1,
+            1,
+        )
+        assert (
+            client_service_delta.difference_p50_ns
+            == client_service_delta.difference_p99_ns
+            == client_service_delta.difference_abs_max_ns
+            == 6 * MS
+        )
+
+
+def test_a_stage_s_part_in_voice_to_voice(tmp_path: Path) -> None:
+    stages = {"endpointing_ms": 200.0, "asr_ms": 60.0, "llm_ms": 150.0, "tts_ms": 80.0, "leading_silence_ms": 20.0}
+    turns = [turn for index in range(20) for turn in exchange(index, network_ms=10.0, **stages)]
+    with _reader(tmp_path, *turns) as reader:
+        budget = reader.stage_budget()
+        assert {name: stats.p50_ns for name, stats in budget.items()} == {
+            "endpointing": 200 * MS,
+            "asr": 60 * MS,
+            "llm": 150 * MS,
+            "tts": 80 * MS,
+            "leading_silence": 20 * MS,
+            "unexplained": 10 * MS,
+        }
+        assert sum(stats.share_p95 or 0 for stats in budget.values()) == pytest.approx(1.0)
+    with _reader(tmp_path / "client", *(turn for turn in turns if turn.source == "client")) as reader:
+        budget = reader.stage_budget()
+        assert (budget["endpointing"].p50_ns, budget["unexplained"].p50_ns) == (210 * MS, 0.0)
+
+
+def _emitted(count: int, process: str = "worker-1", at: int = START_UNIX_NS) -> PointRow:
+    return PointRow("voice.generator.turns_emitted", at, count, {"run_id": "run-1", "process_id": process})
+
+
+@pytest.mark.parametrize(
+    ("received", "emitted", "expected"),
+    [
+        ([0, 1, 2], None, TelemetryLoss(1, None, 3, 0)),
+        ([0, 2, 5], None, TelemetryLoss(1, None, 3, 3)),
+        ([2, 3], None, TelemetryLoss(1, None, 2, 2)),
+        ([0, 1], 2, TelemetryLoss(1, 2, 2, 0)),
+        ([0, 1], 5, TelemetryLoss(1, 5, 2, 3)),
+        ([0, 2], 3, TelemetryLoss(1, 3, 2, 1)),
+        ([], 4, TelemetryLoss(1, 4, 0, 4)),
+        ([], None, TelemetryLoss(0, None, 0, 0)),
+    ],
+)
+def test_loss_is_counted_from_holes_and_from_what_was_emitted(
+    tmp_path: Path, received: list[int], emitted: int | None, expected: TelemetryLoss
+) -> None:
+    points = () if emitted is None else (_emitted(emitted),)
+    with _reader(tmp_path, *(client_turn(i) for i in received), points=points) as reader:
+        assert reader.summary(Filter(run_id="run-1", cohort="whatever")).loss == expected
+        assert reader.summary().loss == expected
+
+
+def test_turns_on_their_way_are_not_yet_missing(tmp_path: Path) -> None:
+    with _reader(tmp_path, client_turn(0), points=(_emitted(3),), now=START_UNIX_NS + SECOND) as reader:
+        assert reader.summary().loss == TelemetryLoss(1, 3, 1, 0)
+
+
+def test_a_process_that_outlives_a_run_does_not_lose_its_other_turns(tmp_path: Path) -> None:
+    turns = [client_turn(i, run_id="run-1" if i < 3 else "run-2") for i in (0, 1, 2, 3, 5)]
+    with _reader(tmp_path, *turns) as reader:
+        assert reader.summary(Filter(run_id="run-1")).loss == TelemetryLoss(1, None, 3, 0)
+        assert reader.summary(Filter(run_id="run-2")).loss == TelemetryLoss(1, None, 2, 1)
+
+
+def test_runs_are_known_from_what_they_declared_or_from_their_turns(tmp_path: Path) -> None:
+    undeclared = synthetic_run("run-3", 3)
+    undeclared.spans.clear()
+    runs = (synthetic_run("run-1", 3), synthetic_run("run-2", 3, ended=False), undeclared)
+    with StoreReader(fill_store(tmp_path, *runs)) as reader:
+        found = {run.run_id: run for run in reader.runs()}
+    assert {name: (run.turns, run.ended) for name, run in found.items()} == {
+        "run-1": (3, True),
+        "run-2": (3, False),
+        "run-3": (3, False),
+    }
+    assert found["run-1"].declared["users"] == "8"
+    assert "phase" not in found["run-1"].declared
+    assert (found["run-3"].target, found["run-3"].declared) == ("ws://127.0.0.1:8080/v1/realtime", {})
+
+
+def test_a_run_without_turns_yet_is_known(tmp_path: Path) -> None:
+    run = synthetic_run("new", 1, ended=False)
+    run.turns.clear()
+    with StoreReader(fill_store(tmp_path, run)) as reader:
+        (info,) = reader.runs()
+        assert (info.run_id, info.turns, info.protocol) == ("new", 0, "openai-realtime")
+
+
+def test_filters(tmp_path: Path) -> None:
+    with StoreReader(fill_store(tmp_path, synthetic_run("run-1", 60), synthetic_run("run-2", 12))) as reader:
+        assert reader.summary(Filter(run_id="run-2")).turns.total == 12
+        assert reader.summary(Filter(run_id="run-1", cohort="control")).turns.total == 30
+        assert reader.summary(Filter(run_id="run-1", noise_profile="babble")).turns.total == 10
+        assert reader.summary(Filter(run_id="run-1", length_class="short")).turns.total == 20
+        assert reader.summary(Filter(target="elsewhere")).turns.total == 0
+        window = Filter("run-1", since_unix_ns=START_UNIX_NS + SECOND, until_unix_ns=START_UNIX_NS + 4 * SECOND)
+        assert [turn.sequence for turn in reader.turns(window, source="client")] == [0, 1, 1]
+        assert len(reader.turns(Filter("run-2"), limit=5, offset=22)) == 2
+        assert {turn.outcome for turn in reader.turns(Filter("run-1"), outcome="invalid")} == {"invalid"}
+
+
+def test_cohorts_stand_beside_each_other_and_add_up(tmp_path: Path) -> None:
+    with StoreReader(fill_store(tmp_path, synthetic_run(turns=120))) as reader:
+        summary = reader.summary()
+    assert [cohort.cohort for cohort in summary.cohorts] == ["control", "streaming"]
+    assert sum(cohort.turns.total for cohort in summary.cohorts) == summary.turns.total
+    assert sum(cohort.cache.hits for cohort in summary.cohorts) == summary.cache.hits
+    assert sum(cohort.metrics["itl"].n for cohort in summary.cohorts) == summary.metrics["itl"].n
+    assert sum(summary.cache.hits_by_tier.values()) == summary.cache.hits
+
+
+def test_fallback_is_a_share_of_the_turns_that_said_anything(tmp_path: Path) -> None:
+    turns = [client_turn(0), client_turn(1, route="cloud"), client_turn(2, fallback="rule", route="rule")]
+    with _reader(tmp_path, *turns) as reader:
+        summary = reader.summary()
+        assert summary.fallback == ShareByName(3, 2, {"rule": 1})
+        assert summary.routes == ShareByName(3, 2, {"cloud": 1, "rule": 1})
+
+
+def test_turns_that_the_endpoint_did_not_read_count_and_are_counted(tmp_path: Path) -> None:
+    unread = [client_turn(i, endpoint_did_not_read=True, phase="p", phase_kind="hold", cohort="a") for i in range(2)]
+    read = [client_turn(2, endpoint_did_not_read=False, cohort="a"), client_turn(3, cohort="b")]
+    ours = client_turn(4, endpoint_did_not_read=True, outcome="invalid", invalid_reasons=("frame lateness",))
+    with _reader(tmp_path, *unread, *read, ours) as reader:
+        summary = reader.summary()
+        assert (summary.turns.eligible, summary.turns.endpoint_did_not_read) == (4, 2)
+        assert summary.metrics["voice_to_voice"].n == 4
+        assert {each.cohort: each.turns.endpoint_did_not_read for each in summary.cohorts} == {"a": 2, "b": 0}
+        assert [phase.turns.endpoint_did_not_read for phase in summary.phases] == [2]
+
+
+def test_the_health_of_the_generator_is_the_worst_of_its_processes(tmp_path: Path) -> None:
+    def said(name: str, process: str, *values: float) -> list[PointRow]:
+        attributes = {"run_id": "run-1", "process_id": process}
+        return [
+            PointRow(name, START_UNIX_NS + second * SECOND, value, attributes) for second, value in enumerate(values)
+        ]
+
+    points = (
+        *said("voice.generator.clock_offset_drift_ns", "a", -10, -80_000_000, -20),
+        *said("voice.generator.clock_offset_drift_ns", "b", 30, 5_000),
+        *said("voice.generator.unsent_worst_bytes", "a", 0, 40_000, 0),
+        *said("voice.generator.frames_held_up", "a", 0, 3, 5),
+        *said("voice.generator.frames_held_up", "b", 1, 1),
+    )
+    turns = [client_turn(0, unsent_bytes_at_speech_end=1_300, send_blocked_worst_ns=7 * MS), client_turn(1)]
+    with _reader(tmp_path, *turns, points=points) as reader:
+        health = reader.summary(Filter("run-1")).generator
+    assert health.clock_offset_drift_worst_ns == -80_000_000, "the furthest, in its direction"
+    assert (health.unsent_worst_bytes, health.send_blocked_worst_ns, health.frames_held_up) == (40_000, 7 * MS, 6)
+    with _reader(tmp_path / "silent", client_turn(0, send_blocked_worst_ns=None)) as reader:
+        assert reader.summary().generator.frames_held_up is None, "nobody said"
+
+
+def test_the_timeline_has_a_point_for_every_bucket(tmp_path: Path) -> None:
+    turns = [client_turn(i, started_unix_ns=START_UNIX_NS + at * SECOND) for i, at in enumerate((0, 1, 1, 9))]
+    calls = PointRow("voice.generator.calls_in_flight", START_UNIX_NS, 3, {"run_id": "run-1", "process_id": "a"})
+    more = PointRow("voice.generator.calls_in_flight", START_UNIX_NS, 2, {"run_id": "run-1", "process_id": "b"})
+    with _reader(tmp_path, *turns, points=(calls, more)) as reader:
+        points = reader.timeline(Filter("run-1"))
+        assert [point.n for point in points] == [1, 2, 0, 0, 0, 0, 0, 0, 0, 1]
+        assert points[2].p50 is None
+        assert (points[0].calls_in_flight, points[1].calls_in_flight) == (5, None)
+        assert len(reader.timeline(buckets=4)) <= 4
+        assert sum(point.n for point in reader.timeline(buckets=1)) == 4
+
+
+@pytest.mark.parametrize("length_s", [0, 1, 59, 60, 61, 3_600, 86_400, 86_400 * 365])
+@pytest.mark.parametrize("buckets", [2, 7, 60])
+def test_bucket_widths_keep_to_the_number_asked_for(length_s: int, buckets: int) -> None:
+    width = bucket_width_ns(length_s * SECOND, buckets)
+    for first in (0, width - 1):
+        assert (first + length_s * SECOND) // width - first // width + 1 <= buckets
+
+
+def test_one_turn_by_its_trace_and_place(tmp_path: Path) -> None:
+    run = synthetic_run(turns=6)
+    with StoreReader(fill_store(tmp_path, run)) as reader:
+        for client, service in zip(run.turns[::2], run.turns[1::2], strict=True):
+            assert reader.turn(client.trace_id, client.turn_index) == (client, service)
+        assert reader.turn(run.turns[0].trace_id, 99) == (None, None)
+
+
+def test_an_unknown_metric_is_one_sentence(tmp_path: Path) -> None:
+    with StoreReader(tmp_path) as reader, pytest.raises(StoreError, match="there is no metric 'latency'"):
+        reader.timeline(metric="latency")
+
+
+def test_directories_with_awkward_names_are_read(tmp_path: Path) -> None:
+    directory = tmp_path / "o'clock [1] *?"
+    with _reader(directory, client_turn(0)) as reader:
+        assert reader.summary().turns.total == 1
+
+
+def test_percentiles_of_the_answered_say_how_many_were_not(tmp_path: Path) -> None:
+    turns = [
+        *(client_turn(index, connect_ns=5 * MS) for index in range(20)),
+        client_turn(20, voice_to_voice_ms=None, connect_ns=5 * MS),
+        client_turn(21, voice_to_voice_ms=None, outcome="error"),  # never connected
+        client_turn(22, voice_to_voice_ms=None, outcome="error", turn_kind="silence"),  # asked nothing
+        client_turn(23, voice_to_voice_ms=700, outcome="error", turn_index=1),  # answered, and then it broke
+        client_turn(24, voice_to_voice_ms=None, outcome="invalid"),
+    ]
+    with _reader(tmp_path, *turns) as reader:
+        summary = reader.summary()
+        heard, connect = summary.metrics["voice_to_voice"], summary.metrics["connect"]
+        assert (heard.n, heard.eligible, heard.unanswered) == (21, 23, 2)
+        assert (connect.n, connect.eligible, connect.unanswered) == (21, 22, 1)
+        stop = summary.metrics["barge_in_stop"]
+        assert (stop.n, stop.eligible, stop.unanswered) == (0, None, 0)
+        objective = Objective("connect", "metric", 0.9, "connect", 1_000 * MS)
+        assert reader.count()(objective) == count_turns(turns)(objective) == (21, 23)
+
+
+def _failed(index: int, kind: str | None, code: str | None = None, **changes: object) -> Turn:
+    said = f"turn {index} went wrong"
+    cause = {"failure_kind": kind, "failure_code": code, "outcome_reason": said}
+    return client_turn(index, voice_to_voice_ms=None, **{"outcome": "error", **cause, **changes})
+
+
+def test_failed_turns_are_counted_by_their_cause(tmp_path: Path) -> None:
+    turns = [
+        client_turn(0),
+        *(_failed(index, "http_status", "429", retry_after_ns=7 * SECOND) for index in (1, 2, 3)),
+        _failed(4, "no_reply", outcome="no_reply"),
+        _failed(5, None),  # of a store that knew no causes
+        _failed(6, "http_status", "500", outcome="invalid", outcome_observed="error"),
+        _failed(7, "http_status", "429", turn_kind="silence"),
+        client_turn(8, retry_wait_ns=7 * SECOND),
+    ]
+    with _reader(tmp_path, *turns) as reader:
+        summary = reader.summary()
+        found = [(each.kind, each.code, each.turns, each.example) for each in summary.failures]
+        assert found == [
+            ("http_status", "429", 3, "turn 3 went wrong"),
+            ("no_reply", None, 1, "turn 4 went wrong"),
+            (None, None, 1, "turn 5 went wrong"),
+        ]
+        assert sum(each.turns for each in summary.failures) == summary.turns.eligible - summary.turns.ok
+        assert summary.retries == Retries(asked=3, asked_worst_ns=7 * SECOND, waits=1, waited_ns=7 * SECOND)
+
+
+def test_an_endpoint_that_invents_codes_does_not_fill_the_report(tmp_path: Path) -> None:
+    turns = [_failed(index, "endpoint_error", f"code_{index}") for index in range(100)]
+    turns += [_failed(100 + index, "http_status", "429") for index in range(5)]
+    with _reader(tmp_path, *turns) as reader:
+        failures = reader.summary().failures
+        assert len(failures) == 20
+        assert (failures[0].code, failures[0].turns) == ("429", 5)
+        assert (failures[-1].kind, failures[-1].code, failures[-1].turns) == ("other", "82_causes", 82)
+        assert sum(each.turns for each in failures) == 105

@@ -1,0 +1,75 @@
+"""Cut turns and what arrived beside the conversations, in the store's answers."""
+
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from telemetry.model.turns import Turn
+from telemetry.objectives.slo import WAITED_FROM, Objective, count_turns, default_objectives
+from telemetry.store.answers import Filter
+from telemetry.store.beside import Beside
+from telemetry.store.reader import StoreReader
+from telemetry.store.schema import Batch
+from telemetry.store.writer import StoreWriter
+from tests.fixtures_turns import MS, client_turn
+
+ENDED = 3_000 * MS  # the speech of every turn
+
+
+def cut(index: int, waited_ms: float = 200, **changes: object) -> Turn:
+    by = "the stop time-out of 1 s" if index % 2 else "the end of the caller"
+    fields = {"outcome": "cut", "cut_by": by, "hangup_perf_ns": ENDED + round(waited_ms * MS)} | changes
+    return client_turn(index, voice_to_voice_ms=None, **fields)
+
+
+def store(directory: Path, turns: list[Turn]) -> StoreReader:
+    with StoreWriter(directory) as writer:
+        writer.append(Batch(turns=turns))
+    return StoreReader(directory)
+
+
+def test_cut_turns_are_counted_by_what_cut_them_and_are_not_eligible(tmp_path: Path) -> None:
+    with store(tmp_path, [client_turn(0), *(cut(index) for index in range(1, 6)), client_turn(6)]) as reader:
+        turns = reader.summary().turns
+    assert (turns.total, turns.ok, turns.cut, turns.invalid, turns.eligible) == (7, 2, 5, 0, 2)
+    assert turns.cut_by == {"the stop time-out of 1 s": 3, "the end of the caller": 2}
+
+
+@pytest.mark.parametrize("metric", [*WAITED_FROM, "underrun_worst", "tokens_per_s", None])
+def test_the_store_counts_cut_turns_by_the_one_rule(tmp_path: Path, metric: str | None) -> None:
+    heard = {"first_audio_perf_ns": ENDED + 500 * MS}
+    spoke = {"speech_end_perf_ns": None}
+    connecting = {"speech_start_perf_ns": None, "speech_end_perf_ns": None}
+    shapes: list[dict[str, object]] = [{}, heard, heard | {"underrun_worst_ns": 900 * MS}, spoke, connecting]
+    shapes += [connecting | {"turn_index": 1}, {"connect_ns": 900 * MS}, {"llm_first_token_perf_ns": ENDED + 1}]
+    waits = (-2_900, 100, 800, 801, 5_000)
+    turns = [cut(index, wait, **shape) for index, (wait, shape) in enumerate(product(waits, shapes))]
+    turns += [client_turn(len(turns) + index, voice_to_voice_ms=400 * index) for index in range(4)]
+    if metric is None:
+        objective = Objective("end", "outcome", 0.99, outcomes=("ok",))
+    else:
+        objective = Objective("one", "metric", 0.95, metric, 800 if metric == "tokens_per_s" else 800 * MS)
+    with store(tmp_path, turns) as reader:
+        assert reader.count(Filter())(objective) == count_turns(turns)(objective)
+
+
+def test_nothing_looks_better_for_turns_that_were_cut(tmp_path: Path) -> None:
+    """Of 20 answers that would all have been late, the ones cut before they came count as late, too."""
+    late = [client_turn(index, voice_to_voice_ms=2_000) for index in range(20)]
+    some_cut = [*late[:10], *(cut(index, 1_500) for index in range(10, 20))]
+    (fast,) = [each for each in default_objectives() if each.metric == "voice_to_voice"]
+    with store(tmp_path / "whole", late) as whole, store(tmp_path / "cut", some_cut) as cut_off:
+        assert whole.count(Filter())(fast) == cut_off.count(Filter())(fast) == (0, 20)
+
+
+def test_what_arrived_beside_the_conversations_is_added_up(tmp_path: Path) -> None:
+    turns = [
+        client_turn(0, unknown_events=2, unknown_event_names=("b", "a"), duplicate_events=0, service_latency_reports=2),
+        client_turn(1, unknown_events=1, unknown_event_names=("a",), duplicate_events=3, service_latency_reports=0),
+        client_turn(2),
+    ]
+    with store(tmp_path, turns) as reader:
+        assert reader.summary().beside == Beside(3, 3, 1, ("a", "b"))
+    with store(tmp_path / "none", []) as reader:
+        assert reader.summary().beside == Beside()

@@ -1,0 +1,84 @@
+"""The generator's processes of a run, and who went without a goodbye."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from telemetry.model import semconv
+from telemetry.model.spans import SpanRow
+from telemetry.store.answers import Filter, ProcessInfo
+from telemetry.store.reader import StoreReader
+from telemetry.store.schema import Batch, PointRow
+from telemetry.store.writer import StoreWriter
+from tests.fixtures_turns import SECOND, START_UNIX_NS, client_turn, run_span
+
+
+def _said(process: str, at_s: int, phase: str) -> SpanRow:
+    span = run_span(f"run-1-{process}", START_UNIX_NS + at_s * SECOND, phase)
+    attributes = {"voice.run.run_id": "run-1", "voice.run.process_id": process, "voice.run.worker": f"{process} of 2"}
+    return replace(span, attributes={**attributes, "voice.run.phase": phase})
+
+
+def _calls(process: str, at_s: int, calls: float) -> PointRow:
+    attributes: dict[str, object] = {"run_id": "run-1", "process_id": process}
+    return PointRow(semconv.METRIC_GENERATOR_CALLS, START_UNIX_NS + at_s * SECOND, calls, attributes)
+
+
+def test_who_said_goodbye_and_who_did_not(tmp_path: Path) -> None:
+    turns = [client_turn(index, process_id=str(index % 2 + 1)) for index in range(5)]
+    spans = [_said("1", 0, "start"), _said("2", 1, "start"), _said("1", 30, "end")]
+    points = [_calls("1", 10, 4), _calls("2", 10, 4), _calls("2", 12, 3), _calls("1", 29, 0)]
+    with StoreWriter(tmp_path) as writer:
+        writer.append(Batch(turns=turns, spans=spans, points=points))
+    with StoreReader(tmp_path) as reader:
+        first, second = reader.processes("run-1")
+        assert (first.process_id, first.ended, first.turns, first.calls_in_flight) == ("1", True, 3, 0)
+        assert second == ProcessInfo(
+            process_id="2",
+            worker="2 of 2",
+            began_unix_ns=START_UNIX_NS + SECOND,
+            last_seen_unix_ns=START_UNIX_NS + 12 * SECOND,
+            ended=False,
+            turns=2,
+            calls_in_flight=3,
+        )
+        assert [run.ended for run in reader.runs()] == [False]
+        assert reader.processes("another run") == []
+
+
+def test_a_run_of_two_processes_has_ended_when_both_say_so(tmp_path: Path) -> None:
+    spans = [_said(process, at_s, phase) for process in "12" for at_s, phase in ((0, "start"), (9, "end"))]
+    with StoreWriter(tmp_path) as writer:
+        writer.append(Batch(spans=spans))
+    with StoreReader(tmp_path) as reader:
+        assert [run.ended for run in reader.runs()] == [True]
+        assert [process.ended for process in reader.processes("run-1")] == [True, True]
+
+
+def test_a_process_whose_beginning_was_not_heard_is_known_from_its_turns(tmp_path: Path) -> None:
+    service = client_turn(7, source="service", process_id="assistant")
+    with StoreWriter(tmp_path) as writer:
+        writer.append(Batch(turns=[client_turn(0, process_id="1"), service]))
+    with StoreReader(tmp_path) as reader:
+        (process,) = reader.processes("run-1")
+    assert (process.process_id, process.began_unix_ns, process.ended, process.turns) == ("1", None, False, 1)
+
+
+def test_what_the_generator_said_of_itself_comes_one_row_a_process_and_moment(tmp_path: Path) -> None:
+    def point(name: str, process: str, at_s: int, value: float) -> PointRow:
+        return PointRow(name, START_UNIX_NS + at_s * SECOND, value, {"run_id": "run-1", "process_id": process})
+
+    said = [
+        point(semconv.METRIC_GENERATOR_CPU, "b", 2, 0.5),
+        point(semconv.METRIC_GENERATOR_FRAMES, "b", 2, 1000),
+        point(semconv.METRIC_GENERATOR_CPU, "a", 1, 0.25),
+        point(semconv.METRIC_GENERATOR_CALLS, "a", 3, 7),
+    ]
+    with StoreWriter(tmp_path) as writer:
+        writer.append(Batch(points=said))
+    with StoreReader(tmp_path) as reader:
+        found = reader.generator_points(Filter(run_id="run-1"))
+        assert [(each.process_id, each.cpu_ratio, each.frames_sent) for each in found] == [
+            ("a", 0.25, None),
+            ("b", 0.5, 1000),
+        ]
+        assert reader.generator_points(Filter(run_id="other")) == []
