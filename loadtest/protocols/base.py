@@ -1,7 +1,7 @@
 """What every wire must offer a virtual caller: pure values in, pure values out; no socket, clock or sleep.
 
 A `CallerProtocol` is one conversation on one connection, seen from the caller. It is fed whole messages and returns
-normalised events; what it wants to send it returns as messages. Framing (WebSocket) and sending in time belong to
+normalized events; what it wants to send it returns as messages. Framing (WebSocket) and sending in time belong to
 the engine.
 """
 
@@ -14,6 +14,8 @@ from typing import Any, Final, Literal, Protocol
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+
+from loadtest.protocols.failure import Failure
 
 Message = str | bytes
 Pcm16 = NDArray[np.int16]
@@ -34,16 +36,24 @@ class EventKind(StrEnum):
     REASONING_TEXT = "reasoning_text"
     AUDIO = "audio"
     AUDIO_DONE = "audio_done"
-    RESPONSE_DONE = "response_done"  # the endpoint has sent all of the reply (or cancelled it: see status)
+    RESPONSE_DONE = "response_done"  # nothing more of this response is owed; how it ended is its status
     ERROR = "error"
-    OTHER = "other"  # known and of no use, or unknown: kept for the record by its raw type
+    OTHER = "other"  # known, and no caller needs it
+    UNKNOWN = "unknown"  # the protocol does not know this type of message: counted
+    DUPLICATE = "duplicate"  # the endpoint sent a message twice: counted, and not decoded again
 
+
+# What a response can carry. A tool call is for whoever runs the endpoint's tools, never for the caller to hear.
+Content = Literal["audio", "text", "tool_call"]
+# The status of a RESPONSE_DONE that the wire never sent: a newer response took the place of this one.
+SUPERSEDED: Final = "superseded"
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+_NO_CONTENT: Final[frozenset[Content]] = frozenset()
 
 
 class VoiceEvent(msgspec.Struct, frozen=True, gc=False):
-    """One normalised event. Only the fields its kind calls for are set.
+    """One normalized event. Only the fields its kind calls for are set.
 
     One is made for every message there is, thousands a second: a struct takes a fifth of a data class's time.
     """
@@ -56,11 +66,15 @@ class VoiceEvent(msgspec.Struct, frozen=True, gc=False):
     audio: bytes | None = None  # PCM s16le mono at rate_hz, whatever the wire's encoding was
     rate_hz: int | None = None
     audio_position_ms: int | None = None  # on the session's audio clock
-    status: str | None = None  # RESPONSE_DONE: completed, cancelled, failed, incomplete
+    status: str | None = None  # RESPONSE_DONE: completed, cancelled, failed, incomplete or SUPERSEDED
+    carried: frozenset[Content] = _NO_CONTENT  # RESPONSE_DONE: what came with the response
+    owes_response: bool = False  # RESPONSE_DONE: the endpoint must send another response before it has answered
+    reports_latency: bool = False  # RESPONSE_DONE: the service states latencies of its own
     metadata: Mapping[str, str] = _NOTHING
     usage: Mapping[str, int] = _NOTHING  # flattened: output_tokens, cached_tokens ...
     message: str | None = None  # ERROR: what the endpoint said
     fatal: bool = False  # ERROR: the conversation cannot go on
+    failure: Failure | None = None  # ERROR, RESPONSE_DONE that failed: the same as a value
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +130,12 @@ class CallerProtocol(Protocol):
         ...
 
     def receive(self, message: Message) -> Sequence[VoiceEvent]:
-        """Decode one message. Never raises: what cannot be understood is an ERROR event that says so."""
+        """Decode one message. Never raises: what cannot be understood is an ERROR event that says so.
+
+        Whether a response is over is for the protocol to say: every response that began ends in a RESPONSE_DONE, also
+        one that the wire never closes because a newer one supersedes it, unless the connection ends before. A response
+        that arrives for somebody else than the caller gives no events of a reply.
+        """
         ...
 
     def pending(self) -> Sequence[Message]:

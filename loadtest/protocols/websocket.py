@@ -10,7 +10,6 @@ small message against 2.6 µs). Both see the same stream, because the library is
 import logging
 import random
 import struct
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
@@ -26,6 +25,7 @@ from websockets.uri import parse_uri
 from loadtest.errors import UsageError
 from loadtest.protocols.base import Message, UpgradeRequest
 from loadtest.protocols.headers import checked_headers
+from loadtest.protocols.websocket_items import ABNORMAL_CLOSURE, INVALID_DATA, Closed, Item, Opened, Rejected
 
 __all__ = [
     "FIXED_MASK",
@@ -44,8 +44,6 @@ MASKS: Final = ("fixed", "random")
 FIXED_MASK: Final = b"\x5a\xa5\x3c\xc3"
 BODY_EXCERPT_CHARS: Final = 500
 MAX_CLOSE_REASON_BYTES: Final = 123
-ABNORMAL_CLOSURE: Final = 1006
-INVALID_DATA: Final = 1007
 _LONG_HEADS: Final = {126: 4, 127: 10}  # bytes of the head, by what its second byte says of the length
 HEAD_END: Final = b"\r\n\r\n"
 
@@ -102,35 +100,6 @@ class ConnectionState(StrEnum):
     CLOSED = "closed"  # nothing more will come: a Rejected or Closed item was given
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """The upgrade was accepted."""
-
-    subprotocol: str | None = None
-    headers: tuple[tuple[str, str], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Rejected:
-    """The upgrade was refused. `status` is None when the answer was not HTTP at all."""
-
-    status: int | None
-    reason: str
-    body_excerpt: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Closed:
-    """The connection is over. `clean` means that both sides sent a close frame and nobody broke the protocol."""
-
-    code: int
-    reason: str
-    clean: bool
-
-
-Item = Opened | Rejected | Closed | str | bytes
-
-
 class WebSocketClient:
     """One connection. Text messages come out as `str`, binary ones as `bytes`.
 
@@ -145,7 +114,7 @@ class WebSocketClient:
             uri = parse_uri(request.url)
         except (InvalidURI, ValueError) as error:
             why = error.msg if isinstance(error, InvalidURI) else error
-            raise UsageError(f"{request.url!r} is not a WebSocket URL: {why}; write ws://HOST:PORT/PATH") from None
+            raise UsageError(f"the address is not a WebSocket URL: {why}; write ws://HOST:PORT/PATH") from None
         subprotocols = [Subprotocol(name) for name in request.subprotocols] or None
         self._wire = ClientProtocol(uri, subprotocols=subprotocols, max_size=max_message_bytes, logger=_wire_logger)
         self._headers = checked_headers(request.headers)
@@ -343,7 +312,7 @@ class WebSocketClient:
         status = response.status_code
         reason = response.reason_phrase if status != 101 else _sentence(refusal)
         body = bytes(response.body[: 4 * BODY_EXCERPT_CHARS]).decode(errors="replace")[:BODY_EXCERPT_CHARS]
-        self._end(items, Rejected(status, reason, body))
+        self._end(items, Rejected(status, reason, body, tuple(response.headers.raw_items())))
 
     def _library_frame(self, event: Frame, items: list[Item]) -> None:
         if event.opcode is Opcode.CLOSE:

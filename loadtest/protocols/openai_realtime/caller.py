@@ -1,19 +1,19 @@
-"""The caller's side of OpenAI Realtime: whole messages in, normalised events out.
+"""The caller's side of OpenAI Realtime: whole messages in, normalized events out.
 
 What this wire can and cannot tell. Audio deltas carry neither rate nor encoding: they are what the session object, or
 the response object, declares, and that is what `rate_hz` of AUDIO events says. A declaration that differs from what was
-asked is honoured and reported. An endpoint that declares one rate and sends another cannot be told from one that speaks
+asked is honored and reported. An endpoint that declares one rate and sends another cannot be told from one that speaks
 slowly; only audio that ends inside a sample can be, and is reported.
 """
 
 import base64
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from loadtest.audio import pcm
 from loadtest.protocols.base import (
+    SUPERSEDED,
     CallerOptions,
     Capabilities,
     EventKind,
@@ -24,7 +24,8 @@ from loadtest.protocols.base import (
 )
 from loadtest.protocols.openai_realtime import client_events
 from loadtest.protocols.openai_realtime.client_events import GA, UPDATE_EVENT_ID, Dialect
-from loadtest.protocols.openai_realtime.declared import flat_usage, session_facts, text_pairs
+from loadtest.protocols.openai_realtime.declared import flat_usage, session_info, text_pairs
+from loadtest.protocols.openai_realtime.errors import FATAL_ERRORS, LOST_RACES, endpoint_error, error_message, fault
 from loadtest.protocols.openai_realtime.fields import (
     Json,
     MalformedError,
@@ -37,15 +38,13 @@ from loadtest.protocols.openai_realtime.fields import (
     required_text,
 )
 from loadtest.protocols.openai_realtime.formats import AudioFormat
-from loadtest.protocols.openai_realtime.names import ServerEvent, TwinFilter, canonical
+from loadtest.protocols.openai_realtime.names import ServerEvent, TwinFilter, canonical, is_known, is_tool_call
+from loadtest.protocols.openai_realtime.partials import WholePartials
 from loadtest.protocols.openai_realtime.playback import ReplyAudio
+from loadtest.protocols.openai_realtime.repeats import Repeats
+from loadtest.protocols.openai_realtime.responses import Responses, content_of_output, is_tool_item
 
 FRAME_MS: Final = 20
-# Errors after which the endpoint will not go on, by `type` or `code`.
-FATAL_ERRORS: Final = frozenset({"session_limit_reached", "session_expired", "invalid_api_key", "insufficient_quota"})
-# The endpoint had finished, or had cancelled by itself, when our cancel arrived: a lost race, nobody's fault.
-LOST_RACES: Final = frozenset({"response_cancel_not_active"})
-REMEMBERED_RESPONSES: Final = 64
 # The first argument is the conversation.
 Handler = Callable[[Any, str, Json], list[VoiceEvent]]
 
@@ -73,14 +72,14 @@ class OpenAIRealtimeCaller:
         self._asked_output = AudioFormat.of(options.output_format)
         self._output_format = self._asked_output
         self._response_format: tuple[str | None, AudioFormat] | None = None
-        self._generating: str | None = None
+        self._responses = Responses()
+        self._repeats = Repeats()
         # Of the audio delta before, until a response begins or ends: what it belongs to, as it said and as was meant.
         self._running_part: tuple[object, ...] | None = None
         self._running_ids: tuple[str | None, str | None] = (None, None)
-        self._done: OrderedDict[str, None] = OrderedDict()
         self._twins = TwinFilter()
         self._reply = ReplyAudio()
-        self._partials: dict[str | None, str] = {}
+        self._partials = WholePartials()
 
     @property
     def output_rate_hz(self) -> int:
@@ -114,13 +113,15 @@ class OpenAIRealtimeCaller:
             fields = parse_object(message)
             raw_type = required_text(fields, "type")
             event = canonical(raw_type)
+            if self._repeats.is_repeat(fields, raw_type, len(message)):
+                return [VoiceEvent(EventKind.DUPLICATE, raw_type)]
             handler = self._handlers.get(event) if event is not None else None
-            return [VoiceEvent(EventKind.OTHER, raw_type)] if handler is None else handler(self, raw_type, fields)
+            return self._of_no_use(raw_type, fields) if handler is None else handler(self, raw_type, fields)
         except MalformedError as error:
-            if not raw_type and isinstance(message, bytes) and self._generating is not None:
+            if not raw_type and isinstance(message, bytes) and self._responses.generating is not None:
                 return self._binary(message)  # audio whose first byte happens to be an opening brace
             where = f"{raw_type}: " if raw_type else ""
-            return [_fault(raw_type, f"{where}{error}")]
+            return [fault(raw_type, f"{where}{error}", "malformed_message")]
 
     def pending(self) -> Sequence[Message]:
         """What the protocol wants sent; empties the queue."""
@@ -143,8 +144,8 @@ class OpenAIRealtimeCaller:
     def interrupt(self, played_ms: int) -> Sequence[Message]:
         """Cancel while it still generates; truncate what was sent to what was heard of the latest response."""
         messages: list[Message] = []
-        if self._generating is not None:
-            messages.append(client_events.response_cancel(self._generating))
+        if self._responses.generating is not None:
+            messages.append(client_events.response_cancel(self._responses.generating))
         messages += [client_events.item_truncate(item, end_ms) for item, end_ms in self._reply.truncations(played_ms)]
         return messages
 
@@ -162,23 +163,22 @@ class OpenAIRealtimeCaller:
 
     def _session_updated(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
         session = optional_object(fields, "session")
-        facts = session_facts(session or {})
+        facts = session_info(session or {})
         events: list[VoiceEvent] = []
         if not self._ready:
             self._ready = True
             events.append(VoiceEvent(EventKind.READY, raw_type, metadata=facts.identity))
         else:
             events.append(VoiceEvent(EventKind.OTHER, raw_type))
-        events += [_fault(raw_type, sentence) for sentence in facts.unreadable]
+        events += [fault(raw_type, sentence, "malformed_message") for sentence in facts.unreadable]
         if facts.input_format is not None and facts.input_format != self._input_format:
-            events.append(
-                _fault(raw_type, f"it declares {facts.input_format} for the caller's audio, not {self._input_format}")
-            )
+            sentence = f"it declares {facts.input_format} for the caller's audio, not {self._input_format}"
+            events.append(fault(raw_type, sentence, "audio_format"))
         if facts.output_format is not None:
             self._output_format = facts.output_format
             if facts.output_format != self._asked_output:
                 sentence = f"it declares {facts.output_format} for its audio, not {self._asked_output} as asked"
-                events.append(_fault(raw_type, f"{sentence}; decoded as declared"))
+                events.append(fault(raw_type, f"{sentence}; decoded as declared", "audio_format"))
         return events
 
     # The caller's speech.
@@ -196,8 +196,7 @@ class OpenAIRealtimeCaller:
         if event is ServerEvent.TRANSCRIPTION_UPDATED or self._dialect.cumulative_partials:
             whole = optional_text(fields, "transcript")
             whole = required_text(fields, "delta") if whole is None else whole
-            text = whole[_common_prefix(self._partials.get(item_id, ""), whole) :]
-            self._partials = {item_id: whole}
+            text = self._partials.addition(item_id, whole)
         else:
             text = required_text(fields, "delta")
         if not text or self._twins.is_twin(ServerEvent.TRANSCRIPTION_DELTA, raw_type, item_id):
@@ -211,7 +210,7 @@ class OpenAIRealtimeCaller:
         return [VoiceEvent(EventKind.ASR_FINAL, raw_type, item_id=item_id, text=text, usage=usage)]
 
     def _failed(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
-        message = _error_message(fields.get("error"))
+        message = error_message(fields.get("error"))
         return [VoiceEvent(EventKind.ASR_FAILED, raw_type, item_id=optional_text(fields, "item_id"), message=message)]
 
     # The reply.
@@ -219,18 +218,25 @@ class OpenAIRealtimeCaller:
     def _response_created(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
         response = optional_object(fields, "response") or {}
         response_id = optional_text(response, "id")
-        self._generating = response_id
         self._running_part = None
         metadata = text_pairs(optional_object(response, "metadata"))
-        events = [VoiceEvent(EventKind.RESPONSE_STARTED, raw_type, response_id=response_id, metadata=metadata)]
-        declared = session_facts(response).output_format
+        events: list[VoiceEvent] = []
+        if (old := self._responses.begin(response_id, response)) is not None:
+            done = VoiceEvent(
+                EventKind.RESPONSE_DONE, raw_type, old.response_id, status=SUPERSEDED, carried=old.carried
+            )
+            events.append(done)
+        if self._responses.is_outside(response_id):
+            return [VoiceEvent(EventKind.OTHER, raw_type, response_id=response_id)]
+        events.append(VoiceEvent(EventKind.RESPONSE_STARTED, raw_type, response_id=response_id, metadata=metadata))
+        declared = session_info(response).output_format
         self._response_format = None
         if declared is not None and declared != self._output_format:
             self._response_format = (response_id, declared)
             sentence = (
                 f"the response declares {declared}, its session {self._output_format}; decoded as the response says"
             )
-            events.append(_fault(raw_type, sentence))
+            events.append(fault(raw_type, sentence, "audio_format"))
         return events
 
     def _text(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
@@ -240,7 +246,17 @@ class OpenAIRealtimeCaller:
         kind = EventKind.REASONING_TEXT if event is ServerEvent.REASONING_DELTA else EventKind.LLM_TEXT
         if not text or self._twins.is_twin(event, raw_type, response_id, item_id, str(fields.get("content_index"))):
             kind = EventKind.OTHER
+        if self._responses.is_outside(response_id):
+            kind = EventKind.OTHER
+        elif kind is EventKind.LLM_TEXT:
+            self._responses.carry(response_id, "text")
         return [VoiceEvent(kind, raw_type, response_id=response_id, item_id=item_id, text=text)]
+
+    def _of_no_use(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
+        """An event that is read for nothing but what it says of its response."""
+        if is_tool_call(raw_type) or is_tool_item(as_object(fields.get("item"))):
+            self._responses.carry(self._reply_ids(fields)[0], "tool_call")
+        return [VoiceEvent(EventKind.OTHER if is_known(raw_type) else EventKind.UNKNOWN, raw_type)]
 
     def _audio(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
         # Most deltas go on where the one before stopped: what was found out of that one holds for them.
@@ -257,9 +273,9 @@ class OpenAIRealtimeCaller:
 
     def _binary(self, data: bytes) -> list[VoiceEvent]:
         """Some servers send reply audio as binary messages, without a word around it."""
-        if self._generating is None:
-            return [_fault("binary", f"a binary message of {len(data)} bytes outside a response")]
-        return self._audio_bytes("binary", data, self._generating, self._reply.item_id)
+        if (generating := self._responses.generating) is None:
+            return [fault("binary", f"a binary message of {len(data)} bytes outside a response", "stray_binary")]
+        return self._audio_bytes("binary", data, generating, self._reply.item_id)
 
     def _audio_bytes(
         self, raw_type: str, data: bytes, response_id: str | None, item_id: str | None
@@ -273,7 +289,9 @@ class OpenAIRealtimeCaller:
             audio = pcm.to_bytes(declared.decode(data))
         if not audio:
             return [VoiceEvent(EventKind.OTHER, raw_type, response_id=response_id, item_id=item_id)]
-        if self._generating is None or response_id not in self._done:  # a straggler is no part of the current reply
+        self._responses.carry(response_id, "audio")
+        # A straggler is no part of the current reply.
+        if self._responses.generating is None or not self._responses.is_done(response_id):
             self._reply.add(response_id, item_id, len(audio) // 2, declared.rate_hz)
         return [
             VoiceEvent(
@@ -290,19 +308,19 @@ class OpenAIRealtimeCaller:
         response_id, item_id = self._reply_ids(fields)
         events = [VoiceEvent(EventKind.AUDIO_DONE, raw_type, response_id=response_id, item_id=item_id)]
         if self._reply.ends_inside_sample(response_id, item_id):
-            events.append(_fault(raw_type, "the audio ended inside a sample: an odd number of bytes of 16-bit PCM"))
+            sentence = "the audio ended inside a sample: an odd number of bytes of 16-bit PCM"
+            events.append(fault(raw_type, sentence, "odd_audio"))
         return events
 
     def _response_done(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
         response = optional_object(fields, "response") or {}
         response_id = optional_text(response, "id")
         self._running_part = None
-        if response_id is None or response_id == self._generating:
-            self._generating = None
-        if response_id is not None:
-            self._done[response_id] = None
-            while len(self._done) > REMEMBERED_RESPONSES:
-                self._done.popitem(last=False)
+        carried = self._responses.end(response_id) | content_of_output(response)
+        if self._responses.is_outside(response_id) and "audio" not in carried:
+            return [VoiceEvent(EventKind.OTHER, raw_type, response_id=response_id)]
+        status = optional_text(response, "status")
+        metadata = text_pairs(optional_object(response, "metadata"))
         details = optional_object(response, "status_details") or {}
         failure = details.get("error")
         return [
@@ -310,25 +328,24 @@ class OpenAIRealtimeCaller:
                 EventKind.RESPONSE_DONE,
                 raw_type,
                 response_id=response_id,
-                status=optional_text(response, "status"),
-                metadata=text_pairs(optional_object(response, "metadata")),
+                status=status,
+                carried=carried,
+                owes_response="tool_call" in carried and status in (None, "completed"),
+                reports_latency=any("latency" in name.lower() for name in metadata),
+                metadata=metadata,
                 usage=flat_usage(optional_object(response, "usage")),
-                message=optional_text(details, "reason") if failure is None else _error_message(failure),
+                message=optional_text(details, "reason") if failure is None else error_message(failure),
+                failure=endpoint_error(failure, details.get("reason"), "failed") if status == "failed" else None,
             )
         ]
 
     def _reply_ids(self, fields: Json) -> tuple[str | None, str | None]:
-        """Response and item of a piece of reply; a response that was never announced begins with its first piece."""
-        response_id = optional_text(fields, "response_id")
-        if response_id is None:
-            response_id = self._generating
-        elif self._generating is None and response_id not in self._done:
-            self._generating = response_id
-        return response_id, optional_text(fields, "item_id")
+        """Response and item of a piece of reply."""
+        return self._responses.of_piece(optional_text(fields, "response_id")), optional_text(fields, "item_id")
 
     def _error(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
         error = fields.get("error")
-        message = _error_message(error)
+        message = error_message(error)
         inner: Mapping[str, object] = optional_object(fields, "error") or {} if not isinstance(error, str) else fields
         names = {name for name in (inner.get("type"), inner.get("code")) if isinstance(name, str)}
         if names & LOST_RACES:
@@ -337,7 +354,9 @@ class OpenAIRealtimeCaller:
         refused = not self._ready and (answered is None or answered == UPDATE_EVENT_ID)
         if refused:
             message = f"the session was refused: {message}"
-        return [_fault(raw_type, message, fatal=refused or bool(names & FATAL_ERRORS))]
+        fatal = refused or bool(names & FATAL_ERRORS)
+        failure = endpoint_error(inner)
+        return [VoiceEvent(EventKind.ERROR, raw_type, message=message, fatal=fatal, failure=failure)]
 
     # Of the class, not of each of its objects: bound methods in an object would be a ring that only the collector ends.
     _handlers: ClassVar[Mapping[ServerEvent, Handler]] = {
@@ -358,30 +377,3 @@ class OpenAIRealtimeCaller:
         ServerEvent.RESPONSE_DONE: _response_done,
         ServerEvent.ERROR: _error,
     }
-
-
-def _fault(raw_type: str, message: str, *, fatal: bool = False) -> VoiceEvent:
-    return VoiceEvent(EventKind.ERROR, raw_type, message=message, fatal=fatal)
-
-
-def _error_message(error: object) -> str:
-    """What an `error` says: an object with a message as it should be, or whatever it is."""
-    if isinstance(error, str):
-        return error
-    fields = as_object(error)
-    if fields is not None:
-        message, code = fields.get("message"), fields.get("code") or fields.get("type")
-        if isinstance(message, str) and message:
-            return f"{message} ({code})" if isinstance(code, str) and code else message
-        if isinstance(code, str) and code:
-            return code
-    return "an error without a message"
-
-
-def _common_prefix(before: str, now: str) -> int:
-    length = 0
-    for a, b in zip(before, now, strict=False):
-        if a != b:
-            break
-        length += 1
-    return length

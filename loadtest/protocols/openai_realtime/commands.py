@@ -77,6 +77,30 @@ class AddUserText:
 
 
 @dataclass(frozen=True, slots=True)
+class Retrieve:
+    """The client asks for an item as it is now: send `reply`."""
+
+    reply: str
+    item_id: str
+    event_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Forget an item that the conversation has; answer with `deleted`."""
+
+    item_id: str
+    event_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClearOutput:
+    """Stop the speech of the reply; answer with `output_cleared`."""
+
+    event_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Refused:
     """The event cannot be understood or is not offered: send `reply`, the session goes on."""
 
@@ -85,5 +109,16 @@ class Refused:
 
 
 Command = (
-    UpdateSession | AppendAudio | Commit | Clear | CreateResponse | CancelResponse | Truncate | AddUserText | Refused
+    UpdateSession
+    | AppendAudio
+    | Commit
+    | Clear
+    | CreateResponse
+    | CancelResponse
+    | Truncate
+    | AddUserText
+    | Retrieve
+    | Delete
+    | ClearOutput
+    | Refused
 )

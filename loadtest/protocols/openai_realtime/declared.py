@@ -21,7 +21,7 @@ _NO_PREFIX: Final = frozenset({"cached_tokens"})
 
 
 @dataclass(frozen=True, slots=True)
-class SessionFacts:
+class SessionInfo:
     """None is what the object does not say; `unreadable` holds a sentence per declaration that makes no sense."""
 
     input_format: AudioFormat | None
@@ -30,7 +30,7 @@ class SessionFacts:
     unreadable: tuple[str, ...]
 
 
-def session_facts(session: Json) -> SessionFacts:
+def session_info(session: Json) -> SessionInfo:
     """Read a session object, or the `audio` part of a response object."""
     unreadable: list[str] = []
     audio = as_object(session.get("audio")) or {}
@@ -44,7 +44,7 @@ def session_facts(session: Json) -> SessionFacts:
             unreadable.append(f"{side} format: {error}")
             sides.append(None)
     identity = {f"session.{key}": value for key in ("id", "model") if isinstance(value := session.get(key), str)}
-    return SessionFacts(sides[0], sides[1], identity, tuple(unreadable))
+    return SessionInfo(sides[0], sides[1], identity, tuple(unreadable))
 
 
 def flat_usage(usage: Json | None) -> dict[str, int]:

@@ -1,23 +1,31 @@
 """Encoding server events: the client's dialect of the name, and an event id."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import orjson
 
 from loadtest.protocols.openai_realtime.names import GA_ONLY, ServerEvent, wire_name
 
 MakeId = Callable[[str], str]
+Note = Callable[[ServerEvent, Mapping[str, object]], None]
+
+
+def _ignore(event: ServerEvent, fields: Mapping[str, object]) -> None:
+    del event, fields
 
 
 class Encoder:
     """Makes one JSON message of a canonical event and its fields."""
 
-    def __init__(self, make_id: MakeId, *, beta: bool) -> None:
+    def __init__(self, make_id: MakeId, *, beta: bool, note: Note = _ignore) -> None:
+        """`note` is called with each event before it is encoded."""
         self.make_id = make_id
         self.beta = beta
+        self._note = note
 
     def __call__(self, event: ServerEvent, **fields: object) -> str:
         """The message, under the name this client knows."""
+        self._note(event, fields)
         named = {"type": wire_name(event, beta=self.beta), "event_id": self.make_id("event")}
         return orjson.dumps(named | fields).decode()
 

@@ -20,6 +20,7 @@ class ServerEvent(StrEnum):
     CLEARED = "input_audio_buffer.cleared"
     ITEM_ADDED = "conversation.item.added"
     ITEM_DONE = "conversation.item.done"
+    ITEM_RETRIEVED = "conversation.item.retrieved"
     ITEM_DELETED = "conversation.item.deleted"
     ITEM_TRUNCATED = "conversation.item.truncated"
     TRANSCRIPTION_DELTA = "conversation.item.input_audio_transcription.delta"
@@ -38,6 +39,7 @@ class ServerEvent(StrEnum):
     TRANSCRIPT_DONE = "response.output_audio_transcript.done"
     AUDIO_DELTA = "response.output_audio.delta"
     AUDIO_DONE = "response.output_audio.done"
+    OUTPUT_CLEARED = "output_audio_buffer.cleared"
     REASONING_DELTA = "response.reasoning_text.delta"
     RESPONSE_DONE = "response.done"
     RATE_LIMITS = "rate_limits.updated"
@@ -69,6 +71,25 @@ _CANONICAL: Final[dict[str, ServerEvent]] = (
     {str(event): event for event in ServerEvent} | {beta: event for event, beta in BETA_NAMES.items()} | _OTHER_NAMES
 )
 
+# Events of the official API that no caller needs, beside those above.
+_OF_NO_USE: Final = frozenset(
+    {
+        "conversation.item.created",
+        "conversation.item.input_audio_transcription.segment",
+        "input_audio_buffer.timeout_triggered",
+        "input_audio_buffer.dtmf_event_received",
+        "output_audio_buffer.started",
+        "output_audio_buffer.stopped",
+        "response.output_text.annotation.added",
+        "mcp_list_tools.in_progress",
+        "mcp_list_tools.completed",
+        "mcp_list_tools.failed",
+        "pong",
+    }
+)
+# The pieces of a tool call, whoever runs the tool. All begin with one of these.
+_TOOL_CALLS: Final = ("response.function_call_arguments.", "response.mcp_call_arguments.", "response.mcp_call.")
+
 # Answer text comes as text, as the transcript of speech, or (xAI) as both: one stream of words all the same.
 _SAME_STREAM: Final[dict[ServerEvent, ServerEvent]] = {
     ServerEvent.TRANSCRIPT_DELTA: ServerEvent.TEXT_DELTA,
@@ -79,6 +100,16 @@ _SAME_STREAM: Final[dict[ServerEvent, ServerEvent]] = {
 def canonical(raw_type: str) -> ServerEvent | None:
     """The canonical event of a wire name; None for one that nobody here knows."""
     return _CANONICAL.get(raw_type)
+
+
+def is_tool_call(raw_type: str) -> bool:
+    """Whether the event is a piece of a tool call."""
+    return raw_type.startswith(_TOOL_CALLS)
+
+
+def is_known(raw_type: str) -> bool:
+    """Whether the event belongs to this wire, whether or not anybody here reads it."""
+    return raw_type in _CANONICAL or raw_type in _OF_NO_USE or is_tool_call(raw_type)
 
 
 def wire_name(event: ServerEvent, *, beta: bool) -> str:

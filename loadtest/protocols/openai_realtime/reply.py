@@ -48,7 +48,7 @@ class Usage:
         }
 
 
-class Reply:
+class ServiceReply:
     """Made by `ServiceSession.reply`. Audio is PCM16 at `rate_hz`, the output rate the session had when it was made."""
 
     def __init__(

@@ -11,10 +11,13 @@ from loadtest.protocols.openai_realtime.commands import (
     AppendAudio,
     CancelResponse,
     Clear,
+    ClearOutput,
     Command,
     Commit,
     CreateResponse,
+    Delete,
     Refused,
+    Retrieve,
     Truncate,
     UpdateSession,
 )
@@ -33,8 +36,9 @@ from loadtest.protocols.openai_realtime.fields import (
     required_base64,
     required_text,
 )
+from loadtest.protocols.openai_realtime.items import Items
 from loadtest.protocols.openai_realtime.names import ServerEvent
-from loadtest.protocols.openai_realtime.reply import Reply
+from loadtest.protocols.openai_realtime.reply import ServiceReply
 from loadtest.protocols.openai_realtime.session_config import (
     InvalidSessionError,
     Modality,
@@ -44,14 +48,7 @@ from loadtest.protocols.openai_realtime.session_config import (
 
 MAX_APPEND_BYTES: Final = 15 * 2**20
 # Known to this wire and not offered here.
-NOT_OFFERED: Final = frozenset(
-    {
-        "conversation.item.delete",
-        "conversation.item.retrieve",
-        "output_audio_buffer.clear",
-        "transcription_session.update",
-    }
-)
+NOT_OFFERED: Final = frozenset({"transcription_session.update"})
 
 
 class ServiceSession:
@@ -64,7 +61,8 @@ class ServiceSession:
         self.session_id = make_id("sess")
         self.conversation_id = make_id("conv")
         self._make_id: MakeId = make_id
-        self._encoder = Encoder(make_id, beta=beta)
+        self._items = Items()
+        self._encoder = Encoder(make_id, beta=beta, note=self._items.note)
         self._handlers: Mapping[str, Callable[[Json, str | None], Command]] = {
             "session.update": self._update,
             "input_audio_buffer.append": self._append,
@@ -74,6 +72,9 @@ class ServiceSession:
             "response.cancel": lambda fields, event_id: CancelResponse(optional_text(fields, "response_id"), event_id),
             "conversation.item.truncate": self._truncate,
             "conversation.item.create": self._item_create,
+            "conversation.item.retrieve": self._retrieve,
+            "conversation.item.delete": self._delete,
+            "output_audio_buffer.clear": lambda _, event_id: ClearOutput(event_id),
         }
 
     def receive(self, message: Message) -> list[Command]:
@@ -148,8 +149,32 @@ class ServiceSession:
         item_id = optional_text(item, "id") or self._make_id("item")
         return AddUserText(item_id, "".join(words), event_id)
 
+    def _retrieve(self, fields: Json, event_id: str | None) -> Command:
+        item_id = required_text(fields, "item_id")
+        item = self._items.get(item_id)
+        if item is None:
+            return self._no_such_item(item_id, event_id)
+        return Retrieve(self._encoder(ServerEvent.ITEM_RETRIEVED, item=item), item_id, event_id)
+
+    def _delete(self, fields: Json, event_id: str | None) -> Command:
+        item_id = required_text(fields, "item_id")
+        return Delete(item_id, event_id) if self.has_item(item_id) else self._no_such_item(item_id, event_id)
+
+    def _no_such_item(self, item_id: str, event_id: str | None) -> Refused:
+        message = f"the conversation has no item {excerpt(item_id)}"
+        return self._refuse(message, event_id, code="item_not_found", param="item_id")
+
     def _refuse(self, message: str, event_id: str | None, *, code: str, param: str | None = None) -> Refused:
         return Refused(self.error(message, event_id=event_id, code=code, param=param), message)
+
+    def has_item(self, item_id: str) -> bool:
+        """Whether the conversation has such an item."""
+        return self._items.get(item_id) is not None
+
+    @property
+    def last_item_id(self) -> str | None:
+        """The newest item of the conversation."""
+        return self._items.last_id
 
     # What the endpoint says.
 
@@ -206,9 +231,9 @@ class ServiceSession:
         previous_item_id: str | None = None,
         metadata: Mapping[str, str] | None = None,
         modality: Modality | None = None,
-    ) -> Reply:
+    ) -> ServiceReply:
         """A new response: send its `created()`, pieces, and `done()`."""
-        return Reply(
+        return ServiceReply(
             self._encoder,
             self.config,
             metadata=metadata or {},
@@ -221,6 +246,15 @@ class ServiceSession:
         """The item now ends where the caller stopped listening."""
         ids = {"item_id": item_id, "content_index": content_index}
         return self._encoder(ServerEvent.ITEM_TRUNCATED, **ids, audio_end_ms=audio_end_ms)
+
+    def deleted(self, item_id: str) -> str:
+        """The item is no longer part of the conversation."""
+        self._items.remove(item_id)
+        return self._encoder(ServerEvent.ITEM_DELETED, item_id=item_id)
+
+    def output_cleared(self, response_id: str) -> str:
+        """No more speech of this response is sent."""
+        return self._encoder(ServerEvent.OUTPUT_CLEARED, response_id=response_id)
 
     def rate_limits(self, name: Literal["requests", "tokens"], limit: int, remaining: int, reset_s: float) -> str:
         """How much the client may still ask for."""

@@ -1,0 +1,55 @@
+"""What a WebSocket client makes of what arrives, and why a connection was refused or ended. Pure."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from loadtest.protocols.failure import Failure
+
+ABNORMAL_CLOSURE: Final = 1006
+INVALID_DATA: Final = 1007
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The upgrade was accepted."""
+
+    subprotocol: str | None = None
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """The upgrade was refused. `status` is None when the answer was not HTTP at all."""
+
+    status: int | None
+    reason: str
+    body_excerpt: str = ""
+    headers: tuple[tuple[str, str], ...] = field(default=(), compare=False, repr=False)
+
+    @property
+    def failure(self) -> Failure:
+        """The cause. 101 with a handshake that is none is no refusal, but an answer that the protocol forbids."""
+        if self.status is None or self.status == 101:
+            return Failure("protocol_violation", "not_http" if self.status is None else "bad_upgrade")
+        return Failure("http_status", str(self.status))
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """The connection is over. `clean` means that both sides sent a close frame and nobody broke the protocol."""
+
+    code: int
+    reason: str
+    clean: bool
+
+    @property
+    def failure(self) -> Failure:
+        """The cause: the endpoint's close code, or what it broke, by the code that we had to close with."""
+        if self.clean:
+            return Failure("close_code", str(self.code))
+        if self.code == ABNORMAL_CLOSURE:
+            return Failure("tcp", "EOF")
+        return Failure("protocol_violation", "bad_utf8" if self.code == INVALID_DATA else str(self.code))
+
+
+Item = Opened | Rejected | Closed | str | bytes

@@ -1,0 +1,60 @@
+"""G.711 against an independent implementation (libsndfile) on every sample and every octet there is."""
+
+import io
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import soundfile
+
+from loadtest.audio import g711
+from loadtest.audio.pcm import Pcm16
+
+EVERY_SAMPLE = np.arange(65_536, dtype=np.uint16).view(np.int16)
+LAWS = [
+    pytest.param("ULAW", g711.ulaw_encode, g711.ulaw_decode, id="mu-law"),
+    pytest.param("ALAW", g711.alaw_encode, g711.alaw_decode, id="a-law"),
+]
+
+
+@pytest.mark.parametrize(("subtype", "encode", "decode"), LAWS)
+def test_encode_agrees_on_every_sample(
+    subtype: str, encode: Callable[[Pcm16], bytes], decode: Callable[[bytes], Pcm16]
+) -> None:
+    reference = io.BytesIO()
+    soundfile.write(reference, EVERY_SAMPLE, 8000, format="RAW", subtype=subtype)
+    assert encode(EVERY_SAMPLE) == reference.getvalue()
+
+
+@pytest.mark.parametrize(("subtype", "encode", "decode"), LAWS)
+def test_decode_agrees_on_every_octet(
+    subtype: str, encode: Callable[[Pcm16], bytes], decode: Callable[[bytes], Pcm16]
+) -> None:
+    octets = bytes(range(256))
+    options = {"format": "RAW", "samplerate": 8000, "channels": 1, "subtype": subtype, "dtype": "int16"}
+    reference, _ = soundfile.read(io.BytesIO(octets), **options)
+    assert decode(octets).tolist() == reference.tolist()
+
+
+@pytest.mark.parametrize(("subtype", "encode", "decode"), LAWS)
+def test_what_was_decoded_encodes_back(
+    subtype: str, encode: Callable[[Pcm16], bytes], decode: Callable[[bytes], Pcm16]
+) -> None:
+    again = decode(encode(decode(bytes(range(256)))))
+    assert again.tolist() == decode(bytes(range(256))).tolist()
+
+
+def test_values_of_the_recommendation() -> None:
+    """Extremes and zero as G.711's tables 1 and 2 give them (on the 14- and 13-bit scales, times 4 and 8)."""
+    assert g711.ulaw_decode(b"\x80\x00\xff\x7f").tolist() == [8031 * 4, -8031 * 4, 0, 0]
+    assert g711.alaw_decode(b"\xaa\x2a\xd5\x55").tolist() == [4032 * 8, -4032 * 8, 8, -8]
+
+
+def test_silence_octets() -> None:
+    silence = np.zeros(3, np.int16)
+    assert g711.ulaw_encode(silence) == bytes([g711.ULAW_SILENCE] * 3)
+    assert g711.alaw_encode(silence) == bytes([g711.ALAW_SILENCE] * 3)
+
+
+def test_a_slice_with_a_stride_is_encoded_as_it_reads() -> None:
+    assert g711.ulaw_encode(EVERY_SAMPLE[::7]) == g711.ulaw_encode(EVERY_SAMPLE[::7].copy())
