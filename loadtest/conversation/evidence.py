@@ -1,0 +1,113 @@
+"""How well one turn was measured: the evidence, and the limits beyond which a turn is invalid."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+MS: Final = 1_000_000
+# Less than any lateness: no frame that counts has gone out yet.
+NO_FRAME_NS: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ValidityLimits:
+    """Beyond these the instrument, not the endpoint, made the figure.
+
+    Where the kernel stamps what arrives, its moment is right however late the program sees it, and only the caller's
+    own reaction is late; where user space stamps, the lag is in the figure itself.
+    """
+
+    frame_lateness_ns: int = 10 * MS
+    drift_ns: int = 20 * MS
+    receive_lag_ns: int = 5 * MS  # where user space stamps
+    receive_lag_kernel_ns: int = 50 * MS  # where the kernel stamps
+    # Audio that lies unsent when the caller falls silent, in frames. One may be on its way to the wire; a second says
+    # that the endpoint did not read, and cannot have heard what it is timed against.
+    unsent_frames: float = 1.5
+
+
+@dataclass(slots=True)
+class Evidence:
+    """Gathered while a turn goes on.
+
+    A frame has three moments: when it is due, when it is offered to the socket (or put behind what already waits for
+    it), and when the socket has taken its last byte. What lies between the first two is our own lateness, and judges
+    the turn. What lies between the last two is the endpoint's doing, or the network's: it did not read. Points of the
+    turn count from when a frame was offered, so that an endpoint which does not read makes nothing look shorter.
+    The frames that count are those whose lateness can move a figure of the turn: from the first speech sample until
+    the answer is heard. Later ones are silence under a reply that is already playing.
+    """
+
+    frame_lateness_worst_ns: int = NO_FRAME_NS  # offered - due
+    start_lateness_ns: int | None = None  # of the frame with the first speech sample
+    end_lateness_ns: int | None = None  # of the frame with the last one
+    unsent_bytes_at_speech_end: int | None = None
+    frame_bytes_at_speech_end: int | None = None  # how long the frame with the last speech sample is on the wire
+    held_up_worst_ns: int = 0  # taken - offered
+    receive_lag_worst_ns: int | None = None  # measured: None where user space stamps
+    receive_lag_bound_ns: int | None = None  # where user space stamps: no chunk can have waited longer than this
+    loop_lag_worst_ns: int | None = None
+    clock_steps: int | None = None  # that the engine's clocks had seen when the caller began to say this turn
+    faults: list[str] = field(default_factory=list[str])
+
+    def note_frame(self, lateness_ns: int) -> None:
+        """One frame was offered to the socket this late."""
+        if lateness_ns > self.frame_lateness_worst_ns:
+            self.frame_lateness_worst_ns = lateness_ns
+
+    def note_held_up(self, held_up_ns: int) -> None:
+        """The socket took the rest of a frame this long after it was offered."""
+        if held_up_ns > self.held_up_worst_ns:
+            self.held_up_worst_ns = held_up_ns
+
+    def note_receive_lag(self, lag_ns: int) -> None:
+        """The kernel had a chunk this long before the program saw it."""
+        if self.receive_lag_worst_ns is None or lag_ns > self.receive_lag_worst_ns:
+            self.receive_lag_worst_ns = lag_ns
+
+    def note_receive_lag_bound(self, bound_ns: int) -> None:
+        """Nobody knows how long the kernel had a chunk before the program saw it, but it was no longer than this."""
+        if self.receive_lag_bound_ns is None or bound_ns > self.receive_lag_bound_ns:
+            self.receive_lag_bound_ns = bound_ns
+
+    def note_fault(self, reason: str) -> None:
+        """Something happened that no limit is needed for."""
+        if reason not in self.faults:
+            self.faults.append(reason)
+
+    @property
+    def sent(self) -> bool:
+        """Whether any frame that counts went out."""
+        return self.frame_lateness_worst_ns > NO_FRAME_NS
+
+    @property
+    def drift_ns(self) -> int | None:
+        """How much the utterance was stretched or squeezed against the schedule; None before its end."""
+        if self.start_lateness_ns is None or self.end_lateness_ns is None:
+            return None
+        return self.end_lateness_ns - self.start_lateness_ns
+
+    def reasons(self, limits: ValidityLimits) -> tuple[str, ...]:
+        """Why the turn cannot be trusted, one short phrase each; empty for a valid turn."""
+        found = list(self.faults)
+        if self.frame_lateness_worst_ns > limits.frame_lateness_ns:
+            found.append("frame lateness")
+        if self.drift_ns is not None and abs(self.drift_ns) > limits.drift_ns:
+            found.append("drift")
+        if _beyond(self.receive_lag_worst_ns, limits.receive_lag_kernel_ns) or _beyond(
+            self.receive_lag_bound_ns, limits.receive_lag_ns
+        ):
+            found.append("receive lag")
+        return tuple(found)
+
+    def endpoint_did_not_read(self, limits: ValidityLimits) -> bool | None:
+        """Whether the endpoint, or the network, left what the caller said lying for longer than we may be late
+        ourselves; None where nothing was said. The turn is none the less valid."""
+        if not self.sent:
+            return None
+        unsent, frame_bytes = self.unsent_bytes_at_speech_end, self.frame_bytes_at_speech_end
+        schedule = unsent is not None and frame_bytes is not None and unsent > limits.unsent_frames * frame_bytes
+        return schedule or self.held_up_worst_ns > limits.frame_lateness_ns
+
+
+def _beyond(value_ns: int | None, limit_ns: int) -> bool:
+    return value_ns is not None and value_ns > limit_ns

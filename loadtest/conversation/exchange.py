@@ -1,0 +1,113 @@
+"""One exchange of a conversation, and what a session asks the engine to do: pure data."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from loadtest.conversation.evidence import Evidence
+from loadtest.conversation.plan import PlannedTurn
+from loadtest.conversation.prepared_clip import PreparedClip
+from loadtest.conversation.timeline import Reply, Timeline
+from loadtest.protocols.base import EventKind, VoiceEvent
+from loadtest.protocols.failure import Failure
+from telemetry.model.semconv import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """Begin an utterance with the next frame; what is left of the last one's silent tail is not sent."""
+
+    clip: PreparedClip
+
+
+@dataclass(frozen=True, slots=True)
+class EndTurn:
+    """Tell the endpoint that the caller has finished (manual turns)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupt:
+    """Tell the endpoint how much of its reply was heard before the caller's speech stopped it."""
+
+    played_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class HangUp:
+    """The call is over."""
+
+    reason: str
+
+
+@dataclass(slots=True)
+class Aside:
+    """A backchannel that is being said, or was: its first and its last speech sample."""
+
+    start_perf_ns: int | None = None
+    end_perf_ns: int | None = None
+
+
+# An endpoint may invent as many names as it likes; the record keeps the first few.
+MAX_NAMED_EVENTS: Final = 8
+
+
+@dataclass(slots=True)
+class WireNotes:
+    """What arrived beside the conversation, from the end of one turn to the end of the next."""
+
+    unknown_events: int = 0
+    unknown_names: list[str] = field(default_factory=list[str])
+    duplicate_events: int = 0
+    service_latency_reports: int = 0  # responses with which the service states latencies of its own
+
+    def note(self, event: VoiceEvent) -> bool:
+        """Count an event. Whether it has nothing to say to the conversation."""
+        if event.reports_latency:
+            self.service_latency_reports += 1
+        if event.kind is EventKind.DUPLICATE:
+            self.duplicate_events += 1
+            return True
+        if event.kind is not EventKind.UNKNOWN:
+            return False
+        self.unknown_events += 1
+        if event.raw_type not in self.unknown_names and len(self.unknown_names) < MAX_NAMED_EVENTS:
+            self.unknown_names.append(event.raw_type)
+        return True
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One finished or running turn, with all that its record needs."""
+
+    index: int
+    planned: PlannedTurn
+    timeline: Timeline
+    began_perf_ns: int
+    evidence: Evidence = field(default_factory=Evidence)
+    notes: WireNotes = field(default_factory=WireNotes)
+    spoke_into: Reply | None = None  # the reply of the exchange before, which the caller spoke into on purpose
+    barge_in_missed: str | None = None  # why the caller was to speak into a reply and did not
+    stopped_by_client: bool = False  # of that reply: manual turns, where no detector of the endpoint stops it
+    cut_by: str | None = None  # what of ours ended it before its end
+    cut_short: bool = False  # the caller's next turn began before the reply to this one had ended
+    backchannel: Aside | None = None
+    outcome: Outcome | None = None
+    reason: str | None = None
+    failure: Failure | None = None  # what broke the call off; other causes are found by `failure_of`
+    ended_perf_ns: int | None = None
+    hangup_perf_ns: int | None = None
+
+    @property
+    def speaks_backchannel(self) -> bool:
+        """Whether a backchannel is being said."""
+        return self.backchannel is not None and self.backchannel.end_perf_ns is None
+
+    @property
+    def silent_since_perf_ns(self) -> int | None:
+        """Since when the caller, who has spoken, hears nothing: also the old reply must have ended."""
+        end, old = self.timeline.speech_end_perf_ns, self.spoke_into
+        if end is None or old is None or old.playback is None or old.playback.stopped_perf_ns is not None:
+            return end
+        return max(end, old.playback.until_perf_ns)
+
+
+Action = Say | EndTurn | Interrupt | HangUp | Exchange

@@ -1,0 +1,53 @@
+"""Why an exchange that did not end well failed, as a value. Pure.
+
+What broke the call off is known where it happened and stands on the exchange; what the endpoint complained of stands on
+its timeline, beside the sentence. The rest follows from how the exchange ended.
+"""
+
+from loadtest.conversation.exchange import Exchange
+from loadtest.conversation.timeline import Timeline
+from loadtest.protocols.failure import Failure
+
+
+def failure_of(exchange: Exchange) -> Failure | None:
+    """The cause, None for a turn that ended well, was cut by us, or still runs."""
+    outcome = exchange.outcome
+    if outcome is None or outcome in ("ok", "cut"):
+        return None
+    if exchange.failure is not None:
+        return exchange.failure
+    timeline = exchange.timeline
+    match outcome:
+        case "no_reply":
+            return Failure("no_reply", instead_of_a_reply(timeline))
+        case "timeout":
+            return Failure("timeout", "reply_not_heard" if timeline.answer is None else "reply_endless")
+        case "abandoned":
+            return Failure("abandoned")
+        case "interrupted":
+            return Failure("interrupted")
+        case "invalid":
+            return Failure("generator", "not_sent")
+        case "error":
+            return timeline.failures.get(exchange.reason or "") or _of_reply(exchange)
+
+
+def instead_of_a_reply(timeline: Timeline) -> str | None:
+    """What came and was no answer, None where nothing did."""
+    replies = [reply for reply in timeline.replies.values() if not reply.cancelled]
+    if any(reply.playback is not None for reply in replies):
+        return "inaudible"
+    if any("tool_call" in reply.carried for reply in replies):
+        return "only_tool_call"
+    if any(reply.text or "text" in reply.carried for reply in replies):
+        return "only_text"
+    return "empty" if replies else "early" if timeline.early_replies else None
+
+
+def _of_reply(exchange: Exchange) -> Failure:
+    answer = exchange.timeline.answer
+    if any(reply.status == "failed" for reply in exchange.timeline.replies.values()):
+        return Failure("endpoint_error", "failed")
+    if answer is not None and answer.implausible_rate() is not None:
+        return Failure("bad_audio", "sample_rate")
+    return Failure("other")

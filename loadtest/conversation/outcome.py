@@ -1,0 +1,119 @@
+"""How a turn ended: the outcome of an exchange that is over. Pure.
+
+A turn whose reply the caller broke into on purpose was answered, and in time: it is `ok`, and its latencies count. What
+the interruption itself was like (when the reply stopped, whether an answer to it followed) is told on the turn that
+interrupted. `interrupted` is for a reply that the endpoint broke off and did not replace. A silent turn is `ok` whether
+the endpoint kept silent too or asked again; it counts neither for nor against the service. A reply that was heard and
+never closed is `ok`: the caller has the answer. Its reason says that the endpoint did not close it.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from loadtest.conversation.exchange import Exchange
+from loadtest.conversation.failures import instead_of_a_reply
+from loadtest.conversation.timeline import Reply, Timeline
+from loadtest.protocols.base import SUPERSEDED
+from telemetry.model.semconv import Outcome
+
+Judgment = tuple[Outcome, str | None]
+
+ONLY_A_TOOL_CALL = "a response with a tool call came, and no answer after it"
+ONLY_TEXT = "the endpoint answered with text alone, and with nothing audible"
+NOT_AUDIBLE = "the reply holds no audible audio"
+EMPTY = "the endpoint's response holds nothing"
+_INSTEAD: Final[Mapping[str | None, str]] = {
+    "inaudible": NOT_AUDIBLE,
+    "only_tool_call": ONLY_A_TOOL_CALL,
+    "only_text": ONLY_TEXT,
+    "empty": EMPTY,
+}
+
+
+def judge_complete(exchange: Exchange) -> Judgment:
+    """The endpoint has sent all of what it had to say, and it has been played."""
+    timeline = exchange.timeline
+    answer = timeline.answer
+    if answer is None:
+        return _unheard(timeline)
+    if answer.status == "failed":
+        return "error", timeline.errors[-1] if timeline.errors else "the endpoint says that its reply failed"
+    implausible = answer.implausible_rate()
+    if implausible is not None:
+        return "error", timeline.errors[0] if timeline.errors else implausible
+    return "ok", _note_on(answer)
+
+
+def judge_given_up(exchange: Exchange, waited_ns: int) -> Judgment:
+    """Nothing more came for `waited_ns`."""
+    timeline = exchange.timeline
+    waited_s = waited_ns / 1e9
+    answer = timeline.answer
+    if timeline.silent and answer is None and not timeline.errors:
+        return "ok", None
+    if answer is not None:
+        return _heard(exchange, answer, waited_s)
+    if timeline.replies and all(reply.is_over for reply in timeline.replies.values()):
+        return _unheard(timeline)
+    if timeline.errors:
+        return "error", timeline.errors[-1]
+    if timeline.replies:
+        return "timeout", f"the endpoint began to answer and was not heard within {waited_s:g} s"
+    if timeline.early_replies:
+        return "no_reply", "the endpoint answered before the question and not after it"
+    return "no_reply", f"no answer within {waited_s:g} s"
+
+
+def judge_too_long(longest_ns: int) -> Judgment:
+    """The endpoint was heard and came to no end for `longest_ns`."""
+    return "timeout", f"the reply had not ended {longest_ns / 1e9:g} s after it began: the caller hung up"
+
+
+def reason_of_cut(exchange: Exchange, now_perf_ns: int) -> str:
+    """Where a turn stood when we ended it before its end."""
+    timeline, by = exchange.timeline, exchange.cut_by
+    first_audio = timeline.first_audio_perf_ns
+    if first_audio is not None and first_audio <= now_perf_ns:
+        return f"cut by {by} while the reply was heard"
+    if timeline.speech_end_perf_ns is not None:
+        waited_s = (now_perf_ns - timeline.speech_end_perf_ns) / 1e9
+        return f"cut by {by} after {waited_s:.1f} s of waiting for an answer"
+    return f"cut by {by} before the caller had spoken"
+
+
+def _heard(exchange: Exchange, answer: Reply, waited_s: float) -> Judgment:
+    timeline = exchange.timeline
+    broke_perf_ns = timeline.last_error_perf_ns
+    if not answer.is_over and broke_perf_ns is not None and broke_perf_ns >= answer.first_event_perf_ns:
+        return "error", timeline.errors[-1]
+    outcome, reason = judge_complete(exchange)
+    if outcome != "ok" or reason is not None:
+        return outcome, reason
+    if not answer.is_over and answer.status is not None:
+        return "ok", "the endpoint closed the reply before it sent any of its audio"
+    if not answer.is_over:
+        return "ok", f"the reply was never closed: nothing of it came for {waited_s:g} s after the last of its audio"
+    if timeline.owes_response:
+        return "ok", f"a tool call announced another response, which did not come within {waited_s:g} s"
+    return "ok", None
+
+
+def _unheard(timeline: Timeline) -> Judgment:
+    """Every response is over, and none was heard: what they were instead of an answer."""
+    replies = [reply for reply in timeline.replies.values() if not reply.cancelled]
+    if not replies:
+        return "interrupted", "the endpoint broke off its reply and gave no other"
+    if any(reply.status == "failed" for reply in replies):
+        return "error", timeline.errors[-1] if timeline.errors else "the endpoint says that its reply failed"
+    if timeline.errors:
+        return "error", timeline.errors[0]
+    return "no_reply", _INSTEAD[instead_of_a_reply(timeline)]
+
+
+def _note_on(answer: Reply) -> str | None:
+    """What is to be said of an answer that counts."""
+    if answer.status == "incomplete":
+        return f"the endpoint cut its reply short ({answer.why or 'incomplete'})"
+    if answer.status == SUPERSEDED:
+        return "the reply was never closed: another response took its place"
+    return None

@@ -1,0 +1,87 @@
+"""What one caller is going to do, decided before the call: pure data."""
+
+from dataclasses import dataclass
+
+from loadtest.conversation.prepared_clip import PreparedClip
+
+SECOND_NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyPoint:
+    """A point of a reply, for a caller who speaks into it.
+
+    Either a time after its first audible sample, or a share of the way from its first to its last audible sample. The
+    length of a reply is known when the endpoint has sent all of it: where it sends no faster than it speaks, a share
+    can only be met late.
+    """
+
+    after_ns: int | None = None
+    share: float | None = None
+
+    def __post_init__(self) -> None:
+        if (self.after_ns is None) == (self.share is None):
+            raise ValueError("a point of a reply is a time or a share")
+
+
+@dataclass(frozen=True, slots=True)
+class Backchannel:
+    """A short sign of attention ("mhm") said into a reply, without meaning to stop it."""
+
+    clip: PreparedClip
+    point: ReplyPoint
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTurn:
+    """One turn: think first, then say it, or say nothing.
+
+    `patience_ns` is how long the caller bears silence after speaking, None for a caller who never hangs up. With
+    `barge_in` the turn does not wait for the reply before it to end: its first speech sample falls on that point of the
+    reply. `backchannel` is said into the reply to this turn. Without a clip the caller is silent for `silence_ns`.
+    `conversation` and `expected_intent` are those of the script that the turn comes from.
+    """
+
+    clip: PreparedClip | None
+    think_ns: int
+    patience_ns: int | None
+    silence_ns: int = 0
+    barge_in: ReplyPoint | None = None
+    backchannel: Backchannel | None = None
+    conversation: str | None = None
+    expected_intent: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long a caller waits for the endpoint before a step counts as failed, in ns.
+
+    Patience counts from the end of the caller's speech only: connecting and opening the session have limits of their
+    own.
+    """
+
+    connect_ns: int = 10 * SECOND_NS
+    ready_ns: int = 10 * SECOND_NS
+    reply_ns: int = 10 * SECOND_NS  # from speech_end to the first audible sample, and between two signs of life
+    longest_reply_ns: int = 120 * SECOND_NS  # from the first audible sample of a turn's replies to the end of them all
+    close_ns: int = SECOND_NS
+
+    @property
+    def unread_ns(self) -> int:
+        """How long what the caller said may wait until the endpoint reads it, however it answers meanwhile. A turn
+        without an answer ends earlier, by `reply_ns`."""
+        return max(60 * SECOND_NS, 2 * self.reply_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class CallPlan:
+    """A whole call."""
+
+    call_id: str
+    turns: tuple[PlannedTurn, ...]
+    background: tuple[bytes, ...]  # ready-made frames for the time between utterances
+    limits: Limits
+    manual_turns: bool = False  # the caller says when it has finished, instead of the endpoint's detector
+    intended_start_perf_ns: int | None = None
+    pause_after_ns: int = 0  # before the same caller calls again
+    retry_wait_ns: int | None = None  # how long the caller had waited because the endpoint asked for it

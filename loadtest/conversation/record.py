@@ -1,0 +1,247 @@
+"""A finished exchange as a `Turn`. Pure; the definitions are those of telemetry.model.metrics."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+from typing import Any, Final, get_args
+
+from loadtest.conversation.behavior import behavior
+from loadtest.conversation.evidence import ValidityLimits
+from loadtest.conversation.exchange import Exchange, WireNotes
+from loadtest.conversation.failures import failure_of
+from loadtest.conversation.prepared_clip import PreparedClip
+from loadtest.conversation.timeline import Reply, Timeline
+from telemetry.model import semconv
+from telemetry.model.foreign_text import one_line
+from telemetry.model.turns import Turn
+
+WordErrors = Callable[[str, str], tuple[int, int]]
+PhaseOf = Callable[[int], tuple[str, semconv.PhaseKind] | None]
+
+
+def no_phase(perf_ns: int) -> None:
+    """Of a call that belongs to no run with phases."""
+    del perf_ns
+
+
+@dataclass(frozen=True, slots=True)
+class CallInfo:
+    """What is the same for all turns of a call."""
+
+    run_id: str
+    call_id: str
+    scenario: str | None
+    noise_profile: str | None
+    channel_profile: str | None
+    protocol: str
+    target: str
+    region: str | None
+    cohort: str | None
+    model: str | None
+    onset_preset: str
+    connect_ns: int | None
+    start_late_ns: int | None
+    receive_stamp: str
+    pacer: str
+    not_observable: Mapping[str, str]
+    retry_wait_ns: int | None = None  # before the call, because the endpoint had asked for it
+
+
+@dataclass(frozen=True, slots=True)
+class RecordOptions:
+    """What a record keeps. `word_errors(reference, hypothesis)` gives (errors, reference words); None to go without."""
+
+    limits: ValidityLimits
+    keep_transcripts: bool
+    word_errors: WordErrors | None
+    unix_ns: Callable[[int], int]  # wall-clock time of a moment of the monotonic clock
+    phase_of: PhaseOf = no_phase  # of the run, at a moment of the monotonic clock
+
+
+MAX_EVENT_NAME_CHARS: Final = 60
+
+# With fewer partials, or gaps that vary more than this share of their median, the cadence is the recognizer's own.
+CADENCE_MIN_PARTIALS: Final = 5
+CADENCE_SPREAD: Final = 0.1
+
+
+def fixed_cadence(stamps_perf_ns: list[int]) -> bool:
+    """Whether partials come by the clock: then their first one says nothing of the recognizer."""
+    if len(stamps_perf_ns) < CADENCE_MIN_PARTIALS:
+        return False
+    gaps = [b - a for a, b in pairwise(stamps_perf_ns)]
+    middle = median(gaps)
+    return middle > 0 and max(gaps) - min(gaps) <= CADENCE_SPREAD * middle
+
+
+def build_turn(exchange: Exchange, facts: CallInfo, options: RecordOptions) -> Turn:
+    """The record of one finished exchange. Raises ValueError for one that is still running."""
+    if exchange.outcome is None or exchange.ended_perf_ns is None:
+        raise ValueError("the exchange is still running")
+    timeline, evidence = exchange.timeline, exchange.evidence
+    invalid = evidence.reasons(options.limits)
+    phase, phase_kind = options.phase_of(exchange.began_perf_ns) or (None, None)
+    return Turn(
+        run_id=facts.run_id,
+        call_id=facts.call_id,
+        turn_index=exchange.index,
+        source="client",
+        outcome="invalid" if invalid else exchange.outcome,
+        outcome_observed=exchange.outcome,
+        outcome_reason=exchange.reason,
+        cut_by=exchange.cut_by,
+        invalid_reasons=invalid,
+        **_beside(exchange.notes),
+        started_perf_ns=exchange.began_perf_ns,
+        started_unix_ns=options.unix_ns(exchange.began_perf_ns),
+        speech_start_perf_ns=timeline.speech_start_perf_ns,
+        speech_end_perf_ns=timeline.speech_end_perf_ns,
+        speech_end_audio_ns=timeline.speech_end_audio_ns,
+        hangup_perf_ns=exchange.hangup_perf_ns,
+        connect_ns=facts.connect_ns if exchange.index == 0 else None,
+        scenario=facts.scenario,
+        phase=phase,
+        phase_kind=phase_kind,
+        noise_profile=facts.noise_profile,
+        channel_profile=facts.channel_profile,
+        protocol=facts.protocol,
+        target=facts.target,
+        region=facts.region,
+        onset_preset=facts.onset_preset,
+        frame_lateness_worst_ns=evidence.frame_lateness_worst_ns if evidence.sent else None,
+        drift_worst_ns=None if evidence.drift_ns is None else abs(evidence.drift_ns),
+        unsent_bytes_at_speech_end=evidence.unsent_bytes_at_speech_end,
+        send_blocked_worst_ns=evidence.held_up_worst_ns if evidence.sent else None,
+        endpoint_did_not_read=evidence.endpoint_did_not_read(options.limits),
+        loop_lag_worst_ns=evidence.loop_lag_worst_ns,
+        receive_lag_worst_ns=evidence.receive_lag_worst_ns,
+        start_late_ns=facts.start_late_ns,
+        receive_stamp=facts.receive_stamp,
+        pacer=facts.pacer,
+        withheld=_withheld(timeline, facts.not_observable),
+        retry_wait_ns=facts.retry_wait_ns if exchange.index == 0 else None,
+        **_failure(exchange),
+        **behavior(exchange),
+        **_speech(exchange.planned.clip),
+        **_recognition(exchange, options),
+        **_answer(timeline.nearest),
+        **_served_by(timeline.nearest, facts),
+    )
+
+
+def _failure(exchange: Exchange) -> dict[str, Any]:
+    failure = failure_of(exchange)
+    if failure is None:
+        return {}
+    return {
+        "failure_kind": failure.kind,
+        "failure_code": failure.code,
+        "retry_after_ns": failure.retry_after_ns,
+    }
+
+
+def _beside(notes: WireNotes) -> dict[str, Any]:
+    return {
+        "unknown_events": notes.unknown_events,
+        "unknown_event_names": tuple(one_line(name, MAX_EVENT_NAME_CHARS) for name in notes.unknown_names),
+        "duplicate_events": notes.duplicate_events,
+        "service_latency_reports": notes.service_latency_reports,
+    }
+
+
+def _withheld(timeline: Timeline, not_observable: Mapping[str, str]) -> tuple[str, ...]:
+    found = [f"{metric}: {reason}" for metric, reason in sorted(not_observable.items())]
+    if fixed_cadence(timeline.partials_perf_ns) and "asr_partial_latency" not in not_observable:
+        found.append("asr_partial_latency: this endpoint sends partial transcripts on a fixed cadence")
+    return tuple(found)
+
+
+def _speech(clip: PreparedClip | None) -> dict[str, Any]:
+    if clip is None:
+        return {}
+    rendered, utterance = clip.rendered, clip.rendered.utterance
+    return {
+        "utterance_id": utterance.id,
+        "speaker": utterance.speaker,
+        "domain": utterance.domain,
+        "length_class": utterance.length,
+        "speech_ns": (rendered.speech_end_sample - rendered.speech_start_sample) * 1_000_000_000 // rendered.rate_hz,
+        "speech_start_uncertainty_ns": rendered.speech_start_uncertainty_ns,
+        "speech_end_uncertainty_ns": rendered.speech_end_uncertainty_ns,
+        "snr_asked_db": rendered.snr_asked_db,
+        "snr_obtained_db": rendered.snr_obtained_db,
+        "speech_level_dbov": rendered.obtained.level_dbov,
+        "loss_asked_ratio": None if rendered.profile.loss is None else rendered.profile.loss.ratio,
+        "loss_obtained_ratio": rendered.obtained.loss_ratio,
+        "late_obtained_ratio": rendered.obtained.late_ratio,
+        "clipped_ratio": rendered.obtained.clipped_ratio,
+        "audio_variant": rendered.variant,
+        "room_response": rendered.obtained.room_response,
+    }
+
+
+def _recognition(exchange: Exchange, options: RecordOptions) -> dict[str, Any]:
+    timeline, clip = exchange.timeline, exchange.planned.clip
+    fields: dict[str, Any] = {
+        "endpoint_perf_ns": timeline.endpoints_perf_ns[-1] if timeline.endpoints_perf_ns else None,
+        "asr_first_partial_perf_ns": timeline.partials_perf_ns[0] if timeline.partials_perf_ns else None,
+        "asr_final_perf_ns": timeline.finals[-1][2] if timeline.finals else None,
+    }
+    if timeline.finals:
+        transcript = " ".join(text for _, text, _ in timeline.finals if text)
+        text = None if clip is None else clip.rendered.utterance.text
+        if options.word_errors is not None and text:
+            fields["wer_errors"], fields["wer_reference_words"] = options.word_errors(text, transcript)
+        if options.keep_transcripts:
+            fields["transcript_pii"] = transcript
+    return fields
+
+
+def _answer(answer: Reply | None) -> dict[str, Any]:
+    if answer is None:
+        return {}
+    stamps = answer.text_stamps_perf_ns
+    fields: dict[str, Any] = {
+        "response_id": answer.id_on_the_wire,
+        "llm_first_token_perf_ns": stamps[0] if stamps else None,
+        "llm_last_token_perf_ns": stamps[-1] if stamps else None,
+        "llm_first_sentence_perf_ns": answer.first_sentence_perf_ns,
+        "llm_chunks": len(stamps) or None,
+        "llm_tokens": answer.usage.get("output_text_tokens"),
+        "llm_chunk_gaps_ns": tuple(b - a for a, b in pairwise(stamps)),
+    }
+    playback = answer.playback
+    if playback is not None:
+        fields |= {
+            "tts_first_chunk_perf_ns": playback.first_arrival_perf_ns,
+            "tts_last_chunk_perf_ns": playback.last_arrival_perf_ns,
+            "first_audio_perf_ns": playback.first_audio_perf_ns,
+            "reply_end_perf_ns": playback.last_audio_perf_ns,
+            "leading_silence_ns": playback.leading_silence_ns,
+            "reply_audio_ns": playback.audio_ns,
+            "underrun_count": len(playback.underruns_ns),
+            "underrun_total_ns": sum(playback.underruns_ns),
+            "underrun_worst_ns": max(playback.underruns_ns, default=0),
+        }
+    return fields
+
+
+def _served_by(answer: Reply | None, facts: CallInfo) -> dict[str, Any]:
+    """What the endpoint says of how it answered; a value outside the vocabulary is "not reported"."""
+    said = answer.metadata if answer is not None else {}
+
+    def one_of(key: str, allowed: object) -> str | None:
+        value = said.get(key)
+        return value if value in get_args(allowed) else None
+
+    hit = said.get(semconv.META_CACHE_HIT)
+    return {
+        "cohort": facts.cohort or said.get(semconv.META_COHORT) or None,
+        "route": one_of(semconv.META_ROUTE, semconv.Route),
+        "cache_tier": one_of(semconv.META_CACHE_TIER, semconv.CacheTier),
+        "cache_hit": {"true": True, "false": False}.get(hit or ""),
+        "fallback": one_of(semconv.META_FALLBACK, semconv.Fallback),
+        "model": said.get(semconv.META_MODEL) or facts.model,
+        "intent": said.get(semconv.META_INTENT) or None,
+    }

@@ -1,0 +1,357 @@
+"""Timed events of one exchange, gathered into a `Turn`. Pure: every moment is a parameter.
+
+Which reply answers the question: the first audible one that the endpoint did not cancel, in whichever response it
+comes, among those whose first event arrived after the caller began to speak. A response with a tool call or with text
+alone is no answer: the caller heard nothing. A reply which the endpoint cancelled because the caller went on speaking
+is none either. One that the caller spoke into on purpose, after hearing it begin, is an answer also when it was then
+cancelled. The times of the answer's text are those of the answer's own response: words that only ever were text (beside
+a tool call, say) are no part of what was said.
+"""
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+from msgspec.structs import replace
+
+from loadtest.audio.pcm import from_bytes
+from loadtest.conversation.plan import ReplyPoint
+from loadtest.conversation.playout import Playback, PlayoutBuffer
+from loadtest.protocols.base import SUPERSEDED, Content, EventKind, VoiceEvent
+from loadtest.protocols.failure import Failure
+
+SENTENCE_END: Final = re.compile(r"[.!?…](?=[\s\"')\]]|$)|\n")
+
+# Speech of any language stays within these bounds of characters a second; a reply far outside them is audio at another
+# rate than was declared. Short replies are not judged.
+PLAUSIBLE_CHARACTERS_PER_S: Final = (3.0, 30.0)
+JUDGED_FROM_CHARACTERS: Final = 40
+
+_UNNAMED: Final = "#"
+
+
+@dataclass(slots=True)
+class Reply:
+    """One response of the endpoint, as it arrived."""
+
+    response_id: str
+    first_event_perf_ns: int
+    playback: Playback | None = None
+    text_stamps_perf_ns: list[int] = field(default_factory=list[int])
+    text: str = ""
+    first_sentence_perf_ns: int | None = None
+    done_perf_ns: int | None = None
+    audio_done: bool = False  # the endpoint says that no more of its audio comes
+    status: str | None = None
+    why: str | None = None  # what the endpoint says of that status
+    carried: frozenset[Content] = frozenset()
+    owes_response: bool = False  # another response is to follow, before the endpoint has answered
+    metadata: dict[str, str] = field(default_factory=dict[str, str])
+    usage: dict[str, int] = field(default_factory=dict[str, int])
+    item_id: str | None = None
+    spoken_into: bool = False  # on purpose, by the caller's next turn or by a backchannel
+
+    @property
+    def id_on_the_wire(self) -> str | None:
+        """What the endpoint calls it, None where it gives it no name."""
+        return None if not self.response_id or self.response_id.startswith(_UNNAMED) else self.response_id
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the endpoint broke it off of its own accord: it says so, or began another one in the place of one
+        that the caller, who went on speaking, had stopped."""
+        silenced = self.playback is not None and self.playback.stopped_perf_ns is not None
+        return (self.status == "cancelled" or (self.status == SUPERSEDED and silenced)) and not self.spoken_into
+
+    @property
+    def first_audio_perf_ns(self) -> int | None:
+        """When the caller hears it begin, None while nothing audible of it has come."""
+        return None if self.playback is None else self.playback.first_audio_perf_ns
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more of it is owed."""
+        return self.done_perf_ns is not None
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it was broken off at all: cancelled, or no longer played."""
+        return self.status == "cancelled" or (self.playback is not None and self.playback.stopped_perf_ns is not None)
+
+    def goes_on(self, now_perf_ns: int) -> bool:
+        """Whether any of it, silence included, is still to be heard, as far as is known: it may only starve."""
+        if self.playback is None or self.playback.stopped_perf_ns is not None:
+            return False
+        return self.done_perf_ns is None or self.playback.until_perf_ns > now_perf_ns
+
+    def has_more_to_say(self, now_perf_ns: int) -> bool:
+        """Whether more than silence of it is still to be heard, as far as is known: a pause does not end it."""
+        if self.playback is None or not self.goes_on(now_perf_ns):
+            return False
+        return self.done_perf_ns is None or (self.playback.last_audio_perf_ns or 0) > now_perf_ns
+
+    def speech_begins_at(self, point: ReplyPoint) -> int | None:
+        """The moment of a point of this reply; None while it is not known, or if the reply is over by then."""
+        playback = self.playback
+        first = None if playback is None else playback.first_audio_perf_ns
+        if playback is None or first is None or playback.stopped_perf_ns is not None:
+            return None
+        if self.done_perf_ns is None:
+            return None if point.after_ns is None else first + point.after_ns
+        last = playback.last_audio_perf_ns or first
+        moment = first + (round((point.share or 0.0) * (last - first)) if point.after_ns is None else point.after_ns)
+        return None if last <= moment else moment
+
+    def note_text(self, text: str, arrival_perf_ns: int) -> None:
+        """One piece of answer text."""
+        if not text:
+            return
+        self.text_stamps_perf_ns.append(arrival_perf_ns)
+        tail = self.text[-1:]
+        self.text += text
+        if self.first_sentence_perf_ns is None and SENTENCE_END.search(tail + text):
+            self.first_sentence_perf_ns = arrival_perf_ns
+
+    def hear(self, playout: PlayoutBuffer, event: VoiceEvent, arrival_perf_ns: int) -> None:
+        """Put a chunk of its audio on the speaker."""
+        if event.audio is None or event.rate_hz is None:
+            return
+        if self.playback is None:
+            self.playback = playout.begin(event.rate_hz)
+        if self.done_perf_ns is not None and self.first_audio_perf_ns is None:
+            self.done_perf_ns = None  # what was closed before it was heard goes on all the same, and ends by silence
+        playout.feed(self.playback, from_bytes(event.audio), arrival_perf_ns)
+
+    def implausible_rate(self) -> str | None:
+        """A sentence when the length of the audio cannot belong to its text."""
+        if self.stopped:
+            return None  # the text may run ahead of audio that was never sent
+        if self.playback is None or not self.playback.audio_ns or len(self.text) < JUDGED_FROM_CHARACTERS:
+            return None
+        characters_per_s = len(self.text) * 1e9 / self.playback.audio_ns
+        low, high = PLAUSIBLE_CHARACTERS_PER_S
+        if low <= characters_per_s <= high:
+            return None
+        return (
+            f"the reply's audio runs at {characters_per_s:.0f} characters a second when played at the declared "
+            f"{self.playback.rate_hz} Hz: the endpoint sends another sample rate than it declared"
+        )
+
+
+class ReplyNames:
+    """Names for replies on a wire that gives none.
+
+    All that comes from a response's start, or from its first piece, until it is done is one reply. After the caller
+    has broken in, the endpoint's closing of the new turn ends the old reply too: what comes then answers it.
+    """
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._current: str | None = None
+
+    def named(self, event: VoiceEvent, *, caller_broke_in: bool) -> VoiceEvent:
+        """The event as it is, or with a name for the reply that it is a part of."""
+        if event.kind is EventKind.SPEECH_STOPPED and caller_broke_in:
+            self._current = None
+        if event.kind not in _REPLY_KINDS or event.response_id is not None:
+            return event
+        if self._current is None or event.kind is EventKind.RESPONSE_STARTED:
+            self._count += 1
+            self._current = f"{_UNNAMED}{self._count}"
+        name = self._current
+        if event.kind is EventKind.RESPONSE_DONE:
+            self._current = None
+        return replace(event, response_id=name)
+
+
+class Timeline:
+    """What happened between the beginning of an utterance and the end of its answer."""
+
+    def __init__(self, known_replies: frozenset[str]) -> None:
+        self._known = known_replies  # replies that began before the question
+        self.replies: dict[str, Reply] = {}
+        self.early_replies = 0
+        self.speech_start_perf_ns: int | None = None
+        self.speech_end_perf_ns: int | None = None
+        self.speech_end_audio_ns: int | None = None
+        self.silent = False  # the caller says nothing: whatever reply begins belongs to this turn
+        self.overlapped = False  # the caller has spoken into the reply: other items are no longer this turn's question
+        self.items: set[str] = set()  # the wire's names for what the caller said
+        self.heard_open = False  # the endpoint hears speech and has not closed the turn
+        self.endpoints_perf_ns: list[int] = []
+        self.overheard_perf_ns: int | None = None  # the endpoint closed a turn that was not the question
+        self.partials_perf_ns: list[int] = []
+        self.finals: list[tuple[str | None, str, int]] = []
+        self.asr_failure: str | None = None
+        self.errors: list[str] = []
+        self.last_error_perf_ns: int | None = None
+        self.failures: dict[str, Failure] = {}  # the causes behind these, by their sentence
+        self.fatal_perf_ns: int | None = None
+
+    def note(self, event: VoiceEvent, arrival_perf_ns: int) -> Reply | None:
+        """Account for one event; the reply it belongs to, if it is part of one that may answer this turn."""
+        kind = event.kind
+        if kind in _REPLY_KINDS:
+            return self._note_reply(event, arrival_perf_ns)
+        if kind is EventKind.ERROR:
+            self._note_error(event, arrival_perf_ns)
+        elif self.speech_start_perf_ns is None:
+            pass  # of an earlier exchange
+        elif self.overlapped and event.item_id not in self.items:
+            self._note_overheard(event, arrival_perf_ns)
+        else:
+            self._note_question(event, arrival_perf_ns)
+        return None
+
+    def owns(self, event: VoiceEvent) -> bool:
+        """Whether the event is about a reply or an utterance of this exchange."""
+        if event.kind in _REPLY_KINDS:
+            return (event.response_id or "") in self.replies
+        return event.kind in _QUESTION_KINDS and event.item_id in self.items
+
+    def _note_question(self, event: VoiceEvent, arrival_perf_ns: int) -> None:
+        kind = event.kind
+        if kind in _QUESTION_KINDS and event.item_id is not None:
+            self.items.add(event.item_id)
+        if kind is EventKind.SPEECH_STARTED:
+            self.heard_open = True
+        elif kind is EventKind.SPEECH_STOPPED:
+            self.heard_open = False
+            self.endpoints_perf_ns.append(arrival_perf_ns)
+        elif kind is EventKind.ASR_PARTIAL:
+            if event.text:
+                self.partials_perf_ns.append(arrival_perf_ns)
+        elif kind is EventKind.ASR_FINAL:
+            self.finals.append((event.item_id, event.text or "", arrival_perf_ns))
+        elif kind is EventKind.ASR_FAILED:
+            self.asr_failure = event.message or "the endpoint could not transcribe"
+
+    def _note_overheard(self, event: VoiceEvent, arrival_perf_ns: int) -> None:
+        """What the endpoint made of a backchannel: an answer to it may follow, its words are no question."""
+        if event.kind is EventKind.SPEECH_STARTED:
+            self.heard_open = True
+        elif event.kind is EventKind.SPEECH_STOPPED:
+            self.heard_open = False
+            self.overheard_perf_ns = arrival_perf_ns
+
+    def complain(self, *complaints: tuple[str, Failure | None]) -> None:
+        """The endpoint complained, or did what its wire forbids: why no answer comes, should none come."""
+        for sentence, failure in complaints:
+            self.errors.append(sentence)
+            if failure is not None:
+                self.failures[sentence] = failure
+
+    def _note_error(self, event: VoiceEvent, arrival_perf_ns: int) -> None:
+        self.complain((event.message or event.raw_type, event.failure))
+        self.last_error_perf_ns = arrival_perf_ns
+        if event.fatal and self.fatal_perf_ns is None:
+            self.fatal_perf_ns = arrival_perf_ns
+
+    def _note_reply(self, event: VoiceEvent, arrival_perf_ns: int) -> Reply | None:
+        key = event.response_id or ""
+        if key in self._known:
+            return None
+        reply = self.replies.get(key)
+        if reply is None:
+            before = self.speech_start_perf_ns is None and not self.silent
+            if before or event.kind is EventKind.RESPONSE_DONE:
+                self._known |= {key}
+                self.early_replies += 1
+                return None
+            reply = self.replies[key] = Reply(key, arrival_perf_ns)
+        if event.metadata:
+            reply.metadata.update(event.metadata)
+        if event.item_id and event.kind is EventKind.AUDIO:
+            reply.item_id = event.item_id
+        if event.kind is EventKind.LLM_TEXT:
+            reply.note_text(event.text or "", arrival_perf_ns)
+        elif event.kind is EventKind.AUDIO_DONE:
+            reply.audio_done = True
+        elif event.kind is EventKind.RESPONSE_DONE:
+            self._note_end(reply, event, arrival_perf_ns)
+        return reply
+
+    def _note_end(self, reply: Reply, event: VoiceEvent, arrival_perf_ns: int) -> None:
+        if reply.done_perf_ns is None:
+            reply.done_perf_ns = arrival_perf_ns
+        reply.status, reply.why = event.status, event.message
+        reply.carried |= event.carried
+        reply.owes_response = event.owes_response
+        reply.usage.update(event.usage)
+        if event.message and event.status == "failed":
+            self.complain((event.message, event.failure))
+
+    @property
+    def answer(self) -> Reply | None:
+        """The reply that counts: the first audible one that the endpoint did not break off itself, else None."""
+        heard = [(first, reply) for reply, first in self._candidates() if first is not None]
+        return min(heard, key=lambda each: each[0])[1] if heard else None
+
+    @property
+    def nearest(self) -> Reply | None:
+        """The answer; where there is none, the reply that came nearest to one, for the record of the turn: the first
+        that sent audio, else the first with text, else the first."""
+        candidates = [reply for reply, _ in self._candidates()]
+        return self.answer or max(
+            candidates, key=lambda each: (each.playback is not None, bool(each.text)), default=None
+        )
+
+    def _candidates(self) -> list[tuple[Reply, int | None]]:
+        return [(reply, reply.first_audio_perf_ns) for reply in self.replies.values() if not reply.cancelled]
+
+    @property
+    def first_audio_perf_ns(self) -> int | None:
+        """When the caller hears the answer begin, None while it does not."""
+        answer = self.answer
+        return None if answer is None else answer.first_audio_perf_ns
+
+    @property
+    def asked(self) -> bool:
+        """Whether the endpoint may answer by now: the caller has spoken, or says nothing."""
+        return self.silent or self.speech_end_perf_ns is not None
+
+    @property
+    def answered(self) -> bool:
+        """The endpoint has sent all of an answer to what the caller said."""
+        answer = self.answer
+        return answer is not None and answer.is_over and self.asked
+
+    @property
+    def owes_response(self) -> bool:
+        """Whether the last response says that another one is to follow."""
+        return bool(self.replies) and next(reversed(self.replies.values())).owes_response
+
+    @property
+    def complete(self) -> bool:
+        """The endpoint has sent all of the answer and owes nothing: no transcript, no other reply, be it announced by
+        a tool call or to speech closed since."""
+        if not self.answered or self.heard_open or not all(reply.is_over for reply in self.replies.values()):
+            return False
+        if self.owes_response:
+            return False
+        if self.partials_perf_ns and not self.finals and self.asr_failure is None:
+            return False  # a transcription that runs beside the answer is still to come
+        newest = max(reply.first_event_perf_ns for reply in self.replies.values())
+        closed = [*self.endpoints_perf_ns[-1:], *([] if self.overheard_perf_ns is None else [self.overheard_perf_ns])]
+        return not closed or max(closed) <= newest
+
+
+_QUESTION_KINDS: Final = frozenset(
+    {
+        EventKind.SPEECH_STARTED,
+        EventKind.SPEECH_STOPPED,
+        EventKind.ASR_PARTIAL,
+        EventKind.ASR_FINAL,
+        EventKind.ASR_FAILED,
+    }
+)
+_REPLY_KINDS: Final = frozenset(
+    {
+        EventKind.RESPONSE_STARTED,
+        EventKind.LLM_TEXT,
+        EventKind.REASONING_TEXT,
+        EventKind.AUDIO,
+        EventKind.AUDIO_DONE,
+        EventKind.RESPONSE_DONE,
+    }
+)

@@ -1,0 +1,56 @@
+"""How long a caller waits for what is still to come of a turn. Pure: moments are parameters.
+
+A reply ends by an event or by silence. Where the endpoint owes nothing but the event that closes it, or a transcript,
+the wait is short; where a reply that was heard simply stops, it is as long as for its beginning. No wait goes on for
+ever: what was heard has a longest length, and what was not has to be heard within the reply time-out.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from loadtest.conversation.exchange import Exchange
+from loadtest.conversation.plan import SECOND_NS, Limits
+
+# After a whole answer, how long the caller waits for what the endpoint still owes (a transcript, another reply).
+OWED_NS: Final = 2 * SECOND_NS
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Until when the caller waits, and for how long nothing will have come by then."""
+
+    until_perf_ns: int
+    length_ns: int
+
+
+def wait_of(exchange: Exchange, limits: Limits, last_sign_perf_ns: int, playing_until_perf_ns: int) -> Wait:
+    """When the caller gives up waiting. `last_sign_perf_ns` is when anything of this turn came last."""
+    timeline = exchange.timeline
+    if timeline.silent and not timeline.replies:
+        return Wait(exchange.began_perf_ns + exchange.planned.silence_ns, exchange.planned.silence_ns)
+    quiet_since = max(last_sign_perf_ns, playing_until_perf_ns)
+    owed_ns = min(OWED_NS, limits.reply_ns)
+    answer = timeline.answer
+    if answer is not None:
+        closed = answer.is_over or answer.audio_done or answer.status is not None
+        length_ns = owed_ns if closed and not timeline.owes_response else limits.reply_ns
+        return Wait(quiet_since + length_ns, length_ns)
+    replies = timeline.replies.values()
+    if any(reply.status == "failed" for reply in replies) and all(reply.is_over for reply in replies):
+        return Wait(quiet_since + owed_ns, owed_ns)  # who failed may try again
+    asked = timeline.speech_end_perf_ns
+    if asked is None:
+        asked = min((reply.first_event_perf_ns for reply in replies), default=quiet_since)
+    return Wait(asked + limits.reply_ns, limits.reply_ns)
+
+
+def longest_until(exchange: Exchange, limits: Limits) -> int | None:
+    """When what the caller hears has gone on for as long as any reply may; None while nothing is heard."""
+    first = exchange.timeline.first_audio_perf_ns
+    return None if first is None else first + limits.longest_reply_ns
+
+
+def patience_ends(exchange: Exchange) -> int | None:
+    """When the caller hangs up for having heard nothing; None for one who bears it, or who has not spoken yet."""
+    patience_ns, since = exchange.planned.patience_ns, exchange.silent_since_perf_ns
+    return None if patience_ns is None or since is None else since + patience_ns

@@ -1,0 +1,363 @@
+"""A WebSocket on a raw non-blocking socket, served by the gevent hub.
+
+Data is read with the kernel's receive stamp and handed on at once. Writes never block: what the socket does not take
+waits in `outbox`.
+"""
+
+import _socket
+import contextlib
+import errno
+import socket as socket_names
+import ssl
+import struct
+import sys
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from loadtest.engine import tls_mismatch
+from loadtest.engine.clock import Clocks
+from loadtest.engine.outbox import Outbox
+from loadtest.engine.tls import Tls
+from loadtest.engine.watch import SocketWatch
+from loadtest.protocols.failure import Failure, code_of
+
+try:
+    import fcntl
+except ImportError:  # Windows: nobody says what has not left the machine
+    fcntl = None
+
+# What the number of an option means is another thing on another system: they are used where they are known.
+_LINUX: Final = sys.platform.startswith("linux")
+_KERNEL_STAMPS: Final = _LINUX and hasattr(_socket.socket, "recvmsg")
+_WRITE: Final = 2
+_SO_TIMESTAMPNS: Final = 35  # Linux; the ancillary message has the same number
+_SIOCOUTQNSD: Final = 0x894B  # Linux: bytes in the send queue which the kernel has not sent yet
+# How much the kernel may hold without having sent it. Left alone it takes some 4 MB, a minute of speech, before it
+# shows that an endpoint does not read; so bounded it is half a second. Audio in flight to a distant endpoint does not
+# count. A small send buffer would count it, and block on a long line: it is the bound only where there is no other.
+_TCP_NOTSENT_LOWAT: Final = getattr(socket_names, "TCP_NOTSENT_LOWAT", 25 if _LINUX else None)
+_UNSENT_BYTES: Final = 4096
+_SEND_BUFFER_BYTES: Final = 64 * 1024
+READ_BYTES: Final = 64 * 1024
+_READS_PER_WAKE: Final = 4
+_ANCILLARY_SIZE: Final = 64
+_unpack_timespec: Final = struct.Struct("qq").unpack
+
+
+def broken_by(error: OSError) -> Failure:
+    """The cause behind an error of a socket."""
+    return Failure("tcp", errno.errorcode.get(error.errno or 0))
+
+
+class ConnectionCallbacks(Protocol):
+    """Whose connection it is. It is told of everything in the order in which it happened."""
+
+    def secured(self) -> None:
+        """Application data may be sent: at once, or after the TLS handshake."""
+        ...
+
+    def receive(self, stamp_perf_ns: int, seen_perf_ns: int, data: bytes) -> None:
+        """Data came: when the kernel received it and when the program saw it, both on the monotonic clock."""
+        ...
+
+    def settle(self) -> None:
+        """The socket has taken more of what it had not taken before."""
+        ...
+
+    def disconnected(self, reason: str, failure: Failure) -> None:
+        """The connection is gone."""
+        ...
+
+    def failed(self, fault: Exception) -> None:
+        """A fault of ours."""
+        ...
+
+
+class Connection:
+    """One socket. `closed` says why there is none any more.
+
+    `write(frame)` gives a whole frame to the socket without looking: how many bytes it took (a negative number: not all
+    of it, and what is left is in the outbox), or OSError, which `refused` explains. It may only be used while nothing
+    waits in the outbox.
+    """
+
+    def __init__(
+        self,
+        loop: Any,
+        watch: SocketWatch,
+        fd: int,
+        family: int,
+        clocks: Clocks,
+        tls: Tls | None,
+        callbacks: ConnectionCallbacks,
+        server: str,
+    ) -> None:
+        """`server` is HOST:PORT, for sentences."""
+        self._sock = _socket.socket(family, socket_names.SOCK_STREAM, 0, fileno=fd)
+        self._sock.setblocking(False)
+        self._sock.setsockopt(socket_names.IPPROTO_TCP, socket_names.TCP_NODELAY, 1)
+        self._fd = fd
+        self._clocks = clocks
+        self._callbacks = callbacks
+        self._tls = tls
+        self._server = server
+        self._bound_unsent()
+        self.stamped = self._ask_for_stamps()
+        self.outbox = Outbox(self._sock.send, None if tls is None else tls.encrypt)
+        self.closed: str | None = None
+        self._first = b""  # the first bytes the endpoint sent: whether it speaks TLS
+        self._is_secured = False
+        self._reading = False
+        self._broken: OSError | None = None
+        self.clock_fault = False
+        self._watch = watch
+        self._writer = loop.io(fd, _WRITE)
+        watch.add(fd, self, stamped=self.stamped)
+
+    def begin(self) -> None:
+        """Begin the TLS handshake, or say that there is none to wait for."""
+        if self._tls is None:
+            self._callbacks.secured()
+        else:
+            self._write_handshake()
+
+    def _bound_unsent(self) -> None:
+        try:
+            if _TCP_NOTSENT_LOWAT is None:
+                self._sock.setsockopt(socket_names.SOL_SOCKET, socket_names.SO_SNDBUF, _SEND_BUFFER_BYTES)
+            else:
+                self._sock.setsockopt(socket_names.IPPROTO_TCP, _TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
+        except OSError:  # An older kernel: the evidence at the end of speech still tells.
+            return
+
+    def _ask_for_stamps(self) -> bool:
+        if not _KERNEL_STAMPS:
+            return False
+        try:
+            self._sock.setsockopt(socket_names.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+        except OSError:
+            return False
+        return True
+
+    @property
+    def stamp_kind(self) -> str:
+        """Who says when data arrived: "kernel" or "user", part of each turn's evidence."""
+        return "kernel" if self.stamped else "user"
+
+    @property
+    def write(self) -> Callable[[bytes], int]:
+        """See the class."""
+        return self._sock.send if self._tls is None else self._write_secured
+
+    def readable(self) -> None:
+        """Read what has arrived and hand it on."""
+        if self._reading or self.closed is not None:
+            return
+        self._reading = True
+        try:
+            reads = _READS_PER_WAKE
+            while self._read() == READ_BYTES and reads and self.closed is None:
+                reads -= 1
+        finally:
+            self._reading = False
+        if self._broken is not None:
+            self._end_broken(self._broken)
+
+    def failed(self, fault: Exception) -> None:
+        """See `ConnectionCallbacks.failed`."""
+        self._callbacks.failed(fault)
+
+    def _read(self) -> int:
+        """How many bytes there were."""
+        try:
+            if self.stamped:
+                data, ancillary, _, _ = self._sock.recvmsg(READ_BYTES, _ANCILLARY_SIZE)
+            else:
+                data, ancillary = self._sock.recv(READ_BYTES), ()
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            self._lost_by(error)
+            return 0
+        seen = self._clocks.perf_ns()
+        size = len(data)
+        if not size:
+            if self._broken is not None and self._broken.errno == errno.ECONNRESET:
+                self._lost_by(self._broken)  # sending was told of it first, and reading finds nothing more
+                return 0
+            cut = Failure("tls" if self._handshaking else "tcp", "EOF")
+            self._lost(self._why("the endpoint closed the connection without a goodbye"), cut)
+            return 0
+        if len(self._first) < 2 and self._is_mismatch(data):
+            return 0
+        stamp = seen
+        if ancillary:
+            _, kind, payload = ancillary[0]
+            if kind == _SO_TIMESTAMPNS and len(payload) == 16:
+                seconds, nanoseconds = _unpack_timespec(payload)
+                stamp = self._clocks.to_perf_ns(seconds * 1_000_000_000 + nanoseconds)
+                if stamp > seen:
+                    # Received after it was seen: the offset between the clocks is off by at least that much.
+                    self.clock_fault = self.clock_fault or stamp - seen > 1_000_000
+                    stamp = seen
+        if self._tls is not None:
+            data = self._decrypt(data)
+        if data:
+            self._callbacks.receive(stamp, seen, data)
+        return size
+
+    @property
+    def _handshaking(self) -> bool:
+        return self._tls is not None and not self._tls.done
+
+    def _is_mismatch(self, data: bytes) -> bool:
+        """Whether the first bytes show that only one side speaks TLS. The connection is over then."""
+        self._first += data[: 2 - len(self._first)]
+        if self._tls is not None and tls_mismatch.cannot_be_tls(self._first):
+            self._lost(tls_mismatch.not_tls_sentence(self._server), tls_mismatch.NOT_TLS)
+        elif self._tls is None and tls_mismatch.is_alert(self._first):
+            self._lost(tls_mismatch.tls_required_sentence(self._server), tls_mismatch.TLS_REQUIRED)
+        return self.closed is not None
+
+    def silence(self, waited_s: float) -> tuple[str, Failure]:
+        """Why no session was opened on a connection that stands after so many seconds, and the cause."""
+        hint = "" if self._first and not self._handshaking else f"; {self._hint}"
+        if self._handshaking:
+            reason = f"the endpoint took the connection and did not finish the TLS handshake within {waited_s:g} s"
+            return reason + hint, Failure("timeout", "tls_handshake")
+        reason = f"the endpoint took the connection and did not open a session within {waited_s:g} s"
+        return reason + hint, Failure("timeout", "session")
+
+    @property
+    def _hint(self) -> str:
+        return tls_mismatch.hint(self._server, tls=self._tls is not None)
+
+    def _decrypt(self, data: bytes) -> bytes:
+        assert self._tls is not None  # noqa: S101 - the caller asked
+        try:
+            plain = self._tls.feed(data)
+        except ssl.SSLError as error:
+            # The alert tells the endpoint why. It is a courtesy: nothing depends on its arrival.
+            with contextlib.suppress(OSError):
+                self._sock.send(self._tls.step())
+            self._lost(self._tls.sentence(error), Failure("tls", code_of(error.reason)))
+            return b""
+        self._write_handshake()
+        if self._tls.done and not self._is_secured:
+            self._is_secured = True
+            self._callbacks.secured()
+        return plain
+
+    def send(self, data: bytes) -> bool:
+        """Send now what the socket takes; the rest goes as soon as it can, before anything else.
+
+        Whether it took all of it. What is given to a connection that is gone goes nowhere, and nothing waits.
+        """
+        return self._write(self.outbox.push, data)
+
+    def _write_secured(self, frame: bytes) -> int:
+        return len(frame) if self.send(frame) else -1
+
+    def _write_handshake(self) -> None:
+        """What TLS itself has to say. Where messages wait, it goes before the next one that is encrypted."""
+        if self._tls is not None and not self.outbox.waiting_bytes:
+            self._write(self.outbox.push_wire, self._tls.step())
+
+    def _write(self, push: Callable[[bytes], bool], data: bytes) -> bool:
+        if not data or self.closed is not None:
+            return True
+        try:
+            taken = push(data)
+        except OSError as error:
+            self._broke(error)
+            return True
+        if not taken:
+            self._wait_for_room()
+        return taken
+
+    def keep(self, frame: bytes, sent: int) -> None:
+        """`write` took only so much of a frame: the rest goes first, as soon as it can."""
+        if sent >= 0:
+            self.outbox.keep(frame, sent)
+        self._wait_for_room()
+
+    def refused(self, error: OSError) -> None:
+        """`write` raised an error: the socket is only full, or the connection is gone, and says so."""
+        if not isinstance(error, BlockingIOError) and self.closed is None:
+            self._broke(error)
+
+    def _wait_for_room(self) -> None:
+        if not self._writer.active and self.closed is None:
+            self._writer.start(self._writable)
+
+    def _writable(self) -> None:
+        if not self._watch.has_time():
+            return  # it is asked again as long as there is room
+        try:
+            if self.outbox.flush():
+                self._writer.stop()
+                self._write_handshake()
+        except OSError as error:
+            self._broke(error)
+            return
+        try:
+            self._callbacks.settle()
+        except Exception as fault:  # noqa: BLE001 - one caller's fault of ours must not stop the others' audio
+            self._callbacks.failed(fault)
+
+    def unsent_bytes(self) -> int | None:
+        """Bytes accepted from us that have not left this machine; None where the system does not say."""
+        waiting = self.outbox.waiting_bytes
+        if fcntl is None or not _LINUX:
+            return waiting or None
+        try:
+            answer = fcntl.ioctl(self._sock.fileno(), _SIOCOUTQNSD, b"\0\0\0\0")
+        except OSError:
+            return waiting or None
+        return waiting + struct.unpack("i", answer)[0]
+
+    def _why(self, reason: str) -> str:
+        if self._tls is not None and self._tls.done:
+            return self._tls.why_it_ended(reason)
+        if self._first:
+            return f"{reason} during the TLS handshake" if self._handshaking else reason
+        return f"{reason} before it said anything; {self._hint}"
+
+    def _broke(self, error: OSError) -> None:
+        """Nothing can be sent any more. What the endpoint said before may still lie here, and say why."""
+        if self._broken is None:
+            self._broken = error
+            if not self._reading:
+                self.readable()
+
+    def _end_broken(self, error: OSError) -> None:
+        self._reading = True
+        try:
+            while self.closed is None and self._read():
+                pass
+        finally:
+            self._reading = False
+        self._lost_by(error)
+
+    def _lost_by(self, error: OSError) -> None:
+        self._lost(self._why(f"the connection broke: {error.strerror or error}"), self._broken_by(error))
+
+    def _broken_by(self, error: OSError) -> Failure:
+        cause = broken_by(error)
+        return Failure("tls", cause.code) if self._handshaking else cause
+
+    def _lost(self, reason: str, failure: Failure) -> None:
+        if self.closed is None:
+            self.closed = reason
+            self._watch.remove(self._fd)
+            self._writer.stop()
+            self._callbacks.disconnected(reason, failure)
+
+    def close(self) -> None:
+        """Give everything back. Idempotent."""
+        if self.closed is None:
+            self.closed = "closed by the caller"
+        self._watch.remove(self._fd)
+        self._writer.stop()
+        self._writer.close()
+        self._sock.close()

@@ -1,0 +1,80 @@
+"""How the worker's engine is doing: what a run shows beside its figures, and what judges a turn's validity."""
+
+from collections import deque
+from typing import Final
+
+_LAG_WORTH_KEEPING_NS: Final = 500_000
+_LAGS_KEPT: Final = 4096
+
+
+class EngineHealth:
+    """Counters of one worker process. `take_*` values are the worst since the last look."""
+
+    def __init__(self) -> None:
+        self.frames_sent = 0
+        self.frames_held_up = 0
+        self.calls_failed_to_connect = 0
+        self.calls_connected = 0
+        self._lateness_worst_ns = 0
+        self._lag_worst_ns = 0
+        self._unsent_worst_bytes: int | None = None
+        self._tick_due_perf_ns: int | None = None  # of the newest tick
+        self._lags: deque[tuple[int, int]] = deque(maxlen=_LAGS_KEPT)
+
+    def note_frames(self, lateness_ns: list[int]) -> None:
+        """Frames went out, each of them this late."""
+        if lateness_ns:
+            self.frames_sent += len(lateness_ns)
+            self.note_lateness(max(lateness_ns))
+
+    def note_lateness(self, lateness_ns: int) -> None:
+        """A frame that was counted before turned out to be this late."""
+        if lateness_ns > self._lateness_worst_ns:
+            self._lateness_worst_ns = lateness_ns
+
+    def note_held_up(self, waiting_bytes: int) -> None:
+        """A socket did not take all of a frame: this many bytes of its caller wait for it now."""
+        self.frames_held_up += 1
+        self.note_unsent(waiting_bytes)
+
+    def note_unsent(self, unsent_bytes: int) -> None:
+        """So many bytes of one caller have not left this machine."""
+        if self._unsent_worst_bytes is None or unsent_bytes > self._unsent_worst_bytes:
+            self._unsent_worst_bytes = unsent_bytes
+
+    def note_tick(self, lag_ns: int, now_perf_ns: int) -> None:
+        """A tick was served this late."""
+        self._tick_due_perf_ns = now_perf_ns - lag_ns
+        if lag_ns > self._lag_worst_ns:
+            self._lag_worst_ns = lag_ns
+        if lag_ns > _LAG_WORTH_KEEPING_NS:
+            self._lags.append((now_perf_ns, lag_ns))
+
+    def longest_unseen_ns(self, seen_perf_ns: int) -> int:
+        """How long at the most what the program sees now can have waited: the loop looked when it waited for the newest
+        tick, and since that was due it may have been kept from looking."""
+        return 0 if self._tick_due_perf_ns is None else max(0, seen_perf_ns - self._tick_due_perf_ns)
+
+    def worst_loop_lag_since(self, moment_perf_ns: int) -> int:
+        """The worst lag of the loop since a moment; lags under half a millisecond count as none."""
+        worst = 0
+        for at, lag in reversed(self._lags):
+            if at < moment_perf_ns:
+                break
+            worst = max(worst, lag)
+        return worst
+
+    def take_lateness_worst_ns(self) -> int:
+        """The worst frame lateness since the last look."""
+        worst, self._lateness_worst_ns = self._lateness_worst_ns, 0
+        return worst
+
+    def take_lag_worst_ns(self) -> int:
+        """The worst loop lag since the last look."""
+        worst, self._lag_worst_ns = self._lag_worst_ns, 0
+        return worst
+
+    def take_unsent_worst_bytes(self) -> int | None:
+        """The most that one caller had unsent since the last look; None where nobody looked."""
+        worst, self._unsent_worst_bytes = self._unsent_worst_bytes, None
+        return worst

@@ -1,0 +1,50 @@
+"""A steady 1 ms tick on the gevent hub: the kernel's timerfd where there is one, else the hub's own timer.
+
+gevent's timers round to a millisecond and drift with the loop; a timerfd on an absolute schedule does neither.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from loadtest.engine.timing_wheel import TICK_NS
+from loadtest.timerfd import TimerFd
+
+_READ: Final = 1
+_FIRST: Final = 2  # the highest priority that the hub's loop knows
+
+
+def _open_timerfd(first_perf_ns: int) -> TimerFd | None:
+    """A timer that fires each tick from a moment on; None where the system has none."""
+    timer = TimerFd.open()
+    if timer is not None and not timer.arm(first_perf_ns, TICK_NS):
+        timer.close()
+        return None
+    return timer
+
+
+class Ticker:
+    """Calls `on_tick` about every millisecond from the hub. `kind` is "timerfd" or "timer": part of the evidence."""
+
+    def __init__(self, loop: Any, on_tick: Callable[[], None], base_perf_ns: int) -> None:
+        self._on_tick = on_tick
+        self._timer = _open_timerfd(base_perf_ns + TICK_NS)
+        self.kind = "timer" if self._timer is None else "timerfd"
+        if self._timer is None:
+            self._watcher = loop.timer(TICK_NS / 1e9, TICK_NS / 1e9)
+            self._watcher.start(on_tick)
+        else:
+            # Of what is ready at the same moment, frames that are due come first.
+            self._watcher = loop.io(self._timer.fd, _READ, priority=_FIRST)
+            self._watcher.start(self._drain)
+
+    def _drain(self) -> None:
+        if self._timer is not None and self._timer.fired():
+            self._on_tick()
+
+    def close(self) -> None:
+        """Stop ticking and give the descriptor back."""
+        self._watcher.stop()
+        self._watcher.close()
+        if self._timer is not None:
+            self._timer.close()
+            self._timer = None

@@ -1,0 +1,262 @@
+"""Which response answers a turn, and when the endpoint owes nothing more: the session driven by hand."""
+
+from dataclasses import replace
+
+import pytest
+
+from loadtest.conversation.exchange import Exchange, HangUp, Say
+from loadtest.conversation.outcome import EMPTY, NOT_AUDIBLE, ONLY_A_TOOL_CALL, ONLY_TEXT
+from loadtest.conversation.plan import CallPlan, ReplyPoint
+from loadtest.conversation.state import State
+from loadtest.protocols.base import SUPERSEDED, EventKind, VoiceEvent
+from tests.unit.loadtest.conversation.world import MS, World, audio, event, make_plan, reply, silence, tone
+
+
+def began(response_id: str) -> VoiceEvent:
+    return event(EventKind.RESPONSE_STARTED, response_id=response_id)
+
+
+def done(response_id: str, status: str = "completed", **fields: object) -> VoiceEvent:
+    return event(EventKind.RESPONSE_DONE, response_id=response_id, status=status, **fields)
+
+
+def tool_call(response_id: str) -> list[VoiceEvent]:
+    return [began(response_id), done(response_id, carried=frozenset({"tool_call"}), owes_response=True)]
+
+
+def text_alone(response_id: str) -> list[VoiceEvent]:
+    text = event(EventKind.LLM_TEXT, response_id=response_id, text="Let me see.")
+    return [began(response_id), text, done(response_id, carried=frozenset({"text"}))]
+
+
+def answer_of(exchange: Exchange) -> str | None:
+    return None if exchange.timeline.answer is None else exchange.timeline.answer.response_id
+
+
+def test_a_tool_call_is_no_answer_and_the_speech_after_it_is() -> None:
+    world = World(make_plan()).speak().hear(*tool_call("r1")).after(3_000)
+    assert not world.exchanges, "the caller goes on waiting for the answer that is owed"
+    world.hear(*reply(300, "r2")).after(400)
+    assert (world.last.outcome, world.last.reason) == ("ok", None)
+    assert answer_of(world.last) == "r2"
+
+
+def test_text_alone_is_no_answer_and_the_speech_after_it_is() -> None:
+    world = World(make_plan()).speak().hear(*text_alone("r1")).after(1_500).hear(*reply(300, "r2")).after(400)
+    assert world.last.outcome == "ok"
+    assert answer_of(world.last) == "r2"
+    assert world.last.timeline.answer is not None
+    assert not world.last.timeline.answer.text, "the words of another response were not said"
+
+
+@pytest.mark.parametrize(
+    ("events", "reason"),
+    [
+        (tool_call("r1"), ONLY_A_TOOL_CALL),
+        (text_alone("r1"), ONLY_TEXT),
+        ([*text_alone("r1"), *tool_call("r2")], ONLY_A_TOOL_CALL),
+        ([began("r1"), audio(silence(100), "r1"), done("r1")], NOT_AUDIBLE),
+        ([began("r1"), done("r1")], EMPTY),
+    ],
+)
+def test_what_never_became_audible_is_no_reply_and_says_what_came_instead(
+    events: list[VoiceEvent], reason: str
+) -> None:
+    world = World(make_plan(reply_ms=4_000)).speak().hear(*events).after(3_900)
+    assert not world.exchanges
+    world.after(200)
+    assert (world.last.outcome, world.last.reason) == ("no_reply", reason)
+
+
+def test_of_two_audible_responses_the_first_answers_and_both_are_heard_out() -> None:
+    world = World(make_plan()).speak()
+    world.hear(began("r1"), audio(tone(300), "r1"), done("r1", owes_response=True, carried=frozenset({"tool_call"})))
+    world.after(2_500)
+    assert not world.exchanges, "the tool call announced another response"
+    world.hear(*reply(400, "r2")).after(380)
+    assert not world.exchanges, "the second is still playing"
+    world.after(40)
+    assert (world.last.outcome, answer_of(world.last)) == ("ok", "r1")
+
+
+def test_an_announced_response_that_never_comes_after_an_audible_one_leaves_the_turn_ok_with_a_note() -> None:
+    world = World(make_plan(reply_ms=4_000)).speak()
+    world.hear(began("r1"), audio(tone(300), "r1"), done("r1", owes_response=True)).after(4_400)
+    assert world.last.outcome == "ok"
+    assert "tool call" in (world.last.reason or "")
+
+
+def test_an_afterthought_that_comes_when_the_turn_has_ended_is_heard_out_before_the_next_turn() -> None:
+    world = World(make_plan(turns=2)).speak().hear(*reply(100)).after(140)
+    assert world.conversation.state is State.THINKING
+    world.hear(*reply(2_000, "afterthought")).after(1_960)
+    assert len([action for action in world.actions if isinstance(action, Say)]) == 1
+    world.after(60)
+    assert isinstance(world.actions[-1], Say)
+
+
+def test_an_afterthought_without_an_end_does_not_hold_the_caller_for_ever() -> None:
+    plan = make_plan(turns=2)
+    world = World(replace(plan, limits=replace(plan.limits, longest_reply_ns=1_500 * MS)))
+    world.speak().hear(*reply(100)).after(140).hear(*reply(60_000, "afterthought")).after(1_500)
+    assert world.conversation.state is State.SPEAKING
+
+
+def test_a_superseded_response_without_an_end_of_its_own_is_over() -> None:
+    world = World(make_plan()).speak().hear(began("r1")).after(200)
+    world.hear(done("r1", SUPERSEDED), *reply(300, "r2")).after(400)
+    assert (world.last.outcome, world.last.reason, answer_of(world.last)) == ("ok", None, "r2")
+
+
+def test_an_audible_response_that_is_superseded_answers_and_the_newer_one_is_heard_out() -> None:
+    world = World(make_plan()).speak().hear(began("r1"), audio(tone(300), "r1")).after(100)
+    world.hear(done("r1", SUPERSEDED), *reply(300, "r2")).after(480)
+    assert not world.exchanges
+    world.after(60)
+    assert (world.last.outcome, answer_of(world.last)) == ("ok", "r1")
+    assert "another response took its place" in (world.last.reason or "")
+
+
+def test_a_response_that_the_caller_talked_down_and_that_was_superseded_is_no_answer() -> None:
+    world = World(make_plan()).after(500)
+    world.actions += world.conversation.on_speech_start(world.now, 0)
+    world.hear(event(EventKind.SPEECH_STARTED)).after(400).hear(event(EventKind.SPEECH_STOPPED))
+    world.hear(began("r1"), audio(tone(2_000), "r1")).after(200).hear(event(EventKind.SPEECH_STARTED)).after(400)
+    world.actions += world.conversation.on_speech_end(world.now, 5_000 * MS, 0, 0)
+    world.hear(event(EventKind.SPEECH_STOPPED), done("r1", SUPERSEDED), *reply(300, "r2")).after(400)
+    assert (world.last.outcome, answer_of(world.last)) == ("ok", "r2")
+
+
+def test_a_cancelled_response_is_no_answer_and_the_next_one_is() -> None:
+    world = World(make_plan()).speak().hear(began("r1"), audio(tone(200), "r1"), done("r1", "cancelled"))
+    world.after(1_000).hear(*reply(300, "r2")).after(400)
+    assert (world.last.outcome, answer_of(world.last)) == ("ok", "r2")
+
+
+def test_a_response_that_was_announced_and_never_came_is_a_timeout() -> None:
+    assert World(make_plan(reply_ms=4_000)).speak().hear(began("r1")).after(4_100).last.outcome == "timeout"
+
+
+def test_a_response_that_is_announced_after_the_answer_and_never_comes_holds_the_turn_for_two_seconds() -> None:
+    world = World(make_plan()).speak().hear(*reply(300), began("r2")).after(2_200)
+    assert not world.exchanges
+    world.after(200)
+    assert (world.last.outcome, answer_of(world.last)) == ("ok", "r1")
+
+
+def test_audio_that_the_endpoint_says_is_all_ends_the_turn_after_two_seconds_without_an_end_of_the_response() -> None:
+    world = World(make_plan()).speak().hear(*reply(300)[:2], event(EventKind.AUDIO_DONE, response_id="r1"))
+    world.after(2_200)
+    assert not world.exchanges
+    world.after(200)
+    assert world.last.outcome == "ok"
+    assert "never closed: nothing of it came for 2 s" in (world.last.reason or "")
+
+
+def test_audio_after_the_end_of_its_response_is_heard_to_its_end() -> None:
+    world = World(make_plan()).speak().hear(began("r1"), done("r1")).after(300).hear(audio(tone(300), "r1"))
+    world.after(400).hear(audio(tone(300), "r1")).after(2_200)
+    assert not world.exchanges
+    world.after(300)
+    assert (world.last.outcome, answer_of(world.last)) == ("ok", "r1")
+    assert "before it sent any of its audio" in (world.last.reason or "")
+
+
+def test_audio_without_an_announced_response_is_an_answer() -> None:
+    world = World(make_plan()).speak().hear(audio(tone(300), "r1"), done("r1")).after(400)
+    assert (world.last.outcome, answer_of(world.last)) == ("ok", "r1")
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "outcome", "reason"),
+    [
+        ("incomplete", "max_output_tokens", "ok", "the endpoint cut its reply short (max_output_tokens)"),
+        ("failed", "the model is down", "error", "the model is down"),
+    ],
+)
+def test_a_reply_that_broke_off_after_it_was_heard(status: str, message: str, outcome: str, reason: str) -> None:
+    world = World(make_plan()).speak().hear(*reply(300)[:2], done("r1", status, message=message)).after(400)
+    assert (world.last.outcome, world.last.reason) == (outcome, reason)
+
+
+def test_who_failed_before_anything_was_heard_may_try_again() -> None:
+    world = World(make_plan()).speak().hear(began("r1"), done("r1", "failed", message="down")).after(1_000)
+    world.hear(*reply(300, "r2")).after(400)
+    assert (world.last.outcome, answer_of(world.last)) == ("ok", "r2")
+
+
+def test_an_error_after_which_a_reply_stops_is_an_error() -> None:
+    world = World(make_plan(reply_ms=2_000)).speak().hear(*reply(300)[:2])
+    world.hear(event(EventKind.ERROR, message="the voice is gone")).after(2_400)
+    assert (world.last.outcome, world.last.reason) == ("error", "the voice is gone")
+
+
+def _endless(longest_ms: int = 5_000) -> CallPlan:
+    plan = make_plan(turns=3)
+    return replace(plan, limits=replace(plan.limits, longest_reply_ns=longest_ms * MS))
+
+
+def test_a_reply_without_an_end_is_a_timeout_after_its_longest_length() -> None:
+    world = World(_endless()).speak().hear(began("r1"))
+    for _ in range(49):
+        world.hear(audio(tone(100), "r1")).after(100)
+    assert not world.exchanges
+    world.hear(audio(tone(200), "r1")).after(120)
+    assert world.last.outcome == "timeout"
+    assert world.last.reason == "the reply had not ended 5 s after it began: the caller hung up"
+    assert isinstance(world.actions[-1], HangUp)
+    assert len(world.exchanges) == 1
+
+
+def test_a_chain_of_replies_is_bounded_as_one() -> None:
+    world = World(_endless()).speak()
+    for number in range(20):
+        events = reply(300, f"r{number}")
+        world.hear(*events[:2], done(f"r{number}", owes_response=True)).after(300)
+    assert world.last.outcome == "timeout"
+    assert answer_of(world.last) == "r0"
+
+
+def test_silent_audio_without_an_end_is_a_timeout_of_the_reply() -> None:
+    world = World(_endless()).speak().hear(began("r1"))
+    for _ in range(101):
+        world.hear(audio(silence(100), "r1")).after(100)
+    assert world.last.outcome == "timeout"
+    assert "was not heard within 10 s" in (world.last.reason or "")
+
+
+def test_silent_audio_without_an_end_into_a_silent_turn_holds_no_caller_either() -> None:
+    plan = make_plan()
+    quiet = replace(plan.turns[0], clip=None, silence_ns=1_000 * MS)
+    world = World(replace(plan, turns=(quiet,))).after(600).hear(began("r1"))
+    for _ in range(110):
+        world.hear(audio(silence(100), "r1")).after(100)
+    assert world.last.outcome == "ok"
+
+
+def test_the_response_that_a_tool_call_announced_belongs_to_the_reply_that_was_broken_into() -> None:
+    plan = make_plan(turns=2)
+    into = replace(plan.turns[1], barge_in=ReplyPoint(after_ns=500 * MS))
+    world = World(replace(plan, turns=(plan.turns[0], into))).speak()
+    world.hear(began("r1"), audio(tone(2_000), "r1"), done("r1", owes_response=True)).after(420)
+    assert isinstance(world.actions[-1], Say)
+    world.after(100)
+    world.actions += world.conversation.on_speech_start(world.now, 0)
+    world.hear(*reply(200, "owed")).after(500)
+    world.actions += world.conversation.on_speech_end(world.now, 5_000 * MS, 0, 0)
+    world.after(3_000).hear(*reply(300, "new")).after(400)
+    first, second = world.exchanges
+    assert (first.outcome, answer_of(first), set(first.timeline.replies)) == ("ok", "r1", {"r1", "owed"})
+    assert (second.outcome, answer_of(second)) == ("ok", "new")
+
+
+def test_what_the_wire_brought_beside_the_conversation_is_counted_on_the_turn_it_came_in() -> None:
+    world = World(make_plan(turns=2)).hear(VoiceEvent(EventKind.UNKNOWN, "vendor.hello")).speak()
+    world.hear(VoiceEvent(EventKind.UNKNOWN, "vendor.hello"), VoiceEvent(EventKind.UNKNOWN, "vendor.bye"))
+    world.hear(*reply(100)[:2], VoiceEvent(EventKind.DUPLICATE, "response.output_audio.delta"))
+    world.hear(done("r1", reports_latency=True)).after(140)
+    notes = world.last.notes
+    assert (notes.unknown_events, notes.unknown_names) == (3, ["vendor.hello", "vendor.bye"])
+    assert (notes.duplicate_events, notes.service_latency_reports) == (1, 1)
+    world.speak().hear(*reply(100, "r2")).after(140)
+    assert world.last.notes.unknown_events == 0

@@ -1,0 +1,397 @@
+"""Callers who speak into a reply, or say nothing: the session and the record of it, driven by hand."""
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from loadtest.conversation.behavior import BY_THE_CALLER, NOT_SPOKEN, SILENT_BY_THEN, STILL_PLAYING, behavior
+from loadtest.conversation.conversation import REPLY_WAS_OVER
+from loadtest.conversation.exchange import EndTurn, Exchange, Interrupt, Say
+from loadtest.conversation.plan import Backchannel, CallPlan, PlannedTurn, ReplyPoint
+from loadtest.conversation.state import State
+from loadtest.protocols.base import EventKind, VoiceEvent
+from tests.unit.loadtest.conversation.world import MS, World, audio, event, make_clip, make_plan, reply, silence, tone
+
+LEAD_MS = 100  # of every clip here
+MHM = make_clip(speech_ms=200, text="mhm")
+
+
+def plan(*changes: dict[str, Any], **options: Any) -> CallPlan:
+    base = make_plan(**options)
+    return replace(base, turns=tuple(replace(base.turns[0], **change) for change in changes))
+
+
+def after(ms: int) -> dict[str, Any]:
+    return {"barge_in": ReplyPoint(after_ns=ms * MS)}
+
+
+class Caller(World):
+    """A world whose caller says what the session tells it to, with the lead of the clip before the first voice."""
+
+    def say(self) -> "Caller":
+        """The clip that was begun last: up to its first speech sample."""
+        assert isinstance(self.actions[-1], Say), self.actions
+        self.after(LEAD_MS)
+        self.actions += self.conversation.on_speech_start(self.now, 0)
+        return self
+
+    def end(self, ms: float = 500) -> "Caller":
+        """The last speech sample, which the endpoint takes note of where it had heard the caller begin."""
+        self.after(ms)
+        self.actions += self.conversation.on_speech_end(self.now, 5_000 * MS, 0, 0)
+        exchange = self.conversation.exchange
+        if exchange is not None and exchange.timeline.heard_open and exchange.backchannel is None:
+            self.hear(event(EventKind.SPEECH_STOPPED))
+        return self
+
+    def asked(self, *events: VoiceEvent) -> "Caller":
+        """The first question, and what came of the reply at once."""
+        self.speak().after(200).hear(*events)
+        return self
+
+    def interrupted(self, ms: float) -> "Caller":
+        """Until the caller has begun to interrupt, so long after the reply became audible."""
+        self.after(ms - LEAD_MS)
+        return self.say()
+
+    def said(self, text: type[Any]) -> list[Any]:
+        return [action for action in self.actions if isinstance(action, text)]
+
+
+def begun(ms: int, response_id: str | None = "r1") -> list[VoiceEvent]:
+    """A reply that is still being sent."""
+    return [event(EventKind.RESPONSE_STARTED, response_id=response_id), named(audio(tone(ms)), response_id)]
+
+
+def named(one: VoiceEvent, response_id: str | None) -> VoiceEvent:
+    return msgspec.structs.replace(one, response_id=response_id)
+
+
+def done(response_id: str | None = "r1", status: str = "completed") -> VoiceEvent:
+    return event(EventKind.RESPONSE_DONE, response_id=response_id, status=status)
+
+
+def stop_ms(exchange: Exchange) -> float | None:
+    value = behavior(exchange).get("barge_in_stop_ns")
+    return None if value is None else value / MS
+
+
+def test_the_caller_speaks_on_the_planned_point_and_the_endpoint_stops() -> None:
+    world = Caller(plan({}, after(1_200))).asked(*begun(4_000)).interrupted(1_200)
+    assert not world.exchanges, "the reply still plays"
+    world.after(260).hear(event(EventKind.SPEECH_STARTED, item_id="u2"))
+    assert world.said(Interrupt) == [Interrupt(1_460)]
+    world.hear(done(status="cancelled")).end().after(300)
+    world.hear(*reply(300, "r2")).after(400)
+    first, second = world.exchanges
+    assert [(one.index, one.outcome) for one in (first, second)] == [(0, "ok"), (1, "ok")]
+    assert first.cut_short
+    assert first.timeline.first_audio_perf_ns is not None, "it was answered in time and stays in the figures"
+    facts = behavior(second)
+    assert facts["turn_kind"] == "barge_in"
+    assert facts["barge_in_at_ns"] / MS == pytest.approx(1_200, abs=20)
+    assert facts["barge_in_stop_ns"] / MS == pytest.approx(260, abs=1)
+    assert facts["barge_in_recovered"] is True
+    assert facts["talk_over_ns"] == facts["barge_in_stop_ns"]
+    assert facts["barge_in_reason"] is None
+    assert behavior(first)["talk_over_ns"] == 0
+    assert "barge_in_stop_ns" not in behavior(first)
+
+
+def test_a_cancelled_response_stops_the_speaker_and_tells_what_was_heard() -> None:
+    world = Caller(plan({}, after(1_000))).asked(*begun(4_000)).interrupted(1_000).after(100)
+    world.hear(done(status="cancelled"), event(EventKind.SPEECH_STARTED))
+    assert world.said(Interrupt) == [Interrupt(1_100)], "once, whichever of the two comes first"
+    world.end().hear(*reply(200, "r2")).after(300)
+    assert stop_ms(world.last) == pytest.approx(100, abs=1)
+
+
+def test_an_endpoint_that_only_falls_silent_stops_when_the_speaker_has_run_dry() -> None:
+    world = Caller(plan({}, after(1_000))).asked(*begun(1_300)).interrupted(1_000).end()
+    world.after(200).hear(*reply(200, "r2")).after(300)
+    assert stop_ms(world.last) == pytest.approx(300, abs=1)
+    assert world.last.outcome == "ok"
+    assert not world.said(Interrupt)
+
+
+def test_an_endpoint_that_never_stops_is_measured_to_its_last_audible_sample() -> None:
+    world = Caller(plan({}, after(500))).asked(*reply(2_000)).interrupted(500).end()
+    world.after(200).hear(*reply(300, "r2")).after(2_000)
+    assert stop_ms(world.last) == pytest.approx(1_500, abs=1)
+    assert world.last.outcome == "ok", "queued behind the old reply, the answer was heard"
+
+
+def test_a_reply_that_still_plays_when_the_turn_ends_has_no_stop() -> None:
+    world = Caller(plan({}, after(500), reply_ms=2_000)).asked(*reply(9_000)).interrupted(500).end().after(2_200)
+    first, second = world.exchanges
+    assert first.outcome == "ok"
+    assert second.outcome == "no_reply"
+    facts = behavior(second)
+    assert "barge_in_stop_ns" not in facts
+    assert facts["barge_in_reason"] == STILL_PLAYING
+    assert facts["barge_in_recovered"] is False
+
+
+def test_recovery_fails_where_the_interruption_gets_no_answer() -> None:
+    world = Caller(plan({}, after(500), reply_ms=2_000)).asked(*begun(4_000)).interrupted(500).after(200)
+    world.hear(event(EventKind.SPEECH_STARTED), done(status="cancelled")).end().after(2_100)
+    assert [one.outcome for one in world.exchanges] == ["ok", "no_reply"]
+    facts = behavior(world.last)
+    assert facts["barge_in_stop_ns"] / MS == pytest.approx(200, abs=1)
+    assert facts["barge_in_recovered"] is False
+
+
+def test_old_audio_in_flight_answers_nothing_and_is_not_heard() -> None:
+    world = Caller(plan({}, after(500), reply_ms=2_000)).asked(*begun(4_000)).interrupted(500).after(200)
+    world.hear(event(EventKind.SPEECH_STARTED)).hear(audio(tone(800)), done(status="cancelled"), audio(tone(800)))
+    world.end().hear(audio(tone(800))).after(2_100)
+    assert world.last.outcome == "no_reply"
+    assert stop_ms(world.last) == pytest.approx(200, abs=1)
+    assert world.playout.playing_until_perf_ns < world.now
+
+
+def test_old_audio_stays_unheard_when_the_interrupting_turn_is_over() -> None:
+    world = Caller(plan({}, after(500), {})).asked(*begun(4_000)).interrupted(500).after(200)
+    world.hear(event(EventKind.SPEECH_STARTED), done(status="cancelled")).end().hear(*reply(100, "r2")).after(200)
+    assert world.conversation.state is State.THINKING
+    world.hear(audio(tone(5_000)))
+    assert world.playout.playing_until_perf_ns < world.now
+
+
+def test_the_late_transcript_of_the_interrupted_question_is_its_own() -> None:
+    world = Caller(plan({}, after(500))).after(500)
+    world.actions += world.conversation.on_speech_start(world.now, 0)
+    world.hear(event(EventKind.SPEECH_STARTED, item_id="u1")).after(1_000)
+    world.actions += world.conversation.on_speech_end(world.now, 5_000 * MS, 0, 0)
+    world.hear(event(EventKind.SPEECH_STOPPED, item_id="u1"), *begun(4_000))
+    assert world.conversation.state is State.HEARING
+    world.after(400).say().hear(event(EventKind.SPEECH_STARTED, item_id="u2"))
+    world.hear(
+        event(EventKind.ASR_FINAL, item_id="u1", text="one"), event(EventKind.ASR_PARTIAL, item_id="u2", text="t")
+    )
+    world.hear(done(status="cancelled")).end().hear(event(EventKind.ASR_FINAL, item_id="u2", text="two"))
+    world.hear(*reply(100, "r2")).after(200)
+    assert [[text for _, text, _ in one.timeline.finals] for one in world.exchanges] == [["one"], ["two"]]
+
+
+def test_a_point_beyond_the_end_of_the_reply_is_no_interruption_and_says_so() -> None:
+    world = Caller(plan({}, after(3_000))).asked(*reply(800)).after(900)
+    assert len(world.exchanges) == 1
+    assert not world.exchanges[0].cut_short
+    world.after(480).say().end().hear(*reply(100, "r2")).after(200)
+    facts = behavior(world.last)
+    assert (facts["turn_kind"], facts["barge_in_reason"]) == ("question", REPLY_WAS_OVER)
+    assert "barge_in_stop_ns" not in facts
+    assert "barge_in_recovered" not in facts
+
+
+def test_silence_is_no_interruption_only_speech_is() -> None:
+    """The clip has begun and its lead-in is silence: a reply that ends in it was not interrupted."""
+    world = Caller(plan({}, after(500))).asked(*begun(430)).after(400)
+    assert isinstance(world.actions[-1], Say)
+    world.say().hear(done()).end().hear(*reply(100, "r2")).after(200)
+    facts = behavior(world.last)
+    assert facts["barge_in_reason"] == SILENT_BY_THEN
+    assert "barge_in_stop_ns" not in facts
+    assert world.last.outcome == "ok"
+
+
+def test_a_call_that_drops_before_the_first_voice_was_not_interrupted() -> None:
+    world = Caller(plan({}, after(500))).asked(*begun(4_000)).after(420)
+    world.lose("dropped")
+    assert [one.outcome for one in world.exchanges] == ["ok", "error"]
+    assert behavior(world.last)["barge_in_reason"] == NOT_SPOKEN
+
+
+def test_two_interruptions_in_a_row() -> None:
+    world = Caller(plan({}, after(500), after(700))).asked(*begun(4_000)).interrupted(500).after(200)
+    world.hear(event(EventKind.SPEECH_STARTED), done(status="cancelled")).end().after(100)
+    world.hear(*begun(4_000, "r2")).interrupted(700).after(150)
+    world.hear(event(EventKind.SPEECH_STARTED), done("r2", "cancelled")).end().after(100).hear(*reply(100, "r3"))
+    world.after(200)
+    assert [(one.index, one.outcome, one.cut_short) for one in world.exchanges] == [
+        (0, "ok", True),
+        (1, "ok", True),
+        (2, "ok", False),
+    ]
+    assert [stop_ms(one) for one in world.exchanges] == [None, pytest.approx(200, abs=1), pytest.approx(150, abs=1)]
+    assert behavior(world.exchanges[1])["barge_in_recovered"] is True
+
+
+def test_a_share_of_the_reply_is_met_once_its_length_is_known() -> None:
+    world = Caller(plan({}, {"barge_in": ReplyPoint(share=0.5)})).asked(*begun(4_000)).after(1_000)
+    world.hear(done()).after(900)
+    assert isinstance(world.actions[-1], Say), "half of 4 s, less the lead of the clip"
+    world.say().end()
+    world.hear(*reply(100, "r2")).after(2_100)
+    assert behavior(world.last)["barge_in_at_ns"] / MS == pytest.approx(2_000, abs=20)
+    assert behavior(world.exchanges[0])["cut_short"] is True
+
+
+def test_under_manual_turns_the_caller_itself_stops_the_reply_and_no_stop_is_measured() -> None:
+    world = Caller(plan({}, after(500), manual=True)).asked(*begun(4_000)).interrupted(500)
+    assert world.said(Interrupt) == [Interrupt(500)]
+    world.end()
+    assert world.said(EndTurn) == [EndTurn(), EndTurn()]
+    world.hear(done(status="cancelled"), *reply(100, "r2")).after(200)
+    facts = behavior(world.last)
+    assert facts["barge_in_reason"] == BY_THE_CALLER
+    assert "barge_in_stop_ns" not in facts
+    assert facts["barge_in_recovered"] is True
+
+
+@pytest.mark.parametrize("pieces", [[tone(430)], [tone(400), silence(300), tone(1_000)]], ids=["starved", "pause"])
+def test_under_manual_turns_a_gap_in_a_reply_that_goes_on_is_no_end_of_it(pieces: list[bytes]) -> None:
+    world = Caller(plan({}, after(500), manual=True)).asked(*begun(0)).hear(*(audio(piece) for piece in pieces))
+    world.interrupted(500)
+    assert world.said(Interrupt) == [Interrupt(430 if len(pieces) == 1 else 500)]
+    world.hear(audio(tone(700)))
+    world.end().hear(done(status="cancelled"), *reply(100, "r2")).after(200)
+    facts = behavior(world.last)
+    assert facts["barge_in_reason"] == BY_THE_CALLER
+    assert facts["barge_in_recovered"] is True
+    assert facts["talk_over_ns"] == 0, "what came after the stop was not heard"
+
+
+def test_under_manual_turns_a_reply_of_which_only_silence_is_left_was_not_interrupted() -> None:
+    world = Caller(plan({}, after(500), manual=True)).asked(*begun(430)).after(400)
+    world.hear(audio(silence(900)), done()).say()
+    assert world.said(Interrupt) == [Interrupt(500)], "what is queued would still play"
+    world.end().hear(*reply(100, "r2")).after(200)
+    assert behavior(world.last)["barge_in_reason"] == SILENT_BY_THEN
+
+
+def test_a_reply_that_starves_when_the_endpoint_hears_the_caller_is_played_no_further() -> None:
+    world = Caller(plan({}, after(300))).asked(*begun(430)).interrupted(300).after(200)
+    world.hear(event(EventKind.SPEECH_STARTED), audio(tone(400)), done(status="cancelled")).end()
+    assert world.said(Interrupt) == [Interrupt(430)]
+    world.hear(*reply(100, "r2")).after(200)
+    assert stop_ms(world.last) == pytest.approx(130, abs=1)
+
+
+def test_replies_without_ids_are_told_apart_by_their_boundaries() -> None:
+    world = Caller(plan({}, after(500), reply_ms=3_000)).asked(*begun(2_000, None)).interrupted(500).after(200)
+    world.hear(event(EventKind.SPEECH_STARTED)).hear(named(audio(tone(400)), None)).end()
+    assert world.conversation.state is State.WAITING, "in flight: still the old reply"
+    world.hear(done(None, "cancelled"), *begun(300, None), done(None)).after(400)
+    assert [one.outcome for one in world.exchanges] == ["ok", "ok"]
+    assert stop_ms(world.last) == pytest.approx(200, abs=1)
+    assert world.last.timeline.answer is not None
+    assert world.last.timeline.answer.id_on_the_wire is None
+
+
+def test_without_ids_and_boundaries_the_closing_of_the_turn_ends_the_old_reply() -> None:
+    bare = [named(audio(tone(2_000)), None)]
+    world = Caller(plan({}, after(500), reply_ms=2_000)).asked(*bare).interrupted(500).after(200)
+    world.hear(event(EventKind.SPEECH_STARTED)).end().hear(
+        event(EventKind.SPEECH_STOPPED), named(audio(tone(300)), None)
+    )
+    world.after(100)
+    assert world.conversation.state is State.HEARING
+
+
+def test_later_questions_on_a_wire_without_ids_are_answered_too() -> None:
+    world = World(make_plan(turns=2)).speak().hear(*[named(one, None) for one in reply(100)]).after(140)
+    world.speak().hear(*[named(one, None) for one in reply(100)]).after(140)
+    assert [one.outcome for one in world.exchanges] == ["ok", "ok"]
+
+
+def test_patience_counts_from_the_silence_and_not_while_the_old_reply_goes_on() -> None:
+    impatient = {**after(500), "patience_ns": 1_000 * MS}
+    world = Caller(plan({}, impatient)).asked(*reply(3_000)).interrupted(500).end()
+    world.after(2_900)  # the old reply ends 2 s after the caller fell silent
+    assert len(world.exchanges) == 1
+    world.after(200)
+    assert world.last.outcome == "abandoned"
+
+
+def test_winding_down_interrupts_nobody() -> None:
+    world = Caller(plan({}, after(500))).asked(*reply(1_000))
+    world.conversation.wind_down()
+    world.after(1_100)
+    assert [one.cut_short for one in world.exchanges] == [False]
+
+
+def backchannel(at_ms: int) -> dict[str, Any]:
+    return {"backchannel": Backchannel(MHM, ReplyPoint(after_ns=at_ms * MS))}
+
+
+def test_an_agent_goes_on_at_a_backchannel_and_its_turn_stays_what_it_was() -> None:
+    world = Caller(plan(backchannel(500))).asked(*reply(2_000))
+    asked_at = world.conversation.exchange.timeline.speech_start_perf_ns if world.conversation.exchange else None
+    world.interrupted(500).end(200).after(1_400)
+    assert world.last.outcome == "ok"
+    assert world.last.timeline.speech_start_perf_ns == asked_at
+    facts = behavior(world.last)
+    assert (facts["turn_kind"], facts["backchannel_stopped"]) == ("question", False)
+    assert facts["talk_over_ns"] / MS == pytest.approx(200, abs=1)
+
+
+def test_an_agent_that_stops_at_a_backchannel_is_told_and_still_counts_as_answered() -> None:
+    world = Caller(plan(backchannel(500))).asked(*begun(4_000)).interrupted(500).after(100)
+    world.hear(event(EventKind.SPEECH_STARTED, item_id="mhm"), done(status="cancelled")).end(100)
+    world.hear(event(EventKind.SPEECH_STOPPED, item_id="mhm"), event(EventKind.ASR_FINAL, item_id="mhm", text="mhm"))
+    assert not world.exchanges, "an answer to it may follow"
+    world.hear(*reply(300, "r2")).after(400)
+    assert world.last.outcome == "ok"
+    assert behavior(world.last)["backchannel_stopped"] is True
+    assert not world.last.timeline.finals, "what it heard in the backchannel is no transcript of the question"
+    assert world.last.timeline.answer is world.last.timeline.replies["r1"]
+
+
+def test_a_backchannel_that_outlasts_the_reply_is_said_to_its_end() -> None:
+    world = Caller(plan(backchannel(900), {})).asked(*reply(1_000)).interrupted(900).after(180)
+    assert not world.exchanges
+    world.end(20)
+    world.after(40)
+    assert world.last.outcome == "ok"
+
+
+def silent(ms: int = 3_000) -> dict[str, Any]:
+    return {"clip": None, "silence_ns": ms * MS, "patience_ns": None}
+
+
+def test_a_silent_caller_who_is_left_alone_ends_the_turn_when_the_silence_is_over() -> None:
+    world = Caller(plan(silent(), {})).after(500).after(2_980)
+    assert not world.exchanges
+    world.after(40)
+    facts = behavior(world.last)
+    assert world.last.outcome == "ok"
+    assert (facts["turn_kind"], facts["reprompted"], facts["silence_ns"]) == ("silence", False, 3_000 * MS)
+    world.speak().hear(*reply(100)).after(200)
+    assert [one.outcome for one in world.exchanges] == ["ok", "ok"]
+
+
+def test_a_silent_caller_hears_the_endpoint_ask_again() -> None:
+    world = Caller(plan(silent(), {})).after(1_500).hear(*begun(600)).after(300)
+    assert world.conversation.state is State.HEARING
+    world.hear(done()).after(400)
+    assert world.last.outcome == "ok"
+    assert behavior(world.last)["reprompted"] is True
+
+
+def test_a_call_that_drops_in_the_silence_is_an_error() -> None:
+    world = Caller(plan(silent())).after(1_000).lose("dropped")
+    assert world.last.outcome == "error"
+
+
+def test_a_reply_that_the_endpoint_fails_is_not_broken_into() -> None:
+    world = Caller(plan({}, after(1_000))).asked(*begun(2_000), done(status="failed")).after(2_100)
+    assert [one.outcome for one in world.exchanges] == ["error"]
+
+
+def test_a_stop_in_a_pause_of_the_reply_counts_to_the_last_audible_sample_before_it() -> None:
+    spoken = [*begun(800), audio(silence(1_000)), audio(tone(2_000))]
+    world = Caller(plan({}, after(500))).asked(*spoken).interrupted(500).after(900)
+    world.hear(event(EventKind.SPEECH_STARTED), done(status="cancelled")).end().hear(*reply(100, "r2")).after(200)
+    assert stop_ms(world.last) == pytest.approx(300, abs=1)
+
+
+def test_a_point_is_a_time_or_a_share() -> None:
+    with pytest.raises(ValueError, match="a time or a share"):
+        ReplyPoint()
+    with pytest.raises(ValueError, match="a time or a share"):
+        ReplyPoint(1, 0.5)
+    assert PlannedTurn(None, 0, None).clip is None

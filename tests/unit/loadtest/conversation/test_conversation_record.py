@@ -1,0 +1,250 @@
+"""A finished exchange becomes a turn by the definitions of telemetry.model.metrics."""
+
+from dataclasses import replace
+
+import pytest
+
+from corpora.rendering.profiles.impairments import Jitter, PacketLoss
+from corpora.rendering.profiles.profile import Profile
+from corpora.rendering.render import Obtained
+from loadtest.conversation.evidence import Evidence, ValidityLimits
+from loadtest.conversation.exchange import Exchange
+from loadtest.conversation.playout import PlayoutBuffer
+from loadtest.conversation.record import CallInfo, RecordOptions, build_turn, fixed_cadence
+from loadtest.conversation.timeline import Timeline
+from loadtest.conversation.transcripts import word_errors
+from loadtest.protocols.base import EventKind
+from telemetry.model import semconv
+from telemetry.model.metrics import METRICS
+from tests.unit.loadtest.conversation.world import MS, audio, event, make_plan, silence, tone
+
+T = 10_000 * MS  # speech_start
+END = T + 1_000 * MS  # speech_end
+
+FACTS = CallInfo(
+    run_id="run",
+    call_id="call",
+    scenario=None,
+    noise_profile="clean",
+    channel_profile="clean",
+    protocol="openai-realtime",
+    target="ws://127.0.0.1:1/v1/realtime",
+    region=None,
+    cohort=None,
+    model=None,
+    onset_preset="rms-10ms",
+    connect_ns=12 * MS,
+    start_late_ns=None,
+    receive_stamp="kernel",
+    pacer="timerfd",
+    not_observable={},
+)
+OPTIONS = RecordOptions(
+    ValidityLimits(), keep_transcripts=False, word_errors=word_errors, unix_ns=lambda perf: perf + 7
+)
+
+
+def exchange(index: int = 0) -> Exchange:
+    """An exchange whose stages come at round times after speech_end."""
+    speaker, timeline = PlayoutBuffer("rms-10ms"), Timeline(frozenset())
+    timeline.speech_start_perf_ns, timeline.speech_end_perf_ns = T, END
+    timeline.speech_end_audio_ns = 3_000 * MS
+    for kind, after_ms, fields in (
+        (EventKind.SPEECH_STARTED, -990, {}),
+        (EventKind.ASR_PARTIAL, -600, {"text": "turn"}),
+        (EventKind.SPEECH_STOPPED, 200, {"item_id": "i"}),
+        (EventKind.ASR_FINAL, 260, {"text": "Turn the light off.", "item_id": "i"}),
+        (EventKind.RESPONSE_STARTED, 270, {"response_id": "r1"}),
+        (EventKind.LLM_TEXT, 360, {"response_id": "r1", "text": "The light"}),
+        (EventKind.LLM_TEXT, 400, {"response_id": "r1", "text": " is on."}),
+        (EventKind.LLM_TEXT, 450, {"response_id": "r1", "text": " Anything else?"}),
+    ):
+        timeline.note(event(kind, **fields), END + after_ms * MS)
+    for after_ms, pcm in ((500, silence(50) + tone(950)), (700, tone(1_000))):
+        chunk = audio(pcm)
+        found = timeline.note(chunk, END + after_ms * MS)
+        assert found is not None
+        found.hear(speaker, chunk, END + after_ms * MS)
+    done = event(
+        EventKind.RESPONSE_DONE,
+        response_id="r1",
+        status="completed",
+        metadata={
+            semconv.META_CACHE_TIER: "edge",
+            semconv.META_CACHE_HIT: "true",
+            semconv.META_ROUTE: "cache",
+            semconv.META_COHORT: "treatment",
+            semconv.META_FALLBACK: "nonsense",
+        },
+        usage={"output_text_tokens": 9},
+    )
+    timeline.note(done, END + 710 * MS)
+    evidence = Evidence(start_lateness_ns=100_000, end_lateness_ns=300_000, unsent_bytes_at_speech_end=0)
+    evidence.note_frame(400_000)
+    evidence.note_receive_lag(50_000)
+    planned = make_plan().turns[0]
+    return Exchange(
+        index, planned, timeline, T - 100 * MS, evidence, outcome="ok", reason=None, ended_perf_ns=END + 2_600 * MS
+    )
+
+
+def test_each_stage_is_measured_by_its_definition() -> None:
+    turn = build_turn(exchange(), FACTS, OPTIONS)
+    values = {name: metric.value(turn) for name, metric in METRICS.items()}
+    ms = {name: value / MS for name, value in values.items() if value is not None and METRICS[name].unit == "ns"}
+    assert ms.pop("voice_to_voice") == pytest.approx(550, abs=1)
+    assert ms.pop("leading_silence") == pytest.approx(50, abs=1)
+    assert ms == {
+        "endpointing": 200,
+        "asr_partial_latency": 400,
+        "asr_final_latency": 260,
+        "llm_first_token_latency": 360,
+        "llm_ttft": 100,
+        "tts_first_chunk_latency": 140,
+        "time_to_first_sentence": 400,
+        "connect": 12,
+        "talk_over": 0,
+        "underrun_worst": 0,
+        "underrun_total": 0,
+    }
+    assert values["wer"] == 1 / 4
+    assert values["tokens_per_chunk"] == 3
+    assert values["audio_rtfx"] == pytest.approx(2_000 / 200)
+    assert turn.llm_chunk_gaps_ns == (40 * MS, 50 * MS)
+    assert turn.outcome == "ok"
+    assert turn.speech_end_audio_ns == 3_000 * MS
+    assert turn.started_unix_ns == turn.started_perf_ns + 7
+
+
+def test_what_the_endpoint_says_of_its_answer_is_kept_and_nonsense_is_not_reported() -> None:
+    turn = build_turn(exchange(), FACTS, OPTIONS)
+    assert (turn.cache_tier, turn.cache_hit, turn.route, turn.cohort) == ("edge", True, "cache", "treatment")
+    assert turn.fallback is None
+    assert build_turn(exchange(), replace(FACTS, cohort="mine"), OPTIONS).cohort == "mine"
+
+
+def test_a_callers_words_are_kept_only_when_asked_for() -> None:
+    assert build_turn(exchange(), FACTS, OPTIONS).transcript_pii is None
+    kept = build_turn(exchange(), FACTS, replace(OPTIONS, keep_transcripts=True))
+    assert kept.transcript_pii == "Turn the light off."
+
+
+@pytest.mark.parametrize(
+    ("profile", "start_ns", "end_ns"),
+    [
+        (Profile(), 5 * MS, 20 * MS),
+        (Profile("white", 10.0, channel=("telephone",), room=None), 5 * MS, 20 * MS),
+        (Profile(speed=1.25), 5 * MS, 20 * MS),  # less within the speech, all of it in the silence around
+        (Profile(speed=0.8), 6_250_000, 25 * MS),
+        (Profile(speed=1.25, pitch=0.8), 6_250_000, 25 * MS),
+    ],
+)
+def test_how_far_the_clips_bounds_may_be_off_is_on_the_turn(profile: Profile, start_ns: int, end_ns: int) -> None:
+    finished = exchange()
+    clip = finished.planned.clip
+    assert clip is not None
+    utterance = replace(clip.rendered.utterance, speech_start_uncertainty_ms=5.0, speech_end_uncertainty_ms=20.0)
+    rendered = replace(clip.rendered, profile=profile, utterance=utterance)
+    finished.planned = replace(finished.planned, clip=replace(clip, rendered=rendered))
+    turn = build_turn(finished, FACTS, OPTIONS)
+    assert (turn.speech_start_uncertainty_ns, turn.speech_end_uncertainty_ns) == (start_ns, end_ns)
+
+
+def test_bounds_of_unknown_uncertainty_stay_unknown() -> None:
+    turn = build_turn(exchange(), FACTS, OPTIONS)
+    assert (turn.speech_start_uncertainty_ns, turn.speech_end_uncertainty_ns) == (None, None)
+
+
+def test_what_was_asked_of_the_line_and_obtained_is_on_the_turn() -> None:
+    finished = exchange()
+    clip = finished.planned.clip
+    assert clip is not None
+    profile = Profile(
+        "white", 10.0, channel=("telephone",), loss=PacketLoss(0.05, 2.0), jitter=Jitter(20, 60), gain_db=20
+    )
+    rendered = replace(clip.rendered, profile=profile, obtained=Obtained(-26.02, 10.01, 0.06, 0.04, 0.001, "a.wav"))
+    rendered = replace(rendered, variant=3)
+    finished.planned = replace(finished.planned, clip=replace(clip, rendered=rendered))
+    turn = build_turn(finished, FACTS, OPTIONS)
+    assert (turn.snr_asked_db, turn.snr_obtained_db, turn.speech_level_dbov) == (10.0, 10.01, -26.02)
+    assert (turn.loss_asked_ratio, turn.loss_obtained_ratio) == (0.05, 0.06)
+    assert (turn.late_obtained_ratio, turn.clipped_ratio) == (0.04, 0.001)
+    assert (turn.audio_variant, turn.room_response) == (3, "a.wav")
+    plain = build_turn(exchange(), FACTS, OPTIONS)
+    assert (plain.audio_variant, plain.room_response) == (0, None)
+    assert (plain.loss_asked_ratio, plain.loss_obtained_ratio, plain.clipped_ratio) == (None, None, None)
+
+
+def test_connect_belongs_to_the_first_turn_only() -> None:
+    assert build_turn(exchange(index=1), FACTS, OPTIONS).connect_ns is None
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"frame_lateness_worst_ns": 10 * MS + 1}, "frame lateness"),
+        ({"end_lateness_ns": 21 * MS}, "drift"),
+        ({"receive_lag_worst_ns": 50 * MS + 1}, "receive lag"),
+        ({"receive_lag_bound_ns": 5 * MS + 1}, "receive lag"),
+        ({"faults": ["clock step"]}, "clock step"),
+    ],
+)
+def test_a_turn_beyond_a_limit_is_invalid_and_keeps_what_was_seen(change: dict[str, object], reason: str) -> None:
+    late = exchange()
+    for name, value in change.items():
+        setattr(late.evidence, name, value)
+    turn = build_turn(late, FACTS, OPTIONS)
+    assert (turn.outcome, turn.outcome_observed, turn.invalid_reasons) == ("invalid", "ok", (reason,))
+
+
+def test_at_the_limits_a_turn_is_valid() -> None:
+    edge = exchange()
+    edge.evidence.frame_lateness_worst_ns = 10 * MS
+    edge.evidence.start_lateness_ns, edge.evidence.end_lateness_ns = 0, 20 * MS
+    edge.evidence.receive_lag_worst_ns = 50 * MS
+    edge.evidence.receive_lag_bound_ns = 5 * MS
+    assert build_turn(edge, FACTS, OPTIONS).outcome == "ok"
+
+
+def test_what_the_wire_cannot_show_is_withheld_with_the_reason() -> None:
+    turn = build_turn(exchange(), replace(FACTS, not_observable={"llm_ttft": "no text on this wire"}), OPTIONS)
+    assert turn.withheld == ("llm_ttft: no text on this wire",)
+
+
+def test_partials_by_the_clock_say_nothing_of_the_recognizer() -> None:
+    assert fixed_cadence([0, 100, 200, 300, 400])
+    assert not fixed_cadence([0, 100, 200, 300])
+    assert not fixed_cadence([0, 100, 250, 300, 400])
+    ticking = exchange()
+    ticking.timeline.partials_perf_ns = [T + k * 250 * MS for k in range(1, 7)]
+    turn = build_turn(ticking, FACTS, OPTIONS)
+    assert any(entry.startswith("asr_partial_latency: ") for entry in turn.withheld)
+
+
+def test_an_exchange_without_an_answer_measures_nothing_of_it() -> None:
+    silent = exchange()
+    silent.timeline.replies.clear()
+    silent.outcome, silent.reason = "no_reply", "no answer within 10 s"
+    turn = build_turn(silent, FACTS, OPTIONS)
+    assert METRICS["voice_to_voice"].value(turn) is None
+    assert (turn.llm_chunks, turn.underrun_count, turn.response_id) == (None, None, None)
+
+
+def test_talking_over_the_caller_is_negative_and_never_clamped() -> None:
+    rude = exchange()
+    playback = rude.timeline.replies["r1"].playback
+    assert playback is not None
+    playback.starts[0] = (0, END - 350 * MS)
+    turn = build_turn(rude, FACTS, OPTIONS)
+    value = METRICS["voice_to_voice"].value(turn)
+    assert value is not None
+    assert value / MS == pytest.approx(-300, abs=1)
+    assert turn.talk_over_ns is not None
+    assert turn.talk_over_ns / MS == pytest.approx(300, abs=1)
+
+
+def test_a_running_exchange_has_no_record() -> None:
+    running = exchange()
+    running.outcome = None
+    with pytest.raises(ValueError, match="still running"):
+        build_turn(running, FACTS, OPTIONS)

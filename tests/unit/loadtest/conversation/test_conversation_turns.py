@@ -1,0 +1,228 @@
+"""The conversation as a state machine, driven by hand: no socket, no clock, no sleep."""
+
+from loadtest.conversation.conversation import Conversation
+from loadtest.conversation.exchange import EndTurn, Exchange, HangUp, Interrupt, Say
+from loadtest.conversation.playout import PlayoutBuffer
+from loadtest.conversation.state import State
+from loadtest.protocols.base import EventKind
+from tests.unit.loadtest.conversation.world import MS, World, audio, event, make_plan, reply, silence, tone
+
+
+def test_a_turn_that_is_answered_is_ok_when_the_answer_has_been_played() -> None:
+    world = World(make_plan()).speak().after(200).hear(*reply(300))
+    assert not world.exchanges
+    world.after(280)
+    assert not world.exchanges, "the reply is still playing"
+    world.after(40)
+    assert world.last.outcome == "ok"
+    assert world.actions[-1] == HangUp("the caller has no more to say")
+
+
+def test_the_next_turn_begins_after_the_think_time() -> None:
+    world = World(make_plan(turns=2)).speak().hear(*reply(100)).after(140)
+    assert world.conversation.state is State.THINKING
+    world.speak().hear(*reply(100, "r2")).after(140)
+    assert [exchange.outcome for exchange in world.exchanges] == ["ok", "ok"]
+    assert [exchange.index for exchange in world.exchanges] == [0, 1]
+
+
+def test_no_answer_is_no_reply_after_the_time_out_and_ends_the_call() -> None:
+    world = World(make_plan(turns=3, reply_ms=4_000)).speak().after(3_900)
+    assert not world.exchanges
+    world.after(200)
+    assert world.last.outcome == "no_reply"
+    assert world.last.reason == "no answer within 4 s"
+    assert world.conversation.state is State.OVER
+
+
+def test_an_answer_that_began_and_was_never_audible_is_a_timeout() -> None:
+    world = World(make_plan(reply_ms=4_000)).speak().hear(event(EventKind.RESPONSE_STARTED, response_id="r1"))
+    assert world.after(4_100).last.outcome == "timeout"
+
+
+def test_an_answer_that_simply_stops_ends_by_silence_and_says_so() -> None:
+    world = World(make_plan(reply_ms=4_000)).speak().hear(*reply(300)[:2]).after(4_200)
+    assert not world.exchanges, "the time runs from the end of what was heard"
+    world.after(400)
+    assert world.last.outcome == "ok"
+    assert "never closed" in (world.last.reason or "")
+
+
+def test_a_reply_of_silence_is_no_reply() -> None:
+    events = reply()
+    events[1] = audio(silence(200))
+    world = World(make_plan(reply_ms=4_000)).speak().hear(*events).after(3_900)
+    assert not world.exchanges, "the caller hears nothing, and another response may still come"
+    world.after(200)
+    assert world.last.outcome == "no_reply"
+    assert world.last.reason == "the reply holds no audible audio"
+
+
+def test_a_caller_hangs_up_when_patience_runs_out() -> None:
+    world = World(make_plan(turns=2, patience_ms=1_500)).speak().after(1_480)
+    assert not world.exchanges
+    world.after(40)
+    assert world.last.outcome == "abandoned"
+    assert world.last.hangup_perf_ns == world.last.ended_perf_ns
+    assert isinstance(world.actions[-1], HangUp)
+
+
+def test_a_caller_who_hears_the_answer_does_not_hang_up() -> None:
+    world = World(make_plan(patience_ms=1_500)).speak().after(1_400).hear(*reply(2_000)).after(2_100)
+    assert world.last.outcome == "ok"
+
+
+def test_queued_silence_before_the_answer_uses_up_patience() -> None:
+    world = World(make_plan(patience_ms=1_500)).speak().after(1_000)
+    world.hear(event(EventKind.RESPONSE_STARTED, response_id="r1"), audio(silence(2_000) + tone(100)))
+    assert world.after(600).last.outcome == "abandoned"
+
+
+def test_audio_that_came_before_the_question_is_no_answer() -> None:
+    world = World(make_plan(reply_ms=4_000)).hear(*reply(300, "early")).after(400)
+    world.after(480)
+    assert isinstance(world.actions[-1], Say)
+    world.actions += world.conversation.on_speech_start(world.now, 0)
+    world.after(1_000)
+    world.actions += world.conversation.on_speech_end(world.now, 5_000 * MS, 0, 0)
+    world.hear(audio(tone(100), "early")).after(4_100)
+    assert world.last.outcome == "no_reply"
+
+
+def test_an_answer_that_begins_between_say_and_the_first_voiced_sample_came_before_the_question() -> None:
+    world = World(make_plan(reply_ms=4_000)).after(500).hear(*reply(300, "early"))
+    world.actions += world.conversation.on_speech_start(world.now, 0)
+    world.after(1_000)
+    world.actions += world.conversation.on_speech_end(world.now, 5_000 * MS, 0, 0)
+    world.after(4_100)
+    assert world.last.outcome == "no_reply"
+    assert world.last.reason == "the endpoint answered before the question and not after it"
+
+
+def test_an_early_answer_still_occupies_the_speaker() -> None:
+    world = World(make_plan()).hear(*reply(5_000, "greeting"))
+    assert world.playout.playing_until_perf_ns == world.now + 5_000 * MS
+    assert world.conversation.state is State.THINKING
+
+
+def test_a_caller_does_not_speak_into_what_plays_when_it_begins_to_think() -> None:
+    world = World(make_plan(turns=2)).speak().hear(*reply(100)).after(120)
+    assert world.conversation.deadline_perf_ns >= world.playout.playing_until_perf_ns + 500 * MS
+
+
+def test_a_reply_broken_off_because_the_caller_went_on_is_no_answer() -> None:
+    world = World(make_plan()).after(500)
+    world.actions += world.conversation.on_speech_start(world.now, 0)
+    world.hear(event(EventKind.SPEECH_STARTED)).after(400).hear(event(EventKind.SPEECH_STOPPED))
+    world.hear(event(EventKind.RESPONSE_STARTED, response_id="r1"), audio(tone(2_000), "r1")).after(200)
+    world.hear(event(EventKind.SPEECH_STARTED))
+    assert world.actions[-1] == Interrupt(200)
+    world.hear(event(EventKind.RESPONSE_DONE, response_id="r1", status="cancelled")).after(400)
+    world.actions += world.conversation.on_speech_end(world.now, 5_000 * MS, 0, 0)
+    world.after(300).hear(event(EventKind.SPEECH_STOPPED), *reply(300, "r2")).after(400)
+    assert world.last.outcome == "ok"
+    assert world.last.timeline.answer is world.last.timeline.replies["r2"]
+
+
+def test_a_reply_broken_off_and_not_replaced_is_interrupted() -> None:
+    world = World(make_plan(reply_ms=3_000)).speak()
+    world.hear(event(EventKind.RESPONSE_STARTED, response_id="r1"))
+    world.hear(event(EventKind.RESPONSE_DONE, response_id="r1", status="cancelled")).after(3_100)
+    assert world.last.outcome == "interrupted"
+
+
+def test_the_turn_waits_for_a_transcript_that_is_still_to_come() -> None:
+    world = World(make_plan()).speak().hear(event(EventKind.ASR_PARTIAL, text="turn"), *reply(100)).after(500)
+    assert not world.exchanges
+    world.hear(event(EventKind.ASR_FINAL, text="turn on"))
+    assert world.last.outcome == "ok"
+    assert world.last.timeline.finals
+
+
+def test_a_transcript_that_never_comes_holds_the_turn_for_two_seconds_only() -> None:
+    world = World(make_plan()).speak().hear(event(EventKind.ASR_PARTIAL, text="turn"), *reply(100)).after(2_200)
+    assert world.last.outcome == "ok"
+    assert not world.last.timeline.finals
+
+
+def test_a_dropped_connection_fails_the_turn_under_way_with_its_reason() -> None:
+    world = World(make_plan(turns=3)).speak().lose("the endpoint closed the call (1006)")
+    assert (world.last.outcome, world.last.reason) == ("error", "the endpoint closed the call (1006)")
+    assert len(world.exchanges) == 1
+
+
+def test_a_call_that_cannot_be_connected_is_one_failed_turn() -> None:
+    conversation = Conversation(make_plan(turns=3), PlayoutBuffer("rms-10ms"))
+    actions = conversation.on_closed("connection refused", 5)
+    assert isinstance(actions[0], Exchange)
+    assert (actions[0].outcome, actions[0].reason, actions[0].index) == ("error", "connection refused", 0)
+
+
+def test_a_call_dropped_in_think_time_fails_the_turn_that_was_to_come() -> None:
+    world = World(make_plan(turns=2)).speak().hear(*reply(100)).after(140).lose("dropped")
+    assert [exchange.outcome for exchange in world.exchanges] == ["ok", "error"]
+
+
+def test_a_fatal_error_ends_the_turn_and_a_harmless_one_does_not() -> None:
+    world = World(make_plan()).speak().hear(event(EventKind.ERROR, message="odd"), *reply(100)).after(140)
+    assert world.last.outcome == "ok"
+    world = World(make_plan()).speak().hear(event(EventKind.ERROR, message="session expired", fatal=True))
+    assert (world.last.outcome, world.last.reason) == ("error", "session expired")
+
+
+def test_an_error_and_then_silence_is_an_error() -> None:
+    world = World(make_plan(reply_ms=2_000)).speak().hear(event(EventKind.ERROR, message="no model")).after(2_100)
+    assert (world.last.outcome, world.last.reason) == ("error", "no model")
+
+
+def test_a_complaint_while_the_session_was_set_up_may_be_why_no_answer_comes() -> None:
+    world = World(make_plan(reply_ms=2_000))
+    world.conversation.complain("the session takes 16000 Hz, not 24000 Hz")
+    world.speak().after(2_100)
+    assert (world.last.outcome, world.last.reason) == ("error", "the session takes 16000 Hz, not 24000 Hz")
+    answered = World(make_plan())
+    answered.conversation.complain("odd")
+    assert answered.speak().hear(*reply(100)).after(140).last.outcome == "ok"
+
+
+def test_a_failed_response_is_an_error() -> None:
+    failed = event(EventKind.RESPONSE_DONE, response_id="r1", status="failed", message="the model is down")
+    world = World(make_plan()).speak().hear(event(EventKind.RESPONSE_STARTED, response_id="r1"), failed)
+    assert not world.after(1_900).exchanges, "who failed may try again"
+    world.after(200)
+    assert (world.last.outcome, world.last.reason) == ("error", "the model is down")
+
+
+def test_audio_at_another_rate_than_declared_is_an_error_that_says_so() -> None:
+    text = "The weather in the mountains will be sunny with a light breeze from the west all day."
+    events = reply(600)
+    events.insert(1, event(EventKind.LLM_TEXT, response_id="r1", text=text))
+    world = World(make_plan()).speak().hear(*events).after(700)
+    assert world.last.outcome == "error"
+    assert "another sample rate" in (world.last.reason or "")
+
+
+def test_manual_turns_say_when_the_caller_has_finished() -> None:
+    world = World(make_plan(manual=True)).speak()
+    assert world.actions[-1] == EndTurn()
+    assert EndTurn() not in World(make_plan()).speak().actions
+
+
+def test_winding_down_lets_the_running_turn_end_and_begins_no_other() -> None:
+    world = World(make_plan(turns=3)).speak()
+    world.conversation.wind_down()
+    world.hear(*reply(100)).after(140)
+    assert len(world.exchanges) == 1
+    assert world.conversation.state is State.OVER
+    thinking = World(make_plan(turns=3))
+    thinking.conversation.wind_down()
+    thinking.after(20)
+    assert not thinking.exchanges
+    assert thinking.conversation.state is State.OVER
+
+
+def test_an_utterance_that_cannot_be_sent_is_our_fault() -> None:
+    world = World(make_plan(reply_ms=1_000)).after(500)
+    world.actions += world.conversation.on_speech_start(world.now, 0)
+    world.after(2_400)
+    assert world.last.outcome == "invalid"

@@ -1,0 +1,45 @@
+"""The worst since the last look, and what was never looked at."""
+
+from loadtest.engine.health import EngineHealth
+
+MS = 1_000_000
+
+
+def test_the_worst_is_taken_once() -> None:
+    health = EngineHealth()
+    health.note_frames([])
+    health.note_frames([1 * MS, 3 * MS])
+    health.note_lateness(9 * MS)
+    health.note_frames([2 * MS])
+    assert (health.frames_sent, health.take_lateness_worst_ns(), health.take_lateness_worst_ns()) == (3, 9 * MS, 0)
+
+
+def test_the_backlog_is_the_most_that_one_caller_had_unsent() -> None:
+    health = EngineHealth()
+    assert health.take_unsent_worst_bytes() is None, "nobody looked"
+    health.note_unsent(0)
+    assert health.take_unsent_worst_bytes() == 0
+    health.note_held_up(500)
+    health.note_held_up(200)
+    assert (health.frames_held_up, health.take_unsent_worst_bytes()) == (2, 500)
+
+
+def test_what_is_seen_now_waited_no_longer_than_since_the_newest_tick_was_due() -> None:
+    health = EngineHealth()
+    assert health.longest_unseen_ns(500 * MS) == 0, "nothing was due yet"
+    health.note_tick(0, 1000 * MS)
+    assert health.longest_unseen_ns(1001 * MS) == 1 * MS
+    health.note_tick(40 * MS, 1050 * MS)
+    assert health.longest_unseen_ns(1052 * MS) == 42 * MS, "the tick was due at 1010"
+    health.note_tick(0, 1053 * MS)
+    assert health.longest_unseen_ns(1053 * MS) == 0
+
+
+def test_the_lag_of_the_loop_is_of_the_time_asked_for() -> None:
+    health = EngineHealth()
+    health.note_tick(40 * MS, 1000 * MS)
+    health.note_tick(2 * MS, 2000 * MS)
+    assert health.worst_loop_lag_since(500 * MS) == 40 * MS
+    assert health.worst_loop_lag_since(1500 * MS) == 2 * MS
+    assert health.worst_loop_lag_since(2500 * MS) == 0
+    assert health.take_lag_worst_ns() == 40 * MS

@@ -1,0 +1,192 @@
+"""Frames are due on an absolute schedule: never early, never in a burst, and late ones keep it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loadtest.conversation.evidence import Evidence
+from loadtest.engine.timing_wheel import ROWS_AHEAD, TICK_NS, TimingWheel, WheelEntry, WheelSlot
+
+MS = 1_000_000
+FRAME = 20 * MS
+
+
+def _nowhere(frame: bytes) -> int:
+    return len(frame)
+
+
+def _wheel(streams: int) -> tuple[TimingWheel[str], list[WheelEntry[str]]]:
+    wheel: TimingWheel[str] = TimingWheel(0, FRAME)
+    entries: list[WheelEntry[str]] = [WheelEntry(_nowhere) for _ in range(streams)]
+    for number, entry in enumerate(entries):
+        wheel.add(entry, f"caller {number}", 0)
+    return wheel, entries
+
+
+def _serve(wheel: TimingWheel[str], now: int) -> list[tuple[str, bytes | None, int]]:
+    """As the engine serves it: who got a frame, which, and how late."""
+    served: list[tuple[str, bytes | None, int]] = []
+    for slot in wheel.due(now):
+        late = now - slot.due_perf_ns
+        served += [(owner, frame, late) for owner, _, frame, _ in slot.take_row(now)]
+    return served
+
+
+def _slot_of(entry: WheelEntry[str]) -> WheelSlot[str]:
+    assert entry.slot is not None
+    return entry.slot
+
+
+def test_a_stream_is_due_once_a_frame_and_a_late_row_keeps_the_schedule() -> None:
+    wheel, (entry,) = _wheel(1)
+    due = _slot_of(entry).due_perf_ns
+    assert _serve(wheel, due - 1) == []
+    assert _serve(wheel, due + 7) == [("caller 0", None, 7)]
+    assert _serve(wheel, due + FRAME + 13 * MS) == [("caller 0", None, 13 * MS)]
+    assert _serve(wheel, due + 2 * FRAME) == [("caller 0", None, 0)]
+
+
+def test_a_row_is_never_taken_early() -> None:
+    _, (entry,) = _wheel(1)
+    with pytest.raises(ValueError, match="1 ns early"):
+        _slot_of(entry).take_row(_slot_of(entry).due_perf_ns - 1)
+
+
+def test_callers_are_spread_over_the_ticks_of_a_frame() -> None:
+    wheel, entries = _wheel(40)
+    moments = [_slot_of(entry).due_perf_ns % FRAME // TICK_NS for entry in entries]
+    assert sorted(moments) == sorted([*range(20), *range(20)])
+    assert len(wheel) == 40
+
+
+def test_who_joins_is_due_from_his_next_moment_on_however_long_nobody_was_there() -> None:
+    wheel: TimingWheel[str] = TimingWheel(0, FRAME)
+    now = 1000 * FRAME + 3 * MS + 5
+    assert _serve(wheel, now) == []
+    entry: WheelEntry[str] = WheelEntry(_nowhere)
+    wheel.add(entry, "caller", now)
+    assert now < _slot_of(entry).due_perf_ns <= now + FRAME
+    assert entry.joined_perf_ns == now
+
+
+@given(st.lists(st.integers(min_value=0, max_value=60 * MS), min_size=1, max_size=60), st.integers(1, 30))
+def test_whatever_the_loop_does_frames_are_neither_early_nor_lost_nor_in_bursts(steps: list[int], count: int) -> None:
+    wheel, entries = _wheel(count)
+    first_due = {f"caller {number}": _slot_of(entry).due_perf_ns for number, entry in enumerate(entries)}
+    sent = dict.fromkeys(first_due, 0)
+    now = 0
+    for step in [*steps, *[TICK_NS] * 200]:
+        now += step
+        served = [caller for caller, _, late in _serve(wheel, now) if late >= 0]
+        assert len(served) == len(set(served)), "at most one frame of a stream in one tick"
+        for each in served:
+            sent[each] += 1
+    # After 200 quiet ticks all have caught up: each has sent exactly what is due.
+    assert sent == {caller: (now - due) // FRAME + 1 for caller, due in first_due.items()}
+
+
+def test_after_a_stall_a_stream_catches_up_one_frame_a_tick() -> None:
+    wheel, (entry,) = _wheel(1)
+    stalled_until = _slot_of(entry).due_perf_ns + 4 * FRAME
+    lateness = []
+    for tick in range(6):
+        lateness += [late for _, _, late in _serve(wheel, stalled_until + tick * TICK_NS)]
+    assert lateness == [80 * MS, 61 * MS, 42 * MS, 23 * MS, 4 * MS]
+
+
+def test_a_removed_stream_is_not_served() -> None:
+    wheel, (first, _) = _wheel(2)
+    wheel.remove(first)
+    wheel.remove(first)
+    assert [caller for caller, _, _ in _serve(wheel, FRAME + 5 * MS)] == ["caller 1"]
+
+
+def test_a_stream_removed_while_its_row_is_served_is_not_served_again() -> None:
+    wheel, (entry,) = _wheel(1)
+    late = _slot_of(entry).due_perf_ns + 2 * FRAME
+    for slot in wheel.due(late):
+        for _ in slot.take_row(late):
+            wheel.remove(entry)
+    assert _serve(wheel, late + TICK_NS) == []
+
+
+def test_a_frame_that_is_no_whole_number_of_ticks_is_refused() -> None:
+    with pytest.raises(ValueError, match="whole number"):
+        TimingWheel(0, 20 * MS + 1)
+
+
+# What seats in one slot may do between rows: lay out frames, take them back, leave, join.
+MOVES = st.lists(
+    st.tuples(
+        st.sampled_from(["schedule", "clear", "leave", "join", "row"]), st.integers(0, 4), st.integers(0, ROWS_AHEAD)
+    ),
+    max_size=60,
+)
+
+
+@given(MOVES)
+def test_everybody_gets_the_frames_laid_out_for_him_in_order_whoever_comes_and_goes(
+    moves: list[tuple[str, int, int]],
+) -> None:
+    slot: WheelSlot[str] = WheelSlot(0, FRAME)
+    present: list[tuple[str, WheelEntry[str]]] = []
+    wanted: dict[str, list[bytes]] = {}
+    for made, (what, who, count) in enumerate([*moves, *[("row", 0, 0)] * (ROWS_AHEAD + 1)]):
+        name, entry = present[who % len(present)] if present else ("", None)
+        if what == "join":
+            name, entry = f"caller {made}", WheelEntry[str](_nowhere)
+            slot.add(entry, name, 0)
+            present.append((name, entry))
+            wanted[name] = []
+        elif what == "schedule" and entry is not None and not entry.ahead:
+            frames = [f"frame {made} {number}".encode() for number in range(count)]
+            entry.taken()
+            entry.schedule(frames)
+            wanted[name] = frames
+        elif what == "clear" and entry is not None:
+            entry.clear()
+            wanted[name] = []
+        elif what == "leave" and entry is not None:
+            slot.remove(entry)
+            present.remove((name, entry))
+            del wanted[name]
+        elif what == "row":
+            row = {owner: frame for owner, _, frame, _ in slot.take_row(slot.due_perf_ns)}
+            assert row == {owner: frames[0] if frames else None for owner, frames in wanted.items()}
+            wanted = {owner: frames[1:] for owner, frames in wanted.items()}
+        assert {owner: entry.ahead for owner, entry in present} == {o: len(frames) for o, frames in wanted.items()}
+
+
+def test_what_was_taken_is_told_once() -> None:
+    slot: WheelSlot[str] = WheelSlot(0, FRAME)
+    entry: WheelEntry[str] = WheelEntry(_nowhere)
+    slot.add(entry, "caller", 0)
+    entry.schedule([b"a", b"b", b"c"])
+    list(slot.take_row(slot.due_perf_ns))
+    assert (entry.taken(), entry.taken(), entry.ahead) == (1, 0, 2)
+    list(slot.take_row(slot.due_perf_ns))
+    entry.clear()
+    assert (entry.taken(), entry.ahead) == (0, 0), "who takes frames back asks first what was taken"
+
+
+def test_evidence_is_asked_for_in_the_rows_that_follow() -> None:
+    slot: WheelSlot[str] = WheelSlot(0, FRAME)
+    one: WheelEntry[str] = WheelEntry(_nowhere)
+    other: WheelEntry[str] = WheelEntry(_nowhere)
+    slot.add(one, "one", 0)
+    slot.add(other, "other", 0)
+    evidence = Evidence()
+    other.count(evidence)
+    assert [counted for *_, counted in slot.take_row(slot.due_perf_ns)] == [None, evidence]
+    slot.remove(one)
+    assert [counted for *_, counted in slot.take_row(slot.due_perf_ns)] == [evidence]
+    other.count(None)
+    assert [counted for *_, counted in slot.take_row(slot.due_perf_ns)] == [None]
+
+
+def test_without_a_slot_nothing_is_laid_out() -> None:
+    entry: WheelEntry[str] = WheelEntry(_nowhere)
+    entry.schedule([b"a"])
+    entry.count(Evidence())
+    entry.clear()
+    assert (entry.ahead, entry.taken()) == (0, 0)
