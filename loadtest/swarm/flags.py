@@ -10,9 +10,9 @@ from locust import events
 
 from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
-from loadtest.swarm.options import OPTIONS, Option
-from loadtest.swarm.scenario import load_scenario
-from loadtest.swarm.scenario.speech import PARTS, without_overruled
+from loadtest.scenario.file import load_scenario
+from loadtest.scenario.file.speech import PARTS, without_overruled
+from loadtest.scenario.options import OPTIONS, Option
 
 SCENARIO_HELP = (
     "scenario file (TOML): callers, speech, phases (in place of --users, --run-time); other flags win over it"

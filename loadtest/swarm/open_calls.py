@@ -10,18 +10,18 @@ from typing import Final
 import gevent
 from gevent.pool import Group
 
-from loadtest.caller.plan import CallPlan
-from loadtest.swarm.arrivals import Due, Ledger, schedule
-from loadtest.swarm.run_clock import RunClock
-from loadtest.swarm.scenario.phases import Phase
-from loadtest.swarm.shares import Share
-from telemetry.instrument import PhaseStarts
+from loadtest.conversation.plan import CallPlan
+from loadtest.scenario.arrivals import Due, Ledger, schedule
+from loadtest.scenario.file.phases import Phase
+from loadtest.scenario.run_clock import RunClock
+from loadtest.scenario.shares import Share
+from telemetry.export.instrumentation import PhaseStarts
 
 LOOK_EVERY_S: Final = 0.1
 START_LOOK_S: Final = 0.005
 
 PlanCall = Callable[[int], CallPlan]  # the next call, with its intended start
-MakeCall = Callable[[CallPlan, Callable[[], None]], None]  # from its start, of which it tells, to its end
+MakeCall = Callable[[CallPlan, Callable[[], None]], object]  # from its start, of which it tells, to its end
 
 
 class OpenCalls:
@@ -58,7 +58,7 @@ class OpenCalls:
         if run_s is None:
             return []
         return [
-            PhaseStarts(phase.name, phase.kind, phase.begin_s, s.planned, s.started, s.late, s.missed)
+            PhaseStarts(phase.name, phase.kind, phase.begin_s, s.planned, s.started, s.late, s.dropped)
             for phase, s in self._ledger.until(run_s).items()
         ]
 

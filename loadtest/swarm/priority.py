@@ -9,9 +9,9 @@ from typing import Final
 
 from loadtest.errors import UsageError
 
-# What a user may say of it: "usual" where the service under test runs on the same processors and is to have its share.
+# What a user may say of it: "normal" where the service under test runs on the same processors and is to have its share.
 VARIABLE: Final = "VOICEPROBE_PRIORITY"
-CHOICES: Final = ("real-time", "usual")
+CHOICES: Final = ("real-time", "normal")
 REALTIME_PRIORITY: Final = 1
 WANTED_NICENESS: Final = -10
 

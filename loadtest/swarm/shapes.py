@@ -6,9 +6,9 @@ from typing import Any
 
 from locust import LoadTestShape
 
-from loadtest.swarm.course import Course
-from loadtest.swarm.run_clock import RunClock
-from loadtest.swarm.scenario.phases import Phase
+from loadtest.scenario.file.phases import Phase
+from loadtest.scenario.load_profile import LoadProfile
+from loadtest.scenario.run_clock import RunClock
 
 
 class ScenarioShape(LoadTestShape):
@@ -22,10 +22,10 @@ class ScenarioShape(LoadTestShape):
 
     def __init__(self, phases: Sequence[Phase], clock: Callable[[], RunClock | None]) -> None:
         super().__init__()
-        self._course, self._clock = Course(phases), clock
+        self._load_profile, self._clock = LoadProfile(phases), clock
 
     def tick(self) -> Any:
         """What Locust asks once a second."""
         clock = self._clock()
         run_s = None if clock is None else clock.run_s(time.perf_counter_ns())
-        return self._course.tick(run_s, 0 if self.runner is None else self.runner.user_count)
+        return self._load_profile.tick(run_s, 0 if self.runner is None else self.runner.user_count)

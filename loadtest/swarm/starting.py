@@ -12,9 +12,9 @@ from locust import events
 from locust.env import Environment
 from locust.runners import MasterRunner, WorkerRunner
 
-from loadtest.swarm.run_clock import RunClock
-from loadtest.swarm.scenario import parse_scenario
-from loadtest.swarm.scenario.phases import Phase
+from loadtest.scenario.file import parse_scenario
+from loadtest.scenario.file.phases import Phase
+from loadtest.scenario.run_clock import RunClock
 from loadtest.swarm.shapes import ScenarioShape
 
 READY: Final = "voice_ready"

@@ -8,18 +8,28 @@ import gevent
 from locust import User, constant, events, task
 from locust.env import Environment
 
-from corpora.errors import CorpusError
+from corpora.manifest.errors import CorpusError
 from loadtest.errors import VoiceprobeError
-from loadtest.swarm.members import Lead, end_with_the_calls, refuse, settings_of, share_of, wait_until_joined
+from loadtest.swarm.coordinator import (
+    Coordinator,
+    end_with_the_calls,
+    load_of,
+    refuse,
+    settings_of,
+    share_of,
+    wait_until_joined,
+)
+from loadtest.swarm.redial import Redial
 from loadtest.swarm.starting import Starting
 from loadtest.swarm.worker import Worker
-from telemetry.errors import TelemetryError
-from telemetry.metrics import METRICS
-from telemetry.turns import Turn
+from telemetry.model.errors import TelemetryError
+from telemetry.model.metrics import METRICS
+from telemetry.model.turns import Turn
 
 _log = logging.getLogger(__name__)
 
 # What Locust's own statistics show, for those who watch its web UI: one request per stage and turn, never per frame.
+# Its percentiles know nothing of turns that went unanswered, so the names of the rows say whose they are.
 STAGES: Final = (
     "voice_to_voice",
     "asr_partial_latency",
@@ -28,8 +38,9 @@ STAGES: Final = (
     "tts_first_chunk_latency",
 )
 REQUEST_TYPE: Final = "voice"
-# A caller whose call could not be connected waits before the next try, so that a dead target is not hammered.
-RETRY_PAUSE_S: Final = 1.0
+OF_THE_ANSWERED: Final = "{} (of the answered)"
+IDLE_S: Final = 1.0  # how often a user with nothing to do looks again
+WAIT_LOOK_S: Final = 0.1  # how often one that waits before it calls again looks whether it is to leave
 # How long the first callers may notice the start of the run after one another.
 START_LOOK_S: Final = 0.01
 STAND_BY_S: Final = 0.2
@@ -39,7 +50,7 @@ class TurnFailed(Exception):  # noqa: N818 - what Locust lists under "Failures"
     """A turn that did not end well."""
 
 
-class VoiceCaller(User):
+class VoiceUser(User):
     """One caller. It makes calls of several turns until Locust stops it."""
 
     wait_time = constant(0)
@@ -47,6 +58,7 @@ class VoiceCaller(User):
     def __init__(self, environment: Environment) -> None:
         super().__init__(environment)
         self._leaving = False
+        self._retry_wait_ns: int | None = None  # before the call to come, because the endpoint asked for it
 
     def stop(self, force: bool = False) -> bool:
         """Locust wants fewer callers: this one begins no further turn."""
@@ -58,7 +70,7 @@ class VoiceCaller(User):
         """Make one call."""
         worker: Worker | None = getattr(self.environment, "voice_worker", None)
         if worker is None or worker.winding_down or worker.all_planned:
-            gevent.sleep(RETRY_PAUSE_S)
+            gevent.sleep(IDLE_S)
             return
         if worker.open_calls is not None:
             gevent.sleep(STAND_BY_S)  # calls begin by their own schedule
@@ -66,15 +78,24 @@ class VoiceCaller(User):
         if worker.clock.started_perf_ns is None:
             gevent.sleep(START_LOOK_S)
             return
-        failed: list[bool] = []
+        self._wait(
+            worker,
+            worker.call(
+                partial(report_to_locust, self.environment),
+                leaving=lambda: self._leaving,
+                retry_wait_ns=self._retry_wait_ns,
+            ),
+        )
 
-        def on_turn(turn: Turn) -> None:
-            report_to_locust(self.environment, turn)
-            failed.append(turn.connect_ns is None and turn.turn_index == 0)
-
-        worker.call(on_turn, leaving=lambda: self._leaving)
-        if failed and failed[0] and not worker.winding_down:
-            gevent.sleep(RETRY_PAUSE_S)
+    def _wait(self, worker: Worker, redial: Redial) -> None:
+        """Wait until it is time to call again, or there will be no further call."""
+        perf_ns = worker.engine.clocks.perf_ns
+        began = perf_ns()
+        while (left_ns := redial.wait_ns - (perf_ns() - began)) > 0:
+            if worker.winding_down or worker.all_planned or self._leaving:
+                return
+            gevent.sleep(min(WAIT_LOOK_S, left_ns / 1e9))
+        self._retry_wait_ns = None if redial.asked_ns is None else perf_ns() - began
 
 
 def report_to_locust(environment: Environment, turn: Turn) -> None:
@@ -82,13 +103,13 @@ def report_to_locust(environment: Environment, turn: Turn) -> None:
     if turn.outcome == "invalid":
         _fire(environment, "invalid turn", None, TurnFailed(", ".join(turn.invalid_reasons)))
         return
-    if turn.outcome != "ok":
+    if turn.outcome not in ("ok", "cut"):
         _fire(environment, "turn", None, TurnFailed(f"{turn.outcome}: {turn.outcome_reason}"))
         return
     for name in STAGES:
         value = METRICS[name].value(turn)
         if value is not None:
-            _fire(environment, name, value / 1e6, None)
+            _fire(environment, OF_THE_ANSWERED.format(name), value / 1e6, None)
 
 
 def _fire(environment: Environment, name: str, response_ms: float | None, failure: Exception | None) -> None:
@@ -106,19 +127,21 @@ def _fire(environment: Environment, name: str, response_ms: float | None, failur
 def _start(environment: Environment, **_: Any) -> None:
     """Prepare the speech when the test starts: only then are host and options known to every worker."""
     wait_until_joined(environment)
-    lead: Lead | None = getattr(environment, "voice_lead", None)
+    coordinator: Coordinator | None = getattr(environment, "voice_coordinator", None)
     starting: Starting = environment.voice_starting  # pyright: ignore[reportAttributeAccessIssue] - as below
     settings = settings_of(environment)
     clock = starting.begin(settings.phases)
-    if lead is not None:
-        lead.begin()
+    if coordinator is not None:
+        coordinator.begin()
         return
     faults = settings.faults()
     try:
         if faults:
             refuse(environment, faults)
             return
-        worker = Worker(settings, share=share_of(environment), progress=_breathe, clock=clock)
+        worker = Worker(
+            settings, share=share_of(environment), progress=_breathe, clock=clock, load=load_of(environment)
+        )
     except (VoiceprobeError, CorpusError, TelemetryError) as error:
         refuse(environment, str(error).splitlines())
         return
@@ -147,13 +170,16 @@ def _breathe(done: int, total: int) -> None:
 def _stopping(environment: Environment, **_: Any) -> None:
     worker: Worker | None = getattr(environment, "voice_worker", None)
     if worker is not None:
-        worker.wind_down()
+        worker.wind_down(environment.stop_timeout or 0.0)
         if worker.open_calls is not None:
             worker.open_calls.join(environment.stop_timeout or 0.0)
 
 
 @events.test_stop.add_listener
 def _stopped(environment: Environment, **_: Any) -> None:
+    coordinator: Coordinator | None = getattr(environment, "voice_coordinator", None)
+    if coordinator is not None:
+        coordinator.end()
     worker: Worker | None = getattr(environment, "voice_worker", None)
     if worker is not None:
         environment.voice_worker = None  # pyright: ignore[reportAttributeAccessIssue] - as above

@@ -4,41 +4,45 @@ import inspect
 import sys
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import gevent
 
-from loadtest.caller.address import public_target
-from loadtest.caller.call import Call
-from loadtest.caller.engine import Engine
-from loadtest.caller.evidence import ValidityLimits
-from loadtest.caller.exchange import Exchange
-from loadtest.caller.plan import SECOND_NS, CallPlan, Limits, PlannedTurn
-from loadtest.caller.record import CallFacts, RecordOptions, build_turn
-from loadtest.caller.rehearsal import rehearse
-from loadtest.caller.words import word_errors
+from loadtest.conversation.evidence import ValidityLimits
+from loadtest.conversation.exchange import Exchange
+from loadtest.conversation.plan import SECOND_NS, CallPlan, Limits, PlannedTurn
+from loadtest.conversation.record import CallInfo, RecordOptions, build_turn
+from loadtest.conversation.transcripts import word_errors
+from loadtest.conversation.warmup import warm_up
+from loadtest.engine.call import Call
+from loadtest.engine.engine import Engine
 from loadtest.errors import UsageError
 from loadtest.protocols import registry
+from loadtest.protocols.address import public_target
 from loadtest.protocols.base import CallerOptions, CallerProtocol
 from loadtest.protocols.websocket import WebSocketClient
-from loadtest.swarm.behaviour import CallerBehaviour
-from loadtest.swarm.garbage import Garbage
+from loadtest.scenario.behavior import CallerBehavior
+from loadtest.scenario.declaration import NOT_ASKED, AskedLoad, declaration
+from loadtest.scenario.run_clock import RunClock
+from loadtest.scenario.settings import SwarmSettings
+from loadtest.scenario.shares import WHOLE, Share
+from loadtest.speech.preparation import PreparedCorpus, prepare
+from loadtest.swarm.gc_control import GcControl
+from loadtest.swarm.greenlet_throttle import GreenletThrottle
 from loadtest.swarm.open_calls import OpenCalls
-from loadtest.swarm.planner import Planner
-from loadtest.swarm.preparation import PreparedCorpus, prepare
+from loadtest.swarm.planner import CallPlanner
 from loadtest.swarm.priority import ask_for_priority
-from loadtest.swarm.run_clock import RunClock
-from loadtest.swarm.settings import SwarmSettings
-from loadtest.swarm.shares import WHOLE, Share
-from loadtest.swarm.turnstile import Turnstile
-from telemetry import sdk
-from telemetry.instrument import CallTrace, GeneratorGauges, GeneratorHealth, StartGauges, announce_run
-from telemetry.journal import TurnJournal
-from telemetry.turn_spans import turn_attributes
-from telemetry.turns import Turn
+from loadtest.swarm.recording import Recording
+from loadtest.swarm.redial import Redial, redial
+from telemetry.export import sdk
+from telemetry.export.instrumentation import CallTrace, GeneratorGauges, GeneratorHealth, StartGauges, announce_run
+from telemetry.export.wal import TurnLog
+from telemetry.model.turn_spans import turn_attributes
+from telemetry.model.turn_texts import with_plain_texts
+from telemetry.model.turns import Turn
 
 HEALTH_EVERY_S = 1.0
 SWITCH_INTERVAL_S = 0.0005
@@ -56,9 +60,10 @@ class Worker:
         share: Share = WHOLE,
         progress: Callable[[int, int], None] | None = None,
         clock: RunClock | None = None,
+        load: AskedLoad = NOT_ASKED,
     ) -> None:
         """Raises CorpusError, UsageError and ConfigError for settings that cannot be used."""
-        self.settings, self.share, self.clock = settings, share, clock or RunClock()
+        self.settings, self.share, self.clock, self._load = settings, share, clock or RunClock(), load
         self.run_id = settings.run_id or new_run_id()
         protocol = self._protocol()
         self.prepared: PreparedCorpus = prepare(settings, protocol, progress)
@@ -72,11 +77,14 @@ class Worker:
         # A thread that encodes telemetry must not keep the interpreter for the usual 5 ms while a frame is due.
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         gevent.setswitchinterval(SWITCH_INTERVAL_S)  # nor may greenlets, one behind the other
-        self._planner = Planner(
+        self._planner = CallPlanner(
             self.prepared.lines,
-            behaviour=settings.behaviour,
+            behavior=settings.behavior,
             conversations=self.prepared.corpus.conversations,
-            limits=Limits(reply_ns=round(settings.reply_timeout * SECOND_NS)),
+            limits=Limits(
+                reply_ns=round(settings.reply_timeout * SECOND_NS),
+                longest_reply_ns=round(settings.longest_reply * SECOND_NS),
+            ),
             manual_turns=settings.manual_turns,
             seed=settings.seed,
             share=share,
@@ -92,18 +100,19 @@ class Worker:
                 spool_dir=Path(settings.spool) if settings.spool else None,
             )
         )
-        self._journal = self._open_journal()
+        self._wal = self._open_wal()
         self._gauges = GeneratorGauges(self._telemetry, self.run_id)
         self.open_calls = self._open_calls()
         if self.open_calls is not None:
             self._start_gauges = StartGauges(self._telemetry, self.run_id, self.open_calls.report)
-        self._garbage, self._turnstile = Garbage(), Turnstile()
+        self._gc_control, self._throttle = GcControl(), GreenletThrottle()
         self._cpu_s, self._cpu_at_perf_ns = time.process_time(), self.engine.clocks.perf_ns()
         self._health = gevent.spawn(self._report_health)
         self._winding_down = False
+        self._recordings: set[Recording] = set()
         announce_run(self._telemetry, self.run_id, "start", self.declared())
         self._warm_up()
-        self._garbage.tame()
+        self._gc_control.tame()
 
     def _warm_up(self) -> None:
         """What is done for the first time loads what it needs, for tens of milliseconds: better now than while callers
@@ -113,18 +122,18 @@ class Worker:
         self._gauges.report(GeneratorHealth(frames_sent=0, calls_in_flight=0))
         self._telemetry.flush(FIRST_FLUSH_S)
         clip, background = self.prepared.clips[0], self.prepared.background
-        plan = CallPlan("rehearsal", (PlannedTurn(clip, 0, None),), background, Limits())
-        exchange = rehearse(plan, self.engine.clocks.perf_ns(), self.settings.onset)
+        plan = CallPlan("warmup", (PlannedTurn(clip, 0, None),), background, Limits())
+        exchange = warm_up(plan, self.engine.clocks.perf_ns(), self.settings.onset)
         request = self._protocol().upgrade(self.settings.host, None)
         call = Call(self.engine, plan, self._protocol(), WebSocketClient(request), self.settings.onset)
-        turn_attributes(build_turn(exchange, self._facts(call), self._record))
+        turn_attributes(build_turn(exchange, self._info(call), self._record))
 
-    def _open_journal(self) -> TurnJournal | None:
+    def _open_wal(self) -> TurnLog | None:
         folder = self.settings.spool
         if not folder:
             return None
         try:
-            return TurnJournal(Path(folder), self._telemetry.identity.process_id)
+            return TurnLog(Path(folder), self._telemetry.identity.process_id)
         except OSError as error:
             raise UsageError(f"--spool {folder} cannot be written: {error.strerror}; give another folder") from None
 
@@ -146,28 +155,15 @@ class Worker:
         """What this process says of the run."""
         corpus, settings = self.prepared.corpus, self.settings
         facts: dict[str, str | int | float | bool | None] = {
-            "target": public_target(settings.host),
-            "protocol": settings.protocol,
-            "corpus": corpus.name,
-            "corpus_kind": corpus.kind,
-            "utterances": len(self.prepared.clips),
-            "profile": settings.profile_label,
-            "length": settings.length,
+            **declaration(settings, corpus, len(self.prepared.clips), self._load),
             "turns_per_call": settings.turns,
-            **_declared_behaviour(settings.behaviour),
-            "cohort": settings.cohort,
-            "scenario": settings.scenario_name,
-            "seed": settings.seed,
+            **_declared_behavior(settings.behavior),
             "onset_preset": settings.onset,
             "pacer": self.engine.pacer,
             "realtime": None if self.priority is None else self.priority.realtime,
             "niceness": None if self.priority is None else self.priority.niceness,
             "worker": self.share.late or f"{self.share.index + 1} of {self.share.of}",
             "calls": settings.calls,
-            "calibration": settings.calibration,
-            "calibrated_to_ms": settings.calibrated_to_ms,
-            "arrivals": settings.arrivals_label,
-            "max_calls": settings.max_calls if self.open_calls is not None else None,
         }
         return {name: value for name, value in facts.items() if value is not None}
 
@@ -201,11 +197,21 @@ class Worker:
         *,
         plan: CallPlan | None = None,
         began: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Make one call, the next one unless a plan is given, to its end. `on_turn` is told of each turn when it has
-        been handed to telemetry; a caller who is `leaving` begins no further one. `began` hears of the start."""
-        plan = plan or self.plan()
-        self._turnstile.wait()  # many may begin at the same moment, too
+        retry_wait_ns: int | None = None,
+    ) -> Redial:
+        """Make one call, the next one unless a plan is given, to its end; when the same caller may call again.
+
+        `on_turn` is told of each turn when it has been handed to telemetry; a caller who is `leaving` begins no further
+        one. `began` hears of the start. `retry_wait_ns` is how long the caller had waited because it was asked to.
+        """
+        plan = plan or replace(self.plan(), retry_wait_ns=retry_wait_ns)
+        heard: deque[Turn] = deque(maxlen=1)
+
+        def told(turn: Turn) -> None:
+            heard.append(turn)
+            on_turn(turn)
+
+        self._throttle.wait()  # many may begin at the same moment, too
         began()
         clocks, call_id = self.engine.clocks, plan.call_id
         protocol = self._protocol()
@@ -219,30 +225,38 @@ class Worker:
             started_perf_ns=started_perf_ns,
             attributes={"protocol": self.settings.protocol, "target": public_target(self.settings.host)},
         )
+        recording = Recording(
+            lambda call, exchange: self._finish(call, exchange, trace, told),
+            lambda: trace.end(clocks.perf_ns(), {}),
+        )
+        self._recordings.add(recording)
         try:
             request = protocol.upgrade(self.settings.host, trace.traceparent)
-            for call, exchange in self.engine.call(plan, protocol, request):
-                self._turnstile.through(partial(self._finish, call, exchange, trace, on_turn))
+            for call, exchange in self.engine.call(plan, protocol, request, recording.began):
+                recording.take(exchange)
+                self._throttle.through(recording.record)
                 if leaving():
                     call.wind_down()
         finally:
-            trace.end(clocks.perf_ns(), {})
+            recording.rest()
+            self._recordings.discard(recording)
+        return redial(plan.pause_after_ns, heard[0] if heard else None)
 
     def _finish(self, call: Call, exchange: Exchange, trace: CallTrace, on_turn: Callable[[Turn], None]) -> None:
         """Account for an exchange that has ended."""
-        turn = build_turn(exchange, self._facts(call), self._record)
+        turn = with_plain_texts(build_turn(exchange, self._info(call), self._record))
         emitted = trace.emit(self._redactor.turn(turn))
-        if self._journal is not None:
-            self._journal.note(emitted)
+        if self._wal is not None:
+            self._wal.note(emitted)
         on_turn(emitted)
 
-    def _facts(self, call: Call) -> CallFacts:
-        settings, connection, intended = self.settings, call.connection, call.plan.intended_start_perf_ns
+    def _info(self, call: Call) -> CallInfo:
+        settings, intended = self.settings, call.plan.intended_start_perf_ns
         late_ns = None if intended is None else call.connect_began_perf_ns - intended
         # One caller has one line, and each line its own background.
         lines = self.prepared.lines
         profile = next((line for line in lines if line.background is call.plan.background), lines[0]).profile
-        return CallFacts(
+        return CallInfo(
             run_id=self.run_id,
             call_id=call.plan.call_id,
             scenario=settings.scenario_name,
@@ -257,13 +271,16 @@ class Worker:
             # A caller who had to wait for us waited, too: no time is left out that the schedule did not.
             connect_ns=None if call.connect_ns is None else call.connect_ns + (late_ns or 0),
             start_late_ns=late_ns,
-            receive_stamp=connection.stamp_kind if connection is not None else "user",
+            receive_stamp=call.receive_stamp,
             pacer=self.engine.pacer,
             not_observable=call.protocol.capabilities.not_observable,
+            retry_wait_ns=call.plan.retry_wait_ns,
         )
 
-    def wind_down(self) -> None:
-        """Let running turns end and begin no new ones, so that stopping does not cut the slow ones off."""
+    def wind_down(self, stop_timeout_s: float = 0.0) -> None:
+        """Let running turns end and begin no new ones, so that stopping does not cut the slow ones off. What is still
+        under way after the stop time-out is cut, and recorded so."""
+        self.engine.cut_by = f"the stop time-out of {stop_timeout_s:g} s"
         self._winding_down = True
         if self.open_calls is not None:
             self.open_calls.stop()
@@ -286,9 +303,12 @@ class Worker:
         return self._winding_down
 
     def close(self) -> None:
-        """Say that the run has ended, and deliver or spool all telemetry."""
+        """Record what is still under way, say that the run has ended, and deliver or spool all telemetry."""
+        self.engine.break_off_all()
+        for recording in tuple(self._recordings):
+            recording.rest()
         self._health.kill()
-        self._garbage.close()
+        self._gc_control.close()
         self._report_once()
         health = self.engine.health
         announce_run(
@@ -299,9 +319,20 @@ class Worker:
         )
         self._telemetry.flush(FLUSH_TIMEOUT_S)
         self._telemetry.shutdown(FLUSH_TIMEOUT_S)
-        if self._journal is not None:
-            self._journal.close()
+        self._say_what_was_lost()
+        if self._wal is not None:
+            self._wal.close()
         self.engine.close()
+
+    def _say_what_was_lost(self) -> None:
+        stats = self._telemetry.export_stats()
+        if self.settings.sidecar is None or not stats.dropped_spans:
+            return
+        sys.stderr.write(
+            f"voiceprobe: {stats.dropped_spans} spans are lost: the sidecar at "
+            f"{public_target(self.settings.sidecar)} did not take them ({stats.failure}), and "
+            + ("the spool could not keep them\n" if self.settings.spool else "there was no --spool to keep them\n")
+        )
 
     def _report_health(self) -> None:
         while True:
@@ -319,7 +350,7 @@ class Worker:
                 frame_lateness_worst_ns=health.take_lateness_worst_ns(),
                 calls_in_flight=self.engine.calls_in_flight,
                 frames_sent=health.frames_sent,
-                gc_pause_worst_ns=self._garbage.take_worst_ns(),
+                gc_pause_worst_ns=self._gc_control.take_worst_ns(),
                 clock_offset_drift_ns=self.engine.clocks.drift_ns,
                 unsent_worst_bytes=health.take_unsent_worst_bytes(),
                 frames_held_up=health.frames_held_up,
@@ -327,21 +358,22 @@ class Worker:
         )
         self._cpu_s, self._cpu_at_perf_ns = cpu_s, now
         if not self.engine.calls_in_flight:
-            self._garbage.collect()
-        if self._journal is not None:
+            self._gc_control.collect()
+        if self._wal is not None:
             stats = self._telemetry.export_stats()
             done = stats.exported_spans + stats.spooled_spans + stats.dropped_spans + stats.rejected_spans
-            self._journal.settle(done, stats.waiting_spans)
+            self._wal.settle(done, stats.waiting_spans)
 
 
-def _declared_behaviour(behaviour: CallerBehaviour) -> dict[str, str | float | bool | None]:
+def _declared_behavior(behavior: CallerBehavior) -> dict[str, str | float | bool | None]:
     return {
-        "think": str(behaviour.think),
-        "patience": None if behaviour.patience is None else str(behaviour.patience),
-        "barge_in_share": sum(each.share for each in behaviour.barge_ins) or None,
-        "talk_over_share": behaviour.talk_over or None,
-        "silence_share": behaviour.silence or None,
-        "conversations": behaviour.conversations or None,
+        "think": str(behavior.think),
+        "call_pause": None if behavior.call_pause is None else str(behavior.call_pause),
+        "patience": None if behavior.patience is None else str(behavior.patience),
+        "barge_in_share": sum(each.share for each in behavior.barge_ins) or None,
+        "talk_over_share": behavior.talk_over or None,
+        "silence_share": behavior.silence or None,
+        "conversations": behavior.conversations or None,
     }
 
 

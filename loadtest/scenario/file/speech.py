@@ -5,11 +5,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, get_args
 
-from corpora.errors import CorpusError
-from corpora.manifest import LengthClass
-from corpora.mix import mix_from_text
-from corpora.profiles.words import KEYS, profile_from_table
-from loadtest.swarm.scenario.section import Section
+from corpora.manifest.errors import CorpusError
+from corpora.manifest.manifest import LengthClass
+from corpora.rendering.mix import mix_from_text
+from corpora.rendering.profiles.parsing import KEYS, profile_from_table
+from loadtest.scenario.file.section import Section
 
 PARTS: Final = frozenset({"noise", "snr", "room", "channel"})
 
@@ -27,6 +27,7 @@ class Speech:
     profiles: str | None = None  # in words, as the flag takes them
     mix: str | None = None  # likewise
     clips: int | None = None
+    variants: int | None = None
 
     def settings(self) -> dict[str, Any]:
         """What is also a flag, by the names that SwarmSettings gives it; None where the file says nothing."""
@@ -40,6 +41,7 @@ class Speech:
             "speech_profiles": self.profiles,
             "mix": self.mix,
             "clips": self.clips,
+            "variants": self.variants,
         }
 
 
@@ -70,6 +72,7 @@ def read_speech(section: Section) -> Speech:
         profiles=profiles,
         mix=_mix(section),
         clips=section.integer("clips", 1, 1_000_000),
+        variants=section.integer("variants", 1, 1_000),
     )
     section.close()
     return found

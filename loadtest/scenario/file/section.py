@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from loadtest.errors import UsageError
-from loadtest.swarm.durations import parse_duration_s
+from loadtest.scenario.durations import parse_duration_s
 
 
 class Section:

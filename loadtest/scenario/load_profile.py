@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from loadtest.swarm.scenario.phases import Phase, phase_at
+from loadtest.scenario.file.phases import Phase, phase_at
 
 Tick = tuple[int, float]  # callers wanted, and how many to begin or end a second
 # Locust warns beyond this, and a machine that begins more calls at once is late with all of them.
@@ -11,7 +11,7 @@ MOST_SPAWNED_PER_S: Final = 100.0
 STAND_BY: Final[Tick] = (1, 1.0)
 
 
-class Course:
+class LoadProfile:
     """Follows the phases. A level is reached at once; Locust looks once a second, so that a ramp is a staircase of
     one-second steps."""
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from loadtest.swarm.run_clock import STEADY
-from loadtest.swarm.scenario.phases import Arrival, Phase
+from loadtest.scenario.file.phases import Arrival, Phase
+from loadtest.scenario.run_clock import STEADY
 
 # Beyond this a start counts as late. Its latency is taken from the intended start all the same.
 LATE_START_NS: Final = 10_000_000
@@ -63,7 +63,7 @@ class Starts:
     planned: int = 0
     started: int = 0
     late: int = 0
-    missed: int = 0
+    dropped: int = 0
 
 
 class Ledger:
@@ -81,7 +81,7 @@ class Ledger:
         starts.planned += 1
         if calls_under_way < self._most_calls:
             return True
-        starts.missed += 1
+        starts.dropped += 1
         return False
 
     def began(self, due: Due, late_ns: int) -> None:

@@ -3,6 +3,7 @@
 The master's options travel to the workers with the order to start; what a worker has to say comes back as messages.
 """
 
+import os
 import sys
 import time
 from dataclasses import replace
@@ -12,11 +13,15 @@ import gevent
 from locust import events
 from locust.env import Environment
 from locust.runners import STATE_MISSING, STATE_RUNNING, STATE_SPAWNING, MasterRunner, WorkerRunner
+from locust.util.timespan import parse_timespan
 
-from loadtest.caller.address import public_target
 from loadtest.exit_codes import ExitCode
-from loadtest.swarm.settings import SwarmSettings
-from loadtest.swarm.shares import WHOLE, Share, deal
+from loadtest.protocols.address import public_target
+from loadtest.scenario.access import TARGET_VARIABLE
+from loadtest.scenario.declaration import AskedLoad
+from loadtest.scenario.settings import SwarmSettings
+from loadtest.scenario.shares import WHOLE, Share, deal
+from loadtest.swarm.machine_options import put_back, resolved, set_aside
 from loadtest.swarm.worker import Worker, new_run_id
 
 LOOK_EVERY_S: Final = 0.5
@@ -24,7 +29,7 @@ MADE: Final = "voice_calls_made"
 REFUSED: Final = "voice_refused"
 
 
-class Lead:
+class Coordinator:
     """The master's part. It makes no calls: it names the run, deals the calls out and watches over the workers."""
 
     def __init__(self, environment: Environment, runner: MasterRunner) -> None:
@@ -40,10 +45,14 @@ class Lead:
     def begin(self) -> None:
         """Say what every worker must know alike, before they are told to start."""
         self._options.run_id = self._asked_run_id or new_run_id()
+        # Of Locust's own options only a few travel: what every worker declares of the run goes by names of ours.
+        self._options.voice_users = self._runner.target_user_count
+        self._options.voice_run_time = self._options.run_time
         self._options.voice_workers = sorted(self._runner.get_worker_index(name) for name in self._active())
         self._made.clear()
         self._lost.clear()
         self._began_s = time.monotonic()
+        set_aside(self._options)
         settings = settings_of(self._environment)
         faults = settings.faults(calls=False)
         workers, users = len(self._options.voice_workers), self._options.num_users or 1
@@ -53,6 +62,10 @@ class Lead:
             refuse(self._environment, faults)
             return
         gevent.spawn(self._watch, settings.calls is not None)
+
+    def end(self) -> None:
+        """The run is over."""
+        put_back(self._options)
 
     def _active(self) -> set[str]:
         clients = self._runner.clients
@@ -100,12 +113,15 @@ class Lead:
 @events.init.add_listener
 def _introduce(environment: Environment, **_: Any) -> None:
     options: Any = environment.parsed_options
-    if environment.web_ui is not None and environment.host and options is not None:
+    whole = os.environ.get(TARGET_VARIABLE, "")
+    if environment.host and options is not None and public_target(whole) == environment.host:
+        options.voice_target = whole
+    elif environment.web_ui is not None and environment.host and options is not None:
         # Locust's page shows the address. What stands for it there is exchanged for the whole when the test starts.
         options.voice_target = environment.host
         environment.host = options.host = public_target(environment.host)
     if isinstance(environment.runner, MasterRunner):
-        environment.voice_lead = Lead(environment, environment.runner)  # pyright: ignore[reportAttributeAccessIssue]
+        environment.voice_coordinator = Coordinator(environment, environment.runner)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def wait_until_joined(environment: Environment) -> None:
@@ -115,8 +131,8 @@ def wait_until_joined(environment: Environment) -> None:
 
 
 def settings_of(environment: Environment) -> SwarmSettings:
-    """What this process was told, by its own command line or by the master."""
-    settings = SwarmSettings.from_options(environment.parsed_options)
+    """What this process was told: by the master, except for what its own command line says of its machine."""
+    settings = SwarmSettings.from_options(resolved(environment.parsed_options))
     host = environment.host or settings.host
     whole = getattr(environment.parsed_options, "voice_target", host)
     return replace(settings, host=whole if public_target(whole) == host else host)
@@ -127,6 +143,23 @@ def share_of(environment: Environment) -> Share:
     if not isinstance(environment.runner, WorkerRunner):
         return WHOLE
     return deal(getattr(environment.parsed_options, "voice_workers", []), environment.runner.worker_index)
+
+
+def load_of(environment: Environment) -> AskedLoad:
+    """How much was asked of the whole run, as the master says it, or as this process was told where there is none."""
+    options: Any = environment.parsed_options
+    runner = environment.runner
+    run_time_s = options.run_time
+    if isinstance(runner, WorkerRunner):
+        run_time_s = getattr(options, "voice_run_time", None)
+    if isinstance(run_time_s, str):  # as Locust's web page hands it on
+        run_time_s = parse_timespan(run_time_s) if run_time_s else None
+    if isinstance(runner, WorkerRunner):
+        dealt = len(getattr(options, "voice_workers", ()))
+        users, processes = getattr(options, "voice_users", 0), max(dealt, options.expect_workers or 1)
+    else:
+        users, processes = (runner.target_user_count if runner is not None else 0), 1
+    return AskedLoad(users or options.num_users or 1, run_time_s or None, processes)
 
 
 def end_with_the_calls(environment: Environment, worker: Worker) -> None:

@@ -1,8 +1,8 @@
 """Filling the cache with what a swarm is going to say: in this process, or in several beside it when it is much.
 
 The processes are started anew rather than forked: a worker is patched by Locust, and numbers are best crunched
-elsewhere. Each takes every n-th utterance and publishes packs of its own; a lock sees to it that of several workers
-that need the same one makes it and the others find it.
+elsewhere. Each takes its part of what is missing and publishes archives of its own; a lock sees to it that of several
+workers that need the same one makes it and the others find it.
 """
 
 import contextlib
@@ -19,15 +19,15 @@ from typing import Final
 import msgspec
 
 import loadtest
-from corpora.cache import cache_root, limit_bytes, trim
-from corpora.errors import CorpusError
-from corpora.library import open_corpus
-from corpora.manifest import Utterance
-from corpora.profiles.words import profile_from_text, text_of
-from corpora.render import forget
+from corpora.manifest.errors import CorpusError
+from corpora.manifest.library import open_corpus
+from corpora.manifest.manifest import Utterance
+from corpora.rendering.cache import cache_root, limit_bytes, trim
+from corpora.rendering.profiles.parsing import profile_from_text, text_of
+from corpora.rendering.render import forget
 from loadtest.protocols import registry
 from loadtest.protocols.base import CallerOptions
-from loadtest.swarm.frames import FrameShelf, Wire
+from loadtest.speech.frames import FrameCache, Take, Wire
 
 ALONE_BELOW_S: Final = 120.0  # speech; below, starting processes takes longer than rendering
 _LOOK_EVERY_S: Final = 0.05
@@ -38,7 +38,7 @@ _ONE_THREAD: Final = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "
 Progress = Callable[[int, int], None]
 
 
-class Job(msgspec.Struct, frozen=True):
+class RenderJob(msgspec.Struct, frozen=True):
     """What one of several processes has to render."""
 
     corpus: str
@@ -47,46 +47,54 @@ class Job(msgspec.Struct, frozen=True):
     protocol: str
     mask: str
     cache: str
-    ids: list[str]
+    takes: list[tuple[str, int]]  # an utterance's id and the number of a variant
     progress: str  # a file that grows by an octet with each utterance
 
 
-def fill(shelf: FrameShelf, utterances: Sequence[Utterance], protocol: str, progress: Progress | None = None) -> None:
-    """Make everything that is not on disk. Raises CorpusError with a line for each utterance that cannot be had."""
+def fill(
+    frame_cache: FrameCache,
+    utterances: Sequence[Utterance],
+    protocol: str,
+    progress: Progress | None = None,
+    variants: int = 1,
+) -> None:
+    """Make everything that is not on disk, in so many variants. Raises CorpusError with a line for each utterance that
+    cannot be had."""
     utterances = list(dict.fromkeys(utterances))  # a mix may hold one several times
-    with shelf.shelf.locked(lambda: _told(progress, 0, len(utterances))):
-        shelf.look()
-        missing = shelf.missing(utterances)
-        if missing or shelf.background() is None:
-            done = len(utterances) - len(missing)
+    total = len(utterances) * variants
+    with frame_cache.cache_entry.locked(lambda: _told(progress, 0, total)):
+        frame_cache.refresh()
+        missing = frame_cache.missing(utterances, variants)
+        if missing or frame_cache.background() is None:
+            done = total - len(missing)
 
             def tell(count: int) -> None:
-                _told(progress, done + count, len(utterances))
+                _told(progress, done + count, total)
 
             workers = _processes(missing)
             if workers == 1:
-                render_here(shelf, missing, tell, with_background=True)
+                render_here(frame_cache, missing, tell, with_background=True)
             else:
-                render_here(shelf, [], tell, with_background=True)
-                _render_beside(shelf, missing, protocol, workers, tell)
-            shelf.look()
-            _keep_within_limit(shelf)
+                render_here(frame_cache, [], tell, with_background=True)
+                _render_beside(frame_cache, missing, protocol, workers, tell)
+            frame_cache.refresh()
+            _keep_within_limit(frame_cache)
             forget()
             _give_memory_back()
 
 
 def render_here(
-    shelf: FrameShelf, utterances: Sequence[Utterance], tell: Callable[[int], None], *, with_background: bool
+    frame_cache: FrameCache, takes: Sequence[Take], tell: Callable[[int], None], *, with_background: bool
 ) -> None:
     """Render and encode in this process. Raises CorpusError with a line for each utterance that cannot be had."""
-    noise = shelf.background_pcm()
+    noise = frame_cache.background_pcm()
     faults: list[str] = []
-    with shelf.renderings.shelf.writer() as samples, shelf.shelf.writer() as frames:
-        if with_background and shelf.background() is None:
-            shelf.put_background(noise, frames)
-        for count, utterance in enumerate(utterances, 1):
+    with frame_cache.renderings.cache_entry.writer() as samples, frame_cache.cache_entry.writer() as frames:
+        if with_background and frame_cache.background() is None:
+            frame_cache.put_background(noise, frames)
+        for count, (utterance, variant) in enumerate(takes, 1):
             try:
-                shelf.put(shelf.renderings.make(utterance, samples), noise, frames)
+                frame_cache.put(frame_cache.renderings.make(utterance, samples, variant), noise, frames)
             except CorpusError as error:
                 faults += str(error).splitlines()
             tell(count)
@@ -94,38 +102,41 @@ def render_here(
             raise CorpusError("\n".join(dict.fromkeys(faults)))
 
 
-def _processes(missing: Sequence[Utterance]) -> int:
-    seconds = sum(utterance.samples / utterance.sample_rate_hz for utterance in missing)
+def _processes(missing: Sequence[Take]) -> int:
+    seconds = sum(utterance.samples / utterance.sample_rate_hz for utterance, _ in missing)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(cores, round(seconds / ALONE_BELOW_S)))
 
 
 def _render_beside(
-    shelf: FrameShelf, missing: Sequence[Utterance], protocol: str, workers: int, tell: Callable[[int], None]
+    frame_cache: FrameCache, missing: Sequence[Take], protocol: str, workers: int, tell: Callable[[int], None]
 ) -> None:
-    made = shelf.renderings
+    made = frame_cache.renderings
     path = os.environ.get("PYTHONPATH")
     environment = {**os.environ, **_ONE_THREAD}
     environment["PYTHONPATH"] = f"{_ROOT}{os.pathsep}{path}" if path else str(_ROOT)
     with tempfile.TemporaryDirectory(prefix="voiceprobe-") as scratch, contextlib.ExitStack() as stack:
         children: list[tuple[subprocess.Popen[bytes], Path, Path]] = []
+        # In blocks: the variants of an utterance have much in common, and are best made by one process in a row.
+        bounds = [round(number * len(missing) / workers) for number in range(workers + 1)]
         for number in range(workers):
             progress, job, words = (Path(scratch) / f"{name}-{number}" for name in ("progress", "job", "words"))
-            ids = [utterance.id for utterance in missing[number::workers]]
-            root = str(shelf.shelf.folder.parents[1])
-            content = Job(
+            mine = missing[bounds[number] : bounds[number + 1]]
+            takes = [(utterance.id, variant) for utterance, variant in mine]
+            root = str(frame_cache.cache_entry.folder.parents[1])
+            content = RenderJob(
                 str(made.corpus.path),
                 text_of(made.profile),
                 made.seed,
                 protocol,
-                shelf.wire.mask,
+                frame_cache.wire.mask,
                 root,
-                ids,
+                takes,
                 str(progress),
             )
             job.write_bytes(msgspec.json.encode(content))
             child = subprocess.Popen(
-                [sys.executable, "-m", "loadtest.swarm.rendering", str(job)],
+                [sys.executable, "-m", "loadtest.speech.rendering", str(job)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=stack.enter_context(words.open("wb")),
@@ -145,9 +156,9 @@ def _render_beside(
             raise CorpusError("\n".join(dict.fromkeys(line for words in said for line in words.splitlines())))
 
 
-def _keep_within_limit(shelf: FrameShelf) -> None:
-    keep = (shelf.shelf.folder, shelf.renderings.shelf.folder)
-    if shelf.shelf.folder.is_relative_to(cache_root()):
+def _keep_within_limit(frame_cache: FrameCache) -> None:
+    keep = (frame_cache.cache_entry.folder, frame_cache.renderings.cache_entry.folder)
+    if frame_cache.cache_entry.folder.is_relative_to(cache_root()):
         trim(limit_bytes(), keep=keep)
 
 
@@ -166,20 +177,20 @@ def _told(progress: Progress | None, done: int, total: int) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Do a job that is described in a file; what went wrong goes to standard error, a line a fault."""
-    job = msgspec.json.decode(Path(arguments[0]).read_bytes(), type=Job)
+    job = msgspec.json.decode(Path(arguments[0]).read_bytes(), type=RenderJob)
     try:
         corpus = open_corpus(Path(job.corpus), check_clips=False)
         wire = Wire.of(registry.make_caller(job.protocol, CallerOptions()), job.mask)
-        shelf = FrameShelf.open(corpus, profile_from_text(job.profile), job.seed, wire, Path(job.cache))
-        wanted = set(job.ids)
-        mine = [utterance for utterance in corpus.utterances if utterance.id in wanted]
+        frame_cache = FrameCache.open(corpus, profile_from_text(job.profile), job.seed, wire, Path(job.cache))
+        by_id = {utterance.id: utterance for utterance in corpus.utterances}
+        mine = [(by_id[name], variant) for name, variant in job.takes]
         with Path(job.progress).open("ab", buffering=0) as grows:
 
             def tell(count: int) -> None:
                 del count
                 grows.write(b".")
 
-            render_here(shelf, mine, tell, with_background=False)
+            render_here(frame_cache, mine, tell, with_background=False)
     except (CorpusError, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return 2

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
-from loadtest.swarm.scenario.phases import Phase, phase_at
-from telemetry.semconv import RAMP, PhaseKind
+from loadtest.scenario.file.phases import Phase, phase_at
+from telemetry.model.semconv import RAMP, PhaseKind
 
 # Of a run without phases of its own: until all callers that were asked for are there, and from then on.
 RAMP_UP: Final = "ramp-up"

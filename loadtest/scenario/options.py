@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from corpora.noise import KNOWN_NOISES
-from corpora.profiles.profile import CHANNEL_WORDS, CODECS
+from corpora.rendering.noise import KNOWN_NOISES
+from corpora.rendering.profiles.profile import CHANNEL_WORDS, CODECS
 from loadtest.protocols import registry
 from loadtest.protocols.websocket import MASKS
-from loadtest.swarm.behaviour import POINT_HELP
-from loadtest.swarm.settings import ONSET_PRESETS, SwarmSettings
+from loadtest.scenario.behavior import POINT_HELP
+from loadtest.scenario.settings import ONSET_PRESETS, SwarmSettings
 
 # What the flag is about. A command knows what is for its user to say: the speech alone, all of the callers, or one run
 # of them besides; the Locust process knows all.
@@ -30,6 +30,7 @@ class Option:
     repeatable: bool = False
     metavar: str | None = None
     ours: str | None = None  # how our own commands call it, where Locust has another use for that name
+    of_machine: bool = False  # about the machine of one process: what a worker was given itself wins over the master's
 
     @property
     def flag(self) -> str:
@@ -60,6 +61,12 @@ _SPEECH: Final = (
         ours="--profile",
     ),
     Option("clips", "how many utterances to use at most", int, "speech"),
+    Option(
+        "variants",
+        "drawings of noise, loss and room for each clip (default: as many as make half an hour)",
+        int,
+        "speech",
+    ),
     Option("seed", "the same seed says the same", int, "speech"),
 )
 _LOAD: Final = (
@@ -68,9 +75,10 @@ _LOAD: Final = (
     Option("rate", "calls to begin a second, whatever the earlier ones do", float, "run"),
     Option("max_calls", "calls under way at most with a --rate; beyond, starts are missed", int, "run"),
 )
-_BEHAVIOUR: Final = (
+_BEHAVIOR: Final = (
     Option("turns", "turns of a call", int),
     Option("think", f"pause before a turn: its mean in seconds, or {_FORMS}"),
+    Option("call_pause", f"pause of a caller between two calls: its mean in seconds, or {_FORMS} (default: none)"),
     Option("patience", f"silence after which a caller hangs up: its median in seconds, or {_FORMS}"),
     Option("barge_in", "share of turns that interrupt the reply before them, 0 to 1", float),
     Option("barge_in_after", f"where they do: {POINT_HELP}"),
@@ -78,6 +86,7 @@ _BEHAVIOUR: Final = (
     Option("silence", "share of turns in which the caller says nothing", float),
     Option("conversations", "replay the dialogues of the corpus, in their order", bool),
     Option("reply_timeout", "how long to wait for a reply, seconds", float),
+    Option("longest_reply", "how long a reply may go on before the caller hangs up, seconds", float),
     Option("manual_turns", "the caller says when it has finished (no detector of the endpoint)", bool),
     Option("endpointing_ms", "silence after which the endpoint should close a turn, ms", int),
     Option("model", "model to ask the endpoint for"),
@@ -86,12 +95,12 @@ _BEHAVIOUR: Final = (
 _LABELS: Final = (
     Option("cohort", "name of the cohort that these callers belong to"),
     Option("scenario_name", "name of the scenario, as a dimension (default: the file's)", about="run"),
-    Option("region", "name of the region, as a dimension"),
+    Option("region", "name of the region, as a dimension", of_machine=True),
 )
 _ACCESS: Final = (
-    Option("ca_file", "PEM file of an own certificate authority for wss; it alone is then trusted"),
-    Option("client_cert", "PEM file of a client certificate, for endpoints that ask for one"),
-    Option("client_key", "PEM file of its key (its passphrase: VOICEPROBE_CLIENT_KEY_PASSPHRASE)"),
+    Option("ca_file", "PEM file of an own certificate authority for wss; it alone is then trusted", of_machine=True),
+    Option("client_cert", "PEM file of a client certificate, for endpoints that ask for one", of_machine=True),
+    Option("client_key", "PEM file of its key (its passphrase: VOICEPROBE_CLIENT_KEY_PASSPHRASE)", of_machine=True),
     Option("sni", "name to ask a wss endpoint for and to verify, instead of the host's"),
     Option(
         "header",
@@ -104,15 +113,18 @@ _RECORD: Final = (
     Option("mask", f"WebSocket masks of audio frames: {', '.join(MASKS)}"),
     Option("onset", f"audible onset preset: {', '.join(ONSET_PRESETS)}"),
     Option("keep_transcripts", "keep the words of the callers in the store", bool),
-    Option("sidecar", "OTLP/HTTP address of a running sidecar, e.g. http://127.0.0.1:4318"),
-    Option("spool", "folder for telemetry that the sidecar did not take", about="locust"),
+    Option("sidecar", "OTLP/HTTP address of a running sidecar, e.g. http://127.0.0.1:4318", of_machine=True),
+    Option("spool", "folder for telemetry that the sidecar did not take", about="locust", of_machine=True),
     Option("run_id", "name of the run (default: made from the time)", about="locust"),
     Option("calibration", "what is known of the generator's own error, for the run's record", about="locust"),
     Option("calibrated_to_ms", "the bound of that error, ms", about="locust"),
+    Option("calibration_state", "whether that bound holds for this run, in one word", about="locust"),
+    Option("calibrated_callers", "the callers at which it was measured", int, about="locust"),
+    Option("calibration_date", "the day on which it was measured", about="locust"),
 )
 OPTIONS: Final = (
     Option("protocol", f"how to speak to the endpoint: {', '.join(registry.names())}"),
-    *(*_SPEECH, *_LOAD, *_BEHAVIOUR, *_LABELS, *_ACCESS, *_RECORD),
+    *(*_SPEECH, *_LOAD, *_BEHAVIOR, *_LABELS, *_ACCESS, *_RECORD),
 )
 
 

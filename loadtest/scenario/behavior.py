@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from loadtest.caller.plan import SECOND_NS, ReplyPoint
+from loadtest.conversation.plan import SECOND_NS, ReplyPoint
 from loadtest.distributions import HELP, Delay, parse_delay
 from loadtest.errors import UsageError
 
@@ -51,7 +51,7 @@ class BargeIn:
 
 
 @dataclass(frozen=True, slots=True)
-class CallerBehaviour:
+class CallerBehavior:
     """What the planner draws from. Shares are of turns; `talk_over` of those that nobody interrupts."""
 
     turns: int = 4
@@ -62,11 +62,12 @@ class CallerBehaviour:
     silence: float = 0.0
     silence_for: Delay = SILENCE
     conversations: bool = False
+    call_pause: Delay | None = None  # between two calls of a caller; None: it calls again at once
 
     @classmethod
     def of(
         cls, *, turns: int, think: float | str = 1.0, patience: float | str | None = None, barge_in: float = 0.0
-    ) -> "CallerBehaviour":
+    ) -> "CallerBehavior":
         """From what people write. Raises UsageError."""
         return cls(
             turns=turns,
@@ -82,6 +83,11 @@ def parse_think(value: float | str) -> Delay:
     if seconds is None:
         return parse_delay(str(value))
     return Delay("uniform", 0.5 * seconds * SECOND_NS, 1.5 * seconds * SECOND_NS)
+
+
+def parse_call_pause(value: float | str) -> Delay:
+    """The pause between two calls of a caller: seconds stand for its mean. Raises UsageError."""
+    return parse_think(value)
 
 
 def parse_patience(value: float | str) -> Delay:

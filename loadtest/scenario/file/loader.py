@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from loadtest.errors import UsageError
-from loadtest.swarm.scenario.callers import Callers, read_callers
-from loadtest.swarm.scenario.phases import MAX_USERS, Phase, read_phases
-from loadtest.swarm.scenario.section import Section
-from loadtest.swarm.scenario.speech import Speech, read_speech
+from loadtest.scenario.file.callers import Callers, read_callers
+from loadtest.scenario.file.phases import MAX_USERS, Phase, read_phases
+from loadtest.scenario.file.section import Section
+from loadtest.scenario.file.speech import Speech, read_speech
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +54,20 @@ def parse_scenario(text: str, *, file: str = "scenario", name: str | None = None
         raise UsageError(f"{file}: is no TOML: {error}") from None
     faults: list[str] = []
     top = Section(top_table, "", faults)
+    found = read_scenario(top, text=text, name=name)
+    top.close()
+    if faults:
+        raise UsageError("\n".join(f"{file}: {fault}" for fault in faults))
+    return found
+
+
+def read_scenario(top: Section, *, text: str = "", name: str | None = None) -> Scenario:
+    """Read every section of a file. Faults go to the sections; then what is given back is not to be used."""
     said = top.text("name")
     seed = top.integer("seed", 0, 2**63 - 1)
     max_calls = top.integer("max_calls", 1, MAX_USERS)
     callers, speech = top.table("callers"), top.table("speech")
-    found = Scenario(
+    return Scenario(
         name=said or name,
         seed=seed,
         max_calls=max_calls,
@@ -67,7 +76,3 @@ def parse_scenario(text: str, *, file: str = "scenario", name: str | None = None
         phases=read_phases(top.tables("phases")),
         text=text,
     )
-    top.close()
-    if faults:
-        raise UsageError("\n".join(f"{file}: {fault}" for fault in faults))
-    return found

@@ -13,7 +13,7 @@ from gevent.lock import BoundedSemaphore
 _PAUSE_S: Final = 0.0003
 
 
-class Turnstile:
+class GreenletThrottle:
     """Lets one piece of work through at a time."""
 
     def __init__(self) -> None:

@@ -3,18 +3,17 @@
 import base64
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
-from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
-
-import msgspec
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from loadtest.errors import UsageError
 from loadtest.protocols.headers import header_fault
-from telemetry.turns import Turn
+from telemetry.model.foreign_text import one_line
 
 TOKEN_VARIABLE: Final = "VOICEPROBE_TOKEN"  # noqa: S105 - the name of the variable, not a secret
-HIDDEN: Final = "[hidden]"
+# The whole address where arguments show it without credentials and query: a list of processes shows arguments.
+TARGET_VARIABLE: Final = "VOICEPROBE_TARGET"
 # Query parameters that say what is being tested. Any other value may be a secret.
 TELLING_PARAMETERS: Final = frozenset({"api-version", "deployment", "intent", "language", "model", "voice"})
 Headers = tuple[tuple[str, str], ...]
@@ -22,10 +21,8 @@ Headers = tuple[tuple[str, str], ...]
 _VARIABLE: Final = re.compile(r"[A-Z_][A-Z0-9_]*")
 # What the callers themselves say of a call; overwritten, the endpoint's spans would join no call.
 _OURS: Final = frozenset({"traceparent", "tracestate"})
-# A secret is found by its beginning, as an endpoint that repeats it may cut it short.
-_BEGINNING_CHARS: Final = 8
-# Shorter ones are looked for as whole words only: one letter would black out half a sentence.
-_SHORT_CHARS: Final = 4
+# A shorter value of a query parameter ("1", "v2") is no secret.
+_SHORTEST_SECRET_CHARS: Final = 4
 
 
 def headers_from_environment(
@@ -42,7 +39,7 @@ def headers_from_environment(
     for spec in specs:
         name, sign, variable = spec.partition("=")
         value = environment.get(variable, "")
-        flag = f"--header {name}" if sign else "--header"
+        flag = f"--header {one_line(name)}" if sign else "--header"
         if not sign or not name or not variable:
             faults.append(f"{flag}: give NAME=VARIABLE, the header and the environment variable that holds its value")
         elif (fault := header_fault(name, value.strip())) is not None:
@@ -78,50 +75,8 @@ def secrets_of_url(url: str) -> list[str]:
         found += [pair, base64.b64encode(pair.encode()).decode()]
     written = [pair.partition("=")[::2] for pair in parts.query.split("&")]
     values = [value for name, value in (*parse_qsl(parts.query), *written) if name not in TELLING_PARAMETERS]
-    return [*found, *(unquote(text) for text in found), *(value for value in values if len(value) >= _SHORT_CHARS)]
-
-
-class Redactor:
-    """Takes secrets out of what an endpoint said: one that refuses a token may well repeat it."""
-
-    def __init__(self, secrets: Iterable[str]) -> None:
-        whole = {secret for secret in secrets if secret}
-        # Of "Bearer abc" and "a=1; key=abc" the endpoint may repeat a part.
-        parts = {part for secret in whole for part in re.split(r"[\s;,=]+", secret) if len(part) >= _BEGINNING_CHARS}
-        known = whole | parts
-        known |= {quoted for secret in known for quoted in (quote(secret, safe=""), quote_plus(secret))}
-        self._secrets = sorted(known, key=len, reverse=True)
-        self._short = [
-            re.compile(rf"(?<!\w){re.escape(secret)}(?!\w)") for secret in self._secrets if len(secret) < _SHORT_CHARS
-        ]
-
-    def text(self, text: str) -> str:
-        """The text without them."""
-        for secret in self._secrets:
-            if len(secret) >= _SHORT_CHARS:
-                text = _without(text, secret)
-        for pattern in self._short:
-            text = pattern.sub(HIDDEN, text)
-        return text
-
-    def turn(self, turn: Turn) -> Turn:
-        """The turn with every text that an endpoint wrote freely without them."""
-        if not self._secrets:
-            return turn
-        changes: dict[str, object] = {
-            name: self.text(value)
-            for name in ("outcome_reason", "transcript_pii", "cohort", "model", "response_id")
-            if (value := getattr(turn, name)) is not None
-        }
-        return msgspec.structs.replace(turn, **changes, withheld=tuple(self.text(entry) for entry in turn.withheld))
-
-
-def _without(text: str, secret: str) -> str:
-    beginning, at = secret[:_BEGINNING_CHARS], 0
-    while (at := text.find(beginning, at)) >= 0:
-        end = at + len(beginning)
-        while end < len(text) and end - at < len(secret) and text[end] == secret[end - at]:
-            end += 1
-        text = text[:at] + HIDDEN + text[end:]
-        at += len(HIDDEN)
-    return text
+    return [
+        *found,
+        *(unquote(text) for text in found),
+        *(value for value in values if len(value) >= _SHORTEST_SECRET_CHARS),
+    ]

@@ -6,34 +6,38 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, cast, get_args
 
-from corpora.errors import CorpusError
-from corpora.mix import mix_from_text
-from corpora.profiles.profile import Profile
-from corpora.profiles.words import profile_from_table, profiles_from_text
-from loadtest.caller.address import parse_address
-from loadtest.caller.tls import PASSPHRASE_VARIABLE, TlsClient, tls_client
+from corpora.manifest.errors import CorpusError
+from corpora.rendering.mix import mix_from_text
+from corpora.rendering.profiles.parsing import profile_from_table, profiles_from_text
+from corpora.rendering.profiles.profile import Profile
+from loadtest.engine.tls import PASSPHRASE_VARIABLE, TlsClient, tls_client
 from loadtest.errors import UsageError
 from loadtest.protocols import registry
+from loadtest.protocols.address import parse_address
 from loadtest.protocols.websocket import MASKS
-from loadtest.swarm.access import TOKEN_VARIABLE, Headers, Redactor, headers_from_environment, secrets_of_url
-from loadtest.swarm.arrivals import unending
-from loadtest.swarm.behaviour import (
+from loadtest.scenario.access import TOKEN_VARIABLE, Headers, headers_from_environment, secrets_of_url
+from loadtest.scenario.arrivals import unending
+from loadtest.scenario.behavior import (
     INTO_REPLY,
     SILENCE,
     BargeIn,
-    CallerBehaviour,
+    CallerBehavior,
+    parse_call_pause,
     parse_faults,
     parse_patience,
     parse_point,
     parse_think,
     share_faults,
 )
-from loadtest.swarm.scenario import Scenario, parse_scenario
-from loadtest.swarm.scenario.phases import MAX_RATE_PER_S, Arrival, Phase
-from loadtest.swarm.scenario.speech import without_overruled
+from loadtest.scenario.file import Scenario, parse_scenario
+from loadtest.scenario.file.phases import MAX_RATE_PER_S, Arrival, Phase
+from loadtest.scenario.file.speech import without_overruled
+from loadtest.scenario.redactor import Redactor
+from telemetry.model.foreign_text import has_control_characters
 
 ONSET_PRESETS: Final = ("rms-10ms", "sustained-50ms")
 MAX_TURNS_PER_CALL: Final = 1000
+MAX_VARIANTS: Final = 1000
 CLOSED: Final = "closed"  # so many callers, each of whom calls again when a call has ended
 ARRIVALS: Final = (CLOSED, *get_args(Arrival))
 # A header value up to this long ("1", "v1") is no secret; hiding it would black out parts of other words.
@@ -55,12 +59,14 @@ class SwarmSettings:
     speech_profiles: str | None = None  # whole profiles in words, in place of noise, SNR, room and channel
     mix: str | None = None
     clips: int = 200
+    variants: int | None = None  # drawings of noise, losses and room for each clip; None: as many as make half an hour
     turns: int = 4
     calls: int | None = None  # of the whole run; None where time alone bounds it
     arrivals: str = CLOSED
     rate: float | None = None  # calls begun a second, over all processes
     max_calls: int = 1000  # under way at the same time, over all processes
     think: float | str = 1.0
+    call_pause: float | str | None = None
     patience: float | str | None = None
     barge_in: float | None = None  # None: as the scenario says
     barge_in_after: str | None = None
@@ -68,6 +74,7 @@ class SwarmSettings:
     silence: float = 0.0
     conversations: bool = False
     reply_timeout: float = 10.0
+    longest_reply: float = 120.0
     manual_turns: bool = False
     endpointing_ms: int | None = None
     model: str | None = None
@@ -90,16 +97,19 @@ class SwarmSettings:
     keep_transcripts: bool = False
     calibration: str | None = None  # what is known of the generator's own error: a sentence, and its bound
     calibrated_to_ms: str | None = None
+    calibration_state: str | None = None
+    calibrated_callers: int | None = None
+    calibration_date: str | None = None
 
     @property
-    def behaviour(self) -> CallerBehaviour:
+    def behavior(self) -> CallerBehavior:
         """What callers do, drawn by the planner. Raises UsageError."""
         callers = self.scenario.callers
         barge_ins = callers.barge_ins
         if self.barge_in is not None:
             after = INTO_REPLY if self.barge_in_after is None else parse_point(self.barge_in_after)
             barge_ins = (BargeIn(self.barge_in, after),)
-        return CallerBehaviour(
+        return CallerBehavior(
             turns=self.turns,
             think=parse_think(self.think),
             patience=None if self.patience is None else parse_patience(self.patience),
@@ -108,6 +118,7 @@ class SwarmSettings:
             silence=self.silence,
             silence_for=callers.silence_for or SILENCE,
             conversations=self.conversations,
+            call_pause=None if self.call_pause is None else parse_call_pause(self.call_pause),
         )
 
     @property
@@ -184,7 +195,8 @@ class SwarmSettings:
     def faults(self, *, calls: bool = True) -> list[str]:
         """Everything that cannot be used, one sentence each. A process that `calls` nobody itself (the master of a
         swarm) needs neither the files nor the variables that let callers in."""
-        found: list[str] = self._access_faults() if calls else self._address_faults()
+        found = self._text_faults()
+        found += self._access_faults() if calls else self._address_faults()
         if self.protocol not in registry.names():
             found.append(f"--protocol {self.protocol!r} is unknown: use one of {', '.join(registry.names())}")
         if self.mask not in MASKS:
@@ -199,13 +211,20 @@ class SwarmSettings:
         found += self._load_faults()
         if self.clips < 1:
             found.append(f"--clips {self.clips} is out of range: at least one clip is needed")
-        found += self._behaviour_faults()
+        if self.variants is not None and not 1 <= self.variants <= MAX_VARIANTS:
+            found.append(f"--variants {self.variants} is out of range: give 1 to {MAX_VARIANTS}")
+        found += self._behavior_faults()
         found += _bad_seconds("--reply-timeout", self.reply_timeout, zero=False)
+        found += _bad_seconds("--longest-reply", self.longest_reply, zero=False)
         return found
 
-    def _behaviour_faults(self) -> list[str]:
+    def _behavior_faults(self) -> list[str]:
         after, patience, barge_in = self.barge_in_after, self.patience, self.barge_in
         found = parse_faults("--think", lambda: parse_think(self.think))
+        pause = self.call_pause
+        found += [] if pause is None else parse_faults("--call-pause", lambda: parse_call_pause(pause))
+        if pause is not None and self.has_open_arrivals:
+            found.append("--call-pause: not supported where calls begin by a schedule; use it with --users")
         found += [] if patience is None else parse_faults("--patience", lambda: parse_patience(patience))
         found += [] if after is None else parse_faults("--barge-in-after", lambda: parse_point(after))
         for flag, share in (("--barge-in", barge_in), ("--talk-over", self.talk_over), ("--silence", self.silence)):
@@ -249,6 +268,16 @@ class SwarmSettings:
         if self.max_calls < 1:
             found.append(f"--max-calls {self.max_calls} is out of range: at least one")
         return found
+
+    def _text_faults(self) -> list[str]:
+        """What travels in lines of text (addresses, headers, events, logs) holds no control characters."""
+        named = ("sni", "model", "transcription_model", "cohort", "scenario_name", "region", "sidecar", "run_id")
+        given = {f"--{name.replace('_', '-')}": getattr(self, name) or "" for name in named}
+        return [
+            f"{flag} holds a line break or another control character; leave it out"
+            for flag, text in given.items()
+            if has_control_characters(text)
+        ]
 
     def _address_faults(self) -> list[str]:
         found: list[str] = []

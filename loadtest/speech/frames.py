@@ -13,20 +13,22 @@ from typing import overload
 import msgspec
 import numpy as np
 
-from corpora.cache import Shelf, entry_key, open_shelf, shelf_name
-from corpora.library import Corpus
-from corpora.manifest import Utterance
-from corpora.noise import derive_seed
-from corpora.packs import Pack, PackWriter, Piece
-from corpora.profiles.profile import Profile
-from corpora.render import Rendered, background
-from corpora.renderings import Renderings
-from loadtest.caller.line import PreparedClip, prepare_positions
+from corpora.manifest.library import Corpus
+from corpora.manifest.manifest import Utterance
+from corpora.rendering.cache import CacheEntry, cache_entry_name, entry_key, open_cache_entry
+from corpora.rendering.cache_archive import Archive, Chunk, PackWriter
+from corpora.rendering.noise import derive_seed
+from corpora.rendering.profiles.profile import Profile
+from corpora.rendering.render import Rendered, background
+from corpora.rendering.renderings import Renderings
+from loadtest.conversation.prepared_clip import PreparedClip, prepare_positions
 from loadtest.protocols.base import CallerProtocol, Pcm16
 from loadtest.protocols.websocket import FramePreparer
 
 BACKGROUND_S = 10.0
 BACKGROUND_KEY = "background"
+
+Take = tuple[Utterance, int]  # an utterance and the number of one of its variants
 
 
 class MappedFrames(Sequence[bytes]):
@@ -34,12 +36,12 @@ class MappedFrames(Sequence[bytes]):
 
     __slots__ = ("_data", "_ends", "_offset")
 
-    def __init__(self, pack: Pack, piece: Piece, count: int) -> None:
+    def __init__(self, archive: Archive, chunk: Chunk, count: int) -> None:
         # The piece begins with where each frame ends, in bytes from the first frame's beginning.
         table = 4 * count
-        self._data = pack.data
-        self._ends = memoryview(pack.data)[piece.offset : piece.offset + table].cast("I")
-        self._offset = piece.offset + table
+        self._data = archive.data
+        self._ends = memoryview(archive.data)[chunk.offset : chunk.offset + table].cast("I")
+        self._offset = chunk.offset + table
 
     def __len__(self) -> int:
         return len(self._ends)
@@ -99,29 +101,30 @@ class Wire:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FrameShelf:
+class FrameCache:
     """The frames of a corpus with one profile and seed, over one wire, beside the renderings they are made of."""
 
     renderings: Renderings
     wire: Wire
-    shelf: Shelf
+    cache_entry: CacheEntry
 
     @classmethod
-    def open(cls, corpus: Corpus, profile: Profile, seed: int, wire: Wire, root: Path | None = None) -> "FrameShelf":
+    def open(cls, corpus: Corpus, profile: Profile, seed: int, wire: Wire, root: Path | None = None) -> "FrameCache":
         """What is on disk so far."""
         renderings = Renderings.open(corpus, profile, wire.rate_hz, seed, root)
-        name = shelf_name(corpus, profile, wire.rate_hz, seed, wire.name)
-        return cls(renderings, wire, open_shelf(name, root))
+        name = cache_entry_name(corpus, profile, wire.rate_hz, seed, wire.name)
+        return cls(renderings, wire, open_cache_entry(name, root))
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Take notice of what came since."""
-        self.renderings.shelf.look()
-        self.shelf.look()
+        self.renderings.cache_entry.refresh()
+        self.cache_entry.refresh()
 
-    def missing(self, utterances: Iterable[Utterance]) -> list[Utterance]:
-        """Those that are not on disk."""
-        shelves = (self.shelf, self.renderings.shelf)
-        return [each for each in utterances if any(shelf.get(entry_key(each)) is None for shelf in shelves)]
+    def missing(self, utterances: Iterable[Utterance], variants: int = 1) -> list[Take]:
+        """The takes that are not on disk, of so many variants of each utterance; those of one utterance in a row."""
+        both = (self.cache_entry, self.renderings.cache_entry)
+        takes = ((each, variant) for each in utterances for variant in range(variants))
+        return [take for take in takes if any(cache_entry.get(entry_key(*take)) is None for cache_entry in both)]
 
     def background_pcm(self) -> Pcm16:
         """What the line carries between utterances: a whole number of frames. Raises CorpusError."""
@@ -136,7 +139,8 @@ class FrameShelf:
     def put(self, rendered: Rendered, noise: Pcm16, into: PackWriter) -> None:
         """Keep the frames of a rendering. Its last frame is filled up with what the line carries anyway."""
         lacking = -len(rendered.pcm) % self.wire.frame_samples
-        self._put(entry_key(rendered.utterance), np.concatenate([rendered.pcm, noise[:lacking]]), into)
+        key = entry_key(rendered.utterance, rendered.variant)
+        self._put(key, np.concatenate([rendered.pcm, noise[:lacking]]), into)
 
     def _put(self, key: str, pcm: Pcm16, into: PackWriter) -> None:
         frames = self.wire.frames(pcm, derive_seed(self.renderings.seed, "mask", key))
@@ -148,16 +152,16 @@ class FrameShelf:
         frames = self._frames(BACKGROUND_KEY)
         return None if frames is None else tuple(frames)
 
-    def clip(self, utterance: Utterance) -> PreparedClip | None:
-        """An utterance as this wire carries it, None where it is not on disk."""
-        frames, rendered = self._frames(entry_key(utterance)), self.renderings.get(utterance)
+    def clip(self, utterance: Utterance, variant: int = 0) -> PreparedClip | None:
+        """A variant of an utterance as this wire carries it, None where it is not on disk."""
+        frames, rendered = self._frames(entry_key(utterance, variant)), self.renderings.get(utterance, variant)
         if frames is None or rendered is None:
             return None
         first, last = prepare_positions(rendered, self.wire.frame_samples)
         return PreparedClip(rendered, frames, self.wire.frame_samples, first, last)
 
     def _frames(self, key: str) -> MappedFrames | None:
-        found = self.shelf.get(key)
+        found = self.cache_entry.get(key)
         if found is None:
             return None
         return MappedFrames(*found, msgspec.json.decode(found[1].about, type=int))

@@ -1,5 +1,5 @@
 """The scenario file: who calls, what they say and how much load there is, in TOML. A module for each section."""
 
-from loadtest.swarm.scenario.file import Scenario, load_scenario, parse_scenario
+from loadtest.scenario.file.loader import Scenario, load_scenario, parse_scenario
 
 __all__ = ["Scenario", "load_scenario", "parse_scenario"]

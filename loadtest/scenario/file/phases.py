@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, cast, get_args
 
-from loadtest.swarm.scenario.section import Section
+from loadtest.scenario.file.section import Section
 
 Kind = Literal["smoke", "ramp", "hold", "spike", "soak", "recovery"]
 Unit = Literal["users", "rate"]

@@ -14,7 +14,7 @@ _YOUNG_ROUNDS: Final = 1
 _NEVER: Final = 2**31 - 1
 
 
-class Garbage:
+class GcControl:
     """Times every round of the collector that can hold up a call, from the beginning on."""
 
     def __init__(self) -> None:

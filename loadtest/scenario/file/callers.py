@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 
 from loadtest.distributions import Delay, parse_delay
 from loadtest.errors import UsageError
-from loadtest.swarm.behaviour import INTO_REPLY, BargeIn, parse_patience, parse_point, parse_think
-from loadtest.swarm.scenario.section import Section
+from loadtest.scenario.behavior import INTO_REPLY, BargeIn, parse_call_pause, parse_patience, parse_point, parse_think
+from loadtest.scenario.file.section import Section
 
 Made = TypeVar("Made")
 
@@ -16,13 +16,15 @@ Made = TypeVar("Made")
 class Callers:
     """What the file says of callers; None where it says nothing and the flag's default holds.
 
-    `think` and `patience` are seconds, or a distribution in its text form.
+    `think`, `call_pause` and `patience` are seconds, or a distribution in its text form.
     """
 
     turns: int | None = None
     think: float | str | None = None
+    call_pause: float | str | None = None
     patience: float | str | None = None
     reply_timeout_s: float | None = None
+    longest_reply_s: float | None = None
     manual_turns: bool | None = None
     talk_over: float | None = None
     silence: float | None = None
@@ -35,8 +37,10 @@ class Callers:
         return {
             "turns": self.turns,
             "think": self.think,
+            "call_pause": self.call_pause,
             "patience": self.patience,
             "reply_timeout": self.reply_timeout_s,
+            "longest_reply": self.longest_reply_s,
             "manual_turns": self.manual_turns,
             "talk_over": self.talk_over,
             "silence": self.silence,
@@ -50,8 +54,10 @@ def read_callers(section: Section) -> Callers:
     found = Callers(
         turns=section.integer("turns", 1, 1000),
         think=_seconds_or_distribution(section, "think", parse_think, zero=True),
+        call_pause=_seconds_or_distribution(section, "call_pause", parse_call_pause, zero=True),
         patience=_seconds_or_distribution(section, "patience", parse_patience),
         reply_timeout_s=section.seconds("reply_timeout"),
+        longest_reply_s=section.seconds("longest_reply"),
         manual_turns=section.flag("manual_turns"),
         talk_over=section.number("talk_over", 0, 1),
         silence=section.number("silence", 0, 1),

@@ -1,0 +1,88 @@
+"""What a process of a run declares of it in its `voice.run` span: all that a report needs and no turn tells. Pure.
+
+Values are plain or JSON text, as span attributes are; what was not asked for is left out.
+"""
+
+import json
+import math
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Final
+
+from corpora.manifest.library import Corpus
+from loadtest.protocols.address import public_target
+from loadtest.scenario.settings import SwarmSettings
+
+Declared = dict[str, str | int | float | bool]
+_PACKAGES: Final = ("voiceprobe", "locust", "gevent", "opentelemetry-sdk", "duckdb")
+
+
+@dataclass(frozen=True, slots=True)
+class AskedLoad:
+    """How much was asked of the whole run: callers, time (None where nothing bounds it), processes that share them."""
+
+    users: int = 1
+    run_time_s: float | None = None
+    processes: int = 1
+
+
+NOT_ASKED: Final = AskedLoad()
+
+
+def declaration(settings: SwarmSettings, corpus: Corpus, utterances: int, load: AskedLoad) -> Declared:
+    """What every process of the run says alike."""
+    phases = settings.phases
+    users, run_time_s = load.users, load.run_time_s
+    if settings.scenario.phases:
+        run_time_s = phases[-1].end_s
+        if not settings.has_open_arrivals:
+            users = math.ceil(max(max(phase.level_from, phase.level_to) for phase in phases))
+    if settings.has_open_arrivals:
+        users = max(1, load.processes)  # Locust's users stand by: one in each process
+    said: dict[str, str | int | float | bool | None] = {
+        "target": public_target(settings.host),
+        "protocol": settings.protocol,
+        "corpus": corpus.name,
+        "corpus_kind": corpus.kind,
+        "licenses": json.dumps(sorted({utterance.license for utterance in corpus.utterances})),
+        "utterances": utterances,
+        "profile": settings.profile_label,
+        **_profile(settings),
+        "length": settings.length,
+        "users": users,
+        "run_time_s": None if run_time_s is None else float(run_time_s),
+        "processes": load.processes,
+        "arrivals": settings.arrivals_label,
+        "rate_per_s": settings.rate,
+        "max_calls": settings.max_calls if settings.has_open_arrivals else None,
+        "cohort": settings.cohort,
+        "scenario": settings.scenario_name,
+        "seed": settings.seed,
+        "calibration": settings.calibration,
+        "calibrated_to_ms": settings.calibrated_to_ms,
+        "calibration_state": settings.calibration_state,
+        "calibrated_callers": settings.calibrated_callers,
+        "calibration_date": settings.calibration_date,
+        "versions": json.dumps(_versions()),
+    }
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def _profile(settings: SwarmSettings) -> dict[str, str | float | None]:
+    """Where the calls have several profiles, each is named with its share; their turns say which was theirs."""
+    profiles = settings.profiles
+    if len(profiles) != 1:
+        return {"channel": settings.profile_label}
+    profile = profiles[0][0]
+    noise = None if profile.noise is None else profile.noise_label
+    return {"noise": noise, "snr_db": profile.snr_db, "channel": profile.channel_label}
+
+
+def _versions() -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name in _PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,298 @@
+"""A scenario file is read as a whole: one immutable value, or every fault at once."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loadtest.errors import UsageError
+from loadtest.scenario.file import load_scenario, parse_scenario
+from loadtest.scenario.file.phases import phase_at
+from loadtest.scenario.settings import SwarmSettings
+
+EXAMPLES = Path(__file__).parents[4] / "examples" / "scenarios"
+TARGET = "ws://127.0.0.1:9/v1/realtime"
+
+
+@pytest.mark.parametrize("name", ["smoke", "ramp", "steps", "spike", "soak", "recovery", "impatient", "lines"])
+def test_the_examples_are_sound(name: str) -> None:
+    scenario = load_scenario(EXAMPLES / f"{name}.toml")
+    assert scenario.name == name
+    assert scenario.phases
+    assert SwarmSettings(host=TARGET).with_scenario(scenario, ()).faults() == []
+
+
+def test_every_example_is_among_those_that_are_tested() -> None:
+    assert sorted(file.stem for file in EXAMPLES.glob("*.toml")) == [
+        "impatient",
+        "lines",
+        "ramp",
+        "recovery",
+        "smoke",
+        "soak",
+        "spike",
+        "steps",
+    ]
+
+
+def test_what_it_says_of_flags_is_a_setting_and_a_flag_that_is_given_wins() -> None:
+    scenario = parse_scenario(
+        """
+        name = "evening"
+        seed = 7
+        [callers]
+        turns = 6
+        think = 0
+        patience = "1m30s"
+        manual_turns = true
+        longest_reply = "45s"
+        [speech]
+        noise = "babble"
+        snr = 10
+        length = "short"
+        """
+    )
+    settings = SwarmSettings(host=TARGET, turns=2).with_scenario(scenario, {"turns"})
+    assert (settings.scenario_name, settings.seed, settings.turns) == ("evening", 7, 2)
+    assert (settings.think, settings.patience, settings.manual_turns) == (0.0, 90.0, True)
+    assert settings.longest_reply == 45.0
+    assert (settings.noise, settings.snr, settings.length, settings.corpus) == ("babble", 10.0, "short", None)
+
+
+def test_a_file_without_a_name_is_named_after_itself(tmp_path: Path) -> None:
+    file = tmp_path / "monday.toml"
+    file.write_text("seed = 3\n")
+    assert load_scenario(file).name == "monday"
+
+
+FAULTY = """
+nmae = "x"
+seed = -1
+[callers]
+turn = 3
+think = "2 weeks"
+manual_turns = "yes"
+[speech]
+length = "shrt"
+snr = true
+[[phases]]
+name = "a"
+kind = "rmap"
+duration = "1m"
+users = 5
+[[phases]]
+name = "a"
+kind = "hold"
+users = 0
+steps = 3
+[[phases]]
+name = "c"
+kind = "ramp"
+duration = 10
+users = 5
+rate = 2
+[[phases]]
+name = "d"
+kind = "ramp"
+duration = 10
+rate = { form = 1, to = 2 }
+arrival = "poison"
+"""
+
+
+def test_every_fault_is_said_at_once_with_its_place_and_how_to_mend_it() -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_scenario(FAULTY, file="scenario.toml")
+    assert str(caught.value).splitlines() == [
+        "scenario.toml: seed: -1 is out of range: give a whole number from 0 to 9223372036854775807",
+        "scenario.toml: callers.think: '2 weeks' is no duration: give one such as 60s, 2m or 1h30m",
+        "scenario.toml: callers.manual_turns: 'yes' is neither true nor false",
+        "scenario.toml: callers.turn: unknown; did you mean 'turns'?",
+        "scenario.toml: speech.length: 'shrt' is unknown: did you mean 'short'?",
+        "scenario.toml: speech.snr: True is no number; write one.",
+        "scenario.toml: phases[1].kind: 'rmap' is unknown: did you mean 'ramp'?",
+        "scenario.toml: phases[2].duration: is missing",
+        "scenario.toml: phases[2].name: 'a' is given twice: every phase has figures of its own",
+        "scenario.toml: phases[2].users: 0 is out of range: give a whole number from 1 to 100000",
+        "scenario.toml: phases[2].steps: is of no use in a phase of kind 'hold'",
+        "scenario.toml: phases[3].users: give either users or rate: not both",
+        "scenario.toml: phases[4].rate: the phases before give users: a run has callers or arrivals, not both",
+        "scenario.toml: phases[4].arrival: 'poison' is unknown: did you mean 'poisson'?",
+        "scenario.toml: phases[4].rate.form: unknown; did you mean 'from'?",
+        "scenario.toml: nmae: unknown; did you mean 'name'?",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("x =", "is no TOML"),
+        ("phases = 3", "[[phases]]"),
+        ("callers = 3", "[callers]"),
+        ('[[phases]]\nname="a"\nkind="hold"\nduration=5', "give either users or rate: callers at the same time"),
+        ('[[phases]]\nname="a"\nkind="steps"\nduration=5\nsteps=2\nusers={to=5}', "phases[1].users.from: is missing"),
+        ('[[phases]]\nname="a"\nkind="steps"\nduration=5\nusers={from=1,to=5}', "give the number of steps"),
+        ('[[phases]]\nname="a"\nkind="ramp"\nduration=5\nusers=5', "users = { from = 1, to = 5 }"),
+        ('[[phases]]\nname="a"\nkind="soak"\nduration=5\nusers={to=5}', "stays on one level"),
+        ('[[phases]]\nname="a"\nkind="hold"\nduration=5\nusers=5\narrival="constant"', "give a rate"),
+        ('[[phases]]\nname="a"\nkind="hold"\nduration=5\nrate=0', "more than 0"),
+        ('[[phases]]\nname="a"\nkind="hold"\nduration=0\nrate=1', "more than 0"),
+        ('[[phases]]\nname="a"\nkind="hold"\nduration=nan\nrate=1', "no duration"),
+    ],
+)
+def test_what_cannot_be_used_is_said(text: str, sentence: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_scenario(text)
+    assert sentence in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_file_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"none\.toml cannot be read: No such file"):
+        load_scenario(tmp_path / "none.toml")
+
+
+def test_phases_follow_one_another_and_a_ramp_begins_where_the_last_one_ended() -> None:
+    phases = parse_scenario(
+        """
+        phases = [
+            { name = "base", kind = "hold", duration = "10s", users = 4 },
+            { name = "up", kind = "ramp", duration = "20s", users = { to = 8 } },
+            { name = "down", kind = "ramp", duration = "10s", users = { to = 0 } },
+        ]
+        """
+    ).phases
+    assert [(phase.begin_s, phase.end_s) for phase in phases] == [(0, 10), (10, 30), (30, 40)]
+    assert [phase.level_at(phase.begin_s) for phase in phases] == [4, 4, 8]
+    assert phases[1].level_at(20) == 6
+    found = [phase_at(phases, at) for at in (0, 9.99, 10, 39.9, 40)]
+    assert [phase and phase.name for phase in found] == ["base", "base", "up", "down", None]
+
+
+def test_every_step_is_a_phase_of_its_own() -> None:
+    phases = load_scenario(EXAMPLES / "steps.toml").phases
+    assert [phase.name for phase in phases] == [f"level {n}/5" for n in range(1, 6)]
+    assert [phase.level_from for phase in phases] == [10, 20, 30, 40, 50]
+    assert {(phase.kind, phase.duration_s, phase.level_from == phase.level_to) for phase in phases} == {
+        ("hold", 120, True)
+    }
+
+
+def test_a_rate_arrives_by_chance_unless_it_is_told_otherwise() -> None:
+    text = '[[phases]]\nname="a"\nkind="hold"\nduration=5\nrate=2.5\n'
+    (phase,) = parse_scenario(text).phases
+    assert (phase.unit, phase.level_from, phase.arrival) == ("rate", 2.5, "poisson")
+    (phase,) = parse_scenario(f'{text}arrival="constant"').phases
+    assert phase.arrival == "constant"
+
+
+def test_faults_of_the_callers_behavior_have_their_place() -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_scenario(
+            """
+            [callers]
+            patience = "lognormal:3s"
+            talk_over = 2
+            silence_for = "long"
+            [[callers.barge_in]]
+            share = 0.8
+            aftr = "1s"
+            [[callers.barge_in]]
+            share = 0.7
+            [[callers.barge_in]]
+            after = "later"
+            """
+        )
+    places = [line.split(": ")[1] for line in str(caught.value).splitlines()]
+    assert places == [
+        "callers.patience",
+        "callers.talk_over",
+        "callers.silence_for",
+        "callers.barge_in[1].aftr",
+        "callers.barge_in[3].after",
+        "callers.barge_in[3].share",
+        "callers.barge_in",
+    ]
+
+
+SPEECH = """
+[speech]
+clips = 40
+[speech.mix]
+short = 60
+medium = 30
+long = 10
+[speech.mix.domain]
+home = 2
+shopping = 1
+[[speech.profiles]]
+share = 60
+channel = "telephone"
+loss = "5%/3"
+[[speech.profiles]]
+share = 40
+noise = "babble"
+snr = 10
+room = 0.4
+"""
+
+
+def test_speech_is_mixed_and_goes_over_several_lines() -> None:
+    settings = SwarmSettings(host="ws://x").with_scenario(parse_scenario(SPEECH), ())
+    assert settings.clips == 40
+    assert settings.mix == "short=60 medium=30 long=10 domain.home=2 domain.shopping=1"
+    assert [(profile.label, share) for profile, share in settings.profiles] == [
+        ("telephone+loss-5%/3", 0.6),
+        ("babble-10dB+room-0.4s", 0.4),
+    ]
+    assert settings.profile_label == "60% telephone+loss-5%/3, 40% babble-10dB+room-0.4s"
+    assert not settings.faults()
+
+
+def test_every_fault_of_the_speech_is_said() -> None:
+    faulty = """
+    [speech]
+    channel = "telefax"
+    noise = "pink"
+    [speech.mix]
+    shrt = 1
+    long = -1
+    [[speech.profiles]]
+    speed = 3
+    chanel = "opus"
+    """
+    with pytest.raises(UsageError) as caught:
+        parse_scenario(faulty, file="s.toml")
+    said = str(caught.value).splitlines()
+    for begins in (
+        "s.toml: speech.noise: The noise pink needs an SNR",
+        "s.toml: speech.channel: The channel 'telefax' is unknown",
+        "s.toml: speech.profiles[1].speed: A speed of 3 cannot be rendered",
+        "s.toml: speech.profiles[1].chanel: unknown; did you mean 'channel'?",
+        "s.toml: speech.mix.long: -1 is out of range",
+        "s.toml: speech.mix.shrt: unknown; did you mean 'short'?",
+    ):
+        assert any(line.startswith(begins) for line in said), (begins, said)
+
+
+@pytest.mark.parametrize(
+    ("given", "label"),
+    [
+        ((), "white-3dB+telephone"),
+        (("noise", "snr"), "pink-9dB+telephone"),
+        (("speech_profiles",), "gsm"),
+    ],
+)
+def test_a_profile_that_is_given_wins_over_the_file(given: tuple[str, ...], label: str) -> None:
+    file = parse_scenario('[speech]\nnoise = "white"\nsnr = 3\nchannel = "telephone"')
+    flags: dict[str, Any] = {"noise": "pink", "snr": 9.0, "speech_profiles": "channel=gsm"}
+    settings = SwarmSettings(host="ws://x", **{name: flags[name] for name in given})
+    assert settings.with_scenario(file, given).profile_label == label
+
+
+def test_parts_that_are_given_win_over_whole_profiles_of_the_file() -> None:
+    file = parse_scenario('[[speech.profiles]]\nroom = "far-field"')
+    settings = SwarmSettings(host="ws://x", channel="gsm").with_scenario(file, ("channel",))
+    assert settings.profile_label == "gsm"
+    both = SwarmSettings(host="ws://x", channel="gsm", speech_profiles="room=0.4s")
+    assert any("--profile says all of a profile: leave out --channel" in fault for fault in both.faults())

@@ -1,0 +1,124 @@
+"""Secrets that no text keeps, in whatever encoding an endpoint repeats them."""
+
+import base64
+import html
+import json
+from collections.abc import Callable
+from typing import Final
+from urllib.parse import quote, quote_plus
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loadtest.scenario.redactor import HIDDEN, Redactor
+from tests.fixtures_turns import exchange
+
+SECRET = "sk-4f9a77e2c1d0"
+# Names that nobody escapes stay; what a percent sign says is in either case of its digits.
+ENCODINGS: Final[dict[str, Callable[[str], str]]] = {
+    "raw": lambda text: text,
+    "percent": lambda text: quote(text, safe=""),
+    "percent, slashes kept": quote,
+    "percent, lower case": lambda text: "".join(
+        quote(char, safe="").lower() if quote(char, safe="") != char else char for char in text
+    ),
+    "plus": quote_plus,
+    "percent twice": lambda text: quote(quote(text, safe=""), safe=""),
+    "JSON": lambda text: json.dumps(text)[1:-1],
+    "JSON as it is": lambda text: json.dumps(text, ensure_ascii=False)[1:-1],
+    "JSON, escaped slashes": lambda text: json.dumps(text)[1:-1].replace("/", "\\/"),
+    "JSON in JSON": lambda text: json.dumps(json.dumps(text)[1:-1])[1:-1],
+    "percent of JSON": lambda text: quote(json.dumps(text)[1:-1], safe=""),
+    "repr": lambda text: repr(text)[1:-1],
+    "ascii": lambda text: ascii(text)[1:-1],
+    "HTML": html.escape,
+    "base64": lambda text: base64.b64encode(text.encode()).decode(),
+    "base64 in a URL": lambda text: quote(base64.b64encode(text.encode()).decode(), safe=""),
+    "URL-safe base64": lambda text: base64.urlsafe_b64encode(text.encode()).decode(),
+    "hex": lambda text: text.encode().hex(),
+}
+# What a header or a URL can carry, and then anything that text can hold.
+HARD = "ab1+/=%&;,:'\"\\ ~-._<>#?"
+secrets = st.one_of(
+    st.text(HARD, min_size=8, max_size=40),
+    st.text(st.characters(min_codepoint=0x20, exclude_categories=["Cs"]), min_size=8, max_size=40),
+).filter(lambda text: text.strip() == text and not {"«", "»"} & set(text))  # those mark where the text around it is
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize(
+    "secret",
+    ["abcd1234+/=tail", "p%40ss w\"o'r\\d", "12345678%2B+%2b", "ünïcode-sécret", "Bearer abcdefgh+/==", SECRET],
+)
+def test_no_tail_stays(secret: str, encoding: str) -> None:
+    encoded = ENCODINGS[encoding](secret)
+    assert Redactor([secret]).text(f"«{encoded}» and «{encoded}»") == f"«{HIDDEN}» and «{HIDDEN}»"
+
+
+@settings(max_examples=150)
+@given(secrets, st.sampled_from(list(ENCODINGS)))
+def test_any_secret_in_any_encoding_is_hidden_whole(secret: str, encoding: str) -> None:
+    encoded = ENCODINGS[encoding](secret)
+    clean = Redactor([secret]).text(f"«{encoded}»")
+    assert clean.replace(HIDDEN, "") == "«»", encoded
+
+
+@settings(max_examples=100)
+@given(st.lists(secrets, min_size=2, max_size=3), st.sampled_from(list(ENCODINGS)))
+def test_secrets_that_begin_alike_hide_nothing_of_one_another(found: list[str], encoding: str) -> None:
+    alike = [*found, found[0] + found[1], found[0] + "x"]
+    redactor = Redactor(alike)
+    for secret in alike:
+        assert redactor.text(f"«{ENCODINGS[encoding](secret)}»").replace(HIDDEN, "") == "«»", secret
+
+
+def test_a_token_inside_a_longer_text_in_base64_leaves_nothing_that_says_it() -> None:
+    for before in ("", "x", "xy"):
+        inside = base64.b64encode(f'{before}{{"token": "{SECRET}"}}'.encode()).decode()
+        clean = Redactor([SECRET]).text(inside)
+        begin, _, end = clean.partition(HIDDEN)
+        assert HIDDEN in clean
+        assert SECRET[2:-2].encode() not in base64.b64decode(begin[: len(begin) // 4 * 4])
+        assert len(begin) + len(end) < len(inside) - len(SECRET)
+
+
+@pytest.mark.parametrize("said", ["bearer {}", "token={}", "key: {};", '"{}"', "Basic {}"])
+def test_a_part_of_a_header_is_hidden_whole(said: str) -> None:
+    secret = "abc+12345678/=="
+    for given_as in (f"Bearer {secret}", f"a=1; session={secret}", secret):
+        assert Redactor([given_as]).text(said.format(secret)) == said.format(HIDDEN)
+
+
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [
+        (f"bad key {SECRET}!", f"bad key {HIDDEN}!"),
+        (f"cut short: {SECRET[:10]}", f"cut short: {HIDDEN}"),
+        (f"{SECRET}{SECRET}", f"{HIDDEN}{HIDDEN}"),
+        ("only me, and some-one else", f"only {HIDDEN}, and some-one else"),
+        ("nothing of it: sk-4f", "nothing of it: sk-4f"),
+    ],
+)
+def test_an_echo_is_hidden_and_the_rest_stays(text: str, clean: str) -> None:
+    assert Redactor([f"Bearer {SECRET}", "me"]).text(text) == clean
+
+
+@given(
+    st.text("abcdefgh-/=+%", min_size=8, max_size=40), st.text(max_size=30), st.text(max_size=30), st.integers(8, 40)
+)
+def test_no_beginning_of_a_secret_stays(secret: str, before: str, after: str, cut: int) -> None:
+    assert secret[:8] not in Redactor([secret]).text(before + secret[:cut] + after)
+
+
+def test_what_an_endpoint_wrote_into_a_turn_is_clean() -> None:
+    turn, _ = exchange(0)
+    texts = ("outcome_reason", "transcript_pii", "cohort", "model", "response_id")
+    dirty = msgspec.structs.replace(turn, withheld=(f"wer: {SECRET}",), **dict.fromkeys(texts, f"see {SECRET}"))
+    clean = Redactor([SECRET]).turn(dirty)
+    assert SECRET.encode() not in msgspec.json.encode(clean)
+    assert clean.outcome_reason == f"see {HIDDEN}"
+    assert msgspec.structs.replace(clean, withheld=(), **dict.fromkeys(texts)) == msgspec.structs.replace(
+        dirty, withheld=(), **dict.fromkeys(texts)
+    )

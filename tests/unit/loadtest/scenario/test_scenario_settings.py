@@ -1,0 +1,221 @@
+"""Settings are checked as a whole."""
+
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loadtest.protocols.address import public_target
+from loadtest.scenario.behavior import BargeIn, parse_point
+from loadtest.scenario.file import parse_scenario
+from loadtest.scenario.settings import SwarmSettings
+
+GOOD = "ws://127.0.0.1:9/v1/realtime"
+
+
+def test_good_settings_have_no_faults() -> None:
+    assert SwarmSettings(host=GOOD, noise="babble", snr=10.0, patience=2.0).faults() == []
+
+
+def test_all_faults_are_said_at_once_each_with_how_to_mend_it() -> None:
+    bad = SwarmSettings(
+        host="http://x",
+        protocol="carrier-pigeon",
+        noise="pinkk",
+        snr=3.0,
+        mask="carnival",
+        onset="loud",
+        turns=0,
+        think=-1.0,
+        patience=0.0,
+    )
+    faults = bad.faults()
+    assert len(faults) == 8
+    named = ("ws://127.0.0.1", "openai-realtime", "babble", "fixed, random", "rms-10ms", "1 to 1000")
+    for part in (*named, "--think -1", "--patience 0"):
+        assert any(part in fault for fault in faults), part
+
+
+@pytest.mark.parametrize("host", ["", "127.0.0.1:80", "ws://", "ws://h:99999/", "ftp://h/x"])
+def test_an_address_that_is_none_is_refused(host: str) -> None:
+    assert len(SwarmSettings(host=host).faults()) == 1
+
+
+def test_what_locust_does_not_know_keeps_its_default() -> None:
+    options = SimpleNamespace(host=GOOD, noise="", snr=None, turns=2, users=7)
+    settings = SwarmSettings.from_options(options)
+    assert (settings.host, settings.noise, settings.snr, settings.turns) == (GOOD, None, None, 2)
+    assert settings.think == SwarmSettings().think
+
+
+def test_a_token_comes_from_the_environment_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VOICEPROBE_TOKEN", "s3cret")
+    settings = SwarmSettings(host=GOOD)
+    assert settings.token == "s3cret"
+    assert "s3cret" not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("wss://user:pass@host:8/v1?key=abc", "wss://host:8/v1"),
+        ("ws://127.0.0.1:8765/v1/realtime", "ws://127.0.0.1:8765/v1/realtime"),
+        ("wss://user:p@ss@host/x", "wss://host/x"),
+        ("wss://host/v1?token=#part", "wss://host/v1"),
+        ("wss://[::1]:80/v1", "wss://[::1]:80/v1"),
+    ],
+)
+def test_the_target_is_shown_without_credentials_and_query(url: str, shown: str) -> None:
+    assert public_target(url) == shown
+
+
+def test_who_leads_a_swarm_needs_nothing_that_lets_callers_in() -> None:
+    settings = SwarmSettings(host="wss://h/x", ca_file="no.pem", header=("X-Key=NOT_THERE",), calls=0)
+    assert len(settings.faults()) == 3
+    (fault,) = settings.faults(calls=False)
+    assert fault == "--calls 0 is out of range: a run has at least one call"
+
+
+def test_behavior_comes_from_flags_and_where_they_are_silent_from_the_scenario() -> None:
+    scenario = parse_scenario(
+        """
+        [callers]
+        think = "constant:2s"
+        patience = "lognormal:3s:0.4"
+        silence = 0.1
+        silence_for = "uniform:2s:4s"
+        talk_over = 0.2
+        conversations = true
+        [[callers.barge_in]]
+        share = 0.2
+        after = "1.2s"
+        [[callers.barge_in]]
+        share = 0.1
+        after = "random"
+        """
+    )
+    asked = SwarmSettings(host=GOOD).with_scenario(scenario, ())
+    assert asked.faults() == []
+    behavior = asked.behavior
+    assert (str(behavior.think), str(behavior.patience)) == ("constant:2s", "lognormal:3s:0.4")
+    assert (behavior.silence, str(behavior.silence_for), behavior.talk_over) == (0.1, "uniform:2s:4s", 0.2)
+    assert behavior.conversations
+    assert behavior.barge_ins == (BargeIn(0.2, parse_point("1.2s")), BargeIn(0.1, parse_point("random")))
+    given = SwarmSettings(host=GOOD, barge_in=0.5, barge_in_after="40%", think="0.5")
+    behavior = given.with_scenario(scenario, {"barge_in", "barge_in_after", "think"}).behavior
+    assert behavior.barge_ins == (BargeIn(0.5, parse_point("40%")),)
+    assert str(behavior.think) == "uniform:250ms:750ms"
+
+
+def test_every_fault_of_the_behavior_is_said() -> None:
+    faults = "\n".join(
+        SwarmSettings(
+            host=GOOD,
+            think="often",
+            patience="none",
+            barge_in=1.5,
+            barge_in_after="soon",
+            talk_over=-0.1,
+            silence=float("nan"),
+            turns=1,
+            manual_turns=True,
+            conversations=False,
+        ).faults()
+    )
+    for part in ("--think", "--patience", "--barge-in 1.5", "--barge-in-after", "--talk-over -0.1", "--silence nan"):
+        assert part in faults
+    assert "no reply to interrupt" in faults
+    assert "of no use with --manual-turns" in faults
+    alone = SwarmSettings(host=GOOD, barge_in_after="1s", conversations=True, length="short").faults()
+    assert [fault.split(":")[0] for fault in alone] == ["--barge-in-after", "--length"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"arrivals": "sometimes"}, "closed, constant, poisson"),
+        ({"arrivals": "poisson"}, "needs --rate"),
+        ({"rate": 2.0}, "of no use with --arrivals closed"),
+        ({"arrivals": "constant", "rate": 0.0}, "more than 0"),
+        ({"arrivals": "constant", "rate": 1e9}, "at most 10000"),
+        ({"max_calls": 0}, "--max-calls 0"),
+    ],
+)
+def test_arrivals_that_make_no_sense_are_refused(changes: dict[str, object], sentence: str) -> None:
+    (fault,) = SwarmSettings(host=GOOD, **changes).faults()  # type: ignore[arg-type]
+    assert sentence in fault
+
+
+def test_open_arrivals_are_phases_too() -> None:
+    closed, given = SwarmSettings(host=GOOD), SwarmSettings(host=GOOD, arrivals="constant", rate=2.5)
+    assert (closed.phases, closed.has_open_arrivals, closed.arrivals_label) == ((), False, "closed")
+    (phase,) = given.phases
+    assert (phase.name, phase.level_from, given.has_open_arrivals) == ("steady", 2.5, True)
+    assert given.arrivals_label == "constant"
+    phased = given.with_scenario(parse_scenario('[[phases]]\nname="a"\nkind="hold"\nduration=5\nrate=1'), ())
+    assert phased.arrivals_label == "poisson"
+    assert phased.faults() == ["--arrivals and --rate: the scenario has phases that say it; leave them out"]
+
+
+@given(
+    st.sampled_from(["\r\n", "\n", "\r", "\t", "\0", "\x1b[2J", "\x7f", "\x9b", "\u2028", "\u202e", " "]),
+    st.integers(0, len(GOOD)),
+)
+def test_an_address_with_a_control_character_anywhere_is_refused_in_one_line(text: str, at: int) -> None:
+    faults = SwarmSettings(host=GOOD[:at] + text + GOOD[at:]).faults()
+    assert len(faults) == 1
+    assert faults[0].isprintable()
+
+
+@pytest.mark.parametrize(
+    ("host", "said"),
+    [
+        ("ws://h/ä", "holds characters beyond ASCII in its path or query: write them percent-encoded"),
+        ("ws://h/x?y=ö", "percent-encoded"),
+        ("ws://h/x#part", "has a fragment"),
+        ("ws://h/x#", "has a fragment"),
+        ("ws://me@h/x", "has a user without a password"),
+        ("ws://h:0/", "has no valid port"),
+    ],
+)
+def test_an_address_that_the_handshake_cannot_carry_is_refused(host: str, said: str) -> None:
+    (fault,) = SwarmSettings(host=host).faults()
+    assert said in fault
+
+
+@pytest.mark.parametrize(
+    "host", ["ws://h/%0d%0a", "ws://[::1]:9/", "ws://h?x=1", "wss://bücher.example/x", "ws://u:p@h/"]
+)
+def test_an_address_that_can_be_carried_is_taken(host: str) -> None:
+    assert SwarmSettings(host=host).faults() == []
+
+
+@pytest.mark.parametrize(
+    "name", ["sni", "model", "transcription_model", "cohort", "scenario_name", "region", "sidecar", "run_id"]
+)
+def test_text_that_travels_in_lines_holds_no_line_break(name: str) -> None:
+    faults = SwarmSettings(host=GOOD.replace("ws:", "wss:"), **{name: "a\r\nX: 1"}).faults()
+    flag = "--" + name.replace("_", "-")
+    assert f"{flag} holds a line break or another control character; leave it out" in faults
+    assert all(fault.isprintable() for fault in faults)
+
+
+def test_a_pause_between_calls_is_a_flag_and_a_key_of_the_scenario() -> None:
+    scenario = parse_scenario('[callers]\ncall_pause = "uniform:1s:3s"\n')
+    asked = SwarmSettings(host=GOOD).with_scenario(scenario, ())
+    assert asked.faults() == []
+    assert str(asked.behavior.call_pause) == "uniform:1s:3s"
+    assert str(SwarmSettings(host=GOOD, call_pause="2").behavior.call_pause) == "uniform:1s:3s"
+    assert SwarmSettings(host=GOOD).behavior.call_pause is None
+    assert SwarmSettings(host=GOOD, call_pause="0").faults() == []
+    (fault,) = SwarmSettings(host=GOOD, call_pause="a while").faults()
+    assert fault.startswith("--call-pause")
+    (fault,) = SwarmSettings(host=GOOD, call_pause="2", arrivals="poisson", rate=1.0).faults()
+    assert fault.startswith("--call-pause: not supported")
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, 3601.0, float("nan")])
+def test_the_longest_reply_is_checked(seconds: float) -> None:
+    (fault,) = SwarmSettings(host="ws://h:1", longest_reply=seconds).faults()
+    assert fault.startswith(f"--longest-reply {seconds:g} is out of range")

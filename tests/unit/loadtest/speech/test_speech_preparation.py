@@ -1,0 +1,202 @@
+"""Speech made ready for the wire: the same from the cache as anew, by one process or several, and mapped."""
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from corpora.manifest.errors import CorpusError
+from corpora.manifest.library import open_corpus
+from corpora.rendering.cache import cache_entries, cache_root, entry_key
+from corpora.rendering.profiles.profile import Profile
+from corpora.rendering.render import background, render
+from loadtest.protocols import registry
+from loadtest.protocols.base import CallerOptions, CallerProtocol
+from loadtest.scenario.settings import SwarmSettings
+from loadtest.speech import rendering
+from loadtest.speech.frames import BACKGROUND_S, FrameCache, MappedFrames, Wire
+from loadtest.speech.preparation import PreparedCorpus, choose, prepare, render_ahead
+
+SETTINGS = SwarmSettings(host="ws://x", corpus="voiceprobe-en", length="short", clips=4, channel="telephone", seed=3)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("VOICEPROBE_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def wire_of(name: str = "openai-realtime") -> CallerProtocol:
+    return registry.make_caller(name, CallerOptions())
+
+
+def content(prepared: PreparedCorpus) -> list[list[bytes]]:
+    return [list(clip.frames) for line in prepared.lines for clip in line.clips] + [list(prepared.background)]
+
+
+def test_frames_are_those_of_the_rendering_and_filled_up_with_the_background(cache: Path) -> None:
+    prepared, wire = prepare(SETTINGS, wire_of()), Wire.of(wire_of())
+    corpus, chosen = choose(SETTINGS)
+    profile = Profile(channel=("telephone",))
+    noise = background(corpus, profile, 24_000, BACKGROUND_S, 3)
+    assert [clip.rendered.utterance for clip in prepared.clips] == list(chosen)
+    for clip in prepared.clips:
+        rendered = render(corpus, clip.rendered.utterance, profile, 24_000, 3)
+        filled = np.concatenate((rendered.pcm, noise[: -len(rendered.pcm) % 480]))
+        assert tuple(clip.frames) == wire.frames(filled, 0)
+        assert np.array_equal(clip.rendered.pcm, rendered.pcm)
+        assert clip.rendered.obtained == rendered.obtained
+        assert clip.speech_end_frame == rendered.speech_end_sample // 480
+    assert prepared.background == wire.frames(noise, 0)
+
+
+def test_mapped_frames_are_a_sequence(cache: Path) -> None:
+    frames = prepare(SETTINGS, wire_of()).clips[0].frames
+    assert isinstance(frames, MappedFrames)
+    whole = list(frames)
+    assert len(frames) == len(whole)
+    assert (frames[0], frames[-1], frames[3]) == (whole[0], whole[-1], whole[3])
+    assert frames[1:3] == tuple(whole[1:3])
+    with pytest.raises(IndexError):
+        _ = frames[len(whole)]
+    with pytest.raises(IndexError):
+        _ = frames[-len(whole) - 1]
+
+
+def test_the_second_time_nothing_is_rendered(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[int, int]] = []
+    first = content(prepare(SETTINGS, wire_of(), lambda done, total: told.append((done, total))))
+    assert told[-1] == (4, 4)
+
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("rendered again")
+
+    monkeypatch.setattr(rendering, "render_here", never)
+    assert content(prepare(SETTINGS, wire_of())) == first
+
+
+def test_of_more_utterances_only_the_new_ones_are_rendered(cache: Path) -> None:
+    small = prepare(SETTINGS, wire_of())
+    archives = sorted(cache.glob("*/*/*.pack"))
+    large = prepare(
+        SwarmSettings(host="ws://x", corpus="voiceprobe-en", length="short", clips=6, channel="telephone", seed=3),
+        wire_of(),
+    )
+    assert len(large.clips) == 6
+    assert set(archives) < set(cache.glob("*/*/*.pack"))
+    known = {clip.rendered.utterance.id: list(clip.frames) for clip in large.clips}
+    for clip in small.clips:
+        assert known.get(clip.rendered.utterance.id, list(clip.frames)) == list(clip.frames)
+
+
+def test_several_processes_render_what_one_would(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus, chosen = choose(SETTINGS)
+    alone = content(prepare(SETTINGS, wire_of()))
+    monkeypatch.setattr(rendering, "_processes", lambda missing: 2)
+    monkeypatch.setenv("VOICEPROBE_CACHE", str(tmp_path / "other"))
+    told: list[int] = []
+    assert content(prepare(SETTINGS, wire_of(), lambda done, total: told.append(done))) == alone
+    frame_cache = FrameCache.open(corpus, Profile(channel=("telephone",)), 3, Wire.of(wire_of()))
+    assert not frame_cache.missing(chosen)
+    assert len(list(frame_cache.cache_entry.folder.glob("*.pack"))) == 3  # the background's and one of each process
+
+
+def test_random_masks_are_the_same_whoever_draws_them(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = replace(SETTINGS, mask="random")
+    alone = content(prepare(settings, wire_of()))
+    masks = {frame[4:8] for frames in alone for frame in frames}
+    assert len(masks) > 100
+    monkeypatch.setattr(rendering, "_processes", lambda missing: 2)
+    monkeypatch.setenv("VOICEPROBE_CACHE", str(tmp_path / "other"))
+    assert content(prepare(settings, wire_of())) == alone
+
+
+def test_processes_say_every_clip_that_cannot_be_used(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundled = open_corpus("voiceprobe-en", check_clips=False)
+    folder = tmp_path / "broken"
+    folder.mkdir()
+    lines = (bundled.path / "manifest.jsonl").read_text().splitlines()[:5]
+    (folder / "manifest.jsonl").write_text("\n".join(lines) + "\n")
+    for number, line in enumerate(lines[1:]):
+        path = json.loads(line)["path"]
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        if number in (0, 1):
+            (folder / path).write_bytes((bundled.path / path).read_bytes())
+    settings = SwarmSettings(host="ws://x", corpus=str(folder))
+    for workers in (1, 2):
+        monkeypatch.setattr(rendering, "_processes", lambda missing, workers=workers: workers)
+        with pytest.raises(CorpusError) as caught:
+            prepare(settings, wire_of())
+        said = str(caught.value).splitlines()
+        assert len(said) == 2
+        assert all("is missing; restore it" in line for line in said)
+
+
+def test_a_damaged_frame_is_made_anew(cache: Path) -> None:
+    before = content(prepare(SETTINGS, wire_of()))
+    corpus, chosen = choose(SETTINGS)
+    frame_cache = FrameCache.open(corpus, Profile(channel=("telephone",)), 3, Wire.of(wire_of())).cache_entry
+    found = frame_cache.get(entry_key(chosen[2]))
+    assert found is not None
+    damaged = bytearray(found[0].file.read_bytes())
+    damaged[found[1].offset + 2_000] ^= 255
+    found[0].file.unlink()
+    found[0].file.write_bytes(damaged)
+    assert content(prepare(SETTINGS, wire_of())) == before
+
+
+@pytest.mark.skipif(os.geteuid() == 0 and not Path("/proc").exists(), reason="needs a folder that cannot be written")
+def test_without_a_cache_speech_is_rendered_all_the_same(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_cache = content(prepare(SETTINGS, wire_of()))
+    occupied = tmp_path / "a-file"
+    occupied.write_text("no folder")
+    monkeypatch.setenv("VOICEPROBE_CACHE", str(occupied))
+    assert content(prepare(SETTINGS, wire_of())) == with_cache
+    render_ahead(SETTINGS, wire_of())
+    assert occupied.read_text() == "no folder"
+
+
+def test_other_wires_do_not_share_frames_but_share_what_they_are_made_of(cache: Path) -> None:
+    protocol = wire_of()
+    wires = [Wire.of(protocol), Wire(protocol, "fixed", 24_000, 240), Wire.of(protocol, "random")]
+    assert len({wire.name for wire in wires}) == 3
+    assert Wire.of(wire_of()).name == wires[0].name
+    corpus, chosen = choose(SETTINGS)
+    for wire in wires[:2]:
+        frame_cache = FrameCache.open(corpus, Profile(), 3, wire)
+        rendering.fill(frame_cache, chosen, SETTINGS.protocol)
+    assert len(cache_entries(cache_root())) == 3  # of samples one, of frames two
+
+
+def test_each_line_has_its_clips_and_its_background(cache: Path) -> None:
+    settings = SwarmSettings(
+        host="ws://x",
+        corpus="voiceprobe-en",
+        length="short",
+        clips=3,
+        speech_profiles="share=3 clean; share=1 noise=white snr=5 channel=g711a",
+    )
+    prepared = prepare(settings, wire_of())
+    assert [(line.profile.label, line.share) for line in prepared.lines] == [("clean", 0.75), ("white-5dB+g711a", 0.25)]
+    said = [[clip.rendered.utterance.id for clip in line.clips] for line in prepared.lines]
+    assert said[0] == said[1]
+    assert prepared.lines[0].background != prepared.lines[1].background
+
+
+def test_a_mix_is_dealt_and_its_repetitions_share_their_frames(cache: Path) -> None:
+    settings = SwarmSettings(host="ws://x", corpus="voiceprobe-en", clips=20, mix="short=60 medium=30 long=10")
+    _, chosen = choose(settings)
+    assert [sum(each.length == length for each in chosen) for length in ("short", "medium", "long")] == [12, 6, 2]
+    some = SwarmSettings(host="ws://x", corpus="voiceprobe-en", clips=60, length="short", mix="short=1")
+    clips = prepare(some, wire_of()).clips
+    assert len(clips) == 60
+    assert len({id(clip) for clip in clips}) == len({clip.rendered.utterance.id for clip in clips}) < 60

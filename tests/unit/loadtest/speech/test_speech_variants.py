@@ -1,0 +1,247 @@
+"""Noise, losses and rooms are drawn anew for each turn, so that the rates asked for come out over a run."""
+
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from corpora.manifest.conversations import ConversationTurn, ScriptedConversation
+from corpora.manifest.library import open_corpus
+from corpora.rendering.profiles.parsing import profile_from_text
+from corpora.rendering.profiles.profile import Profile
+from corpora.rendering.render import render
+from loadtest.conversation.plan import CallPlan, Limits
+from loadtest.conversation.prepared_clip import PreparedClip
+from loadtest.protocols import registry
+from loadtest.protocols.base import CallerOptions
+from loadtest.scenario.behavior import CallerBehavior
+from loadtest.scenario.settings import SwarmSettings
+from loadtest.scenario.shares import WHOLE, Share
+from loadtest.speech import rendering
+from loadtest.speech.preparation import (
+    FEWEST_VARIANTS,
+    MOST_VARIANTS,
+    VARIED_S,
+    PreparedCorpus,
+    PreparedLine,
+    choose,
+    prepare,
+    variants_of,
+)
+from loadtest.swarm.planner import CallPlanner
+
+SETTINGS = SwarmSettings(host="ws://x", corpus="voiceprobe-en", length="short", clips=6, seed=3)
+PACKETS_A_SECOND = 50
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("VOICEPROBE_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def prepared_with(profiles: str, **changes: object) -> PreparedCorpus:
+    settings = replace(SETTINGS, speech_profiles=profiles, **changes)  # pyright: ignore[reportArgumentType] - by name
+    return prepare(settings, registry.make_caller("openai-realtime", CallerOptions()))
+
+
+def planned(
+    prepared: PreparedCorpus, calls: int, *, share: Share = WHOLE, conversations: bool = False, seed: int = 3
+) -> list[CallPlan]:
+    said = [clip.rendered.utterance.id for clip in prepared.clips]
+    script = ScriptedConversation("script", tuple(ConversationTurn(name) for name in said))
+    planner = CallPlanner(
+        prepared.lines,
+        behavior=replace(CallerBehavior.of(turns=3, think=1.0), conversations=conversations, talk_over=0.5),
+        limits=Limits(),
+        manual_turns=False,
+        seed=seed,
+        share=share,
+        conversations=(script,),
+    )
+    return [planner.plan(f"call-{number}") for number in range(len(range(share.index, calls, share.of)))]
+
+
+def clips_of(plans: list[CallPlan]) -> list[PreparedClip]:
+    return [turn.clip for plan in plans for turn in plan.turns if turn.clip is not None]
+
+
+def packets(pcm: NDArray[np.int16], rate_hz: int) -> NDArray[np.int16]:
+    """Whole packets of 20 ms without their first 6 ms, into which what replaced the packet before is faded."""
+    size = rate_hz // PACKETS_A_SECOND
+    whole = pcm[: len(pcm) // size * size].reshape(-1, size)
+    return whole[:, rate_hz * 6 // 1000 :]
+
+
+def lost_of(clip: PreparedClip) -> NDArray[np.bool_]:
+    """Which packets are missing in what is sent: those that differ from the same audio without losses."""
+    rendered = clip.rendered
+    whole = replace(rendered.profile, loss=None)
+    same = render(open_english(), rendered.utterance, whole, rendered.rate_hz, SETTINGS.seed, rendered.variant)
+    return np.any(packets(rendered.pcm, rendered.rate_hz) != packets(same.pcm, rendered.rate_hz), axis=1)
+
+
+def open_english():
+    return open_corpus("voiceprobe-en", check_clips=False)
+
+
+@pytest.mark.parametrize(("words", "leave"), [("loss=5%", 0.95), ("loss=5%/3", 1 / 3), ("loss=10%/1", 1.0)])
+def test_over_a_run_losses_come_at_the_rate_and_in_the_runs_asked_for(cache: Path, words: str, leave: float) -> None:
+    """Found in the audio itself, and compared with the chain that the profile describes: how often a packet follows a
+    lost one or one that came, and how long the runs last. A run of as many turns as there are drawings."""
+    ratio = float(words.removeprefix("loss=").partition("%")[0]) / 100
+    prepared = prepared_with(f"noise=white snr=20 {words}", variants=40)
+    clips = clips_of(planned(prepared, 6 * 40 // 3))
+    assert len({id(clip) for clip in clips}) == len(clips) == 240
+    lost = [lost_of(clip) for clip in clips]
+    total = sum(map(len, lost))
+    enter = ratio * leave / (1 - ratio)
+    alike = 1 - leave - enter  # the correlation of one packet with the next
+    spread = np.sqrt(ratio * (1 - ratio) / total * (1 + alike) / (1 - alike))
+    assert total > 10_000
+    assert abs(np.mean(np.concatenate(lost)) - ratio) < 3.5 * spread
+
+    after: dict[int, list[bool]] = defaultdict(list)  # by how many were lost in a row before: was the next one?
+    for each in lost:
+        run = 0
+        for gone in each.tolist():
+            after[run].append(gone)
+            run = run + 1 if gone else 0
+    for run in range(4):
+        chance = enter if run == 0 else 1 - leave
+        count = len(after[run])
+        assert abs(np.sum(after[run]) - chance * count) <= 4 * np.sqrt(max(chance * (1 - chance), 1e-9) * count) + 1e-6
+    # What each turn says of its own losses is what is in its audio.
+    for clip, each in zip(clips, lost, strict=True):
+        rendered = clip.rendered
+        first, last = (
+            sample * PACKETS_A_SECOND // rendered.rate_hz
+            for sample in (rendered.speech_start_sample, rendered.speech_end_sample)
+        )
+        if last < len(each):
+            assert rendered.obtained.loss_ratio == pytest.approx(np.mean(each[first : last + 1]))
+        assert rendered.obtained.snr_db == pytest.approx(20.0, abs=0.1)
+
+
+@pytest.mark.parametrize("noise", ["white", "pink", "babble", "music"])
+def test_turns_that_say_the_same_have_different_noise_under_it(cache: Path, noise: str) -> None:
+    prepared = prepared_with(f"noise={noise} snr=5", variants=4)
+    by_utterance: dict[str, list[PreparedClip]] = defaultdict(list)
+    for clip in clips_of(planned(prepared, 8)):
+        by_utterance[clip.rendered.utterance.id].append(clip)
+    assert {len(clips) for clips in by_utterance.values()} == {4}
+    for clips in by_utterance.values():
+        clean = render(open_english(), clips[0].rendered.utterance, Profile(), clips[0].rendered.rate_hz, 3).pcm
+        under = [clip.rendered.pcm.astype(float) - clean for clip in clips]
+        alike = np.abs(np.corrcoef(under) - np.eye(4))
+        assert alike.max() < (0.95 if noise == "music" else 0.25)  # chords of one progression are alike
+        assert len({clip.frames[clip.speech_start_frame] for clip in clips}) == 4
+        bounds = {(clip.rendered.speech_start_sample, clip.rendered.speech_end_sample) for clip in clips}
+        assert len(bounds) == 1
+
+
+@pytest.mark.parametrize("conversations", [False, True])
+@pytest.mark.parametrize("processes", [2, 3])
+def test_cohorts_and_any_number_of_processes_hear_the_same_audio_turn_by_turn(
+    cache: Path, processes: int, conversations: bool
+) -> None:
+    def heard(plan: CallPlan) -> list[tuple[str, int]]:
+        return [
+            (clip.rendered.utterance.id, clip.rendered.variant)
+            for turn in plan.turns
+            for clip in (turn.clip, None if turn.backchannel is None else turn.backchannel.clip)
+            if clip is not None
+        ]
+
+    prepared = prepared_with("loss=5%", variants=5)
+    alone = planned(prepared, 24, conversations=conversations)
+    again = planned(prepared_with("loss=5%", variants=5), 24, conversations=conversations)
+    assert [heard(plan) for plan in alone] == [heard(plan) for plan in again]
+    assert [plan.background for plan in alone] == [plan.background for plan in again]
+    assert [list(clip.frames) for clip in clips_of(alone)] == [list(clip.frames) for clip in clips_of(again)]
+    shared = [
+        planned(prepared, 24, share=Share(index, processes), conversations=conversations) for index in range(processes)
+    ]
+    for number, plan in enumerate(alone):
+        other = shared[number % processes][number // processes]
+        assert heard(other) == heard(plan)
+        assert other.background == plan.background
+    assert {variant for plan in alone for _, variant in heard(plan)} == set(range(5))
+
+
+def test_every_variant_is_said_before_one_is_said_again(cache: Path) -> None:
+    said: dict[str, list[int]] = defaultdict(list)
+    for clip in clips_of(planned(prepared_with("loss=5%", variants=5), 40)):
+        said[clip.rendered.utterance.id].append(clip.rendered.variant)
+    assert {len(variants) for variants in said.values()} == {20}
+    for variants in said.values():
+        for begin in range(0, 20, 5):
+            assert sorted(variants[begin : begin + 5]) == list(range(5))
+    assert len({tuple(variants[:5]) for variants in said.values()}) > 1
+
+
+def test_lines_that_differ_in_one_thing_say_the_same_variants(cache: Path) -> None:
+    """So that two SNRs can be compared on equal noise, and what a clean line says does not change."""
+    settings = replace(SETTINGS, variants=4)
+    loud, quiet = (
+        [
+            (clip.rendered.utterance.id, clip.rendered.variant)
+            for clip in clips_of(planned(prepared_with(f"noise=pink snr={snr}", variants=settings.variants), 20))
+        ]
+        for snr in (0, 20)
+    )
+    clean = [(clip.rendered.utterance.id, 0) for clip in clips_of(planned(prepared_with("clean", variants=4), 20))]
+    assert loud == quiet
+    assert [name for name, _ in loud] == [name for name, _ in clean]
+
+
+def test_callers_do_not_all_hear_the_background_from_its_first_frame(cache: Path) -> None:
+    prepared = prepared_with("noise=pink snr=10", variants=1)
+    plans = planned(prepared, 30)
+    assert len({plan.background[0] for plan in plans}) > 25
+    assert all(sorted(plan.background) == sorted(prepared.background) for plan in plans)
+
+
+def test_several_processes_draw_what_one_draws(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def content() -> list[list[bytes]]:
+        (line,) = prepared_with("noise=babble snr=10 channel=g722 loss=5%/2", variants=3).lines
+        return [list(clip.frames) for clips in line.variants for clip in clips]
+
+    alone = content()
+    monkeypatch.setattr(rendering, "_processes", lambda missing: 2)  # pyright: ignore[reportUnknownLambdaType]
+    monkeypatch.setenv("VOICEPROBE_CACHE", str(tmp_path / "other"))
+    assert content() == alone
+    assert len({tuple(frames) for frames in alone}) == len(alone) == 18
+
+
+@pytest.mark.parametrize("words", ["clean", "noise=hum snr=10", "noise=hum-60 snr=10 channel=opus", "room=0.4 gain=6"])
+def test_what_draws_nothing_is_rendered_once(words: str) -> None:
+    _, utterances = choose(SETTINGS)
+    assert variants_of(replace(SETTINGS, variants=9), profile_from_text(words), utterances) == 1
+
+
+def test_variants_make_half_an_hour_within_limits() -> None:
+    noisy = profile_from_text("loss=5%")
+    settings = SwarmSettings(host="ws://x", corpus="voiceprobe-en")
+    _, everything = choose(settings)
+    seconds = sum(each.samples / each.sample_rate_hz for each in everything)
+    count = variants_of(settings, noisy, everything)
+    assert seconds * (count - 1) < VARIED_S <= seconds * count
+    assert variants_of(settings, noisy, everything[:1]) == MOST_VARIANTS
+    long = tuple(replace(each, samples=each.samples * 1_000) for each in everything)
+    assert variants_of(settings, noisy, long) == FEWEST_VARIANTS
+    assert variants_of(replace(settings, variants=7), noisy, everything) == 7
+
+
+@pytest.mark.parametrize("variants", [0, -1, 1_001])
+def test_a_number_of_variants_that_cannot_be(variants: int) -> None:
+    faults = replace(SETTINGS, variants=variants).faults()
+    assert faults == [f"--variants {variants} is out of range: give 1 to 1000"]
+
+
+def test_a_line_made_by_hand_has_one_variant() -> None:
+    line = PreparedLine(Profile(), 1.0, (), (b"-",))
+    assert line.variants == ((),)
