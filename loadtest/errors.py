@@ -2,6 +2,7 @@
 
 VoiceprobeError
 ├── UsageError            a flag, file or name that cannot be used            exit code 2
+├── OutputError           a result could not be written                       exit code 1
 ├── EndpointError         the endpoint's side
 │   ├── EndpointUnreachable   nothing answers there, or it refused us         exit code 5
 │   └── EndpointMisbehaved    it answered something that its protocol forbids (an outcome of the turn, not of the run)
@@ -15,6 +16,10 @@ class VoiceprobeError(Exception):
 
 class UsageError(VoiceprobeError):
     """A flag, file, URL or name cannot be used."""
+
+
+class OutputError(VoiceprobeError):
+    """A result could not be written although its place was found good before (a full disk)."""
 
 
 class EndpointError(VoiceprobeError):

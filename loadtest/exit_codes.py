@@ -1,15 +1,39 @@
-"""How a command ended, for scripts. The README's table is tested against this file."""
+"""How a command ended, for scripts. The reference page of exit codes is made from this file."""
 
+from collections.abc import Mapping
 from enum import IntEnum
+from typing import Final
 
 
 class ExitCode(IntEnum):
     """Documented process exit codes."""
 
-    OK = 0  # all objectives met
-    FAULT = 1  # an unexpected fault of ours
-    USAGE = 2  # a flag, file or configuration cannot be used
+    OK = 0
+    FAULT = 1
+    USAGE = 2
     OBJECTIVE_MISSED = 3
-    GENERATOR_LIMITED = 4  # the instrument, not the endpoint, was the limit
-    UNREACHABLE = 5  # the target cannot be reached or refused us
-    INTERRUPTED = 130  # results so far are kept
+    GENERATOR_LIMITED = 4
+    UNREACHABLE = 5
+    UNDECIDED = 6
+    INTERRUPTED = 130
+
+
+MEANINGS: Final[Mapping[ExitCode, str]] = {
+    ExitCode.OK: "all objectives are met",
+    ExitCode.FAULT: "an unexpected fault of voiceprobe itself",
+    ExitCode.USAGE: "a flag, file or configuration cannot be used; every fault is reported at once",
+    ExitCode.OBJECTIVE_MISSED: (
+        "an objective is missed, whatever else is undecided; or the service kept so many calls that others never began"
+    ),
+    ExitCode.GENERATOR_LIMITED: (
+        "generator-limited: more than 1 % of the turns (and more than two) are invalid, or more than 1 % of the calls "
+        "that were due never began although the service answered the others, or a process of the load generator was "
+        "lost, so nothing is claimed about the service"
+    ),
+    ExitCode.UNREACHABLE: "the target cannot be reached, or it refused the callers",
+    ExitCode.UNDECIDED: (
+        "undecided: no objective is missed, but not every one is shown to be met: too few turns (or calls) were heard, "
+        "lost telemetry could turn the verdict, or the endpoint does not show what the objective is about"
+    ),
+    ExitCode.INTERRUPTED: "interrupted; the results so far are kept",
+}

@@ -9,15 +9,16 @@ from typing import Final
 
 from rich.console import Console
 
-from corpora.library import available
-from loadtest.cli import processes
-from loadtest.cli.interruption import Interruption
-from loadtest.cli.request import CheckedRun, RunRequest, check
-from loadtest.cli.run import report, run
-from loadtest.cli.sidecars import Sidecar, launch_sidecar, wait_for_sidecar
+from corpora.manifest.library import available
 from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
-from loadtest.swarm.settings import SwarmSettings
+from loadtest.run import processes
+from loadtest.run.command import run
+from loadtest.run.interruption import Interruption
+from loadtest.run.judged_run import print_and_write
+from loadtest.run.request import CheckedRun, RunRequest, check, check_places
+from loadtest.run.sidecars import Sidecar, launch_sidecar, wait_for_sidecar
+from loadtest.scenario.settings import SwarmSettings
 
 RECORDED: Final = "pocketsphinx-testdata"
 INSTALL_TIMEOUT_S: Final = 60.0
@@ -58,6 +59,7 @@ def demo(request: DemoRequest, console: Console) -> ExitCode:
     """Run the demo. Raises UsageError, CorpusError, ProcessFailedError."""
     if request.engines not in ("scripted", "real"):
         raise UsageError(f"--engines {request.engines!r} is unknown: use scripted or real")
+    check_places(request.json_file, request.out / "x")  # before speech is fetched
     settings = replace(
         request.settings,
         host=f"ws://127.0.0.1:{ASSISTANT_PORT}/v1/realtime",
@@ -92,7 +94,7 @@ def demo(request: DemoRequest, console: Console) -> ExitCode:
             asked.with_settings(host=parts.target), checked.corpus, checked.utterances, checked.objectives
         )
         result = run(placed, console, sidecar=parts.sidecar, dashboard_url=parts.dashboard_url, watch=watch)
-        code = report(result, console, request.json_file)
+        code = print_and_write(result, console, request.json_file)
         if not request.exit_after and code is not ExitCode.INTERRUPTED:
             _stay(_address(parts.dashboard), console)
     return code
@@ -119,7 +121,7 @@ def _start_parts(request: DemoRequest, checked: CheckedRun, stack: ExitStack) ->
     assistant = processes.start(
         "assistant",
         [
-            *("-m", "loadtest.assistant", "--port", str(processes.free_port(ASSISTANT_PORT))),
+            *("-m", "loadtest.targets.assistant", "--port", str(processes.free_port(ASSISTANT_PORT))),
             *("--otlp", f"http://127.0.0.1:{http_port}", "--cache-ttl-s", str(CACHE_TTL_S)),
             *(*engines, *COMMON, *corpus),
         ],

@@ -10,28 +10,28 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
-from corpora.errors import CorpusError
-from loadtest.cli.caller_flags import Json, Out, Processes, Slo, Target, Users, sends_callers
-from loadtest.cli.capacity.flags import EXAMPLE as CAPACITY_EXAMPLE
-from loadtest.cli.capacity.flags import capacity
-from loadtest.cli.processes import ROOT, ProcessFailedError, environment
-from loadtest.cli.request import RunRequest, check, default_out
-from loadtest.errors import EndpointUnreachable, UsageError
+from corpora.manifest.errors import CorpusError
+from loadtest.capacity.flags import EXAMPLE as CAPACITY_EXAMPLE
+from loadtest.capacity.flags import capacity
+from loadtest.errors import EndpointUnreachable, OutputError, UsageError
 from loadtest.exit_codes import ExitCode
-from loadtest.swarm.durations import parse_duration_s
-from loadtest.swarm.settings import TOKEN_VARIABLE, SwarmSettings
-from telemetry.errors import ConfigError, StoreError, TelemetryError
+from loadtest.run.caller_flags import Json, Out, Processes, Slo, Target, Users, sends_callers
+from loadtest.run.processes import ROOT, ProcessFailedError, environment
+from loadtest.run.request import RunRequest, check, default_out
+from loadtest.scenario.durations import parse_duration_s
+from loadtest.scenario.settings import TOKEN_VARIABLE, SwarmSettings
+from telemetry.model.errors import ConfigError, StoreError, TelemetryError
 
 # Commands with a process and a help of their own: everything behind the name goes to them as it is.
 FORWARDED: Final = {
-    "assistant": ("loadtest.assistant", "Run the reference voice assistant, the target of the demo."),
+    "assistant": ("loadtest.targets.assistant", "Run the reference voice assistant, the target of the demo."),
     "sidecar": ("telemetry.sidecar", "Run the sidecar: OTLP in, store, Prometheus out."),
     "dashboard": ("dashboard", "Show a store in the browser."),
     "corpus": ("corpora", "List, install, build and check the speech that callers say."),
 }
 EXIT_CODES: Final = (
-    "Exit codes: 0 all objectives met; 1 unexpected fault; 2 usage or configuration; 3 an objective missed or not "
-    "shown; 4 generator-limited; 5 target unreachable or refused; 130 interrupted."
+    "Exit codes: 0 all objectives met; 1 unexpected fault; 2 usage or configuration; 3 an objective missed; 4 "
+    "generator-limited; 5 target unreachable or refused; 6 undecided, e.g. too few turns; 130 interrupted."
 )
 
 app = typer.Typer(
@@ -57,6 +57,9 @@ def run(
     ] = None,
     processes: Processes = 1,
     run_time: Annotated[str, typer.Option(help="how long, e.g. 90s or 2m")] = "1m",
+    stop_timeout: Annotated[
+        float, typer.Option(help="how long turns under way then have to end, seconds; what is left is cut, and shown")
+    ] = 30.0,
     scenario: Annotated[
         Path | None,
         typer.Option(help="scenario file (TOML): callers, speech, phases; flags that are given win"),
@@ -71,8 +74,9 @@ def run(
 
     A bearer token for the endpoint is read from the environment variable VOICEPROBE_TOKEN.
     """
-    from loadtest.cli.run import preflight, report
-    from loadtest.cli.run import run as carry_out
+    from loadtest.run.command import preflight
+    from loadtest.run.command import run as carry_out
+    from loadtest.run.judged_run import print_and_write
 
     request = RunRequest(
         replace(settings, host=target),
@@ -84,13 +88,14 @@ def run(
         json_file,
         processes,
         scenario,
+        stop_timeout_s=stop_timeout,
         given=_given(context),
     )
     console = Console()
     checked = check(request)
     console.print(checked.sentence, soft_wrap=True)
     preflight(checked)
-    raise typer.Exit(int(report(carry_out(checked, console), console, json_file)))
+    raise typer.Exit(int(print_and_write(carry_out(checked, console), console, json_file)))
 
 
 @app.command(epilog="Example: voiceprobe demo --users 8 --run-time 60s --exit --json summary.json")
@@ -133,10 +138,10 @@ def calibrate(
     """Measure the instrument's own error on this machine, and how many callers it drives with figures to be trusted.
 
     Callers speak to an endpoint that knows what it did and when. The result is stored, and later runs cite it. Exit
-    code 0: a load was trustworthy; 3: too few turns to judge any; 4: none was; 130: interrupted.
+    code 0: a load was trustworthy; 4: none was; 6: too few turns to judge any; 130: interrupted.
     """
-    from loadtest.cli.calibrate import calibrate as carry_out
-    from loadtest.cli.calibrate import request_of
+    from loadtest.calibration.command import calibrate as carry_out
+    from loadtest.calibration.command import request_of
 
     request = request_of(quick, loads, turns, faults, out if out is not None else default_out(), json_file, picture)
     raise typer.Exit(int(carry_out(request, Console())))
@@ -146,6 +151,30 @@ def _given(context: typer.Context) -> frozenset[str]:
     """The parameters that stand on the command line."""
     sources = {name: context.get_parameter_source(name) for name in context.params}
     return frozenset(name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE")
+
+
+@app.command(epilog="Example: voiceprobe report --store runs/20260101-120000-abcdef/store --json summary.json")
+def report(
+    store: Annotated[Path, typer.Option(help="folder of the store, as the sidecar was given it")],
+    run_id: Annotated[str | None, typer.Option("--run", help="name of the run (default: the newest)")] = None,
+    list_runs: Annotated[bool, typer.Option("--list", help="list the runs of the store instead")] = False,
+    slo: Slo = None,
+    json_file: Json = None,
+) -> None:
+    """Judge a run from its store: the same text, JSON and exit code as `voiceprobe run`, whoever started it.
+
+    Works while the run is under way, and for swarms that were started with plain Locust.
+    """
+    from loadtest.cli.report import list_runs as show_runs
+    from loadtest.cli.report import report as carry_out
+
+    console = Console()
+    code = (
+        show_runs(store, console)
+        if list_runs
+        else carry_out(store, console, run_id=run_id, slo=slo, json_file=json_file)
+    )
+    raise typer.Exit(int(code))
 
 
 @app.command(epilog="Example: voiceprobe deliver ./spool --sidecar http://127.0.0.1:4318")
@@ -202,7 +231,7 @@ def guarded(command: Callable[[], None]) -> int:
         return _say(error, ExitCode.USAGE)
     except EndpointUnreachable as error:
         return _say(error, ExitCode.UNREACHABLE)
-    except (ProcessFailedError, TelemetryError) as error:
+    except (OutputError, ProcessFailedError, TelemetryError) as error:
         return _say(error, ExitCode.FAULT)
     return int(ExitCode.OK)
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+CALIBRATION_SCHEMA: Final = 2  # of the object that is stored and cited
 State = Literal["calibrated", "beyond", "not reached", "elsewhere", "none"]
 HOW: Final = "run voiceprobe calibrate"
 # What must be the same for a calibration to say anything; the rest of the fingerprint is there to be read.
@@ -15,7 +16,11 @@ Stored = Mapping[str, Any]  # a calibration as it is stored: the object of `cali
 
 @dataclass(frozen=True, slots=True)
 class Citation:
-    """What is known of the instrument's own error at a run's load. `error_ms` and `callers` only where it holds."""
+    """What is known of the instrument's own error at a run's load. `error_ms` and `callers` only where it holds.
+
+    It is one part of the error of a run's figures; the other is how far the annotation of its clips may be off
+    (telemetry.model.stated_error brings them together).
+    """
 
     state: State
     sentence: str
@@ -49,9 +54,9 @@ def cite(stored: Stored | None, machine: Mapping[str, str], users: int) -> Citat
     if callers is None:
         return Citation("beyond", f"no load was trustworthy when this machine was calibrated on {date}", date=date)
     trusted = sorted(
-        (rung["callers"], rung["voice_to_voice_bound_s"])
-        for rung in stored["rungs"]
-        if rung["verdict"] == "trustworthy" and rung["callers"] >= users
+        (step["callers"], step["voice_to_voice_bound_s"])
+        for step in stored["steps"]
+        if step["verdict"] == "trustworthy" and step["callers"] >= users
     )
     if not trusted:
         if ceiling["reached"]:
@@ -60,7 +65,8 @@ def cite(stored: Stored | None, machine: Mapping[str, str], users: int) -> Citat
         return Citation("not reached", sentence, date=date)
     at, bound_s = trusted[0]
     error_ms = rounded_up_ms(bound_s)
-    return Citation("calibrated", f"calibrated to ±{error_ms:g} ms at {at} callers on {date}", error_ms, at, date)
+    sentence = f"calibrated to ±{error_ms:g} ms at {at} callers on {date}, beside the error of the clips' speech bounds"
+    return Citation("calibrated", sentence, error_ms, at, date)
 
 
 def rounded_up_ms(seconds: float) -> float:

@@ -2,8 +2,8 @@
 
 from rich.table import Table
 
-from loadtest.reports import wording
-from loadtest.reports.facts import RunFacts
+from loadtest.reports import formatting
+from loadtest.reports.run_info import RunInfo
 from telemetry.store.answers import PhaseSummary, StartCounts, Summary
 
 
@@ -28,23 +28,25 @@ def phase_table(summary: Summary) -> Table:
 
 def _cells(phase: PhaseSummary) -> list[str]:
     turns, heard = phase.turns, phase.metrics.get("voice_to_voice")
-    figures = [wording.UNKNOWN if heard is None else wording.statistic(heard, which) for which in ("p50", "p95", "p99")]
+    figures = [
+        formatting.UNKNOWN if heard is None else formatting.of_the_answered(heard, w) for w in ("p50", "p95", "p99")
+    ]
     ok = turns.ok / turns.eligible if turns.eligible else None
     name = f"{phase.phase} (ramp)" if phase.is_ramp else phase.phase
-    return [name, wording.number(turns.total), wording.number(turns.invalid), wording.percent(ok), *figures]
+    return [name, formatting.number(turns.total), formatting.number(turns.invalid), formatting.percent(ok), *figures]
 
 
 def ramp_line(summary: Summary) -> str | None:
     """What became of the turns of ramps, None where there is none."""
     if not summary.ramp_turns:
         return None
-    return f"{wording.turns(summary.ramp_turns)} began during a ramp: shown apart under phases, in no figure above"
+    return f"{formatting.turns(summary.ramp_turns)} began during a ramp: shown apart under phases, in no figure above"
 
 
-def load_line(run: RunFacts) -> str:
+def load_line(run: RunInfo) -> str:
     """What was asked for: callers, or calls a second."""
     if run.arrivals == "closed":
-        text = f"{run.users} callers"
+        text = "callers not known" if run.users is None else f"{run.users} callers"
     else:
         rate = "" if run.rate_per_s is None else f", {run.rate_per_s:g} a second"
         text = f"{run.arrivals} arrivals{rate}"
@@ -55,20 +57,22 @@ def starts_sentence(summary: Summary) -> str:
     """How well the schedule of open arrivals was kept."""
     starts = summary.starts
     if starts is None:
-        return wording.UNKNOWN
-    worst = wording.milliseconds(summary.generator.start_late_worst_ns)
+        return formatting.UNKNOWN
+    worst = formatting.milliseconds(summary.generator.start_late_worst_ns)
     return (
-        f"{wording.number(starts.started)} of {wording.number(starts.planned)} calls that were due began,"
-        f" {wording.number(starts.late)} more than 10 ms late (worst {worst}), {wording.number(starts.missed)} missed;"
-        " connect counts from the intended start"
+        f"{formatting.number(starts.started)} of {formatting.number(starts.planned)} calls that were due began,"
+        f" {formatting.number(starts.late)} more than 10 ms late (worst {worst}),"
+        f" {formatting.number(starts.dropped)} dropped; connect counts from the intended start"
     )
 
 
 def starts_line(starts: StartCounts | None) -> str:
     """How the calls of open arrivals began."""
     if starts is None:
-        return wording.UNKNOWN
-    text = f"{wording.number(starts.started)} of {wording.number(starts.planned)}"
-    parts = [f"{wording.number(count)} {word}" for count, word in ((starts.late, "late"), (starts.missed, "missed"))]
-    wrong = [part for part, count in zip(parts, (starts.late, starts.missed), strict=True) if count]
+        return formatting.UNKNOWN
+    text = f"{formatting.number(starts.started)} of {formatting.number(starts.planned)}"
+    parts = [
+        f"{formatting.number(count)} {word}" for count, word in ((starts.late, "late"), (starts.dropped, "dropped"))
+    ]
+    wrong = [part for part, count in zip(parts, (starts.late, starts.dropped), strict=True) if count]
     return f"{text}, {', '.join(wrong)}" if wrong else text

@@ -7,12 +7,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from loadtest.reports import wording
+from loadtest.reports import formatting
 from telemetry.store.answers import MetricStats, TurnCounts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LiveFacts:
+class LiveInfo:
     """What is known at this moment; None is not known yet. `run_time_s` None means until somebody stops it."""
 
     target: str
@@ -25,13 +25,13 @@ class LiveFacts:
     note: str | None = None  # one sentence, when something needs to be known now
 
 
-def live_view(facts: LiveFacts) -> RenderableType:
+def live_view(facts: LiveInfo) -> RenderableType:
     """Callers, turns, voice-to-voice so far, invalid turns and the time, to be redrawn in place."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim", no_wrap=True, min_width=14)
     grid.add_column(overflow="fold")
-    in_flight = wording.UNKNOWN if facts.calls_in_flight is None else wording.number(facts.calls_in_flight)
-    grid.add_row("callers", f"{in_flight} of {wording.number(facts.users)} on a call to {facts.target}")
+    in_flight = formatting.UNKNOWN if facts.calls_in_flight is None else formatting.number(facts.calls_in_flight)
+    grid.add_row("callers", f"{in_flight} of {formatting.number(facts.users)} on a call to {facts.target}")
     grid.add_row("turns", _turns(facts.turns))
     grid.add_row("voice to voice", _voice_to_voice(facts.voice_to_voice))
     parts: list[RenderableType] = [_time(facts), grid]
@@ -44,28 +44,30 @@ def _turns(turns: TurnCounts | None) -> str:
     if turns is None or not turns.total:
         return "none yet"
     others = turns.total - turns.ok - turns.invalid
-    return f"{wording.number(turns.total)}: {turns.ok} ok, {others} not ok, {turns.invalid} invalid"
+    return f"{formatting.number(turns.total)}: {turns.ok} ok, {others} not ok, {turns.invalid} invalid"
 
 
 def _voice_to_voice(stats: MetricStats | None) -> str:
     if stats is None or not stats.n:
         return "none yet"
-    figures = ", ".join(f"{which} {wording.statistic(stats, which)}" for which in ("p50", "p95"))
-    return f"{figures} (n {wording.number(stats.n)})"
+    figures = ", ".join(f"{which} {formatting.statistic(stats, which)}" for which in ("p50", "p95"))
+    if stats.unanswered:
+        return f"{figures}, of the answered: {formatting.answered(stats)} turns"
+    return f"{figures} (n {formatting.number(stats.n)})"
 
 
-def _time(facts: LiveFacts) -> RenderableType:
+def _time(facts: LiveInfo) -> RenderableType:
     if facts.run_time_s is None:
-        return Text(f"running for {wording.clock(facts.elapsed_s)}, until Ctrl-C", style="bold")
+        return Text(f"running for {formatting.clock(facts.elapsed_s)}, until Ctrl-C", style="bold")
     remaining_s = facts.run_time_s - facts.elapsed_s
     line = Table.grid(padding=(0, 2, 0, 0))
     if remaining_s <= 0:
-        line.add_row(Text(f"{wording.clock(facts.elapsed_s)} elapsed, the last calls are ending", style="bold"))
+        line.add_row(Text(f"{formatting.clock(facts.elapsed_s)} elapsed, the last calls are ending", style="bold"))
         return line
     bar = ProgressBar(total=facts.run_time_s, completed=facts.elapsed_s, width=24)
     line.add_row(
-        Text(f"{wording.clock(facts.elapsed_s)} elapsed", style="bold"),
+        Text(f"{formatting.clock(facts.elapsed_s)} elapsed", style="bold"),
         bar,
-        Text(f"{wording.clock(remaining_s)} remaining"),
+        Text(f"{formatting.clock(remaining_s)} remaining"),
     )
     return line

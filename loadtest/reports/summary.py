@@ -9,28 +9,30 @@ from typing import Any, Final
 
 import orjson
 
-from loadtest.caller.address import public_target
 from loadtest.exit_codes import ExitCode
+from loadtest.protocols.address import public_target
 from loadtest.reports.calibration_citing import Citation
-from loadtest.reports.ending import ending_for
-from loadtest.reports.facts import RunFacts
-from loadtest.reports.hearing import hearing_objects
-from telemetry.metrics import ITL, ITL_DEFINITION, METRIC_NAMES, METRICS
-from telemetry.slo import Verdict
+from loadtest.reports.run_info import RunInfo, SpoolInfo
+from loadtest.reports.run_outcome import run_outcome_for
+from loadtest.reports.wer_by_condition import wer_by_condition_objects
+from telemetry.model.metrics import ITL, ITL_DEFINITION, METRIC_NAMES, METRICS
+from telemetry.model.stated_error import GoodRange, Interval, StatedError
+from telemetry.objectives.slo import Verdict
 from telemetry.store.answers import (
-    Agreement,
     CacheStats,
+    ClientServiceDelta,
     CohortSummary,
     Generator,
     MetricStats,
     PhaseSummary,
     ShareByName,
+    SpeechBoundErrors,
     StartCounts,
     Summary,
     TurnCounts,
 )
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 # What a cohort is shown by; the whole set per cohort is a question to the store.
 COHORT_METRICS: Final = ("voice_to_voice", "asr_final_latency", "llm_first_token_latency", "tts_first_chunk_latency")
 _STATISTICS: Final = ("p50", "p95", "p99", "max")
@@ -42,18 +44,28 @@ def schema() -> dict[str, Any]:
 
 
 def summary_object(
-    *, run: RunFacts, summary: Summary, verdicts: Sequence[Verdict], exit_code: ExitCode
+    *, run: RunInfo, summary: Summary, verdicts: Sequence[Verdict], exit_code: ExitCode
 ) -> dict[str, Any]:
     """The run as one JSON-ready object. `exit_code` is the code the process ends with; where that is not what the
     figures alone would give (a fault of ours, an interrupt), `exit_reason` names the code only."""
-    ending = ending_for(run=run, summary=summary, verdicts=verdicts)
-    reason = ending.reason if ending.code == exit_code else exit_code.name.lower().replace("_", " ")
+    run_outcome = run_outcome_for(run=run, summary=summary, verdicts=verdicts)
+    reason = run_outcome.reason if run_outcome.code == exit_code else exit_code.name.lower().replace("_", " ")
     return {
         "schema_version": SCHEMA_VERSION,
         "run": _run(run),
         "turns": _turns(summary.turns),
         "metrics": {name: metric_object(name, summary.metrics.get(name)) for name in METRIC_NAMES},
         "objectives": [_objective(verdict) for verdict in verdicts],
+        "failures": [
+            {"kind": cause.kind, "code": cause.code, "turns": cause.turns, "example": cause.example}
+            for cause in summary.failures
+        ],
+        "retries": {
+            "asked": summary.retries.asked,
+            "asked_worst_s": _seconds(summary.retries.asked_worst_ns),
+            "waits": summary.retries.waits,
+            "waited_s": summary.retries.waited_ns / 1e9,
+        },
         "cache": _cache(summary.cache),
         "fallback": _fallback(summary.fallback),
         "routes": {
@@ -62,18 +74,25 @@ def summary_object(
             "by_route": dict(summary.routes.counts),
         },
         "cohorts": [_cohort(cohort) for cohort in summary.cohorts],
-        "hearing": hearing_objects(summary.hearing),
-        "behaviour": _behaviour(summary),
+        "wer_by_condition": wer_by_condition_objects(summary.wer_by_condition),
+        "behavior": _behavior(summary),
+        "beside": {
+            "unknown_events": summary.beside.unknown,
+            "unknown_names": list(summary.beside.unknown_names),
+            "duplicate_events": summary.beside.duplicates,
+            "turns_with_service_latency": summary.beside.turns_with_service_latency,
+        },
         "phases": [_phase(phase) for phase in summary.phases],
         "ramp_turns": summary.ramp_turns,
         "starts": _starts(summary.starts),
-        "agreement": _agreement(summary.agreement),
+        "speech_bounds": _speech_bounds(summary.speech_bounds),
+        "client_service_delta": _client_service_delta(summary.client_service_delta),
         "generator": _generator(run, summary),
         "telemetry": {
             "emitted": summary.loss.emitted,
             "received": summary.loss.received,
             "missing": summary.loss.missing,
-            "spooled": run.turns_spooled,
+            "spooled": _spooled(run.spooled),
             "unreadable_segments": summary.skipped_segments,
         },
         "exit_code": int(exit_code),
@@ -82,7 +101,7 @@ def summary_object(
 
 
 def unit_and_definition(name: str) -> tuple[str, str]:
-    """The unit ("s" for durations) and the definition of a metric of telemetry.metrics.METRIC_NAMES."""
+    """The unit ("s" for durations) and the definition of a metric of telemetry.model.metrics.METRIC_NAMES."""
     if name == ITL:
         return "s", ITL_DEFINITION
     metric = METRICS[name]
@@ -98,9 +117,24 @@ def metric_object(name: str, stats: MetricStats | None) -> dict[str, Any]:
         "unit": unit,
         "definition": definition,
         "n": 0 if stats is None else stats.n,
+        "eligible": None if stats is None else stats.eligible,
+        "unanswered": 0 if stats is None else stats.unanswered,
         **{f"{key}_s": _seconds(value) if is_duration else None for key, value in values.items()},
         **{key: None if is_duration else value for key, value in values.items()},
         "withheld": None if stats is None else stats.withheld,
+        "error": None if stats is None else _error(stats.error),
+    }
+
+
+def _error(error: StatedError | None) -> dict[str, Any] | None:
+    """Between what the statistics of a metric lie; null for one that counts from neither bound of the speech."""
+    if error is None:
+        return None
+    intervals: dict[str, Interval | None] = {key: getattr(error, key) for key in _STATISTICS}
+    return {
+        **{f"{key}_s": None if each is None else [bound / 1e9 for bound in each] for key, each in intervals.items()},
+        "instrument_s": _seconds(error.instrument_ns),
+        "turns_unknown": error.turns_unknown,
     }
 
 
@@ -108,7 +142,7 @@ def _seconds(value_ns: float | None) -> float | None:
     return None if value_ns is None else value_ns / 1e9
 
 
-def _run(run: RunFacts) -> dict[str, Any]:
+def _run(run: RunInfo) -> dict[str, Any]:
     return {
         "id": run.run_id,
         "target": public_target(run.target),
@@ -117,7 +151,7 @@ def _run(run: RunFacts) -> dict[str, Any]:
             "name": run.corpus.name,
             "kind": run.corpus.kind,
             "utterances": run.corpus.utterances,
-            "licences": list(run.corpus.licences),
+            "licenses": list(run.corpus.licenses),
         },
         "users": run.users,
         "arrivals": run.arrivals,
@@ -134,6 +168,7 @@ def _run(run: RunFacts) -> dict[str, Any]:
         },
         "cohort": run.cohort,
         "seed": run.seed,
+        "state": "under way" if run.is_under_way else "ended",
         "started_unix_ns": run.started_unix_ns,
         "calls": {"started": run.calls_started, "connected": run.calls_connected},
         "versions": dict(run.versions),
@@ -148,6 +183,9 @@ def _turns(turns: TurnCounts) -> dict[str, Any]:
         "eligible": turns.eligible,
         "by_outcome": dict(turns.by_outcome),
         "invalid_by_reason": dict(turns.invalid_by_reason),
+        "endpoint_did_not_read": turns.endpoint_did_not_read,
+        "cut": turns.cut,
+        "cut_by": dict(turns.cut_by),
     }
 
 
@@ -155,6 +193,7 @@ def _objective(verdict: Verdict) -> dict[str, Any]:
     return {
         "name": verdict.name,
         "met": verdict.met,
+        "counts": verdict.counts,
         "sentence": verdict.sentence,
         "good": verdict.good,
         "eligible": verdict.eligible,
@@ -162,7 +201,16 @@ def _objective(verdict: Verdict) -> dict[str, Any]:
         "target": verdict.target,
         "budget_left": verdict.budget_left,
         "reason": verdict.reason,
+        "within_measurement_error": verdict.within_error,
+        "good_range": _good_range(verdict.good_range),
     }
+
+
+def _good_range(found: GoodRange | None) -> dict[str, int] | None:
+    """How many turns would be good within the measurement's error; null where there is no such error."""
+    if found is None:
+        return None
+    return {"least": found.least, "most": found.most, "turns_unknown": found.unknown}
 
 
 def _cache(cache: CacheStats) -> dict[str, Any]:
@@ -198,26 +246,26 @@ def _cohort(cohort: CohortSummary) -> dict[str, Any]:
     }
 
 
-def _behaviour(summary: Summary) -> dict[str, Any]:
-    told, stop = summary.behaviour, summary.metrics.get("barge_in_stop")
+def _behavior(summary: Summary) -> dict[str, Any]:
+    behavior, stop = summary.behavior, summary.metrics.get("barge_in_stop")
     return {
         "barge_in": {
-            "n": told.barge_ins,
-            "missed": told.barge_ins_missed,
-            "recovered": told.barge_ins_recovered,
-            "recovered_share": told.recovered_share,
+            "n": behavior.barge_ins,
+            "missed": behavior.barge_ins_missed,
+            "recovered": behavior.barge_ins_recovered,
+            "recovered_share": behavior.recovered_share,
             "stop_n": 0 if stop is None else stop.n,
             "stop_p50_s": None if stop is None else _seconds(stop.p50),
             "stop_p95_s": None if stop is None else _seconds(stop.p95),
         },
         "abandoned": {"n": summary.turns.abandoned, "share": summary.turns.abandoned_share},
-        "backchannel": {"n": told.backchannels, "stopped": told.backchannels_stopped},
-        "silence": {"n": told.silent_turns, "reprompted": told.reprompted},
+        "backchannel": {"n": behavior.backchannels, "stopped": behavior.backchannels_stopped},
+        "silence": {"n": behavior.silent_turns, "reprompted": behavior.reprompted},
         "intent": {
-            "expected": told.intents_expected,
-            "reported": told.intents_reported,
-            "matched": told.intents_matched,
-            "agreement": told.intent_agreement,
+            "expected": behavior.intents_expected,
+            "reported": behavior.intents_reported,
+            "matched": behavior.intents_matched,
+            "accuracy": behavior.intent_accuracy,
         },
     }
 
@@ -241,22 +289,33 @@ def _starts(starts: StartCounts | None) -> dict[str, int] | None:
         "planned": starts.planned,
         "started": starts.started,
         "late": starts.late,
-        "missed": starts.missed,
+        "dropped": starts.dropped,
     }
 
 
-def _agreement(agreement: Agreement) -> dict[str, Any]:
+def _speech_bounds(bounds: SpeechBoundErrors) -> dict[str, Any]:
     return {
-        "joined": agreement.joined,
-        "client_only": agreement.client_only,
-        "service_only": agreement.service_only,
-        "p50_s": _seconds(agreement.difference_p50_ns),
-        "p99_s": _seconds(agreement.difference_p99_ns),
-        "max_abs_s": _seconds(agreement.difference_abs_max_ns),
+        "turns": bounds.turns,
+        "turns_unknown": bounds.turns_unknown,
+        "start_median_s": _seconds(bounds.start_median_ns),
+        "start_worst_s": _seconds(bounds.start_worst_ns),
+        "end_median_s": _seconds(bounds.end_median_ns),
+        "end_worst_s": _seconds(bounds.end_worst_ns),
     }
 
 
-def _generator(run: RunFacts, summary: Summary) -> Mapping[str, Any]:
+def _client_service_delta(client_service_delta: ClientServiceDelta) -> dict[str, Any]:
+    return {
+        "joined": client_service_delta.joined,
+        "client_only": client_service_delta.client_only,
+        "service_only": client_service_delta.service_only,
+        "p50_s": _seconds(client_service_delta.difference_p50_ns),
+        "p99_s": _seconds(client_service_delta.difference_p99_ns),
+        "max_abs_s": _seconds(client_service_delta.difference_abs_max_ns),
+    }
+
+
+def _generator(run: RunInfo, summary: Summary) -> Mapping[str, Any]:
     health: Generator = summary.generator
     return {
         "limited": summary.turns.is_generator_limited,
@@ -282,6 +341,18 @@ def _generator(run: RunFacts, summary: Summary) -> Mapping[str, Any]:
         "receive_stamp": health.receive_stamp,
         "pacer": health.pacer,
         "calibration": _calibration(run.calibration),
+    }
+
+
+def _spooled(spooled: SpoolInfo | None) -> dict[str, int] | None:
+    """What was kept on disk during the run; null where nobody can look there."""
+    if spooled is None:
+        return None
+    return {
+        "turns": spooled.turns,
+        "spans": spooled.spans,
+        "waiting_turns": spooled.waiting_turns,
+        "waiting_spans": spooled.waiting_spans,
     }
 
 

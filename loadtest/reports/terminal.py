@@ -9,17 +9,20 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from loadtest.caller.address import public_target
 from loadtest.exit_codes import ExitCode
-from loadtest.reports import wording
-from loadtest.reports.behaviour import behaviour_rows
-from loadtest.reports.ending import Ending, generator_loss
-from loadtest.reports.facts import RunFacts
-from loadtest.reports.hearing import hearing_table
+from loadtest.protocols.address import public_target
+from loadtest.reports import formatting
+from loadtest.reports.behavior import behavior_rows
+from loadtest.reports.failures import failure_table, retry_line
 from loadtest.reports.phases import has_phases, load_line, phase_table, ramp_line, starts_sentence
+from loadtest.reports.run_info import RunInfo
+from loadtest.reports.run_outcome import RunOutcome, generator_loss
+from loadtest.reports.stated_error import bounds_sentence, error_line
 from loadtest.reports.summary import fallback_rate
-from telemetry.slo import Verdict
+from loadtest.reports.wer_by_condition import wer_table
+from telemetry.objectives.slo import Verdict
 from telemetry.store.answers import CacheStats, Generator, MetricStats, ShareByName, Summary
+from telemetry.store.beside import Beside
 
 # The stages in the order in which a turn passes them; `always` rows are shown even when nothing was measured, so that a
 # figure that is missing is seen to be missing.
@@ -47,28 +50,32 @@ _STAGES: Final = (
     "underrun_worst",
     "tokens_per_s",
     "tokens_per_s_wall",
-    "audio_rtf",
+    "audio_rtfx",
     "wer",
 )
 _STATISTICS: Final = ("p50", "p95", "p99", "max")
-_MET: Final = {True: ("✔", "met", "green"), False: ("✘", "missed", "red"), None: ("?", "not shown", "yellow")}
+_MET: Final = {True: ("✔", "met", "green"), False: ("✘", "missed", "red"), None: ("?", "undecided", "yellow")}
 
 
-def final_view(*, run: RunFacts, summary: Summary, verdicts: Sequence[Verdict], ending: Ending) -> RenderableType:
-    """Everything a run prints at its end. Readable without colour and from 80 columns on."""
+def final_view(
+    *, run: RunInfo, summary: Summary, verdicts: Sequence[Verdict], run_outcome: RunOutcome
+) -> RenderableType:
+    """Everything a run prints at its end. Readable without color and from 80 columns on."""
     parts: list[RenderableType] = [
         _heading("Verdict"),
-        _verdicts(verdicts, ending),
+        _verdicts(verdicts, run_outcome),
         _heading("Stages, as the caller heard them"),
         _stages(summary),
         *_withheld(summary),
         _heading("What happened"),
         _pairs(_happened(summary)),
     ]
+    if summary.failures:
+        parts += [_heading("Why turns failed"), failure_table(summary)]
     if len(summary.cohorts) > 1:
         parts += [_heading("Cohorts"), _cohorts(summary)]
-    if len(summary.hearing) > 1:
-        parts += [_heading("What the endpoint understood"), hearing_table(summary.hearing)]
+    if len(summary.wer_by_condition) > 1:
+        parts += [_heading("What the endpoint understood"), wer_table(summary.wer_by_condition)]
     if has_phases(summary):
         parts += [_heading("Phases"), phase_table(summary)]
     parts += [_heading("How well this was measured"), _pairs(_evidence(run, summary))]
@@ -89,31 +96,33 @@ def _pairs(rows: Iterable[tuple[str, str]]) -> Table:
     return table
 
 
-def _verdicts(verdicts: Sequence[Verdict], ending: Ending) -> RenderableType:
+def _verdicts(verdicts: Sequence[Verdict], run_outcome: RunOutcome) -> RenderableType:
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, min_width=11)
     table.add_column(overflow="fold")
     for verdict in verdicts:
         sign, word, style = _MET[verdict.met]
         table.add_row(Text(f"{sign} {word}", style=f"bold {style}"), Text(verdict.sentence))
-        if standing := _standing(verdict):
-            table.add_row("", Text(standing, style="dim"))
-    style = "green" if ending.code is ExitCode.OK else "red"
-    word = ending.code.name.lower().replace("_", " ")
-    table.add_row(Text(f"exit {int(ending.code)}", style=f"bold {style}"), Text(f"{word}: {ending.reason}"))
+        if counts := _good_and_budget(verdict):
+            table.add_row("", Text(counts, style="dim"))
+    style = {ExitCode.OK: "green", ExitCode.UNDECIDED: "yellow"}.get(run_outcome.code, "red")
+    word = run_outcome.code.name.lower().replace("_", " ")
+    table.add_row(Text(f"exit {int(run_outcome.code)}", style=f"bold {style}"), Text(f"{word}: {run_outcome.reason}"))
     return table
 
 
-def _standing(verdict: Verdict) -> str:
+def _good_and_budget(verdict: Verdict) -> str:
     """What the sentence of a verdict leaves out; nothing where the sentence is all there is to say."""
     if verdict.budget_left is None:
         return ""
     budget = (
-        f"error budget left {wording.percent(verdict.budget_left)}"
+        f"error budget left {formatting.percent(verdict.budget_left)}"
         if verdict.budget_left >= 0
         else "error budget overspent"
     )
-    return f"{wording.number(verdict.good)} of {wording.turns(verdict.eligible)} good · {budget}"
+    return (
+        f"{formatting.number(verdict.good)} of {formatting.number(verdict.eligible)} {verdict.counts} good · {budget}"
+    )
 
 
 def _stages(summary: Summary) -> Table:
@@ -125,39 +134,58 @@ def _stages(summary: Summary) -> Table:
         stats = summary.metrics.get(name)
         if stats is None or (stats.n == 0 and name not in _ALWAYS):
             continue
-        table.add_row(wording.label(name), *_cells(stats), style="bold" if name == "voice_to_voice" else "")
+        table.add_row(formatting.label(name), *_cells(stats), style="bold" if name == "voice_to_voice" else "")
     return table
 
 
 def _cells(stats: MetricStats) -> list[str]:
     if stats.n == 0:
-        word = wording.NOT_OBSERVABLE if stats.withheld else "not measured"
-        return [word, wording.UNKNOWN, wording.UNKNOWN, wording.UNKNOWN, "0"]
-    return [*(wording.statistic(stats, which) for which in _STATISTICS), wording.number(stats.n)]
+        word = formatting.NOT_OBSERVABLE if stats.withheld else "not measured"
+        return [word, formatting.UNKNOWN, formatting.UNKNOWN, formatting.UNKNOWN, formatting.answered(stats)]
+    return [*(formatting.of_the_answered(stats, which) for which in _STATISTICS), formatting.answered(stats)]
 
 
 def _withheld(summary: Summary) -> list[RenderableType]:
     stats = [summary.metrics[name] for name in _STAGES if name in summary.metrics]
-    rows = [(wording.label(each.name), each.withheld) for each in stats if each.n == 0 and each.withheld]
-    lines: list[RenderableType] = [
-        Text(f"not observable: {name}: {reason}", style="dim", overflow="fold") for name, reason in rows
-    ]
+    rows = [(formatting.label(each.name), each.withheld) for each in stats if each.n == 0 and each.withheld]
+    lines: list[RenderableType] = []
+    if (stated := error_line(summary.metrics["voice_to_voice"])) is not None:
+        lines.append(Text(stated, style="dim", overflow="fold"))
+    lines += [Text(f"not observable: {name}: {reason}", style="dim", overflow="fold") for name, reason in rows]
+    lines += _unanswered(summary, stats)
     if any(0 < each.n < 100 for each in stats):
         lines.append(Text("too few: a p95 needs 20 values, a p99 needs 100", style="dim"))
+    return lines
+
+
+def _unanswered(summary: Summary, stats: list[MetricStats]) -> list[RenderableType]:
+    """That percentiles are not of all turns, where some went unanswered."""
+    if not any(each.n and each.unanswered for each in stats):
+        return []
+    heard = summary.metrics["voice_to_voice"]
+    lines: list[RenderableType] = [Text(formatting.ANSWERED_NOTE, style="yellow", overflow="fold")]
+    if heard.unanswered:
+        turns = f"{formatting.number(heard.unanswered)} of {formatting.turns(summary.turns.eligible)}"
+        lines.append(Text(f"{turns} went unanswered: the objectives count them as bad", style="yellow"))
     return lines
 
 
 def _happened(summary: Summary) -> list[tuple[str, str]]:
     turns = summary.turns
     outcomes = ", ".join(
-        f"{wording.number(count)} {name.replace('_', ' ')}" for name, count in turns.by_outcome.items() if count
+        f"{formatting.number(count)} {name.replace('_', ' ')}" for name, count in turns.by_outcome.items() if count
     )
-    rows = [("turns", f"{wording.number(turns.total)} ({outcomes})" if outcomes else wording.number(turns.total))]
-    rows += behaviour_rows(summary)
+    rows = [("turns", f"{formatting.number(turns.total)} ({outcomes})" if outcomes else formatting.number(turns.total))]
+    if turns.cut:
+        rows.append(("cut", f"{formatting.turns(turns.cut)} before the end, by {_counts(turns.cut_by)}"))
+    rows += behavior_rows(summary)
+    if (retries := retry_line(summary)) is not None:
+        rows.append(("retries", retries))
     if (ramp := ramp_line(summary)) is not None:
         rows.append(("ramps", ramp))
     rows.append(("cache", cache_line(summary.cache)))
     rows.append(("fallback", fallback_line(summary.fallback)))
+    rows += beside_rows(summary.beside)
     if summary.routes.counts:
         rows.append(("routes", _counts(summary.routes.counts)))
     return rows
@@ -168,7 +196,7 @@ def cache_line(cache: CacheStats) -> str:
     if not cache.reported:
         return "not reported by the endpoint"
     tiers = f" ({_counts(cache.hits_by_tier)})" if cache.hits_by_tier else ""
-    return f"{wording.percent(cache.hit_rate)} hits of {wording.turns(cache.reported)} that reported{tiers}"
+    return f"{formatting.percent(cache.hit_rate)} hits of {formatting.turns(cache.reported)} that reported{tiers}"
 
 
 def fallback_line(fallback: ShareByName) -> str:
@@ -176,11 +204,27 @@ def fallback_line(fallback: ShareByName) -> str:
     if not fallback.reported:
         return "not reported by the endpoint"
     kinds = f" ({_counts(fallback.counts)})" if fallback.counts else ""
-    return f"{wording.percent(fallback_rate(fallback))} of {wording.turns(fallback.reported)} that reported{kinds}"
+    return (
+        f"{formatting.percent(fallback_rate(fallback))} of {formatting.turns(fallback.reported)} that reported{kinds}"
+    )
+
+
+def beside_rows(beside: Beside) -> list[tuple[str, str]]:
+    """What arrived beside the conversations; no row where there was nothing."""
+    rows: list[tuple[str, str]] = []
+    if beside.unknown:
+        names = f" ({', '.join(beside.unknown_names)})" if beside.unknown_names else ""
+        rows.append(("unknown", f"{formatting.number(beside.unknown)} events that the protocol does not know{names}"))
+    if beside.duplicates:
+        rows.append(("duplicates", f"{formatting.number(beside.duplicates)} events came twice; each was heard once"))
+    if beside.turns_with_service_latency:
+        text = f"on {formatting.turns(beside.turns_with_service_latency)} the service stated latencies of its own"
+        rows.append(("metadata", text))
+    return rows
 
 
 def _counts(counts: dict[str, int]) -> str:
-    return ", ".join(f"{name} {wording.number(count)}" for name, count in counts.items())
+    return ", ".join(f"{name} {formatting.number(count)}" for name, count in counts.items())
 
 
 def _cohorts(summary: Summary) -> Table:
@@ -192,61 +236,63 @@ def _cohorts(summary: Summary) -> Table:
         heard = cohort.metrics.get("voice_to_voice")
         table.add_row(
             cohort.cohort,
-            wording.number(cohort.turns.total),
-            wording.UNKNOWN if heard is None else wording.statistic(heard, "p50"),
-            wording.UNKNOWN if heard is None else wording.statistic(heard, "p95"),
-            wording.percent(cohort.cache.hit_rate),
-            wording.percent(fallback_rate(cohort.fallback)),
+            formatting.number(cohort.turns.total),
+            formatting.UNKNOWN if heard is None else formatting.of_the_answered(heard, "p50"),
+            formatting.UNKNOWN if heard is None else formatting.of_the_answered(heard, "p95"),
+            formatting.percent(cohort.cache.hit_rate),
+            formatting.percent(fallback_rate(cohort.fallback)),
         )
     return table
 
 
-def _evidence(run: RunFacts, summary: Summary) -> list[tuple[str, str]]:
+def _evidence(run: RunInfo, summary: Summary) -> list[tuple[str, str]]:
     health = summary.generator
     pacing = (
-        f"p99 {wording.milliseconds(health.frame_lateness_p99_ns)} late,"
-        f" worst {wording.milliseconds(health.frame_lateness_worst_ns)},"
-        f" worst loop lag {wording.milliseconds(health.loop_lag_worst_ns)}"
+        f"p99 {formatting.milliseconds(health.frame_lateness_p99_ns)} late,"
+        f" worst {formatting.milliseconds(health.frame_lateness_worst_ns)},"
+        f" worst loop lag {formatting.milliseconds(health.loop_lag_worst_ns)}"
         f" (pacer: {health.pacer or 'not reported'})"
     )
     receive = (
         f"stamped by: {health.receive_stamp or 'not reported'},"
-        f" worst lag to the program {wording.milliseconds(health.receive_lag_worst_ns)}"
+        f" worst lag to the program {formatting.milliseconds(health.receive_lag_worst_ns)}"
     )
     rows = [("processes", _processes(run))] if run.processes > 1 or run.lost or run.killed_by else []
     return [
         *rows,
         ("invalid", _invalid(summary)),
+        *([("not read", _not_read(summary))] if summary.turns.endpoint_did_not_read else []),
         *([("starts", starts_sentence(summary))] if summary.starts is not None else []),
         ("pacing", pacing),
         ("receiving", receive),
+        ("speech bounds", bounds_sentence(summary)),
         *([("calibration", run.calibration.sentence)] if run.calibration is not None else []),
         ("sockets", _sockets(health)),
         ("process", _process(health)),
-        ("agreement", _agreement(summary)),
+        ("service delta", _client_service_delta(summary)),
         ("telemetry", _telemetry(run, summary)),
     ]
 
 
 def _sockets(health: Generator) -> str:
     unsent, held_up = health.unsent_worst_bytes, health.frames_held_up
-    worst = "not reported" if unsent is None else f"{wording.number(unsent)} bytes"
+    worst = "not reported" if unsent is None else f"{formatting.number(unsent)} bytes"
     text = f"most that one caller had unsent: {worst}"
     if held_up:
-        blocked = wording.milliseconds(health.send_blocked_worst_ns)
-        text += f"; {wording.number(held_up)} frames held up by full sockets (worst in a turn {blocked})"
+        blocked = formatting.milliseconds(health.send_blocked_worst_ns)
+        text += f"; {formatting.number(held_up)} frames held up by full sockets (worst in a turn {blocked})"
     return text
 
 
 def _process(health: Generator) -> str:
     return (
-        f"busiest {wording.percent(health.cpu_ratio_worst)} of a core,"
-        f" worst GC pause {wording.milliseconds(health.gc_pause_worst_ns)},"
-        f" wall clock moved by {wording.milliseconds(health.clock_offset_drift_worst_ns)}"
+        f"busiest {formatting.percent(health.cpu_ratio_worst)} of a core,"
+        f" worst GC pause {formatting.milliseconds(health.gc_pause_worst_ns)},"
+        f" wall clock moved by {formatting.milliseconds(health.clock_offset_drift_worst_ns)}"
     )
 
 
-def _processes(run: RunFacts) -> str:
+def _processes(run: RunInfo) -> str:
     return generator_loss(run) or f"all {run.processes} ended as they should"
 
 
@@ -254,47 +300,65 @@ def _invalid(summary: Summary) -> str:
     turns = summary.turns
     if not turns.total:
         return "no turn was measured"
-    text = f"{wording.number(turns.invalid)} of {wording.turns(turns.total)}"
+    text = f"{formatting.number(turns.invalid)} of {formatting.turns(turns.total)}"
     if turns.invalid_by_reason:
         text += f" ({_counts(turns.invalid_by_reason)})"
     return f"{text}: generator-limited" if summary.turns.is_generator_limited else text
 
 
-def _agreement(summary: Summary) -> str:
-    agreement = summary.agreement
-    if not agreement.joined:
-        return "not known: the service reported none of these turns"
-    p99 = wording.TOO_FEW if agreement.difference_p99_ns is None else wording.milliseconds(agreement.difference_p99_ns)
+def _not_read(summary: Summary) -> str:
+    turns, blocked = summary.turns, formatting.milliseconds(summary.generator.send_blocked_worst_ns)
     return (
-        f"client against service on {wording.turns(agreement.joined)}: p50"
-        f" {wording.milliseconds(agreement.difference_p50_ns)}, p99 {p99},"
-        f" largest {wording.milliseconds(agreement.difference_abs_max_ns)}"
+        f"the endpoint did not read in {formatting.number(turns.endpoint_did_not_read)} of"
+        f" {formatting.turns(turns.eligible)} (for up to {blocked}): they count, timed from when the caller spoke"
     )
 
 
-def _telemetry(run: RunFacts, summary: Summary) -> str:
+def _client_service_delta(summary: Summary) -> str:
+    client_service_delta = summary.client_service_delta
+    if not client_service_delta.joined:
+        return "not known: the service reported none of these turns"
+    p99 = (
+        formatting.TOO_FEW
+        if client_service_delta.difference_p99_ns is None
+        else formatting.milliseconds(client_service_delta.difference_p99_ns)
+    )
+    return (
+        f"client against service on {formatting.turns(client_service_delta.joined)}: p50"
+        f" {formatting.milliseconds(client_service_delta.difference_p50_ns)}, p99 {p99},"
+        f" largest {formatting.milliseconds(client_service_delta.difference_abs_max_ns)}"
+    )
+
+
+def _telemetry(run: RunInfo, summary: Summary) -> str:
     loss = summary.loss
-    emitted = "an unknown number" if loss.emitted is None else wording.number(loss.emitted)
-    text = f"{wording.number(loss.received)} of {emitted} received"
+    emitted = "an unknown number" if loss.emitted is None else formatting.number(loss.emitted)
+    text = f"{formatting.number(loss.received)} of {emitted} received"
     if loss.missing:
-        text += f", {wording.number(loss.missing)} lost"
-    if run.turns_spooled:
-        text += f", {wording.number(run.turns_spooled)} kept in the local spool"
+        text += f", {formatting.number(loss.missing)} lost"
+    if (kept := run.spooled) is not None:
+        if kept.spans:
+            text += f", {formatting.turns_and_spans(kept.turns, kept.spans)} delivered from the spool after the run"
+        if kept.waiting_spans:
+            text += f", {formatting.turns_and_spans(kept.waiting_turns, kept.waiting_spans)} waiting in the spool"
     if summary.skipped_segments:
-        text += f", {wording.number(summary.skipped_segments)} unreadable store files left out"
+        text += f", {formatting.number(summary.skipped_segments)} unreadable store files left out"
     return text
 
 
-def _run(run: RunFacts) -> list[tuple[str, str]]:
+def _run(run: RunInfo) -> list[tuple[str, str]]:
     altered = [f"noise {run.profile.noise}"] if run.profile.noise else []
     altered += [f"{run.profile.snr_db:g} dB SNR"] if run.profile.snr_db is not None else []
     altered += [f"{run.profile.length} utterances"] if run.profile.length else []
     altered += [f"channel {run.profile.channel}"] if run.profile.channel else []
     corpus = f"{run.corpus.name}: {run.corpus.kind} speech, {run.corpus.utterances} utterances"
-    if run.corpus.licences:
-        corpus += f" ({', '.join(run.corpus.licences)})"
+    if run.corpus.licenses:
+        corpus += f" ({', '.join(run.corpus.licenses)})"
     rows = [
-        ("run", f"{run.run_id} · {run.protocol} · {load_line(run)} · seed {run.seed}"),
+        (
+            "run",
+            f"{run.run_id} · {run.protocol} · {load_line(run)} · seed {'not known' if run.seed is None else run.seed}",
+        ),
         ("target", public_target(run.target)),
         ("corpus", " · ".join([corpus, *altered])),
     ]

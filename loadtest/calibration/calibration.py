@@ -1,0 +1,382 @@
+"""What a calibration says: errors of the instrument against an endpoint that knows the truth, load by load. Pure.
+
+An error is measured - true. What a run would report of voice-to-voice is wrong by the instrument's error and by that of
+the annotation, which says where the speech ends in a clip. The endpoint shares neither, so `voice_to_voice` has both;
+`annotation` is how much later than the truth the clips' annotation puts the end of the speech, and `instrument` is what
+remains of the error of voice-to-voice without it.
+
+A step (one load) is trustworthy when at most 1 % of its turns, or two, are invalid, 99 % of the instrument's
+voice-to-voice errors are within 1 ms, no clip's annotation is off by more than it states, and at most 1 % of its turns
+were lost on the way to the store. A step with fewer than 100 turns is shown and not judged.
+
+Frames under 1 ms late and event stamps within 0.1 ms, both at p99, are goals: a step that misses one says so and may
+still be trusted, because figures count from when a frame was sent, not from when it was due. A lateness that could move
+a figure makes the turn invalid.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal
+
+from loadtest.targets.ground_truth.speech import AnnotationError
+from telemetry.model.stats import percentile, shown_percentile
+from telemetry.model.turns import Turn
+from telemetry.store.answers import too_many_invalid
+
+MS: Final = 1_000_000
+VOICE_TO_VOICE_LIMIT_NS: Final = 1 * MS
+LOST_SHARE_LIMIT: Final = 0.01
+PACING_GOAL_NS: Final = 1 * MS
+STAMPS_GOAL_NS: Final = MS // 10
+ENOUGH_TURNS: Final = 100
+# Beyond these it is the endpoint that could not keep up, and the step says nothing about the generator.
+UNKNOWN_TRUTH_LIMIT: Final = 0.1
+UNANSWERED_LIMIT: Final = 0.01
+ENDPOINT_LAG_LIMIT_NS: Final = 5 * MS
+RULE: Final = (
+    "at most 1 % of turns, or two, invalid, p99 of the voice-to-voice error within 1 ms beside the annotation's, which"
+    " is no larger than the clips state, at most 1 % of turns lost; goals beside it: frames under 1 ms late and event"
+    " stamps within 0.1 ms at p99"
+)
+
+# Points that are the arrival of one event, in the order of a turn; each is a field of the turn and a send of the truth.
+EVENTS: Final = ("asr_first_partial", "endpoint", "asr_final", "llm_first_token", "tts_first_chunk")
+STAGES: Final = (
+    "speech_start",
+    "speech_end",
+    *EVENTS,
+    "leading_silence",
+    "first_audio",
+    "voice_to_voice",
+    "annotation",
+    "instrument",
+    "reply_end",
+    "underrun_total",
+)
+Verdict = Literal["trustworthy", "not trustworthy", "endpoint-limited", "too few turns"]
+Truth = Mapping[str, Any]  # one row of the endpoint's log
+NO_ANNOTATION: Final[Mapping[str, AnnotationError]] = {}  # of clips whose annotation is the truth
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One stage of one turn. `error_ns` is that of the point itself, or of the duration where the stage is one."""
+
+    injected_ns: int
+    measured_ns: int
+    error_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorStats:
+    """The size of the errors of one stage in ns, and their signed median; None where there are too few to say."""
+
+    n: int
+    median_ns: float | None
+    p50_ns: float | None
+    p95_ns: float | None
+    p99_ns: float | None
+    max_ns: float | None
+
+    @property
+    def bound_ns(self) -> float | None:
+        """What 99 of 100 errors are within; the largest where they are fewer than a hundred."""
+        return self.max_ns if self.p99_ns is None else self.p99_ns
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessorUsage:
+    """What the processes used while all callers were on the line: shares of one core, and ns of CPU a frame sent."""
+
+    generator_cpu: float | None
+    endpoint_cpu: float | None
+    cpu_per_frame_ns: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationStep:
+    """One load. `turns` are those that began when all callers were on the line."""
+
+    callers: int
+    attempt: int
+    turns: int
+    invalid: int
+    invalid_by_reason: Mapping[str, int]
+    lost: int  # the endpoint answered them, and the store has not got them
+    unanswered: int  # callers heard nothing
+    unread: int  # the endpoint did not read in time: for it speech ended later than for the caller
+    annotation_beyond: int  # valid turns whose clip's annotation is off by more than it states
+    unknown_truth: int  # valid turns whose true voice-to-voice the endpoint cannot state exactly
+    errors: Mapping[str, ErrorStats]
+    stamps: ErrorStats  # all event stamps together
+    pacing: ErrorStats  # of each speech frame, as the endpoint sees it
+    endpoint_lag: ErrorStats  # how late the endpoint was against its own plan
+    usage: ProcessorUsage
+    verdict: Verdict
+    failed: tuple[str, ...]
+    samples: Mapping[str, Sequence[Sample]] = field(default_factory=dict[str, Sequence[Sample]])
+    planned_ns: Sequence[int] = ()  # of each voice-to-voice sample
+
+    @property
+    def error_ns(self) -> float | None:
+        """The bound of the voice-to-voice error that is the instrument's own."""
+        return self.errors["instrument"].bound_ns
+
+    @property
+    def goals_missed(self) -> tuple[str, ...]:
+        """What a trustworthy step could still do better."""
+        missed: list[str] = []
+        if self.pacing.p99_ns is not None and self.pacing.p99_ns >= PACING_GOAL_NS:
+            missed.append(f"frames {_ms(self.pacing.p99_ns)} late at p99 (goal: under {PACING_GOAL_NS / MS:g} ms)")
+        if self.stamps.p99_ns is not None and self.stamps.p99_ns > STAMPS_GOAL_NS:
+            missed.append(f"event stamps {_ms(self.stamps.p99_ns)} off at p99 (goal: {STAMPS_GOAL_NS / MS:g} ms)")
+        return tuple(missed)
+
+
+def error_stats(errors_ns: Sequence[int]) -> ErrorStats:
+    """Statistics of errors, exact, from the raw values."""
+    sizes = [abs(each) for each in errors_ns]
+    return ErrorStats(
+        len(sizes),
+        percentile(errors_ns, 0.5),
+        shown_percentile(sizes, "p50"),
+        shown_percentile(sizes, "p95"),
+        shown_percentile(sizes, "p99"),
+        max(sizes, default=None),
+    )
+
+
+def samples_of(turn: Turn, truth: Truth, annotated: AnnotationError | None = None) -> dict[str, Sample]:
+    """Each stage of a turn that both sides know, the endpoint for certain; `annotated` is its clip's own error."""
+    known = _known_points(truth)
+    start, end = known.get("speech_start"), known.get("speech_end")
+    measured_end, measured_start = turn.speech_end_perf_ns, turn.speech_start_perf_ns
+    found: dict[str, Sample] = {}
+    if start is None or end is None or measured_end is None or measured_start is None:
+        return found
+    for name, moment in known.items():
+        measured: int | None = getattr(turn, f"{name}_perf_ns")
+        if measured is None:
+            continue
+        # What is sent while the caller speaks is counted from the beginning of the speech.
+        from_start = name in ("speech_start", "speech_end", "asr_first_partial")
+        since, measured_since = (start, measured_start) if from_start else (end, measured_end)
+        found[name] = Sample(moment - since, measured - measured_since, measured - moment)
+    if "first_audio" in found:
+        heard = found["first_audio"]
+        error_ns = heard.measured_ns - heard.injected_ns
+        found["voice_to_voice"] = Sample(heard.injected_ns, heard.measured_ns, error_ns)
+        late_ns = 0 if annotated is None else annotated.end_ns
+        # Speech that is thought to end later makes the wait for the answer shorter.
+        found["instrument"] = Sample(heard.injected_ns, heard.measured_ns + late_ns, error_ns + late_ns)
+    if annotated is not None:
+        found["annotation"] = Sample(0, annotated.end_ns, annotated.end_ns)
+    if "reply_end" in found:
+        for name in ("leading_silence", "underrun_total"):
+            injected, measured = truth.get(f"{name}_ns"), getattr(turn, f"{name}_ns")
+            if injected is not None and measured is not None:
+                found[name] = Sample(injected, measured, measured - injected)
+    return found
+
+
+def _known_points(truth: Truth) -> dict[str, int]:
+    """The moments that the endpoint knows for certain."""
+    sent, unsure = truth["sent"], set(truth["unsure"])
+    known = {name: sent[name] for name in EVENTS if name in sent and name not in unsure}
+    return known | {
+        name: truth[f"{name}_perf_ns"]
+        for name in ("speech_start", "speech_end", "first_audio", "reply_end")
+        if name not in unsure and truth[f"{name}_perf_ns"] is not None
+    }
+
+
+def steady_window_perf_ns(turns: Sequence[Turn], callers: int) -> tuple[int, int] | None:
+    """From when the last of the callers began its first turn until one in twenty has heard all of its last reply; None
+    where they never were that many."""
+    begins: dict[str, int] = {}
+    ends: dict[str, int] = {}
+    for turn in turns:
+        begins[turn.call_id] = min(turn.started_perf_ns, begins.get(turn.call_id, turn.started_perf_ns))
+        ends[turn.call_id] = max(turn.reply_end_perf_ns or turn.started_perf_ns, ends.get(turn.call_id, 0))
+    if len(begins) < callers:
+        return None
+    return sorted(begins.values())[callers - 1], sorted(ends.values())[callers // 20]
+
+
+def steady_turns(turns: Sequence[Turn], callers: int) -> list[Turn]:
+    """The turns that began while all callers were on the line: nothing is pooled over a ramp."""
+    window = steady_window_perf_ns(turns, callers)
+    return [] if window is None else [turn for turn in turns if window[0] <= turn.started_perf_ns <= window[1]]
+
+
+def is_beyond(turn: Turn, annotated: AnnotationError | None) -> bool:
+    """Whether a clip's annotation is off by more than its turn states; one that states nothing has to be right."""
+    if annotated is None:
+        return False
+    sides = (
+        (annotated.start_ns, turn.speech_start_uncertainty_ns),
+        (annotated.end_ns, turn.speech_end_uncertainty_ns),
+    )
+    return any(abs(error_ns) > (stated_ns or 0) for error_ns, stated_ns in sides)
+
+
+def measure_step(
+    callers: int,
+    attempt: int,
+    turns: Sequence[Turn],
+    truths: Mapping[str, Truth],
+    usage: ProcessorUsage,
+    annotation: Mapping[str, AnnotationError] = NO_ANNOTATION,
+) -> CalibrationStep:
+    """One load, from the client turns of the store and the endpoint's log; `annotation` has the clips' own errors by
+    utterance."""
+    steady = steady_turns(turns, callers)
+    ok = [turn for turn in steady if turn.outcome == "ok" and turn.response_id in truths]
+    valid = [turn for turn in ok if not turn.endpoint_did_not_read]
+    by_stage, planned, rows = join(valid, truths, annotation)
+    stored = {turn.response_id for turn in turns}
+    invalid_by_reason: dict[str, int] = {}
+    for reason in (reason for turn in steady for reason in turn.invalid_reasons):
+        invalid_by_reason[reason] = invalid_by_reason.get(reason, 0) + 1
+    step = CalibrationStep(
+        callers=callers,
+        attempt=attempt,
+        turns=len(steady),
+        invalid=sum(turn.outcome == "invalid" for turn in steady),
+        invalid_by_reason=invalid_by_reason,
+        lost=sum(response_id not in stored for response_id in truths),
+        unanswered=sum(turn.outcome_observed in ("no_reply", "timeout") for turn in steady),
+        unread=len(ok) - len(valid),
+        annotation_beyond=sum(is_beyond(turn, annotation.get(turn.utterance_id or "")) for turn in valid),
+        unknown_truth=len(valid) - len(by_stage["voice_to_voice"]),
+        errors={name: error_stats([each.error_ns for each in found]) for name, found in by_stage.items()},
+        stamps=error_stats([each.error_ns for name in EVENTS for each in by_stage[name]]),
+        pacing=error_stats([late for row in _rows_of(steady, truths) for late in row["lateness_ns"]]),
+        endpoint_lag=error_stats([lag for row in rows for lag in row["lags_ns"]]),
+        usage=usage,
+        verdict="too few turns",
+        failed=(),
+        samples=by_stage,
+        planned_ns=planned,
+    )
+    verdict, failed = judge(step, len(truths))
+    return replace(step, verdict=verdict, failed=failed)
+
+
+def _rows_of(turns: Sequence[Turn], truths: Mapping[str, Truth]) -> list[Truth]:
+    return [truths[each] for turn in turns if (each := turn.response_id) is not None and each in truths]
+
+
+def join(
+    valid: Sequence[Turn], truths: Mapping[str, Truth], annotation: Mapping[str, AnnotationError]
+) -> tuple[dict[str, list[Sample]], list[int], list[Truth]]:
+    """Samples by stage, the planned voice-to-voice of each voice-to-voice sample, and the rows that were joined."""
+    by_stage: dict[str, list[Sample]] = {name: [] for name in STAGES}
+    planned: list[int] = []
+    rows = _rows_of(valid, truths)
+    for turn, row in zip(valid, rows, strict=True):
+        found = samples_of(turn, row, annotation.get(turn.utterance_id or ""))
+        for name, sample in found.items():
+            by_stage[name].append(sample)
+        if "voice_to_voice" in found:
+            planned.append(row["planned"]["voice_to_voice_ns"])
+    return by_stage, planned, rows
+
+
+def judge(step: CalibrationStep, answered: int) -> tuple[Verdict, tuple[str, ...]]:
+    """Whether a load can be trusted, and what failed. `answered` is how many turns the endpoint knows."""
+    if step.turns < ENOUGH_TURNS:
+        return "too few turns", ()
+    if limits := _endpoint_limits(step):
+        return "endpoint-limited", tuple(limits)
+    failed: list[str] = []
+    if too_many_invalid(step.invalid, step.turns):
+        reasons = ", ".join(sorted(step.invalid_by_reason))
+        failed.append(f"{step.invalid} of {step.turns} turns invalid ({reasons})")
+    if step.error_ns is None or step.error_ns > VOICE_TO_VOICE_LIMIT_NS:
+        failed.append(f"voice-to-voice error {_ms(step.error_ns)}")
+    if step.annotation_beyond:
+        worst = step.errors["annotation"].max_ns
+        failed.append(
+            f"annotation off by more than it states on {step.annotation_beyond} of {step.turns} turns"
+            f" (end of speech by up to {_ms(worst)})"
+        )
+    if step.lost > LOST_SHARE_LIMIT * max(1, answered):
+        failed.append(f"{step.lost} of {answered} turns lost")
+    return ("not trustworthy", tuple(failed)) if failed else ("trustworthy", ())
+
+
+def _endpoint_limits(step: CalibrationStep) -> list[str]:
+    limits: list[str] = []
+    measured = step.errors["voice_to_voice"].n
+    if step.unknown_truth > UNKNOWN_TRUTH_LIMIT * (measured + step.unknown_truth):
+        limits.append(f"truth of {step.unknown_truth} of {measured + step.unknown_truth} turns not known exactly")
+    if step.unanswered > UNANSWERED_LIMIT * step.turns:
+        limits.append(f"{step.unanswered} of {step.turns} turns not answered")
+    if step.unread > UNANSWERED_LIMIT * step.turns:
+        limits.append(f"{step.unread} of {step.turns} turns not read in time")
+    if step.endpoint_lag.p95_ns is not None and step.endpoint_lag.p95_ns > ENDPOINT_LAG_LIMIT_NS:
+        limits.append(f"p95 {_ms(step.endpoint_lag.p95_ns)} behind its plan")
+    return limits
+
+
+def _ms(value_ns: float | None) -> str:
+    return "not known" if value_ns is None else f"{value_ns / MS:.2f} ms"
+
+
+def best_attempts(steps: Sequence[CalibrationStep]) -> list[CalibrationStep]:
+    """The step of each load that counts: a trustworthy attempt before one that is not, a later before an earlier."""
+    best: dict[int, CalibrationStep] = {}
+    for step in steps:
+        if step.callers not in best or best[step.callers].verdict != "trustworthy":
+            best[step.callers] = step
+    return [best[callers] for callers in sorted(best)]
+
+
+def ceiling_of(steps: Sequence[CalibrationStep]) -> CalibrationStep | None:
+    """The largest load that was trustworthy."""
+    return next((step for step in reversed(best_attempts(steps)) if step.verdict == "trustworthy"), None)
+
+
+def by_delay(step: CalibrationStep) -> dict[int, ErrorStats]:
+    """The instrument's voice-to-voice errors of a step by the delay that was planned, in ns."""
+    found: dict[int, list[int]] = {}
+    for planned_ns, sample in zip(step.planned_ns, step.samples["instrument"], strict=True):
+        found.setdefault(planned_ns, []).append(sample.error_ns)
+    return {planned_ns: error_stats(found[planned_ns]) for planned_ns in sorted(found)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultCell:
+    """One misbehavior of the endpoint, among callers of the others. For a connection that it stopped reading, what
+    counts is that its caller said so and nobody else noticed."""
+
+    behavior: str
+    about: str
+    turns: int
+    invalid: int
+    unanswered: int
+    errors: Mapping[str, ErrorStats]
+
+
+def measure_fault(
+    behavior: str,
+    about: str,
+    turns: Sequence[Turn],
+    truths: Mapping[str, Truth],
+    answered: bool,
+    annotation: Mapping[str, AnnotationError] = NO_ANNOTATION,
+) -> FaultCell:
+    """One behavior, from its own connections' turns; those that were not `answered` belong to the one that stalls."""
+    rows = {key: row for key, row in truths.items() if row["behavior"] == behavior}
+    own = [turn for turn in turns if (turn.response_id in rows if answered else turn.response_id is None)]
+    valid = [turn for turn in own if turn.outcome == "ok" and turn.response_id in rows]
+    by_stage, _, _ = join(valid, rows, annotation)
+    return FaultCell(
+        behavior=behavior,
+        about=about,
+        turns=len(own),
+        invalid=sum(turn.outcome == "invalid" for turn in own),
+        unanswered=sum(turn.outcome_observed in ("no_reply", "timeout", "error") for turn in own),
+        errors={name: error_stats([each.error_ns for each in found]) for name, found in by_stage.items()},
+    )

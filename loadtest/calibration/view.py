@@ -1,0 +1,206 @@
+"""A calibration on a terminal: the ceiling first, then load by load, stage by stage, delay by delay, fault by fault."""
+
+from collections.abc import Iterable, Sequence
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from loadtest.calibration.calibration import (
+    ENOUGH_TURNS,
+    MS,
+    RULE,
+    STAGES,
+    STAMPS_GOAL_NS,
+    CalibrationStep,
+    ErrorStats,
+    FaultCell,
+    by_delay,
+)
+from loadtest.calibration.json_object import Calibration
+from loadtest.reports import formatting
+from loadtest.reports.calibration_citing import rounded_up_ms
+from telemetry.model.stats import percentile
+
+_STYLES = {"trustworthy": "green", "not trustworthy": "red", "endpoint-limited": "yellow", "too few turns": "dim"}
+
+
+def fine_ms(value_ns: float | None) -> str:
+    """A duration in ms to the microsecond: errors are small."""
+    return formatting.UNKNOWN if value_ns is None else f"{value_ns / MS:,.3f}"
+
+
+def ceiling_sentence(calibration: Calibration) -> str:
+    """The result in one sentence."""
+    ceiling = calibration.ceiling
+    if ceiling is None or ceiling.error_ns is None:
+        judged = any(step.verdict not in ("too few turns", "endpoint-limited") for step in calibration.steps)
+        return "no load was trustworthy" if judged else "no load could be judged"
+    bound = f"±{rounded_up_ms(ceiling.error_ns / 1e9):g} ms"
+    sentence = f"trustworthy up to {ceiling.callers} callers, voice-to-voice within {bound} there"
+    return sentence if calibration.ceiling_reached else f"{sentence}; no larger load was shown to fail"
+
+
+def calibration_view(calibration: Calibration) -> RenderableType:
+    """Everything a calibration prints at its end."""
+    ceiling = calibration.ceiling
+    shown = ceiling or max(calibration.steps, key=lambda step: step.turns, default=None)
+    parts: list[RenderableType] = [
+        _heading("Ceiling"),
+        Text(ceiling_sentence(calibration), style="bold green" if ceiling is not None else "bold red"),
+        Text(f"rule: {RULE}", style="dim"),
+        _heading("Load by load (errors are measured - true, in ms)"),
+        _loads(calibration.steps),
+        Text(""),
+        _costs(calibration.steps),
+        *_failures(calibration.steps),
+    ]
+    if shown is not None and shown.turns:
+        parts += [
+            _heading(f"Stage by stage at {shown.callers} callers (ms; error: its signed median)"),
+            _stages(shown),
+            Text(_stamps_sentence(shown), style="dim"),
+            Text(_annotation_sentence(shown), style="dim"),
+            _heading(f"Voice-to-voice by injected delay at {shown.callers} callers (ms)"),
+            _delays(shown),
+        ]
+    if calibration.faults:
+        parts += [_heading("Misbehavior on purpose (errors in ms)"), _faults(calibration.faults)]
+    machine = calibration.machine
+    parts += [
+        _heading("Machine"),
+        Text(
+            f"{machine['cpu']} · {machine['cores']} cores · {machine['kernel']} · Python {machine['python']} · "
+            f"{machine['priority']} priority · engine {machine['engine']} · generator and endpoint share it"
+        ),
+    ]
+    return Group(*parts)
+
+
+def _heading(text: str) -> RenderableType:
+    return Padding(Rule(Text(text, style="bold"), align="left", style="dim"), (1, 0, 0, 0))
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    for index, name in enumerate(columns):
+        table.add_column(name, justify="left" if index == 0 else "right", no_wrap=True)
+    return table
+
+
+def _p99(stats: ErrorStats) -> str:
+    """The p99, or the largest where there is none, marked as such."""
+    if stats.n == 0:
+        return formatting.UNKNOWN
+    return fine_ms(stats.p99_ns) if stats.p99_ns is not None else f"≤ {fine_ms(stats.max_ns)}"
+
+
+def _loads(steps: Sequence[CalibrationStep]) -> Table:
+    table = _table("callers", "turns", "invalid", "v2v p50", "p99", "max")
+    table.add_column("verdict", no_wrap=True)
+    for step in steps:
+        error = step.errors["instrument"]
+        table.add_row(
+            _named(step),
+            formatting.number(step.turns),
+            formatting.number(step.invalid),
+            fine_ms(error.p50_ns),
+            _p99(error),
+            fine_ms(error.max_ns),
+            Text(step.verdict, style=_STYLES[step.verdict]),
+        )
+    return table
+
+
+def _costs(steps: Sequence[CalibrationStep]) -> Table:
+    table = _table("callers", "stamps p99", "pacing p50", "p99", "CPU µs/frame", "generator", "endpoint")
+    for step in steps:
+        usage = step.usage
+        table.add_row(
+            _named(step),
+            _p99(step.stamps),
+            fine_ms(step.pacing.p50_ns),
+            _p99(step.pacing),
+            formatting.UNKNOWN if usage.cpu_per_frame_ns is None else f"{usage.cpu_per_frame_ns / 1e3:.1f}",
+            _share(usage.generator_cpu),
+            _share(usage.endpoint_cpu),
+        )
+    return table
+
+
+def _named(step: CalibrationStep) -> str:
+    return f"{step.callers}{'' if step.attempt == 1 else ' again'}"
+
+
+def _share(ratio: float | None) -> str:
+    return formatting.UNKNOWN if ratio is None else f"{ratio * 100:.0f} %"
+
+
+def _failures(steps: Iterable[CalibrationStep]) -> list[RenderableType]:
+    lines: list[RenderableType] = []
+    for step in steps:
+        if step.verdict == "too few turns":
+            text = f"{step.callers} callers: {formatting.turns(step.turns)}, and {ENOUGH_TURNS} are needed to judge"
+        elif step.failed:
+            text = f"{step.callers} callers, {step.verdict}: {'; '.join(step.failed)}"
+        elif step.goals_missed:
+            text = f"{step.callers} callers: {'; '.join(step.goals_missed)}"
+        else:
+            continue
+        lines.append(Text(text, style="dim", overflow="fold"))
+    return lines
+
+
+def _stages(step: CalibrationStep) -> Table:
+    table = _table("stage", "injected", "measured", "error", "p50", "p95", "p99", "max", "n")
+    for name in STAGES:
+        stats, samples = step.errors[name], step.samples[name]
+        table.add_row(
+            formatting.label(name),
+            fine_ms(percentile([each.injected_ns for each in samples], 0.5)),
+            fine_ms(percentile([each.measured_ns for each in samples], 0.5)),
+            fine_ms(stats.median_ns),
+            *(fine_ms(value) for value in (stats.p50_ns, stats.p95_ns, stats.p99_ns, stats.max_ns)),
+            formatting.number(stats.n),
+            style="bold" if name == "voice_to_voice" else "",
+        )
+    return table
+
+
+def _stamps_sentence(step: CalibrationStep) -> str:
+    bound = step.stamps.bound_ns
+    if bound is None:
+        return "no event stamp could be held against the truth"
+    within = "within" if bound <= STAMPS_GOAL_NS else "not within"
+    return f"event stamps: p99 {fine_ms(bound)} ms, {within} the goal of {STAMPS_GOAL_NS / MS:g} ms"
+
+
+def _annotation_sentence(step: CalibrationStep) -> str:
+    """How true the annotation is that the callers rely on and the endpoint does not know."""
+    stats = step.errors["annotation"]
+    if stats.max_ns is None:
+        return "annotation: no turn to hold against the truth"
+    within = "within" if not step.annotation_beyond else "beyond"
+    return f"annotation: end of speech off by up to {fine_ms(stats.max_ns)} ms, {within} what the clips state"
+
+
+def _delays(step: CalibrationStep) -> Table:
+    table = _table("planned", "error", "p50", "p95", "p99", "max", "n")
+    for planned_ns, stats in by_delay(step).items():
+        values = (stats.median_ns, stats.p50_ns, stats.p95_ns, stats.p99_ns, stats.max_ns)
+        table.add_row(f"{planned_ns / MS:g}", *(fine_ms(value) for value in values), formatting.number(stats.n))
+    return table
+
+
+def _faults(cells: Iterable[FaultCell]) -> Table:
+    table = _table("what the endpoint does", "turns", "bad", "v2v p50", "max", "underrun")
+    for cell in cells:
+        error, underrun = cell.errors["instrument"], cell.errors["underrun_total"]
+        table.add_row(
+            cell.about,
+            *(formatting.number(count) for count in (cell.turns, cell.invalid if cell.errors else cell.unanswered)),
+            *(fine_ms(value) for value in (error.p50_ns, error.max_ns, underrun.max_ns)),
+        )
+    return table

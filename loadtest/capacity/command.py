@@ -1,0 +1,171 @@
+"""The search itself: step after step, seen while it goes on, and reported whole however it ends."""
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Final
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.text import Text
+
+from loadtest.capacity.measure import Bench, Interrupted, measure
+from loadtest.capacity.picture import draw
+from loadtest.capacity.report import Capacity, LoadStep, StepsTable, Stopped, capacity_object, capacity_view
+from loadtest.capacity.search import bounds, next_step
+from loadtest.errors import EndpointUnreachable, UsageError
+from loadtest.exit_codes import ExitCode
+from loadtest.protocols.address import public_target
+from loadtest.run.calibrations import citation
+from loadtest.run.command import preflight
+from loadtest.run.interruption import Interruption
+from loadtest.run.json_file import write_json
+from loadtest.run.request import MAX_USERS, CheckedRun, RunRequest, check
+from loadtest.run.sidecars import destination
+
+LONGEST_RUNG_S: Final = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityRequest:
+    """What the search was asked for. `run` says everything but the number of callers and the time."""
+
+    run: RunRequest
+    first: int
+    most: int
+    resolution: float
+    turns_per_step: int
+    longest_s: float
+    rest_s: float
+
+    def faults(self) -> list[str]:
+        """Everything that cannot be used, one sentence each."""
+        found: list[str] = []
+        if not 1 <= self.first <= MAX_USERS:
+            found.append(f"--from {self.first} is out of range: 1 to {MAX_USERS} callers")
+        if not max(1, self.first) <= self.most <= MAX_USERS:
+            found.append(
+                f"--max {self.most} is out of range: at least --from ({self.first}), at most {MAX_USERS} callers"
+            )
+        if not 0 < self.resolution <= 1:
+            found.append(f"--resolution {self.resolution:g} is out of range: a share such as 0.1, at most 1")
+        if not 20 <= self.turns_per_step <= 1_000_000:
+            found.append(f"--turns-per-step {self.turns_per_step} is out of range: a p95 needs at least 20")
+        if not 0 < self.longest_s <= LONGEST_RUNG_S:
+            found.append(f"--step-time {self.longest_s:g} s is out of range: up to {LONGEST_RUNG_S:g} s")
+        return found
+
+
+def capacity(request: CapacityRequest, console: Console) -> ExitCode:
+    """Search, print, draw and write. Raises UsageError, CorpusError, EndpointUnreachable, ProcessFailedError."""
+    checked = _check(request)
+    console.print(checked.sentence, soft_wrap=not console.is_terminal)
+    preflight(checked)
+    steps: list[LoadStep] = []
+    with ExitStack() as stack:
+        sidecar, notes = destination(checked, None, stack)
+        for note in notes:
+            console.print(note)
+        shown = stack.enter_context(_Shown(console))
+        interruption = stack.enter_context(Interruption())
+        bench = Bench(checked, sidecar, request.turns_per_step, request.longest_s, lambda text: shown.now(text, steps))
+        try:
+            stopped, reason = _climb(request, bench, shown, interruption, steps)
+        except Interrupted:
+            stopped, reason = "interrupted", None
+    if len(steps) == 1 and steps[0].status == "refused" and steps[0].reason is not None:
+        raise EndpointUnreachable(steps[0].reason)
+    return _report(request, checked, _found(request, steps, stopped, reason), console)
+
+
+def _climb(
+    request: CapacityRequest, bench: Bench, shown: "_Shown", interruption: Interruption, steps: list[LoadStep]
+) -> tuple[Stopped | None, str | None]:
+    """Measure step after step into `steps`; what stopped it early and why. Raises Interrupted."""
+    while (callers := _next(request, steps)) is not None:
+        # The endpoint recovers from the step before; what came between two runs is noticed here.
+        if interruption.wait(request.rest_s if steps else 0):
+            raise Interrupted
+        steps.append(step := measure(bench, callers))
+        shown.done(steps)
+        if step.status == "generator-limited":
+            # Where more callers than these were measured well, a disturbance spoiled this step, not their number.
+            is_limit = all(each.callers < callers for each in steps if each.met is not None)
+            return ("generator" if is_limit else None), f"{callers} callers could not be judged: {step.reason}"
+        if step.met is None:
+            return None, f"too few turns at {callers} callers: give --step-time more"
+    return None, None
+
+
+def _check(request: CapacityRequest) -> CheckedRun:
+    faults = request.faults()
+    try:
+        checked = check(request.run)
+    except UsageError as error:
+        raise UsageError("\n".join([*faults, str(error)])) from None
+    if faults:
+        raise UsageError("\n".join(faults))
+    return checked
+
+
+def _judged(steps: list[LoadStep]) -> dict[int, bool]:
+    return {step.callers: step.met for step in steps if step.met is not None}
+
+
+def _next(request: CapacityRequest, steps: list[LoadStep]) -> int | None:
+    return next_step(_judged(steps), first=request.first, most=request.most, resolution=request.resolution)
+
+
+def _found(request: CapacityRequest, steps: list[LoadStep], stopped: Stopped | None, reason: str | None) -> Capacity:
+    known = bounds(_judged(steps))
+    return Capacity(
+        target=public_target(request.run.settings.host),
+        steps=tuple(steps),
+        met=known.met,
+        missed=known.missed,
+        most=request.most,
+        stopped=stopped,
+        reason=reason,
+        calibration=citation(max(step.callers for step in steps)).sentence if steps else None,
+    )
+
+
+def _report(request: CapacityRequest, checked: CheckedRun, found: Capacity, console: Console) -> ExitCode:
+    console.print(capacity_view(found))
+    for file in draw(found, checked.objectives, request.run.out):
+        console.print(f"picture: {file}", soft_wrap=True)
+    if request.run.json_file is not None:
+        write_json(request.run.json_file, capacity_object(found))
+    return found.exit_code
+
+
+class _Shown:
+    """The steps so far and what is being measured; redrawn on a terminal, a line for each step elsewhere."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live: Live | None = None
+
+    def __enter__(self) -> "_Shown":
+        if self._console.is_terminal:
+            self._live = Live(console=self._console, refresh_per_second=4, transient=True)
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def now(self, text: str, steps: list[LoadStep]) -> None:
+        """What is being measured."""
+        if self._live is None:
+            self._console.print(text)
+        else:
+            self._live.update(Group(StepsTable(steps), Spinner("dots", Text(f" {text}"))))
+
+    def done(self, steps: list[LoadStep]) -> None:
+        """A step is finished."""
+        if self._live is None:
+            self._console.print(f"{steps[-1].callers} callers: {steps[-1].status}")
+        else:
+            self._live.update(StepsTable(steps))

@@ -1,0 +1,51 @@
+"""The flags of `voiceprobe capacity`."""
+
+from dataclasses import replace
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+
+from loadtest.run.caller_flags import Json, Out, Processes, Slo, Target, sends_callers
+from loadtest.run.request import RunRequest, default_out
+from loadtest.scenario.durations import parse_duration_s
+from loadtest.scenario.settings import SwarmSettings
+
+EXAMPLE: Final = "Example: voiceprobe capacity ws://127.0.0.1:8765/v1/realtime --from 4 --max 64 --out cap"
+
+
+@sends_callers("speech", "callers")
+def capacity(
+    target: Target,
+    first: Annotated[int, typer.Option("--from", help="callers of the first step")] = 4,
+    most: Annotated[int, typer.Option("--max", help="callers of the last step at most")] = 256,
+    resolution: Annotated[float, typer.Option(help="how close to bisect, as a share of the callers")] = 0.1,
+    turns_per_step: Annotated[int, typer.Option(help="turns wanted at each step, at least 20")] = 100,
+    step_time: Annotated[str, typer.Option(help="how long one measurement of a step may last")] = "60s",
+    rest: Annotated[float, typer.Option(help="pause between two steps, seconds")] = 3.0,
+    processes: Processes = 1,
+    slo: Slo = None,
+    out: Out = None,
+    json_file: Json = None,
+    *,
+    settings: SwarmSettings,
+) -> None:
+    """Find how many concurrent callers an endpoint serves within its objectives.
+
+    Doubles the callers until an objective is missed, then bisects. Each step lasts until it has the turns that its p95
+    needs, and is measured longer where it is close. Ends early when the generator is the limit.
+    """
+    from loadtest.capacity.command import CapacityRequest
+    from loadtest.capacity.command import capacity as carry_out
+
+    folder = out if out is not None else default_out()
+    request = CapacityRequest(
+        RunRequest(replace(settings, host=target), first, None, None, slo, folder, json_file, processes),
+        first,
+        most,
+        resolution,
+        turns_per_step,
+        parse_duration_s(step_time),
+        rest,
+    )
+    raise typer.Exit(int(carry_out(request, Console())))

@@ -1,0 +1,283 @@
+"""What a search for capacity found, step by step: the terminal's table, the sentence and the JSON object. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.table import Table
+from rich.text import Text
+
+from loadtest.exit_codes import ExitCode
+from loadtest.reports import formatting
+from telemetry.model.stats import quantile_interval, shown_percentile, wilson_interval
+from telemetry.objectives.slo import Verdict
+
+StepStatus = Literal["met", "missed", "generator-limited", "refused", "too few"]
+Stopped = Literal["generator", "interrupted"]
+SCHEMA_VERSION: Final = 2
+BAR_WIDTH: Final = 10
+WIDE_COLUMNS: Final = 100
+BEND_MIN_RUNGS: Final = 4
+BEND_MIN_DISTANCE: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadStep:
+    """One number of callers, measured. `voice_to_voice_ns` are the raw values of its valid turns after the ramp.
+
+    `sure` is False where the share of good turns is so near a target that its interval (Wilson, 95 %) holds both
+    answers after the longest measurement allowed: the step is then judged by the share itself, and says so.
+    """
+
+    callers: int
+    run_ids: tuple[str, ...]
+    turns: int
+    invalid: int
+    ok_share: float | None
+    voice_to_voice_ns: tuple[float, ...]
+    verdicts: tuple[Verdict, ...]
+    status: StepStatus
+    sure: bool
+    measured_s: float
+    reason: str | None = None
+
+    @property
+    def p50_ns(self) -> float | None:
+        """Median voice-to-voice."""
+        return shown_percentile(self.voice_to_voice_ns, "p50")
+
+    @property
+    def p95_ns(self) -> float | None:
+        """p95 voice-to-voice, None from fewer than 20 turns."""
+        return shown_percentile(self.voice_to_voice_ns, "p95")
+
+    @property
+    def p99_ns(self) -> float | None:
+        """p99 voice-to-voice, None from fewer than 100 turns."""
+        return shown_percentile(self.voice_to_voice_ns, "p99")
+
+    @property
+    def p95_interval_ns(self) -> tuple[float, float] | None:
+        """Where the true p95 lies with 95 % confidence, whatever the distribution; None where n cannot say it."""
+        return quantile_interval(self.voice_to_voice_ns, 0.95)
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the endpoint served so many callers; None where the step says nothing of the endpoint."""
+        return {"met": True, "missed": False, "refused": False}.get(self.status)
+
+
+def stand(verdicts: Sequence[Verdict]) -> tuple[StepStatus, bool]:
+    """The status by the objectives, and whether it is sure.
+
+    An objective that this wire cannot show is left out, and so is one that counts calls while there are too few of
+    them: a step lasts as long as its turns need. One with too few turns leaves the step "too few" unless another is
+    missed: a miss stands whatever else is undecided. A miss is sure when the whole interval of one objective lies
+    below its target; a pass when each interval lies above its target, or not one turn was bad.
+    """
+    shown = [verdict for verdict in verdicts if not _is_left_out(verdict)]
+    is_undecided = any(verdict.met is None for verdict in shown) and all(v.met is not False for v in shown)
+    if not shown or is_undecided:
+        return "too few", False
+    shown = [verdict for verdict in shown if verdict.met is not None]
+    intervals = [(verdict, wilson_interval(verdict.good, verdict.eligible)) for verdict in shown]
+    if any(interval is not None and interval[1] < verdict.target for verdict, interval in intervals):
+        return "missed", True
+    above = all(
+        verdict.good == verdict.eligible or (interval is not None and interval[0] >= verdict.target)
+        for verdict, interval in intervals
+    )
+    return ("met" if all(verdict.met for verdict in shown) else "missed"), above
+
+
+def _is_left_out(verdict: Verdict) -> bool:
+    if verdict.met is None and verdict.counts == "calls":
+        return True
+    return verdict.reason is not None and verdict.reason.startswith("not obs")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capacity:
+    """The outcome of a search. `met` callers are served within the objectives, `missed` are not; None is not known."""
+
+    target: str
+    steps: tuple[LoadStep, ...]
+    met: int | None
+    missed: int | None
+    most: int
+    stopped: Stopped | None = None
+    reason: str | None = None
+    calibration: str | None = None  # how well this machine measures at the highest step
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """How the command ends."""
+        if self.stopped == "interrupted":
+            return ExitCode.INTERRUPTED
+        if self.stopped == "generator":
+            return ExitCode.GENERATOR_LIMITED
+        if self.met is not None:
+            return ExitCode.OK
+        return ExitCode.OBJECTIVE_MISSED if self.missed is not None else ExitCode.UNDECIDED
+
+    @property
+    def sentence(self) -> str:
+        """What was found, in one sentence."""
+        served = f"the endpoint serves at least {_callers(self.met)}" if self.met is not None else "no step was met"
+        if self.stopped == "interrupted":
+            return f"interrupted: {served}, as far as it was measured"
+        if self.stopped == "generator":
+            return f"the generator was the limit, not the endpoint: {served} ({self.reason})"
+        if self.met is None:
+            why = f" ({self.reason})" if self.reason else ""
+            if self.missed is None:
+                return f"undecided: no number of callers could be judged{why}"
+            return f"the objectives are not met with {_callers(self.missed)}{why}"
+        unsettled = f" ({self.reason})" if self.reason else ""
+        if self.missed is None:
+            return served + (unsettled or ", the most that were asked for")
+        return f"the endpoint serves {_callers(self.met)} within its objectives, and {self.missed} no more{unsettled}"
+
+    @property
+    def bend_callers(self) -> int | None:
+        """Where the p95 begins to run away: the step farthest below the straight line from the first to the last.
+
+        That is the bend by greatest distance from the chord, on axes scaled to 1; None with fewer than four steps, or
+        where the curve has no bend (a distance under 0.1).
+        """
+        points = sorted((step.callers, step.p95_ns) for step in self.steps if step.p95_ns is not None)
+        if len(points) < BEND_MIN_RUNGS or points[-1][1] <= points[0][1]:
+            return None
+        (first, low), (last, high) = points[0], points[-1]
+        distances = [((at - first) / (last - first) - (p95 - low) / (high - low), at) for at, p95 in points]
+        distance, at = max(distances)
+        return at if distance >= BEND_MIN_DISTANCE else None
+
+
+def _callers(count: int | None) -> str:
+    return "1 caller" if count == 1 else f"{formatting.number(count or 0)} callers"
+
+
+@dataclass(frozen=True, slots=True)
+class StepsTable:
+    """The steps by callers, each with how well it was measured, and below them what an objective or a reason says of
+    one. A terminal of 100 columns or more also has a bar for the p95; from 80 columns on nothing is cut or folded."""
+
+    steps: Sequence[LoadStep]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Called by rich with the width there is."""
+        steps = sorted(self.steps, key=lambda each: each.callers)
+        yield _table(steps, is_wide=options.max_width >= WIDE_COLUMNS)
+        for step in steps:
+            if details := _details(step):
+                yield Text(f"{_callers(step.callers)}: {details}", style=_style(step))
+
+
+def _table(steps: Sequence[LoadStep], *, is_wide: bool) -> Table:
+    table = Table(box=None, padding=(0, 2 if is_wide else 1, 0, 0), pad_edge=False, header_style="dim")
+    for name in ("callers", "turns", "p50 ms", "p95 ms", "p95 interval ms", "p99 ms"):
+        table.add_column(name, justify="right", no_wrap=True)
+    if is_wide:
+        table.add_column("", no_wrap=True)
+    table.add_column("objectives", no_wrap=True)
+    highest = max((step.p95_ns for step in steps if step.p95_ns is not None), default=0.0)
+    for step in steps:
+        interval = step.p95_interval_ns
+        table.add_row(
+            formatting.number(step.callers),
+            formatting.number(step.turns),
+            _figure(step.p50_ns),
+            _figure(step.p95_ns),
+            formatting.UNKNOWN if interval is None else _interval(*interval),
+            _figure(step.p99_ns),
+            *([_bar(step.p95_ns, highest)] if is_wide else []),
+            Text(step.status, style=_style(step)),
+        )
+    return table
+
+
+def _interval(low_ns: float, high_ns: float) -> str:
+    return f"{_figure(low_ns)} … {_figure(high_ns)}"
+
+
+def _figure(value_ns: float | None) -> str:
+    return formatting.TOO_FEW if value_ns is None else formatting.milliseconds(value_ns).removesuffix(" ms")
+
+
+def _bar(value_ns: float | None, highest_ns: float) -> str:
+    return "" if value_ns is None or highest_ns <= 0 else "█" * max(1, round(BAR_WIDTH * value_ns / highest_ns))
+
+
+def _style(step: LoadStep) -> str:
+    return {"met": "green", "missed": "red", "refused": "red"}.get(step.status, "yellow")
+
+
+def _details(step: LoadStep) -> str:
+    """What there is to say of a step beyond its status: one phrase, or nothing."""
+    missed = [verdict.name for verdict in step.verdicts if verdict.met is False]
+    words = f"missed {', '.join(missed)}" if step.status == "missed" and missed else ""
+    if step.reason is not None:
+        return f"{words} ({step.reason})" if words else step.reason
+    if not step.sure and step.met is not None:
+        close = "close: the interval holds both answers"
+        return f"{words} ({close})" if words else close
+    return words
+
+
+def capacity_view(found: Capacity) -> RenderableType:
+    """Everything the command prints at its end."""
+    style = "bold green" if found.exit_code is ExitCode.OK else "bold yellow"
+    lines: list[RenderableType] = [StepsTable(found.steps), Text(), Text(found.sentence, style=style)]
+    if found.bend_callers is not None:
+        lines.append(Text(f"the curve of the p95 bends at {_callers(found.bend_callers)}", style="dim"))
+    if found.calibration is not None:
+        lines.append(Text(found.calibration, style="dim"))
+    return Group(*lines)
+
+
+def capacity_object(found: Capacity) -> dict[str, Any]:
+    """The search as one JSON-ready object; durations are seconds, null is not known."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "target": found.target,
+        "callers_met": found.met,
+        "callers_missed": found.missed,
+        "callers_bend": found.bend_callers,
+        "stopped_by": found.stopped,
+        "sentence": found.sentence,
+        "calibration": found.calibration,
+        "exit_code": int(found.exit_code),
+        "steps": [_step_object(step) for step in sorted(found.steps, key=lambda each: each.callers)],
+    }
+
+
+def _step_object(step: LoadStep) -> dict[str, Any]:
+    interval = step.p95_interval_ns
+    return {
+        "callers": step.callers,
+        "run_ids": list(step.run_ids),
+        "measured_s": step.measured_s,
+        "turns": step.turns,
+        "invalid": step.invalid,
+        "ok_share": step.ok_share,
+        "voice_to_voice": {
+            "n": len(step.voice_to_voice_ns),
+            "p50_s": _seconds(step.p50_ns),
+            "p95_s": _seconds(step.p95_ns),
+            "p95_interval_s": None if interval is None else [interval[0] / 1e9, interval[1] / 1e9],
+            "p99_s": _seconds(step.p99_ns),
+        },
+        "status": step.status,
+        "sure": step.sure,
+        "reason": step.reason,
+        "objectives": [
+            {"name": each.name, "met": each.met, "good": each.good, "eligible": each.eligible, "target": each.target}
+            for each in step.verdicts
+        ],
+    }
+
+
+def _seconds(value_ns: float | None) -> float | None:
+    return None if value_ns is None else value_ns / 1e9

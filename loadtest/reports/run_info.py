@@ -1,0 +1,80 @@
+"""What the command line knows of a run and the store does not: how it was asked for and how it came to its end."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from loadtest.reports.calibration_citing import Citation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunCorpus:
+    """What the callers said. `kind` is "recorded" (human speech) or "generated" (known text, synthetic voices)."""
+
+    name: str
+    kind: str
+    utterances: int
+    licenses: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunProfile:
+    """How the utterances were altered; None means that nothing was asked."""
+
+    noise: str | None = None
+    snr_db: float | None = None
+    length: str | None = None
+    channel: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostProcess:
+    """A process of the generator that ended without saying so; None is not known (it may never have begun)."""
+
+    worker: str = ""  # "2 of 4", as it named itself
+    after_s: float | None = None  # from its beginning to its last sign of life
+    calls_cut: int | None = None  # under way at its last report
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpoolInfo:
+    """What the senders kept on disk because no sidecar took it during the run: turns, and the spans that they and their
+    calls consist of. Delivered after the run, or waiting still because nobody took it then either."""
+
+    turns: int = 0
+    spans: int = 0
+    waiting_turns: int = 0
+    waiting_spans: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunInfo:
+    """One run as its command line knows it. `calls_connected` counts the calls whose session became ready."""
+
+    run_id: str
+    target: str
+    protocol: str
+    corpus: RunCorpus
+    users: int | None  # None where no process of the run said so
+    seed: int | None
+    started_unix_ns: int
+    run_time_s: float | None = None  # as asked for; None where nothing bounds the run
+    elapsed_s: float | None = None
+    arrivals: str = "closed"  # or how calls begin, whatever the earlier ones do
+    rate_per_s: float | None = None  # of calls begun; None where phases say it, or callers
+    max_calls: int | None = None  # under way at the same time in open arrivals
+    scenario: str | None = None
+    profile: RunProfile = field(default_factory=RunProfile)
+    cohort: str | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    calls_started: int | None = None
+    calls_connected: int | None = None
+    connect_failure: str | None = None  # what the endpoint or the network said when it refused
+    interrupted: bool = False
+    is_under_way: bool = False  # asked about while it goes on
+    processes: int = 1  # that were to share the callers
+    lost: tuple[LostProcess, ...] = ()
+    killed_by: str | None = None  # the signal that ended Locust's first process, which led the others
+    spooled: SpoolInfo | None = None  # None where the spool of the senders is not at hand
+    store: str | None = None
+    dashboard_url: str | None = None
+    calibration: Citation | None = None  # None where nobody looked

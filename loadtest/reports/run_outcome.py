@@ -1,0 +1,149 @@
+"""How a run ends: the exit code and the sentence that explains it, from the run's figures alone.
+
+In order of precedence, the first that applies:
+
+| code | when |
+|---|---|
+| 130 interrupted | somebody stopped the run; the results so far are kept |
+| 5 unreachable | calls were started and not one of them reached a ready session |
+| 4 generator-limited | a process of the generator was lost, more than 1 % of the calls that were due never     |
+|                     | began although the service answered the earlier ones as it should, or more than 1 % of  |
+|                     | the turns, and more than two of them, are invalid: the tool blames itself first         |
+| 3 objective missed | one is missed, whatever else is undecided; or the service kept so many calls that others that   |
+|                    | were due never began                                                                     |
+| 6 undecided | none is missed, and one has too few turns (or calls) or cannot be observed, or would be missed  |
+|             | were every lost turn a bad one; or not one turn came                                           |
+| 0 ok | everything asked for is shown to be met |
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from loadtest.exit_codes import ExitCode
+from loadtest.protocols.address import public_target
+from loadtest.reports.run_info import RunInfo
+from telemetry.objectives.slo import Verdict
+from telemetry.store.answers import INVALID_SHARE_LIMIT, INVALID_TURNS_LIMIT, Summary, TurnCounts
+
+
+@dataclass(frozen=True, slots=True)
+class RunOutcome:
+    """The exit code of a run and why, as one sentence."""
+
+    code: ExitCode
+    reason: str
+
+
+def survives_loss(verdict: Verdict, missing: int) -> bool:
+    """Whether a met objective would still be met if every turn known to be lost had been a bad one."""
+    if not missing:
+        return True
+    return verdict.good >= verdict.target * (verdict.eligible + missing)
+
+
+def run_outcome_for(*, run: RunInfo, summary: Summary, verdicts: Sequence[Verdict]) -> RunOutcome:
+    """How the run ends; see the table above."""
+    turns = summary.turns
+    if run.interrupted:
+        return RunOutcome(ExitCode.INTERRUPTED, f"the run was interrupted after {_turns(turns.total)}")
+    if run.calls_started and run.calls_connected == 0:
+        said = f": {run.connect_failure}" if run.connect_failure else ""
+        return RunOutcome(
+            ExitCode.UNREACHABLE,
+            f"none of {run.calls_started} calls reached a session at {public_target(run.target)}{said}",
+        )
+    if fault := generator_loss(run):
+        return RunOutcome(ExitCode.GENERATOR_LIMITED, f"{fault}; the load was not what was asked for")
+    not_begun = _not_begun(run, summary)
+    if not_begun and not _service_kept_calls(turns, verdicts):
+        return RunOutcome(
+            ExitCode.GENERATOR_LIMITED,
+            f"{not_begun}: the load was not what was asked for; allow more calls, or ask for a lower rate",
+        )
+    if turns.is_generator_limited:
+        return RunOutcome(
+            ExitCode.GENERATOR_LIMITED,
+            f"{turns.invalid} of {_turns(turns.total)} are invalid, more than {INVALID_SHARE_LIMIT:.0%} and"
+            f" {INVALID_TURNS_LIMIT} turns: the generator was the limit, not the service; use fewer callers or more"
+            " processes",
+        )
+    if turns.total == 0 and summary.ramp_turns:
+        return RunOutcome(
+            ExitCode.UNDECIDED,
+            f"nothing is shown: all {_turns(summary.ramp_turns)} began during a ramp, over which no figures are taken;"
+            " run longer, or let the callers come faster",
+        )
+    if turns.total == 0:
+        return RunOutcome(ExitCode.UNDECIDED, "no turn was measured, so nothing is shown")
+    run_outcome = _objectives(summary, verdicts)
+    if not_begun:
+        return RunOutcome(ExitCode.OBJECTIVE_MISSED, f"{run_outcome.reason}; {not_begun}, kept by the service")
+    return run_outcome
+
+
+def _not_begun(run: RunInfo, summary: Summary) -> str | None:
+    """How many calls that were due did not begin, and why, as half a sentence; None where they are few."""
+    starts = summary.starts
+    if starts is None or starts.dropped <= INVALID_SHARE_LIMIT * starts.planned:
+        return None
+    limit = "as many calls as --max-calls allows" if run.max_calls is None else f"--max-calls {run.max_calls}"
+    return f"{starts.dropped} of {starts.planned} calls that were due never began because {limit} were under way"
+
+
+def _service_kept_calls(turns: TurnCounts, verdicts: Sequence[Verdict]) -> bool:
+    """Whether calls stayed under way for the service's doing: an objective that is missed under less load than was
+    asked for is missed, and a service that does not answer or does not read keeps its callers."""
+    kept = sum(turns.by_outcome.get(outcome, 0) for outcome in ("no_reply", "timeout", "error"))
+    kept = max(kept, turns.endpoint_did_not_read)
+    return any(verdict.met is False for verdict in verdicts) or kept > INVALID_SHARE_LIMIT * turns.total
+
+
+def generator_loss(run: RunInfo) -> str | None:
+    """Which part of the generator was lost and what it took along, as half a sentence; None when nothing was."""
+    if not run.lost:
+        return f"the generator's first process was ended by {run.killed_by}" if run.killed_by else None
+    lost, of = len(run.lost), max(run.processes, len(run.lost))
+    verb, whose = ("was", "its") if lost == 1 else ("were", "their")
+    text = f"{lost} of {of} generator process{'es' if of > 1 else ''} {verb} lost"
+    times = [f"{process.after_s:.0f} s" for process in run.lost if process.after_s is not None]
+    if times:
+        text += f" after {' and '.join(times)}"
+    cut = sum(process.calls_cut or 0 for process in run.lost)
+    if cut:
+        text += f": of {whose} {cut} call{'s' if cut > 1 else ''} in flight only the finished turns count"
+    return text
+
+
+def exit_code_for(*, run: RunInfo, summary: Summary, verdicts: Sequence[Verdict]) -> ExitCode:
+    """The exit code of `ending_for`."""
+    return run_outcome_for(run=run, summary=summary, verdicts=verdicts).code
+
+
+def _objectives(summary: Summary, verdicts: Sequence[Verdict]) -> RunOutcome:
+    missed = [verdict.name for verdict in verdicts if verdict.met is False]
+    undecided = [verdict.name for verdict in verdicts if verdict.met is None]
+    if missed or undecided:
+        parts = [f"{', '.join(missed)} missed"] if missed else []
+        parts += [f"{', '.join(undecided)} undecided"] if undecided else []
+        turns = summary.turns
+        # A few turns decide nothing, but whoever reads the code should see that the service answered none of them.
+        parts += [f"not one of {_turns(turns.eligible)} was answered well"] if turns.eligible and not turns.ok else []
+        unread = turns.endpoint_did_not_read
+        parts += [f"the endpoint did not read what was said in {_turns(unread)}"] if unread else []
+        return RunOutcome(ExitCode.OBJECTIVE_MISSED if missed else ExitCode.UNDECIDED, "; ".join(parts))
+    missing = summary.loss.missing
+    fragile = [verdict.name for verdict in verdicts if not survives_loss(verdict, missing)]
+    if fragile:
+        return RunOutcome(
+            ExitCode.UNDECIDED,
+            f"{_turns(missing)} known to be lost could turn a met objective into a missed one: {', '.join(fragile)}",
+        )
+    if not verdicts:
+        return RunOutcome(ExitCode.OK, "no objective was asked for")
+    return RunOutcome(
+        ExitCode.OK, "the objective is met" if len(verdicts) == 1 else f"all {len(verdicts)} objectives are met"
+    )
+
+
+def _turns(count: int) -> str:
+    return "1 turn" if count == 1 else f"{count} turns"

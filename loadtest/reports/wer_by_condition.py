@@ -1,0 +1,60 @@
+"""How well the endpoint heard, by profile: the terminal's table and the JSON rows. Pure."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.table import Table
+
+from loadtest.reports import formatting
+from telemetry.store.answers import WerByCondition
+
+BAR_WIDTH = 20
+
+
+def profile_words(row: WerByCondition) -> str:
+    """A profile for reading: `babble 10 dB, telephone`."""
+    noise = row.noise_profile or "not said"
+    snr = f" {row.snr_asked_db:g} dB" if row.snr_asked_db is not None and "dB" not in noise else ""
+    channel = "" if row.channel_profile in (None, "clean") else f", {row.channel_profile}"
+    return f"{noise}{snr}{channel}"
+
+
+def wer_table(rows: Sequence[WerByCondition]) -> Table:
+    """Word error rate over profiles, with a bar, the interval and what it was taken from."""
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    table.add_column("profile", overflow="fold")
+    for name in ("wer", "95 % interval"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    for name in ("words", "turns"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        interval = row.interval
+        table.add_row(
+            profile_words(row),
+            formatting.percent(row.wer),
+            formatting.TOO_FEW
+            if interval is None
+            else f"{formatting.percent(interval[0])} to {formatting.percent(interval[1])}",
+            "█" * round(BAR_WIDTH * min(1.0, row.wer)),
+            formatting.number(row.words),
+            formatting.number(row.turns),
+        )
+    return table
+
+
+def wer_by_condition_objects(rows: Sequence[WerByCondition]) -> list[dict[str, Any]]:
+    """JSON-ready rows; an interval from fewer than 20 turns is null."""
+    return [
+        {
+            "noise": row.noise_profile,
+            "snr_db": row.snr_asked_db,
+            "channel": row.channel_profile,
+            "turns": row.turns,
+            "words": row.words,
+            "errors": row.errors,
+            "wer": row.wer,
+            "interval": None if row.interval is None else list(row.interval),
+        }
+        for row in rows
+    ]

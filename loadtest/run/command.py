@@ -1,0 +1,257 @@
+"""`voiceprobe run`: a swarm against an endpoint, seen live, summed up from the store.
+
+The run's own sidecar is started where none is named. Locust is a process of its own. The summary is a question to the
+store, as the dashboard's figures are.
+"""
+
+import signal
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.live import Live
+
+from corpora.manifest.errors import CorpusError
+from corpora.progress import progress_bar
+from loadtest.conversation.plan import Limits
+from loadtest.engine.engine import Engine
+from loadtest.errors import EndpointUnreachable, UsageError
+from loadtest.exit_codes import ExitCode
+from loadtest.protocols import registry
+from loadtest.protocols.address import public_target
+from loadtest.protocols.base import CallerOptions
+from loadtest.reports.progress import LiveInfo, live_view
+from loadtest.run import processes
+from loadtest.run.calibrations import citation
+from loadtest.run.interruption import Interruption
+from loadtest.run.judged_run import BesideStore, RunResult, judged_run
+from loadtest.run.request import CheckedRun, RunRequest
+from loadtest.run.sidecars import Sidecar, deliver_all, destination
+from loadtest.scenario.access import TARGET_VARIABLE
+from loadtest.scenario.declaration import AskedLoad, declaration
+from loadtest.scenario.options import as_arguments
+from loadtest.scenario.settings import SwarmSettings
+from loadtest.speech.preparation import render_ahead
+from loadtest.swarm.worker import new_run_id
+from telemetry.model.errors import StoreError
+from telemetry.store.answers import Filter
+from telemetry.store.reader import StoreReader
+
+# After the stop time-out: to cut what is left and deliver it.
+LAST_WORDS_S: Final = 20
+LEAST_SPAWN_RATE: Final = 10.0  # so that a few callers all come at once, without a ramp
+LOOK_EVERY_S: Final = 2.0
+SAY_EVERY_S: Final = 10.0
+SETTLE_S: Final = 10.0
+WORKERS_READY_S: Final = 60
+
+
+def preflight(checked: CheckedRun) -> None:
+    """Open one session and close it: a target that cannot be reached is said before a swarm is sent.
+
+    Raises EndpointUnreachable, UsageError.
+    """
+    settings = checked.request.settings
+    options = CallerOptions(token=settings.token, model=settings.model, headers=settings.headers)
+    protocol = registry.make_caller(settings.protocol, options)
+    engine = Engine(
+        frame_ns=protocol.capabilities.frame_ms * 1_000_000,
+        onset_preset=settings.onset,
+        tls=settings.tls,
+    )
+    try:
+        engine.probe(protocol, protocol.upgrade(settings.host, None), Limits())
+    except EndpointUnreachable as error:
+        raise EndpointUnreachable(settings.redactor.text(str(error))) from None
+    finally:
+        engine.close()
+
+
+def run(
+    checked: CheckedRun,
+    console: Console,
+    *,
+    sidecar: Sidecar | None = None,
+    dashboard_url: str | None = None,
+    watch: Callable[[], None] = lambda: None,
+) -> RunResult:
+    """Carry a checked request out. `watch` is called every other second and may raise to end the run.
+
+    Raises ProcessFailedError where a process of ours fails.
+    """
+    request = checked.request
+    _render_ahead(request.settings)
+    run_id = request.settings.run_id or new_run_id()
+    with ExitStack() as stack:
+        own, notes = destination(checked, sidecar, stack)
+        told = _told(checked, run_id, request.settings.sidecar if notes else own.url)
+        swarm = _start_swarm(request, told)
+        stack.enter_context(processes.ending(swarm))
+        interrupted = _follow(checked, run_id, own.store, swarm, console, notes, watch)
+        killed_by = _check_ending(swarm, interrupted)
+        spooled = deliver_all(checked, own, stack)
+        load = AskedLoad(request.users, request.run_time_s, request.processes)
+        with StoreReader(own.store) as reader:
+            _settle(reader, run_id)
+            result = judged_run(
+                reader,
+                run_id,
+                checked.objectives,
+                asked=declaration(told, checked.corpus, checked.utterances, load),
+                beside=BesideStore(
+                    interrupted=interrupted, killed_by=killed_by, spooled=spooled, dashboard_url=dashboard_url
+                ),
+            )
+    if killed_by and not result.info.calls_started:
+        raise processes.ProcessFailedError(f"Locust was ended by {killed_by} before a turn was heard")
+    return result
+
+
+def _check_ending(swarm: processes.Child, interrupted: bool) -> str | None:
+    """The signal that ended Locust, if one did. Raises for what cannot be called a run."""
+    code = swarm.ended()
+    if code == ExitCode.USAGE:
+        raise UsageError(swarm.last_words())
+    if interrupted or code in (0, 1, ExitCode.GENERATOR_LIMITED, None):
+        return None
+    if code < 0:
+        return signal.Signals(-code).name
+    raise processes.ProcessFailedError(f"Locust ended with code {code}: {swarm.last_words()} (log: {swarm.log})")
+
+
+def _told(checked: CheckedRun, run_id: str, sidecar_url: str | None) -> SwarmSettings:
+    """The settings of the swarm: what was asked, and what only we know of this run."""
+    request, cited = checked.request, citation(checked.request.users)
+    return replace(
+        request.settings,
+        corpus=str(checked.corpus.path),
+        run_id=run_id,
+        spool=str(request.out / "spool"),
+        sidecar=sidecar_url,
+        calibration=cited.sentence,
+        calibrated_to_ms=None if cited.error_ms is None else f"{cited.error_ms:g}",
+        calibration_state=cited.state,
+        calibrated_callers=cited.callers,
+        calibration_date=cited.date,
+    )
+
+
+def _start_swarm(request: RunRequest, settings: SwarmSettings) -> processes.Child:
+    spawn_rate = request.spawn_rate if request.spawn_rate is not None else max(LEAST_SPAWN_RATE, request.users / 5)
+    arguments = ["-m", "locust", "-f", str(processes.ROOT / "loadtest" / "locustfile.py"), "--headless"]
+    # A list of processes shows arguments: credentials of the address go by the environment.
+    arguments += [
+        "--host",
+        public_target(settings.host),
+        "--users",
+        str(request.users),
+        "--spawn-rate",
+        f"{spawn_rate:g}",
+    ]
+    arguments += ["--stop-timeout", f"{request.stop_timeout_s:g}", "--loglevel", "WARNING", "--exit-code-on-error", "0"]
+    if request.run_time_s is not None and not settings.scenario.phases:
+        arguments += ["--run-time", f"{max(1, round(request.run_time_s))}s"]
+    if request.processes > 1:
+        # Never Locust's own port: workers of a run that begins at the same moment would join this one's master.
+        port = str(processes.free_port(0))
+        arguments += ["--processes", str(request.processes), "--expect-workers-max-wait", str(WORKERS_READY_S)]
+        arguments += ["--master-bind-host", "127.0.0.1", "--master-bind-port", port, "--master-port", port]
+    if request.scenario is not None:
+        arguments += ["--scenario", str(request.scenario)]
+    arguments += as_arguments(settings)
+    given = {TARGET_VARIABLE: settings.host}
+    return processes.start(
+        "locust", arguments, request.out / "logs", says_ready=False, bystander=False, variables=given
+    )
+
+
+def _follow(
+    checked: CheckedRun,
+    run_id: str,
+    store: Path,
+    swarm: processes.Child,
+    console: Console,
+    notes: list[str],
+    watch: Callable[[], None],
+) -> bool:
+    """Show the run until it ends; whether somebody interrupted it."""
+    processes.stand_by()
+    began, said = time.monotonic(), 0.0
+    with Interruption() as interruption, StoreReader(store) as reader, ExitStack() as stack:
+        live = None
+        if console.is_terminal:
+            live = stack.enter_context(Live(console=console, refresh_per_second=4, transient=True))
+        patience_s = checked.request.stop_timeout_s + LAST_WORDS_S
+        while not swarm.all_ended(patience_s):
+            watch()
+            if interruption.wait(LOOK_EVERY_S):
+                _stop(swarm, interruption, console, patience_s)
+                return True
+            elapsed_s = time.monotonic() - began
+            info = _live_info(checked, reader, run_id, elapsed_s, notes)
+            if live is not None:
+                live.update(live_view(info))
+            elif elapsed_s - said >= SAY_EVERY_S:
+                said = elapsed_s
+                total = info.turns.total if info.turns is not None else 0
+                console.print(f"{elapsed_s:4.0f} s: {info.users} callers at most, {total} turns so far")
+    return False
+
+
+def _live_info(checked: CheckedRun, reader: StoreReader, run_id: str, elapsed_s: float, notes: list[str]) -> LiveInfo:
+    request, settings = checked.request, checked.request.settings
+    summary = in_flight = None
+    try:
+        summary = reader.summary(Filter(run_id=run_id))
+        reported = [point.calls_in_flight for point in reader.timeline(Filter(run_id=run_id), buckets=30)]
+        in_flight = next((calls for calls in reversed(reported) if calls is not None), None)
+        if not summary.generator.processes:
+            notes = ["the callers are preparing their speech", *notes]
+        elif summary.ramp_turns:
+            notes = [f"{summary.ramp_turns} turns began during a ramp and are not among these", *notes]
+    except StoreError:
+        notes = [*notes, "the store cannot be read at the moment"]
+    return LiveInfo(
+        target=public_target(request.settings.host),
+        users=settings.max_calls if settings.has_open_arrivals else request.users,
+        elapsed_s=elapsed_s,
+        run_time_s=request.run_time_s,
+        calls_in_flight=in_flight,
+        turns=summary.turns if summary is not None else None,
+        voice_to_voice=summary.metrics.get("voice_to_voice") if summary is not None else None,
+        note=notes[0] if notes else None,
+    )
+
+
+def _stop(swarm: processes.Child, interruption: Interruption, console: Console, patience_s: float) -> None:
+    console.print("stopping: running turns end first (Ctrl-C again stops at once)")
+    swarm.interrupt()
+    deadline = time.monotonic() + patience_s
+    while not swarm.all_ended(patience_s) and time.monotonic() < deadline:
+        if interruption.wait(0.2):
+            swarm.kill()
+            return
+
+
+def _settle(reader: StoreReader, run_id: str) -> None:
+    """Wait until the store holds what the generator says that it emitted, or has had time enough."""
+    deadline = time.monotonic() + SETTLE_S
+    while time.monotonic() < deadline:
+        loss = reader.summary(Filter(run_id=run_id)).loss
+        if loss.emitted is not None and loss.received >= loss.emitted:
+            return
+        time.sleep(0.1)
+
+
+def _render_ahead(settings: SwarmSettings) -> None:
+    """Render what is not in the cache before there is a swarm that waits for it. Raises UsageError."""
+    protocol = registry.make_caller(settings.protocol, CallerOptions())
+    with progress_bar("rendering speech") as progress:
+        try:
+            render_ahead(settings, protocol, progress)
+        except CorpusError as error:
+            raise UsageError(str(error)) from None

@@ -1,0 +1,194 @@
+"""A run as its store tells it: the facts, the summary, the verdicts and the ending. `run` and `report` ask here alike.
+
+What no store can tell is given by `run` (`BesideStore`): whether somebody interrupted it, the signal that ended
+Locust's first process, what its spool held, and the address of a dashboard.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, cast, get_args
+
+from rich.console import Console
+
+from loadtest.exit_codes import ExitCode
+from loadtest.reports.calibration_citing import Citation, State
+from loadtest.reports.run_info import RunCorpus, RunInfo, RunProfile, SpoolInfo
+from loadtest.reports.run_outcome import RunOutcome, run_outcome_for
+from loadtest.reports.summary import summary_object
+from loadtest.reports.terminal import final_view
+from loadtest.run.json_file import write_json
+from loadtest.run.losses import is_under_way, lost_processes
+from telemetry.objectives.openslo import Objective
+from telemetry.objectives.slo import Verdict, judge
+from telemetry.store.answers import Filter, ProcessInfo, RunRecord, Summary
+from telemetry.store.reader import StoreReader
+
+UNKNOWN: Final = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What came of a run."""
+
+    info: RunInfo
+    summary: Summary
+    verdicts: list[Verdict]
+    run_outcome: RunOutcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BesideStore:
+    """What only the command that carried the run out can know."""
+
+    interrupted: bool = False
+    killed_by: str | None = None
+    spooled: SpoolInfo | None = None
+    dashboard_url: str | None = None
+
+
+def judged_run(
+    reader: StoreReader,
+    run_id: str,
+    objectives: Sequence[Objective],
+    *,
+    now_unix_ns: int | None = None,
+    asked: Mapping[str, object] | None = None,
+    beside: BesideStore = BesideStore(),
+) -> RunResult:
+    """The run, from its store.
+
+    With `now_unix_ns` a process that has not ended and reported lately counts as under way; without, the run is over
+    and every process that did not end was lost. `asked` is what the run was asked to do, for one whose processes never
+    said so. Raises StoreError.
+    """
+    info = next((each for each in reader.runs() if each.run_id == run_id), None)
+    info = _info(reader, run_id, info, now_unix_ns, asked or {}, beside)
+    where = Filter(run_id=run_id)
+    summary = reader.summary(where)
+    verdicts = judge(objectives, reader.count(where), reader.good_range(where))
+    return RunResult(info, summary, verdicts, run_outcome_for(run=info, summary=summary, verdicts=verdicts))
+
+
+def print_and_write(result: RunResult, console: Console, json_file: Path | None) -> ExitCode:
+    """Print the summary, write the JSON object whole or not at all, and give the exit code."""
+    console.print(
+        final_view(run=result.info, summary=result.summary, verdicts=result.verdicts, run_outcome=result.run_outcome)
+    )
+    if json_file is not None:
+        write_json(
+            json_file,
+            summary_object(
+                run=result.info, summary=result.summary, verdicts=result.verdicts, exit_code=result.run_outcome.code
+            ),
+        )
+    return result.run_outcome.code
+
+
+def _info(
+    reader: StoreReader,
+    run_id: str,
+    info: RunRecord | None,
+    now_unix_ns: int | None,
+    asked: Mapping[str, object],
+    beside: BesideStore,
+) -> RunInfo:
+    declared = _Declared({**asked, **(info.declared if info is not None else {})})
+    known = reader.processes(run_id)
+    calls = reader.calls(Filter(run_id=run_id))
+    processes = declared.whole("processes") or max(1, len(known))
+    target = info.target if info is not None else None
+    return RunInfo(
+        run_id=run_id,
+        target=declared.text("target") or target or UNKNOWN,
+        protocol=declared.text("protocol") or (info.protocol if info is not None else None) or UNKNOWN,
+        corpus=RunCorpus(
+            name=declared.text("corpus") or UNKNOWN,
+            kind=declared.text("corpus_kind") or UNKNOWN,
+            utterances=declared.whole("utterances") or 0,
+            licenses=tuple(declared.parsed("licenses", list)),
+        ),
+        users=declared.whole("users"),
+        arrivals=declared.text("arrivals") or "closed",
+        rate_per_s=declared.number("rate_per_s"),
+        max_calls=declared.whole("max_calls"),
+        scenario=declared.text("scenario"),
+        seed=declared.whole("seed"),
+        run_time_s=declared.number("run_time_s"),
+        started_unix_ns=_began_unix_ns(known, info),
+        elapsed_s=_elapsed_s(known),
+        processes=processes,
+        profile=RunProfile(
+            noise=declared.text("noise"),
+            snr_db=declared.number("snr_db"),
+            length=declared.text("length"),
+            channel=declared.text("channel"),
+        ),
+        cohort=declared.text("cohort"),
+        versions=declared.parsed("versions", dict),
+        calls_started=calls.started,
+        calls_connected=calls.connected,
+        connect_failure=calls.connect_failure,
+        interrupted=beside.interrupted,
+        is_under_way=is_under_way(known, now_unix_ns),
+        lost=lost_processes(known, processes, now_unix_ns),
+        killed_by=beside.killed_by,
+        spooled=beside.spooled,
+        store=str(reader.directory),
+        dashboard_url=beside.dashboard_url,
+        calibration=_citation(declared),
+    )
+
+
+def _began_unix_ns(known: Sequence[ProcessInfo], info: RunRecord | None) -> int:
+    """When the first process was ready, or the first turn of a run whose processes did not say so began."""
+    began = [process.began_unix_ns for process in known if process.began_unix_ns is not None]
+    return min(began) if began else info.first_unix_ns if info is not None else 0
+
+
+def _elapsed_s(known: Sequence[ProcessInfo]) -> float | None:
+    """The longest that one process was there: the clocks of two hosts are never compared."""
+    lasted = [p.last_seen_unix_ns - p.began_unix_ns for p in known if p.began_unix_ns is not None]
+    return max(0.0, max(lasted) / 1e9) if lasted else None
+
+
+def _citation(declared: "_Declared") -> Citation | None:
+    state, sentence = declared.text("calibration_state"), declared.text("calibration")
+    if state not in get_args(State) or sentence is None:
+        return None
+    return Citation(
+        cast("State", state),
+        sentence,
+        declared.number("calibrated_to_ms"),
+        declared.whole("calibrated_callers"),
+        declared.text("calibration_date"),
+    )
+
+
+class _Declared:
+    """What processes said of the run. It came over the network: what does not read as it should counts as not said."""
+
+    def __init__(self, said: Mapping[str, object]) -> None:
+        self._said = said
+
+    def text(self, name: str) -> str | None:
+        value = self._said.get(name)
+        return str(value) if value not in (None, "") else None
+
+    def number(self, name: str) -> float | None:
+        try:
+            return float(self.text(name) or "")
+        except ValueError:
+            return None
+
+    def whole(self, name: str) -> int | None:
+        value = self.number(name)
+        return int(value) if value is not None and value.is_integer() else None
+
+    def parsed(self, name: str, kind: type[list[str]] | type[dict[str, str]]) -> Any:
+        try:
+            value = json.loads(self.text(name) or "")
+        except ValueError:
+            return kind()
+        return value if isinstance(value, kind) else kind()

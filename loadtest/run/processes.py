@@ -1,0 +1,222 @@
+"""The processes that a command starts beside itself: each in a group of its own, ended with it, its words in a log."""
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+
+import loadtest
+from loadtest.errors import VoiceprobeError
+
+ROOT: Final = Path(loadtest.__file__).resolve().parents[1]
+_PR_SET_PDEATHSIG: Final = 1
+END_TIMEOUT_S: Final = 15.0
+BYSTANDER_NICENESS: Final = 5
+
+
+class ProcessFailedError(VoiceprobeError):
+    """A process of ours did not start or did not become ready."""
+
+
+def environment() -> dict[str, str]:
+    """The environment for a child: it finds our packages wherever it is started."""
+    path = os.environ.get("PYTHONPATH")
+    return {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{path}" if path else str(ROOT), "PYTHONUNBUFFERED": "1"}
+
+
+def _end_with_parent() -> None:
+    # A parent that is killed outright cannot end its children: the kernel does.
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def stand_by() -> None:
+    """Let this process, which only looks on, yield the processor to those whose audio is due."""
+    os.nice(max(0, BYSTANDER_NICENESS - os.getpriority(os.PRIO_PROCESS, 0)))
+
+
+def _prepare_bystander() -> None:
+    stand_by()
+    # Where Linux groups processes by session, it is the group's niceness that counts against others.
+    with contextlib.suppress(OSError):
+        Path("/proc/self/autogroup").write_text(str(BYSTANDER_NICENESS))
+    _end_with_parent()
+
+
+@dataclass
+class Child:
+    """A running process of ours. `ready` is what it said on its ready line."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    log: Path
+    ready: dict[str, Any] = field(default_factory=dict[str, Any])
+    said: threading.Event = field(default_factory=threading.Event)
+    reader: threading.Thread | None = None
+    ended_at_s: float | None = None  # when it was first seen to have ended before those it started
+
+    def ended(self) -> int | None:
+        """Its exit code once it has ended."""
+        return self.process.poll()
+
+    def all_ended(self, patience_s: float) -> bool:
+        """Whether it and all that it started have ended. What outlives it has `patience_s` to end; where it was killed
+        and could tell nobody, the others are asked to end."""
+        code = self.process.poll()
+        if code is None:
+            return False
+        if not self._others():
+            return True
+        now_s = time.monotonic()
+        if self.ended_at_s is None:
+            self.ended_at_s = now_s
+            if code < 0:
+                self._signal_others(signal.SIGTERM)
+        elif now_s - self.ended_at_s > patience_s:
+            self._signal_others(signal.SIGKILL)
+        return False
+
+    def kill(self) -> None:
+        """End it and all that it started, at once."""
+        self.process.kill()
+        self._signal_others(signal.SIGKILL)
+
+    def _others(self) -> list[int]:
+        """Processes of its group that still run; a process that nobody waits for any more does not."""
+        if not hasattr(os, "getpgid"):
+            return []
+        found: list[int] = []
+        for process in psutil.process_iter(["status"]):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                alive = process.info["status"] != psutil.STATUS_ZOMBIE
+                if alive and process.pid != self.process.pid and os.getpgid(process.pid) == self.process.pid:
+                    found.append(process.pid)
+        return found
+
+    def _signal_others(self, number: signal.Signals) -> None:
+        for pid in self._others():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def interrupt(self) -> None:
+        """Ask it to end."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+
+    def end(self, timeout_s: float = END_TIMEOUT_S) -> int:
+        """End it, kindly first; its exit code."""
+        self.interrupt()
+        try:
+            self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+        code = self.process.wait()
+        self._signal_others(signal.SIGKILL)
+        if self.reader is not None:
+            self.reader.join(1.0)  # it ends with the pipe, which a grandchild may hold open
+        return code
+
+    def last_words(self, lines: int = 3) -> str:
+        """The end of its log, for an error sentence."""
+        try:
+            text = self.log.read_text(errors="replace").strip()
+        except OSError:
+            return ""
+        return " / ".join(text.splitlines()[-lines:])
+
+
+def start(
+    name: str,
+    arguments: Sequence[str],
+    log_dir: Path,
+    *,
+    says_ready: bool,
+    bystander: bool = True,
+    variables: Mapping[str, str] | None = None,
+) -> Child:
+    """Start `python -m …` in a process group of its own; for one that `says_ready` see `wait_until_ready`.
+
+    `variables` are added to its environment: what a list of processes must not show. A `bystander` yields the processor
+    to those whose audio is due by the millisecond.
+    """
+    log_dir.mkdir(parents=True, exist_ok=True)
+    log = log_dir / f"{name}.log"
+    with log.open("ab") as words:
+        process = subprocess.Popen(
+            [sys.executable, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE if says_ready else words,
+            stderr=words,
+            env={**environment(), **(variables or {})},
+            start_new_session=True,
+            preexec_fn=_prepare_bystander if bystander else _end_with_parent,  # noqa: PLW1509 - they need no lock
+        )
+    child = Child(name, process, log)
+    if says_ready:
+        child.reader = threading.Thread(target=_read_words, args=(child,), daemon=True, name=f"{name}-output")
+        child.reader.start()
+    return child
+
+
+def _read_words(child: Child) -> None:
+    """Find the ready line; read on to the end, so that a talkative child never blocks on a full pipe."""
+    stdout = child.process.stdout
+    assert stdout is not None  # noqa: S101 - it was asked for
+    with stdout, child.log.open("ab") as log:
+        for line in stdout:
+            if not child.ready and line.lstrip().startswith(b"{"):
+                with contextlib.suppress(ValueError):
+                    child.ready.update(json.loads(line))
+                    child.said.set()
+                    continue
+            log.write(line)
+            log.flush()
+    child.said.set()
+
+
+def wait_until_ready(child: Child, within_s: float) -> dict[str, Any]:
+    """What the child said on its JSON ready line. Raises ProcessFailedError with the end of its log."""
+    child.said.wait(within_s)
+    if child.ready:
+        return child.ready
+    code = child.process.poll()
+    child.end(2.0)
+    how = f"ended with code {code}" if code is not None else f"was not ready within {within_s:g} s"
+    detail = child.last_words()
+    raise ProcessFailedError(f"the {child.name} {how}{': ' + detail if detail else ''} (log: {child.log})")
+
+
+def free_port(preferred: int) -> int:
+    """The preferred loopback port, or another free one where it is taken."""
+    for port in (preferred, 0):
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return probe.getsockname()[1]
+    raise ProcessFailedError("no loopback port is free")
+
+
+@contextlib.contextmanager
+def ending(*children: Child) -> Generator[None]:
+    """End the children on the way out, the last one first."""
+    try:
+        yield
+    finally:
+        for child in reversed(children):
+            child.end()

@@ -1,0 +1,143 @@
+"""What a run was asked to do, checked as a whole before anything is started."""
+
+import math
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from corpora.manifest.errors import CorpusError
+from corpora.manifest.library import Corpus
+from corpora.output_paths import unwritable
+from loadtest.errors import UsageError
+from loadtest.scenario.file import load_scenario
+from loadtest.scenario.settings import SwarmSettings
+from loadtest.speech.preparation import choose
+from telemetry.model.errors import ConfigError
+from telemetry.objectives.openslo import Objective
+from telemetry.objectives.slo import load_objectives
+
+MAX_USERS = 100_000
+MAX_PROCESSES = 256
+MAX_STOP_TIMEOUT_S = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """A run. `out` is the folder that keeps everything of it."""
+
+    settings: SwarmSettings
+    users: int
+    spawn_rate: float | None
+    run_time_s: float | None
+    slo: Path | None
+    out: Path
+    json_file: Path | None
+    processes: int = 1
+    scenario: Path | None = None
+    stop_timeout_s: float = 30.0  # that turns under way have to end when the run's time is over
+    given: frozenset[str] = frozenset()  # what stands on the command line wins over the scenario
+
+    def with_settings(self, **changes: Any) -> "RunRequest":
+        """The same with other settings."""
+        return replace(self, settings=replace(self.settings, **changes))
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedRun:
+    """A request that can be carried out, with what was loaded to find that out."""
+
+    request: RunRequest
+    corpus: Corpus
+    utterances: int
+    objectives: list[Objective]
+
+    @property
+    def sentence(self) -> str:
+        """What is going to be said, and where the run is kept."""
+        return (
+            f"{self.utterances} utterances of {self.corpus.name} ({self.corpus.kind}), "
+            f"profile {self.request.settings.profile_label}; everything of this run is kept in {self.request.out}"
+        )
+
+
+def check(request: RunRequest) -> CheckedRun:
+    """Everything that can be wrong with a request, at once. Raises UsageError with one sentence a line."""
+    request, faults = _with_scenario(request)
+    faults += request.settings.faults()
+    if not 1 <= request.users <= MAX_USERS:
+        faults.append(f"--users {request.users} is out of range: 1 to {MAX_USERS}")
+    if request.spawn_rate is not None and not (math.isfinite(request.spawn_rate) and request.spawn_rate > 0):
+        faults.append(f"--spawn-rate {request.spawn_rate:g} is out of range: users a second, more than 0")
+    if not 0 <= request.stop_timeout_s <= MAX_STOP_TIMEOUT_S:
+        faults.append(f"--stop-timeout {request.stop_timeout_s:g} is out of range: 0 to {MAX_STOP_TIMEOUT_S} seconds")
+    faults += _process_faults(request)
+    objectives: list[Objective] = []
+    try:
+        objectives = load_objectives(request.slo)
+    except ConfigError as error:
+        faults += [f"{error.where}: {fault}" for fault in error.faults]
+    for file in (request.json_file, request.out / "x"):
+        if file is not None and (fault := unwritable(file)):
+            faults.append(fault)
+    chosen = None
+    try:
+        chosen = choose(request.settings)
+    except CorpusError as error:
+        faults += [line for line in str(error).splitlines() if line not in faults]
+    if faults or chosen is None:
+        raise UsageError("\n".join(faults))
+    corpus, utterances = chosen
+    return CheckedRun(request, corpus, len(utterances), objectives)
+
+
+def _with_scenario(request: RunRequest) -> tuple[RunRequest, list[str]]:
+    """The request with what its scenario file says, and the faults of the file and of flags that contradict it."""
+    if request.scenario is not None:
+        try:
+            scenario = load_scenario(request.scenario)
+        except UsageError as error:
+            return request, str(error).splitlines()
+        request = replace(request, settings=request.settings.with_scenario(scenario, request.given))
+    phases, settings = request.settings.scenario.phases, request.settings
+    faults: list[str] = []
+    if phases:
+        useless = [name for name in ("users", "spawn_rate", "run_time") if name in request.given]
+        faults = [f"{_flag(name)}: the phases of {request.scenario} say it; leave it out" for name in useless]
+        most = math.ceil(max(max(phase.level_from, phase.level_to) for phase in phases))
+        request = replace(request, users=most, spawn_rate=None, run_time_s=phases[-1].end_s)
+    elif settings.has_open_arrivals:
+        useless = [name for name in ("users", "spawn_rate") if name in request.given]
+        faults = [f"{_flag(name)}: of no use with --arrivals {settings.arrivals}; leave it out" for name in useless]
+    if settings.has_open_arrivals:
+        # Locust's users stand by: one in each process.
+        request = replace(request, users=max(1, request.processes), spawn_rate=None)
+    return request, faults
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _process_faults(request: RunRequest) -> list[str]:
+    wanted = request.processes
+    if not 1 <= wanted <= MAX_PROCESSES:
+        return [f"--processes {wanted} is out of range: 1 to {MAX_PROCESSES}"]
+    if wanted > request.users >= 1:
+        return [f"--processes {wanted} is too many for {request.users} callers: each process needs one of its own"]
+    if wanted > 1 and not hasattr(os, "fork"):
+        return [f"--processes {wanted}: this system cannot fork; start locust --master and --worker yourself"]
+    return []
+
+
+def check_places(*files: Path | None) -> None:
+    """Raises UsageError where one of these files could not be written; for what is done before `check` is asked."""
+    if faults := [fault for file in files if file is not None and (fault := unwritable(file))]:
+        raise UsageError("\n".join(faults))
+
+
+def default_out() -> Path:
+    """A folder for a run that named none."""
+    from loadtest.swarm.worker import new_run_id
+
+    return Path("runs") / new_run_id()

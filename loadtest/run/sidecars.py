@@ -1,0 +1,122 @@
+"""The sidecar of a run: one of our own, or a named one that is there before; and what it did not take, brought home."""
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import httpx
+
+from loadtest.errors import UsageError
+from loadtest.reports.run_info import SpoolInfo
+from loadtest.run import processes
+from loadtest.run.request import CheckedRun
+from telemetry.export.otlp_http import OtlpHttpExporter
+from telemetry.export.recovery import revive
+from telemetry.export.sdk import sidecar_token
+from telemetry.export.spool import ReplayResult, SpoolRecord, replay
+from telemetry.export.spooled_turns import turns_in
+
+SIDECAR_READY_S: Final = 30.0
+# After the run nothing is urgent, and the first request of a busy machine's sidecar takes its time.
+DELIVER_TIMEOUT_S: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sidecar:
+    """Where telemetry goes, and the store that it ends up in."""
+
+    url: str
+    store: Path
+
+
+def launch_sidecar(store: Path, log_dir: Path, *, slo: Path | None, http_port: int, grpc_port: int) -> processes.Child:
+    """Start a sidecar of our own without waiting for it; port 0 is any free one."""
+    arguments = ["-m", "telemetry.sidecar", "--store", str(store)]
+    arguments += ["--http-port", str(http_port), "--grpc-port", str(grpc_port)]
+    if slo is not None:
+        arguments += ["--slo", str(slo)]
+    return processes.start("sidecar", arguments, log_dir, says_ready=True)
+
+
+def wait_for_sidecar(child: processes.Child) -> Sidecar:
+    """Where it is, once it is ready. Raises ProcessFailedError."""
+    ready = processes.wait_until_ready(child, SIDECAR_READY_S)
+    return Sidecar(str(ready["http"]), Path(str(ready["store"])))
+
+
+def start_sidecar(store: Path, log_dir: Path, *, slo: Path | None) -> tuple[processes.Child, Sidecar]:
+    """A sidecar of our own on free ports, ready. Raises ProcessFailedError."""
+    child = launch_sidecar(store, log_dir, slo=slo, http_port=0, grpc_port=0)
+    return child, wait_for_sidecar(child)
+
+
+def named_sidecar(url: str) -> Sidecar | None:
+    """The sidecar at an address; None when nothing answers there (the run goes on without it).
+
+    Raises UsageError when its store cannot be read from here, because the summary is a question to that store.
+    """
+    try:
+        token = sidecar_token()
+        headers = {"authorization": f"Bearer {token}"} if token is not None else {}
+        state = httpx.get(f"{url.rstrip('/')}/v1/state", headers=headers, timeout=5.0).raise_for_status().json()
+    except (httpx.HTTPError, ValueError):
+        return None
+    named = state.get("store") if isinstance(state, dict) else None
+    if not isinstance(named, str) or not Path(named).is_absolute() or not Path(named).is_dir():
+        raise UsageError(
+            f"the sidecar at {url} keeps its store in {named or 'a place that it does not name'}, which cannot be read "
+            "from here: run beside it, or leave --sidecar out"
+        )
+    return Sidecar(url, Path(named))
+
+
+def destination(checked: CheckedRun, sidecar: Sidecar | None, stack: ExitStack) -> tuple[Sidecar, list[str]]:
+    """The sidecar whose store will answer, and what the user should know of it: one of our own where none answers."""
+    request, notes = checked.request, list[str]()
+    if sidecar is None and request.settings.sidecar is not None:
+        sidecar = named_sidecar(request.settings.sidecar)
+        if sidecar is None:
+            notes.append(
+                f"the sidecar at {request.settings.sidecar} does not answer: telemetry is kept in {request.out}"
+            )
+    if sidecar is None:
+        child, sidecar = start_sidecar(request.out / "store", request.out / "logs", slo=request.slo)
+        stack.enter_context(processes.ending(child))
+    return sidecar, notes
+
+
+def deliver_all(checked: CheckedRun, own: Sidecar, stack: ExitStack) -> SpoolInfo:
+    """Bring what waits on disk into the store; what was delivered, and what waits there still."""
+    spool = checked.request.out / "spool"
+    first, revived = deliver_spool(spool, own.url)
+    if not first.left and revived:
+        return _spool_info(first)
+    # The named sidecar died: its store is free now, and one of our own takes what is still on disk.
+    child, successor = start_sidecar(own.store, checked.request.out / "logs", slo=checked.request.slo)
+    stack.enter_context(processes.ending(child))
+    return _spool_info(first, deliver_spool(spool, successor.url)[0])
+
+
+def _spool_info(*replays: ReplayResult) -> SpoolInfo:
+    last = replays[-1]
+    return SpoolInfo(
+        turns=sum(each.turns for each in replays),
+        spans=sum(each.spans for each in replays),
+        waiting_turns=last.left_turns,
+        waiting_spans=last.left_spans,
+    )
+
+
+def deliver_spool(spool: Path, sidecar_url: str) -> tuple[ReplayResult, bool]:
+    """Hand what the sidecar did not take during the run to the store now, and the last turns of processes that were
+    killed; whether all of the latter were taken.
+
+    What it will never take is given up, and counts as missing: the sequence numbers of the turns tell.
+    """
+    sender = OtlpHttpExporter(sidecar_url, sidecar_token(), timeout_s=DELIVER_TIMEOUT_S)
+
+    def deliver(record: SpoolRecord) -> bool:
+        return sender.send(record).outcome != "failed"
+
+    return replay(spool, deliver, turns_in), revive(spool, deliver)

@@ -1,0 +1,82 @@
+"""One utterance of the caller while it is being recognized: audio in, partial transcripts out."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadtest.distributions import Delay
+from loadtest.targets.assistant.asr.base import AsrEngine, Transcript
+from loadtest.targets.assistant.clock import Clock
+
+
+@dataclass(frozen=True, slots=True)
+class PartialTiming:
+    """When partial transcripts are looked for: the first counts from the beginning of speech."""
+
+    first: Delay
+    every: Delay
+
+
+class HeardUtterance:
+    """`show` is called with the words that are new; None where nobody asked for transcripts."""
+
+    def __init__(
+        self,
+        item_id: str,
+        engine: AsrEngine,
+        rate_hz: int,
+        clock: Clock,
+        show: Callable[[str], Awaitable[None]] | None,
+    ) -> None:
+        self.item_id = item_id
+        self.rate_hz = rate_hz
+        self.samples = 0
+        self.first_partial_perf_ns: int | None = None
+        self._stream = engine.open(rate_hz)
+        self._clock = clock
+        self._show = show
+        self._shown_words = 0
+        self._partials: asyncio.Task[None] | None = None
+
+    def feed(self, pcm: NDArray[np.int16]) -> None:
+        """Take the next samples (int16 mono)."""
+        self.samples += len(pcm)
+        self._stream.feed(pcm)
+
+    def watch(self, speech_start_perf_ns: int, timing: PartialTiming, source: random.Random) -> None:
+        """Begin to look for partial transcripts."""
+        if self._show is not None:
+            self._partials = asyncio.create_task(self._show_partials(speech_start_perf_ns, timing, source))
+
+    def finish(self, silent_samples: int) -> asyncio.Task[Transcript]:
+        """The utterance is complete: no more partials; the task ends with the transcript."""
+        self._stop_partials()
+        return asyncio.create_task(self._stream.finish(silent_samples))
+
+    def abandon(self) -> None:
+        """Nobody wants the words any more."""
+        self._stop_partials()
+        self._stream.abandon()
+
+    def _stop_partials(self) -> None:
+        if self._partials is not None:
+            self._partials.cancel()
+            self._partials = None
+
+    async def _show_partials(self, speech_start_perf_ns: int, timing: PartialTiming, source: random.Random) -> None:
+        due_ns = speech_start_perf_ns + timing.first.draw_ns(source)
+        while self._show is not None:
+            await self._clock.until(due_ns)
+            words = (await self._stream.partial()).split()
+            # On this wire a partial only ever adds: what a recognizer takes back is put right by the final transcript.
+            if len(words) > self._shown_words:
+                new = " ".join(words[self._shown_words :])
+                if self.first_partial_perf_ns is None:
+                    self.first_partial_perf_ns = self._clock.perf_ns()
+                await self._show(new if self._shown_words == 0 else " " + new)
+                self._shown_words = len(words)
+            due_ns = max(due_ns, self._clock.perf_ns()) + max(20_000_000, timing.every.draw_ns(source))

@@ -1,0 +1,23 @@
+"""What the scripted recognizer knows: clips with their words and where their voice is."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class KnownClip:
+    """One clip. `pcm` is int16 mono at `rate_hz`; the voice spans [speech_start_sample, speech_end_sample]."""
+
+    clip_id: str
+    text: str
+    pcm: NDArray[np.int16]
+    rate_hz: int
+    speech_start_sample: int
+    speech_end_sample: int
+
+    @property
+    def speech(self) -> NDArray[np.int16]:
+        """The voiced part alone."""
+        return self.pcm[self.speech_start_sample : self.speech_end_sample + 1]

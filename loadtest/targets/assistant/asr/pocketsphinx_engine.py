@@ -1,0 +1,143 @@
+"""Speech recognition by pocketsphinx in a pool of worker processes; each utterance stays with one worker."""
+
+import asyncio
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadtest.errors import UsageError
+from loadtest.targets.assistant.asr import pocketsphinx_worker as wire
+from loadtest.targets.assistant.asr.base import Transcript
+from loadtest.targets.assistant.worker_pipe import WorkerGone, WorkerProcess
+
+_START_TIMEOUT_S: Final = 60.0
+_FINAL_TIMEOUT_S: Final = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class PocketsphinxOptions:
+    """`workers`: processes; one holds 10 to 15 real-time callers. `language_model` and `dictionary`: files, or None
+    for the general English ones that come with the package."""
+
+    workers: int = 1
+    language_model: Path | None = None
+    dictionary: Path | None = None
+
+
+class PocketsphinxAsr:
+    """The engine. A worker that died takes its utterances with it (empty transcripts) and is replaced."""
+
+    name = "pocketsphinx"
+
+    def __init__(self, options: PocketsphinxOptions) -> None:
+        self._arguments = (str(options.language_model or ""), str(options.dictionary or ""))
+        self._pool = [_PooledWorker(self._arguments) for _ in range(options.workers)]
+        self._next_id = 0
+
+    async def start(self) -> None:
+        """See `AsrEngine`."""
+        try:
+            await asyncio.gather(*(pooled.start() for pooled in self._pool))
+        except WorkerGone as gone:
+            await self.stop()
+            raise UsageError(f"pocketsphinx cannot be used: {gone}; check --asr-lm and --asr-dict.") from gone
+
+    def open(self, rate_hz: int) -> "PocketsphinxStream":
+        """See `AsrEngine`. Takes the worker with the fewest utterances under way."""
+        self._next_id += 1
+        return PocketsphinxStream(min(self._pool, key=lambda pooled: len(pooled.answers)), self._next_id, rate_hz)
+
+    async def stop(self) -> None:
+        """See `AsrEngine`."""
+        await asyncio.gather(*(pooled.stop() for pooled in self._pool))
+
+
+class _PooledWorker:
+    """One place in the pool: a worker, and who waits for an answer of it."""
+
+    def __init__(self, arguments: Sequence[str]) -> None:
+        self._arguments = tuple(arguments)
+        self._worker = self._new_worker()
+        self._restart: asyncio.Task[None] | None = None
+        self._stopping = False
+        self.answers: dict[int, asyncio.Queue[tuple[int, bytes]]] = {}
+
+    async def start(self) -> None:
+        await self._worker.start(wire.READY, _START_TIMEOUT_S)
+
+    def send(self, kind: int, ident: int, payload: bytes = b"") -> None:
+        self._worker.send(kind, ident, payload)
+
+    async def stop(self) -> None:
+        self._stopping = True
+        if self._restart is not None:
+            self._restart.cancel()
+        await self._worker.stop()
+
+    def _new_worker(self) -> WorkerProcess:
+        return WorkerProcess(wire.__name__, self._arguments, self._on_frame, self._on_gone)
+
+    def _on_frame(self, kind: int, ident: int, payload: bytes) -> None:
+        if (answers := self.answers.get(ident)) is not None:
+            answers.put_nowait((kind, payload))
+
+    def _on_gone(self) -> None:
+        for answers in self.answers.values():
+            answers.put_nowait((wire.FAILED, b""))
+        if not self._stopping:
+            self._worker = self._new_worker()
+            self._restart = asyncio.create_task(self.start())
+
+
+class PocketsphinxStream:
+    """One utterance. See `AsrStream`."""
+
+    def __init__(self, pooled: _PooledWorker, ident: int, rate_hz: int) -> None:
+        self._seat = pooled
+        self._ident = ident
+        self._answers: asyncio.Queue[tuple[int, bytes]] = asyncio.Queue()
+        pooled.answers[ident] = self._answers
+        pooled.send(wire.OPEN, ident, struct.pack("<I", rate_hz))
+
+    def feed(self, pcm: NDArray[np.int16]) -> None:
+        """See `AsrStream`."""
+        self._seat.send(wire.AUDIO, self._ident, pcm.tobytes())
+
+    async def partial(self) -> str:
+        """See `AsrStream`."""
+        self._seat.send(wire.PARTIAL, self._ident)
+        payload = await self._answer(wire.PARTIAL)
+        return "" if payload is None else payload.decode()
+
+    async def finish(self, silent_samples: int) -> Transcript:
+        """See `AsrStream`. Silence at the end does no harm here."""
+        del silent_samples
+        self._seat.send(wire.FINISH, self._ident)
+        payload = await self._answer(wire.FINAL)
+        self._seat.answers.pop(self._ident, None)
+        if payload is None:
+            return Transcript("", None)
+        (confidence,) = struct.unpack_from("<d", payload)
+        return Transcript(payload[8:].decode(), confidence)
+
+    def abandon(self) -> None:
+        """See `AsrStream`."""
+        if self._seat.answers.pop(self._ident, None) is not None:
+            self._seat.send(wire.ABANDON, self._ident)
+
+    async def _answer(self, wanted: int) -> bytes | None:
+        try:
+            async with asyncio.timeout(_FINAL_TIMEOUT_S):
+                while True:
+                    kind, payload = await self._answers.get()
+                    if kind == wire.FAILED:
+                        return None
+                    if kind == wanted:
+                        return payload
+        except TimeoutError:
+            return None

@@ -1,0 +1,143 @@
+"""From a configuration to the engines that do the work. Started and stopped together, shared by all sessions."""
+
+import os
+import time
+from dataclasses import dataclass
+
+from corpora.manifest.errors import CorpusError
+from corpora.manifest.library import BUNDLED, Corpus, open_corpus
+from corpora.manifest.manifest import Utterance
+from loadtest.audio.pcm import from_float
+from loadtest.distributions import Delay
+from loadtest.errors import UsageError
+from loadtest.targets.assistant.answering import Answering
+from loadtest.targets.assistant.asr.base import AsrEngine
+from loadtest.targets.assistant.asr.hearing import PartialTiming
+from loadtest.targets.assistant.asr.known_clips import KnownClip
+from loadtest.targets.assistant.asr.pocketsphinx_engine import PocketsphinxAsr, PocketsphinxOptions
+from loadtest.targets.assistant.asr.scripted import ScriptedAsr
+from loadtest.targets.assistant.cache.base import MemoryCache, PromptCache
+from loadtest.targets.assistant.clock import Clock
+from loadtest.targets.assistant.config import AssistantConfig
+from loadtest.targets.assistant.llm.base import Llm
+from loadtest.targets.assistant.llm.rules import RuleLlm
+from loadtest.targets.assistant.session_parts import SessionParts
+from loadtest.targets.assistant.tts.base import TtsEngine
+from loadtest.targets.assistant.tts.espeak_engine import EspeakTts
+from loadtest.targets.assistant.tts.scripted import ScriptedTts
+from loadtest.targets.assistant.tts.speaking import VoiceSettings
+from loadtest.targets.assistant.turn import TurnParts
+
+_NS_PER_MS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Engines:
+    """What has to be started and stopped, and what sessions are made of."""
+
+    asr: AsrEngine
+    llm: Llm
+    tts: TtsEngine
+    cache: PromptCache | None
+    parts: SessionParts
+
+    async def start(self) -> None:
+        """Raises UsageError for an engine that cannot work here."""
+        await self.asr.start()
+        await self.tts.start()
+
+    async def stop(self) -> None:
+        """End everything that was started."""
+        await self.asr.stop()
+        await self.tts.stop()
+        await self.llm.stop()
+        if self.cache is not None:
+            await self.cache.stop()
+
+
+def known_clips(corpora: str | None) -> list[KnownClip]:
+    """The clips of corpora (names or folders, separated by commas) for the scripted recognizer. None takes the bundled
+    one and the one that callers get when they name none. Raises UsageError where one cannot be opened."""
+    try:
+        if corpora is None:
+            by_path = {opened.path: opened for opened in (open_corpus(BUNDLED), open_corpus())}
+            chosen = list(by_path.values())
+        else:
+            chosen = [open_corpus(name.strip()) for name in corpora.split(",")]
+        return [
+            _known_clip(opened, utterance, utterance.text)
+            for opened in chosen
+            for utterance in opened.utterances
+            if utterance.text is not None
+        ]
+    except CorpusError as error:
+        raise UsageError(f"The scripted recognizer has no corpus to know: {error}") from error
+
+
+def _known_clip(corpus: Corpus, utterance: Utterance, text: str) -> KnownClip:
+    return KnownClip(
+        utterance.id,
+        text,
+        from_float(corpus.read(utterance)),
+        utterance.sample_rate_hz,
+        utterance.speech_start_sample,
+        utterance.speech_end_sample,
+    )
+
+
+def build_engines(config: AssistantConfig, clock: Clock) -> Engines:
+    """The engines a configuration names. Raises UsageError."""
+    asr = _asr(config)
+    llm = _llm(config)
+    cache = _cache(config)
+    tts: TtsEngine = EspeakTts(config.tts_voice) if config.tts == "espeak" else ScriptedTts()
+    answering = Answering(
+        llm=llm,
+        cache=cache,
+        cache_delay=config.cache_delay,
+        deadline_ns=config.llm_deadline_ms * _NS_PER_MS,
+        stall_ns=config.llm_stall_ms * _NS_PER_MS,
+        clock=clock,
+    )
+    voice = VoiceSettings(
+        tts=tts,
+        chunk_ms=config.tts_chunk_ms,
+        pace=config.tts_pace,
+        delay=config.tts_delay,
+        leading_silence=config.tts_leading_silence,
+        clock=clock,
+    )
+    parts = SessionParts(
+        turn=TurnParts(answering, voice, config.asr_delay, clock, config.seed),
+        asr=asr,
+        partials=PartialTiming(config.asr_partial_delay, config.asr_partial_every),
+        endpoint_delay=config.endpoint_delay,
+        split=config.split,
+        llm_stream=config.llm_stream,
+    )
+    return Engines(asr, llm, tts, cache, parts)
+
+
+def _asr(config: AssistantConfig) -> AsrEngine:
+    if config.asr == "pocketsphinx":
+        return PocketsphinxAsr(PocketsphinxOptions(config.asr_workers, config.asr_lm, config.asr_dict))
+    return ScriptedAsr(known_clips(config.corpus))
+
+
+def _llm(config: AssistantConfig) -> Llm:
+    if config.llm_url is not None:
+        # Imported only where it is used, as are the others below: the assistant shall be ready quickly.
+        from loadtest.targets.assistant.llm.http_engine import HttpLlm, HttpLlmOptions
+
+        token = os.environ.get(config.llm_token_env)
+        return HttpLlm(HttpLlmOptions(config.llm_url, config.llm_model, token))
+    return RuleLlm(config.llm_ttft or Delay(), config.llm_gap or Delay(), config.llm_parallel)
+
+
+def _cache(config: AssistantConfig) -> PromptCache | None:
+    ttl_ns = round(config.cache_ttl_s * 1e9)
+    if config.cache_url is not None:
+        from loadtest.targets.assistant.cache.redis_cache import RedisCache
+
+        return RedisCache(config.cache_url, ttl_ns, time.perf_counter_ns)
+    return None if config.cache == "off" else MemoryCache(ttl_ns, time.perf_counter_ns)

@@ -1,0 +1,141 @@
+"""The embedded responder: intents, templates and a stated timing model. It is not a language model and says so.
+
+The words of the question choose an intent, the seed chooses among the intent's templates, and the answer streams word
+by word: the first after a draw from the time-to-first-token distribution, the others after draws from the gap
+distribution. The same question under the same seed gives the same answer at the same intervals.
+"""
+
+import heapq
+import re
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Final
+
+from loadtest.distributions import Delay
+from loadtest.targets.assistant.llm.base import Question, TextDelta
+from telemetry.model import semconv
+
+NOT_UNDERSTOOD: Final = "I am sorry, I did not understand that. Could you say it again?"
+MODEL: Final = "rules-and-templates"
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """`words`: any of them in the question chooses this intent; the earlier intent wins."""
+
+    name: str
+    words: frozenset[str]
+    templates: tuple[str, ...]
+
+
+def _intent(name: str, words: str, *templates: str) -> Intent:
+    return Intent(name, frozenset(words.split()), templates)
+
+
+INTENTS: Final = (
+    _intent("stop", "stop cancel never nevermind quiet", "Alright, I have stopped that.", "Done. I cancelled it."),
+    _intent(
+        "weather",
+        "weather rain raining sunny temperature forecast umbrella snow",
+        "It stays dry and mild today. Tomorrow brings some light rain in the afternoon.",
+        "Expect sunshine with a few clouds. An umbrella is not needed before the evening.",
+    ),
+    _intent(
+        "timer",
+        "timer alarm remind reminder wake",
+        "Your reminder is set. I will let you know when it is time.",
+        "Okay, that is noted. You will hear from me then.",
+    ),
+    _intent(
+        "light",
+        "light lights lamp dim brightness heating thermostat",
+        "The change is made. Say stop if you want it back as it was.",
+        "Okay, it is switched.",
+    ),
+    _intent(
+        "music",
+        "play music song playlist radio volume",
+        "Here is something that fits. I will keep the volume low.",
+        "Playing it now.",
+    ),
+    _intent(
+        "booking",
+        "book table reservation flight appointment order ticket hotel",
+        "I found an open slot that fits. Shall I confirm it for you?",
+        "There is one left for that time. I have put it on hold for ten minutes.",
+    ),
+    _intent(
+        "account",
+        "account card balance payment invoice bill password address phone number",
+        "I can help with that. For your safety I will first send a code to the number we know.",
+        "Your request is recorded. A colleague confirms it within one working day.",
+    ),
+    _intent(
+        "move",
+        "go forward backward left right turn meters",
+        "Moving as you said. The way is clear.",
+        "On my way.",
+    ),
+    _intent("time", "time date day clock late", "It is early enough for everything that you have planned today."),
+    _intent("thanks", "thanks thank bye goodbye", "You are welcome. Have a good day.", "Gladly. Until next time."),
+)
+_DEFAULT: Final = (
+    "Good question. Tell me a little more, please.",
+    "I see. It depends on a few things. Shall I go on?",
+)
+
+
+def find_intent(text: str) -> Intent | None:
+    """What a question is after; None where no intent knows one of its words."""
+    words = set(re.findall(r"[a-z']+", text.lower()))
+    return next((intent for intent in INTENTS if intent.words & words), None)
+
+
+def choose_answer(question: Question) -> str:
+    """The whole answer; empty questions were not understood."""
+    if not re.search(r"[a-z']", question.text.lower()):
+        return NOT_UNDERSTOOD
+    intent = find_intent(question.text)
+    templates = _DEFAULT if intent is None else intent.templates
+    return templates[question.source.randrange(len(templates))]
+
+
+def split_tokens(answer: str) -> list[str]:
+    """Words with the space that precedes them: joined they are the answer again."""
+    return re.findall(r"\s*\S+", answer)
+
+
+class RuleLlm:
+    """The responder behind the pipeline's port."""
+
+    model = MODEL
+    route: semconv.Route = "local"
+
+    def __init__(self, ttft: Delay, gap: Delay, parallel: int | None = None) -> None:
+        """`parallel` answers are written at the same time, others wait for their turn; None is no limit."""
+        self._ttft = ttft
+        self._gap = gap
+        self._free_perf_ns: list[int] | None = None if parallel is None else [0] * parallel
+
+    async def answer(self, question: Question) -> AsyncGenerator[TextDelta]:
+        """Every token at once, each with the moment it is due."""
+        ttft_ns = self._ttft.draw_ns(question.source)
+        found = find_intent(question.text)
+        intent = None if found is None else found.name
+        tokens = split_tokens(choose_answer(question))
+        gaps_ns = [self._gap.draw_ns(question.source) for _ in tokens]
+        due_ns = self._begin_perf_ns(question.asked_perf_ns, ttft_ns + sum(gaps_ns)) + ttft_ns
+        for token, gap_ns in zip(tokens, gaps_ns, strict=True):
+            yield TextDelta(token, due_ns, intent=intent)
+            due_ns += gap_ns
+
+    def _begin_perf_ns(self, asked_perf_ns: int, lasts_ns: int) -> int:
+        """When an answer asked for at a moment is begun: the place that is free first takes it, until it is whole."""
+        if self._free_perf_ns is None:
+            return asked_perf_ns
+        begin = max(asked_perf_ns, self._free_perf_ns[0])
+        heapq.heapreplace(self._free_perf_ns, begin + lasts_ns)
+        return begin
+
+    async def stop(self) -> None:
+        """Nothing to close."""

@@ -1,0 +1,94 @@
+"""The process: configuration, engines, server, signals. Ends with the documented exit codes."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Coroutine, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from loadtest.errors import UsageError
+from loadtest.exit_codes import ExitCode
+from loadtest.targets.assistant.clock import SystemClock
+from loadtest.targets.assistant.config import AssistantConfig, build_config, read_file
+from loadtest.targets.assistant.engines import build_engines
+from loadtest.targets.assistant.server import AssistantServer
+
+if TYPE_CHECKING:
+    from telemetry.export.sdk import Telemetry
+
+TOKEN_ENV: Final = "VOICEPROBE_TOKEN"  # noqa: S105 - the name of a variable, not a token
+_SWITCH_INTERVAL_S: Final = 0.0005
+
+
+def load(config_file: Path | None, flags: Mapping[str, object]) -> AssistantConfig:
+    """The configuration from a file, the environment and flags, in rising order of weight. Raises UsageError."""
+    values = read_file(config_file) if config_file is not None else {}
+    if TOKEN_ENV in os.environ:
+        values.setdefault("token", os.environ[TOKEN_ENV])
+    return build_config({**values, **{name: value for name, value in flags.items() if value is not None}})
+
+
+def run(config: AssistantConfig) -> ExitCode:
+    """Serve until SIGTERM or SIGINT."""
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
+    # One session's recognition must not hold the interpreter while another one's audio is due.
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    try:
+        _run_on_fast_loop(_serve(config))
+    except UsageError as error:
+        sys.stderr.write(f"{error}\n")
+        return ExitCode.USAGE
+    return ExitCode.OK
+
+
+async def _serve(config: AssistantConfig) -> None:
+    clock = SystemClock()
+    engines = build_engines(config, clock)
+    telemetry = _telemetry(config)
+    server = AssistantServer(config, engines, clock, telemetry)
+    ending = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(name, ending.set)
+    try:
+        await engines.start()
+        try:
+            await server.start()
+        except OSError as error:
+            address = f"{config.host}:{config.port}"
+            raise UsageError(f"The assistant cannot listen at {address} ({error.strerror or error}).") from error
+        # What exists now lives as long as the process: the collector need not look at it in the middle of a turn.
+        gc.collect()
+        gc.freeze()
+        sys.stdout.write(json.dumps({"ready": True, "url": server.url}) + "\n")
+        sys.stdout.flush()
+        await ending.wait()
+    finally:
+        await server.stop()
+        await engines.stop()
+        if telemetry is not None:
+            await asyncio.to_thread(telemetry.shutdown, 2.0)
+
+
+def _telemetry(config: AssistantConfig) -> Telemetry | None:
+    if config.otlp is None:
+        return None
+    from telemetry.export import sdk
+
+    return sdk.start(sdk.SdkOptions(config.otlp, "voiceprobe-assistant"))
+
+
+def _run_on_fast_loop(work: Coroutine[Any, Any, None]) -> None:
+    try:
+        import uvloop
+    except ImportError:  # not made for this platform; the standard loop does, with coarser timers
+        asyncio.run(work)
+        return
+    uvloop.run(work)

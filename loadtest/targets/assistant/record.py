@@ -1,0 +1,190 @@
+"""What is known of one turn while it happens, and what is told of it: metadata and the service's own turn."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+import orjson
+
+from loadtest.targets.assistant.endpointing import SpeechStopped
+from telemetry.model import semconv
+from telemetry.model.turns import Turn
+
+META_INJECTED: Final = "voice.injected"
+META_SPEECH_END: Final = "speech_end_audio_ns"
+_MOST_PAIRS: Final = 16
+_LONGEST_KEY: Final = 64
+_LONGEST_VALUE: Final = 512
+
+
+@dataclass(slots=True)
+class TurnRecord:
+    """One turn. Points are ns of the assistant's monotonic clock; None is unknown. `injected_*` are the draws."""
+
+    turn_index: int
+    started_perf_ns: int
+    started_unix_ns: int
+    speech_start_perf_ns: int | None = None
+    speech_end_perf_ns: int | None = None
+    speech_end_audio_ns: int | None = None
+    endpoint_perf_ns: int | None = None
+    asr_first_partial_perf_ns: int | None = None
+    asr_final_perf_ns: int | None = None
+    llm_first_token_perf_ns: int | None = None
+    llm_first_sentence_perf_ns: int | None = None
+    llm_last_token_perf_ns: int | None = None
+    tts_first_chunk_perf_ns: int | None = None
+    tts_last_chunk_perf_ns: int | None = None
+    first_audio_perf_ns: int | None = None
+    reply_end_perf_ns: int | None = None
+    reply_audio_ns: int | None = None
+    leading_silence_ns: int | None = None
+    tokens: int = 0
+    token_gaps_ns: list[int] = field(default_factory=list[int])
+    reasoning_deltas: int = 0
+
+    injected_endpointing_ns: int | None = None
+    injected_asr_ns: int | None = None
+    injected_llm_ttft_ns: int | None = None
+    injected_llm_ns: int | None = None
+    injected_tts_ns: int | None = None
+    injected_leading_silence_ns: int | None = None
+    first_chunk_due_perf_ns: int | None = None
+
+    transcript: str | None = None
+    cohort: str | None = None
+    route: semconv.Route | None = None
+    cache_tier: semconv.CacheTier | None = None
+    cache_hit: bool | None = None
+    fallback: semconv.Fallback | None = None
+    model: str | None = None
+    intent: str | None = None
+    fault: str | None = None
+    item_id: str | None = None  # of what the caller said
+    response_id: str | None = None
+    outcome_reason: str | None = None
+
+    def mark_speech(self, stopped: SpeechStopped, first_partial_perf_ns: int | None) -> None:
+        """The caller has spoken."""
+        self.speech_start_perf_ns = stopped.speech_start_perf_ns
+        self.speech_end_perf_ns = stopped.speech_end_perf_ns
+        self.speech_end_audio_ns = stopped.speech_end_audio_ns
+        self.asr_first_partial_perf_ns = first_partial_perf_ns
+
+    def token_shown(self, now_perf_ns: int) -> None:
+        """A piece of answer text has been sent."""
+        if self.llm_last_token_perf_ns is not None:
+            self.token_gaps_ns.append(now_perf_ns - self.llm_last_token_perf_ns)
+        else:
+            self.llm_first_token_perf_ns = now_perf_ns
+        self.llm_last_token_perf_ns = now_perf_ns
+        self.tokens += 1
+
+    @property
+    def planned_voice_to_voice_ns(self) -> int | None:
+        """The sum of what was injected; None unless every stage was scripted."""
+        parts = (
+            self.injected_endpointing_ns,
+            self.injected_asr_ns,
+            self.injected_llm_ns,
+            self.injected_tts_ns,
+            self.injected_leading_silence_ns,
+        )
+        known = [part for part in parts if part is not None]
+        return sum(known) if len(known) == len(parts) else None
+
+    @property
+    def voice_to_voice_ns(self) -> int | None:
+        """What really happened, on this clock: last speech sample arrived, first audible sample sent."""
+        if self.first_audio_perf_ns is None or self.speech_end_perf_ns is None:
+            return None
+        return self.first_audio_perf_ns - self.speech_end_perf_ns
+
+    def injected_json(self) -> str:
+        """What was drawn and what happened, in ns, as compact JSON; unknown values are left out."""
+        sent, due = self.tts_first_chunk_perf_ns, self.first_chunk_due_perf_ns
+        values = {
+            "endpointing_ns": self.injected_endpointing_ns,
+            "asr_ns": self.injected_asr_ns,
+            "llm_ttft_ns": self.injected_llm_ttft_ns,
+            "llm_ns": self.injected_llm_ns,
+            "tts_ns": self.injected_tts_ns,
+            "leading_silence_ns": self.injected_leading_silence_ns,
+            "planned_v2v_ns": self.planned_voice_to_voice_ns,
+            "actual_v2v_ns": self.voice_to_voice_ns,
+            "first_chunk_late_ns": None if sent is None or due is None else sent - due,
+            "reply_audio_ns": self.reply_audio_ns,
+        }
+        return orjson.dumps({name: value for name, value in values.items() if value is not None}).decode()
+
+    def metadata(self) -> dict[str, str]:
+        """The turn's facts as far as they are known, as response metadata."""
+        hit = None if self.cache_hit is None else str(self.cache_hit).lower()
+        end = None if self.speech_end_audio_ns is None else str(self.speech_end_audio_ns)
+        pairs = {
+            META_INJECTED: self.injected_json(),
+            META_SPEECH_END: end,
+            semconv.META_COHORT: self.cohort,
+            semconv.META_CACHE_TIER: self.cache_tier,
+            semconv.META_CACHE_HIT: hit,
+            semconv.META_ROUTE: self.route,
+            semconv.META_FALLBACK: self.fallback,
+            semconv.META_MODEL: self.model,
+            semconv.META_INTENT: self.intent,
+            "voice.fault": self.fault,
+        }
+        return {key: value[:_LONGEST_VALUE] for key, value in pairs.items() if value is not None}
+
+    def as_turn(self, *, run_id: str, call_id: str, outcome: semconv.Outcome) -> Turn:
+        """The turn as the service saw it."""
+        return Turn(
+            run_id=run_id,
+            call_id=call_id,
+            turn_index=self.turn_index,
+            source="service",
+            outcome=outcome,
+            started_unix_ns=self.started_unix_ns,
+            started_perf_ns=self.started_perf_ns,
+            speech_start_perf_ns=self.speech_start_perf_ns,
+            speech_end_perf_ns=self.speech_end_perf_ns,
+            speech_end_audio_ns=self.speech_end_audio_ns,
+            endpoint_perf_ns=self.endpoint_perf_ns,
+            asr_first_partial_perf_ns=self.asr_first_partial_perf_ns,
+            asr_final_perf_ns=self.asr_final_perf_ns,
+            llm_first_token_perf_ns=self.llm_first_token_perf_ns,
+            llm_first_sentence_perf_ns=self.llm_first_sentence_perf_ns,
+            llm_last_token_perf_ns=self.llm_last_token_perf_ns,
+            tts_first_chunk_perf_ns=self.tts_first_chunk_perf_ns,
+            tts_last_chunk_perf_ns=self.tts_last_chunk_perf_ns,
+            first_audio_perf_ns=self.first_audio_perf_ns,
+            reply_end_perf_ns=self.reply_end_perf_ns,
+            leading_silence_ns=self.leading_silence_ns,
+            reply_audio_ns=self.reply_audio_ns,
+            llm_tokens=self.tokens or None,
+            llm_chunks=self.tokens or None,
+            llm_chunk_gaps_ns=tuple(self.token_gaps_ns),
+            injected_endpointing_ns=self.injected_endpointing_ns,
+            injected_asr_ns=self.injected_asr_ns,
+            injected_llm_ns=self.injected_llm_ns,
+            injected_tts_ns=self.injected_tts_ns,
+            injected_leading_silence_ns=self.injected_leading_silence_ns,
+            cohort=self.cohort,
+            route=self.route,
+            cache_tier=self.cache_tier,
+            cache_hit=self.cache_hit,
+            fallback=self.fallback,
+            model=self.model,
+            intent=self.intent,
+            response_id=self.response_id,
+            outcome_reason=self.outcome_reason,
+        )
+
+
+def merge_metadata(asked: dict[str, str], ours: dict[str, str]) -> dict[str, str]:
+    """The caller's own pairs beside ours, within what the wire allows (16 pairs, keys of 64, values of 512): ours
+    first, as they are what this assistant promises."""
+    fits = {key: value for key, value in asked.items() if len(key) <= _LONGEST_KEY and len(value) <= _LONGEST_VALUE}
+    merged = dict(ours)
+    for key, value in fits.items():
+        if len(merged) < _MOST_PAIRS:
+            merged.setdefault(key, value)
+    return merged

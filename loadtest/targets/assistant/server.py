@@ -1,0 +1,204 @@
+"""The WebSocket server: upgrades, limits, arrival stamps, and one session per connection."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import secrets
+import time
+from collections import deque
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qs, urlsplit
+
+from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.datastructures import Headers
+from websockets.exceptions import ConnectionClosed
+from websockets.frames import DATA_OPCODES, CloseCode, Frame
+from websockets.http11 import Request, Response
+
+from loadtest.protocols.openai_realtime.service import ServiceSession
+from loadtest.targets.assistant.clock import Clock
+from loadtest.targets.assistant.config import AssistantConfig
+from loadtest.targets.assistant.engines import Engines
+from loadtest.targets.assistant.faults import SLOW_ACCEPT_S, FaultPlan, FaultySender
+from loadtest.targets.assistant.session import Session
+from loadtest.targets.assistant.sink import CallerGone, Sink
+from loadtest.targets.assistant.spans import CallIdentity, CallReport
+
+if TYPE_CHECKING:
+    from telemetry.export.sdk import Telemetry
+
+_logger = logging.getLogger(__name__)
+PATH: Final = "/v1/realtime"
+_MAX_MESSAGE_BYTES: Final = 21 * 1024 * 1024  # 15 MiB of audio in base64, and its envelope
+
+
+class StampedConnection(ServerConnection):
+    """Notes when each message's last bytes were read, before anybody has waited in a queue for it."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.arrivals_perf_ns: deque[int] = deque()
+        self.fault: str | None = None
+        self._read_perf_ns = 0
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio.Protocol."""
+        self._read_perf_ns = time.perf_counter_ns()
+        super().data_received(data)
+
+    def process_event(self, event: Any) -> None:
+        """See the base class. Messages come out of `recv` in this order, so their stamps can wait in a queue."""
+        if isinstance(event, Frame) and event.opcode in DATA_OPCODES and event.fin:
+            self.arrivals_perf_ns.append(self._read_perf_ns)
+        super().process_event(event)
+
+
+class AssistantServer:
+    """The assistant on one port. `start`, then `stop`; `url` is where callers find it."""
+
+    def __init__(self, config: AssistantConfig, engines: Engines, clock: Clock, telemetry: Telemetry | None) -> None:
+        self._config = config
+        self._engines = engines
+        self._clock = clock
+        self._telemetry = telemetry
+        self._faults = FaultPlan(config.fault, config.fault_share, config.fault_seed)
+        self._calls = 0
+        self._open = 0
+        self._server: Server | None = None
+        self.url = ""
+
+    async def start(self) -> None:
+        """Begin to listen. Raises OSError where the address cannot be had."""
+        config = self._config
+        self._server = await serve(
+            self._serve_call,
+            config.host,
+            config.port,
+            create_connection=StampedConnection,
+            process_request=self._upgrade,
+            select_subprotocol=_subprotocol,
+            compression=None,  # audio in base64 gains little, and compressing takes time that would be measured
+            max_size=_MAX_MESSAGE_BYTES,
+            open_timeout=None,  # faults decide how long an upgrade takes
+            ping_interval=20,
+            ping_timeout=60,
+            close_timeout=2,
+            server_header=None,
+        )
+        port = next(iter(self._server.sockets)).getsockname()[1]
+        host = f"[{config.host}]" if ":" in config.host else config.host
+        self.url = f"ws://{host}:{port}{PATH}"
+
+    async def stop(self) -> None:
+        """Close all calls (1001) and the port."""
+        if self._server is not None:
+            self._server.close()
+            await self._server.wait_closed()
+
+    async def _upgrade(self, connection: ServerConnection, request: Request) -> Response | None:
+        path = urlsplit(request.path).path
+        if path == "/healthz":
+            return connection.respond(HTTPStatus.OK, "ok\n")
+        if path != PATH:
+            return connection.respond(HTTPStatus.NOT_FOUND, f"Nothing is here; the assistant answers at {PATH}.\n")
+        if not self._allowed(request.headers):
+            refused = connection.respond(HTTPStatus.UNAUTHORIZED, "The bearer token is missing or wrong.\n")
+            refused.headers["WWW-Authenticate"] = "Bearer"
+            return refused
+        fault = self._faults.for_call(self._calls)
+        self._calls += 1
+        if isinstance(connection, StampedConnection):
+            connection.fault = fault
+        if fault == "refuse":
+            return connection.respond(HTTPStatus.SERVICE_UNAVAILABLE, "The assistant takes no calls.\n")
+        if fault == "half-open":
+            await connection.connection_lost_waiter
+        if fault == "slow-accept":
+            await asyncio.sleep(SLOW_ACCEPT_S)
+        return None
+
+    def _allowed(self, headers: Headers) -> bool:
+        expected = self._config.token
+        if expected is None:
+            return True
+        scheme, _, given = headers.get("Authorization", "").partition(" ")
+        matches = hmac.compare_digest(given.strip().encode(), expected.encode())
+        return scheme.lower() == "bearer" and matches
+
+    async def _serve_call(self, connection: ServerConnection) -> None:
+        if not isinstance(connection, StampedConnection) or connection.request is None:
+            return
+        headers = connection.request.headers
+        service = ServiceSession(make_id, beta="realtime=v1" in headers.get("OpenAI-Beta", ""))
+        if self._open >= self._config.max_sessions:
+            message = f"all {self._config.max_sessions} sessions of this assistant are in use"
+            await connection.send(
+                service.error(message, code="session_limit_reached", error_type="session_limit_reached")
+            )
+            await connection.close(CloseCode.POLICY_VIOLATION, "session_limit_reached")
+            return
+        self._open += 1
+        try:
+            await self._converse(connection, service, headers)
+        except (ConnectionClosed, CallerGone):
+            pass  # callers hang up whenever they like
+        finally:
+            self._open -= 1
+
+    async def _converse(self, connection: StampedConnection, service: ServiceSession, headers: Headers) -> None:
+        identity = CallIdentity(service.session_id, self._config.run_id, headers.get("traceparent"))
+        call_key = _call_key(connection) or service.session_id
+
+        def failed(error: BaseException) -> None:
+            _logger.error("A session failed and is closed.", exc_info=error)
+            connection.transport.abort()
+
+        sender = FaultySender(connection.fault, _sink(connection))
+        parts = self._engines.parts
+        cohort = parts.split.assign(call_key) if parts.split else None
+        report = CallReport(self._telemetry, self._clock, identity, cohort)
+        session = Session(parts, service, sender, report, call_key, make_id, failed)
+        try:
+            await session.begin()
+            async for message in connection:
+                await session.receive(message, connection.arrivals_perf_ns.popleft())
+        finally:
+            await session.close()
+
+
+def make_id(prefix: str) -> str:
+    """A fresh id of this wire."""
+    return f"{prefix}_{secrets.token_hex(8)}"
+
+
+def _call_key(connection: StampedConnection) -> str | None:
+    """What draws and cohorts hang on: the caller may name its call (`?call_id=`), so that a run can be repeated."""
+    if connection.request is None:
+        return None
+    named = parse_qs(urlsplit(connection.request.path).query).get("call_id")
+    return named[0] if named else None
+
+
+def _subprotocol(connection: ServerConnection, offered: Any) -> Any:
+    """Browsers offer `realtime` beside others that carry their credentials; nobody has to offer any."""
+    del connection
+    return "realtime" if "realtime" in offered else None
+
+
+def _sink(connection: StampedConnection) -> Sink:
+    async def text(message: str | bytes) -> None:
+        try:
+            await connection.send(message, text=True)
+        except ConnectionClosed as closed:
+            raise CallerGone from closed
+
+    async def binary(message: bytes) -> None:
+        try:
+            await connection.send(message)
+        except ConnectionClosed as closed:
+            raise CallerGone from closed
+
+    return Sink(text, binary, connection.transport.abort)

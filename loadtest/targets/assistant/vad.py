@@ -1,0 +1,212 @@
+"""Energy voice activity detection, precise to the sample hop: where the caller's voice began and where it ended.
+
+Energy is taken over 10 ms windows, 2 ms apart, of two views of the signal: as it is, and pre-emphasized (as the clips
+of a corpus are annotated). Hiss hides in the first, soft final consonants show in the second; a window is voiced when
+either view says so. Each view draws its threshold from what the line sounds like when nobody speaks, from the quietest
+moments of the last two seconds, and from how loud this utterance is: on digital silence the threshold is 40 dB below
+the voice, in babble it lies between the noise and the voice. Only runs of at least 30 ms count, so a click neither
+begins nor prolongs speech.
+
+Pure: samples in, positions out, on the clock of the samples fed.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+HOP_MS: Final = 2
+_WINDOW_HOPS: Final = 5  # 10 ms
+_RUN_HOPS: Final = 15  # 30 ms of voice in a row count as voice
+_ONSET_HOPS: Final = 30  # 60 ms of voice within the last 120 ms begin an utterance
+_ONSET_SPAN_HOPS: Final = 60
+_WARM_HOPS: Final = 150  # nothing is called voice before 300 ms of the line were heard
+_RING_HOPS: Final = 1000  # 2 s
+_LEARN_EVERY_HOPS: Final = 50  # 100 ms
+_UNSURE_HOPS: Final = 75  # the last 150 ms before an onset may already be voice: they do not teach the idle line
+_PRE_EMPHASIS: Final = 0.97
+_QUIETEST_DB: Final = -90.0
+_ABOVE_QUIETEST_DB: Final = 9.0
+_ABOVE_IDLE_DB: Final = 5.0
+_BELOW_VOICE_DB: Final = 40.0
+_LEAST_DEPTH_DB: Final = 15.0  # the quietest moments of unbroken speech never lift the threshold above this depth
+_STEADY_DB: Final = 13.0  # two seconds within this range are no voice, however loud
+
+
+@dataclass(frozen=True, slots=True)
+class Voiced:
+    """What is known after feeding samples. Positions are sample indices since the first sample fed."""
+
+    speaking: bool  # an utterance is under way
+    speech_start_sample: int | None  # first speech sample of the utterance under way
+    last_speech_sample: int | None  # last speech sample so far of the utterance under way
+    fed_samples: int
+
+
+class _View:
+    """One view of the signal: its levels, what they teach, its threshold (dB of full scale, mean square)."""
+
+    def __init__(self, least_voice_db: float) -> None:
+        self._least_db = least_voice_db
+        self._ring = np.full(_RING_HOPS, _QUIETEST_DB)
+        self._heard = 0
+        self._idle_since = 0
+        self._quietest_db = _QUIETEST_DB
+        self._idle_top_db = _QUIETEST_DB
+        self._voice_db = _QUIETEST_DB
+        self._tail = np.zeros(_WINDOW_HOPS - 1)
+        self.hop_energies: list[float] = []
+        self.threshold_db = least_voice_db
+
+    def windows_db(self, energies: NDArray[np.float64]) -> list[float]:
+        """Window levels, one per hop, from the hop energies that follow those given before."""
+        joined = np.concatenate((self._tail, energies))
+        self._tail = joined[-(_WINDOW_HOPS - 1) :]
+        sums = np.convolve(joined, np.full(_WINDOW_HOPS, 1.0 / _WINDOW_HOPS), mode="valid")
+        self.hop_energies = joined.tolist()
+        levels = np.maximum(10 * np.log10(np.maximum(sums, 1e-12)), _QUIETEST_DB)
+        return levels.tolist()
+
+    def heard(self, window_db: float) -> None:
+        self._ring[self._heard % _RING_HOPS] = window_db
+        self._heard += 1
+
+    def voice(self, window_db: float) -> None:
+        if window_db > self._voice_db:
+            self._voice_db = window_db
+            self._settle()
+
+    def forget_voice(self, silent_hops: int = 0) -> None:
+        if silent_hops:
+            self._idle_since = self._heard - silent_hops
+        self._voice_db = _QUIETEST_DB
+        self._settle()
+
+    def learn(self, *, idle: bool) -> bool:
+        """Draw the threshold anew. Returns whether the last two seconds were steady: a line, not a voice."""
+        known = min(self._heard, _RING_HOPS)
+        quietest, loudest = np.percentile(self._ring[:known], (5, 95))
+        self._quietest_db = float(quietest)
+        steady = known == _RING_HOPS and bool(loudest - quietest < _STEADY_DB) and bool(quietest > _QUIETEST_DB)
+        begin = self._heard - known
+        end = self._heard
+        if not steady:
+            begin, end = max(begin, self._idle_since), end - _UNSURE_HOPS
+        if (idle or steady) and end - begin >= _LEARN_EVERY_HOPS:
+            self._idle_top_db = float(np.percentile(self._ring[np.arange(begin, end) % _RING_HOPS], 95))
+        if steady:
+            self._voice_db = _QUIETEST_DB
+        self._settle()
+        return steady
+
+    def _settle(self) -> None:
+        quiet = self._quietest_db + _ABOVE_QUIETEST_DB
+        if self._voice_db > _QUIETEST_DB:
+            quiet = min(quiet, self._voice_db - _LEAST_DEPTH_DB)
+        self.threshold_db = max(
+            self._least_db, quiet, self._idle_top_db + _ABOVE_IDLE_DB, self._voice_db - _BELOW_VOICE_DB
+        )
+
+
+class EnergyVad:
+    """Feed it audio of any frame size; ask where the voice is. `close()` ends the utterance."""
+
+    def __init__(self, rate_hz: int) -> None:
+        self._hop = rate_hz * HOP_MS // 1000
+        self._rest: NDArray[np.int16] = np.zeros(0, np.int16)
+        self._previous_sample = 0.0
+        self._hops_done = 0
+        self._fed = 0
+        self._views = (_View(-56.0), _View(-62.0))
+        self._run = 0
+        self._run_start_hop = 0
+        self._first_run_hop: int | None = None
+        self._onset = [False] * _ONSET_SPAN_HOPS
+        self._onset_count = 0
+        self._speaking = False
+        self._start_sample: int | None = None
+        self._last_sample: int | None = None
+
+    def feed(self, pcm: NDArray[np.int16]) -> Voiced:
+        """Take the next samples (int16, mono, any number of them)."""
+        self._fed += len(pcm)
+        samples = np.concatenate((self._rest, pcm)) if len(self._rest) else pcm
+        hops = len(samples) // self._hop
+        self._rest = samples[hops * self._hop :].copy()
+        if hops:
+            self._take(samples[: hops * self._hop].astype(np.float64) / 32768.0, hops)
+        return self.state()
+
+    def state(self) -> Voiced:
+        """Where things stand."""
+        return Voiced(self._speaking, self._start_sample, self._last_sample, self._fed)
+
+    def close(self) -> None:
+        """The utterance is over: forget it, keep what was learned of the line."""
+        ended_hop = 0 if self._last_sample is None else self._last_sample // self._hop
+        for view in self._views:
+            view.forget_voice(self._hops_done - ended_hop - _ONSET_HOPS if self._speaking else 0)
+        self._speaking = False
+        self._start_sample = self._last_sample = self._first_run_hop = None
+        self._onset = [False] * _ONSET_SPAN_HOPS
+        self._onset_count = self._run = 0
+
+    def _take(self, block: NDArray[np.float64], hops: int) -> None:
+        emphasized = block - _PRE_EMPHASIS * np.concatenate(([self._previous_sample], block[:-1]))
+        self._previous_sample = float(block[-1])
+        plain, bright = self._views
+        plain_db = plain.windows_db(np.square(block).reshape(hops, self._hop).mean(axis=1))
+        bright_db = bright.windows_db(np.square(emphasized).reshape(hops, self._hop).mean(axis=1))
+        for offset, levels in enumerate(zip(plain_db, bright_db, strict=True)):
+            self._hop_done(offset, levels)
+
+    def _hop_done(self, offset: int, levels_db: tuple[float, float]) -> None:
+        index = self._hops_done
+        self._hops_done = index + 1
+        voiced = False
+        for view, level_db in zip(self._views, levels_db, strict=True):
+            view.heard(level_db)
+            voiced = voiced or level_db > view.threshold_db
+        if index % _LEARN_EVERY_HOPS == _LEARN_EVERY_HOPS - 1:
+            for view in self._views:
+                view.learn(idle=not self._speaking)
+        voiced = voiced and index >= _WARM_HOPS
+        self._count_onset(index, voiced)
+        if not voiced:
+            self._run = 0
+            return
+        if self._run == 0:
+            self._run_start_hop = index
+        self._run += 1
+        if self._run >= _RUN_HOPS:
+            self._run_goes_on(index, offset, levels_db)
+
+    def _run_goes_on(self, index: int, offset: int, levels_db: tuple[float, float]) -> None:
+        for view, level_db in zip(self._views, levels_db, strict=True):
+            view.voice(level_db)
+        if self._first_run_hop is None:
+            self._first_run_hop = self._run_start_hop
+        if not self._speaking and self._onset_count >= _ONSET_HOPS:
+            self._speaking = True
+            self._start_sample = self._first_run_hop * self._hop
+        if self._speaking:
+            self._last_sample = (index - self._silent_hops(offset) + 1) * self._hop - 1
+
+    def _silent_hops(self, offset: int) -> int:
+        """How many of the last hops of a voiced window carry no voice themselves: the voice may end inside it."""
+        thresholds = [(view.hop_energies, 10 ** (view.threshold_db / 10)) for view in self._views]
+        for back in range(_WINDOW_HOPS):
+            at = offset + _WINDOW_HOPS - 1 - back
+            if any(energies[at] > threshold for energies, threshold in thresholds):
+                return back
+        return 0
+
+    def _count_onset(self, index: int, voiced: bool) -> None:
+        slot = index % _ONSET_SPAN_HOPS
+        self._onset_count += voiced - self._onset[slot]
+        self._onset[slot] = voiced
+        if self._onset_count == 0 and not self._speaking and self._first_run_hop is not None:
+            self._first_run_hop = None
+            for view in self._views:
+                view.forget_voice()

@@ -1,0 +1,109 @@
+"""Talking with a worker process over its standard streams: frames of a header and a payload.
+
+A frame is `<kind: u8> <id: u32> <length: u32> <payload>`, little-endian. The parent side is asyncio; the worker side
+is plain blocking reads and writes. Engines with global state, or which hold the interpreter, live in such workers.
+"""
+
+import asyncio
+import os
+import signal
+import struct
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import BinaryIO, Final
+
+_HEADER: Final = struct.Struct("<BII")
+
+OnFrame = Callable[[int, int, bytes], None]
+
+
+class WorkerGone(Exception):  # noqa: N818 - reads as what happened
+    """The worker process has ended, or was never able to start."""
+
+
+def read_frame(stream: BinaryIO) -> tuple[int, int, bytes] | None:
+    """WorkerProcess side: the next frame (kind, id, payload), or None when the parent has closed the pipe."""
+    header = stream.read(_HEADER.size)
+    if len(header) < _HEADER.size:
+        return None
+    kind, ident, length = _HEADER.unpack(header)
+    return kind, ident, stream.read(length)
+
+
+def write_frame(stream: BinaryIO, kind: int, ident: int, payload: bytes = b"") -> None:
+    """WorkerProcess side: write one frame at once."""
+    stream.write(_HEADER.pack(kind, ident, len(payload)) + payload)
+    stream.flush()
+
+
+def take_over_stdout() -> BinaryIO:
+    """In the worker: the pipe to the parent. What libraries print goes to standard error from here on, not into it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    pipe = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    return pipe
+
+
+class WorkerProcess:
+    """Parent side: one worker process. `on_frame(kind, id, payload)` is called on the event loop."""
+
+    def __init__(self, module: str, arguments: tuple[str, ...], on_frame: OnFrame, on_gone: Callable[[], None]) -> None:
+        self._command = (sys.executable, "-m", module, *arguments)
+        self._on_frame = on_frame
+        self._on_gone = on_gone
+        self._process: asyncio.subprocess.Process | None = None
+        self._reader: asyncio.Task[None] | None = None
+
+    async def start(self, ready_kind: int, timeout_s: float) -> None:
+        """Start it and wait for its first frame, which must be of `ready_kind`. Raises WorkerGone."""
+        self._process = await asyncio.create_subprocess_exec(
+            *self._command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+        )
+        try:
+            async with asyncio.timeout(timeout_s):
+                kind, _, payload = await self._read()
+        except (TimeoutError, asyncio.IncompleteReadError) as error:
+            await self.stop()
+            raise WorkerGone("it ended, or was not ready in time") from error
+        if kind != ready_kind:
+            await self.stop()
+            raise WorkerGone(payload.decode(errors="replace"))
+        self._reader = asyncio.create_task(self._read_on())
+
+    def send(self, kind: int, ident: int, payload: bytes = b"") -> None:
+        """Queue a frame for the worker; never blocks. A worker that is gone takes nothing."""
+        process = self._process
+        if process is None or process.stdin is None or process.stdin.is_closing():
+            return
+        process.stdin.write(_HEADER.pack(kind, ident, len(payload)) + payload)
+
+    async def stop(self) -> None:
+        """End the process: first by closing its input, then by force."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if self._reader is not None:
+            self._reader.cancel()
+        if process.stdin is not None:
+            process.stdin.close()
+        try:
+            async with asyncio.timeout(1.0):
+                await process.wait()
+        except TimeoutError:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+    async def _read_on(self) -> None:
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                self._on_frame(*await self._read())
+        self._on_gone()
+
+    async def _read(self) -> tuple[int, int, bytes]:
+        process = self._process
+        if process is None or process.stdout is None:
+            raise asyncio.IncompleteReadError(b"", _HEADER.size)
+        kind, ident, length = _HEADER.unpack(await process.stdout.readexactly(_HEADER.size))
+        return kind, ident, await process.stdout.readexactly(length) if length else b""

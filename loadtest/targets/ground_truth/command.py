@@ -1,0 +1,77 @@
+"""The command line of the known-answer endpoint."""
+
+import json
+import secrets
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from loadtest.errors import UsageError
+from loadtest.exit_codes import ExitCode
+from loadtest.targets.ground_truth.plan import BEHAVIORS, EARLIEST_NS, MS, check_behavior
+from loadtest.targets.ground_truth.server import KnownAnswerServer, KnownAnswerSettings
+
+SHORTEST_MS = EARLIEST_NS // MS + 6
+LONGEST_MS = 60_000
+
+
+def parse_delays(text: str) -> tuple[int, ...]:
+    """Delays in ns of a list in ms, as in "50,200,800". Raises UsageError."""
+    delays: list[int] = []
+    for word in text.split(","):
+        if not word.strip().isdigit() or not SHORTEST_MS <= int(word) <= LONGEST_MS:
+            raise UsageError(
+                f"--delays {text!r}: give whole milliseconds from {SHORTEST_MS} to {LONGEST_MS}, with commas between"
+            )
+        delays.append(int(word) * MS)
+    return tuple(delays)
+
+
+def ground_truth_command(
+    truth: Annotated[Path, typer.Option(help="file to add the truth of each turn to, one JSON object a line")],
+    port: Annotated[int, typer.Option(help="loopback port; 0 for any free one")] = 0,
+    delays: Annotated[str, typer.Option(help="voice-to-voice delays to draw from, ms")] = "50,200,800,2000",
+    behavior: Annotated[
+        str, typer.Option(help=f"one for all connections, or several with commas: {', '.join(BEHAVIORS)}")
+    ] = "plain",
+    seed: Annotated[int, typer.Option(help="the same seed draws the same delays")] = 1,
+) -> None:
+    """Run an endpoint whose every answer is known: when it was sent, and when the speech before it came in.
+
+    Prints one JSON line with its URL when it is ready, and serves until SIGTERM. Its callers speak the calibration
+    corpus of `voiceprobe calibrate`.
+
+    Example: python -m loadtest.targets.ground_truth --truth truth.jsonl --delays 200,800
+    """
+    try:
+        _check_folder(truth)
+        server = KnownAnswerServer(
+            KnownAnswerSettings(
+                port=port,
+                truth=truth,
+                delays_ns=parse_delays(delays),
+                behaviors=tuple(check_behavior(name.strip()) for name in behavior.split(",")),
+                seed=seed,
+                name=secrets.token_hex(4),
+            )
+        )
+    except UsageError as error:
+        sys.stderr.write(f"{error}\n")
+        raise typer.Exit(ExitCode.USAGE) from None
+    sys.stdout.write(json.dumps({"ready": True, "url": server.url}) + "\n")
+    sys.stdout.flush()
+    server.serve()
+
+
+def _check_folder(truth: Path) -> None:
+    if not truth.parent.is_dir():
+        raise UsageError(f"--truth {truth}: {truth.parent} is no folder; name a file in one that exists")
+
+
+def main() -> None:
+    """The entry point."""
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command()(ground_truth_command)
+    app()

@@ -1,0 +1,115 @@
+"""One caller's conversation: speech frames in, sends with their moments out. Pure; every moment is a parameter."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from loadtest.targets.ground_truth.events import TurnEvents, samples_in
+from loadtest.targets.ground_truth.frames import samples_of
+from loadtest.targets.ground_truth.plan import TOKEN_GAP_NS, TOKENS, Behavior, ReplyPlanner
+from loadtest.targets.ground_truth.speech import SPEECH_FRAMES
+from loadtest.targets.ground_truth.truth import KnownTurn, Player, spoken_at
+
+DONE: Final = "done"
+# The end of the reply follows its last chunk by this much, so that the two are two segments.
+_DONE_AFTER_NS: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Bytes to be sent at a moment: which turn they belong to, which point they are, which chunk they carry."""
+
+    due_perf_ns: int
+    data: bytes
+    turn: KnownTurn
+    marks: tuple[str, ...]
+    chunks: tuple[int, ...] = ()  # samples of each chunk of audio in it
+
+
+class GroundTruthConversation:
+    """The endpoint's side of one connection."""
+
+    def __init__(self, connection: int, name: str, behavior: Behavior, delays_ns: tuple[int, ...], seed: int) -> None:
+        self.behavior: Behavior = behavior
+        self._connection = connection
+        self._name = name
+        self._planner = ReplyPlanner(delays_ns, behavior, seed, connection)
+        self._player = Player()
+        self._turns = 0
+        self._turn: KnownTurn | None = None
+        self._events = TurnEvents("")
+        self.broken_turns = 0  # speech that stopped before its last frame
+
+    def on_silence(self) -> None:
+        """A frame of silence: speech that has begun may not be interrupted by one."""
+        if self._turn is not None:
+            self._turn = None
+            self.broken_turns += 1
+
+    def on_speech(self, frame: bytes, received_perf_ns: int, stamped: bool) -> list[Send]:
+        """A speech frame came in; `stamped` when the moment is its own and not a later frame's."""
+        turn = self._turn
+        if turn is None:
+            return self._begin(frame, received_perf_ns, stamped)
+        turn.frames_perf_ns.append(received_perf_ns if stamped else None)
+        if len(turn.frames_perf_ns) < SPEECH_FRAMES:
+            return []
+        self._turn = None
+        last = int(np.flatnonzero(samples_of(frame))[-1])
+        end = spoken_at(last, received_perf_ns)
+        turn.speech_end_perf_ns = end
+        if not stamped:
+            turn.unsure.append("speech_end")
+        return list(self._answer(turn, end))
+
+    def _begin(self, frame: bytes, received_perf_ns: int, stamped: bool) -> list[Send]:
+        name = f"{self._name}-{self._turns}"
+        self._events = TurnEvents(name)
+        plan = self._planner.turn()
+        turn = KnownTurn(self._events.response_id, self._connection, self._turns, self.behavior, plan, self._player)
+        self._turns += 1
+        self._turn = turn
+        turn.frames_perf_ns.append(received_perf_ns if stamped else None)
+        first = int(np.flatnonzero(samples_of(frame))[0])
+        turn.speech_start_perf_ns = spoken_at(first, received_perf_ns)
+        if not stamped:
+            turn.unsure.append("speech_start")
+        return [
+            Send(received_perf_ns, self._events.speech_started(), turn, ()),
+            Send(turn.speech_start_perf_ns + plan.partial_ns, self._events.partial(), turn, ("asr_first_partial",)),
+        ]
+
+    def _answer(self, turn: KnownTurn, end_perf_ns: int) -> Iterable[Send]:
+        sends = list(self._sends(turn, end_perf_ns))
+        if self.behavior != "coalesced":
+            return sends
+        return [
+            Send(
+                sends[-1].due_perf_ns,
+                b"".join(send.data for send in sends),
+                turn,
+                tuple(mark for send in sends for mark in send.marks),
+                tuple(samples for send in sends for samples in send.chunks),
+            )
+        ]
+
+    def _sends(self, turn: KnownTurn, end_perf_ns: int) -> Iterable[Send]:
+        plan, events = turn.plan, self._events
+        token_due = end_perf_ns + plan.first_token_ns
+        yield Send(end_perf_ns + plan.endpoint_ns, events.speech_stopped(), turn, ("endpoint",))
+        yield Send(end_perf_ns + plan.final_ns, events.final(), turn, ("asr_final",))
+        yield Send(token_due, events.created(), turn, ("created",))
+        for index in range(TOKENS):
+            mark = ("llm_first_token",) if index == 0 else ()
+            yield Send(token_due + index * TOKEN_GAP_NS, events.token(index), turn, mark)
+        leading, start, due = samples_in(plan.leading_silence_ns), 0, end_perf_ns
+        for index, chunk in enumerate(plan.chunks):
+            due = end_perf_ns + plan.first_chunk_ns + chunk.after_ns
+            samples = samples_in(chunk.audio_ns)
+            mark = ("tts_first_chunk",) if index == 0 else (f"chunk_{index}",)
+            yield Send(due, events.audio(leading, start, samples), turn, mark, (samples,))
+            start += samples
+        due = max(due, token_due + TOKENS * TOKEN_GAP_NS) + _DONE_AFTER_NS
+        yield Send(due, events.done(), turn, (DONE,))

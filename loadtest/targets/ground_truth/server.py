@@ -1,0 +1,282 @@
+"""The endpoint's process: raw non-blocking sockets on one epoll, one timer for all that is to be sent.
+
+It must keep up with more callers than a generator in Python can drive, on one core. A frame of silence costs it one
+system call and one comparison; nothing of the audio is decoded but two frames a turn.
+"""
+
+import gc
+import heapq
+import select
+import signal
+import socket
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import orjson
+from websockets.frames import Frame, Opcode
+from websockets.http11 import Request
+from websockets.server import ServerProtocol
+
+from loadtest.errors import UsageError
+from loadtest.protocols.openai_realtime.commands import UpdateSession
+from loadtest.protocols.openai_realtime.service import ServiceSession
+from loadtest.targets.ground_truth.conversation import DONE, GroundTruthConversation, Send
+from loadtest.targets.ground_truth.frames import SILENCE, FrameCutter, Kind
+from loadtest.targets.ground_truth.plan import Behavior
+from loadtest.targets.ground_truth.sending import SendBuffer
+from loadtest.targets.ground_truth.stamps import StampClock, ask_for_stamps
+from loadtest.timerfd import TimerFd
+
+_READ_SIZE: Final = 256 * 1024
+_ANCILLARY_SIZE: Final = 64
+_EVENTS_AT_ONCE: Final = 32
+_HEALTH_EVERY_NS: Final = 1_000_000_000
+_RECEIVE_BUFFER: Final = 64 * 1024  # small, so that a caller whose endpoint does not read notices soon
+
+
+@dataclass(frozen=True, slots=True)
+class KnownAnswerSettings:
+    """What the endpoint does. GroundTruthConnection `n` behaves as `behaviors[n % len(behaviors)]`."""
+
+    port: int
+    truth: Path
+    delays_ns: tuple[int, ...]
+    behaviors: tuple[Behavior, ...]
+    seed: int
+    name: str  # part of every response id, so that two endpoints never give the same
+
+
+@dataclass(slots=True)
+class GroundTruthConnection:
+    """One caller."""
+
+    sock: socket.socket
+    send_buffer: SendBuffer
+    conversation: GroundTruthConversation
+    upgrade: ServerProtocol = field(default_factory=ServerProtocol)
+    session: ServiceSession | None = None
+    cutter: FrameCutter = field(default_factory=FrameCutter)
+    speaking: bool = False
+
+
+class KnownAnswerServer:
+    """Serves until `stop` is called or a signal comes."""
+
+    def __init__(self, settings: KnownAnswerSettings) -> None:
+        """Raises UsageError where it cannot listen, or where the system lacks what it needs."""
+        self._settings = settings
+        timer = TimerFd.open()
+        if timer is None:
+            raise UsageError("the known-answer endpoint needs Linux: it waits on the kernel's timer descriptors")
+        self._timer = timer
+        self._armed_perf_ns: int | None = None
+        self._listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
+        try:
+            self._listener.bind(("127.0.0.1", settings.port))
+        except OSError as error:
+            raise UsageError(f"--port {settings.port} cannot be listened on: {error.strerror or error}") from None
+        self._listener.listen(1024)
+        self._listener.setblocking(False)
+        self.url = f"ws://127.0.0.1:{self._listener.getsockname()[1]}/v1/realtime"
+        self._epoll = select.epoll()
+        self._epoll.register(self._listener.fileno(), select.EPOLLIN)
+        self._epoll.register(timer.fd, select.EPOLLIN)
+        self._connections: dict[int, GroundTruthConnection] = {}
+        self._numbers = count()
+        self._clock = StampClock()
+        self._buffer = bytearray(_READ_SIZE)
+        self._view = [memoryview(self._buffer)]
+        self._due: list[tuple[int, int, GroundTruthConnection, Send]] = []
+        self._order = count()
+        self._rows: deque[dict[str, Any]] = deque()
+        self._frames = 0
+        self._broken = 0
+        self._stopping = False
+
+    def stop(self, *_signal: object) -> None:
+        """End at the next look around."""
+        self._stopping = True
+
+    def serve(self) -> None:
+        """Answer callers until told to stop; everything known is in the truth file when this returns."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self.stop)
+        # Nothing here makes reference cycles worth a pause of the collector.
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+        with self._settings.truth.open("ab") as file:
+            health_at = time.perf_counter_ns()
+            while not self._stopping:
+                for fd, events in self._epoll.poll(0.2, _EVENTS_AT_ONCE):
+                    self._serve_one(fd, events)
+                now = time.perf_counter_ns()
+                self._send_due(now)
+                if now >= health_at:
+                    health_at = now + _HEALTH_EVERY_NS
+                    self._clock.measure()
+                    self._note_health(now)
+                    self._write(file)
+            self._note_health(time.perf_counter_ns())
+            self._write(file)
+        for connection in list(self._connections.values()):
+            connection.sock.close()
+        self._listener.close()
+        self._epoll.close()
+        self._timer.close()
+
+    def _serve_one(self, fd: int, events: int) -> None:
+        connection = self._connections.get(fd)
+        if connection is not None:
+            if events & select.EPOLLOUT and connection.send_buffer.flush():
+                self._watch(connection)
+            if events & (select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR):
+                self._read(fd, connection)
+        elif fd == self._timer.fd:
+            self._timer.fired()
+            self._armed_perf_ns = None
+        elif fd == self._listener.fileno():
+            self._accept()
+
+    def _accept(self) -> None:
+        try:
+            sock, _ = self._listener.accept()
+        except OSError:
+            return  # it went away again
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        ask_for_stamps(sock)
+        number, settings = next(self._numbers), self._settings
+        behavior = settings.behaviors[number % len(settings.behaviors)]
+        conversation = GroundTruthConversation(
+            number, f"{settings.name}-{number}", behavior, settings.delays_ns, settings.seed
+        )
+        self._connections[sock.fileno()] = GroundTruthConnection(
+            sock, SendBuffer(sock, behavior == "bytewise"), conversation
+        )
+        self._epoll.register(sock.fileno(), select.EPOLLIN)
+
+    def _watch(self, connection: GroundTruthConnection) -> None:
+        """Look for what the connection can do next."""
+        events = select.EPOLLOUT if connection.send_buffer.waits else 0
+        if connection.conversation.behavior != "stall" or connection.session is None:
+            events |= select.EPOLLIN
+        self._epoll.modify(connection.sock.fileno(), events)
+
+    def _read(self, fd: int, connection: GroundTruthConnection) -> None:
+        try:
+            size, ancillary, _, _ = connection.sock.recvmsg_into(self._view, _ANCILLARY_SIZE)
+        except BlockingIOError:
+            return
+        except OSError:
+            size, ancillary = 0, []
+        if not size:
+            self._close(fd, connection)
+        elif size == len(SILENCE) and connection.cutter.is_between_frames and self._buffer.startswith(SILENCE):
+            self._frames += 1
+            if connection.speaking:
+                connection.speaking = False
+                connection.conversation.on_silence()
+        else:
+            self._read_more(fd, connection, bytes(self._view[0][:size]), self._clock.moment_perf_ns(ancillary))
+
+    def _read_more(self, fd: int, connection: GroundTruthConnection, data: bytes, stamp_perf_ns: int) -> None:
+        if connection.session is None:
+            self._upgrade(connection, data)
+            return
+        for frame in connection.cutter.cut(data):
+            if frame.kind is Kind.OTHER:
+                self._rare_frame(fd, connection, frame.data)
+                continue
+            self._frames += 1
+            connection.speaking = frame.kind is Kind.SPEECH
+            if frame.kind is Kind.SILENCE:
+                connection.conversation.on_silence()
+                continue
+            sends = connection.conversation.on_speech(frame.data, stamp_perf_ns, frame.is_last)
+            now = time.perf_counter_ns()
+            for send in sends:
+                heapq.heappush(self._due, (max(send.due_perf_ns, now), next(self._order), connection, send))
+
+    def _upgrade(self, connection: GroundTruthConnection, data: bytes) -> None:
+        upgrade = connection.upgrade
+        upgrade.receive_data(data)
+        for event in upgrade.events_received():
+            if isinstance(event, Request):
+                upgrade.send_response(upgrade.accept(event))
+                connection.session = ServiceSession(lambda kind: f"{kind}_{self._settings.name}")
+                upgrade.send_text(connection.session.created().encode())
+        self._say(connection)
+
+    def _rare_frame(self, fd: int, connection: GroundTruthConnection, data: bytes) -> None:
+        upgrade, session = connection.upgrade, connection.session
+        upgrade.receive_data(data)
+        for event in upgrade.events_received():
+            if isinstance(event, Frame) and event.opcode is Opcode.TEXT and session is not None:
+                for command in session.receive(bytes(event.data).decode()):
+                    if isinstance(command, UpdateSession):
+                        upgrade.send_text(session.updated().encode())
+        self._say(connection)
+        if upgrade.close_expected():
+            self._close(fd, connection)
+        elif connection.conversation.behavior == "stall":
+            self._watch(connection)
+
+    def _say(self, connection: GroundTruthConnection) -> None:
+        data = b"".join(connection.upgrade.data_to_send())
+        if data and connection.send_buffer.send(data)[1] is None:
+            self._watch(connection)
+
+    def _close(self, fd: int, connection: GroundTruthConnection) -> None:
+        self._broken += connection.conversation.broken_turns
+        self._connections.pop(fd, None)
+        self._epoll.unregister(fd)
+        connection.sock.close()
+        connection.send_buffer.closed = True
+
+    def _send_due(self, now_perf_ns: int) -> None:
+        due = self._due
+        while due and due[0][0] <= now_perf_ns:
+            moment, _, connection, send = heapq.heappop(due)
+            self._send(moment, connection, send)
+            now_perf_ns = time.perf_counter_ns()
+        if due and due[0][0] != self._armed_perf_ns:
+            self._armed_perf_ns = due[0][0]
+            self._timer.arm(self._armed_perf_ns)
+
+    def _send(self, due_perf_ns: int, connection: GroundTruthConnection, send: Send) -> None:
+        if connection.send_buffer.closed:
+            return
+        before, after = connection.send_buffer.send(send.data)
+        if after is None:
+            self._watch(connection)
+        turn = send.turn
+        for mark in send.marks:
+            turn.note_sent(mark, before, after, due_perf_ns)
+        for samples in send.chunks:
+            turn.note_chunk(samples, before, after)
+        if DONE in send.marks:
+            self._rows.append(turn.row())
+
+    def _note_health(self, now_perf_ns: int) -> None:
+        self._rows.append(
+            {
+                "kind": "health",
+                "perf_ns": now_perf_ns,
+                "cpu_ns": time.process_time_ns(),
+                "frames": self._frames,
+                "connections": len(self._connections),
+                "broken_turns": self._broken + sum(c.conversation.broken_turns for c in self._connections.values()),
+            }
+        )
+
+    def _write(self, file: BinaryIO) -> None:
+        file.write(b"".join(orjson.dumps(row) + b"\n" for row in self._rows))
+        file.flush()
+        self._rows.clear()

@@ -1,0 +1,89 @@
+"""The calibration speech: bursts between stretches of digital silence, bounds exact to a sample by construction.
+
+Every utterance has the same number of speech frames, wherever in its first and last frame the speech begins and ends:
+the endpoint counts frames and knows the last one without listening.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from corpora.manifest.manifest import read_manifest
+from corpora.sources.authoring import Draft, write_corpus
+from loadtest.audio.pcm import Pcm16
+
+NAME: Final = "calibration"
+RATE_HZ: Final = 24_000
+FRAME_SAMPLES: Final = 480
+LEAD_FRAMES: Final = 5
+SPEECH_FRAMES: Final = 30
+TAIL_FRAMES: Final = 3
+# Where the speech begins in its first frame and ends in its last one: the edges of a frame among them.
+BOUNDS: Final = ((0, 479), (479, 0), (0, 0), (479, 479), (120, 359), (241, 77), (33, 400), (360, 190))
+_MAGNITUDE: Final = 3000
+# Every other utterance begins and ends 20 dB softer, as with a nasal, for 60 ms: an annotation may not cut that off.
+_SOFTER: Final = 10
+_SOFT_SAMPLES: Final = 60 * RATE_HZ // 1000
+
+
+def burst(samples: int, seed: int) -> Pcm16:
+    """Noise of one magnitude and random sign: loud from its first sample to its last."""
+    signs = np.random.default_rng(seed).integers(0, 2, samples, np.int16) * 2 - 1
+    return (signs * _MAGNITUDE).astype(np.int16)
+
+
+def utterance_pcm(number: int) -> tuple[Pcm16, int, int]:
+    """The samples of an utterance, and its first and last speech sample."""
+    first_offset, last_offset = BOUNDS[number]
+    first = LEAD_FRAMES * FRAME_SAMPLES + first_offset
+    last = (LEAD_FRAMES + SPEECH_FRAMES - 1) * FRAME_SAMPLES + last_offset
+    pcm = np.zeros((LEAD_FRAMES + SPEECH_FRAMES + TAIL_FRAMES) * FRAME_SAMPLES, np.int16)
+    pcm[first : last + 1] = burst(last + 1 - first, number)
+    if number % 2:
+        pcm[first : first + _SOFT_SAMPLES] //= _SOFTER
+        pcm[last + 1 - _SOFT_SAMPLES : last + 1] //= _SOFTER
+    return pcm, first, last
+
+
+def write_calibration_corpus(folder: Path) -> None:
+    """Write the utterances as a corpus that any caller can speak from, annotated as any other corpus is.
+
+    Where the speech truly begins and ends is not written down: callers have to rely on the annotation, the endpoint on
+    the samples that reach it, and an error of the one can be seen by the other.
+    """
+    write_corpus(folder, NAME, "generated", (_draft(number) for number in range(len(BOUNDS))))
+
+
+def _draft(number: int) -> Draft:
+    pcm, _, _ = utterance_pcm(number)
+    return Draft(
+        id=f"{NAME}-{number}",
+        text=f"calibration burst {number}",
+        speaker="generator",
+        language="en-US",
+        domain="calibration",
+        license="CC0-1.0",
+        source="made of random signs by the calibration",
+        pcm=pcm,
+        rate_hz=RATE_HZ,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class AnnotationError:
+    """How much later than it truly is a clip's annotation puts the beginning and the end of its speech."""
+
+    start_ns: int
+    end_ns: int
+
+
+def annotation_errors(folder: Path) -> dict[str, AnnotationError]:
+    """The error of each utterance's annotation in a calibration corpus, by utterance. Raises ManifestError."""
+    found: dict[str, AnnotationError] = {}
+    for number, utterance in enumerate(read_manifest(folder).utterances):
+        _, first, last = utterance_pcm(number)
+        later = (utterance.speech_start_sample - first, utterance.speech_end_sample - last)
+        found[utterance.id] = AnnotationError(*(samples * 1_000_000_000 // RATE_HZ for samples in later))
+    return found

@@ -1,0 +1,229 @@
+"""Errors are measured - true, steps are judged by the rule, and the ceiling is the largest load that may be trusted."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from loadtest.calibration.calibration import (
+    EVENTS,
+    STAGES,
+    ProcessorUsage,
+    best_attempts,
+    by_delay,
+    ceiling_of,
+    measure_fault,
+    measure_step,
+    samples_of,
+    steady_turns,
+    steady_window_perf_ns,
+)
+from loadtest.calibration.json_object import calibration_object
+from loadtest.calibration.picture import draw
+from loadtest.calibration.view import calibration_view, ceiling_sentence
+from loadtest.targets.ground_truth.speech import AnnotationError
+from tests.unit.loadtest.calibration.calibration_material import MS, calibration, step, truth, turn
+
+NO_USAGE = ProcessorUsage(None, None, None)
+
+
+def test_an_error_is_measured_minus_true_on_every_stage() -> None:
+    found = samples_of(turn(1, error_ns=70_000), truth(1), AnnotationError(0, 0))
+    assert set(found) == set(STAGES)
+    for name in (*EVENTS, "first_audio", "voice_to_voice", "instrument", "reply_end"):
+        assert found[name].error_ns == 70_000, name
+    for name in ("speech_start", "speech_end", "annotation", "leading_silence", "underrun_total"):
+        assert found[name].error_ns == 0, name
+    assert (found["voice_to_voice"].injected_ns, found["voice_to_voice"].measured_ns) == (200 * MS, 200 * MS + 70_000)
+    assert found["asr_first_partial"].injected_ns == 300 * MS  # counted from the beginning of the speech
+
+
+def test_a_voice_to_voice_error_has_the_errors_of_both_its_ends() -> None:
+    late = turn(1, error_ns=70_000, speech_end_perf_ns=truth(1)["speech_end_perf_ns"] - 30_000)
+    found = samples_of(late, truth(1))
+    assert found["speech_end"].error_ns == -30_000
+    assert found["voice_to_voice"].error_ns == 100_000
+
+
+def test_an_annotation_that_is_off_is_told_apart_from_the_instrument() -> None:
+    early = turn(1, error_ns=70_000, speech_end_perf_ns=truth(1)["speech_end_perf_ns"] - 50 * MS)
+    found = samples_of(early, truth(1), AnnotationError(0, -50 * MS))
+    assert found["voice_to_voice"].error_ns == 50 * MS + 70_000
+    assert found["annotation"].error_ns == -50 * MS
+    assert found["instrument"].error_ns == 70_000
+
+
+@pytest.mark.parametrize(("stated_ms", "beyond"), [(20, 0), (19, 120), (None, 120)])
+def test_an_annotation_may_be_off_by_what_it_states_and_no_more(stated_ms: int | None, beyond: int) -> None:
+    changes: dict[str, Any] = {"utterance_id": "one", "speech_start_uncertainty_ns": 0}
+    if stated_ms is not None:
+        changes["speech_end_uncertainty_ns"] = stated_ms * MS
+    turns = [
+        turn(number, speech_end_perf_ns=truth(number)["speech_end_perf_ns"] + 20 * MS, **changes)
+        for number in range(1, 121)
+    ]
+    truths = {each["response_id"]: each for each in (truth(number) for number in range(1, 121))}
+    found = measure_step(1, 1, turns, truths, NO_USAGE, {"one": AnnotationError(0, 20 * MS)})
+    assert (found.annotation_beyond, found.error_ns) == (beyond, 0)
+    assert found.verdict == ("not trustworthy" if beyond else "trustworthy")
+    if beyond:
+        assert found.failed == (
+            "annotation off by more than it states on 120 of 120 turns (end of speech by up to 20.00 ms)",
+        )
+    console = Console(width=160, record=True, force_terminal=False)
+    with console.capture() as captured:
+        console.print(calibration_view(calibration(found)))
+    said = "beyond" if beyond else "within"
+    assert f"annotation: end of speech off by up to 20.000 ms, {said} what the clips state" in captured.get()
+    assert calibration_object(calibration(found))["steps"][0]["annotation_beyond"] == beyond
+
+
+def test_what_the_endpoint_does_not_know_for_certain_is_left_out() -> None:
+    assert "asr_final" not in samples_of(turn(1), truth(1, unsure=["asr_final"]))
+    found = samples_of(turn(1), truth(1, unsure=["first_audio"]))
+    assert "voice_to_voice" not in found
+    assert "reply_end" in found
+    assert samples_of(turn(1), truth(1, unsure=["speech_end"])) == {}
+
+
+def test_what_the_callers_did_not_measure_is_left_out() -> None:
+    assert "asr_final" not in samples_of(turn(1, asr_final_perf_ns=None), truth(1))
+    assert samples_of(turn(1, speech_end_perf_ns=None), truth(1)) == {}
+
+
+def test_nothing_is_pooled_over_the_ramp_or_over_the_end() -> None:
+    turns = [turn(1, call=0), turn(2, call=0), turn(3, call=1), turn(4, call=0), turn(5, call=1), turn(6, call=1)]
+    assert steady_window_perf_ns(turns, 2) == (turns[2].started_perf_ns, turns[3].reply_end_perf_ns)
+    assert steady_turns(turns, 2) == turns[2:5]
+    assert steady_turns(turns, 3) == []
+
+
+def test_a_step_within_the_rule_is_trustworthy() -> None:
+    good = step(3)
+    assert (good.verdict, good.failed, good.goals_missed) == ("trustworthy", (), ())
+    assert good.turns == 120
+    assert good.error_ns == 40_000
+    assert good.stamps.n == 5 * 120
+
+
+def test_fewer_than_a_hundred_turns_are_judged_by_nobody() -> None:
+    few = step(1, turns=99, error_ns=50 * MS)
+    assert few.verdict == "too few turns"
+    assert few.errors["voice_to_voice"].p99_ns is None
+    assert few.error_ns == 50 * MS  # the largest stands for the p99
+
+
+def test_an_error_beyond_the_limit_is_named() -> None:
+    bad = step(2, error_ns=1_200_000)
+    assert bad.verdict == "not trustworthy"
+    assert bad.failed == ("voice-to-voice error 1.20 ms",)
+
+
+def test_more_than_one_percent_invalid_turns_is_named_with_its_reasons() -> None:
+    turns = [turn(number, outcome="invalid" if number <= 3 else "ok") for number in range(1, 121)]
+    truths = {each["response_id"]: each for each in (truth(number) for number in range(1, 121))}
+    bad = measure_step(1, 1, turns, truths, NO_USAGE)
+    assert bad.failed == ("3 of 120 turns invalid (frame lateness)",)
+    two = [*turns[:2], *(turn(number) for number in range(3, 121))]
+    assert measure_step(1, 1, two, truths, NO_USAGE).verdict == "trustworthy"
+
+
+def test_turns_that_the_store_has_not_got_are_lost() -> None:
+    turns = [turn(number) for number in range(1, 121)]
+    truths = {each["response_id"]: each for each in (truth(number) for number in range(1, 131))}
+    assert measure_step(1, 1, turns, truths, NO_USAGE).failed == ("10 of 130 turns lost",)
+
+
+def test_late_frames_and_stamps_are_goals_that_a_trustworthy_step_may_miss() -> None:
+    late = step(2, lateness_ns=[1_500_000] * 30)
+    assert late.verdict == "trustworthy"
+    assert late.goals_missed == ("frames 1.50 ms late at p99 (goal: under 1 ms)",)
+    assert step(2, error_ns=110_000).goals_missed == ("event stamps 0.11 ms off at p99 (goal: 0.1 ms)",)
+
+
+def test_an_endpoint_that_was_the_limit_is_no_evidence_against_the_generator() -> None:
+    behind = step(2, lags_ns=[6 * MS] * 10, error_ns=3 * MS)
+    assert (behind.verdict, behind.failed) == ("endpoint-limited", ("p95 6.00 ms behind its plan",))
+    unknown = step(2, unsure=["first_audio"])
+    assert unknown.verdict == "endpoint-limited"
+    turns = [turn(number, outcome="no_reply" if number < 9 else "ok") for number in range(1, 121)]
+    silent = [
+        each if each.outcome == "ok" else turn(1, outcome="no_reply", outcome_observed="no_reply") for each in turns
+    ]
+    truths = {each["response_id"]: each for each in (truth(number) for number in range(1, 121))}
+    assert "turns not answered" in measure_step(1, 1, silent, truths, NO_USAGE).failed[0]
+
+
+def test_what_the_endpoint_did_not_read_in_time_is_no_error_of_the_instrument() -> None:
+    truths = {each["response_id"]: each for each in (truth(number) for number in range(1, 121))}
+    turns = [turn(number, endpoint_did_not_read=number < 3) for number in range(1, 121)]
+    jammed = measure_step(1, 1, turns, truths, NO_USAGE)
+    assert (jammed.verdict, jammed.failed) == ("endpoint-limited", ("2 of 120 turns not read in time",))
+    once = [turns[0], *(turn(number) for number in range(2, 121))]
+    borne = measure_step(1, 1, once, truths, NO_USAGE)
+    assert (borne.verdict, borne.unread, borne.errors["voice_to_voice"].n) == ("trustworthy", 1, 119)
+
+
+def test_the_ceiling_is_the_largest_trustworthy_load_and_a_second_try_counts() -> None:
+    steps = [step(2), step(4, error_ns=2 * MS), step(4, attempt=2), step(8, error_ns=2 * MS)]
+    assert [(each.callers, each.attempt) for each in best_attempts(steps)] == [(2, 1), (4, 2), (8, 1)]
+    ceiling = ceiling_of(steps)
+    assert ceiling is not None
+    assert ceiling.callers == 4
+    assert ceiling_of([step(8, error_ns=2 * MS)]) is None
+
+
+def test_delays_are_told_apart() -> None:
+    rows = {**{each["response_id"]: each for each in (truth(number) for number in range(1, 6))}}
+    rows["resp-2"]["planned"] = {"voice_to_voice_ns": 50 * MS}
+    found = by_delay(measure_step(1, 1, [turn(number) for number in range(1, 6)], rows, NO_USAGE))
+    assert {delay: stats.n for delay, stats in found.items()} == {50 * MS: 1, 200 * MS: 4}
+
+
+def test_a_stalled_connection_counts_the_turns_that_nobody_answered() -> None:
+    rows = {"resp-1": truth(1)}
+    unheard = turn(2, response_id=None, outcome="no_reply", outcome_observed="no_reply")
+    assert measure_fault("stall", "", [turn(1), unheard], rows, False).unanswered == 1
+    own = measure_fault("plain", "", [turn(1), unheard], rows, True)
+    assert (own.turns, own.unanswered) == (1, 0)
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_the_view_names_the_ceiling_the_rule_and_every_stage(width: int) -> None:
+    console = Console(width=width, record=True, file=None, force_terminal=False)
+    with console.capture() as captured:
+        console.print(calibration_view(calibration(step(2), step(4, error_ns=2 * MS), step(4, turns=8))))
+    text = captured.get()
+    for said in ("trustworthy up to 2 callers", "±0.04 ms", "too few turns", "llm first token", "0.040", "a processor"):
+        assert said in text, said
+    assert "…" not in text
+
+
+def test_the_sentence_says_when_no_larger_load_was_tried() -> None:
+    assert ceiling_sentence(calibration(step(2))).endswith("no larger load was shown to fail")
+    assert not ceiling_sentence(calibration(step(2), step(4, error_ns=2 * MS))).endswith("fail")
+    assert ceiling_sentence(calibration(step(4, error_ns=2 * MS))) == "no load was trustworthy"
+    assert ceiling_sentence(calibration(step(4, turns=5))) == "no load could be judged"
+
+
+def test_the_object_is_json_in_seconds() -> None:
+    value = json.loads(json.dumps(calibration_object(calibration(step(2), step(4, error_ns=2 * MS)))))
+    assert value["ceiling"] == {"callers": 2, "voice_to_voice_bound_s": 4e-05, "reached": True}
+    first = value["steps"][0]
+    assert first["errors"]["voice_to_voice"]["p99_s"] == 4e-05
+    assert first["cpu_per_frame_s"] == 1.2e-05
+    assert first["by_delay"][0]["planned_s"] == 0.2
+    assert value["steps"][1]["failed"] == ["voice-to-voice error 2.00 ms"]
+    assert value["date"] == "2026-11-21"
+    assert [cell["behavior"] for cell in value["faults"]] == ["burst", "stall"]
+
+
+@pytest.mark.parametrize("name", ["picture.svg", "picture.png"])
+def test_the_picture_is_drawn(tmp_path: Path, name: str) -> None:
+    file = tmp_path / name
+    draw(calibration(step(2), step(4, turns=5), step(8, error_ns=2 * MS)), file)
+    content = file.read_bytes()
+    assert content.startswith(b"\x89PNG" if name.endswith("png") else b"<?xml")
+    draw(calibration(step(4, turns=1, unsure=["first_audio", "speech_end"])), file)

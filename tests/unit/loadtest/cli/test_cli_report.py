@@ -1,0 +1,189 @@
+"""A report of a run from its store alone: made by hand here, so that each test changes the one thing it is about."""
+
+import json
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from rich.console import Console
+
+from loadtest.cli.report import list_runs, report
+from loadtest.errors import UsageError
+from loadtest.exit_codes import ExitCode
+from loadtest.reports.summary import schema
+from loadtest.run.judged_run import judged_run
+from loadtest.run.losses import RECENT_S
+from telemetry.model.spans import SpanRow
+from telemetry.objectives.slo import default_objectives
+from telemetry.store.reader import StoreReader
+from telemetry.store.schema import Batch
+from telemetry.store.writer import StoreWriter
+from tests.fixtures_turns import SECOND, START_UNIX_NS, client_turn, run_span
+
+SAID = {
+    "target": "ws://127.0.0.1:8080/v1/realtime",
+    "protocol": "openai-realtime",
+    "corpus": "mine",
+    "corpus_kind": "recorded human",
+    "licenses": '["CC0-1.0"]',
+    "utterances": 12,
+    "users": 8,
+    "run_time_s": 60.0,
+    "processes": 2,
+    "arrivals": "closed",
+    "noise": "pink",
+    "snr_db": 10.0,
+    "channel": "clean",
+    "seed": 7,
+    "versions": '{"locust": "2"}',
+    "calibration": "calibrated to ±0.3 ms",
+    "calibration_state": "calibrated",
+    "calibrated_to_ms": "0.3",
+    "calibrated_callers": 10,
+    "calibration_date": "2026-11-21",
+}
+
+
+def _span(process: str, at_s: float, phase: str, run_id: str = "run-1", **said: object) -> SpanRow:
+    at_unix_ns = START_UNIX_NS + round(at_s * SECOND)
+    told = {f"voice.run.{name}": value for name, value in said.items()}
+    names: dict[str, object] = {"voice.run.run_id": run_id, "voice.run.process_id": process, "voice.run.phase": phase}
+    return replace(run_span(f"{run_id}-{process}", at_unix_ns, phase), attributes={**told, **names})
+
+
+def _store(folder: Path, *spans: SpanRow, turns: int = 0, **changes: object) -> Path:
+    with StoreWriter(folder) as writer:
+        writer.append(
+            Batch(turns=[client_turn(index, process_id="1", **changes) for index in range(turns)], spans=list(spans))
+        )  # type: ignore[arg-type] - fields by name
+    return folder
+
+
+def _ended(processes: str = "12", run_id: str = "run-1", at_s: float = 0.0) -> list[SpanRow]:
+    began = [_span(each, at_s, "start", run_id, worker=f"{each} of 2", **SAID) for each in processes]
+    return [*began, *(_span(each, at_s + 61.5, "end", run_id) for each in processes)]
+
+
+def _report(store: Path, tmp_path: Path, at_s: float = 3600.0, **asked: Any) -> tuple[ExitCode, str, dict[str, Any]]:
+    text, file = StringIO(), tmp_path / "report.json"
+    console = Console(file=text, width=200)
+    code = report(store, console, json_file=file, now_unix_ns=START_UNIX_NS + round(at_s * SECOND), **asked)
+    found = json.loads(file.read_text())
+    jsonschema.validate(found, schema())
+    assert found["exit_code"] == code
+    return code, text.getvalue(), found
+
+
+def test_what_the_processes_declared_is_what_the_report_says(tmp_path: Path) -> None:
+    _, said, found = _report(_store(tmp_path / "s", *_ended(), turns=30), tmp_path)
+    run = found["run"]
+    assert (run["users"], run["run_time_s"], run["seed"], run["arrivals"]) == (8, 60.0, 7, "closed")
+    assert (run["started_unix_ns"], run["elapsed_s"], run["state"]) == (START_UNIX_NS, 61.5, "ended")
+    assert run["corpus"] == {"name": "mine", "kind": "recorded human", "utterances": 12, "licenses": ["CC0-1.0"]}
+    assert run["profile"] == {"noise": "pink", "snr_db": 10.0, "length": None, "channel": "clean"}
+    assert run["versions"] == {"locust": "2"}
+    assert found["generator"]["calibration"] == {
+        "state": "calibrated",
+        "sentence": "calibrated to ±0.3 ms",
+        "error_s": pytest.approx(0.0003),
+        "users": 10,
+        "date": "2026-11-21",
+    }
+    assert found["telemetry"]["spooled"] is None
+    assert said.startswith(f"run run-1 of {tmp_path / 's'} (the only one)\n")
+
+
+@pytest.mark.parametrize(
+    ("turns", "changes", "code"),
+    [
+        (150, {}, ExitCode.OK),
+        (150, {"voice_to_voice_ms": 5_000.0}, ExitCode.OBJECTIVE_MISSED),
+        (5, {}, ExitCode.UNDECIDED),
+        (0, {}, ExitCode.UNDECIDED),
+    ],
+)
+def test_a_swarm_of_anybody_gets_a_verdict(tmp_path: Path, turns: int, changes: dict[str, Any], code: ExitCode) -> None:
+    objective = tmp_path / "slo.yaml"
+    source = Path(__file__).parents[4] / "loadtest" / "cli" / "demo-objectives.yaml"
+    objective.write_text(source.read_text().split("\n---\n")[0])
+    store = _store(tmp_path / "s", *_ended(), turns=turns, connect_ns=SECOND // 10, **changes)
+    assert _report(store, tmp_path, slo=objective)[0] is code
+
+
+def test_a_process_that_fell_silent_is_lost_and_one_heard_of_lately_is_at_work(tmp_path: Path) -> None:
+    spans = [*_ended("1"), _span("2", 40.0, "start", worker="2 of 2", **SAID)]
+    store = _store(tmp_path / "s", *spans)
+    code, said, found = _report(store, tmp_path, at_s=40.0 + RECENT_S)
+    assert (found["run"]["state"], found["generator"]["processes_lost"]) == ("under way", 0)
+    assert "the run is still under way: these are the figures so far" in said
+    assert code is ExitCode.UNDECIDED
+    code, said, found = _report(store, tmp_path, at_s=40.0 + RECENT_S + 1)
+    assert (found["run"]["state"], found["generator"]["processes_lost"]) == ("ended", 1)
+    assert "under way" not in said
+    assert code is ExitCode.GENERATOR_LIMITED
+
+
+def test_a_process_that_never_began_is_lost_once_the_run_is_over(tmp_path: Path) -> None:
+    _, _, found = _report(_store(tmp_path / "s", *_ended("1")), tmp_path)
+    assert found["generator"]["lost"] == [{"worker": None, "after_s": None, "calls_cut": None}]
+    under_way = _store(tmp_path / "t", _span("1", 0.0, "start", **SAID))
+    assert _report(under_way, tmp_path, at_s=5.0)[2]["generator"]["lost"] == []
+
+
+def test_the_newest_run_is_taken_and_said_and_another_can_be_named(tmp_path: Path) -> None:
+    store = _store(tmp_path / "s", *_ended(), *_ended("3", run_id="run-2", at_s=100.0), turns=3)
+    _, said, found = _report(store, tmp_path)
+    assert found["run"]["id"] == "run-2"
+    assert f"run run-2 of {store} (the newest of 2 runs; --run names another, --list shows them)" in said
+    _, said, found = _report(store, tmp_path, run_id="run-1")
+    assert (found["run"]["id"], found["turns"]["total"]) == ("run-1", 3)
+    assert not said.startswith("run run-1 of")
+    text = StringIO()
+    assert list_runs(store, Console(file=text, width=200), now_unix_ns=START_UNIX_NS) is ExitCode.OK
+    lines = text.getvalue().splitlines()
+    assert [line.split()[0] for line in lines[1:]] == ["run-2", "run-1"]
+
+
+def test_runs_that_declared_nothing_or_nonsense_are_reported_all_the_same(tmp_path: Path) -> None:
+    _, said, found = _report(_store(tmp_path / "s", turns=3), tmp_path)
+    assert (found["run"]["users"], found["run"]["seed"], found["run"]["elapsed_s"]) == (None, None, None)
+    assert "callers not known" in said
+    nonsense = dict.fromkeys(SAID, "\x1b[31m{[")
+    store = _store(tmp_path / "t", _span("1", 0.0, "start", **nonsense), _span("1", 9.0, "end"))
+    _, _, found = _report(store, tmp_path)
+    assert (found["run"]["users"], found["run"]["versions"], found["generator"]["calibration"]) == (None, {}, None)
+
+
+def test_a_run_that_is_over_for_its_own_command_loses_what_did_not_end_at_once(tmp_path: Path) -> None:
+    store = _store(tmp_path / "s", _span("1", 0.0, "start"))
+    with StoreReader(store) as reader:
+        asked = judged_run(reader, "run-1", default_objectives(), asked={"users": 4, "processes": 2})
+        assert (asked.info.users, len(asked.info.lost), asked.info.is_under_way) == (4, 2, False)
+        nobody = judged_run(reader, "run-9", default_objectives(), asked={"users": 4, "target": "ws://x"})
+        assert (nobody.info.users, nobody.info.target, nobody.summary.turns.total) == (4, "ws://x", 0)
+
+
+def test_what_is_no_store_or_holds_no_run_is_one_sentence(tmp_path: Path) -> None:
+    console = Console(file=StringIO())
+    with pytest.raises(UsageError, match="is not a folder: give the one that the sidecar was given"):
+        report(tmp_path / "nowhere", console)
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    (foreign / "notes.txt").write_text("hello")
+    for action in (report, list_runs):
+        with pytest.raises(UsageError, match="is not a store, or nothing was ever written to it"):
+            action(foreign, console)
+    inner = _store(foreign / "store", turns=1, source="service")
+    with pytest.raises(UsageError, match=f"give {inner}"):
+        report(foreign, console)
+    with pytest.raises(UsageError, match="holds no run: nothing that callers measured"):
+        report(inner, console)
+    store = _store(tmp_path / "s", *_ended())
+    with pytest.raises(UsageError, match="--run 'x' is not in"):
+        report(store, console, run_id="x")
+    (tmp_path / "slo.yaml").write_text("nothing")
+    with pytest.raises(UsageError, match=r"slo\.yaml"):
+        report(store, console, slo=tmp_path / "slo.yaml")

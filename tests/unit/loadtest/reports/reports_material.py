@@ -1,0 +1,142 @@
+"""A run to report on, made by hand: each test changes the one fact it is about."""
+
+from dataclasses import replace
+from typing import Any
+
+from loadtest.reports.run_info import RunCorpus, RunInfo, RunProfile
+from telemetry.model.metrics import METRIC_NAMES, METRICS
+from telemetry.objectives.slo import Verdict, default_objectives, judge
+from telemetry.store.answers import (
+    CacheStats,
+    ClientServiceDelta,
+    CohortSummary,
+    Filter,
+    Generator,
+    MetricStats,
+    ShareByName,
+    Summary,
+    TelemetryLoss,
+    TurnCounts,
+    WerByCondition,
+)
+
+MS = 1_000_000
+
+
+def run_info(**changes: Any) -> RunInfo:
+    facts = RunInfo(
+        run_id="run-7",
+        target="ws://127.0.0.1:8765/v1/realtime",
+        protocol="openai-realtime",
+        corpus=RunCorpus(name="known-text", kind="generated", utterances=48, licenses=("CC0-1.0",)),
+        users=8,
+        seed=11,
+        started_unix_ns=1_795_000_000_000_000_000,
+        run_time_s=60.0,
+        elapsed_s=61.5,
+        profile=RunProfile(noise="babble", snr_db=10.0),
+        versions={"voiceprobe": "0.1.0", "locust": "2.47.0"},
+        calls_started=40,
+        calls_connected=40,
+    )
+    return replace(facts, **changes)
+
+
+def stats(name: str, n: int = 0, **values: Any) -> MetricStats:
+    unit = METRICS[name].unit if name in METRICS else "ns"
+    figures: dict[str, Any] = {"p50": None, "p95": None, "p99": None, "max": None} | values
+    return MetricStats(name=name, unit=unit, n=n, **figures)
+
+
+def summary(turns: TurnCounts | None = None, **changes: Any) -> Summary:
+    metrics = {name: stats(name) for name in METRIC_NAMES}
+    metrics["voice_to_voice"] = stats(
+        "voice_to_voice", 180, p50=612.4 * MS, p95=799.6 * MS, p99=1_204.0 * MS, max=1_300.0 * MS
+    )
+    metrics["asr_final_latency"] = stats("asr_final_latency", 80, p50=310.0 * MS, p95=402.0 * MS, max=433.0 * MS)
+    metrics["asr_partial_latency"] = stats("asr_partial_latency", withheld="partials come on a fixed cadence")
+    metrics["tokens_per_s"] = stats("tokens_per_s", 180, p50=48.2, p95=51.0, p99=52.0, max=53.0)
+    metrics["wer"] = stats("wer", 180, p50=0.0, p95=0.125, p99=0.25, max=0.5)
+    counts = turns or TurnCounts(
+        total=182,
+        ok=178,
+        invalid=1,
+        by_outcome={"ok": 178, "no_reply": 2, "abandoned": 1, "invalid": 1},
+        invalid_by_reason={"frame_lateness": 1},
+    )
+    cohorts = tuple(cohort(name, p50) for name, p50 in (("control", 612.0), ("streaming", 487.0)))
+    whole = Summary(
+        filter=Filter(run_id="run-7"),
+        turns=counts,
+        metrics=metrics,
+        cache=CacheStats(reported=180, hits=45, hits_by_tier={"central": 45}),
+        fallback=ShareByName(total=181, reported=180, counts={"rule": 9}),
+        routes=ShareByName(total=181, reported=180, counts={"cache": 45, "cloud": 126, "rule": 9}),
+        cohorts=cohorts,
+        client_service_delta=ClientServiceDelta(
+            joined=179,
+            client_only=2,
+            service_only=0,
+            difference_p50_ns=0.4 * MS,
+            difference_p99_ns=1.2 * MS,
+            difference_abs_max_ns=1.9 * MS,
+        ),
+        loss=TelemetryLoss(processes=2, emitted=182, received=182, missing=0),
+        generator=Generator(
+            processes=2,
+            cpu_ratio_worst=0.31,
+            loop_lag_worst_ns=3 * MS,
+            frame_lateness_p99_ns=MS // 2,
+            frame_lateness_worst_ns=2 * MS,
+            receive_lag_worst_ns=MS,
+            drift_worst_ns=0,
+            start_late_worst_ns=None,
+            gc_pause_worst_ns=4 * MS,
+            clock_offset_drift_worst_ns=20_000,
+            receive_stamp="kernel",
+            pacer="timerfd",
+            unsent_worst_bytes=2_600,
+            send_blocked_worst_ns=0,
+            frames_held_up=0,
+        ),
+        newest_unix_ns=1_795_000_060_000_000_000,
+        wer_by_condition=(
+            WerByCondition("clean", None, "clean", 100, 800, 8, (0.004, 0.016)),
+            WerByCondition("babble", 5.0, "telephone", 12, 96, 48, None),
+        ),
+    )
+    return replace(whole, **changes)
+
+
+def cohort(name: str, p50_ms: float) -> CohortSummary:
+    return CohortSummary(
+        cohort=name,
+        turns=TurnCounts(total=91, ok=89, invalid=0, by_outcome={"ok": 89, "no_reply": 2}),
+        metrics={"voice_to_voice": stats("voice_to_voice", 90, p50=p50_ms * MS, p95=(p50_ms + 200) * MS)},
+        cache=CacheStats(reported=90, hits=30, hits_by_tier={"central": 30}),
+        fallback=ShareByName(total=91, reported=90, counts={}),
+    )
+
+
+def empty_summary() -> Summary:
+    return summary(
+        turns=TurnCounts(total=0, ok=0, invalid=0, by_outcome={}),
+        metrics={name: stats(name) for name in METRIC_NAMES},
+        cache=CacheStats(reported=0, hits=0, hits_by_tier={}),
+        fallback=ShareByName(total=0, reported=0, counts={}),
+        routes=ShareByName(total=0, reported=0, counts={}),
+        cohorts=(),
+        client_service_delta=ClientServiceDelta(0, 0, 0, None, None, None),
+        loss=TelemetryLoss(processes=0, emitted=None, received=0, missing=0),
+        generator=Generator(0, None, None, None, None, None, None, None, None, None, None, None),
+        newest_unix_ns=None,
+    )
+
+
+def verdict(met: bool | None) -> Verdict:
+    """A verdict as telemetry.objectives.slo makes them, from real counts: 176, 160 or 4 good turns against 95 %."""
+    good, eligible = {True: (176, 181), False: (160, 181), None: (4, 4)}[met]
+    objective = next(each for each in default_objectives() if each.metric == "voice_to_voice")
+    (made,) = judge([replace(objective, name="voice-to-voice-800ms")], lambda _: (good, eligible))
+    assert made.met is met
+    return made

@@ -1,0 +1,156 @@
+"""The exit code as a table, and the sentence beside it."""
+
+from dataclasses import replace
+
+import pytest
+
+from loadtest.exit_codes import ExitCode
+from loadtest.reports.run_info import LostProcess
+from loadtest.reports.run_outcome import exit_code_for, run_outcome_for
+from telemetry.store.answers import StartCounts, TelemetryLoss, TurnCounts
+from tests.unit.loadtest.reports import reports_material as material
+
+LIMITED = TurnCounts(total=200, ok=197, invalid=3, by_outcome={"ok": 197, "invalid": 3})
+AT_THE_LIMIT = TurnCounts(total=200, ok=198, invalid=2, by_outcome={"ok": 198, "invalid": 2})
+# In a short run one pause of the machine is more than 1 % of the turns.
+FEW = TurnCounts(total=40, ok=38, invalid=2, by_outcome={"ok": 38, "invalid": 2})
+UNREAD = TurnCounts(total=40, ok=40, invalid=0, by_outcome={"ok": 40}, endpoint_did_not_read=8)
+FROZEN = TurnCounts(total=4, ok=0, invalid=0, by_outcome={"timeout": 4})
+MET, MISSED, UNDECIDED = (material.verdict(met) for met in (True, False, None))
+
+
+@pytest.mark.parametrize(
+    ("run", "summary", "verdicts", "code", "said"),
+    [
+        ({}, material.summary(), [MET, MET], ExitCode.OK, "all 2 objectives are met"),
+        ({}, material.summary(), [MET], ExitCode.OK, "the objective is met"),
+        ({}, material.summary(), [], ExitCode.OK, "no objective was asked for"),
+        ({}, material.summary(), [MET, MISSED], ExitCode.OBJECTIVE_MISSED, "voice-to-voice-800ms missed"),
+        ({}, material.summary(), [MET, UNDECIDED], ExitCode.UNDECIDED, "voice-to-voice-800ms undecided"),
+        (
+            {},
+            material.summary(),
+            [UNDECIDED, MISSED, MET],
+            ExitCode.OBJECTIVE_MISSED,
+            "800ms missed; voice-to-voice-800ms",
+        ),
+        ({}, material.summary(LIMITED), [UNDECIDED], ExitCode.GENERATOR_LIMITED, "3 of 200 turns are invalid"),
+        (
+            {},
+            material.summary(FROZEN),
+            [UNDECIDED],
+            ExitCode.UNDECIDED,
+            "voice-to-voice-800ms undecided; not one of 4 turns was answered well",
+        ),
+        ({}, material.summary(AT_THE_LIMIT), [MET], ExitCode.OK, "met"),
+        ({}, material.summary(FEW), [MET], ExitCode.OK, "met"),
+        ({}, material.summary(LIMITED), [MET], ExitCode.GENERATOR_LIMITED, "3 of 200 turns are invalid"),
+        ({}, material.summary(LIMITED), [MET], ExitCode.GENERATOR_LIMITED, "are invalid, more than 1% and 2 turns:"),
+        ({}, material.summary(LIMITED), [MISSED], ExitCode.GENERATOR_LIMITED, "the generator was the limit"),
+        ({}, material.summary(UNREAD), [MET], ExitCode.OK, "the objective is met"),
+        (
+            {},
+            material.summary(UNREAD),
+            [MISSED],
+            ExitCode.OBJECTIVE_MISSED,
+            "voice-to-voice-800ms missed; the endpoint did not read what was said in 8 turns",
+        ),
+        ({}, material.empty_summary(), [], ExitCode.UNDECIDED, "no turn was measured"),
+        (
+            {"calls_connected": 0, "connect_failure": "connection refused"},
+            material.empty_summary(),
+            [UNDECIDED],
+            ExitCode.UNREACHABLE,
+            "none of 40 calls reached a session at ws://127.0.0.1:8765/v1/realtime: connection refused",
+        ),
+        ({"calls_connected": 1}, material.empty_summary(), [UNDECIDED], ExitCode.UNDECIDED, "no turn"),
+        ({"calls_connected": None}, material.empty_summary(), [], ExitCode.UNDECIDED, "no turn"),
+        (
+            {"calls_started": 0, "calls_connected": 0},
+            material.empty_summary(),
+            [],
+            ExitCode.UNDECIDED,
+            "no turn was measured",
+        ),
+        (
+            {"processes": 2, "lost": (LostProcess(worker="2 of 2", after_s=41.2, calls_cut=3),)},
+            material.summary(LIMITED),
+            [MET],
+            ExitCode.GENERATOR_LIMITED,
+            "1 of 2 generator processes was lost after 41 s: of its 3 calls in flight only the finished turns count;",
+        ),
+        (
+            {"processes": 4, "lost": (LostProcess(after_s=12.0, calls_cut=1), LostProcess(), LostProcess(after_s=5.0))},
+            material.summary(),
+            [MET],
+            ExitCode.GENERATOR_LIMITED,
+            "3 of 4 generator processes were lost after 12 s and 5 s: of their 1 call in flight only the finished",
+        ),
+        (
+            {"killed_by": "SIGKILL"},
+            material.summary(),
+            [MET],
+            ExitCode.GENERATOR_LIMITED,
+            "the generator's first process was ended by SIGKILL; the load was not what was asked for",
+        ),
+        ({"interrupted": True, "lost": (LostProcess(),)}, material.summary(), [MET], ExitCode.INTERRUPTED, "after 182"),
+        ({"interrupted": True}, material.summary(LIMITED), [MISSED], ExitCode.INTERRUPTED, "after 200 turns"),
+        ({"interrupted": True, "calls_connected": 0}, material.empty_summary(), [], ExitCode.INTERRUPTED, "0 turns"),
+    ],
+)
+def test_the_exit_code_and_its_reason(run, summary, verdicts, code, said) -> None:
+    facts = material.run_info(**run)
+    run_outcome = run_outcome_for(run=facts, summary=summary, verdicts=verdicts)
+    assert run_outcome.code is code
+    assert said in run_outcome.reason
+    assert exit_code_for(run=facts, summary=summary, verdicts=verdicts) is code
+
+
+@pytest.mark.parametrize(
+    ("missing", "code"),
+    # 176 good of 181 hold 95 % until the fifth bad turn more: 176 / 185 = 95.1 %, 176 / 186 = 94.6 %.
+    [(4, ExitCode.OK), (5, ExitCode.UNDECIDED)],
+)
+def test_lost_turns_count_as_bad_ones_when_an_objective_is_judged(missing: int, code: ExitCode) -> None:
+    summary = material.summary(loss=TelemetryLoss(processes=2, emitted=182 + missing, received=182, missing=missing))
+    run_outcome = run_outcome_for(run=material.run_info(), summary=summary, verdicts=[MET])
+    assert run_outcome.code is code
+    assert ("known to be lost" in run_outcome.reason) is (code is ExitCode.UNDECIDED)
+
+
+ANSWERED = TurnCounts(total=182, ok=181, invalid=1, by_outcome={"ok": 181, "invalid": 1})
+STARTS = StartCounts(planned=400, started=395, late=3, dropped=5)
+
+
+@pytest.mark.parametrize(
+    ("turns", "verdicts"),
+    [
+        (ANSWERED, [MISSED]),
+        (replace(ANSWERED, by_outcome={"ok": 179, "timeout": 2, "invalid": 1}), [UNDECIDED]),
+        (replace(ANSWERED, by_outcome={"ok": 179, "no_reply": 1, "error": 1, "invalid": 1}), []),
+        (replace(ANSWERED, endpoint_did_not_read=2), [MET]),
+    ],
+    ids=["slow", "frozen", "no objective", "not read"],
+)
+def test_calls_that_never_began_because_the_service_kept_the_earlier_ones_are_its_own_fault(turns, verdicts) -> None:
+    summary = replace(material.summary(turns), starts=STARTS)
+    run_outcome = run_outcome_for(run=material.run_info(max_calls=50), summary=summary, verdicts=verdicts)
+    assert run_outcome.code is ExitCode.OBJECTIVE_MISSED
+    assert run_outcome.reason.endswith(
+        "; 5 of 400 calls that were due never began because --max-calls 50 were under way, kept by the service"
+    )
+    limited = replace(summary, turns=replace(turns, total=200, invalid=3))
+    run_outcome = run_outcome_for(run=material.run_info(max_calls=50), summary=limited, verdicts=verdicts)
+    assert run_outcome.code is ExitCode.GENERATOR_LIMITED, "invalid turns say nothing of the service"
+
+
+def test_calls_that_never_began_although_the_service_answered_are_the_generators_fault() -> None:
+    missed = replace(material.summary(ANSWERED), starts=STARTS)
+    run_outcome = run_outcome_for(
+        run=material.run_info(max_calls=50), summary=missed, verdicts=[material.verdict(True)]
+    )
+    assert run_outcome.code is ExitCode.GENERATOR_LIMITED
+    assert "5 of 400 calls that were due never began because --max-calls 50 were under way" in run_outcome.reason
+    few = replace(material.summary(), starts=StartCounts(planned=500, started=495, late=400, dropped=5))
+    run_outcome = run_outcome_for(run=material.run_info(), summary=few, verdicts=[material.verdict(True)])
+    assert run_outcome.code is ExitCode.OK, "1 % is borne; a late start is in the connect time"

@@ -1,0 +1,213 @@
+"""The JSON object of a run, against its committed schema."""
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import pytest
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import ValidationError
+
+from loadtest.exit_codes import ExitCode
+from loadtest.reports.calibration_citing import Citation
+from loadtest.reports.run_info import SpoolInfo
+from loadtest.reports.summary import schema, summary_object
+from telemetry.model.metrics import METRIC_NAMES, METRICS
+from telemetry.model.stated_error import GoodRange, StatedError
+from telemetry.store.answers import SpeechBoundErrors, TelemetryLoss
+from tests.unit.loadtest.reports import reports_material as material
+
+
+@pytest.fixture
+def whole() -> dict[str, Any]:
+    return summary_object(
+        run=material.run_info(target="wss://me:secret@voice.example/v1?token=secret"),
+        summary=material.summary(),
+        verdicts=[material.verdict(True), material.verdict(None)],
+        exit_code=ExitCode.UNDECIDED,
+    )
+
+
+@pytest.fixture(scope="module")
+def validator() -> Draft202012Validator:
+    Draft202012Validator.check_schema(schema())
+    return Draft202012Validator(schema())
+
+
+def test_the_whole_object_is_as_the_schema_says_after_a_round_trip(whole, validator) -> None:
+    validator.validate(orjson.loads(orjson.dumps(whole)))
+
+
+def test_a_run_without_a_single_turn_is_as_the_schema_says(validator) -> None:
+    nothing = summary_object(
+        run=material.run_info(calls_connected=0, run_time_s=None),
+        summary=material.empty_summary(),
+        verdicts=[],
+        exit_code=ExitCode.UNREACHABLE,
+    )
+    validator.validate(nothing)
+    assert nothing["cache"]["hit_rate"] is None
+    assert nothing["fallback"]["rate"] is None
+    assert nothing["generator"]["invalid_share"] is None
+    assert nothing["telemetry"]["emitted"] is None
+
+
+def test_every_metric_is_there_with_its_definition(whole) -> None:
+    assert tuple(whole["metrics"]) == METRIC_NAMES
+    for name, metric in METRICS.items():
+        assert whole["metrics"][name]["definition"] == metric.definition
+
+
+def test_durations_are_seconds_and_the_rest_keeps_its_unit(whole) -> None:
+    heard = whole["metrics"]["voice_to_voice"]
+    assert heard["unit"] == "s"
+    assert heard["n"] == 180
+    assert [heard[key] for key in ("p50_s", "p95_s", "p99_s", "max_s")] == pytest.approx([0.6124, 0.7996, 1.204, 1.3])
+    assert [heard[key] for key in ("p50", "p95", "p99", "max")] == [None] * 4
+    rate = whole["metrics"]["tokens_per_s"]
+    assert (rate["unit"], rate["p50"], rate["p50_s"], rate["max_s"]) == ("per_s", 48.2, None, None)
+    assert whole["metrics"]["itl"]["unit"] == "s"
+
+
+def test_too_few_values_are_null_and_never_zero(whole) -> None:
+    final = whole["metrics"]["asr_final_latency"]
+    assert (final["n"], final["p50_s"], final["p99_s"]) == (80, pytest.approx(0.31), None)
+    partial = whole["metrics"]["asr_partial_latency"]
+    assert (partial["n"], partial["p50_s"], partial["withheld"]) == (0, None, "partials come on a fixed cadence")
+
+
+def test_a_metric_the_store_did_not_answer_is_there_and_unknown(validator) -> None:
+    summary = material.summary(metrics={})
+    made = summary_object(run=material.run_info(), summary=summary, verdicts=[], exit_code=ExitCode.OK)
+    validator.validate(made)
+    assert made["metrics"]["voice_to_voice"]["n"] == 0
+    assert made["metrics"]["voice_to_voice"]["p50_s"] is None
+
+
+def test_figures_and_verdicts_state_their_error(validator) -> None:
+    error = StatedError((5.9e8, 6.3e8), (7.8e8, 8.2e8), None, (1.2e9, 1.4e9), 3, 4e5)
+    answer = material.summary(speech_bounds=SpeechBoundErrors(180, 3, 1e7, 40_000_000, 2e7, 80_000_000))
+    heard = replace(answer.metrics["voice_to_voice"], error=error)
+    verdict = replace(material.verdict(True), within_error=True, good_range=GoodRange(160, 180, 2, 1))
+    made = summary_object(
+        run=material.run_info(),
+        summary=replace(answer, metrics={**answer.metrics, "voice_to_voice": heard}),
+        verdicts=[verdict],
+        exit_code=ExitCode.OK,
+    )
+    validator.validate(orjson.loads(orjson.dumps(made)))
+    assert made["metrics"]["voice_to_voice"]["error"] == {
+        "p50_s": [0.59, 0.63],
+        "p95_s": [0.78, 0.82],
+        "p99_s": None,
+        "max_s": [1.2, 1.4],
+        "instrument_s": 0.0004,
+        "turns_unknown": 3,
+    }
+    assert made["metrics"]["connect"]["error"] is None
+    (objective,) = made["objectives"]
+    assert objective["within_measurement_error"] is True
+    assert objective["good_range"] == {"least": 160, "most": 180, "turns_unknown": 3}
+    assert made["speech_bounds"]["end_worst_s"] == 0.08
+    assert (made["speech_bounds"]["turns"], made["speech_bounds"]["turns_unknown"]) == (180, 3)
+
+
+def test_no_secret_of_the_target_is_written(whole) -> None:
+    assert b"secret" not in orjson.dumps(whole)
+    assert whole["run"]["target"] == "wss://voice.example/v1"
+
+
+def test_what_happened_is_told_as_counts_and_rates(whole) -> None:
+    assert whole["turns"] == {
+        "total": 182,
+        "ok": 178,
+        "invalid": 1,
+        "eligible": 181,
+        "by_outcome": {"ok": 178, "no_reply": 2, "abandoned": 1, "invalid": 1},
+        "invalid_by_reason": {"frame_lateness": 1},
+        "endpoint_did_not_read": 0,
+        "cut": 0,
+        "cut_by": {},
+    }
+    assert whole["cache"] == {"reported": 180, "hits": 45, "hit_rate": 0.25, "by_tier": {"central": 45}}
+    assert whole["fallback"] == {"total": 181, "reported": 180, "rate": 0.05, "by_kind": {"rule": 9}}
+    assert [each["name"] for each in whole["cohorts"]] == ["control", "streaming"]
+    assert whole["cohorts"][1]["metrics"]["voice_to_voice"]["p50_s"] == pytest.approx(0.487)
+    assert [each["met"] for each in whole["objectives"]] == [True, None]
+
+
+def test_hearing_is_told_by_profile(whole) -> None:
+    clean, noisy = whole["wer_by_condition"]
+    assert (clean["noise"], clean["wer"], clean["interval"]) == ("clean", 0.01, [0.004, 0.016])
+    assert (noisy["noise"], noisy["snr_db"], noisy["channel"]) == ("babble", 5.0, "telephone")
+    assert (noisy["wer"], noisy["interval"]) == (0.5, None)
+
+
+def test_the_instrument_answers_for_itself(whole) -> None:
+    assert whole["client_service_delta"]["joined"] == 179
+    assert whole["client_service_delta"]["p99_s"] == pytest.approx(0.0012)
+    generator = whole["generator"]
+    assert (generator["limited"], generator["receive_stamp"], generator["pacer"]) == (False, "kernel", "timerfd")
+    assert generator["pacing_p99_s"] == pytest.approx(0.0005)
+    assert generator["start_late_worst_s"] is None
+    backlog = [generator[name] for name in ("unsent_worst_bytes", "send_blocked_worst_s", "frames_held_up")]
+    assert backlog == [2600, 0, 0]
+    assert generator["invalid_share"] == pytest.approx(1 / 182)
+
+
+def test_the_calibration_is_cited_with_its_bound() -> None:
+    cited = Citation("calibrated", "calibrated to ±0.4 ms at 200 callers on 2026-11-21", 0.4, 200, "2026-11-21")
+    made = summary_object(
+        run=material.run_info(calibration=cited), summary=material.summary(), verdicts=[], exit_code=ExitCode.OK
+    )
+    Draft202012Validator(schema()).validate(made)
+    found = made["generator"]["calibration"]
+    assert (found["state"], found["users"], found["date"]) == ("calibrated", 200, "2026-11-21")
+    assert found["error_s"] == pytest.approx(0.0004)
+
+
+def test_lost_and_spooled_turns_are_told() -> None:
+    made = summary_object(
+        run=material.run_info(spooled=SpoolInfo(turns=7, spans=31, waiting_turns=2, waiting_spans=9)),
+        summary=material.summary(
+            loss=TelemetryLoss(processes=2, emitted=192, received=182, missing=10), skipped_segments=1
+        ),
+        verdicts=[],
+        exit_code=ExitCode.OK,
+    )
+    assert made["telemetry"] == {
+        "emitted": 192,
+        "received": 182,
+        "missing": 10,
+        "spooled": {"turns": 7, "spans": 31, "waiting_turns": 2, "waiting_spans": 9},
+        "unreadable_segments": 1,
+    }
+    Draft202012Validator(schema()).validate(made)
+
+
+def test_the_reason_explains_the_code_that_is_given(whole) -> None:
+    assert (whole["exit_code"], whole["exit_reason"]) == (6, "voice-to-voice-800ms undecided")
+    fault = summary_object(run=material.run_info(), summary=material.summary(), verdicts=[], exit_code=ExitCode.FAULT)
+    assert (fault["exit_code"], fault["exit_reason"]) == (1, "fault")
+
+
+def test_every_documented_exit_code_is_in_the_schema() -> None:
+    assert set(schema()["properties"]["exit_code"]["enum"]) == {int(code) for code in ExitCode}
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda made: made.pop("generator"),
+        lambda made: made["turns"].update(extra=1),
+        lambda made: made["metrics"]["voice_to_voice"].update(p95_s="fast"),
+        lambda made: made.update(exit_code=42),
+        lambda made: made["objectives"][0].pop("met"),
+    ],
+)
+def test_the_schema_notices(spoil, whole, validator) -> None:
+    spoilt = copy.deepcopy(whole)
+    spoil(spoilt)
+    with pytest.raises(ValidationError):
+        validator.validate(spoilt)

@@ -1,0 +1,383 @@
+"""What a person reads at the end of a run and while it lasts: by content, at 80 and 120 columns, without color."""
+
+import io
+import re
+from dataclasses import replace
+
+import pytest
+from rich.console import Console, RenderableType
+
+from loadtest.reports import formatting
+from loadtest.reports.calibration_citing import Citation
+from loadtest.reports.progress import LiveInfo, live_view
+from loadtest.reports.run_info import SpoolInfo
+from loadtest.reports.run_outcome import run_outcome_for
+from loadtest.reports.terminal import final_view
+from telemetry.model.stated_error import StatedError
+from telemetry.store.answers import (
+    CacheStats,
+    ClientServiceDelta,
+    FailureCount,
+    PhaseSummary,
+    Retries,
+    ShareByName,
+    SpeechBoundErrors,
+    Summary,
+    TelemetryLoss,
+    TurnCounts,
+)
+from telemetry.store.beside import Beside
+from tests.unit.loadtest.reports import reports_material as material
+
+MS = material.MS
+
+
+def shown(view: RenderableType, width: int = 120, color: bool = False) -> str:
+    out = io.StringIO()
+    console = Console(file=out, width=width, force_terminal=color, no_color=not color, legacy_windows=False)
+    console.print(view)
+    return out.getvalue()
+
+
+def final(run=None, summary=None, verdicts=None, width: int = 120, color: bool = False) -> str:
+    run = run or material.run_info()
+    summary = summary or material.summary()
+    verdicts = [material.verdict(True)] if verdicts is None else verdicts
+    run_outcome = run_outcome_for(run=run, summary=summary, verdicts=verdicts)
+    return shown(final_view(run=run, summary=summary, verdicts=verdicts, run_outcome=run_outcome), width, color)
+
+
+def words(text: str) -> str:
+    return re.sub(r"\s+", " ", text)
+
+
+def row(text: str, first: str) -> list[str]:
+    """The cells of the table row that begins with `first`."""
+    line = next(line for line in text.splitlines() if line.startswith(first))
+    return re.split(r"\s{2,}", line.strip())
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("color", [False, True], ids=["plain", "color"])
+def test_it_fits_the_width_and_says_the_same_in_any_dress(width: int, color: bool) -> None:
+    text = re.sub(r"\x1b\[[0-9;]*m", "", final(width=width, color=color))
+    assert max(len(line) for line in text.splitlines()) <= width
+    said = words(text)
+    assert "✔ met" in said
+    assert words(material.verdict(True).sentence) in said
+    assert "612 ms" in said
+    assert "…" not in said, "nothing is cut off"
+
+
+def test_the_verdict_comes_first_and_the_stages_next() -> None:
+    text = final()
+    places = [
+        text.index(part) for part in ("Verdict", "met", "exit 0", "Stages", "What happened", "Cohorts", "How well")
+    ]
+    assert places == sorted(places)
+
+
+def test_each_objective_is_met_missed_or_not_shown_with_its_numbers() -> None:
+    said = words(final(verdicts=[material.verdict(True), material.verdict(False), material.verdict(None)]))
+    assert "176 of 181 turns good · error budget left 44.8 %" in said
+    assert "✘ missed" in said
+    assert "160 of 181 turns good · error budget overspent" in said
+    assert "? undecided" in said
+    for met in (True, False, None):
+        assert material.verdict(met).sentence in said
+    assert "exit 3 objective missed: voice-to-voice-800ms missed; voice-to-voice-800ms undecided" in said
+
+
+def test_stages_have_their_percentiles_or_the_reason_why_not() -> None:
+    text = final()
+    assert row(text, "voice to voice") == ["voice to voice", "612 ms", "800 ms", "1,204 ms", "1,300 ms", "180"]
+    assert row(text, "asr final") == ["asr final latency", "310 ms", "402 ms", "too few", "433 ms", "80"]
+    assert row(text, "asr partial") == ["asr partial latency", "not observable", "–", "–", "–", "0"]
+    assert row(text, "llm first token") == ["llm first token latency", "not measured", "–", "–", "–", "0"]
+    assert row(text, "tokens per s") == ["tokens per s", "48.2/s", "51.0/s", "52.0/s", "53.0/s", "180"]
+    assert row(text, "wer") == ["wer", "0 %", "12.5 %", "25 %", "50 %", "180"]
+    assert "barge in stop" not in text, "what a run does not exercise is not listed"
+    assert "asr partial latency: partials come on a fixed cadence" in text
+    assert "a p95 needs 20 values, a p99 needs 100" in text
+
+
+def with_error(error: StatedError) -> str:
+    answer = material.summary(speech_bounds=SpeechBoundErrors(180, 3, 1e7, 40_000_000, 2e7, 80_000_000))
+    heard = replace(answer.metrics["voice_to_voice"], error=error)
+    return words(final(summary=replace(answer, metrics={**answer.metrics, "voice_to_voice": heard}), width=80))
+
+
+def test_voice_to_voice_says_within_what_it_lies() -> None:
+    text = with_error(StatedError((5.9e8, 6.3e8), (7.8e8, 8.2e8), None, None, 0, 4e5))
+    assert "voice to voice lies within p50 590 to 630 ms, p95 780 to 820 ms " in text
+    assert "not calibrated" not in text
+    assert "end of speech known to ±20 ms (median), ±80 ms (worst)" in text
+    assert "± not known for 3 of 180 turns: see voiceprobe corpus check" in text
+
+
+def test_what_is_not_known_of_the_error_is_said() -> None:
+    some = with_error(StatedError((5.9e8, 6.3e8), None, None, None, 12))
+    assert "p50 590 to 630 ms; ± not known for 12 of 180 turns; the instrument's own error is not in it" in some
+    none = with_error(StatedError(None, None, None, None, 180))
+    assert "voice to voice ± not known for 180 of 180 turns" in none
+    assert "speech bounds no turn was spoken" in words(final())
+
+
+def test_what_happened_and_what_nobody_reported() -> None:
+    said = words(final())
+    assert "182 (178 ok, 2 no reply, 1 abandoned, 1 invalid)" in said
+    assert "25 % hits of 180 turns that reported (central 45)" in said
+    assert "5 % of 180 turns that reported (rule 9)" in said
+    silent = material.summary(cache=CacheStats(0, 0, {}), fallback=ShareByName(182, 0, {}))
+    assert words(final(summary=silent)).count("not reported by the endpoint") == 2
+
+
+def test_turns_that_were_cut_are_shown_with_what_cut_them() -> None:
+    cut = {"the stop time-out of 1 s": 3, "the end of the caller": 1}
+    turns = TurnCounts(10, 6, 0, {"ok": 6, "cut": 4}, cut_by=cut)
+    text = words(final(summary=material.summary(turns)))
+    assert "10 (6 ok, 4 cut)" in text
+    assert "4 turns before the end, by the stop time-out of 1 s 3, the end of the caller 1" in text
+    assert "before the end" not in final()
+
+
+def test_what_arrived_beside_the_conversations_is_told_where_there_was_any() -> None:
+    text = words(final(summary=replace(material.summary(), beside=Beside(7, 2, 1, ("vendor.hello",)))))
+    assert "7 events that the protocol does not know (vendor.hello)" in text
+    assert "2 events came twice; each was heard once" in text
+    assert "on 1 turn the service stated latencies of its own" in text
+    assert not any(each in final() for each in ("does not know", "came twice", "latencies of its own"))
+
+
+def test_cohorts_stand_side_by_side_and_one_alone_is_not_compared() -> None:
+    text = final()
+    assert row(text, "control") == ["control", "91", "612 ms", "812 ms", "33.3 %", "0 %"]
+    assert row(text, "streaming") == ["streaming", "91", "487 ms", "687 ms", "33.3 %", "0 %"]
+    assert "Cohorts" not in final(summary=material.summary(cohorts=(material.cohort("control", 1),)))
+
+
+def test_the_evidence_of_the_measurement() -> None:
+    said = words(final())
+    assert "invalid 1 of 182 turns (frame_lateness 1)" in said
+    assert "p99 0.5 ms late, worst 2.0 ms, worst loop lag 3.0 ms (pacer: timerfd)" in said
+    assert "stamped by: kernel, worst lag to the program 1.0 ms" in said
+    assert "most that one caller had unsent: 2,600 bytes" in said
+    assert "busiest 31 % of a core, worst GC pause 4.0 ms, wall clock moved by 0.0 ms" in said
+    assert "client against service on 179 turns: p50 0.4 ms, p99 1.2 ms, largest 1.9 ms" in said
+    assert "182 of 182 received" in said
+
+
+def test_the_calibration_is_cited_where_somebody_looked() -> None:
+    cited = Citation("beyond", "beyond the calibrated ceiling of 400 callers (2026-11-21)", date="2026-11-21")
+    assert "calibration beyond the calibrated ceiling of 400 callers" in words(
+        final(run=material.run_info(calibration=cited))
+    )
+    assert "calibrat" not in words(final())
+
+
+def test_evidence_that_is_missing_is_said_to_be_missing() -> None:
+    said = words(final(summary=material.empty_summary(), verdicts=[]))
+    assert "no turn was measured" in said
+    assert "not known: the service reported none of these turns" in said
+    assert "0 of an unknown number received" in said
+    assert "stamped by: not reported" in said
+    assert "p99 – late" in said
+    assert "most that one caller had unsent: not reported" in said
+    assert "held up" not in said
+
+
+def test_full_sockets_are_told_with_their_cost() -> None:
+    strained = replace(material.summary().generator, frames_held_up=1_204, send_blocked_worst_ns=340_000_000)
+    said = words(final(summary=material.summary(generator=strained)))
+    assert "1,204 frames held up by full sockets (worst in a turn 340 ms)" in said
+
+
+def test_lost_telemetry_and_a_limited_generator_are_not_hidden() -> None:
+    limited = material.summary(
+        turns=TurnCounts(total=200, ok=190, invalid=10, by_outcome={"ok": 190, "invalid": 10}),
+        loss=TelemetryLoss(processes=2, emitted=210, received=200, missing=10),
+        client_service_delta=ClientServiceDelta(12, 188, 0, 0.4 * MS, None, 0.9 * MS),
+        skipped_segments=2,
+    )
+    said = words(
+        final(
+            run=material.run_info(spooled=SpoolInfo(turns=3, spans=1_012, waiting_turns=1, waiting_spans=5)),
+            summary=limited,
+        )
+    )
+    assert "10 of 200 turns: generator-limited" in said
+    assert "exit 4 generator limited" in said
+    assert (
+        "200 of 210 received, 10 lost, 3 turns (1,012 spans) delivered from the spool after the run, "
+        "1 turn (5 spans) waiting in the spool, 2 unreadable store files left out"
+    ) in said
+    assert "on 12 turns: p50 0.4 ms, p99 too few, largest 0.9 ms" in said
+
+
+def test_an_endpoint_that_did_not_read_is_named_with_its_turns_and_the_longest_time() -> None:
+    counts = TurnCounts(total=41, ok=40, invalid=1, by_outcome={"ok": 40, "invalid": 1}, endpoint_did_not_read=8)
+    stalled = replace(material.summary().generator, send_blocked_worst_ns=5_812 * MS)
+    said = words(final(summary=material.summary(counts, generator=stalled)))
+    assert (
+        "not read the endpoint did not read in 8 of 40 turns (for up to 5,812 ms): they count, timed from when the"
+        " caller spoke"
+    ) in said
+    assert "not read" not in words(final(summary=material.summary()))
+
+
+def test_the_run_is_named_with_what_was_replayed_and_no_secret() -> None:
+    run = material.run_info(
+        target="wss://me:secret@voice.example/v1", store="runs/7", dashboard_url="http://127.0.0.1:1"
+    )
+    text = final(run=run)
+    said = words(text)
+    assert "known-text: generated speech, 48 utterances (CC0-1.0) · noise babble · 10 dB SNR" in said
+    assert "run-7 · openai-realtime · 8 callers · seed 11" in said
+    assert "dashboard http://127.0.0.1:1" in said
+    assert "secret" not in text
+
+
+def live(**facts) -> str:
+    given = {"target": "ws://127.0.0.1:1/v1", "users": 8, "elapsed_s": 12.4, "run_time_s": 60.0} | facts
+    return shown(live_view(LiveInfo(**given)), 80)
+
+
+def test_the_live_view_says_where_the_run_stands() -> None:
+    said = words(
+        live(
+            calls_in_flight=7,
+            turns=TurnCounts(total=40, ok=36, invalid=1, by_outcome={}),
+            voice_to_voice=material.stats("voice_to_voice", 19, p50=450.0 * MS, max=600.0 * MS),
+        )
+    )
+    assert "0:12 elapsed" in said
+    assert "0:47 remaining" in said
+    assert "7 of 8 on a call to ws://127.0.0.1:1/v1" in said
+    assert "40: 36 ok, 3 not ok, 1 invalid" in said
+    assert "p50 450 ms, p95 too few (n 19)" in said
+
+
+def test_the_live_view_before_the_first_turn_and_at_the_end() -> None:
+    assert words(live()).count("none yet") == 2
+    assert "– of 8" in live()
+    assert "the last calls are ending" in live(elapsed_s=61.0)
+    assert "until Ctrl-C" in live(run_time_s=None)
+    assert "the sidecar does not answer" in live(note="the sidecar does not answer")
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"),
+    [
+        (None, "–"),
+        (0.0, "0 %"),
+        (0.0004, "< 0.1 %"),
+        (0.5, "50 %"),
+        (0.99999, "99.9 %"),
+        (1.0, "100 %"),
+        (0.123, "12.3 %"),
+    ],
+)
+def test_a_percentage_never_rounds_to_all_or_nothing(ratio: float | None, text: str) -> None:
+    assert formatting.percent(ratio) == text
+
+
+@pytest.mark.parametrize(
+    ("value_ns", "text"),
+    [
+        (None, "–"),
+        (0.0, "0.0 ms"),
+        (-4e4, "0.0 ms"),
+        (-4.2e6, "-4.2 ms"),
+        (9.94e6, "9.9 ms"),
+        (9.96e6, "10 ms"),
+        (1.2345e9, "1,234 ms"),
+    ],
+)
+def test_milliseconds(value_ns: float | None, text: str) -> None:
+    assert formatting.milliseconds(value_ns) == text
+
+
+def test_what_was_understood_is_shown_by_profile_where_there_are_several() -> None:
+    text = words(final())
+    assert "What the endpoint understood" in text
+    assert "babble 5 dB, telephone 50 % too few" in text
+    alone = material.summary(wer_by_condition=material.summary().wer_by_condition[:1])
+    assert "What the endpoint understood" not in final(summary=alone), "one profile is in the stages already"
+
+
+def _phases() -> tuple[PhaseSummary, ...]:
+    def phase(name: str, kind: str, at: int, ok: int, n: int, p50_ms: float) -> PhaseSummary:
+        return PhaseSummary(
+            phase=name,
+            kind=kind,
+            first_unix_ns=at,
+            turns=TurnCounts(total=n + 1, ok=ok, invalid=1, by_outcome={"ok": ok, "invalid": 1}),
+            metrics={"voice_to_voice": material.stats("voice_to_voice", n, p50=p50_ms * MS, max=p50_ms * MS)},
+        )
+
+    return (phase("few", "hold", 1, 15, 15, 400.0), phase("up", "ramp", 2, 9, 18, 900.0))
+
+
+def test_every_phase_has_a_row_and_what_a_ramp_took_is_said() -> None:
+    text = final(summary=material.summary(phases=_phases()), width=80)
+    assert row(text, "few") == ["few", "16", "1", "100 %", "400 ms", "too few", "too few"]
+    assert row(text, "up") == ["up (ramp)", "19", "1", "50 %", "900 ms", "too few", "too few"]
+    assert "ramps 19 turns began during a ramp: shown apart under phases, in no figure above" in words(text)
+
+
+def test_one_phase_alone_needs_no_table() -> None:
+    text = final(summary=material.summary(phases=_phases()[:1]))
+    assert "Phases" not in text
+    assert "ramp" not in text
+
+
+def test_where_there_is_nothing_but_a_ramp_it_is_said() -> None:
+    whole = replace(material.empty_summary(), phases=_phases()[1:])
+    said = words(final(summary=whole, verdicts=[]))
+    assert "nothing is shown: all 19 turns began during a ramp" in said
+    assert "let the callers come faster" in said
+
+
+def _with_unanswered(n: int, unanswered: int) -> Summary:
+    made = material.summary()
+    heard = replace(made.metrics["voice_to_voice"], n=n, eligible=n + unanswered, unanswered=unanswered)
+    return replace(made, metrics={**made.metrics, "voice_to_voice": heard})
+
+
+def test_a_percentile_of_the_answered_is_never_shown_as_that_of_all() -> None:
+    text = final(summary=_with_unanswered(140, 41))
+    assert "voice to voice" in text
+    assert "800 ms*" in text
+    assert "140 of 181" in text
+    assert formatting.ANSWERED_NOTE in text
+    assert "41 of 181 turns went unanswered" in text
+    assert "*" not in final(summary=_with_unanswered(180, 0))
+
+
+def test_the_live_view_says_whose_percentiles_it_shows() -> None:
+    heard = _with_unanswered(30, 10).metrics["voice_to_voice"]
+    live = LiveInfo(target="ws://x", users=1, elapsed_s=1.0, run_time_s=None, voice_to_voice=heard)
+    assert "of the answered: 30 of 40 turns" in shown(live_view(live))
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_why_turns_failed_is_said_by_cause(width: int) -> None:
+    failures = (
+        FailureCount("http_status", "429", 15, "the endpoint refused the connection with HTTP 429 (Too Many Requests)"),
+        FailureCount("no_reply", None, 3, "no answer within 10 s"),
+        FailureCount("endpoint_error", "[bold red]x", 1, "[/nothing] of this is markup"),
+        FailureCount(None, None, 1, None),
+    )
+    retries = Retries(asked=15, asked_worst_ns=7_000_000_000, waits=12, waited_ns=84_000_000_000)
+    text = final(summary=replace(material.summary(), failures=failures, retries=retries), width=width)
+    assert max(len(line) for line in text.splitlines()) <= width
+    said = words(text)
+    assert "Why turns failed" in said
+    assert row(text, "   15")[:2] == ["15", "HTTP 429"]
+    assert "no reply" in said
+    assert "[bold red]x" in said
+    assert "[/nothing] of this is markup" in said
+    assert "not recorded" in said
+    assert "asked 15 times to call again later (after 7 s at most)" in said
+    assert "callers waited before 12 calls, 84 s in all" in said
+    assert "Why turns failed" not in final()

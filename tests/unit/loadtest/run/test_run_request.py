@@ -1,0 +1,140 @@
+"""A request is checked as a whole before anything is started."""
+
+from pathlib import Path
+
+import pytest
+
+from loadtest.errors import UsageError
+from loadtest.run.json_file import write_json
+from loadtest.run.request import RunRequest, check
+from loadtest.scenario.durations import parse_duration_s
+from loadtest.scenario.settings import SwarmSettings
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90), ("90s", 90), ("2m", 120), ("1h30m", 5400), ("500ms", 0.5), ("1.5m", 90), (" 2M ", 120), ("1m30s", 90)],
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert parse_duration_s(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "s", "2 m x", "-3s", "0", "1..5s", "3d", "m2", "nan", "inf", "."])
+def test_what_is_no_duration_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(UsageError, match=r"such as 60s|more than 0"):
+        parse_duration_s(text)
+
+
+def _request(tmp_path: Path, **changes: object) -> RunRequest:
+    settings = SwarmSettings(host="ws://127.0.0.1:9/v1/realtime", corpus="voiceprobe-en")
+    values: dict[str, object] = {
+        "settings": settings,
+        "users": 2,
+        "spawn_rate": None,
+        "run_time_s": 5.0,
+        "slo": None,
+        "out": tmp_path / "out",
+        "json_file": None,
+    }
+    return RunRequest(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def test_a_good_request_brings_its_corpus_and_objectives(tmp_path: Path) -> None:
+    checked = check(_request(tmp_path))
+    assert checked.corpus.name == "voiceprobe-en"
+    assert checked.utterances == len(checked.corpus.utterances)
+    assert checked.objectives
+    assert not (tmp_path / "out").exists(), "checking writes nothing"
+
+
+def test_every_fault_of_a_request_is_said_at_once(tmp_path: Path) -> None:
+    slo = tmp_path / "slo.yaml"
+    slo.write_text("kind: SLO\n")
+    settings = SwarmSettings(host="nowhere", corpus="no-such-corpus", noise="howl", snr=1.0)
+    request = _request(
+        tmp_path, settings=settings, users=0, spawn_rate=0.0, slo=slo, json_file=tmp_path, out=slo / "deeper"
+    )
+    with pytest.raises(UsageError) as caught:
+        check(request)
+    said = str(caught.value)
+    for part in (
+        "nowhere",
+        "no-such-corpus",
+        "howl",
+        "--users 0",
+        "--spawn-rate 0",
+        "slo.yaml",
+        "is a folder",
+        "is no folder",
+    ):
+        assert part in said, part
+
+
+def test_json_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    file = tmp_path / "deep" / "summary.json"
+    write_json(file, {"a": 1})
+    with pytest.raises(TypeError):
+        write_json(file, {"a": object()})
+    assert file.read_text() == '{\n  "a": 1\n}\n'
+    assert [entry.name for entry in file.parent.iterdir()] == ["summary.json"]
+
+
+@pytest.mark.parametrize(("processes", "said"), [(0, "1 to 256"), (257, "1 to 256"), (3, "too many for 2 callers")])
+def test_processes_that_make_no_sense_are_refused(tmp_path: Path, processes: int, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        check(_request(tmp_path, processes=processes))
+    assert check(_request(tmp_path, processes=2)).request.processes == 2
+
+
+def test_where_nothing_can_fork_more_processes_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("os.fork")
+    with pytest.raises(UsageError, match="start locust --master and --worker yourself"):
+        check(_request(tmp_path, processes=2))
+    assert check(_request(tmp_path)).request.processes == 1
+
+
+SCENARIO = """
+name = "evening"
+[callers]
+turns = 7
+[[phases]]
+name = "few"
+kind = "hold"
+duration = "90s"
+users = 3
+[[phases]]
+name = "up"
+kind = "ramp"
+duration = "30s"
+users = { to = 9 }
+"""
+
+
+def test_a_scenario_says_what_no_flag_says(tmp_path: Path) -> None:
+    file = tmp_path / "evening.toml"
+    file.write_text(SCENARIO)
+    request = check(_request(tmp_path, scenario=file, users=1, run_time_s=60.0)).request
+    assert (request.users, request.run_time_s) == (9, 120.0)
+    assert (request.settings.scenario_name, request.settings.turns) == ("evening", 7)
+    request = check(_request(tmp_path, scenario=file, given=frozenset({"turns"}))).request
+    assert request.settings.turns == SwarmSettings().turns
+
+
+def test_flags_of_load_beside_phases_are_refused_with_all_other_faults(tmp_path: Path) -> None:
+    file = tmp_path / "evening.toml"
+    file.write_text(SCENARIO)
+    with pytest.raises(UsageError) as caught:
+        check(_request(tmp_path, scenario=file, given=frozenset({"users", "run_time"}), json_file=tmp_path))
+    assert str(caught.value).splitlines()[:2] == [
+        f"--users: the phases of {file} say it; leave it out",
+        f"--run-time: the phases of {file} say it; leave it out",
+    ]
+    assert "is a folder" in str(caught.value)
+
+
+def test_open_arrivals_need_no_users_and_say_so(tmp_path: Path) -> None:
+    settings = SwarmSettings(host="ws://127.0.0.1:9/v1/realtime", corpus="voiceprobe-en", arrivals="constant", rate=2.0)
+    request = check(_request(tmp_path, settings=settings, users=1, processes=3)).request
+    assert (request.users, request.run_time_s) == (3, 5.0)
+    with pytest.raises(UsageError, match="--users: of no use with --arrivals constant"):
+        check(_request(tmp_path, settings=settings, given=frozenset({"users", "run_time"})))

@@ -1,0 +1,122 @@
+"""Configuration: one name per setting, flags over file, all faults told together."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from loadtest.distributions import Delay
+from loadtest.errors import UsageError
+from loadtest.targets.assistant.command import HELP, _signature
+from loadtest.targets.assistant.config import AssistantConfig, build_config, help_texts
+from loadtest.targets.assistant.faults import FAULTS, FaultPlan
+from loadtest.targets.assistant.main import load
+
+
+def test_defaults_are_scripted_with_declared_delays() -> None:
+    config = build_config({})
+    assert (config.host, config.port, config.asr, config.tts, config.cache) == (
+        "127.0.0.1",
+        0,
+        "scripted",
+        "scripted",
+        "memory",
+    )
+    for name in ("asr_delay", "llm_ttft", "llm_gap", "tts_delay", "tts_leading_silence"):
+        assert isinstance(getattr(config, name), Delay)
+
+
+def test_real_engines_take_the_time_they_take() -> None:
+    config = build_config({"asr": "pocketsphinx", "tts": "espeak", "llm_url": "http://127.0.0.1:1/v1"})
+    for name in ("asr_delay", "llm_ttft", "llm_gap", "tts_delay", "tts_leading_silence"):
+        assert getattr(config, name) is None
+
+
+def test_file_environment_and_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "assistant.toml"
+    file.write_text('port = 8123\nasr_delay = "constant:90ms"\ncohort = "treatment=0.25"\nllm_stream = false\n')
+    monkeypatch.setenv("VOICEPROBE_TOKEN", "secret")
+    config = load(file, {"port": "8124", "seed": None})
+    assert (config.port, config.token, config.llm_stream) == (8124, "secret", False)
+    assert config.asr_delay == Delay("constant", 90_000_000)
+    assert config.split is not None
+    assert (config.split.treatment, config.split.share, config.split.control) == ("treatment", 0.25, "control")
+
+
+def test_all_faults_are_told_together() -> None:
+    with pytest.raises(UsageError) as caught:
+        build_config(
+            {
+                "prot": 1,
+                "port": 70_000,
+                "asr": "magic",
+                "tts_pace": "fast",
+                "llm_url": "model",
+                "cohort": "half",
+                "asr_delay": "60",
+                "token": 5,
+                "llm_stream": "maybe",
+                "asr_lm": "/there/is/no/such/file",
+            }
+        )
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 10
+    assert all(line.endswith(".") for line in lines)
+    assert "= 5" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"host": "0.0.0.0"}, "token"),
+        ({"asr": "pocketsphinx", "asr_delay": "none"}, "scripted"),
+        ({"tts": "espeak", "tts_delay": "none"}, "scripted"),
+        ({"llm_url": "http://h/v1", "llm_ttft": "none"}, "rules"),
+        ({"cohort": "control=0.5"}, "two names"),
+    ],
+)
+def test_contradictions(values: dict[str, object], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        build_config(values)
+
+
+def test_wider_addresses_are_fine_with_a_token() -> None:
+    assert build_config({"host": "0.0.0.0", "token": "t"}).asks_for_token
+
+
+@pytest.mark.parametrize("content", [b"port = ", b"\xff\xfe"])
+def test_files_that_cannot_be_read(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "bad.toml"
+    file.write_bytes(content)
+    with pytest.raises(UsageError, match=r"bad\.toml"):
+        load(file, {})
+    with pytest.raises(UsageError, match="cannot be read"):
+        load(tmp_path / "missing.toml", {})
+
+
+def test_every_setting_has_a_flag_and_help() -> None:
+    assert set(_signature().parameters) == {*help_texts(), "config"}
+    assert set(help_texts()) == set(AssistantConfig.__dataclass_fields__)
+    assert all(help_texts().values())
+    assert all(fault in HELP for fault in FAULTS)
+
+
+def test_command_line_tells_faults_and_exits_2(capsys: pytest.CaptureFixture[str]) -> None:
+    import typer
+
+    from loadtest.targets.assistant.command import assistant_command
+
+    app = typer.Typer()
+    app.command()(assistant_command)
+    result = CliRunner().invoke(app, ["--port", "x", "--asr", "magic"])
+    assert result.exit_code == 2
+    assert len((result.stderr or capsys.readouterr().err).strip().splitlines()) == 2
+
+
+def test_faults_hit_the_same_share_of_calls_again() -> None:
+    plan = FaultPlan("garbage", 0.2, 3)
+    hit = [plan.for_call(n) for n in range(2000)]
+    assert hit == [FaultPlan("garbage", 0.2, 3).for_call(n) for n in range(2000)]
+    assert hit.count("garbage") / 2000 == pytest.approx(0.2, abs=0.03)
+    assert set(hit) == {"garbage", None}
+    assert FaultPlan(None).for_call(0) is None

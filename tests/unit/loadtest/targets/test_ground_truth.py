@@ -1,0 +1,389 @@
+"""The known-answer endpoint without sockets: what it hears, what it says and when, and what it holds to be true."""
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from websockets.http11 import Request
+from websockets.server import ServerProtocol
+
+from corpora.annotation.bounds import SpeechBounds
+from corpora.manifest.library import open_corpus
+from corpora.rendering.render import Profile, render
+from corpora.sources import authoring
+from loadtest.calibration import calibration
+from loadtest.conversation.prepared_clip import PreparedClip, prepare_positions
+from loadtest.errors import UsageError
+from loadtest.protocols.base import CallerOptions, EventKind, UpgradeRequest, VoiceEvent
+from loadtest.protocols.openai_realtime.caller import OpenAIRealtimeCaller
+from loadtest.protocols.websocket import WebSocketClient
+from loadtest.targets.ground_truth.command import parse_delays
+from loadtest.targets.ground_truth.conversation import GroundTruthConversation, Send
+from loadtest.targets.ground_truth.events import reply_audio, samples_in
+from loadtest.targets.ground_truth.frames import SILENCE, FrameCutter, Kind, audio_frame, samples_of
+from loadtest.targets.ground_truth.plan import BEHAVIORS, EARLIEST_NS, MS, Behavior, ReplyPlanner, check_behavior
+from loadtest.targets.ground_truth.speech import (
+    BOUNDS,
+    FRAME_SAMPLES,
+    LEAD_FRAMES,
+    RATE_HZ,
+    SPEECH_FRAMES,
+    annotation_errors,
+    burst,
+    utterance_pcm,
+    write_calibration_corpus,
+)
+from loadtest.targets.ground_truth.truth import KnownTurn, Player, certain, spoken_at
+from telemetry.model.turns import Turn
+
+FRAME_NS = 20 * MS
+DELAYS = (50 * MS, 800 * MS)
+
+
+def speech_frames(number: int) -> list[bytes]:
+    """The frames of an utterance that hold speech."""
+    pcm, _, _ = utterance_pcm(number)
+    frames = [audio_frame(pcm[at : at + FRAME_SAMPLES]) for at in range(0, len(pcm), FRAME_SAMPLES)]
+    return frames[LEAD_FRAMES : LEAD_FRAMES + SPEECH_FRAMES]
+
+
+def say(conversation: GroundTruthConversation, number: int = 0, begin_perf_ns: int = 10**12) -> tuple[list[Send], int]:
+    """Say an utterance; what the endpoint is going to send, and when the last speech frame came in."""
+    sends: list[Send] = []
+    moment = begin_perf_ns
+    for index, frame in enumerate(speech_frames(number)):
+        moment = begin_perf_ns + index * FRAME_NS
+        sends += conversation.on_speech(frame, moment, True)
+    return sends, moment
+
+
+def conversation(behavior: Behavior = "plain") -> GroundTruthConversation:
+    return GroundTruthConversation(0, "name", behavior, DELAYS, 1)
+
+
+def heard(sends: list[Send]) -> list[VoiceEvent]:
+    """What the callers' own protocol makes of the bytes, in the order of sending."""
+    client = WebSocketClient(UpgradeRequest("ws://127.0.0.1/"))
+    server = ServerProtocol()
+    server.receive_data(client.start())
+    (upgrade,) = server.events_received()
+    assert isinstance(upgrade, Request)
+    server.send_response(server.accept(upgrade))
+    client.receive(b"".join(server.data_to_send()))
+    caller = OpenAIRealtimeCaller(CallerOptions())
+    return [
+        event
+        for send in sorted(sends, key=lambda each: each.due_perf_ns)
+        for item in client.receive(send.data)
+        if isinstance(item, str)
+        for event in caller.receive(item)
+    ]
+
+
+# What it hears.
+
+
+@pytest.mark.parametrize("number", range(len(BOUNDS)))
+def test_callers_say_the_utterance_sample_for_sample(tmp_path: Path, number: int) -> None:
+    write_calibration_corpus(tmp_path / "corpus")
+    corpus = open_corpus(str(tmp_path / "corpus"))
+    rendered = render(corpus, corpus.utterances[number], Profile(), RATE_HZ, 1)
+    voiced = np.flatnonzero(rendered.pcm)
+    _, first, last = utterance_pcm(number)
+    assert (voiced[0], voiced[-1]) == (first, last)
+    assert len(voiced) == voiced[-1] - voiced[0] + 1  # no sample of the burst is silent, so no frame of it is
+    assert voiced[0] // FRAME_SAMPLES == LEAD_FRAMES
+    assert voiced[-1] // FRAME_SAMPLES == LEAD_FRAMES + SPEECH_FRAMES - 1
+
+
+@pytest.mark.parametrize("size", [1, 7, len(SILENCE), 3000, 10**6])
+def test_any_split_of_the_stream_gives_the_same_frames(size: int) -> None:
+    speech, ping = audio_frame(burst(FRAME_SAMPLES, 3)), b"\x89\x80abcd"
+    stream = SILENCE + speech + ping + SILENCE
+    cutter = FrameCutter()
+    found = [frame for at in range(0, len(stream), size) for frame in cutter.cut(stream[at : at + size])]
+    assert [frame.kind for frame in found] == [Kind.SILENCE, Kind.SPEECH, Kind.OTHER, Kind.SILENCE]
+    assert b"".join(frame.data for frame in found) == stream
+    assert found[-1].is_last
+    assert cutter.is_between_frames
+
+
+def test_only_the_last_frame_of_a_read_owns_its_stamp() -> None:
+    found = FrameCutter().cut(SILENCE + SILENCE + SILENCE[:5])
+    assert [frame.is_last for frame in found] == [False, False]
+    assert [frame.is_last for frame in FrameCutter().cut(SILENCE + SILENCE)] == [False, True]
+
+
+def test_a_frame_gives_its_samples_back() -> None:
+    pcm = burst(FRAME_SAMPLES, 5)
+    assert np.array_equal(samples_of(audio_frame(pcm)), pcm)
+
+
+# Whose word it takes for where the speech ends.
+
+
+def spoken_and_heard(corpus_folder: Path, number: int) -> tuple[Turn, dict[str, Any]]:
+    """A turn of a caller who relies on the corpus, and what the endpoint makes of the frames that reach it: nothing is
+    late, and nothing is wrong but the annotation."""
+    corpus = open_corpus(str(corpus_folder))
+    utterance = corpus.utterances[number]
+    rendered = render(corpus, utterance, Profile(), RATE_HZ, 1)
+    starts, ends = prepare_positions(rendered, FRAME_SAMPLES)
+    frames = [audio_frame(rendered.pcm[at : at + FRAME_SAMPLES]) for at in range(0, len(rendered.pcm), FRAME_SAMPLES)]
+    clip = PreparedClip(rendered, frames, FRAME_SAMPLES, starts, ends)
+    talk, sends = conversation(), list[Send]()
+    sent = [10**12 + index * FRAME_NS for index in range(len(frames))]
+    for cut, moment in zip(FrameCutter().cut(b"".join(frames)), sent, strict=True):
+        if cut.kind is Kind.SPEECH:
+            sends += talk.on_speech(cut.data, moment, True)
+        else:
+            talk.on_silence()
+    for send in sends:
+        for samples in send.chunks:
+            send.turn.note_chunk(samples, send.due_perf_ns, send.due_perf_ns)
+    known = sends[0].turn
+    turn = Turn(
+        run_id="run",
+        call_id="call",
+        turn_index=0,
+        source="client",
+        outcome="ok",
+        started_unix_ns=10**18,
+        started_perf_ns=sent[0],
+        utterance_id=utterance.id,
+        response_id=known.response_id,
+        speech_start_perf_ns=clip.moment_perf_ns(rendered.speech_start_sample, starts, sent[starts]),
+        speech_end_perf_ns=clip.moment_perf_ns(rendered.speech_end_sample, ends, sent[ends]),
+        speech_start_uncertainty_ns=rendered.speech_start_uncertainty_ns,
+        speech_end_uncertainty_ns=rendered.speech_end_uncertainty_ns,
+        first_audio_perf_ns=known.first_audio_perf_ns,
+    )
+    return turn, known.row()
+
+
+@pytest.mark.parametrize("number", range(len(BOUNDS)))
+def test_a_right_annotation_leaves_no_error_but_the_one_it_states(tmp_path: Path, number: int) -> None:
+    write_calibration_corpus(tmp_path / "corpus")
+    turn, row = spoken_and_heard(tmp_path / "corpus", number)
+    annotated = annotation_errors(tmp_path / "corpus")[f"calibration-{number}"]
+    found = calibration.samples_of(turn, row, annotated)
+    assert turn.speech_end_uncertainty_ns is not None
+    assert abs(found["voice_to_voice"].error_ns) <= turn.speech_end_uncertainty_ns
+    assert abs(found["instrument"].error_ns) <= 10**9 // RATE_HZ  # rounding of samples to nanoseconds
+    assert not calibration.is_beyond(turn, annotated)
+
+
+@pytest.mark.parametrize("late_ms", [-50, 50])
+@pytest.mark.parametrize("number", range(len(BOUNDS)))
+def test_a_detector_that_is_50_ms_off_is_a_voice_to_voice_error_of_50_ms(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, late_ms: int
+) -> None:
+    write_calibration_corpus(tmp_path / "right")
+    right = calibration.samples_of(*spoken_and_heard(tmp_path / "right", number))["voice_to_voice"].error_ns
+    find = authoring.find_speech_bounds
+
+    def wrong(samples: NDArray[np.float64], rate_hz: int) -> SpeechBounds:
+        found = find(samples, rate_hz)
+        return replace(found, end_sample=found.end_sample + late_ms * rate_hz // 1000)
+
+    monkeypatch.setattr(authoring, "find_speech_bounds", wrong)
+    write_calibration_corpus(tmp_path / "corpus")
+    turn, row = spoken_and_heard(tmp_path / "corpus", number)
+    error_ns = calibration.samples_of(turn, row)["voice_to_voice"].error_ns
+    assert error_ns - right == pytest.approx(-late_ms * MS, abs=2)
+    # The report says whose error it is, and does not trust what is wrong by more than it states.
+    annotated = annotation_errors(tmp_path / "corpus")[f"calibration-{number}"]
+    found = calibration.samples_of(turn, row, annotated)
+    assert found["annotation"].error_ns == pytest.approx(late_ms * MS, abs=2.1 * MS)
+    assert abs(found["instrument"].error_ns) <= 10**9 // RATE_HZ
+    stated_ns = turn.speech_end_uncertainty_ns
+    assert stated_ns is not None
+    assert calibration.is_beyond(turn, annotated) == (abs(annotated.end_ns) > stated_ns)
+
+
+# When it answers, and what it holds to be true.
+
+
+@pytest.mark.parametrize("number", range(len(BOUNDS)))
+def test_the_truth_is_when_the_samples_left_the_mouth(number: int) -> None:
+    begin = 10**12
+    sends, end = say(conversation(), number, begin)
+    turn = sends[0].turn
+    first, last = BOUNDS[number]
+    assert turn.speech_start_perf_ns == begin - (FRAME_SAMPLES - first) * 10**9 // RATE_HZ
+    assert turn.speech_end_perf_ns == end - (FRAME_SAMPLES - last) * 10**9 // RATE_HZ
+    assert turn.unsure == []
+
+
+def test_every_send_is_planned_from_the_last_speech_sample() -> None:
+    sends, _ = say(conversation())
+    turn, plan = sends[0].turn, sends[0].turn.plan
+    assert turn.speech_end_perf_ns is not None
+    due = {mark: send.due_perf_ns - turn.speech_end_perf_ns for send in sends for mark in send.marks}
+    assert due["endpoint"] == plan.endpoint_ns
+    assert due["asr_final"] == plan.final_ns
+    assert due["llm_first_token"] == plan.first_token_ns
+    assert due["tts_first_chunk"] == plan.first_chunk_ns
+    assert due["done"] == max(due.values())
+
+
+@pytest.mark.parametrize("behavior", BEHAVIORS)
+def test_callers_understand_every_behavior(behavior: Behavior) -> None:
+    sends, _ = say(conversation(behavior))
+    turn = sends[0].turn
+    events = heard(sends)
+    kinds = [event.kind for event in events]
+    for kind in (EventKind.SPEECH_STARTED, EventKind.SPEECH_STOPPED, EventKind.ASR_PARTIAL, EventKind.ASR_FINAL):
+        assert kinds.count(kind) == 1, kind
+    assert {event.response_id for event in events if event.kind is EventKind.LLM_TEXT} == {turn.response_id}
+    audio = b"".join(event.audio or b"" for event in events if event.kind is EventKind.AUDIO)
+    samples = np.frombuffer(audio, "<i2")
+    assert np.flatnonzero(samples)[0] == samples_in(turn.plan.leading_silence_ns)
+    assert samples[-1] != 0
+    assert events[-1].kind is EventKind.RESPONSE_DONE
+    assert events[-1].status == "completed"
+
+
+def test_an_answer_in_one_segment_is_one_send_with_every_point() -> None:
+    sends, _ = say(conversation("coalesced"))
+    answer = sends[-1]
+    assert {"endpoint", "asr_final", "llm_first_token", "tts_first_chunk", "done"} <= set(answer.marks)
+    assert len(answer.chunks) == 2
+
+
+def test_a_stamp_that_belongs_to_a_later_frame_is_no_truth() -> None:
+    talk = conversation()
+    frames = speech_frames(0)
+    (first, *_) = talk.on_speech(frames[0], 1000, False)
+    for frame in frames[1:-1]:
+        assert talk.on_speech(frame, 2000, True) == []
+    assert talk.on_speech(frames[-1], 3000, False)
+    assert first.turn.unsure == ["speech_start", "speech_end"]
+    assert first.turn.frames_perf_ns[0] is None
+
+
+def test_speech_that_breaks_off_is_counted_and_never_answered() -> None:
+    talk = conversation()
+    talk.on_silence()
+    assert talk.broken_turns == 0
+    talk.on_speech(speech_frames(0)[0], 1000, True)
+    talk.on_silence()
+    assert talk.broken_turns == 1
+    sends, _ = say(talk)
+    assert sends[0].turn.number == 1
+
+
+def known_turn(behavior: Behavior = "plain", leading_ns: int | None = None) -> KnownTurn:
+    plan = ReplyPlanner(DELAYS, behavior, 1, 0).turn()
+    if leading_ns is not None:
+        plan = plan.__class__(
+            **{**{name: getattr(plan, name) for name in plan.__slots__}, "leading_silence_ns": leading_ns}
+        )
+    return KnownTurn("resp", 0, 0, behavior, plan, Player())
+
+
+def test_the_first_audible_sample_may_lie_in_a_later_chunk() -> None:
+    turn = known_turn(leading_ns=150 * MS)
+    hundred_ms = RATE_HZ // 10
+    turn.note_chunk(hundred_ms, 1_000_000_000, 1_000_010_000)
+    assert turn.first_audio_perf_ns is None
+    turn.note_chunk(hundred_ms, 1_050_000_000, 1_050_010_000)
+    assert turn.first_audio_perf_ns == 1_150_000_000  # behind the first chunk, 50 ms into the second
+    assert turn.reply_end_perf_ns == 1_200_000_000 - 10**9 // RATE_HZ - 1
+    assert turn.underruns_ns == []
+
+
+def test_a_chunk_that_comes_too_late_starves_the_player() -> None:
+    turn = known_turn(leading_ns=0)
+    turn.note_chunk(RATE_HZ // 10, 1_000_000_000, 1_000_010_000)
+    turn.note_chunk(RATE_HZ // 10, 1_130_000_000, 1_130_010_000)
+    assert turn.underruns_ns == [30_000_000]
+    assert turn.row()["underrun_total_ns"] == 30_000_000
+
+
+def test_a_reply_waits_for_the_one_that_is_playing() -> None:
+    player = Player(until_perf_ns=5_000_000_000)
+    turn = known_turn(leading_ns=0)
+    turn.player = player
+    turn.note_chunk(RATE_HZ // 10, 4_900_000_000, 4_900_010_000)
+    assert turn.first_audio_perf_ns == 5_000_000_000
+    assert turn.row()["leading_silence_ns"] == 0
+
+
+def test_a_wide_interval_is_no_truth() -> None:
+    assert certain(0, 400_000)
+    assert not certain(0, 600_000)
+    assert not certain(0, None)
+    turn = known_turn(leading_ns=0)
+    turn.note_sent("asr_final", 0, 700_000, 0)
+    turn.note_sent("endpoint", 0, 7_000, 0)
+    turn.note_chunk(10, 0, None)
+    assert turn.row()["unsure"] == ["asr_final", "first_audio", "reply_end"]
+
+
+def test_frames_are_late_against_the_most_punctual_one() -> None:
+    turn = known_turn()
+    turn.frames_perf_ns = [5 * MS, None, 5 * MS + 2 * FRAME_NS + 300_000]
+    assert turn.lateness_ns() == [0, 300_000]
+
+
+def test_a_sample_leaves_the_mouth_before_its_frame_does() -> None:
+    assert spoken_at(0, 100 * MS) == 80 * MS
+    assert spoken_at(240, 100 * MS) == 90 * MS
+
+
+# The plan.
+
+
+def test_the_same_seed_plans_the_same_and_deals_every_delay_equally() -> None:
+    one, other = (ReplyPlanner(DELAYS, "plain", 7, 3) for _ in range(2))
+    turns = [one.turn() for _ in range(20)]
+    assert turns == [other.turn() for _ in range(20)]
+    assert [sum(turn.voice_to_voice_ns == delay for turn in turns) for delay in DELAYS] == [10, 10]
+    assert turns != [ReplyPlanner(DELAYS, "plain", 7, 4).turn() for _ in range(20)]
+
+
+@pytest.mark.parametrize("behavior", BEHAVIORS)
+def test_a_plan_can_be_kept(behavior: Behavior) -> None:
+    planner = ReplyPlanner((50 * MS, 200 * MS, 2000 * MS), behavior, 1, 0)
+    for turn in (planner.turn() for _ in range(50)):
+        assert EARLIEST_NS <= turn.endpoint_ns <= turn.final_ns <= turn.first_token_ns <= turn.first_chunk_ns
+        assert turn.first_chunk_ns + turn.leading_silence_ns == turn.voice_to_voice_ns
+        assert turn.leading_silence_ns % MS == 0
+        assert turn.partial_ns < SPEECH_FRAMES * FRAME_NS
+        assert turn.chunks[0].after_ns == 0
+        assert all(a.after_ns <= b.after_ns for a, b in itertools.pairwise(turn.chunks))
+
+
+def test_late_chunks_starve_the_player_and_punctual_ones_do_not() -> None:
+    def starves(behavior: Behavior) -> bool:
+        turn = known_turn(behavior)
+        for chunk in turn.plan.chunks:
+            turn.note_chunk(samples_in(chunk.audio_ns), chunk.after_ns, chunk.after_ns)
+        return bool(turn.underruns_ns)
+
+    assert starves("jitter")
+    assert not any(starves(name) for name in ("plain", "burst", "long", "silence", "coalesced"))
+
+
+def test_silence_leads_a_reply_and_nothing_else() -> None:
+    assert reply_audio(10, 0, 10) == reply_audio(99, 0, 10)
+    assert reply_audio(0, 0, 10) == reply_audio(10, 10, 10)
+    assert reply_audio(5, 0, 10) != reply_audio(0, 0, 10)
+
+
+@pytest.mark.parametrize("text", ["", "50,", "x", "5", "-50", "50;60", "90000"])
+def test_delays_that_cannot_be_kept_are_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="whole milliseconds"):
+        parse_delays(text)
+
+
+def test_delays_and_behaviors_have_names() -> None:
+    assert parse_delays("50, 200") == (50 * MS, 200 * MS)
+    assert check_behavior("burst") == "burst"
+    with pytest.raises(UsageError, match="bursts"):
+        check_behavior("bursts")
