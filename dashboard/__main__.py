@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from dashboard.launch import LaunchOptions, serve
-from telemetry.errors import TelemetryError
+from telemetry.model.errors import TelemetryError
 
 EPILOG = "Example: python -m dashboard --store runs/store --slo slo.yaml --port 0 --headless"
 

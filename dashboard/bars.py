@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from dashboard import words
-from dashboard.words import escape
-from telemetry.semconv import OUTCOMES
+from dashboard import formatting
+from dashboard.formatting import escape
+from telemetry.model.semconv import OUTCOMES
 from telemetry.store.answers import StageStats, TurnCounts
 
 STAGE_LABELS: Final[dict[str, str]] = {
@@ -28,7 +28,7 @@ percentiles of stages do not add up to that of the whole</span></h2></div>'
     reach = max(_length(known, "p50_ns"), _length(known, "p95_ns"))
     legend = "".join(
         f'<span><span class="vp-key vp-s-{stage.name}"></span>{STAGE_LABELS[stage.name]} '
-        f"<b>{words.ms_text(stage.p50_ns, unit=False)}</b> / {_p95(stage)}</span>"
+        f"<b>{formatting.ms_text(stage.p50_ns, unit=False)}</b> / {_p95(stage)}</span>"
         for stage in known
     )
     rows = f"{_stack(known, 'p50_ns', reach)}{_stack(known, 'p95_ns', reach)}"
@@ -36,7 +36,7 @@ percentiles of stages do not add up to that of the whole</span></h2></div>'
 
 
 def _p95(stage: StageStats) -> str:
-    return words.ms_text(stage.p95_ns, unit=False) if stage.p95_ns is not None else f"too few ({stage.n})"
+    return formatting.ms_text(stage.p95_ns, unit=False) if stage.p95_ns is not None else f"too few ({stage.n})"
 
 
 def _length(known: Sequence[StageStats], name: str) -> float:
@@ -51,11 +51,19 @@ def _stack(known: Sequence[StageStats], name: str, reach: float) -> str:
         )
     pieces = "".join(
         f'<i class="vp-s-{stage.name}" style="width:{value / reach * 100:.2f}%" '
-        f'title="{STAGE_LABELS[stage.name]}: {words.ms_text(value)}"></i>'
+        f'title="{STAGE_LABELS[stage.name]}: {formatting.ms_text(value)}"></i>'
         for stage in known
         if (value := getattr(stage, name)) is not None and value > 0
     )
     return f'<div class="vp-stackrow"><span class="hint">{label}</span><div class="vp-stack">{pieces}</div></div>'
+
+
+def _cut_by(turns: TurnCounts) -> str:
+    """What of the generator's ended turns before their end."""
+    if not turns.cut_by:
+        return ""
+    causes = ", ".join(f"{escape(name)} {count:,}" for name, count in turns.cut_by.items())
+    return f'<p class="hint">cut by {causes}: counted against the service only where it was late by then</p>'
 
 
 def outcomes(turns: TurnCounts) -> str:
@@ -63,15 +71,16 @@ def outcomes(turns: TurnCounts) -> str:
     shown = [name for name in OUTCOMES if turns.by_outcome.get(name)]
     pieces = "".join(
         f'<i class="vp-o-{name}" style="width:{turns.by_outcome[name] / turns.total * 100:.2f}%" '
-        f'title="{words.OUTCOME_LABELS[name]}: {turns.by_outcome[name]:,}"></i>'
+        f'title="{formatting.OUTCOME_LABELS[name]}: {turns.by_outcome[name]:,}"></i>'
         for name in shown
     )
     legend = "".join(
-        f'<span><span class="vp-key vp-o-{name}"></span>{escape(words.OUTCOME_LABELS[name])} '
-        f"<b>{turns.by_outcome[name]:,}</b> {words.share(turns.by_outcome[name], turns.total)}</span>"
+        f'<span><span class="vp-key vp-o-{name}"></span>{escape(formatting.OUTCOME_LABELS[name])} '
+        f"<b>{turns.by_outcome[name]:,}</b> {formatting.share(turns.by_outcome[name], turns.total)}</span>"
         for name in shown
     )
     return (
         '<div class="vp"><div class="vp-head"><h2>Outcomes <span class="hint">of every turn</span></h2></div>'
-        f'<div class="vp-stack" style="margin-bottom:4px">{pieces}</div><div class="vp-legend">{legend}</div></div>'
+        f'<div class="vp-stack" style="margin-bottom:4px">{pieces}</div><div class="vp-legend">{legend}</div>'
+        f"{_cut_by(turns)}</div>"
     )

@@ -11,16 +11,16 @@ from typing import Any, Final
 
 import altair as alt
 
+from dashboard.formatting import ms
 from dashboard.palette import Palette
 from dashboard.source import HEADLINE
-from dashboard.words import ms
-from telemetry.metrics import METRICS
+from telemetry.model.metrics import METRICS
+from telemetry.model.turns import Turn
 from telemetry.store.answers import TimelinePoint
-from telemetry.turns import Turn
 
 Row = dict[str, Any]
 PERCENTILES: Final = ("p50", "p95", "p99")
-TIMELINE_HEIGHT: Final = 330
+TIMELINE_HEIGHT: Final = 308
 _CLOCK: Final = {
     "milliseconds": "%H:%M:%S",
     "seconds": "%H:%M:%S",
@@ -31,15 +31,15 @@ _CLOCK: Final = {
 _DASHES: Final = {"p50": [1, 0], "p95": [1, 0], "p99": [5, 3]}
 
 
-def finished(chart: alt.LayerChart | alt.FacetChart, colours: Palette) -> Row:
-    """The specification in the theme's colours, without data."""
+def finished(chart: alt.LayerChart | alt.FacetChart, colors: Palette) -> Row:
+    """The specification in the theme's colors, without data."""
     themed = (
         chart.configure(background="transparent", font="inherit")
         .configure_view(stroke=None)
         .configure_axis(
-            labelColor=colours.soft,
-            titleColor=colours.soft,
-            gridColor=colours.line,
+            labelColor=colors.soft,
+            titleColor=colors.soft,
+            gridColor=colors.line,
             domain=False,
             ticks=False,
             labelFontSize=11,
@@ -47,7 +47,7 @@ def finished(chart: alt.LayerChart | alt.FacetChart, colours: Palette) -> Row:
             titleFontWeight="normal",
         )
         .configure_legend(
-            labelColor=colours.soft, labelFontSize=11, symbolType="stroke", symbolSize=260, symbolStrokeWidth=2.5
+            labelColor=colors.soft, labelFontSize=11, symbolType="stroke", symbolSize=260, symbolStrokeWidth=2.5
         )
     )
     # Checking against the schema takes a second on a busy machine: the tests do it.
@@ -57,24 +57,24 @@ def finished(chart: alt.LayerChart | alt.FacetChart, colours: Palette) -> Row:
     return spec
 
 
-def timeline_spec(colours: Palette, objective_ms: float | None, *, with_calls: bool = True) -> Row:
+def timeline_spec(colors: Palette, objective_ms: float | None, *, with_calls: bool = True) -> Row:
     """The picture of `_timeline_json`, a copy for the caller to do with as it likes."""
-    return json.loads(_timeline_json(colours, objective_ms, with_calls))
+    return json.loads(_timeline_json(colors, objective_ms, with_calls))
 
 
 @cache
-def _timeline_json(colours: Palette, objective_ms: float | None, with_calls: bool) -> str:
+def _timeline_json(colors: Palette, objective_ms: float | None, with_calls: bool) -> str:
     """Voice-to-voice over time: one dot per turn while there are few, p50, p95 and p99, the objective as a rule,
     and the calls in flight behind, where they are known, on an axis of their own."""
     base = alt.Chart(alt.NamedData("rows"))
     time = alt.X("time:T", title=None, axis=alt.Axis(grid=False, labelOverlap=True, tickCount=7, format=dict(_CLOCK)))
-    strengths = [colours.p50, colours.p95, colours.p99]
+    strengths = [colors.p50, colors.p95, colors.p99]
     dashes = [_DASHES[name] for name in PERCENTILES]
     legend = alt.Legend(title=None, orient="top-left", direction="horizontal", offset=-4, padding=0)
     latency = alt.Scale(zero=True, nice=True)
     behind = (
         base.transform_filter("datum.n !== null")
-        .mark_area(interpolate="step-after", color=colours.behind, opacity=0.45, tooltip=False)
+        .mark_area(interpolate="step-after", color=colors.behind, opacity=0.45, tooltip=False)
         .encode(
             x=time,
             y=alt.Y(
@@ -84,7 +84,7 @@ def _timeline_json(colours: Palette, objective_ms: float | None, with_calls: boo
             ),
         )
     )
-    dots = base.mark_circle(size=13, color=colours.p95, opacity=0.32).encode(
+    dots = base.mark_circle(size=13, color=colors.p95, opacity=0.32).encode(
         x=time,
         y=alt.Y("turn:Q", title="ms", scale=latency, axis=alt.Axis(tickCount=5)),
         tooltip=[alt.Tooltip("time:T", format="%H:%M:%S"), alt.Tooltip("turn:Q", title="one turn, ms", format=",.0f")],
@@ -116,22 +116,22 @@ def _timeline_json(colours: Palette, objective_ms: float | None, with_calls: boo
     )
     layers: list[Any] = [dots, lines, hover]
     if objective_ms is not None:
-        layers += _objective(base, colours, objective_ms)
+        layers += _objective(base, colors, objective_ms)
     parts = (behind, alt.layer(*layers)) if with_calls else (alt.layer(*layers),)
     chart = alt.layer(*parts).resolve_scale(y="independent").properties(height=TIMELINE_HEIGHT)
-    return json.dumps(finished(chart, colours))
+    return json.dumps(finished(chart, colors))
 
 
-def _objective(base: alt.Chart, colours: Palette, objective_ms: float) -> list[alt.Chart]:
+def _objective(base: alt.Chart, colors: Palette, objective_ms: float) -> list[alt.Chart]:
     once = base.transform_aggregate(rows="count()")  # drawn for one row, not for each
-    rule = once.mark_rule(color=colours.ink, strokeDash=[2, 3], strokeWidth=1.3).encode(y=alt.YDatum(objective_ms))
+    rule = once.mark_rule(color=colors.ink, strokeDash=[2, 3], strokeWidth=1.3).encode(y=alt.YDatum(objective_ms))
     text = once.mark_text(
-        align="right", baseline="bottom", dy=-3, color=colours.ink, fontSize=11, text=f"objective {objective_ms:g} ms"
+        align="right", baseline="bottom", dy=-3, color=colors.ink, fontSize=11, text=f"objective {objective_ms:g} ms"
     ).encode(y=alt.YDatum(objective_ms), x=alt.value("width"))
     # The words stand on a ground of their own, so that lines behind them leave them readable.
     ground = once.mark_text(
         align="right", baseline="bottom", dy=-3, fontSize=11, text=f"objective {objective_ms:g} ms",
-        stroke=colours.paper, strokeWidth=4,
+        stroke=colors.paper, strokeWidth=4,
     ).encode(y=alt.YDatum(objective_ms), x=alt.value("width"))  # fmt: skip
     return [rule, ground, text]
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import streamlit as st
 
-from dashboard import words
+from dashboard import formatting
 from dashboard.filters import WINDOW_LABELS, Choice
 from dashboard.source import NowView, Source
 
@@ -26,7 +26,7 @@ def controls(source: Source, view: NowView, choice: Choice) -> Choice:
         run = runs.get(run_id)
         if run is None:
             return f"{run_id} (not in this store)"
-        return f"{run_id} · {words.day_and_time(run.first_unix_ns)} UTC · {words.count(run.turns, 'turn')}"
+        return f"{run_id} · {formatting.day_and_time(run.first_unix_ns)} UTC · {formatting.count(run.turns, 'turn')}"
 
     columns = st.columns(_WIDTHS, gap="small")
     selectors: tuple[tuple[str, Sequence[str], Callable[[str], str]], ...] = (

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from dashboard import words
-from dashboard.standing import chip
-from dashboard.words import escape, ms_text
-from telemetry.turns import Turn
-from telemetry.waterfall import Waterfall
+from dashboard import formatting
+from dashboard.formatting import escape, ms_text
+from dashboard.objective_status import chip
+from telemetry.model.turns import Turn
+from telemetry.model.waterfall import Waterfall
 
 Pairs = Sequence[tuple[str, str]]
 
@@ -14,8 +14,8 @@ Pairs = Sequence[tuple[str, str]]
 def headline(client: Turn | None, service: Turn | None, picture: Waterfall) -> str:
     """The turn's figures in one line, and a second line on how the two sides were brought together."""
     parts = [
-        ("voice to voice", ms_text(picture.client_voice_to_voice_ns) if client else words.UNKNOWN),
-        ("the service says", ms_text(picture.service_voice_to_voice_ns) if service else words.UNKNOWN),
+        ("voice to voice", ms_text(picture.client_voice_to_voice_ns) if client else formatting.UNKNOWN),
+        ("the service says", ms_text(picture.service_voice_to_voice_ns) if service else formatting.UNKNOWN),
         ("unexplained", ms_text(picture.unexplained_ns)),
         ("outcome", _outcome(client or service)),
     ]
@@ -28,8 +28,8 @@ def headline(client: Turn | None, service: Turn | None, picture: Waterfall) -> s
 
 def _outcome(turn: Turn | None) -> str:
     if turn is None:
-        return words.UNKNOWN
-    label = words.OUTCOME_LABELS[turn.outcome]
+        return formatting.UNKNOWN
+    label = formatting.OUTCOME_LABELS[turn.outcome]
     return f"{label}: {turn.outcome_reason}" if turn.outcome_reason else label
 
 
@@ -63,37 +63,49 @@ def trust(client: Turn | None) -> str:
         ("drift over the utterance", _ms(client.drift_worst_ns)),
         ("event-loop lag", _ms(client.loop_lag_worst_ns)),
         ("kernel to program", _ms(client.receive_lag_worst_ns)),
-        ("unsent at end of speech", words.UNKNOWN if unsent is None else f"{unsent:,} bytes"),
-        ("held up by a full socket", _ms(client.send_blocked_worst_ns)),
+        ("unsent at end of speech", formatting.UNKNOWN if unsent is None else f"{unsent:,} bytes"),
+        ("the endpoint did not read", _not_read(client)),
         ("began after its time", _ms(client.start_late_ns)),
-        ("receive stamp, pacer", f"{client.receive_stamp or words.UNKNOWN}, {client.pacer or words.UNKNOWN}"),
-        ("audible onset", client.onset_preset or words.UNKNOWN),
+        ("receive stamp, pacer", f"{client.receive_stamp or formatting.UNKNOWN}, {client.pacer or formatting.UNKNOWN}"),
+        ("speech began within", _half_width(client.speech_start_uncertainty_ns)),
+        ("speech ended within", _half_width(client.speech_end_uncertainty_ns)),
+        ("audible onset", client.onset_preset or formatting.UNKNOWN),
     ]
     return _pairs("Was it measured well?", pairs, verdict)
+
+
+def _not_read(client: Turn) -> str:
+    """Not the instrument's doing: it makes no turn invalid."""
+    if client.send_blocked_worst_ns is None:
+        return formatting.UNKNOWN
+    longest = f"for {_ms(client.send_blocked_worst_ns)}"
+    return f"{longest}: the turn counts" if client.endpoint_did_not_read else longest
 
 
 def dimensions(turn: Turn | None) -> str:
     """What the turn was about."""
     if turn is None:
         return ""
-    cache = {None: words.UNKNOWN, True: f"hit, {turn.cache_tier or 'tier not named'}", False: "miss"}[turn.cache_hit]
-    noise = turn.noise_profile or words.UNKNOWN
+    cache = {None: formatting.UNKNOWN, True: f"hit, {turn.cache_tier or 'tier not named'}", False: "miss"}[
+        turn.cache_hit
+    ]
+    noise = turn.noise_profile or formatting.UNKNOWN
     if turn.snr_obtained_db is not None:
         noise += f" at {turn.snr_obtained_db:.1f} dB"
-    length = turn.length_class or words.UNKNOWN
+    length = turn.length_class or formatting.UNKNOWN
     if turn.speech_ns is not None:
-        length += f", {turn.speech_ns / words.NS_PER_S:.1f} s of speech"
+        length += f", {turn.speech_ns / formatting.NS_PER_S:.1f} s of speech"
     pairs = [
-        ("utterance", turn.utterance_id or words.UNKNOWN),
+        ("utterance", turn.utterance_id or formatting.UNKNOWN),
         ("length", length),
         ("noise", noise),
-        ("cohort", turn.cohort or words.UNKNOWN),
-        ("route", turn.route or words.UNKNOWN),
+        ("cohort", turn.cohort or formatting.UNKNOWN),
+        ("route", turn.route or formatting.UNKNOWN),
         ("cache", cache),
         ("fallback", turn.fallback or "none reported"),
-        ("model", turn.model or words.UNKNOWN),
+        ("model", turn.model or formatting.UNKNOWN),
         ("call, turn", f"{turn.call_id}, {turn.turn_index}"),
-        ("trace", turn.trace_id or words.UNKNOWN),
+        ("trace", turn.trace_id or formatting.UNKNOWN),
     ]
     return _pairs("What it was", pairs)
 
@@ -102,14 +114,18 @@ def moments(picture: Waterfall) -> str:
     """Every moment of both sides in order, for those who want the figures of the marks."""
     sides = {"client": "caller", "service": "service"}
     pairs = [
-        (f"{words.ms(mark.at_ns):+,.1f} ms", f"{mark.name.replace('_', ' ')}, {sides[mark.source]}")
+        (f"{formatting.ms(mark.at_ns):+,.1f} ms", f"{mark.name.replace('_', ' ')}, {sides[mark.source]}")
         for mark in picture.marks
     ]
     return _pairs("Moments", pairs, css="twice")
 
 
 def _ms(ns: int | None) -> str:
-    return words.UNKNOWN if ns is None else ms_text(ns)
+    return formatting.UNKNOWN if ns is None else ms_text(ns)
+
+
+def _half_width(ns: int | None) -> str:
+    return "± not known" if ns is None else f"± {ms_text(ns)}"
 
 
 def _pairs(title: str, pairs: Pairs, extra: str = "", css: str = "") -> str:

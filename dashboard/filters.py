@@ -8,9 +8,9 @@ from dataclasses import dataclass, fields
 from typing import Final
 from urllib.parse import urlencode
 
-from dashboard.words import NS_PER_S
-from telemetry.semconv import LENGTH_CLASSES, ROUTES
-from telemetry.store.answers import Filter, RunInfo
+from dashboard.formatting import NS_PER_S
+from telemetry.model.semconv import LENGTH_CLASSES, ROUTES
+from telemetry.store.answers import Filter, RunRecord
 
 WINDOWS_S: Final[dict[str, int]] = {"1m": 60, "5m": 300, "15m": 900, "1h": 3600}
 WINDOW_LABELS: Final[dict[str, str]] = {
@@ -33,7 +33,7 @@ class Choice:
     route: str | None = None
     window: str | None = None
 
-    def filter(self, run: RunInfo) -> Filter:
+    def filter(self, run: RunRecord) -> Filter:
         """The turns of `run` that were chosen; a window ends with the run's newest turn, not with the clock."""
         return Filter(
             run_id=run.run_id,

@@ -3,37 +3,43 @@
 from collections.abc import Sequence
 from datetime import tzinfo
 
-from dashboard import words
-from dashboard.standing import SYMBOLS, chip
-from dashboard.words import State, escape
-from telemetry.store.answers import RunInfo, Summary
+from dashboard import formatting
+from dashboard.formatting import State, escape
+from dashboard.objective_status import SYMBOLS, chip
+from telemetry.store.answers import RunRecord, Summary
 
 _STATE_SHAPE = {"live": "●", "stale": "◌", "ended": "■"}
 
 
-def facts(run: RunInfo, summary: Summary, state: State, now_unix_ns: int, zone: tzinfo) -> str:
+def facts(run: RunRecord, summary: Summary, state: State, now_unix_ns: int, zone: tzinfo) -> str:
     """Two lines: what was measured, and how well."""
     newest = summary.newest_unix_ns or run.last_unix_ns
     kind = {"live": "met", "stale": "missed", "ended": "unknown"}[state]
-    lost, good = words.loss_words(summary.loss)
+    lost, good = formatting.loss_words(summary.loss)
     lost_state = "met" if good else "unknown" if good is None else "missed"
     invalid_state = "met" if not summary.turns.invalid else "unknown"
     if summary.turns.is_generator_limited:
         invalid_state = "missed"
     parts = [
         f'<span><span class="vp-chip {kind}">{_STATE_SHAPE[state]} {state}</span> '
-        f"{escape(words.state_sentence(state, newest, now_unix_ns, zone))}</span>",
+        f"{escape(formatting.state_sentence(state, newest, now_unix_ns, zone))}</span>",
         _fact("run", run.run_id),
-        _fact("target", run.target or words.UNKNOWN),
-        _fact("protocol", run.protocol or words.UNKNOWN),
-        _fact("corpus", words.corpus_words(run)),
-        f"<span><b>{escape(words.count(summary.turns.total, 'turn'))}</b> "
-        f"{_mark(invalid_state)}{escape(words.invalid_words(summary.turns))}</span>",
+        _fact("target", run.target or formatting.UNKNOWN),
+        _fact("protocol", run.protocol or formatting.UNKNOWN),
+        _fact("corpus", formatting.corpus_words(run)),
+        f"<span><b>{escape(formatting.count(summary.turns.total, 'turn'))}</b> "
+        f"{_mark(invalid_state)}{escape(formatting.invalid_words(summary.turns))}</span>",
+        *(
+            [_fact("endpoint", unread, mark=_mark("missed"))]
+            if (unread := formatting.unread_words(summary.turns))
+            else []
+        ),
         _fact("telemetry", lost, mark=_mark(lost_state)),
-        _fact("heard vs reported", words.agreement_words(summary.agreement)),
-        _fact("generator", words.generator_words(summary.generator)),
-        _fact("its process", words.instrument_words(summary.generator)),
-        f'<span class="hint">{escape(words.calibration_words(run))}</span>',
+        _fact("heard vs reported", formatting.client_service_delta_words(summary.client_service_delta)),
+        _fact("generator", formatting.generator_words(summary.generator)),
+        _fact("its process", formatting.instrument_words(summary.generator)),
+        _fact("speech bounds", formatting.bounds_words(summary.speech_bounds)),
+        f'<span class="hint">{escape(formatting.calibration_words(run))}</span>',
     ]
     return f'<div class="vp vp-facts">{"".join(parts)}</div>'
 

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Final
 
 from dashboard.source import ENV_SLO, ENV_STORE
-from telemetry.errors import ConfigError, TelemetryError
-from telemetry.slo import load_objectives
+from telemetry.model.errors import ConfigError, TelemetryError
+from telemetry.objectives.slo import load_objectives
 
 APP: Final = Path(__file__).with_name("app.py")
 READY_WITHIN_S: Final = 60.0

@@ -8,15 +8,15 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import pandas as pd
 import streamlit as st
 
-from dashboard import bars, header, tables, words
+from dashboard import bars, formatting, header, tables
 from dashboard.charts import timeline_rows, timeline_spec
 from dashboard.controls import controls
 from dashboard.filters import Choice, choice_of
 from dashboard.palette import palette
 from dashboard.source import HEADLINE, NowView, source_from_environment
 from dashboard.tiles import tiles
-from telemetry.errors import TelemetryError
-from telemetry.store.answers import RunInfo, Summary
+from telemetry.model.errors import TelemetryError
+from telemetry.store.answers import RunRecord, Summary
 
 REFRESH_LIVE_S: Final = 2.0
 REFRESH_STALE_S: Final = 5.0
@@ -54,12 +54,12 @@ def _refresh_s(view: NowView) -> float | None:
     """How often to look again: often while turns come in, never when the run has said that it ended."""
     if view.run is None or view.summary is None:
         return REFRESH_LIVE_S
-    state = words.state_of(view.run, view.summary.newest_unix_ns, time.time_ns())
+    state = formatting.state_of(view.run, view.summary.newest_unix_ns, time.time_ns())
     return {"live": REFRESH_LIVE_S, "stale": REFRESH_STALE_S, "ended": None}[state]
 
 
 def _unreadable(error: TelemetryError) -> None:
-    st.html(header.empty("The store cannot be read", words.escape(error)))
+    st.html(header.empty("The store cannot be read", formatting.escape(error)))
     st.fragment(_try_again, run_every=REFRESH_STALE_S)()
 
 
@@ -89,7 +89,7 @@ def draw(view: NowView, choice: Choice, zone: tzinfo) -> None:
         st.html(
             header.empty(
                 "That run is not in this store",
-                f"The link asks for run <code>{words.escape(view.missing_run)}</code>; choose another above.",
+                f"The link asks for run <code>{formatting.escape(view.missing_run)}</code>; choose another above.",
             )
         )
         return
@@ -97,48 +97,48 @@ def draw(view: NowView, choice: Choice, zone: tzinfo) -> None:
         st.html(header.empty("No turns yet", START_A_RUN))
         return
     now_unix_ns = time.time_ns()
-    state = words.state_of(run, summary.newest_unix_ns, now_unix_ns)
+    state = formatting.state_of(run, summary.newest_unix_ns, now_unix_ns)
     if not summary.turns.total:
         _no_turns(run, choice)
         return
     st.html(header.facts(run, summary, state, now_unix_ns, zone))
-    st.html(tiles(summary, view.standings))
+    st.html(tiles(summary, view.statuses))
     _figures(view, run, summary, choice, zone)
 
 
-def _no_turns(run: RunInfo, choice: Choice) -> None:
+def _no_turns(run: RunRecord, choice: Choice) -> None:
     if choice.narrows:
         st.html(
             header.empty(
                 "No turn matches the filter",
-                f"Run <code>{words.escape(run.run_id)}</code> has "
-                f"{words.count(run.turns, 'turn')}; widen the filter above.",
+                f"Run <code>{formatting.escape(run.run_id)}</code> has "
+                f"{formatting.count(run.turns, 'turn')}; widen the filter above.",
             )
         )
     else:
         st.html(
             header.empty(
                 "No turns yet",
-                f"Run <code>{words.escape(run.run_id)}</code> has begun; its first turn "
+                f"Run <code>{formatting.escape(run.run_id)}</code> has begun; its first turn "
                 "shows here as soon as it is over.",
             )
         )
 
 
-def _figures(view: NowView, run: RunInfo, summary: Summary, choice: Choice, zone: tzinfo) -> None:
+def _figures(view: NowView, run: RunRecord, summary: Summary, choice: Choice, zone: tzinfo) -> None:
     left, right = st.columns([1, 1.06])
-    headline = next((each for each in view.standings if each.metric == HEADLINE), None)
+    headline = next((each for each in view.statuses if each.metric == HEADLINE), None)
     threshold = headline.objective.threshold if headline else None
     with left:
         st.html(
             '<div class="vp vp-head"><h2>Voice to voice over time <span class="hint">dots are turns, while few; '
-            "p95 from 20 turns a bucket, p99 from 100</span></h2></div>"
+            "p95 from 20 answered turns a bucket, p99 from 100</span></h2></div>"
         )
         st.vega_lite_chart(
             pd.DataFrame(timeline_rows(view.timeline, view.dots)),
             timeline_spec(
                 palette(st.context.theme.type),
-                None if threshold is None else words.ms(threshold),
+                None if threshold is None else formatting.ms(threshold),
                 with_calls=any(point.calls_in_flight is not None for point in view.timeline),
             ),
             theme=None,
@@ -147,7 +147,8 @@ def _figures(view: NowView, run: RunInfo, summary: Summary, choice: Choice, zone
         )
         st.html(bars.budget(view.budget or {}))
         st.html(bars.outcomes(summary.turns))
+        st.html(tables.failures(summary.failures) or "<div></div>")
     with right:
-        st.html(tables.stages(summary, view.standings))
-        st.html(tables.cohorts(summary.cohorts, view.cohort_standings))
+        st.html(tables.stages(summary, view.statuses))
+        st.html(tables.cohorts(summary.cohorts, view.cohort_statuses))
         st.html(tables.slowest(view.slowest, choice, zone) or "<div></div>")

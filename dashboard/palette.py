@@ -1,4 +1,4 @@
-"""The colours of the charts, in light and dark: the same as in `style.css`, where the page's own parts have them."""
+"""The colors of the charts, in light and dark: the same as in `style.css`, where the page's own parts have them."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -8,7 +8,7 @@ STAGE_NAMES: Final = ("endpointing", "asr", "llm", "tts", "leading_silence", "un
 
 @dataclass(frozen=True, slots=True)
 class Palette:
-    """One theme's colours. Percentiles are one hue in three strengths; a stage keeps its colour everywhere."""
+    """One theme's colors. Percentiles are one hue in three strengths; a stage keeps its color everywhere."""
 
     ink: str
     paper: str
@@ -52,5 +52,5 @@ DARK: Final = Palette(
 
 
 def palette(theme: str | None) -> Palette:
-    """The colours for a viewer's theme; light where the browser has not said."""
+    """The colors for a viewer's theme; light where the browser has not said."""
     return DARK if theme == "dark" else LIGHT

@@ -14,19 +14,21 @@ from threading import Lock
 from typing import Any, Final, Protocol, TypeVar, cast
 
 from dashboard.filters import Choice
-from dashboard.standing import Standing, standings
-from telemetry import semconv
-from telemetry.slo import Objective, load_objectives
+from dashboard.objective_status import ObjectiveStatus, statuses
+from telemetry.model import semconv
+from telemetry.model.spans import SpanRow
+from telemetry.model.stated_error import GoodRange
+from telemetry.model.turns import Turn
+from telemetry.objectives.slo import Objective, load_objectives
 from telemetry.store import manifest
-from telemetry.store.answers import Filter, RunInfo, SpanRow, StageStats, Summary, TimelinePoint
+from telemetry.store.answers import Filter, RunRecord, StageStats, Summary, TimelinePoint
 from telemetry.store.reader import StoreReader
-from telemetry.turns import Turn
 
 ENV_STORE: Final = "VOICEPROBE_DASHBOARD_STORE"
 ENV_SLO: Final = "VOICEPROBE_DASHBOARD_SLO"
 
 HEADLINE: Final = "voice_to_voice"
-SLOWEST_ROWS: Final = 6
+SLOWEST_ROWS: Final = 5
 # Below this every turn is drawn as a dot of its own; above it the buckets hold enough for their percentiles.
 MAX_DOTS: Final = 800
 _KEPT_ANSWERS: Final = 64
@@ -37,12 +39,12 @@ _MAX_BUCKETS: Final = 90
 _Answer = TypeVar("_Answer")
 
 
-class Reader(Protocol):
+class ReadStore(Protocol):
     """What the pages ask of a store: `telemetry.store.reader.StoreReader`, or a stand-in."""
 
     @property
     def faults(self) -> Sequence[str]: ...
-    def runs(self) -> Sequence[RunInfo]: ...
+    def runs(self) -> Sequence[RunRecord]: ...
     def summary(self, f: Filter) -> Summary: ...
     def timeline(self, f: Filter, metric: str, buckets: int) -> Sequence[TimelinePoint]: ...
     def slowest(self, f: Filter, metric: str, limit: int) -> Sequence[Turn]: ...
@@ -51,6 +53,7 @@ class Reader(Protocol):
     def spans(self, trace_id: str) -> Sequence[SpanRow]: ...
     def dimension_values(self, f: Filter) -> Mapping[str, tuple[str, ...]]: ...
     def count(self, f: Filter) -> Callable[[Objective], tuple[int, int]]: ...
+    def good_range(self, f: Filter) -> Callable[[Objective], GoodRange | None]: ...
     def stage_budget(self, f: Filter) -> dict[str, StageStats]: ...
 
 
@@ -58,16 +61,16 @@ class Reader(Protocol):
 class NowView:
     """All that the Now page shows, from one state of the store."""
 
-    runs: Sequence[RunInfo]
-    run: RunInfo | None
+    runs: Sequence[RunRecord]
+    run: RunRecord | None
     filter: Filter
     summary: Summary | None
     timeline: Sequence[TimelinePoint] = ()
     dots: Sequence[Turn] = ()
     budget: dict[str, StageStats] | None = None
     slowest: Sequence[Turn] = ()
-    standings: Sequence[Standing] = ()
-    cohort_standings: Mapping[str, Standing | None] = field(default_factory=dict[str, Standing | None])
+    statuses: Sequence[ObjectiveStatus] = ()
+    cohort_statuses: Mapping[str, ObjectiveStatus | None] = field(default_factory=dict[str, ObjectiveStatus | None])
     faults: Sequence[str] = ()
     missing_run: str | None = None  # a link asked for it and the store does not have it
 
@@ -75,7 +78,7 @@ class NowView:
 class Source:
     """A store and its objectives, with the answers of its latest states kept."""
 
-    def __init__(self, reader: Reader, objectives: Sequence[Objective], state: Callable[[], Hashable]) -> None:
+    def __init__(self, reader: ReadStore, objectives: Sequence[Objective], state: Callable[[], Hashable]) -> None:
         self._reader = reader
         self._state = state
         self._kept: OrderedDict[Hashable, Any] = OrderedDict()
@@ -113,17 +116,18 @@ class Source:
             dots=self._reader.turns(f, MAX_DOTS, source="client") if summary.turns.total <= MAX_DOTS else (),
             budget=self._reader.stage_budget(f),
             slowest=self._reader.slowest(f, HEADLINE, SLOWEST_ROWS),
-            standings=standings(self.objectives, self._reader.count(f)),
-            cohort_standings={each.cohort: self._headline(f, each.cohort) for each in summary.cohorts},
+            statuses=statuses(self.objectives, self._reader.count(f), self._reader.good_range(f)),
+            cohort_statuses={each.cohort: self._headline(f, each.cohort) for each in summary.cohorts},
             faults=tuple(self._reader.faults),
         )
 
-    def _headline(self, f: Filter, cohort: str) -> Standing | None:
+    def _headline(self, f: Filter, cohort: str) -> ObjectiveStatus | None:
         """How a cohort stands on the first objective for voice-to-voice that is about every turn."""
         objective = next((o for o in self.objectives if o.metric == HEADLINE and o.cohort is None), None)
         if objective is None:
             return None
-        return standings([objective], self._reader.count(replace(f, cohort=cohort)))[0]
+        of_cohort = replace(f, cohort=cohort)
+        return statuses([objective], self._reader.count(of_cohort), self._reader.good_range(of_cohort))[0]
 
     def _answer(self, question: Hashable, ask: Callable[[], _Answer]) -> _Answer:
         key = (self._state(), question)
@@ -139,7 +143,7 @@ class Source:
         return answer
 
 
-def newest(runs: Sequence[RunInfo]) -> RunInfo | None:
+def newest(runs: Sequence[RunRecord]) -> RunRecord | None:
     """The run that began last."""
     return max(runs, key=lambda run: run.first_unix_ns, default=None)
 

@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 from datetime import tzinfo
 from typing import Final
 
-from dashboard import words
+from dashboard import formatting
 from dashboard.filters import Choice
+from dashboard.formatting import escape
+from dashboard.objective_status import ObjectiveStatus, State, chip
 from dashboard.source import HEADLINE
-from dashboard.standing import Standing, State, chip
-from dashboard.words import escape
-from telemetry.metrics import METRICS
-from telemetry.store.answers import CohortSummary, MetricStats, Summary
-from telemetry.turns import Turn
+from telemetry.model.metrics import METRICS
+from telemetry.model.turns import Turn
+from telemetry.store.answers import CohortSummary, FailureCount, MetricStats, Summary
 
 STAGES: Final = (
     HEADLINE,
@@ -25,66 +25,73 @@ STAGES: Final = (
     "underrun_worst",
 )
 PERCENTILES: Final = ("p50", "p95", "p99")
+ANSWERED: Final = "percentiles are of the answered turns only"
 
 
-def stages(summary: Summary, standings: Sequence[Standing]) -> str:
+def stages(summary: Summary, statuses: Sequence[ObjectiveStatus]) -> str:
     """p50, p95 and p99 of each stage with n, beside its objective and how that stands. Milliseconds."""
-    by_metric: dict[str, Standing] = {}
-    for standing in standings:
-        if standing.metric is not None:
-            by_metric.setdefault(standing.metric, standing)
+    by_metric: dict[str, ObjectiveStatus] = {}
+    for status in statuses:
+        if status.metric is not None:
+            by_metric.setdefault(status.metric, status)
     shown = [*STAGES, *(metric for metric in by_metric if metric not in STAGES and metric in summary.metrics)]
     rows = "".join(_stage(summary.metrics[metric], by_metric.get(metric)) for metric in shown)
-    rows += "".join(_other(each) for each in standings if by_metric.get(each.metric or "") is not each)
-    valid = words.count(summary.turns.eligible, "valid turn")
+    rows += "".join(_other(each) for each in statuses if by_metric.get(each.metric or "") is not each)
+    valid = formatting.count(summary.turns.eligible, "valid turn")
+    answered = f"; {ANSWERED}" if summary.metrics[HEADLINE].unanswered else ""
     return (
         '<div class="vp"><div class="vp-head"><h2>Stages against objectives '
-        f'<span class="hint">ms, exact, over {valid}</span></h2>{_tally(standings)}</div>'
+        f'<span class="hint">ms, exact, over {valid}{answered}</span></h2>{_tally(statuses)}</div>'
         '<table><thead><tr><th>stage</th><th class="num">p50</th><th class="num">p95</th><th class="num">p99</th>'
         f'<th class="num">n</th><th>objective</th><th>verdict</th></tr></thead><tbody>{rows}</tbody></table></div>'
     )
 
 
-def _tally(standings: Sequence[Standing]) -> str:
+def _tally(statuses: Sequence[ObjectiveStatus]) -> str:
     """How many objectives are met, missed and not known, the missed first."""
     counts: list[tuple[State, int]] = [
-        (state, sum(each.state == state for each in standings)) for state in ("missed", "met", "unknown")
+        (state, sum(each.state == state for each in statuses)) for state in ("missed", "met", "unknown")
     ]
     labels = {"missed": "missed", "met": "met", "unknown": "not known"}
     return f"<span>{' '.join(chip(state, f'{n} {labels[state]}') for state, n in counts if n)}</span>"
 
 
-def _other(standing: Standing) -> str:
+def _other(status: ObjectiveStatus) -> str:
     """An objective that is not about a stage, or a second one about the same stage."""
-    objective, verdict = standing.objective, standing.verdict
+    objective, verdict = status.objective, status.verdict
     name = objective.display_name or objective.name
-    share = words.percent(verdict.ratio)
+    share = formatting.percent(verdict.ratio)
     return (
         f'<tr><td colspan="4" title="{escape(objective.description or name)}">{escape(name)}: {share}</td>'
-        f'<td class="num">{verdict.eligible:,}</td><td>{escape(standing.promise)}</td><td>{standing.chip}</td></tr>'
+        f'<td class="num">{verdict.eligible:,}</td><td>{escape(status.promise)}</td><td>{status.chip}</td></tr>'
     )
 
 
-def _stage(stats: MetricStats, standing: Standing | None) -> str:
+def _stage(stats: MetricStats, status: ObjectiveStatus | None) -> str:
     headline = ' class="headline"' if stats.name == HEADLINE else ""
     definition = METRICS[stats.name].definition if stats.name in METRICS else ""
-    name = f'<td{headline} title="{escape(definition)}">{escape(words.label(stats.name))}</td>'
-    verdict = f"<td>{escape(standing.promise)}</td><td>{standing.chip}</td>" if standing else "<td></td><td></td>"
-    why = words.why_no_figures(stats)
+    name = f'<td{headline} title="{escape(definition)}">{escape(formatting.label(stats.name))}</td>'
+    verdict = f"<td>{escape(status.promise)}</td><td>{status.chip}</td>" if status else "<td></td><td></td>"
+    why = formatting.why_no_figures(stats)
     if why is not None:
-        columns = 4 if standing else 6
+        columns = 4 if status else 6
         cell = f'<td class="none" colspan="{columns}" title="{escape(why)}">{escape(why)}</td>'
-        return f"<tr>{name}{cell}{verdict if standing else ''}</tr>"
+        return f"<tr>{name}{cell}{verdict if status else ''}</tr>"
     cells = "".join(_percentile(stats, each) for each in PERCENTILES)
-    return f'<tr>{name}{cells}<td class="num">{stats.n:,}</td>{verdict}</tr>'
+    return f'<tr>{name}{cells}<td class="num"{_of_whom(stats)}>{formatting.values(stats)}</td>{verdict}</tr>'
+
+
+def _of_whom(stats: MetricStats) -> str:
+    return f' title="{ANSWERED}"' if stats.unanswered else ""
 
 
 def _percentile(stats: MetricStats, name: str) -> str:
     few = "" if getattr(stats, name) is not None else " few"
-    return f'<td class="num{few}">{escape(words.percentile(stats, name))}</td>'
+    title = f' title="{escape(formatting.error_words(stats, name))}"' if stats.error is not None and not few else ""
+    return f'<td class="num{few}"{title}>{escape(formatting.percentile(stats, name))}</td>'
 
 
-def cohorts(found: Sequence[CohortSummary], headline: Mapping[str, Standing | None]) -> str:
+def cohorts(found: Sequence[CohortSummary], headline: Mapping[str, ObjectiveStatus | None]) -> str:
     """One row per cohort on one scale, so that two can be compared by eye. Milliseconds."""
     head = '<div class="vp-head"><h2>Cohorts <span class="hint">voice to voice, ms</span></h2></div>'
     if not found:
@@ -104,29 +111,44 @@ def _reach(cohort: CohortSummary) -> float | None:
     return next((value for value in (stats.p99, stats.p95, stats.p50) if value is not None), None)
 
 
-def _cohort(cohort: CohortSummary, index: int, standing: Standing | None, reach: float) -> str:
+def _cohort(cohort: CohortSummary, index: int, status: ObjectiveStatus | None, reach: float) -> str:
     stats = cohort.metrics[HEADLINE]
-    colour = f"vp-c{index}" if index < 2 else "vp-c"
-    good = words.percent(standing.verdict.ratio if standing else None)
-    fallback = words.share(sum(cohort.fallback.counts.values()), cohort.fallback.reported)
+    color = f"vp-c{index}" if index < 2 else "vp-c"
+    good = formatting.percent(status.verdict.ratio if status else None)
+    fallback = formatting.share(sum(cohort.fallback.counts.values()), cohort.fallback.reported)
     return (
-        f'<tr><td class="headline"><span class="vp-key {colour}"></span>{escape(cohort.cohort)}</td>'
-        f'<td class="num">{stats.n:,}</td><td>{_range(stats, colour, reach)}</td>'
+        f'<tr><td class="headline"><span class="vp-key {color}"></span>{escape(cohort.cohort)}</td>'
+        f'<td class="num"{_of_whom(stats)}>{formatting.values(stats)}</td><td>{_range(stats, color, reach)}</td>'
         f"{''.join(_percentile(stats, each) for each in PERCENTILES)}"
-        f'<td class="num">{good}</td><td class="num">{words.percent(cohort.cache.hit_rate)}</td>'
+        f'<td class="num">{good}</td><td class="num">{formatting.percent(cohort.cache.hit_rate)}</td>'
         f'<td class="num">{fallback}</td></tr>'
     )
 
 
-def _range(stats: MetricStats, colour: str, reach: float) -> str:
+def _range(stats: MetricStats, color: str, reach: float) -> str:
     """A bar from p50 to p99 with a tick at each percentile, on the scale of all rows."""
     known = [value for name in PERCENTILES if (value := getattr(stats, name)) is not None]
     if not known or reach <= 0:
         return ""
     at = [max(0.0, value / reach * 97) for value in known]
-    ticks = "".join(f'<b class="{colour}" style="left:{place:.1f}%"></b>' for place in at)
-    bar = f'<i class="{colour}" style="left:{at[0]:.1f}%;width:{at[-1] - at[0]:.1f}%"></i>'
+    ticks = "".join(f'<b class="{color}" style="left:{place:.1f}%"></b>' for place in at)
+    bar = f'<i class="{color}" style="left:{at[0]:.1f}%;width:{at[-1] - at[0]:.1f}%"></i>'
     return f'<div class="vp-range">{bar}{ticks}</div>'
+
+
+def failures(found: Sequence[FailureCount]) -> str:
+    """Why turns failed, the commonest cause first; nothing where none did."""
+    if not found:
+        return ""
+    rows = "".join(
+        f'<tr><td class="num">{cause.turns:,}</td><td>{escape(formatting.cause(cause.kind, cause.code))}</td>'
+        f"<td>{escape(cause.example or formatting.DASH)}</td></tr>"
+        for cause in found
+    )
+    return (
+        '<div class="vp"><div class="vp-head"><h2>Why turns failed</h2></div><table><thead><tr>'
+        f'<th class="num">turns</th><th>cause</th><th>for example</th></tr></thead><tbody>{rows}</tbody></table></div>'
+    )
 
 
 def slowest(turns: Sequence[Turn], choice: Choice, zone: tzinfo) -> str:
@@ -147,10 +169,10 @@ def _slow(turn: Turn, choice: Choice, zone: tzinfo) -> str:
     link = choice.link(trace=turn.trace_id, turn=str(turn.turn_index))
     value = METRICS[HEADLINE].value(turn)
     cells = (
-        f'<span class="go">{words.ms_text(value)} →</span>',
-        f"<span>{escape(words.clock(turn.started_unix_ns, zone).rpartition(' ')[0])}</span>",
+        f'<span class="go">{formatting.ms_text(value)} →</span>',
+        f"<span>{escape(formatting.clock(turn.started_unix_ns, zone).rpartition(' ')[0])}</span>",
         *(
-            f"<span>{escape(each or words.DASH)}</span>"
+            f"<span>{escape(each or formatting.DASH)}</span>"
             for each in (turn.utterance_id, turn.length_class, turn.noise_profile, turn.cohort, turn.route)
         ),
         f"<span>{escape(turn.fallback or 'none')}</span>",

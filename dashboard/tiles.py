@@ -1,21 +1,21 @@
-"""The five tiles of the Now page, as HTML. Each says its own state in a word and a shape besides its colour."""
+"""The five tiles of the Now page, as HTML. Each says its own state in a word and a shape besides its color."""
 
 from collections.abc import Sequence
 from typing import Final
 
-from dashboard import words
+from dashboard import formatting
+from dashboard.formatting import escape
+from dashboard.objective_status import ObjectiveStatus
 from dashboard.source import HEADLINE
-from dashboard.standing import Standing
-from dashboard.words import escape
-from telemetry.semconv import CACHE_TIERS, FALLBACKS
+from telemetry.model.semconv import CACHE_TIERS, FALLBACKS
 from telemetry.store.answers import CacheStats, MetricStats, ShareByName, Summary, TurnCounts
 
 _UNANSWERED: Final = ("no_reply", "timeout", "error", "interrupted")
 
 
-def tiles(summary: Summary, standings: Sequence[Standing]) -> str:
+def tiles(summary: Summary, statuses: Sequence[ObjectiveStatus]) -> str:
     """All five in a row: latency, good turns, cache, fallbacks, abandonment."""
-    headline = next((each for each in standings if each.metric == HEADLINE), None)
+    headline = next((each for each in statuses if each.metric == HEADLINE), None)
     parts = (
         _latency(summary.metrics[HEADLINE], headline),
         _good(headline),
@@ -35,65 +35,69 @@ def _tile(name: str, value: str, sub: str, *, mark: str = "", known: bool = True
     )
 
 
-def _latency(stats: MetricStats, headline: Standing | None) -> str:
-    value = words.percentile(stats, "p95", with_unit=True)
+def _latency(stats: MetricStats, headline: ObjectiveStatus | None) -> str:
+    value = formatting.percentile(stats, "p95", with_unit=True)
     if stats.n == 0:
-        value = words.why_no_figures(stats) or value
+        value = formatting.why_no_figures(stats) or value
     mark = headline.chip if headline else ""
     sub = f"{headline.promise} · {_budget(headline)}" if headline else "no objective for it"
+    if stats.unanswered:
+        sub = f"of the answered: {formatting.values(stats)} turns · {sub}"
     return _tile("Voice to voice p95", value, sub, mark=mark, known=stats.p95 is not None, gauge=_gauge(headline))
 
 
-def _budget(standing: Standing) -> str:
-    if standing.verdict.budget_left is None:
+def _budget(status: ObjectiveStatus) -> str:
+    if status.verdict.budget_left is None:
         return "error budget not known"
-    if standing.verdict.budget_left < 0:
-        return f"error budget overspent ×{1 - standing.verdict.budget_left:.1f}"
-    return f"{words.percent(standing.verdict.budget_left)} of the error budget left"
+    if status.verdict.budget_left < 0:
+        return f"error budget overspent ×{1 - status.verdict.budget_left:.1f}"
+    return f"{formatting.percent(status.verdict.budget_left)} of the error budget left"
 
 
-def _gauge(standing: Standing | None) -> str:
-    if standing is None or standing.verdict.budget_left is None:
+def _gauge(status: ObjectiveStatus | None) -> str:
+    if status is None or status.verdict.budget_left is None:
         return ""
-    filled = max(0.0, min(1.0, standing.verdict.budget_left))
-    missed = " missed" if standing.state == "missed" else ""
+    filled = max(0.0, min(1.0, status.verdict.budget_left))
+    missed = " missed" if status.state == "missed" else ""
     return f'<div class="vp-gauge{missed}"><i style="width:{filled * 100:.1f}%"></i></div>'
 
 
-def _good(headline: Standing | None) -> str:
+def _good(headline: ObjectiveStatus | None) -> str:
     if headline is None or headline.verdict.ratio is None:
         why = (headline.verdict.reason or "") if headline else "no objective for voice to voice"
         return _tile("Good turns", "not known", why, known=False)
     sub = f"{headline.verdict.good:,} of {headline.verdict.eligible:,} within the objective"
     if headline.state == "unknown":
         return _tile("Good turns", f"too few ({headline.verdict.eligible:,})", sub, known=False)
-    return _tile("Good turns", words.percent(headline.verdict.ratio), sub)
+    return _tile("Good turns", formatting.percent(headline.verdict.ratio), sub)
 
 
 def _cache(cache: CacheStats) -> str:
     if cache.hit_rate is None:
-        return _tile("Cache hits", words.UNKNOWN, "the endpoint says nothing of a cache", known=False)
+        return _tile("Cache hits", formatting.UNKNOWN, "the endpoint says nothing of a cache", known=False)
     tiers = [*CACHE_TIERS, *(tier for tier in cache.hits_by_tier if tier not in CACHE_TIERS)]
     parts = [f"{tier} {cache.hits_by_tier[tier]:,}" for tier in tiers if tier in cache.hits_by_tier]
-    sub = " · ".join(parts) if parts else f"no hit in {words.count(cache.reported, 'turn')}"
-    return _tile("Cache hits", words.percent(cache.hit_rate), sub)
+    sub = " · ".join(parts) if parts else f"no hit in {formatting.count(cache.reported, 'turn')}"
+    return _tile("Cache hits", formatting.percent(cache.hit_rate), sub)
 
 
 def _fallback(fallback: ShareByName) -> str:
     if not fallback.reported:
-        return _tile("Fallbacks", words.UNKNOWN, "the endpoint says nothing of fallbacks", known=False)
+        return _tile("Fallbacks", formatting.UNKNOWN, "the endpoint says nothing of fallbacks", known=False)
     kinds = [*FALLBACKS, *(kind for kind in fallback.counts if kind not in FALLBACKS)]
     parts = [f"{kind} {fallback.counts[kind]:,}" for kind in kinds if kind in fallback.counts]
-    sub = " · ".join(parts) if parts else f"none in {words.count(fallback.reported, 'turn')}"
-    return _tile("Fallbacks", words.share(sum(fallback.counts.values()), fallback.reported), sub)
+    sub = " · ".join(parts) if parts else f"none in {formatting.count(fallback.reported, 'turn')}"
+    return _tile("Fallbacks", formatting.share(sum(fallback.counts.values()), fallback.reported), sub)
 
 
 def _abandonment(turns: TurnCounts) -> str:
     if not turns.eligible:
         return _tile("Abandoned", "not known", "no eligible turn", known=False)
     others = [
-        f"{words.OUTCOME_LABELS[name]} {turns.by_outcome[name]:,}" for name in _UNANSWERED if turns.by_outcome.get(name)
+        f"{formatting.OUTCOME_LABELS[name]} {turns.by_outcome[name]:,}"
+        for name in _UNANSWERED
+        if turns.by_outcome.get(name)
     ]
     abandoned = turns.by_outcome.get("abandoned", 0)
     sub = " · ".join(others) if others else f"every {'other ' if abandoned else ''}turn was answered"
-    return _tile("Abandoned", words.share(abandoned, turns.eligible), sub)
+    return _tile("Abandoned", formatting.share(abandoned, turns.eligible), sub)

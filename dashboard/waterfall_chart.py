@@ -6,9 +6,9 @@ from typing import Any, Final
 import altair as alt
 
 from dashboard.charts import Row, finished
+from dashboard.formatting import ms, ms_text
 from dashboard.palette import STAGE_NAMES, Palette
-from dashboard.words import ms, ms_text
-from telemetry.waterfall import Bar, Mark, Waterfall
+from telemetry.model.waterfall import Bar, Mark, Waterfall
 
 BAR_LABELS: Final[dict[str, str]] = {
     "speech": "caller speaks",
@@ -85,7 +85,7 @@ def _moment(mark: Mark) -> Row:
     }
 
 
-def waterfall_spec(colours: Palette, view: tuple[float, float], origin: str) -> Row:
+def waterfall_spec(colors: Palette, view: tuple[float, float], origin: str) -> Row:
     """A turn on one clock: a line per stage with the caller's bar above the service's, the moments on a line of their
     own, and the end of the speech as zero."""
     base = alt.Chart(alt.NamedData("rows"))
@@ -97,10 +97,10 @@ def waterfall_spec(colours: Palette, view: tuple[float, float], origin: str) -> 
     x = alt.X("from:Q", title=f"ms from {origin}", scale=scale, axis=alt.Axis(tickCount=10, format=",.0f"))
     shade = alt.Opacity("side:N", scale=alt.Scale(domain=sides, range=[1.0, 0.5]), legend=None)
     stages = ["speech", *STAGE_NAMES, "playing"]
-    painted = alt.Scale(domain=stages, range=[colours.speech, *colours.stages, colours.playing])
+    painted = alt.Scale(domain=stages, range=[colors.speech, *colors.stages, colors.playing])
     told: list[Any] = [alt.Tooltip("side:N"), alt.Tooltip("begins:Q", format=",.1f", title="from, ms")]
     bars = base.transform_filter("datum.to !== null").mark_bar(cornerRadius=2)
-    moments = base.transform_filter("datum.event !== null").mark_tick(thickness=2, color=colours.ink)
+    moments = base.transform_filter("datum.event !== null").mark_tick(thickness=2, color=colors.ink)
     layers: list[Any] = [
         bars.encode(
             x=x,
@@ -111,17 +111,17 @@ def waterfall_spec(colours: Palette, view: tuple[float, float], origin: str) -> 
             opacity=shade,
             tooltip=[alt.Tooltip("line:N"), *told, alt.Tooltip("ends:Q", format=",.1f", title="to, ms")],
         ),
-        _words(base, "beside", "to", colours.ink, 5).encode(y=y, yOffset=offset),
-        _words(base, "inside", "from", colours.paper, 6).encode(y=y, yOffset=offset),
+        _words(base, "beside", "to", colors.ink, 5).encode(y=y, yOffset=offset),
+        _words(base, "inside", "from", colors.paper, 6).encode(y=y, yOffset=offset),
         moments.encode(x=x, y=y, yOffset=offset, opacity=shade, tooltip=[alt.Tooltip("event:N"), *told]),
-        base.mark_rule(color=colours.ink, strokeDash=[2, 3]).encode(x=alt.XDatum(0)),
+        base.mark_rule(color=colors.ink, strokeDash=[2, 3]).encode(x=alt.XDatum(0)),
     ]
-    return finished(alt.layer(*layers).properties(height=_LINE_HEIGHT * len(order)), colours)
+    return finished(alt.layer(*layers).properties(height=_LINE_HEIGHT * len(order)), colors)
 
 
-def _words(base: alt.Chart, field: str, at: str, colour: str, away: int) -> alt.Chart:
+def _words(base: alt.Chart, field: str, at: str, color: str, away: int) -> alt.Chart:
     texts = base.transform_filter(f"datum.{field} !== null")
-    return texts.mark_text(align="left", dx=away, fontSize=11, color=colour).encode(x=f"{at}:Q", text=f"{field}:N")
+    return texts.mark_text(align="left", dx=away, fontSize=11, color=color).encode(x=f"{at}:Q", text=f"{field}:N")
 
 
 def lines(picture: Waterfall) -> Sequence[str]:

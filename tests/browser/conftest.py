@@ -1,11 +1,11 @@
 """The browser that all these tests look at pages with."""
 
-import os
-import shutil
 from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Browser, sync_playwright
+
+from tests.programs import needed
 
 CHROMIUM_ARGUMENTS = (
     "--headless",
@@ -21,12 +21,7 @@ CHROMIUM_ARGUMENTS = (
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    executable = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if executable is None:
-        why = "no Chromium on PATH: install the package chromium to run the browser tests"
-        if os.environ.get("CI") == "true":
-            pytest.fail(why)
-        pytest.skip(why)
+    executable = needed("chromium", "chromium-browser", "google-chrome")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=executable, args=list(CHROMIUM_ARGUMENTS))
         yield browser

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
-from corpora.library import BUNDLED, open_corpus
-from corpora.profiles.words import profile_from_text
-from corpora.showing.gather import choose, gather
-from corpora.showing.page import page
+from corpora.manifest.library import BUNDLED, open_corpus
+from corpora.rendering.profiles.parsing import profile_from_text
+from corpora.reports.gather import choose, gather
+from corpora.reports.page import page
 
 DURATION = "document.querySelectorAll('audio')[{}].duration"
 

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from corpora.clips import read_clip
-from corpora.manifest import Utterance, read_manifest
+from corpora.manifest.clips import read_clip
+from corpora.manifest.manifest import Utterance, read_manifest
 from tests.corpus_faults import find_faults
-from tests.unit.corpora.importing.sources import RATE_HZ, bring, put, speech
+from tests.unit.corpora.sources.importing.sources import RATE_HZ, bring, put, speech
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -41,9 +41,9 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     rng = np.random.default_rng(3)
     for number, name in enumerate(("first", "second")):
         clip = speech(number)
-        noise = rng.standard_normal(len(clip)) * (0.004 - 0.001 * number)
+        noise = rng.standard_normal(len(clip)) * (0.012 - 0.006 * number)
         put(place / "in" / f"{name}.wav", clip + noise, text=f"the {name} <b>one</b>")
-    put(place / "in" / "sure.wav", speech(2), text="sure")
+    put(place / "in" / "sure.wav", speech(3), text="sure")
     folder = bring(place / "in", place / "calls").folder
     process = subprocess.Popen(
         [sys.executable, "-m", "corpora", "review", str(folder), "--headless"], stdout=subprocess.PIPE, text=True
@@ -98,7 +98,7 @@ def test_a_bound_is_dragged_nudged_saved_and_found_in_the_manifest(served: Serve
     before = served.utterance("first")
     expect(page.locator("#name")).to_have_text("first")
     expect(page.locator("#text")).to_have_text("“the first <b>one</b>”")
-    expect(page.locator("#doubts li")).to_contain_text("dB over the floor")
+    expect(page.locator("#reasons li").first).to_contain_text("known only to")
     expect(page.locator("#list button")).to_have_count(2)
     _until_decoded(page)
     held = page.evaluate("Array.from(state.pcm)")

@@ -3,26 +3,27 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from telemetry import semconv
-from telemetry.metrics import METRIC_NAMES, METRICS
-from telemetry.openslo import Objective
+from telemetry.model import semconv
+from telemetry.model.metrics import METRIC_NAMES, METRICS
+from telemetry.model.spans import SpanRow
+from telemetry.model.stated_error import GoodRange
+from telemetry.model.turns import Turn
+from telemetry.objectives.openslo import Objective
 from telemetry.store.answers import (
-    Agreement,
     CacheStats,
+    ClientServiceDelta,
     CohortSummary,
     Filter,
     Generator,
-    Loss,
     MetricStats,
-    RunInfo,
+    RunRecord,
     ShareByName,
-    SpanRow,
     StageStats,
     Summary,
+    TelemetryLoss,
     TimelinePoint,
     TurnCounts,
 )
-from telemetry.turns import Turn
 
 MS = 1_000_000
 
@@ -56,8 +57,8 @@ def summary(n: int = 200, f: Filter | None = None, cohorts: Sequence[str] = ()) 
         fallback=fallback,
         routes=ShareByName(n, 0, {}),
         cohorts=tuple(CohortSummary(name, counts, metrics, cache, fallback) for name in cohorts),
-        agreement=Agreement(0, n, 0, None, None, None),
-        loss=Loss(1, n, n, 0),
+        client_service_delta=ClientServiceDelta(0, n, 0, None, None, None),
+        loss=TelemetryLoss(1, n, n, 0),
         generator=Generator(0, *[None] * 11),
         newest_unix_ns=None,
     )
@@ -66,15 +67,16 @@ def summary(n: int = 200, f: Filter | None = None, cohorts: Sequence[str] = ()) 
 class FakeReader:
     """Answers from attributes, and counts what it was asked."""
 
-    def __init__(self, runs: Sequence[RunInfo], answer: Summary) -> None:
+    def __init__(self, runs: Sequence[RunRecord], answer: Summary) -> None:
         self.known = list(runs)
         self.answer = answer
         self.asked: list[str] = []
         self.faults: Sequence[str] = ()
         self.good = (190, 200)
+        self.range: GoodRange | None = None
         self.many: Sequence[Turn] = ()
 
-    def runs(self) -> Sequence[RunInfo]:
+    def runs(self) -> Sequence[RunRecord]:
         self.asked.append("runs")
         return self.known
 
@@ -106,6 +108,9 @@ class FakeReader:
             return self.good
 
         return counted
+
+    def good_range(self, f: Filter) -> Callable[[Objective], GoodRange | None]:
+        return lambda objective: self.range if objective.metric == "voice_to_voice" else None
 
     def stage_budget(self, f: Filter) -> dict[str, StageStats]:
         return {}

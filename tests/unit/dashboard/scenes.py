@@ -5,11 +5,11 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from telemetry import semconv
-from telemetry.store.answers import SpanRow
+from telemetry.model import semconv
+from telemetry.model.spans import SpanRow
+from telemetry.model.turns import Turn
 from telemetry.store.schema import Batch, PointRow
 from telemetry.store.writer import StoreWriter
-from telemetry.turns import Turn
 
 MS = 1_000_000
 S = 1_000_000_000

@@ -11,8 +11,8 @@ import dashboard
 from dashboard.charts import timeline_rows, timeline_spec
 from dashboard.palette import DARK, LIGHT, STAGE_NAMES, Palette, palette
 from dashboard.waterfall_chart import BAR_LABELS, EVENTS, view_ms, waterfall_rows, waterfall_spec
+from telemetry.model.waterfall import BAR_NAMES, waterfall
 from telemetry.store.answers import TimelinePoint
-from telemetry.waterfall import BAR_NAMES, waterfall
 from tests.unit.dashboard.scenes import MS, S, Scene, service_turn, turns_of
 
 TURNS = turns_of(Scene(turns=300, newest_unix_ns=1_000 * S))
@@ -21,9 +21,9 @@ SLOW = max(
 )
 
 
-@pytest.mark.parametrize("colours", [LIGHT, DARK])
-def test_the_timeline_has_its_percentiles_in_order_and_no_data_of_its_own(colours: Palette) -> None:
-    spec = timeline_spec(colours, 800.0)
+@pytest.mark.parametrize("colors", [LIGHT, DARK])
+def test_the_timeline_has_its_percentiles_in_order_and_no_data_of_its_own(colors: Palette) -> None:
+    spec = timeline_spec(colors, 800.0)
     said = json.dumps(spec)
     assert '"domain": ["p50", "p95", "p99"]' in said
     assert "objective 800 ms" in said
@@ -31,7 +31,7 @@ def test_the_timeline_has_its_percentiles_in_order_and_no_data_of_its_own(colour
     assert "data" not in spec
     assert "datasets" not in spec
     alt.LayerChart.from_dict(spec | {"data": {"name": "rows"}})  # raises where it is no valid specification
-    assert timeline_spec(colours, 800.0) == spec  # the browser keeps the picture only while this holds
+    assert timeline_spec(colors, 800.0) == spec  # the browser keeps the picture only while this holds
 
 
 def test_calls_in_flight_have_an_axis_only_where_they_are_known() -> None:

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dashboard.filters import Choice, choice_of
-from dashboard.words import NS_PER_S
-from telemetry.store.answers import Filter, RunInfo
+from dashboard.formatting import NS_PER_S
+from telemetry.store.answers import Filter, RunRecord
 
-RUN = RunInfo("r1", 0, 1_000 * NS_PER_S, 3, None, None, False, {})
+RUN = RunRecord("r1", 0, 1_000 * NS_PER_S, 3, None, None, False, {})
 
 
 def test_a_choice_is_the_filter_of_its_run() -> None:

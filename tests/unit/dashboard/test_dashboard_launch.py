@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from dashboard.__main__ import app
 from dashboard.launch import LaunchOptions, claim_port, is_loopback, streamlit_options, url_of
-from telemetry.errors import ConfigError
+from telemetry.model.errors import ConfigError
 
 HERE = LaunchOptions(store=Path("store"))
 

@@ -9,26 +9,27 @@ import msgspec
 
 from dashboard import bars, evidence, header, tables, tiles
 from dashboard.filters import Choice
-from dashboard.standing import Standing, chip, standings
-from telemetry.slo import NotObservable, Objective, default_objectives
-from telemetry.store.answers import CacheStats, RunInfo, ShareByName, StageStats, TurnCounts
-from telemetry.turns import Turn
-from telemetry.waterfall import waterfall
+from dashboard.objective_status import ObjectiveStatus, chip, statuses
+from telemetry.model.stated_error import GoodRange, StatedError
+from telemetry.model.turns import Turn
+from telemetry.model.waterfall import waterfall
+from telemetry.objectives.slo import NotObservable, Objective, default_objectives
+from telemetry.store.answers import CacheStats, RunRecord, ShareByName, StageStats, TurnCounts
 from tests.unit.dashboard.fakes import MS, stats, summary
 from tests.unit.dashboard.scenes import S, Scene, service_turn, turns_of
 
-RUN = RunInfo("r<1>", 0, 10 * S, 200, "ws://x", "openai-realtime", False, {})
+RUN = RunRecord("r<1>", 0, 10 * S, 200, "ws://x", "openai-realtime", False, {})
 
 
 def text_of(html: str) -> str:
     return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", html))
 
 
-def judged(good: int, eligible: int, objectives: list[Objective] | None = None) -> tuple[Standing, ...]:
-    return standings(objectives or default_objectives(), lambda _objective: (good, eligible))
+def judged(good: int, eligible: int, objectives: list[Objective] | None = None) -> tuple[ObjectiveStatus, ...]:
+    return statuses(objectives or default_objectives(), lambda _objective: (good, eligible))
 
 
-def test_a_state_is_a_word_and_a_shape_besides_a_colour() -> None:
+def test_a_state_is_a_word_and_a_shape_besides_a_color() -> None:
     assert text_of(chip("met", "met")).strip() == "✓ met"
     assert text_of(chip("missed", "missed")).strip() == "✕ missed"
     assert text_of(chip("unknown", "not known")).strip() == "○ not known"
@@ -43,14 +44,30 @@ def test_a_standing_is_met_missed_or_too_few() -> None:
     assert few.promise == "95 % ≤ 800 ms"
 
 
+def test_a_verdict_that_the_error_could_turn_says_so() -> None:
+    def close(_objective: Objective) -> GoodRange:
+        return GoodRange(least=180, most=199, unknown_good=0, unknown_bad=0)
+
+    (status, *_) = statuses(default_objectives(), lambda _objective: (195, 200), close)
+    assert text_of(status.chip).strip() == "✓ met, within error"
+    assert "within the measurement&#x27;s error (90 % to 99.5 %)" in status.chip
+
+
+def test_a_figure_of_the_stage_table_says_within_what_it_lies() -> None:
+    answer = summary()
+    heard = replace(answer.metrics["voice_to_voice"], error=StatedError((4.7e8, 5.1e8), None, None, None, 0))
+    html = tables.stages(replace(answer, metrics={**answer.metrics, "voice_to_voice": heard}), ())
+    assert html.count("within 470 to 510 ms by the error of the clips") == 1
+
+
 def test_an_objective_that_cannot_be_seen_is_not_missed() -> None:
     def count(_objective: Objective) -> tuple[int, int]:
         raise NotObservable("no transcripts")
 
-    (standing, *_) = standings(default_objectives(), count)
-    assert standing.state == "unknown"
-    assert "not observable" in standing.chip
-    assert "no transcripts" in standing.chip
+    (status, *_) = statuses(default_objectives(), count)
+    assert status.state == "unknown"
+    assert "not observable" in status.chip
+    assert "no transcripts" in status.chip
 
 
 def test_the_latency_tile_says_objective_and_budget() -> None:
@@ -109,7 +126,17 @@ def test_the_stage_table_gives_percentiles_in_order_with_n_objective_and_verdict
     assert "stage p50 p95 p99 n objective verdict" in text
     assert "Voice to voice 490 700 840 200 95 % ≤ 800 ms ✓ met" in text
     assert "The caller gets an answer: 98.0 % 200 99 % of turns: outcome ok or interrupted ✕ missed" in text
-    assert "1 missed ✓ 5 met" in text
+    assert "1 missed ✓ 6 met" in text
+
+
+def test_percentiles_of_the_answered_say_so_on_the_page() -> None:
+    whole = summary()
+    heard = replace(whole.metrics["voice_to_voice"], n=150, eligible=200, unanswered=50)
+    some = replace(whole, metrics={**whole.metrics, "voice_to_voice": heard})
+    assert "150 of 200" in text_of(tables.stages(some, judged(196, 200)))
+    assert tables.ANSWERED in text_of(tables.stages(some, judged(196, 200)))
+    assert "of the answered: 150 of 200 turns" in text_of(tiles.tiles(some, judged(196, 200)))
+    assert tables.ANSWERED not in text_of(tables.stages(whole, judged(196, 200)))
 
 
 def test_a_stage_that_the_wire_hides_gives_the_reason_instead_of_a_figure() -> None:
@@ -157,12 +184,23 @@ def test_outcomes_give_counts_and_shares_of_every_turn() -> None:
     assert "answered 8 80.0 %" in text
     assert "abandoned 1 10.0 %" in text
     assert "invalid 1 10.0 %" in text
+    assert "cut" not in text
+
+
+def test_turns_that_were_cut_are_shown_with_what_cut_them() -> None:
+    cut = TurnCounts(10, 8, 0, {"ok": 8, "cut": 2}, cut_by={"the stop time-out of <1> s": 2})
+    text = text_of(bars.outcomes(cut))
+    assert "cut by the generator 2 20.0 %" in text
+    assert "cut by the stop time-out of <1> s 2" in text.replace("&lt;", "<").replace("&gt;", ">")
 
 
 def test_the_head_says_what_how_old_and_how_well() -> None:
     text = text_of(header.facts(RUN, summary(), "stale", 200 * S, UTC))
     for said in ("stale", "3 min ago", "ws://x", "openai-realtime", "200 turns", "none lost", "not calibrated"):
         assert said in text
+    assert "did not read" not in text
+    unread = replace(summary(), turns=TurnCounts(10, 10, 0, {}, endpoint_did_not_read=4))
+    assert "did not read in 4 of 10 turns" in text_of(header.facts(RUN, unread, "live", 10 * S, UTC))
 
 
 def test_names_from_the_store_cannot_become_markup() -> None:
@@ -181,6 +219,14 @@ def test_the_evidence_of_a_turn_is_in_words() -> None:
     invalid = replace_turn(turn, invalid_reasons=("drift",), drift_worst_ns=None)
     assert "✕ invalid: drift" in text_of(evidence.trust(invalid))
     assert "drift over the utterance not reported" in text_of(evidence.trust(invalid))
+    stalled = text_of(
+        evidence.trust(replace_turn(turn, endpoint_did_not_read=True, send_blocked_worst_ns=5_812_000_000))
+    )
+    assert "✓ valid" in stalled
+    assert "the endpoint did not read for 5,812 ms: the turn counts" in stalled
+    read = text_of(evidence.trust(replace_turn(turn, endpoint_did_not_read=False)))
+    assert "the endpoint did not read for 0.0 ms" in read
+    assert "the turn counts" not in read
     assert "not in the store" in evidence.trust(None)
     assert "utt-00" in evidence.dimensions(turn)
     assert "babble at 10.1 dB" in evidence.dimensions(turn)

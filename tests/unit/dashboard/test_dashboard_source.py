@@ -6,13 +6,13 @@ import pytest
 
 from dashboard.filters import Choice
 from dashboard.source import ENV_SLO, ENV_STORE, MAX_DOTS, Source, buckets_for, open_source, source_from_environment
-from telemetry.errors import ConfigError, StoreError
-from telemetry.slo import default_objectives
-from telemetry.store.answers import RunInfo
+from telemetry.model.errors import ConfigError, StoreError
+from telemetry.objectives.slo import default_objectives
+from telemetry.store.answers import RunRecord
 from tests.unit.dashboard.fakes import FakeReader, summary
 
-OLD = RunInfo("old", 1, 5, 200, None, None, True, {})
-NEW = RunInfo("new", 2, 4, 200, None, None, False, {})
+OLD = RunRecord("old", 1, 5, 200, None, None, True, {})
+NEW = RunRecord("new", 2, 4, 200, None, None, False, {})
 
 
 def source(reader: FakeReader, states: list[int]) -> Source:
@@ -50,13 +50,13 @@ def test_the_summary_at_hand_serves_the_objectives() -> None:
     reader = FakeReader([NEW], summary())
     view = source(reader, [1]).now(Choice())
     assert reader.asked.count("summary") == 1
-    assert len(view.standings) == len(default_objectives())
+    assert len(view.statuses) == len(default_objectives())
 
 
 def test_each_cohort_is_judged_on_its_own() -> None:
     reader = FakeReader([NEW], summary(cohorts=("A", "B")))
     view = source(reader, [1]).now(Choice())
-    assert set(view.cohort_standings) == {"A", "B"}
+    assert set(view.cohort_statuses) == {"A", "B"}
     assert "good A voice_to_voice" in reader.asked
     assert "good B voice_to_voice" in reader.asked
 

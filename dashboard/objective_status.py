@@ -1,12 +1,13 @@
-"""An objective's verdict as the pages show it: the state in a word, a shape and a colour, the promise in short."""
+"""An objective's verdict as the pages show it: the state in a word, a shape and a color, the promise in short."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from dashboard import words
-from telemetry.metrics import METRICS
-from telemetry.slo import Objective, Verdict, judge
+from dashboard import formatting
+from telemetry.model.metrics import METRICS
+from telemetry.model.stated_error import GoodRange
+from telemetry.objectives.slo import Objective, Verdict, exact, judge
 
 State = Literal["met", "missed", "unknown"]
 
@@ -14,7 +15,7 @@ SYMBOLS: Final[dict[State, str]] = {"met": "✓", "missed": "✕", "unknown": "�
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ObjectiveStatus:
     """How one objective stands."""
 
     objective: Objective
@@ -27,13 +28,15 @@ class Standing:
 
     @property
     def state(self) -> State:
-        """Met, missed, or not known."""
+        """Met, missed, or undecided."""
         return "unknown" if self.verdict.met is None else "met" if self.verdict.met else "missed"
 
     @property
     def chip(self) -> str:
         """The state as a small label; the whole verdict is its tooltip."""
         text = {"met": "met", "missed": "missed", "unknown": self._why()}[self.state]
+        if self.verdict.within_error:
+            text += ", within error"
         return chip(self.state, text, self.verdict.sentence)
 
     @property
@@ -44,19 +47,26 @@ class Standing:
             return o.sentence
         metric = METRICS.get(o.metric)
         bound = "≥" if metric is not None and metric.higher_is_better else "≤"
-        return f"{o.target * 100:g} % {bound} {words.figure(o.threshold, metric.unit if metric is not None else 'ns')}"
+        unit = metric.unit if metric is not None else "ns"
+        return f"{o.target * 100:g} % {bound} {formatting.figure(o.threshold, unit)}"
 
     def _why(self) -> str:
         if self.verdict.eligible and self.verdict.eligible < self.verdict.minimum_turns:
-            return f"too few ({self.verdict.eligible})"
-        return "not observable" if (self.verdict.reason or "").startswith("not observable") else "not known"
+            return f"undecided: too few ({self.verdict.eligible})"
+        return "not observable" if (self.verdict.reason or "").startswith("not observable") else "undecided"
 
 
-def standings(objectives: Sequence[Objective], count: Callable[[Objective], tuple[int, int]]) -> tuple[Standing, ...]:
+def statuses(
+    objectives: Sequence[Objective],
+    count: Callable[[Objective], tuple[int, int]],
+    good_range: Callable[[Objective], GoodRange | None] = exact,
+) -> tuple[ObjectiveStatus, ...]:
     """Judge the objectives, each beside its verdict."""
-    return tuple(Standing(o, v) for o, v in zip(objectives, judge(objectives, count), strict=True))
+    verdicts = judge(objectives, count, good_range)
+    return tuple(ObjectiveStatus(o, v) for o, v in zip(objectives, verdicts, strict=True))
 
 
 def chip(state: State, text: str, title: str = "") -> str:
-    """A label whose shape, word and colour say the same."""
-    return f'<span class="vp-chip {state}" title="{words.escape(title)}">{SYMBOLS[state]} {words.escape(text)}</span>'
+    """A label whose shape, word and color say the same."""
+    shown, hint = formatting.escape(text), formatting.escape(title)
+    return f'<span class="vp-chip {state}" title="{hint}">{SYMBOLS[state]} {shown}</span>'

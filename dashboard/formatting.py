@@ -7,8 +7,16 @@ import html
 from datetime import UTC, datetime, tzinfo
 from typing import Final, Literal
 
-from telemetry.metrics import MIN_COUNT_FOR
-from telemetry.store.answers import Agreement, Generator, Loss, MetricStats, RunInfo, TurnCounts
+from telemetry.model.metrics import MIN_COUNT_FOR
+from telemetry.store.answers import (
+    ClientServiceDelta,
+    Generator,
+    MetricStats,
+    RunRecord,
+    SpeechBoundErrors,
+    TelemetryLoss,
+    TurnCounts,
+)
 
 NS_PER_MS: Final = 1_000_000
 NS_PER_S: Final = 1_000_000_000
@@ -36,8 +44,7 @@ METRIC_LABELS: Final[dict[str, str]] = {
     "underrun_worst": "Worst underrun",
     "underrun_total": "All underruns",
     "underrun_count": "Underruns",
-    "audio_rtf": "Audio real-time factor",
-    "ttft": "LLM time to first token",
+    "audio_rtfx": "Audio real-time factor",
     "tokens_per_s": "Tokens per second",
     "tokens_per_s_wall": "Tokens per second, wall",
     "tokens_per_chunk": "Tokens per chunk",
@@ -53,7 +60,19 @@ OUTCOME_LABELS: Final[dict[str, str]] = {
     "abandoned": "abandoned",
     "interrupted": "interrupted",
     "error": "error",
+    "cut": "cut by the generator",
     "invalid": "invalid",
+}
+
+
+CAUSE_LABELS: Final[dict[str, str]] = {
+    "dns": "host name",
+    "tcp": "connection",
+    "tls": "TLS",
+    "http_status": "HTTP status",
+    "close_code": "closed with",
+    "endpoint_error": "error of the endpoint",
+    "timeout": "time-out",
 }
 
 
@@ -127,6 +146,43 @@ def percentile(stats: MetricStats, name: str, *, with_unit: bool = False) -> str
     return f"too few ({stats.n})" if stats.n < MIN_COUNT_FOR[name] else DASH
 
 
+def error_words(stats: MetricStats, name: str) -> str:
+    """Between what a percentile lies, for the annotation of the clips and the instrument's own error."""
+    if stats.error is None:
+        return ""
+    between: tuple[float, float] | None = getattr(stats.error, name)
+    unknown = stats.error.turns_unknown
+    said = f"± not known for {unknown:,} of {count(stats.n, 'turn')}" if unknown else ""
+    if between is None:
+        return said
+    low, high = between
+    known = f"within {ms_text(low, unit=False)} to {ms_text(high)} by the error of the clips' speech bounds"
+    known += " and of the instrument" if stats.error.instrument_ns is not None else ""
+    return f"{known}; {said}" if said else known
+
+
+def bounds_words(bounds: SpeechBoundErrors) -> str:
+    """How well it is known where the callers' speech ended, which is what latencies count from."""
+    if not bounds.turns:
+        return DASH
+    unknown = f"± not known for {bounds.turns_unknown:,} of {count(bounds.turns, 'turn')}"
+    if bounds.end_median_ns is None:
+        return unknown
+    said = f"end ± {ms_text(bounds.end_median_ns)} · worst ± {ms_text(bounds.end_worst_ns)}"
+    return f"{said} · {unknown}" if bounds.turns_unknown else said
+
+
+def cause(kind: str | None, code: str | None) -> str:
+    """Why a turn failed, in a few words: `HTTP status 429`."""
+    name = "not recorded" if kind is None else CAUSE_LABELS.get(kind, kind.replace("_", " "))
+    return name if code is None else f"{name} {code}"
+
+
+def values(stats: MetricStats) -> str:
+    """How many values a metric has; `17 of 40` where turns went unanswered and its percentiles are of the others."""
+    return f"{stats.n:,} of {stats.n + stats.unanswered:,}" if stats.unanswered else f"{stats.n:,}"
+
+
 def why_no_figures(stats: MetricStats) -> str | None:
     """Why a metric has no figure at all, or None when it has some."""
     if stats.n:
@@ -158,7 +214,7 @@ def day_and_time(unix_ns: int, zone: tzinfo = UTC) -> str:
     return f"{datetime.fromtimestamp(unix_ns / NS_PER_S, zone):%d %b %H:%M}".lstrip("0")
 
 
-def state_of(run: RunInfo, newest_unix_ns: int | None, now_unix_ns: int) -> State:
+def state_of(run: RunRecord, newest_unix_ns: int | None, now_unix_ns: int) -> State:
     """Whether figures still come in: `ended` as the run itself said, else by the age of the newest turn."""
     if run.ended:
         return "ended"
@@ -186,7 +242,13 @@ def invalid_words(turns: TurnCounts) -> str:
     return f"{turns.invalid:,} invalid ({share(turns.invalid, turns.total)}{mostly}){blame}"
 
 
-def loss_words(loss: Loss) -> tuple[str, bool | None]:
+def unread_words(turns: TurnCounts) -> str:
+    """In how many turns the endpoint left what the caller said lying; empty where it always read."""
+    unread = turns.endpoint_did_not_read
+    return f"did not read in {unread:,} of {count(turns.eligible, 'turn')}" if unread else ""
+
+
+def loss_words(loss: TelemetryLoss) -> tuple[str, bool | None]:
     """Whether telemetry is missing, and if that is good (None: nobody can say)."""
     if loss.missing:
         return f"{count(loss.missing, 'turn')} lost on the way ({loss.received:,} received)", False
@@ -195,17 +257,17 @@ def loss_words(loss: Loss) -> tuple[str, bool | None]:
     return "none lost", True
 
 
-def agreement_words(agreement: Agreement) -> str:
+def client_service_delta_words(client_service_delta: ClientServiceDelta) -> str:
     """How far the service's own figures are from what callers heard."""
-    if not agreement.joined:
+    if not client_service_delta.joined:
         return "the service reports nothing of its own"
-    p50 = signed_ms(agreement.difference_p50_ns)
+    p50 = signed_ms(client_service_delta.difference_p50_ns)
     p99 = (
-        signed_ms(agreement.difference_p99_ns)
-        if agreement.difference_p99_ns is not None
-        else f"too few ({agreement.joined})"
+        signed_ms(client_service_delta.difference_p99_ns)
+        if client_service_delta.difference_p99_ns is not None
+        else f"too few ({client_service_delta.joined})"
     )
-    return f"p50 {p50} · p99 {p99} over {count(agreement.joined, 'turn')}"
+    return f"p50 {p50} · p99 {p99} over {count(client_service_delta.joined, 'turn')}"
 
 
 def signed_ms(ns: float | None) -> str:
@@ -231,7 +293,7 @@ def instrument_words(generator: Generator) -> str:
     return f"GC pauses {pause} · socket backlog {unsent}{held_up} · clock moved {clock}"
 
 
-def calibration_words(run: RunInfo) -> str:
+def calibration_words(run: RunRecord) -> str:
     """What the run declared of its own error bound, if it was calibrated at all."""
     if sentence := run.declared.get("calibration"):
         return sentence
@@ -239,6 +301,6 @@ def calibration_words(run: RunInfo) -> str:
     return f"calibrated to ± {bound} ms" if bound else "not calibrated"
 
 
-def corpus_words(run: RunInfo) -> str:
+def corpus_words(run: RunRecord) -> str:
     """Which utterances were replayed."""
     return run.declared.get("corpus") or UNKNOWN
