@@ -1,7 +1,6 @@
 """docker-compose.yml against the real commands: no engine runs here, so everything else about it is checked."""
 
 import re
-import shutil
 import subprocess
 import sys
 from itertools import pairwise
@@ -13,6 +12,7 @@ import pytest
 import yaml
 
 from tests.contracts.command_help import LOCUST, flags, has_flag, help_of, run
+from tests.programs import needed
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
@@ -144,8 +144,7 @@ def test_the_dashboard_reads_the_store_that_the_sidecar_writes() -> None:
 
 
 def test_prometheus_accepts_the_scrape_file() -> None:
-    promtool = shutil.which("promtool")
-    assert promtool, "promtool is missing: apt-get install prometheus"
+    promtool = needed("promtool")
     result = subprocess.run(
         [promtool, "check", "config", "--syntax-only", str(SCRAPE)],
         capture_output=True,

@@ -19,7 +19,7 @@ LONG_FILES: dict[str, str] = {
     "tests/integration/test_exporter_collectors.py": "misbehaving collectors and the servers that play them",
 }
 LONG_FUNCTIONS: dict[str, str] = {
-    "corpora/importing/command.py:import_": "one parameter for each flag of the command, and nothing else",
+    "corpora/sources/importing/command.py:import_": "one parameter for each flag of the command, and nothing else",
     "tests/fixtures_turns.py:exchange": "one whole exchange as a literal: every field of two turns",
     "tests/unit/dashboard/scenes.py:client_turn": "one whole turn as a literal, every field with its value",
 }
@@ -160,3 +160,14 @@ def test_a_long_function_is_found() -> None:
 )
 def test_foreign_lines_are_told_from_others(line: str, is_foreign: bool) -> None:
     assert any(pattern.search(line) for pattern in FOREIGN.values()) is is_foreign
+
+
+def test_no_two_classes_share_a_name() -> None:
+    places: dict[str, list[str]] = {}
+    for path, text in python_files():
+        if path.startswith(PACKAGES):
+            for node in ast.walk(ast.parse(text)):
+                if isinstance(node, ast.ClassDef):
+                    places.setdefault(node.name, []).append(path)
+    assert len(places) > 300
+    assert {each: where for each, where in places.items() if len(where) > 1} == {}

@@ -1,0 +1,98 @@
+"""The page of commands: every command, argument and flag with the help that the command itself prints."""
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+import typer
+
+import corpora.cli
+import dashboard.__main__
+import telemetry.sidecar.app
+import tests.benchmarks.__main__
+from docs_build.markdown import cell, code, page, table
+from loadtest.cli import main
+from loadtest.scenario.options import OPTIONS
+from loadtest.targets.assistant import command as assistant
+
+INTRODUCTION: Final = """
+`voiceprobe` and `./voiceprobe` are the same command: the second prepares `.venv` in the checkout first. Every command
+prints this help with `--help`. Exit codes are on [a page of their own](exit-codes.md).
+"""
+LOCUST: Final = """
+Plain Locust takes these flags besides its own, with `-f loadtest/locustfile.py`. What it calls `--users`, `--host`,
+`--run-time`, `--master` and `--worker` is described in Locust's documentation.
+"""
+
+
+def commands_page() -> str:
+    """Every command of `voiceprobe`, and our flags on Locust's command line."""
+    parts = [part for name, command in commands() for part in _command(name, command)]
+    rows = [(code(option.flag), cell(option.help)) for option in OPTIONS]
+    return page("Commands", INTRODUCTION, *parts, "## locust", LOCUST, table(("Flag", "Meaning"), rows))
+
+
+def commands() -> Iterator[tuple[str, Any]]:
+    """Every command by the words that start it, with its parser."""
+    alone = typer.Typer(add_completion=False)
+    alone.command(help=assistant.HELP)(assistant.assistant_command)
+    own_processes = {
+        "assistant": alone,
+        "sidecar": telemetry.sidecar.app.app,
+        "dashboard": dashboard.__main__.app,
+        "corpus": corpora.cli.app,
+        "bench": tests.benchmarks.__main__.app,
+    }
+    for name, command in _children(main.app):
+        if name not in own_processes:
+            yield f"voiceprobe {name}", command
+            continue
+        children = list(_children(own_processes[name]))
+        if not children:
+            yield f"voiceprobe {name}", typer.main.get_command(own_processes[name])
+        for child, parser in children:
+            yield f"voiceprobe {name} {child}", parser
+
+
+def _children(app: typer.Typer) -> list[tuple[str, Any]]:
+    group: Any = typer.main.get_command(app)
+    return list(getattr(group, "commands", {}).items())
+
+
+def _command(name: str, command: Any) -> Iterator[str]:
+    context = command.context_class(command, info_name=name)
+    arguments, flags = _rows(command, context, "argument"), _rows(command, context, "option")
+    usage = " ".join([name, "[FLAGS]", *(label for label, _, _ in arguments)])
+    yield f"## {name}"
+    yield f"```text\n{usage}\n```"
+    yield _prose(command.help or "")
+    if arguments:
+        yield table(("Argument", "Meaning"), [(code(label), cell(text)) for label, text, _ in arguments])
+    for panel in dict.fromkeys(panel for _, _, panel in flags):
+        rows = [(code(label), cell(text)) for label, text, own in flags if own == panel]
+        yield f"**{panel}**" if panel else ""
+        yield table(("Flag", "Meaning"), rows)
+    if command.epilog:
+        yield _examples(command.epilog)
+
+
+def _rows(command: Any, context: Any, kind: str) -> list[tuple[str, str, str]]:
+    """Label, help and group of each parameter of a kind, as the command prints them."""
+    rows: list[tuple[str, str, str]] = []
+    for parameter in command.params:
+        record = parameter.get_help_record(context)
+        if parameter.param_type_name == kind and record is not None:
+            rows.append((record[0].strip(), record[1], parameter.rich_help_panel or ""))
+    return rows
+
+
+def _prose(text: str) -> str:
+    """Help text as Markdown: its examples as code, the rest with nothing that Markdown would read as markup."""
+    parts = re.split(r"\n\s*\n", text.strip())
+    return "\n\n".join(_examples(part) if part.startswith("Example") else cell(part) for part in parts)
+
+
+def _examples(text: str) -> str:
+    label, _, rest = text.partition(":")
+    blocks = [" ".join(block.split()) for block in re.split(r"\n\s*\n", rest.strip())]
+    return f"{label}:\n\n```bash\n" + "\n".join(blocks) + "\n```"

@@ -1,0 +1,64 @@
+"""Reads the comments that document fields and constants in a source file, where the definitions themselves stand."""
+
+import ast
+import io
+import tokenize
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Fields that stand together, under the comment above them."""
+
+    comment: str
+    names: tuple[str, ...]
+
+
+def trailing(path: Path, class_name: str | None = None) -> dict[str, str]:
+    """The comment beside each field of a class, or beside each constant of a module; empty where there is none."""
+    source = path.read_text(encoding="utf-8")
+    comments = _comments(source)
+    return {
+        name: next((text for line in range(first, last + 1) if (text := comments.get(line))), "")
+        for name, first, last in _definitions(source, class_name)
+    }
+
+
+def groups(path: Path, class_name: str) -> list[Group]:
+    """The fields of a class as its empty lines and its own comment lines divide them."""
+    source = path.read_text(encoding="utf-8")
+    lines = source.splitlines()
+    found: list[Group] = []
+    previous = None
+    for name, first, last in _definitions(source, class_name):
+        above: list[str] = []
+        line = first - 1
+        while line > 0 and lines[line - 1].strip().startswith("#"):
+            above.insert(0, lines[line - 1].strip().removeprefix("#").strip())
+            line -= 1
+        if found and not above and previous == first - 1:
+            found[-1] = Group(found[-1].comment, (*found[-1].names, name))
+        else:
+            found.append(Group(" ".join(above), (name,)))
+        previous = last
+    return found
+
+
+def _comments(source: str) -> dict[int, str]:
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    texts = {token.start[0]: token.string for token in tokens if token.type == tokenize.COMMENT}
+    # An exception for a checker is no documentation.
+    return {line: "" if "noqa" in text else text.lstrip("# ") for line, text in texts.items()}
+
+
+def _definitions(source: str, class_name: str | None) -> list[tuple[str, int, int]]:
+    """Annotated names, each with its first and last line. Raises StopIteration for a class that is not there."""
+    body = ast.parse(source).body
+    if class_name is not None:
+        body = next(node for node in body if isinstance(node, ast.ClassDef) and node.name == class_name).body
+    return [
+        (node.target.id, node.lineno, node.end_lineno or node.lineno)
+        for node in body
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+    ]

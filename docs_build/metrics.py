@@ -1,0 +1,61 @@
+"""The page of metrics: every number with its unit and its one definition, and the timestamps that they are made of."""
+
+from dataclasses import fields
+from typing import Any, Final
+
+from docs_build.markdown import cell, code, page, table
+from loadtest.conversation.evidence import ValidityLimits
+from telemetry.model.metrics import ITL, ITL_DEFINITION, METRICS, MIN_COUNT_FOR, POINTS, Metric
+from telemetry.model.semconv import OUTCOMES
+
+UNITS: Final = {"ns": "s", "ratio": "", "count": "", "per_s": "1/s"}
+
+INTRODUCTION: Final = """
+All timestamps of a turn lie on the caller's own monotonic clock, as integer nanoseconds. A metric has no value on a
+turn where a timestamp that it needs is unknown; unknown is `null`, never 0. JSON and Prometheus give durations in
+seconds. [What is measured](../explanation/what-is-measured.md) says why the definitions are what they are.
+"""
+COLUMNS: Final = """
+*Objective* says on which side of its threshold a turn is good. *Column* is the name in the store, whose durations are
+integer nanoseconds.
+"""
+LIMITS: Final = """
+A turn beyond one of these limits is `invalid`: counted and shown, and left out of the figures of the service.
+[Validity](../explanation/validity.md) explains why.
+"""
+
+
+def metrics_page() -> str:
+    """Metrics, timestamps, outcomes, and how many values a percentile needs."""
+    rows = [_row(metric) for metric in METRICS.values()]
+    rows.append((code(ITL), "s", cell(ITL_DEFINITION), "at most", code(f"{ITL}_ns")))
+    needed = [(name, str(count)) for name, count in MIN_COUNT_FOR.items()]
+    return page(
+        "Metrics",
+        INTRODUCTION,
+        "## Metrics",
+        COLUMNS,
+        table(("Metric", "Unit", "Definition", "Objective", "Column"), rows),
+        "## Timestamps of a turn",
+        table(("Timestamp", "Meaning"), [(code(name), cell(text)) for name, text in POINTS.items()]),
+        "## Outcomes of a turn",
+        "A turn ends with exactly one of: " + ", ".join(code(outcome) for outcome in OUTCOMES) + ".",
+        "## Percentiles",
+        "Percentiles are exact: they are taken from the value of every turn. One from fewer values than this is shown "
+        "as “too few” and is `null` in JSON.",
+        table(("Percentile", "Values needed"), needed),
+        "## Limits of validity",
+        LIMITS,
+        table(("Evidence", "Limit"), [_limit(each.name, each.default) for each in fields(ValidityLimits)]),
+    )
+
+
+def _limit(name: str, value: Any) -> tuple[str, str]:
+    """Name and value of a limit, a duration in milliseconds."""
+    shown = f"{value / 1e6:g} ms" if name.endswith("_ns") else f"{value:g}"
+    return cell(name.removesuffix("_ns").replace("_", " ")), shown
+
+
+def _row(metric: Metric) -> tuple[str, ...]:
+    bound = "at least" if metric.higher_is_better else "at most"
+    return code(metric.name), UNITS[metric.unit], cell(metric.definition), bound, code(metric.column)

@@ -1,0 +1,26 @@
+"""The generated pages of the documentation, by their place in `docs/`."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from docs_build.commands import commands_page
+from docs_build.corpus import corpus_page
+from docs_build.environment import environment_page
+from docs_build.exit_codes import exit_codes_page
+from docs_build.metrics import metrics_page
+from docs_build.prometheus import prometheus_page
+from docs_build.scenario import scenario_page
+from docs_build.spans import spans_page
+from docs_build.summary_schema import summary_page
+
+PAGES: Final[Mapping[str, Callable[[], str]]] = {
+    "reference/commands.md": commands_page,
+    "reference/scenario-file.md": scenario_page,
+    "reference/metrics.md": metrics_page,
+    "reference/json-summary.md": summary_page,
+    "reference/spans.md": spans_page,
+    "reference/prometheus.md": prometheus_page,
+    "reference/corpus-folder.md": corpus_page,
+    "reference/environment.md": environment_page,
+    "reference/exit-codes.md": exit_codes_page,
+}

@@ -1,0 +1,145 @@
+"""The page of the scenario file: its keys are those that the reader asks for, recorded while it reads nothing."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from corpora.rendering.profiles import profile
+from corpora.rendering.profiles.parsing import KEYS
+from docs_build.markdown import cell, code, page, table
+from loadtest.scenario.file.loader import read_scenario
+from loadtest.scenario.file.section import Section
+from loadtest.scenario.options import OPTIONS
+
+INTRODUCTION: Final = """
+A scenario file is TOML and is given with `--scenario`. All faults of a file are reported at once, and a key that is not
+listed here is one of them. A flag on the command line wins over the file. [Shape the load](../how-to/load.md) shows
+whole files.
+"""
+DURATION: Final = "duration: seconds, or a text such as `90s`"
+
+
+def _range(limits: tuple[float, float], unit: str) -> str:
+    return f"from {limits[0]:g} to {limits[1]:g}{' ' if unit else ''}{unit}"
+
+
+# One line for each key of a profile, with the limits that the profile itself checks.
+PROFILE_KEYS: Final = {
+    "noise": f"{', '.join(profile.KNOWN_NOISES)}, or file:PATH",
+    "snr": f"signal-to-noise ratio over the active speech, {_range(profile.SNR_RANGE_DB, 'dB')}",
+    "speed": f"rate of speaking, {_range(profile.SPEED_RANGE, '')}",
+    "pitch": f"factor on the pitch, {_range(profile.SPEED_RANGE, '')}",
+    "level": f"active speech level at the microphone, {_range(profile.LEVEL_RANGE_DBOV, 'dBov')}",
+    "room": f"reverberation time {_range(profile.RT60_RANGE_S, 's')}, {profile.FAR_FIELD}, or file:IMPULSE_RESPONSE",
+    "channel": f"codecs joined with +: {', '.join((*profile.CHANNEL_WORDS, *profile.CODECS))} (opus:KBIT)",
+    "loss": "packets lost: share, mean length of a burst in packets, share lost inside bursts, as in 5%/3/80%",
+    "jitter": "mean delay and size of the receiver's buffer, as in 20ms/60ms; later packets are concealed",
+    "gain": f"gain before clipping, {_range(profile.GAIN_RANGE_DB, 'dB')}",
+    "clip": f"level at which peaks are cut off, {_range(profile.CLIP_RANGE_DBOV, 'dBov')}",
+    "dc": f"DC offset as a share of full scale, {_range(profile.DC_RANGE, '')}",
+}
+# Keys that are no flag.
+OWN_KEYS: Final = {
+    "name": "name of the scenario (default: the name of the file)",
+    "callers": "how callers behave",
+    "callers.silence_for": "how long a caller stays silent in a silent turn, as a distribution",
+    "callers.barge_in": "kinds of interruption, each a table",
+    "callers.barge_in[].share": "share of the turns that interrupt in this way",
+    "callers.barge_in[].after": "when: as the flag --barge-in-after",
+    "speech": "what callers say, and over which line",
+    "speech.profiles": "several profiles, each a table: in place of noise, snr, room and channel",
+    "speech.profiles[].share": "weight of this profile; without weights, all are equal",
+    "speech.mix": "weights of what is said",
+    "speech.mix.short": "weight of utterances with less than 2 s of speech",
+    "speech.mix.medium": "weight of utterances with 2 s to 6 s of speech",
+    "speech.mix.long": "weight of utterances with more than 6 s of speech",
+    "speech.mix.domain": "weights of domains, by name",
+    "speech.mix.speaker": "weights of speakers, by name",
+    "phases": "how much load, and when: a table for each phase, in order",
+    "phases[].name": "name of the phase; required and unique",
+    "phases[].kind": "required; figures of a run leave out turns that begin in a ramp",
+    "phases[].duration": "required",
+    "phases[].users": "callers at the same time: a number, or { from, to } for ramp and steps",
+    "phases[].rate": "calls to begin a second: a number, or { from, to }; in place of users",
+    "phases[].arrival": "how calls of a rate arrive (default: poisson)",
+    "phases[].steps": "number of levels, for the kind steps",
+}
+
+
+class Recorder(Section):
+    """A section that holds nothing and records which keys are asked for, and of which type."""
+
+    def __init__(self, place: str, asked: dict[str, str]) -> None:
+        super().__init__({}, place, [])
+        self._keys = asked
+
+    def _note(self, key: str, kind: str) -> None:
+        self._keys[self.where(key)] = kind
+
+    def get(self, key: str) -> None:
+        """Record a key of any type."""
+        self._keys.setdefault(self.where(key), "")
+
+    def text(self, key: str, *, one_of: Sequence[str] = ()) -> str | None:
+        """Record a text."""
+        self._note(key, f"one of {', '.join(one_of)}" if one_of else "text")
+        return None
+
+    def flag(self, key: str) -> bool | None:
+        """Record a truth value."""
+        self._note(key, "true or false")
+        return None
+
+    def integer(self, key: str, low: int, high: int) -> int | None:
+        """Record a whole number."""
+        self._note(key, f"whole number from {low} to {high}")
+        return None
+
+    def number(self, key: str, low: float, high: float, *, above: bool = False) -> float | None:
+        """Record a number."""
+        self._note(key, f"number {'above' if above else 'from'} {low:g} to {high:g}")
+        return None
+
+    def seconds(self, key: str, *, zero: bool = False) -> float | None:
+        """Record a duration."""
+        self._note(key, DURATION)
+        return None
+
+    def table(self, key: str) -> Section:
+        """Record a table, and what is asked of it."""
+        self._note(key, "table")
+        return Recorder(self.where(key), self._keys)
+
+    def tables(self, key: str) -> list[Section]:
+        """Record an array of tables, and what is asked of one."""
+        self._note(key, "array of tables")
+        return [Recorder(f"{self.where(key)}[]", self._keys)]
+
+
+def keys() -> dict[str, str]:
+    """Every key that a scenario file may have, with its type."""
+    asked: dict[str, str] = {}
+    read_scenario(Recorder("", asked))
+    return asked
+
+
+def scenario_page() -> str:
+    """Every key of a scenario file, and of a profile."""
+    rows = [(code(key), cell(kind), cell(meaning(key))) for key, kind in keys().items()]
+    return page(
+        "Scenario file",
+        INTRODUCTION,
+        table(("Key", "Type", "Meaning"), rows),
+        "## Keys of a profile",
+        "The same keys stand in `[[speech.profiles]]` and in the text that `--profile` takes, as `key=value`.",
+        table(("Key", "Meaning"), [(code(key), cell(PROFILE_KEYS[key])) for key in KEYS]),
+    )
+
+
+def meaning(key: str) -> str:
+    """What a key means. Raises KeyError for one that nobody has described."""
+    if key in OWN_KEYS:
+        return OWN_KEYS[key]
+    last = key.rpartition(".")[2]
+    if last in PROFILE_KEYS:
+        return PROFILE_KEYS[last]
+    return next(option.help for option in OPTIONS if option.name == last)

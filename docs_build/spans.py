@@ -1,0 +1,104 @@
+"""The page of spans: their names, the attributes of a turn, and what travels beside them."""
+
+from pathlib import Path
+from typing import Any, Final, Literal, get_args, get_origin
+
+import msgspec
+
+from docs_build import comments
+from docs_build.markdown import cell, code, page, table
+from telemetry.model import semconv, turns
+from telemetry.model.metrics import POINTS
+from telemetry.model.turn_spans import CARRIED
+from telemetry.model.turns import Turn
+
+SEMCONV: Final = Path(semconv.__file__)
+TURNS: Final = Path(turns.__file__)
+
+INTRODUCTION: Final = f"""
+Client and service write the same spans: a `{semconv.SPAN_CALL}` for each call, a `{semconv.SPAN_TURN}` for each of its
+turns, and `{semconv.SPAN_ASR}`, `{semconv.SPAN_LLM}` and `{semconv.SPAN_TTS}` below a turn. A `{semconv.SPAN_RUN}` span
+opens and closes a run. A turn's span carries everything that is known of the turn, and decoding it gives the turn back
+exactly. The version of this vocabulary is {semconv.SCHEMA_VERSION}, in the attribute `{semconv.ATTR_SCHEMA}`.
+"""
+GEN_AI: Final = """
+Where OpenTelemetry's GenAI conventions have a name for a fact, the span carries it under that name as well:
+"""
+METADATA: Final = """
+Some facts are known to the service alone. A service can report them without OpenTelemetry, as string pairs in the
+metadata of a response (in OpenAI Realtime: `response.metadata`).
+"""
+HEALTH: Final = """
+Every process of the load generator sends these as OTLP gauges once a second, with the attributes `run_id` and
+`process_id`.
+"""
+METADATA_MEANINGS: Final = {
+    "META_CACHE_TIER": f"the cache that answered: {', '.join(semconv.CACHE_TIERS)}",
+    "META_CACHE_HIT": "`true` or `false`: whether a cache answered",
+    "META_ROUTE": f"where the answer was made: {', '.join(semconv.ROUTES)}",
+    "META_FALLBACK": f"the fallback that answered: {', '.join(semconv.FALLBACKS)}",
+    "META_COHORT": "name of the cohort that this call belongs to",
+    "META_MODEL": "name of the model that answered",
+    "META_INTENT": "the intent that the service recognized",
+}
+HEALTH_MEANINGS: Final = {
+    "METRIC_GENERATOR_LOOP_LAG": "longest delay of the event loop",
+    "METRIC_GENERATOR_LATENESS": "worst lateness of an audio frame",
+    "METRIC_GENERATOR_CALLS": "calls in progress",
+    "METRIC_GENERATOR_GC_PAUSE": "longest pause for the garbage collector",
+    "METRIC_GENERATOR_CLOCK_OFFSET": "how far the wall clock moved against the monotonic clock",
+    "METRIC_GENERATOR_STARTS": f"starts of open arrivals in a phase; `which`: {', '.join(semconv.START_COUNTS)}",
+}
+
+
+def spans_page() -> str:
+    """Spans, attributes of a turn, response metadata and the generator's gauges."""
+    parts = [INTRODUCTION, "## Attributes of a turn", *_turn(), GEN_AI]
+    gen_ai = sorted(value for name, value in vars(semconv).items() if name.startswith("GEN_AI_"))
+    parts += [", ".join(map(code, gen_ai)) + "."]
+    parts += ["## Response metadata", METADATA, table(("Key", "Value"), _constants("META_", METADATA_MEANINGS))]
+    parts += ["## Health of the load generator", HEALTH]
+    parts += [table(("Metric", "Meaning"), _constants("METRIC_", HEALTH_MEANINGS))]
+    return page("Spans and attributes", *parts)
+
+
+def _turn() -> list[str]:
+    """A table for each group of fields, under the comment that stands above them in the code."""
+    described = {field.name: field for field in msgspec.structs.fields(Turn)}
+    beside = comments.trailing(TURNS, "Turn")
+    parts: list[str] = []
+    for group in comments.groups(TURNS, "Turn"):
+        rows = [
+            (code(semconv.TURN_PREFIX + name), cell(_kind(described[name].type)), cell(_meaning(name, beside)))
+            for name in group.names
+            if name in CARRIED
+        ]
+        parts += [cell(group.comment), table(("Attribute", "Type", "Meaning"), rows)]
+    return parts
+
+
+def _meaning(name: str, beside: dict[str, str]) -> str:
+    point = name.removesuffix("_perf_ns")
+    return beside[name] or (POINTS[point] if name.endswith("_perf_ns") and point in POINTS else "")
+
+
+def _kind(kind: Any) -> str:
+    """A type in words; that a field may be unknown is said once, above."""
+    if get_origin(kind) is Literal:
+        return "one of " + ", ".join(map(str, get_args(kind)))
+    if get_origin(kind) is tuple:
+        return f"array of {_kind(get_args(kind)[0])}"
+    parts = [part for part in get_args(kind) if part is not type(None) and not isinstance(part, msgspec.Meta)]
+    if parts:
+        return _kind(parts[0])
+    return {str: "text", int: "integer", float: "number", bool: "true or false"}[kind]
+
+
+def _constants(prefix: str, meanings: dict[str, str]) -> list[tuple[str, str]]:
+    """Name and meaning of the constants of the vocabulary that begin so; a comment beside one goes before."""
+    beside = comments.trailing(SEMCONV)
+    return [
+        (code(value), cell(beside.get(name) or meanings.get(name, "")))
+        for name, value in vars(semconv).items()
+        if name.startswith(prefix)
+    ]

@@ -1,0 +1,74 @@
+"""The page of the JSON summary, from its JSON schema."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, cast
+
+import loadtest.reports
+from docs_build.markdown import cell, code, page, table
+
+SCHEMA: Final = Path(loadtest.reports.__file__).with_name("summary.schema.json")
+Schema = Mapping[str, Any]
+
+INTRODUCTION: Final = """
+`voiceprobe run` and `demo` write one JSON object with `--json FILE`. Durations are seconds;
+`null` means that something was not measured, or that there are too few values for a percentile. The tables below are
+made from the schema that every summary passes in the tests, `loadtest/reports/summary.schema.json`.
+"""
+
+
+def summary_page() -> str:
+    """Every key of the summary, a section for each key at the top."""
+    schema = cast("Schema", json.loads(SCHEMA.read_text(encoding="utf-8")))
+    parts: list[str] = []
+    for key, raw in schema["properties"].items():
+        part = _resolved(schema, raw)
+        parts += [f"## {key}", cell(part.get("description", "")), f"Type: {_kind(part)}."]
+        rows = [(code(name), cell(kind), cell(text)) for name, kind, text in _below(schema, part, "")]
+        parts += [table(("Key", "Type", "Meaning"), rows)] if rows else []
+    return page("JSON summary", INTRODUCTION, *parts)
+
+
+def keys(schema: Schema, part: Schema, before: str = "") -> list[str]:
+    """Every key below a part of a schema, with dots between the levels."""
+    return [name for name, _, _ in _below(schema, part, before)]
+
+
+def _below(schema: Schema, part: Schema, before: str) -> Iterator[tuple[str, str, str]]:
+    part = _resolved(schema, part)
+    for name, raw in part.get("properties", {}).items():
+        below = _resolved(schema, raw)
+        yield f"{before}{name}", _kind(below), below.get("description", "")
+        yield from _below(schema, below, f"{before}{name}.")
+    if isinstance(part.get("additionalProperties"), Mapping):
+        below = _resolved(schema, part["additionalProperties"])
+        yield f"{before}NAME", _kind(below), below.get("description", "")
+        yield from _below(schema, below, f"{before}NAME.")
+    if "items" in part:
+        yield from _below(schema, part["items"], f"{before.removesuffix('.')}[].")
+
+
+def _resolved(schema: Schema, part: Schema) -> Schema:
+    """The part that a reference names, with what stands beside the reference; the alternative that is not null."""
+    while "$ref" in part:
+        found = schema
+        for step in part["$ref"].removeprefix("#/").split("/"):
+            found = found[step]
+        part = {**found, **{key: value for key, value in part.items() if key != "$ref"}}
+    for word in ("anyOf", "oneOf"):
+        kinds = [each for each in part.get(word, ()) if each.get("type") != "null"]
+        if len(kinds) == 1:
+            rest = {key: value for key, value in part.items() if key != word}
+            return {**_resolved(schema, kinds[0]), **rest, "nullable": True}
+    return part
+
+
+def _kind(part: Schema) -> str:
+    if "const" in part:
+        return f"always {json.dumps(part['const'])}"
+    if "enum" in part:
+        return "one of " + ", ".join(json.dumps(each) for each in part["enum"])
+    kind = part.get("type", "any")
+    words = " or ".join(kind) if isinstance(kind, list) else str(kind)
+    return f"{words} or null" if part.get("nullable") else words

@@ -1,0 +1,137 @@
+"""The generated reference is whole: everything that the code has is on its page, with a meaning."""
+
+import json
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from docs_build import environment, scenario
+from docs_build.commands import commands
+from docs_build.comments import Group, groups, trailing
+from docs_build.markdown import cell, code, table
+from docs_build.pages import PAGES
+from docs_build.summary_schema import SCHEMA
+from loadtest.exit_codes import MEANINGS, ExitCode
+from loadtest.scenario.options import OPTIONS
+from telemetry.model import semconv
+from telemetry.model.metrics import METRIC_NAMES, POINTS
+from telemetry.model.turn_spans import CARRIED
+from telemetry.sidecar.prometheus import Exposition
+from tests.contracts.command_help import ROOT, VOICEPROBE, help_of
+
+VARIABLE = re.compile(r"VOICEPROBE_[A-Z]+(?:_[A-Z]+)*(?![A-Z_])")
+
+
+def rows(page: str) -> Iterator[list[str]]:
+    """The rows of every table of a page, without their heads."""
+    lines = PAGES[page]().splitlines()
+    for before, line in pairwise(lines):
+        if line.startswith("| ") and not line.startswith("| ---") and before.startswith("|"):
+            yield [each.strip() for each in re.split(r"(?<!\\)\|", line)[1:-1]]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page != "reference/metrics.md"])
+def test_nothing_is_listed_without_a_meaning(page: str) -> None:
+    assert [row for row in rows(page) if not row[-1]] == []
+
+
+def test_the_page_lists_the_flags_that_each_command_prints() -> None:
+    page = PAGES["reference/commands.md"]()
+    for name, _ in commands():
+        section = page.split(f"\n## {name}\n")[1].split("\n## ")[0]
+        shown = help_of(*VOICEPROBE, *name.split()[1:])
+        printed = set(re.findall(r"^\W*(?:-\w, )?(--[a-z][a-z-]*[a-z])", shown, re.MULTILINE)) - {"--help"}
+        listed = set(re.findall(r"^\| `(?:-\w, )?(--[a-z][a-z-]*[a-z])", section, re.MULTILINE))
+        assert printed == listed, name
+
+
+def test_every_command_is_on_the_page() -> None:
+    listed = help_of(*VOICEPROBE).split("Commands", 1)[1]
+    names = set(re.findall(r"^\W*([a-z]+)\s", listed, re.MULTILINE))
+    assert names == {name.split()[1] for name, _ in commands()}
+
+
+def test_locust_takes_every_option_that_the_page_lists() -> None:
+    listed = PAGES["reference/commands.md"]().split("\n## locust\n")[1]
+    assert all(f"`{option.flag}`" in listed for option in OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("page", "names"),
+    [
+        ("reference/metrics.md", (*METRIC_NAMES, *POINTS, *semconv.OUTCOMES)),
+        ("reference/spans.md", tuple(semconv.TURN_PREFIX + name for name in CARRIED)),
+        ("reference/exit-codes.md", tuple(str(int(each)) for each in ExitCode)),
+        ("reference/scenario-file.md", tuple(scenario.keys())),
+        ("reference/environment.md", tuple(name for name, _, _ in environment.VARIABLES)),
+    ],
+)
+def test_a_page_lists_what_the_code_has(page: str, names: tuple[str, ...]) -> None:
+    text = PAGES[page]()
+    assert [name for name in names if f"`{name}`" not in text] == []
+
+
+def test_every_series_that_a_sidecar_exposes_is_listed() -> None:
+    text = PAGES["reference/prometheus.md"]()
+    typed = re.findall(r"^# TYPE (\S+) ", Exposition().render("")[0].decode(), re.MULTILINE)
+    assert len(typed) > 20
+    assert [name for name in typed if f"`{name}`" not in text] == []
+
+
+def test_every_key_of_the_schema_is_listed() -> None:
+    text = PAGES["reference/json-summary.md"]()
+    found = {key for key in re.findall(r'"([a-z_0-9]+)": \{', SCHEMA.read_text()) if key not in {"properties", "items"}}
+    definitions = set(json.loads(SCHEMA.read_text())["$defs"])
+    assert [key for key in found - definitions if not re.search(rf"[`.]{key}`|## {key}\n", text)] == []
+
+
+def test_every_exit_code_has_a_meaning() -> None:
+    assert set(MEANINGS) == set(ExitCode)
+
+
+def test_every_variable_that_the_code_reads_is_listed() -> None:
+    sources = [ROOT / "voiceprobe", ROOT / "docker-compose.yml"]
+    for package in ("corpora", "telemetry", "loadtest", "dashboard"):
+        sources += (ROOT / package).rglob("*.py")
+    read = {name for source in sources for name in VARIABLE.findall(source.read_text(encoding="utf-8"))}
+    assert read == {name for name, _, _ in environment.VARIABLES} | environment.INTERNAL
+
+
+def test_every_key_of_a_scenario_has_a_meaning_and_no_other_has() -> None:
+    asked = scenario.keys()
+    assert all(scenario.meaning(key) for key in asked)
+    assert set(scenario.OWN_KEYS) <= set(asked)
+    with pytest.raises(StopIteration):
+        scenario.meaning("callers.nothing")
+
+
+def test_the_recorder_sees_what_the_examples_use() -> None:
+    asked = scenario.keys()
+    for name in ("callers.barge_in[].share", "speech.profiles[].loss", "phases[].arrival", "speech.mix.domain", "seed"):
+        assert name in asked
+    assert asked["phases[].kind"].startswith("one of smoke, ramp")
+
+
+def test_comments_are_read_where_the_fields_stand(tmp_path: Path) -> None:
+    file = tmp_path / "a.py"
+    file.write_text(
+        "class A:\n    # About the first two.\n    one: int = 1  # the first\n    two: int = (\n        2  # the second"
+        "\n    )\n\n    three: int\n    # About the last.\n    four: int  # noqa: A003\nOTHER: int = 3  # a constant\n"
+    )
+    assert trailing(file, "A") == {"one": "the first", "two": "the second", "three": "", "four": ""}
+    assert trailing(file) == {"OTHER": "a constant"}
+    assert groups(file, "A") == [
+        Group("About the first two.", ("one", "two")),
+        Group("", ("three",)),
+        Group("About the last.", ("four",)),
+    ]
+
+
+def test_a_cell_cannot_break_its_table() -> None:
+    assert cell("a | b\n<script>") == "a \\| b &lt;script>"
+    assert code("a|b") == "`a&#124;b`"
+    with pytest.raises(ValueError, match="row of 1"):
+        table(("one", "two"), [("a",)])

@@ -1,0 +1,44 @@
+"""The pages on extending show complete changes: each is applied to a copy of the source, and its test passes there."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.contracts.documents import DOCS
+from tests.contracts.worked_examples import Change, apply, changes, copy_of_the_source, run_tests
+
+PAGES = sorted(page for page in (DOCS / "extending").glob("*.md") if page.name != "index.md")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_example_of_a_page_works_as_it_stands(page: Path, tmp_path: Path) -> None:
+    shown = changes(page.read_text(encoding="utf-8"))
+    tests = [change.path for change in shown if Path(change.path).name.startswith("test_")]
+    assert tests, f"{page.name} shows no test"
+    folder = copy_of_the_source(tmp_path)
+    for change in shown:
+        apply(change, folder)
+    done = run_tests(tests, folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_block_of_python_says_where_it_belongs(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert len(changes(text)) == text.count("\n```python")
+
+
+def test_changes_are_applied_where_they_belong(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("one\ntwo\n")
+    for how, anchor, block in (("after", "one", "1.5\n"), ("before", "one", "0\n"), ("replace", "two", "2\n")):
+        apply(Change(how, "a.py", anchor, block), tmp_path)
+    apply(Change("append", "a.py", None, "3\n"), tmp_path)
+    assert (tmp_path / "a.py").read_text() == "0\none\n1.5\n2\n3\n"
+
+
+@pytest.mark.parametrize("anchor", ["three", "o"])
+def test_a_line_that_is_not_there_once_is_noticed(anchor: str, tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("one\ntwo\n")
+    with pytest.raises(LookupError, match="needs one"):
+        apply(Change("after", "a.py", anchor, ""), tmp_path)
