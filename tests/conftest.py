@@ -11,7 +11,7 @@ from hypothesis import settings
 VARIABLE = "VOICEPROBE_CACHE"
 
 # Several tests share the processors, and none of their swarms may take them from the others.
-os.environ.setdefault("VOICEPROBE_PRIORITY", "usual")
+os.environ.setdefault("VOICEPROBE_PRIORITY", "normal")
 
 # No time decides a test: an example that a busy machine draws out is no fault.
 settings.register_profile("voiceprobe", deadline=None)

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import json
 import resource
 import sys
 import tempfile
@@ -15,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from loadtest.cli.main import guarded
+from loadtest.run.json_file import write_json
 from tests.benchmarks import certificate, compared, machine, native, picture, singles, tables
 from tests.benchmarks.options import DEFAULT_MODES, MOST_CALLERS_WITHOUT_COMPILER, PARTS, Options, checked
 from tests.benchmarks.processes import Cores, PartFailedError
@@ -64,7 +64,7 @@ def bench(
         benchmark = Benchmark(options, Path(folder), console)
         benchmark.run()
     if json_file is not None:
-        json_file.write_text(json.dumps(benchmark.result, indent=1) + "\n")
+        write_json(json_file, benchmark.result)
 
 
 class Benchmark:

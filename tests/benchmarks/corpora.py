@@ -21,12 +21,12 @@ import numpy as np
 import psutil
 import soundfile
 
-from corpora.library import open_corpus
-from corpora.manifest import Utterance, write_manifest
+from corpora.manifest.library import open_corpus
+from corpora.manifest.manifest import Utterance, write_manifest
 from loadtest.protocols import registry
 from loadtest.protocols.base import CallerOptions
-from loadtest.swarm.preparation import prepare, render_ahead
-from loadtest.swarm.settings import SwarmSettings
+from loadtest.scenario.settings import SwarmSettings
+from loadtest.speech.preparation import prepare, render_ahead
 
 ROOT = Path(__file__).resolve().parents[2]
 LEAD_S = 0.1
@@ -60,8 +60,8 @@ def make_corpus(folder: Path, count: int, seconds: float) -> None:
 
 
 def settings_for(folder: Path, count: int, profile: str) -> SwarmSettings:
-    """A swarm that uses all of the corpus."""
-    return SwarmSettings(host="ws://h", corpus=str(folder), clips=count, speech_profiles=profile)
+    """A swarm that uses all of the corpus, drawn once: the figures are per utterance and drawing."""
+    return SwarmSettings(host="ws://h", corpus=str(folder), clips=count, speech_profiles=profile, variants=1)
 
 
 def start_worker(folder: Path, count: int, profile: str) -> dict[str, float]:

@@ -44,7 +44,8 @@ _IN: Final[dict[str, object]] = {
     "content_index": 0,
 }
 OUT_EVENT_ID, OUT_AUDIO = _filled(_OUT, "audio", OUT_BYTES)
-_IN_EVENT_ID, _IN_AUDIO = _filled(_IN, "delta", IN_BYTES)
+_IN_FILLER, _IN_AUDIO = _filled(_IN, "delta", IN_BYTES)
+# Each message of the peer is the same bytes: with an event id it would be the same event, sent again.
 IN_SAMPLES: Final = len(_IN_AUDIO) // 2
 
 
@@ -65,13 +66,13 @@ def out_frame() -> bytes:
 
 def in_message() -> str:
     """What the peer says every 20 ms in duplex."""
-    return json.dumps({**_IN, "delta": base64.b64encode(_IN_AUDIO).decode(), "event_id": _IN_EVENT_ID})
+    return json.dumps({**_IN, "delta": base64.b64encode(_IN_AUDIO).decode(), "padding_": _IN_FILLER})
 
 
 def bare_message() -> str:
     """As long, and nothing that a caller waits for."""
-    event = {"type": "rate_limits.updated", "event_id": ""}
-    return json.dumps({**event, "event_id": "e" * (IN_BYTES - len(json.dumps(event)))})
+    event = {"type": "rate_limits.updated", "padding_": ""}
+    return json.dumps({**event, "padding_": "e" * (IN_BYTES - len(json.dumps(event)))})
 
 
 def server_frame(message: str) -> bytes:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from corpora.output_paths import unwritable
 from loadtest.errors import UsageError
 from tests.benchmarks.senders import DUPLEX, MODES, ONE_WAY, WIRES, Case
 
@@ -86,10 +87,8 @@ def checked(
         faults.append(f"--rounds {rounds}: give a number from 1 to 100")
     if not 0.2 <= seconds <= 600:
         faults.append(f"--seconds {seconds:g}: give a length from 0.2 to 600")
-    if json_file is not None and not json_file.resolve().parent.is_dir():
-        faults.append(f"--json {json_file}: its folder does not exist; make it first")
-    if out is not None and out.exists() and not out.is_dir():
-        faults.append(f"--out {out}: this is a file; name a folder")
+    files = (("--json", json_file), ("--out", None if out is None else out / "x"))
+    faults += [f"{flag} {fault}" for flag, file in files if file is not None and (fault := unwritable(file))]
     options = Options(
         parts=_listed(only, PARTS, "--only", faults),
         callers=sizes,

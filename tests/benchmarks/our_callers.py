@@ -13,13 +13,13 @@ import sys
 import gevent
 from locust.env import Environment
 
-from loadtest.caller.call import Call
-from loadtest.caller.engine import Engine
-from loadtest.caller.line import PreparedClip
-from loadtest.caller.plan import SECOND_NS, CallPlan, Limits, PlannedTurn
+from loadtest.conversation.plan import SECOND_NS, CallPlan, Limits, PlannedTurn
+from loadtest.conversation.prepared_clip import PreparedClip
+from loadtest.engine.call import Call
+from loadtest.engine.engine import Engine
 from loadtest.protocols import registry
 from loadtest.protocols.base import CallerOptions
-from loadtest.swarm.settings import SwarmSettings
+from loadtest.scenario.settings import SwarmSettings
 from loadtest.swarm.worker import Worker
 from tests.benchmarks.messages import out_frame
 from tests.benchmarks.window import CONNECT_S

@@ -8,8 +8,8 @@ import gc
 
 import gevent
 
-from loadtest.caller.engine import Engine
-from loadtest.caller.health import EngineHealth
+from loadtest.engine.engine import Engine
+from loadtest.engine.health import EngineHealth
 from tests.benchmarks.messages import IN_SAMPLES, RESPONSE_ID
 from tests.benchmarks.window import CONNECT_S, Window, orders
 
@@ -31,7 +31,7 @@ def heard(engine: Engine) -> int:
     """How many messages of reply audio have been decoded and played so far, of all calls."""
     samples = 0
     for call in our_callers.calls(engine):
-        exchange = call.session.exchange
+        exchange = call.conversation.exchange
         reply = exchange.timeline.replies.get(RESPONSE_ID) if exchange is not None else None
         if reply is not None and reply.playback is not None:
             samples += reply.playback.samples

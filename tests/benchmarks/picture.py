@@ -8,7 +8,7 @@ from tests.benchmarks.figures import Spread
 from tests.benchmarks.senders import SENDERS
 from tests.benchmarks.tables import NAMES
 
-COLOURS = {"control": "#555555", "ours": "#1f77b4", "naive": "#d62728"}
+COLORS = {"control": "#555555", "ours": "#1f77b4", "naive": "#d62728"}
 
 
 def draw(rows: Sequence[Row], folder: Path, machine: str) -> list[Path]:
@@ -64,5 +64,5 @@ def _lines(axes: object, rows: Sequence[Row], value: Callable[[Row], Spread | No
         below = [found.middle - found.least for _, found in known]
         above = [found.most - found.middle for _, found in known]
         axes.errorbar(  # type: ignore[attr-defined]  # matplotlib's axes
-            sizes, middles, yerr=[below, above], marker="o", capsize=3, color=COLOURS[sender], label=NAMES[sender]
+            sizes, middles, yerr=[below, above], marker="o", capsize=3, color=COLORS[sender], label=NAMES[sender]
         )

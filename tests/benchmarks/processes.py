@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from loadtest.cli.processes import ROOT, _end_with_parent, environment
+from loadtest.run.processes import ROOT, _end_with_parent, environment
 from loadtest.swarm.priority import ask_for_priority, wants_realtime
 
 READY_S: Final = 30.0

@@ -29,7 +29,7 @@ def stamps(worker: Worker) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for call in our_callers.calls(worker.engine):
         path = urllib.parse.urlsplit(call.plan.call_id).path
-        exchange = call.session.exchange
+        exchange = call.conversation.exchange
         reply = exchange.timeline.replies.get(RESPONSE_ID) if exchange is not None else None
         if path.strip("/") and reply is not None:
             found[path] = list(reply.text_stamps_perf_ns)

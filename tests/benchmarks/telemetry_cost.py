@@ -12,15 +12,15 @@ import json
 import sys
 import time
 
-from loadtest.caller.call import Call
-from loadtest.caller.plan import CallPlan, PlannedTurn
-from loadtest.caller.record import build_turn
-from loadtest.caller.session import Exchange
+from loadtest.conversation.conversation import Exchange
+from loadtest.conversation.plan import CallPlan, PlannedTurn
+from loadtest.conversation.record import build_turn
+from loadtest.engine.call import Call
 from loadtest.protocols import registry
 from loadtest.protocols.base import CallerOptions, EventKind, UpgradeRequest, VoiceEvent
 from loadtest.protocols.websocket import WebSocketClient
 from loadtest.swarm.worker import Worker
-from telemetry.instrument import CallTrace
+from telemetry.export.instrumentation import CallTrace
 from tests.benchmarks.messages import tone
 
 MS = 1_000_000
@@ -37,16 +37,16 @@ def played_through(worker: Worker) -> tuple[Call, Exchange]:
     )
     protocol = registry.make_caller("openai-realtime", CallerOptions())
     call = Call(worker.engine, plan, protocol, WebSocketClient(UpgradeRequest("ws://127.0.0.1/")), "rms-10ms")
-    session, at = call.session, worker.engine.clocks.perf_ns()
-    session.begin(at)
-    session.on_time(at)
-    session.on_speech_start(at + 100 * MS, 20_000)
-    session.on_speech_end(at + 1500 * MS, 1_400 * MS, 20_000, 0)
+    conversation, at = call.conversation, worker.engine.clocks.perf_ns()
+    conversation.begin(at)
+    conversation.on_time(at)
+    conversation.on_speech_start(at + 100 * MS, 20_000)
+    conversation.on_speech_end(at + 1500 * MS, 1_400 * MS, 20_000, 0)
     end = at + 1500 * MS
 
     def heard(after_ms: int, kind: EventKind, **fields: object) -> list[object]:
         event = VoiceEvent(kind, str(kind), **fields)  # type: ignore[arg-type]  # a literal each
-        return list(session.on_event(event, end + after_ms * MS))
+        return list(conversation.on_event(event, end + after_ms * MS))
 
     heard(200, EventKind.SPEECH_STOPPED)
     heard(300, EventKind.ASR_FINAL, text=speech.rendered.utterance.text)
@@ -57,7 +57,7 @@ def played_through(worker: Worker) -> tuple[Call, Exchange]:
         audio = tone(4800)
         heard(900 + 20 * number, EventKind.AUDIO, response_id="r", audio=audio, rate_hz=24_000)
     done = heard(1800, EventKind.RESPONSE_DONE, response_id="r", status="completed")
-    done += session.on_time(end + 60_000 * MS)
+    done += conversation.on_time(end + 60_000 * MS)
     (exchange,) = (action for action in done if isinstance(action, Exchange))
     return call, exchange
 
@@ -75,7 +75,7 @@ def measure(worker: Worker, turns: int) -> dict[str, object]:
         started_perf_ns=clocks.perf_ns(),
         attributes={},
     )
-    facts = worker._facts(call)
+    facts = worker._info(call)
     build_s = emit_s = export_s = 0.0
     before = telemetry.export_stats().exported_spans
     for first in range(0, turns, BATCH_TURNS):

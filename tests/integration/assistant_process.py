@@ -16,7 +16,7 @@ import soxr
 from numpy.typing import NDArray
 from websockets.asyncio.client import ClientConnection, connect
 
-from corpora.library import BUNDLED, open_corpus
+from corpora.manifest.library import BUNDLED, open_corpus
 
 RATE = 24_000
 FRAME = 480
@@ -31,7 +31,7 @@ QUICK = (
 @contextmanager
 def assistant(*flags: str, quick: bool = True, environment: dict[str, str] | None = None) -> Iterator[str]:
     """Run an assistant; gives its URL. It must end cleanly on SIGTERM."""
-    command = [sys.executable, "-m", "loadtest.assistant", *(QUICK if quick else ()), *flags]
+    command = [sys.executable, "-m", "loadtest.targets.assistant", *(QUICK if quick else ()), *flags]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **(environment or {})})
     try:
         assert process.stdout is not None

@@ -7,34 +7,39 @@ from pathlib import Path
 
 import gevent
 
-from loadtest.caller.call import Call
-from loadtest.caller.clock import Clocks
-from loadtest.caller.engine import Engine
-from loadtest.caller.evidence import ValidityLimits
-from loadtest.caller.exchange import Exchange
-from loadtest.caller.plan import Limits
-from loadtest.caller.record import CallFacts, RecordOptions, build_turn
-from loadtest.caller.tls import TlsClient, tls_client
-from loadtest.caller.words import word_errors
-from loadtest.cli import processes
+from loadtest.conversation.evidence import ValidityLimits
+from loadtest.conversation.exchange import Exchange
+from loadtest.conversation.plan import Limits
+from loadtest.conversation.record import CallInfo, RecordOptions, build_turn
+from loadtest.conversation.transcripts import word_errors
+from loadtest.engine.call import Call
+from loadtest.engine.clock import Clocks
+from loadtest.engine.engine import Engine
+from loadtest.engine.tls import TlsClient, tls_client
 from loadtest.protocols import registry
 from loadtest.protocols.base import CallerOptions, CallerProtocol
-from loadtest.swarm.behaviour import CallerBehaviour
-from loadtest.swarm.planner import Planner
-from loadtest.swarm.preparation import PreparedCorpus, prepare
-from loadtest.swarm.settings import SwarmSettings
-from telemetry.turns import Turn
+from loadtest.run import processes
+from loadtest.scenario.behavior import CallerBehavior
+from loadtest.scenario.settings import SwarmSettings
+from loadtest.speech.preparation import PreparedCorpus, prepare
+from loadtest.swarm.planner import CallPlanner
+from telemetry.model.turns import Turn
 
 SECOND_NS = 1_000_000_000
 CORPUS = "voiceprobe-en"
 # A busy machine may make a turn invalid; what a test asks is what happened, so validity is judged in its own tests.
-LENIENT = ValidityLimits(frame_lateness_ns=10 * SECOND_NS, drift_ns=10 * SECOND_NS, receive_lag_ns=10 * SECOND_NS)
+LENIENT = ValidityLimits(
+    frame_lateness_ns=10 * SECOND_NS,
+    drift_ns=10 * SECOND_NS,
+    receive_lag_ns=10 * SECOND_NS,
+    receive_lag_kernel_ns=10 * SECOND_NS,
+)
 
 
 @contextlib.contextmanager
 def assistant(logs: Path, *flags: str) -> Generator[str]:
     """A reference assistant of its own process, with quick scripted engines; gives its URL."""
-    arguments = ["-m", "loadtest.assistant", "--port", "0", "--corpus", CORPUS, "--tts-pace", "0"]
+    arguments = ["-m", "loadtest.targets.assistant", "--port", "0", "--corpus", CORPUS, "--tts-pace", "0"]
     child = processes.start("assistant", [*arguments, *flags], logs, says_ready=True, bystander=False)
     with processes.ending(child):
         yield str(processes.wait_until_ready(child, 60.0)["url"])
@@ -51,6 +56,7 @@ class Callers:
     noise: str | None = None
     snr_db: float | None = None
     reply_s: float = 6.0
+    longest_reply_s: float = 60.0
     ready_s: float = 6.0
     patience_s: float | None = None
     manual_turns: bool = False
@@ -63,14 +69,14 @@ class Callers:
     headers: tuple[tuple[str, str], ...] = ()
     limits: ValidityLimits = field(default_factory=lambda: LENIENT)
     think_s: float = 0.1
-    behaviour: CallerBehaviour | None = None  # wins over turns_per_call, think_s and patience_s
+    behavior: CallerBehavior | None = None  # wins over turns_per_call, think_s and patience_s
     clocks: Clocks | None = None
     exchanges: list[Exchange] = field(default_factory=list[Exchange])  # of all calls, as they end
     meanwhile: Callable[[Engine], None] = lambda engine: None  # runs in a greenlet of its own, beside the calls
 
     def prepared(self) -> PreparedCorpus:
         """The speech, rendered and encoded."""
-        conversations = self.behaviour is not None and self.behaviour.conversations
+        conversations = self.behavior is not None and self.behavior.conversations
         settings = SwarmSettings(
             host=self.url,
             corpus=self.corpus,
@@ -82,21 +88,29 @@ class Callers:
         )
         return prepare(settings, registry.make_caller(self.protocol, CallerOptions()))
 
-    def call(self) -> list[list[Turn]]:
-        """Make all calls at once; the turns of each."""
-        prepared = self.prepared()
-        control = "manual" if self.manual_turns else "server"
-        options = CallerOptions(control, silence_duration_ms=self.endpointing_ms, headers=self.headers)
-        limits = Limits(reply_ns=round(self.reply_s * SECOND_NS), ready_ns=round(self.ready_s * SECOND_NS))
-        planner = Planner(
+    def planner(self, prepared: PreparedCorpus) -> CallPlanner:
+        """What each call is going to be."""
+        limits = Limits(
+            reply_ns=round(self.reply_s * SECOND_NS),
+            longest_reply_ns=round(self.longest_reply_s * SECOND_NS),
+            ready_ns=round(self.ready_s * SECOND_NS),
+        )
+        return CallPlanner(
             prepared.lines,
-            behaviour=self.behaviour
-            or CallerBehaviour.of(turns=self.turns_per_call, think=self.think_s, patience=self.patience_s),
+            behavior=self.behavior
+            or CallerBehavior.of(turns=self.turns_per_call, think=self.think_s, patience=self.patience_s),
             conversations=prepared.corpus.conversations,
             limits=limits,
             manual_turns=self.manual_turns,
             seed=1,
         )
+
+    def call(self) -> list[list[Turn]]:
+        """Make all calls at once; the turns of each."""
+        prepared = self.prepared()
+        control = "manual" if self.manual_turns else "server"
+        options = CallerOptions(control, silence_duration_ms=self.endpointing_ms, headers=self.headers)
+        planner = self.planner(prepared)
         engine = Engine(
             frame_ns=20_000_000,
             onset_preset="rms-10ms",
@@ -113,7 +127,7 @@ class Callers:
             request = protocol.upgrade(self.url, f"00-{index + 1:032x}-{1:016x}-01")
             turns: list[Turn] = []
             for call, exchange in engine.call(planner.plan(f"call-{index}"), protocol, request):
-                facts = self._facts(call, engine, protocol)
+                facts = self._info(call, engine, protocol)
                 turns.append(build_turn(exchange, facts, record))
                 self.exchanges.append(exchange)
             return turns
@@ -125,9 +139,9 @@ class Callers:
             engine.close()
         return [caller.value for caller in callers]
 
-    def _facts(self, call: Call, engine: Engine, protocol: CallerProtocol) -> CallFacts:
+    def _info(self, call: Call, engine: Engine, protocol: CallerProtocol) -> CallInfo:
         connection = call.connection
-        return CallFacts(
+        return CallInfo(
             run_id="test",
             call_id=call.plan.call_id,
             scenario=None,

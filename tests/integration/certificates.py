@@ -4,6 +4,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.programs import needed
+
 _KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
 
 
@@ -47,4 +49,4 @@ def authority(folder: Path, name: str = "authority") -> Authority:
 
 
 def _openssl(*arguments: str | Path) -> None:
-    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True)
+    subprocess.run([needed("openssl"), *map(str, arguments)], check=True, capture_output=True)

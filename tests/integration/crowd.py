@@ -14,10 +14,10 @@ import locust  # noqa: F401 - patches the process, as in a swarm
 import gevent  # isort: skip
 import psutil
 
-from loadtest.caller.plan import SECOND_NS
-from loadtest.swarm.settings import SwarmSettings
+from loadtest.conversation.plan import SECOND_NS
+from loadtest.scenario.settings import SwarmSettings
 from loadtest.swarm.worker import Worker
-from telemetry.turns import Turn
+from telemetry.model.turns import Turn
 
 MEGABYTE = 2**20
 

@@ -10,18 +10,20 @@ from dataclasses import dataclass, field, replace
 
 import gevent
 
-from loadtest.caller.call import Call
-from loadtest.caller.engine import Engine
-from loadtest.caller.evidence import ValidityLimits
-from loadtest.caller.session import State
-from loadtest.swarm.preparation import PreparedCorpus
-from telemetry.turns import Turn
+from loadtest.conversation.evidence import ValidityLimits
+from loadtest.conversation.state import State
+from loadtest.engine.call import Call
+from loadtest.engine.engine import Engine
+from loadtest.speech.preparation import PreparedCorpus
+from telemetry.model.turns import Turn
 from tests.integration.calling import Callers
 
 MS = 1_000_000
 # A busy machine pauses a process for 40 ms now and then. These limits are beyond that, and what is provoked is far
 # beyond them: which turns are invalid is then decided by what was done, and the default limits have tests of their own.
-TOLERANT = ValidityLimits(frame_lateness_ns=90 * MS, drift_ns=90 * MS, receive_lag_ns=90 * MS)
+TOLERANT = ValidityLimits(
+    frame_lateness_ns=90 * MS, drift_ns=90 * MS, receive_lag_ns=90 * MS, receive_lag_kernel_ns=90 * MS
+)
 PROVOKED_S = 0.3
 SHOWN_NS = 200 * MS  # what of it the evidence must show at the least
 # What the probe calls a pause of the machine: much less already may add up to an invalid turn.
@@ -60,13 +62,13 @@ def in_mid_speech(engine: Engine, call_id: str, turn: int) -> Call:
     given_up_at = time.monotonic() + 30
     while time.monotonic() < given_up_at:
         for call in engine._calls:
-            exchange, clip = call.session.exchange, call.line.clip
-            speaking = exchange is not None and exchange.index == turn and call.session.state is State.SPEAKING
+            exchange, clip = call.conversation.exchange, call.track.clip
+            speaking = exchange is not None and exchange.index == turn and call.conversation.state is State.SPEAKING
             if (
                 speaking
                 and call.plan.call_id == call_id
                 and clip is not None
-                and call.line.clip_frame > (clip.speech_start_frame + clip.speech_end_frame) // 2
+                and call.track.clip_frame > (clip.speech_start_frame + clip.speech_end_frame) // 2
             ):
                 return call
         gevent.sleep(0.003)

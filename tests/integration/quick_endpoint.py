@@ -2,7 +2,9 @@
 
 It speaks just enough of OpenAI Realtime for callers who say themselves when they have finished, and goes round all its
 connections every few milliseconds instead of waiting for each: so it holds thousands of callers at a small price. On
-its standard input, "stop 3" makes it read no more from the third caller (as its trace header says), "go 3" go on.
+its standard input, "stop 3" makes it read no more from the third caller (as its trace header says), "go 3" go on, and
+"count 0" asks how many questions it was asked so far, which it prints. `REPLIES` are the ways in which it can answer:
+each caller gets those of `--replies` one after the other, and the first again after the last.
 """
 
 import argparse
@@ -28,6 +30,7 @@ _KEY = re.compile(rb"sec-websocket-key: *([^\r]+)", re.IGNORECASE)
 # Longer messages are audio, which nobody here listens to.
 _LONGEST_COMMAND = 1000
 _ACCEPTS_AT_ONCE = 200
+_PIECE_S = 0.1
 
 
 def _message(kind: str, **fields: object) -> bytes:
@@ -45,13 +48,48 @@ _READY = _message("session.created", session={}) + _message("session.updated", s
 _AUDIO = _tone().decode()
 
 
-def _reply(number: int) -> bytes:
-    name = f"r{number}"
-    return (
-        _message("response.created", response={"id": name})
-        + _message("response.output_audio.delta", response_id=name, item_id="i", delta=_AUDIO)
-        + _message("response.done", response={"id": name, "status": "completed"})
-    )
+def _began(name: str) -> bytes:
+    return _message("response.created", response={"id": name})
+
+
+def _audio(name: str, **fields: object) -> bytes:
+    return _message("response.output_audio.delta", response_id=name, item_id="i", delta=_AUDIO, **fields)
+
+
+def _done(name: str, **fields: object) -> bytes:
+    return _message("response.done", response={"id": name, "status": "completed", **fields})
+
+
+def _plain(name: str) -> bytes:
+    return _began(name) + _audio(name) + _done(name)
+
+
+def _tool_call(name: str) -> bytes:
+    call = {"type": "function_call", "name": "weather", "arguments": "{}"}
+    return _began(f"call-{name}") + _done(f"call-{name}", output=[call]) + _plain(name)
+
+
+def _text(name: str) -> bytes:
+    words = _message("response.output_text.delta", response_id=f"text-{name}", item_id="i", delta="Let me see.")
+    return _began(f"text-{name}") + words + _done(f"text-{name}") + _plain(name)
+
+
+def _twice(name: str) -> bytes:
+    metadata = {"service.turn_latency": "{}"}
+    piece = _audio(name, event_id=f"event-{name}")
+    return _began(name) + _message("vendor.hello") + piece * 2 + _done(name, metadata=metadata)
+
+
+REPLIES = {
+    "plain": _plain,
+    "tool-call": _tool_call,
+    "text": _text,
+    "superseded": lambda name: _began(f"old-{name}") + _plain(name),
+    "unclosed": lambda name: _began(name) + _audio(name),
+    "twice": _twice,
+    "silent": lambda name: b"",
+    "endless": _began,  # and then pieces of audio for as long as the caller is there
+}
 
 
 @dataclass(slots=True)
@@ -62,7 +100,17 @@ class Peer:
     number: int = 0
     answers: int = 0
     deaf: bool = False
+    replies: tuple[str, ...] = ("plain",)
     buffer: bytearray = field(default_factory=bytearray)
+    endless: str | None = None  # the response that goes on, and when its next piece is due
+    due_s: float = 0.0
+
+    def go_on(self, now_s: float) -> None:
+        """Send the next piece of a reply without an end."""
+        if self.endless is not None and now_s >= self.due_s:
+            self.due_s = now_s + _PIECE_S
+            with contextlib.suppress(OSError):
+                self.sock.sendall(_audio(self.endless))
 
     def read(self) -> bool:
         """Take what came and answer it; False when the caller is gone."""
@@ -82,8 +130,10 @@ class Peer:
                 if is_goodbye:
                     return False
                 if b'"response.create"' in text:
+                    kind, name = self.replies[self.answers % len(self.replies)], f"r{self.answers}"
                     self.answers += 1
-                    self.sock.sendall(_reply(self.answers))
+                    self.endless = name if kind == "endless" else None
+                    self.sock.sendall(REPLIES[kind](name))
         return bool(data)
 
     def _upgrade(self) -> None:
@@ -119,14 +169,18 @@ class Peer:
         del data[:at]
 
 
-def serve(round_s: float, receive_buffer: int | None, deaf: bool) -> None:
+def serve(round_s: float, receive_buffer: int | None, deaf: bool, replies: tuple[str, ...]) -> None:
     """Go round until standard input ends."""
     stopped: set[int] = set()
+    met: list[Peer] = []
     ended = threading.Event()
 
     def obey() -> None:
         for line in sys.stdin:
             order, _, number = line.partition(" ")
+            if order == "count":
+                print(sum(peer.answers for peer in met), flush=True)
+                continue
             (stopped.add if order == "stop" else stopped.discard)(int(number))
         ended.set()
 
@@ -144,8 +198,11 @@ def serve(round_s: float, receive_buffer: int | None, deaf: bool) -> None:
                 for _ in range(_ACCEPTS_AT_ONCE):
                     sock, _ = listener.accept()
                     sock.setblocking(False)
-                    peers.append(Peer(sock, deaf=deaf))
+                    peers.append(Peer(sock, deaf=deaf, replies=replies))
+                    met.append(peers[-1])
+            now_s = time.monotonic()
             for peer in tuple(peers):
+                peer.go_on(now_s)
                 if peer.number not in stopped and not peer.read():
                     peers.remove(peer)
                     peer.sock.close()
@@ -165,13 +222,20 @@ class QuickEndpoint:
         self.process.stdin.write(words + "\n")
         self.process.stdin.flush()
 
+    @property
+    def questions(self) -> int:
+        """How many it was asked so far."""
+        self.order("count 0")
+        assert self.process.stdout is not None
+        return int(self.process.stdout.readline())
+
 
 @contextlib.contextmanager
 def quick_endpoint(
-    round_s: float = 0.002, receive_buffer: int | None = None, deaf: bool = False
+    round_s: float = 0.002, receive_buffer: int | None = None, deaf: bool = False, replies: str = "plain"
 ) -> Generator[QuickEndpoint]:
     """Start one; it ends with the block. A deaf one opens sessions, and throws away what callers say."""
-    flags = ["--round-s", str(round_s), *(["--deaf"] if deaf else [])]
+    flags = ["--round-s", str(round_s), "--replies", replies, *(["--deaf"] if deaf else [])]
     if receive_buffer is not None:
         flags += ["--receive-buffer", str(receive_buffer)]
     arguments = [sys.executable, "-m", "tests.integration.quick_endpoint", *flags]
@@ -190,5 +254,6 @@ if __name__ == "__main__":
     parser.add_argument("--round-s", type=float, default=0.002)
     parser.add_argument("--receive-buffer", type=int, default=None)
     parser.add_argument("--deaf", action="store_true")
+    parser.add_argument("--replies", default="plain")
     given = parser.parse_args()
-    serve(given.round_s, given.receive_buffer, given.deaf)
+    serve(given.round_s, given.receive_buffer, given.deaf, tuple(given.replies.split(",")))

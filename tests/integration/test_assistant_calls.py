@@ -18,6 +18,7 @@ from websockets.exceptions import ConnectionClosedError, InvalidStatus
 
 from loadtest.audio.onset import AudibleSpan
 from tests.integration.assistant_process import RATE, Caller, assistant, call, clip, injected, silence
+from tests.programs import needed
 
 VAD = {"type": "server_vad", "silence_duration_ms": 300}
 
@@ -242,7 +243,7 @@ def test_cache_in_a_real_redis(tmp_path: Path) -> None:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     redis = subprocess.Popen(
-        ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(tmp_path)],
+        [needed("redis-server"), "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(tmp_path)],
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -303,7 +304,7 @@ def test_token_health_paths_and_limits() -> None:
 
 def test_bad_configuration_and_taken_port_exit_2() -> None:
     def start(*flags: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "loadtest.assistant", *flags]
+        command = [sys.executable, "-m", "loadtest.targets.assistant", *flags]
         return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
     bad = start("--host", "0.0.0.0", "--asr", "magic")
@@ -319,7 +320,7 @@ def test_bad_configuration_and_taken_port_exit_2() -> None:
 
 
 def test_sigterm_in_the_middle_of_a_call_is_a_clean_end() -> None:
-    command = [sys.executable, "-m", "loadtest.assistant"]
+    command = [sys.executable, "-m", "loadtest.targets.assistant"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     url = process.stdout.readline().split('"url": "')[1].split('"')[0]

@@ -1,4 +1,4 @@
-"""The real engines: espeak-ng speaks, pocketsphinx recognises, an OpenAI-compatible endpoint answers; and spans."""
+"""The real engines: espeak-ng speaks, pocketsphinx recognizes, an OpenAI-compatible endpoint answers; and spans."""
 
 import asyncio
 import json
@@ -15,12 +15,12 @@ import psutil
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from corpora.library import BUNDLED, open_corpus
-from loadtest.assistant.asr_pocketsphinx import PocketsphinxAsr, PocketsphinxOptions
-from loadtest.assistant.tts import TtsFailed
-from loadtest.assistant.tts_espeak import EspeakTts
+from corpora.manifest.library import BUNDLED, open_corpus
 from loadtest.audio.onset import AudibleSpan
 from loadtest.errors import UsageError
+from loadtest.targets.assistant.asr.pocketsphinx_engine import PocketsphinxAsr, PocketsphinxOptions
+from loadtest.targets.assistant.tts.base import TtsFailed
+from loadtest.targets.assistant.tts.espeak_engine import EspeakTts
 from tests.integration.assistant_process import RATE, assistant, call, clip, silence
 
 VAD = {"type": "server_vad", "silence_duration_ms": 300}
@@ -65,7 +65,7 @@ def test_espeak_that_dies_is_started_again() -> None:
     async def work() -> int:
         voice = EspeakTts()
         await voice.start()
-        (worker,) = [p for p in psutil.Process().children() if "tts_espeak_worker" in " ".join(p.cmdline())]
+        (worker,) = [p for p in psutil.Process().children() if "espeak_worker" in " ".join(p.cmdline())]
         os.kill(worker.pid, signal.SIGKILL)
         samples = 0
         for _ in range(2):
@@ -84,7 +84,7 @@ def test_unknown_voice_is_a_usage_error() -> None:
         asyncio.run(EspeakTts("martian").start())
 
 
-def test_pocketsphinx_recognises_words_of_a_clip_with_partials() -> None:
+def test_pocketsphinx_recognizes_words_of_a_clip_with_partials() -> None:
     corpus = open_corpus(BUNDLED)
     utterance = next(u for u in corpus.utterances if u.id == "home-lights-on")
     pcm = (np.clip(corpus.read(utterance), -1, 1) * 32767).astype(np.int16)

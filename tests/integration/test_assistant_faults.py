@@ -11,13 +11,13 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosedError, InvalidStatus, PayloadTooBig
 
-from corpora.library import BUNDLED
-from loadtest.assistant import faults
-from loadtest.assistant.clock import SystemClock
-from loadtest.assistant.config import build_config
-from loadtest.assistant.engines import build_engines
-from loadtest.assistant.faults import FaultPlan
-from loadtest.assistant.server import AssistantServer
+from corpora.manifest.library import BUNDLED
+from loadtest.targets.assistant import faults
+from loadtest.targets.assistant.clock import SystemClock
+from loadtest.targets.assistant.config import build_config
+from loadtest.targets.assistant.engines import build_engines
+from loadtest.targets.assistant.faults import FaultPlan
+from loadtest.targets.assistant.server import AssistantServer
 from tests.integration.assistant_process import Caller, call, clip, injected, silence
 
 VAD = {"type": "server_vad", "silence_duration_ms": 300}
@@ -167,7 +167,7 @@ def test_refuse() -> None:
 
 
 def test_slow_accept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loadtest.assistant.server.SLOW_ACCEPT_S", 0.3)
+    monkeypatch.setattr("loadtest.targets.assistant.server.SLOW_ACCEPT_S", 0.3)
     assert faults.SLOW_ACCEPT_S == 3.0
 
     async def work() -> float:

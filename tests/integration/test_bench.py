@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from loadtest.cli.processes import ROOT
+from loadtest.run.processes import ROOT
 from tests.benchmarks import certificate
 from tests.benchmarks.native import Native
 from tests.benchmarks.processes import Cores, PartFailedError, finish, serving, start

@@ -36,18 +36,18 @@ def test_an_interrupted_calibration_keeps_the_loads_done_with_their_errors(tmp_p
     value = json.loads(file.read_text())
     assert value["interrupted"] is True
     # So few turns can be judged by nobody.
-    assert [(rung["callers"], rung["verdict"]) for rung in value["rungs"]] == [
+    assert [(step["callers"], step["verdict"]) for step in value["steps"]] == [
         (1, "too few turns"),
         (3, "too few turns"),
     ]
-    for rung in value["rungs"]:
-        assert rung["turns"] >= (1 if rung["callers"] == 1 else 0)
-        assert rung["lost"] == 0
-        assert rung["pacing"]["n"] > 0
-        errors = rung["errors"]["voice_to_voice"]
+    for step in value["steps"]:
+        assert step["turns"] >= (1 if step["callers"] == 1 else 0)
+        assert step["lost"] == 0
+        assert step["pacing"]["n"] > 0
+        errors = step["errors"]["voice_to_voice"]
         # A turn that the machine disturbed is invalid, or the endpoint knows that it was interrupted: what is left is
         # held against the truth.
-        assert errors["n"] <= rung["turns"] - rung["invalid"]
+        assert errors["n"] <= step["turns"] - step["invalid"]
         if errors["n"]:
             assert errors["p50_s"] < 0.005
     assert picture.read_bytes().startswith(b"\x89PNG")

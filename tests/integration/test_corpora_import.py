@@ -4,14 +4,16 @@ import signal
 import struct
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from corpora.manifest import read_manifest
+from corpora.manifest.locking import corpus_lock
+from corpora.manifest.manifest import read_manifest
 from tests.corpus_faults import find_faults
-from tests.unit.corpora.importing.sources import RATE_HZ, bring, put, speech
+from tests.unit.corpora.sources.importing.sources import RATE_HZ, bring, put, speech
 
 BOUND_S = 120
 MEMORY_BYTES = 96 * 1024 * 1024
@@ -20,8 +22,8 @@ MEMORY_BYTES = 96 * 1024 * 1024
 MEASURED = """
 import resource, sys, tracemalloc
 from pathlib import Path
-from corpora.errors import CorpusError
-from tests.unit.corpora.importing.sources import bring, put, speech
+from corpora.manifest.errors import CorpusError
+from tests.unit.corpora.sources.importing.sources import bring, put, speech
 here = Path(sys.argv[1])
 bring(here / "warm", here / "warmed", caller_channel=None)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -37,14 +39,24 @@ print((after - before) * 1024, said.splitlines()[0])
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from corpora.importing.formats import LAYOUTS
-from corpora.importing.items import Settings
-from corpora.importing.pipeline import import_corpus
-from corpora.importing.tree import open_tree
+from corpora.sources.importing.formats import LAYOUTS
+from corpora.sources.importing.items import Settings
+from corpora.sources.importing.pipeline import import_corpus
+from corpora.sources.importing.tree import open_tree
 source, into, append = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3] == "1"
 progress = lambda done, total: os.kill(os.getpid(), signal.SIGKILL) if total == 80 and done == 70 else None
 settings = Settings("CC0-1.0", "asked by a test", "in")
 import_corpus(open_tree(source), LAYOUTS["folder"], into, settings, append=append, progress=progress)
+"""
+
+# Imports, adding to what is there; waits for a sign before it begins, so that two begin together.
+ADDED = """
+import sys
+from pathlib import Path
+from corpora import import_recordings
+print("ready", flush=True)
+sys.stdin.readline()
+import_recordings(sys.argv[1], sys.argv[2], license="CC0-1.0", consent="asked", append=True)
 """
 
 
@@ -122,3 +134,68 @@ def killed(tmp_path: Path, into: str, *, append: bool) -> int:
     """Import, and be killed when seventy clips are made."""
     command = [sys.executable, "-c", KILLED, str(tmp_path / "in"), str(tmp_path / into), str(int(append))]
     return subprocess.run(command, timeout=BOUND_S, check=False).returncode
+
+
+@pytest.mark.parametrize("attempt", range(4))
+def test_imports_that_add_to_one_corpus_at_once_lose_nothing(tmp_path: Path, attempt: int) -> None:
+    into = tmp_path / "out"
+    children: list[subprocess.Popen[str]] = []
+    for name in "abc":
+        for number in range(3):
+            put(tmp_path / name / f"{name}{number}.wav", speech(number), text=f"{name} {number}")
+    if attempt % 2:
+        bring(tmp_path / "a", into, append=True)  # there already, or all begin with nothing
+    try:
+        for name in "abc":
+            words = [sys.executable, "-c", ADDED, str(tmp_path / name), str(into)]
+            children.append(subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+        for child in children:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "ready\n"
+        for child in children:
+            assert child.stdin is not None
+            child.stdin.write("go\n")
+            child.stdin.flush()
+        for child in children:
+            child.communicate(timeout=BOUND_S)
+    finally:
+        for child in children:
+            child.kill()
+            child.wait()
+    assert [child.returncode for child in children] == [0, 0, 0]
+    utterances = read_manifest(into).utterances
+    assert sorted(utterance.text or "" for utterance in utterances) == [f"{n} {k}" for n in "abc" for k in range(3)]
+    assert not find_faults(into)
+
+
+def test_an_import_waits_for_the_one_that_holds_the_corpus_and_says_so(tmp_path: Path) -> None:
+    put(tmp_path / "a" / "a.wav", speech(0), text="first")
+    put(tmp_path / "b" / "b.wav", speech(1), text="second")
+    bring(tmp_path / "a", tmp_path / "out", append=True)
+    rights = ["--license", "CC0-1.0", "--consent", "asked"]
+    words = [
+        sys.executable,
+        "-m",
+        "corpora",
+        "import",
+        str(tmp_path / "b"),
+        "--into",
+        str(tmp_path / "out"),
+        "--append",
+    ]
+    with ExitStack() as held:
+        held.enter_context(corpus_lock(tmp_path / "out"))
+        child = subprocess.Popen([*words, *rights], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+        try:
+            assert child.stderr is not None
+            assert child.stderr.readline() == (
+                f"{tmp_path / 'out'}: is being changed by another process; waiting until it is done.\n"
+            )
+            assert len(read_manifest(tmp_path / "out").utterances) == 1
+            held.close()
+            child.communicate(timeout=BOUND_S)
+        finally:
+            child.kill()
+            child.wait()
+    assert child.returncode == 0
+    assert [utterance.text for utterance in read_manifest(tmp_path / "out").utterances] == ["first", "second"]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,19 +17,19 @@ import numpy as np
 import psutil
 import pytest
 
-from loadtest.caller.plan import Limits
-from loadtest.cli import processes
-from loadtest.cli.sidecars import start_sidecar
+from loadtest.conversation.plan import Limits
 from loadtest.exit_codes import ExitCode
 from loadtest.protocols import registry
 from loadtest.protocols.base import CallerOptions
-from loadtest.swarm.behaviour import CallerBehaviour
-from loadtest.swarm.planner import Planner
-from loadtest.swarm.preparation import prepare
-from loadtest.swarm.settings import SwarmSettings
+from loadtest.run import processes
+from loadtest.run.sidecars import start_sidecar
+from loadtest.scenario.behavior import CallerBehavior
+from loadtest.scenario.settings import SwarmSettings
+from loadtest.speech.preparation import prepare
+from loadtest.swarm.planner import CallPlanner
+from telemetry.model.turns import Turn
 from telemetry.store.answers import ProcessInfo
 from telemetry.store.reader import StoreReader
-from telemetry.turns import Turn
 from tests.integration.calling import CORPUS, assistant
 
 LOCUST = ["-m", "locust", "-f", str(processes.ROOT / "loadtest" / "locustfile.py"), "--headless"]
@@ -115,9 +116,9 @@ def _unbroken(turns: list[Turn]) -> bool:
 def _planned_by_one_process(url: str, calls: int) -> Counter[str]:
     settings = SwarmSettings(host=url, corpus=CORPUS, length="short", clips=4)
     prepared = prepare(settings, registry.make_caller(settings.protocol, CallerOptions()))
-    planner = Planner(
+    planner = CallPlanner(
         prepared.lines,
-        behaviour=CallerBehaviour.of(turns=1, think=0.1, patience=None),
+        behavior=CallerBehavior.of(turns=1, think=0.1, patience=None),
         limits=Limits(),
         manual_turns=False,
         seed=settings.seed,
@@ -177,7 +178,7 @@ def test_killed_processes_lose_only_what_they_had_not_finished(url: str, tmp_pat
 
 @pytest.mark.slow
 def test_a_swarm_put_together_by_hand_is_one_run_and_names_who_went_missing(url: str, tmp_path: Path) -> None:
-    port, store = str(processes.free_port(5557)), tmp_path / "store"
+    port, store = str(processes.free_port(0)), tmp_path / "store"
     child, sidecar = start_sidecar(store, tmp_path / "logs", slo=None)
 
     def locust(name: str, *arguments: str) -> processes.Child:
@@ -215,7 +216,7 @@ def test_a_swarm_put_together_by_hand_is_one_run_and_names_who_went_missing(url:
 
 @pytest.mark.slow
 def test_a_master_says_what_is_wrong_before_it_sends_anybody(tmp_path: Path) -> None:
-    port = str(processes.free_port(5557))
+    port = str(processes.free_port(0))
     leading = ["--master", "--master-bind-host", "127.0.0.1", "--master-bind-port", port, "--expect-workers", "1"]
     master = processes.start(
         "master", [*LOCUST, *leading, "--host", "ftp://x", "--noise", "pinkk"], tmp_path, says_ready=False
@@ -231,7 +232,7 @@ def test_a_master_says_what_is_wrong_before_it_sends_anybody(tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_a_worker_reads_its_own_environment_and_tells_the_master_what_it_lacks(tmp_path: Path) -> None:
-    port = str(processes.free_port(5557))
+    port = str(processes.free_port(0))
     leading = ["--master", "--master-bind-host", "127.0.0.1", "--master-bind-port", port, "--expect-workers", "1"]
     asked = ["--host", "ws://127.0.0.1:9/", "--header", "X-Key=VP_NOT_SET", "--header", "X-Other=VP_NOT_THERE"]
     master = processes.start("master", [*LOCUST, *leading, *asked], tmp_path, says_ready=False)
@@ -245,3 +246,64 @@ def test_a_worker_reads_its_own_environment_and_tells_the_master_what_it_lacks(t
         assert "--header X-Other: the environment variable VP_NOT_THERE is not set" in said
         assert "Traceback" not in said
     assert "voiceprobe: worker 1: --header" in master.log.read_text()
+
+
+def _deliver(folder: Path, sidecar_url: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "loadtest.cli.main", "deliver", str(folder), "--sidecar", sidecar_url],
+        env=processes.environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return " ".join(done.stdout.split())
+
+
+@pytest.mark.slow
+def test_what_workers_spool_while_the_sidecar_is_down_comes_home(url: str, tmp_path: Path) -> None:
+    port, dead = str(processes.free_port(0)), f"http://127.0.0.1:{processes.free_port(0)}"
+    leading = ["--master", "--master-bind-host", "127.0.0.1", "--master-bind-port", port, "--expect-workers", "2"]
+    asked = ["--host", url, "--users", "2", "--calls", "4", "--stop-timeout", "20", "--sidecar", dead]
+    asked += ["--region", "of-the-master", *SPEECH, "--turns", "1", "--exit-code-on-error", "0"]
+    master = processes.start("master", [*LOCUST, *leading, *asked], tmp_path / "logs", says_ready=False)
+    own = {
+        "first": ["--spool", str(tmp_path / "first"), "--region", "north"],
+        "second": ["--spool", str(tmp_path / "second")],
+    }
+    workers = [
+        processes.start(name, [*LOCUST, "--worker", "--master-port", port, *given], tmp_path / "logs", says_ready=False)
+        for name, given in own.items()
+    ]
+    with processes.ending(*workers, master):
+        assert master.process.wait(120.0) == 0, master.last_words()
+        for worker in workers:
+            assert worker.process.wait(60.0) == 0, worker.last_words()
+            assert "are lost" not in worker.log.read_text()
+    child, sidecar = start_sidecar(tmp_path / "store", tmp_path / "logs", slo=None)
+    with processes.ending(child):
+        for name in own:
+            said = _deliver(tmp_path / name, sidecar.url)
+            assert re.search(rf"delivered from {tmp_path / name}: [1-9]\d* turns? \(\d+ spans\) of the spool", said), (
+                said
+            )
+    turns = _turns(tmp_path / "store")
+    assert len(turns) == 4
+    assert _unbroken(turns)
+    assert Counter(turn.region for turn in turns) == {"north": 2, "of-the-master": 2}
+    with StoreReader(tmp_path / "store") as reader:
+        assert [run.ended for run in reader.runs()] == [True]
+
+
+@pytest.mark.slow
+def test_a_worker_without_a_spool_says_what_is_lost(url: str, tmp_path: Path) -> None:
+    dead = f"http://127.0.0.1:{processes.free_port(0)}"
+    asked = ["--host", url, "--users", "1", "--calls", "1", "--sidecar", dead, *SPEECH, "--turns", "1"]
+    asked += ["--exit-code-on-error", "0"]
+    swarm = processes.start("locust", [*LOCUST, *asked], tmp_path, says_ready=False)
+    with processes.ending(swarm):
+        assert swarm.process.wait(120.0) == 0, swarm.last_words()
+    said = swarm.log.read_text()
+    assert f"spans are lost: the sidecar at {dead} did not take them" in said
+    assert "there was no --spool to keep them" in said

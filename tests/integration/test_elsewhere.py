@@ -24,7 +24,7 @@ for missing in ("setpriority", "getpriority", "getsid", "timerfd_create"):
         delattr(os, missing)
 if hasattr(socket, "TCP_NOTSENT_LOWAT"):
     del socket.TCP_NOTSENT_LOWAT
-from loadtest.caller import connection, descriptors, ticker
+from loadtest.engine import connection, descriptors, ticker
 from loadtest.swarm.priority import ask_for_priority
 seams = [connection.fcntl, descriptors.resource, ticker._open_timerfd(0), ask_for_priority(), connection._KERNEL_STAMPS]
 import json

@@ -15,21 +15,21 @@ import psutil
 import pytest
 from websockets.client import ClientProtocol
 
-from loadtest.caller.call import Call
-from loadtest.caller.connection import Connection
-from loadtest.caller.engine import Engine
-from loadtest.caller.exchange import Exchange
-from loadtest.caller.line import PreparedClip
-from loadtest.caller.plan import SECOND_NS, CallPlan, Limits, PlannedTurn
-from loadtest.caller.playout import Playback
-from loadtest.caller.session import Session
+from loadtest.conversation.conversation import Conversation
+from loadtest.conversation.exchange import Exchange
+from loadtest.conversation.plan import SECOND_NS, CallPlan, Limits, PlannedTurn
+from loadtest.conversation.playout import Playback
+from loadtest.conversation.prepared_clip import PreparedClip
+from loadtest.engine.call import Call
+from loadtest.engine.connection import Connection
+from loadtest.engine.engine import Engine
 from loadtest.protocols import registry
 from loadtest.protocols.base import CallerOptions
 from loadtest.protocols.openai_realtime.caller import OpenAIRealtimeCaller
 from loadtest.protocols.websocket import FramePreparer, WebSocketClient
 from tests.integration.calling import CORPUS
 from tests.integration.quick_endpoint import quick_endpoint
-from tests.unit.loadtest_caller.caller_world import FRAME_SAMPLES, make_clip
+from tests.unit.loadtest.conversation.world import FRAME_SAMPLES, make_clip
 
 pytestmark = pytest.mark.slow
 
@@ -49,7 +49,7 @@ def test_two_thousand_callers_on_one_set_of_clips_stay_under_300_mb() -> None:
     assert said["rss_mb"] < 300, said
 
 
-OF_A_CALL = (Call, Connection, OpenAIRealtimeCaller, Session, WebSocketClient, ClientProtocol, Exchange, Playback)
+OF_A_CALL = (Call, Connection, OpenAIRealtimeCaller, Conversation, WebSocketClient, ClientProtocol, Exchange, Playback)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from telemetry.turns import Turn
+from telemetry.model.turns import Turn
 from tests.integration.calling import Callers, assistant
 
 # fault, outcome of the calls that it hits, a part of the reason

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from telemetry.metrics import METRICS
+from telemetry.model.metrics import METRICS
 from tests.integration.calling import Callers
 from tests.integration.s2s_process import s2s_server
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from telemetry.metrics import METRICS
+from telemetry.model.metrics import METRICS
 from tests.integration.calling import Callers, assistant
 
 pytestmark = pytest.mark.slow

@@ -21,11 +21,11 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
-from telemetry import semconv
-from telemetry.instrument import CallTrace, GeneratorGauges, GeneratorHealth
-from telemetry.sdk import SdkOptions, Telemetry, start
-from telemetry.spool import replay
-from telemetry.turns import Turn
+from telemetry.export.instrumentation import CallTrace, GeneratorGauges, GeneratorHealth
+from telemetry.export.sdk import SdkOptions, Telemetry, start
+from telemetry.export.spool import replay
+from telemetry.model import semconv
+from telemetry.model.turns import Turn
 
 
 def eventually(holds: Callable[[], bool], within_s: float = 30) -> bool:
@@ -509,9 +509,9 @@ monkey.patch_all()
 import gc, json, sys, time
 from pathlib import Path
 import gevent
-from telemetry.instrument import CallTrace
-from telemetry.sdk import SdkOptions, start
-from telemetry.turns import Turn
+from telemetry.export.instrumentation import CallTrace
+from telemetry.export.sdk import SdkOptions, start
+from telemetry.model.turns import Turn
 endpoint, spool_dir, turns = sys.argv[1], sys.argv[2], int(sys.argv[3])
 telemetry = start(SdkOptions(endpoint, "gevent", {}, Path(spool_dir), timeout_s=float(sys.argv[4])))
 base = 1_000_000
@@ -605,7 +605,7 @@ def test_gevent_with_a_silent_collector_goes_on_ticking(tmp_path: Path) -> None:
 def test_a_process_that_just_ends_still_delivers(collector: Collector, tmp_path: Path) -> None:
     program = """
 import sys
-from telemetry.sdk import SdkOptions, start
+from telemetry.export.sdk import SdkOptions, start
 telemetry = start(SdkOptions(sys.argv[1], "short"))
 telemetry.tracer.start_span("voice.run").end()
 """
@@ -616,7 +616,7 @@ telemetry.tracer.start_span("voice.run").end()
 def test_a_forked_worker_has_a_delivery_of_its_own(collector: Collector, tmp_path: Path) -> None:
     program = """
 import os, sys
-from telemetry.sdk import SdkOptions, start
+from telemetry.export.sdk import SdkOptions, start
 telemetry = start(SdkOptions(sys.argv[1], "parent"))
 telemetry.tracer.start_span("before").end()
 child = os.fork()

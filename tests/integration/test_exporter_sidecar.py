@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from telemetry.instrument import CallTrace, GeneratorGauges, GeneratorHealth, announce_run
-from telemetry.otlp_sender import OtlpSender
-from telemetry.sdk import SdkOptions, start
-from telemetry.spool import SpoolRecord, replay
+from telemetry.export.instrumentation import CallTrace, GeneratorGauges, GeneratorHealth, announce_run
+from telemetry.export.otlp_http import OtlpHttpExporter
+from telemetry.export.sdk import SdkOptions, start
+from telemetry.export.spool import SpoolRecord, replay
+from telemetry.model.turns import Turn
 from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
-from telemetry.turns import Turn
 from tests.fixtures_sidecar import running_sidecar
 
 MS = 1_000_000
@@ -83,7 +83,7 @@ def test_what_was_spooled_reaches_a_later_sidecar(tmp_path: Path) -> None:
     assert alone.export_stats().spooled_spans == 20
     store = tmp_path / "store"
     with running_sidecar(store) as sidecar:
-        sender = OtlpSender(sidecar.http, None, timeout_s=60.0)
+        sender = OtlpHttpExporter(sidecar.http, None, timeout_s=60.0)
 
         def deliver(record: SpoolRecord) -> bool:
             return sender.send(record).outcome == "taken"

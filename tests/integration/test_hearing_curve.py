@@ -1,14 +1,14 @@
-"""The curve of hearing: noise must hurt a real recogniser as it hurts people, and the store must show it."""
+"""The curve of hearing: noise must hurt a real recognizer as it hurts people, and the store must show it."""
 
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from telemetry.model.turns import Turn
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter
-from telemetry.turns import Turn
 from tests.integration.calling import Callers, assistant
 
 LEVELS_DB = (None, 20.0, 0.0)
@@ -30,7 +30,7 @@ def test_word_errors_rise_as_noise_does(tmp_path: Path) -> None:
         known = [msgspec.structs.replace(t, trace_id=f"{i:032x}", span_id=f"{i:016x}") for i, t in enumerate(turns, 1)]
         writer.append(Batch(turns=known))
     with StoreReader(tmp_path / "store") as reader:
-        rows = reader.summary().hearing
+        rows = reader.summary().wer_by_condition
     rates = {row.snr_asked_db: row.wer for row in rows}
     shown = [f"{'clean' if snr is None else f'{snr:g} dB'}: {rate:.0%}" for snr, rate in rates.items()]
     print("\nword error rate over SNR: " + ", ".join(shown))

@@ -1,25 +1,28 @@
 """Nothing that lets callers in is printed or stored, not even by way of an endpoint that repeats it."""
 
-import asyncio
 import base64
+import contextlib
 import http
 import json
+import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import unquote
 
 import duckdb
 import httpx
+import psutil
 import pytest
-from websockets.asyncio.server import ServerConnection, serve
+from websockets.asyncio.server import ServerConnection
 from websockets.http11 import Request, Response
 
-from loadtest.cli import processes
+from loadtest.run import processes
 from tests.integration.calling import CORPUS
+from tests.integration.hosted_endpoint import HostedEndpoint
 
 TOKEN, VALUE, PASSPHRASE = "tok-51f0c8aa93be", "val-77d2e91b04cc", "open-sesame-4711"
 USER, PASSWORD, KEY = "ursula-4711", "pw-0c9d8e7f6a5b", "key-9b8a7c6d5e4f"
@@ -37,40 +40,16 @@ QUICK = ["--corpus", CORPUS, "--length", "short", "--clips", "2", "--think", "0.
 FEW = ["--calls", "6", "--turns", "1", "--reply-timeout", "1", "--run-time", "1m"]
 
 
-class Parrot:
+class Parrot(HostedEndpoint):
     """An endpoint that opens its first session and afterwards repeats in every way what it was shown."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.seen: list[dict[str, str]] = []
-        self._loop = asyncio.new_event_loop()
-        self._stop = asyncio.Event()
-        self._ready = threading.Event()
-        self._port = 0
-        self._thread = threading.Thread(target=lambda: self._loop.run_until_complete(self._serve()), daemon=True)
-
-    def __enter__(self) -> "Parrot":
-        self._thread.start()
-        assert self._ready.wait(10)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(10)
-        self._loop.close()
-
-    @property
-    def port(self) -> int:
-        return self._port
 
     @property
     def url(self) -> str:
-        return f"ws://{USER}:{PASSWORD}@127.0.0.1:{self._port}/v1/realtime?model=test-model&key={KEY}"
-
-    async def _serve(self) -> None:
-        async with serve(self._talk, "127.0.0.1", 0, process_request=self._look) as server:
-            self._port = next(iter(server.sockets)).getsockname()[1]
-            self._ready.set()
-            await self._stop.wait()
+        return f"ws://{USER}:{PASSWORD}@127.0.0.1:{self.port}/v1/realtime?model=test-model&key={KEY}"
 
     def _look(self, connection: ServerConnection, request: Request) -> Response | None:
         self.seen.append({**dict(request.headers.raw_items()), "path": unquote(request.path)})
@@ -220,3 +199,70 @@ def test_what_cannot_be_sent_is_said_at_once_and_not_shown(tmp_path: Path) -> No
     assert all(line.startswith("voiceprobe: ") for line in lines)
     assert _leaks(said) == []
     assert not (tmp_path / "out").exists()
+
+
+class Watch:
+    """Notes the command line of every process that descends from this one, while it lasts."""
+
+    def __init__(self, own: Collection[str]) -> None:
+        self.seen: dict[int, bytes] = {}
+        self._own = own  # what the test itself typed is not ours to hide
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+
+    def __enter__(self) -> "Watch":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join(10)
+
+    def _look(self) -> None:
+        me = psutil.Process()
+        while not self._over.wait(0.05):
+            for child in me.children(recursive=True):
+                with contextlib.suppress(psutil.Error, OSError):
+                    line = Path(f"/proc/{child.pid}/cmdline").read_bytes()
+                    if line and not any(name.encode() in line for name in self._own):
+                        self.seen[child.pid] = line
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="needs a list of processes that shows arguments")
+@pytest.mark.parametrize("by", ["argument", "variable"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["run", "--users", "2", *FEW],
+        ["run", "--users", "2", "--processes", "2", *FEW],
+        ["capacity", "--from", "1", "--max", "1", "--turns-per-step", "20", "--step-time", "2s", "--rest", "0"],
+    ],
+    ids=["run", "processes", "capacity"],
+)
+def test_no_list_of_processes_shows_a_credential(parrot: Parrot, tmp_path: Path, command: list[str], by: str) -> None:
+    name, *flags = command
+    given = [parrot.url] if by == "argument" else []
+    arguments = ["-m", "loadtest.cli.main", name, *given, *QUICK, *flags, "--out", str(tmp_path / "out")]
+    variables = {"VOICEPROBE_TARGET": parrot.url} if by == "variable" else {}
+    with Watch(["loadtest.cli.main"] if by == "argument" else []) as watch:
+        process = subprocess.Popen(
+            [sys.executable, *arguments],
+            env={**processes.environment(), **ENVIRONMENT, **variables},
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        # The callers were seen, and they were let in by the whole address.
+        _wait(lambda: process.poll() is not None or (_has_callers(watch) and len(parrot.seen) >= 4))
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=120)
+    assert process.returncode not in (1, 2), err.decode()
+    assert _has_callers(watch)
+    assert all(KEY in seen["path"] for seen in parrot.seen)
+    assert _leaks({str(pid): line for pid, line in watch.seen.items()}) == []
+    assert _leaks({"stdout": out, "stderr": err, **_files(tmp_path / "out")}) == []
+
+
+def _has_callers(watch: Watch) -> bool:
+    return any(b"locustfile" in line for line in list(watch.seen.values()))

@@ -17,11 +17,11 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter
 
-from telemetry import semconv
+from telemetry.model import semconv
+from telemetry.model.turn_spans import turn_attributes
+from telemetry.model.turns import Turn
 from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
-from telemetry.turn_spans import turn_attributes
-from telemetry.turns import Turn
 from tests.fixtures_sidecar import any_value, running_sidecar, turns_request
 from tests.fixtures_turns import client_turn
 

@@ -1,7 +1,6 @@
 """/metrics against the real thing: promtool's linter, and a Prometheus that scrapes it."""
 
 import json
-import shutil
 import socket
 import subprocess
 import time
@@ -11,17 +10,14 @@ from pathlib import Path
 import httpx
 import pytest
 
-from telemetry.metrics import METRICS
+from telemetry.model.metrics import METRICS
 from tests.fixtures_sidecar import SidecarProcess, running_sidecar, turns_request
 from tests.fixtures_turns import synthetic_run
+from tests.programs import needed
 
 PROTOBUF = {"content-type": "application/x-protobuf"}
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 TURNS = 120
-
-needs_prometheus = pytest.mark.skipif(
-    shutil.which("prometheus") is None or shutil.which("promtool") is None, reason="Prometheus is not installed"
-)
 
 
 @pytest.fixture(scope="module")
@@ -74,10 +70,11 @@ def test_no_label_identifies_a_call_a_user_or_an_utterance(sidecar: SidecarProce
         assert identity not in without_exemplars
 
 
-@needs_prometheus
 def test_promtool_finds_nothing_to_say(sidecar: SidecarProcess) -> None:
     body = httpx.get(f"{sidecar.http}/metrics").content
-    done = subprocess.run(["promtool", "check", "metrics"], input=body, capture_output=True, timeout=60, check=False)
+    done = subprocess.run(
+        [needed("promtool"), "check", "metrics"], input=body, capture_output=True, timeout=60, check=False
+    )
     assert (done.returncode, done.stdout + done.stderr) == (0, b"")
 
 
@@ -87,7 +84,6 @@ def _free_port() -> int:
 
 
 @pytest.mark.slow
-@needs_prometheus
 def test_a_real_prometheus_scrapes_it_with_exemplars(sidecar: SidecarProcess, tmp_path: Path) -> None:
     target = sidecar.http.removeprefix("http://")
     config = tmp_path / "prometheus.yml"
@@ -98,7 +94,7 @@ def test_a_real_prometheus_scrapes_it_with_exemplars(sidecar: SidecarProcess, tm
     port = _free_port()
     prometheus = subprocess.Popen(
         [
-            "prometheus",
+            needed("prometheus"),
             f"--config.file={config}",
             f"--storage.tsdb.path={tmp_path / 'data'}",
             f"--web.listen-address=127.0.0.1:{port}",

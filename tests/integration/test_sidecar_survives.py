@@ -9,10 +9,10 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExportResult
 
-from telemetry import semconv
+from telemetry.model import semconv
+from telemetry.model.turn_spans import turn_attributes
 from telemetry.store.manifest import SEGMENTS_FOLDER, load
 from telemetry.store.reader import StoreReader
-from telemetry.turn_spans import turn_attributes
 from tests.fixtures_sidecar import running_sidecar, turns_request
 from tests.fixtures_turns import client_turn
 

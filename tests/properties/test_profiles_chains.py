@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import signal
 
-from corpora.library import Corpus, open_corpus
-from corpora.manifest import Utterance, write_manifest
-from corpora.profiles.profile import CHANNEL_WORDS, Jitter, Loss, Profile
-from corpora.render import render
+from corpora.manifest.library import Corpus, open_corpus
+from corpora.manifest.manifest import Utterance, write_manifest
+from corpora.rendering.profiles.impairments import Jitter, PacketLoss
+from corpora.rendering.profiles.profile import CHANNEL_WORDS, Profile
+from corpora.rendering.render import render
 
 RATE_HZ = 16_000
 
@@ -35,7 +36,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
         sound = hiss(0.7 + 0.1 * number, number)
         file = folder / f"clip-{number}.flac"
         soundfile.write(file, sound, RATE_HZ)
-        words = dict.fromkeys(("text", "speaker", "language", "domain", "licence", "source"), "x")
+        words = dict.fromkeys(("text", "speaker", "language", "domain", "license", "source"), "x")
         sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
         bounds = (1_600, len(sound) - 1_601)
         utterances.append(Utterance(f"clip-{number}", file.name, *words.values(), sha256, RATE_HZ, len(sound), *bounds))
@@ -53,7 +54,7 @@ profiles = st.builds(
     room=st.sampled_from([None, "0.2s", "0.5s"]),
     level_dbov=st.sampled_from([-32.0, -26.0]),
     channel=st.lists(codecs, max_size=2).map(tuple),
-    loss=st.sampled_from([None, Loss(0.03), Loss(0.05, 2.0)]),
+    loss=st.sampled_from([None, PacketLoss(0.03), PacketLoss(0.05, 2.0)]),
     jitter=st.sampled_from([None, Jitter(10.0, 40.0)]),
     gain_db=st.sampled_from([0.0, -6.0, 3.0]),
     clip_dbov=st.sampled_from([None, -12.0]),

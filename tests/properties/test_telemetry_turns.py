@@ -12,19 +12,19 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from telemetry import semconv
-from telemetry.delivery import encode_batch
-from telemetry.instrument import CallTrace
-from telemetry.sdk import SdkOptions, start
-from telemetry.turn_spans import TurnDecodeError, decode_turn, turn_attributes, turn_from_attributes
-from telemetry.turns import Turn
+from telemetry.export.instrumentation import CallTrace
+from telemetry.export.sdk import SdkOptions, start
+from telemetry.export.span_processor import encode_batch
+from telemetry.model import semconv
+from telemetry.model.turn_spans import TurnDecodeError, decode_turn, turn_attributes, turn_from_attributes
+from telemetry.model.turns import NonNegative, Turn
 
 _INTS = st.one_of(st.integers(), st.integers(-(2**63) - 3, -(2**63) + 3), st.integers(2**63 - 3, 2**63 + 3))
 _HEX = "0123456789abcdef"
 
 
 def _strategy(name: str, kind: object) -> st.SearchStrategy[object]:
-    if name == "turn_index":
+    if kind == NonNegative:
         return st.integers(min_value=0)
     if name in ("trace_id", "span_id"):
         return st.text(_HEX, min_size=16, max_size=32)
@@ -39,7 +39,7 @@ def _strategy(name: str, kind: object) -> st.SearchStrategy[object]:
     return st.one_of(*(st.none() if part is type(None) else _strategy(name, part) for part in arguments))
 
 
-_HINTS = typing.get_type_hints(Turn)
+_HINTS = typing.get_type_hints(Turn, include_extras=True)
 TURNS = st.fixed_dictionaries({name: _strategy(name, _HINTS[name]) for name in Turn.__struct_fields__}).map(
     lambda values: Turn(**values)
 )

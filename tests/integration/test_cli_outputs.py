@@ -1,0 +1,131 @@
+"""Every place that a command would write its result to is tried before anything is done."""
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, get_args, get_origin, get_type_hints
+
+import pytest
+import typer
+from typer.models import OptionInfo
+
+from corpora.cli import app as corpora_app
+from loadtest.cli.main import app
+from loadtest.errors import OutputError
+from loadtest.run import processes
+from loadtest.run.json_file import write_json
+from tests.benchmarks.__main__ import app as bench_app
+from tests.integration.calling import CORPUS
+
+CALLERS = ["--corpus", CORPUS, "--clips", "1"]
+# Command and flag; the flags that make the rest of the request a good one.
+OUTPUTS = {
+    ("run", "--json"): ["URL", *CALLERS],
+    ("run", "--out"): ["URL", *CALLERS],
+    ("capacity", "--json"): ["URL", *CALLERS],
+    ("capacity", "--out"): ["URL", *CALLERS],
+    ("report", "--json"): ["--store", "store"],
+    ("demo", "--json"): [],
+    ("demo", "--out"): [],
+    ("calibrate", "--json"): [],
+    ("calibrate", "--out"): [],
+    ("calibrate", "--picture"): [],
+    ("corpus show", "--out"): [CORPUS],
+    ("corpus import", "--into"): ["AUDIO", "--license", "CC0-1.0", "--consent", "none"],
+    ("corpus import", "--json"): ["AUDIO", "--license", "CC0-1.0", "--consent", "none", "--into", "INTO"],
+    ("corpus say", "--into"): ["TEXTS", "--license", "CC0-1.0"],
+    ("bench", "--json"): [],
+    ("bench", "--out"): [],
+}
+# Paths that are read; and the folder of a corpus whose maker is us.
+INPUTS = {"slo", "scenario", "folder", "files", "texts", "source", "store"}
+OURS = {("corpus build", "--out")}
+
+
+def _flags(prefix: str, commands: typer.Typer) -> Iterator[tuple[str, str]]:
+    """Every flag of every command that takes one path."""
+    for each in commands.registered_commands:
+        assert each.callback is not None
+        name = each.name or each.callback.__name__
+        for parameter, hint in get_type_hints(each.callback, include_extras=True).items():
+            base, *extras = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+            for extra in extras:
+                if isinstance(extra, OptionInfo) and base in (Path, Path | None) and parameter not in INPUTS:
+                    # Beside `Annotated` the first name stands where the default would.
+                    names = [word for word in (extra.default, *(extra.param_decls or ())) if isinstance(word, str)]
+                    flag = names[0] if names else f"--{parameter}"
+                    yield (name if prefix == name else f"{prefix} {name}".strip()), flag
+
+
+def test_every_output_of_every_command_is_tried_here() -> None:
+    found = {*_flags("", app), *_flags("corpus", corpora_app), *_flags("bench", bench_app)}
+    assert found - OURS == set(OUTPUTS)
+
+
+@pytest.fixture
+def caught() -> Iterator[tuple[str, list[object]]]:
+    """An address, and who connected there."""
+    visitors: list[object] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def accept() -> None:
+            while True:
+                try:
+                    visitors.append(server.accept())
+                except OSError:
+                    return
+
+        threading.Thread(target=accept, daemon=True).start()
+        yield f"ws://127.0.0.1:{server.getsockname()[1]}/v1/realtime", visitors
+        server.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("command", "flag"), OUTPUTS, ids=lambda each: each.replace(" ", "-"))
+def test_a_place_that_cannot_be_written_is_one_sentence_before_the_first_call(
+    tmp_path: Path, caught: tuple[str, list[object]], command: str, flag: str
+) -> None:
+    url, visitors = caught
+    (tmp_path / "file").touch()
+    (tmp_path / "texts.csv").write_text("text\nhello\n")
+    (tmp_path / "audio").mkdir()
+    names = {"URL": url, "AUDIO": "audio", "TEXTS": "texts.csv", "INTO": "into"}
+    name = "picture.svg" if flag == "--picture" else "result"
+    given = [names.get(each, each) for each in OUTPUTS[command, flag]]
+    before = {str(path) for path in tmp_path.rglob("*")}
+    done = subprocess.run(
+        [sys.executable, "-m", "loadtest.cli.main", *command.split(), *given, flag, f"file/deep/{name}"],
+        env=processes.environment() | {"XDG_DATA_HOME": str(tmp_path / "data")},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 2, done.stderr
+    assert "cannot be written" in done.stderr
+    assert "file is no folder" in done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert visitors == []
+    assert {str(path) for path in tmp_path.rglob("*")} == before
+
+
+def test_a_result_goes_to_a_pipe_as_it_is(tmp_path: Path) -> None:
+    pipe, read = tmp_path / "pipe", list[str]()
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: read.append(pipe.read_text()))
+    reader.start()
+    write_json(pipe, {"a": 1})
+    reader.join(10)
+    assert read == ['{\n  "a": 1\n}\n']
+    assert pipe.is_fifo()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_disk_that_is_full_in_the_end_is_one_sentence() -> None:
+    with pytest.raises(OutputError, match="/dev/full could not be written: No space left on device; make room"):
+        write_json(Path("/dev/full"), {"a": 1})

@@ -1,0 +1,92 @@
+"""`voiceprobe report` of real runs: what `run` says of a store, said again from the store alone."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from loadtest.exit_codes import ExitCode
+from loadtest.reports.summary import schema
+from loadtest.run import processes
+from loadtest.run.sidecars import start_sidecar
+from tests.integration.calling import CORPUS, assistant
+from tests.integration.expected_exit import code_by_objectives
+
+SPEECH = ("--corpus", str(CORPUS), "--clips", "3", "--turns", "2", "--think", "0.1")
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with assistant(tmp_path_factory.mktemp("logs"), "--llm-ttft", "constant:80ms") as url:
+        yield url
+
+
+def _call(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", *arguments],
+        env=processes.environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def _report(store: Path, file: Path, *arguments: str) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
+    done = _call("loadtest.cli.main", "report", "--store", str(store), "--json", str(file), *arguments)
+    assert done.stderr == ""
+    found = json.loads(file.read_text())
+    jsonschema.validate(found, schema())
+    assert found["exit_code"] == done.returncode
+    return done, found
+
+
+@pytest.mark.slow
+def test_report_says_what_run_said(url: str, tmp_path: Path) -> None:
+    out, first, again = tmp_path / "out", tmp_path / "run.json", tmp_path / "report.json"
+    load = ("--users", "3", "--run-time", "6s", "--noise", "pink", "--snr", "20", "--cohort", "mine", "--seed", "7")
+    ran = _call("loadtest.cli.main", "run", url, *load, *SPEECH, "--out", str(out), "--json", str(first))
+    assert ran.stderr == ""
+    said, found = json.loads(first.read_text()), None
+    told, found = _report(out / "store", again)
+    assert said["telemetry"].pop("spooled") is not None
+    assert found["telemetry"].pop("spooled") is None, "a store does not know what waits in a spool"
+    assert found == said
+    assert (said["run"]["users"], said["run"]["run_time_s"], said["run"]["seed"]) == (3, 6.0, 7)
+    assert said["run"]["profile"] == {"noise": "pink", "snr_db": 20.0, "length": None, "channel": "clean"}
+    assert said["run"]["corpus"]["licenses"]
+    assert said["turns"]["total"] > 0
+    first_line, rest = told.stdout.split("\n", 1)
+    assert first_line == f"run {said['run']['id']} of {out / 'store'} (the only one)"
+    assert rest.strip() in ran.stdout, "the same text, word for word"
+
+
+@pytest.mark.slow
+def test_a_swarm_of_plain_locust_gets_a_verdict(url: str, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    child, sidecar = start_sidecar(store, tmp_path / "logs", slo=None)
+    with processes.ending(child):
+        swarm = _call(
+            *("locust", "-f", str(processes.ROOT / "loadtest" / "locustfile.py"), "--headless", "--host", url),
+            *("--users", "3", "--spawn-rate", "10", "--run-time", "6s", "--stop-timeout", "10"),
+            *("--processes", "2", "--sidecar", sidecar.url, *SPEECH),
+        )
+        assert swarm.returncode in (0, 1), swarm.stderr
+        # The sidecar still writes: a report needs nobody to stop.
+        done, found = _report(store, tmp_path / "report.json")
+    assert done.returncode == code_by_objectives(found) != ExitCode.OK, done.stdout
+    assert found["run"]["state"] == "ended"
+    assert (found["run"]["users"], found["run"]["run_time_s"], found["run"]["target"]) == (3, 6.0, url)
+    assert found["generator"]["processes"] == 2
+    assert found["generator"]["processes_lost"] == 0
+    assert found["telemetry"]["missing"] == 0
+    assert found["generator"]["calibration"] is None, "nobody looked"
+    listed = _call("loadtest.cli.main", "report", "--store", str(store), "--list")
+    assert (listed.returncode, listed.stderr) == (0, "")
+    assert found["run"]["id"] in listed.stdout
+    assert "ended" in listed.stdout
