@@ -100,6 +100,12 @@ def _assert_the_generator_is_not_blamed(summary: dict[str, Any], turns: list[Tur
             assert max(turn.frame_lateness_worst_ns or 0, turn.receive_lag_worst_ns or 0) > 10 * MS, turn
 
 
+def _voice_to_voice_s(turn: Turn) -> float:
+    assert turn.first_audio_perf_ns is not None
+    assert turn.speech_end_perf_ns is not None
+    return (turn.first_audio_perf_ns - turn.speech_end_perf_ns) / 1e9
+
+
 def _code(summary: dict[str, Any]) -> ExitCode:
     """A machine that itself paused again and again may be the limit besides; calls that the service kept are a miss."""
     if not summary["generator"]["limited"] and summary["exit_reason"].endswith("kept by the service"):
@@ -115,7 +121,9 @@ def test_turns_of_a_service_that_stalls_are_valid_long_and_counted(stoppable: As
         time.sleep(STALL_S)  # this is the provocation itself
         moments.append(stoppable.go_on())
 
-    code, summary, turns, said = _run_with(stoppable, tmp_path, stall)
+    # Callers wait for an answer much longer than the stall: only then it is long instead of missing, on any machine.
+    load = ("--users", str(CALLERS), "--run-time", RUN_TIME, "--reply-timeout", "25")
+    code, summary, turns, said = _run_with(stoppable, tmp_path, stall, *load)
     stopped, resumed = moments
     _assert_the_generator_is_not_blamed(summary, turns)
     assert code == _code(summary), said
@@ -129,15 +137,14 @@ def test_turns_of_a_service_that_stalls_are_valid_long_and_counted(stoppable: As
     assert summary["turns"]["endpoint_did_not_read"] == sum(
         bool(turn.endpoint_did_not_read) for turn in turns if turn.outcome != "invalid" and turn.phase_kind != "ramp"
     )
-    longest_s = max(
-        (turn.first_audio_perf_ns - turn.speech_end_perf_ns) / 1e9
-        for turn in asked
-        if turn.outcome == "ok" and turn.first_audio_perf_ns is not None and turn.speech_end_perf_ns is not None
-    )
-    assert longest_s > STALL_S / 2
-    assert summary["metrics"]["voice_to_voice"]["max_s"] >= longest_s - 1e-6
-    met = {objective["name"]: objective["met"] for objective in summary["objectives"]}
-    assert met["voice-to-voice"] is not True
+    answered = [turn for turn in asked if turn.outcome_observed == "ok"]
+    assert answered, [(turn.outcome_observed, turn.invalid_reasons, turn.outcome_reason) for turn in asked]
+    assert max(_voice_to_voice_s(turn) for turn in answered) > STALL_S / 2
+    # On a machine that itself paused under every one of them, none is left to be a figure.
+    if valid := [turn for turn in answered if turn.outcome == "ok"]:
+        assert summary["metrics"]["voice_to_voice"]["max_s"] >= max(_voice_to_voice_s(turn) for turn in valid) - 1e-6
+        met = {objective["name"]: objective["met"] for objective in summary["objectives"]}
+        assert met["voice-to-voice"] is not True
     assert "the endpoint did not read in" in " ".join(said.split())
 
 
