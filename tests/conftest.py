@@ -30,6 +30,13 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     return argname if isinstance(val, bytes) else None
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with slow tests go first: parallel runners take whole files in this order, and a long file that begins last
+    keeps one of them busy while the others have nothing left."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Remove it again."""
     folder = config.stash.get(_made, None)
