@@ -17,7 +17,12 @@ from loadtest.targets.assistant import command as assistant
 
 INTRODUCTION: Final = """
 `voiceprobe` and `./voiceprobe` are the same command: the second prepares `.venv` in the checkout first. Every command
-prints this help with `--help`. Exit codes are on [a page of their own](exit-codes.md).
+prints this help with `--help`. Exit codes are on [a page of their own](exit-codes.md). This installs completion for the
+shell in which it is typed, where `voiceprobe` is on the path:
+
+```bash
+voiceprobe --install-completion
+```
 """
 LOCUST: Final = """
 Plain Locust takes these flags besides its own, with `-f loadtest/locustfile.py`. What it calls `--users`, `--host`,

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
-from loadtest.run.caller_flags import Json, Out, Processes, Slo, Target, sends_callers
+from loadtest.run.caller_flags import Json, Out, Processes, Slo, Target, flag, sends_callers
 from loadtest.run.request import RunRequest, default_out
 from loadtest.scenario.durations import parse_duration_s
 from loadtest.scenario.settings import SwarmSettings
@@ -17,12 +17,12 @@ EXAMPLE: Final = "Example: voiceprobe capacity ws://127.0.0.1:8765/v1/realtime -
 @sends_callers("speech", "callers")
 def capacity(
     target: Target,
-    first: Annotated[int, typer.Option("--from", help="callers of the first step")] = 4,
-    most: Annotated[int, typer.Option("--max", help="callers of the last step at most")] = 256,
-    resolution: Annotated[float, typer.Option(help="how close to bisect, as a share of the callers")] = 0.1,
-    turns_per_step: Annotated[int, typer.Option(help="turns wanted at each step, at least 20")] = 100,
-    step_time: Annotated[str, typer.Option(help="how long one measurement of a step may last")] = "60s",
-    rest: Annotated[float, typer.Option(help="pause between two steps, seconds")] = 3.0,
+    first: Annotated[int, flag("load", "--from", help="callers of the first step")] = 4,
+    most: Annotated[int, flag("load", "--max", help="callers of the last step at most")] = 256,
+    resolution: Annotated[float, flag("load", help="how close to bisect, as a share of the callers")] = 0.1,
+    turns_per_step: Annotated[int, flag("load", help="turns wanted at each step, at least 20")] = 100,
+    step_time: Annotated[str, flag("load", help="how long one measurement of a step may last")] = "60s",
+    rest: Annotated[float, flag("load", help="pause between two steps, seconds")] = 3.0,
     processes: Processes = 1,
     slo: Slo = None,
     out: Out = None,

@@ -15,7 +15,7 @@ from loadtest.capacity.flags import EXAMPLE as CAPACITY_EXAMPLE
 from loadtest.capacity.flags import capacity
 from loadtest.errors import EndpointUnreachable, OutputError, UsageError
 from loadtest.exit_codes import ExitCode
-from loadtest.run.caller_flags import Json, Out, Processes, Slo, Target, Users, sends_callers
+from loadtest.run.caller_flags import Json, Out, Processes, Slo, Target, Users, flag, sends_callers
 from loadtest.run.processes import ROOT, ProcessFailedError, environment
 from loadtest.run.request import RunRequest, check, default_out
 from loadtest.scenario.durations import parse_duration_s
@@ -29,6 +29,22 @@ FORWARDED: Final = {
     "dashboard": ("dashboard", "Show a store in the browser."),
     "corpus": ("corpora", "List, install, build and check the speech that callers say."),
 }
+HELP: Final = "Load tests and an observability sidecar for voice assistants."
+# The ways to use it, each with one command to begin with.
+WAYS: Final = (
+    (
+        "Load-test an endpoint from the terminal: callers, a verdict on each objective, an exit code",
+        "voiceprobe run ws://127.0.0.1:8765/v1/realtime --users 20 --run-time 2m",
+    ),
+    (
+        "Watch objectives, stages and single turns in a browser, over the store of a sidecar",
+        "voiceprobe dashboard --store ./store --slo examples/objectives.yaml",
+    ),
+    (
+        "Watch a staged rollout: send callers to the new version as a cohort of its own, beside the old one",
+        "voiceprobe run wss://canary.example.com/v1/realtime --cohort canary --sidecar http://127.0.0.1:4318",
+    ),
+)
 EXIT_CODES: Final = (
     "Exit codes: 0 all objectives met; 1 unexpected fault; 2 usage or configuration; 3 an objective missed; 4 "
     "generator-limited; 5 target unreachable or refused; 6 undecided, e.g. too few turns; 130 interrupted."
@@ -36,12 +52,20 @@ EXIT_CODES: Final = (
 
 app = typer.Typer(
     name="voiceprobe",
-    help=f"Load tests and an observability sidecar for voice assistants.\n\n{EXIT_CODES}",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
+    help=f"{HELP}\n\n{EXIT_CODES}",
+    invoke_without_command=True,
     pretty_exceptions_enable=False,
 )
+
+
+@app.callback()
+def voiceprobe(context: typer.Context) -> None:
+    """Without a command, shows the ways to use it."""
+    if context.invoked_subcommand is None:
+        ways = "\n\n".join(f"{purpose}:\n  {command}" for purpose, command in WAYS)
+        typer.echo(f"{HELP}\n\n{ways}\n\nTo see all of it work on this machine first: voiceprobe demo")
+        typer.echo("All commands: voiceprobe --help. Completion for your shell: voiceprobe --install-completion.")
+        raise typer.Exit(int(ExitCode.USAGE))
 
 
 @app.command(
@@ -53,16 +77,16 @@ def run(
     target: Target,
     users: Users = 1,
     spawn_rate: Annotated[
-        float | None, typer.Option(help="callers to start a second (default: all within 5 s, at least 10)")
+        float | None, flag("load", help="callers to start a second (default: all within 5 s, at least 10)")
     ] = None,
     processes: Processes = 1,
-    run_time: Annotated[str, typer.Option(help="how long, e.g. 90s or 2m")] = "1m",
+    run_time: Annotated[str, flag("load", help="how long, e.g. 90s or 2m")] = "1m",
     stop_timeout: Annotated[
-        float, typer.Option(help="how long turns under way then have to end, seconds; what is left is cut, and shown")
+        float, flag("load", help="how long turns under way then have to end, seconds; what is left is cut, and shown")
     ] = 30.0,
     scenario: Annotated[
         Path | None,
-        typer.Option(help="scenario file (TOML): callers, speech, phases; flags that are given win"),
+        flag("load", help="scenario file (TOML): callers, speech, phases; flags that are given win"),
     ] = None,
     slo: Slo = None,
     out: Out = None,
@@ -102,9 +126,9 @@ def run(
 @sends_callers("speech")
 def demo(
     users: Users = 8,
-    run_time: Annotated[str, typer.Option(help="how long the swarm runs, e.g. 60s")] = "60s",
-    exit_after: Annotated[bool, typer.Option("--exit", help="end by itself instead of staying until Ctrl-C")] = False,
-    engines: Annotated[str, typer.Option(help="the assistant's engines: scripted or real")] = "scripted",
+    run_time: Annotated[str, flag("load", help="how long the swarm runs, e.g. 60s")] = "60s",
+    exit_after: Annotated[bool, flag("output", "--exit", help="end by itself instead of staying until Ctrl-C")] = False,
+    engines: Annotated[str, flag("target", help="the assistant's engines: scripted or real")] = "scripted",
     slo: Slo = None,
     out: Out = None,
     json_file: Json = None,
@@ -125,14 +149,14 @@ app.command(epilog=CAPACITY_EXAMPLE)(capacity)
 
 @app.command(epilog="Example: voiceprobe calibrate --quick --json calibration.json --picture calibration.svg")
 def calibrate(
-    quick: Annotated[bool, typer.Option("--quick", help="about a minute: loads 1, 50 and 200")] = False,
-    loads: Annotated[str | None, typer.Option(help="loads to try, callers in rising order, e.g. 1,50,200")] = None,
-    turns: Annotated[int | None, typer.Option(help="turns of each caller (default: 8, with --quick 4)")] = None,
-    faults: Annotated[bool, typer.Option(help="let the endpoint misbehave on purpose, too")] = True,
+    quick: Annotated[bool, flag("load", "--quick", help="about a minute: loads 1, 50 and 200")] = False,
+    loads: Annotated[str | None, flag("load", help="loads to try, callers in rising order, e.g. 1,50,200")] = None,
+    turns: Annotated[int | None, flag("load", help="turns of each caller (default: 8, with --quick 4)")] = None,
+    faults: Annotated[bool, flag("load", help="let the endpoint misbehave on purpose, too")] = True,
     out: Out = None,
     json_file: Json = None,
     picture: Annotated[
-        Path | None, typer.Option(help="the picture, .svg, .png or .pdf (default: calibration.svg in --out)")
+        Path | None, flag("output", help="the picture, .svg, .png or .pdf (default: calibration.svg in --out)")
     ] = None,
 ) -> None:
     """Measure the instrument's own error on this machine, and how many callers it drives with figures to be trusted.

@@ -1,4 +1,4 @@
-"""Gives a command the flags of the callers that it sends: one list for all commands, and for Locust."""
+"""The flags that commands share, in the groups of their help; the callers' come from one list, as Locust's do."""
 
 import inspect
 from collections.abc import Callable
@@ -9,8 +9,19 @@ from typing import Annotated, Any
 import typer
 
 from loadtest.scenario.access import TARGET_VARIABLE
-from loadtest.scenario.options import OPTIONS, About, Option
+from loadtest.scenario.options import GROUPS, OPTIONS, Group, Option, Scope
 from loadtest.scenario.settings import SwarmSettings
+
+
+def panel(group: Group) -> str:
+    """The heading under which help lists the flags of a group."""
+    return group.capitalize()
+
+
+def flag(group: Group, *names: str, help: str) -> Any:  # noqa: A002 - typer's own word
+    """A flag of a command, listed in a group of its help."""
+    return typer.Option(*names, help=help, rich_help_panel=panel(group))
+
 
 Target = Annotated[
     str,
@@ -19,28 +30,31 @@ Target = Annotated[
         envvar=TARGET_VARIABLE,
     ),
 ]
-Users = Annotated[int, typer.Option("--users", "-u", help="callers at the same time")]
-Processes = Annotated[int, typer.Option(help="processes that share the callers, a core for each")]
-Slo = Annotated[Path | None, typer.Option(help="objectives, an OpenSLO file (default: the built-in set)")]
-Out = Annotated[Path | None, typer.Option(help="folder for everything of this run (default: runs/<time>)")]
-Json = Annotated[Path | None, typer.Option("--json", help="write the result as one JSON object")]
+Users = Annotated[int, flag("load", "--users", "-u", help="callers at the same time")]
+Processes = Annotated[int, flag("machine", help="processes that share the callers, a core for each")]
+Slo = Annotated[Path | None, flag("objectives", help="objectives, an OpenSLO file (default: the built-in set)")]
+Out = Annotated[Path | None, flag("output", help="folder for everything of this run (default: runs/<time>)")]
+Json = Annotated[Path | None, flag("output", "--json", help="write the result as one JSON object")]
 
 
-def sends_callers(*about: About) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """The command has the flags about these in place of its parameter `settings`, which they fill. Its other parameters
-    are its own flags."""
-    options = [each for each in OPTIONS if each.about in about]
+def sends_callers(*scopes: Scope) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Gives a command the callers' flags of these scopes in place of its parameter `settings`, which they fill.
+
+    Its other parameters are its own flags. Help lists all of them by group.
+    """
+    options = [each for each in OPTIONS if each.scope in scopes]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
         def with_settings(**given: Any) -> None:
-            said = {option.name: given.pop(option.name) for option in options}
-            said |= {option.name: tuple(said[option.name]) for option in options if option.repeatable}
-            command(settings=SwarmSettings(**said), **given)
+            values = {option.name: given.pop(option.name) for option in options}
+            values |= {option.name: tuple(values[option.name]) for option in options if option.repeatable}
+            command(settings=SwarmSettings(**values), **given)
 
         parameters: list[inspect.Parameter] = []
         for own in inspect.signature(command).parameters.values():
             parameters += map(_parameter, options) if own.name == "settings" else [own.replace(kind=own.KEYWORD_ONLY)]
+        parameters.sort(key=_place)
         with_settings.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         with_settings.__annotations__ = {each.name: each.annotation for each in parameters}
         return with_settings
@@ -51,6 +65,14 @@ def sends_callers(*about: About) -> Callable[[Callable[..., None]], Callable[...
 def _parameter(option: Option) -> inspect.Parameter:
     names = [option.ours or option.flag] if option.ours or option.kind is bool else []
     kind: Any = list[str] if option.repeatable else option.kind
-    declared = typer.Option(option.default, *names, help=option.help, metavar=option.metavar)
-    annotation = kind if option.default is not None else kind | None
-    return inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=declared, annotation=annotation)
+    declared = typer.Option(*names, help=option.help, metavar=option.metavar, rich_help_panel=panel(option.group))
+    annotation = Annotated[kind if option.default is not None else kind | None, declared]
+    return inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=option.default, annotation=annotation)
+
+
+def _place(parameter: inspect.Parameter) -> int:
+    """The position of a parameter's group in the help; arguments come first."""
+    panels = [
+        getattr(declared, "rich_help_panel", None) for declared in getattr(parameter.annotation, "__metadata__", ())
+    ]
+    return next((GROUPS.index(group) for group in GROUPS if panel(group) in panels), -1)

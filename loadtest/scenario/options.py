@@ -1,8 +1,8 @@
 """Every setting of a swarm that is a flag: one list, for Locust's command line, for ours, and for passing them on."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, get_args
 
 from corpora.rendering.noise import KNOWN_NOISES
 from corpora.rendering.profiles.profile import CHANNEL_WORDS, CODECS
@@ -11,9 +11,12 @@ from loadtest.protocols.websocket import MASKS
 from loadtest.scenario.behavior import POINT_HELP
 from loadtest.scenario.settings import ONSET_PRESETS, SwarmSettings
 
-# What the flag is about. A command knows what is for its user to say: the speech alone, all of the callers, or one run
-# of them besides; the Locust process knows all.
-About = Literal["speech", "callers", "run", "locust"]
+# Which commands take the flag: those that send callers over prepared speech, those that also shape the callers, those
+# that make one run, or plain Locust alone.
+Scope = Literal["speech", "callers", "run", "locust"]
+# What the flag is about. Help lists the groups in this order.
+Group = Literal["target", "load", "speech", "behavior", "objectives", "output", "machine"]
+GROUPS: Final[tuple[Group, ...]] = get_args(Group)
 
 DEFAULTS: Final = SwarmSettings()
 _FORMS: Final = "a distribution such as lognormal:3s:0.5"
@@ -26,11 +29,12 @@ class Option:
     name: str
     help: str
     kind: type[str] | type[int] | type[float] | type[bool] = str
-    about: About = "callers"
+    scope: Scope = "callers"
     repeatable: bool = False
     metavar: str | None = None
     ours: str | None = None  # how our own commands call it, where Locust has another use for that name
     of_machine: bool = False  # about the machine of one process: what a worker was given itself wins over the master's
+    group: Group = "behavior"
 
     @property
     def flag(self) -> str:
@@ -46,18 +50,42 @@ class Option:
         return str(value) if self.kind is str and value is not None else value
 
 
+_TARGET: Final = (
+    Option("protocol", f"how to speak to the endpoint: {', '.join(registry.names())}"),
+    Option("model", "model to ask the endpoint for"),
+    Option("transcription_model", "transcription model to ask the endpoint for"),
+    Option("endpointing_ms", "silence after which the endpoint should close a turn, ms", int),
+    Option("ca_file", "PEM file of a private certificate authority for wss; no other is trusted", of_machine=True),
+    Option("client_cert", "PEM file of a client certificate, for endpoints that ask for one", of_machine=True),
+    Option(
+        "client_key", "PEM file of its key, whose passphrase is in VOICEPROBE_CLIENT_KEY_PASSPHRASE", of_machine=True
+    ),
+    Option("sni", "name to ask a wss endpoint for and to verify, instead of the host's"),
+    Option(
+        "header",
+        "a header, its value from that environment variable; repeatable",
+        repeatable=True,
+        metavar="NAME=VARIABLE",
+    ),
+)
+_LOAD: Final = (
+    Option("calls", "calls of the whole run, over all processes; then it ends", int, "run"),
+    Option("arrivals", "closed: --users callers; constant or poisson: --rate calls a second", scope="run"),
+    Option("rate", "calls to begin a second, whatever the earlier ones do", float, "run"),
+    Option("max_calls", "calls under way at most with a --rate; beyond, starts are missed", int, "run"),
+)
 _SPEECH: Final = (
-    Option("corpus", "folder or name of a corpus (default: recorded human speech if installed)", about="speech"),
-    Option("length", "only utterances of this length: short, medium or long", about="speech"),
-    Option("mix", "shares of what is said: 'short=60 medium=30 long=10', domain.NAME=, speaker.NAME=", about="speech"),
-    Option("noise", f"noise under the speech: {', '.join(KNOWN_NOISES)}, or file:PATH", about="speech"),
+    Option("corpus", "folder or name of a corpus (default: recorded human speech if installed)", scope="speech"),
+    Option("length", "only utterances of this length: short, medium or long", scope="speech"),
+    Option("mix", "shares of what is said: 'short=60 medium=30 long=10', domain.NAME=, speaker.NAME=", scope="speech"),
+    Option("noise", f"noise under the speech: {', '.join(KNOWN_NOISES)}, or file:PATH", scope="speech"),
     Option("snr", "signal-to-noise ratio over the active speech, dB", float, "speech"),
-    Option("room", "reverberation: a time such as 0.4s, far-field, or file:IMPULSE_RESPONSE", about="speech"),
-    Option("channel", f"codecs joined with +: {', '.join((*CHANNEL_WORDS, *CODECS))} (opus:KBIT)", about="speech"),
+    Option("room", "reverberation: a time such as 0.4s, far-field, or file:IMPULSE_RESPONSE", scope="speech"),
+    Option("channel", f"codecs joined with +: {', '.join((*CHANNEL_WORDS, *CODECS))} (opus:KBIT)", scope="speech"),
     Option(
         "speech_profiles",
         "all in one: 'noise=babble snr=10 channel=telephone loss=5%/3'; several parted by ; with share=",
-        about="speech",
+        scope="speech",
         ours="--profile",
     ),
     Option("clips", "how many utterances to use at most", int, "speech"),
@@ -68,12 +96,6 @@ _SPEECH: Final = (
         "speech",
     ),
     Option("seed", "the same seed says the same", int, "speech"),
-)
-_LOAD: Final = (
-    Option("calls", "calls of the whole run, over all processes; then it ends", int, "run"),
-    Option("arrivals", "closed: --users callers; constant or poisson: --rate calls a second", about="run"),
-    Option("rate", "calls to begin a second, whatever the earlier ones do", float, "run"),
-    Option("max_calls", "calls under way at most with a --rate; beyond, starts are missed", int, "run"),
 )
 _BEHAVIOR: Final = (
     Option("turns", "turns of a call", int),
@@ -88,44 +110,35 @@ _BEHAVIOR: Final = (
     Option("reply_timeout", "how long to wait for a reply, seconds", float),
     Option("longest_reply", "how long a reply may go on before the caller hangs up, seconds", float),
     Option("manual_turns", "the caller says when it has finished (no detector of the endpoint)", bool),
-    Option("endpointing_ms", "silence after which the endpoint should close a turn, ms", int),
-    Option("model", "model to ask the endpoint for"),
-    Option("transcription_model", "transcription model to ask the endpoint for"),
 )
-_LABELS: Final = (
-    Option("cohort", "name of the cohort that these callers belong to"),
-    Option("scenario_name", "name of the scenario, as a dimension (default: the file's)", about="run"),
-    Option("region", "name of the region, as a dimension", of_machine=True),
+_OBJECTIVES: Final = (
+    Option("onset", f"what counts as the first audible sample of a reply: {', '.join(ONSET_PRESETS)}"),
 )
-_ACCESS: Final = (
-    Option("ca_file", "PEM file of an own certificate authority for wss; it alone is then trusted", of_machine=True),
-    Option("client_cert", "PEM file of a client certificate, for endpoints that ask for one", of_machine=True),
-    Option("client_key", "PEM file of its key (its passphrase: VOICEPROBE_CLIENT_KEY_PASSPHRASE)", of_machine=True),
-    Option("sni", "name to ask a wss endpoint for and to verify, instead of the host's"),
-    Option(
-        "header",
-        "a header, its value from that environment variable; repeatable",
-        repeatable=True,
-        metavar="NAME=VARIABLE",
-    ),
-)
-_RECORD: Final = (
-    Option("mask", f"WebSocket masks of audio frames: {', '.join(MASKS)}"),
-    Option("onset", f"audible onset preset: {', '.join(ONSET_PRESETS)}"),
-    Option("keep_transcripts", "keep the words of the callers in the store", bool),
+_OUTPUT: Final = (
     Option("sidecar", "OTLP/HTTP address of a running sidecar, e.g. http://127.0.0.1:4318", of_machine=True),
-    Option("spool", "folder for telemetry that the sidecar did not take", about="locust", of_machine=True),
-    Option("run_id", "name of the run (default: made from the time)", about="locust"),
-    Option("calibration", "what is known of the generator's own error, for the run's record", about="locust"),
-    Option("calibrated_to_ms", "the bound of that error, ms", about="locust"),
-    Option("calibration_state", "whether that bound holds for this run, in one word", about="locust"),
-    Option("calibrated_callers", "the callers at which it was measured", int, about="locust"),
-    Option("calibration_date", "the day on which it was measured", about="locust"),
+    Option("spool", "folder for telemetry that the sidecar did not take", scope="locust", of_machine=True),
+    Option("run_id", "name of the run (default: made from the time)", scope="locust"),
+    Option("cohort", "name of the cohort that these callers belong to"),
+    Option("scenario_name", "name of the scenario, as a dimension (default: the file's)", scope="run"),
+    Option("region", "name of the region, as a dimension", of_machine=True),
+    Option("keep_transcripts", "keep the words of the callers in the store", bool),
+    Option("calibration", "what is known of the generator's own error, for the run's record", scope="locust"),
+    Option("calibrated_to_ms", "the bound of that error, ms", scope="locust"),
+    Option("calibration_state", "whether that bound holds for this run, in one word", scope="locust"),
+    Option("calibrated_callers", "the callers at which it was measured", int, scope="locust"),
+    Option("calibration_date", "the day on which it was measured", scope="locust"),
 )
-OPTIONS: Final = (
-    Option("protocol", f"how to speak to the endpoint: {', '.join(registry.names())}"),
-    *(*_SPEECH, *_LOAD, *_BEHAVIOR, *_LABELS, *_ACCESS, *_RECORD),
-)
+_MACHINE: Final = (Option("mask", f"WebSocket masks of audio frames: {', '.join(MASKS)}"),)
+_GROUPED: Final[dict[Group, tuple[Option, ...]]] = {
+    "target": _TARGET,
+    "load": _LOAD,
+    "speech": _SPEECH,
+    "behavior": _BEHAVIOR,
+    "objectives": _OBJECTIVES,
+    "output": _OUTPUT,
+    "machine": _MACHINE,
+}
+OPTIONS: Final = tuple(replace(option, group=group) for group, options in _GROUPED.items() for option in options)
 
 
 def as_arguments(settings: SwarmSettings) -> list[str]:

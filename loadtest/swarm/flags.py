@@ -12,7 +12,7 @@ from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.scenario.file import load_scenario
 from loadtest.scenario.file.speech import PARTS, without_overruled
-from loadtest.scenario.options import OPTIONS, Option
+from loadtest.scenario.options import GROUPS, OPTIONS, Option
 
 SCENARIO_HELP = (
     "scenario file (TOML): callers, speech, phases (in place of --users, --run-time); other flags win over it"
@@ -22,10 +22,10 @@ SCENARIO_HELP = (
 @events.init_command_line_parser.add_listener
 def add_flags(parser: Any) -> None:
     """Add our flags to Locust's parser."""
-    group = parser.add_argument_group("voice callers")
-    group.add_argument("--scenario", default="", help=SCENARIO_HELP)
+    groups = {group: parser.add_argument_group(f"voice callers: {group}") for group in GROUPS}
+    groups["load"].add_argument("--scenario", default="", help=SCENARIO_HELP)
     for option in OPTIONS:
-        group.add_argument(option.flag, help=option.help.replace("%", "%%"), **_parsed(option))
+        groups[option.group].add_argument(option.flag, help=option.help.replace("%", "%%"), **_parsed(option))
     _set_scenario_defaults(parser, sys.argv[1:])
 
 

@@ -6,8 +6,11 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
+import typer
+
 from docs_build.commands import commands
 from docs_build.pages import PAGES
+from loadtest.cli.main import app
 from tests.contracts.command_help import LOCUST, ROOT, flags, has_flag, help_of
 
 DOCS = ROOT / "docs"
@@ -80,7 +83,8 @@ def _module(module: str, rest: list[str]) -> list[str]:
 
 def _voiceprobe(arguments: list[str]) -> list[str]:
     if not arguments or arguments[0].startswith("-"):
-        return [f"{flag} is no flag" for flag in arguments if flag not in ("--help", "--version")]
+        own = {option for parameter in typer.main.get_command(app).params for option in parameter.opts} | {"--help"}
+        return [f"{flag} is not a flag of voiceprobe itself" for flag in arguments if flag not in own]
     for taken in (2, 1):
         name = " ".join(["voiceprobe", *arguments[:taken]])
         if name in parsers():

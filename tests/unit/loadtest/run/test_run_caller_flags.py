@@ -7,16 +7,16 @@ import typer
 from typer.testing import CliRunner
 
 from loadtest.run.caller_flags import sends_callers
-from loadtest.scenario.options import OPTIONS, About
+from loadtest.scenario.options import OPTIONS, Scope
 from loadtest.scenario.settings import SwarmSettings
 
 
-def told(*arguments: str, about: tuple[About, ...] = ("speech", "callers", "run")) -> SwarmSettings:
+def parsed(*arguments: str, scopes: tuple[Scope, ...] = ("speech", "callers", "run")) -> SwarmSettings:
     """What a command with these flags makes of a command line."""
     app, seen = typer.Typer(), list[SwarmSettings]()
 
     @app.command()
-    @sends_callers(*about)
+    @sends_callers(*scopes)
     def command(target: Annotated[str, typer.Argument()], users: int = 1, *, settings: SwarmSettings) -> None:
         assert (target, users) == ("ws://h", 3)
         seen.append(settings)
@@ -27,11 +27,11 @@ def told(*arguments: str, about: tuple[About, ...] = ("speech", "callers", "run"
 
 
 def test_without_flags_the_settings_are_the_defaults() -> None:
-    assert told() == SwarmSettings(think="1.0")
+    assert parsed() == SwarmSettings(think="1.0")
 
 
 def test_flags_of_every_kind_fill_the_settings() -> None:
-    settings = told(
+    settings = parsed(
         *("--noise", "babble", "--snr", "7.5", "--clips", "9", "--conversations", "--think", "2", "--rate", "0.5"),
         *("--header", "X-One=ONE", "--header", "X-Two=TWO", "--profile", "noise=pink snr=3", "--max-calls", "12"),
     )
@@ -42,10 +42,10 @@ def test_flags_of_every_kind_fill_the_settings() -> None:
 
 
 def test_a_command_has_no_more_flags_than_it_was_given() -> None:
-    assert told("--noise", "pink", about=("speech",)).noise == "pink"
+    assert parsed("--noise", "pink", scopes=("speech",)).noise == "pink"
     with pytest.raises(AssertionError, match="No such option"):
-        told("--turns", "3", about=("speech",))
+        parsed("--turns", "3", scopes=("speech",))
     for option in OPTIONS:
-        if option.about == "locust":
+        if option.scope == "locust":
             with pytest.raises(AssertionError, match="No such option"):
-                told(option.flag, "x")
+                parsed(option.flag, "x")

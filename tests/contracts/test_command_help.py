@@ -1,0 +1,130 @@
+"""The help of `voiceprobe`: its flags in groups, the ways to use it, and completion that installs with one command."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from loadtest.cli.main import WAYS
+from loadtest.scenario.options import GROUPS
+from tests.contracts.command_help import VOICEPROBE, help_of, run
+from tests.contracts.documents import faults, parsers
+
+GROUPED = ("run", "capacity", "demo", "calibrate")
+TITLES = ("Target", "Load", "Speech", "Behavior", "Objectives", "Output", "Machine")
+
+
+def panels(name: str) -> dict[str, list[str]]:
+    """The flags that the help of a command shows, by the heading that they stand under."""
+    found: dict[str, list[str]] = {}
+    heading = ""
+    for line in help_of(*VOICEPROBE, name).splitlines():
+        if title := re.match(r"╭─ (\w+) ─", line):
+            heading = title[1]
+        elif flag := re.match(r"│ [ *]*(--[a-z-]+)", line):
+            found.setdefault(heading, []).append(flag[1])
+    return found
+
+
+def test_the_groups_are_those_that_help_promises() -> None:
+    assert tuple(group.capitalize() for group in GROUPS) == TITLES
+
+
+@pytest.mark.parametrize("name", GROUPED)
+def test_every_flag_is_in_a_group_and_the_groups_are_in_order(name: str) -> None:
+    shown = panels(name)
+    assert shown.pop("Options") == ["--help"]
+    assert list(shown) == [title for title in TITLES if title in shown]
+    declared = {option for each in parsers()[f"voiceprobe {name}"].params for option in each.opts if option[:2] == "--"}
+    assert sorted(flag for flags in shown.values() for flag in flags) == sorted(declared - {"--help"})
+
+
+@pytest.mark.parametrize(
+    ("name", "flag", "title"),
+    [
+        ("run", "--header", "Target"),
+        ("run", "--users", "Load"),
+        ("run", "--noise", "Speech"),
+        ("run", "--think", "Behavior"),
+        ("run", "--slo", "Objectives"),
+        ("run", "--json", "Output"),
+        ("run", "--processes", "Machine"),
+        ("capacity", "--from", "Load"),
+        ("demo", "--engines", "Target"),
+        ("calibrate", "--picture", "Output"),
+    ],
+)
+def test_a_flag_is_listed_where_its_user_looks_for_it(name: str, flag: str, title: str) -> None:
+    assert flag in panels(name)[title]
+
+
+def test_without_a_command_it_shows_the_ways_to_use_it_with_a_command_each() -> None:
+    done = run(*VOICEPROBE)
+    assert (done.returncode, done.stderr) == (2, "")
+    assert len(WAYS) == 3
+    for (purpose, command), word in zip(WAYS, ("terminal", "browser", "rollout"), strict=True):
+        assert word in purpose
+        assert f"{purpose}:\n  {command}\n" in done.stdout
+        assert faults(command) == []
+    assert max(map(len, done.stdout.splitlines())) <= 120
+
+
+@pytest.fixture
+def bare_home(tmp_path: Path) -> dict[str, str]:
+    """An environment with an empty home folder, and `voiceprobe` on the path."""
+    script = tmp_path / "bin" / "voiceprobe"
+    script.parent.mkdir()
+    script.write_text(f"#!{sys.executable}\nfrom loadtest.cli.main import main\n\nmain()\n")
+    script.chmod(0o755)
+    home = tmp_path / "own"
+    home.mkdir()
+    path = f"{script.parent}{os.pathsep}{os.environ['PATH']}"
+    kept = {name: value for name, value in os.environ.items() if "COMPLETE" not in name and name != "SHELL"}
+    return {**kept, "HOME": str(home), "PATH": path}
+
+
+def shell(program: Path | str, script: str, environment: dict[str, str]) -> str:
+    """What a shell prints that carries out a script."""
+    done = subprocess.run(
+        [program, "-c", script], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_completion_installs_with_one_command_and_completes_in_bash(bare_home: dict[str, str]) -> None:
+    bash = shutil.which("bash")
+    assert bash is not None
+    assert "bash completion installed" in shell(bash, "voiceprobe --install-completion; :", bare_home)
+    complete = (
+        'source ~/.bashrc; complete -p voiceprobe; for words in "voiceprobe ca" "voiceprobe run --spa"; do'
+        " COMP_WORDS=($words); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _voiceprobe_completion voiceprobe;"
+        ' printf "%s\\n" "${COMPREPLY[@]}"; done'
+    )
+    first, *completed = shell(bash, complete, bare_home).splitlines()
+    assert first.endswith("-F _voiceprobe_completion voiceprobe")
+    assert sorted(completed) == ["--spawn-rate", "calibrate", "capacity"]
+
+
+def test_completion_installs_for_zsh_where_the_command_is_typed_in_zsh(
+    bare_home: dict[str, str], tmp_path: Path
+) -> None:
+    bash = shutil.which("bash")
+    assert bash is not None
+    # The shell is recognized by the name of the process: another shell of this name is enough to install from.
+    zsh = shutil.which("zsh") or tmp_path / "zsh"
+    if not Path(zsh).exists():
+        Path(zsh).symlink_to(bash)
+    assert "zsh completion installed" in shell(zsh, "voiceprobe --install-completion; :", bare_home)
+    home = Path(bare_home["HOME"])
+    assert "compinit" in (home / ".zshrc").read_text()
+    assert (home / ".zfunc" / "_voiceprobe").read_text().startswith("#compdef voiceprobe\n")
+    # What that file asks, and evaluates the answer to.
+    asked = {**bare_home, "_TYPER_COMPLETE_ARGS": "voiceprobe ca", "_VOICEPROBE_COMPLETE": "complete_zsh"}
+    answer = shell(bash, "voiceprobe", asked)
+    assert answer.startswith("_arguments ")
+    assert set(re.findall(r'"(\w+)":', answer)) == {"capacity", "calibrate"}
