@@ -9,7 +9,6 @@ import typer
 import corpora.cli
 import dashboard.__main__
 import telemetry.sidecar.app
-import tests.benchmarks.__main__
 from docs_build.markdown import cell, code, page, table
 from loadtest.cli import main
 from loadtest.scenario.options import OPTIONS
@@ -46,7 +45,6 @@ def commands() -> Iterator[tuple[str, Any]]:
         "sidecar": telemetry.sidecar.app.app,
         "dashboard": dashboard.__main__.app,
         "corpus": corpora.cli.app,
-        "bench": tests.benchmarks.__main__.app,
     }
     for name, command in _children(main.app):
         if name not in own_processes:

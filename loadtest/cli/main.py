@@ -13,13 +13,15 @@ from rich.console import Console
 from corpora.manifest.errors import CorpusError
 from loadtest.capacity.flags import EXAMPLE as CAPACITY_EXAMPLE
 from loadtest.capacity.flags import capacity
+from loadtest.cli.bench import EXAMPLE as BENCH_EXAMPLE
+from loadtest.cli.bench import bench
 from loadtest.errors import EndpointUnreachable, OutputError, UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.run.caller_flags import Json, Out, Processes, Slo, Target, Users, flag, sends_callers
-from loadtest.run.processes import ROOT, ProcessFailedError, environment
+from loadtest.run.processes import ProcessFailedError, environment
 from loadtest.run.request import RunRequest, check, default_out
 from loadtest.scenario.durations import parse_duration_s
-from loadtest.scenario.settings import TOKEN_VARIABLE, SwarmSettings
+from loadtest.scenario.settings import SwarmSettings
 from telemetry.model.errors import ConfigError, StoreError, TelemetryError
 
 # Commands with a process and a help of their own: everything behind the name goes to them as it is.
@@ -229,18 +231,7 @@ for _name, (_module, _summary) in FORWARDED.items():
     _forwarder(_name, _module, _summary)
 
 
-@app.command(
-    add_help_option=False,
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False},
-)
-def bench(context: typer.Context) -> None:
-    """Measure what the generator costs and how true its times are (from a checkout)."""
-    if not (ROOT / "tests" / "benchmarks" / "__main__.py").is_file():
-        raise UsageError("bench needs a checkout of the project: its parts are no part of the installed package")
-    # Not from the current folder (-P): somebody's own `tests` may lie there.
-    os.execve(  # noqa: S606 - it takes this process's place
-        sys.executable, [sys.executable, "-P", "-m", "tests.benchmarks", *context.args], environment()
-    )
+app.command(epilog=BENCH_EXAMPLE)(bench)
 
 
 def guarded(command: Callable[[], None]) -> int:
@@ -270,8 +261,6 @@ def main() -> None:
     """The console script."""
     sys.exit(guarded(app))
 
-
-__all__ = ["ROOT", "TOKEN_VARIABLE", "app", "main"]
 
 if __name__ == "__main__":
     main()

@@ -36,7 +36,8 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{path}" if path else str(ROOT), "PYTHONUNBUFFERED": "1"}
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
+    """End this process, a child, when its parent ends."""
     # A parent that is killed outright cannot end its children: the kernel does.
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
@@ -52,7 +53,7 @@ def _prepare_bystander() -> None:
     # Where Linux groups processes by session, it is the group's niceness that counts against others.
     with contextlib.suppress(OSError):
         Path("/proc/self/autogroup").write_text(str(BYSTANDER_NICENESS))
-    _end_with_parent()
+    end_with_parent()
 
 
 @dataclass
@@ -162,7 +163,7 @@ def start(
             stderr=words,
             env={**environment(), **(variables or {})},
             start_new_session=True,
-            preexec_fn=_prepare_bystander if bystander else _end_with_parent,  # noqa: PLW1509 - they need no lock
+            preexec_fn=_prepare_bystander if bystander else end_with_parent,  # noqa: PLW1509 - they need no lock
         )
     child = Child(name, process, log)
     if says_ready:

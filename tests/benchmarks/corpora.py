@@ -1,5 +1,7 @@
 """How fast speech is rendered, and how fast a swarm starts from what was rendered; printed as one JSON object.
 
+For developers of the render cache, who compare it before and after a change: `voiceprobe bench` has no part of it.
+
 A corpus of many utterances is made in a folder of its own: the bundled clips, each cut to length and made a little
 louder or quieter, so that no two have the same bytes. Nothing of it stays. A worker is a process of its own, which
 prepares the corpus as a swarm's does and says how long that took and how much memory is its own.

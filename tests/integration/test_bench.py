@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from loadtest.bench import certificate
+from loadtest.bench.cases import DUPLEX, NAIVE, OURS, Case
+from loadtest.bench.native import Native
+from loadtest.bench.processes import Cores, PartFailedError, finish, serving, start
+from loadtest.bench.senders import BenchSetup
 from loadtest.run.processes import ROOT
-from tests.benchmarks import certificate
-from tests.benchmarks.native import Native
-from tests.benchmarks.processes import Cores, PartFailedError, finish, serving, start
-from tests.benchmarks.senders import DUPLEX, NAIVE, OURS, Bench, Case
 
 STAGES_OF_A_TURN = 3
 
@@ -92,7 +93,7 @@ def test_the_result_says_where_it_was_taken_and_is_drawn(short: dict[str, Any]) 
 @pytest.mark.parametrize(("sender", "wire"), [(OURS, "ws"), (NAIVE, "wss")])
 def test_a_peer_in_python_takes_the_place_of_the_one_in_c(sender: str, wire: str, tmp_path: Path) -> None:
     secured = certificate.make(tmp_path)
-    bench = Bench(tmp_path, Native(None, None, None, ()), Cores(None, None), 0.2, 0.4, secured)
+    bench = BenchSetup(tmp_path, Native(None, None, None, ()), Cores(None, None), 0.2, 0.4, secured)
     bench.prepare()
     found = bench.measure(sender, Case(5, DUPLEX, wire))
     assert 0 < found.sent <= found.peer_received <= found.sent_ever + found.callers

@@ -18,7 +18,6 @@ from loadtest.cli.main import app
 from loadtest.errors import OutputError
 from loadtest.run import processes
 from loadtest.run.json_file import write_json
-from tests.benchmarks.__main__ import app as bench_app
 from tests.integration.calling import CORPUS
 
 CALLERS = ["--corpus", CORPUS, "--clips", "1"]
@@ -62,7 +61,7 @@ def _flags(prefix: str, commands: typer.Typer) -> Iterator[tuple[str, str]]:
 
 
 def test_every_output_of_every_command_is_tried_here() -> None:
-    found = {*_flags("", app), *_flags("corpus", corpora_app), *_flags("bench", bench_app)}
+    found = {*_flags("", app), *_flags("corpus", corpora_app)}
     assert found - OURS == set(OUTPUTS)
 
 

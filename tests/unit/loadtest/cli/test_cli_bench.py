@@ -1,19 +1,43 @@
-"""`voiceprobe bench` outside a checkout: one sentence."""
+"""`voiceprobe bench`: its flags become the options of a benchmark, and faults are one sentence each."""
 
 from pathlib import Path
 
 import pytest
 
+from loadtest.bench import command
+from loadtest.bench.options import Options
 from loadtest.cli import main
 from loadtest.exit_codes import ExitCode
 
 
-def test_outside_a_checkout_it_says_that_it_needs_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(main, "ROOT", tmp_path)
-    code = main.guarded(lambda: main.app(["bench", "--short"]))
-    assert code == ExitCode.USAGE
+def test_flags_become_the_options_of_the_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Options] = []
+    monkeypatch.setattr(command, "bench", asked.append)
+    flags = ["--only", "stamps,senders", "--callers", "50,100", "--modes", "duplex", "--wires", "ws", "--rounds", "2"]
+    flags += ["--seconds", "1.5", "--json", str(tmp_path / "a.json"), "--out", str(tmp_path), "--markdown"]
+    assert main.guarded(lambda: main.app(["bench", *flags])) == ExitCode.OK
+    (options,) = asked
+    assert options.parts == ("senders", "stamps")
+    assert (options.callers, options.modes, options.wires) == ((50, 100), ("duplex",), ("ws",))
+    assert (options.rounds, options.window_s) == (2, 1.5)
+    assert (options.json_file, options.out, options.markdown) == (tmp_path / "a.json", tmp_path, True)
+
+
+def test_short_is_shorter_than_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Options] = []
+    monkeypatch.setattr(command, "bench", asked.append)
+    for flags in ([], ["--short"]):
+        assert main.guarded(lambda flags=flags: main.app(["bench", *flags])) == ExitCode.OK
+    usual, short = asked
+    assert short.window_s < usual.window_s
+    assert short.times < usual.times
+
+
+def test_faults_are_a_sentence_each(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    asked: list[Options] = []
+    monkeypatch.setattr(command, "bench", asked.append)
+    assert main.guarded(lambda: main.app(["bench", "--only", "x", "--rounds", "0"])) == ExitCode.USAGE
+    assert asked == []
     said = capsys.readouterr().err
-    assert said.startswith("voiceprobe: bench needs a checkout")
-    assert said.count("\n") == 1
+    assert said.count("\n") == 2
+    assert all(line.startswith("voiceprobe: --") for line in said.splitlines())

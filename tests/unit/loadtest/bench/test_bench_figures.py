@@ -5,12 +5,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.benchmarks import messages
-from tests.benchmarks.compared import rows, sender_verdicts, stamp_verdicts
-from tests.benchmarks.figures import Figures, drift_ms_per_s, figures, paired_ratio, spread
-from tests.benchmarks.senders import Case, Trial
-from tests.benchmarks.singles import stamp_errors
-from tests.benchmarks.tables import markdown
+from loadtest.bench import messages
+from loadtest.bench.cases import Case
+from loadtest.bench.compared import rows, sender_verdicts, stamp_verdicts
+from loadtest.bench.figures import Figures, drift_ms_per_s, figures, paired_ratio, spread
+from loadtest.bench.senders import Trial
+from loadtest.bench.singles import stamp_errors
+from loadtest.bench.tables import markdown
 
 WINDOW_NS = 2_000_000_000
 

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from loadtest.bench.cases import PARTS
+from loadtest.bench.options import Options, checked
 from loadtest.errors import UsageError
-from tests.benchmarks.options import PARTS, Options, checked
 
 PLAIN: dict[str, Any] = {
     "only": ",".join(PARTS),

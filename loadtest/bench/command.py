@@ -1,4 +1,4 @@
-"""`voiceprobe bench`: what the generator costs and how true its times are, on this machine and against others."""
+"""`voiceprobe bench`: what the generator costs and how exact its times are, on this machine and against others."""
 
 import contextlib
 import dataclasses
@@ -7,68 +7,35 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any, Final
 
-import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from loadtest.cli.main import guarded
+from loadtest.bench import certificate, compared, machine, native, picture, singles, tables
+from loadtest.bench.cases import Case
+from loadtest.bench.options import MOST_CALLERS_WITHOUT_COMPILER, Options
+from loadtest.bench.processes import Cores, PartFailedError
+from loadtest.bench.senders import BenchSetup, Trial
 from loadtest.run.json_file import write_json
-from tests.benchmarks import certificate, compared, machine, native, picture, singles, tables
-from tests.benchmarks.options import DEFAULT_MODES, MOST_CALLERS_WITHOUT_COMPILER, PARTS, Options, checked
-from tests.benchmarks.processes import Cores, PartFailedError
-from tests.benchmarks.senders import WIRES, Bench, Case, Trial
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-# Files of one process beside its sockets.
-OTHER_FILES = 200
-LOG_WIDTH = 132
+# Files that one process has open beside its sockets.
+OTHER_FILES: Final = 200
+LOG_WIDTH: Final = 132
 
 
-@app.command(epilog="Example: voiceprobe bench --callers 100,500 --modes duplex --json bench.json --out pictures")
-def bench(
-    only: Annotated[str, typer.Option(help=f"parts to run, of {','.join(PARTS)}")] = ",".join(PARTS),
-    callers: Annotated[str | None, typer.Option(help="sizes to compare at (default: 100,500,1000,2000)")] = None,
-    modes: Annotated[
-        str, typer.Option(help="one-way; duplex: reply audio comes back; duplex-bare: events that nobody waits for do")
-    ] = ",".join(DEFAULT_MODES),
-    wires: Annotated[str, typer.Option(help="ws, wss (up to 500 callers, without the C control)")] = ",".join(WIRES),
-    rounds: Annotated[int | None, typer.Option(help="how often each sender takes its turn (default: 3)")] = None,
-    seconds: Annotated[float | None, typer.Option(help="length of each measured window (default: 3)")] = None,
-    short: Annotated[bool, typer.Option("--short", help="a few seconds of everything, to see that it works")] = False,
-    json_file: Annotated[Path | None, typer.Option("--json", help="write all figures as one JSON object")] = None,
-    out: Annotated[Path | None, typer.Option(help="folder for pictures of the senders' cost and pacing")] = None,
-    markdown: Annotated[bool, typer.Option("--markdown", help="print the README's tables")] = False,
-) -> None:
-    """Measure what the generator costs and how true its times are.
-
-    Our engine, a C program and a usual locustfile take turns on one pinned core; then the cost of telemetry for each
-    turn, and how far event stamps are from the truth. Targets are shown beside the figures and never decide the exit
-    code: they are met or not met on this machine, as it is now. Takes about twelve minutes.
-    """
-    options = checked(
-        only=only,
-        callers=callers,
-        modes=modes,
-        wires=wires,
-        rounds=rounds,
-        seconds=seconds,
-        short=short,
-        json_file=json_file,
-        out=out,
-        markdown=markdown,
-    )
-    console = Console(stderr=markdown, width=None if sys.stdout.isatty() else LOG_WIDTH)
+def bench(options: Options) -> None:
+    """Run the benchmark and write what was asked for. Raises OutputError for a file that cannot be written."""
+    console = Console(stderr=options.markdown, width=None if sys.stdout.isatty() else LOG_WIDTH)
     with tempfile.TemporaryDirectory(prefix="voiceprobe-bench-") as folder:
         benchmark = Benchmark(options, Path(folder), console)
         benchmark.run()
-    if json_file is not None:
-        write_json(json_file, benchmark.result)
+    if options.json_file is not None:
+        write_json(options.json_file, benchmark.result)
 
 
 class Benchmark:
-    """One run of what was asked for: each part is shown as it comes, and adds to the result."""
+    """One run of the parts that were asked for: each prints its table as it ends, and adds to the result."""
 
     def __init__(self, options: Options, folder: Path, console: Console) -> None:
         self.options, self.console = options, console
@@ -79,19 +46,19 @@ class Benchmark:
         self.most_files = _allow_files()
         built = native.build(folder)
         secured = certificate.make(folder) if "wss" in options.wires else None
-        self.bench = Bench(folder, built, Cores.found(), options.warm_up_s, options.window_s, secured)
-        self.bench.prepare()
+        self.setup = BenchSetup(folder, built, Cores.found(), options.warm_up_s, options.window_s, secured)
+        self.setup.prepare()
 
     def say(self, sentence: str) -> None:
-        """Tell the people."""
+        """Print one sentence."""
         self.console.print(sentence, soft_wrap=True)
 
     def run(self) -> None:
         """All parts, then every target beside what was found."""
         self.say(f"{machine.sentence(self.machine)}, load {self.machine['load_before']}")
-        for note in self.bench.native.notes:
+        for note in self.setup.native.notes:
             self.say(note)
-        if self.bench.cores.sender is None:
+        if self.setup.cores.sender is None:
             self.say("there is one core: sender and peer share it, and the figures are of both")
         parts: dict[str, Callable[[], None]] = {
             "protocols": self.protocols,
@@ -114,27 +81,27 @@ class Benchmark:
 
     def protocols(self) -> None:
         """The hot path."""
-        costs = singles.protocols(self.bench, self.options.times)
+        costs = singles.protocols(self.setup, self.options.times)
         self.result["protocols_us"] = costs
         tables.print_protocols(self.console, costs)
 
     def telemetry(self) -> None:
         """Telemetry for each turn."""
-        found = singles.telemetry(self.bench, self.options.turns)
+        found = singles.telemetry(self.setup, self.options.turns)
         self.result["telemetry"] = found
         tables.print_telemetry(self.console, found)
 
     def stamps(self) -> None:
-        """The truth of event stamps."""
+        """The error of event stamps."""
         for mode in self.options.stamps_modes:
-            self.errors += singles.stamps(self.bench, Case(self.options.stamps_callers, mode, "ws"))
+            self.errors += singles.stamps(self.setup, Case(self.options.stamps_callers, mode, "ws"))
         self.result["stamps"] = [dataclasses.asdict(error) for error in self.errors]
         tables.print_stamps(self.console, self.errors)
 
     def senders(self) -> None:
         """The senders' rounds, with progress."""
         cases = self._possible(self.options.cases())
-        total = sum(len(self.bench.senders(case)) for case in cases) * self.options.rounds
+        total = sum(len(self.setup.senders(case)) for case in cases) * self.options.rounds
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with Progress(*columns, console=self.console, transient=True) as progress:
             task = progress.add_task("senders", total=total)
@@ -143,7 +110,7 @@ class Benchmark:
                 case = trial.case
                 progress.update(task, advance=1, description=f"{case.callers} callers, {case.mode}, {case.wire}")
 
-            trials = list(self.bench.rounds(cases, self.options.rounds, on_trial))
+            trials = list(self.setup.rounds(cases, self.options.rounds, on_trial))
         self.rows = compared.rows(trials)
         self.result["trials"] = [dataclasses.asdict(trial) for trial in trials]
         self.result["senders"] = [dataclasses.asdict(row) for row in self.rows]
@@ -153,12 +120,12 @@ class Benchmark:
                 self.say(f"picture: {file}")
 
     def _possible(self, cases: list[Case]) -> list[Case]:
-        """The cases that this machine has the means for; what is left out is said."""
-        if self.bench.certificate is None and any(case.wire == "wss" for case in cases):
+        """The cases that this machine has the means for; the others are left out with a sentence."""
+        if self.setup.certificate is None and any(case.wire == "wss" for case in cases):
             self.say("wss is left out: there is no openssl command to make a certificate with")
             cases = [case for case in cases if case.wire != "wss"]
         most = self.most_files - OTHER_FILES
-        if self.bench.native.peer is None:
+        if self.setup.native.peer is None:
             most = min(most, MOST_CALLERS_WITHOUT_COMPILER)
         if any(case.callers > most for case in cases):
             why = "a process may open no more files (ulimit -n)"
@@ -175,7 +142,3 @@ def _allow_files() -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         soft = hard
     return soft if soft != resource.RLIM_INFINITY else sys.maxsize
-
-
-if __name__ == "__main__":
-    sys.exit(guarded(lambda: app(prog_name="voiceprobe bench")))

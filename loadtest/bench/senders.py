@@ -9,32 +9,15 @@ from typing import Final
 
 import numpy as np
 
-from tests.benchmarks import messages
-from tests.benchmarks.figures import Figures, figures
-from tests.benchmarks.native import Native
-from tests.benchmarks.processes import Cores, PartFailedError, finish, serving, start
-from tests.benchmarks.window import CONNECT_S
+from loadtest.bench import messages
+from loadtest.bench.cases import BARE, CONTROL, DUPLEX, ONE_WAY, SENDERS, Case
+from loadtest.bench.figures import Figures, figures
+from loadtest.bench.native import Native
+from loadtest.bench.processes import Cores, PartFailedError, finish, serving, start
+from loadtest.bench.window import CONNECT_S
 
-CONTROL: Final = "control"
-OURS: Final = "ours"
-NAIVE: Final = "naive"
-SENDERS: Final = (CONTROL, OURS, NAIVE)
-ONE_WAY: Final = "one-way"
-DUPLEX: Final = "duplex"
-BARE: Final = "duplex-bare"
-MODES: Final = (ONE_WAY, DUPLEX, BARE)
 # Beside connecting and its window, a sender starts up and comes to its end.
 ENDS_S: Final = CONNECT_S + 30.0
-WIRES: Final = ("ws", "wss")
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """What a round compares the senders at."""
-
-    callers: int
-    mode: str
-    wire: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +32,8 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
-    """Where and how long to measure."""
+class BenchSetup:
+    """What senders are measured with: a folder for records, the parts in C, the cores, and the times."""
 
     folder: Path
     native: Native
@@ -78,10 +61,9 @@ class Bench:
     def _sender_command(self, sender: str, case: Case, port: int, record: Path) -> list[str]:
         numbers = [str(port), str(case.callers), *self.times()]
         if sender == CONTROL:
-            assert self.native.control is not None
-            return [self.native.control, *numbers, str(self.folder / "out"), str(record), str(messages.IN_BYTES)]
+            return [str(self.native.control), *numbers, str(self.folder / "out"), str(record), str(messages.IN_BYTES)]
         tls = ["--ca-file", str(self.certificate[0])] if case.wire == "wss" and self.certificate else []
-        return [sys.executable, "-m", f"tests.benchmarks.{sender}", *numbers, str(record), *tls]
+        return [sys.executable, "-m", f"loadtest.bench.callers.{sender}", *numbers, str(record), *tls]
 
     def peer_command(self, case: Case, record: Path) -> list[str]:
         """How to start the other end."""

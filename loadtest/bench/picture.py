@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tests.benchmarks.compared import PACING_P99_MS, Row
-from tests.benchmarks.figures import Spread
-from tests.benchmarks.senders import SENDERS
-from tests.benchmarks.tables import NAMES
+from loadtest.bench.cases import SENDERS
+from loadtest.bench.compared import PACING_P99_MS, Row
+from loadtest.bench.figures import Spread
+from loadtest.bench.tables import NAMES
 
 COLORS = {"control": "#555555", "ours": "#1f77b4", "naive": "#d62728"}
 
@@ -34,7 +34,7 @@ def draw(rows: Sequence[Row], folder: Path, machine: str) -> list[Path]:
             pacing.set(xlabel="callers", ylabel="lateness p99, ms", yscale="log", xticks=sorted({*_sizes(these)}))
             for axis in (cost.yaxis, pacing.yaxis):
                 axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-                axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+                axis.set_major_formatter(FuncFormatter(_plain_number))
                 axis.set_minor_formatter(NullFormatter())
             if cost.get_legend_handles_labels()[0]:  # a sender without figures draws nothing
                 cost.legend(fontsize=8)
@@ -47,6 +47,11 @@ def draw(rows: Sequence[Row], folder: Path, machine: str) -> list[Path]:
             files.append(file)
         plt.close(figure)
     return files
+
+
+def _plain_number(value: float, place: object) -> str:
+    del place
+    return f"{value:g}"
 
 
 def _sizes(rows: Sequence[Row]) -> list[int]:

@@ -68,7 +68,7 @@ def measure(times: int = 2000, rounds: int = 5) -> dict[str, float]:
 
 
 def main() -> None:
-    """`python -m tests.benchmarks.protocols [TIMES]`"""
+    """Print the costs: `python -m loadtest.bench.hot_path [TIMES]`."""
     times = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
     sys.stdout.write(json.dumps(measure(times)) + "\n")
 

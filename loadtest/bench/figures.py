@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.benchmarks.messages import FRAME_NS
+from loadtest.bench.messages import FRAME_NS
 
 # Of a sender that sent next to nothing, neither a cost nor a lateness of each frame says anything.
 LEAST_SENT_SHARE: Final = 0.01

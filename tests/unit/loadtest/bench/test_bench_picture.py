@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
-from tests.benchmarks.compared import rows
-from tests.benchmarks.picture import draw
-from tests.benchmarks.senders import Case, Trial
-from tests.unit.benchmarks.test_benchmarks_figures import made
+from loadtest.bench.cases import Case
+from loadtest.bench.compared import rows
+from loadtest.bench.picture import draw
+from loadtest.bench.senders import Trial
+from tests.unit.loadtest.bench.test_bench_figures import made
 
 
 def test_a_picture_for_each_wire_names_its_senders_and_sizes(tmp_path: Path) -> None:

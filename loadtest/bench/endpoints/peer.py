@@ -1,4 +1,4 @@
-"""The peer where there is no C compiler: the same words on the command line and the same answers as peer.c.
+"""The peer where there is no C compiler: the same command line and the same answers as peer.c.
 
 It is slower than the one in C and says so by its own lateness; sizes are smaller then.
 """
@@ -11,14 +11,16 @@ import sys
 import time
 from array import array
 from pathlib import Path
+from typing import Final, cast
 
 from websockets.frames import Opcode
+from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
-from tests.benchmarks.messages import FRAME_NS
-from tests.benchmarks.window import cpu_ns
+from loadtest.bench.messages import FRAME_NS
+from loadtest.bench.window import cpu_ns
 
-FRAMES_BEFORE_SPEAKING = 5
+FRAMES_BEFORE_SPEAKING: Final = 5
 
 
 class Peer:
@@ -30,7 +32,7 @@ class Peer:
         self.records = array("q")
 
 
-class Connection(asyncio.Protocol):
+class PeerConnection(asyncio.Protocol):
     """One caller."""
 
     def __init__(self, peer: Peer) -> None:
@@ -41,8 +43,7 @@ class Connection(asyncio.Protocol):
         self._full = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)
 
     def pause_writing(self) -> None:
         self._full = True
@@ -54,14 +55,19 @@ class Connection(asyncio.Protocol):
         if self._wire is not None:
             end = data.find(b"\r\n\r\n")
             head, data = (data, b"") if end < 0 else (data[: end + 4], data[end + 4 :])
-            self._wire.receive_data(head)
-            for request in self._wire.events_received():
-                self._wire.send_response(self._wire.accept(request))  # type: ignore[arg-type]  # the first is the request
-                self._transport.write(b"".join(self._wire.data_to_send()) + self._peer.greeting)
-                self._peer.accepted += 1
-                self._wire = None
+            self._upgrade(self._wire, head)
         self._buffer += data
         self._frames()
+
+    def _upgrade(self, wire: ServerProtocol, head: bytes) -> None:
+        """Accept the request, whole or in parts."""
+        wire.receive_data(head)
+        for request in wire.events_received():
+            if isinstance(request, Request):
+                wire.send_response(wire.accept(request))
+                self._transport.write(b"".join(wire.data_to_send()) + self._peer.greeting)
+                self._peer.accepted += 1
+                self._wire = None
 
     def _frames(self) -> None:
         """Count whole frames; of a caller's frames only the heads matter."""
@@ -84,14 +90,14 @@ class Connection(asyncio.Protocol):
         del buffer[:at]
 
     def _speak(self) -> None:
-        if self._transport.is_closing():
+        frame = self._peer.frame
+        if frame is None or self._transport.is_closing():
             return
-        assert self._peer.frame is not None
         now = time.perf_counter_ns()
         if self._full:
             self._peer.dropped += 1
         else:
-            self._transport.write(self._peer.frame)
+            self._transport.write(frame)
             self._peer.records.extend((now, now - self._due_perf_ns))
         self._due_perf_ns += FRAME_NS
         asyncio.get_running_loop().call_later((self._due_perf_ns - time.perf_counter_ns()) / 1e9, self._speak)
@@ -101,7 +107,7 @@ async def serve(peer: Peer, context: ssl.SSLContext | None) -> None:
     """Take callers until SIGTERM."""
     loop, over = asyncio.get_running_loop(), asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, over.set)
-    server = await loop.create_server(lambda: Connection(peer), "127.0.0.1", 0, ssl=context, backlog=4096)
+    server = await loop.create_server(lambda: PeerConnection(peer), "127.0.0.1", 0, ssl=context, backlog=4096)
     sys.stdout.write(json.dumps({"port": server.sockets[0].getsockname()[1]}) + "\n")
     sys.stdout.flush()
     await over.wait()

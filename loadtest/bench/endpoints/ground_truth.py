@@ -1,7 +1,7 @@
-"""An endpoint that knows when it spoke: the monotonic clock just before and just after sending each message.
+"""An endpoint that notes when it sends: the monotonic clock just before and just after each message.
 
-`python -m tests.benchmarks.truth RECORD` prints {"port": N}, greets each caller, and once its line is open sends it
-small messages at moments that follow no rhythm, until SIGTERM. RECORD gets {path: [[before, after], …]} as JSON.
+`python -m loadtest.bench.endpoints.ground_truth RECORD` prints {"port": N}, greets each caller, and once its audio
+comes sends it small messages at irregular moments, until SIGTERM. RECORD gets {path: [[before, after], …]} as JSON.
 """
 
 import heapq
@@ -14,18 +14,20 @@ import sys
 import time
 from pathlib import Path
 from types import FrameType
+from typing import Final
 
+from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
-from tests.benchmarks.messages import RESPONSE_ID, greeting, server_frame
+from loadtest.bench.messages import RESPONSE_ID, greeting, server_frame
 
-# The caller's line is open and its first moments are over: frames of 648 bytes.
-BYTES_BEFORE_SPEAKING = 20 * 648
-GAP_MS = (10.0, 30.0)
+# The caller sends audio and its first moments are over: frames of 648 bytes.
+BYTES_BEFORE_SPEAKING: Final = 20 * 648
+GAP_MS: Final = (10.0, 30.0)
 
 
-class Caller:
-    """One connection."""
+class Probe:
+    """One connection, and when each message to it was sent."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
@@ -45,17 +47,19 @@ class Caller:
     def take(self, data: bytes) -> None:
         """The upgrade first, then audio, of which only the length matters."""
         self.heard += len(data)
-        if self.wire is None:
+        wire = self.wire
+        if wire is None:
             return
-        self.wire.receive_data(data)
-        for request in self.wire.events_received():
-            self.path = request.path  # type: ignore[union-attr]  # the first event is the request
-            self.wire.send_response(self.wire.accept(request))  # type: ignore[arg-type]
-            self.sock.sendall(b"".join(self.wire.data_to_send()) + greeting())
-            self.wire = None
+        wire.receive_data(data)
+        for request in wire.events_received():
+            if isinstance(request, Request):
+                self.path = request.path
+                wire.send_response(wire.accept(request))
+                self.sock.sendall(b"".join(wire.data_to_send()) + greeting())
+                self.wire = None
 
     def speak(self) -> None:
-        """Send one message and know when."""
+        """Send one message and note when."""
         message = {"type": "response.output_audio_transcript.delta", "response_id": RESPONSE_ID, "item_id": "item_1"}
         frame = server_frame(json.dumps({**message, "delta": f"{len(self.sent)} "}))
         before = time.perf_counter_ns()
@@ -63,9 +67,10 @@ class Caller:
         self.sent.append((before, time.perf_counter_ns()))
 
 
-def serve(listener: socket.socket, callers: list[Caller]) -> None:
+def serve(listener: socket.socket, callers: list[Probe]) -> None:
     """Until SIGTERM, which raises."""
-    ready, due, gaps = selectors.DefaultSelector(), list[tuple[float, int, Caller]](), random.Random(1)
+    ready, due = selectors.DefaultSelector(), list[tuple[float, int, Probe]]()
+    gaps = random.Random(1)  # noqa: S311 - moments, not secrets
     ready.register(listener, selectors.EVENT_READ)
     while True:
         wait_s = max(0.0, due[0][0] - time.monotonic()) if due else 1.0
@@ -73,10 +78,10 @@ def serve(listener: socket.socket, callers: list[Caller]) -> None:
             if key.data is None:
                 sock, _ = listener.accept()
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                callers.append(Caller(sock))
+                callers.append(Probe(sock))
                 ready.register(sock, selectors.EVENT_READ, callers[-1])
                 continue
-            caller: Caller = key.data
+            caller: Probe = key.data
             data = caller.receive()
             if not data:
                 ready.unregister(caller.sock)
@@ -94,16 +99,16 @@ def serve(listener: socket.socket, callers: list[Caller]) -> None:
 
 
 class Over(Exception):  # noqa: N818 - what happened
-    """SIGTERM."""
+    """SIGTERM came."""
 
 
 def main() -> None:
-    """Serve, and write down what was said when."""
+    """Serve, and write down what was sent when."""
 
     def end(number: int, frame: FrameType | None) -> None:
         raise Over
 
-    callers: list[Caller] = []
+    callers: list[Probe] = []
     signal.signal(signal.SIGTERM, end)
     listener = socket.create_server(("127.0.0.1", 0), backlog=256)
     sys.stdout.write(json.dumps({"port": listener.getsockname()[1]}) + "\n")

@@ -17,11 +17,11 @@ import gevent.event
 import websocket
 from locust.env import Environment
 
-from tests.benchmarks.messages import FRAME_MS, FRAME_NS, OUT_AUDIO, append_message
-from tests.benchmarks.window import CONNECT_S, Orders, Window, orders
+from loadtest.bench.messages import FRAME_MS, FRAME_NS, OUT_AUDIO, append_message
+from loadtest.bench.window import CONNECT_S, Orders, Window, orders
 
 
-class Swarm:
+class NaiveSwarm:
     """All callers of this process."""
 
     def __init__(self, given: Orders) -> None:
@@ -59,7 +59,7 @@ class Swarm:
         """Start every caller as a Locust user; returns when all are connected."""
         swarm = self
 
-        class Caller(locust.User):
+        class NaiveUser(locust.User):
             """One caller."""
 
             wait_time = locust.constant(0)
@@ -69,14 +69,14 @@ class Swarm:
                 """Make the call; it ends with the process."""
                 swarm.call()
 
-        runner = Environment(user_classes=[Caller]).create_local_runner()
+        runner = Environment(user_classes=[NaiveUser]).create_local_runner()
         runner.start(self.given.callers, spawn_rate=self.given.callers)
         self.everybody.wait()
 
 
 def main() -> None:
-    """Connect, warm up, measure, and say what it cost."""
-    swarm = Swarm(orders())
+    """Connect, warm up, measure, and print what it cost."""
+    swarm = NaiveSwarm(orders())
     swarm.window.connecting(lambda: swarm.connected)
     swarm.start()
     swarm.window.begin()

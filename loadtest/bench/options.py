@@ -5,11 +5,9 @@ from pathlib import Path
 from typing import Final
 
 from corpora.output_paths import unwritable
+from loadtest.bench.cases import DEFAULT_MODES, DUPLEX, MODES, PARTS, WIRES, Case
 from loadtest.errors import UsageError
-from tests.benchmarks.senders import DUPLEX, MODES, ONE_WAY, WIRES, Case
 
-PARTS: Final = ("protocols", "senders", "telemetry", "stamps")
-DEFAULT_MODES: Final = (ONE_WAY, DUPLEX)
 DEFAULT_CALLERS: Final = (100, 500, 1000, 2000)
 # TLS costs every sender the same: it is compared at the smaller sizes only.
 MOST_CALLERS_OVER_TLS: Final = 500

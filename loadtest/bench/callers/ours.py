@@ -1,17 +1,16 @@
-"""Our engine under load. Of it only the counters are extended: each frame's lateness is noted, at its own cost."""
+"""Our engine under load. Only its counters are extended: each frame's lateness is noted, at its own cost."""
 
 # isort: off
-from tests.benchmarks import our_callers  # first: it patches the process
+from loadtest.bench.callers.our_callers import OurCallers, make_worker  # first: it patches the process
 
 # isort: on
 import gc
 
 import gevent
 
-from loadtest.engine.engine import Engine
+from loadtest.bench.messages import IN_SAMPLES, RESPONSE_ID
+from loadtest.bench.window import CONNECT_S, Window, orders
 from loadtest.engine.health import EngineHealth
-from tests.benchmarks.messages import IN_SAMPLES, RESPONSE_ID
-from tests.benchmarks.window import CONNECT_S, Window, orders
 
 
 class RecordingHealth(EngineHealth):
@@ -27,10 +26,10 @@ class RecordingHealth(EngineHealth):
         self._note(lateness_ns)
 
 
-def heard(engine: Engine) -> int:
+def heard(callers: OurCallers) -> int:
     """How many messages of reply audio have been decoded and played so far, of all calls."""
     samples = 0
-    for call in our_callers.calls(engine):
+    for call in callers.calls():
         exchange = call.conversation.exchange
         reply = exchange.timeline.replies.get(RESPONSE_ID) if exchange is not None else None
         if reply is not None and reply.playback is not None:
@@ -39,14 +38,14 @@ def heard(engine: Engine) -> int:
 
 
 def main() -> None:
-    """Connect, warm up, measure, and say what it cost."""
+    """Connect, warm up, measure, and print what it cost."""
     given = orders()
-    worker = our_callers.make_worker(given.url, given.ca_file)
-    engine = worker.engine
-    window = Window(given, lambda: heard(engine))
+    worker = make_worker(given.url, given.ca_file)
+    engine, callers = worker.engine, OurCallers(worker)
+    window = Window(given, lambda: heard(callers))
     engine.health = RecordingHealth(window)
     window.connecting(lambda: engine.health.calls_connected)
-    our_callers.start(worker, [given.url] * given.callers)
+    callers.start([given.url] * given.callers)
     gc.collect()
     gc.freeze()
     window.begin()

@@ -6,9 +6,9 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
-from tests.benchmarks.compared import Row, Verdict
-from tests.benchmarks.figures import Spread
-from tests.benchmarks.singles import StampError
+from loadtest.bench.compared import Row, TargetResult
+from loadtest.bench.figures import Spread
+from loadtest.bench.singles import StampError
 
 NAMES: Final = {
     "control": "C, epoll + timerfd",
@@ -120,7 +120,7 @@ def print_stamps(console: Console, errors: Sequence[StampError]) -> None:
         console.print(f"{left_out:,} more are left out: the truth itself was interrupted while sending", soft_wrap=True)
 
 
-def print_verdicts(console: Console, verdicts: Sequence[Verdict]) -> None:
+def print_verdicts(console: Console, verdicts: Sequence[TargetResult]) -> None:
     """Each target beside what was found."""
     table = Table(title="Targets", title_justify="left")
     table.add_column("target")
@@ -131,7 +131,7 @@ def print_verdicts(console: Console, verdicts: Sequence[Verdict]) -> None:
     console.print(table)
 
 
-def markdown(rows: Sequence[Row], verdicts: Sequence[Verdict], machine: str) -> str:
+def markdown(rows: Sequence[Row], verdicts: Sequence[TargetResult], machine: str) -> str:
     """The README's tables: ratios and pacing rather than seconds, which are the machine's."""
     lines = [f"Measured on {machine}."]
     plain = [row for row in rows if row.case.wire == "ws"]

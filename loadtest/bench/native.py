@@ -5,8 +5,9 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
-HERE = Path(__file__).parent
+C_SOURCES: Final = Path(__file__).parent / "c"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,7 @@ class Native:
     def peer_command(self, *, tls: bool) -> list[str]:
         """How to start the peer: in C where it could be built, else in Python."""
         built = self.peer_tls if tls else self.peer
-        return [built] if built is not None else [sys.executable, "-m", "tests.benchmarks.peer"]
+        return [built] if built is not None else [sys.executable, "-m", "loadtest.bench.endpoints.peer"]
 
 
 def build(folder: Path, compiler: str | None = None) -> Native:
@@ -35,7 +36,7 @@ def build(folder: Path, compiler: str | None = None) -> Native:
     def compiled(name: str, source: str, *flags: str) -> str | None:
         target = folder / name
         done = subprocess.run(
-            [cc, "-O2", "-o", str(target), str(HERE / source), *flags], capture_output=True, text=True, check=False
+            [cc, "-O2", "-o", str(target), str(C_SOURCES / source), *flags], capture_output=True, text=True, check=False
         )
         if done.returncode == 0:
             return str(target)

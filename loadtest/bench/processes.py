@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from loadtest.run.processes import ROOT, _end_with_parent, environment
+from loadtest.run.processes import ROOT, end_with_parent, environment
 from loadtest.swarm.priority import ask_for_priority, wants_realtime
 
 READY_S: Final = 30.0
 
 
 class PartFailedError(Exception):
-    """A part of the benchmark did not start or did not come to its end; the text says which and how."""
+    """A part of the benchmark did not start or did not end by itself; the text says which and how."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +35,15 @@ class Cores:
 
 
 def start(command: Sequence[str], core: int | None, log: Path) -> subprocess.Popen[str]:
-    """Start a part; what it says on standard error goes to the log."""
+    """Start a part on a core; its standard error goes to the log."""
 
-    wants_realtime()  # a choice that is none is said here, and not in the child
+    wants_realtime()  # a choice that does not exist is refused here, and not in the child
 
     def prepare() -> None:
-        _end_with_parent()
+        end_with_parent()
         if core is not None:
             os.sched_setaffinity(0, {core})
-        # As a swarm does: what waits for the processor is no property of a sender.
+        # As a swarm does: a wait for the processor is no property of a sender.
         ask_for_priority()
 
     with log.open("ab") as words:
@@ -62,7 +62,7 @@ def start(command: Sequence[str], core: int | None, log: Path) -> subprocess.Pop
 
 @dataclass(slots=True)
 class Server:
-    """A running part that others talk to. `said` is its first line; `last` its last one, once it has ended."""
+    """A running part that others connect to. `said` is its first line; `last` its last one, once it has ended."""
 
     name: str
     process: subprocess.Popen[str]
@@ -71,7 +71,7 @@ class Server:
     last: dict[str, Any]
 
     def end(self) -> None:
-        """Ask it to end and hear what it has to say."""
+        """Ask it to end, and read its last line."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         self.last = finish(self.name, self.process, READY_S, self.log)
@@ -82,8 +82,7 @@ def serving(name: str, command: Sequence[str], core: int | None, log: Path) -> G
     """A part that says one JSON line when it is ready; killed on the way out unless it was asked to end before."""
     process = start(command, core, log)
     try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
+        line = process.stdout.readline() if process.stdout is not None else ""
         if not line:
             raise PartFailedError(f"the {name} did not start: {last_words(log)}")
         yield Server(name, process, log, json.loads(line), {})

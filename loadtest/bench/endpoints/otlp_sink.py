@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Taken:
-    """What came."""
+    """What came so far."""
 
     requests: int = 0
     bytes: int = 0

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tests.benchmarks.figures import Figures, Spread, paired_ratio, spread
-from tests.benchmarks.senders import CONTROL, DUPLEX, MODES, NAIVE, ONE_WAY, OURS, SENDERS, Case, Trial
-from tests.benchmarks.singles import StampError
+from loadtest.bench.cases import CONTROL, DUPLEX, MODES, NAIVE, ONE_WAY, OURS, SENDERS, Case
+from loadtest.bench.figures import Figures, Spread, paired_ratio, spread
+from loadtest.bench.senders import Trial
+from loadtest.bench.singles import StampError
 
 MOST_TIMES_CONTROL: Final = 1.25
 MOST_TIMES_NAIVE: Final = 0.6
@@ -82,7 +83,7 @@ def rows(trials: Sequence[Trial]) -> list[Row]:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class TargetResult:
     """One target and what was found here. `met` is None where it was not measured."""
 
     target: str
@@ -95,11 +96,11 @@ class Verdict:
         return {True: "met here", False: "not met here", None: "not measured"}[self.met]
 
 
-def _at_most(target: str, value: float | None, most: float, shown: str, *, failed: bool = False) -> Verdict:
+def _at_most(target: str, value: float | None, most: float, shown: str, *, failed: bool = False) -> TargetResult:
     """A sender that did not come to its figures misses its targets; what was not tried is not measured."""
     if failed:
-        return Verdict(target, "no figure", False)
-    return Verdict(target, "–" if value is None else shown.format(value), None if value is None else value <= most)
+        return TargetResult(target, "no figure", False)
+    return TargetResult(target, "–" if value is None else shown.format(value), None if value is None else value <= most)
 
 
 def _worst(values: Sequence[Spread | None]) -> float | None:
@@ -107,10 +108,10 @@ def _worst(values: Sequence[Spread | None]) -> float | None:
     return max(known) if known else None
 
 
-def sender_verdicts(table: Sequence[Row]) -> list[Verdict]:
+def sender_verdicts(table: Sequence[Row]) -> list[TargetResult]:
     """The targets for the engine, each against the worst case that was measured."""
     ours = [row for row in table if row.sender == OURS and row.case.wire == "ws"]
-    verdicts: list[Verdict] = []
+    verdicts: list[TargetResult] = []
     for mode in MODES:
         these = [row for row in ours if row.case.mode == mode]
         if these:
@@ -135,7 +136,7 @@ def sender_verdicts(table: Sequence[Row]) -> list[Verdict]:
     return verdicts
 
 
-def stamp_verdicts(errors: Sequence[StampError]) -> list[Verdict]:
+def stamp_verdicts(errors: Sequence[StampError]) -> list[TargetResult]:
     """The kernel's stamps are those that figures are made of; the program's own only show what they are good for."""
     return [
         _at_most(
@@ -149,7 +150,7 @@ def stamp_verdicts(errors: Sequence[StampError]) -> list[Verdict]:
     ]
 
 
-def _at_size(ours: Sequence[Row], callers: int, mode: str, *, with_core: bool) -> list[Verdict]:
+def _at_size(ours: Sequence[Row], callers: int, mode: str, *, with_core: bool) -> list[TargetResult]:
     found = [row for row in ours if row.case.callers == callers and row.case.mode == mode]
     if not found:
         return []

@@ -1,0 +1,1 @@
+"""Callers, each module a process of its own: they import Locust, which patches the process."""
