@@ -10,7 +10,8 @@ from rich.text import Text
 
 from loadtest.exit_codes import ExitCode
 from loadtest.reports import formatting
-from telemetry.model.stats import quantile_interval, shown_percentile, wilson_interval
+from telemetry.model.intervals import quantile_interval, wilson_interval
+from telemetry.model.stats import shown_percentile
 from telemetry.objectives.slo import Verdict
 
 StepStatus = Literal["met", "missed", "generator-limited", "refused", "too few"]
