@@ -1,44 +1,38 @@
-"""G.711 against an independent implementation (libsndfile) on every sample and every octet there is."""
+"""G.711 against the tables of the recommendation on every sample and every octet there is."""
 
-import io
 from collections.abc import Callable
 
 import numpy as np
 import pytest
-import soundfile
 
 from loadtest.audio import g711
 from loadtest.audio.pcm import Pcm16
+from tests import g711_reference
 
 EVERY_SAMPLE = np.arange(65_536, dtype=np.uint16).view(np.int16)
 LAWS = [
-    pytest.param("ULAW", g711.ulaw_encode, g711.ulaw_decode, id="mu-law"),
-    pytest.param("ALAW", g711.alaw_encode, g711.alaw_decode, id="a-law"),
+    pytest.param(g711_reference.ULAW, g711.ulaw_encode, g711.ulaw_decode, id="mu-law"),
+    pytest.param(g711_reference.ALAW, g711.alaw_encode, g711.alaw_decode, id="a-law"),
 ]
 
 
-@pytest.mark.parametrize(("subtype", "encode", "decode"), LAWS)
+@pytest.mark.parametrize(("law", "encode", "decode"), LAWS)
 def test_encode_agrees_on_every_sample(
-    subtype: str, encode: Callable[[Pcm16], bytes], decode: Callable[[bytes], Pcm16]
+    law: g711_reference.Law, encode: Callable[[Pcm16], bytes], decode: Callable[[bytes], Pcm16]
 ) -> None:
-    reference = io.BytesIO()
-    soundfile.write(reference, EVERY_SAMPLE, 8000, format="RAW", subtype=subtype)
-    assert encode(EVERY_SAMPLE) == reference.getvalue()
+    assert encode(EVERY_SAMPLE) == bytes(law.encode(sample) for sample in EVERY_SAMPLE.tolist())
 
 
-@pytest.mark.parametrize(("subtype", "encode", "decode"), LAWS)
+@pytest.mark.parametrize(("law", "encode", "decode"), LAWS)
 def test_decode_agrees_on_every_octet(
-    subtype: str, encode: Callable[[Pcm16], bytes], decode: Callable[[bytes], Pcm16]
+    law: g711_reference.Law, encode: Callable[[Pcm16], bytes], decode: Callable[[bytes], Pcm16]
 ) -> None:
-    octets = bytes(range(256))
-    options = {"format": "RAW", "samplerate": 8000, "channels": 1, "subtype": subtype, "dtype": "int16"}
-    reference, _ = soundfile.read(io.BytesIO(octets), **options)
-    assert decode(octets).tolist() == reference.tolist()
+    assert decode(bytes(range(256))).tolist() == [law.decode(octet) for octet in range(256)]
 
 
-@pytest.mark.parametrize(("subtype", "encode", "decode"), LAWS)
+@pytest.mark.parametrize(("law", "encode", "decode"), LAWS)
 def test_what_was_decoded_encodes_back(
-    subtype: str, encode: Callable[[Pcm16], bytes], decode: Callable[[bytes], Pcm16]
+    law: g711_reference.Law, encode: Callable[[Pcm16], bytes], decode: Callable[[bytes], Pcm16]
 ) -> None:
     again = decode(encode(decode(bytes(range(256)))))
     assert again.tolist() == decode(bytes(range(256))).tolist()
