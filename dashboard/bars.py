@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from dashboard import formatting
-from dashboard.formatting import escape
+from dashboard import descriptions
+from dashboard.markup import css_percent, escape
+from telemetry.model import formatting
 from telemetry.model.semconv import OUTCOMES
 from telemetry.store.answers import StageStats, TurnCounts
 
@@ -28,7 +29,7 @@ percentiles of stages do not add up to that of the whole</span></h2></div>'
     reach = max(_length(known, "p50_ns"), _length(known, "p95_ns"))
     legend = "".join(
         f'<span><span class="vp-key vp-s-{stage.name}"></span>{STAGE_LABELS[stage.name]} '
-        f"<b>{formatting.ms_text(stage.p50_ns, unit=False)}</b> / {_p95(stage)}</span>"
+        f"<b>{formatting.milliseconds(stage.p50_ns, unit=False)}</b> / {_p95(stage)}</span>"
         for stage in known
     )
     rows = f"{_stack(known, 'p50_ns', reach)}{_stack(known, 'p95_ns', reach)}"
@@ -36,7 +37,7 @@ percentiles of stages do not add up to that of the whole</span></h2></div>'
 
 
 def _p95(stage: StageStats) -> str:
-    return formatting.ms_text(stage.p95_ns, unit=False) if stage.p95_ns is not None else f"too few ({stage.n})"
+    return formatting.milliseconds(stage.p95_ns, unit=False) if stage.p95_ns is not None else f"too few ({stage.n})"
 
 
 def _length(known: Sequence[StageStats], name: str) -> float:
@@ -50,8 +51,8 @@ def _stack(known: Sequence[StageStats], name: str, reach: float) -> str:
             f'<div class="vp-stackrow"><span class="hint">{label}</span><span class="hint">too few turns</span></div>'
         )
     pieces = "".join(
-        f'<i class="vp-s-{stage.name}" style="width:{value / reach * 100:.2f}%" '
-        f'title="{STAGE_LABELS[stage.name]}: {formatting.ms_text(value)}"></i>'
+        f'<i class="vp-s-{stage.name}" style="width:{css_percent(value / reach)}" '
+        f'title="{STAGE_LABELS[stage.name]}: {formatting.milliseconds(value)}"></i>'
         for stage in known
         if (value := getattr(stage, name)) is not None and value > 0
     )
@@ -62,7 +63,7 @@ def _cut_by(turns: TurnCounts) -> str:
     """What of the generator's ended turns before their end."""
     if not turns.cut_by:
         return ""
-    causes = ", ".join(f"{escape(name)} {count:,}" for name, count in turns.cut_by.items())
+    causes = ", ".join(f"{escape(name)} {formatting.number(count)}" for name, count in turns.cut_by.items())
     return f'<p class="hint">cut by {causes}: counted against the service only where it was late by then</p>'
 
 
@@ -70,13 +71,14 @@ def outcomes(turns: TurnCounts) -> str:
     """How every turn ended, invalid ones included."""
     shown = [name for name in OUTCOMES if turns.by_outcome.get(name)]
     pieces = "".join(
-        f'<i class="vp-o-{name}" style="width:{turns.by_outcome[name] / turns.total * 100:.2f}%" '
-        f'title="{formatting.OUTCOME_LABELS[name]}: {turns.by_outcome[name]:,}"></i>'
+        f'<i class="vp-o-{name}" style="width:{css_percent(turns.by_outcome[name] / turns.total)}" '
+        f'title="{descriptions.OUTCOME_LABELS[name]}: {formatting.number(turns.by_outcome[name])}"></i>'
         for name in shown
     )
     legend = "".join(
-        f'<span><span class="vp-key vp-o-{name}"></span>{escape(formatting.OUTCOME_LABELS[name])} '
-        f"<b>{turns.by_outcome[name]:,}</b> {formatting.share(turns.by_outcome[name], turns.total)}</span>"
+        f'<span><span class="vp-key vp-o-{name}"></span>{escape(descriptions.OUTCOME_LABELS[name])} '
+        f"<b>{formatting.number(turns.by_outcome[name])}</b> "
+        f"{formatting.share(turns.by_outcome[name], turns.total)}</span>"
         for name in shown
     )
     return (

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import altair as alt
 
-from dashboard.formatting import ms
 from dashboard.palette import Palette
 from dashboard.source import HEADLINE
+from telemetry.model.formatting import NS_PER_MS, declared_milliseconds, in_milliseconds, milliseconds
 from telemetry.model.metrics import METRICS
 from telemetry.model.turns import Turn
 from telemetry.store.answers import TimelinePoint
@@ -87,7 +87,7 @@ def _timeline_json(colors: Palette, objective_ms: float | None, with_calls: bool
     dots = base.mark_circle(size=13, color=colors.p95, opacity=0.32).encode(
         x=time,
         y=alt.Y("turn:Q", title="ms", scale=latency, axis=alt.Axis(tickCount=5)),
-        tooltip=[alt.Tooltip("time:T", format="%H:%M:%S"), alt.Tooltip("turn:Q", title="one turn, ms", format=",.0f")],
+        tooltip=[alt.Tooltip("time:T", format="%H:%M:%S"), alt.Tooltip("turn_text:N", title="one turn")],
     )
     domain = list(PERCENTILES)
     lines = (
@@ -108,7 +108,7 @@ def _timeline_json(colors: Palette, objective_ms: float | None, with_calls: bool
             x=time,
             tooltip=[
                 alt.Tooltip("time:T", format="%H:%M:%S", title="from"),
-                *(alt.Tooltip(f"{name}:Q", format=",.0f", title=f"{name}, ms") for name in PERCENTILES),
+                *(alt.Tooltip(f"{name}_text:N", title=name) for name in PERCENTILES),
                 alt.Tooltip("n:Q", title="turns"),
                 alt.Tooltip("calls:Q", title="calls in flight"),
             ],
@@ -126,31 +126,41 @@ def _objective(base: alt.Chart, colors: Palette, objective_ms: float) -> list[al
     once = base.transform_aggregate(rows="count()")  # drawn for one row, not for each
     rule = once.mark_rule(color=colors.ink, strokeDash=[2, 3], strokeWidth=1.3).encode(y=alt.YDatum(objective_ms))
     text = once.mark_text(
-        align="right", baseline="bottom", dy=-3, color=colors.ink, fontSize=11, text=f"objective {objective_ms:g} ms"
+        align="right", baseline="bottom", dy=-3, color=colors.ink, fontSize=11, text=_objective_text(objective_ms)
     ).encode(y=alt.YDatum(objective_ms), x=alt.value("width"))
     # The words stand on a ground of their own, so that lines behind them leave them readable.
     ground = once.mark_text(
-        align="right", baseline="bottom", dy=-3, fontSize=11, text=f"objective {objective_ms:g} ms",
+        align="right", baseline="bottom", dy=-3, fontSize=11, text=_objective_text(objective_ms),
         stroke=colors.paper, strokeWidth=4,
     ).encode(y=alt.YDatum(objective_ms), x=alt.value("width"))  # fmt: skip
     return [rule, ground, text]
 
 
+def _objective_text(objective_ms: float) -> str:
+    return f"objective {declared_milliseconds(objective_ms * NS_PER_MS)}"
+
+
 def timeline_rows(points: Sequence[TimelinePoint], dots: Sequence[Turn]) -> list[Row]:
-    """Rows of the timeline: buckets (ms, None where there are too few turns) and, while there are few, the turns."""
+    """Rows of the timeline: buckets (ms, None where there are too few turns) and, while there are few, the turns.
+
+    Beside each number stands its text, for the tooltip.
+    """
     rows: list[Row] = [
         {
-            "time": ms(point.start_unix_ns),
+            "time": in_milliseconds(point.start_unix_ns),
             "n": point.n,
             "calls": point.calls_in_flight,
-            **{name: None if (ns := getattr(point, name)) is None else ms(ns) for name in PERCENTILES},
+            **{name: None if (ns := getattr(point, name)) is None else in_milliseconds(ns) for name in PERCENTILES},
+            **{f"{name}_text": milliseconds(getattr(point, name)) for name in PERCENTILES},
             "turn": None,
+            "turn_text": None,
         }
         for point in points
     ]
     for turn in dots:
         value = METRICS[HEADLINE].value(turn)
         if value is not None and turn.outcome != "invalid":
-            nothing = dict.fromkeys(("n", "calls", *PERCENTILES))
-            rows.append({"time": ms(turn.started_unix_ns), **nothing, "turn": ms(value)})
+            nothing = dict.fromkeys(("n", "calls", *PERCENTILES, *(f"{name}_text" for name in PERCENTILES)))
+            shown = {"turn": in_milliseconds(value), "turn_text": milliseconds(value)}
+            rows.append({"time": in_milliseconds(turn.started_unix_ns), **nothing, **shown})
     return rows

@@ -6,9 +6,10 @@ from typing import Final
 
 import streamlit as st
 
-from dashboard import formatting
+from dashboard import descriptions
 from dashboard.filters import WINDOW_LABELS, Choice
 from dashboard.source import NowView, Source
+from telemetry.model import formatting
 
 _WIDTHS: Final = (3.0, 1.1, 1.1, 1.2, 1.1, 1.1, 1.1)
 _KEY: Final = "choice_"
@@ -26,7 +27,7 @@ def controls(source: Source, view: NowView, choice: Choice) -> Choice:
         run = runs.get(run_id)
         if run is None:
             return f"{run_id} (not in this store)"
-        return f"{run_id} · {formatting.day_and_time(run.first_unix_ns)} UTC · {formatting.count(run.turns, 'turn')}"
+        return f"{run_id} · {descriptions.day_and_time(run.first_unix_ns)} UTC · {formatting.turns(run.turns)}"
 
     columns = st.columns(_WIDTHS, gap="small")
     selectors: tuple[tuple[str, Sequence[str], Callable[[str], str]], ...] = (

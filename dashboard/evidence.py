@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 
-from dashboard import formatting
-from dashboard.formatting import escape, ms_text
+from dashboard import descriptions
+from dashboard.markup import escape
 from dashboard.objective_status import chip
+from telemetry.model import formatting
+from telemetry.model.formatting import milliseconds
 from telemetry.model.turns import Turn
 from telemetry.model.waterfall import Waterfall
 
@@ -14,9 +16,9 @@ Pairs = Sequence[tuple[str, str]]
 def headline(client: Turn | None, service: Turn | None, picture: Waterfall) -> str:
     """The turn's figures in one line, and a second line on how the two sides were brought together."""
     parts = [
-        ("voice to voice", ms_text(picture.client_voice_to_voice_ns) if client else formatting.UNKNOWN),
-        ("the service says", ms_text(picture.service_voice_to_voice_ns) if service else formatting.UNKNOWN),
-        ("unexplained", ms_text(picture.unexplained_ns)),
+        ("voice to voice", milliseconds(picture.client_voice_to_voice_ns) if client else descriptions.UNKNOWN),
+        ("the service says", milliseconds(picture.service_voice_to_voice_ns) if service else descriptions.UNKNOWN),
+        ("unexplained", milliseconds(picture.unexplained_ns)),
         ("outcome", _outcome(client or service)),
     ]
     shown = "".join(f'<span><span class="key">{key}</span><b>{escape(value)}</b></span>' for key, value in parts)
@@ -28,8 +30,8 @@ def headline(client: Turn | None, service: Turn | None, picture: Waterfall) -> s
 
 def _outcome(turn: Turn | None) -> str:
     if turn is None:
-        return formatting.UNKNOWN
-    label = formatting.OUTCOME_LABELS[turn.outcome]
+        return descriptions.UNKNOWN
+    label = descriptions.OUTCOME_LABELS[turn.outcome]
     return f"{label}: {turn.outcome_reason}" if turn.outcome_reason else label
 
 
@@ -42,7 +44,7 @@ def joined(client: Turn | None, service: Turn | None, picture: Waterfall) -> str
     if picture.service_offset_ns is None:
         return "The service does not say where in the audio it believes that speech ended: both ends are drawn as one."
     later = "later" if picture.service_offset_ns >= 0 else "earlier"
-    by = ms_text(abs(picture.service_offset_ns))
+    by = milliseconds(abs(picture.service_offset_ns))
     return (
         f"Solid: heard by the caller. Pale: reported by the service, which believes that speech ended {by} "
         f"{later} than the clip says; it is placed by the audio, never by its clock."
@@ -63,13 +65,16 @@ def trust(client: Turn | None) -> str:
         ("drift over the utterance", _ms(client.drift_worst_ns)),
         ("event-loop lag", _ms(client.loop_lag_worst_ns)),
         ("kernel to program", _ms(client.receive_lag_worst_ns)),
-        ("unsent at end of speech", formatting.UNKNOWN if unsent is None else f"{unsent:,} bytes"),
+        ("unsent at end of speech", descriptions.UNKNOWN if unsent is None else f"{unsent:,} bytes"),
         ("the endpoint did not read", _not_read(client)),
         ("began after its time", _ms(client.start_late_ns)),
-        ("receive stamp, pacer", f"{client.receive_stamp or formatting.UNKNOWN}, {client.pacer or formatting.UNKNOWN}"),
+        (
+            "receive stamp, pacer",
+            f"{client.receive_stamp or descriptions.UNKNOWN}, {client.pacer or descriptions.UNKNOWN}",
+        ),
         ("speech began within", _half_width(client.speech_start_uncertainty_ns)),
         ("speech ended within", _half_width(client.speech_end_uncertainty_ns)),
-        ("audible onset", client.onset_preset or formatting.UNKNOWN),
+        ("audible onset", client.onset_preset or descriptions.UNKNOWN),
     ]
     return _pairs("Was it measured well?", pairs, verdict)
 
@@ -77,7 +82,7 @@ def trust(client: Turn | None) -> str:
 def _not_read(client: Turn) -> str:
     """Not the instrument's doing: it makes no turn invalid."""
     if client.send_blocked_worst_ns is None:
-        return formatting.UNKNOWN
+        return descriptions.UNKNOWN
     longest = f"for {_ms(client.send_blocked_worst_ns)}"
     return f"{longest}: the turn counts" if client.endpoint_did_not_read else longest
 
@@ -86,26 +91,26 @@ def dimensions(turn: Turn | None) -> str:
     """What the turn was about."""
     if turn is None:
         return ""
-    cache = {None: formatting.UNKNOWN, True: f"hit, {turn.cache_tier or 'tier not named'}", False: "miss"}[
+    cache = {None: descriptions.UNKNOWN, True: f"hit, {turn.cache_tier or 'tier not named'}", False: "miss"}[
         turn.cache_hit
     ]
-    noise = turn.noise_profile or formatting.UNKNOWN
+    noise = turn.noise_profile or descriptions.UNKNOWN
     if turn.snr_obtained_db is not None:
         noise += f" at {turn.snr_obtained_db:.1f} dB"
-    length = turn.length_class or formatting.UNKNOWN
+    length = turn.length_class or descriptions.UNKNOWN
     if turn.speech_ns is not None:
-        length += f", {turn.speech_ns / formatting.NS_PER_S:.1f} s of speech"
+        length += f", {formatting.seconds(turn.speech_ns)} of speech"
     pairs = [
-        ("utterance", turn.utterance_id or formatting.UNKNOWN),
+        ("utterance", turn.utterance_id or descriptions.UNKNOWN),
         ("length", length),
         ("noise", noise),
-        ("cohort", turn.cohort or formatting.UNKNOWN),
-        ("route", turn.route or formatting.UNKNOWN),
+        ("cohort", turn.cohort or descriptions.UNKNOWN),
+        ("route", turn.route or descriptions.UNKNOWN),
         ("cache", cache),
         ("fallback", turn.fallback or "none reported"),
-        ("model", turn.model or formatting.UNKNOWN),
+        ("model", turn.model or descriptions.UNKNOWN),
         ("call, turn", f"{turn.call_id}, {turn.turn_index}"),
-        ("trace", turn.trace_id or formatting.UNKNOWN),
+        ("trace", turn.trace_id or descriptions.UNKNOWN),
     ]
     return _pairs("What it was", pairs)
 
@@ -114,18 +119,18 @@ def moments(picture: Waterfall) -> str:
     """Every moment of both sides in order, for those who want the figures of the marks."""
     sides = {"client": "caller", "service": "service"}
     pairs = [
-        (f"{formatting.ms(mark.at_ns):+,.1f} ms", f"{mark.name.replace('_', ' ')}, {sides[mark.source]}")
+        (formatting.signed_milliseconds(mark.at_ns), f"{mark.name.replace('_', ' ')}, {sides[mark.source]}")
         for mark in picture.marks
     ]
     return _pairs("Moments", pairs, css="twice")
 
 
 def _ms(ns: int | None) -> str:
-    return formatting.UNKNOWN if ns is None else ms_text(ns)
+    return descriptions.UNKNOWN if ns is None else milliseconds(ns)
 
 
 def _half_width(ns: int | None) -> str:
-    return "± not known" if ns is None else f"± {ms_text(ns)}"
+    return "± not known" if ns is None else f"± {milliseconds(ns)}"
 
 
 def _pairs(title: str, pairs: Pairs, extra: str = "", css: str = "") -> str:

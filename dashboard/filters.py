@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Final
 from urllib.parse import urlencode
 
-from dashboard.formatting import NS_PER_S
+from telemetry.model.formatting import NS_PER_S
 from telemetry.model.semconv import LENGTH_CLASSES, ROUTES
 from telemetry.store.answers import Filter, RunRecord
 

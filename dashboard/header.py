@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from datetime import tzinfo
 
-from dashboard import formatting
-from dashboard.formatting import State, escape
+from dashboard import descriptions
+from dashboard.descriptions import State
+from dashboard.markup import escape
 from dashboard.objective_status import SYMBOLS, chip
+from telemetry.model import formatting
 from telemetry.store.answers import RunRecord, Summary
 
 _STATE_SHAPE = {"live": "●", "stale": "◌", "ended": "■"}
@@ -15,31 +17,31 @@ def facts(run: RunRecord, summary: Summary, state: State, now_unix_ns: int, zone
     """Two lines: what was measured, and how well."""
     newest = summary.newest_unix_ns or run.last_unix_ns
     kind = {"live": "met", "stale": "missed", "ended": "unknown"}[state]
-    lost, good = formatting.loss_words(summary.loss)
+    lost, good = descriptions.describe_loss(summary.loss)
     lost_state = "met" if good else "unknown" if good is None else "missed"
     invalid_state = "met" if not summary.turns.invalid else "unknown"
     if summary.turns.is_generator_limited:
         invalid_state = "missed"
     parts = [
         f'<span><span class="vp-chip {kind}">{_STATE_SHAPE[state]} {state}</span> '
-        f"{escape(formatting.state_sentence(state, newest, now_unix_ns, zone))}</span>",
+        f"{escape(descriptions.describe_state(state, newest, now_unix_ns, zone))}</span>",
         _fact("run", run.run_id),
-        _fact("target", run.target or formatting.UNKNOWN),
-        _fact("protocol", run.protocol or formatting.UNKNOWN),
-        _fact("corpus", formatting.corpus_words(run)),
-        f"<span><b>{escape(formatting.count(summary.turns.total, 'turn'))}</b> "
-        f"{_mark(invalid_state)}{escape(formatting.invalid_words(summary.turns))}</span>",
+        _fact("target", run.target or descriptions.UNKNOWN),
+        _fact("protocol", run.protocol or descriptions.UNKNOWN),
+        _fact("corpus", descriptions.describe_corpus(run)),
+        f"<span><b>{escape(formatting.turns(summary.turns.total))}</b> "
+        f"{_mark(invalid_state)}{escape(descriptions.describe_invalid(summary.turns))}</span>",
         *(
             [_fact("endpoint", unread, mark=_mark("missed"))]
-            if (unread := formatting.unread_words(summary.turns))
+            if (unread := descriptions.describe_unread(summary.turns))
             else []
         ),
         _fact("telemetry", lost, mark=_mark(lost_state)),
-        _fact("heard vs reported", formatting.client_service_delta_words(summary.client_service_delta)),
-        _fact("generator", formatting.generator_words(summary.generator)),
-        _fact("its process", formatting.instrument_words(summary.generator)),
-        _fact("speech bounds", formatting.bounds_words(summary.speech_bounds)),
-        f'<span class="hint">{escape(formatting.calibration_words(run))}</span>',
+        _fact("heard vs reported", descriptions.describe_client_service_delta(summary.client_service_delta)),
+        _fact("generator", descriptions.describe_generator(summary.generator)),
+        _fact("its process", descriptions.describe_process(summary.generator)),
+        _fact("speech bounds", descriptions.describe_speech_bounds(summary.speech_bounds)),
+        f'<span class="hint">{escape(descriptions.describe_calibration(run))}</span>',
     ]
     return f'<div class="vp vp-facts">{"".join(parts)}</div>'
 

@@ -8,13 +8,15 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import pandas as pd
 import streamlit as st
 
-from dashboard import bars, formatting, header, tables
+from dashboard import bars, descriptions, header, tables
 from dashboard.charts import timeline_rows, timeline_spec
 from dashboard.controls import controls
 from dashboard.filters import Choice, choice_of
+from dashboard.markup import escape
 from dashboard.palette import palette
 from dashboard.source import HEADLINE, NowView, source_from_environment
 from dashboard.tiles import tiles
+from telemetry.model import formatting
 from telemetry.model.errors import TelemetryError
 from telemetry.store.answers import RunRecord, Summary
 
@@ -54,12 +56,12 @@ def _refresh_s(view: NowView) -> float | None:
     """How often to look again: often while turns come in, never when the run has said that it ended."""
     if view.run is None or view.summary is None:
         return REFRESH_LIVE_S
-    state = formatting.state_of(view.run, view.summary.newest_unix_ns, time.time_ns())
+    state = descriptions.state_of(view.run, view.summary.newest_unix_ns, time.time_ns())
     return {"live": REFRESH_LIVE_S, "stale": REFRESH_STALE_S, "ended": None}[state]
 
 
 def _unreadable(error: TelemetryError) -> None:
-    st.html(header.empty("The store cannot be read", formatting.escape(error)))
+    st.html(header.empty("The store cannot be read", escape(error)))
     st.fragment(_try_again, run_every=REFRESH_STALE_S)()
 
 
@@ -89,7 +91,7 @@ def draw(view: NowView, choice: Choice, zone: tzinfo) -> None:
         st.html(
             header.empty(
                 "That run is not in this store",
-                f"The link asks for run <code>{formatting.escape(view.missing_run)}</code>; choose another above.",
+                f"The link asks for run <code>{escape(view.missing_run)}</code>; choose another above.",
             )
         )
         return
@@ -97,7 +99,7 @@ def draw(view: NowView, choice: Choice, zone: tzinfo) -> None:
         st.html(header.empty("No turns yet", START_A_RUN))
         return
     now_unix_ns = time.time_ns()
-    state = formatting.state_of(run, summary.newest_unix_ns, now_unix_ns)
+    state = descriptions.state_of(run, summary.newest_unix_ns, now_unix_ns)
     if not summary.turns.total:
         _no_turns(run, choice)
         return
@@ -111,16 +113,14 @@ def _no_turns(run: RunRecord, choice: Choice) -> None:
         st.html(
             header.empty(
                 "No turn matches the filter",
-                f"Run <code>{formatting.escape(run.run_id)}</code> has "
-                f"{formatting.count(run.turns, 'turn')}; widen the filter above.",
+                f"Run <code>{escape(run.run_id)}</code> has {formatting.turns(run.turns)}; widen the filter above.",
             )
         )
     else:
         st.html(
             header.empty(
                 "No turns yet",
-                f"Run <code>{formatting.escape(run.run_id)}</code> has begun; its first turn "
-                "shows here as soon as it is over.",
+                f"Run <code>{escape(run.run_id)}</code> has begun; its first turn shows here as soon as it is over.",
             )
         )
 
@@ -138,7 +138,7 @@ def _figures(view: NowView, run: RunRecord, summary: Summary, choice: Choice, zo
             pd.DataFrame(timeline_rows(view.timeline, view.dots)),
             timeline_spec(
                 palette(st.context.theme.type),
-                None if threshold is None else formatting.ms(threshold),
+                None if threshold is None else formatting.in_milliseconds(threshold),
                 with_calls=any(point.calls_in_flight is not None for point in view.timeline),
             ),
             theme=None,

@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from dashboard import formatting
+from dashboard.markup import escape
+from telemetry.model import formatting
 from telemetry.model.metrics import METRICS
 from telemetry.model.stated_error import GoodRange
 from telemetry.objectives.slo import Objective, Verdict, exact, judge
@@ -46,9 +47,9 @@ class ObjectiveStatus:
         if o.metric is None or o.threshold is None:
             return o.sentence
         metric = METRICS.get(o.metric)
+        kind = "ns" if metric is None else "share" if metric.name == "wer" else metric.unit
         bound = "≥" if metric is not None and metric.higher_is_better else "≤"
-        unit = metric.unit if metric is not None else "ns"
-        return f"{o.target * 100:g} % {bound} {formatting.figure(o.threshold, unit)}"
+        return f"{formatting.declared_percent(o.target)} {bound} {formatting.declared_figure(o.threshold, kind)}"
 
     def _why(self) -> str:
         if self.verdict.eligible and self.verdict.eligible < self.verdict.minimum_turns:
@@ -68,5 +69,5 @@ def statuses(
 
 def chip(state: State, text: str, title: str = "") -> str:
     """A label whose shape, word and color say the same."""
-    shown, hint = formatting.escape(text), formatting.escape(title)
+    shown, hint = escape(text), escape(title)
     return f'<span class="vp-chip {state}" title="{hint}">{SYMBOLS[state]} {shown}</span>'

@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 from datetime import tzinfo
 from typing import Final
 
-from dashboard import formatting
+from dashboard import descriptions
 from dashboard.filters import Choice
-from dashboard.formatting import escape
+from dashboard.markup import css_percent, escape
 from dashboard.objective_status import ObjectiveStatus, State, chip
 from dashboard.source import HEADLINE
+from telemetry.model import formatting
 from telemetry.model.metrics import METRICS
 from telemetry.model.turns import Turn
 from telemetry.store.answers import CohortSummary, FailureCount, MetricStats, Summary
@@ -63,22 +64,23 @@ def _other(status: ObjectiveStatus) -> str:
     share = formatting.percent(verdict.ratio)
     return (
         f'<tr><td colspan="4" title="{escape(objective.description or name)}">{escape(name)}: {share}</td>'
-        f'<td class="num">{verdict.eligible:,}</td><td>{escape(status.promise)}</td><td>{status.chip}</td></tr>'
+        f'<td class="num">{formatting.number(verdict.eligible)}</td><td>{escape(status.promise)}</td>'
+        f"<td>{status.chip}</td></tr>"
     )
 
 
 def _stage(stats: MetricStats, status: ObjectiveStatus | None) -> str:
     headline = ' class="headline"' if stats.name == HEADLINE else ""
     definition = METRICS[stats.name].definition if stats.name in METRICS else ""
-    name = f'<td{headline} title="{escape(definition)}">{escape(formatting.label(stats.name))}</td>'
+    name = f'<td{headline} title="{escape(definition)}">{escape(descriptions.label(stats.name))}</td>'
     verdict = f"<td>{escape(status.promise)}</td><td>{status.chip}</td>" if status else "<td></td><td></td>"
-    why = formatting.why_no_figures(stats)
+    why = descriptions.why_no_figures(stats)
     if why is not None:
         columns = 4 if status else 6
         cell = f'<td class="none" colspan="{columns}" title="{escape(why)}">{escape(why)}</td>'
         return f"<tr>{name}{cell}{verdict if status else ''}</tr>"
     cells = "".join(_percentile(stats, each) for each in PERCENTILES)
-    return f'<tr>{name}{cells}<td class="num"{_of_whom(stats)}>{formatting.values(stats)}</td>{verdict}</tr>'
+    return f'<tr>{name}{cells}<td class="num"{_of_whom(stats)}>{descriptions.values(stats)}</td>{verdict}</tr>'
 
 
 def _of_whom(stats: MetricStats) -> str:
@@ -87,8 +89,10 @@ def _of_whom(stats: MetricStats) -> str:
 
 def _percentile(stats: MetricStats, name: str) -> str:
     few = "" if getattr(stats, name) is not None else " few"
-    title = f' title="{escape(formatting.error_words(stats, name))}"' if stats.error is not None and not few else ""
-    return f'<td class="num{few}"{title}>{escape(formatting.percentile(stats, name))}</td>'
+    title = (
+        f' title="{escape(descriptions.describe_error(stats, name))}"' if stats.error is not None and not few else ""
+    )
+    return f'<td class="num{few}"{title}>{escape(descriptions.percentile(stats, name))}</td>'
 
 
 def cohorts(found: Sequence[CohortSummary], headline: Mapping[str, ObjectiveStatus | None]) -> str:
@@ -118,7 +122,7 @@ def _cohort(cohort: CohortSummary, index: int, status: ObjectiveStatus | None, r
     fallback = formatting.share(sum(cohort.fallback.counts.values()), cohort.fallback.reported)
     return (
         f'<tr><td class="headline"><span class="vp-key {color}"></span>{escape(cohort.cohort)}</td>'
-        f'<td class="num"{_of_whom(stats)}>{formatting.values(stats)}</td><td>{_range(stats, color, reach)}</td>'
+        f'<td class="num"{_of_whom(stats)}>{descriptions.values(stats)}</td><td>{_range(stats, color, reach)}</td>'
         f"{''.join(_percentile(stats, each) for each in PERCENTILES)}"
         f'<td class="num">{good}</td><td class="num">{formatting.percent(cohort.cache.hit_rate)}</td>'
         f'<td class="num">{fallback}</td></tr>'
@@ -130,9 +134,10 @@ def _range(stats: MetricStats, color: str, reach: float) -> str:
     known = [value for name in PERCENTILES if (value := getattr(stats, name)) is not None]
     if not known or reach <= 0:
         return ""
-    at = [max(0.0, value / reach * 97) for value in known]
-    ticks = "".join(f'<b class="{color}" style="left:{place:.1f}%"></b>' for place in at)
-    bar = f'<i class="{color}" style="left:{at[0]:.1f}%;width:{at[-1] - at[0]:.1f}%"></i>'
+    at = [max(0.0, value / reach * 0.97) for value in known]
+    left, width = css_percent(at[0], decimals=1), css_percent(at[-1] - at[0], decimals=1)
+    ticks = "".join(f'<b class="{color}" style="left:{css_percent(place, decimals=1)}"></b>' for place in at)
+    bar = f'<i class="{color}" style="left:{left};width:{width}"></i>'
     return f'<div class="vp-range">{bar}{ticks}</div>'
 
 
@@ -141,7 +146,8 @@ def failures(found: Sequence[FailureCount]) -> str:
     if not found:
         return ""
     rows = "".join(
-        f'<tr><td class="num">{cause.turns:,}</td><td>{escape(formatting.cause(cause.kind, cause.code))}</td>'
+        f'<tr><td class="num">{formatting.number(cause.turns)}</td>'
+        f"<td>{escape(descriptions.describe_cause(cause.kind, cause.code))}</td>"
         f"<td>{escape(cause.example or formatting.DASH)}</td></tr>"
         for cause in found
     )
@@ -169,8 +175,8 @@ def _slow(turn: Turn, choice: Choice, zone: tzinfo) -> str:
     link = choice.link(trace=turn.trace_id, turn=str(turn.turn_index))
     value = METRICS[HEADLINE].value(turn)
     cells = (
-        f'<span class="go">{formatting.ms_text(value)} →</span>',
-        f"<span>{escape(formatting.clock(turn.started_unix_ns, zone).rpartition(' ')[0])}</span>",
+        f'<span class="go">{formatting.milliseconds(value)} →</span>',
+        f"<span>{escape(descriptions.time_of_day(turn.started_unix_ns, zone).rpartition(' ')[0])}</span>",
         *(
             f"<span>{escape(each or formatting.DASH)}</span>"
             for each in (turn.utterance_id, turn.length_class, turn.noise_profile, turn.cohort, turn.route)

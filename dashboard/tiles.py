@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from typing import Final
 
-from dashboard import formatting
-from dashboard.formatting import escape
+from dashboard import descriptions
+from dashboard.markup import css_percent, escape
 from dashboard.objective_status import ObjectiveStatus
 from dashboard.source import HEADLINE
+from telemetry.model import formatting
 from telemetry.model.semconv import CACHE_TIERS, FALLBACKS
 from telemetry.store.answers import CacheStats, MetricStats, ShareByName, Summary, TurnCounts
 
@@ -36,13 +37,13 @@ def _tile(name: str, value: str, sub: str, *, mark: str = "", known: bool = True
 
 
 def _latency(stats: MetricStats, headline: ObjectiveStatus | None) -> str:
-    value = formatting.percentile(stats, "p95", with_unit=True)
+    value = descriptions.percentile(stats, "p95", with_unit=True)
     if stats.n == 0:
-        value = formatting.why_no_figures(stats) or value
+        value = descriptions.why_no_figures(stats) or value
     mark = headline.chip if headline else ""
     sub = f"{headline.promise} · {_budget(headline)}" if headline else "no objective for it"
     if stats.unanswered:
-        sub = f"of the answered: {formatting.values(stats)} turns · {sub}"
+        sub = f"of the answered: {descriptions.values(stats)} turns · {sub}"
     return _tile("Voice to voice p95", value, sub, mark=mark, known=stats.p95 is not None, gauge=_gauge(headline))
 
 
@@ -50,7 +51,7 @@ def _budget(status: ObjectiveStatus) -> str:
     if status.verdict.budget_left is None:
         return "error budget not known"
     if status.verdict.budget_left < 0:
-        return f"error budget overspent ×{1 - status.verdict.budget_left:.1f}"
+        return f"error budget overspent {formatting.factor(1 - status.verdict.budget_left)}"
     return f"{formatting.percent(status.verdict.budget_left)} of the error budget left"
 
 
@@ -59,34 +60,35 @@ def _gauge(status: ObjectiveStatus | None) -> str:
         return ""
     filled = max(0.0, min(1.0, status.verdict.budget_left))
     missed = " missed" if status.state == "missed" else ""
-    return f'<div class="vp-gauge{missed}"><i style="width:{filled * 100:.1f}%"></i></div>'
+    return f'<div class="vp-gauge{missed}"><i style="width:{css_percent(filled, decimals=1)}"></i></div>'
 
 
 def _good(headline: ObjectiveStatus | None) -> str:
     if headline is None or headline.verdict.ratio is None:
         why = (headline.verdict.reason or "") if headline else "no objective for voice to voice"
         return _tile("Good turns", "not known", why, known=False)
-    sub = f"{headline.verdict.good:,} of {headline.verdict.eligible:,} within the objective"
+    good, eligible = formatting.number(headline.verdict.good), formatting.number(headline.verdict.eligible)
+    sub = f"{good} of {eligible} within the objective"
     if headline.state == "unknown":
-        return _tile("Good turns", f"too few ({headline.verdict.eligible:,})", sub, known=False)
+        return _tile("Good turns", f"too few ({eligible})", sub, known=False)
     return _tile("Good turns", formatting.percent(headline.verdict.ratio), sub)
 
 
 def _cache(cache: CacheStats) -> str:
     if cache.hit_rate is None:
-        return _tile("Cache hits", formatting.UNKNOWN, "the endpoint says nothing of a cache", known=False)
+        return _tile("Cache hits", descriptions.UNKNOWN, "the endpoint says nothing of a cache", known=False)
     tiers = [*CACHE_TIERS, *(tier for tier in cache.hits_by_tier if tier not in CACHE_TIERS)]
-    parts = [f"{tier} {cache.hits_by_tier[tier]:,}" for tier in tiers if tier in cache.hits_by_tier]
-    sub = " · ".join(parts) if parts else f"no hit in {formatting.count(cache.reported, 'turn')}"
+    parts = [f"{tier} {formatting.number(cache.hits_by_tier[tier])}" for tier in tiers if tier in cache.hits_by_tier]
+    sub = " · ".join(parts) if parts else f"no hit in {formatting.turns(cache.reported)}"
     return _tile("Cache hits", formatting.percent(cache.hit_rate), sub)
 
 
 def _fallback(fallback: ShareByName) -> str:
     if not fallback.reported:
-        return _tile("Fallbacks", formatting.UNKNOWN, "the endpoint says nothing of fallbacks", known=False)
+        return _tile("Fallbacks", descriptions.UNKNOWN, "the endpoint says nothing of fallbacks", known=False)
     kinds = [*FALLBACKS, *(kind for kind in fallback.counts if kind not in FALLBACKS)]
-    parts = [f"{kind} {fallback.counts[kind]:,}" for kind in kinds if kind in fallback.counts]
-    sub = " · ".join(parts) if parts else f"none in {formatting.count(fallback.reported, 'turn')}"
+    parts = [f"{kind} {formatting.number(fallback.counts[kind])}" for kind in kinds if kind in fallback.counts]
+    sub = " · ".join(parts) if parts else f"none in {formatting.turns(fallback.reported)}"
     return _tile("Fallbacks", formatting.share(sum(fallback.counts.values()), fallback.reported), sub)
 
 
@@ -94,7 +96,7 @@ def _abandonment(turns: TurnCounts) -> str:
     if not turns.eligible:
         return _tile("Abandoned", "not known", "no eligible turn", known=False)
     others = [
-        f"{formatting.OUTCOME_LABELS[name]} {turns.by_outcome[name]:,}"
+        f"{descriptions.OUTCOME_LABELS[name]} {formatting.number(turns.by_outcome[name])}"
         for name in _UNANSWERED
         if turns.by_outcome.get(name)
     ]

@@ -6,8 +6,9 @@ from typing import Final
 import pandas as pd
 import streamlit as st
 
-from dashboard import evidence, formatting, header
+from dashboard import evidence, header
 from dashboard.filters import choice_of
+from dashboard.markup import escape
 from dashboard.palette import palette
 from dashboard.source import source_from_environment
 from dashboard.waterfall_chart import view_ms, waterfall_rows, waterfall_spec
@@ -23,7 +24,7 @@ _ORIGINS: Final = {"speech_end": "the end of the caller's speech", "started": "t
 def page() -> None:
     """Draw the turn that the link names: `?trace=…&turn=…`."""
     choice, _ = choice_of(st.query_params)
-    st.html(f'<div class="vp"><a href="{formatting.escape(choice.link())}" target="_self">← back to the run</a></div>')
+    st.html(f'<div class="vp"><a href="{escape(choice.link())}" target="_self">← back to the run</a></div>')
     wanted = _wanted(st.query_params)
     if wanted is None:
         st.html(header.empty("The link names no turn", "Open one from the slowest turns of a run."))
@@ -31,11 +32,11 @@ def page() -> None:
     try:
         client, service, spans = source_from_environment().turn(*wanted)
     except TelemetryError as error:
-        st.html(header.empty("The store cannot be read", formatting.escape(error)))
+        st.html(header.empty("The store cannot be read", escape(error)))
         return
     if client is None and service is None:
         trace_id, index = wanted
-        said = f"Trace <code>{formatting.escape(trace_id)}</code>, turn {index}: the store has neither side of it."
+        said = f"Trace <code>{escape(trace_id)}</code>, turn {index}: the store has neither side of it."
         st.html(header.empty("That turn is not in this store", said))
         return
     draw(client, service, waterfall(client, service, spans))

@@ -6,8 +6,8 @@ from typing import Any, Final
 import altair as alt
 
 from dashboard.charts import Row, finished
-from dashboard.formatting import ms, ms_text
 from dashboard.palette import STAGE_NAMES, Palette
+from telemetry.model.formatting import in_milliseconds, milliseconds, signed_milliseconds
 from telemetry.model.waterfall import Bar, Mark, Waterfall
 
 BAR_LABELS: Final[dict[str, str]] = {
@@ -33,8 +33,8 @@ def view_ms(picture: Waterfall) -> tuple[float, float]:
     """From and to where the chart reaches, in ms: the whole wait, with some of the speech and the reply around it."""
     ends = [bar.end_ns for bar in picture.bars if bar.name not in _LONG]
     ends += [bar.start_ns for bar in picture.bars if bar.name == "playing"]
-    wait = max(ms(max(ends, default=0)), 200.0)
-    talk_over = min((ms(bar.start_ns) for bar in picture.bars if bar.name == "playing"), default=0.0)
+    wait = max(in_milliseconds(max(ends, default=0)), 200.0)
+    talk_over = min((in_milliseconds(bar.start_ns) for bar in picture.bars if bar.name == "playing"), default=0.0)
     return min(0.0, talk_over) - wait * _BEFORE, wait * (1 + _AFTER)
 
 
@@ -49,7 +49,7 @@ def waterfall_rows(picture: Waterfall) -> list[Row]:
 
 
 def _bar(bar: Bar, low: float, high: float) -> Row | None:
-    start, end = max(ms(bar.start_ns), low), min(ms(bar.end_ns), high)
+    start, end = max(in_milliseconds(bar.start_ns), low), min(in_milliseconds(bar.end_ns), high)
     if end < low or start > high:
         return None
     inside = bar.name in _LONG
@@ -59,27 +59,27 @@ def _bar(bar: Bar, low: float, high: float) -> Row | None:
         "side": SIDES[bar.source],
         "from": start,
         "to": end,
-        "begins": ms(bar.start_ns),
-        "ends": ms(bar.end_ns),
-        "inside": ms_text(bar.length_ns) if inside else None,
-        "beside": None if inside else ms_text(bar.length_ns),
+        "begins": signed_milliseconds(bar.start_ns),
+        "ends": signed_milliseconds(bar.end_ns),
+        "inside": milliseconds(bar.length_ns) if inside else None,
+        "beside": None if inside else milliseconds(bar.length_ns),
         "event": None,
     }
 
 
 def _seen(mark: Mark, low: float, high: float) -> bool:
-    return low <= ms(mark.at_ns) <= high
+    return low <= in_milliseconds(mark.at_ns) <= high
 
 
 def _moment(mark: Mark) -> Row:
-    at = ms(mark.at_ns)
+    at, shown = in_milliseconds(mark.at_ns), signed_milliseconds(mark.at_ns)
     nothing = dict.fromkeys(("stage", "to", "inside", "beside"))
     return {
         "line": EVENTS,
         "side": SIDES[mark.source],
         "from": at,
-        "begins": at,
-        "ends": at,
+        "begins": shown,
+        "ends": shown,
         "event": mark.name.replace("_", " "),
         **nothing,
     }
@@ -98,7 +98,7 @@ def waterfall_spec(colors: Palette, view: tuple[float, float], origin: str) -> R
     shade = alt.Opacity("side:N", scale=alt.Scale(domain=sides, range=[1.0, 0.5]), legend=None)
     stages = ["speech", *STAGE_NAMES, "playing"]
     painted = alt.Scale(domain=stages, range=[colors.speech, *colors.stages, colors.playing])
-    told: list[Any] = [alt.Tooltip("side:N"), alt.Tooltip("begins:Q", format=",.1f", title="from, ms")]
+    shared: list[Any] = [alt.Tooltip("side:N"), alt.Tooltip("begins:N", title="from")]
     bars = base.transform_filter("datum.to !== null").mark_bar(cornerRadius=2)
     moments = base.transform_filter("datum.event !== null").mark_tick(thickness=2, color=colors.ink)
     layers: list[Any] = [
@@ -109,11 +109,11 @@ def waterfall_spec(colors: Palette, view: tuple[float, float], origin: str) -> R
             yOffset=offset,
             color=alt.Color("stage:N", scale=painted, legend=None),
             opacity=shade,
-            tooltip=[alt.Tooltip("line:N"), *told, alt.Tooltip("ends:Q", format=",.1f", title="to, ms")],
+            tooltip=[alt.Tooltip("line:N"), *shared, alt.Tooltip("ends:N", title="to")],
         ),
         _words(base, "beside", "to", colors.ink, 5).encode(y=y, yOffset=offset),
         _words(base, "inside", "from", colors.paper, 6).encode(y=y, yOffset=offset),
-        moments.encode(x=x, y=y, yOffset=offset, opacity=shade, tooltip=[alt.Tooltip("event:N"), *told]),
+        moments.encode(x=x, y=y, yOffset=offset, opacity=shade, tooltip=[alt.Tooltip("event:N"), *shared]),
         base.mark_rule(color=colors.ink, strokeDash=[2, 3]).encode(x=alt.XDatum(0)),
     ]
     return finished(alt.layer(*layers).properties(height=_LINE_HEIGHT * len(order)), colors)

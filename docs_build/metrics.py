@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from docs_build.markdown import cell, code, page, table
 from loadtest.conversation.evidence import ValidityLimits
+from telemetry.model.formatting import declared_figure, declared_milliseconds
 from telemetry.model.metrics import ITL, ITL_DEFINITION, METRICS, MIN_COUNT_FOR, POINTS, Metric
 from telemetry.model.semconv import OUTCOMES
 
@@ -52,7 +53,7 @@ def metrics_page() -> str:
 
 def _limit(name: str, value: Any) -> tuple[str, str]:
     """Name and value of a limit, a duration in milliseconds."""
-    shown = f"{value / 1e6:g} ms" if name.endswith("_ns") else f"{value:g}"
+    shown = declared_milliseconds(value) if name.endswith("_ns") else declared_figure(value, "count")
     return cell(name.removesuffix("_ns").replace("_", " ")), shown
 
 

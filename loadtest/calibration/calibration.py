@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from loadtest.targets.ground_truth.speech import AnnotationError
+from telemetry.model.formatting import declared_milliseconds, fine_milliseconds
 from telemetry.model.stats import percentile, shown_percentile
 from telemetry.model.turns import Turn
 from telemetry.store.answers import too_many_invalid
@@ -127,9 +128,15 @@ class CalibrationStep:
         """What a trustworthy step could still do better."""
         missed: list[str] = []
         if self.pacing.p99_ns is not None and self.pacing.p99_ns >= PACING_GOAL_NS:
-            missed.append(f"frames {_ms(self.pacing.p99_ns)} late at p99 (goal: under {PACING_GOAL_NS / MS:g} ms)")
+            missed.append(
+                f"frames {fine_milliseconds(self.pacing.p99_ns)} late at p99"
+                f" (goal: under {declared_milliseconds(PACING_GOAL_NS)})"
+            )
         if self.stamps.p99_ns is not None and self.stamps.p99_ns > STAMPS_GOAL_NS:
-            missed.append(f"event stamps {_ms(self.stamps.p99_ns)} off at p99 (goal: {STAMPS_GOAL_NS / MS:g} ms)")
+            missed.append(
+                f"event stamps {fine_milliseconds(self.stamps.p99_ns)} off at p99"
+                f" (goal: {declared_milliseconds(STAMPS_GOAL_NS)})"
+            )
         return tuple(missed)
 
 
@@ -294,12 +301,12 @@ def judge(step: CalibrationStep, answered: int) -> tuple[Verdict, tuple[str, ...
         reasons = ", ".join(sorted(step.invalid_by_reason))
         failed.append(f"{step.invalid} of {step.turns} turns invalid ({reasons})")
     if step.error_ns is None or step.error_ns > VOICE_TO_VOICE_LIMIT_NS:
-        failed.append(f"voice-to-voice error {_ms(step.error_ns)}")
+        failed.append(f"voice-to-voice error {fine_milliseconds(step.error_ns)}")
     if step.annotation_beyond:
         worst = step.errors["annotation"].max_ns
         failed.append(
             f"annotation off by more than it states on {step.annotation_beyond} of {step.turns} turns"
-            f" (end of speech by up to {_ms(worst)})"
+            f" (end of speech by up to {fine_milliseconds(worst)})"
         )
     if step.lost > LOST_SHARE_LIMIT * max(1, answered):
         failed.append(f"{step.lost} of {answered} turns lost")
@@ -316,12 +323,8 @@ def _endpoint_limits(step: CalibrationStep) -> list[str]:
     if step.unread > UNANSWERED_LIMIT * step.turns:
         limits.append(f"{step.unread} of {step.turns} turns not read in time")
     if step.endpoint_lag.p95_ns is not None and step.endpoint_lag.p95_ns > ENDPOINT_LAG_LIMIT_NS:
-        limits.append(f"p95 {_ms(step.endpoint_lag.p95_ns)} behind its plan")
+        limits.append(f"p95 {fine_milliseconds(step.endpoint_lag.p95_ns)} behind its plan")
     return limits
-
-
-def _ms(value_ns: float | None) -> str:
-    return "not known" if value_ns is None else f"{value_ns / MS:.2f} ms"
 
 
 def best_attempts(steps: Sequence[CalibrationStep]) -> list[CalibrationStep]:

@@ -43,6 +43,7 @@ from loadtest.swarm.priority import ask_for_priority
 from loadtest.swarm.worker import new_run_id
 from loadtest.targets.ground_truth.plan import BEHAVIORS
 from loadtest.targets.ground_truth.speech import AnnotationError, annotation_errors, write_calibration_corpus
+from telemetry.model.formatting import count, fine_milliseconds
 from telemetry.model.turns import Turn
 from telemetry.store.answers import Filter, GeneratorPoint
 from telemetry.store.reader import StoreReader
@@ -229,8 +230,7 @@ def _climb(swarms: Swarms, console: Console, began_s: float, steps: list[Calibra
 
 def sentence_of(step: CalibrationStep) -> str:
     """A step in a line, while the calibration goes on."""
-    error = "not known" if step.error_ns is None else f"{step.error_ns / 1e6:.3f} ms"
-    return f"{step.verdict}, {step.turns} turns, voice-to-voice error {error}"
+    return f"{step.verdict}, {count(step.turns, 'turn')}, voice-to-voice error {fine_milliseconds(step.error_ns)}"
 
 
 def _say(console: Console, text: str) -> None:

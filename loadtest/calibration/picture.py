@@ -7,6 +7,7 @@ from typing import Any, Final
 from loadtest.calibration.calibration import MS, VOICE_TO_VOICE_LIMIT_NS, CalibrationStep, ErrorStats, best_attempts
 from loadtest.calibration.json_object import Calibration
 from loadtest.calibration.view import ceiling_sentence
+from telemetry.model.formatting import declared_milliseconds
 
 _SHOWN: Final = ("endpoint", "asr_final", "llm_first_token", "tts_first_chunk", "voice_to_voice")
 _COLORS: Final = ("#8c6bb1", "#238b8d", "#e08214", "#b2182b", "#2166ac")
@@ -83,7 +84,9 @@ def _by_load(
             if (value := getattr(each, name)) is not None
         ]
         axis.plot([x for x, _ in points], [y for _, y in points], marker="o", color=color, label=name[:3])
-    axis.axhline(limit_ms, color="#333333", linewidth=0.8, linestyle=":", label=f"limit {limit_ms:g} ms")
+    axis.axhline(
+        limit_ms, color="#333333", linewidth=0.8, linestyle=":", label=f"limit {declared_milliseconds(limit_ms * MS)}"
+    )
     axis.set_yscale("log")
     _scales(axis, steps)
     axis.legend(fontsize=8)

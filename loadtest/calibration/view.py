@@ -10,7 +10,6 @@ from rich.text import Text
 
 from loadtest.calibration.calibration import (
     ENOUGH_TURNS,
-    MS,
     RULE,
     STAGES,
     STAMPS_GOAL_NS,
@@ -20,16 +19,17 @@ from loadtest.calibration.calibration import (
     by_delay,
 )
 from loadtest.calibration.json_object import Calibration
-from loadtest.reports import formatting
+from loadtest.reports import figures
 from loadtest.reports.calibration_citing import rounded_up_ms
+from telemetry.model import formatting
 from telemetry.model.stats import percentile
 
 _STYLES = {"trustworthy": "green", "not trustworthy": "red", "endpoint-limited": "yellow", "too few turns": "dim"}
 
 
-def fine_ms(value_ns: float | None) -> str:
-    """A duration in ms to the microsecond: errors are small."""
-    return formatting.UNKNOWN if value_ns is None else f"{value_ns / MS:,.3f}"
+def _error(value_ns: float | None) -> str:
+    """An error in a column of milliseconds."""
+    return formatting.fine_milliseconds(value_ns, unit=False)
 
 
 def ceiling_sentence(calibration: Calibration) -> str:
@@ -38,7 +38,7 @@ def ceiling_sentence(calibration: Calibration) -> str:
     if ceiling is None or ceiling.error_ns is None:
         judged = any(step.verdict not in ("too few turns", "endpoint-limited") for step in calibration.steps)
         return "no load was trustworthy" if judged else "no load could be judged"
-    bound = f"±{rounded_up_ms(ceiling.error_ns / 1e9):g} ms"
+    bound = f"±{formatting.declared_milliseconds(rounded_up_ms(ceiling.error_ns / 1e9) * formatting.NS_PER_MS)}"
     sentence = f"trustworthy up to {ceiling.callers} callers, voice-to-voice within {bound} there"
     return sentence if calibration.ceiling_reached else f"{sentence}; no larger load was shown to fail"
 
@@ -93,8 +93,8 @@ def _table(*columns: str) -> Table:
 def _p99(stats: ErrorStats) -> str:
     """The p99, or the largest where there is none, marked as such."""
     if stats.n == 0:
-        return formatting.UNKNOWN
-    return fine_ms(stats.p99_ns) if stats.p99_ns is not None else f"≤ {fine_ms(stats.max_ns)}"
+        return formatting.DASH
+    return _error(stats.p99_ns) if stats.p99_ns is not None else f"≤ {_error(stats.max_ns)}"
 
 
 def _loads(steps: Sequence[CalibrationStep]) -> Table:
@@ -106,9 +106,9 @@ def _loads(steps: Sequence[CalibrationStep]) -> Table:
             _named(step),
             formatting.number(step.turns),
             formatting.number(step.invalid),
-            fine_ms(error.p50_ns),
+            _error(error.p50_ns),
             _p99(error),
-            fine_ms(error.max_ns),
+            _error(error.max_ns),
             Text(step.verdict, style=_STYLES[step.verdict]),
         )
     return table
@@ -121,21 +121,17 @@ def _costs(steps: Sequence[CalibrationStep]) -> Table:
         table.add_row(
             _named(step),
             _p99(step.stamps),
-            fine_ms(step.pacing.p50_ns),
+            _error(step.pacing.p50_ns),
             _p99(step.pacing),
-            formatting.UNKNOWN if usage.cpu_per_frame_ns is None else f"{usage.cpu_per_frame_ns / 1e3:.1f}",
-            _share(usage.generator_cpu),
-            _share(usage.endpoint_cpu),
+            formatting.microseconds(usage.cpu_per_frame_ns, unit=False),
+            formatting.percent(usage.generator_cpu),
+            formatting.percent(usage.endpoint_cpu),
         )
     return table
 
 
 def _named(step: CalibrationStep) -> str:
     return f"{step.callers}{'' if step.attempt == 1 else ' again'}"
-
-
-def _share(ratio: float | None) -> str:
-    return formatting.UNKNOWN if ratio is None else f"{ratio * 100:.0f} %"
 
 
 def _failures(steps: Iterable[CalibrationStep]) -> list[RenderableType]:
@@ -158,11 +154,11 @@ def _stages(step: CalibrationStep) -> Table:
     for name in STAGES:
         stats, samples = step.errors[name], step.samples[name]
         table.add_row(
-            formatting.label(name),
-            fine_ms(percentile([each.injected_ns for each in samples], 0.5)),
-            fine_ms(percentile([each.measured_ns for each in samples], 0.5)),
-            fine_ms(stats.median_ns),
-            *(fine_ms(value) for value in (stats.p50_ns, stats.p95_ns, stats.p99_ns, stats.max_ns)),
+            figures.label(name),
+            _error(percentile([each.injected_ns for each in samples], 0.5)),
+            _error(percentile([each.measured_ns for each in samples], 0.5)),
+            _error(stats.median_ns),
+            *(_error(value) for value in (stats.p50_ns, stats.p95_ns, stats.p99_ns, stats.max_ns)),
             formatting.number(stats.n),
             style="bold" if name == "voice_to_voice" else "",
         )
@@ -174,7 +170,8 @@ def _stamps_sentence(step: CalibrationStep) -> str:
     if bound is None:
         return "no event stamp could be held against the truth"
     within = "within" if bound <= STAMPS_GOAL_NS else "not within"
-    return f"event stamps: p99 {fine_ms(bound)} ms, {within} the goal of {STAMPS_GOAL_NS / MS:g} ms"
+    goal = formatting.declared_milliseconds(STAMPS_GOAL_NS)
+    return f"event stamps: p99 {formatting.fine_milliseconds(bound)}, {within} the goal of {goal}"
 
 
 def _annotation_sentence(step: CalibrationStep) -> str:
@@ -183,14 +180,19 @@ def _annotation_sentence(step: CalibrationStep) -> str:
     if stats.max_ns is None:
         return "annotation: no turn to hold against the truth"
     within = "within" if not step.annotation_beyond else "beyond"
-    return f"annotation: end of speech off by up to {fine_ms(stats.max_ns)} ms, {within} what the clips state"
+    largest = formatting.fine_milliseconds(stats.max_ns)
+    return f"annotation: end of speech off by up to {largest}, {within} what the clips state"
 
 
 def _delays(step: CalibrationStep) -> Table:
     table = _table("planned", "error", "p50", "p95", "p99", "max", "n")
     for planned_ns, stats in by_delay(step).items():
         values = (stats.median_ns, stats.p50_ns, stats.p95_ns, stats.p99_ns, stats.max_ns)
-        table.add_row(f"{planned_ns / MS:g}", *(fine_ms(value) for value in values), formatting.number(stats.n))
+        table.add_row(
+            formatting.declared_milliseconds(planned_ns, unit=False),
+            *(_error(value) for value in values),
+            formatting.number(stats.n),
+        )
     return table
 
 
@@ -201,6 +203,6 @@ def _faults(cells: Iterable[FaultCell]) -> Table:
         table.add_row(
             cell.about,
             *(formatting.number(count) for count in (cell.turns, cell.invalid if cell.errors else cell.unanswered)),
-            *(fine_ms(value) for value in (error.p50_ns, error.max_ns, underrun.max_ns)),
+            *(_error(value) for value in (error.p50_ns, error.max_ns, underrun.max_ns)),
         )
     return table

@@ -9,7 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from loadtest.exit_codes import ExitCode
-from loadtest.reports import formatting
+from loadtest.reports import figures
+from telemetry.model import formatting
 from telemetry.model.intervals import quantile_interval, wilson_interval
 from telemetry.model.stats import shown_percentile
 from telemetry.objectives.slo import Verdict
@@ -157,7 +158,7 @@ class Capacity:
 
 
 def _callers(count: int | None) -> str:
-    return "1 caller" if count == 1 else f"{formatting.number(count or 0)} callers"
+    return formatting.count(count or 0, "caller")
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +192,7 @@ def _table(steps: Sequence[LoadStep], *, is_wide: bool) -> Table:
             formatting.number(step.turns),
             _figure(step.p50_ns),
             _figure(step.p95_ns),
-            formatting.UNKNOWN if interval is None else _interval(*interval),
+            formatting.DASH if interval is None else _interval(*interval),
             _figure(step.p99_ns),
             *([_bar(step.p95_ns, highest)] if is_wide else []),
             Text(step.status, style=_style(step)),
@@ -204,7 +205,7 @@ def _interval(low_ns: float, high_ns: float) -> str:
 
 
 def _figure(value_ns: float | None) -> str:
-    return formatting.TOO_FEW if value_ns is None else formatting.milliseconds(value_ns).removesuffix(" ms")
+    return figures.TOO_FEW if value_ns is None else formatting.milliseconds(value_ns, unit=False)
 
 
 def _bar(value_ns: float | None, highest_ns: float) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 import psutil
 
 from loadtest.errors import UsageError
-from loadtest.reports.formatting import turns_and_spans
+from loadtest.reports.figures import turns_and_spans
 from loadtest.run.processes import ProcessFailedError
 from loadtest.run.sidecars import deliver_spool
 from telemetry.export import spool, wal

@@ -1,6 +1,7 @@
 """How callers behaved, in words: who hung up, who interrupted and what came of it, who was silent."""
 
-from loadtest.reports import formatting
+from loadtest.reports import figures
+from telemetry.model import formatting
 from telemetry.store.answers import Summary
 
 
@@ -20,7 +21,10 @@ def behavior_rows(summary: Summary) -> list[tuple[str, str]]:
     if behavior.silent_turns:
         asked = formatting.number(behavior.reprompted)
         rows.append(
-            ("silence", f"{formatting.turns(behavior.silent_turns)} without a word, asked again in {asked} of them")
+            (
+                "silence",
+                f"{formatting.turns(behavior.silent_turns)} without a word, asked again in {asked} of them",
+            )
         )
     if behavior.intents_expected:
         rows.append(("intent", _intent(summary)))
@@ -33,9 +37,7 @@ def _barge_in(summary: Summary) -> str:
     if behavior.barge_ins:
         parts.append(f"{formatting.percent(behavior.recovered_share)} answered after it")
     if stop is not None and stop.n:
-        parts.append(
-            f"stopped within {formatting.statistic(stop, 'p50')} (p50), {formatting.statistic(stop, 'p95')} (p95)"
-        )
+        parts.append(f"stopped within {figures.statistic(stop, 'p50')} (p50), {figures.statistic(stop, 'p95')} (p95)")
     elif behavior.barge_ins:
         parts.append("no stop was measured")
     if behavior.barge_ins_missed:

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from telemetry.model.formatting import NS_PER_MS, declared_milliseconds
+
 CALIBRATION_SCHEMA: Final = 2  # of the object that is stored and cited
 State = Literal["calibrated", "beyond", "not reached", "elsewhere", "none"]
 HOW: Final = "run voiceprobe calibrate"
@@ -65,7 +67,8 @@ def cite(stored: Stored | None, machine: Mapping[str, str], users: int) -> Citat
         return Citation("not reached", sentence, date=date)
     at, bound_s = trusted[0]
     error_ms = rounded_up_ms(bound_s)
-    sentence = f"calibrated to ±{error_ms:g} ms at {at} callers on {date}, beside the error of the clips' speech bounds"
+    bound = declared_milliseconds(error_ms * NS_PER_MS)
+    sentence = f"calibrated to ±{bound} at {at} callers on {date}, beside the error of the clips' speech bounds"
     return Citation("calibrated", sentence, error_ms, at, date)
 
 

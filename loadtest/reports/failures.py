@@ -5,7 +5,7 @@ from typing import Final
 from rich.table import Table
 from rich.text import Text
 
-from loadtest.reports import formatting
+from telemetry.model import formatting
 from telemetry.store.answers import FailureCount, Summary
 
 _KINDS: Final[dict[str | None, str]] = {
@@ -35,7 +35,7 @@ def failure_table(summary: Summary) -> Table:
     table.add_column("for example", overflow="fold")
     for cause in summary.failures:
         # Text, not markup: endpoints write codes and sentences as they like.
-        row = (formatting.number(cause.turns), Text(cause_label(cause)), Text(cause.example or formatting.UNKNOWN))
+        row = (formatting.number(cause.turns), Text(cause_label(cause)), Text(cause.example or formatting.DASH))
         table.add_row(*row)
     return table
 

@@ -2,8 +2,9 @@
 
 from rich.table import Table
 
-from loadtest.reports import formatting
+from loadtest.reports import figures
 from loadtest.reports.run_info import RunInfo
+from telemetry.model import formatting
 from telemetry.store.answers import PhaseSummary, StartCounts, Summary
 
 
@@ -28,12 +29,10 @@ def phase_table(summary: Summary) -> Table:
 
 def _cells(phase: PhaseSummary) -> list[str]:
     turns, heard = phase.turns, phase.metrics.get("voice_to_voice")
-    figures = [
-        formatting.UNKNOWN if heard is None else formatting.of_the_answered(heard, w) for w in ("p50", "p95", "p99")
-    ]
+    shown = [formatting.DASH if heard is None else figures.of_the_answered(heard, w) for w in ("p50", "p95", "p99")]
     ok = turns.ok / turns.eligible if turns.eligible else None
     name = f"{phase.phase} (ramp)" if phase.is_ramp else phase.phase
-    return [name, formatting.number(turns.total), formatting.number(turns.invalid), formatting.percent(ok), *figures]
+    return [name, formatting.number(turns.total), formatting.number(turns.invalid), formatting.percent(ok), *shown]
 
 
 def ramp_line(summary: Summary) -> str | None:
@@ -57,7 +56,7 @@ def starts_sentence(summary: Summary) -> str:
     """How well the schedule of open arrivals was kept."""
     starts = summary.starts
     if starts is None:
-        return formatting.UNKNOWN
+        return formatting.DASH
     worst = formatting.milliseconds(summary.generator.start_late_worst_ns)
     return (
         f"{formatting.number(starts.started)} of {formatting.number(starts.planned)} calls that were due began,"
@@ -69,7 +68,7 @@ def starts_sentence(summary: Summary) -> str:
 def starts_line(starts: StartCounts | None) -> str:
     """How the calls of open arrivals began."""
     if starts is None:
-        return formatting.UNKNOWN
+        return formatting.DASH
     text = f"{formatting.number(starts.started)} of {formatting.number(starts.planned)}"
     parts = [
         f"{formatting.number(count)} {word}" for count, word in ((starts.late, "late"), (starts.dropped, "dropped"))

@@ -7,7 +7,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from loadtest.reports import formatting
+from loadtest.reports import figures
+from telemetry.model import formatting
 from telemetry.store.answers import MetricStats, TurnCounts
 
 
@@ -30,7 +31,7 @@ def live_view(facts: LiveInfo) -> RenderableType:
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim", no_wrap=True, min_width=14)
     grid.add_column(overflow="fold")
-    in_flight = formatting.UNKNOWN if facts.calls_in_flight is None else formatting.number(facts.calls_in_flight)
+    in_flight = formatting.DASH if facts.calls_in_flight is None else formatting.number(facts.calls_in_flight)
     grid.add_row("callers", f"{in_flight} of {formatting.number(facts.users)} on a call to {facts.target}")
     grid.add_row("turns", _turns(facts.turns))
     grid.add_row("voice to voice", _voice_to_voice(facts.voice_to_voice))
@@ -50,10 +51,10 @@ def _turns(turns: TurnCounts | None) -> str:
 def _voice_to_voice(stats: MetricStats | None) -> str:
     if stats is None or not stats.n:
         return "none yet"
-    figures = ", ".join(f"{which} {formatting.statistic(stats, which)}" for which in ("p50", "p95"))
+    shown = ", ".join(f"{which} {figures.statistic(stats, which)}" for which in ("p50", "p95"))
     if stats.unanswered:
-        return f"{figures}, of the answered: {formatting.answered(stats)} turns"
-    return f"{figures} (n {formatting.number(stats.n)})"
+        return f"{shown}, of the answered: {figures.answered(stats)} turns"
+    return f"{shown} (n {formatting.number(stats.n)})"
 
 
 def _time(facts: LiveInfo) -> RenderableType:

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from loadtest.exit_codes import ExitCode
 from loadtest.protocols.address import public_target
 from loadtest.reports.run_info import RunInfo
+from telemetry.model import formatting
 from telemetry.objectives.slo import Verdict
 from telemetry.store.answers import INVALID_SHARE_LIMIT, INVALID_TURNS_LIMIT, Summary, TurnCounts
 
@@ -45,7 +46,7 @@ def run_outcome_for(*, run: RunInfo, summary: Summary, verdicts: Sequence[Verdic
     """How the run ends; see the table above."""
     turns = summary.turns
     if run.interrupted:
-        return RunOutcome(ExitCode.INTERRUPTED, f"the run was interrupted after {_turns(turns.total)}")
+        return RunOutcome(ExitCode.INTERRUPTED, f"the run was interrupted after {formatting.turns(turns.total)}")
     if run.calls_started and run.calls_connected == 0:
         said = f": {run.connect_failure}" if run.connect_failure else ""
         return RunOutcome(
@@ -63,15 +64,15 @@ def run_outcome_for(*, run: RunInfo, summary: Summary, verdicts: Sequence[Verdic
     if turns.is_generator_limited:
         return RunOutcome(
             ExitCode.GENERATOR_LIMITED,
-            f"{turns.invalid} of {_turns(turns.total)} are invalid, more than {INVALID_SHARE_LIMIT:.0%} and"
-            f" {INVALID_TURNS_LIMIT} turns: the generator was the limit, not the service; use fewer callers or more"
-            " processes",
+            f"{turns.invalid} of {formatting.turns(turns.total)} are invalid, more than"
+            f" {formatting.declared_percent(INVALID_SHARE_LIMIT)} and {INVALID_TURNS_LIMIT} turns: the generator was"
+            " the limit, not the service; use fewer callers or more processes",
         )
     if turns.total == 0 and summary.ramp_turns:
         return RunOutcome(
             ExitCode.UNDECIDED,
-            f"nothing is shown: all {_turns(summary.ramp_turns)} began during a ramp, over which no figures are taken;"
-            " run longer, or let the callers come faster",
+            f"nothing is shown: all {formatting.turns(summary.ramp_turns)} began during a ramp, over which no figures"
+            " are taken; run longer, or let the callers come faster",
         )
     if turns.total == 0:
         return RunOutcome(ExitCode.UNDECIDED, "no turn was measured, so nothing is shown")
@@ -127,23 +128,24 @@ def _objectives(summary: Summary, verdicts: Sequence[Verdict]) -> RunOutcome:
         parts += [f"{', '.join(undecided)} undecided"] if undecided else []
         turns = summary.turns
         # A few turns decide nothing, but whoever reads the code should see that the service answered none of them.
-        parts += [f"not one of {_turns(turns.eligible)} was answered well"] if turns.eligible and not turns.ok else []
+        parts += (
+            [f"not one of {formatting.turns(turns.eligible)} was answered well"]
+            if turns.eligible and not turns.ok
+            else []
+        )
         unread = turns.endpoint_did_not_read
-        parts += [f"the endpoint did not read what was said in {_turns(unread)}"] if unread else []
+        parts += [f"the endpoint did not read what was said in {formatting.turns(unread)}"] if unread else []
         return RunOutcome(ExitCode.OBJECTIVE_MISSED if missed else ExitCode.UNDECIDED, "; ".join(parts))
     missing = summary.loss.missing
     fragile = [verdict.name for verdict in verdicts if not survives_loss(verdict, missing)]
     if fragile:
         return RunOutcome(
             ExitCode.UNDECIDED,
-            f"{_turns(missing)} known to be lost could turn a met objective into a missed one: {', '.join(fragile)}",
+            f"{formatting.turns(missing)} known to be lost could turn a met objective into a missed one:"
+            f" {', '.join(fragile)}",
         )
     if not verdicts:
         return RunOutcome(ExitCode.OK, "no objective was asked for")
     return RunOutcome(
         ExitCode.OK, "the objective is met" if len(verdicts) == 1 else f"all {len(verdicts)} objectives are met"
     )
-
-
-def _turns(count: int) -> str:
-    return "1 turn" if count == 1 else f"{count} turns"

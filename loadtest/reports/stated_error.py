@@ -2,7 +2,8 @@
 
 from typing import Final
 
-from loadtest.reports import formatting
+from loadtest.reports import figures
+from telemetry.model import formatting
 from telemetry.store.answers import MetricStats, SpeechBoundErrors, Summary
 
 _STATISTICS: Final = ("p50", "p95", "p99", "max")
@@ -13,7 +14,7 @@ def error_line(stats: MetricStats) -> str | None:
     error = stats.error
     if error is None or not stats.n:
         return None
-    name = formatting.label(stats.name)
+    name = figures.label(stats.name)
     intervals = [(which, getattr(error, which)) for which in _STATISTICS]
     said = ", ".join(f"{which} {_between(*each)}" for which, each in intervals if each is not None)
     parts = [f"{name} lies within {said}"] if said else []
@@ -26,7 +27,7 @@ def error_line(stats: MetricStats) -> str | None:
 
 
 def _between(low_ns: float, high_ns: float) -> str:
-    return f"{formatting.milliseconds(low_ns).removesuffix(' ms')} to {formatting.milliseconds(high_ns)}"
+    return f"{formatting.milliseconds(low_ns, unit=False)} to {formatting.milliseconds(high_ns)}"
 
 
 def bounds_sentence(summary: Summary) -> str:

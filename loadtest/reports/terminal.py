@@ -11,7 +11,7 @@ from rich.text import Text
 
 from loadtest.exit_codes import ExitCode
 from loadtest.protocols.address import public_target
-from loadtest.reports import formatting
+from loadtest.reports import figures
 from loadtest.reports.behavior import behavior_rows
 from loadtest.reports.failures import failure_table, retry_line
 from loadtest.reports.phases import has_phases, load_line, phase_table, ramp_line, starts_sentence
@@ -20,6 +20,7 @@ from loadtest.reports.run_outcome import RunOutcome, generator_loss
 from loadtest.reports.stated_error import bounds_sentence, error_line
 from loadtest.reports.summary import fallback_rate
 from loadtest.reports.wer_by_condition import wer_table
+from telemetry.model import formatting
 from telemetry.objectives.slo import Verdict
 from telemetry.store.answers import CacheStats, Generator, MetricStats, ShareByName, Summary
 from telemetry.store.beside import Beside
@@ -134,20 +135,20 @@ def _stages(summary: Summary) -> Table:
         stats = summary.metrics.get(name)
         if stats is None or (stats.n == 0 and name not in _ALWAYS):
             continue
-        table.add_row(formatting.label(name), *_cells(stats), style="bold" if name == "voice_to_voice" else "")
+        table.add_row(figures.label(name), *_cells(stats), style="bold" if name == "voice_to_voice" else "")
     return table
 
 
 def _cells(stats: MetricStats) -> list[str]:
     if stats.n == 0:
-        word = formatting.NOT_OBSERVABLE if stats.withheld else "not measured"
-        return [word, formatting.UNKNOWN, formatting.UNKNOWN, formatting.UNKNOWN, formatting.answered(stats)]
-    return [*(formatting.of_the_answered(stats, which) for which in _STATISTICS), formatting.answered(stats)]
+        word = figures.NOT_OBSERVABLE if stats.withheld else "not measured"
+        return [word, formatting.DASH, formatting.DASH, formatting.DASH, figures.answered(stats)]
+    return [*(figures.of_the_answered(stats, which) for which in _STATISTICS), figures.answered(stats)]
 
 
 def _withheld(summary: Summary) -> list[RenderableType]:
     stats = [summary.metrics[name] for name in _STAGES if name in summary.metrics]
-    rows = [(formatting.label(each.name), each.withheld) for each in stats if each.n == 0 and each.withheld]
+    rows = [(figures.label(each.name), each.withheld) for each in stats if each.n == 0 and each.withheld]
     lines: list[RenderableType] = []
     if (stated := error_line(summary.metrics["voice_to_voice"])) is not None:
         lines.append(Text(stated, style="dim", overflow="fold"))
@@ -163,7 +164,7 @@ def _unanswered(summary: Summary, stats: list[MetricStats]) -> list[RenderableTy
     if not any(each.n and each.unanswered for each in stats):
         return []
     heard = summary.metrics["voice_to_voice"]
-    lines: list[RenderableType] = [Text(formatting.ANSWERED_NOTE, style="yellow", overflow="fold")]
+    lines: list[RenderableType] = [Text(figures.ANSWERED_NOTE, style="yellow", overflow="fold")]
     if heard.unanswered:
         turns = f"{formatting.number(heard.unanswered)} of {formatting.turns(summary.turns.eligible)}"
         lines.append(Text(f"{turns} went unanswered: the objectives count them as bad", style="yellow"))
@@ -237,8 +238,8 @@ def _cohorts(summary: Summary) -> Table:
         table.add_row(
             cohort.cohort,
             formatting.number(cohort.turns.total),
-            formatting.UNKNOWN if heard is None else formatting.of_the_answered(heard, "p50"),
-            formatting.UNKNOWN if heard is None else formatting.of_the_answered(heard, "p95"),
+            formatting.DASH if heard is None else figures.of_the_answered(heard, "p50"),
+            formatting.DASH if heard is None else figures.of_the_answered(heard, "p95"),
             formatting.percent(cohort.cache.hit_rate),
             formatting.percent(fallback_rate(cohort.fallback)),
         )
@@ -319,7 +320,7 @@ def _client_service_delta(summary: Summary) -> str:
     if not client_service_delta.joined:
         return "not known: the service reported none of these turns"
     p99 = (
-        formatting.TOO_FEW
+        figures.TOO_FEW
         if client_service_delta.difference_p99_ns is None
         else formatting.milliseconds(client_service_delta.difference_p99_ns)
     )
@@ -338,9 +339,9 @@ def _telemetry(run: RunInfo, summary: Summary) -> str:
         text += f", {formatting.number(loss.missing)} lost"
     if (kept := run.spooled) is not None:
         if kept.spans:
-            text += f", {formatting.turns_and_spans(kept.turns, kept.spans)} delivered from the spool after the run"
+            text += f", {figures.turns_and_spans(kept.turns, kept.spans)} delivered from the spool after the run"
         if kept.waiting_spans:
-            text += f", {formatting.turns_and_spans(kept.waiting_turns, kept.waiting_spans)} waiting in the spool"
+            text += f", {figures.turns_and_spans(kept.waiting_turns, kept.waiting_spans)} waiting in the spool"
     if summary.skipped_segments:
         text += f", {formatting.number(summary.skipped_segments)} unreadable store files left out"
     return text

@@ -5,7 +5,8 @@ from typing import Any
 
 from rich.table import Table
 
-from loadtest.reports import formatting
+from loadtest.reports import figures
+from telemetry.model import formatting
 from telemetry.store.answers import WerByCondition
 
 BAR_WIDTH = 20
@@ -33,7 +34,7 @@ def wer_table(rows: Sequence[WerByCondition]) -> Table:
         table.add_row(
             profile_words(row),
             formatting.percent(row.wer),
-            formatting.TOO_FEW
+            figures.TOO_FEW
             if interval is None
             else f"{formatting.percent(interval[0])} to {formatting.percent(interval[1])}",
             "█" * round(BAR_WIDTH * min(1.0, row.wer)),

@@ -34,6 +34,7 @@ from loadtest.scenario.file.phases import MAX_RATE_PER_S, Arrival, Phase
 from loadtest.scenario.file.speech import without_overruled
 from loadtest.scenario.redactor import Redactor
 from telemetry.model.foreign_text import has_control_characters
+from telemetry.model.formatting import percent
 
 ONSET_PRESETS: Final = ("rms-10ms", "sustained-50ms")
 MAX_TURNS_PER_CALL: Final = 1000
@@ -157,7 +158,7 @@ class SwarmSettings:
         profiles = self.profiles
         if len(profiles) == 1:
             return profiles[0][0].label
-        return ", ".join(f"{100 * share:.3g}% {profile.label}" for profile, share in profiles)
+        return ", ".join(f"{percent(share)} {profile.label}" for profile, share in profiles)
 
     @property
     def token(self) -> str | None:

@@ -7,7 +7,6 @@ from typing import Final
 
 from telemetry.model.metrics import MIN_COUNT_FOR
 
-_TENTHS_OF_PERCENT: Final = 1000
 _FEWEST_TURNS: Final = 20
 
 
@@ -56,9 +55,3 @@ def minimum_for_target(target: float) -> int:
     if not 0 < target < 1:
         raise ValueError(f"a target lies between 0 and 1, not at {target}")
     return max(_FEWEST_TURNS, math.ceil(1 / (1 - Fraction(str(target)))))
-
-
-def percent(ratio: float) -> str:
-    """A ratio for people: `97.2 %`. Rounded towards failure, so that 94.96 % never reads as a 95 % that was met."""
-    tenths = math.floor(Fraction(str(ratio)) * _TENTHS_OF_PERCENT)
-    return f"{tenths // 10} %" if tenths % 10 == 0 else f"{tenths / 10:.1f} %"

@@ -22,6 +22,7 @@ import yaml
 
 from telemetry.model import semconv
 from telemetry.model.errors import ConfigError
+from telemetry.model.formatting import declared_figure, declared_percent
 from telemetry.model.metrics import CONNECT, ITL, METRICS
 
 Kind = Literal["metric", "outcome", "fallback", "cache"]
@@ -67,7 +68,7 @@ class Objective:
     @property
     def sentence(self) -> str:
         """The promise in words: `95 % of turns: voice_to_voice at most 800 ms`."""
-        share = f"{float(Fraction(str(self.target)) * 100):g} % of {self.counts}"
+        share = f"{declared_percent(self.target)} of {self.counts}"
         only = [
             value
             for value in (self.cohort, self.length_class, self.noise_profile, self.channel_profile, self.route)
@@ -80,8 +81,8 @@ class Objective:
         if self.kind == "metric" and self.metric is not None and self.threshold is not None:
             metric = METRICS[self.metric]
             bound = "at least" if metric.higher_is_better else "at most"
-            shown = f"{self.threshold / 1e6:g} ms" if metric.unit == "ns" else f"{self.threshold:g}"
-            return f"{self.metric} {bound} {shown}"
+            kind = "share" if self.metric == "wer" else metric.unit
+            return f"{self.metric} {bound} {declared_figure(self.threshold, kind)}"
         if self.kind == "outcome":
             return f"outcome {' or '.join(self.outcomes)}"
         return "no fallback" if self.kind == "fallback" else "answered from a cache"

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Final
 
 from telemetry.model.errors import ConfigError
+from telemetry.model.formatting import percent
 from telemetry.model.metrics import CONNECT, METRICS, NOT_OF_AN_ANSWER, is_withheld
 from telemetry.model.semconv import UNANSWERED
 from telemetry.model.stated_error import GoodRange
-from telemetry.model.stats import minimum_for_target, percent
+from telemetry.model.stats import minimum_for_target
 from telemetry.model.turns import Turn
 from telemetry.objectives.openslo import Counted, Objective, parse_objectives
 

@@ -51,14 +51,26 @@ def test_without_an_objective_there_is_no_rule() -> None:
 def test_a_bucket_with_too_few_turns_has_no_percentile() -> None:
     points = [TimelinePoint(5 * S, 12, 400.0 * MS, None, None, 3, None, None)]
     assert timeline_rows(points, []) == [
-        {"time": 5000.0, "n": 12, "calls": 3, "p50": 400.0, "p95": None, "p99": None, "turn": None}
+        {
+            "time": 5000.0,
+            "n": 12,
+            "calls": 3,
+            "turn": None,
+            "turn_text": None,
+            "p50": 400.0,
+            "p50_text": "400 ms",
+            "p95": None,
+            "p95_text": "–",
+            "p99": None,
+            "p99_text": "–",
+        }
     ]
 
 
 def test_each_valid_answered_turn_is_a_dot() -> None:
     rows = timeline_rows([], TURNS)
     assert len(rows) == sum(turn.outcome == "ok" for turn in TURNS)
-    assert all(row["n"] is None and row["turn"] > 0 for row in rows)
+    assert all(row["n"] is None and row["turn"] > 0 and row["turn_text"].endswith(" ms") for row in rows)
 
 
 def test_the_waterfall_shows_both_sides_and_the_whole_wait() -> None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dashboard.filters import Choice, choice_of
-from dashboard.formatting import NS_PER_S
+from telemetry.model.formatting import NS_PER_S
 from telemetry.store.answers import Filter, RunRecord
 
 RUN = RunRecord("r1", 0, 1_000 * NS_PER_S, 3, None, None, False, {})

@@ -72,8 +72,8 @@ def test_an_objective_that_cannot_be_seen_is_not_missed() -> None:
 
 def test_the_latency_tile_says_objective_and_budget() -> None:
     text = text_of(tiles.tiles(summary(), judged(196, 200)))
-    assert "Voice to voice p95 ✓ met 700 ms 95 % ≤ 800 ms · 60.0 % of the error budget left" in text
-    assert "98.0 % 196 of 200 within the objective" in text
+    assert "Voice to voice p95 ✓ met 700 ms 95 % ≤ 800 ms · 60 % of the error budget left" in text
+    assert "98 % 196 of 200 within the objective" in text
 
 
 def test_an_overspent_budget_is_said() -> None:
@@ -111,9 +111,9 @@ def test_tiers_and_kinds_are_counted_in_their_order() -> None:
         turns=TurnCounts(200, 180, 0, {"ok": 180, "abandoned": 10, "no_reply": 4, "timeout": 6}),
     )
     text = text_of(tiles.tiles(full, ()))
-    assert "30.0 % device 20 · central 5 · lab 5" in text
-    assert "2.0 % rule 3 · partial 1" in text
-    assert "Abandoned 5.0 % no reply 4 · timed out 6" in text
+    assert "30 % device 20 · central 5 · lab 5" in text
+    assert "2 % rule 3 · partial 1" in text
+    assert "Abandoned 5 % no reply 4 · timed out 6" in text
 
 
 def test_no_eligible_turn_means_no_share_of_abandoned() -> None:
@@ -125,7 +125,7 @@ def test_the_stage_table_gives_percentiles_in_order_with_n_objective_and_verdict
     text = text_of(tables.stages(summary(), judged(196, 200)))
     assert "stage p50 p95 p99 n objective verdict" in text
     assert "Voice to voice 490 700 840 200 95 % ≤ 800 ms ✓ met" in text
-    assert "The caller gets an answer: 98.0 % 200 99 % of turns: outcome ok or interrupted ✕ missed" in text
+    assert "The caller gets an answer: 98 % 200 99 % of turns: outcome ok or interrupted ✕ missed" in text
     assert "1 missed ✓ 6 met" in text
 
 
@@ -149,8 +149,8 @@ def test_a_stage_that_the_wire_hides_gives_the_reason_instead_of_a_figure() -> N
 def test_cohorts_stand_on_one_scale() -> None:
     html = tables.cohorts(summary(cohorts=("A", "B")).cohorts, {"A": judged(190, 200)[0], "B": None})
     text = text_of(html)
-    assert "A 200 490 700 840 95.0 % 25.0 % 0 %" in text
-    assert "B 200 490 700 840 – 25.0 % 0 %" in text
+    assert "A 200 490 700 840 95 % 25 % 0 %" in text
+    assert "B 200 490 700 840 – 25 % 0 %" in text
     assert html.count('class="vp-range"') == 2
     assert "left:97.0%" in html  # the largest p99 reaches the end of the scale
     assert "no turn names a cohort" in tables.cohorts((), {})
@@ -181,16 +181,16 @@ def test_the_budget_bar_shares_one_scale_and_says_too_few() -> None:
 
 def test_outcomes_give_counts_and_shares_of_every_turn() -> None:
     text = text_of(bars.outcomes(TurnCounts(10, 8, 1, {"ok": 8, "abandoned": 1, "invalid": 1})))
-    assert "answered 8 80.0 %" in text
-    assert "abandoned 1 10.0 %" in text
-    assert "invalid 1 10.0 %" in text
+    assert "answered 8 80 %" in text
+    assert "abandoned 1 10 %" in text
+    assert "invalid 1 10 %" in text
     assert "cut" not in text
 
 
 def test_turns_that_were_cut_are_shown_with_what_cut_them() -> None:
     cut = TurnCounts(10, 8, 0, {"ok": 8, "cut": 2}, cut_by={"the stop time-out of <1> s": 2})
     text = text_of(bars.outcomes(cut))
-    assert "cut by the generator 2 20.0 %" in text
+    assert "cut by the generator 2 20 %" in text
     assert "cut by the stop time-out of <1> s 2" in text.replace("&lt;", "<").replace("&gt;", ">")
 
 

@@ -70,7 +70,7 @@ def test_an_annotation_may_be_off_by_what_it_states_and_no_more(stated_ms: int |
     assert found.verdict == ("not trustworthy" if beyond else "trustworthy")
     if beyond:
         assert found.failed == (
-            "annotation off by more than it states on 120 of 120 turns (end of speech by up to 20.00 ms)",
+            "annotation off by more than it states on 120 of 120 turns (end of speech by up to 20.000 ms)",
         )
     console = Console(width=160, record=True, force_terminal=False)
     with console.capture() as captured:
@@ -118,7 +118,7 @@ def test_fewer_than_a_hundred_turns_are_judged_by_nobody() -> None:
 def test_an_error_beyond_the_limit_is_named() -> None:
     bad = step(2, error_ns=1_200_000)
     assert bad.verdict == "not trustworthy"
-    assert bad.failed == ("voice-to-voice error 1.20 ms",)
+    assert bad.failed == ("voice-to-voice error 1.200 ms",)
 
 
 def test_more_than_one_percent_invalid_turns_is_named_with_its_reasons() -> None:
@@ -139,13 +139,13 @@ def test_turns_that_the_store_has_not_got_are_lost() -> None:
 def test_late_frames_and_stamps_are_goals_that_a_trustworthy_step_may_miss() -> None:
     late = step(2, lateness_ns=[1_500_000] * 30)
     assert late.verdict == "trustworthy"
-    assert late.goals_missed == ("frames 1.50 ms late at p99 (goal: under 1 ms)",)
-    assert step(2, error_ns=110_000).goals_missed == ("event stamps 0.11 ms off at p99 (goal: 0.1 ms)",)
+    assert late.goals_missed == ("frames 1.500 ms late at p99 (goal: under 1 ms)",)
+    assert step(2, error_ns=110_000).goals_missed == ("event stamps 0.110 ms off at p99 (goal: 0.1 ms)",)
 
 
 def test_an_endpoint_that_was_the_limit_is_no_evidence_against_the_generator() -> None:
     behind = step(2, lags_ns=[6 * MS] * 10, error_ns=3 * MS)
-    assert (behind.verdict, behind.failed) == ("endpoint-limited", ("p95 6.00 ms behind its plan",))
+    assert (behind.verdict, behind.failed) == ("endpoint-limited", ("p95 6.000 ms behind its plan",))
     unknown = step(2, unsure=["first_audio"])
     assert unknown.verdict == "endpoint-limited"
     turns = [turn(number, outcome="no_reply" if number < 9 else "ok") for number in range(1, 121)]
@@ -215,7 +215,7 @@ def test_the_object_is_json_in_seconds() -> None:
     assert first["errors"]["voice_to_voice"]["p99_s"] == 4e-05
     assert first["cpu_per_frame_s"] == 1.2e-05
     assert first["by_delay"][0]["planned_s"] == 0.2
-    assert value["steps"][1]["failed"] == ["voice-to-voice error 2.00 ms"]
+    assert value["steps"][1]["failed"] == ["voice-to-voice error 2.000 ms"]
     assert value["date"] == "2026-11-21"
     assert [cell["behavior"] for cell in value["faults"]] == ["burst", "stall"]
 

@@ -45,7 +45,7 @@ MET, MISSED, UNDECIDED = (material.verdict(met) for met in (True, False, None))
         ({}, material.summary(AT_THE_LIMIT), [MET], ExitCode.OK, "met"),
         ({}, material.summary(FEW), [MET], ExitCode.OK, "met"),
         ({}, material.summary(LIMITED), [MET], ExitCode.GENERATOR_LIMITED, "3 of 200 turns are invalid"),
-        ({}, material.summary(LIMITED), [MET], ExitCode.GENERATOR_LIMITED, "are invalid, more than 1% and 2 turns:"),
+        ({}, material.summary(LIMITED), [MET], ExitCode.GENERATOR_LIMITED, "are invalid, more than 1 % and 2 turns:"),
         ({}, material.summary(LIMITED), [MISSED], ExitCode.GENERATOR_LIMITED, "the generator was the limit"),
         ({}, material.summary(UNREAD), [MET], ExitCode.OK, "the objective is met"),
         (

@@ -245,7 +245,7 @@ def test_speech_is_mixed_and_goes_over_several_lines() -> None:
         ("telephone+loss-5%/3", 0.6),
         ("babble-10dB+room-0.4s", 0.4),
     ]
-    assert settings.profile_label == "60% telephone+loss-5%/3, 40% babble-10dB+room-0.4s"
+    assert settings.profile_label == "60 % telephone+loss-5%/3, 40 % babble-10dB+room-0.4s"
     assert not settings.faults()
 
 

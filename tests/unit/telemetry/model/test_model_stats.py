@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from telemetry.model.stats import (
     minimum_for_target,
-    percent,
     percentile,
     percentiles,
     shown_percentile,
@@ -63,10 +62,3 @@ def test_minimum_for_target(target: float, needed: int) -> None:
 def test_a_target_is_a_ratio(target: float) -> None:
     with pytest.raises(ValueError, match="between 0 and 1"):
         minimum_for_target(target)
-
-
-@pytest.mark.parametrize(
-    ("ratio", "text"), [(0.95, "95 %"), (0.9499, "94.9 %"), (0.9996, "99.9 %"), (1.0, "100 %"), (0.0, "0 %")]
-)
-def test_percent_rounds_towards_failure(ratio: float, text: str) -> None:
-    assert percent(ratio) == text

@@ -197,7 +197,7 @@ def test_a_call_that_could_not_be_connected_is_a_bad_one(turn: Turn, good: bool 
 
 def test_an_objective_for_connect_counts_calls() -> None:
     (verdict,) = judge([CONNECT], lambda _: (19, 20))
-    assert verdict.sentence == "95 % of calls: connect at most 1000 ms: 95 % of 20 calls, met"
+    assert verdict.sentence == "95 % of calls: connect at most 1,000 ms: 95 % of 20 calls, met"
     (verdict,) = judge([CONNECT], lambda _: (5, 5))
     assert (verdict.reason, verdict.counts) == ("undecided: 5 calls, needs 20", "calls")
 

@@ -1,12 +1,22 @@
-"""Numbers and states in words: the only arithmetic of the dashboard, from the store's units to a reader's.
+"""Figures and states of a run as the page words them. Independent of Streamlit.
 
-Nothing here knows of Streamlit. Unknown is said (`UNKNOWN`), never shown as 0.
+Unknown is `UNKNOWN` or a dash, never 0.
 """
 
-import html
 from datetime import UTC, datetime, tzinfo
 from typing import Final, Literal
 
+from telemetry.model.formatting import (
+    DASH,
+    NS_PER_S,
+    count,
+    figure,
+    milliseconds,
+    number,
+    percent,
+    share,
+    signed_milliseconds,
+)
 from telemetry.model.metrics import MIN_COUNT_FOR
 from telemetry.store.answers import (
     ClientServiceDelta,
@@ -18,10 +28,7 @@ from telemetry.store.answers import (
     TurnCounts,
 )
 
-NS_PER_MS: Final = 1_000_000
-NS_PER_S: Final = 1_000_000_000
 UNKNOWN: Final = "not reported"
-DASH: Final = "–"
 
 # A caller's turn with its think time rarely lasts longer: silence beyond this is worth saying.
 LIVE_WITHIN_S: Final = 30.0
@@ -76,103 +83,48 @@ CAUSE_LABELS: Final[dict[str, str]] = {
 }
 
 
-def escape(text: object) -> str:
-    """Text from the store made safe to stand in HTML: run, cohort and model names come from outside."""
-    return html.escape(str(text), quote=True)
-
-
 def label(metric: str) -> str:
     """A metric's name for a person; an unknown one keeps its own name."""
     return METRIC_LABELS.get(metric, metric)
-
-
-def ms(ns: float) -> float:
-    """Nanoseconds as milliseconds."""
-    return ns / NS_PER_MS
-
-
-def ms_text(ns: float | None, *, unit: bool = True) -> str:
-    """`812 ms`; one decimal below 100 ms, where it is still worth reading; DASH when unknown."""
-    if ns is None:
-        return DASH
-    value = ms(ns)
-    number = f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}"
-    return f"{number} ms" if unit else number
-
-
-def figure(value: float | None, unit: str, *, with_unit: bool = True) -> str:
-    """A metric's value in the unit a reader wants: ms for ns, a rate per second, a bare count or ratio."""
-    if value is None:
-        return DASH
-    if unit == "ns":
-        return ms_text(value, unit=with_unit)
-    if unit == "per_s":
-        return f"{value:,.1f}/s" if with_unit else f"{value:,.1f}"
-    if unit == "count":
-        return f"{value:,.0f}"
-    return f"{value:.2f}"
-
-
-def percent(ratio: float | None) -> str:
-    """`12.5 %` of a ratio in 0..1. A small share never reads as none, nor a near-whole one as all."""
-    if ratio is None:
-        return DASH
-    if ratio in (0.0, 1.0):
-        return f"{ratio * 100:.0f} %"
-    if 0 < ratio < 0.001:
-        return "< 0.1 %"
-    if 0.999 < ratio < 1:
-        return "> 99.9 %"
-    return f"{ratio * 100:.1f} %"
-
-
-def share(part: int, whole: int) -> str:
-    """`12.5 %`, or DASH of nothing."""
-    return percent(part / whole) if whole else DASH
-
-
-def count(number: int, singular: str, plural: str | None = None) -> str:
-    """`1 turn`, `1,204 turns`."""
-    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
 
 
 def percentile(stats: MetricStats, name: str, *, with_unit: bool = False) -> str:
     """One percentile as the table shows it: the figure, or why there is none ("too few (12)")."""
     value: float | None = getattr(stats, name)
     if value is not None:
-        return figure(value, stats.unit, with_unit=with_unit)
+        return figure(value, "share" if stats.name == "wer" else stats.unit, unit=with_unit)
     if stats.n == 0:
         return DASH
     return f"too few ({stats.n})" if stats.n < MIN_COUNT_FOR[name] else DASH
 
 
-def error_words(stats: MetricStats, name: str) -> str:
+def describe_error(stats: MetricStats, name: str) -> str:
     """Between what a percentile lies, for the annotation of the clips and the instrument's own error."""
     if stats.error is None:
         return ""
     between: tuple[float, float] | None = getattr(stats.error, name)
     unknown = stats.error.turns_unknown
-    said = f"± not known for {unknown:,} of {count(stats.n, 'turn')}" if unknown else ""
+    said = f"± not known for {number(unknown)} of {count(stats.n, 'turn')}" if unknown else ""
     if between is None:
         return said
     low, high = between
-    known = f"within {ms_text(low, unit=False)} to {ms_text(high)} by the error of the clips' speech bounds"
+    known = f"within {milliseconds(low, unit=False)} to {milliseconds(high)} by the error of the clips' speech bounds"
     known += " and of the instrument" if stats.error.instrument_ns is not None else ""
     return f"{known}; {said}" if said else known
 
 
-def bounds_words(bounds: SpeechBoundErrors) -> str:
+def describe_speech_bounds(bounds: SpeechBoundErrors) -> str:
     """How well it is known where the callers' speech ended, which is what latencies count from."""
     if not bounds.turns:
         return DASH
-    unknown = f"± not known for {bounds.turns_unknown:,} of {count(bounds.turns, 'turn')}"
+    unknown = f"± not known for {number(bounds.turns_unknown)} of {count(bounds.turns, 'turn')}"
     if bounds.end_median_ns is None:
         return unknown
-    said = f"end ± {ms_text(bounds.end_median_ns)} · worst ± {ms_text(bounds.end_worst_ns)}"
+    said = f"end ± {milliseconds(bounds.end_median_ns)} · worst ± {milliseconds(bounds.end_worst_ns)}"
     return f"{said} · {unknown}" if bounds.turns_unknown else said
 
 
-def cause(kind: str | None, code: str | None) -> str:
+def describe_cause(kind: str | None, code: str | None) -> str:
     """Why a turn failed, in a few words: `HTTP status 429`."""
     name = "not recorded" if kind is None else CAUSE_LABELS.get(kind, kind.replace("_", " "))
     return name if code is None else f"{name} {code}"
@@ -180,7 +132,7 @@ def cause(kind: str | None, code: str | None) -> str:
 
 def values(stats: MetricStats) -> str:
     """How many values a metric has; `17 of 40` where turns went unanswered and its percentiles are of the others."""
-    return f"{stats.n:,} of {stats.n + stats.unanswered:,}" if stats.unanswered else f"{stats.n:,}"
+    return f"{number(stats.n)} of {stats.n + stats.unanswered:,}" if stats.unanswered else f"{stats.n:,}"
 
 
 def why_no_figures(stats: MetricStats) -> str | None:
@@ -203,7 +155,7 @@ def ago(seconds: float) -> str:
     return f"{int(seconds)} s ago"
 
 
-def clock(unix_ns: int, zone: tzinfo = UTC) -> str:
+def time_of_day(unix_ns: int, zone: tzinfo = UTC) -> str:
     """`14:03:22 UTC`, in the reader's zone."""
     moment = datetime.fromtimestamp(unix_ns / NS_PER_S, zone)
     return f"{moment:%H:%M:%S} {moment.tzname()}"
@@ -222,7 +174,7 @@ def state_of(run: RunRecord, newest_unix_ns: int | None, now_unix_ns: int) -> St
     return "live" if now_unix_ns - newest <= LIVE_WITHIN_S * NS_PER_S else "stale"
 
 
-def state_sentence(state: State, newest_unix_ns: int, now_unix_ns: int, zone: tzinfo = UTC) -> str:
+def describe_state(state: State, newest_unix_ns: int, now_unix_ns: int, zone: tzinfo = UTC) -> str:
     """What the state means, in one short sentence."""
     age = ago((now_unix_ns - newest_unix_ns) / NS_PER_S)
     if state == "live":
@@ -232,68 +184,63 @@ def state_sentence(state: State, newest_unix_ns: int, now_unix_ns: int, zone: tz
     return f"last turn {day_and_time(newest_unix_ns, zone)}, {age}"
 
 
-def invalid_words(turns: TurnCounts) -> str:
+def describe_invalid(turns: TurnCounts) -> str:
     """How many turns the instrument disowns, with the commonest reason."""
     if not turns.invalid:
         return "none invalid"
     reason = max(turns.invalid_by_reason.items(), key=lambda item: item[1])[0] if turns.invalid_by_reason else None
     blame = ": generator-limited" if turns.is_generator_limited else ""
     mostly = f", mostly {reason}" if reason else ""
-    return f"{turns.invalid:,} invalid ({share(turns.invalid, turns.total)}{mostly}){blame}"
+    return f"{number(turns.invalid)} invalid ({share(turns.invalid, turns.total)}{mostly}){blame}"
 
 
-def unread_words(turns: TurnCounts) -> str:
+def describe_unread(turns: TurnCounts) -> str:
     """In how many turns the endpoint left what the caller said lying; empty where it always read."""
     unread = turns.endpoint_did_not_read
-    return f"did not read in {unread:,} of {count(turns.eligible, 'turn')}" if unread else ""
+    return f"did not read in {number(unread)} of {count(turns.eligible, 'turn')}" if unread else ""
 
 
-def loss_words(loss: TelemetryLoss) -> tuple[str, bool | None]:
+def describe_loss(loss: TelemetryLoss) -> tuple[str, bool | None]:
     """Whether telemetry is missing, and if that is good (None: nobody can say)."""
     if loss.missing:
-        return f"{count(loss.missing, 'turn')} lost on the way ({loss.received:,} received)", False
+        return f"{count(loss.missing, 'turn')} lost on the way ({number(loss.received)} received)", False
     if loss.emitted is None:
         return "no gap seen (the generator has not said how many it sent)", None
     return "none lost", True
 
 
-def client_service_delta_words(client_service_delta: ClientServiceDelta) -> str:
+def describe_client_service_delta(client_service_delta: ClientServiceDelta) -> str:
     """How far the service's own figures are from what callers heard."""
     if not client_service_delta.joined:
         return "the service reports nothing of its own"
-    p50 = signed_ms(client_service_delta.difference_p50_ns)
+    p50 = signed_milliseconds(client_service_delta.difference_p50_ns)
     p99 = (
-        signed_ms(client_service_delta.difference_p99_ns)
+        signed_milliseconds(client_service_delta.difference_p99_ns)
         if client_service_delta.difference_p99_ns is not None
         else f"too few ({client_service_delta.joined})"
     )
     return f"p50 {p50} · p99 {p99} over {count(client_service_delta.joined, 'turn')}"
 
 
-def signed_ms(ns: float | None) -> str:
-    """`+1.2 ms`: a difference, with its direction."""
-    return DASH if ns is None else f"{ms(ns):+z.1f} ms"
-
-
-def generator_words(generator: Generator) -> str:
+def describe_generator(generator: Generator) -> str:
     """Health of the load generator in one line: pacing, event loop, CPU."""
-    pacing = ms_text(generator.frame_lateness_p99_ns) if generator.frame_lateness_p99_ns is not None else UNKNOWN
-    lag = f"≤ {ms_text(generator.loop_lag_worst_ns)}" if generator.loop_lag_worst_ns is not None else UNKNOWN
+    pacing = milliseconds(generator.frame_lateness_p99_ns) if generator.frame_lateness_p99_ns is not None else UNKNOWN
+    lag = f"≤ {milliseconds(generator.loop_lag_worst_ns)}" if generator.loop_lag_worst_ns is not None else UNKNOWN
     cpu = f"{percent(generator.cpu_ratio_worst)} of a core" if generator.cpu_ratio_worst is not None else UNKNOWN
     return f"pacing p99 {pacing} · loop lag {lag} · CPU {cpu}"
 
 
-def instrument_words(generator: Generator) -> str:
+def describe_process(generator: Generator) -> str:
     """The rest of the generator's health: its pauses, its sockets and its clock."""
-    pause = f"≤ {ms_text(generator.gc_pause_worst_ns)}" if generator.gc_pause_worst_ns is not None else UNKNOWN
-    unsent = UNKNOWN if generator.unsent_worst_bytes is None else f"≤ {generator.unsent_worst_bytes:,} bytes"
-    held_up = f" ({generator.frames_held_up:,} frames held up)" if generator.frames_held_up else ""
+    pause = f"≤ {milliseconds(generator.gc_pause_worst_ns)}" if generator.gc_pause_worst_ns is not None else UNKNOWN
+    unsent = UNKNOWN if generator.unsent_worst_bytes is None else f"≤ {number(generator.unsent_worst_bytes)} bytes"
+    held_up = f" ({number(generator.frames_held_up)} frames held up)" if generator.frames_held_up else ""
     moved = generator.clock_offset_drift_worst_ns
-    clock = UNKNOWN if moved is None else signed_ms(moved)
+    clock = UNKNOWN if moved is None else signed_milliseconds(moved)
     return f"GC pauses {pause} · socket backlog {unsent}{held_up} · clock moved {clock}"
 
 
-def calibration_words(run: RunRecord) -> str:
+def describe_calibration(run: RunRecord) -> str:
     """What the run declared of its own error bound, if it was calibrated at all."""
     if sentence := run.declared.get("calibration"):
         return sentence
@@ -301,6 +248,6 @@ def calibration_words(run: RunRecord) -> str:
     return f"calibrated to ± {bound} ms" if bound else "not calibrated"
 
 
-def corpus_words(run: RunRecord) -> str:
+def describe_corpus(run: RunRecord) -> str:
     """Which utterances were replayed."""
     return run.declared.get("corpus") or UNKNOWN

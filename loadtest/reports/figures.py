@@ -1,0 +1,40 @@
+"""How the statistics of a metric are written on a terminal: the figure, or why there is none."""
+
+from typing import Final
+
+from telemetry.model.formatting import DASH, count, figure, number
+from telemetry.store.answers import MetricStats
+
+TOO_FEW: Final = "too few"
+NOT_OBSERVABLE: Final = "not observable"
+ANSWERED_MARK: Final = "*"
+ANSWERED_NOTE: Final = f"{ANSWERED_MARK} of the answered turns only: a turn without an answer is in no percentile"
+
+
+def turns_and_spans(turn_count: int, span_count: int) -> str:
+    """An amount of telemetry, in turns and in spans: a turn is a span with the spans of its stages."""
+    return f"{count(turn_count, 'turn')} ({count(span_count, 'span')})"
+
+
+def statistic(stats: MetricStats, which: str) -> str:
+    """p50, p95, p99 or max of a metric, or the words for why there is none."""
+    if stats.n == 0:
+        return DASH
+    value: float | None = getattr(stats, which)
+    return TOO_FEW if value is None else figure(value, "share" if stats.name == "wer" else stats.unit)
+
+
+def answered(stats: MetricStats) -> str:
+    """How many values a metric has, `17 of 40` where turns went unanswered: its percentiles are of the others."""
+    return f"{number(stats.n)} of {number(stats.n + stats.unanswered)}" if stats.unanswered else number(stats.n)
+
+
+def of_the_answered(stats: MetricStats, which: str) -> str:
+    """As `statistic`, marked where it is of the answered turns only; the mark is explained by `ANSWERED_NOTE`."""
+    text = statistic(stats, which)
+    return f"{text}{ANSWERED_MARK}" if stats.unanswered and getattr(stats, which) is not None else text
+
+
+def label(metric: str) -> str:
+    """A metric's name for reading; the name itself stays recognizable."""
+    return metric.replace("_", " ")

@@ -1,0 +1,168 @@
+"""How numbers are written for people: the one place of units and rounding, for terminal, page, reports and docs.
+
+The rules:
+
+- A duration is in milliseconds, `12.3 ms`: one decimal below 100 ms, none from there on. An error of the instrument is
+  finer: three decimals. What somebody declared (a threshold, a limit) is written as it was declared, never rounded.
+- A share is a percentage with one decimal, `12.5 %`, without a decimal that is 0: `95 %`. It is cut off, not rounded:
+  94.996 % never reads as the 95 % that an objective asks for. A part never reads as nothing or as the whole.
+- Thousands are apart: `1,204`.
+- Unknown is `DASH`, never 0.
+
+Durations come as nanoseconds, shares as ratios. Nothing here depends on a metric.
+"""
+
+import math
+from fractions import Fraction
+from typing import Final
+
+NS_PER_MS: Final = 1_000_000
+NS_PER_S: Final = 1_000_000_000
+DASH: Final = "–"
+_WHOLE_FROM_MS: Final = 100
+_PER_MILLE: Final = 1000
+
+
+def in_milliseconds(ns: float) -> float:
+    """Nanoseconds as a number of milliseconds, for an axis or a tooltip."""
+    return ns / NS_PER_MS
+
+
+def milliseconds(ns: float | None, *, unit: bool = True) -> str:
+    """A measured duration: `812 ms`, `47.1 ms`."""
+    if ns is None:
+        return DASH
+    value = in_milliseconds(ns)
+    tenths = f"{value:z,.1f}"
+    text = tenths if abs(float(tenths.replace(",", ""))) < _WHOLE_FROM_MS else f"{value:,.0f}"
+    return f"{text} ms" if unit else text
+
+
+def signed_milliseconds(ns: float | None) -> str:
+    """A difference of two durations, with its direction: `+1.2 ms`."""
+    if ns is None:
+        return DASH
+    text = milliseconds(ns)
+    return text if text.startswith("-") else f"+{text}"
+
+
+def fine_milliseconds(ns: float | None, *, unit: bool = True) -> str:
+    """An error of the instrument, to the microsecond: `0.042 ms`."""
+    if ns is None:
+        return DASH
+    text = f"{in_milliseconds(ns):z,.3f}"
+    return f"{text} ms" if unit else text
+
+
+def microseconds(ns: float | None, *, unit: bool = True) -> str:
+    """A cost of so little time that milliseconds would hide it: `41.7 µs`."""
+    if ns is None:
+        return DASH
+    return f"{ns / 1e3:z,.1f} µs" if unit else f"{ns / 1e3:z,.1f}"
+
+
+def declared_milliseconds(ns: float, *, unit: bool = True) -> str:
+    """A duration that somebody chose, such as a threshold, with every digit it has: `800 ms`, `0.25 ms`."""
+    text = _every_digit(in_milliseconds(ns))
+    return f"{text} ms" if unit else text
+
+
+def seconds(ns: float | None) -> str:
+    """A measured duration that lasts seconds: `2.4 s`."""
+    return DASH if ns is None else f"{ns / NS_PER_S:,.1f} s"
+
+
+def clock(elapsed_s: float) -> str:
+    """How long something has been going on, as `m:ss`."""
+    whole = max(0, int(elapsed_s))
+    return f"{whole // 60}:{whole % 60:02d}"
+
+
+def percent(ratio: float | None) -> str:
+    """A measured share of a whole, as a ratio: `97.2 %`, `95 %`, `< 0.1 %`."""
+    if ratio is None:
+        return DASH
+    exact = Fraction(str(ratio))
+    tenths = math.floor(exact * _PER_MILLE)
+    if tenths == 0 and exact > 0:
+        return "< 0.1 %"
+    if tenths == _PER_MILLE and exact > 1:
+        return "> 100 %"  # word errors can be more than words
+    return f"{tenths // 10:,} %" if tenths % 10 == 0 else f"{tenths / 10:,.1f} %"
+
+
+def declared_percent(ratio: float) -> str:
+    """A share that somebody chose, such as a target, with every digit it has: `99.95 %`."""
+    return f"{_every_digit(float(Fraction(str(ratio)) * 100))} %"
+
+
+def share(part: int, whole: int) -> str:
+    """`part` of `whole` as a percentage; DASH of nothing."""
+    return percent(part / whole) if whole else DASH
+
+
+def decimal(value: float | None) -> str:
+    """A ratio that is no share of a whole, such as audio per time: `1.25`."""
+    return DASH if value is None else f"{value:z,.2f}"
+
+
+def factor(times: float) -> str:
+    """By how much something is exceeded: `×1.5`."""
+    return f"×{times:,.1f}"
+
+
+def rate(per_second: float | None, *, unit: bool = True) -> str:
+    """How many a second: `42.5/s`."""
+    if per_second is None:
+        return DASH
+    return f"{per_second:,.1f}/s" if unit else f"{per_second:,.1f}"
+
+
+def number(value: float | None) -> str:
+    """A whole number: `1,204`."""
+    return DASH if value is None else f"{value:,.0f}"
+
+
+def count(how_many: int, singular: str, plural: str | None = None) -> str:
+    """A number of things: `1 turn`, `1,204 turns`."""
+    return f"{number(how_many)} {singular if how_many == 1 else plural or singular + 's'}"
+
+
+def turns(how_many: int) -> str:
+    """How many turns: `1 turn`, `1,204 turns`."""
+    return count(how_many, "turn")
+
+
+def figure(value: float | None, kind: str, *, unit: bool = True) -> str:
+    """A value of a metric by its kind: `ns`, `per_s`, `count`, `ratio`, or `share` for a ratio that is a share of a
+    whole. Raises ValueError for another kind."""
+    match kind:
+        case "ns":
+            return milliseconds(value, unit=unit)
+        case "per_s":
+            return rate(value, unit=unit)
+        case "count":
+            return number(value)
+        case "ratio":
+            return decimal(value)
+        case "share":
+            return percent(value)
+        case _:
+            raise ValueError(f"a figure of the kind {kind!r} has no format; known are ns, per_s, count, ratio, share")
+
+
+def declared_figure(value: float, kind: str) -> str:
+    """A value of a metric that somebody chose, such as an objective's threshold, by its kind as in `figure`."""
+    match kind:
+        case "ns":
+            return declared_milliseconds(value)
+        case "share":
+            return declared_percent(value)
+        case "per_s":
+            return f"{_every_digit(value)}/s"
+        case _:
+            return _every_digit(value)
+
+
+def _every_digit(value: float) -> str:
+    return f"{value:,.12f}".rstrip("0").rstrip(".")

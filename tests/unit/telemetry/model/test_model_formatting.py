@@ -1,0 +1,127 @@
+"""The one way in which numbers are written."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from telemetry.model import formatting
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"),
+    [
+        (None, "–"),
+        (0, "0.0 ms"),
+        (-4e4, "0.0 ms"),
+        (1_240_000, "1.2 ms"),
+        (-48_060_000, "-48.1 ms"),
+        (9.96e6, "10.0 ms"),
+        (99.94e6, "99.9 ms"),
+        (99.96e6, "100 ms"),
+        (812_400_000, "812 ms"),
+        (1_204_000_000, "1,204 ms"),
+    ],
+)
+def test_a_duration_has_one_decimal_below_100_ms(ns: float | None, text: str) -> None:
+    assert formatting.milliseconds(ns) == text
+    assert formatting.milliseconds(ns, unit=False) == text.removesuffix(" ms")
+
+
+def test_a_difference_has_a_direction_and_nothing_is_never_negative() -> None:
+    shown = [formatting.signed_milliseconds(ns) for ns in (None, 1_240_000, -1_240_000, -4_000, 2e9)]
+    assert shown == ["–", "+1.2 ms", "-1.2 ms", "+0.0 ms", "+2,000 ms"]
+
+
+def test_an_error_of_the_instrument_is_written_to_the_microsecond() -> None:
+    assert [formatting.fine_milliseconds(ns) for ns in (None, 42_000, 1_234_567_890)] == [
+        "–",
+        "0.042 ms",
+        "1,234.568 ms",
+    ]
+    assert [formatting.microseconds(ns) for ns in (None, 41_730)] == ["–", "41.7 µs"]
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"), [(8e8, "800 ms"), (37.5e6, "37.5 ms"), (250_000, "0.25 ms"), (1e9, "1,000 ms"), (0, "0 ms")]
+)
+def test_what_was_declared_is_not_rounded(ns: float, text: str) -> None:
+    assert formatting.declared_milliseconds(ns) == text
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"),
+    [
+        (None, "–"),
+        (0.0, "0 %"),
+        (0.0004, "< 0.1 %"),
+        (0.125, "12.5 %"),
+        (0.29, "29 %"),  # 0.29 * 1000 is 289.99... in floating point
+        (0.94996, "94.9 %"),
+        (0.95, "95 %"),
+        (0.9996, "99.9 %"),
+        (1.0, "100 %"),
+        (1.0004, "> 100 %"),
+        (1.25, "125 %"),
+    ],
+)
+def test_a_share_never_reads_as_more_than_it_is_nor_as_nothing(ratio: float | None, text: str) -> None:
+    assert formatting.percent(ratio) == text
+
+
+@given(st.floats(0, 1))
+def test_only_nothing_reads_as_0_and_only_the_whole_as_100(ratio: float) -> None:
+    text = formatting.percent(ratio)
+    assert (text == "0 %") is (ratio == 0)
+    assert (text == "100 %") is (ratio == 1)
+    if not text.startswith("<"):
+        assert float(text.removesuffix(" %")) <= ratio * 100 + 1e-9
+
+
+def test_a_target_has_every_digit_it_has() -> None:
+    shown = [formatting.declared_percent(ratio) for ratio in (0.95, 0.999, 0.9995, 0.29)]
+    assert shown == ["95 %", "99.9 %", "99.95 %", "29 %"]
+
+
+def test_a_share_of_nothing_is_unknown() -> None:
+    assert formatting.share(0, 0) == formatting.DASH
+    assert formatting.share(1, 8) == "12.5 %"
+
+
+def test_things_are_counted_with_thousands_apart() -> None:
+    assert [formatting.turns(n) for n in (0, 1, 1204)] == ["0 turns", "1 turn", "1,204 turns"]
+    assert formatting.count(2, "process", "processes") == "2 processes"
+    assert formatting.number(None) == formatting.DASH
+
+
+def test_time_that_goes_on_is_a_clock() -> None:
+    assert [formatting.clock(s) for s in (-1, 59.9, 61, 3661)] == ["0:00", "0:59", "1:01", "61:01"]
+    assert [formatting.seconds(ns) for ns in (None, 2_440_000_000)] == ["–", "2.4 s"]
+    assert formatting.factor(1.54) == "×1.5"
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "text"),
+    [
+        (2.5, "per_s", "2.5/s"),
+        (3, "count", "3"),
+        (0.123, "ratio", "0.12"),
+        (0.123, "share", "12.3 %"),
+        (5e6, "ns", "5.0 ms"),
+        (None, "ns", "–"),
+        (None, "per_s", "–"),
+        (None, "ratio", "–"),
+    ],
+)
+def test_a_figure_carries_its_unit(value: float | None, kind: str, text: str) -> None:
+    assert formatting.figure(value, kind) == text
+
+
+def test_a_threshold_is_written_as_its_figures_are() -> None:
+    kinds = (("ns", 8e8), ("share", 0.05), ("per_s", 12.5), ("count", 2), ("ratio", 1.25))
+    shown = [formatting.declared_figure(value, kind) for kind, value in kinds]
+    assert shown == ["800 ms", "5 %", "12.5/s", "2", "1.25"]
+
+
+def test_an_unknown_kind_is_an_error() -> None:
+    with pytest.raises(ValueError, match="known are ns, per_s"):
+        formatting.figure(1, "parsecs")
