@@ -157,7 +157,7 @@ def _start_swarm(request: RunRequest, settings: SwarmSettings) -> processes.Chil
         arguments += ["--run-time", f"{max(1, round(request.run_time_s))}s"]
     if request.processes > 1:
         # Never Locust's own port: workers of a run that begins at the same moment would join this one's master.
-        port = str(processes.free_port(0))
+        port = str(processes.free_port())
         arguments += ["--processes", str(request.processes), "--expect-workers-max-wait", str(WORKERS_READY_S)]
         arguments += ["--master-bind-host", "127.0.0.1", "--master-bind-port", port, "--master-port", port]
     if request.scenario is not None:

@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import json
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -24,6 +25,8 @@ ROOT: Final = Path(loadtest.__file__).resolve().parents[1]
 _PR_SET_PDEATHSIG: Final = 1
 END_TIMEOUT_S: Final = 15.0
 BYSTANDER_NICENESS: Final = 5
+# Below the ports of outgoing connections (32768 and up on Linux, 49152 and up elsewhere).
+_FREE_PORTS: Final = range(20_000, 32_000)
 
 
 class ProcessFailedError(VoiceprobeError):
@@ -200,16 +203,21 @@ def wait_until_ready(child: Child, within_s: float) -> dict[str, Any]:
     raise ProcessFailedError(f"the {child.name} {how}{': ' + detail if detail else ''} (log: {child.log})")
 
 
-def free_port(preferred: int) -> int:
-    """The preferred loopback port, or another free one where it is taken."""
-    for port in (preferred, 0):
+def free_port(preferred: int | None = None) -> int:
+    """The preferred loopback port, or a random free one if it is taken or none is preferred.
+
+    Whoever asks listens on it only a moment later. A random port is below those that systems give to outgoing
+    connections, so that no connection takes it in between. Raises ProcessFailedError if no port is free.
+    """
+    candidates = secrets.SystemRandom().sample(_FREE_PORTS, 100)
+    for port in candidates if preferred is None else (preferred, *candidates):
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
-            return probe.getsockname()[1]
+            return port
     raise ProcessFailedError("no loopback port is free")
 
 

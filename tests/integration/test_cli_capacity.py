@@ -33,7 +33,7 @@ spec:
 
 def _capacity(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*COMMAND, *arguments], env=processes.environment(), capture_output=True, text=True, timeout=300, check=False
+        [*COMMAND, *arguments], env=processes.environment(), capture_output=True, text=True, timeout=900, check=False
     )
 
 

@@ -324,7 +324,7 @@ def test_the_same_callers_run_under_plain_locust(url: str, tmp_path: Path) -> No
 
 @pytest.mark.slow
 def test_the_same_callers_start_and_stop_from_locusts_own_page(url: str, tmp_path: Path) -> None:
-    port = processes.free_port(8089)
+    port = processes.free_port()
     arguments = ["-m", "locust", "-f", str(processes.ROOT / "loadtest" / "locustfile.py"), "--host", url]
     arguments += ["--web-host", "127.0.0.1", "--web-port", str(port), "--stop-timeout", "15"]
     arguments += ["--corpus", CORPUS, "--length", "short", "--clips", "4", "--think", "0.2"]

@@ -178,7 +178,7 @@ def test_killed_processes_lose_only_what_they_had_not_finished(url: str, tmp_pat
 
 @pytest.mark.slow
 def test_a_swarm_put_together_by_hand_is_one_run_and_names_who_went_missing(url: str, tmp_path: Path) -> None:
-    port, store = str(processes.free_port(0)), tmp_path / "store"
+    port, store = str(processes.free_port()), tmp_path / "store"
     child, sidecar = start_sidecar(store, tmp_path / "logs", slo=None)
 
     def locust(name: str, *arguments: str) -> processes.Child:
@@ -216,7 +216,7 @@ def test_a_swarm_put_together_by_hand_is_one_run_and_names_who_went_missing(url:
 
 @pytest.mark.slow
 def test_a_master_says_what_is_wrong_before_it_sends_anybody(tmp_path: Path) -> None:
-    port = str(processes.free_port(0))
+    port = str(processes.free_port())
     leading = ["--master", "--master-bind-host", "127.0.0.1", "--master-bind-port", port, "--expect-workers", "1"]
     master = processes.start(
         "master", [*LOCUST, *leading, "--host", "ftp://x", "--noise", "pinkk"], tmp_path, says_ready=False
@@ -232,7 +232,7 @@ def test_a_master_says_what_is_wrong_before_it_sends_anybody(tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_a_worker_reads_its_own_environment_and_tells_the_master_what_it_lacks(tmp_path: Path) -> None:
-    port = str(processes.free_port(0))
+    port = str(processes.free_port())
     leading = ["--master", "--master-bind-host", "127.0.0.1", "--master-bind-port", port, "--expect-workers", "1"]
     asked = ["--host", "ws://127.0.0.1:9/", "--header", "X-Key=VP_NOT_SET", "--header", "X-Other=VP_NOT_THERE"]
     master = processes.start("master", [*LOCUST, *leading, *asked], tmp_path, says_ready=False)
@@ -263,7 +263,7 @@ def _deliver(folder: Path, sidecar_url: str) -> str:
 
 @pytest.mark.slow
 def test_what_workers_spool_while_the_sidecar_is_down_comes_home(url: str, tmp_path: Path) -> None:
-    port, dead = str(processes.free_port(0)), f"http://127.0.0.1:{processes.free_port(0)}"
+    port, dead = str(processes.free_port()), f"http://127.0.0.1:{processes.free_port()}"
     leading = ["--master", "--master-bind-host", "127.0.0.1", "--master-bind-port", port, "--expect-workers", "2"]
     asked = ["--host", url, "--users", "2", "--calls", "4", "--stop-timeout", "20", "--sidecar", dead]
     asked += ["--region", "of-the-master", *SPEECH, "--turns", "1", "--exit-code-on-error", "0"]
@@ -298,7 +298,7 @@ def test_what_workers_spool_while_the_sidecar_is_down_comes_home(url: str, tmp_p
 
 @pytest.mark.slow
 def test_a_worker_without_a_spool_says_what_is_lost(url: str, tmp_path: Path) -> None:
-    dead = f"http://127.0.0.1:{processes.free_port(0)}"
+    dead = f"http://127.0.0.1:{processes.free_port()}"
     asked = ["--host", url, "--users", "1", "--calls", "1", "--sidecar", dead, *SPEECH, "--turns", "1"]
     asked += ["--exit-code-on-error", "0"]
     swarm = processes.start("locust", [*LOCUST, *asked], tmp_path, says_ready=False)

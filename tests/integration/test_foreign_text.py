@@ -171,7 +171,7 @@ def test_a_preflight_says_why_on_one_bounded_line(painter: Painter, tmp_path: Pa
 @pytest.mark.slow
 def test_locusts_page_and_its_report_show_it_as_text(painter: Painter, tmp_path: Path) -> None:
     painter.visits = 1
-    port = str(processes.free_port(8089))
+    port = str(processes.free_port())
     arguments = ["-m", "locust", "-f", str(processes.ROOT / "loadtest" / "locustfile.py"), "--host", painter.url]
     arguments += ["--web-host", "127.0.0.1", "--web-port", port, *QUICK, "--turns", "1"]
     child = processes.start("locust", arguments, tmp_path, says_ready=False)

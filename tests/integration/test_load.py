@@ -183,7 +183,7 @@ arrival = "constant"
 def test_locusts_own_page_starts_stops_and_starts_again(url: str, tmp_path: Path) -> None:
     scenario = tmp_path / "long.toml"
     scenario.write_text(FOR_LONG)
-    port = processes.free_port(8089)
+    port = processes.free_port()
     arguments = ["-m", "locust", "-f", str(processes.ROOT / "loadtest" / "locustfile.py"), "--web-host", "127.0.0.1"]
     arguments += ["--web-port", str(port), "--stop-timeout", "15", *QUICK, "--turns", "1", "--scenario", str(scenario)]
     with (

@@ -162,7 +162,7 @@ def test_locust_shows_and_spools_no_secret_that_the_endpoint_repeats(parrot: Par
 def test_locusts_page_shows_no_secret_and_its_callers_get_in(
     parrot: Parrot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    port = str(processes.free_port(8089))
+    port = str(processes.free_port())
     arguments = ["-m", "locust", "-f", str(processes.ROOT / "loadtest" / "locustfile.py"), "--host", parrot.url]
     arguments += ["--web-host", "127.0.0.1", "--web-port", port, *QUICK]
     for name, value in ENVIRONMENT.items():

@@ -1,7 +1,6 @@
 """/metrics against the real thing: promtool's linter, and a Prometheus that scrapes it."""
 
 import json
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from loadtest.run import processes
 from telemetry.model.metrics import METRICS
 from tests.fixtures_sidecar import SidecarProcess, running_sidecar, turns_request
 from tests.fixtures_turns import synthetic_run
@@ -78,11 +78,6 @@ def test_promtool_finds_nothing_to_say(sidecar: SidecarProcess) -> None:
     assert (done.returncode, done.stdout + done.stderr) == (0, b"")
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
-
-
 @pytest.mark.slow
 def test_a_real_prometheus_scrapes_it_with_exemplars(sidecar: SidecarProcess, tmp_path: Path) -> None:
     target = sidecar.http.removeprefix("http://")
@@ -91,7 +86,7 @@ def test_a_real_prometheus_scrapes_it_with_exemplars(sidecar: SidecarProcess, tm
         "global: {scrape_interval: 200ms, scrape_timeout: 200ms}\n"
         f"scrape_configs: [{{job_name: voiceprobe, static_configs: [{{targets: ['{target}']}}]}}]\n"
     )
-    port = _free_port()
+    port = processes.free_port()
     prometheus = subprocess.Popen(
         [
             needed("prometheus"),
