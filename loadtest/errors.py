@@ -4,8 +4,7 @@ VoiceprobeError
 ├── UsageError            a flag, file or name that cannot be used            exit code 2
 ├── OutputError           a result could not be written                       exit code 1
 ├── EndpointError         the endpoint's side
-│   ├── EndpointUnreachable   nothing answers there, or it refused us         exit code 5
-│   └── EndpointMisbehaved    it answered something that its protocol forbids (an outcome of the turn, not of the run)
+│   └── EndpointUnreachable   nothing answers there, or it refused us         exit code 5
 └── InstrumentError       our own side failed: the figures of this turn cannot be trusted
 """
 
@@ -28,10 +27,6 @@ class EndpointError(VoiceprobeError):
 
 class EndpointUnreachable(EndpointError):  # noqa: N818 - reads as what happened
     """Nothing answers at the address, or it refused the connection, the upgrade or the credentials."""
-
-
-class EndpointMisbehaved(EndpointError):  # noqa: N818 - reads as what happened
-    """The endpoint sent something that its protocol forbids."""
 
 
 class InstrumentError(VoiceprobeError):

@@ -15,8 +15,6 @@ from loadtest.audio.pcm import Pcm16
 
 Octets = NDArray[np.uint8]
 
-ULAW_SILENCE: Final = 0xFF
-ALAW_SILENCE: Final = 0xD5
 RATE_HZ: Final = 8000
 
 

@@ -36,14 +36,6 @@ def from_bytes(data: bytes) -> Pcm16:
     return np.frombuffer(data, "<i2")
 
 
-def samples_per_frame(rate_hz: int, frame_ms: int) -> int:
-    """Samples in one frame. ValueError when the frame would not hold a whole number of them."""
-    samples, rest = divmod(rate_hz * frame_ms, 1000)
-    if rest or samples < 1:
-        raise ValueError(f"{frame_ms} ms at {rate_hz} Hz is not a whole number of samples")
-    return samples
-
-
 def frames(pcm: Pcm16, samples: int) -> Iterator[Pcm16]:
     """Cut into frames of `samples`; the last one is filled up with silence, so that none is short."""
     if samples < 1:

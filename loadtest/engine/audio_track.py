@@ -11,7 +11,7 @@ from loadtest.engine.timing_wheel import ROWS_AHEAD, WheelEntry
 
 
 class AudioTrack:
-    """One caller's outgoing audio. `sent_frames` counts all frames of the call, the session's audio clock.
+    """One caller's outgoing audio.
 
     Most frames are like any other: they are laid out ahead, on the caller's seat. The others (the first and the last
     with voice) are asked for one by one, with `take`.
@@ -26,27 +26,15 @@ class AudioTrack:
         self._background_next = 0
         self._clip: PreparedClip | None = None
         self._clip_frame = 0
-        self.clip_started_frame = 0  # `sent_frames` when the utterance began
+        self.clip_started_frame = 0  # how many frames of the call had gone out when the utterance began
         self._sent = 0
         self._entry = entry
-
-    @property
-    def sent_frames(self) -> int:
-        """Frames that have gone out so far."""
-        self._count()
-        return self._sent
 
     @property
     def clip(self) -> PreparedClip | None:
         """The utterance that is being said."""
         self._count()
         return self._clip
-
-    @property
-    def clip_frame(self) -> int:
-        """Which of its frames is next."""
-        self._count()
-        return self._clip_frame
 
     @property
     def voiced(self) -> bool:

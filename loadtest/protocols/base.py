@@ -65,7 +65,6 @@ class VoiceEvent(msgspec.Struct, frozen=True, gc=False):
     text: str | None = None  # a delta, or the whole text for ASR_FINAL
     audio: bytes | None = None  # PCM s16le mono at rate_hz, whatever the wire's encoding was
     rate_hz: int | None = None
-    audio_position_ms: int | None = None  # on the session's audio clock
     status: str | None = None  # RESPONSE_DONE: completed, cancelled, failed, incomplete or SUPERSEDED
     carried: frozenset[Content] = _NO_CONTENT  # RESPONSE_DONE: what came with the response
     owes_response: bool = False  # RESPONSE_DONE: the endpoint must send another response before it has answered
@@ -81,11 +80,8 @@ class VoiceEvent(msgspec.Struct, frozen=True, gc=False):
 class Capabilities:
     """What a wire can show and needs. `not_observable` maps a metric name to the reason it cannot be seen."""
 
-    name: str
     input_rate_hz: int
     frame_ms: int
-    needs_continuous_audio: bool
-    turn_control: frozenset[TurnControl]
     not_observable: Mapping[str, str]
     audio_is_text: bool = True  # whether `audio_message` goes into text frames or binary ones
 

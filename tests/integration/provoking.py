@@ -68,7 +68,7 @@ def in_mid_speech(engine: Engine, call_id: str, turn: int) -> Call:
                 speaking
                 and call.plan.call_id == call_id
                 and clip is not None
-                and call.track.clip_frame > (clip.speech_start_frame + clip.speech_end_frame) // 2
+                and call.track._clip_frame > (clip.speech_start_frame + clip.speech_end_frame) // 2
             ):
                 return call
         gevent.sleep(0.003)

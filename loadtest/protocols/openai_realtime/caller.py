@@ -59,11 +59,8 @@ class OpenAIRealtimeCaller:
         self._dialect = dialect
         self._input_format = AudioFormat.of(options.input_format)
         self.capabilities = Capabilities(
-            name=dialect.name,
             input_rate_hz=self._input_format.rate_hz,
             frame_ms=FRAME_MS,
-            needs_continuous_audio=True,
-            turn_control=frozenset({"server", "manual"}),
             not_observable={},
         )
         self._pending: list[Message] = []
@@ -80,11 +77,6 @@ class OpenAIRealtimeCaller:
         self._twins = TwinFilter()
         self._reply = ReplyAudio()
         self._partials = WholePartials()
-
-    @property
-    def output_rate_hz(self) -> int:
-        """The rate of reply audio as the session declares it now (as asked, until it does)."""
-        return self._output_format.rate_hz
 
     def upgrade(self, target_url: str, traceparent: str | None) -> UpgradeRequest:
         """The model goes into the query (unless the URL names one), the token and the trace into headers."""
@@ -185,10 +177,10 @@ class OpenAIRealtimeCaller:
 
     def _speech(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
         started = canonical(raw_type) is ServerEvent.SPEECH_STARTED
-        position = optional_count(fields, "audio_start_ms" if started else "audio_end_ms")
+        # The position itself is not recorded, but one that is malformed is a fault of the endpoint.
+        optional_count(fields, "audio_start_ms" if started else "audio_end_ms")
         kind = EventKind.SPEECH_STARTED if started else EventKind.SPEECH_STOPPED
-        item_id = optional_text(fields, "item_id")
-        return [VoiceEvent(kind, raw_type, item_id=item_id, audio_position_ms=position)]
+        return [VoiceEvent(kind, raw_type, item_id=optional_text(fields, "item_id"))]
 
     def _partial(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
         item_id = optional_text(fields, "item_id")

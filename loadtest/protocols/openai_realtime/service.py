@@ -3,7 +3,7 @@ events to answer with. It holds no audio and takes no decision; when to speak is
 """
 
 from collections.abc import Callable, Mapping
-from typing import Final, Literal
+from typing import Final
 
 from loadtest.protocols.base import Message
 from loadtest.protocols.openai_realtime.commands import (
@@ -220,11 +220,6 @@ class ServiceSession:
         ids = {"item_id": item_id, "content_index": 0}
         return self._encoder(ServerEvent.TRANSCRIPTION_COMPLETED, **ids, transcript=transcript, usage=usage)
 
-    def transcription_failed(self, item_id: str, message: str) -> str:
-        """The caller's words could not be had."""
-        error = {"type": "transcription_error", "code": "transcription_failed", "message": message, "param": None}
-        return self._encoder(ServerEvent.TRANSCRIPTION_FAILED, item_id=item_id, content_index=0, error=error)
-
     def reply(
         self,
         *,
@@ -255,11 +250,6 @@ class ServiceSession:
     def output_cleared(self, response_id: str) -> str:
         """No more speech of this response is sent."""
         return self._encoder(ServerEvent.OUTPUT_CLEARED, response_id=response_id)
-
-    def rate_limits(self, name: Literal["requests", "tokens"], limit: int, remaining: int, reset_s: float) -> str:
-        """How much the client may still ask for."""
-        entry = {"name": name, "limit": limit, "remaining": remaining, "reset_seconds": reset_s}
-        return self._encoder(ServerEvent.RATE_LIMITS, rate_limits=[entry])
 
     def error(
         self,

@@ -24,7 +24,6 @@ class SpeechStarted:
     """The caller began. `audio_start_ns` (session audio clock) lies before the voice by the prefix padding."""
 
     audio_start_ns: int
-    speech_start_audio_ns: int
     speech_start_perf_ns: int
 
 
@@ -80,7 +79,6 @@ class Listener:
             padded = max(self._turn_from, voiced.speech_start_sample - prefix_padding_ms * self.rate_hz // 1000)
             self._started = SpeechStarted(
                 self._offset_ns + self._to_ns(padded),
-                self._offset_ns + self._to_ns(voiced.speech_start_sample),
                 self.moment_of(voiced.speech_start_sample),
             )
             self._turn_from = padded

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from loadtest.targets.assistant.sink import Sink
 
-META_FAULT: Final = "voice.fault"
 FAULTS: Final[dict[str, str]] = {
     "never-answer": "takes everything and answers nothing after the session began",
     "garbage": "sends things that are no events in place of the reply's audio",
@@ -27,7 +26,6 @@ FAULTS: Final[dict[str, str]] = {
     "refuse": "answers the upgrade with HTTP 503",
     "slow-accept": "waits three seconds before it completes the upgrade",
 }
-AT_UPGRADE: Final = frozenset({"half-open", "refuse", "slow-accept"})
 SLOW_ACCEPT_S: Final = 3.0
 _OVERSIZED_BYTES: Final = 20 * 1024 * 1024
 _DROP_AFTER_CHUNKS: Final = 2

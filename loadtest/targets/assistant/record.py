@@ -40,7 +40,6 @@ class TurnRecord:
     leading_silence_ns: int | None = None
     tokens: int = 0
     token_gaps_ns: list[int] = field(default_factory=list[int])
-    reasoning_deltas: int = 0
 
     injected_endpointing_ns: int | None = None
     injected_asr_ns: int | None = None

@@ -125,7 +125,6 @@ async def _tell(
         held: list[TextDelta] = []
         async for delta in deltas:
             if delta.reasoning:
-                record.reasoning_deltas += 1
                 continue
             scripted = scripted and delta.due_perf_ns is not None
             due_ns = clock.perf_ns() if delta.due_perf_ns is None else delta.due_perf_ns

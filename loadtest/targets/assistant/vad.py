@@ -41,7 +41,6 @@ class Voiced:
     speaking: bool  # an utterance is under way
     speech_start_sample: int | None  # first speech sample of the utterance under way
     last_speech_sample: int | None  # last speech sample so far of the utterance under way
-    fed_samples: int
 
 
 class _View:
@@ -117,7 +116,6 @@ class EnergyVad:
         self._rest: NDArray[np.int16] = np.zeros(0, np.int16)
         self._previous_sample = 0.0
         self._hops_done = 0
-        self._fed = 0
         self._views = (_View(-56.0), _View(-62.0))
         self._run = 0
         self._run_start_hop = 0
@@ -130,7 +128,6 @@ class EnergyVad:
 
     def feed(self, pcm: NDArray[np.int16]) -> Voiced:
         """Take the next samples (int16, mono, any number of them)."""
-        self._fed += len(pcm)
         samples = np.concatenate((self._rest, pcm)) if len(self._rest) else pcm
         hops = len(samples) // self._hop
         self._rest = samples[hops * self._hop :].copy()
@@ -140,7 +137,7 @@ class EnergyVad:
 
     def state(self) -> Voiced:
         """Where things stand."""
-        return Voiced(self._speaking, self._start_sample, self._last_sample, self._fed)
+        return Voiced(self._speaking, self._start_sample, self._last_sample)
 
     def close(self) -> None:
         """The utterance is over: forget it, keep what was learned of the line."""

@@ -37,9 +37,3 @@ def test_last_frame_is_filled_with_silence() -> None:
     assert list(pcm.frames(np.zeros(0, np.int16), 3)) == []
     with pytest.raises(ValueError, match="at least one sample"):
         next(pcm.frames(np.zeros(2, np.int16), 0))
-
-
-def test_samples_per_frame() -> None:
-    assert pcm.samples_per_frame(24_000, 20) == 480
-    with pytest.raises(ValueError, match="not a whole number"):
-        pcm.samples_per_frame(11_025, 1)

@@ -147,7 +147,6 @@ class TestDeclaredFormats:
         assert second.kind is EventKind.ERROR
         assert not second.fatal
         assert "audio/pcm at 16000 Hz for its audio, not audio/pcm at 24000 Hz as asked" in (second.message or "")
-        assert caller.output_rate_hz == 16_000
         assert audio(caller, PCM)[0].rate_hz == 16_000
 
     def test_another_input_format_is_reported(self) -> None:
@@ -166,7 +165,7 @@ class TestDeclaredFormats:
         ):
             events = said(caller, "session.updated", session={"audio": {"output": {"format": declared}}})
             assert events[-1].kind is EventKind.ERROR
-            assert caller.output_rate_hz == 24_000
+            assert audio(caller, PCM)[-1].rate_hz == 24_000
         assert said(caller, "session.updated", session={"output_audio_format": "mp3"})[-1].kind is EventKind.ERROR
 
     def test_a_response_that_declares_its_own_format(self) -> None:
@@ -201,7 +200,6 @@ class TestAudioOut:
     def test_capabilities(self) -> None:
         capabilities = OpenAIRealtimeCaller(CallerOptions()).capabilities
         assert (capabilities.input_rate_hz, capabilities.frame_ms) == (24_000, 20)
-        assert capabilities.turn_control == {"server", "manual"}
         assert capabilities.audio_is_text
 
 
@@ -275,7 +273,7 @@ class TestReply:
 
     def test_json_in_binary_messages_is_json(self) -> None:
         (event,) = ready().receive(b'{"type":"input_audio_buffer.speech_started","audio_start_ms":5}')
-        assert (event.kind, event.audio_position_ms) == (EventKind.SPEECH_STARTED, 5)
+        assert event.kind is EventKind.SPEECH_STARTED
 
     def test_asr_failure_and_usage_in_seconds(self) -> None:
         caller = ready()
@@ -378,6 +376,8 @@ def test_metadata_that_the_wire_cannot_carry() -> None:
 def test_registry() -> None:
     assert names() == ("openai-realtime", "openai-realtime-beta")
     for name in names():
-        assert make_caller(name, CallerOptions()).capabilities.name == name
+        caller = make_caller(name, CallerOptions())
+        beta = ("OpenAI-Beta", "realtime=v1") in caller.upgrade("ws://h/", None).headers
+        assert beta is name.endswith("-beta")
     with pytest.raises(UsageError, match="unknown protocol 'sip'; known: openai-realtime, openai-realtime-beta"):
         make_caller("sip", CallerOptions())
