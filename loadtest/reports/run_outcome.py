@@ -115,11 +115,6 @@ def generator_loss(run: RunInfo) -> str | None:
     return text
 
 
-def exit_code_for(*, run: RunInfo, summary: Summary, verdicts: Sequence[Verdict]) -> ExitCode:
-    """The exit code of `ending_for`."""
-    return run_outcome_for(run=run, summary=summary, verdicts=verdicts).code
-
-
 def _objectives(summary: Summary, verdicts: Sequence[Verdict]) -> RunOutcome:
     missed = [verdict.name for verdict in verdicts if verdict.met is False]
     undecided = [verdict.name for verdict in verdicts if verdict.met is None]
