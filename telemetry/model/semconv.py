@@ -4,7 +4,7 @@ One file, versioned. Everything that writes or reads a name imports it from here
 conventions have a name for the same fact it is emitted as well (`GEN_AI_*`).
 """
 
-from typing import Final, Literal, get_args
+from typing import Final, Literal
 
 SCHEMA_VERSION: Final = 2
 SCOPE: Final = "voiceprobe"
@@ -82,15 +82,11 @@ FailureKind = Literal[
     "other",
 ]
 
-SOURCES: Final[tuple[str, ...]] = ("client", "service")
 OUTCOMES: Final[tuple[str, ...]] = ("ok", "no_reply", "timeout", "abandoned", "interrupted", "error", "cut", "invalid")
-TURN_KINDS: Final[tuple[str, ...]] = ("question", "barge_in", "silence")
 LENGTH_CLASSES: Final[tuple[str, ...]] = ("short", "medium", "long")
-PHASE_KINDS: Final[tuple[str, ...]] = ("smoke", "ramp", "hold", "spike", "soak", "recovery")
 # A turn that ended so is bad by every metric of an answer: hanging up must never improve a figure.
 UNANSWERED: Final[tuple[str, ...]] = ("no_reply", "timeout", "abandoned", "error")
 RAMP: Final = "ramp"  # the kind of phase over which figures are never pooled
 ROUTES: Final[tuple[str, ...]] = ("local", "cache", "cloud", "rule")
 CACHE_TIERS: Final[tuple[str, ...]] = ("device", "edge", "central", "prefix")
-FAILURE_KINDS: Final[tuple[str, ...]] = get_args(FailureKind)
 FALLBACKS: Final[tuple[str, ...]] = ("rule", "cached", "partial")

@@ -16,12 +16,6 @@ def percentile(values: Iterable[float], fraction: float) -> float | None:
     return _sorted_percentile(sorted(values), fraction)
 
 
-def percentiles(values: Iterable[float], fractions: Sequence[float]) -> tuple[float | None, ...]:
-    """As `percentile`, for several fractions of the same values."""
-    ordered = sorted(values)
-    return tuple(_sorted_percentile(ordered, fraction) for fraction in fractions)
-
-
 def _sorted_percentile(ordered: Sequence[float], fraction: float) -> float | None:
     if not 0 <= fraction <= 1:
         raise ValueError(f"a quantile lies between 0 and 1, not at {fraction}")

@@ -66,13 +66,9 @@ def turn_attributes(turn: Turn) -> dict[str, AttributeValue]:
     return attributes
 
 
-def turn_from_attributes(attributes: Mapping[str, object], trace_id: str, span_id: str) -> Turn:
-    """The turn of a `voice.turn` span: `trace_id` 32 and `span_id` 16 hex digits. Raises TurnDecodeError."""
-    return decode_turn(attributes, trace_id, span_id).turn
-
-
 def decode_turn(attributes: Mapping[str, object], trace_id: str, span_id: str) -> DecodedTurn:
-    """As `turn_from_attributes`, and also says which fields of a newer schema it left out. Raises TurnDecodeError."""
+    """The turn of a `voice.turn` span, and which fields of a newer schema were left out: `trace_id` 32 and `span_id` 16
+    hex digits. Raises TurnDecodeError."""
     values: dict[str, object] = {"trace_id": trace_id, "span_id": span_id}
     unknown: list[str] = []
     for name, value in attributes.items():

@@ -16,7 +16,7 @@ from telemetry.export.instrumentation import CallTrace
 from telemetry.export.sdk import SdkOptions, start
 from telemetry.export.span_processor import encode_batch
 from telemetry.model import semconv
-from telemetry.model.turn_spans import TurnDecodeError, decode_turn, turn_attributes, turn_from_attributes
+from telemetry.model.turn_spans import TurnDecodeError, decode_turn, turn_attributes
 from telemetry.model.turns import NonNegative, Turn
 
 _INTS = st.one_of(st.integers(), st.integers(-(2**63) - 3, -(2**63) + 3), st.integers(2**63 - 3, 2**63 + 3))
@@ -52,9 +52,9 @@ SLOW = settings(
 @given(TURNS)
 def test_attributes_give_back_the_turn(turn: Turn) -> None:
     attributes = turn_attributes(turn)
-    assert turn_from_attributes(attributes, turn.trace_id, turn.span_id) == turn
+    assert decode_turn(attributes, turn.trace_id, turn.span_id).turn == turn
     as_lists = {name: list(value) if isinstance(value, tuple) else value for name, value in attributes.items()}
-    assert turn_from_attributes(as_lists, turn.trace_id, turn.span_id) == turn
+    assert decode_turn(as_lists, turn.trace_id, turn.span_id).turn == turn
 
 
 @SLOW
@@ -66,7 +66,7 @@ def test_integers_as_json_text_give_back_the_turn(turn: Turn) -> None:
         return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
     attributes = {name: as_json(value) for name, value in turn_attributes(turn).items()}
-    assert turn_from_attributes(attributes, turn.trace_id, turn.span_id) == turn
+    assert decode_turn(attributes, turn.trace_id, turn.span_id).turn == turn
 
 
 @SLOW
@@ -90,7 +90,7 @@ def test_any_value_anywhere_is_either_read_or_refused_by_name(turn: Turn, field:
     refused: TurnDecodeError | None = None
     decoded: Turn | None = None
     try:
-        decoded = turn_from_attributes(attributes, turn.trace_id, turn.span_id)
+        decoded = decode_turn(attributes, turn.trace_id, turn.span_id).turn
     except TurnDecodeError as error:
         refused = error
     if decoded is None:
@@ -152,7 +152,7 @@ def test_a_turn_survives_the_sdk_and_the_wire(written, turn: Turn) -> None:
     (span,) = [span for span in spans if span.name == semconv.SPAN_TURN]
     assert span.dropped_attributes_count == 0
     attributes = {entry.key: _plain(entry.value) for entry in span.attributes}
-    decoded = turn_from_attributes(attributes, span.trace_id.hex(), span.span_id.hex())
+    decoded = decode_turn(attributes, span.trace_id.hex(), span.span_id.hex()).turn
     assert decoded == emitted
     expected = msgspec.structs.replace(
         turn,

@@ -3,7 +3,7 @@
 import pytest
 
 from telemetry.model import semconv
-from telemetry.model.turn_spans import TurnDecodeError, decode_turn, turn_attributes, turn_from_attributes
+from telemetry.model.turn_spans import TurnDecodeError, decode_turn, turn_attributes
 from telemetry.model.turns import Turn
 
 TURN = Turn(
@@ -29,9 +29,9 @@ def test_a_negative_uncertainty_is_refused_by_name(side: str) -> None:
         run_id="r", call_id="c", turn_index=0, source="client", outcome="ok", started_unix_ns=1, started_perf_ns=0
     )
     name = f"voice.turn.speech_{side}_uncertainty_ns"
-    assert turn_from_attributes(turn_attributes(turn) | {name: "5"}, "", "") != turn
+    assert decode_turn(turn_attributes(turn) | {name: "5"}, "", "").turn != turn
     with pytest.raises(TurnDecodeError, match=f"{name} is -1, but it cannot be negative"):
-        turn_from_attributes(turn_attributes(turn) | {name: -1}, "", "")
+        decode_turn(turn_attributes(turn) | {name: -1}, "", "")
 
 
 def test_names_are_prefixed_and_unknown_is_left_out() -> None:
@@ -63,7 +63,7 @@ def test_zero_and_false_are_values() -> None:
     assert attributes["voice.turn.sequence"] == 0
     assert attributes["voice.turn.underrun_count"] == 0
     assert attributes["voice.turn.barge_in_recovered"] is False
-    assert turn_from_attributes(attributes, "", "").sequence == 0
+    assert decode_turn(attributes, "", "").turn.sequence == 0
 
 
 def _required() -> dict[str, object]:
@@ -83,7 +83,7 @@ def test_beyond_64_bits_travels_as_text() -> None:
     attributes = turn_attributes(turn)
     assert attributes["voice.turn.started_perf_ns"] == "9223372036854775808"
     assert attributes["voice.turn.llm_chunk_gaps_ns"] == ("1", "-18446744073709551616")
-    assert turn_from_attributes(attributes, "", "") == turn
+    assert decode_turn(attributes, "", "").turn == turn
 
 
 def test_text_that_is_no_unicode_still_travels() -> None:
@@ -107,7 +107,7 @@ def test_text_that_is_no_unicode_still_travels() -> None:
 )
 def test_other_encoders_spellings_are_read(field: str, value: object, read: object) -> None:
     attributes = {**turn_attributes(TURN), f"voice.turn.{field}": value}
-    assert getattr(turn_from_attributes(attributes, TRACE, SPAN), field) == read
+    assert getattr(decode_turn(attributes, TRACE, SPAN).turn, field) == read
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_other_encoders_spellings_are_read(field: str, value: object, read: obje
 )
 def test_what_has_no_single_reading_is_refused_by_name(field: str, value: object, problem: str) -> None:
     with pytest.raises(TurnDecodeError) as caught:
-        turn_from_attributes({**turn_attributes(TURN), f"voice.turn.{field}": value}, TRACE, SPAN)
+        decode_turn({**turn_attributes(TURN), f"voice.turn.{field}": value}, TRACE, SPAN)
     assert caught.value.attribute == f"voice.turn.{field}"
     assert str(caught.value).startswith(f"attribute voice.turn.{field} ")
     assert problem in str(caught.value)
@@ -146,7 +146,7 @@ def test_what_has_no_single_reading_is_refused_by_name(field: str, value: object
 def test_a_missing_required_field_is_named(field: str) -> None:
     attributes = {name: value for name, value in turn_attributes(TURN).items() if name != f"voice.turn.{field}"}
     with pytest.raises(TurnDecodeError, match=rf"attribute voice\.turn\.{field} is missing"):
-        turn_from_attributes(attributes, TRACE, SPAN)
+        decode_turn(attributes, TRACE, SPAN)
 
 
 def test_newer_fields_are_reported_and_foreign_names_ignored() -> None:
