@@ -1,6 +1,5 @@
 """The waterfall of a turn as a Vega-Lite specification and the rows that fill it; pure."""
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 import altair as alt
@@ -122,8 +121,3 @@ def waterfall_spec(colors: Palette, view: tuple[float, float], origin: str) -> R
 def _words(base: alt.Chart, field: str, at: str, color: str, away: int) -> alt.Chart:
     texts = base.transform_filter(f"datum.{field} !== null")
     return texts.mark_text(align="left", dx=away, fontSize=11, color=color).encode(x=f"{at}:Q", text=f"{field}:N")
-
-
-def lines(picture: Waterfall) -> Sequence[str]:
-    """The stages that have a bar, from top to bottom."""
-    return [label for name, label in BAR_LABELS.items() if any(bar.name == name for bar in picture.bars)]

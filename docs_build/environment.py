@@ -45,8 +45,6 @@ VARIABLES: Final = (
     ("VOICEPROBE_APT_WAIT", "./voiceprobe test", "seconds to wait for another apt-get to finish (default: 300)"),
     ("VOICEPROBE_NO_UV", "./voiceprobe", "1: install with pip alone"),
 )
-# Between a command and a process that it starts; not for users.
-INTERNAL: Final = frozenset({"VOICEPROBE_DASHBOARD_STORE", "VOICEPROBE_DASHBOARD_SLO", "VOICEPROBE_MISSING_PROGRAMS"})
 
 
 def environment_page() -> str:

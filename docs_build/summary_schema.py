@@ -30,11 +30,6 @@ def summary_page() -> str:
     return page("JSON summary", INTRODUCTION, *parts)
 
 
-def keys(schema: Schema, part: Schema, before: str = "") -> list[str]:
-    """Every key below a part of a schema, with dots between the levels."""
-    return [name for name, _, _ in _below(schema, part, before)]
-
-
 def _below(schema: Schema, part: Schema, before: str) -> Iterator[tuple[str, str, str]]:
     part = _resolved(schema, part)
     for name, raw in part.get("properties", {}).items():
