@@ -9,7 +9,7 @@ from rich.console import Console
 
 from loadtest.capacity.report import LoadStep, StepStatus, stand
 from loadtest.exit_codes import ExitCode
-from loadtest.run.command import run
+from loadtest.run.job import run
 from loadtest.run.judged_run import RunResult
 from loadtest.run.request import CheckedRun
 from loadtest.run.sidecars import Sidecar

@@ -34,7 +34,7 @@ def bench(
     turn, and how far event stamps are from the truth. Targets are shown beside the figures and never decide the exit
     code: they are met or not met on this machine, as it is now. Takes about twelve minutes.
     """
-    from loadtest.bench.command import bench as carry_out
+    from loadtest.bench.job import bench as carry_out
     from loadtest.bench.options import checked
 
     options = checked(

@@ -1,179 +1,34 @@
-"""`voiceprobe demo`: the whole way on this machine, every part a process of its own on loopback."""
+"""`voiceprobe demo`."""
 
-import subprocess
-import sys
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
+import typer
 from rich.console import Console
 
-from corpora.manifest.library import available
-from loadtest.errors import UsageError
-from loadtest.exit_codes import ExitCode
-from loadtest.run import processes
-from loadtest.run.command import run
-from loadtest.run.interruption import Interruption
-from loadtest.run.judged_run import print_and_write
-from loadtest.run.request import CheckedRun, RunRequest, check, check_places
-from loadtest.run.sidecars import Sidecar, launch_sidecar, wait_for_sidecar
+from loadtest.cli.flags import Json, Out, Slo, Users, flag, sends_callers
+from loadtest.run.request import default_out
+from loadtest.scenario.durations import parse_duration_s
 from loadtest.scenario.settings import SwarmSettings
 
-RECORDED: Final = "pocketsphinx-testdata"
-INSTALL_TIMEOUT_S: Final = 60.0
-READY_S: Final = 60.0
-ASSISTANT_PORT: Final = 8765
-DASHBOARD_PORT: Final = 8501
-OTLP_HTTP_PORT: Final = 4318
-OTLP_GRPC_PORT: Final = 4317
-ENDPOINTING_MS: Final = 300
-OBJECTIVES: Final = Path(__file__).with_name("demo-objectives.yaml")
-
-# What the assistant of the demo is like: stated here, drawn with a seed, reported by it turn by turn.
-SCRIPTED: Final = (
-    *("--asr", "scripted", "--asr-delay", "lognormal:40ms:0.3"),
-    *("--llm-ttft", "lognormal:90ms:0.3;tail=0.03:3s", "--llm-gap", "lognormal:6ms:0.4", "--llm-deadline-ms", "300"),
-    *("--tts", "scripted", "--tts-delay", "lognormal:50ms:0.3"),
-)
-REAL: Final = ("--asr", "pocketsphinx", "--tts", "espeak", "--llm-deadline-ms", "450")
-COMMON: Final = ("--cohort", "streaming=0.5", "--cohort-control", "whole-answer", "--llm-stream", "false")
-CACHE_TTL_S: Final = 20
+EXAMPLE: Final = "Example: voiceprobe demo --users 8 --run-time 60s --exit --json summary.json"
 
 
-@dataclass(frozen=True, slots=True)
-class DemoRequest:
-    """What the demo was asked to do."""
+@sends_callers("speech")
+def demo(
+    users: Users = 8,
+    run_time: Annotated[str, flag("load", help="how long the swarm runs, e.g. 60s")] = "60s",
+    exit_after: Annotated[bool, flag("output", "--exit", help="end by itself instead of staying until Ctrl-C")] = False,
+    engines: Annotated[str, flag("target", help="the assistant's engines: scripted or real")] = "scripted",
+    slo: Slo = None,
+    out: Out = None,
+    json_file: Json = None,
+    *,
+    settings: SwarmSettings,
+) -> None:
+    """Start the reference assistant, the sidecar and the dashboard, and send callers: the whole way, once."""
+    from loadtest.run.demo import DemoRequest
+    from loadtest.run.demo import demo as carry_out
 
-    users: int
-    run_time_s: float
-    exit_after: bool
-    engines: str
-    settings: SwarmSettings  # what is said; the demo says the rest
-    slo: Path | None
-    out: Path
-    json_file: Path | None
-
-
-def demo(request: DemoRequest, console: Console) -> ExitCode:
-    """Run the demo. Raises UsageError, CorpusError, ProcessFailedError."""
-    if request.engines not in ("scripted", "real"):
-        raise UsageError(f"--engines {request.engines!r} is unknown: use scripted or real")
-    check_places(request.json_file, request.out / "x")  # before speech is fetched
-    settings = replace(
-        request.settings,
-        host=f"ws://127.0.0.1:{ASSISTANT_PORT}/v1/realtime",
-        corpus=request.settings.corpus or _speech(console),
-        think=0.4,
-        patience=6.0,
-        endpointing_ms=ENDPOINTING_MS,
-        scenario_name="demo",
-    )
-    asked = RunRequest(
-        settings,
-        request.users,
-        request.users,
-        request.run_time_s,
-        request.slo or OBJECTIVES,
-        request.out,
-        request.json_file,
-    )
-    checked = check(asked)
-    console.print(checked.sentence, soft_wrap=True)
-    with ExitStack() as stack:
-        parts = _start_parts(request, checked, stack)
-        said: list[str] = []
-
-        def watch() -> None:
-            # The callers do not wait for the dashboard: its address is given as soon as it answers.
-            if not said and parts.dashboard.said.is_set():
-                said.append(_address(parts.dashboard))
-                console.print(f"dashboard: {said[0]}", soft_wrap=True)
-
-        placed = CheckedRun(
-            asked.with_settings(host=parts.target), checked.corpus, checked.utterances, checked.objectives
-        )
-        result = run(placed, console, sidecar=parts.sidecar, dashboard_url=parts.dashboard_url, watch=watch)
-        code = print_and_write(result, console, request.json_file)
-        if not request.exit_after and code is not ExitCode.INTERRUPTED:
-            _stay(_address(parts.dashboard), console)
-    return code
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What the demo runs beside its callers."""
-
-    sidecar: Sidecar
-    target: str
-    dashboard: processes.Child
-    dashboard_url: str
-
-
-def _start_parts(request: DemoRequest, checked: CheckedRun, stack: ExitStack) -> Parts:
-    """Start all parts at once, on addresses chosen beforehand; wait for those that the callers need."""
-    logs, store, slo = request.out / "logs", request.out / "store", checked.request.slo
-    http_port, dashboard_port = processes.free_port(OTLP_HTTP_PORT), processes.free_port(DASHBOARD_PORT)
-    sidecar = launch_sidecar(store, logs, slo=slo, http_port=http_port, grpc_port=processes.free_port(OTLP_GRPC_PORT))
-    stack.enter_context(processes.ending(sidecar))
-    engines = SCRIPTED if request.engines == "scripted" else REAL
-    corpus = ["--corpus", str(checked.corpus.path)] if request.engines == "scripted" else []
-    assistant = processes.start(
-        "assistant",
-        [
-            *("-m", "loadtest.targets.assistant", "--port", str(processes.free_port(ASSISTANT_PORT))),
-            *("--otlp", f"http://127.0.0.1:{http_port}", "--cache-ttl-s", str(CACHE_TTL_S)),
-            *(*engines, *COMMON, *corpus),
-        ],
-        logs,
-        says_ready=True,
-        bystander=False,
-    )
-    stack.enter_context(processes.ending(assistant))
-    # It reads the store, which the sidecar makes: it waits for it by itself.
-    dashboard = processes.start(
-        "dashboard",
-        ["-m", "dashboard", "--store", str(store), "--port", str(dashboard_port), "--slo", str(slo), "--headless"],
-        logs,
-        says_ready=True,
-    )
-    stack.enter_context(processes.ending(dashboard))
-    ready = wait_for_sidecar(sidecar)
-    target = str(processes.wait_until_ready(assistant, READY_S)["url"])
-    return Parts(ready, target, dashboard, f"http://127.0.0.1:{dashboard_port}")
-
-
-def _address(dashboard: processes.Child) -> str:
-    return str(processes.wait_until_ready(dashboard, READY_S)["url"])
-
-
-def _speech(console: Console) -> str | None:
-    """Recorded human speech where it can be had, else None for the best that there is; says so."""
-    if any(info.name == RECORDED and info.fault is None for info in available()):
-        return RECORDED
-    console.print(f"fetching recorded human speech ({RECORDED}) …")
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", "corpora", "install", RECORDED],
-            env=processes.environment(),
-            capture_output=True,
-            text=True,
-            timeout=INSTALL_TIMEOUT_S,
-            check=False,
-        )
-        fault = done.stderr.strip().splitlines()[-1:] if done.returncode else []
-        if not done.returncode:
-            return RECORDED
-    except subprocess.TimeoutExpired:
-        fault = [f"it took longer than {INSTALL_TIMEOUT_S:g} s"]
-    console.print(
-        f"recorded human speech cannot be had here ({' '.join(fault)}): generated speech is used", soft_wrap=True
-    )
-    return None
-
-
-def _stay(dashboard: str, console: Console) -> None:
-    console.print(f"the dashboard stays at {dashboard} until Ctrl-C", soft_wrap=True)
-    with Interruption() as interruption:
-        while not interruption.wait(None):
-            pass
+    folder = out if out is not None else default_out()
+    request = DemoRequest(users, parse_duration_s(run_time), exit_after, engines, settings, slo, folder, json_file)
+    raise typer.Exit(int(carry_out(request, Console())))

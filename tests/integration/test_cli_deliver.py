@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.cli.deliver import deliver
 from loadtest.errors import UsageError
 from loadtest.run import processes
+from loadtest.run.deliver import deliver
 from loadtest.run.processes import ProcessFailedError
 from loadtest.run.sidecars import start_sidecar
 from telemetry.export.sdk import SdkOptions, start

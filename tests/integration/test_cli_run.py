@@ -78,7 +78,7 @@ def test_a_run_measures_judges_and_says_so(url: str, tmp_path: Path, monkeypatch
     monkeypatch.setenv("VOICEPROBE_HOME", str(tmp_path / "home"))
     keep(calibration_object(calibration(step(10, error_ns=120_000), machine=fingerprint())))
     slo = tmp_path / "slo.yaml"
-    source = processes.ROOT / "loadtest" / "cli" / "demo-objectives.yaml"
+    source = processes.ROOT / "loadtest" / "run" / "demo-objectives.yaml"
     slo.write_text(source.read_text().replace("threshold: 1s", "threshold: 1ms"))
     file = tmp_path / "summary.json"
     code, out, err = _run(

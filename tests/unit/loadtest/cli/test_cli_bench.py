@@ -4,18 +4,19 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.bench import command
+from loadtest.bench import job
 from loadtest.bench.options import Options
-from loadtest.cli import main
+from loadtest.cli.guard import guarded
+from loadtest.cli.main import app
 from loadtest.exit_codes import ExitCode
 
 
 def test_flags_become_the_options_of_the_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Options] = []
-    monkeypatch.setattr(command, "bench", asked.append)
+    monkeypatch.setattr(job, "bench", asked.append)
     flags = ["--only", "stamps,senders", "--callers", "50,100", "--modes", "duplex", "--wires", "ws", "--rounds", "2"]
     flags += ["--seconds", "1.5", "--json", str(tmp_path / "a.json"), "--out", str(tmp_path), "--markdown"]
-    assert main.guarded(lambda: main.app(["bench", *flags])) == ExitCode.OK
+    assert guarded(lambda: app(["bench", *flags])) == ExitCode.OK
     (options,) = asked
     assert options.parts == ("senders", "stamps")
     assert (options.callers, options.modes, options.wires) == ((50, 100), ("duplex",), ("ws",))
@@ -25,9 +26,9 @@ def test_flags_become_the_options_of_the_benchmark(tmp_path: Path, monkeypatch: 
 
 def test_short_is_shorter_than_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Options] = []
-    monkeypatch.setattr(command, "bench", asked.append)
+    monkeypatch.setattr(job, "bench", asked.append)
     for flags in ([], ["--short"]):
-        assert main.guarded(lambda flags=flags: main.app(["bench", *flags])) == ExitCode.OK
+        assert guarded(lambda flags=flags: app(["bench", *flags])) == ExitCode.OK
     usual, short = asked
     assert short.window_s < usual.window_s
     assert short.times < usual.times
@@ -35,8 +36,8 @@ def test_short_is_shorter_than_the_default(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_faults_are_a_sentence_each(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     asked: list[Options] = []
-    monkeypatch.setattr(command, "bench", asked.append)
-    assert main.guarded(lambda: main.app(["bench", "--only", "x", "--rounds", "0"])) == ExitCode.USAGE
+    monkeypatch.setattr(job, "bench", asked.append)
+    assert guarded(lambda: app(["bench", "--only", "x", "--rounds", "0"])) == ExitCode.USAGE
     assert asked == []
     said = capsys.readouterr().err
     assert said.count("\n") == 2

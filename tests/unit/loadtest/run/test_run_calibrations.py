@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from loadtest.calibration.calibration import CalibrationStep
-from loadtest.calibration.command import (
+from loadtest.calibration.job import (
     FULL_LOADS,
     QUICK_LOADS,
     CalibrateRequest,

@@ -17,8 +17,8 @@ from loadtest.errors import EndpointUnreachable, UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.protocols.address import public_target
 from loadtest.run.calibrations import citation
-from loadtest.run.command import preflight
 from loadtest.run.interruption import Interruption
+from loadtest.run.job import preflight
 from loadtest.run.json_file import write_json
 from loadtest.run.request import MAX_USERS, CheckedRun, RunRequest, check
 from loadtest.run.sidecars import destination

@@ -6,7 +6,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from loadtest.run.caller_flags import sends_callers
+from loadtest.cli.flags import sends_callers
 from loadtest.scenario.options import OPTIONS, Scope
 from loadtest.scenario.settings import SwarmSettings
 

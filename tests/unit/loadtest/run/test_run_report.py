@@ -10,12 +10,12 @@ import jsonschema
 import pytest
 from rich.console import Console
 
-from loadtest.cli.report import list_runs, report
 from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.reports.summary import schema
 from loadtest.run.judged_run import judged_run
 from loadtest.run.losses import RECENT_S
+from loadtest.run.report import list_runs, report
 from telemetry.model.spans import SpanRow
 from telemetry.objectives.slo import default_objectives
 from telemetry.store.reader import StoreReader
@@ -107,7 +107,7 @@ def test_what_the_processes_declared_is_what_the_report_says(tmp_path: Path) -> 
 )
 def test_a_swarm_of_anybody_gets_a_verdict(tmp_path: Path, turns: int, changes: dict[str, Any], code: ExitCode) -> None:
     objective = tmp_path / "slo.yaml"
-    source = Path(__file__).parents[4] / "loadtest" / "cli" / "demo-objectives.yaml"
+    source = Path(__file__).parents[4] / "loadtest" / "run" / "demo-objectives.yaml"
     objective.write_text(source.read_text().split("\n---\n")[0])
     store = _store(tmp_path / "s", *_ended(), turns=turns, connect_ns=SECOND // 10, **changes)
     assert _report(store, tmp_path, slo=objective)[0] is code

@@ -1,4 +1,4 @@
-"""The flags of `voiceprobe capacity`."""
+"""`voiceprobe capacity`."""
 
 from dataclasses import replace
 from typing import Annotated, Final
@@ -6,7 +6,7 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
-from loadtest.run.caller_flags import Json, Out, Processes, Slo, Target, flag, sends_callers
+from loadtest.cli.flags import Json, Out, Processes, Slo, Target, flag, sends_callers
 from loadtest.run.request import RunRequest, default_out
 from loadtest.scenario.durations import parse_duration_s
 from loadtest.scenario.settings import SwarmSettings
@@ -35,8 +35,8 @@ def capacity(
     Doubles the callers until an objective is missed, then bisects. Each step lasts until it has the turns that its p95
     needs, and is measured longer where it is close. Ends early when the generator is the limit.
     """
-    from loadtest.capacity.command import CapacityRequest
-    from loadtest.capacity.command import capacity as carry_out
+    from loadtest.capacity.job import CapacityRequest
+    from loadtest.capacity.job import capacity as carry_out
 
     folder = out if out is not None else default_out()
     request = CapacityRequest(

@@ -32,8 +32,8 @@ from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.run import processes
 from loadtest.run.calibrations import calibrations_folder, keep
-from loadtest.run.command import run
 from loadtest.run.interruption import Interruption
+from loadtest.run.job import run
 from loadtest.run.json_file import write_json
 from loadtest.run.machine import fingerprint
 from loadtest.run.request import RunRequest, check

@@ -1,0 +1,74 @@
+"""`voiceprobe run`."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+
+from loadtest.cli.flags import Json, Out, Processes, Slo, Target, Users, flag, sends_callers
+from loadtest.run.request import RunRequest, check, default_out
+from loadtest.scenario.durations import parse_duration_s
+from loadtest.scenario.settings import SwarmSettings
+
+EXAMPLE: Final = (
+    "Example: voiceprobe run ws://127.0.0.1:8765/v1/realtime --users 20 --run-time 2m --noise babble --snr 10"
+)
+
+
+@sends_callers("speech", "callers", "run")
+def run(
+    context: typer.Context,
+    target: Target,
+    users: Users = 1,
+    spawn_rate: Annotated[
+        float | None, flag("load", help="callers to start a second (default: all within 5 s, at least 10)")
+    ] = None,
+    processes: Processes = 1,
+    run_time: Annotated[str, flag("load", help="how long, e.g. 90s or 2m")] = "1m",
+    stop_timeout: Annotated[
+        float, flag("load", help="how long turns under way then have to end, seconds; what is left is cut, and shown")
+    ] = 30.0,
+    scenario: Annotated[
+        Path | None,
+        flag("load", help="scenario file (TOML): callers, speech, phases; flags that are given win"),
+    ] = None,
+    slo: Slo = None,
+    out: Out = None,
+    json_file: Json = None,
+    *,
+    settings: SwarmSettings,
+) -> None:
+    """Send callers to an endpoint and judge what they heard.
+
+    A bearer token for the endpoint is read from the environment variable VOICEPROBE_TOKEN.
+    """
+    from loadtest.run.job import preflight
+    from loadtest.run.job import run as carry_out
+    from loadtest.run.judged_run import print_and_write
+
+    request = RunRequest(
+        replace(settings, host=target),
+        users,
+        spawn_rate,
+        parse_duration_s(run_time),
+        slo,
+        out if out is not None else default_out(),
+        json_file,
+        processes,
+        scenario,
+        stop_timeout_s=stop_timeout,
+        given=_given(context),
+    )
+    console = Console()
+    checked = check(request)
+    console.print(checked.sentence, soft_wrap=True)
+    preflight(checked)
+    raise typer.Exit(int(print_and_write(carry_out(checked, console), console, json_file)))
+
+
+def _given(context: typer.Context) -> frozenset[str]:
+    """The parameters that stand on the command line."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    return frozenset(name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE")

@@ -1,0 +1,112 @@
+"""`voiceprobe report`: summary, JSON and exit code of any run in a store, whoever started it."""
+
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from corpora.output_paths import unwritable
+from loadtest.errors import UsageError
+from loadtest.exit_codes import ExitCode
+from loadtest.run.judged_run import judged_run, print_and_write
+from loadtest.run.losses import is_under_way
+from telemetry.model.errors import ConfigError
+from telemetry.objectives.openslo import Objective
+from telemetry.objectives.slo import load_objectives
+from telemetry.store.answers import RunRecord
+from telemetry.store.manifest import MANIFEST_NAME
+from telemetry.store.reader import StoreReader
+
+
+def report(
+    store: Path,
+    console: Console,
+    *,
+    run_id: str | None = None,
+    slo: Path | None = None,
+    json_file: Path | None = None,
+    now_unix_ns: int | None = None,
+) -> ExitCode:
+    """Judge one run of the store, the newest unless one is named. Raises UsageError, StoreError, OutputError."""
+    now_unix_ns = time.time_ns() if now_unix_ns is None else now_unix_ns
+    objectives = _objectives(slo, json_file)
+    with StoreReader(_store(store)) as reader:
+        runs = _runs(reader, store)
+        chosen = _choose(runs, run_id, store)
+        result = judged_run(reader, chosen.run_id, objectives, now_unix_ns=now_unix_ns)
+    if run_id is None:
+        others = (
+            f"the newest of {len(runs)} runs; --run names another, --list shows them" if runs[1:] else "the only one"
+        )
+        console.print(f"run {chosen.run_id} of {store} ({others})", soft_wrap=True, markup=False)
+    if result.info.is_under_way:
+        console.print("the run is still under way: these are the figures so far", soft_wrap=True)
+    return print_and_write(result, console, json_file)
+
+
+def list_runs(store: Path, console: Console, *, now_unix_ns: int | None = None) -> ExitCode:
+    """Print every run of the store, the newest first. Raises UsageError, StoreError."""
+    now_unix_ns = time.time_ns() if now_unix_ns is None else now_unix_ns
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    for name in ("run", "began (UTC)", "state"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("turns", justify="right", no_wrap=True)
+    table.add_column("target", overflow="fold")
+    with StoreReader(_store(store)) as reader:
+        for run in _runs(reader, store):
+            began = datetime.fromtimestamp(run.first_unix_ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S")
+            table.add_row(run.run_id, began, _state(reader, run, now_unix_ns), f"{run.turns:,}", run.target or "–")
+    console.print(table, markup=False)
+    return ExitCode.OK
+
+
+def _state(reader: StoreReader, run: RunRecord, now_unix_ns: int) -> str:
+    known = reader.processes(run.run_id)
+    if is_under_way(known, now_unix_ns):
+        return "under way"
+    return "ended" if known and all(process.ended for process in known) else "lost a process"
+
+
+def _store(store: Path) -> Path:
+    """The folder, if it is a store. Raises UsageError."""
+    if not store.is_dir():
+        raise UsageError(f"--store {store} is not a folder: give the one that the sidecar was given with --store")
+    if not (store / MANIFEST_NAME).exists():
+        inner = store / "store"
+        hint = f"give {inner}" if (inner / MANIFEST_NAME).exists() else "give the folder that the sidecar writes"
+        raise UsageError(f"--store {store} is not a store, or nothing was ever written to it: {hint}")
+    return store
+
+
+def _runs(reader: StoreReader, store: Path) -> Sequence[RunRecord]:
+    """The runs with callers: what services report alone is no run of ours."""
+    runs = [run for run in reader.runs() if run.turns or run.declared]
+    if not runs:
+        raise UsageError(f"--store {store} holds no run: nothing that callers measured has arrived there")
+    return runs
+
+
+def _choose(runs: Sequence[RunRecord], run_id: str | None, store: Path) -> RunRecord:
+    if run_id is None:
+        return runs[0]
+    found = next((run for run in runs if run.run_id == run_id), None)
+    if found is None:
+        raise UsageError(f"--run {run_id!r} is not in {store}: --list shows the runs that are")
+    return found
+
+
+def _objectives(slo: Path | None, json_file: Path | None) -> list[Objective]:
+    faults: list[str] = []
+    objectives: list[Objective] = []
+    try:
+        objectives = load_objectives(slo)
+    except ConfigError as error:
+        faults += [f"{error.where}: {fault}" for fault in error.faults]
+    if json_file is not None and (fault := unwritable(json_file)):
+        faults.append(fault)
+    if faults:
+        raise UsageError("\n".join(faults))
+    return objectives
