@@ -3,10 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from dashboard import descriptions
 from dashboard.markup import css_percent, escape
 from telemetry.model import formatting
-from telemetry.model.semconv import OUTCOMES
+from telemetry.model.semconv import OUTCOME_LABELS, OUTCOMES
 from telemetry.store.answers import StageStats, TurnCounts
 
 STAGE_LABELS: Final[dict[str, str]] = {
@@ -72,11 +71,11 @@ def outcomes(turns: TurnCounts) -> str:
     shown = [name for name in OUTCOMES if turns.by_outcome.get(name)]
     pieces = "".join(
         f'<i class="vp-o-{name}" style="width:{css_percent(turns.by_outcome[name] / turns.total)}" '
-        f'title="{descriptions.OUTCOME_LABELS[name]}: {formatting.number(turns.by_outcome[name])}"></i>'
+        f'title="{OUTCOME_LABELS[name]}: {formatting.number(turns.by_outcome[name])}"></i>'
         for name in shown
     )
     legend = "".join(
-        f'<span><span class="vp-key vp-o-{name}"></span>{escape(descriptions.OUTCOME_LABELS[name])} '
+        f'<span><span class="vp-key vp-o-{name}"></span>{escape(OUTCOME_LABELS[name])} '
         f"<b>{formatting.number(turns.by_outcome[name])}</b> "
         f"{formatting.share(turns.by_outcome[name], turns.total)}</span>"
         for name in shown

@@ -12,9 +12,8 @@ from typing import Any, Final
 import altair as alt
 
 from dashboard.palette import Palette
-from dashboard.source import HEADLINE
 from telemetry.model.formatting import NS_PER_MS, declared_milliseconds, in_milliseconds, milliseconds
-from telemetry.model.metrics import METRICS
+from telemetry.model.metrics import HEADLINE, METRICS
 from telemetry.model.turns import Turn
 from telemetry.store.answers import TimelinePoint
 

@@ -10,14 +10,13 @@ from telemetry.model.formatting import (
     DASH,
     NS_PER_S,
     count,
-    figure,
     milliseconds,
     number,
     percent,
     share,
     signed_milliseconds,
 )
-from telemetry.model.metrics import MIN_COUNT_FOR
+from telemetry.model.metrics import DEFINITIONS, MIN_COUNT_FOR
 from telemetry.store.answers import (
     ClientServiceDelta,
     Generator,
@@ -36,63 +35,12 @@ LIVE_WITHIN_S: Final = 30.0
 
 State = Literal["live", "stale", "ended"]
 
-METRIC_LABELS: Final[dict[str, str]] = {
-    "voice_to_voice": "Voice to voice",
-    "endpointing": "Endpointing",
-    "asr_partial_latency": "ASR first partial",
-    "asr_final_latency": "ASR final",
-    "llm_first_token_latency": "LLM first token",
-    "llm_ttft": "LLM after transcript",
-    "tts_first_chunk_latency": "TTS first chunk",
-    "leading_silence": "Leading silence",
-    "connect": "Connect",
-    "barge_in_stop": "Barge-in stop",
-    "talk_over": "Talk-over",
-    "underrun_worst": "Worst underrun",
-    "underrun_total": "All underruns",
-    "underrun_count": "Underruns",
-    "audio_rtfx": "Audio real-time factor",
-    "tokens_per_s": "Tokens per second",
-    "tokens_per_s_wall": "Tokens per second, wall",
-    "tokens_per_chunk": "Tokens per chunk",
-    "time_to_first_sentence": "First sentence",
-    "itl": "Gap between tokens",
-    "wer": "Word error rate",
-}
-
-OUTCOME_LABELS: Final[dict[str, str]] = {
-    "ok": "answered",
-    "no_reply": "no reply",
-    "timeout": "timed out",
-    "abandoned": "abandoned",
-    "interrupted": "interrupted",
-    "error": "error",
-    "cut": "cut by the generator",
-    "invalid": "invalid",
-}
-
-
-CAUSE_LABELS: Final[dict[str, str]] = {
-    "dns": "host name",
-    "tcp": "connection",
-    "tls": "TLS",
-    "http_status": "HTTP status",
-    "close_code": "closed with",
-    "endpoint_error": "error of the endpoint",
-    "timeout": "time-out",
-}
-
-
-def label(metric: str) -> str:
-    """A metric's name for a person; an unknown one keeps its own name."""
-    return METRIC_LABELS.get(metric, metric)
-
 
 def percentile(stats: MetricStats, name: str, *, with_unit: bool = False) -> str:
     """One percentile as the table shows it: the figure, or why there is none ("too few (12)")."""
     value: float | None = getattr(stats, name)
     if value is not None:
-        return figure(value, "share" if stats.name == "wer" else stats.unit, unit=with_unit)
+        return DEFINITIONS[stats.name].format(value, unit=with_unit)
     if stats.n == 0:
         return DASH
     return f"too few ({stats.n})" if stats.n < MIN_COUNT_FOR[name] else DASH
@@ -122,12 +70,6 @@ def describe_speech_bounds(bounds: SpeechBoundErrors) -> str:
         return unknown
     said = f"end ± {milliseconds(bounds.end_median_ns)} · worst ± {milliseconds(bounds.end_worst_ns)}"
     return f"{said} · {unknown}" if bounds.turns_unknown else said
-
-
-def describe_cause(kind: str | None, code: str | None) -> str:
-    """Why a turn failed, in a few words: `HTTP status 429`."""
-    name = "not recorded" if kind is None else CAUSE_LABELS.get(kind, kind.replace("_", " "))
-    return name if code is None else f"{name} {code}"
 
 
 def values(stats: MetricStats) -> str:

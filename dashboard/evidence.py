@@ -7,6 +7,7 @@ from dashboard.markup import escape
 from dashboard.objective_status import chip
 from telemetry.model import formatting
 from telemetry.model.formatting import milliseconds
+from telemetry.model.semconv import OUTCOME_LABELS
 from telemetry.model.turns import Turn
 from telemetry.model.waterfall import Waterfall
 
@@ -31,7 +32,7 @@ def headline(client: Turn | None, service: Turn | None, picture: Waterfall) -> s
 def _outcome(turn: Turn | None) -> str:
     if turn is None:
         return descriptions.UNKNOWN
-    label = descriptions.OUTCOME_LABELS[turn.outcome]
+    label = OUTCOME_LABELS[turn.outcome]
     return f"{label}: {turn.outcome_reason}" if turn.outcome_reason else label
 
 

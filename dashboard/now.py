@@ -14,10 +14,11 @@ from dashboard.controls import controls
 from dashboard.filters import Choice, choice_of
 from dashboard.markup import escape
 from dashboard.palette import palette
-from dashboard.source import HEADLINE, NowView, source_from_environment
+from dashboard.source import NowView, source_from_environment
 from dashboard.tiles import tiles
 from telemetry.model import formatting
 from telemetry.model.errors import TelemetryError
+from telemetry.model.metrics import HEADLINE
 from telemetry.store.answers import RunRecord, Summary
 
 REFRESH_LIVE_S: Final = 2.0

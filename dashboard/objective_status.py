@@ -47,7 +47,7 @@ class ObjectiveStatus:
         if o.metric is None or o.threshold is None:
             return o.sentence
         metric = METRICS.get(o.metric)
-        kind = "ns" if metric is None else "share" if metric.name == "wer" else metric.unit
+        kind = "ns" if metric is None else metric.kind
         bound = "≥" if metric is not None and metric.higher_is_better else "≤"
         return f"{formatting.declared_percent(o.target)} {bound} {formatting.declared_figure(o.threshold, kind)}"
 

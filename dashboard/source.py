@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol, TypeVar, cast
 from dashboard.filters import Choice
 from dashboard.objective_status import ObjectiveStatus, statuses
 from telemetry.model import semconv
+from telemetry.model.metrics import HEADLINE
 from telemetry.model.spans import SpanRow
 from telemetry.model.stated_error import GoodRange
 from telemetry.model.turns import Turn
@@ -27,7 +28,6 @@ from telemetry.store.reader import StoreReader
 ENV_STORE: Final = "VOICEPROBE_DASHBOARD_STORE"
 ENV_SLO: Final = "VOICEPROBE_DASHBOARD_SLO"
 
-HEADLINE: Final = "voice_to_voice"
 SLOWEST_ROWS: Final = 5
 # Below this every turn is drawn as a dot of its own; above it the buckets hold enough for their percentiles.
 MAX_DOTS: Final = 800

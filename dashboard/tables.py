@@ -8,23 +8,13 @@ from dashboard import descriptions
 from dashboard.filters import Choice
 from dashboard.markup import css_percent, escape
 from dashboard.objective_status import ObjectiveStatus, State, chip
-from dashboard.source import HEADLINE
 from telemetry.model import formatting
-from telemetry.model.metrics import METRICS
+from telemetry.model.metrics import DEFINITIONS, HEADLINE, METRICS, shown_in
+from telemetry.model.semconv import failure_label
 from telemetry.model.turns import Turn
 from telemetry.store.answers import CohortSummary, FailureCount, MetricStats, Summary
 
-STAGES: Final = (
-    HEADLINE,
-    "endpointing",
-    "asr_partial_latency",
-    "asr_final_latency",
-    "llm_first_token_latency",
-    "tts_first_chunk_latency",
-    "leading_silence",
-    "time_to_first_sentence",
-    "underrun_worst",
-)
+STAGES: Final = shown_in("page")
 PERCENTILES: Final = ("p50", "p95", "p99")
 ANSWERED: Final = "percentiles are of the answered turns only"
 
@@ -71,8 +61,8 @@ def _other(status: ObjectiveStatus) -> str:
 
 def _stage(stats: MetricStats, status: ObjectiveStatus | None) -> str:
     headline = ' class="headline"' if stats.name == HEADLINE else ""
-    definition = METRICS[stats.name].definition if stats.name in METRICS else ""
-    name = f'<td{headline} title="{escape(definition)}">{escape(descriptions.label(stats.name))}</td>'
+    metric = DEFINITIONS[stats.name]
+    name = f'<td{headline} title="{escape(metric.definition)}">{escape(metric.label)}</td>'
     verdict = f"<td>{escape(status.promise)}</td><td>{status.chip}</td>" if status else "<td></td><td></td>"
     why = descriptions.why_no_figures(stats)
     if why is not None:
@@ -147,7 +137,7 @@ def failures(found: Sequence[FailureCount]) -> str:
         return ""
     rows = "".join(
         f'<tr><td class="num">{formatting.number(cause.turns)}</td>'
-        f"<td>{escape(descriptions.describe_cause(cause.kind, cause.code))}</td>"
+        f"<td>{escape(failure_label(cause.kind, cause.code))}</td>"
         f"<td>{escape(cause.example or formatting.DASH)}</td></tr>"
         for cause in found
     )

@@ -6,9 +6,9 @@ from typing import Final
 from dashboard import descriptions
 from dashboard.markup import css_percent, escape
 from dashboard.objective_status import ObjectiveStatus
-from dashboard.source import HEADLINE
 from telemetry.model import formatting
-from telemetry.model.semconv import CACHE_TIERS, FALLBACKS
+from telemetry.model.metrics import DEFINITIONS, HEADLINE
+from telemetry.model.semconv import CACHE_TIERS, FALLBACKS, OUTCOME_LABELS
 from telemetry.store.answers import CacheStats, MetricStats, ShareByName, Summary, TurnCounts
 
 _UNANSWERED: Final = ("no_reply", "timeout", "error", "interrupted")
@@ -44,7 +44,9 @@ def _latency(stats: MetricStats, headline: ObjectiveStatus | None) -> str:
     sub = f"{headline.promise} · {_budget(headline)}" if headline else "no objective for it"
     if stats.unanswered:
         sub = f"of the answered: {descriptions.values(stats)} turns · {sub}"
-    return _tile("Voice to voice p95", value, sub, mark=mark, known=stats.p95 is not None, gauge=_gauge(headline))
+    return _tile(
+        f"{DEFINITIONS[HEADLINE].label} p95", value, sub, mark=mark, known=stats.p95 is not None, gauge=_gauge(headline)
+    )
 
 
 def _budget(status: ObjectiveStatus) -> str:
@@ -96,7 +98,7 @@ def _abandonment(turns: TurnCounts) -> str:
     if not turns.eligible:
         return _tile("Abandoned", "not known", "no eligible turn", known=False)
     others = [
-        f"{descriptions.OUTCOME_LABELS[name]} {formatting.number(turns.by_outcome[name])}"
+        f"{OUTCOME_LABELS[name]} {formatting.number(turns.by_outcome[name])}"
         for name in _UNANSWERED
         if turns.by_outcome.get(name)
     ]

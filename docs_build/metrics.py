@@ -6,8 +6,8 @@ from typing import Any, Final
 from docs_build.markdown import cell, code, page, table
 from loadtest.conversation.evidence import ValidityLimits
 from telemetry.model.formatting import declared_figure, declared_milliseconds
-from telemetry.model.metrics import ITL, ITL_DEFINITION, METRICS, MIN_COUNT_FOR, POINTS, Metric
-from telemetry.model.semconv import OUTCOMES
+from telemetry.model.metrics import DEFINITIONS, MIN_COUNT_FOR, POINTS, MetricDefinition
+from telemetry.model.semconv import FAILURE_LABELS, OUTCOME_LABELS
 
 UNITS: Final = {"ns": "s", "ratio": "", "count": "", "per_s": "1/s"}
 
@@ -17,8 +17,8 @@ turn where a timestamp that it needs is unknown; unknown is `null`, never 0. JSO
 seconds. [What is measured](../explanation/what-is-measured.md) says why the definitions are what they are.
 """
 COLUMNS: Final = """
-*Objective* says on which side of its threshold a turn is good. *Column* is the name in the store, whose durations are
-integer nanoseconds.
+*Label* is the name that the terminal and the dashboard show. *Objective* says on which side of its threshold a turn is
+good. *Column* is the name in the store, whose durations are integer nanoseconds.
 """
 LIMITS: Final = """
 A turn beyond one of these limits is `invalid`: counted and shown, and left out of the figures of the service.
@@ -28,19 +28,21 @@ A turn beyond one of these limits is `invalid`: counted and shown, and left out 
 
 def metrics_page() -> str:
     """Metrics, timestamps, outcomes, and how many values a percentile needs."""
-    rows = [_row(metric) for metric in METRICS.values()]
-    rows.append((code(ITL), "s", cell(ITL_DEFINITION), "at most", code(f"{ITL}_ns")))
+    rows = [_row(metric) for metric in DEFINITIONS.values()]
     needed = [(name, str(count)) for name, count in MIN_COUNT_FOR.items()]
     return page(
         "Metrics",
         INTRODUCTION,
         "## Metrics",
         COLUMNS,
-        table(("Metric", "Unit", "Definition", "Objective", "Column"), rows),
+        table(("Metric", "Label", "Unit", "Definition", "Objective", "Column"), rows),
         "## Timestamps of a turn",
         table(("Timestamp", "Meaning"), [(code(name), cell(text)) for name, text in POINTS.items()]),
         "## Outcomes of a turn",
-        "A turn ends with exactly one of: " + ", ".join(code(outcome) for outcome in OUTCOMES) + ".",
+        "A turn ends with exactly one of these:",
+        table(("Outcome", "Label"), [(code(name), label) for name, label in OUTCOME_LABELS.items()]),
+        "A turn that ended otherwise than with `ok` has a cause, and where there is one a code:",
+        table(("Cause", "Label"), [(code(name), label) for name, label in FAILURE_LABELS.items()]),
         "## Percentiles",
         "Percentiles are exact: they are taken from the value of every turn. One from fewer values than this is shown "
         "as “too few” and is `null` in JSON.",
@@ -57,6 +59,7 @@ def _limit(name: str, value: Any) -> tuple[str, str]:
     return cell(name.removesuffix("_ns").replace("_", " ")), shown
 
 
-def _row(metric: Metric) -> tuple[str, ...]:
+def _row(metric: MetricDefinition) -> tuple[str, ...]:
     bound = "at least" if metric.higher_is_better else "at most"
-    return code(metric.name), UNITS[metric.unit], cell(metric.definition), bound, code(metric.column)
+    unit = UNITS[metric.unit]
+    return code(metric.name), metric.label, unit, cell(metric.definition), bound, code(metric.column)

@@ -19,7 +19,6 @@ from loadtest.calibration.calibration import (
     by_delay,
 )
 from loadtest.calibration.json_object import Calibration
-from loadtest.reports import figures
 from loadtest.reports.calibration_citing import rounded_up_ms
 from telemetry.model import formatting
 from telemetry.model.stats import percentile
@@ -154,7 +153,7 @@ def _stages(step: CalibrationStep) -> Table:
     for name in STAGES:
         stats, samples = step.errors[name], step.samples[name]
         table.add_row(
-            figures.label(name),
+            name.replace("_", " "),
             _error(percentile([each.injected_ns for each in samples], 0.5)),
             _error(percentile([each.measured_ns for each in samples], 0.5)),
             _error(stats.median_ns),

@@ -2,7 +2,8 @@
 
 from typing import Final
 
-from telemetry.model.formatting import DASH, count, figure, number
+from telemetry.model.formatting import DASH, count, number
+from telemetry.model.metrics import DEFINITIONS
 from telemetry.store.answers import MetricStats
 
 TOO_FEW: Final = "too few"
@@ -21,7 +22,7 @@ def statistic(stats: MetricStats, which: str) -> str:
     if stats.n == 0:
         return DASH
     value: float | None = getattr(stats, which)
-    return TOO_FEW if value is None else figure(value, "share" if stats.name == "wer" else stats.unit)
+    return TOO_FEW if value is None else DEFINITIONS[stats.name].format(value)
 
 
 def answered(stats: MetricStats) -> str:
@@ -36,5 +37,5 @@ def of_the_answered(stats: MetricStats, which: str) -> str:
 
 
 def label(metric: str) -> str:
-    """A metric's name for reading; the name itself stays recognizable."""
-    return metric.replace("_", " ")
+    """A metric's name for people. Raises KeyError for an unknown metric."""
+    return DEFINITIONS[metric].label

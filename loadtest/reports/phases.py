@@ -5,6 +5,7 @@ from rich.table import Table
 from loadtest.reports import figures
 from loadtest.reports.run_info import RunInfo
 from telemetry.model import formatting
+from telemetry.model.metrics import HEADLINE
 from telemetry.store.answers import PhaseSummary, StartCounts, Summary
 
 
@@ -28,7 +29,7 @@ def phase_table(summary: Summary) -> Table:
 
 
 def _cells(phase: PhaseSummary) -> list[str]:
-    turns, heard = phase.turns, phase.metrics.get("voice_to_voice")
+    turns, heard = phase.turns, phase.metrics.get(HEADLINE)
     shown = [formatting.DASH if heard is None else figures.of_the_answered(heard, w) for w in ("p50", "p95", "p99")]
     ok = turns.ok / turns.eligible if turns.eligible else None
     name = f"{phase.phase} (ramp)" if phase.is_ramp else phase.phase

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from loadtest.reports import figures
 from telemetry.model import formatting
+from telemetry.model.metrics import DEFINITIONS, HEADLINE
 from telemetry.store.answers import MetricStats, TurnCounts
 
 
@@ -34,7 +35,7 @@ def live_view(facts: LiveInfo) -> RenderableType:
     in_flight = formatting.DASH if facts.calls_in_flight is None else formatting.number(facts.calls_in_flight)
     grid.add_row("callers", f"{in_flight} of {formatting.number(facts.users)} on a call to {facts.target}")
     grid.add_row("turns", _turns(facts.turns))
-    grid.add_row("voice to voice", _voice_to_voice(facts.voice_to_voice))
+    grid.add_row(DEFINITIONS[HEADLINE].label, _voice_to_voice(facts.voice_to_voice))
     parts: list[RenderableType] = [_time(facts), grid]
     if facts.note:
         parts.append(Text(facts.note, style="yellow", overflow="fold"))

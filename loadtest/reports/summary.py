@@ -15,7 +15,7 @@ from loadtest.reports.calibration_citing import Citation
 from loadtest.reports.run_info import RunInfo, SpoolInfo
 from loadtest.reports.run_outcome import run_outcome_for
 from loadtest.reports.wer_by_condition import wer_by_condition_objects
-from telemetry.model.metrics import ITL, ITL_DEFINITION, METRIC_NAMES, METRICS
+from telemetry.model.metrics import DEFINITIONS, METRIC_NAMES, shown_in
 from telemetry.model.stated_error import GoodRange, Interval, StatedError
 from telemetry.objectives.slo import Verdict
 from telemetry.store.answers import (
@@ -34,7 +34,7 @@ from telemetry.store.answers import (
 
 SCHEMA_VERSION: Final = 2
 # What a cohort is shown by; the whole set per cohort is a question to the store.
-COHORT_METRICS: Final = ("voice_to_voice", "asr_final_latency", "llm_first_token_latency", "tts_first_chunk_latency")
+COHORT_METRICS: Final = shown_in("cohorts")
 _STATISTICS: Final = ("p50", "p95", "p99", "max")
 
 
@@ -102,9 +102,7 @@ def summary_object(
 
 def unit_and_definition(name: str) -> tuple[str, str]:
     """The unit ("s" for durations) and the definition of a metric of telemetry.model.metrics.METRIC_NAMES."""
-    if name == ITL:
-        return "s", ITL_DEFINITION
-    metric = METRICS[name]
+    metric = DEFINITIONS[name]
     return ("s" if metric.unit == "ns" else metric.unit), metric.definition
 
 

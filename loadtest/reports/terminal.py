@@ -21,39 +21,15 @@ from loadtest.reports.stated_error import bounds_sentence, error_line
 from loadtest.reports.summary import fallback_rate
 from loadtest.reports.wer_by_condition import wer_table
 from telemetry.model import formatting
+from telemetry.model.metrics import HEADLINE, shown_in
+from telemetry.model.semconv import OUTCOME_LABELS
 from telemetry.objectives.slo import Verdict
 from telemetry.store.answers import CacheStats, Generator, MetricStats, ShareByName, Summary
 from telemetry.store.beside import Beside
 
-# The stages in the order in which a turn passes them; `always` rows are shown even when nothing was measured, so that a
-# figure that is missing is seen to be missing.
-_ALWAYS: Final = (
-    "voice_to_voice",
-    "asr_partial_latency",
-    "asr_final_latency",
-    "llm_first_token_latency",
-    "tts_first_chunk_latency",
-)
-_STAGES: Final = (
-    "voice_to_voice",
-    "endpointing",
-    "asr_partial_latency",
-    "asr_final_latency",
-    "llm_first_token_latency",
-    "llm_ttft",
-    "time_to_first_sentence",
-    "itl",
-    "tts_first_chunk_latency",
-    "leading_silence",
-    "connect",
-    "barge_in_stop",
-    "talk_over",
-    "underrun_worst",
-    "tokens_per_s",
-    "tokens_per_s_wall",
-    "audio_rtfx",
-    "wer",
-)
+# Rows that are shown even when nothing was measured, so that a figure that is missing is seen to be missing.
+_ALWAYS: Final = frozenset(shown_in("terminal-always"))
+_STAGES: Final = shown_in("terminal", "terminal-always")
 _STATISTICS: Final = ("p50", "p95", "p99", "max")
 _MET: Final = {True: ("✔", "met", "green"), False: ("✘", "missed", "red"), None: ("?", "undecided", "yellow")}
 
@@ -135,7 +111,7 @@ def _stages(summary: Summary) -> Table:
         stats = summary.metrics.get(name)
         if stats is None or (stats.n == 0 and name not in _ALWAYS):
             continue
-        table.add_row(figures.label(name), *_cells(stats), style="bold" if name == "voice_to_voice" else "")
+        table.add_row(figures.label(name), *_cells(stats), style="bold" if name == HEADLINE else "")
     return table
 
 
@@ -150,7 +126,7 @@ def _withheld(summary: Summary) -> list[RenderableType]:
     stats = [summary.metrics[name] for name in _STAGES if name in summary.metrics]
     rows = [(figures.label(each.name), each.withheld) for each in stats if each.n == 0 and each.withheld]
     lines: list[RenderableType] = []
-    if (stated := error_line(summary.metrics["voice_to_voice"])) is not None:
+    if (stated := error_line(summary.metrics[HEADLINE])) is not None:
         lines.append(Text(stated, style="dim", overflow="fold"))
     lines += [Text(f"not observable: {name}: {reason}", style="dim", overflow="fold") for name, reason in rows]
     lines += _unanswered(summary, stats)
@@ -163,7 +139,7 @@ def _unanswered(summary: Summary, stats: list[MetricStats]) -> list[RenderableTy
     """That percentiles are not of all turns, where some went unanswered."""
     if not any(each.n and each.unanswered for each in stats):
         return []
-    heard = summary.metrics["voice_to_voice"]
+    heard = summary.metrics[HEADLINE]
     lines: list[RenderableType] = [Text(figures.ANSWERED_NOTE, style="yellow", overflow="fold")]
     if heard.unanswered:
         turns = f"{formatting.number(heard.unanswered)} of {formatting.turns(summary.turns.eligible)}"
@@ -174,7 +150,7 @@ def _unanswered(summary: Summary, stats: list[MetricStats]) -> list[RenderableTy
 def _happened(summary: Summary) -> list[tuple[str, str]]:
     turns = summary.turns
     outcomes = ", ".join(
-        f"{formatting.number(count)} {name.replace('_', ' ')}" for name, count in turns.by_outcome.items() if count
+        f"{formatting.number(count)} {OUTCOME_LABELS[name]}" for name, count in turns.by_outcome.items() if count
     )
     rows = [("turns", f"{formatting.number(turns.total)} ({outcomes})" if outcomes else formatting.number(turns.total))]
     if turns.cut:
@@ -234,7 +210,7 @@ def _cohorts(summary: Summary) -> Table:
     for name in ("turns", "v2v p50", "v2v p95", "cache hits", "fallback"):
         table.add_column(name, justify="right", no_wrap=True)
     for cohort in summary.cohorts:
-        heard = cohort.metrics.get("voice_to_voice")
+        heard = cohort.metrics.get(HEADLINE)
         table.add_row(
             cohort.cohort,
             formatting.number(cohort.turns.total),

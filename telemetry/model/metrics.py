@@ -1,4 +1,4 @@
-"""Every number this project reports: one name, one unit, one definition, one function.
+"""Every number this project reports: one name, one unit, one definition, one function, one way of showing it.
 
 A metric's value on a turn is None when a point it needs is unknown or when the wire withholds it; it is never 0 in
 place of unknown, and never clamped. Durations are integer nanoseconds of one process's monotonic clock.
@@ -8,9 +8,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from telemetry.model import formatting
 from telemetry.model.turns import Turn
 
 Unit = Literal["ns", "ratio", "count", "per_s"]
+# Where people see a metric besides the places that show all of them.
+View = Literal[
+    "terminal",  # a row of the terminal's table of stages, where anything was measured
+    "terminal-always",  # likewise, and also where nothing was: its absence is then seen
+    "page",  # a row of the page's table of stages
+    "cohorts",  # the figures of each cohort, in JSON
+    "phases",  # the figures of each phase of a run
+]
 
 POINTS: Final[dict[str, str]] = {
     "speech_start": "the first speech sample of the utterance leaves the caller's mouth",
@@ -29,23 +38,44 @@ POINTS: Final[dict[str, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """One metric: `value(turn)` is None where it was not measured. `column` is its name in the store."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricDefinition:
+    """What a metric is and how people see it: terminal, page, JSON, Prometheus and the reference all read it here."""
 
     name: str
+    label: str  # the name for people
     unit: Unit
     definition: str
-    value: Callable[[Turn], int | float | None]
+    views: tuple[View, ...] = ()  # JSON, Prometheus and the reference show every metric
+    is_share: bool = False  # a ratio that is a share of a whole, shown as a percentage
     higher_is_better: bool = False
-    # The bound of the caller's speech whose annotation error is this metric's own (telemetry.model.stated_error). None
-    # for talk_over too: it also counts backchannels, and a turn does not carry how well their clips are annotated.
-    counts_from: Literal["speech_start", "speech_end"] | None = None
+
+    @property
+    def kind(self) -> str:
+        """How its figures are written, as `formatting.figure` reads it."""
+        return "share" if self.is_share else self.unit
 
     @property
     def column(self) -> str:
         """The store's column: the unit is in the name."""
         return f"{self.name}_{self.unit}" if self.unit in ("ns", "per_s") else self.name
+
+    def format(self, value: float | None, *, unit: bool = True) -> str:
+        """A figure of this metric for people; a dash for None."""
+        return formatting.figure(value, self.kind, unit=unit)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric(MetricDefinition):
+    """A metric with at most one value per turn: `value(turn)` is None where it was not measured."""
+
+    value: Callable[[Turn], int | float | None]
+    # The bound of the caller's speech whose annotation error is this metric's own (telemetry.model.stated_error). None
+    # for talk_over too: it also counts backchannels, and a turn does not carry how well their clips are annotated.
+    counts_from: Literal["speech_start", "speech_end"] | None = None
+
+
+ITL: Final = "itl"
 
 
 def point(turn: Turn, name: str) -> int | None:
@@ -124,113 +154,208 @@ def _wer(turn: Turn) -> float | None:
     return turn.wer_errors / turn.wer_reference_words
 
 
-_ALL: Final[tuple[Metric, ...]] = (
+_ALL: Final[tuple[MetricDefinition, ...]] = (
     Metric(
-        "voice_to_voice",
-        "ns",
-        "first_audio - speech_end: the full round trip a caller waits; negative when the agent talks over",
-        _between("voice_to_voice", "first_audio", "speech_end"),
+        name="voice_to_voice",
+        label="Voice to voice",
+        unit="ns",
+        definition=("first_audio - speech_end: the full round trip a caller waits; negative when the agent talks over"),
+        views=("terminal-always", "page", "cohorts", "phases"),
+        value=_between("voice_to_voice", "first_audio", "speech_end"),
         counts_from="speech_end",
     ),
     Metric(
-        "endpointing",
-        "ns",
-        "endpoint - speech_end: the wait until the endpoint says that the caller has finished",
-        _between("endpointing", "endpoint", "speech_end"),
+        name="endpointing",
+        label="Endpointing",
+        unit="ns",
+        definition="endpoint - speech_end: the wait until the endpoint says that the caller has finished",
+        views=("terminal", "page"),
+        value=_between("endpointing", "endpoint", "speech_end"),
         counts_from="speech_end",
     ),
     Metric(
-        "asr_partial_latency",
-        "ns",
-        "asr_first_partial - speech_start; withheld where partials come on a fixed cadence",
-        _between("asr_partial_latency", "asr_first_partial", "speech_start"),
+        name="asr_partial_latency",
+        label="ASR first partial",
+        unit="ns",
+        definition="asr_first_partial - speech_start; withheld where partials come on a fixed cadence",
+        views=("terminal-always", "page"),
+        value=_between("asr_partial_latency", "asr_first_partial", "speech_start"),
         counts_from="speech_start",
     ),
     Metric(
-        "asr_final_latency",
-        "ns",
-        "asr_final - speech_end; includes the endpointing wait",
-        _between("asr_final_latency", "asr_final", "speech_end"),
+        name="asr_final_latency",
+        label="ASR final",
+        unit="ns",
+        definition="asr_final - speech_end; includes the endpointing wait",
+        views=("terminal-always", "page", "cohorts", "phases"),
+        value=_between("asr_final_latency", "asr_final", "speech_end"),
         counts_from="speech_end",
     ),
     Metric(
-        "llm_first_token_latency",
-        "ns",
-        "llm_first_token - speech_end",
-        _between("llm_first_token_latency", "llm_first_token", "speech_end"),
+        name="llm_first_token_latency",
+        label="LLM first token",
+        unit="ns",
+        definition="llm_first_token - speech_end",
+        views=("terminal-always", "page", "cohorts", "phases"),
+        value=_between("llm_first_token_latency", "llm_first_token", "speech_end"),
         counts_from="speech_end",
     ),
-    Metric("llm_ttft", "ns", "llm_first_token - asr_final, only where the final transcript came first", _llm_ttft),
     Metric(
-        "tts_first_chunk_latency",
-        "ns",
-        "tts_first_chunk - llm_first_token",
-        _between("tts_first_chunk_latency", "tts_first_chunk", "llm_first_token"),
+        name="llm_ttft",
+        label="LLM after transcript",
+        unit="ns",
+        definition="llm_first_token - asr_final, only where the final transcript came first",
+        views=("terminal",),
+        value=_llm_ttft,
+    ),
+    # A list of gaps per turn: its percentiles are taken over all gaps of all turns.
+    MetricDefinition(
+        name=ITL,
+        label="Gap between tokens",
+        unit="ns",
+        definition="gap between two pieces of answer text; percentiles over all gaps of all turns",
+        views=("terminal",),
     ),
     Metric(
-        "leading_silence", "ns", "silence before the first audible sample of the reply", _field("leading_silence_ns")
+        name="tts_first_chunk_latency",
+        label="TTS first chunk",
+        unit="ns",
+        definition="tts_first_chunk - llm_first_token",
+        views=("terminal-always", "page", "cohorts", "phases"),
+        value=_between("tts_first_chunk_latency", "tts_first_chunk", "llm_first_token"),
     ),
     Metric(
-        "connect",
-        "ns",
-        "TCP + TLS + upgrade + session ready; never part of a turn; in open arrivals from the intended start",
-        _field("connect_ns"),
+        name="leading_silence",
+        label="Leading silence",
+        unit="ns",
+        definition="silence before the first audible sample of the reply",
+        views=("terminal", "page"),
+        value=_field("leading_silence_ns"),
     ),
     Metric(
-        "barge_in_stop",
-        "ns",
-        "the caller's first interrupting speech sample until the agent's last audible sample is played, on the turn "
-        "that interrupts; the turn interrupted after its first audible sample was answered, and stays in its figures",
-        _field("barge_in_stop_ns"),
+        name="time_to_first_sentence",
+        label="First sentence",
+        unit="ns",
+        definition="llm_first_sentence - speech_end: the earliest a sentence-fed TTS could start",
+        views=("terminal", "page"),
+        value=_first_sentence,
+        counts_from="speech_end",
+    ),
+    Metric(
+        name="connect",
+        label="Connect",
+        unit="ns",
+        definition=(
+            "TCP + TLS + upgrade + session ready; never part of a turn; in open arrivals from the intended start"
+        ),
+        views=("terminal", "phases"),
+        value=_field("connect_ns"),
+    ),
+    Metric(
+        name="barge_in_stop",
+        label="Barge-in stop",
+        unit="ns",
+        definition=(
+            "the caller's first interrupting speech sample until the agent's last audible sample is played, "
+            "on the turn that interrupts; the turn interrupted after its first audible sample was answered, "
+            "and stays in its figures"
+        ),
+        views=("terminal",),
+        value=_field("barge_in_stop_ns"),
         counts_from="speech_start",
     ),
-    Metric("talk_over", "ns", "total time in which both spoke", _field("talk_over_ns")),
-    Metric("underrun_worst", "ns", "longest starvation of a real-time player", _field("underrun_worst_ns")),
-    Metric("underrun_total", "ns", "all starvation of a real-time player", _field("underrun_total_ns")),
-    Metric("underrun_count", "count", "how often a real-time player starved", _field("underrun_count")),
     Metric(
-        "audio_rtfx",
-        "ratio",
-        "seconds of reply audio / seconds to deliver them",
-        _audio_rtfx,
+        name="talk_over",
+        label="Talk-over",
+        unit="ns",
+        definition="total time in which both spoke",
+        views=("terminal",),
+        value=_field("talk_over_ns"),
+    ),
+    Metric(
+        name="underrun_worst",
+        label="Worst underrun",
+        unit="ns",
+        definition="longest starvation of a real-time player",
+        views=("terminal", "page"),
+        value=_field("underrun_worst_ns"),
+    ),
+    Metric(
+        name="underrun_total",
+        label="All underruns",
+        unit="ns",
+        definition="all starvation of a real-time player",
+        value=_field("underrun_total_ns"),
+    ),
+    Metric(
+        name="underrun_count",
+        label="Underruns",
+        unit="count",
+        definition="how often a real-time player starved",
+        value=_field("underrun_count"),
+    ),
+    Metric(
+        name="tokens_per_s",
+        label="Tokens per second",
+        unit="per_s",
+        definition="(tokens - 1) / (last - first content); pieces of text where the endpoint counts no tokens",
+        views=("terminal",),
+        value=_tokens_per_s,
         higher_is_better=True,
     ),
     Metric(
-        "tokens_per_s",
-        "per_s",
-        "(tokens - 1) / (last - first content); pieces of text where the endpoint counts no tokens",
-        _tokens_per_s,
+        name="tokens_per_s_wall",
+        label="Tokens per second, wall",
+        unit="per_s",
+        definition="tokens / wall time from the final transcript (or speech_end) to the last token",
+        views=("terminal",),
+        value=_tokens_per_s_wall,
         higher_is_better=True,
     ),
     Metric(
-        "tokens_per_s_wall",
-        "per_s",
-        "tokens / wall time from the final transcript (or speech_end) to the last token",
-        _tokens_per_s_wall,
+        name="tokens_per_chunk",
+        label="Tokens per chunk",
+        unit="ratio",
+        definition="tokens the endpoint counts / pieces of text that arrived",
+        value=_tokens_per_chunk,
+    ),
+    Metric(
+        name="audio_rtfx",
+        label="Inverse real-time factor",
+        unit="ratio",
+        definition="seconds of reply audio / seconds to deliver them",
+        views=("terminal",),
+        value=_audio_rtfx,
         higher_is_better=True,
     ),
-    Metric("tokens_per_chunk", "ratio", "tokens the endpoint counts / pieces of text that arrived", _tokens_per_chunk),
     Metric(
-        "time_to_first_sentence",
-        "ns",
-        "llm_first_sentence - speech_end: the earliest a sentence-fed TTS could start",
-        _first_sentence,
-        counts_from="speech_end",
+        name="wer",
+        label="Word error rate",
+        unit="ratio",
+        definition="word errors / words of the clip's text, after the documented normalization",
+        views=("terminal",),
+        value=_wer,
+        is_share=True,
     ),
-    Metric("wer", "ratio", "word errors / words of the clip's text, after the documented normalization", _wer),
 )
 
-METRICS: Final[dict[str, Metric]] = {metric.name: metric for metric in _ALL}
+# In the order in which a turn passes them: the order of every table.
+DEFINITIONS: Final[dict[str, MetricDefinition]] = {metric.name: metric for metric in _ALL}
+METRIC_NAMES: Final[tuple[str, ...]] = tuple(DEFINITIONS)
+METRICS: Final[dict[str, Metric]] = {metric.name: metric for metric in _ALL if isinstance(metric, Metric)}
 
+
+def shown_in(*views: View) -> tuple[str, ...]:
+    """The names of the metrics that one of the views shows, in their order."""
+    return tuple(metric.name for metric in _ALL if set(views) & set(metric.views))
+
+
+# The figure that stands for a turn: the first tile, the timeline, the slowest turns, the capacity.
+HEADLINE: Final = "voice_to_voice"
 # The one metric of a call instead of a turn: its first turn carries the value.
 CONNECT: Final = "connect"
 # About something else than the answer to the caller: a turn that got no answer lacks no value of these.
 NOT_OF_AN_ANSWER: Final = frozenset({CONNECT, "barge_in_stop", "talk_over"})
-
-# The inter-chunk gaps of the answer text are a list per turn: its percentiles are taken over all gaps of all turns.
-ITL: Final = "itl"
-ITL_DEFINITION: Final = "gap between two pieces of answer text; percentiles over all gaps of all turns"
-METRIC_NAMES: Final[tuple[str, ...]] = (*METRICS, ITL)
 
 # A percentile needs this many values before it is a figure (measurement: a p95 from fewer than 20 turns, a p99 from
 # fewer than 100, is "too few").

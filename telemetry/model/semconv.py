@@ -59,6 +59,17 @@ META_INTENT: Final = "voice.intent"
 Source = Literal["client", "service"]
 Outcome = Literal["ok", "no_reply", "timeout", "abandoned", "interrupted", "error", "cut", "invalid"]
 TurnKind = Literal["question", "barge_in", "silence"]
+# An outcome for people.
+OUTCOME_LABELS: Final[dict[str, str]] = {
+    "ok": "answered",
+    "no_reply": "no reply",
+    "timeout": "timed out",
+    "abandoned": "abandoned",
+    "interrupted": "interrupted",
+    "error": "error",
+    "cut": "cut by the generator",
+    "invalid": "invalid",
+}
 LengthClass = Literal["short", "medium", "long"]
 PhaseKind = Literal["smoke", "ramp", "hold", "spike", "soak", "recovery"]
 Route = Literal["local", "cache", "cloud", "rule"]
@@ -81,6 +92,23 @@ FailureKind = Literal[
     "generator",  # a fault of ours
     "other",
 ]
+# A cause of failure for people; its code is written behind it.
+FAILURE_LABELS: Final[dict[str, str]] = {
+    "dns": "host name",
+    "tcp": "connection",
+    "tls": "TLS",
+    "http_status": "HTTP status",
+    "close_code": "closed with",
+    "protocol_violation": "protocol violation",
+    "endpoint_error": "error of the endpoint",
+    "timeout": "time-out",
+    "no_reply": "no reply",
+    "abandoned": "caller hung up",
+    "interrupted": "reply broken off",
+    "bad_audio": "bad audio",
+    "generator": "generator",
+    "other": "other",
+}
 
 OUTCOMES: Final[tuple[str, ...]] = ("ok", "no_reply", "timeout", "abandoned", "interrupted", "error", "cut", "invalid")
 LENGTH_CLASSES: Final[tuple[str, ...]] = ("short", "medium", "long")
@@ -90,3 +118,9 @@ RAMP: Final = "ramp"  # the kind of phase over which figures are never pooled
 ROUTES: Final[tuple[str, ...]] = ("local", "cache", "cloud", "rule")
 CACHE_TIERS: Final[tuple[str, ...]] = ("device", "edge", "central", "prefix")
 FALLBACKS: Final[tuple[str, ...]] = ("rule", "cached", "partial")
+
+
+def failure_label(kind: str | None, code: str | None) -> str:
+    """The cause of a failure for people, with its code: `HTTP status 429`. A kind of a newer version keeps its name."""
+    label = "not recorded" if kind is None else FAILURE_LABELS.get(kind, kind.replace("_", " "))
+    return label if code is None else f"{label} {code}"

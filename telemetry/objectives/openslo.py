@@ -81,8 +81,7 @@ class Objective:
         if self.kind == "metric" and self.metric is not None and self.threshold is not None:
             metric = METRICS[self.metric]
             bound = "at least" if metric.higher_is_better else "at most"
-            kind = "share" if self.metric == "wer" else metric.unit
-            return f"{self.metric} {bound} {declared_figure(self.threshold, kind)}"
+            return f"{self.metric} {bound} {declared_figure(self.threshold, metric.kind)}"
         if self.kind == "outcome":
             return f"outcome {' or '.join(self.outcomes)}"
         return "no fallback" if self.kind == "fallback" else "answered from a cache"

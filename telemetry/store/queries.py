@@ -8,7 +8,7 @@ A metric's percentiles are `quantile_cont` over the raw values (linear between n
 from dataclasses import dataclass
 from typing import Any, Final
 
-from telemetry.model.metrics import CONNECT, ITL, METRICS, NOT_OF_AN_ANSWER, Metric
+from telemetry.model.metrics import CONNECT, ITL, METRICS, NOT_OF_AN_ANSWER, Metric, shown_in
 from telemetry.model.semconv import RAMP, UNANSWERED
 from telemetry.store.answers import Filter
 
@@ -168,13 +168,7 @@ def gap_totals(f: Filter) -> tuple[str, list[Any]]:
     )
 
 
-PHASE_METRICS: Final = (
-    "voice_to_voice",
-    "asr_final_latency",
-    "llm_first_token_latency",
-    "tts_first_chunk_latency",
-    "connect",
-)
+PHASE_METRICS: Final = shown_in("phases")
 
 
 def phases(f: Filter) -> tuple[str, list[Any]]:

@@ -115,7 +115,7 @@ def test_a_run_measures_judges_and_says_so(url: str, tmp_path: Path, monkeypatch
     assert [cohort["name"] for cohort in summary["cohorts"]] == ["mine"]
     assert summary["generator"]["pacer"] == "timerfd"
     assert summary["generator"]["receive_stamp"] == "kernel"
-    assert "voice to voice" in out
+    assert "Voice to voice" in out
     assert "How well this was measured" in out
     cited = "calibrated to ±0.12 ms at 10 callers on 2026-11-21, beside the error of the clips' speech bounds"
     assert summary["generator"]["calibration"]["sentence"] == cited
@@ -128,7 +128,7 @@ def test_a_run_measures_judges_and_says_so(url: str, tmp_path: Path, monkeypatch
         assert summary["speech_bounds"]["end_median_s"] > 0.0
         low, high = error["p50_s"]
         assert low < summary["metrics"]["voice_to_voice"]["p50_s"] < high
-        assert "voice to voice lies within p50" in out
+        assert "Voice to voice lies within p50" in out
     with StoreReader(tmp_path / "out" / "store") as reader:
         (declared,) = (known.declared for known in reader.runs())
     assert (declared["calibration"], declared["calibrated_to_ms"]) == (cited, "0.12")

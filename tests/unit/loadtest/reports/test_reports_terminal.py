@@ -90,14 +90,14 @@ def test_each_objective_is_met_missed_or_not_shown_with_its_numbers() -> None:
 
 def test_stages_have_their_percentiles_or_the_reason_why_not() -> None:
     text = final()
-    assert row(text, "voice to voice") == ["voice to voice", "612 ms", "800 ms", "1,204 ms", "1,300 ms", "180"]
-    assert row(text, "asr final") == ["asr final latency", "310 ms", "402 ms", "too few", "433 ms", "80"]
-    assert row(text, "asr partial") == ["asr partial latency", "not observable", "–", "–", "–", "0"]
-    assert row(text, "llm first token") == ["llm first token latency", "not measured", "–", "–", "–", "0"]
-    assert row(text, "tokens per s") == ["tokens per s", "48.2/s", "51.0/s", "52.0/s", "53.0/s", "180"]
-    assert row(text, "wer") == ["wer", "0 %", "12.5 %", "25 %", "50 %", "180"]
-    assert "barge in stop" not in text, "what a run does not exercise is not listed"
-    assert "asr partial latency: partials come on a fixed cadence" in text
+    assert row(text, "Voice to voice") == ["Voice to voice", "612 ms", "800 ms", "1,204 ms", "1,300 ms", "180"]
+    assert row(text, "ASR final") == ["ASR final", "310 ms", "402 ms", "too few", "433 ms", "80"]
+    assert row(text, "ASR first partial") == ["ASR first partial", "not observable", "–", "–", "–", "0"]
+    assert row(text, "LLM first token") == ["LLM first token", "not measured", "–", "–", "–", "0"]
+    assert row(text, "Tokens per second") == ["Tokens per second", "48.2/s", "51.0/s", "52.0/s", "53.0/s", "180"]
+    assert row(text, "Word error rate") == ["Word error rate", "0 %", "12.5 %", "25 %", "50 %", "180"]
+    assert "Barge-in stop" not in text, "what a run does not exercise is not listed"
+    assert "ASR first partial: partials come on a fixed cadence" in text
     assert "a p95 needs 20 values, a p99 needs 100" in text
 
 
@@ -109,7 +109,7 @@ def with_error(error: StatedError) -> str:
 
 def test_voice_to_voice_says_within_what_it_lies() -> None:
     text = with_error(StatedError((5.9e8, 6.3e8), (7.8e8, 8.2e8), None, None, 0, 4e5))
-    assert "voice to voice lies within p50 590 to 630 ms, p95 780 to 820 ms " in text
+    assert "Voice to voice lies within p50 590 to 630 ms, p95 780 to 820 ms " in text
     assert "not calibrated" not in text
     assert "end of speech known to ±20.0 ms (median), ±80.0 ms (worst)" in text
     assert "± not known for 3 of 180 turns: see voiceprobe corpus check" in text
@@ -119,13 +119,13 @@ def test_what_is_not_known_of_the_error_is_said() -> None:
     some = with_error(StatedError((5.9e8, 6.3e8), None, None, None, 12))
     assert "p50 590 to 630 ms; ± not known for 12 of 180 turns; the instrument's own error is not in it" in some
     none = with_error(StatedError(None, None, None, None, 180))
-    assert "voice to voice ± not known for 180 of 180 turns" in none
+    assert "Voice to voice ± not known for 180 of 180 turns" in none
     assert "speech bounds no turn was spoken" in words(final())
 
 
 def test_what_happened_and_what_nobody_reported() -> None:
     said = words(final())
-    assert "182 (178 ok, 2 no reply, 1 abandoned, 1 invalid)" in said
+    assert "182 (178 answered, 2 no reply, 1 abandoned, 1 invalid)" in said
     assert "25 % hits of 180 turns that reported (central 45)" in said
     assert "5 % of 180 turns that reported (rule 9)" in said
     silent = material.summary(cache=CacheStats(0, 0, {}), fallback=ShareByName(182, 0, {}))
@@ -136,7 +136,7 @@ def test_turns_that_were_cut_are_shown_with_what_cut_them() -> None:
     cut = {"the stop time-out of 1 s": 3, "the end of the caller": 1}
     turns = TurnCounts(10, 6, 0, {"ok": 6, "cut": 4}, cut_by=cut)
     text = words(final(summary=material.summary(turns)))
-    assert "10 (6 ok, 4 cut)" in text
+    assert "10 (6 answered, 4 cut by the generator)" in text
     assert "4 turns before the end, by the stop time-out of 1 s 3, the end of the caller 1" in text
     assert "before the end" not in final()
 
@@ -314,7 +314,7 @@ def _with_unanswered(n: int, unanswered: int) -> Summary:
 
 def test_a_percentile_of_the_answered_is_never_shown_as_that_of_all() -> None:
     text = final(summary=_with_unanswered(140, 41))
-    assert "voice to voice" in text
+    assert "Voice to voice" in text
     assert "800 ms*" in text
     assert "140 of 181" in text
     assert figures.ANSWERED_NOTE in text
@@ -341,7 +341,7 @@ def test_why_turns_failed_is_said_by_cause(width: int) -> None:
     assert max(len(line) for line in text.splitlines()) <= width
     said = words(text)
     assert "Why turns failed" in said
-    assert row(text, "   15")[:2] == ["15", "HTTP 429"]
+    assert row(text, "   15")[:2] == ["15", "HTTP status 429"]
     assert "no reply" in said
     assert "[bold red]x" in said
     assert "[/nothing] of this is markup" in said

@@ -1,0 +1,68 @@
+"""How metrics, outcomes and causes are shown stands with their definitions, and every view reads it there."""
+
+from io import StringIO
+from typing import get_args
+
+import pytest
+from rich.console import Console
+
+from dashboard import tables
+from docs_build.metrics import metrics_page
+from loadtest.exit_codes import ExitCode
+from loadtest.reports.run_outcome import RunOutcome
+from loadtest.reports.summary import COHORT_METRICS, summary_object
+from loadtest.reports.terminal import final_view
+from telemetry.model import formatting, semconv
+from telemetry.model.metrics import DEFINITIONS, HEADLINE, ITL, METRIC_NAMES, METRICS, View, shown_in
+from telemetry.store.queries import PHASE_METRICS
+from tests.unit.loadtest.reports import reports_material as material
+
+
+def test_every_metric_has_a_label_of_its_own() -> None:
+    labels = [metric.label for metric in DEFINITIONS.values()]
+    assert all(labels)
+    assert len(set(labels)) == len(labels)
+    assert set(METRIC_NAMES) - set(METRICS) == {ITL}
+
+
+@pytest.mark.parametrize("view", get_args(View))
+def test_a_view_shows_the_metrics_that_name_it_in_their_order(view: View) -> None:
+    shown = shown_in(view)
+    assert list(shown) == [name for name in METRIC_NAMES if view in DEFINITIONS[name].views]
+    assert HEADLINE in shown or view == "terminal"
+
+
+def test_a_figure_is_written_by_its_metric() -> None:
+    shown = {name: DEFINITIONS[name].format(0.25) for name in ("wer", "audio_rtfx", "tokens_per_s")}
+    assert shown == {"wer": "25 %", "audio_rtfx": "0.25", "tokens_per_s": "0.2/s"}
+    assert DEFINITIONS[ITL].format(12_340_000, unit=False) == "12.3"
+    assert DEFINITIONS[HEADLINE].format(None) == formatting.DASH
+
+
+def test_terminal_json_page_and_docs_show_each_metric_where_its_definition_says() -> None:
+    summary = material.summary(
+        metrics={name: material.stats(name, 180, p50=1.0, p95=1.0, p99=1.0, max=1.0) for name in METRIC_NAMES}
+    )
+    out = StringIO()
+    Console(file=out, width=160).print(
+        final_view(run=material.run_info(), summary=summary, verdicts=[], run_outcome=RunOutcome(ExitCode.OK, ""))
+    )
+    page, reference = tables.stages(summary, ()), metrics_page()
+    whole = summary_object(run=material.run_info(), summary=summary, verdicts=[], exit_code=ExitCode.OK)
+    for name, metric in DEFINITIONS.items():
+        in_terminal = bool({"terminal", "terminal-always"} & set(metric.views))
+        assert (f"\n{metric.label}  " in out.getvalue()) is in_terminal, name
+        assert (f">{metric.label}</td>" in page) is ("page" in metric.views), name
+        assert f"| `{name}` | {metric.label} |" in reference, name
+        assert whole["metrics"][name]["definition"] == metric.definition, name
+    assert set(COHORT_METRICS) == {name for name, each in DEFINITIONS.items() if "cohorts" in each.views}
+    assert set(PHASE_METRICS) == {name for name, each in DEFINITIONS.items() if "phases" in each.views}
+
+
+def test_every_outcome_and_every_cause_has_a_label() -> None:
+    assert set(semconv.OUTCOME_LABELS) == set(semconv.OUTCOMES) == set(get_args(semconv.Outcome))
+    assert set(semconv.FAILURE_LABELS) == set(semconv.FAILURE_KINDS)
+    assert semconv.failure_label("http_status", "429") == "HTTP status 429"
+    assert semconv.failure_label("dns", None) == "host name"
+    assert semconv.failure_label(None, None) == "not recorded"
+    assert semconv.failure_label("of_tomorrow", None) == "of tomorrow"
