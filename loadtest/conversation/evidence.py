@@ -65,7 +65,7 @@ class Evidence:
             self.receive_lag_worst_ns = lag_ns
 
     def note_receive_lag_bound(self, bound_ns: int) -> None:
-        """Nobody knows how long the kernel had a chunk before the program saw it, but it was no longer than this."""
+        """The kernel had a chunk for an unknown time before the program saw it, at most this long."""
         if self.receive_lag_bound_ns is None or bound_ns > self.receive_lag_bound_ns:
             self.receive_lag_bound_ns = bound_ns
 
@@ -100,8 +100,8 @@ class Evidence:
         return tuple(found)
 
     def endpoint_did_not_read(self, limits: ValidityLimits) -> bool | None:
-        """Whether the endpoint, or the network, left what the caller said lying for longer than we may be late
-        ourselves; None where nothing was said. The turn is none the less valid."""
+        """Whether the endpoint, or the network, left the caller's audio unread for longer than we may be late
+        ourselves; None where no audio was sent. The turn is valid all the same."""
         if not self.sent:
             return None
         unsent, frame_bytes = self.unsent_bytes_at_speech_end, self.frame_bytes_at_speech_end

@@ -1,7 +1,7 @@
 """How a turn ended: the outcome of an exchange that is over. Pure.
 
-A turn whose reply the caller broke into on purpose was answered, and in time: it is `ok`, and its latencies count. What
-the interruption itself was like (when the reply stopped, whether an answer to it followed) is told on the turn that
+A turn whose reply the caller interrupted on purpose was answered, and in time: it is `ok`, and its latencies count. The
+interruption itself (when the reply stopped, whether an answer to it followed) is recorded on the turn that
 interrupted. `interrupted` is for a reply that the endpoint broke off and did not replace. A silent turn is `ok` whether
 the endpoint kept silent too or asked again; it counts neither for nor against the service. A reply that was heard and
 never closed is `ok`: the caller has the answer. Its reason says that the endpoint did not close it.
@@ -111,7 +111,7 @@ def _unheard(timeline: Timeline) -> Judgment:
 
 
 def _note_on(answer: Reply) -> str | None:
-    """What is to be said of an answer that counts."""
+    """The remark on an answer that counts, if there is one."""
     if answer.status == "incomplete":
         return f"the endpoint cut its reply short ({answer.why or 'incomplete'})"
     if answer.status == SUPERSEDED:

@@ -75,7 +75,7 @@ def fixed_cadence(stamps_perf_ns: list[int]) -> bool:
     return middle > 0 and max(gaps) - min(gaps) <= CADENCE_SPREAD * middle
 
 
-def build_turn(exchange: Exchange, facts: CallInfo, options: RecordOptions) -> Turn:
+def build_turn(exchange: Exchange, call: CallInfo, options: RecordOptions) -> Turn:
     """The record of one finished exchange. Raises ValueError for one that is still running."""
     if exchange.outcome is None or exchange.ended_perf_ns is None:
         raise ValueError("the exchange is still running")
@@ -83,8 +83,8 @@ def build_turn(exchange: Exchange, facts: CallInfo, options: RecordOptions) -> T
     invalid = evidence.reasons(options.limits)
     phase, phase_kind = options.phase_of(exchange.began_perf_ns) or (None, None)
     return Turn(
-        run_id=facts.run_id,
-        call_id=facts.call_id,
+        run_id=call.run_id,
+        call_id=call.call_id,
         turn_index=exchange.index,
         source="client",
         outcome="invalid" if invalid else exchange.outcome,
@@ -99,16 +99,16 @@ def build_turn(exchange: Exchange, facts: CallInfo, options: RecordOptions) -> T
         speech_end_perf_ns=timeline.speech_end_perf_ns,
         speech_end_audio_ns=timeline.speech_end_audio_ns,
         hangup_perf_ns=exchange.hangup_perf_ns,
-        connect_ns=facts.connect_ns if exchange.index == 0 else None,
-        scenario=facts.scenario,
+        connect_ns=call.connect_ns if exchange.index == 0 else None,
+        scenario=call.scenario,
         phase=phase,
         phase_kind=phase_kind,
-        noise_profile=facts.noise_profile,
-        channel_profile=facts.channel_profile,
-        protocol=facts.protocol,
-        target=facts.target,
-        region=facts.region,
-        onset_preset=facts.onset_preset,
+        noise_profile=call.noise_profile,
+        channel_profile=call.channel_profile,
+        protocol=call.protocol,
+        target=call.target,
+        region=call.region,
+        onset_preset=call.onset_preset,
         frame_lateness_worst_ns=evidence.frame_lateness_worst_ns if evidence.sent else None,
         drift_worst_ns=None if evidence.drift_ns is None else abs(evidence.drift_ns),
         unsent_bytes_at_speech_end=evidence.unsent_bytes_at_speech_end,
@@ -116,17 +116,17 @@ def build_turn(exchange: Exchange, facts: CallInfo, options: RecordOptions) -> T
         endpoint_did_not_read=evidence.endpoint_did_not_read(options.limits),
         loop_lag_worst_ns=evidence.loop_lag_worst_ns,
         receive_lag_worst_ns=evidence.receive_lag_worst_ns,
-        start_late_ns=facts.start_late_ns,
-        receive_stamp=facts.receive_stamp,
-        pacer=facts.pacer,
-        withheld=_withheld(timeline, facts.not_observable),
-        retry_wait_ns=facts.retry_wait_ns if exchange.index == 0 else None,
+        start_late_ns=call.start_late_ns,
+        receive_stamp=call.receive_stamp,
+        pacer=call.pacer,
+        withheld=_withheld(timeline, call.not_observable),
+        retry_wait_ns=call.retry_wait_ns if exchange.index == 0 else None,
         **_failure(exchange),
         **behavior(exchange),
         **_speech(exchange.planned.clip),
         **_recognition(exchange, options),
         **_answer(timeline.nearest),
-        **_served_by(timeline.nearest, facts),
+        **_served_by(timeline.nearest, call),
     )
 
 
@@ -227,21 +227,21 @@ def _answer(answer: Reply | None) -> dict[str, Any]:
     return fields
 
 
-def _served_by(answer: Reply | None, facts: CallInfo) -> dict[str, Any]:
-    """What the endpoint says of how it answered; a value outside the vocabulary is "not reported"."""
-    said = answer.metadata if answer is not None else {}
+def _served_by(answer: Reply | None, call: CallInfo) -> dict[str, Any]:
+    """What the endpoint reports about how it answered; a value outside the vocabulary counts as not reported."""
+    metadata = answer.metadata if answer is not None else {}
 
     def one_of(key: str, allowed: object) -> str | None:
-        value = said.get(key)
+        value = metadata.get(key)
         return value if value in get_args(allowed) else None
 
-    hit = said.get(semconv.META_CACHE_HIT)
+    hit = metadata.get(semconv.META_CACHE_HIT)
     return {
-        "cohort": facts.cohort or said.get(semconv.META_COHORT) or None,
+        "cohort": call.cohort or metadata.get(semconv.META_COHORT) or None,
         "route": one_of(semconv.META_ROUTE, semconv.Route),
         "cache_tier": one_of(semconv.META_CACHE_TIER, semconv.CacheTier),
         "cache_hit": {"true": True, "false": False}.get(hit or ""),
         "fallback": one_of(semconv.META_FALLBACK, semconv.Fallback),
-        "model": said.get(semconv.META_MODEL) or facts.model,
-        "intent": said.get(semconv.META_INTENT) or None,
+        "model": metadata.get(semconv.META_MODEL) or call.model,
+        "intent": metadata.get(semconv.META_INTENT) or None,
     }
