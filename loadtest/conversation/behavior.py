@@ -24,7 +24,7 @@ def behavior(exchange: Exchange) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "turn_kind": kind,
         "patience_ns": planned.patience_ns,
-        "cut_short": exchange.cut_short or None,
+        "cut_short": exchange.reply_interrupted or None,
         "talk_over_ns": _talk_over_ns(exchange),
         "barge_in_reason": exchange.barge_in_missed,
         "backchannel_stopped": _backchannel_stopped(exchange),

@@ -1,94 +1,108 @@
-"""The conversation as a state machine: what to say, when to speak next, when to give up. Pure.
+"""One caller's conversation: when to speak, what to say, when to give up. Pure.
 
-    THINKING --think time over--> SPEAKING --last speech sample sent--> WAITING
-    THINKING --think time over, a silent turn--> WAITING
-    WAITING --audible--> HEARING --played--> THINKING
-    HEARING --the caller is to speak into the reply--> SPEAKING
-    any state --patience over, time-out, fatal error, closed--> OVER
-
-The engine feeds it what happened, with the moment, and carries out the actions it returns.
-
-A caller who speaks into a reply. The reply is stopped by the endpoint: by what it says (the caller's speech started,
-the response is cancelled), upon which a client that follows the wire plays no more of it, or by its audio no longer
-coming. Under manual turns the client itself stops it and says so. What arrives of the old reply is known by its
-response id and never answers the new turn (`ReplyNames` says how replies without ids are told apart).
+`loadtest.conversation.state` holds its states and the table by which they change. The engine reports what happened,
+with the moment, and carries out the actions that it gets in return.
 """
 
 from collections.abc import Sequence
 from typing import Final
 
-from loadtest.conversation.exchange import Action, Aside, EndTurn, Exchange, HangUp, Interrupt, Say, WireNotes
-from loadtest.conversation.interrupting import speak_at
-from loadtest.conversation.outcome import judge_complete, judge_given_up, judge_too_long, reason_of_cut
-from loadtest.conversation.plan import CallPlan, PlannedTurn
+from loadtest.conversation.earlier_replies import EarlierReplies
+from loadtest.conversation.exchange import (
+    Action,
+    EndTurn,
+    Exchange,
+    HangUp,
+    Interrupt,
+    Say,
+    SpokenBackchannel,
+    WireNotes,
+)
+from loadtest.conversation.outcome import Judgment, judge_complete, judge_given_up, judge_too_long, reason_of_cut
+from loadtest.conversation.overlapping_speech import InterruptedExchange, SpeechIntoReply, speech_into_reply
+from loadtest.conversation.plan import CallPlan
 from loadtest.conversation.playout import PlayoutBuffer
-from loadtest.conversation.state import State
-from loadtest.conversation.strays import Strays
+from loadtest.conversation.prepared_clip import PreparedClip
+from loadtest.conversation.state import TRANSITIONS, Input, PlanState, State, next_state
 from loadtest.conversation.timeline import Reply, ReplyNames, Timeline
+from loadtest.conversation.turn_queue import TurnQueue
 from loadtest.conversation.waiting import Wait, longest_until, patience_ends, wait_of
 from loadtest.protocols.base import EventKind, Failure, VoiceEvent
-from telemetry.model.semconv import Outcome
 
-UNMOVED: Final[tuple[Action, ...]] = ()
+NO_CHANGE: Final[tuple[Action, ...]] = ()
 REPLY_WAS_OVER = "the reply was over before the caller was to speak into it"
+NO_TURN_LEFT = "the caller has no more to say"
+
+# Looking a member up in its Enum costs more than the comparison with it, and every frame of every reply is compared.
+_AUDIO: Final = EventKind.AUDIO
+_OTHER: Final = EventKind.OTHER
+_CONNECTING: Final = State.CONNECTING
+_THINKING: Final = State.THINKING
+_SPEAKING: Final = State.SPEAKING
+_WAITING: Final = State.WAITING
+_HEARING: Final = State.HEARING
+_BACKCHANNELING: Final = State.BACKCHANNELING
+_OVER: Final = State.OVER
 
 
 class Conversation:
-    """One caller's conversation. `deadline_perf_ns` is when `on_time` wants to be called next."""
+    """One caller's conversation. Call `on_time` when `deadline_perf_ns` has come; it moves with every other call."""
 
     def __init__(self, plan: CallPlan, playout: PlayoutBuffer) -> None:
         self._plan = plan
         self._playout = playout
-        self._next = 0
-        self._known_replies: frozenset[str] = frozenset()
-        self._strays = Strays(playout)
-        self._last_sign_perf_ns = 0
-        self.state = State.THINKING
-        self.deadline_perf_ns = 0
-        self.exchange: Exchange | None = None
-        self._winding_down = False
-        self._complaints: list[tuple[str, Failure | None]] = []
-        self._cut: Exchange | None = None  # the exchange whose reply the running one broke into
-        self._cut_told = True
-        self._stopped: set[str] = set()  # replies of which nothing more is played
+        self._turns = TurnQueue(plan.turns)
+        self._earlier = EarlierReplies(playout)
+        self._interrupted: InterruptedExchange | None = None
         self._names = ReplyNames()
-        self._thinking_since_perf_ns = 0
+        self._setup_errors: list[tuple[str, Failure | None]] = []
         self._notes = WireNotes()  # of what arrived since the last exchange ended
+        self._last_sign_perf_ns = 0
+        self._thinking_since_perf_ns = 0
+        self.state: State = _CONNECTING
+        self.deadline_perf_ns = 0
+        self.exchange: Exchange | None = None  # in SPEAKING, WAITING, HEARING and BACKCHANNELING, and in no other state
 
-    def complain(self, message: str, failure: Failure | None = None) -> None:
-        """The endpoint complained while the session was set up: it may be why no answer comes."""
-        self._complaints.append((message, failure))
+    def _move(self, happened: Input) -> None:
+        self.state = next_state(TRANSITIONS, self.state, happened)
+
+    def note_setup_error(self, message: str, failure: Failure | None = None) -> None:
+        """Keep an error of the time when the session was set up: it may explain why no answer comes."""
+        self._setup_errors.append((message, failure))
 
     def wind_down(self) -> None:
         """Begin no further turn; one that has begun goes on to its end."""
-        self._winding_down = True
-        if self.state is State.THINKING:
+        self._turns.wind_down()
+        if self.state is _THINKING:
             self.deadline_perf_ns = 0
 
     def begin(self, now_perf_ns: int) -> list[Action]:
-        """The endpoint is ready: the first think time starts."""
+        """Start the first think time: the session is ready. A call that ended before this stays over."""
+        if self.state is _OVER:
+            return []
+        self._move(Input.READY)
         return self._think(now_perf_ns)
 
     def _think(self, now_perf_ns: int) -> list[Action]:
         self.exchange = None
-        if self._winding_down or self._next >= len(self._plan.turns):
-            self.state = State.OVER
-            return [HangUp("the caller has no more to say")]
-        self.state = State.THINKING
+        following = self._turns.following
+        if following is None or not self._turns.may_begin:
+            self._move(Input.NO_TURN_LEFT)
+            return [HangUp(NO_TURN_LEFT)]
         self._thinking_since_perf_ns = now_perf_ns
         # A caller does not speak into what is still playing.
-        begin = max(now_perf_ns, self._playout.playing_until_perf_ns)
-        self.deadline_perf_ns = begin + self._plan.turns[self._next].think_ns
+        self.deadline_perf_ns = max(now_perf_ns, self._playout.playing_until_perf_ns) + following.think_ns
         return []
 
-    # What the engine reports of the outgoing side.
+    # What was sent.
 
     def on_speech_start(self, moment_perf_ns: int, lateness_ns: int) -> list[Action]:
-        """The first speech sample left the caller's mouth."""
+        """The first speech sample of a clip was sent."""
         exchange = self.exchange
-        if exchange is None:
-            return []
-        if self.state is not State.SPEAKING:
+        if exchange is None or self.state not in (_SPEAKING, _BACKCHANNELING):
+            return []  # of a backchannel whose turn has ended
+        self._move(Input.SPEECH_START)
+        if self.state is _BACKCHANNELING:
             if exchange.backchannel is not None:
                 exchange.backchannel.start_perf_ns = moment_perf_ns
             return []
@@ -96,19 +110,21 @@ class Conversation:
         exchange.evidence.start_lateness_ns = lateness_ns
         if not self._plan.manual_turns:
             return []
-        # Who holds a button to speak stops the reply by it; there is no detector that could.
+        # Under manual turns the endpoint detects no speech: the caller's client stops the reply.
         into = exchange.spoke_into
         exchange.stopped_by_client = into is not None and into.has_more_to_say(moment_perf_ns)
-        return self._yield_floor(moment_perf_ns)
+        return self._stop_replies(moment_perf_ns)
 
     def on_speech_end(
         self, moment_perf_ns: int, audio_position_ns: int, lateness_ns: int, unsent_bytes: int | None
     ) -> list[Action]:
-        """The last speech sample left the caller's mouth; `audio_position_ns` on the audio clock of the call."""
+        """The last speech sample of a clip was sent; `audio_position_ns` is its place in the audio of the call."""
         exchange = self.exchange
-        if exchange is None:
-            return []
-        if self.state is not State.SPEAKING:
+        if exchange is None or self.state not in (_SPEAKING, _BACKCHANNELING):
+            return []  # of a backchannel whose turn has ended
+        into_reply = self.state is _BACKCHANNELING
+        self._move(Input.SPEECH_END)
+        if into_reply:
             if exchange.backchannel is not None:
                 exchange.backchannel.end_perf_ns = moment_perf_ns
             return []
@@ -116,62 +132,59 @@ class Conversation:
         exchange.timeline.speech_end_audio_ns = audio_position_ns
         exchange.evidence.end_lateness_ns = lateness_ns
         exchange.evidence.unsent_bytes_at_speech_end = unsent_bytes
-        self.state = State.WAITING
         self._last_sign_perf_ns = moment_perf_ns
-        self._set_deadline()
+        self._set_deadline(exchange)
         return [EndTurn()] if self._plan.manual_turns else []
 
     # What arrived.
 
     def on_event(self, event: VoiceEvent, arrival_perf_ns: int) -> Sequence[Action]:
-        """One event that the kernel received at a moment. UNMOVED if it changes nothing of what the caller wants."""
-        if self.state is State.OVER or event.kind is EventKind.OTHER or self._goes_on(event, arrival_perf_ns):
-            return UNMOVED
-        if (self.exchange.notes if self.exchange is not None else self._notes).note(event):
-            return UNMOVED
-        event = self._names.named(event, caller_broke_in=self._cut is not None)
-        exchange = self.exchange
+        """Account for an event that arrived at a moment. Returns NO_CHANGE itself where neither the state nor the
+        deadline can have changed."""
+        if self.state is _OVER or event.kind is _OTHER or self._is_more_of_a_reply(event, arrival_perf_ns):
+            return NO_CHANGE
+        exchange, interrupted = self.exchange, self._interrupted
+        if (exchange.notes if exchange is not None else self._notes).note(event):
+            return NO_CHANGE
+        event = self._names.named(event, caller_broke_in=interrupted is not None)
         if exchange is None:
-            return self._on_stray(event, arrival_perf_ns)
-        cut = self._cut
-        if cut is not None and (cut.timeline.owns(event) or self._is_owed_to(cut, exchange, event)):
-            self._known_replies |= {event.response_id or ""}
-            return self._on_reply(cut.timeline, event, arrival_perf_ns) + self._proceed(arrival_perf_ns)
+            return self._on_event_between_turns(event, arrival_perf_ns)
+        question_is_open = self.state is _SPEAKING and not exchange.timeline.endpoints_perf_ns
+        if interrupted is not None and interrupted.owns(event, question_is_open=question_is_open):
+            self._earlier.remember((event.response_id or "",))
+            return self._note(interrupted.timeline, event, arrival_perf_ns) + self._proceed(arrival_perf_ns)
         actions: list[Action] = []
         if event.kind is EventKind.SPEECH_STARTED:
-            actions += self._yield_floor(arrival_perf_ns)
-        actions += self._on_reply(exchange.timeline, event, arrival_perf_ns)
+            actions += self._stop_replies(arrival_perf_ns)
+        actions += self._note(exchange.timeline, event, arrival_perf_ns)
         if exchange.timeline.fatal_perf_ns is not None:
-            return actions + self._finish("error", exchange.timeline.errors[-1], arrival_perf_ns)
+            judgment: Judgment = "error", exchange.timeline.errors[-1]
+            return actions + self._finish(exchange, judgment, arrival_perf_ns, Input.SESSION_ENDED)
         return actions + self._proceed(arrival_perf_ns)
 
-    def _is_owed_to(self, cut: Exchange, exchange: Exchange, event: VoiceEvent) -> bool:
-        """Whether this begins the response that a tool call of the reply broken into had announced: nobody answers a
-        question that is still being asked."""
-        asking = self.state is State.SPEAKING and not exchange.timeline.endpoints_perf_ns
-        return asking and event.kind is EventKind.RESPONSE_STARTED and cut.timeline.owes_response
+    def _is_more_of_a_reply(self, event: VoiceEvent, arrival_perf_ns: int) -> bool:
+        """Whether this is only more audio of a reply that is heard; if so, it is accounted for.
 
-    def _goes_on(self, event: VoiceEvent, arrival_perf_ns: int) -> bool:
-        """Whether this is only more of a reply that is being heard, and accounted for with that.
-
-        It can put the deadline off and never bring it forward: when the one that is set comes, it is set anew.
+        It can move the deadline to later, never to earlier: when the one that is set comes, it is set anew.
         """
-        exchange, response_id = self.exchange, event.response_id
-        if event.kind is not EventKind.AUDIO or self.state is not State.HEARING or exchange is None:
+        if event.kind is not _AUDIO or (self.state is not _HEARING and self.state is not _BACKCHANNELING):
             return False
-        reply = None if response_id is None else exchange.timeline.replies.get(response_id)
-        if reply is None or event.metadata or self._cut is not None:
+        exchange, response_id = self.exchange, event.response_id
+        if exchange is None or response_id is None or event.metadata or self._interrupted is not None:
+            return False
+        reply = exchange.timeline.replies.get(response_id)
+        if reply is None:
             return False
         reply.item_id = event.item_id or reply.item_id
         self._last_sign_perf_ns = max(self._last_sign_perf_ns, arrival_perf_ns)
         reply.hear(self._playout, event, arrival_perf_ns)
         return True
 
-    def _on_reply(self, timeline: Timeline, event: VoiceEvent, arrival_perf_ns: int) -> list[Action]:
+    def _note(self, timeline: Timeline, event: VoiceEvent, arrival_perf_ns: int) -> list[Action]:
         reply = timeline.note(event, arrival_perf_ns)
         if reply is None:
             if event.kind is EventKind.AUDIO:
-                self._hear_stray(event, arrival_perf_ns)
+                self._earlier.hear(event, arrival_perf_ns)
             return []
         self._last_sign_perf_ns = max(self._last_sign_perf_ns, arrival_perf_ns)
         if event.kind is EventKind.AUDIO:
@@ -180,221 +193,198 @@ class Conversation:
             return self._stop([reply], arrival_perf_ns)
         return []
 
-    def _yield_floor(self, now_perf_ns: int) -> list[Action]:
-        """The caller speaks into what is playing, or starves and would go on: stop it and say how much was heard."""
-        cut = () if self._cut is None else self._cut.timeline.replies.values()
-        running = () if self.exchange is None else self.exchange.timeline.replies.values()
-        return self._stop([*self._strays.replies, *cut, *running], now_perf_ns)
+    def _stop_replies(self, now_perf_ns: int) -> list[Action]:
+        """Stop whatever plays, or starves and would go on: the caller speaks."""
+        timelines = [each.timeline for each in (self._interrupted, self.exchange) if each is not None]
+        return self._stop(
+            [*self._earlier.heard, *(reply for each in timelines for reply in each.replies.values())], now_perf_ns
+        )
 
-    def _stop(self, replies: list[Reply], now_perf_ns: int) -> list[Action]:
+    def _stop(self, replies: Sequence[Reply], now_perf_ns: int) -> list[Action]:
         played_ms: int | None = None
         for reply in replies:
             if reply.playback is not None and reply.goes_on(now_perf_ns):
                 played_ms = reply.playback.played_ms(now_perf_ns)
                 self._playout.stop(reply.playback, now_perf_ns)
             if reply.playback is not None and reply.stopped:
-                self._stopped.add(reply.response_id)
+                self._earlier.mute(reply.response_id)
         return [] if played_ms is None else [Interrupt(played_ms)]
 
-    def _on_stray(self, event: VoiceEvent, arrival_perf_ns: int) -> list[Action]:
+    def _on_event_between_turns(self, event: VoiceEvent, arrival_perf_ns: int) -> list[Action]:
         if event.response_id is not None:
-            self._known_replies |= {event.response_id}
+            self._earlier.remember((event.response_id,))
         if event.kind is EventKind.AUDIO:
-            self._hear_stray(event, arrival_perf_ns)
+            self._earlier.hear(event, arrival_perf_ns)
         if event.kind is EventKind.ERROR and event.fatal:
             return self.on_closed(event.message or "the endpoint ended the session", arrival_perf_ns, event.failure)
         return []
 
-    def _hear_stray(self, event: VoiceEvent, arrival_perf_ns: int) -> None:
-        """Audio that answers nothing still occupies the speaker, unless it is the rest of a reply that was stopped."""
-        key = event.response_id or ""
-        self._known_replies |= {key}
-        if key not in self._stopped:
-            self._strays.hear(key, event, arrival_perf_ns)
-
     def on_closed(self, reason: str, now_perf_ns: int, failure: Failure | None = None) -> list[Action]:
-        """The connection is gone. A turn under way, or still to come, failed by it."""
-        if self.state is State.OVER:
+        """The connection is gone. It fails the turn under way, or else the turn that was to come."""
+        if self.state is _OVER:
             return []
-        if self.exchange is None and self._next < len(self._plan.turns):
-            self._open_exchange(now_perf_ns)
-        if self.exchange is None:
-            self.state = State.OVER
+        exchange = self.exchange
+        if exchange is None and self._turns.following is not None:
+            exchange = self._open_exchange(now_perf_ns)
+        if exchange is None:
+            self._move(Input.SESSION_ENDED)
             return [HangUp(reason)]
-        self.exchange.failure = failure
-        return self._finish("error", reason, now_perf_ns)
+        exchange.failure = failure
+        return self._finish(exchange, ("error", reason), now_perf_ns, Input.SESSION_ENDED)
 
     def break_off(self, cut_by: str, now_perf_ns: int, *, connecting_since_perf_ns: int | None = None) -> list[Action]:
-        """We stop, whatever the endpoint owes: a turn that has begun ends as it stands, and no other begins. So does
-        the first turn of a caller who is still connecting. `cut_by` says what ended it."""
-        if self.state is State.OVER:
+        """End the call, whatever is still to come: a turn that has begun ends as it stands, and no other begins.
+
+        A caller who is still connecting is in its first turn, since `connecting_since_perf_ns`. `cut_by` names what in
+        the load generator ended the call.
+        """
+        if self.state is _OVER:
             return []
-        if self.exchange is None and connecting_since_perf_ns is not None and self._plan.turns:
-            self._open_exchange(connecting_since_perf_ns)
-        exchange, self._winding_down = self.exchange, True
+        exchange = self.exchange
+        if exchange is None and connecting_since_perf_ns is not None and self._turns.following is not None:
+            exchange = self._open_exchange(connecting_since_perf_ns)
+        self._turns.wind_down()
         if exchange is None:
-            return self._think(now_perf_ns)
-        if exchange.timeline.complete and not exchange.speaks_backchannel:
-            return self._finish(*judge_complete(exchange), now_perf_ns)  # only its end was still to be played
+            self._move(Input.CUT)
+            return [HangUp(NO_TURN_LEFT)]
+        if exchange.timeline.complete and self.state is not _BACKCHANNELING:
+            # Only the end of its reply was still to be played.
+            return self._finish(exchange, judge_complete(exchange), now_perf_ns, Input.REPLY_FAILED)
         exchange.cut_by, exchange.hangup_perf_ns = cut_by, now_perf_ns
-        return self._finish("cut", reason_of_cut(exchange, now_perf_ns), now_perf_ns)
+        return self._finish(exchange, ("cut", reason_of_cut(exchange, now_perf_ns)), now_perf_ns, Input.CUT)
 
     # Time.
 
     def on_time(self, now_perf_ns: int) -> list[Action]:
         """The deadline has passed."""
-        if self.state is State.OVER or now_perf_ns < self.deadline_perf_ns:
+        if now_perf_ns < self.deadline_perf_ns or self.state in (_CONNECTING, _OVER):
             return []
-        if self.state is State.THINKING:
-            return self._think(now_perf_ns) if self._winding_down else self._begin_when_quiet(now_perf_ns)
+        if self.state is _THINKING:
+            return self._begin_when_quiet(now_perf_ns) if self._turns.may_begin else self._think(now_perf_ns)
         return self._proceed(now_perf_ns)
 
     def _begin_when_quiet(self, now_perf_ns: int) -> list[Action]:
-        """What was said since the last turn ended is heard out, as far as any reply may go on."""
+        """Begin the turn when what has arrived since the last one is heard to its end, as far as any reply may go."""
         heard_out = min(
-            self._strays.heard_until(now_perf_ns), self._thinking_since_perf_ns + self._plan.limits.longest_reply_ns
+            self._earlier.heard_until(now_perf_ns), self._thinking_since_perf_ns + self._plan.limits.longest_reply_ns
         )
         if heard_out > now_perf_ns:
             self.deadline_perf_ns = heard_out
             return []
-        return self._begin_turn(now_perf_ns)
-
-    def _begin_turn(self, now_perf_ns: int) -> list[Action]:
         exchange = self._open_exchange(now_perf_ns)
-        clip = exchange.planned.clip
-        if clip is None:
-            exchange.timeline.silent = True
-            self.state = State.WAITING
-            self._last_sign_perf_ns = now_perf_ns
-            self._set_deadline()
-            return []
-        self.state = State.SPEAKING
-        # Saying it takes as long as it takes; the deadline only guards against a line that was cut.
+        if exchange.planned.clip is not None:
+            return self._say(exchange.planned.clip, Input.SAY, now_perf_ns)
+        exchange.timeline.silent = True
+        self._move(Input.KEEP_SILENT)
+        self._last_sign_perf_ns = now_perf_ns
+        self._set_deadline(exchange)
+        return []
+
+    def _say(self, clip: PreparedClip, why: Input, now_perf_ns: int) -> list[Action]:
+        self._move(why)
+        # The clip takes as long as it takes; the deadline only guards against one that cannot be sent.
         self.deadline_perf_ns = now_perf_ns + self._plan.limits.reply_ns + clip.duration_ns
         return [Say(clip)]
 
     def _open_exchange(self, now_perf_ns: int) -> Exchange:
-        planned = self._plan.turns[self._next]
-        timeline = Timeline(self._known_replies)
-        timeline.complain(*self._complaints)
-        self.exchange = Exchange(self._next, planned, timeline, now_perf_ns, notes=self._notes)
+        index, planned = self._turns.begin()
+        timeline = Timeline(self._earlier.known)
+        timeline.note_errors(*self._setup_errors)
+        exchange = self.exchange = Exchange(index, planned, timeline, now_perf_ns, notes=self._notes)
         self._notes = WireNotes()
         if planned.barge_in is not None:
-            self.exchange.barge_in_missed = REPLY_WAS_OVER
-        self._next += 1
-        return self.exchange
+            exchange.barge_in_missed = REPLY_WAS_OVER
+        return exchange
 
     def _proceed(self, now_perf_ns: int) -> list[Action]:
-        actions = self._tell_cut(now_perf_ns)
-        exchange = self.exchange
-        if exchange is None or self.state in (State.THINKING, State.OVER):
+        """Go as far as what has arrived, and the time, allow."""
+        interrupted, exchange = self._interrupted, self.exchange
+        actions: list[Action] = [] if interrupted is None else [*interrupted.finish_when_quiet(now_perf_ns)]
+        if exchange is None:
             return actions
-        if self.state is State.SPEAKING:
-            late = now_perf_ns >= self.deadline_perf_ns
-            over = self._finish("invalid", "the utterance could not be sent", now_perf_ns) if late else []
-            return actions + over
+        if self.state is _SPEAKING:
+            if now_perf_ns < self.deadline_perf_ns:
+                return actions
+            not_sent: Judgment = "invalid", "the utterance could not be sent"
+            return actions + self._finish(exchange, not_sent, now_perf_ns, Input.TIME_OUT)
         first_audio = exchange.timeline.first_audio_perf_ns
-        if self.state is State.WAITING and first_audio is not None and first_audio <= now_perf_ns:
-            self.state = State.HEARING
-        if self.state is State.HEARING:
+        if self.state is _WAITING and first_audio is not None and first_audio <= now_perf_ns:
+            self._move(Input.REPLY_AUDIBLE)
+        if self.state is _HEARING:
             actions += self._speak_into_reply(exchange, now_perf_ns)
             if self.exchange is not exchange:
                 return actions
-        if (
-            exchange.timeline.complete
-            and self._playout.playing_until_perf_ns <= now_perf_ns
-            and not exchange.speaks_backchannel
-        ):
-            return actions + self._finish(*judge_complete(exchange), now_perf_ns)
+        played = exchange.timeline.complete and self._playout.playing_until_perf_ns <= now_perf_ns
+        if played and self.state is not _BACKCHANNELING:
+            return actions + self._finish(exchange, judge_complete(exchange), now_perf_ns, Input.REPLY_FAILED)
         return actions + self._wait_on(exchange, now_perf_ns)
 
     def _wait_on(self, exchange: Exchange, now_perf_ns: int) -> list[Action]:
-        if self.state is State.WAITING:
-            actions = self._lose_patience(exchange, now_perf_ns)
-            if actions:
-                return actions
-        longest = longest_until(exchange, self._plan.limits)
+        if self.state is _WAITING:
+            ends, since = patience_ends(exchange), exchange.silent_since_perf_ns
+            if ends is not None and since is not None and now_perf_ns >= ends:
+                exchange.hangup_perf_ns = now_perf_ns
+                reason = f"the caller hung up after {(now_perf_ns - since) / 1e9:.1f} s of silence"
+                return self._finish(exchange, ("abandoned", reason), now_perf_ns, Input.PATIENCE_OVER)
+        limits = self._plan.limits
+        longest = longest_until(exchange, limits)
         if longest is not None and now_perf_ns >= longest:
-            return self._finish(*judge_too_long(self._plan.limits.longest_reply_ns), now_perf_ns)
+            return self._finish(exchange, judge_too_long(limits.longest_reply_ns), now_perf_ns, Input.TIME_OUT)
         wait = self._wait_of(exchange)
         if now_perf_ns >= wait.until_perf_ns:
-            return self._finish(*judge_given_up(exchange, wait.length_ns), now_perf_ns)
-        self._set_deadline()
+            return self._finish(exchange, judge_given_up(exchange, wait.length_ns), now_perf_ns, Input.TIME_OUT)
+        self._set_deadline(exchange)
         return []
 
-    def _speak_at(self, exchange: Exchange) -> tuple[int, PlannedTurn | None] | None:
-        if self._winding_down:
+    def _speech_into_reply(self, exchange: Exchange) -> SpeechIntoReply | None:
+        if self.state is not _HEARING or self._turns.state is PlanState.WINDING_DOWN:
             return None
-        return speak_at(exchange, self._plan.turns[self._next] if self._next < len(self._plan.turns) else None)
+        return speech_into_reply(exchange, self._turns.following)
 
     def _speak_into_reply(self, exchange: Exchange, now_perf_ns: int) -> list[Action]:
-        planned = self._speak_at(exchange)
-        answer = exchange.timeline.answer
-        if planned is None or answer is None or now_perf_ns < planned[0]:
+        planned, answer = self._speech_into_reply(exchange), exchange.timeline.answer
+        if planned is None or answer is None or now_perf_ns < planned.at_perf_ns:
             return []
         answer.spoken_into = True
         exchange.timeline.overlapped = True
-        backchannel = exchange.planned.backchannel
-        if planned[1] is None and backchannel is not None:
-            exchange.backchannel = Aside()
-            return [Say(backchannel.clip)]
-        told = self._tell_cut(now_perf_ns, whatever=True)
-        exchange.outcome, exchange.cut_short = "ok", True
-        self._cut, self._cut_told = exchange, False
-        self._known_replies |= frozenset(exchange.timeline.replies)
-        actions = self._begin_turn(now_perf_ns)
-        if self.exchange is not None:
-            self.exchange.spoke_into, self.exchange.barge_in_missed = answer, None
-        return told + actions
+        if not planned.interrupts:
+            self._move(Input.BACKCHANNEL_POINT)
+            exchange.backchannel = SpokenBackchannel()
+            return [Say(planned.clip)]
+        finished = self._finish_interrupted(now_perf_ns)
+        self._interrupted = InterruptedExchange(exchange)
+        self._earlier.remember(exchange.timeline.replies)
+        interrupting = self._open_exchange(now_perf_ns)
+        interrupting.spoke_into, interrupting.barge_in_missed = answer, None
+        return [*finished, *self._say(planned.clip, Input.BARGE_IN_POINT, now_perf_ns)]
 
-    def _tell_cut(self, now_perf_ns: int, *, whatever: bool = False) -> list[Action]:
-        """The exchange whose reply was broken into is finished when nothing more of that reply comes or plays."""
-        cut = self._cut
-        if cut is None or self._cut_told:
-            return []
-        replies = cut.timeline.replies.values()
-        going_on = any(r.done_perf_ns is None or (r.playback and r.playback.is_playing(now_perf_ns)) for r in replies)
-        if going_on and not whatever:
-            return []
-        cut.ended_perf_ns = now_perf_ns
-        self._cut_told = True
-        return [cut]
-
-    def _lose_patience(self, exchange: Exchange, now_perf_ns: int) -> list[Action]:
-        ends, since = patience_ends(exchange), exchange.silent_since_perf_ns
-        if ends is None or since is None or now_perf_ns < ends:
-            return []
-        exchange.hangup_perf_ns = now_perf_ns
-        waited_s = (now_perf_ns - since) / 1e9
-        return self._finish("abandoned", f"the caller hung up after {waited_s:.1f} s of silence", now_perf_ns)
+    def _finish_interrupted(self, now_perf_ns: int) -> list[Exchange]:
+        interrupted, self._interrupted = self._interrupted, None
+        return [] if interrupted is None else interrupted.finish(now_perf_ns)
 
     def _wait_of(self, exchange: Exchange) -> Wait:
         return wait_of(exchange, self._plan.limits, self._last_sign_perf_ns, self._playout.playing_until_perf_ns)
 
-    def _set_deadline(self) -> None:
-        exchange = self.exchange
-        if exchange is None:
-            return
+    def _set_deadline(self, exchange: Exchange) -> None:
         deadlines = [self._wait_of(exchange).until_perf_ns, longest_until(exchange, self._plan.limits)]
-        if self.state is State.WAITING:
+        if self.state is _WAITING:
             deadlines += [patience_ends(exchange), exchange.timeline.first_audio_perf_ns]
-        elif (planned := self._speak_at(exchange)) is not None:
-            deadlines.append(planned[0])
-        if exchange.timeline.complete or not self._cut_told:
+        elif (planned := self._speech_into_reply(exchange)) is not None:
+            deadlines.append(planned.at_perf_ns)
+        if exchange.timeline.complete or (self._interrupted is not None and not self._interrupted.is_finished):
             deadlines.append(self._playout.playing_until_perf_ns)
         self.deadline_perf_ns = min(each for each in deadlines if each is not None)
 
-    def _finish(self, outcome: Outcome, reason: str | None, now_perf_ns: int) -> list[Action]:
-        exchange = self.exchange
-        if exchange is None:
-            return []
-        told = self._tell_cut(now_perf_ns, whatever=True)
-        self._cut = None
-        exchange.outcome, exchange.reason, exchange.ended_perf_ns = outcome, reason, now_perf_ns
-        self._known_replies |= frozenset(exchange.timeline.replies)
-        if outcome == "ok":
-            return [*told, exchange, *self._think(now_perf_ns)]
+    def _finish(self, exchange: Exchange, judgment: Judgment, now_perf_ns: int, failed_by: Input) -> list[Action]:
+        """End the exchange. One that ended well is TURN_DONE, any other is `failed_by`, and ends the call."""
+        finished = self._finish_interrupted(now_perf_ns)
+        exchange.outcome, exchange.reason = judgment
+        exchange.ended_perf_ns = now_perf_ns
+        self._earlier.remember(exchange.timeline.replies)
+        if exchange.outcome == "ok":
+            self._move(Input.TURN_DONE)
+            return [*finished, exchange, *self._think(now_perf_ns)]
         # After a failed turn the call ends: a late answer could be taken for that of the next question.
-        self.state = State.OVER
+        self._move(failed_by)
         self.exchange = None
-        return [*told, exchange, HangUp(reason or outcome)]
+        return [*finished, exchange, HangUp(exchange.reason or exchange.outcome)]

@@ -1,4 +1,4 @@
-"""One exchange of a conversation, and what a session asks the engine to do: pure data."""
+"""One exchange of a conversation, and the actions that the engine carries out for it: pure data."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -14,33 +14,33 @@ from telemetry.model.semconv import Outcome
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """Begin an utterance with the next frame; what is left of the last one's silent tail is not sent."""
+    """Begin a clip with the next frame; what is left of the last one's silent tail is not sent."""
 
     clip: PreparedClip
 
 
 @dataclass(frozen=True, slots=True)
 class EndTurn:
-    """Tell the endpoint that the caller has finished (manual turns)."""
+    """Send the end of the caller's turn to the endpoint (manual turns)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interrupt:
-    """Tell the endpoint how much of its reply was heard before the caller's speech stopped it."""
+    """Send the endpoint how much of its reply was heard before the caller's speech stopped it."""
 
     played_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class HangUp:
-    """The call is over."""
+    """End the call."""
 
     reason: str
 
 
 @dataclass(slots=True)
-class Aside:
-    """A backchannel that is being said, or was: its first and its last speech sample."""
+class SpokenBackchannel:
+    """A backchannel that is being sent, or was: the moments of its first and its last speech sample."""
 
     start_perf_ns: int | None = None
     end_perf_ns: int | None = None
@@ -60,7 +60,7 @@ class WireNotes:
     service_latency_reports: int = 0  # responses with which the service states latencies of its own
 
     def note(self, event: VoiceEvent) -> bool:
-        """Count an event. Whether it has nothing to say to the conversation."""
+        """Count an event; whether it is no part of the conversation."""
         if event.reports_latency:
             self.service_latency_reports += 1
         if event.kind is EventKind.DUPLICATE:
@@ -88,18 +88,13 @@ class Exchange:
     barge_in_missed: str | None = None  # why the caller was to speak into a reply and did not
     stopped_by_client: bool = False  # of that reply: manual turns, where no detector of the endpoint stops it
     cut_by: str | None = None  # what of ours ended it before its end
-    cut_short: bool = False  # the caller's next turn began before the reply to this one had ended
-    backchannel: Aside | None = None
+    reply_interrupted: bool = False  # the caller's next turn began before the reply to this one had ended
+    backchannel: SpokenBackchannel | None = None
     outcome: Outcome | None = None
     reason: str | None = None
     failure: Failure | None = None  # what broke the call off; other causes are found by `failure_of`
     ended_perf_ns: int | None = None
     hangup_perf_ns: int | None = None
-
-    @property
-    def speaks_backchannel(self) -> bool:
-        """Whether a backchannel is being said."""
-        return self.backchannel is not None and self.backchannel.end_perf_ns is None
 
     @property
     def silent_since_perf_ns(self) -> int | None:

@@ -2,8 +2,8 @@
 
 Which reply answers the question: the first audible one that the endpoint did not cancel, in whichever response it
 comes, among those whose first event arrived after the caller began to speak. A response with a tool call or with text
-alone is no answer: the caller heard nothing. A reply which the endpoint cancelled because the caller went on speaking
-is none either. One that the caller spoke into on purpose, after hearing it begin, is an answer also when it was then
+alone is no answer: the caller heard nothing. Nor is a reply which the endpoint cancelled because the caller went on
+speaking. One that the caller spoke into on purpose, after hearing it begin, is an answer also when it was then
 cancelled. The times of the answer's text are those of the answer's own response: words that only ever were text (beside
 a tool call, say) are no part of what was said.
 """
@@ -234,15 +234,15 @@ class Timeline:
             self.heard_open = False
             self.overheard_perf_ns = arrival_perf_ns
 
-    def complain(self, *complaints: tuple[str, Failure | None]) -> None:
-        """The endpoint complained, or did what its wire forbids: why no answer comes, should none come."""
-        for sentence, failure in complaints:
+    def note_errors(self, *reported: tuple[str, Failure | None]) -> None:
+        """Keep errors that the endpoint reported, or breaches of its protocol: they explain a missing answer."""
+        for sentence, failure in reported:
             self.errors.append(sentence)
             if failure is not None:
                 self.failures[sentence] = failure
 
     def _note_error(self, event: VoiceEvent, arrival_perf_ns: int) -> None:
-        self.complain((event.message or event.raw_type, event.failure))
+        self.note_errors((event.message or event.raw_type, event.failure))
         self.last_error_perf_ns = arrival_perf_ns
         if event.fatal and self.fatal_perf_ns is None:
             self.fatal_perf_ns = arrival_perf_ns
@@ -279,7 +279,7 @@ class Timeline:
         reply.owes_response = event.owes_response
         reply.usage.update(event.usage)
         if event.message and event.status == "failed":
-            self.complain((event.message, event.failure))
+            self.note_errors((event.message, event.failure))
 
     @property
     def answer(self) -> Reply | None:

@@ -9,7 +9,7 @@ import gevent.event
 import gevent.queue
 from msgspec.structs import replace
 
-from loadtest.conversation.conversation import UNMOVED, Conversation
+from loadtest.conversation.conversation import NO_CHANGE, Conversation
 from loadtest.conversation.exchange import Action, EndTurn, Exchange, HangUp, Interrupt, Say
 from loadtest.conversation.plan import CallPlan
 from loadtest.conversation.playout import PlayoutBuffer
@@ -270,7 +270,7 @@ class Call:
                 break
             if self.connect_ns is not None:
                 actions = self.conversation.on_event(event, stamp_perf_ns)
-                if actions is not UNMOVED:
+                if actions is not NO_CHANGE:
                     moved = True
                     self.perform(actions)
             else:
@@ -285,7 +285,7 @@ class Call:
         elif event.kind is EventKind.ERROR and event.fatal:
             self.lost(event.message or "the endpoint refused the session", stamp_perf_ns, event.failure)
         elif event.kind is EventKind.ERROR:
-            self.conversation.complain(event.message or event.raw_type, event.failure)
+            self.conversation.note_setup_error(event.message or event.raw_type, event.failure)
 
     def begin(self, now_perf_ns: int) -> None:
         """The session is ready: the line opens."""

@@ -87,7 +87,7 @@ def test_the_caller_speaks_on_the_planned_point_and_the_endpoint_stops() -> None
     world.hear(*reply(300, "r2")).after(400)
     first, second = world.exchanges
     assert [(one.index, one.outcome) for one in (first, second)] == [(0, "ok"), (1, "ok")]
-    assert first.cut_short
+    assert first.reply_interrupted
     assert first.timeline.first_audio_perf_ns is not None, "it was answered in time and stays in the figures"
     facts = behavior(second)
     assert facts["turn_kind"] == "barge_in"
@@ -179,7 +179,7 @@ def test_the_late_transcript_of_the_interrupted_question_is_its_own() -> None:
 def test_a_point_beyond_the_end_of_the_reply_is_no_interruption_and_says_so() -> None:
     world = Caller(plan({}, after(3_000))).asked(*reply(800)).after(900)
     assert len(world.exchanges) == 1
-    assert not world.exchanges[0].cut_short
+    assert not world.exchanges[0].reply_interrupted
     world.after(480).say().end().hear(*reply(100, "r2")).after(200)
     facts = behavior(world.last)
     assert (facts["turn_kind"], facts["barge_in_reason"]) == ("question", REPLY_WAS_OVER)
@@ -211,7 +211,7 @@ def test_two_interruptions_in_a_row() -> None:
     world.hear(*begun(4_000, "r2")).interrupted(700).after(150)
     world.hear(event(EventKind.SPEECH_STARTED), done("r2", "cancelled")).end().after(100).hear(*reply(100, "r3"))
     world.after(200)
-    assert [(one.index, one.outcome, one.cut_short) for one in world.exchanges] == [
+    assert [(one.index, one.outcome, one.reply_interrupted) for one in world.exchanges] == [
         (0, "ok", True),
         (1, "ok", True),
         (2, "ok", False),
@@ -311,7 +311,7 @@ def test_winding_down_interrupts_nobody() -> None:
     world = Caller(plan({}, after(500))).asked(*reply(1_000))
     world.conversation.wind_down()
     world.after(1_100)
-    assert [one.cut_short for one in world.exchanges] == [False]
+    assert [one.reply_interrupted for one in world.exchanges] == [False]
 
 
 def backchannel(at_ms: int) -> dict[str, Any]:

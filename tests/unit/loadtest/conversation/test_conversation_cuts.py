@@ -55,7 +55,7 @@ def test_the_reply_that_was_broken_into_and_the_turn_that_broke_into_it() -> Non
     world.hear(event(EventKind.RESPONSE_STARTED, response_id="r1"), audio(tone(5_000), "r1")).after(420)
     cut(world.after(100))
     assert [exchange.outcome for exchange in world.exchanges] == ["ok", "cut"]
-    assert world.exchanges[0].cut_short
+    assert world.exchanges[0].reply_interrupted
 
 
 def test_between_two_turns_there_is_none_to_record() -> None:

@@ -64,7 +64,7 @@ def _failed_without_a_word(world: World) -> World:
 
 
 def _complained_before(world: World) -> World:
-    world.conversation.complain("no such model", Failure("endpoint_error", "model_not_found"))
+    world.conversation.note_setup_error("no such model", Failure("endpoint_error", "model_not_found"))
     return world.speak().after(60_000)
 
 

@@ -177,11 +177,11 @@ def test_an_error_and_then_silence_is_an_error() -> None:
 
 def test_a_complaint_while_the_session_was_set_up_may_be_why_no_answer_comes() -> None:
     world = World(make_plan(reply_ms=2_000))
-    world.conversation.complain("the session takes 16000 Hz, not 24000 Hz")
+    world.conversation.note_setup_error("the session takes 16000 Hz, not 24000 Hz")
     world.speak().after(2_100)
     assert (world.last.outcome, world.last.reason) == ("error", "the session takes 16000 Hz, not 24000 Hz")
     answered = World(make_plan())
-    answered.conversation.complain("odd")
+    answered.conversation.note_setup_error("odd")
     assert answered.speak().hear(*reply(100)).after(140).last.outcome == "ok"
 
 

@@ -1,4 +1,6 @@
-"""A caller's world without sockets: clips, plans, events and a session driven by hand."""
+"""A caller's world without sockets: clips, plans, events and a conversation driven by hand."""
+
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -76,13 +78,28 @@ def event(kind: EventKind, **fields: object) -> VoiceEvent:
 
 
 class World:
-    """A session and the moment it is; what it decided is kept in `actions`."""
+    """A conversation and the moment it is; its actions are kept in `actions`."""
 
-    def __init__(self, plan: CallPlan) -> None:
+    def __init__(self, plan: CallPlan, *, begin: bool = True) -> None:
         self.playout = PlayoutBuffer("rms-10ms")
         self.conversation = Conversation(plan, self.playout)
         self.now = 1_000_000 * MS
-        self.actions: list[Action] = list(self.conversation.begin(self.now))
+        self.actions: list[Action] = list(self.conversation.begin(self.now)) if begin else []
+
+    def do(self, actions: Sequence[Action]) -> "World":
+        """Keep the actions that one call returned."""
+        self.actions += actions
+        return self
+
+    def wind_down(self) -> "World":
+        self.conversation.wind_down()
+        return self
+
+    def speech_starts(self) -> "World":
+        return self.do(self.conversation.on_speech_start(self.now, 0))
+
+    def speech_ends(self) -> "World":
+        return self.do(self.conversation.on_speech_end(self.now, 5_000 * MS, 0, 0))
 
     def after(self, ms: float) -> "World":
         """Let time pass: deadlines are kept as the engine keeps them, looked at every 20 ms."""
