@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from docs_build.commands import commands_page
+from docs_build.conversation import conversation_page
 from docs_build.corpus import corpus_page
 from docs_build.environment import environment_page
 from docs_build.exit_codes import exit_codes_page
@@ -23,4 +24,5 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "reference/corpus-folder.md": corpus_page,
     "reference/environment.md": environment_page,
     "reference/exit-codes.md": exit_codes_page,
+    "explanation/conversation.md": conversation_page,
 }

@@ -1,0 +1,81 @@
+"""The page about a caller's conversation, drawn and listed from the tables that the code runs on."""
+
+from enum import Enum
+from typing import Any, Final
+
+from docs_build.markdown import cell, code, page, table
+from docs_build.state_diagram import Table, diagram
+from loadtest.conversation.state import PLAN_TRANSITIONS, TRANSITIONS, Input, PlanInput, PlanState, State
+
+INTRODUCTION: Final = """
+A caller's conversation is a state machine. It decides when the caller speaks, what it says, whether it interrupts a
+reply, and when it gives up. This page is made from the table in `loadtest/conversation/state.py` that the code runs
+on: the conversation changes its state only by looking a transition up there, and an input that a state has no
+transition for ends the call as a fault of the generator, never as one of the service.
+"""
+
+READING: Final = """
+Each column is a state, and each arrow leads from a state to the next one at any of the inputs above it. From every
+state the call can be lost (`SESSION_ENDED`) or cut (`CUT`); nothing leaves `OVER`.
+"""
+
+OVERLAP: Final = """
+A caller who interrupts (`BARGE_IN_POINT`) begins the next turn while the reply to the one before may still be
+arriving. The interrupted exchange is then kept beside the running one: what arrives of its reply is recognized by its
+response id and never answers the new turn, and the exchange is recorded when nothing more of that reply comes or
+plays. Its outcome is `ok`, because it was answered; how the interruption went is recorded on the turn that
+interrupted. An *interrupted* exchange is not a *cut* one: `cut` is the outcome of a turn that the load generator
+ended.
+
+A backchannel ("mhm") belongs to the turn whose reply it is sent into. While it is sent the caller still hears the
+reply, and the turn does not end before the backchannel does, unless a time limit passes.
+
+What counts as an answer, and which moments are measured, is described in [What is measured](what-is-measured.md). The
+outcome of each turn is in the [reference of metrics](../reference/metrics.md).
+"""
+
+PLAN: Final = """
+A second, smaller table says whether another turn may begin. A caller who is `THINKING` while none may gets the input
+`NO_TURN_LEFT`. A call that winds down finishes the turn under way and starts nothing else, not even a backchannel.
+"""
+
+
+def conversation_page() -> str:
+    """The states of a caller and of its plan, as pictures and as tables."""
+    return page(
+        "A caller's conversation",
+        INTRODUCTION,
+        "## States of the caller",
+        _meanings("State", State),
+        READING,
+        diagram(TRANSITIONS, "The states of a caller"),
+        "## Speech that overlaps",
+        OVERLAP,
+        "## Transitions of the caller",
+        _transitions(TRANSITIONS),
+        "## Inputs of the caller",
+        _meanings("Input", Input),
+        "## The plan",
+        PLAN,
+        _meanings("State", PlanState),
+        diagram(PLAN_TRANSITIONS, "The states of a plan"),
+        _transitions(PLAN_TRANSITIONS),
+        _meanings("Input", PlanInput),
+    )
+
+
+def _meanings(head: str, of: type[Enum]) -> str:
+    return table((head, "Meaning"), [(code(each.name), cell(_sentence(each))) for each in of])
+
+
+def _transitions(of: Table) -> str:
+    rows = [
+        (code(state.name), code(happened.name), code(following.name))
+        for state, row in of.items()
+        for happened, following in row.items()
+    ]
+    return table(("State", "Input", "Next state"), rows)
+
+
+def _sentence(each: Any) -> str:
+    return f"{each.value[0].upper()}{each.value[1:]}."
