@@ -1,4 +1,4 @@
-"""One call: the glue between a connection, a protocol and the conversation. Runs on the hub and owns no clock."""
+"""One call: connects a connection, a protocol and the conversation. Runs on the hub and owns no clock."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -25,12 +25,12 @@ from loadtest.protocols.failure import Failure, retry_after_of_headers
 from loadtest.protocols.websocket import Closed, Opened, Rejected, WebSocketClient
 from telemetry.model.foreign_text import one_line
 
-# More than this never waits for one endpoint, however fast it makes us answer it: the caller then hangs up.
-MOST_WAITING_BYTES: Final = 16 * 2**20
+# The most that may wait for one endpoint, however many answers it provokes: beyond it, the caller hangs up.
+MAX_WAITING_BYTES: Final = 16 * 2**20
 
 
 class CallHost(Protocol):
-    """What a call asks of the engine that moves it."""
+    """What a call needs from the engine that runs it."""
 
     clocks: Clocks
     health: EngineHealth
@@ -39,22 +39,22 @@ class CallHost(Protocol):
         """End a call."""
         ...
 
-    def our_fault(self, call: "Call", fault: Exception) -> None:
-        """End a call for a fault of ours."""
+    def internal_error(self, call: "Call", error: Exception) -> None:
+        """End a call because of an internal error."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A frame that the socket has not taken: since when, and of which exchange it is evidence."""
+    """A frame that the socket has not accepted, when it was offered, and the exchange whose evidence it affects."""
 
     offered_perf_ns: int
-    exchange: Exchange | None  # None: it can move no figure
-    until_bytes: int  # it is with the kernel when the outbox has drained this many
+    exchange: Exchange | None  # None: it cannot affect any metric
+    until_bytes: int  # it has been passed to the kernel when the outbox has drained this many
 
 
 class Call:
-    """A caller on the line. `exchanges` yields each finished exchange, then None."""
+    """One call and everything that belongs to it. `exchanges` yields each finished exchange, then None."""
 
     __slots__ = (
         "_frame_ns",
@@ -93,27 +93,27 @@ class Call:
         self.websocket = websocket
         self.playout = PlayoutBuffer(onset_preset)
         self.conversation = Conversation(plan, self.playout)
-        self.entry: WheelEntry[Call] = WheelEntry(_nowhere)
+        self.entry: WheelEntry[Call] = WheelEntry(_discard)
         self.track = AudioTrack(plan.background, self.entry)
         self.exchanges: gevent.queue.SimpleQueue[Exchange | None] = gevent.queue.SimpleQueue()
         self.connection: Connection | None = None
-        self.receive_stamp = "user"  # who says when data arrived; known for as long as the call is
-        self.held: deque[Frame] = deque()  # frames that the socket has not taken yet
-        self.ready = gevent.event.Event()  # the session stands, or never will
-        self.fault: str | None = None  # what this machine, not the endpoint, failed in
+        self.receive_stamp = "user"  # the source of receive timestamps; stays valid after the connection is gone
+        self.held: deque[Frame] = deque()  # frames that the socket has not accepted yet
+        self.ready = gevent.event.Event()  # the session is ready, or has failed
+        self.fault: str | None = None  # what failed on this machine rather than at the endpoint
         self.failure: str | None = None  # why the session never became ready
         self.connect_began_perf_ns = 0
-        self.connect_ns: int | None = None  # how long it took until the session stood; None until it does
+        self.connect_ns: int | None = None  # how long it took until the session was ready; None until then
         self.ended = False
         self._frame_ns = protocol.capabilities.frame_ms * 1_000_000
-        self.wake_perf_ns = 0  # when the conversation wants to be asked
+        self.wake_perf_ns = 0  # the conversation's next deadline
 
     # Outgoing audio.
 
     def send_frame(self, due_perf_ns: int, now_perf_ns: int) -> bool:
-        """Send the frame that is due, whatever it is, and let the conversation go on where its time has come.
+        """Send the frame that is due, and advance the conversation if its deadline has passed.
 
-        Whether there was one: what was due before the caller joined is not his.
+        Returns whether a frame was sent: frames that were due before the caller joined are skipped.
         """
         connection, conversation = self.connection, self.conversation
         if connection is None or self.ended or due_perf_ns < self.entry.joined_perf_ns:
@@ -132,46 +132,46 @@ class Call:
         if counts and clip is not None and (index == clip.speech_start_frame or index == clip.speech_end_frame):
             self._mark(connection, clip, index, len(frame), now_perf_ns, lateness_ns)
         if now_perf_ns >= conversation.deadline_perf_ns:
-            connection.readable()  # what has arrived counts before time does
+            connection.readable()  # events that have arrived take precedence over the deadline
             if not self.ended:
                 self.perform(conversation.on_time(now_perf_ns))
         self._follow()
         if not connection.outbox.waiting_bytes:
-            # Up to the first frame that is due when the conversation wants to be asked.
-            self.track.look_ahead((self.wake_perf_ns - due_perf_ns - 1) // self._frame_ns)
+            # Up to the first frame that is due at the conversation's deadline.
+            self.track.schedule_ahead((self.wake_perf_ns - due_perf_ns - 1) // self._frame_ns)
         return True
 
     def held_up(self, frame: bytes, sent: int, counts: bool, now_perf_ns: int) -> None:
-        """The socket took only so much of a frame that was laid out."""
+        """Handle a scheduled frame of which the socket accepted only `sent` bytes."""
         connection = self.connection
         if connection is None:
             return
         connection.keep(frame, sent)
-        self.track.look_no_further()
+        self.track.clear_ahead()
         self._hold(connection, self.conversation.exchange if counts else None, now_perf_ns)
 
     def _hold(self, connection: Connection, exchange: Exchange | None, now_perf_ns: int) -> None:
-        """The socket has not taken a frame: the endpoint does not read. It is borne for a while."""
+        """Record a frame that the socket did not accept; end the call if the endpoint does not read for too long."""
         outbox = connection.outbox
         self.held.append(Frame(now_perf_ns, exchange, outbox.queued_bytes))
         self.engine.health.note_held_up(outbox.waiting_bytes)
         waited_ns = now_perf_ns - self.held[0].offered_perf_ns
-        if waited_ns > self.plan.limits.unread_ns or outbox.waiting_bytes > MOST_WAITING_BYTES:
+        if waited_ns > self.plan.limits.unread_ns or outbox.waiting_bytes > MAX_WAITING_BYTES:
             reason = f"the endpoint did not read what the caller said for {waited_ns / 1e9:.0f} s"
             self.lost(reason, now_perf_ns, Failure("timeout", "not_read"))
 
     def _follow(self) -> None:
-        """Know what the conversation wants before it is asked again."""
+        """Take over the conversation's deadline and what the scheduled frames count for."""
         conversation = self.conversation
         if conversation.deadline_perf_ns < self.wake_perf_ns:
-            self.track.look_no_further()
+            self.track.clear_ahead()
         self.wake_perf_ns = conversation.deadline_perf_ns
         exchange = conversation.exchange
-        counts = exchange is not None and (conversation.state is State.WAITING or self.track.voiced)
+        counts = exchange is not None and (conversation.state is State.WAITING or self.track.in_speech)
         self.entry.count(exchange.evidence if exchange is not None and counts else None)
 
     def settle(self) -> None:
-        """The socket has taken more of what it held up."""
+        """Record how long the frames waited that the socket has accepted by now."""
         connection = self.connection
         now_perf_ns = self.engine.clocks.perf_ns()
         while connection is not None and self.held and self.held[0].until_bytes <= connection.outbox.drained_bytes:
@@ -200,18 +200,18 @@ class Call:
     # Incoming data.
 
     def opened_socket(self, connection: Connection) -> None:
-        """The TCP connection stands."""
+        """Take over the TCP connection that was opened."""
         self.connection = connection
         self.receive_stamp = connection.stamp_kind
         self.entry.write = connection.write
         connection.begin()
 
     def secured(self) -> None:
-        """Begin the upgrade."""
+        """Send the upgrade request."""
         self._transmit(self.websocket.start())
 
     def receive(self, stamp_perf_ns: int, seen_perf_ns: int, data: bytes) -> None:
-        """Decode what arrived, and let the conversation go on by it."""
+        """Decode received data and pass its events to the conversation."""
         if self.ended:
             return
         exchange, connection = self.conversation.exchange, self.connection
@@ -233,21 +233,24 @@ class Call:
         if moved:
             self._follow()
 
-    def let_go(self) -> Connection | None:
-        """Give up the connection, and return it. It knows its owner: if each were to be found by the other, a call that
-        is over would wait for the collector, whose full round is a pause for every caller."""
-        connection, self.connection, self.entry.write = self.connection, None, _nowhere
-        self.websocket.let_go()
+    def detach_connection(self) -> Connection | None:
+        """Detach the connection and return it.
+
+        The connection refers to this call. Without detaching, the reference cycle would keep a finished call until a
+        full garbage collection, which pauses every caller.
+        """
+        connection, self.connection, self.entry.write = self.connection, None, _discard
+        self.websocket.release()
         return connection
 
     def disconnected(self, reason: str, failure: Failure) -> None:
-        """The connection is gone: nothing more arrives."""
+        """End the call because the connection is gone."""
         if not self.ended:
             self.lost(reason, self.engine.clocks.perf_ns(), failure)
 
-    def failed(self, fault: Exception) -> None:
-        """A fault of ours ends this call, and this call alone."""
-        self.engine.our_fault(self, fault)
+    def failed(self, error: Exception) -> None:
+        """End this call, and only this call, because of an internal error."""
+        self.engine.internal_error(self, error)
 
     def _on_item(self, item: Opened | Rejected | Closed, stamp_perf_ns: int) -> None:
         if isinstance(item, Opened):
@@ -263,7 +266,7 @@ class Call:
             self.lost(f"the endpoint closed the call ({item.code}{reason})", stamp_perf_ns, item.failure)
 
     def _on_message(self, message: Message, stamp_perf_ns: int) -> bool:
-        """Whether the conversation wants other things than before."""
+        """Pass the events of a message to the conversation; return whether its state changed."""
         moved = False
         for event in self.protocol.receive(message):
             if self.ended:
@@ -278,7 +281,7 @@ class Call:
         return moved
 
     def _on_first_event(self, event: VoiceEvent, stamp_perf_ns: int) -> None:
-        """There is no session yet."""
+        """Handle an event that arrives before the session is ready."""
         if event.kind is EventKind.READY:
             self.connect_ns = stamp_perf_ns - self.connect_began_perf_ns
             self.ready.set()
@@ -288,19 +291,19 @@ class Call:
             self.conversation.note_setup_error(event.message or event.raw_type, event.failure)
 
     def begin(self, now_perf_ns: int) -> None:
-        """The session is ready: the line opens."""
+        """Begin the conversation, once the session is ready."""
         self.perform(self.conversation.begin(now_perf_ns))
         self._follow()
 
     def wind_down(self) -> None:
-        """Begin no further turn; one that has begun goes on to its end."""
+        """Begin no more turns; the current one runs to its end."""
         self.conversation.wind_down()
         self._follow()
 
-    # Carrying out.
+    # Actions.
 
     def perform(self, actions: Iterable[Action]) -> None:
-        """Carry out what the conversation decided."""
+        """Perform the actions that the conversation decided on."""
         for action in actions:
             if isinstance(action, Say):
                 exchange = self.conversation.exchange
@@ -331,7 +334,7 @@ class Call:
         self.exchanges.put(exchange)
 
     def _check_clock(self, exchange: Exchange) -> None:
-        """The kernel's stamps are of the wall clock: they say nothing of a turn in which it was set."""
+        """Note a fault if the wall clock was set: the kernel's timestamps, which use it, are then not valid."""
         clocks, connection = self.engine.clocks, self.connection
         clocks.measure()
         stepped = exchange.evidence.clock_steps not in (None, clocks.steps)
@@ -344,7 +347,7 @@ class Call:
 
     def _transmit(self, data: bytes) -> None:
         if self.connection is not None and not self.connection.send(data):
-            self.track.look_no_further()  # frames go behind what waits
+            self.track.clear_ahead()  # frames must go behind what is waiting
 
     def _flush(self) -> None:
         if self.ended:
@@ -354,17 +357,17 @@ class Call:
             self._transmit(self.websocket.take_output())
 
     def lost(self, reason: str, now_perf_ns: int, failure: Failure | None) -> None:
-        """The conversation cannot go on: the turn under way, or the first, fails by it."""
+        """End the conversation because it cannot continue; the current turn, or the first, fails."""
         if self.ended:
             return
-        reason = one_line(reason)  # an endpoint may have written a part of it
+        reason = one_line(reason)  # part of it may come from the endpoint
         if self.connect_ns is None:
             self.failure = reason
         self.perform(self.conversation.on_closed(reason, now_perf_ns, failure))
         self.ready.set()
 
     def break_off(self, cut_by: str, now_perf_ns: int) -> None:
-        """We end the call, whatever the endpoint owes: its turn under way is over as it stands."""
+        """End the call from our side, whatever the endpoint still has to send; the current turn is cut."""
         if self.ended:
             return
         connecting = self.connect_ns is None
@@ -374,11 +377,11 @@ class Call:
         self.perform(self.conversation.break_off(cut_by, now_perf_ns, connecting_since_perf_ns=since))
 
     def fail_to_connect(self, reason: str, now_perf_ns: int, failure: Failure) -> None:
-        """There is no session: the caller's first turn ends in an error that says why."""
+        """End the call before a session exists; the caller's first turn gets an error with the reason."""
         self.failure = one_line(reason)
         self.lost(reason, now_perf_ns, failure)
 
 
-def _nowhere(frame: bytes) -> int:
-    """Before there is a connection nothing is sent."""
+def _discard(frame: bytes) -> int:
+    """Discard a frame while there is no connection."""
     return len(frame)

@@ -1,22 +1,23 @@
 """The worker's clocks: one monotonic clock for every duration, and the measured offset to the wall clock.
 
-The kernel stamps received data with the wall clock. The offset that carries such a stamp to the monotonic clock is
-measured, and watched: a step of the wall clock would otherwise move every figure.
+The kernel timestamps received data with the wall clock. The offset that converts such a timestamp to the monotonic
+clock is measured once a second: an undetected step of the wall clock would shift every metric.
 """
 
 import time
 from collections.abc import Callable
 from typing import Final
 
-_TRIES: Final = 5
-# Between two measures, a second apart, a wall clock that is being slewed moves by half a millisecond at the most.
+_ATTEMPTS: Final = 5
+# Slewing moves a wall clock by at most half a millisecond between two measurements, which are a second apart.
 STEP_NS: Final = 1_000_000
 
 
 class Clocks:
-    """`perf_ns()` is the monotonic clock; `offset_ns` is wall clock - monotonic clock as last measured.
+    """The monotonic clock (`perf_ns()`) and its offset from the wall clock.
 
-    `steps` counts the measures that found the wall clock set, forwards or back, since the one before.
+    `offset_ns` is wall clock - monotonic clock as last measured. `steps` counts the measurements that found that the
+    wall clock had been set, forward or back, since the previous one.
     """
 
     def __init__(
@@ -28,7 +29,7 @@ class Clocks:
         self.steps = 0
 
     def measure(self) -> int:
-        """Measure the offset anew and return it. A measure that was interrupted in each try is dropped."""
+        """Measure the offset again and return it. A measurement whose every attempt was interrupted is dropped."""
         offset_ns, error_ns = self._measured()
         if error_ns > STEP_NS:
             return self.offset_ns
@@ -38,15 +39,15 @@ class Clocks:
         return offset_ns
 
     def _measured(self) -> tuple[int, int]:
-        """The offset and how far it may be off, by the tightest of a few tries."""
+        """Return the offset and its maximum error, both in ns, from the tightest of a few attempts."""
         tightest: tuple[int, int] | None = None
-        for _ in range(_TRIES):
+        for _ in range(_ATTEMPTS):
             before = self.perf_ns()
             wall = self._unix_ns()
             after = self.perf_ns()
             if tightest is None or after - before < tightest[0]:
                 tightest = (after - before, wall - (before + after) // 2)
-        assert tightest is not None  # noqa: S101 - there is at least one try
+        assert tightest is not None  # noqa: S101 - there is at least one attempt
         return tightest[1], tightest[0]
 
     @property
@@ -55,9 +56,9 @@ class Clocks:
         return self.offset_ns - self.first_offset_ns
 
     def to_perf_ns(self, unix_ns: int) -> int:
-        """A wall-clock stamp as a moment of the monotonic clock."""
+        """Convert a wall-clock timestamp to the monotonic clock."""
         return unix_ns - self.offset_ns
 
     def to_unix_ns(self, perf_ns: int) -> int:
-        """A moment of the monotonic clock as wall-clock time."""
+        """Convert a monotonic timestamp to wall-clock time."""
         return perf_ns + self.offset_ns

@@ -1,7 +1,7 @@
 """A WebSocket on a raw non-blocking socket, served by the gevent hub.
 
-Data is read with the kernel's receive stamp and handed on at once. Writes never block: what the socket does not take
-waits in `outbox`.
+Data is read with the kernel's receive timestamp and passed on at once. Writes never block: what the socket does not
+accept waits in `outbox`.
 """
 
 import _socket
@@ -23,18 +23,18 @@ from loadtest.protocols.failure import Failure, code_of
 
 try:
     import fcntl
-except ImportError:  # Windows: nobody says what has not left the machine
+except ImportError:  # Windows: the amount of unsent data is not available
     fcntl = None
 
-# What the number of an option means is another thing on another system: they are used where they are known.
+# Option numbers differ between systems, so they are used only where they are known.
 _LINUX: Final = sys.platform.startswith("linux")
 _KERNEL_STAMPS: Final = _LINUX and hasattr(_socket.socket, "recvmsg")
 _WRITE: Final = 2
 _SO_TIMESTAMPNS: Final = 35  # Linux; the ancillary message has the same number
 _SIOCOUTQNSD: Final = 0x894B  # Linux: bytes in the send queue which the kernel has not sent yet
-# How much the kernel may hold without having sent it. Left alone it takes some 4 MB, a minute of speech, before it
-# shows that an endpoint does not read; so bounded it is half a second. Audio in flight to a distant endpoint does not
-# count. A small send buffer would count it, and block on a long line: it is the bound only where there is no other.
+# How much unsent data the kernel may hold. By default it accepts about 4 MB, a minute of speech, before it shows that
+# an endpoint does not read; with this limit it is half a second. Audio in flight to a distant endpoint does not count.
+# A small send buffer would count it and block on a slow path, so it is only the fallback.
 _TCP_NOTSENT_LOWAT: Final = getattr(socket_names, "TCP_NOTSENT_LOWAT", 25 if _LINUX else None)
 _UNSENT_BYTES: Final = 4096
 _SEND_BUFFER_BYTES: Final = 64 * 1024
@@ -45,40 +45,40 @@ _unpack_timespec: Final = struct.Struct("qq").unpack
 
 
 def broken_by(error: OSError) -> Failure:
-    """The cause behind an error of a socket."""
+    """Return the cause of a socket error."""
     return Failure("tcp", errno.errorcode.get(error.errno or 0))
 
 
 class ConnectionCallbacks(Protocol):
-    """Whose connection it is. It is told of everything in the order in which it happened."""
+    """The owner of a connection, called in the order in which things happen."""
 
     def secured(self) -> None:
-        """Application data may be sent: at once, or after the TLS handshake."""
+        """Called when application data may be sent: at once, or after the TLS handshake."""
         ...
 
     def receive(self, stamp_perf_ns: int, seen_perf_ns: int, data: bytes) -> None:
-        """Data came: when the kernel received it and when the program saw it, both on the monotonic clock."""
+        """Called with received data, when the kernel received it and when the program saw it (monotonic clock)."""
         ...
 
     def settle(self) -> None:
-        """The socket has taken more of what it had not taken before."""
+        """Called when the socket has accepted more of what was waiting."""
         ...
 
     def disconnected(self, reason: str, failure: Failure) -> None:
-        """The connection is gone."""
+        """Called when the connection is gone."""
         ...
 
-    def failed(self, fault: Exception) -> None:
-        """A fault of ours."""
+    def failed(self, error: Exception) -> None:
+        """Called on an internal error."""
         ...
 
 
 class Connection:
-    """One socket. `closed` says why there is none any more.
+    """One socket. `closed` is the reason why the connection ended, None while it is open.
 
-    `write(frame)` gives a whole frame to the socket without looking: how many bytes it took (a negative number: not all
-    of it, and what is left is in the outbox), or OSError, which `refused` explains. It may only be used while nothing
-    waits in the outbox.
+    `write(frame)` passes a whole frame to the socket without any checks and returns how many bytes it accepted (a
+    negative number means that the rest is already in the outbox), or raises OSError, to be passed to `refused`. It may
+    only be used while the outbox is empty.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Connection:
         callbacks: ConnectionCallbacks,
         server: str,
     ) -> None:
-        """`server` is HOST:PORT, for sentences."""
+        """`server` is HOST:PORT, for error sentences."""
         self._sock = _socket.socket(family, socket_names.SOCK_STREAM, 0, fileno=fd)
         self._sock.setblocking(False)
         self._sock.setsockopt(socket_names.IPPROTO_TCP, socket_names.TCP_NODELAY, 1)
@@ -105,7 +105,7 @@ class Connection:
         self.stamped = self._ask_for_stamps()
         self.outbox = Outbox(self._sock.send, None if tls is None else tls.encrypt)
         self.closed: str | None = None
-        self._first = b""  # the first bytes the endpoint sent: whether it speaks TLS
+        self._first = b""  # the first bytes from the endpoint, which show whether it speaks TLS
         self._is_secured = False
         self._reading = False
         self._broken: OSError | None = None
@@ -115,7 +115,7 @@ class Connection:
         watch.add(fd, self, stamped=self.stamped)
 
     def begin(self) -> None:
-        """Begin the TLS handshake, or say that there is none to wait for."""
+        """Begin the TLS handshake; without TLS, call `secured` at once."""
         if self._tls is None:
             self._callbacks.secured()
         else:
@@ -127,7 +127,7 @@ class Connection:
                 self._sock.setsockopt(socket_names.SOL_SOCKET, socket_names.SO_SNDBUF, _SEND_BUFFER_BYTES)
             else:
                 self._sock.setsockopt(socket_names.IPPROTO_TCP, _TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
-        except OSError:  # An older kernel: the evidence at the end of speech still tells.
+        except OSError:  # An older kernel: the unsent bytes at the end of speech are still recorded.
             return
 
     def _ask_for_stamps(self) -> bool:
@@ -141,16 +141,16 @@ class Connection:
 
     @property
     def stamp_kind(self) -> str:
-        """Who says when data arrived: "kernel" or "user", part of each turn's evidence."""
+        """The source of receive timestamps: "kernel" or "user", part of each turn's evidence."""
         return "kernel" if self.stamped else "user"
 
     @property
     def write(self) -> Callable[[bytes], int]:
-        """See the class."""
+        """The function that writes a frame; see the class."""
         return self._sock.send if self._tls is None else self._write_secured
 
     def readable(self) -> None:
-        """Read what has arrived and hand it on."""
+        """Read what has arrived and pass it on."""
         if self._reading or self.closed is not None:
             return
         self._reading = True
@@ -163,12 +163,12 @@ class Connection:
         if self._broken is not None:
             self._end_broken(self._broken)
 
-    def failed(self, fault: Exception) -> None:
-        """See `ConnectionCallbacks.failed`."""
-        self._callbacks.failed(fault)
+    def failed(self, error: Exception) -> None:
+        """Pass an internal error on to the owner."""
+        self._callbacks.failed(error)
 
     def _read(self) -> int:
-        """How many bytes there were."""
+        """Read once, pass the data on and return its size in bytes."""
         try:
             if self.stamped:
                 data, ancillary, _, _ = self._sock.recvmsg(READ_BYTES, _ANCILLARY_SIZE)
@@ -183,10 +183,10 @@ class Connection:
         size = len(data)
         if not size:
             if self._broken is not None and self._broken.errno == errno.ECONNRESET:
-                self._lost_by(self._broken)  # sending was told of it first, and reading finds nothing more
+                self._lost_by(self._broken)  # a send has already reported the reset
                 return 0
             cut = Failure("tls" if self._handshaking else "tcp", "EOF")
-            self._lost(self._why("the endpoint closed the connection without a goodbye"), cut)
+            self._lost(self._why("the endpoint closed the connection unexpectedly"), cut)
             return 0
         if len(self._first) < 2 and self._is_mismatch(data):
             return 0
@@ -197,7 +197,7 @@ class Connection:
                 seconds, nanoseconds = _unpack_timespec(payload)
                 stamp = self._clocks.to_perf_ns(seconds * 1_000_000_000 + nanoseconds)
                 if stamp > seen:
-                    # Received after it was seen: the offset between the clocks is off by at least that much.
+                    # Received after it was seen, so the clock offset is wrong by at least that much.
                     self.clock_fault = self.clock_fault or stamp - seen > 1_000_000
                     stamp = seen
         if self._tls is not None:
@@ -211,7 +211,7 @@ class Connection:
         return self._tls is not None and not self._tls.done
 
     def _is_mismatch(self, data: bytes) -> bool:
-        """Whether the first bytes show that only one side speaks TLS. The connection is over then."""
+        """Check whether the first bytes show that only one side speaks TLS; if so, end the connection."""
         self._first += data[: 2 - len(self._first)]
         if self._tls is not None and tls_mismatch.cannot_be_tls(self._first):
             self._lost(tls_mismatch.not_tls_sentence(self._server), tls_mismatch.NOT_TLS)
@@ -219,13 +219,13 @@ class Connection:
             self._lost(tls_mismatch.tls_required_sentence(self._server), tls_mismatch.TLS_REQUIRED)
         return self.closed is not None
 
-    def silence(self, waited_s: float) -> tuple[str, Failure]:
-        """Why no session was opened on a connection that stands after so many seconds, and the cause."""
+    def no_session_reason(self, waited_s: float) -> tuple[str, Failure]:
+        """Explain why an open connection has no session after `waited_s` seconds."""
         hint = "" if self._first and not self._handshaking else f"; {self._hint}"
         if self._handshaking:
-            reason = f"the endpoint took the connection and did not finish the TLS handshake within {waited_s:g} s"
+            reason = f"the endpoint accepted the connection but did not finish the TLS handshake within {waited_s:g} s"
             return reason + hint, Failure("timeout", "tls_handshake")
-        reason = f"the endpoint took the connection and did not open a session within {waited_s:g} s"
+        reason = f"the endpoint accepted the connection but did not open a session within {waited_s:g} s"
         return reason + hint, Failure("timeout", "session")
 
     @property
@@ -233,11 +233,11 @@ class Connection:
         return tls_mismatch.hint(self._server, tls=self._tls is not None)
 
     def _decrypt(self, data: bytes) -> bytes:
-        assert self._tls is not None  # noqa: S101 - the caller asked
+        assert self._tls is not None  # noqa: S101 - the caller checks it
         try:
             plain = self._tls.feed(data)
         except ssl.SSLError as error:
-            # The alert tells the endpoint why. It is a courtesy: nothing depends on its arrival.
+            # The alert gives the endpoint the reason. Nothing depends on its arrival.
             with contextlib.suppress(OSError):
                 self._sock.send(self._tls.step())
             self._lost(self._tls.sentence(error), Failure("tls", code_of(error.reason)))
@@ -249,9 +249,9 @@ class Connection:
         return plain
 
     def send(self, data: bytes) -> bool:
-        """Send now what the socket takes; the rest goes as soon as it can, before anything else.
+        """Send what the socket accepts now and queue the rest; return whether it accepted everything.
 
-        Whether it took all of it. What is given to a connection that is gone goes nowhere, and nothing waits.
+        Data for a connection that is gone is discarded and counts as accepted.
         """
         return self._write(self.outbox.push, data)
 
@@ -259,7 +259,7 @@ class Connection:
         return len(frame) if self.send(frame) else -1
 
     def _write_handshake(self) -> None:
-        """What TLS itself has to say. Where messages wait, it goes before the next one that is encrypted."""
+        """Send TLS's own records. If messages are waiting, the records go before the next encrypted one."""
         if self._tls is not None and not self.outbox.waiting_bytes:
             self._write(self.outbox.push_wire, self._tls.step())
 
@@ -276,13 +276,13 @@ class Connection:
         return taken
 
     def keep(self, frame: bytes, sent: int) -> None:
-        """`write` took only so much of a frame: the rest goes first, as soon as it can."""
+        """Queue what `write` left of a frame; it is sent first, as soon as possible."""
         if sent >= 0:
             self.outbox.keep(frame, sent)
         self._wait_for_room()
 
     def refused(self, error: OSError) -> None:
-        """`write` raised an error: the socket is only full, or the connection is gone, and says so."""
+        """Handle an error of `write`: the socket is full, or the connection is gone, which ends it."""
         if not isinstance(error, BlockingIOError) and self.closed is None:
             self._broke(error)
 
@@ -292,7 +292,7 @@ class Connection:
 
     def _writable(self) -> None:
         if not self._watch.has_time():
-            return  # it is asked again as long as there is room
+            return  # the hub calls again as long as there is room
         try:
             if self.outbox.flush():
                 self._writer.stop()
@@ -302,11 +302,11 @@ class Connection:
             return
         try:
             self._callbacks.settle()
-        except Exception as fault:  # noqa: BLE001 - one caller's fault of ours must not stop the others' audio
-            self._callbacks.failed(fault)
+        except Exception as error:  # noqa: BLE001 - an internal error in one call must not stop the others' audio
+            self._callbacks.failed(error)
 
     def unsent_bytes(self) -> int | None:
-        """Bytes accepted from us that have not left this machine; None where the system does not say."""
+        """Return the bytes that have not left this machine; None if the system does not report them."""
         waiting = self.outbox.waiting_bytes
         if fcntl is None or not _LINUX:
             return waiting or None
@@ -321,10 +321,10 @@ class Connection:
             return self._tls.why_it_ended(reason)
         if self._first:
             return f"{reason} during the TLS handshake" if self._handshaking else reason
-        return f"{reason} before it said anything; {self._hint}"
+        return f"{reason} before it sent anything; {self._hint}"
 
     def _broke(self, error: OSError) -> None:
-        """Nothing can be sent any more. What the endpoint said before may still lie here, and say why."""
+        """Handle a failed send. Data that the endpoint sent before may be unread and contain the reason."""
         if self._broken is None:
             self._broken = error
             if not self._reading:
@@ -354,7 +354,7 @@ class Connection:
             self._callbacks.disconnected(reason, failure)
 
     def close(self) -> None:
-        """Give everything back. Idempotent."""
+        """Release all resources. Idempotent."""
         if self.closed is None:
             self.closed = "closed by the caller"
         self._watch.remove(self._fd)

@@ -1,4 +1,4 @@
-"""How many connections this process may hold open, which a system keeps low unless it is asked."""
+"""The limit on this process's open files, which bounds its connections and is low by default."""
 
 import errno
 
@@ -9,13 +9,13 @@ except ImportError:  # Windows: sockets are not counted against such a limit
 
 
 class Descriptors:
-    """The limit on this process's open files. `limit` is None where there is none, or where it is not known."""
+    """The limit on this process's open files. `limit` is None if unlimited or unknown."""
 
     def __init__(self) -> None:
         self.limit: int | None = None
 
     def allow_many(self) -> None:
-        """Raise the limit as far as this user may."""
+        """Raise the limit as far as this user is allowed to."""
         if resource is None:
             return
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -23,12 +23,12 @@ class Descriptors:
             try:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
                 soft = hard
-            except (OSError, ValueError):  # macOS states a hard limit that it does not grant
+            except (OSError, ValueError):  # macOS reports a hard limit that it does not grant
                 pass
         self.limit = None if soft == resource.RLIM_INFINITY else soft
 
     def shortage(self, error: OSError) -> str | None:
-        """What to say of a connection that could not be opened for want of descriptors; None for any other error."""
+        """Return the error sentence if the process or machine ran out of file descriptors, else None."""
         if error.errno == errno.EMFILE:
             allowed = "all files" if self.limit is None else f"the {self.limit:,} files"
             return f"this process has used up {allowed} it may open; raise the limit (ulimit -n) or use more processes"

@@ -1,8 +1,8 @@
 """The engine: one per worker process, moving all of its callers' audio in real time on the gevent hub.
 
-It alone owns sockets and clocks. A 1 ms tick sends the frames that are due. What arrives is read and decoded between
-two ticks, and what is not read when the next one is due waits with the kernel, which has stamped it. A caller's
-greenlet only waits.
+Only the engine owns sockets and clocks. A 1 ms tick sends the frames that are due. Incoming data is read and decoded
+between two ticks; what is still unread when the next tick is due waits in the kernel, which has timestamped it. A
+caller's greenlet only waits.
 """
 
 import logging
@@ -37,8 +37,8 @@ _OFFSET_EVERY_TICKS: Final = 1000
 _LOOKUP_FAULTS: Final = {getattr(socket_names, name): name for name in dir(socket_names) if name.startswith("EAI_")}
 
 
-class _NoConnection(EndpointUnreachable):
-    """There is no connection, and this is the cause."""
+class _ConnectionFailed(EndpointUnreachable):
+    """No connection could be opened; `failure` is the cause."""
 
     def __init__(self, sentence: str, failure: Failure) -> None:
         super().__init__(sentence)
@@ -46,7 +46,7 @@ class _NoConnection(EndpointUnreachable):
 
 
 def _cause_of(error: OSError | UnicodeError) -> Failure:
-    """Why there is no TCP connection."""
+    """Return why no TCP connection could be opened."""
     if isinstance(error, socket_names.gaierror):
         return Failure("dns", _LOOKUP_FAULTS.get(error.errno or 0))
     if isinstance(error, UnicodeError):
@@ -55,7 +55,7 @@ def _cause_of(error: OSError | UnicodeError) -> Failure:
 
 
 class Engine:
-    """Moves audio for all calls of this process. Make it once, in the process's main greenlet."""
+    """Moves audio for all calls of this process. Create it once, in the process's main greenlet."""
 
     def __init__(
         self,
@@ -83,27 +83,27 @@ class Engine:
         self._descriptors.allow_many()
         self._calls: set[Call] = set()
         self._winding_down = False
-        self.cut_by = "the end of the caller"  # what ends the turns under way of a caller who is ended from outside
+        self.cut_by = "the end of the caller"  # named as the cause when a caller is ended from outside
         self._ticker = Ticker(self._loop, self._tick, base)
 
     @property
     def pacer(self) -> str:
-        """ "timerfd" or "timer": part of each turn's evidence."""
+        """The kind of ticker, "timerfd" or "timer": part of each turn's evidence."""
         return self._ticker.kind
 
     @property
     def calls_in_flight(self) -> int:
-        """Calls that were begun and have not ended."""
+        """How many calls have begun and not ended."""
         return len(self._calls)
 
     def wind_down(self) -> None:
-        """Running turns go on to their end; no call begins another one."""
+        """Let current turns run to their end; no call begins another one."""
         self._winding_down = True
         for call in self._calls:
             call.wind_down()
 
     def break_off_all(self) -> None:
-        """End every call: what is under way is cut by `cut_by`, and waits with the call to be recorded."""
+        """End every call: its current turn is cut by `cut_by` and stays in the call's `exchanges` to be recorded."""
         for call in tuple(self._calls):
             call.break_off(self.cut_by, self.clocks.perf_ns())
 
@@ -112,12 +112,12 @@ class Engine:
         self._ticker.close()
         self._watch.close()
 
-    # The hub's side: no greenlet switch may happen here.
+    # On the hub: no greenlet switch may happen here.
 
     def _tick(self) -> None:
         now = self.clocks.perf_ns()
         tick = (now - self._base_perf_ns) // TICK_NS
-        if self._calls:  # else the loop kept nobody waiting
+        if self._calls:  # without calls, a late tick delays nothing
             self.health.note_tick(max(0, now - self._base_perf_ns - (self._ticks_served + 1) * TICK_NS), now)
         self._ticks_served = tick
         for slot in self._wheel.due(now):
@@ -131,13 +131,13 @@ class Engine:
             self.clocks.measure()
 
     def _send(self, slot: WheelSlot[Call], began_perf_ns: int) -> None:
-        """A frame for each caller of a slot. This runs once a frame: the usual way through it calls nobody."""
+        """Send a frame for each caller of a slot. This runs for every frame; the common path calls only `write`."""
         perf_ns, note_lateness, due = self.clocks.perf_ns, self._lateness_ns.append, slot.due_perf_ns
         for call, write, frame, counted in slot.take_row(began_perf_ns):
             now = perf_ns()
             lateness = now - due
             if frame is None:
-                if not self._ask(call, due, now):
+                if not self._send_special(call, due, now):
                     continue
             else:
                 try:
@@ -150,30 +150,30 @@ class Engine:
                     call.held_up(frame, sent, counted is not None, now)
             note_lateness(lateness)
 
-    def _ask(self, call: Call, due_perf_ns: int, now_perf_ns: int) -> bool:
-        """Let a call send what is due; whether there was anything."""
+    def _send_special(self, call: Call, due_perf_ns: int, now_perf_ns: int) -> bool:
+        """Send a frame that was not scheduled ahead; return whether there was one."""
         try:
             return call.send_frame(due_perf_ns, now_perf_ns)
-        except Exception as fault:  # noqa: BLE001 - one caller's fault of ours must not stop the others' audio
-            self.our_fault(call, fault)
+        except Exception as error:  # noqa: BLE001 - an internal error in one call must not stop the others' audio
+            self.internal_error(call, error)
             return False
 
     def _refused(self, call: Call, error: OSError) -> int:
-        """How many bytes of a frame a socket took that raised an error: none. One that is gone ends the call."""
+        """Handle a socket error and return how many bytes were sent: none. A broken connection ends the call."""
         if call.connection is not None:
             call.connection.refused(error)
         return 0
 
-    def our_fault(self, call: Call, fault: Exception) -> None:
-        """A fault of the generator ends one call, and says so."""
-        _log.error("a fault of the generator ended one call", exc_info=fault)
+    def internal_error(self, call: Call, error: Exception) -> None:
+        """End one call because of an internal error of the load generator, and log it."""
+        _log.error("an internal error of the load generator ended one call", exc_info=error)
         if call.conversation.exchange is not None:
             call.conversation.exchange.evidence.note_fault("generator fault")
-        reason = f"the generator failed: {type(fault).__name__}: {fault}"
+        reason = f"the load generator failed: {type(error).__name__}: {error}"
         call.lost(reason, self.clocks.perf_ns(), Failure("generator", "fault"))
 
     def hang_up(self, call: Call, reason: str) -> None:
-        """End a call: nothing of it is sent or decoded any more."""
+        """End a call: nothing more is sent or decoded."""
         if call.ended:
             return
         self._wheel.remove(call.entry)
@@ -186,7 +186,7 @@ class Engine:
         call.exchanges.put(None)
         call.ready.set()
 
-    # The caller's side: greenlets.
+    # In the callers' greenlets.
 
     def call(
         self,
@@ -197,9 +197,9 @@ class Engine:
     ) -> Iterator[tuple[Call, Exchange]]:
         """Make one call and yield each of its exchanges as it ends. Blocks only the calling greenlet.
 
-        A call that cannot be connected yields one exchange with the outcome `error` and the reason. Where the greenlet
-        is ended before the call is, the turn under way is cut at once and found in the call's `exchanges`; `began` is
-        given the call before anything of it happens.
+        A call that cannot be connected yields one exchange with the outcome `error` and the reason. If the greenlet
+        ends before the call does, the current turn is cut at once and left in the call's `exchanges`. `began` is called
+        with the call before it is connected.
         """
         websocket = WebSocketClient(request, max_message_bytes=self._max_message_bytes)
         call = Call(self, plan, protocol, websocket, self._onset_preset)
@@ -223,7 +223,7 @@ class Engine:
             self._end(call, "the caller left")
 
     def probe(self, protocol: CallerProtocol, request: UpgradeRequest, limits: Limits) -> int:
-        """Open a session and close it again; how long it took until it was ready, in ns.
+        """Open a session, close it again and return how long it took until the session was ready, in ns.
 
         Raises EndpointUnreachable with the reason. Blocks only the calling greenlet.
         """
@@ -242,7 +242,7 @@ class Engine:
         call.connect_began_perf_ns = self.clocks.perf_ns()
         try:
             call.opened_socket(self._open(request, call, limits.connect_ns / 1e9))
-        except _NoConnection as error:
+        except _ConnectionFailed as error:
             call.fail_to_connect(str(error), self.clocks.perf_ns(), error.failure)
             return
         except InstrumentError as error:
@@ -250,21 +250,21 @@ class Engine:
             call.fail_to_connect(str(error), self.clocks.perf_ns(), Failure("generator", "descriptors"))
             return
         if not call.ready.wait(limits.ready_ns / 1e9):
-            assert call.connection is not None  # noqa: S101 - it was opened above, and only `_end` gives it up
-            reason, failure = call.connection.silence(limits.ready_ns / 1e9)
+            assert call.connection is not None  # noqa: S101 - opened above, and only `_end` detaches it
+            reason, failure = call.connection.no_session_reason(limits.ready_ns / 1e9)
             call.fail_to_connect(reason, self.clocks.perf_ns(), failure)
 
     def _open(self, request: UpgradeRequest, call: Call, timeout_s: float) -> Connection:
         address = parse_address(request.url)
         try:
             opened = gevent.socket.create_connection((address.host, address.port), timeout=timeout_s)
-        except (OSError, UnicodeError) as error:  # the second for a host name that cannot be one
+        except (OSError, UnicodeError) as error:  # UnicodeError: an invalid host name
             shortage = self._descriptors.shortage(error) if isinstance(error, OSError) else None
             if shortage is not None:
                 raise InstrumentError(shortage) from error
             detail = getattr(error, "strerror", None) or str(error) or type(error).__name__
             sentence = f"cannot connect to {address.host}:{address.port}: {detail}"
-            raise _NoConnection(sentence, _cause_of(error)) from error
+            raise _ConnectionFailed(sentence, _cause_of(error)) from error
         family = int(opened.family)
         descriptor = opened.detach()
         try:
@@ -272,14 +272,13 @@ class Engine:
             server = f"{address.host}:{address.port}"
             return Connection(self._loop, self._watch, descriptor, family, self.clocks, tls, call, server)
         except (OSError, ssl.SSLError, ValueError) as error:
-            sentence = f"cannot secure {address.host}:{address.port}: {error}"
-            raise _NoConnection(sentence, Failure("tls", code_of(getattr(error, "reason", None)))) from error
+            sentence = f"cannot set up TLS to {address.host}:{address.port}: {error}"
+            raise _ConnectionFailed(sentence, Failure("tls", code_of(getattr(error, "reason", None)))) from error
 
     def _end(self, call: Call, reason: str) -> None:
-        """Hang up and let the goodbye arrive: closing while data is unread would make the kernel break the connection
-        off."""
+        """Hang up and wait for the endpoint to close: the kernel resets a connection closed with unread data."""
         self.hang_up(call, reason)
-        connection = call.let_go()
+        connection = call.detach_connection()
         if connection is None:
             return
         deadline = self.clocks.perf_ns() + call.plan.limits.close_ns

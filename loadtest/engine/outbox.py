@@ -1,5 +1,7 @@
-"""What a socket has not taken yet, in order. A non-blocking send may take part of a message: the rest goes first,
-before anything else on that socket, control frames included.
+"""Bytes that a socket has not accepted yet, in order.
+
+A non-blocking send may accept part of a message. The rest is sent before anything else on that socket, including
+control frames.
 """
 
 from collections import deque
@@ -8,20 +10,22 @@ from typing import Final
 
 Bytes = bytes | memoryview
 
-# What is offered to the socket at once. An endpoint that reads again after a while has many small messages to take, and
-# a system call for each would keep the loop from all other callers.
+# The most that is offered to the socket at once. When an endpoint resumes reading, many small messages are waiting, and
+# a system call for each would keep the event loop from serving other callers.
 _AT_ONCE_BYTES: Final = 64 * 1024
 _NOTHING: Final = memoryview(b"")
 
 
 class Outbox:
-    """`send(data)` gives bytes to the socket: how many it took, or BlockingIOError when it takes none.
+    """The send queue of one socket.
 
-    What waits here are the messages as they were pushed, mostly frames that all callers share: an endpoint that does
-    not read costs a reference a frame. With `seal` they are encrypted only when the socket has room for them.
+    `send(data)` passes bytes to the socket and returns how many it accepted, or raises BlockingIOError if none.
 
-    `queued_bytes` and `drained_bytes` count what ever had to wait here, before encryption: what was queued when
-    `queued_bytes` stood at n is with the kernel once `drained_bytes` has reached n.
+    Messages wait here as they were pushed; most are frames that all callers share, so an endpoint that does not read
+    costs one reference per frame. With `seal`, messages are encrypted only when the socket has room for them.
+
+    `queued_bytes` and `drained_bytes` are cumulative counts before encryption: a message that was queued when
+    `queued_bytes` was n has been passed to the kernel once `drained_bytes` reaches n.
     """
 
     __slots__ = ("_begun", "_begun_bytes", "_parts", "_seal", "_send", "drained_bytes", "queued_bytes")
@@ -29,21 +33,21 @@ class Outbox:
     def __init__(self, send: Callable[[Bytes], int], seal: Callable[[bytes], bytes] | None = None) -> None:
         self._send = send
         self._seal = seal
-        self._begun = _NOTHING  # on its way to the socket, as the wire has it
-        self._begun_bytes = 0  # how many bytes of what was queued that is
+        self._begun = _NOTHING  # the rest of what is being sent, as it goes on the wire
+        self._begun_bytes = 0  # its size before encryption, as counted in `queued_bytes`
         self._parts: deque[bytes] = deque()
         self.queued_bytes = 0
         self.drained_bytes = 0
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes that the socket has not taken; of what is encrypted, whole messages."""
+        """Bytes that the socket has not accepted; encrypted messages count in full until completely sent."""
         return self.queued_bytes - self.drained_bytes
 
     def push(self, data: bytes) -> bool:
-        """Send now what the socket takes, behind what already waits; whether it took all of it.
+        """Send what the socket accepts now and queue the rest; return whether it accepted everything.
 
-        Raises OSError for a broken connection.
+        Data goes behind what is already waiting. Raises OSError for a broken connection.
         """
         if self.waiting_bytes:
             self._queue(data)
@@ -52,10 +56,13 @@ class Outbox:
         return self._offer(wire, len(data))
 
     def push_wire(self, data: bytes) -> bool:
-        """As `push`, for bytes that are not to be encrypted. Raises ValueError while anything waits: its place would be
-        between what is encrypted already and what is not."""
+        """Send bytes without encrypting them, otherwise like `push`.
+
+        Raises ValueError while anything is waiting: these bytes would have to go between messages that are already
+        encrypted and messages that are not.
+        """
         if self.waiting_bytes:
-            raise ValueError("bytes of the wire cannot overtake what waits")
+            raise ValueError("cannot send unencrypted bytes while the outbox is not empty; flush it first")
         return self._offer(data, len(data))
 
     def _offer(self, wire: bytes, size: int) -> bool:
@@ -71,8 +78,7 @@ class Outbox:
         return False
 
     def keep(self, data: bytes, sent: int) -> None:
-        """Hold what the socket has not taken of some data that is not to be encrypted: all but the first `sent`
-        bytes."""
+        """Queue all but the first `sent` bytes of some data that is not to be encrypted."""
         if sent:
             data = data[sent:]
         self._queue(data)
@@ -82,7 +88,7 @@ class Outbox:
         self.queued_bytes += len(data)
 
     def flush(self) -> bool:
-        """Send what waits as far as the socket takes it, but no more than its turn; whether nothing waits any more.
+        """Send as much of the queue as the socket accepts, up to a limit per call; return whether the queue is empty.
 
         Raises OSError for a broken connection.
         """
@@ -105,7 +111,7 @@ class Outbox:
         return not self.waiting_bytes
 
     def _begin(self) -> None:
-        """Make the next messages ready for the wire, as many as are offered at once."""
+        """Prepare the next messages for the wire, as many as are offered at once."""
         taken, size = [], 0
         while self._parts and size < _AT_ONCE_BYTES:
             part = self._parts.popleft()

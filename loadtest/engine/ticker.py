@@ -1,4 +1,4 @@
-"""A steady 1 ms tick on the gevent hub: the kernel's timerfd where there is one, else the hub's own timer.
+"""A steady 1 ms tick on the gevent hub: the kernel's timerfd if available, else the hub's own timer.
 
 gevent's timers round to a millisecond and drift with the loop; a timerfd on an absolute schedule does neither.
 """
@@ -10,11 +10,11 @@ from loadtest.engine.timing_wheel import TICK_NS
 from loadtest.timerfd import TimerFd
 
 _READ: Final = 1
-_FIRST: Final = 2  # the highest priority that the hub's loop knows
+_FIRST: Final = 2  # the highest priority of the hub's event loop
 
 
 def _open_timerfd(first_perf_ns: int) -> TimerFd | None:
-    """A timer that fires each tick from a moment on; None where the system has none."""
+    """Open a timer that fires every tick from `first_perf_ns` on; None if the system has no timerfd."""
     timer = TimerFd.open()
     if timer is not None and not timer.arm(first_perf_ns, TICK_NS):
         timer.close()
@@ -23,7 +23,10 @@ def _open_timerfd(first_perf_ns: int) -> TimerFd | None:
 
 
 class Ticker:
-    """Calls `on_tick` about every millisecond from the hub. `kind` is "timerfd" or "timer": part of the evidence."""
+    """Calls `on_tick` about every millisecond from the hub.
+
+    `kind` is "timerfd" or "timer" and is recorded as evidence.
+    """
 
     def __init__(self, loop: Any, on_tick: Callable[[], None], base_perf_ns: int) -> None:
         self._on_tick = on_tick
@@ -33,7 +36,7 @@ class Ticker:
             self._watcher = loop.timer(TICK_NS / 1e9, TICK_NS / 1e9)
             self._watcher.start(on_tick)
         else:
-            # Of what is ready at the same moment, frames that are due come first.
+            # Due frames take precedence over anything else that is ready at the same time.
             self._watcher = loop.io(self._timer.fd, _READ, priority=_FIRST)
             self._watcher.start(self._drain)
 
@@ -42,7 +45,7 @@ class Ticker:
             self._on_tick()
 
     def close(self) -> None:
-        """Stop ticking and give the descriptor back."""
+        """Stop ticking and close the file descriptor."""
         self._watcher.stop()
         self._watcher.close()
         if self._timer is not None:

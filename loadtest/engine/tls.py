@@ -1,6 +1,6 @@
-"""TLS over memory buffers, because a socket wrapped by the ssl module gives no kernel stamps.
+"""TLS over memory buffers, because a socket wrapped by the ssl module gives no kernel timestamps.
 
-The endpoint's certificate is always verified. What goes wrong is said in one sentence with the flag that mends it.
+The endpoint's certificate is always verified. Each error is one sentence that names the flag that fixes it.
 """
 
 import ssl
@@ -14,9 +14,9 @@ _EXPIRED: Final = 10
 _NOT_YET: Final = 9
 _WRONG_NAME: Final = frozenset({62, 64})
 _NOT_TRUSTED: Final = frozenset({2, 18, 19, 20, 21, 27})
-_WANTS_CERTIFICATE: Final = frozenset({"TLSV13_ALERT_CERTIFICATE_REQUIRED", "SSLV3_ALERT_HANDSHAKE_FAILURE"})
-# What an endpoint says of a certificate of ours.
-_REFUSES_CERTIFICATE: Final = frozenset(
+_CERTIFICATE_REQUIRED: Final = frozenset({"TLSV13_ALERT_CERTIFICATE_REQUIRED", "SSLV3_ALERT_HANDSHAKE_FAILURE"})
+# The alerts with which an endpoint rejects the client certificate.
+_CERTIFICATE_REJECTED: Final = frozenset(
     {
         "TLSV1_ALERT_UNKNOWN_CA",
         "SSLV3_ALERT_BAD_CERTIFICATE",
@@ -32,7 +32,7 @@ _TOO_OLD: Final = frozenset({"UNSUPPORTED_PROTOCOL", "TLSV1_ALERT_PROTOCOL_VERSI
 
 
 def verifying_context() -> ssl.SSLContext:
-    """The system's authorities, verification of chain and name, TLS 1.2 or newer."""
+    """Return a context with the system's CAs that verifies chain and host name and requires TLS 1.2 or newer."""
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context
@@ -40,15 +40,15 @@ def verifying_context() -> ssl.SSLContext:
 
 @dataclass(frozen=True, slots=True)
 class TlsClient:
-    """How callers secure their connections. `server_name` stands in for the host's name in SNI and verification."""
+    """How callers secure their connections. `server_name` replaces the host name in SNI and verification."""
 
     context: ssl.SSLContext = field(default_factory=verifying_context)
     server_name: str | None = None
-    shows_certificate: bool = False
+    has_client_certificate: bool = False
 
     def begin(self, host: str) -> "Tls":
-        """TLS for one connection. Raises ValueError for a name that cannot be one."""
-        return Tls(self.context, self.server_name or host, self.shows_certificate)
+        """Create the TLS state of one connection. Raises ValueError for an invalid host name."""
+        return Tls(self.context, self.server_name or host, self.has_client_certificate)
 
 
 def tls_client(
@@ -59,9 +59,9 @@ def tls_client(
     server_name: str | None = None,
     passphrase: str | None = None,
 ) -> TlsClient:
-    """TLS as the flags ask for it. With `ca_file` its authorities alone are trusted.
+    """Set up TLS as the flags request it. With `ca_file`, only its CAs are trusted.
 
-    Raises UsageError with one line for each file or name that cannot be used.
+    Raises UsageError with one line for each unusable file or name.
     """
     faults: list[str] = []
     context = verifying_context()
@@ -70,75 +70,75 @@ def tls_client(
             context = ssl.create_default_context(cafile=ca_file)
             context.minimum_version = ssl.TLSVersion.TLSv1_2
         except (OSError, ssl.SSLError) as error:
-            faults.append(f"--ca-file {ca_file}: {_reason(error)}; give a PEM file with the authority's certificate")
+            faults.append(f"--ca-file {ca_file}: {_reason(error)}; give a PEM file that contains the CA certificate")
     if client_cert is not None:
         faults += _load_certificate(context, client_cert, client_key, passphrase)
     elif client_key is not None:
-        faults.append(f"--client-key {client_key}: a key alone is of no use; give its certificate with --client-cert")
+        faults.append(f"--client-key {client_key}: requires --client-cert with the certificate that belongs to the key")
     client = TlsClient(context, server_name, client_cert is not None)
     if server_name is not None:
         try:
             client.begin(server_name)
         except ValueError:
-            faults.append(f"--sni {server_name!r} is no host name: give one such as voice.example.com")
+            faults.append(f"--sni {server_name!r} is not a host name; give one such as voice.example.com")
     if faults:
         raise UsageError("\n".join(faults))
     return client
 
 
 def _load_certificate(context: ssl.SSLContext, cert: str, key: str | None, passphrase: str | None) -> list[str]:
-    asked: list[bool] = []
+    prompts: list[bool] = []
 
-    def answer() -> str:
-        asked.append(True)
-        # Without a callback OpenSSL would ask the terminal. An empty passphrase opens nothing.
+    def supply_passphrase() -> str:
+        prompts.append(True)
+        # Without a callback, OpenSSL would prompt on the terminal. An empty passphrase decrypts nothing.
         return passphrase or ""
 
     flag = f"--client-cert {cert}" if key is None else f"--client-key {key}"
     try:
-        context.load_cert_chain(cert, key, password=answer)
+        context.load_cert_chain(cert, key, password=supply_passphrase)
     except (OSError, ValueError) as error:
         if getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
             return [f"{flag}: the key does not belong to the certificate {cert}"]
-        if asked and not passphrase:
-            return [f"{flag}: the key is encrypted; put its passphrase into {PASSPHRASE_VARIABLE}"]
-        if asked:
-            return [f"{flag}: the passphrase in {PASSPHRASE_VARIABLE} does not open the key"]
+        if prompts and not passphrase:
+            return [f"{flag}: the key is encrypted; set {PASSPHRASE_VARIABLE} to its passphrase"]
+        if prompts:
+            return [f"{flag}: the passphrase in {PASSPHRASE_VARIABLE} does not decrypt the key"]
         files = cert if key is None else f"{cert} and {key}"
-        return [f"--client-cert {files}: {_reason(error)}; give a certificate and its private key as PEM"]
+        return [f"--client-cert {files}: {_reason(error)}; give a certificate and its private key in PEM format"]
     return []
 
 
 def _reason(error: Exception) -> str:
     if isinstance(error, ssl.SSLError):
-        return "it holds nothing of the kind"
+        return "it is not valid PEM"
     return (getattr(error, "strerror", None) or str(error)).lower()
 
 
 class Tls:
     """TLS of one connection: bytes in, bytes out, no socket."""
 
-    def __init__(self, context: ssl.SSLContext, server_name: str, shows_certificate: bool = False) -> None:
+    def __init__(self, context: ssl.SSLContext, server_name: str, has_client_certificate: bool = False) -> None:
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._object = context.wrap_bio(self._incoming, self._outgoing, server_hostname=server_name)
         self._server_name = server_name
-        self._shows_certificate = shows_certificate
-        self._heard = False  # application data came: the endpoint accepted us
+        self._has_client_certificate = has_client_certificate
+        self._received_data = False  # application data came, so the endpoint accepted the connection
         self.done = False
 
     def step(self) -> bytes:
-        """Go on with the handshake; bytes to send, an alert among them where it has failed."""
+        """Continue the handshake and return the bytes to send, including an alert if it failed."""
         if not self.done:
             try:
                 self._object.do_handshake()
                 self.done = True
             except ssl.SSLError:
-                pass  # more is wanted; a fault was raised by `feed`, which saw it first
+                pass  # more data is needed; `feed` has already raised any real error
         return self._outgoing.read()
 
     def feed(self, data: bytes) -> bytes:
-        """Encrypted bytes in, plain bytes out. Raises ssl.SSLError; `sentence` says what it means."""
+        """Decrypt received bytes. Raises ssl.SSLError, which `sentence` explains."""
         self._incoming.write(data)
         if not self.done:
             try:
@@ -153,40 +153,42 @@ class Tls:
             except (ssl.SSLWantReadError, ssl.SSLZeroReturnError):
                 piece = b""
             if not piece:
-                self._heard = self._heard or bool(plain)
+                self._received_data = self._received_data or bool(plain)
                 return bytes(plain)
             plain += piece
 
     def encrypt(self, data: bytes) -> bytes:
-        """Plain bytes in, encrypted bytes out."""
+        """Encrypt bytes to send."""
         self._object.write(data)
         return self._outgoing.read()
 
     def sentence(self, error: ssl.SSLError) -> str:
-        """Why there is no secure connection, and how to mend it."""
+        """Explain in one sentence why the TLS connection failed and how to fix it."""
         return f"no secure connection to {self._server_name}: {self._cause(error)}"
 
     def _cause(self, error: ssl.SSLError) -> str:
         if isinstance(error, ssl.SSLCertVerificationError):
             return _verification_cause(error, self._server_name)
         reason = error.reason or ""
-        if reason in _WANTS_CERTIFICATE and not self._shows_certificate:
-            return "the endpoint asks for a client certificate; give one with --client-cert and --client-key"
-        if reason in _REFUSES_CERTIFICATE and self._shows_certificate:
-            word = reason.rpartition("ALERT_")[2].lower().replace("_", " ")
-            return f"the endpoint refused the client certificate ({word}); give one that it trusts with --client-cert"
+        if reason in _CERTIFICATE_REQUIRED and not self._has_client_certificate:
+            return "the endpoint requires a client certificate; give one with --client-cert and --client-key"
+        if reason in _CERTIFICATE_REJECTED and self._has_client_certificate:
+            alert = reason.rpartition("ALERT_")[2].lower().replace("_", " ")
+            return f"the endpoint rejected the client certificate ({alert}); give one that it trusts with --client-cert"
         if reason == "TLSV1_UNRECOGNIZED_NAME":
-            return "the endpoint does not know that name; give the one it expects with --sni"
+            return "the endpoint does not recognize that name; give the one it expects with --sni"
         if reason in _TOO_OLD:
-            return "the endpoint offers nothing from TLS 1.2 on"
+            return "the endpoint does not support TLS 1.2 or newer"
         return f"TLS failed ({reason.lower().replace('_', ' ') or error})"
 
     def why_it_ended(self, reason: str) -> str:
-        """The reason for an end of the connection after the handshake, with what is likely behind it."""
-        if self._heard:
+        """Return the reason why the connection ended after the handshake, with its likely cause."""
+        if self._received_data:
             return reason
         question = (
-            "does it trust the client certificate" if self._shows_certificate else "does it ask for a --client-cert"
+            "does it trust the client certificate"
+            if self._has_client_certificate
+            else "does it require a --client-cert"
         )
         return f"{reason} right after the TLS handshake; {question}?"
 
@@ -197,7 +199,7 @@ def _verification_cause(error: ssl.SSLCertVerificationError, name: str) -> str:
     if error.verify_code == _NOT_YET:
         return "its certificate is not valid yet"
     if error.verify_code in _WRONG_NAME:
-        return f"its certificate is not for {name}; give the name that it is for with --sni"
+        return f"its certificate is not valid for {name}; give a name that it is valid for with --sni"
     if error.verify_code in _NOT_TRUSTED:
-        return f"nobody we trust signed its certificate ({error.verify_message}); give the authority with --ca-file"
+        return f"its certificate is not signed by a trusted CA ({error.verify_message}); give the CA with --ca-file"
     return f"its certificate cannot be verified ({error.verify_message})"

@@ -1,4 +1,4 @@
-"""Recognizes a caller and an endpoint of which one expects TLS and the other does not. Pure."""
+"""Detects that only one of caller and endpoint uses TLS. Pure."""
 
 from typing import Final
 
@@ -12,27 +12,30 @@ _MAJOR_VERSION: Final = 0x03
 
 
 def cannot_be_tls(first: bytes) -> bool:
-    """Whether a server whose first bytes these are does not speak TLS. Two bytes tell for sure, often one does."""
+    """Whether a server that sends these first bytes cannot be a TLS server.
+
+    Two bytes decide; one is often enough.
+    """
     return bool(first) and (first[0] not in _FIRST_RECORDS or (len(first) > 1 and first[1] != _MAJOR_VERSION))
 
 
 def is_alert(first: bytes) -> bool:
-    """Whether these first bytes are a TLS alert, which is how a TLS server answers a plain upgrade request."""
+    """Whether these first bytes begin a TLS alert, with which a TLS server answers a plain upgrade request."""
     return first[:1] == bytes((_ALERT,)) and not cannot_be_tls(first)
 
 
 def not_tls_sentence(server: str) -> str:
-    """For an answer that is not TLS; `server` is HOST:PORT, here and below."""
+    """Return the error for an answer that is not TLS; `server` is HOST:PORT, here and below."""
     return f"the server at {server} does not speak TLS: use ws://"
 
 
 def tls_required_sentence(server: str) -> str:
-    """For a TLS alert as the answer to a plain request."""
+    """Return the error for a plain request that was answered with a TLS alert."""
     return f"the server at {server} speaks TLS: use wss://"
 
 
 def hint(server: str, *, tls: bool) -> str:
-    """What to try where the server has not said a byte that would tell."""
+    """Return what to try when the server has sent nothing that shows whether it uses TLS."""
     if tls:
         return f"if the server at {server} does not speak TLS, use ws://"
     return f"if the server at {server} speaks TLS, use wss://"

@@ -1,9 +1,9 @@
-"""Which sockets have data, told to whoever reads them.
+"""Finds the sockets that have data and notifies their readers.
 
-Every thousandth of a second some dozens of sockets of a busy process have something to say, and the hub's own watchers
-cost more than reading does. On Linux one epoll of ours asks for all sockets at once: as soon as data comes while little
-does, so that pieces that come apart are read apart and each has its own stamp; with each tick when there is much.
-Elsewhere, and for sockets without stamps of the kernel, each has a watcher of the hub.
+In a busy process, dozens of sockets become readable every millisecond, and the hub's own watchers cost more than the
+reading itself. On Linux, one epoll instance covers all sockets. While little data arrives, sockets are read at once, so
+that pieces that arrive separately are read separately and each gets its own timestamp; under load they are read on each
+tick. On other systems, and for sockets without kernel timestamps, each socket has its own hub watcher.
 """
 
 import contextlib
@@ -15,34 +15,34 @@ from gevent import monkey
 _READ: Final = 1
 _EPOLLIN: Final = 1
 _MOST_AT_ONCE: Final = 64
-# However late it is, so many sockets are read, and as many written, before frames are sent again: neither side starves.
-_LEAST_AT_ONCE: Final = 16
-# Ticks over which it is judged whether much arrives, and how many arrivals are much.
-_JUDGED_TICKS: Final = 50
-_MUCH: Final = 8 * _JUDGED_TICKS
+# Even when late, this many sockets are read, and as many written, before frames are sent again: neither side starves.
+_MIN_AT_ONCE: Final = 16
+# The load is assessed every so many ticks; more arrivals than this in that time mean that the process is busy.
+_BUSY_WINDOW_TICKS: Final = 50
+_BUSY_ARRIVALS: Final = 8 * _BUSY_WINDOW_TICKS
 
 
 def _open_epoll() -> Any:
-    """None where the system has none. In a process that gevent has patched it is only found under its first name."""
+    """Open an epoll instance, or return None if the system has no epoll. gevent's patching hides the original."""
     with contextlib.suppress(AttributeError, OSError):
         return monkey.get_original("select", "epoll")()
     return None
 
 
 class ReadableSocket(Protocol):
-    """Who reads a socket."""
+    """The reader of a socket."""
 
     def readable(self) -> None:
-        """There is data, or the connection has ended."""
+        """Called when there is data or the connection has ended."""
         ...
 
-    def failed(self, fault: Exception) -> None:
-        """Reading or what follows from it failed for a fault of ours."""
+    def failed(self, error: Exception) -> None:
+        """Called when reading or processing failed with an internal error."""
         ...
 
 
 class SocketWatch:
-    """Tells each reader that its socket has data. It must be told of each tick."""
+    """Notifies each reader when its socket has data. `tick` must be called on every tick."""
 
     def __init__(self, loop: Any, perf_ns: Callable[[], int]) -> None:
         self._loop = loop
@@ -50,7 +50,7 @@ class SocketWatch:
         self._readers: dict[int, ReadableSocket] = {}
         self._watchers: dict[int, Any] = {}
         self._until_perf_ns = 0
-        self._written = 0  # sockets, since the tick
+        self._written = 0  # sockets written since the last tick
         self._arrivals = self._ticks = 0
         self._epoll = _open_epoll()
         self._own: Any = None if self._epoll is None else loop.io(self._epoll.fileno(), _READ)
@@ -58,7 +58,7 @@ class SocketWatch:
             self._own.start(self._serve)
 
     def add(self, fd: int, reader: ReadableSocket, *, stamped: bool) -> None:
-        """Watch a socket; `stamped` says that the kernel keeps the moment of what arrives, however late it is read."""
+        """Watch a socket; `stamped` means that the kernel timestamps arriving data, however late it is read."""
         self._readers[fd] = reader
         if self._epoll is not None and stamped:
             self._epoll.register(fd, _EPOLLIN)
@@ -67,7 +67,7 @@ class SocketWatch:
             watcher.start(self._read, fd)
 
     def remove(self, fd: int) -> None:
-        """Watch a socket no longer; to be called before it is closed. Unknown ones are ignored."""
+        """Stop watching a socket; must be called before it is closed. Unknown sockets are ignored."""
         if self._readers.pop(fd, None) is None:
             return
         watcher = self._watchers.pop(fd, None)
@@ -78,55 +78,55 @@ class SocketWatch:
             self._epoll.unregister(fd)
 
     def tick(self, next_perf_ns: int) -> None:
-        """Read what has arrived where much does, until the next tick is due."""
+        """Start a new tick; when busy, read what has arrived until the next tick is due."""
         self._until_perf_ns = next_perf_ns
         self._written = 0
         self._ticks += 1
-        if self._ticks >= _JUDGED_TICKS:
-            self._judge()
+        if self._ticks >= _BUSY_WINDOW_TICKS:
+            self._assess_load()
         if self._own is not None and not self._own.active:
             self._serve()
 
     def has_time(self) -> bool:
-        """Whether one more socket may be given what waits for it before frames are sent again; some always may.
+        """Whether one more socket may be written before frames are sent again; a few always may.
 
-        An endpoint that reads again after a while makes room in all of its sockets at once.
+        When an endpoint resumes reading, all of its sockets become writable at once.
         """
         self._written += 1
-        return self._written <= _LEAST_AT_ONCE or self._perf_ns() < self._until_perf_ns
+        return self._written <= _MIN_AT_ONCE or self._perf_ns() < self._until_perf_ns
 
-    def _judge(self) -> None:
-        much, self._arrivals, self._ticks = self._arrivals > _MUCH, 0, 0
-        if self._own is None or self._own.active != much:
+    def _assess_load(self) -> None:
+        busy, self._arrivals, self._ticks = self._arrivals > _BUSY_ARRIVALS, 0, 0
+        if self._own is None or self._own.active != busy:
             return
-        if much:
+        if busy:
             self._own.stop()
         else:
             self._own.start(self._serve)
 
     def _serve(self) -> None:
-        assert self._epoll is not None  # noqa: S101 - nobody else calls it
+        assert self._epoll is not None  # noqa: S101 - only called if there is an epoll
         read = 0
         while events := self._epoll.poll(0, _MOST_AT_ONCE):
             for fd, _ in events:
                 self._read(fd)
                 read += 1
-                if read >= _LEAST_AT_ONCE and self._perf_ns() >= self._until_perf_ns:
+                if read >= _MIN_AT_ONCE and self._perf_ns() >= self._until_perf_ns:
                     self._arrivals += read
-                    return  # the others are asked for again
+                    return  # epoll reports the others again
         self._arrivals += read
 
     def _read(self, fd: int) -> None:
         reader = self._readers.get(fd)
         if reader is None:
-            return  # who was read before in the same round closed it
+            return  # closed by a reader earlier in the same round
         try:
             reader.readable()
-        except Exception as fault:  # noqa: BLE001 - one caller's fault of ours must not stop the others' audio
-            reader.failed(fault)
+        except Exception as error:  # noqa: BLE001 - an internal error in one call must not stop the others' audio
+            reader.failed(error)
 
     def close(self) -> None:
-        """Give everything back."""
+        """Stop watching all sockets and close the epoll instance."""
         for fd in list(self._readers):
             self.remove(fd)
         if self._own is not None and self._epoll is not None:

@@ -41,8 +41,8 @@ class Owner:
         self.gone.append(reason)
         self.ready.set()
 
-    def failed(self, fault: Exception) -> None:
-        raise fault
+    def failed(self, error: Exception) -> None:
+        raise error
 
 
 class DeafServer:

@@ -111,7 +111,7 @@ def test_an_endpoint_that_cannot_be_verified_is_refused(house: House) -> None:
     with house.open_door(_served(house.ca.sign("localhost"))) as port:
         ((turn,),) = Callers(house.wss(port), 1).call()
     assert turn.outcome == "error"
-    assert "nobody we trust signed its certificate" in (turn.outcome_reason or "")
+    assert "its certificate is not signed by a trusted CA" in (turn.outcome_reason or "")
 
 
 def test_each_thing_wrong_with_an_endpoints_certificate_has_its_sentence(house: House) -> None:
@@ -121,7 +121,7 @@ def test_each_thing_wrong_with_an_endpoints_certificate_has_its_sentence(house: 
     with house.open_door(_served(house.ca.sign("elsewhere.test"))) as port:
         said = refusal(house.wss(port), trusted)
     assert said is not None
-    assert said.endswith("its certificate is not for localhost; give the name that it is for with --sni")
+    assert said.endswith("its certificate is not valid for localhost; give a name that it is valid for with --sni")
 
 
 def test_a_name_given_with_sni_chooses_the_certificate_and_is_verified(house: House) -> None:
@@ -137,7 +137,7 @@ def test_a_name_given_with_sni_chooses_the_certificate_and_is_verified(house: Ho
             assert refusal(house.wss(port), tls_client(str(house.ca.cert), server_name=name)) is None
         wrong = refusal(house.wss(port), tls_client(str(house.ca.cert), server_name="third.test"))
     assert wrong is not None
-    assert "its certificate is not for third.test" in wrong
+    assert "its certificate is not valid for third.test" in wrong
 
 
 @contextlib.contextmanager
@@ -178,8 +178,8 @@ def test_an_endpoint_that_asks_for_a_client_certificate_gets_it(house: House, ve
         url = house.wss(port)
         without = refusal(url, tls_client(ca)) or ""
         refused = refusal(url, tls_client(ca, client_cert=str(foreign.cert), client_key=str(foreign.key))) or ""
-    assert "the endpoint asks for a client certificate; give one with --client-cert" in without
-    assert "the endpoint refused the client certificate (unknown ca)" in refused
+    assert "the endpoint requires a client certificate; give one with --client-cert" in without
+    assert "the endpoint rejected the client certificate (unknown ca)" in refused
 
 
 def test_plain_text_where_tls_is_expected_and_the_other_way_round(house: House) -> None:
@@ -199,9 +199,9 @@ def test_files_and_names_of_ours_that_cannot_be_used_are_all_said_at_once(tmp_pa
         tls_client(str(tmp_path / "no.pem"), client_cert=str(tmp_path / "text.pem"), server_name=".")
     missing, text, name = str(caught.value).splitlines()
     assert missing.startswith(f"--ca-file {tmp_path}/no.pem: no such file")
-    assert text.startswith(f"--client-cert {tmp_path}/text.pem: it holds nothing of the kind; give a certificate")
-    assert name == "--sni '.' is no host name: give one such as voice.example.com"
-    with pytest.raises(UsageError, match="a key alone is of no use"):
+    assert text.startswith(f"--client-cert {tmp_path}/text.pem: it is not valid PEM; give")
+    assert name == "--sni '.' is not a host name; give one such as voice.example.com"
+    with pytest.raises(UsageError, match="requires --client-cert with the certificate"):
         tls_client(client_key="some.key")
 
 
@@ -209,9 +209,9 @@ def test_a_key_that_does_not_open_says_why_and_not_with_what(tmp_path: Path) -> 
     ca = authority(tmp_path)
     locked, other = ca.sign("locked", passphrase="open sesame"), ca.sign("other")
     cert, key = str(locked.cert), str(locked.key)
-    with pytest.raises(UsageError, match="the key is encrypted; put its passphrase into VOICEPROBE_CLIENT_KEY"):
+    with pytest.raises(UsageError, match="the key is encrypted; set VOICEPROBE_CLIENT_KEY"):
         tls_client(client_cert=cert, client_key=key)
-    with pytest.raises(UsageError, match="does not open the key") as caught:
+    with pytest.raises(UsageError, match="does not decrypt the key") as caught:
         tls_client(client_cert=cert, client_key=key, passphrase="shut sesame")
     assert "sesame" not in str(caught.value)
     with pytest.raises(UsageError, match="the key does not belong to the certificate"):

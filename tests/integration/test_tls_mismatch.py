@@ -122,7 +122,7 @@ def test_tls_to_a_plain_port_that_says_nothing_ends_with_the_hint() -> None:
         turn = _turn("wss", port, SHORT_S)
     assert (turn.failure_kind, turn.failure_code) == ("timeout", "tls_handshake")
     assert turn.outcome_reason == (
-        "the endpoint took the connection and did not finish the TLS handshake within 0.3 s; "
+        "the endpoint accepted the connection but did not finish the TLS handshake within 0.3 s; "
         f"if the server at 127.0.0.1:{port} does not speak TLS, use ws://"
     )
 
@@ -134,7 +134,7 @@ def test_tls_to_a_plain_port_that_hangs_up_names_ws(serve: Serve, code: str) -> 
     assert (turn.failure_kind, turn.failure_code) == ("tls", code)
     assert turn.outcome_reason is not None
     assert turn.outcome_reason.endswith(
-        f"before it said anything; if the server at 127.0.0.1:{port} does not speak TLS, use ws://"
+        f"before it sent anything; if the server at 127.0.0.1:{port} does not speak TLS, use ws://"
     )
 
 
@@ -146,7 +146,7 @@ def test_plain_to_a_tls_server_names_wss(signed: Signed, version: ssl.TLSVersion
     assert (turn.failure_kind, turn.failure_code) == ("tcp", "EOF")
     assert turn.outcome_reason is not None
     assert turn.outcome_reason.endswith(
-        f"before it said anything; if the server at 127.0.0.1:{port} speaks TLS, use wss://"
+        f"before it sent anything; if the server at 127.0.0.1:{port} speaks TLS, use wss://"
     )
 
 
@@ -163,6 +163,6 @@ def test_plain_to_a_port_that_says_nothing_ends_with_the_hint() -> None:
         turn = _turn("ws", port, SHORT_S)
     assert (turn.failure_kind, turn.failure_code) == ("timeout", "session")
     assert turn.outcome_reason == (
-        "the endpoint took the connection and did not open a session within 0.3 s; "
+        "the endpoint accepted the connection but did not open a session within 0.3 s; "
         f"if the server at 127.0.0.1:{port} speaks TLS, use wss://"
     )

@@ -1,4 +1,4 @@
-"""A line is never dead, and knows which sample leaves when."""
+"""An audio track sends continuously, and each sample's time is known."""
 
 import pytest
 from hypothesis import given
@@ -10,17 +10,17 @@ from tests.unit.loadtest.conversation.world import MS, make_clip
 
 
 def _track(background: tuple[bytes, ...]) -> AudioTrack:
-    """A line of a caller who has no seat: nothing is laid out."""
+    """A track whose entry is in no slot: nothing is scheduled."""
     return AudioTrack(background, WheelEntry(len))
 
 
 def _sent_frames(track: AudioTrack) -> int:
-    """Frames that have gone out so far, those that were laid out among them."""
-    track._count()
+    """Frames that have gone out so far, those that were scheduled ahead among them."""
+    track._sync()
     return track._sent
 
 
-def test_between_utterances_the_background_goes_round() -> None:
+def test_between_utterances_the_background_repeats() -> None:
     track = _track((b"a", b"b"))
     assert [track.take()[0] for _ in range(5)] == [b"a", b"b", b"a", b"b", b"a"]
     assert _sent_frames(track) == 5
@@ -37,37 +37,37 @@ def test_an_utterance_replaces_the_background_frame_by_frame() -> None:
 
 
 class Sender:
-    """Sends as the engine does: what is laid out comes from the row, for anything else the line is asked."""
+    """Sends as the engine does: scheduled frames come from the row, others from the track."""
 
     def __init__(self, *, ahead: bool) -> None:
         self.slot: WheelSlot[str] = WheelSlot(0, 20 * MS)
-        self.seat: WheelEntry[str] = WheelEntry(len)
-        self.slot.add(self.seat, "caller", 0)
-        self.track = AudioTrack((b"a", b"b", b"c"), self.seat)
+        self.entry: WheelEntry[str] = WheelEntry(len)
+        self.slot.add(self.entry, "caller", 0)
+        self.track = AudioTrack((b"a", b"b", b"c"), self.entry)
         self.ahead = ahead
-        self.asked_for: list[int] = []
+        self.taken: list[int] = []
 
     def send(self, frames: int) -> list[tuple[bytes, int]]:
-        """Each frame and the clock of the call behind it."""
+        """Send frames and return each with the call's frame count after it."""
         sent = []
         for _ in range(frames):
             ((_, _, frame, _),) = self.slot.take_row(self.slot.due_perf_ns)
             if frame is None:
                 frame, _, index = self.track.take()
-                self.asked_for.append(index)
+                self.taken.append(index)
                 if self.ahead:
-                    self.track.look_ahead()
+                    self.track.schedule_ahead()
             sent.append((frame, _sent_frames(self.track)))
         return sent
 
     @property
     def state(self) -> tuple[object, ...]:
         track = self.track
-        return track.clip, None if track.clip is None else track._clip_frame, track.voiced, track.clip_started_frame
+        return track.clip, None if track.clip is None else track._clip_frame, track.in_speech, track.clip_started_frame
 
 
-@given(st.lists(st.tuples(st.integers(0, 60), st.sampled_from(["say", "mute", "look back", "on"])), max_size=12))
-def test_looking_ahead_changes_nothing_of_what_is_sent(steps: list[tuple[int, str]]) -> None:
+@given(st.lists(st.tuples(st.integers(0, 60), st.sampled_from(["say", "mute", "clear", "on"])), max_size=12))
+def test_scheduling_ahead_does_not_change_what_is_sent(steps: list[tuple[int, str]]) -> None:
     clip = make_clip(speech_ms=500, lead_ms=130, tail_ms=90)
     one, other = Sender(ahead=False), Sender(ahead=True)
     for frames, then in steps:
@@ -79,35 +79,35 @@ def test_looking_ahead_changes_nothing_of_what_is_sent(steps: list[tuple[int, st
         elif then == "mute":
             one.track.mute()
             other.track.mute()
-        elif then == "look back":
-            other.track.look_no_further()
+        elif then == "clear":
+            other.track.clear_ahead()
 
 
-def test_the_first_and_the_last_frame_with_voice_are_always_asked_for() -> None:
+def test_the_first_and_last_frame_with_speech_are_always_taken_one_by_one() -> None:
     clip = make_clip(speech_ms=500, lead_ms=130, tail_ms=90)
     sender = Sender(ahead=True)
     sender.track.say(clip)
     sender.send(len(clip.frames))
-    assert {clip.speech_start_frame, clip.speech_end_frame} <= set(sender.asked_for)
-    assert len(sender.asked_for) < len(clip.frames) // 3, "the others were laid out"
+    assert {clip.speech_start_frame, clip.speech_end_frame} <= set(sender.taken)
+    assert len(sender.taken) < len(clip.frames) // 3, "the others were scheduled ahead"
 
 
-def test_no_further_ahead_is_looked_than_is_asked_for() -> None:
+def test_no_more_frames_are_scheduled_than_requested() -> None:
     sender = Sender(ahead=False)
-    sender.track.look_ahead(0)
-    assert sender.seat.ahead == 0
-    sender.track.look_ahead(3)
-    assert sender.seat.ahead == 3
+    sender.track.schedule_ahead(0)
+    assert sender.entry.ahead == 0
+    sender.track.schedule_ahead(3)
+    assert sender.entry.ahead == 3
 
 
-def test_a_caller_cannot_say_two_things_at_once() -> None:
+def test_a_caller_cannot_speak_two_utterances_at_once() -> None:
     track = _track((b"-",))
     track.say(make_clip())
     with pytest.raises(RuntimeError, match="already speaking"):
         track.say(make_clip())
 
 
-def test_hush_goes_back_to_the_background_at_once() -> None:
+def test_mute_returns_to_the_background_at_once() -> None:
     track = _track((b"-",))
     track.say(make_clip())
     track.take()
@@ -115,12 +115,12 @@ def test_hush_goes_back_to_the_background_at_once() -> None:
     assert track.take() == (b"-", None, -1)
 
 
-def test_a_line_without_background_is_refused() -> None:
+def test_a_track_without_background_is_rejected() -> None:
     with pytest.raises(ValueError, match="background"):
         _track(())
 
 
-def test_a_sample_leaves_the_mouth_before_its_frame_is_sent() -> None:
+def test_a_sample_is_spoken_before_its_frame_is_sent() -> None:
     # As from a microphone: the frame goes out when its last sample has been spoken.
     clip = make_clip(speech_ms=1000, lead_ms=105)
     first = clip.speech_start_frame

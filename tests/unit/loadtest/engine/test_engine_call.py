@@ -1,4 +1,4 @@
-"""A call between its connection and its conversation, driven by hand."""
+"""A call with its conversation, on a fake connection and a manual schedule."""
 
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -6,7 +6,7 @@ from typing import Any
 
 from loadtest.conversation.evidence import ValidityLimits
 from loadtest.conversation.state import State
-from loadtest.engine.call import MOST_WAITING_BYTES, Call
+from loadtest.engine.call import MAX_WAITING_BYTES, Call
 from loadtest.engine.clock import Clocks
 from loadtest.engine.health import EngineHealth
 from loadtest.engine.timing_wheel import WheelSlot
@@ -19,7 +19,7 @@ FRAME = 20 * MS
 
 
 class Wire:
-    """A connection that takes everything, or nothing, and whose `arrives` happens when it is read."""
+    """A fake connection that accepts everything or nothing; reading it calls `arrives`."""
 
     def __init__(self) -> None:
         self.sent: list[bytes] = []
@@ -44,7 +44,7 @@ class Wire:
         self.outbox.queued_bytes += len(frame) - sent
 
     def drain(self) -> None:
-        """It takes all that waits, and everything from now on."""
+        """Accept everything that waits, and everything from now on."""
         self.takes = True
         self.outbox.drained_bytes, self.outbox.waiting_bytes = self.outbox.queued_bytes, 0
 
@@ -63,7 +63,7 @@ class Wire:
         return 0
 
 
-class Board:
+class FakeEngine:
     """Stands in for the engine."""
 
     def __init__(self) -> None:
@@ -72,17 +72,17 @@ class Board:
     def hang_up(self, call: Call, reason: str) -> None:
         call.ended = True
 
-    def our_fault(self, call: Call, fault: Exception) -> None:
-        raise fault
+    def internal_error(self, call: Call, error: Exception) -> None:
+        raise error
 
 
 class Caller:
-    """A call on a slot, with a wire that is seen through."""
+    """A call in a slot, with a fake connection."""
 
     def __init__(self, **plan: Any) -> None:
         protocol = registry.make_caller("openai-realtime", CallerOptions())
         websocket = WebSocketClient(protocol.upgrade("ws://127.0.0.1:1/", None))
-        self.call = Call(Board(), make_plan(**plan), protocol, websocket, "rms-10ms")
+        self.call = Call(FakeEngine(), make_plan(**plan), protocol, websocket, "rms-10ms")
         self.wire: Any = Wire()
         self.call.opened_socket(self.wire)
         self.slot: WheelSlot[Call] = WheelSlot(1000 * FRAME, FRAME)
@@ -90,39 +90,39 @@ class Caller:
         self.call.begin(self.slot.due_perf_ns)
 
     def rows(self, count: int, late_ns: int = 0) -> list[bytes | None]:
-        """Serve rows as the engine does, each of them so late; what was laid out in each."""
-        laid = []
+        """Send rows as the engine does, each `late_ns` late; return what was scheduled in each."""
+        scheduled = []
         for _ in range(count):
             due = self.slot.due_perf_ns
             for call, write, frame, counted in self.slot.take_row(due + late_ns):
-                laid.append(frame)
+                scheduled.append(frame)
                 if frame is None:
                     call.send_frame(due, due + late_ns)
                 elif (sent := write(frame)) != len(frame):
                     call.held_up(frame, sent, counted is not None, due + late_ns)
-        return laid
+        return scheduled
 
     def speak(self) -> None:
-        """Through think time and utterance, until the caller waits."""
+        """Run think time and utterance, until the caller waits for the reply."""
         while self.call.conversation.state is not State.WAITING:
             self.rows(1)
 
 
-def test_the_conversation_is_asked_just_when_it_wants_to_be() -> None:
+def test_the_conversation_is_called_at_its_deadline() -> None:
     caller = Caller(think_ms=500)
-    laid = caller.rows(26)
+    scheduled = caller.rows(26)
     assert caller.call.conversation.state is State.SPEAKING, "after 500 ms of thinking the caller speaks"
-    asked = [number for number, frame in enumerate(laid) if frame is None]
-    assert asked[-1] == 25
-    assert len(asked) <= 4, "between two looks of 16 frames nobody is asked"
+    called = [number for number, frame in enumerate(scheduled) if frame is None]
+    assert called[-1] == 25
+    assert len(called) <= 4, "16 frames at a time are scheduled ahead"
 
 
-def test_what_has_arrived_counts_before_time_does() -> None:
+def test_arrived_events_take_precedence_over_a_deadline() -> None:
     caller = Caller(patience_ms=400)
     caller.speak()
     caller.rows(10)
     heard = caller.slot.due_perf_ns
-    # The reply lies unread for longer than the caller's patience.
+    # The reply is unread for longer than the caller's patience.
     caller.wire.arrives = lambda: [
         caller.call.perform(caller.call.conversation.on_event(event, heard)) for event in reply(ms=3000)
     ]
@@ -131,7 +131,7 @@ def test_what_has_arrived_counts_before_time_does() -> None:
     assert caller.call.conversation.state is State.HEARING
 
 
-def test_without_anything_that_arrived_patience_ends_the_call() -> None:
+def test_without_a_reply_the_callers_patience_ends_the_call() -> None:
     caller = Caller(patience_ms=400)
     caller.speak()
     caller.rows(30)
@@ -139,7 +139,7 @@ def test_without_anything_that_arrived_patience_ends_the_call() -> None:
     assert caller.call.exchanges.get_nowait().outcome == "abandoned"
 
 
-def test_a_deadline_that_moves_forward_is_kept() -> None:
+def test_an_earlier_deadline_is_met() -> None:
     caller = Caller(think_ms=10_000)
     caller.rows(2)
     assert caller.call.entry.ahead > 0
@@ -149,12 +149,12 @@ def test_a_deadline_that_moves_forward_is_kept() -> None:
     assert caller.call.ended
 
 
-def test_frames_go_behind_what_the_socket_has_not_taken() -> None:
+def test_frames_queue_behind_what_the_socket_has_not_accepted() -> None:
     caller = Caller(think_ms=10_000)
     caller.rows(2)
     caller.wire.takes = False
     caller.call._transmit(b"a pong")
-    assert caller.call.entry.ahead == 0, "none of them may overtake"
+    assert caller.call.entry.ahead == 0, "none may be sent before it"
     assert caller.rows(3) == [None, None, None]
     assert len(caller.call.held) == 3
     caller.wire.takes, caller.wire.outbox.waiting_bytes = True, 0
@@ -162,11 +162,10 @@ def test_frames_go_behind_what_the_socket_has_not_taken() -> None:
 
 
 def _stalled(**plan: Any) -> tuple[Caller, Caller]:
-    """Two callers of the same plan: one whose endpoint reads, and one whose endpoint reads no more from the middle of
-    the utterance on."""
+    """Two callers with the same plan: the second one's endpoint stops reading in the middle of the utterance."""
     callers = Caller(**plan), Caller(**plan)
     for caller in callers:
-        while not caller.call.track.voiced:
+        while not caller.call.track.in_speech:
             caller.rows(1)
     callers[1].wire.takes = False
     for caller in callers:
@@ -181,7 +180,7 @@ def test_a_turn_whose_endpoint_does_not_read_is_timed_from_when_its_speech_was_d
     assert stalled.evidence.end_lateness_ns == 0
 
 
-def test_our_own_lateness_moves_the_points_of_a_turn_also_where_the_endpoint_does_not_read() -> None:
+def test_our_own_lateness_shifts_timestamps_also_if_the_endpoint_does_not_read() -> None:
     caller, stalled = Caller(), Caller()
     stalled.wire.takes = False
     for each, late_ns in ((caller, 0), (stalled, 7 * MS)):
@@ -192,7 +191,7 @@ def test_our_own_lateness_moves_the_points_of_a_turn_also_where_the_endpoint_doe
     assert (unread.evidence.frame_lateness_worst_ns, unread.evidence.drift_ns) == (7 * MS, 0)
 
 
-def test_what_the_socket_did_not_take_is_evidence_when_it_does_and_makes_nothing_late() -> None:
+def test_frames_the_socket_accepts_late_count_as_held_up_and_not_as_late() -> None:
     _, stalled = _stalled()
     stalled.rows(300)
     evidence = stalled.call.conversation.exchange.evidence
@@ -209,7 +208,7 @@ def test_what_the_socket_did_not_take_is_evidence_when_it_does_and_makes_nothing
     assert evidence.endpoint_did_not_read(ValidityLimits())
 
 
-def test_a_turn_that_ends_while_its_frames_wait_says_how_long_they_did() -> None:
+def test_a_turn_that_ends_while_its_frames_wait_records_how_long_they_waited() -> None:
     _, stalled = _stalled(reply_ms=10_000)
     oldest = stalled.call.held[0].offered_perf_ns
     stalled.call.engine.clocks.perf_ns = lambda: stalled.slot.due_perf_ns
@@ -221,7 +220,7 @@ def test_a_turn_that_ends_while_its_frames_wait_says_how_long_they_did() -> None
     assert exchange.evidence.held_up_worst_ns == exchange.ended_perf_ns + FRAME - oldest
 
 
-def test_an_endpoint_that_goes_on_answering_and_never_reads_is_borne_for_a_bounded_time() -> None:
+def test_an_endpoint_that_never_reads_ends_the_call_after_a_bounded_time() -> None:
     caller = Caller(think_ms=10_000_000)
     caller.rows(2)
     caller.wire.takes = False
@@ -234,24 +233,24 @@ def test_an_endpoint_that_goes_on_answering_and_never_reads_is_borne_for_a_bound
     assert exchange.reason == "the endpoint did not read what the caller said for 60 s"
 
 
-def test_what_an_endpoint_makes_us_answer_without_reading_it_is_bounded() -> None:
+def test_answers_that_an_endpoint_does_not_read_are_bounded() -> None:
     caller = Caller(think_ms=10_000_000)
     caller.rows(2)
     caller.wire.takes = False
-    caller.call._transmit(bytes(MOST_WAITING_BYTES))
+    caller.call._transmit(bytes(MAX_WAITING_BYTES))
     caller.rows(1)
     assert caller.call.ended
 
 
-def test_a_frame_due_before_the_caller_joined_is_not_his() -> None:
+def test_a_frame_due_before_the_caller_joined_is_skipped() -> None:
     caller = Caller()
-    seat = caller.call.entry
-    seat.joined_perf_ns = caller.slot.due_perf_ns + 1
+    entry = caller.call.entry
+    entry.joined_perf_ns = caller.slot.due_perf_ns + 1
     assert not caller.call.send_frame(caller.slot.due_perf_ns, caller.slot.due_perf_ns + 5)
     assert caller.wire.sent == []
 
 
-def test_where_the_kernel_does_not_stamp_what_arrives_the_loops_own_lateness_bounds_its_lag() -> None:
+def test_without_kernel_timestamps_the_loops_lateness_bounds_the_receive_lag() -> None:
     caller = Caller()
     caller.speak()
     call, evidence = caller.call, caller.call.conversation.exchange.evidence

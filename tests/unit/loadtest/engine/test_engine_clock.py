@@ -1,4 +1,4 @@
-"""A wall clock that is set is found, in either direction; one that is slewed is not taken for it."""
+"""A step of the wall clock is detected in either direction, and slewing is not mistaken for a step."""
 
 from collections.abc import Iterator
 
@@ -9,8 +9,8 @@ from loadtest.engine.clock import STEP_NS, Clocks
 MS = 1_000_000
 
 
-class World:
-    """A monotonic clock that passes 100 ns with each look, and a wall clock at an offset from it."""
+class FakeClocks:
+    """A monotonic clock that advances 100 ns per reading, and a wall clock at an offset from it."""
 
     def __init__(self) -> None:
         self.now_ns = 1_000_000_000
@@ -27,12 +27,12 @@ class World:
 
 
 @pytest.mark.parametrize("step_ns", [-80 * MS, -2 * MS, 2 * MS, 80 * MS])
-def test_a_wall_clock_that_was_set_is_found_in_either_direction(step_ns: int) -> None:
-    world = World()
-    clocks = Clocks(world.perf_ns, world.unix_ns)
+def test_a_step_of_the_wall_clock_is_detected_in_either_direction(step_ns: int) -> None:
+    fake = FakeClocks()
+    clocks = Clocks(fake.perf_ns, fake.unix_ns)
     clocks.measure()
     assert clocks.steps == 0
-    world.offset_ns += step_ns
+    fake.offset_ns += step_ns
     clocks.measure()
     assert clocks.steps == 1
     assert abs(clocks.drift_ns - step_ns) < 1000
@@ -40,31 +40,31 @@ def test_a_wall_clock_that_was_set_is_found_in_either_direction(step_ns: int) ->
     assert clocks.steps == 1, "it was set once"
 
 
-def test_slewing_is_no_step_and_adds_up_to_a_drift() -> None:
-    world = World()
-    clocks = Clocks(world.perf_ns, world.unix_ns)
+def test_slewing_is_not_a_step_and_adds_up_to_drift() -> None:
+    fake = FakeClocks()
+    clocks = Clocks(fake.perf_ns, fake.unix_ns)
     for _ in range(20):
-        world.offset_ns += STEP_NS // 2
+        fake.offset_ns += STEP_NS // 2
         clocks.measure()
     assert clocks.steps == 0
     assert abs(clocks.drift_ns - 10 * STEP_NS) < 1000
 
 
-def test_a_pause_in_the_middle_of_a_measure_is_no_step() -> None:
-    world = World()
-    clocks = Clocks(world.perf_ns, world.unix_ns)
-    world.pauses_ns = iter([40 * MS, 30 * MS, 0, 20 * MS, 25 * MS])
+def test_a_pause_during_a_measurement_is_not_a_step() -> None:
+    fake = FakeClocks()
+    clocks = Clocks(fake.perf_ns, fake.unix_ns)
+    fake.pauses_ns = iter([40 * MS, 30 * MS, 0, 20 * MS, 25 * MS])
     clocks.measure()
-    assert (clocks.steps, abs(clocks.drift_ns) < 1000) == (0, True), "the tightest try decides"
-    world.pauses_ns = iter([40 * MS] * 5)
+    assert (clocks.steps, abs(clocks.drift_ns) < 1000) == (0, True), "the tightest attempt counts"
+    fake.pauses_ns = iter([40 * MS] * 5)
     clocks.measure()
-    assert clocks.steps == 0, "no try was tight enough to accuse the clock"
+    assert clocks.steps == 0, "no attempt was tight enough to detect a step"
     clocks.measure()
-    assert (clocks.steps, abs(clocks.drift_ns) < 1000) == (0, True), "nor did it leave an offset that is wrong"
+    assert (clocks.steps, abs(clocks.drift_ns) < 1000) == (0, True), "and the offset stays correct"
 
 
-def test_a_stamp_is_carried_over_and_back() -> None:
-    world = World()
-    clocks = Clocks(world.perf_ns, world.unix_ns)
-    moment = world.perf_ns()
+def test_a_timestamp_converts_there_and_back() -> None:
+    fake = FakeClocks()
+    clocks = Clocks(fake.perf_ns, fake.unix_ns)
+    moment = fake.perf_ns()
     assert clocks.to_perf_ns(clocks.to_unix_ns(moment)) == moment

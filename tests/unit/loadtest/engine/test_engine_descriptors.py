@@ -1,4 +1,4 @@
-"""The limit on open files is raised as far as it goes; when that is not enough, one sentence says so."""
+"""The limit on open files is raised as far as possible; if that is not enough, the error says what to do."""
 
 import errno
 import json
@@ -7,7 +7,7 @@ import sys
 
 from loadtest.engine.descriptors import Descriptors
 
-# In a process of its own: a limit that was lowered cannot be raised again by everybody.
+# In a separate process: an unprivileged user cannot raise a hard limit that was lowered.
 _PROGRAM = """
 import json, resource
 from loadtest.engine.descriptors import Descriptors
@@ -21,12 +21,12 @@ print(json.dumps([hard, resource.getrlimit(resource.RLIMIT_NOFILE)[0], descripto
 
 
 def test_the_soft_limit_is_raised_to_the_hard_one() -> None:
-    said = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, check=True, text=True).stdout
-    hard, soft, limit = json.loads(said)
+    output = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, check=True, text=True).stdout
+    hard, soft, limit = json.loads(output)
     assert soft == limit == hard > 300
 
 
-def test_a_shortage_is_told_from_an_endpoint_that_does_not_answer() -> None:
+def test_a_shortage_is_distinguished_from_an_endpoint_that_does_not_answer() -> None:
     descriptors = Descriptors()
     descriptors.limit = 1024
     full = descriptors.shortage(OSError(errno.EMFILE, "Too many open files"))

@@ -1,11 +1,11 @@
-"""The worst since the last look, and what was never looked at."""
+"""Worst values since the last reading, and values that were never recorded."""
 
 from loadtest.engine.health import EngineHealth
 
 MS = 1_000_000
 
 
-def test_the_worst_is_taken_once() -> None:
+def test_taking_the_worst_value_resets_it() -> None:
     health = EngineHealth()
     health.note_frames([])
     health.note_frames([1 * MS, 3 * MS])
@@ -14,9 +14,9 @@ def test_the_worst_is_taken_once() -> None:
     assert (health.frames_sent, health.take_lateness_worst_ns(), health.take_lateness_worst_ns()) == (3, 9 * MS, 0)
 
 
-def test_the_backlog_is_the_most_that_one_caller_had_unsent() -> None:
+def test_the_backlog_is_the_most_unsent_data_of_any_caller() -> None:
     health = EngineHealth()
-    assert health.take_unsent_worst_bytes() is None, "nobody looked"
+    assert health.take_unsent_worst_bytes() is None, "nothing recorded yet"
     health.note_unsent(0)
     assert health.take_unsent_worst_bytes() == 0
     health.note_held_up(500)
@@ -24,7 +24,7 @@ def test_the_backlog_is_the_most_that_one_caller_had_unsent() -> None:
     assert (health.frames_held_up, health.take_unsent_worst_bytes()) == (2, 500)
 
 
-def test_what_is_seen_now_waited_no_longer_than_since_the_newest_tick_was_due() -> None:
+def test_unseen_time_is_bounded_by_when_the_latest_tick_was_due() -> None:
     health = EngineHealth()
     assert health.longest_unseen_ns(500 * MS) == 0, "nothing was due yet"
     health.note_tick(0, 1000 * MS)
@@ -35,7 +35,7 @@ def test_what_is_seen_now_waited_no_longer_than_since_the_newest_tick_was_due() 
     assert health.longest_unseen_ns(1053 * MS) == 0
 
 
-def test_the_lag_of_the_loop_is_of_the_time_asked_for() -> None:
+def test_the_loop_lag_covers_the_requested_time() -> None:
     health = EngineHealth()
     health.note_tick(40 * MS, 1000 * MS)
     health.note_tick(2 * MS, 2000 * MS)

@@ -11,20 +11,20 @@ MS = 1_000_000
 FRAME = 20 * MS
 
 
-def _nowhere(frame: bytes) -> int:
+def _accept_all(frame: bytes) -> int:
     return len(frame)
 
 
 def _wheel(streams: int) -> tuple[TimingWheel[str], list[WheelEntry[str]]]:
     wheel: TimingWheel[str] = TimingWheel(0, FRAME)
-    entries: list[WheelEntry[str]] = [WheelEntry(_nowhere) for _ in range(streams)]
+    entries: list[WheelEntry[str]] = [WheelEntry(_accept_all) for _ in range(streams)]
     for number, entry in enumerate(entries):
         wheel.add(entry, f"caller {number}", 0)
     return wheel, entries
 
 
 def _serve(wheel: TimingWheel[str], now: int) -> list[tuple[str, bytes | None, int]]:
-    """As the engine serves it: who got a frame, which, and how late."""
+    """Take the due rows as the engine does: each owner, its frame and its lateness in ns."""
     served: list[tuple[str, bytes | None, int]] = []
     for slot in wheel.due(now):
         late = now - slot.due_perf_ns
@@ -59,18 +59,18 @@ def test_callers_are_spread_over_the_ticks_of_a_frame() -> None:
     assert len(wheel) == 40
 
 
-def test_who_joins_is_due_from_his_next_moment_on_however_long_nobody_was_there() -> None:
+def test_a_new_stream_is_due_within_one_frame_however_long_the_wheel_was_empty() -> None:
     wheel: TimingWheel[str] = TimingWheel(0, FRAME)
     now = 1000 * FRAME + 3 * MS + 5
     assert _serve(wheel, now) == []
-    entry: WheelEntry[str] = WheelEntry(_nowhere)
+    entry: WheelEntry[str] = WheelEntry(_accept_all)
     wheel.add(entry, "caller", now)
     assert now < _slot_of(entry).due_perf_ns <= now + FRAME
     assert entry.joined_perf_ns == now
 
 
 @given(st.lists(st.integers(min_value=0, max_value=60 * MS), min_size=1, max_size=60), st.integers(1, 30))
-def test_whatever_the_loop_does_frames_are_neither_early_nor_lost_nor_in_bursts(steps: list[int], count: int) -> None:
+def test_frames_are_never_early_lost_or_in_bursts_whatever_the_loop_does(steps: list[int], count: int) -> None:
     wheel, entries = _wheel(count)
     first_due = {f"caller {number}": _slot_of(entry).due_perf_ns for number, entry in enumerate(entries)}
     sent = dict.fromkeys(first_due, 0)
@@ -81,11 +81,11 @@ def test_whatever_the_loop_does_frames_are_neither_early_nor_lost_nor_in_bursts(
         assert len(served) == len(set(served)), "at most one frame of a stream in one tick"
         for each in served:
             sent[each] += 1
-    # After 200 quiet ticks all have caught up: each has sent exactly what is due.
+    # After 200 regular ticks all have caught up: each has sent exactly what is due.
     assert sent == {caller: (now - due) // FRAME + 1 for caller, due in first_due.items()}
 
 
-def test_after_a_stall_a_stream_catches_up_one_frame_a_tick() -> None:
+def test_after_a_stall_a_stream_catches_up_one_frame_per_tick() -> None:
     wheel, (entry,) = _wheel(1)
     stalled_until = _slot_of(entry).due_perf_ns + 4 * FRAME
     lateness = []
@@ -110,12 +110,12 @@ def test_a_stream_removed_while_its_row_is_served_is_not_served_again() -> None:
     assert _serve(wheel, late + TICK_NS) == []
 
 
-def test_a_frame_that_is_no_whole_number_of_ticks_is_refused() -> None:
+def test_a_frame_that_is_not_a_whole_number_of_ticks_is_rejected() -> None:
     with pytest.raises(ValueError, match="whole number"):
         TimingWheel(0, 20 * MS + 1)
 
 
-# What seats in one slot may do between rows: lay out frames, take them back, leave, join.
+# What entries of one slot may do between rows: schedule frames, clear them, leave, join.
 MOVES = st.lists(
     st.tuples(
         st.sampled_from(["schedule", "clear", "leave", "join", "row"]), st.integers(0, 4), st.integers(0, ROWS_AHEAD)
@@ -125,7 +125,7 @@ MOVES = st.lists(
 
 
 @given(MOVES)
-def test_everybody_gets_the_frames_laid_out_for_him_in_order_whoever_comes_and_goes(
+def test_each_stream_gets_its_scheduled_frames_in_order_while_others_come_and_go(
     moves: list[tuple[str, int, int]],
 ) -> None:
     slot: WheelSlot[str] = WheelSlot(0, FRAME)
@@ -134,7 +134,7 @@ def test_everybody_gets_the_frames_laid_out_for_him_in_order_whoever_comes_and_g
     for made, (what, who, count) in enumerate([*moves, *[("row", 0, 0)] * (ROWS_AHEAD + 1)]):
         name, entry = present[who % len(present)] if present else ("", None)
         if what == "join":
-            name, entry = f"caller {made}", WheelEntry[str](_nowhere)
+            name, entry = f"caller {made}", WheelEntry[str](_accept_all)
             slot.add(entry, name, 0)
             present.append((name, entry))
             wanted[name] = []
@@ -157,22 +157,22 @@ def test_everybody_gets_the_frames_laid_out_for_him_in_order_whoever_comes_and_g
         assert {owner: entry.ahead for owner, entry in present} == {o: len(frames) for o, frames in wanted.items()}
 
 
-def test_what_was_taken_is_told_once() -> None:
+def test_taken_frames_are_reported_once() -> None:
     slot: WheelSlot[str] = WheelSlot(0, FRAME)
-    entry: WheelEntry[str] = WheelEntry(_nowhere)
+    entry: WheelEntry[str] = WheelEntry(_accept_all)
     slot.add(entry, "caller", 0)
     entry.schedule([b"a", b"b", b"c"])
     list(slot.take_row(slot.due_perf_ns))
     assert (entry.taken(), entry.taken(), entry.ahead) == (1, 0, 2)
     list(slot.take_row(slot.due_perf_ns))
     entry.clear()
-    assert (entry.taken(), entry.ahead) == (0, 0), "who takes frames back asks first what was taken"
+    assert (entry.taken(), entry.ahead) == (0, 0), "clearing also forgets which frames were taken"
 
 
-def test_evidence_is_asked_for_in_the_rows_that_follow() -> None:
+def test_evidence_applies_to_the_rows_that_follow() -> None:
     slot: WheelSlot[str] = WheelSlot(0, FRAME)
-    one: WheelEntry[str] = WheelEntry(_nowhere)
-    other: WheelEntry[str] = WheelEntry(_nowhere)
+    one: WheelEntry[str] = WheelEntry(_accept_all)
+    other: WheelEntry[str] = WheelEntry(_accept_all)
     slot.add(one, "one", 0)
     slot.add(other, "other", 0)
     evidence = Evidence()
@@ -184,8 +184,8 @@ def test_evidence_is_asked_for_in_the_rows_that_follow() -> None:
     assert [counted for *_, counted in slot.take_row(slot.due_perf_ns)] == [None]
 
 
-def test_without_a_slot_nothing_is_laid_out() -> None:
-    entry: WheelEntry[str] = WheelEntry(_nowhere)
+def test_without_a_slot_nothing_is_scheduled() -> None:
+    entry: WheelEntry[str] = WheelEntry(_accept_all)
     entry.schedule([b"a"])
     entry.count(Evidence())
     entry.clear()

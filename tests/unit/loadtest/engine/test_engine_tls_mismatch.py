@@ -1,4 +1,4 @@
-"""Which first bytes tell that only one side speaks TLS."""
+"""Which first bytes show that only one side speaks TLS."""
 
 import pytest
 
@@ -6,13 +6,13 @@ from loadtest.engine.tls_mismatch import cannot_be_tls, hint, is_alert
 
 
 @pytest.mark.parametrize("first", [b"H", b"HT", b"\x81", b"\x16H", b"\x15\x00", b"\x00\x00", b"220 mail ready\r\n"])
-def test_what_a_tls_server_never_begins_with(first: bytes) -> None:
+def test_bytes_that_no_tls_server_begins_with(first: bytes) -> None:
     assert cannot_be_tls(first)
     assert not is_alert(first)
 
 
 @pytest.mark.parametrize("first", [b"", b"\x15", b"\x16", b"\x15\x03", b"\x16\x03", b"\x16\x03\x03\x00\x7a"])
-def test_what_a_tls_server_may_begin_with(first: bytes) -> None:
+def test_bytes_that_a_tls_server_may_begin_with(first: bytes) -> None:
     assert not cannot_be_tls(first)
     assert is_alert(first) is first.startswith(b"\x15")
 

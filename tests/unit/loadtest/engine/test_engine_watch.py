@@ -1,4 +1,4 @@
-"""Sockets with data are read at once while little arrives and with the ticks when much does; nobody starves."""
+"""Sockets with data are read at once while idle and on each tick while busy; no socket starves."""
 
 import socket
 import subprocess
@@ -12,43 +12,43 @@ from loadtest.engine import watch
 from loadtest.engine.watch import SocketWatch
 
 LINUX = sys.platform.startswith("linux")
-needs_epoll = pytest.mark.skipif(not LINUX, reason="the system has no epoll: each socket has a watcher of the hub")
+needs_epoll = pytest.mark.skipif(not LINUX, reason="the system has no epoll; each socket has a hub watcher")
 
 
 class Pipe:
-    """A socket that is watched, and how to put data into it."""
+    """A watched socket, with a way to put data into it."""
 
-    def __init__(self, told: list["Pipe"], *, broken: bool = False) -> None:
+    def __init__(self, read: list["Pipe"], *, broken: bool = False) -> None:
         self.ours, self.theirs = socket.socketpair()
         self.ours.setblocking(False)
-        self.told, self.broken = told, broken
-        self.faults: list[Exception] = []
+        self.read, self.broken = read, broken
+        self.errors: list[Exception] = []
 
     def readable(self) -> None:
         self.ours.recv(100)
-        self.told.append(self)
+        self.read.append(self)
         if self.broken:
-            raise ValueError("a fault of ours")
+            raise ValueError("an internal error")
 
-    def failed(self, fault: Exception) -> None:
-        self.faults.append(fault)
+    def failed(self, error: Exception) -> None:
+        self.errors.append(error)
 
-    def say(self) -> "Pipe":
+    def fill(self) -> "Pipe":
         self.theirs.send(b"x")
         return self
 
 
 class Bench:
-    """A watch with some pipes and a clock that is moved by hand."""
+    """A watch with some pipes and a manual clock."""
 
     def __init__(self) -> None:
         self.now = 0
         self.watch = SocketWatch(gevent.get_hub().loop, lambda: self.now)
-        self.told: list[Pipe] = []
+        self.read: list[Pipe] = []
         self.pipes: list[Pipe] = []
 
     def add(self, *, stamped: bool = True, broken: bool = False) -> Pipe:
-        pipe = Pipe(self.told, broken=broken)
+        pipe = Pipe(self.read, broken=broken)
         self.pipes.append(pipe)
         self.watch.add(pipe.ours.fileno(), pipe, stamped=stamped)
         return pipe
@@ -60,12 +60,12 @@ class Bench:
             pipe.theirs.close()
 
     def make_busy(self) -> None:
-        """So much arrives for a while that it is read with the ticks."""
-        self.watch._arrivals = watch._MUCH + 1
+        """Simulate enough arrivals to make the watch read on each tick."""
+        self.watch._arrivals = watch._BUSY_ARRIVALS + 1
         self.quiet_ticks()
 
     def quiet_ticks(self) -> None:
-        for _ in range(watch._JUDGED_TICKS):
+        for _ in range(watch._BUSY_WINDOW_TICKS):
             self.watch.tick(self.now + 1)
 
 
@@ -77,92 +77,92 @@ def bench() -> Iterator[Bench]:
 
 
 @pytest.mark.parametrize("stamped", [True, False])
-def test_while_little_arrives_it_is_read_at_once(bench: Bench, stamped: bool) -> None:
-    pipe = bench.add(stamped=stamped).say()
+def test_while_idle_data_is_read_at_once(bench: Bench, stamped: bool) -> None:
+    pipe = bench.add(stamped=stamped).fill()
     gevent.sleep(0.01)
-    assert bench.told == [pipe], "nobody ticked"
+    assert bench.read == [pipe], "read without a tick"
 
 
 @needs_epoll
-def test_when_much_arrives_it_is_read_with_the_ticks_until_it_is_little_again(bench: Bench) -> None:
+def test_while_busy_data_is_read_on_ticks_until_the_load_drops(bench: Bench) -> None:
     pipe = bench.add()
     bench.make_busy()
-    pipe.say()
+    pipe.fill()
     gevent.sleep(0.01)
-    assert bench.told == []
+    assert bench.read == []
     bench.watch.tick(bench.now + 1)
-    assert bench.told == [pipe]
+    assert bench.read == [pipe]
     bench.quiet_ticks()
-    pipe.say()
+    pipe.fill()
     gevent.sleep(0.01)
-    assert bench.told == [pipe, pipe]
+    assert bench.read == [pipe, pipe]
 
 
 @needs_epoll
-def test_much_is_found_by_counting(bench: Bench) -> None:
+def test_many_arrivals_make_the_watch_busy(bench: Bench) -> None:
     pipe = bench.add()
-    for _ in range(watch._MUCH + 1):
-        pipe.say()
+    for _ in range(watch._BUSY_ARRIVALS + 1):
+        pipe.fill()
         bench.watch._serve()
     bench.quiet_ticks()
-    told = len(bench.told)
-    pipe.say()
+    before = len(bench.read)
+    pipe.fill()
     gevent.sleep(0.01)
-    assert len(bench.told) == told
+    assert len(bench.read) == before
 
 
 @needs_epoll
-def test_a_tick_that_is_due_waits_for_a_few_sockets_and_no_more(bench: Bench) -> None:
+def test_a_due_tick_waits_for_only_a_few_sockets(bench: Bench) -> None:
     bench.make_busy()
-    for _ in range(3 * watch._LEAST_AT_ONCE):
-        bench.add().say()
+    for _ in range(3 * watch._MIN_AT_ONCE):
+        bench.add().fill()
     bench.watch.tick(bench.now)
-    assert len(bench.told) == watch._LEAST_AT_ONCE
+    assert len(bench.read) == watch._MIN_AT_ONCE
     bench.watch.tick(bench.now)
     bench.watch.tick(bench.now)
-    assert len(set(map(id, bench.told))) == 3 * watch._LEAST_AT_ONCE, "the kernel asks for each in turn"
+    assert len(set(map(id, bench.read))) == 3 * watch._MIN_AT_ONCE, "epoll reports each socket in turn"
 
 
 @pytest.mark.parametrize("stamped", [True, False])
-def test_a_fault_of_one_reader_is_his_alone(bench: Bench, stamped: bool) -> None:
-    broken, sound = bench.add(stamped=stamped, broken=True).say(), bench.add(stamped=stamped).say()
+def test_an_error_in_one_reader_does_not_affect_the_others(bench: Bench, stamped: bool) -> None:
+    broken, sound = bench.add(stamped=stamped, broken=True).fill(), bench.add(stamped=stamped).fill()
     gevent.sleep(0.01)
-    assert set(map(id, bench.told)) == {id(broken), id(sound)}
-    assert [str(fault) for fault in broken.faults] == ["a fault of ours"]
-    assert sound.faults == []
+    assert set(map(id, bench.read)) == {id(broken), id(sound)}
+    assert [str(error) for error in broken.errors] == ["an internal error"]
+    assert sound.errors == []
 
 
 @pytest.mark.parametrize("stamped", [True, False])
-def test_who_is_removed_is_not_told(bench: Bench, stamped: bool) -> None:
-    pipe = bench.add(stamped=stamped).say()
+def test_a_removed_socket_is_not_read(bench: Bench, stamped: bool) -> None:
+    pipe = bench.add(stamped=stamped).fill()
     bench.watch.remove(pipe.ours.fileno())
     bench.watch.remove(pipe.ours.fileno())
     gevent.sleep(0.01)
     bench.watch.tick(bench.now + 1)
-    assert bench.told == []
+    assert bench.read == []
 
 
 @needs_epoll
-def test_the_kernels_own_way_is_found_in_a_process_that_gevent_has_patched() -> None:
+def test_epoll_is_found_in_a_process_that_gevent_has_patched() -> None:
     patched = "from gevent import monkey; monkey.patch_all(); from loadtest.engine.watch import _open_epoll"
     subprocess.run([sys.executable, "-c", f"{patched}; _open_epoll().close()"], check=True)
 
 
-def test_without_an_epoll_everything_has_a_watcher_of_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_epoll_each_socket_has_a_hub_watcher(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "_open_epoll", lambda: None)
     bench = Bench()
-    pipe = bench.add().say()
+    pipe = bench.add().fill()
     gevent.sleep(0.01)
     bench.quiet_ticks()
-    assert bench.told == [pipe]
+    assert bench.read == [pipe]
     bench.close()
 
 
-def test_sockets_that_have_room_again_wait_for_the_frames_that_are_due_but_for_a_few(bench: Bench) -> None:
+def test_all_but_a_few_writable_sockets_wait_for_due_frames(bench: Bench) -> None:
     bench.watch.tick(bench.now + 1)
-    assert all(bench.watch.has_time() for _ in range(10 * watch._LEAST_AT_ONCE)), "the next tick is not due yet"
+    assert all(bench.watch.has_time() for _ in range(10 * watch._MIN_AT_ONCE)), "the next tick is not due yet"
     bench.watch.tick(bench.now)
-    allowed = [bench.watch.has_time() for _ in range(10 * watch._LEAST_AT_ONCE)]
-    assert allowed == [True] * watch._LEAST_AT_ONCE + [False] * (9 * watch._LEAST_AT_ONCE)
+    allowed = [bench.watch.has_time() for _ in range(10 * watch._MIN_AT_ONCE)]
+    assert allowed == [True] * watch._MIN_AT_ONCE + [False] * (9 * watch._MIN_AT_ONCE)
     bench.watch.tick(bench.now)
-    assert bench.watch.has_time(), "with each tick some may"
+    assert bench.watch.has_time(), "a few may on each tick"
