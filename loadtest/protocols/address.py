@@ -1,4 +1,4 @@
-"""Where an endpoint is, and how its address is shown: never with credentials or a query, which may be secrets."""
+"""An endpoint's address, and how it is shown: never with credentials or the query, which may contain secrets."""
 
 import urllib.parse
 from dataclasses import dataclass
@@ -17,43 +17,45 @@ class Address:
 
 
 def parse_address(url: str) -> Address:
-    """The address of a ws:// or wss:// URL. Raises UsageError with one sentence for anything else."""
-    # A malformed address may hold its password anywhere.
-    shown = "the address (not shown, it holds credentials)" if "@" in url else repr(public_target(url))
+    """Parse a ws:// or wss:// URL. Raises UsageError with one sentence for anything else."""
+    # A malformed address may contain its password anywhere.
+    shown = "the address (not shown because it contains credentials)" if "@" in url else repr(public_target(url))
     try:
         parts = urllib.parse.urlsplit(url)
         host = parts.hostname
     except ValueError:
         host, parts = None, urllib.parse.urlsplit("")
     if parts.scheme not in ("ws", "wss") or not host:
-        raise UsageError(f"{shown} is no WebSocket address: give one such as ws://127.0.0.1:8765/v1/realtime")
+        raise UsageError(f"{shown} is not a WebSocket address; give one such as ws://127.0.0.1:8765/v1/realtime")
     try:
         port = parts.port
     except ValueError:
         port = 0
     if port == 0:
-        raise UsageError(f"{shown} has no valid port: it must be a number from 1 to 65535")
+        raise UsageError(f"{shown} has no valid port; it must be a number from 1 to 65535")
     if fault := _fault(url, parts):
         raise UsageError(f"{shown} {fault}")
     return Address(host, port or (443 if parts.scheme == "wss" else 80), parts.scheme == "wss")
 
 
 def _fault(url: str, parts: urllib.parse.SplitResult) -> str | None:
-    """What the opening handshake cannot carry as it is. A parser drops line breaks without a word: the whole is looked
-    at, not the parts."""
+    """Return what is wrong with a URL that the opening handshake cannot carry as it is, or None.
+
+    The URL parser silently drops line breaks, so the whole URL is checked and not its parts.
+    """
     if has_control_characters(url) or " " in url:
-        return "holds a space, a line break or a control character: write it percent-encoded, or leave it out"
+        return "contains a space, a line break or a control character; percent-encode it, or leave it out"
     if not (parts.path + parts.query).isascii():
-        return "holds characters beyond ASCII in its path or query: write them percent-encoded"
+        return "contains non-ASCII characters in its path or query; percent-encode them"
     if parts.fragment or url.endswith("#"):
-        return "has a fragment (#…), which no server is sent: leave it out"
+        return "has a fragment (#…), which is never sent to a server; leave it out"
     if parts.username is not None and parts.password is None:
-        return "has a user without a password: write user:password@, or leave it out"
+        return "has a user name without a password; write user:password@, or leave it out"
     return None
 
 
 def public_target(url: str) -> str:
-    """The target without credentials, query and fragment, as it is stored and shown."""
+    """Return the target without credentials, query and fragment, as it is stored and shown."""
     scheme, separator, rest = url.partition("://") if "://" in url else ("", "", url)
     authority, slash, path = rest.partition("#")[0].partition("?")[0].partition("/")
     return f"{scheme}{separator}{authority.rpartition('@')[2]}{slash}{path}"

@@ -1,8 +1,7 @@
-"""What every wire must offer a virtual caller: pure values in, pure values out; no socket, clock or sleep.
+"""The interface between a virtual caller and a wire protocol. Pure: no socket, clock or sleep.
 
-A `CallerProtocol` is one conversation on one connection, seen from the caller. It is fed whole messages and returns
-normalized events; what it wants to send it returns as messages. Framing (WebSocket) and sending in time belong to
-the engine.
+A `CallerProtocol` is one conversation on one connection, from the caller's side. It is fed whole messages and returns
+normalized events and the messages to send. Framing (WebSocket) and timing are the engine's responsibility.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,11 +22,11 @@ TurnControl = Literal["server", "manual"]
 
 
 class EventKind(StrEnum):
-    """What happened on the wire, in the words every protocol shares."""
+    """What happened on the wire, in the terms that all protocols share."""
 
-    READY = "ready"  # the session takes audio
-    SPEECH_STARTED = "speech_started"  # the endpoint heard the caller begin
-    SPEECH_STOPPED = "speech_stopped"  # the endpoint closed the caller's turn
+    READY = "ready"  # the session accepts audio
+    SPEECH_STARTED = "speech_started"  # the endpoint detected that the caller began to speak
+    SPEECH_STOPPED = "speech_stopped"  # the endpoint ended the caller's turn
     ASR_PARTIAL = "asr_partial"
     ASR_FINAL = "asr_final"
     ASR_FAILED = "asr_failed"
@@ -36,16 +35,16 @@ class EventKind(StrEnum):
     REASONING_TEXT = "reasoning_text"
     AUDIO = "audio"
     AUDIO_DONE = "audio_done"
-    RESPONSE_DONE = "response_done"  # nothing more of this response is owed; how it ended is its status
+    RESPONSE_DONE = "response_done"  # the response is complete; its status says how it ended
     ERROR = "error"
-    OTHER = "other"  # known, and no caller needs it
-    UNKNOWN = "unknown"  # the protocol does not know this type of message: counted
-    DUPLICATE = "duplicate"  # the endpoint sent a message twice: counted, and not decoded again
+    OTHER = "other"  # a known message that no caller needs
+    UNKNOWN = "unknown"  # a type of message that the protocol does not define: counted
+    DUPLICATE = "duplicate"  # a message that the endpoint sent twice: counted, and not decoded again
 
 
-# What a response can carry. A tool call is for whoever runs the endpoint's tools, never for the caller to hear.
+# What a response can contain. A tool call is meant for the endpoint's tools, never for the caller.
 Content = Literal["audio", "text", "tool_call"]
-# The status of a RESPONSE_DONE that the wire never sent: a newer response took the place of this one.
+# The status of a RESPONSE_DONE that the wire did not send: a newer response replaced this one.
 SUPERSEDED: Final = "superseded"
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
@@ -53,9 +52,9 @@ _NO_CONTENT: Final[frozenset[Content]] = frozenset()
 
 
 class VoiceEvent(msgspec.Struct, frozen=True, gc=False):
-    """One normalized event. Only the fields its kind calls for are set.
+    """One normalized event. Only the fields that apply to its kind are set.
 
-    One is made for every message there is, thousands a second: a struct takes a fifth of a data class's time.
+    One is created for every message, thousands per second; a struct takes a fifth of a dataclass's time.
     """
 
     kind: EventKind
@@ -66,24 +65,27 @@ class VoiceEvent(msgspec.Struct, frozen=True, gc=False):
     audio: bytes | None = None  # PCM s16le mono at rate_hz, whatever the wire's encoding was
     rate_hz: int | None = None
     status: str | None = None  # RESPONSE_DONE: completed, cancelled, failed, incomplete or SUPERSEDED
-    carried: frozenset[Content] = _NO_CONTENT  # RESPONSE_DONE: what came with the response
+    carried: frozenset[Content] = _NO_CONTENT  # RESPONSE_DONE: what the response contained
     owes_response: bool = False  # RESPONSE_DONE: the endpoint must send another response before it has answered
-    reports_latency: bool = False  # RESPONSE_DONE: the service states latencies of its own
+    reports_latency: bool = False  # RESPONSE_DONE: the service reports its own latencies
     metadata: Mapping[str, str] = _NOTHING
-    usage: Mapping[str, int] = _NOTHING  # flattened: output_tokens, cached_tokens ...
-    message: str | None = None  # ERROR: what the endpoint said
-    fatal: bool = False  # ERROR: the conversation cannot go on
-    failure: Failure | None = None  # ERROR, RESPONSE_DONE that failed: the same as a value
+    usage: Mapping[str, int] = _NOTHING  # flattened: output_tokens, cached_tokens, …
+    message: str | None = None  # ERROR: the endpoint's error message
+    fatal: bool = False  # ERROR: the conversation cannot continue
+    failure: Failure | None = None  # ERROR, failed RESPONSE_DONE: the cause as a value
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a wire can show and needs. `not_observable` maps a metric name to the reason it cannot be seen."""
+    """What a wire protocol needs and what it can show.
+
+    `not_observable` maps the name of a metric to the reason why this protocol cannot show it.
+    """
 
     input_rate_hz: int
     frame_ms: int
     not_observable: Mapping[str, str]
-    audio_is_text: bool = True  # whether `audio_message` goes into text frames or binary ones
+    audio_is_text: bool = True  # whether `audio_message` is sent in text frames rather than binary ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +99,14 @@ class UpgradeRequest:
 
 @dataclass(frozen=True, slots=True)
 class CallerOptions:
-    """What the caller asks of the endpoint, in protocol-neutral words."""
+    """What the caller requests from the endpoint, in protocol-neutral terms."""
 
     turn_control: TurnControl = "server"
     model: str | None = None
     transcription_model: str | None = None
     voice: str | None = None
     instructions: str | None = None
-    silence_duration_ms: int | None = None  # None leaves the endpoint's own default
+    silence_duration_ms: int | None = None  # None: the endpoint's default
     input_format: Literal["pcm16", "pcmu", "pcma"] = "pcm16"
     output_format: Literal["pcm16", "pcmu", "pcma"] = "pcm16"
     token: str | None = None  # a bearer token; never stored, never printed
@@ -113,44 +115,46 @@ class CallerOptions:
 
 
 class CallerProtocol(Protocol):
-    """One conversation, the caller's side. Instances are made per connection and are not shared."""
+    """The caller's side of one conversation. Instances are created per connection and not shared."""
 
     capabilities: Capabilities
 
     def upgrade(self, target_url: str, traceparent: str | None) -> UpgradeRequest:
-        """The URL, headers and subprotocols for the opening handshake."""
+        """Return the URL, headers and subprotocols for the opening handshake."""
         ...
 
     def opened(self) -> Sequence[Message]:
-        """Messages to send as soon as the connection is open."""
+        """Return the messages to send as soon as the connection is open."""
         ...
 
     def receive(self, message: Message) -> Sequence[VoiceEvent]:
-        """Decode one message. Never raises: what cannot be understood is an ERROR event that says so.
+        """Decode one message. Never raises: a message that cannot be decoded becomes an ERROR event.
 
-        Whether a response is over is for the protocol to say: every response that began ends in a RESPONSE_DONE, also
-        one that the wire never closes because a newer one supersedes it, unless the connection ends before. A response
-        that arrives for somebody else than the caller gives no events of a reply.
+        The protocol decides when a response is over: unless the connection ends first, every response that began ends
+        with a RESPONSE_DONE, even if the wire never closes it because a newer one supersedes it. A response that is not
+        meant for the caller produces no reply events.
         """
         ...
 
     def pending(self) -> Sequence[Message]:
-        """Messages the protocol itself wants sent in answer to what it received; empties the queue."""
+        """Return the protocol's own answers to what it received, and empty the queue."""
         ...
 
     def audio_message(self, pcm: Pcm16) -> bytes:
-        """The message (before framing) that carries one frame of audio at the input rate. Depends on nothing else, so
-        that frames can be prepared once and shared by all callers."""
+        """Return the message (before framing) that carries one frame of audio at the input rate.
+
+        It depends on nothing else, so that frames can be prepared once and shared by all callers.
+        """
         ...
 
     def end_turn(self) -> Sequence[Message]:
-        """What tells the endpoint that the caller has finished; nothing under server turn control."""
+        """Return the messages that signal the end of the caller's turn; none under server turn control."""
         ...
 
     def interrupt(self, played_ms: int) -> Sequence[Message]:
-        """What a client owes the endpoint when its caller speaks into the reply, `played_ms` of which were heard."""
+        """Return the messages to send when the caller interrupts the reply after hearing `played_ms` of it."""
         ...
 
     def goodbye(self) -> Sequence[Message]:
-        """What to send before the connection is closed."""
+        """Return the messages to send before the connection is closed."""
         ...

@@ -1,4 +1,4 @@
-"""Why a call or a turn failed, as a value: made where it happens, and never read out of a sentence. Pure."""
+"""Why a call or a turn failed, as a value: created where it happens, never parsed from a sentence. Pure."""
 
 import math
 import re
@@ -12,23 +12,26 @@ import msgspec
 from telemetry.model.semconv import FailureKind
 
 SECOND_NS: Final = 1_000_000_000
-# A wait that somebody asks for is stored as it was said, up to here.
+# A requested wait is stored as it was received, up to this limit.
 LONGEST_RETRY_NS: Final = 30 * 86_400 * SECOND_NS
 MAX_CODE_CHARS: Final = 64
 _NOT_IN_CODES: Final = re.compile(r"[^A-Za-z0-9_.:-]")
-# Refusals that are over after a while, also where nobody says how long: by kind, their codes.
-_LATER: Final[Mapping[str, frozenset[str]]] = {
+# The codes, by kind, of rejections that are temporary even if no wait is given.
+_TEMPORARY: Final[Mapping[str, frozenset[str]]] = {
     "http_status": frozenset({"429", "503"}),
     "close_code": frozenset({"1012", "1013"}),  # service restart, try again later (RFC 6455's registry)
     "endpoint_error": frozenset({"rate_limit_exceeded", "session_limit_reached"}),
 }
-# What endpoints call the wait in an error object, and ns in one of its units.
+# The names that endpoints use for the wait in an error object, and their units in ns.
 _RETRY_FIELDS: Final = {"retry_after_ms": 1_000_000, "retry_after": SECOND_NS, "retry_after_seconds": SECOND_NS}
 
 
 class Failure(msgspec.Struct, frozen=True, gc=False):
-    """One cause. `code` is the status, close code, error code or errno name; `retry_after_ns` the wait that the
-    endpoint asked for before the next call, None where it did not say."""
+    """One cause of a failure.
+
+    `code` is the status, close code, error code or errno name. `retry_after_ns` is the wait before the next call that
+    the endpoint requested, None if it did not request any.
+    """
 
     kind: FailureKind
     code: str | None = None
@@ -36,12 +39,12 @@ class Failure(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def asks_to_wait(self) -> bool:
-        """Whether the endpoint wants the next call later, also where it does not say when."""
-        return self.retry_after_ns is not None or self.code in _LATER.get(self.kind, ())
+        """Whether the endpoint asks for a later call, with or without saying when."""
+        return self.retry_after_ns is not None or self.code in _TEMPORARY.get(self.kind, ())
 
 
 def code_of(*candidates: object) -> str | None:
-    """The first usable one of several codes that an endpoint gave, without anything that is no part of a code."""
+    """Return the first usable one of an endpoint's codes, with characters that are not valid in codes replaced."""
     for value in candidates:
         if isinstance(value, (str, int)) and not isinstance(value, bool) and str(value).strip():
             return _NOT_IN_CODES.sub("_", str(value).strip()[:MAX_CODE_CHARS])
@@ -49,7 +52,7 @@ def code_of(*candidates: object) -> str | None:
 
 
 def retry_after_of_fields(fields: Mapping[str, object]) -> int | None:
-    """The wait in ns that an error object asks for in a field of its own, None where it has none."""
+    """Return the wait in ns that an error object requests in one of its fields, or None."""
     for name, unit_ns in _RETRY_FIELDS.items():
         value = fields.get(name)
         if isinstance(value, (int, float, str)) and not isinstance(value, bool):
@@ -61,8 +64,11 @@ def retry_after_of_fields(fields: Mapping[str, object]) -> int | None:
 
 
 def retry_after_of_headers(headers: Iterable[tuple[str, str]], now_unix_ns: int) -> int | None:
-    """The wait in ns that a response's Retry-After asks for: seconds, or a date, which is held against the response's
-    own Date (so that no clock but the endpoint's counts) and only without one against `now_unix_ns`."""
+    """Return the wait in ns that a response's Retry-After header requests, or None.
+
+    The header holds seconds or a date. A date is compared with the response's own Date header, so that only the
+    endpoint's clock matters, or with `now_unix_ns` if there is no Date header.
+    """
     known = {name.lower(): value.strip() for name, value in headers}
     asked = known.get("retry-after", "")
     if asked.isascii() and asked.isdecimal():
@@ -83,7 +89,7 @@ def _date(text: str) -> datetime | None:
 
 
 def _bounded(wait_ns: float) -> int:
-    """Raises ValueError for what is no number."""
+    """Limit a wait to 0 … LONGEST_RETRY_NS. Raises ValueError for NaN."""
     if math.isnan(wait_ns):
         raise ValueError("not a number")
     return round(min(max(wait_ns, 0.0), float(LONGEST_RETRY_NS)))

@@ -1,4 +1,4 @@
-"""The protocols by name."""
+"""The registered protocols, by name."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -15,12 +15,12 @@ _CALLERS: Final[Mapping[str, Callable[[CallerOptions], CallerProtocol]]] = {
 
 
 def names() -> tuple[str, ...]:
-    """The protocols that a caller can speak."""
+    """Return the names of all protocols."""
     return tuple(sorted(_CALLERS))
 
 
 def make_caller(name: str, options: CallerOptions) -> CallerProtocol:
-    """One conversation's protocol. Raises UsageError for an unknown name."""
+    """Create the protocol of one conversation. Raises UsageError for an unknown name."""
     make = _CALLERS.get(name)
     if make is None:
         raise UsageError(f"unknown protocol {name!r}; known: {', '.join(names())}")

@@ -1,4 +1,4 @@
-"""What a WebSocket client makes of what arrives, and why a connection was refused or ended. Pure."""
+"""What a WebSocket client decodes, and why a connection was refused or ended. Pure."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -19,7 +19,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """The upgrade was refused. `status` is None when the answer was not HTTP at all."""
+    """The upgrade was refused. `status` is None if the answer was not HTTP."""
 
     status: int | None
     reason: str
@@ -28,7 +28,7 @@ class Rejected:
 
     @property
     def failure(self) -> Failure:
-        """The cause. 101 with a handshake that is none is no refusal, but an answer that the protocol forbids."""
+        """The cause. Status 101 with an invalid handshake is a protocol violation, not a refusal."""
         if self.status is None or self.status == 101:
             return Failure("protocol_violation", "not_http" if self.status is None else "bad_upgrade")
         return Failure("http_status", str(self.status))
@@ -36,7 +36,7 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """The connection is over. `clean` means that both sides sent a close frame and nobody broke the protocol."""
+    """The connection has ended. `clean` means that both sides sent a close frame and neither violated the protocol."""
 
     code: int
     reason: str
@@ -44,7 +44,7 @@ class Closed:
 
     @property
     def failure(self) -> Failure:
-        """The cause: the endpoint's close code, or what it broke, by the code that we had to close with."""
+        """The cause: the endpoint's close code, or its violation, by the code with which we closed."""
         if self.clean:
             return Failure("close_code", str(self.code))
         if self.code == ABNORMAL_CLOSURE:

@@ -70,7 +70,13 @@ def test_everything_that_cannot_be_used_is_said_at_once(tmp_path: Path) -> None:
         *("http://x", "--from", "0", "--max", "0", "--resolution", "2", "--turns-per-step", "3", "--out", str(tmp_path))
     )
     assert result.returncode == ExitCode.USAGE
-    for fault in ("--from 0", "--max 0", "--resolution 2", "--turns-per-step 3", "'http://x' is no WebSocket address"):
+    for fault in (
+        "--from 0",
+        "--max 0",
+        "--resolution 2",
+        "--turns-per-step 3",
+        "'http://x' is not a WebSocket address",
+    ):
         assert fault in result.stderr
     assert not list(tmp_path.iterdir())
 

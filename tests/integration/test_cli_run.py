@@ -375,6 +375,6 @@ def test_plain_locust_refuses_what_it_cannot_use(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == ExitCode.USAGE
-    assert "voiceprobe: 'ftp://x' is no WebSocket address" in done.stderr
+    assert "voiceprobe: 'ftp://x' is not a WebSocket address" in done.stderr
     assert "pinkk" in done.stderr
     assert "Traceback" not in done.stderr

@@ -225,7 +225,7 @@ def test_a_master_says_what_is_wrong_before_it_sends_anybody(tmp_path: Path) -> 
     with processes.ending(worker, master):
         assert master.process.wait(60.0) == ExitCode.USAGE
     said = master.log.read_text()
-    assert "voiceprobe: 'ftp://x' is no WebSocket address" in said
+    assert "voiceprobe: 'ftp://x' is not a WebSocket address" in said
     assert "pinkk" in said
     assert "Traceback" not in said
 

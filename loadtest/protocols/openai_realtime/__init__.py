@@ -1,1 +1,1 @@
-"""OpenAI Realtime over WebSocket: GA names, beta names as aliases, both roles."""
+"""OpenAI Realtime over WebSocket, for callers and services: GA names, with the beta names as aliases."""

@@ -1,9 +1,9 @@
 """The caller's side of OpenAI Realtime: whole messages in, normalized events out.
 
-What this wire can and cannot tell. Audio deltas carry neither rate nor encoding: they are what the session object, or
-the response object, declares, and that is what `rate_hz` of AUDIO events says. A declaration that differs from what was
-asked is honored and reported. An endpoint that declares one rate and sends another cannot be told from one that speaks
-slowly; only audio that ends inside a sample can be, and is reported.
+Audio deltas carry neither rate nor encoding: the session object or the response object declares them, and `rate_hz` of
+AUDIO events is what was declared. A declaration that differs from the request is used and reported. An endpoint that
+declares one rate and sends another cannot be distinguished from one that speaks slowly; only audio that ends inside a
+sample can be detected, and is reported.
 """
 
 import base64
@@ -25,7 +25,7 @@ from loadtest.protocols.base import (
 from loadtest.protocols.openai_realtime import client_events
 from loadtest.protocols.openai_realtime.client_events import GA, UPDATE_EVENT_ID, Dialect
 from loadtest.protocols.openai_realtime.declared import flat_usage, session_info, text_pairs
-from loadtest.protocols.openai_realtime.errors import FATAL_ERRORS, LOST_RACES, endpoint_error, error_message, fault
+from loadtest.protocols.openai_realtime.errors import FATAL_ERRORS, LOST_RACES, endpoint_error, error_message, violation
 from loadtest.protocols.openai_realtime.fields import (
     Json,
     MalformedError,
@@ -38,10 +38,10 @@ from loadtest.protocols.openai_realtime.fields import (
     required_text,
 )
 from loadtest.protocols.openai_realtime.formats import AudioFormat
-from loadtest.protocols.openai_realtime.names import ServerEvent, TwinFilter, canonical, is_known, is_tool_call
-from loadtest.protocols.openai_realtime.partials import WholePartials
+from loadtest.protocols.openai_realtime.names import AliasFilter, ServerEvent, canonical, is_known, is_tool_call
+from loadtest.protocols.openai_realtime.partials import CumulativePartials
 from loadtest.protocols.openai_realtime.playback import ReplyAudio
-from loadtest.protocols.openai_realtime.repeats import Repeats
+from loadtest.protocols.openai_realtime.repeats import RepeatDetector
 from loadtest.protocols.openai_realtime.responses import Responses, content_of_output, is_tool_item
 
 FRAME_MS: Final = 20
@@ -50,10 +50,10 @@ Handler = Callable[[Any, str, Json], list[VoiceEvent]]
 
 
 class OpenAIRealtimeCaller:
-    """One conversation. See `loadtest.protocols.base.CallerProtocol`."""
+    """One conversation of a caller. Implements `loadtest.protocols.base.CallerProtocol`."""
 
     def __init__(self, options: CallerOptions, dialect: Dialect = GA) -> None:
-        """Raises UsageError for metadata that this wire cannot carry."""
+        """Raises UsageError for metadata that this protocol cannot carry."""
         client_events.check_metadata(options.metadata)
         self._options = options
         self._dialect = dialect
@@ -66,20 +66,20 @@ class OpenAIRealtimeCaller:
         self._pending: list[Message] = []
         self._update_sent = False
         self._ready = False
-        self._asked_output = AudioFormat.of(options.output_format)
-        self._output_format = self._asked_output
+        self._requested_output = AudioFormat.of(options.output_format)
+        self._output_format = self._requested_output
         self._response_format: tuple[str | None, AudioFormat] | None = None
         self._responses = Responses()
-        self._repeats = Repeats()
-        # Of the audio delta before, until a response begins or ends: what it belongs to, as it said and as was meant.
+        self._repeats = RepeatDetector()
+        # The part that the previous audio delta belongs to, as sent and as resolved, until a response begins or ends.
         self._running_part: tuple[object, ...] | None = None
         self._running_ids: tuple[str | None, str | None] = (None, None)
-        self._twins = TwinFilter()
+        self._aliases = AliasFilter()
         self._reply = ReplyAudio()
-        self._partials = WholePartials()
+        self._partials = CumulativePartials()
 
     def upgrade(self, target_url: str, traceparent: str | None) -> UpgradeRequest:
-        """The model goes into the query (unless the URL names one), the token and the trace into headers."""
+        """Put the model into the query (unless the URL has one), and the token and the trace into headers."""
         parts = urlsplit(target_url)
         query = parse_qsl(parts.query, keep_blank_values=True)
         if self._options.model is not None and "model" not in dict(query):
@@ -93,7 +93,7 @@ class OpenAIRealtimeCaller:
         return UpgradeRequest(urlunsplit(parts), (*headers, *self._options.headers))
 
     def opened(self) -> Sequence[Message]:
-        """Nothing: nothing may be assumed before `session.created`."""
+        """Return nothing: `session.created` must come first."""
         return ()
 
     def receive(self, message: Message) -> Sequence[VoiceEvent]:
@@ -108,33 +108,33 @@ class OpenAIRealtimeCaller:
             if self._repeats.is_repeat(fields, raw_type, len(message)):
                 return [VoiceEvent(EventKind.DUPLICATE, raw_type)]
             handler = self._handlers.get(event) if event is not None else None
-            return self._of_no_use(raw_type, fields) if handler is None else handler(self, raw_type, fields)
+            return self._unused(raw_type, fields) if handler is None else handler(self, raw_type, fields)
         except MalformedError as error:
             if not raw_type and isinstance(message, bytes) and self._responses.generating is not None:
                 return self._binary(message)  # audio whose first byte happens to be an opening brace
             where = f"{raw_type}: " if raw_type else ""
-            return [fault(raw_type, f"{where}{error}", "malformed_message")]
+            return [violation(raw_type, f"{where}{error}", "malformed_message")]
 
     def pending(self) -> Sequence[Message]:
-        """What the protocol wants sent; empties the queue."""
+        """Return the messages that are waiting to be sent, and empty the queue."""
         if not self._pending:
             return ()
         messages, self._pending = self._pending, []
         return messages
 
     def audio_message(self, pcm: Pcm16) -> bytes:
-        """`input_audio_buffer.append` with one frame, in the input format."""
+        """Return `input_audio_buffer.append` with one frame in the input format."""
         encoded = base64.b64encode(self._input_format.encode(pcm))
         return b'{"type":"input_audio_buffer.append","audio":"' + encoded + b'"}'
 
     def end_turn(self) -> Sequence[Message]:
-        """Manual control: commit what was said and ask for the answer."""
+        """Under manual turn control, commit the audio and request a response."""
         if self._options.turn_control == "server":
             return ()
         return (client_events.commit(), client_events.response_create(dict(self._options.metadata)))
 
     def interrupt(self, played_ms: int) -> Sequence[Message]:
-        """Cancel while it still generates; truncate what was sent to what was heard of the latest response."""
+        """Cancel the current response, if any, and truncate the latest one to what the caller heard of it."""
         messages: list[Message] = []
         if self._responses.generating is not None:
             messages.append(client_events.response_cancel(self._responses.generating))
@@ -142,7 +142,7 @@ class OpenAIRealtimeCaller:
         return messages
 
     def goodbye(self) -> Sequence[Message]:
-        """Nothing: this wire has no goodbye, the WebSocket is closed."""
+        """Return nothing: this protocol has no farewell message; the WebSocket is just closed."""
         return ()
 
     # Session.
@@ -155,22 +155,22 @@ class OpenAIRealtimeCaller:
 
     def _session_updated(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
         session = optional_object(fields, "session")
-        facts = session_info(session or {})
+        declared = session_info(session or {})
         events: list[VoiceEvent] = []
         if not self._ready:
             self._ready = True
-            events.append(VoiceEvent(EventKind.READY, raw_type, metadata=facts.identity))
+            events.append(VoiceEvent(EventKind.READY, raw_type, metadata=declared.identity))
         else:
             events.append(VoiceEvent(EventKind.OTHER, raw_type))
-        events += [fault(raw_type, sentence, "malformed_message") for sentence in facts.unreadable]
-        if facts.input_format is not None and facts.input_format != self._input_format:
-            sentence = f"it declares {facts.input_format} for the caller's audio, not {self._input_format}"
-            events.append(fault(raw_type, sentence, "audio_format"))
-        if facts.output_format is not None:
-            self._output_format = facts.output_format
-            if facts.output_format != self._asked_output:
-                sentence = f"it declares {facts.output_format} for its audio, not {self._asked_output} as asked"
-                events.append(fault(raw_type, f"{sentence}; decoded as declared", "audio_format"))
+        events += [violation(raw_type, sentence, "malformed_message") for sentence in declared.unreadable]
+        if declared.input_format is not None and declared.input_format != self._input_format:
+            sentence = f"the session declares {declared.input_format} for the caller's audio, not {self._input_format}"
+            events.append(violation(raw_type, sentence, "audio_format"))
+        if declared.output_format is not None:
+            self._output_format = declared.output_format
+            if declared.output_format != self._requested_output:
+                sentence = f"the session declares {declared.output_format}, not {self._requested_output} as requested"
+                events.append(violation(raw_type, f"{sentence}; decoded as declared", "audio_format"))
         return events
 
     # The caller's speech.
@@ -191,7 +191,7 @@ class OpenAIRealtimeCaller:
             text = self._partials.addition(item_id, whole)
         else:
             text = required_text(fields, "delta")
-        if not text or self._twins.is_twin(ServerEvent.TRANSCRIPTION_DELTA, raw_type, item_id):
+        if not text or self._aliases.is_alias(ServerEvent.TRANSCRIPTION_DELTA, raw_type, item_id):
             return [VoiceEvent(EventKind.OTHER, raw_type, item_id=item_id)]
         return [VoiceEvent(EventKind.ASR_PARTIAL, raw_type, item_id=item_id, text=text)]
 
@@ -226,9 +226,9 @@ class OpenAIRealtimeCaller:
         if declared is not None and declared != self._output_format:
             self._response_format = (response_id, declared)
             sentence = (
-                f"the response declares {declared}, its session {self._output_format}; decoded as the response says"
+                f"the response declares {declared}, its session {self._output_format}; decoded as the response declares"
             )
-            events.append(fault(raw_type, sentence, "audio_format"))
+            events.append(violation(raw_type, sentence, "audio_format"))
         return events
 
     def _text(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
@@ -236,7 +236,7 @@ class OpenAIRealtimeCaller:
         response_id, item_id = self._reply_ids(fields)
         text = required_text(fields, "delta")
         kind = EventKind.REASONING_TEXT if event is ServerEvent.REASONING_DELTA else EventKind.LLM_TEXT
-        if not text or self._twins.is_twin(event, raw_type, response_id, item_id, str(fields.get("content_index"))):
+        if not text or self._aliases.is_alias(event, raw_type, response_id, item_id, str(fields.get("content_index"))):
             kind = EventKind.OTHER
         if self._responses.is_outside(response_id):
             kind = EventKind.OTHER
@@ -244,29 +244,29 @@ class OpenAIRealtimeCaller:
             self._responses.carry(response_id, "text")
         return [VoiceEvent(kind, raw_type, response_id=response_id, item_id=item_id, text=text)]
 
-    def _of_no_use(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
-        """An event that is read for nothing but what it says of its response."""
+    def _unused(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
+        """Handle an event that is used only to find out whether its response contains a tool call."""
         if is_tool_call(raw_type) or is_tool_item(as_object(fields.get("item"))):
             self._responses.carry(self._reply_ids(fields)[0], "tool_call")
         return [VoiceEvent(EventKind.OTHER if is_known(raw_type) else EventKind.UNKNOWN, raw_type)]
 
     def _audio(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
-        # Most deltas go on where the one before stopped: what was found out of that one holds for them.
+        # Most deltas continue the previous one's part, so what was resolved for that one is used again.
         part = (raw_type, fields.get("response_id"), fields.get("item_id"), fields.get("content_index"))
         if part == self._running_part:
             response_id, item_id = self._running_ids
             return self._audio_bytes(raw_type, required_base64(fields, "delta"), response_id, item_id)
         self._running_part = None
         response_id, item_id = self._reply_ids(fields)
-        if self._twins.is_twin(ServerEvent.AUDIO_DELTA, raw_type, response_id, item_id, str(part[3])):
+        if self._aliases.is_alias(ServerEvent.AUDIO_DELTA, raw_type, response_id, item_id, str(part[3])):
             return [VoiceEvent(EventKind.OTHER, raw_type, response_id=response_id, item_id=item_id)]
         self._running_part, self._running_ids = part, (response_id, item_id)
         return self._audio_bytes(raw_type, required_base64(fields, "delta"), response_id, item_id)
 
     def _binary(self, data: bytes) -> list[VoiceEvent]:
-        """Some servers send reply audio as binary messages, without a word around it."""
+        """Decode reply audio that some servers send as plain binary messages."""
         if (generating := self._responses.generating) is None:
-            return [fault("binary", f"a binary message of {len(data)} bytes outside a response", "stray_binary")]
+            return [violation("binary", f"a binary message of {len(data)} bytes outside a response", "stray_binary")]
         return self._audio_bytes("binary", data, generating, self._reply.item_id)
 
     def _audio_bytes(
@@ -282,7 +282,7 @@ class OpenAIRealtimeCaller:
         if not audio:
             return [VoiceEvent(EventKind.OTHER, raw_type, response_id=response_id, item_id=item_id)]
         self._responses.carry(response_id, "audio")
-        # A straggler is no part of the current reply.
+        # Late audio of a finished response is not part of the current reply.
         if self._responses.generating is None or not self._responses.is_done(response_id):
             self._reply.add(response_id, item_id, len(audio) // 2, declared.rate_hz)
         return [
@@ -301,7 +301,7 @@ class OpenAIRealtimeCaller:
         events = [VoiceEvent(EventKind.AUDIO_DONE, raw_type, response_id=response_id, item_id=item_id)]
         if self._reply.ends_inside_sample(response_id, item_id):
             sentence = "the audio ended inside a sample: an odd number of bytes of 16-bit PCM"
-            events.append(fault(raw_type, sentence, "odd_audio"))
+            events.append(violation(raw_type, sentence, "odd_audio"))
         return events
 
     def _response_done(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
@@ -332,8 +332,8 @@ class OpenAIRealtimeCaller:
         ]
 
     def _reply_ids(self, fields: Json) -> tuple[str | None, str | None]:
-        """Response and item of a piece of reply."""
-        return self._responses.of_piece(optional_text(fields, "response_id")), optional_text(fields, "item_id")
+        """Return the response and the item that a part of a reply belongs to."""
+        return self._responses.response_of(optional_text(fields, "response_id")), optional_text(fields, "item_id")
 
     def _error(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
         error = fields.get("error")
@@ -350,7 +350,8 @@ class OpenAIRealtimeCaller:
         failure = endpoint_error(inner)
         return [VoiceEvent(EventKind.ERROR, raw_type, message=message, fatal=fatal, failure=failure)]
 
-    # Of the class, not of each of its objects: bound methods in an object would be a ring that only the collector ends.
+    # On the class, not on each object: bound methods in an object would be a reference cycle that only the garbage
+    # collector breaks.
     _handlers: ClassVar[Mapping[ServerEvent, Handler]] = {
         ServerEvent.SESSION_CREATED: _session_created,
         ServerEvent.SESSION_UPDATED: _session_updated,

@@ -1,4 +1,4 @@
-"""What a caller sends on this wire."""
+"""Creates the events that a caller sends."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ MAX_METADATA_VALUE_CHARS: Final = 512
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How the servers of one branch of the family want to be spoken to."""
+    """One dialect of the protocol: what its servers expect from a client."""
 
     name: str
     headers: tuple[tuple[str, str], ...] = ()
@@ -32,34 +32,34 @@ BETA: Final = Dialect("openai-realtime-beta", headers=(("OpenAI-Beta", "realtime
 
 
 def session_update(options: CallerOptions, dialect: Dialect) -> str:
-    """Ask for the formats, the transcription and the turn control that the caller needs."""
+    """Request the formats, the transcription and the turn control that the caller needs."""
     turn_detection: dict[str, object] | None = None
     if options.turn_control == "server":
         turn_detection = {"type": "server_vad"}
         if options.silence_duration_ms is not None:
             turn_detection["silence_duration_ms"] = options.silence_duration_ms
     transcription = {"model": options.transcription_model or DEFAULT_TRANSCRIPTION_MODEL}
-    heard, spoken = AudioFormat.of(options.input_format), AudioFormat.of(options.output_format)
+    audio_input, audio_output = AudioFormat.of(options.input_format), AudioFormat.of(options.output_format)
     session: dict[str, object]
     if dialect.beta_session:
         session = {
             "modalities": ["text", "audio"],
-            "input_audio_format": heard.beta(),
-            "output_audio_format": spoken.beta(),
+            "input_audio_format": audio_input.beta(),
+            "output_audio_format": audio_output.beta(),
             "input_audio_transcription": transcription,
             "turn_detection": turn_detection,
         }
         if options.voice is not None:
             session["voice"] = options.voice
     else:
-        output: dict[str, object] = {"format": spoken.ga()}
+        output: dict[str, object] = {"format": audio_output.ga()}
         if options.voice is not None:
             output["voice"] = options.voice
         session = {
             "type": "realtime",
             "output_modalities": ["audio"],
             "audio": {
-                "input": {"format": heard.ga(), "transcription": transcription, "turn_detection": turn_detection},
+                "input": {"format": audio_input.ga(), "transcription": transcription, "turn_detection": turn_detection},
                 "output": output,
             },
         }
@@ -69,12 +69,12 @@ def session_update(options: CallerOptions, dialect: Dialect) -> str:
 
 
 def commit() -> str:
-    """The caller has finished (manual turn control)."""
+    """End the caller's turn (manual turn control)."""
     return _encode({"type": "input_audio_buffer.commit"})
 
 
 def response_create(metadata: Mapping[str, str]) -> str:
-    """Ask for the answer; the metadata comes back with it."""
+    """Request a response; the metadata comes back with it."""
     response: dict[str, object] = {"metadata": dict(metadata)} if metadata else {}
     return _encode({"type": "response.create", "response": response})
 
@@ -85,7 +85,7 @@ def response_cancel(response_id: str) -> str:
 
 
 def item_truncate(item_id: str, audio_end_ms: int) -> str:
-    """Say how much of the item was heard."""
+    """Report how much of the item was heard."""
     return _encode(
         {
             "type": "conversation.item.truncate",
@@ -101,12 +101,14 @@ def _encode(event: Mapping[str, object]) -> str:
 
 
 def check_metadata(metadata: Sequence[tuple[str, str]]) -> None:
-    """Raises UsageError for metadata that this wire cannot carry."""
+    """Check metadata. Raises UsageError for metadata that this protocol cannot carry."""
     if len(metadata) > MAX_METADATA_PAIRS:
-        raise UsageError(f"{len(metadata)} metadata pairs; OpenAI Realtime carries at most {MAX_METADATA_PAIRS}")
+        raise UsageError(
+            f"{len(metadata)} metadata pairs are too many; OpenAI Realtime allows at most {MAX_METADATA_PAIRS}"
+        )
     for key, value in metadata:
         if len(key) > MAX_METADATA_KEY_CHARS or len(value) > MAX_METADATA_VALUE_CHARS:
             raise UsageError(
-                f"the metadata pair {key[:MAX_METADATA_KEY_CHARS]!r} is too long: "
-                f"{MAX_METADATA_KEY_CHARS} characters for the key and {MAX_METADATA_VALUE_CHARS} for the value"
+                f"the metadata pair {key[:MAX_METADATA_KEY_CHARS]!r} is too long: use "
+                f"at most {MAX_METADATA_KEY_CHARS} characters for the key and {MAX_METADATA_VALUE_CHARS} for the value"
             )

@@ -1,5 +1,7 @@
-"""What a client asks of the endpoint, decoded. `event_id` is the client's own name for its event, if it gave one: an
-error that answers it repeats it."""
+"""A client's decoded requests to the endpoint.
+
+`event_id` is the client's own id of the event, if it sent one; an error in response repeats it.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +12,7 @@ from loadtest.protocols.openai_realtime.session_config import Modality, SessionC
 
 @dataclass(frozen=True, slots=True)
 class UpdateSession:
-    """The whole configuration from now on; answer with `session_updated`."""
+    """The complete configuration from now on; answer with `updated`."""
 
     config: SessionConfig
     event_id: str | None = None
@@ -18,7 +20,7 @@ class UpdateSession:
 
 @dataclass(frozen=True, slots=True)
 class AppendAudio:
-    """Caller's audio, decoded to PCM16 at the session's input rate."""
+    """The caller's audio, decoded to PCM16 at the session's input rate."""
 
     pcm: Pcm16
     rate_hz: int
@@ -27,21 +29,21 @@ class AppendAudio:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """The audio so far is the caller's turn; an error if there is none."""
+    """The audio so far is the caller's turn; answer with an error if there is no audio."""
 
     event_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Clear:
-    """Forget the audio so far; answer with `cleared`."""
+    """Discard the audio so far; answer with `cleared`."""
 
     event_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class CreateResponse:
-    """Answer now. None leaves what the session says."""
+    """Respond now. None means the session's setting."""
 
     metadata: Mapping[str, str] = field(default_factory=dict)
     instructions: str | None = None
@@ -51,7 +53,7 @@ class CreateResponse:
 
 @dataclass(frozen=True, slots=True)
 class CancelResponse:
-    """Stop answering; None is whichever response is under way."""
+    """Cancel a response; None means the current one."""
 
     response_id: str | None
     event_id: str | None = None
@@ -59,7 +61,7 @@ class CancelResponse:
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """The caller heard only so much of an item; answer with `truncated`."""
+    """The caller heard only the beginning of an item; answer with `truncated`."""
 
     item_id: str
     content_index: int
@@ -69,7 +71,7 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class AddUserText:
-    """A typed message of the caller; answer with `user_text_item`."""
+    """A text message from the caller; answer with `user_text_item`."""
 
     item_id: str
     text: str
@@ -78,7 +80,7 @@ class AddUserText:
 
 @dataclass(frozen=True, slots=True)
 class Retrieve:
-    """The client asks for an item as it is now: send `reply`."""
+    """The client requests an item in its current form: send `reply`."""
 
     reply: str
     item_id: str
@@ -87,7 +89,7 @@ class Retrieve:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Forget an item that the conversation has; answer with `deleted`."""
+    """Delete an existing item of the conversation; answer with `deleted`."""
 
     item_id: str
     event_id: str | None = None
@@ -95,14 +97,14 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class ClearOutput:
-    """Stop the speech of the reply; answer with `output_cleared`."""
+    """Stop the reply's audio; answer with `output_cleared`."""
 
     event_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The event cannot be understood or is not offered: send `reply`, the session goes on."""
+    """The event is invalid or not supported: send `reply`; the session continues."""
 
     reply: str
     message: str

@@ -1,4 +1,4 @@
-"""What session and response objects declare, GA or beta: formats, identity, usage, metadata."""
+"""Reads what session and response objects declare, GA or beta: formats, identity, usage, metadata."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ import orjson
 from loadtest.protocols.openai_realtime.fields import Json, as_object
 from loadtest.protocols.openai_realtime.formats import AudioFormat, parse_beta, parse_ga
 
-# Details objects of usage and what their counts are of.
+# The details objects of usage and the prefix of their counts.
 _USAGE_PREFIXES: Final = {
     "input_token_details": "input_",
     "output_token_details": "output_",
@@ -22,7 +22,10 @@ _NO_PREFIX: Final = frozenset({"cached_tokens"})
 
 @dataclass(frozen=True, slots=True)
 class SessionInfo:
-    """None is what the object does not say; `unreadable` holds a sentence per declaration that makes no sense."""
+    """What a session object declares; None where it declares nothing.
+
+    `unreadable` contains a sentence for each declaration that is invalid.
+    """
 
     input_format: AudioFormat | None
     output_format: AudioFormat | None
@@ -31,7 +34,7 @@ class SessionInfo:
 
 
 def session_info(session: Json) -> SessionInfo:
-    """Read a session object, or the `audio` part of a response object."""
+    """Read a session object, or the audio formats of a response object."""
     unreadable: list[str] = []
     audio = as_object(session.get("audio")) or {}
     sides: list[AudioFormat | None] = []
@@ -48,9 +51,9 @@ def session_info(session: Json) -> SessionInfo:
 
 
 def flat_usage(usage: Json | None) -> dict[str, int]:
-    """Usage as one level of counts: output_tokens, cached_tokens, input_audio_tokens ...; seconds become duration_ms.
+    """Flatten usage into one level of counts: output_tokens, cached_tokens, input_audio_tokens, …
 
-    Counts that are missing, negative or not whole numbers are left out, never 0.
+    Seconds become duration_ms. Counts that are missing, negative or not whole numbers are left out, never 0.
     """
     counts: dict[str, int] = {}
     _flatten(usage or {}, "", counts)
@@ -61,7 +64,7 @@ def flat_usage(usage: Json | None) -> dict[str, int]:
 
 
 def text_pairs(metadata: Json | None) -> dict[str, str]:
-    """Metadata as string pairs; a value of another type (against the specification) is kept as its JSON."""
+    """Return metadata as string pairs; a value of another type, which the specification forbids, becomes its JSON."""
     return {
         key: value if isinstance(value, str) else orjson.dumps(value).decode()
         for key, value in (metadata or {}).items()

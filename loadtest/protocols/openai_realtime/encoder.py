@@ -1,4 +1,4 @@
-"""Encoding server events: the client's dialect of the name, and an event id."""
+"""Encodes server events, with an event id and the name in the client's dialect."""
 
 from collections.abc import Callable, Mapping
 
@@ -15,7 +15,7 @@ def _ignore(event: ServerEvent, fields: Mapping[str, object]) -> None:
 
 
 class Encoder:
-    """Makes one JSON message of a canonical event and its fields."""
+    """Encodes a canonical event and its fields as one JSON message."""
 
     def __init__(self, make_id: MakeId, *, beta: bool, note: Note = _ignore) -> None:
         """`note` is called with each event before it is encoded."""
@@ -24,11 +24,11 @@ class Encoder:
         self._note = note
 
     def __call__(self, event: ServerEvent, **fields: object) -> str:
-        """The message, under the name this client knows."""
+        """Return the message, with the event's name in the client's dialect."""
         self._note(event, fields)
         named = {"type": wire_name(event, beta=self.beta), "event_id": self.make_id("event")}
         return orjson.dumps(named | fields).decode()
 
     def ga_only(self, event: ServerEvent, **fields: object) -> list[str]:
-        """The message as a list, empty for a client whose dialect has no such event."""
+        """Return the message in a list, which is empty if the client's dialect has no such event."""
         return [] if self.beta and event in GA_ONLY else [self(event, **fields)]

@@ -1,4 +1,4 @@
-"""Reading fields out of JSON that somebody else wrote: the right type, or a sentence saying what is wrong."""
+"""Reads fields of JSON from an untrusted source: the right type, or an error sentence that says what is wrong."""
 
 from collections.abc import Mapping
 from typing import Final, cast
@@ -13,21 +13,21 @@ MAX_COUNT: Final = 2**63
 
 
 class MalformedError(ValueError):
-    """What was received cannot be understood; the text is one sentence."""
+    """A message is malformed; the text is one sentence."""
 
 
 def as_object(value: object) -> Json | None:
-    """`value` as a JSON object, or None. (Keys of decoded JSON are always strings.)"""
+    """Return `value` if it is a JSON object, else None. (Keys of decoded JSON are always strings.)"""
     return cast(Json, value) if isinstance(value, dict) else None
 
 
 def as_list(value: object) -> list[object] | None:
-    """`value` as a JSON array, or None."""
+    """Return `value` if it is a JSON array, else None."""
     return cast(list[object], value) if isinstance(value, list) else None
 
 
 def parse_object(message: str | bytes) -> Json:
-    """One message as a JSON object. MalformedError for everything else."""
+    """Parse a message that is a JSON object. Raises MalformedError for everything else."""
     try:
         decoded: object = orjson.loads(message)
     except orjson.JSONDecodeError as error:
@@ -38,7 +38,7 @@ def parse_object(message: str | bytes) -> Json:
 
 
 def required_text(fields: Json, key: str) -> str:
-    """The string at `key`. MalformedError when it is missing or of another type."""
+    """Return the string at `key`. Raises MalformedError if it is missing or has another type."""
     value = fields.get(key)
     if isinstance(value, str):
         return value
@@ -46,17 +46,17 @@ def required_text(fields: Json, key: str) -> str:
 
 
 def required_base64(fields: Json, key: str) -> bytes:
-    """The bytes whose base64 is at `key`. MalformedError when it is missing, of another type or not base64."""
+    """Decode the base64 at `key`. Raises MalformedError if it is missing, has another type or is not base64."""
     encoded = required_text(fields, key)
     try:
-        # An eighth of the time of `base64.b64decode`, and strict: this runs for every piece of audio there is.
+        # Takes an eighth of the time of `base64.b64decode`, and is strict: this runs for every piece of audio.
         return msgspec.convert(encoded, bytes)
     except msgspec.ValidationError:
         raise MalformedError(f"{key!r} is not base64: {excerpt(encoded)}") from None
 
 
 def optional_text(fields: Json, key: str) -> str | None:
-    """The string at `key`, None when it is missing or null. MalformedError for another type."""
+    """Return the string at `key`, None if it is missing or null. Raises MalformedError for another type."""
     value = fields.get(key)
     if value is None or isinstance(value, str):
         return value
@@ -64,7 +64,10 @@ def optional_text(fields: Json, key: str) -> str | None:
 
 
 def optional_count(fields: Json, key: str) -> int | None:
-    """The whole number ≥ 0 at `key` (2.0 counts as one), None when missing or null. MalformedError otherwise."""
+    """Return the whole number ≥ 0 at `key`, None if it is missing or null. Raises MalformedError for anything else.
+
+    2.0 counts as a whole number.
+    """
     value = fields.get(key)
     if value is None:
         return None
@@ -74,7 +77,7 @@ def optional_count(fields: Json, key: str) -> int | None:
 
 
 def optional_object(fields: Json, key: str) -> Json | None:
-    """The object at `key`, None when missing or null. MalformedError for another type."""
+    """Return the object at `key`, None if it is missing or null. Raises MalformedError for another type."""
     value = fields.get(key)
     if value is None:
         return None
@@ -85,13 +88,13 @@ def optional_object(fields: Json, key: str) -> Json | None:
 
 
 def excerpt(message: str | bytes) -> str:
-    """The beginning of a message, for a sentence."""
+    """Return the beginning of a message, for an error sentence."""
     start = message[:EXCERPT_CHARS]
     text = start if isinstance(start, str) else start.decode(errors="replace")
     return repr(text) + (" ..." if len(message) > EXCERPT_CHARS else "")
 
 
-def _wrong(fields: Json, key: str, wanted: str) -> str:
+def _wrong(fields: Json, key: str, expected: str) -> str:
     if key not in fields:
-        return f"{key!r} is missing; it should be {wanted}"
-    return f"{key!r} is {excerpt(repr(fields[key]))}; it should be {wanted}"
+        return f"{key!r} is missing; it should be {expected}"
+    return f"{key!r} is {excerpt(repr(fields[key]))}; it should be {expected}"

@@ -1,6 +1,6 @@
-"""The items of one conversation, as the client was last shown them: what `conversation.item.retrieve` asks for. Pure.
+"""The items of one conversation as last sent to the client, for `conversation.item.retrieve`. Pure.
 
-A thousand are kept, which is far more than a call has turns; the oldest go first.
+At most a thousand are kept, far more than a call has turns; the oldest are dropped first.
 """
 
 from collections import OrderedDict
@@ -16,24 +16,24 @@ _WITH_TRANSCRIPT: Final = frozenset({ServerEvent.TRANSCRIPTION_COMPLETED, Server
 
 
 class Items:
-    """Follows the events that are sent."""
+    """The items, kept up to date from the events that are sent."""
 
     def __init__(self) -> None:
         self._items: OrderedDict[str, dict[str, object]] = OrderedDict()
 
     def note(self, event: ServerEvent, fields: Mapping[str, object]) -> None:
-        """An event is about to be sent."""
+        """Record an event that is about to be sent."""
         if event in _WITH_ITEM:
             item = cast("dict[str, object]", fields["item"])
             self._items[str(item["id"])] = dict(item)
             if len(self._items) > MAX_ITEMS:
                 self._items.popitem(last=False)
         elif event in _WITH_TRANSCRIPT:
-            # Truncating deletes the transcript: nobody heard all of it.
+            # Truncating deletes the transcript, because it was not heard completely.
             self._set_transcript(str(fields["item_id"]), fields.get("transcript"))
 
     def get(self, item_id: str) -> Json | None:
-        """The item as it is now, None where there is none of that id."""
+        """Return the current form of an item, or None if there is no item with that id."""
         return self._items.get(item_id)
 
     def remove(self, item_id: str) -> None:

@@ -1,7 +1,7 @@
-"""Names of events on this wire: one canonical name each (the GA one), and the names other dialects give it.
+"""The names of OpenAI Realtime events: one canonical (GA) name each, and the names that other dialects use.
 
-Table-driven: a server of this family differs mostly in what it calls things (`response.audio.delta`), and some send an
-event under two names at once, which `TwinFilter` counts once.
+Servers of this family differ mostly in naming (`response.audio.delta`), so the names are tables. Some servers send an
+event under two names at once; `AliasFilter` counts it once.
 """
 
 from enum import StrEnum
@@ -9,7 +9,7 @@ from typing import Final
 
 
 class ServerEvent(StrEnum):
-    """Server events that somebody here reads or writes, by GA name."""
+    """Server events that are read or written here, by GA name."""
 
     SESSION_CREATED = "session.created"
     SESSION_UPDATED = "session.updated"
@@ -47,7 +47,7 @@ class ServerEvent(StrEnum):
     ERROR = "error"
 
 
-# What a server calls them to a client that asked for the beta. ITEM_DONE has no counterpart there.
+# The names for a client that requested the beta. ITEM_DONE has no counterpart there.
 BETA_NAMES: Final[dict[ServerEvent, str]] = {
     ServerEvent.ITEM_ADDED: "conversation.item.created",
     ServerEvent.TEXT_DELTA: "response.text.delta",
@@ -71,8 +71,8 @@ _CANONICAL: Final[dict[str, ServerEvent]] = (
     {str(event): event for event in ServerEvent} | {beta: event for event, beta in BETA_NAMES.items()} | _OTHER_NAMES
 )
 
-# Events of the official API that no caller needs, beside those above.
-_OF_NO_USE: Final = frozenset(
+# Other events of the official API, which no caller needs.
+_UNUSED: Final = frozenset(
     {
         "conversation.item.created",
         "conversation.item.input_audio_transcription.segment",
@@ -87,10 +87,10 @@ _OF_NO_USE: Final = frozenset(
         "pong",
     }
 )
-# The pieces of a tool call, whoever runs the tool. All begin with one of these.
+# Prefixes of the events of a tool call, wherever the tool runs.
 _TOOL_CALLS: Final = ("response.function_call_arguments.", "response.mcp_call_arguments.", "response.mcp_call.")
 
-# Answer text comes as text, as the transcript of speech, or (xAI) as both: one stream of words all the same.
+# The answer's text comes as text, as the transcript of its audio, or (xAI) as both: it is one stream of text.
 _SAME_STREAM: Final[dict[ServerEvent, ServerEvent]] = {
     ServerEvent.TRANSCRIPT_DELTA: ServerEvent.TEXT_DELTA,
     ServerEvent.TRANSCRIPTION_UPDATED: ServerEvent.TRANSCRIPTION_DELTA,
@@ -98,37 +98,37 @@ _SAME_STREAM: Final[dict[ServerEvent, ServerEvent]] = {
 
 
 def canonical(raw_type: str) -> ServerEvent | None:
-    """The canonical event of a wire name; None for one that nobody here knows."""
+    """Return the canonical event of a wire name, or None for a name that is not read or written here."""
     return _CANONICAL.get(raw_type)
 
 
 def is_tool_call(raw_type: str) -> bool:
-    """Whether the event is a piece of a tool call."""
+    """Whether the event is part of a tool call."""
     return raw_type.startswith(_TOOL_CALLS)
 
 
 def is_known(raw_type: str) -> bool:
-    """Whether the event belongs to this wire, whether or not anybody here reads it."""
-    return raw_type in _CANONICAL or raw_type in _OF_NO_USE or is_tool_call(raw_type)
+    """Whether the event belongs to this protocol, whether or not it is used here."""
+    return raw_type in _CANONICAL or raw_type in _UNUSED or is_tool_call(raw_type)
 
 
 def wire_name(event: ServerEvent, *, beta: bool) -> str:
-    """What to call an event to a client of that dialect."""
+    """Return the name of an event in the client's dialect."""
     return BETA_NAMES.get(event, str(event)) if beta else str(event)
 
 
-class TwinFilter:
-    """Counts once what a server sends under two names.
+class AliasFilter:
+    """Ignores the second of two names under which a server sends the same events.
 
-    Within one content part of one response, the first name seen for a stream is the one that counts. A new part or
-    response chooses anew, so a gateway that changes its upstream between turns is still understood.
+    Within one content part of one response, only the first name seen for a stream counts. The choice is made again for
+    each part and response, so a gateway may change its upstream between turns.
     """
 
     def __init__(self) -> None:
         self._chosen: dict[ServerEvent, tuple[tuple[str | None, ...], str]] = {}
 
-    def is_twin(self, event: ServerEvent, raw_type: str, *part: str | None) -> bool:
-        """Whether `raw_type` repeats what another name already carries in this part (response id, item id ...)."""
+    def is_alias(self, event: ServerEvent, raw_type: str, *part: str | None) -> bool:
+        """Whether another name already carries this stream in this part (response id, item id, …)."""
         stream = _SAME_STREAM.get(event, event)
         chosen = self._chosen.get(stream)
         if chosen is None or chosen[0] != part:

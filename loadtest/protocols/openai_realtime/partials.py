@@ -1,14 +1,14 @@
-"""Partial transcripts that an endpoint sends whole each time, as the pieces that they add."""
+"""Converts cumulative partial transcripts into the text that each one adds."""
 
 
-class WholePartials:
-    """What each whole partial adds to the one before it of the same item."""
+class CumulativePartials:
+    """What each cumulative partial transcript adds to the previous one of the same item."""
 
     def __init__(self) -> None:
         self._whole: dict[str | None, str] = {}
 
     def addition(self, item_id: str | None, whole: str) -> str:
-        """The text from the first difference on; empty where there is none."""
+        """Return the text from the first difference on; empty if there is no difference."""
         before = self._whole.get(item_id, "")
         self._whole = {item_id: whole}
         same = 0

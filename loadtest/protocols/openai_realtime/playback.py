@@ -1,8 +1,8 @@
-"""Book-keeping of reply audio: what was sent of which item, for truncation, and samples cut in half between deltas."""
+"""Tracks reply audio: how much of each item was sent, for truncation, and samples split between deltas."""
 
 
 class ReplyAudio:
-    """The audio of the latest response that sent any, item by item in order."""
+    """The audio of the latest response with audio, item by item in order."""
 
     def __init__(self) -> None:
         self._response_id: str | None = None
@@ -11,18 +11,18 @@ class ReplyAudio:
 
     @property
     def item_id(self) -> str | None:
-        """The item that audio was last sent for."""
+        """The item of the latest audio."""
         return next(reversed(self._sent_ms), None)
 
     def add(self, response_id: str | None, item_id: str | None, samples: int, rate_hz: int) -> None:
-        """`samples` more of an item arrived. A new response begins a new reply."""
+        """Add samples that arrived for an item. A new response begins a new reply."""
         if response_id != self._response_id:
             self._response_id = response_id
             self._sent_ms = {}
         self._sent_ms[item_id] = self._sent_ms.get(item_id, 0.0) + samples * 1000 / rate_hz
 
     def truncations(self, played_ms: int) -> list[tuple[str, int]]:
-        """(item, heard ms) of every item not heard to its end. Never more than was sent, which would be refused."""
+        """Return (item, heard ms) of every item not heard to its end, never more than was sent."""
         cuts: list[tuple[str, int]] = []
         before_ms = 0.0
         for item_id, sent_ms in self._sent_ms.items():
@@ -33,7 +33,7 @@ class ReplyAudio:
         return cuts
 
     def whole_samples(self, response_id: str | None, item_id: str | None, data: bytes) -> bytes:
-        """`data` behind the half sample that the same item's last delta ended with; a new half is kept for the next."""
+        """Prepend the half sample that the item's previous delta ended with; keep a new half for the next one."""
         kept_response, kept_item, half = self._half
         if half and (kept_response, kept_item) == (response_id, item_id):
             data = half + data
@@ -42,5 +42,5 @@ class ReplyAudio:
         return data[:-1] if odd else data
 
     def ends_inside_sample(self, response_id: str | None, item_id: str | None) -> bool:
-        """Whether half a sample of this item is still waiting for its other half."""
+        """Whether the item's audio ended with half a sample."""
         return self._half[:2] == (response_id, item_id) and bool(self._half[2])

@@ -1,7 +1,7 @@
 """One response, from the endpoint's side: its events in the order that official clients expect.
 
-The item and its content part are announced with the first piece of text or audio, so a reply that is cancelled before
-it began is just `response.created` and `response.done`.
+The item and its content part are announced with the first text or audio, so a reply that is cancelled before that is
+just `response.created` and `response.done`.
 """
 
 import base64
@@ -29,13 +29,13 @@ class Usage:
     output_audio_tokens: int = 0
 
     def rendered(self) -> dict[str, object]:
-        """The usage object on the wire."""
-        heard = self.input_text_tokens + self.input_audio_tokens
-        said = self.output_text_tokens + self.output_audio_tokens
+        """Return the usage object on the wire."""
+        input_tokens = self.input_text_tokens + self.input_audio_tokens
+        output_tokens = self.output_text_tokens + self.output_audio_tokens
         return {
-            "total_tokens": heard + said,
-            "input_tokens": heard,
-            "output_tokens": said,
+            "total_tokens": input_tokens + output_tokens,
+            "input_tokens": input_tokens,
+            "output_tokens": output_tokens,
             "input_token_details": {
                 "text_tokens": self.input_text_tokens,
                 "audio_tokens": self.input_audio_tokens,
@@ -49,7 +49,10 @@ class Usage:
 
 
 class ServiceReply:
-    """Made by `ServiceSession.reply`. Audio is PCM16 at `rate_hz`, the output rate the session had when it was made."""
+    """One response, created by `ServiceSession.reply`.
+
+    Audio is PCM16 at `rate_hz`, the session's output rate when the response was created.
+    """
 
     def __init__(
         self,
@@ -69,32 +72,32 @@ class ServiceReply:
         self._config = config
         self._previous_item_id = previous_item_id
         self._conversation_id = conversation_id
-        self._words: list[str] = []
+        self._text: list[str] = []
         self._opened = False
         self._ended = False
 
     @property
     def rate_hz(self) -> int:
-        """The rate that `audio_delta` wants."""
+        """The sample rate that `audio_delta` expects."""
         return self._config.output_format.rate_hz
 
     @property
     def text(self) -> str:
-        """What was said so far."""
-        return "".join(self._words)
+        """The text so far."""
+        return "".join(self._text)
 
     def created(self) -> str:
-        """`response.created`."""
+        """Create `response.created`."""
         return self._encoder(ServerEvent.RESPONSE_CREATED, response=self._response("in_progress", None, None))
 
     def text_delta(self, text: str) -> list[str]:
-        """A piece of the answer: the transcript of speech, or the text itself in text mode."""
-        self._words.append(text)
+        """Create the events for the next text: the transcript of the audio, or the answer itself in text mode."""
+        self._text.append(text)
         event = ServerEvent.TRANSCRIPT_DELTA if self.modality == "audio" else ServerEvent.TEXT_DELTA
         return [*self._open(), self._encoder(event, **self._part_ids(), delta=text)]
 
     def audio_delta(self, pcm: Pcm16) -> list[str]:
-        """A piece of speech. ValueError in text mode."""
+        """Create the events for the next audio. Raises ValueError in text mode."""
         if self.modality != "audio":
             raise ValueError("this response is text only")
         encoded = base64.b64encode(self._config.output_format.encode(pcm)).decode()
@@ -109,9 +112,9 @@ class ServiceReply:
         usage: Usage | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> list[str]:
-        """Close all that was opened and end with `response.done`. `metadata` is added to what the response carries."""
+        """Close everything that was opened and end with `response.done`. `metadata` is added to the response's."""
         if self._ended:
-            raise ValueError(f"the response {self.response_id} has ended already")
+            raise ValueError(f"the response {self.response_id} has already ended")
         self._ended = True
         self.metadata |= metadata or {}
         messages: list[str] = []
@@ -154,7 +157,7 @@ class ServiceReply:
         return {"response_id": self.response_id, "item_id": self.item_id, "output_index": 0, "content_index": 0}
 
     def _part(self, text: str) -> dict[str, object]:
-        """The content part of `response.content_part.*`, which has the short type names in GA as well."""
+        """Return the content part of `response.content_part.*`, which has the short type names in GA as well."""
         return {"type": "audio", "transcript": text} if self.modality == "audio" else {"type": "text", "text": text}
 
     def _item(self, status: str) -> dict[str, object]:

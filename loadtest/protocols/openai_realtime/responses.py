@@ -1,13 +1,13 @@
-"""Which response is being generated, what each one carried, and which of them are over.
+"""Tracks which response is being generated, what each one contained, and which of them are over.
 
-What this wire says about it. A conversation has one response at a time: where `response.created` announces another one
-before the `response.done` of the first, the first is over, whether or not its `response.done` still comes. A response
-outside the conversation (`conversation: none`, so that its `conversation_id` is null) runs beside and is not for the
-caller. Its null only means something where the endpoint names the conversation of other responses: many servers leave
-the field out or null everywhere.
+A conversation has one response at a time: if `response.created` announces another one before the `response.done` of the
+first, the first is over, whether or not its `response.done` still comes. A response outside the conversation
+(`conversation: none`, so that its `conversation_id` is null) runs in parallel and is not meant for the caller. The null
+is significant only if the endpoint names the conversation of other responses: many servers always omit the field or
+send null.
 
-A response with a tool call is not all of an answer: somebody runs the tool, and another response follows. A caller
-declares no tools and so can answer no call: it is the endpoint, or a gateway before it, that must go on by itself.
+A response with a tool call is not a complete answer: the tool runs, and another response follows. Callers declare no
+tools and cannot answer a tool call, so the endpoint, or a gateway in front of it, must continue by itself.
 """
 
 from collections import OrderedDict
@@ -23,14 +23,14 @@ _NOTHING: Final[frozenset[Content]] = frozenset()
 
 
 class Superseded(NamedTuple):
-    """A response that is over because a newer one took its place, and what it had carried."""
+    """A response that is over because a newer one replaced it, and what it had contained."""
 
     response_id: str | None
     carried: frozenset[Content]
 
 
 class Responses:
-    """The responses of one connection, oldest first; `generating` is the one in the conversation."""
+    """The responses of one connection; `generating` is the current one of the conversation."""
 
     def __init__(self) -> None:
         self.generating: str | None = None
@@ -41,7 +41,7 @@ class Responses:
         self._names_conversations = False
 
     def begin(self, response_id: str | None, response: Json) -> "Superseded | None":
-        """A response was announced; the one before it that it supersedes, if any, which is over now."""
+        """Record a response that was announced; return the one that it supersedes, if any."""
         conversation = response.get("conversation_id")
         if isinstance(conversation, str):
             self._names_conversations = True
@@ -59,12 +59,15 @@ class Responses:
         return response_id in self._outside
 
     def is_done(self, response_id: str | None) -> bool:
-        """Whether a response was closed."""
+        """Whether a response is over."""
         return response_id in self._done
 
-    def of_piece(self, response_id: str | None) -> str | None:
-        """The response that a piece of a reply belongs to: one without an id belongs to what is being generated, and
-        one that was never announced begins with its first piece."""
+    def response_of(self, response_id: str | None) -> str | None:
+        """Return the response that a part of a reply belongs to.
+
+        A part without an id belongs to the current response. A response that was never announced begins with its first
+        part.
+        """
         if response_id is None:
             return self.generating
         if self.generating is None and not self.is_done(response_id) and not self.is_outside(response_id):
@@ -72,7 +75,7 @@ class Responses:
         return response_id
 
     def carry(self, response_id: str | None, content: Content) -> None:
-        """Something of a response arrived."""
+        """Record that content of a response arrived."""
         carried = self._carried.get(response_id)
         if carried is None:
             carried = self._carried[response_id] = set()
@@ -81,7 +84,7 @@ class Responses:
         carried.add(content)
 
     def end(self, response_id: str | None) -> frozenset[Content]:
-        """A response is over: what it carried."""
+        """Record that a response is over, and return what it contained."""
         if response_id is None or response_id == self.generating:
             self.generating = None
             self._unnamed_open = False
@@ -96,7 +99,7 @@ def is_tool_item(item: Json | None) -> bool:
 
 
 def content_of_output(response: Json) -> set[Content]:
-    """What the output of a whole response holds beside audio, which counts only where it was heard."""
+    """Return what a whole response's output contains apart from audio, which counts only if it was received."""
     found: set[Content] = set()
     for entry in as_list(response.get("output")) or ():
         item = as_object(entry)

@@ -1,5 +1,7 @@
-"""The endpoint's side of OpenAI Realtime, for the reference assistant: client events in, commands out, and the server
-events to answer with. It holds no audio and takes no decision; when to speak is the assistant's business.
+"""The endpoint's side of OpenAI Realtime, for the reference assistant.
+
+Client events go in, commands come out, and methods create the server events to answer with. It stores no audio and
+makes no decisions; the assistant decides when to speak.
 """
 
 from collections.abc import Callable, Mapping
@@ -47,12 +49,15 @@ from loadtest.protocols.openai_realtime.session_config import (
 )
 
 MAX_APPEND_BYTES: Final = 15 * 2**20
-# Known to this wire and not offered here.
-NOT_OFFERED: Final = frozenset({"transcription_session.update"})
+# Events of this protocol that are not supported here.
+NOT_SUPPORTED: Final = frozenset({"transcription_session.update"})
 
 
 class ServiceSession:
-    """One client's session. `make_id("item")` gives a fresh id with that prefix; `beta` if the client asked for it."""
+    """One client's session.
+
+    `make_id("item")` returns a new id with that prefix; `beta` is whether the client requested the beta.
+    """
 
     def __init__(
         self, make_id: Callable[[str], str], *, beta: bool = False, config: SessionConfig | None = None
@@ -78,7 +83,7 @@ class ServiceSession:
         }
 
     def receive(self, message: Message) -> list[Command]:
-        """What one client message asks for; never raises, what cannot be done is `Refused`."""
+        """Decode one client message into commands. Never raises: an invalid or unsupported event is `Refused`."""
         event_id: str | None = None
         try:
             fields = parse_object(message)
@@ -87,8 +92,8 @@ class ServiceSession:
             kind = required_text(fields, "type")
             handler = self._handlers.get(kind)
             if handler is None:
-                known = "is not offered here" if kind in NOT_OFFERED else "is not an event of this protocol"
-                return [self._refuse(f"{excerpt(kind)} {known}", event_id, code="unknown_event", param="type")]
+                reason = "is not supported here" if kind in NOT_SUPPORTED else "is not an event of this protocol"
+                return [self._refuse(f"{excerpt(kind)} {reason}", event_id, code="unknown_event", param="type")]
             return [handler(fields, event_id)]
         except InvalidSessionError as error:
             return [self._refuse(str(error), event_id, code="invalid_value", param=error.param)]
@@ -105,7 +110,7 @@ class ServiceSession:
     def _append(self, fields: Json, event_id: str | None) -> Command:
         data = required_base64(fields, "audio")
         if len(data) > MAX_APPEND_BYTES:
-            raise MalformedError(f"'audio' holds {len(data)} bytes; at most {MAX_APPEND_BYTES} fit into one event")
+            raise MalformedError(f"'audio' has {len(data)} bytes; one event may carry at most {MAX_APPEND_BYTES}")
         try:
             samples = self.config.input_format.decode(data)
         except ValueError as error:
@@ -137,17 +142,17 @@ class ServiceSession:
         if item is None:
             raise MalformedError("'item' is missing; it should be an object")
         if item.get("type") != "message" or item.get("role") != "user":
-            raise MalformedError("only messages of the role 'user' can be added here")
-        words: list[str] = []
+            raise MalformedError("only messages with the role 'user' can be added here")
+        texts: list[str] = []
         for part in as_list(item.get("content")) or []:
             content = as_object(part) or {}
             if content.get("type") != "input_text":
                 raise MalformedError("only content of the type 'input_text' can be added here")
-            words.append(required_text(content, "text"))
-        if not words:
-            raise MalformedError("'item.content' is empty; it should hold a part of the type 'input_text'")
+            texts.append(required_text(content, "text"))
+        if not texts:
+            raise MalformedError("'item.content' is empty; it should contain a part of the type 'input_text'")
         item_id = optional_text(item, "id") or self._make_id("item")
-        return AddUserText(item_id, "".join(words), event_id)
+        return AddUserText(item_id, "".join(texts), event_id)
 
     def _retrieve(self, fields: Json, event_id: str | None) -> Command:
         item_id = required_text(fields, "item_id")
@@ -168,7 +173,7 @@ class ServiceSession:
         return Refused(self.error(message, event_id=event_id, code=code, param=param), message)
 
     def has_item(self, item_id: str) -> bool:
-        """Whether the conversation has such an item."""
+        """Whether the conversation has this item."""
         return self._items.get(item_id) is not None
 
     @property
@@ -176,22 +181,22 @@ class ServiceSession:
         """The newest item of the conversation."""
         return self._items.last_id
 
-    # What the endpoint says.
+    # Server events.
 
     def created(self) -> str:
-        """`session.created`, the first message of every session."""
+        """Create `session.created`, the first message of every session."""
         return self._session_event(ServerEvent.SESSION_CREATED)
 
     def updated(self) -> str:
-        """`session.updated`, the answer to `UpdateSession`."""
+        """Create `session.updated`, the answer to `UpdateSession`."""
         return self._session_event(ServerEvent.SESSION_UPDATED)
 
     def speech_started(self, item_id: str, audio_start_ms: int) -> str:
-        """The detector heard the caller begin, `audio_start_ms` into the session's audio (prefix padding included)."""
+        """The caller began to speak, `audio_start_ms` into the session's audio (prefix padding included)."""
         return self._encoder(ServerEvent.SPEECH_STARTED, item_id=item_id, audio_start_ms=audio_start_ms)
 
     def speech_stopped(self, item_id: str, audio_end_ms: int) -> str:
-        """The detector closed the caller's turn."""
+        """The caller's turn ended, `audio_end_ms` into the session's audio."""
         return self._encoder(ServerEvent.SPEECH_STOPPED, item_id=item_id, audio_end_ms=audio_end_ms)
 
     def committed(self, item_id: str, previous_item_id: str | None) -> str:
@@ -199,23 +204,23 @@ class ServiceSession:
         return self._encoder(ServerEvent.COMMITTED, item_id=item_id, previous_item_id=previous_item_id)
 
     def cleared(self) -> str:
-        """The caller's audio was forgotten."""
+        """The caller's audio was discarded."""
         return self._encoder(ServerEvent.CLEARED)
 
     def user_audio_item(self, item_id: str, previous_item_id: str | None) -> list[str]:
-        """The caller's turn as an item, added and done (its transcript follows by itself)."""
+        """The caller's turn as an item, added and done (its transcript follows separately)."""
         return self._user_item(item_id, previous_item_id, {"type": "input_audio", "transcript": None})
 
     def user_text_item(self, item_id: str, previous_item_id: str | None, text: str) -> list[str]:
-        """A typed message as an item, added and done."""
+        """A text message as an item, added and done."""
         return self._user_item(item_id, previous_item_id, {"type": "input_text", "text": text})
 
     def transcription_delta(self, item_id: str, delta: str) -> str:
-        """More of the caller's words."""
+        """The next part of the transcript."""
         return self._encoder(ServerEvent.TRANSCRIPTION_DELTA, item_id=item_id, content_index=0, delta=delta)
 
     def transcription_completed(self, item_id: str, transcript: str, audio_s: float) -> str:
-        """All of the caller's words; `audio_s` is how much audio was transcribed."""
+        """The complete transcript; `audio_s` is how much audio was transcribed."""
         usage = {"type": "duration", "seconds": audio_s}
         ids = {"item_id": item_id, "content_index": 0}
         return self._encoder(ServerEvent.TRANSCRIPTION_COMPLETED, **ids, transcript=transcript, usage=usage)
@@ -227,7 +232,7 @@ class ServiceSession:
         metadata: Mapping[str, str] | None = None,
         modality: Modality | None = None,
     ) -> ServiceReply:
-        """A new response: send its `created()`, pieces, and `done()`."""
+        """Create a new response: send its `created()`, deltas and `done()`."""
         return ServiceReply(
             self._encoder,
             self.config,
@@ -248,7 +253,7 @@ class ServiceSession:
         return self._encoder(ServerEvent.ITEM_DELETED, item_id=item_id)
 
     def output_cleared(self, response_id: str) -> str:
-        """No more speech of this response is sent."""
+        """No more audio of this response is sent."""
         return self._encoder(ServerEvent.OUTPUT_CLEARED, response_id=response_id)
 
     def error(
@@ -260,7 +265,7 @@ class ServiceSession:
         param: str | None = None,
         error_type: str = "invalid_request_error",
     ) -> str:
-        """An error; the session goes on. `event_id` is that of the client event at fault."""
+        """An error; the session continues. `event_id` is that of the client event that caused it."""
         error = {"type": error_type, "code": code, "message": message, "param": param, "event_id": event_id}
         return self._encoder(ServerEvent.ERROR, error=error)
 

@@ -1,4 +1,4 @@
-"""The session as a server keeps it: what a client may set, merged from GA and beta session objects alike."""
+"""A server's session configuration: what a client can set, merged from GA and beta session objects."""
 
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
@@ -22,7 +22,7 @@ _BETA_ONLY_KEYS: Final = frozenset(
 
 
 class InvalidSessionError(MalformedError):
-    """A session object cannot be used; `param` is the path of the field at fault."""
+    """A session object is invalid; `param` is the path of the invalid field."""
 
     def __init__(self, message: str, param: str) -> None:
         super().__init__(message)
@@ -31,7 +31,7 @@ class InvalidSessionError(MalformedError):
 
 @dataclass(frozen=True, slots=True)
 class TurnDetection:
-    """Server turn detection as the client asked for it."""
+    """Server turn detection as the client requested it."""
 
     type: Literal["server_vad", "semantic_vad"] = "server_vad"
     threshold: float = 0.5
@@ -41,7 +41,7 @@ class TurnDetection:
     interrupt_response: bool = True
 
     def rendered(self) -> dict[str, object]:
-        """The object on the wire, the same in GA and beta."""
+        """Return the object on the wire, which is the same in GA and beta."""
         choices: dict[str, object] = {
             "type": self.type,
             "create_response": self.create_response,
@@ -58,19 +58,22 @@ class TurnDetection:
 
 @dataclass(frozen=True, slots=True)
 class SessionConfig:
-    """Everything a client can set that changes what we do. `turn_detection` None means the client ends its turns."""
+    """The settings of a client that change the server's behavior.
+
+    `turn_detection` None means that the client ends its turns itself.
+    """
 
     model: str = "voiceprobe-reference"
     turn_detection: TurnDetection | None = field(default_factory=TurnDetection)
     input_format: AudioFormat = PCM
     output_format: AudioFormat = PCM
-    transcription_model: str | None = None  # None: no transcripts were asked for
+    transcription_model: str | None = None  # None: no transcripts were requested
     modality: Modality = "audio"  # audio always comes with its transcript
     voice: str = "default"
     instructions: str = ""
 
     def rendered(self, session_id: str, *, beta: bool) -> dict[str, object]:
-        """The session object of `session.created` and `session.updated`."""
+        """Return the session object of `session.created` and `session.updated`."""
         detection = None if self.turn_detection is None else self.turn_detection.rendered()
         transcription = None if self.transcription_model is None else {"model": self.transcription_model}
         common: dict[str, object] = {
@@ -105,13 +108,13 @@ class SessionConfig:
         }
 
     def updated(self, session: Json) -> "SessionConfig":
-        """This configuration with what `session` says changed. Raises InvalidSessionError for what cannot be used."""
+        """Return this configuration with the changes in `session`. Raises InvalidSessionError for an invalid one."""
         kind = session.get("type")
         if kind is None and not session.keys() & _BETA_ONLY_KEYS and "audio" in session:
             raise InvalidSessionError("session.type is missing; it should be 'realtime'", "session.type")
         if kind not in (None, "realtime"):
             raise InvalidSessionError(
-                f"sessions of type {kind!r} are not offered here, only 'realtime'", "session.type"
+                f"sessions of type {kind!r} are not supported here, only 'realtime'", "session.type"
             )
         config = self
         for key in ("model", "instructions", "voice"):
@@ -120,23 +123,26 @@ class SessionConfig:
                 config = replace(config, **{key: value})
         config = _with_modalities(config, session)
         audio = _object(session, "audio", "session.audio") or {}
-        heard = _object(audio, "input", "session.audio.input") or {}
-        spoken = _object(audio, "output", "session.audio.output") or {}
-        config = _with_formats(config, session, heard, spoken)
+        audio_input = _object(audio, "input", "session.audio.input") or {}
+        audio_output = _object(audio, "output", "session.audio.output") or {}
+        config = _with_formats(config, session, audio_input, audio_output)
         for source, key, path in (
-            (heard, "transcription", "session.audio.input.transcription"),
+            (audio_input, "transcription", "session.audio.input.transcription"),
             (session, "input_audio_transcription", "session.input_audio_transcription"),
         ):
             if key in source:
                 config = replace(config, transcription_model=_transcription(source, key, path))
-        for source, path in ((heard, "session.audio.input.turn_detection"), (session, "session.turn_detection")):
+        for source, path in ((audio_input, "session.audio.input.turn_detection"), (session, "session.turn_detection")):
             if "turn_detection" in source:
                 config = replace(config, turn_detection=_turn_detection(source, path))
         return config
 
 
 def parse_modalities(value: object, path: str) -> Modality:
-    """["audio"], ["text"], or the beta's ["text", "audio"] in any order. InvalidSessionError for anything else."""
+    """Parse ["audio"], ["text"], or the beta's ["text", "audio"] in any order.
+
+    Raises InvalidSessionError for anything else.
+    """
     listed = as_list(value) or []
     names = {name for name in listed if isinstance(name, str)}
     if not names or len(names) != len(listed) or names - {"audio", "text"}:
@@ -151,10 +157,10 @@ def _with_modalities(config: SessionConfig, session: Json) -> SessionConfig:
     return config
 
 
-def _with_formats(config: SessionConfig, session: Json, heard: Json, spoken: Json) -> SessionConfig:
+def _with_formats(config: SessionConfig, session: Json, audio_input: Json, audio_output: Json) -> SessionConfig:
     declared = (
-        ("input_format", heard.get("format"), parse_ga, "session.audio.input.format"),
-        ("output_format", spoken.get("format"), parse_ga, "session.audio.output.format"),
+        ("input_format", audio_input.get("format"), parse_ga, "session.audio.input.format"),
+        ("output_format", audio_output.get("format"), parse_ga, "session.audio.output.format"),
         ("input_format", session.get("input_audio_format"), parse_beta, "session.input_audio_format"),
         ("output_format", session.get("output_audio_format"), parse_beta, "session.output_audio_format"),
     )
@@ -165,7 +171,7 @@ def _with_formats(config: SessionConfig, session: Json, heard: Json, spoken: Jso
             config = replace(config, **{name: parse(value)})
         except ValueError as error:
             raise InvalidSessionError(f"{path}: {error}", path) from None
-    voice = spoken.get("voice")
+    voice = audio_output.get("voice")
     if isinstance(voice, str):
         return replace(config, voice=voice)
     custom = as_object(voice)
@@ -179,37 +185,41 @@ def _with_formats(config: SessionConfig, session: Json, heard: Json, spoken: Jso
 
 
 def _transcription(source: Json, key: str, path: str) -> str | None:
-    wanted = _object(source, key, path)
-    if wanted is None:
+    requested = _object(source, key, path)
+    if requested is None:
         return None
-    return _text(wanted, "model", f"{path}.model") or "default"
+    return _text(requested, "model", f"{path}.model") or "default"
 
 
 def _turn_detection(source: Json, path: str) -> TurnDetection | None:
-    wanted = _object(source, "turn_detection", path)
-    if wanted is None:
+    requested = _object(source, "turn_detection", path)
+    if requested is None:
         return None
-    kind = wanted.get("type", "server_vad")
+    kind = requested.get("type", "server_vad")
     detection = TurnDetection()
     if kind == "semantic_vad":
         detection = replace(detection, type="semantic_vad")
     elif kind != "server_vad":
         known = " or ".join(TURN_DETECTION_TYPES)
-        raise InvalidSessionError(f"{path}.type is {kind!r}; it should be {known}, or the whole null", f"{path}.type")
-    threshold = wanted.get("threshold")
+        raise InvalidSessionError(
+            f"{path}.type is {kind!r}; it should be {known}, or turn_detection null", f"{path}.type"
+        )
+    threshold = requested.get("threshold")
     if threshold is not None:
         if isinstance(threshold, bool) or not isinstance(threshold, int | float) or not 0 <= threshold <= 1:
-            raise InvalidSessionError(f"{path}.threshold is {threshold!r}; it should be 0 to 1", f"{path}.threshold")
+            raise InvalidSessionError(
+                f"{path}.threshold is {threshold!r}; it should be between 0 and 1", f"{path}.threshold"
+            )
         detection = replace(detection, threshold=float(threshold))
     for key in ("silence_duration_ms", "prefix_padding_ms"):
         try:
-            count = optional_count(wanted, key)
+            count = optional_count(requested, key)
         except MalformedError as error:
             raise InvalidSessionError(f"{path}: {error}", f"{path}.{key}") from None
         if count is not None:
             detection = replace(detection, **{key: count})
     for key in ("create_response", "interrupt_response"):
-        choice = wanted.get(key)
+        choice = requested.get(key)
         if choice is None:
             continue
         if not isinstance(choice, bool):

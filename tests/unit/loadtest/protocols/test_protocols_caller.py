@@ -17,19 +17,19 @@ from loadtest.protocols.registry import make_caller, names
 PCM = bytes([1, 0, 2, 0])
 
 
-def said(caller: OpenAIRealtimeCaller, kind: str, **fields: Any) -> list[VoiceEvent]:
+def receive(caller: OpenAIRealtimeCaller, kind: str, **fields: Any) -> list[VoiceEvent]:
     return list(caller.receive(json.dumps({"type": kind} | fields)))
 
 
 def one(caller: OpenAIRealtimeCaller, kind: str, **fields: Any) -> VoiceEvent:
-    (event,) = said(caller, kind, **fields)
+    (event,) = receive(caller, kind, **fields)
     return event
 
 
 def ready(options: CallerOptions | None = None, dialect: Dialect | None = None) -> OpenAIRealtimeCaller:
     options = options or CallerOptions()
     caller = OpenAIRealtimeCaller(options) if dialect is None else OpenAIRealtimeCaller(options, dialect)
-    said(caller, "session.created", session={"id": "s"})
+    receive(caller, "session.created", session={"id": "s"})
     caller.pending()
     assert one(caller, "session.updated", session={"id": "s"}).kind is EventKind.READY
     return caller
@@ -37,7 +37,9 @@ def ready(options: CallerOptions | None = None, dialect: Dialect | None = None) 
 
 def audio(caller: OpenAIRealtimeCaller, data: bytes, response: str = "r", item: str = "i") -> list[VoiceEvent]:
     delta = base64.b64encode(data).decode()
-    return said(caller, "response.output_audio.delta", response_id=response, item_id=item, content_index=0, delta=delta)
+    return receive(
+        caller, "response.output_audio.delta", response_id=response, item_id=item, content_index=0, delta=delta
+    )
 
 
 def sent(messages: Any) -> list[dict[str, Any]]:
@@ -55,19 +57,19 @@ class TestOpening:
             ("api-key", "k"),
         )
 
-    def test_a_model_in_the_url_wins_and_nothing_is_added_unasked(self) -> None:
+    def test_a_model_in_the_url_takes_precedence_and_nothing_else_is_added(self) -> None:
         caller = OpenAIRealtimeCaller(CallerOptions(model="other"))
         assert caller.upgrade("ws://h/v1/realtime?model=mine", None).url == "ws://h/v1/realtime?model=mine"
         plain = OpenAIRealtimeCaller(CallerOptions()).upgrade("ws://h/v1/realtime", None)
         assert plain.url == "ws://h/v1/realtime"
         assert plain.headers == ()
 
-    def test_nothing_is_sent_before_the_session_exists_and_the_update_once(self) -> None:
+    def test_the_update_is_sent_once_and_only_after_the_session_exists(self) -> None:
         caller = OpenAIRealtimeCaller(CallerOptions())
         assert list(caller.opened()) == []
         assert list(caller.pending()) == []
-        said(caller, "session.created", session={})
-        said(caller, "session.created", session={})
+        receive(caller, "session.created", session={})
+        receive(caller, "session.created", session={})
         assert [event["type"] for event in sent(caller.pending())] == ["session.update"]
         assert list(caller.pending()) == []
 
@@ -82,15 +84,15 @@ class TestOpening:
 
     def test_manual_control_turns_detection_off(self) -> None:
         caller = OpenAIRealtimeCaller(CallerOptions(turn_control="manual"))
-        said(caller, "session.created")
+        receive(caller, "session.created")
         (update,) = sent(caller.pending())
         assert update["session"]["audio"]["input"]["turn_detection"] is None
 
-    def test_the_beta_dialect_asks_flat(self) -> None:
+    def test_the_beta_dialect_sends_a_flat_session(self) -> None:
         options = CallerOptions(input_format="pcmu", voice="v", instructions="x", silence_duration_ms=200)
         caller = OpenAIRealtimeCaller(options, BETA)
         assert caller.upgrade("ws://h/", None).headers == (("OpenAI-Beta", "realtime=v1"),)
-        said(caller, "session.created")
+        receive(caller, "session.created")
         (update,) = sent(caller.pending())
         assert update["session"] == {
             "modalities": ["text", "audio"],
@@ -105,16 +107,16 @@ class TestOpening:
 
 class TestRefusal:
     @pytest.mark.parametrize("event_id", [None, "voiceprobe-session-update"])
-    def test_a_refused_update_is_fatal_with_the_endpoints_words(self, event_id: str | None) -> None:
+    def test_a_refused_update_is_fatal_and_keeps_the_endpoints_message(self, event_id: str | None) -> None:
         caller = OpenAIRealtimeCaller(CallerOptions())
-        said(caller, "session.created")
+        receive(caller, "session.created")
         error = {"type": "invalid_request_error", "message": "no such model", "event_id": event_id}
         event = one(caller, "error", error=error)
         assert event.kind is EventKind.ERROR
         assert event.fatal
         assert event.message == "the session was refused: no such model (invalid_request_error)"
 
-    def test_an_error_about_something_else_is_not(self) -> None:
+    def test_another_error_is_not_fatal(self) -> None:
         caller = OpenAIRealtimeCaller(CallerOptions())
         assert not one(caller, "error", error={"message": "m", "event_id": "another"}).fatal
         assert not one(ready(), "error", error={"message": "m"}).fatal
@@ -125,7 +127,7 @@ class TestRefusal:
         )
         assert event.fatal
 
-    def test_errors_of_other_shapes(self) -> None:
+    def test_errors_in_other_forms(self) -> None:
         caller = ready()
         assert one(caller, "error", error="just words", code="c").message == "just words"
         assert one(caller, "error", error={"code": "c"}).message == "c"
@@ -133,29 +135,30 @@ class TestRefusal:
         assert one(caller, "error").message == "an error without a message"
         assert one(caller, "error", error=[1]).kind is EventKind.ERROR
 
-    def test_a_cancel_that_came_too_late_is_no_error(self) -> None:
+    def test_a_cancel_that_came_too_late_is_not_an_error(self) -> None:
         error = {"type": "invalid_request_error", "code": "response_cancel_not_active", "message": "m"}
         assert one(ready(), "error", error=error).kind is EventKind.OTHER
 
 
 class TestDeclaredFormats:
-    def test_another_output_rate_is_honored_and_reported(self) -> None:
+    def test_another_output_rate_is_used_and_reported(self) -> None:
         caller = OpenAIRealtimeCaller(CallerOptions())
         declared = {"audio": {"output": {"format": {"type": "audio/pcm", "rate": 16_000}}}}
-        first, second = said(caller, "session.updated", session=declared)
+        first, second = receive(caller, "session.updated", session=declared)
         assert first.kind is EventKind.READY
         assert second.kind is EventKind.ERROR
         assert not second.fatal
-        assert "audio/pcm at 16000 Hz for its audio, not audio/pcm at 24000 Hz as asked" in (second.message or "")
+        assert "audio/pcm at 16000 Hz, not audio/pcm at 24000 Hz as requested" in (second.message or "")
         assert audio(caller, PCM)[0].rate_hz == 16_000
 
     def test_another_input_format_is_reported(self) -> None:
         caller = OpenAIRealtimeCaller(CallerOptions())
         declared = {"audio": {"input": {"format": {"type": "audio/pcmu"}}}}
-        _, event = said(caller, "session.updated", session=declared)
-        assert event.message == "it declares audio/pcmu at 8000 Hz for the caller's audio, not audio/pcm at 24000 Hz"
+        _, event = receive(caller, "session.updated", session=declared)
+        expected = "the session declares audio/pcmu at 8000 Hz for the caller's audio, not audio/pcm at 24000 Hz"
+        assert event.message == expected
 
-    def test_formats_that_make_no_sense_are_reported_and_change_nothing(self) -> None:
+    def test_invalid_formats_are_reported_and_change_nothing(self) -> None:
         caller = OpenAIRealtimeCaller(CallerOptions())
         for declared in (
             "x",
@@ -163,15 +166,15 @@ class TestDeclaredFormats:
             {"type": "audio/pcm", "rate": 1},
             {"type": "audio/pcmu", "rate": 9000},
         ):
-            events = said(caller, "session.updated", session={"audio": {"output": {"format": declared}}})
+            events = receive(caller, "session.updated", session={"audio": {"output": {"format": declared}}})
             assert events[-1].kind is EventKind.ERROR
             assert audio(caller, PCM)[-1].rate_hz == 24_000
-        assert said(caller, "session.updated", session={"output_audio_format": "mp3"})[-1].kind is EventKind.ERROR
+        assert receive(caller, "session.updated", session={"output_audio_format": "mp3"})[-1].kind is EventKind.ERROR
 
     def test_a_response_that_declares_its_own_format(self) -> None:
         caller = ready()
         response = {"id": "r", "audio": {"output": {"format": {"type": "audio/pcmu"}}}}
-        started, report = said(caller, "response.created", response=response)
+        started, report = receive(caller, "response.created", response=response)
         assert started.kind is EventKind.RESPONSE_STARTED
         assert "the response declares audio/pcmu at 8000 Hz" in (report.message or "")
         assert audio(caller, b"\xff\x80")[0].rate_hz == 8000
@@ -204,29 +207,29 @@ class TestAudioOut:
 
 
 class TestReply:
-    def test_samples_cut_in_half_between_deltas_are_joined(self) -> None:
+    def test_samples_split_between_deltas_are_joined(self) -> None:
         caller = ready()
         whole = bytes(range(10))
         events = [audio(caller, piece)[0] for piece in (whole[:1], whole[1:4], whole[4:9], whole[9:])]
         assert [event.kind for event in events] == ["other", "audio", "audio", "audio"]
         assert b"".join(event.audio or b"" for event in events) == whole
-        assert [e.kind for e in said(caller, "response.output_audio.done", response_id="r", item_id="i")] == [
+        assert [e.kind for e in receive(caller, "response.output_audio.done", response_id="r", item_id="i")] == [
             "audio_done"
         ]
 
     def test_audio_that_ends_inside_a_sample_is_reported(self) -> None:
         caller = ready()
         audio(caller, b"abc")
-        done, fault = said(caller, "response.output_audio.done", response_id="r", item_id="i")
+        done, error = receive(caller, "response.output_audio.done", response_id="r", item_id="i")
         assert done.kind is EventKind.AUDIO_DONE
-        assert "inside a sample" in (fault.message or "")
+        assert "inside a sample" in (error.message or "")
         assert audio(caller, b"de", item="next")[0].audio == b"de"
 
     def test_late_pieces_keep_the_id_of_their_own_response(self) -> None:
         caller = ready()
-        said(caller, "response.created", response={"id": "old"})
-        said(caller, "response.done", response={"id": "old", "status": "cancelled"})
-        said(caller, "response.created", response={"id": "new"})
+        receive(caller, "response.created", response={"id": "old"})
+        receive(caller, "response.done", response={"id": "old", "status": "cancelled"})
+        receive(caller, "response.created", response={"id": "new"})
         assert audio(caller, PCM, response="old")[0].response_id == "old"
         audio(caller, PCM, response="new", item="of new")
         audio(caller, PCM, response="old", item="of old")
@@ -234,7 +237,7 @@ class TestReply:
         assert (cancel["type"], cancel["response_id"]) == ("response.cancel", "new")
         assert truncate["item_id"] == "of new"
 
-    def test_failed_responses_say_why(self) -> None:
+    def test_failed_responses_have_a_reason(self) -> None:
         details = {"type": "failed", "error": {"type": "server_error", "code": "x", "message": "broken"}}
         event = one(ready(), "response.done", response={"id": "r", "status": "failed", "status_details": details})
         assert (event.status, event.message) == ("failed", "broken (x)")
@@ -265,7 +268,7 @@ class TestReply:
         caller = ready()
         (event,) = caller.receive(PCM)
         assert event.kind is EventKind.ERROR
-        said(caller, "response.created", response={"id": "r"})
+        receive(caller, "response.created", response={"id": "r"})
         (event,) = caller.receive(PCM)
         assert (event.kind, event.audio, event.response_id) == (EventKind.AUDIO, PCM, "r")
         (event,) = caller.receive(b"{{{{")
@@ -298,7 +301,7 @@ class TestTurnsAndInterruption:
     def test_server_control_sends_nothing_at_the_end(self) -> None:
         assert list(ready().end_turn()) == []
 
-    def test_manual_control_commits_and_asks(self) -> None:
+    def test_manual_control_commits_and_requests_a_response(self) -> None:
         caller = ready(CallerOptions(turn_control="manual", metadata=(("k", "v"),)))
         assert sent(caller.end_turn()) == [
             {"type": "input_audio_buffer.commit"},
@@ -310,18 +313,18 @@ class TestTurnsAndInterruption:
 
     def test_while_generating_cancel_and_truncate(self) -> None:
         caller = ready()
-        said(caller, "response.created", response={"id": "r"})
+        receive(caller, "response.created", response={"id": "r"})
         audio(caller, bytes(2 * 24_000))
         assert sent(caller.interrupt(300)) == [
             {"type": "response.cancel", "response_id": "r"},
             {"type": "conversation.item.truncate", "item_id": "i", "content_index": 0, "audio_end_ms": 300},
         ]
 
-    def test_after_generating_only_truncate_and_never_beyond_what_was_sent(self) -> None:
+    def test_after_generating_only_truncate_and_never_more_than_was_sent(self) -> None:
         caller = ready()
-        said(caller, "response.created", response={"id": "r"})
+        receive(caller, "response.created", response={"id": "r"})
         audio(caller, bytes(2 * 24_000))
-        said(caller, "response.done", response={"id": "r", "status": "completed"})
+        receive(caller, "response.done", response={"id": "r", "status": "completed"})
         assert [event["type"] for event in sent(caller.interrupt(999))] == ["conversation.item.truncate"]
         assert list(caller.interrupt(1000)) == []
         assert list(caller.interrupt(5000)) == []
@@ -337,7 +340,7 @@ class TestTurnsAndInterruption:
 
 
 @pytest.mark.parametrize(
-    ("message", "says"),
+    ("message", "reason"),
     [
         ("", "not JSON"),
         ("nonsense", "not JSON"),
@@ -357,11 +360,11 @@ class TestTurnsAndInterruption:
         ("\ud800", "not JSON"),
     ],
 )
-def test_what_cannot_be_understood_is_an_error_with_a_sentence(message: str, says: str) -> None:
+def test_a_malformed_message_is_an_error_with_a_sentence(message: str, reason: str) -> None:
     caller = OpenAIRealtimeCaller(CallerOptions())
     (event,) = caller.receive(message)
     assert event.kind is EventKind.ERROR
-    assert says in (event.message or "")
+    assert reason in (event.message or "")
     assert not event.fatal
     assert one(caller, "no.such.event", x=1) == VoiceEvent(EventKind.UNKNOWN, "no.such.event")
 

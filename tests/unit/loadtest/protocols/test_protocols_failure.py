@@ -1,4 +1,4 @@
-"""The causes of failures: codes that are codes, and waits that an endpoint asks for in one of its ways."""
+"""The causes of failures: sanitized codes, and the forms in which an endpoint requests a wait."""
 
 import pytest
 
@@ -21,13 +21,13 @@ NOW = 1_445_412_400 * S  # Wed, 21 Oct 2015 07:26:40 GMT
     [
         ((("Retry-After", "7"),), 7 * S),
         ((("retry-after", " 0 "),), 0),
-        ((("Retry-After", "Wed, 21 Oct 2015 07:28:00 GMT"),), 80 * S),  # by our clock: the endpoint names none
+        ((("Retry-After", "Wed, 21 Oct 2015 07:28:00 GMT"),), 80 * S),  # by our clock: there is no Date header
         (
             (("Date", "Wed, 21 Oct 2015 09:00:00 GMT"), ("Retry-After", "Wed, 21 Oct 2015 09:00:30 GMT")),
             30 * S,  # by the endpoint's own clock, which is 93 minutes fast
         ),
         ((("Date", "nonsense"), ("Retry-After", "Wed, 21 Oct 2015 07:28:00 GMT")), 80 * S),
-        ((("Retry-After", "Wed, 21 Oct 2015 07:00:00 GMT"),), 0),  # past: at once
+        ((("Retry-After", "Wed, 21 Oct 2015 07:00:00 GMT"),), 0),  # in the past: at once
         ((("Retry-After", "9" * 400),), LONGEST_RETRY_NS),
         ((("Retry-After", "-5"),), None),
         ((("Retry-After", "soon"),), None),
@@ -56,11 +56,11 @@ def test_retry_after_is_seconds_or_a_date(headers: tuple[tuple[str, str], ...], 
         ({"message": "Please try again in 1.2s."}, None),  # prose is not parsed
     ],
 )
-def test_an_error_may_ask_for_a_wait_in_a_field(fields: dict[str, object], wait_ns: int | None) -> None:
+def test_an_error_may_request_a_wait_in_a_field(fields: dict[str, object], wait_ns: int | None) -> None:
     assert retry_after_of_fields(fields) == wait_ns
 
 
-def test_a_code_is_short_and_of_plain_characters() -> None:
+def test_a_code_is_short_and_has_only_plain_characters() -> None:
     assert code_of(None, "", "  ", "rate_limit_exceeded") == "rate_limit_exceeded"
     assert code_of(429, "unused") == "429"
     assert code_of(True, {}, []) is None
@@ -80,7 +80,7 @@ def test_a_code_is_short_and_of_plain_characters() -> None:
         (Closed(1002, "bad frame", clean=False), Failure("protocol_violation", "1002")),
     ],
 )
-def test_what_ended_a_websocket_has_a_cause(item: Rejected | Closed, failure: Failure) -> None:
+def test_the_end_of_a_websocket_has_a_cause(item: Rejected | Closed, failure: Failure) -> None:
     assert item.failure == failure
 
 
@@ -98,5 +98,5 @@ def test_what_ended_a_websocket_has_a_cause(item: Rejected | Closed, failure: Fa
         (Failure("no_reply"), False),
     ],
 )
-def test_who_asks_for_a_later_call(failure: Failure, asks: bool) -> None:
+def test_which_failures_ask_for_a_later_call(failure: Failure, asks: bool) -> None:
     assert failure.asks_to_wait is asks

@@ -1,4 +1,4 @@
-"""Items of a conversation that the client asks for again, or deletes; the official client's types read the answers."""
+"""Items that the client retrieves or deletes; the official client's types validate the answers."""
 
 import itertools
 import json
@@ -23,16 +23,16 @@ def _command(of: ServiceSession, kind: str, **fields: Any) -> Command:
     return decoded
 
 
-def _asked(of: ServiceSession, item_id: str) -> dict[str, Any]:
+def _item(of: ServiceSession, item_id: str) -> dict[str, Any]:
     decoded = _command(of, "conversation.item.retrieve", item_id=item_id)
     assert isinstance(decoded, Retrieve), decoded
     return json.loads(decoded.reply)["item"]
 
 
 def _retrieved(of: ServiceSession, item_id: str) -> dict[str, Any]:
-    item = _asked(of, item_id)
+    item = _item(of, item_id)
     event = {"type": "conversation.item.retrieved", "event_id": "event_1", "item": item}
-    assert ConversationItemRetrieved.model_validate(event).item.id == item_id  # GA alone: beta has other part types
+    assert ConversationItemRetrieved.model_validate(event).item.id == item_id  # GA only: the beta has other part types
     return item
 
 
@@ -45,7 +45,7 @@ def _refused(of: ServiceSession, kind: str, **fields: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("beta", [False, True], ids=["ga", "beta"])
-def test_an_utterance_comes_back_with_its_transcript_once_there_is_one(beta: bool) -> None:
+def test_an_utterance_is_retrieved_with_its_transcript_once_there_is_one(beta: bool) -> None:
     service = _new(beta=beta)
     service.user_audio_item("item_a", None)
     assert _retrieved(service, "item_a")["content"] == [{"type": "input_audio", "transcript": None}]
@@ -56,19 +56,19 @@ def test_an_utterance_comes_back_with_its_transcript_once_there_is_one(beta: boo
 
 
 @pytest.mark.parametrize(("beta", "kind"), [(False, "output_audio"), (True, "audio")], ids=["ga", "beta"])
-def test_a_reply_comes_back_as_far_as_it_is(beta: bool, kind: str) -> None:
+def test_a_reply_is_retrieved_in_its_current_state(beta: bool, kind: str) -> None:
     service = _new(beta=beta)
     reply = service.reply()
     reply.text_delta("Good ")
-    assert _asked(service, reply.item_id)["status"] == "in_progress"
+    assert _item(service, reply.item_id)["status"] == "in_progress"
     reply.text_delta("morning")
     reply.done()
-    item = _asked(service, reply.item_id)
+    item = _item(service, reply.item_id)
     assert (item["role"], item["status"]) == ("assistant", "completed")
     assert item["content"] == [{"type": kind, "transcript": "Good morning"}]
 
 
-def test_a_truncated_reply_has_no_transcript_any_more() -> None:
+def test_a_truncated_reply_loses_its_transcript() -> None:
     service = _new()
     reply = service.reply()
     reply.text_delta("Good morning")
@@ -77,10 +77,10 @@ def test_a_truncated_reply_has_no_transcript_any_more() -> None:
     assert _retrieved(service, reply.item_id)["content"] == [{"type": "output_audio", "transcript": None}]
 
 
-def test_what_is_retrieved_is_not_what_was_sent_before() -> None:
+def test_retrieving_does_not_change_what_was_sent_before() -> None:
     service = _new()
     shown = json.loads(service.user_text_item("item_t", None, "hello")[0])["item"]
-    service.transcription_completed("item_x", "nobody's", 1.0)  # of an item that is not there
+    service.transcription_completed("item_x", "unrelated", 1.0)  # an item that does not exist
     assert _retrieved(service, "item_t") == shown
 
 
@@ -98,7 +98,7 @@ def test_a_deleted_item_is_gone() -> None:
 
 
 @pytest.mark.parametrize("kind", ["conversation.item.retrieve", "conversation.item.delete"])
-def test_an_item_that_is_not_there_is_an_error_that_names_it(kind: str) -> None:
+def test_a_missing_item_is_an_error_that_names_it(kind: str) -> None:
     error = _refused(_new(), kind, item_id="item_x", event_id="e")
     assert (error["code"], error["param"], error["event_id"]) == ("item_not_found", "item_id", "e")
     assert "'item_x'" in error["message"]
@@ -106,7 +106,7 @@ def test_an_item_that_is_not_there_is_an_error_that_names_it(kind: str) -> None:
     assert "it should be a string" in _refused(_new(), kind, item_id=["item_x"])["message"]
 
 
-def test_only_so_many_are_kept() -> None:
+def test_the_number_of_items_is_limited() -> None:
     service = _new()
     for number in range(MAX_ITEMS + 1):
         service.user_text_item(f"item_{number}", None, "x")

@@ -1,4 +1,4 @@
-"""The caller decodes sessions of servers that this project did not write, and of dialects written down by hand."""
+"""The caller decodes recorded sessions of third-party servers, and handwritten sessions of other dialects."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ from loadtest.protocols.base import CallerOptions, EventKind, VoiceEvent
 from loadtest.protocols.openai_realtime.caller import OpenAIRealtimeCaller
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "openai_realtime"
-OF_NO_USE = EventKind.OTHER
+UNUSED = EventKind.OTHER
 
 
 def decoded(name: str) -> tuple[OpenAIRealtimeCaller, list[VoiceEvent]]:
@@ -19,8 +19,8 @@ def decoded(name: str) -> tuple[OpenAIRealtimeCaller, list[VoiceEvent]]:
 
 
 def kinds(events: list[VoiceEvent]) -> list[str]:
-    """The kinds in order, without what is of no use and without repeats next to each other."""
-    useful = [str(event.kind) for event in events if event.kind is not OF_NO_USE]
+    """Return the kinds in order, without unused events and without adjacent repeats."""
+    useful = [str(event.kind) for event in events if event.kind is not UNUSED]
     return [kind for index, kind in enumerate(useful) if index == 0 or useful[index - 1] != kind]
 
 
@@ -131,6 +131,6 @@ def test_xai() -> None:
 
 
 @pytest.mark.parametrize("path", sorted(FIXTURES.glob("*.jsonl")), ids=lambda path: path.stem)
-def test_every_fixture_says_where_it_comes_from(path: Path) -> None:
+def test_every_fixture_states_its_origin(path: Path) -> None:
     note = json.loads(path.read_text().splitlines()[0])
     assert "made" in note or note["recorded"]["version"]

@@ -1,4 +1,4 @@
-"""What a response carries, when it is over, and what arrives twice or is not known: the OpenAI Realtime caller."""
+"""What a response contains, when it is over, and repeated and unknown messages: the OpenAI Realtime caller."""
 
 import base64
 import json
@@ -16,32 +16,32 @@ NAMED = {"conversation_id": "conv_1"}
 
 def caller() -> OpenAIRealtimeCaller:
     made = OpenAIRealtimeCaller(CallerOptions())
-    said(made, "session.created", session={})
-    said(made, "session.updated", session={})
+    receive(made, "session.created", session={})
+    receive(made, "session.updated", session={})
     return made
 
 
-def said(made: OpenAIRealtimeCaller, kind: str, **fields: Any) -> list[VoiceEvent]:
+def receive(made: OpenAIRealtimeCaller, kind: str, **fields: Any) -> list[VoiceEvent]:
     return list(made.receive(json.dumps({"type": kind} | fields)))
 
 
 def began(made: OpenAIRealtimeCaller, response_id: str | None, **fields: Any) -> list[VoiceEvent]:
     named = {} if response_id is None else {"id": response_id}
-    return said(made, "response.created", response=named | fields)
+    return receive(made, "response.created", response=named | fields)
 
 
 def ended(made: OpenAIRealtimeCaller, response_id: str | None, status: str = "completed", **fields: Any) -> VoiceEvent:
     named = {} if response_id is None else {"id": response_id}
-    return said(made, "response.done", response=named | {"status": status} | fields)[-1]
+    return receive(made, "response.done", response=named | {"status": status} | fields)[-1]
 
 
 def spoke(made: OpenAIRealtimeCaller, response_id: str, **fields: Any) -> VoiceEvent:
     delta = base64.b64encode(PCM).decode()
-    return said(made, "response.output_audio.delta", response_id=response_id, item_id="i", delta=delta, **fields)[0]
+    return receive(made, "response.output_audio.delta", response_id=response_id, item_id="i", delta=delta, **fields)[0]
 
 
 def wrote(made: OpenAIRealtimeCaller, response_id: str) -> VoiceEvent:
-    return said(made, "response.output_text.delta", response_id=response_id, item_id="i", delta="Yes.")[0]
+    return receive(made, "response.output_text.delta", response_id=response_id, item_id="i", delta="Yes.")[0]
 
 
 CALL = {"type": "function_call", "name": "weather", "arguments": "{}"}
@@ -61,7 +61,7 @@ CALL = {"type": "function_call", "name": "weather", "arguments": "{}"}
 def test_a_response_with_a_tool_call_owes_another_one(kind: str, fields: dict[str, Any]) -> None:
     made = caller()
     began(made, "r1")
-    assert [event.kind for event in said(made, kind, response_id="r1", **fields)] == [EventKind.OTHER]
+    assert [event.kind for event in receive(made, kind, response_id="r1", **fields)] == [EventKind.OTHER]
     done = ended(made, "r1")
     assert (done.carried, done.owes_response) == (frozenset({"tool_call"}), True)
     began(made, "r2")
@@ -70,16 +70,16 @@ def test_a_response_with_a_tool_call_owes_another_one(kind: str, fields: dict[st
     assert (done.carried, done.owes_response) == (frozenset({"audio"}), False)
 
 
-def test_the_output_of_a_response_tells_of_a_tool_call_and_of_text_that_nothing_announced() -> None:
+def test_the_output_of_a_response_shows_tool_calls_and_text_that_were_not_announced() -> None:
     made = caller()
     began(made, "r1")
     done = ended(made, "r1", output=[CALL])
     assert (done.carried, done.owes_response) == (frozenset({"tool_call"}), True)
-    said_at_once = {"type": "message", "content": [{"type": "output_text", "text": "Yes."}]}
-    assert ended(made, "r2", output=[said_at_once]).carried == {"text"}
+    message = {"type": "message", "content": [{"type": "output_text", "text": "Yes."}]}
+    assert ended(made, "r2", output=[message]).carried == {"text"}
 
 
-def test_text_and_audio_are_told_apart_and_a_broken_off_tool_call_owes_nothing() -> None:
+def test_text_and_audio_are_distinguished_and_a_cancelled_tool_call_owes_no_response() -> None:
     made = caller()
     began(made, "r1")
     wrote(made, "r1")
@@ -93,7 +93,7 @@ def test_text_and_audio_are_told_apart_and_a_broken_off_tool_call_owes_nothing()
 
 
 @pytest.mark.parametrize("output", [None, [], [None, 7, "x"], [{"content": 5}], [{"content": [None, {"text": ""}]}]])
-def test_an_output_that_says_nothing_is_no_fault(output: Any) -> None:
+def test_an_empty_output_is_not_an_error(output: Any) -> None:
     made = caller()
     began(made, "r1")
     done = ended(made, "r1", output=output)
@@ -108,9 +108,9 @@ def test_a_newer_response_supersedes_the_one_before_it() -> None:
     assert (over.kind, over.response_id, over.status) == (EventKind.RESPONSE_DONE, "r1", SUPERSEDED)
     assert (over.carried, over.owes_response) == (frozenset({"text"}), False)
     assert (started.kind, started.response_id) == (EventKind.RESPONSE_STARTED, "r2")
-    assert ended(made, "r1", "cancelled").status == "cancelled", "its own end may still come"
+    assert ended(made, "r1", "cancelled").status == "cancelled", "its own response.done may still come"
     (cancel,) = made.interrupt(0)
-    assert json.loads(cancel)["response_id"] == "r2", "which does not end the newer one"
+    assert json.loads(cancel)["response_id"] == "r2", "and does not end the newer one"
 
 
 def test_responses_without_ids_supersede_one_another_too() -> None:
@@ -121,7 +121,7 @@ def test_responses_without_ids_supersede_one_another_too() -> None:
     assert [event.kind for event in began(made, None)] == [EventKind.RESPONSE_STARTED]
 
 
-def test_a_response_that_is_announced_twice_or_after_the_end_of_the_last_supersedes_nothing() -> None:
+def test_a_response_announced_twice_or_after_the_last_one_ended_supersedes_nothing() -> None:
     made = caller()
     began(made, "r1")
     assert [event.kind for event in began(made, "r1")] == [EventKind.RESPONSE_STARTED]
@@ -129,48 +129,48 @@ def test_a_response_that_is_announced_twice_or_after_the_end_of_the_last_superse
     assert [event.kind for event in began(made, "r2")] == [EventKind.RESPONSE_STARTED]
 
 
-def test_a_response_outside_the_conversation_is_not_for_the_caller() -> None:
+def test_a_response_outside_the_conversation_is_ignored() -> None:
     made = caller()
     began(made, "r1", **NAMED)
-    assert [event.kind for event in began(made, "aside", conversation_id=None)] == [EventKind.OTHER]
-    assert wrote(made, "aside").kind is EventKind.OTHER
-    assert ended(made, "aside").kind is EventKind.OTHER
+    assert [event.kind for event in began(made, "outside", conversation_id=None)] == [EventKind.OTHER]
+    assert wrote(made, "outside").kind is EventKind.OTHER
+    assert ended(made, "outside").kind is EventKind.OTHER
     assert spoke(made, "r1").kind is EventKind.AUDIO
     (cancel, _) = made.interrupt(0)
     assert json.loads(cancel)["response_id"] == "r1"
     assert ended(made, "r1").status == "completed"
 
 
-def test_what_is_heard_of_a_response_outside_the_conversation_is_heard() -> None:
+def test_audio_of_a_response_outside_the_conversation_counts() -> None:
     made = caller()
     began(made, "r1", **NAMED)
-    began(made, "aside", conversation_id=None)
-    assert spoke(made, "aside").kind is EventKind.AUDIO
-    assert ended(made, "aside").kind is EventKind.RESPONSE_DONE
+    began(made, "outside", conversation_id=None)
+    assert spoke(made, "outside").kind is EventKind.AUDIO
+    assert ended(made, "outside").kind is EventKind.RESPONSE_DONE
 
 
-def test_a_null_conversation_means_nothing_where_no_response_names_one() -> None:
+def test_a_null_conversation_is_ignored_if_no_response_names_one() -> None:
     made = caller()
     assert [event.kind for event in began(made, "r1", conversation_id=None)] == [EventKind.RESPONSE_STARTED]
     assert wrote(made, "r1").kind is EventKind.LLM_TEXT
 
 
-def test_latency_that_the_service_states_is_noticed() -> None:
+def test_latency_that_the_service_reports_is_noticed() -> None:
     made = caller()
     began(made, "r1")
     assert ended(made, "r1", metadata={"speech_to_speech.turn_latency": "{}"}).reports_latency
     assert not ended(made, "r2", metadata={"voice.cohort": "a"}).reports_latency
 
 
-def test_events_of_this_wire_are_known_whoever_reads_them() -> None:
+def test_events_of_this_protocol_are_known_even_if_unused() -> None:
     made = caller()
     for kind in ("rate_limits.updated", "output_audio_buffer.started", "response.mcp_call.completed", "ping"):
-        assert said(made, kind)[0].kind is EventKind.OTHER, kind
+        assert receive(made, kind)[0].kind is EventKind.OTHER, kind
     for kind in ("vendor.turn_latency", "response.output_video.delta", ""):
-        assert said(made, kind)[0].kind is EventKind.UNKNOWN, kind
+        assert receive(made, kind)[0].kind is EventKind.UNKNOWN, kind
 
 
-def test_a_message_that_is_sent_twice_is_played_once() -> None:
+def test_a_message_that_is_sent_twice_counts_once() -> None:
     made = caller()
     began(made, "r1", event_id="unused")
     assert spoke(made, "r1", event_id="e1").kind is EventKind.AUDIO
@@ -179,7 +179,7 @@ def test_a_message_that_is_sent_twice_is_played_once() -> None:
     assert made.interrupt(0)
 
 
-def test_a_repeat_is_known_among_the_events_of_a_long_reply() -> None:
+def test_a_repeat_is_detected_among_the_events_of_a_long_reply() -> None:
     made = caller()
     began(made, "r1")
     for number in range(REMEMBERED_EVENTS):
@@ -190,9 +190,9 @@ def test_a_repeat_is_known_among_the_events_of_a_long_reply() -> None:
 
 
 @pytest.mark.parametrize("event_id", ["always", "", None])
-def test_ids_that_name_nothing_make_no_message_a_repeat(event_id: str | None) -> None:
+def test_ids_that_are_not_unique_make_no_message_a_repeat(event_id: str | None) -> None:
     made = OpenAIRealtimeCaller(CallerOptions())
-    said(made, "session.created", session={}, event_id=event_id)
-    assert said(made, "session.updated", session={}, event_id=event_id)[0].kind is EventKind.READY
-    said(made, "response.created", response={"id": "r1"}, event_id=event_id)
+    receive(made, "session.created", session={}, event_id=event_id)
+    assert receive(made, "session.updated", session={}, event_id=event_id)[0].kind is EventKind.READY
+    receive(made, "response.created", response={"id": "r1"}, event_id=event_id)
     assert [spoke(made, "r1", event_id=event_id).kind for _ in range(3)] == [EventKind.AUDIO] * 3

@@ -1,4 +1,4 @@
-"""Every event that either role builds is valid by the official client's own types (the `openai` package)."""
+"""Every event that either role creates is valid according to the official client's types (the `openai` package)."""
 
 import itertools
 import json
@@ -31,10 +31,9 @@ def ids() -> Callable[[str], str]:
 
 
 def strictly(adapter: TypeAdapter[Any], message: str) -> dict[str, Any]:
-    """Validate, and check that nothing was only accepted as an unknown extra under a known name.
+    """Validate an event, and check that the union picked the model of exactly this event type.
 
-    The types allow extra fields, so what comes out must say the same type, and the union must have picked the model
-    whose literal that is.
+    The types allow extra fields, so a wrong model could otherwise accept the event.
     """
     event = json.loads(message)
     model = adapter.validate_python(event)
@@ -47,7 +46,7 @@ RETRIEVE = '{"type":"conversation.item.retrieve","item_id":"item_t"}'
 
 
 def whole_session(*, beta: bool = False) -> list[str]:
-    """A server-VAD turn, a typed turn in text mode, and everything that can go wrong, as the service says it."""
+    """Create a service's messages for a server-VAD turn, a text turn, and everything that can go wrong."""
     session = ServiceSession(ids(), beta=beta)
     messages = [session.created(), session.updated()]
     messages += [
@@ -86,7 +85,7 @@ def test_server_events(index: int) -> None:
     strictly(SERVER, whole_session()[index])
 
 
-def test_the_session_above_holds_every_event_that_we_can_send() -> None:
+def test_the_session_above_contains_every_event_that_we_can_send() -> None:
     sent = {json.loads(message)["type"] for message in whole_session()}
     never = {
         ServerEvent.CONVERSATION_CREATED,

@@ -1,4 +1,4 @@
-"""The endpoint's role: what each client event becomes, and what is refused."""
+"""The endpoint's role: the command of each client event, and what is refused."""
 
 import base64
 import itertools
@@ -69,9 +69,9 @@ class TestSessionUpdate:
 
     def test_ga(self) -> None:
         detection = {"type": "server_vad", "threshold": 0.4, "silence_duration_ms": 200, "create_response": False}
-        heard = {"format": {"type": "audio/pcmu"}, "transcription": {"model": "w"}, "turn_detection": detection}
-        spoken = {"format": {"type": "audio/pcm", "rate": 16_000}, "voice": {"id": "custom"}}
-        audio = {"input": heard, "output": spoken}
+        audio_input = {"format": {"type": "audio/pcmu"}, "transcription": {"model": "w"}, "turn_detection": detection}
+        audio_output = {"format": {"type": "audio/pcm", "rate": 16_000}, "voice": {"id": "custom"}}
+        audio = {"input": audio_input, "output": audio_output}
         config = update(new(), type="realtime", audio=audio, output_modalities=["text"], instructions="i", model="m")
         assert config == SessionConfig(
             model="m",
@@ -99,7 +99,7 @@ class TestSessionUpdate:
         assert config.turn_detection is None
         assert (config.modality, config.voice) == ("audio", "v")
 
-    def test_only_what_is_named_changes(self) -> None:
+    def test_only_named_settings_change(self) -> None:
         session = new()
         before = update(session, type="realtime", audio={"input": {"transcription": {"model": "w"}}}, instructions="i")
         assert update(session, type="realtime") == before
@@ -134,7 +134,7 @@ class TestSessionUpdate:
             ({"input_audio_transcription": {"model": 1}}, "session.input_audio_transcription.model"),
         ],
     )
-    def test_what_cannot_be_used_is_refused_and_changes_nothing(self, fields: dict[str, Any], param: str) -> None:
+    def test_an_invalid_session_is_refused_and_changes_nothing(self, fields: dict[str, Any], param: str) -> None:
         session = new()
         before = session.config
         error = refusal(session, "session.update", session=fields, event_id="mine")
@@ -217,14 +217,14 @@ class TestOtherCommands:
         assert refusal(new(), "conversation.item.truncate", **fields)["code"] == "invalid_event"
 
     @pytest.mark.parametrize("message", ["", "x", "[]", "{}", '{"type":1}', b"\xff\xfe", b"\x00" * 20, "\ud800"])
-    def test_what_is_no_event_is_refused(self, message: str | bytes) -> None:
+    def test_malformed_events_are_refused(self, message: str | bytes) -> None:
         (decoded,) = new().receive(message)
         assert isinstance(decoded, Refused)
 
-    def test_unknown_and_not_offered(self) -> None:
+    def test_unknown_and_unsupported_events(self) -> None:
         assert "not an event of this protocol" in refusal(new(), "no.such", event_id="e")["message"]
         error = refusal(new(), "transcription_session.update", event_id="e")
-        assert "is not offered here" in error["message"]
+        assert "is not supported here" in error["message"]
         assert (error["event_id"], error["code"]) == ("e", "unknown_event")
 
 
@@ -234,7 +234,7 @@ class TestReply:
         with pytest.raises(ValueError, match="text only"):
             reply.audio_delta(np.zeros(4, np.int16))
         reply.done()
-        with pytest.raises(ValueError, match="has ended already"):
+        with pytest.raises(ValueError, match="has already ended"):
             reply.done()
 
     def test_a_reply_cancelled_before_it_began(self) -> None:
@@ -247,7 +247,7 @@ class TestReply:
 @pytest.mark.parametrize("dialect", [GA, BETA], ids=lambda dialect: dialect.name)
 @pytest.mark.parametrize("form", ["pcm16", "pcmu", "pcma"])
 def test_the_two_roles_complete_a_turn_together(dialect: Dialect, form: Any) -> None:
-    """Symmetric mistakes are for the other oracles; this one shows that the roles meet at all."""
+    """Other tests find symmetric mistakes; this one shows that the two roles work together."""
     options = CallerOptions(turn_control="manual", input_format=form, output_format=form, metadata=(("k", "v"),))
     caller, session = OpenAIRealtimeCaller(options, dialect), new(beta=dialect is BETA)
     caller.receive(session.created())

@@ -1,4 +1,4 @@
-"""The WebSocket client against the `websockets` library's own server side, and against peers that break the rules."""
+"""The WebSocket client against the `websockets` library's server side, and against peers that violate the protocol."""
 
 import struct
 
@@ -28,13 +28,13 @@ def opened(limit: int = 2**20) -> tuple[WebSocketClient, ServerProtocol]:
     server.receive_data(client.start())
     (request,) = server.events_received()
     server.send_response(server.accept(request))  # type: ignore[arg-type]  # the first event is the request
-    (item,) = client.receive(said(server))
+    (item,) = client.receive(output(server))
     assert isinstance(item, Opened)
     assert item.subprotocol == "realtime"
     return client, server
 
 
-def said(server: ServerProtocol) -> bytes:
+def output(server: ServerProtocol) -> bytes:
     return b"".join(server.data_to_send())
 
 
@@ -59,7 +59,7 @@ class TestUpgrade:
         assert "\r\nSec-WebSocket-Protocol: realtime\r\n" in text
         assert "Extensions" not in text  # permessage-deflate is not offered
 
-    def test_headers_given_twice_are_sent_twice_and_replace_nothing_of_the_handshake(self) -> None:
+    def test_repeated_headers_are_sent_repeatedly_and_replace_no_handshake_header(self) -> None:
         request = UpgradeRequest("ws://u:p@h/", (("Authorization", "Bearer t"), ("X-A", "1"), ("X-A", "2")))
         text = WebSocketClient(request).start().decode()
         assert text.count("Authorization") == 1
@@ -122,7 +122,7 @@ class TestUpgrade:
         (request,) = server.events_received()
         server.send_response(server.accept(request))  # type: ignore[arg-type]  # the first event is the request
         server.send_text(b"first")
-        items = client.receive(said(server))
+        items = client.receive(output(server))
         assert isinstance(items[0], Opened)
         assert items[1:] == ["first"]
 
@@ -133,7 +133,7 @@ class TestMessages:
         client, server = opened()
         server.send_text(b"x" * length)
         server.send_binary(b"\x80" * length)
-        assert client.receive(said(server)) == ["x" * length, b"\x80" * length]
+        assert client.receive(output(server)) == ["x" * length, b"\x80" * length]
         server.receive_data(client.send("y" * length) + client.send(b"\x01" * length))
         assert [(e.opcode, bytes(e.data)) for e in server.events_received()] == [  # type: ignore[union-attr]  # frames
             (Opcode.TEXT, b"y" * length),
@@ -155,7 +155,7 @@ class TestMessages:
         client, server = opened()
         preparer = FramePreparer()
         server.send_ping(b"p")
-        client.receive(said(server))
+        client.receive(output(server))
         prepared = preparer.frame("été", text=True)
         server.receive_data(client.send("a") + prepared + client.take_output() + prepared + client.close())
         got = [(event.opcode, bytes(event.data)) for event in server.events_received()]  # type: ignore[union-attr]  # frames
@@ -182,7 +182,7 @@ class TestMessages:
         server.send_continuation(b"", fin=False)
         server.send_continuation("ü".encode()[1:], fin=True)
         server.send_text(b"next")
-        assert client.receive(said(server)) == ["ü", "next"]
+        assert client.receive(output(server)) == ["ü", "next"]
         server.receive_data(client.take_output())
         (pong,) = server.events_received()
         assert isinstance(pong, Frame)
@@ -199,7 +199,7 @@ class TestEnd:
         client, server = opened()
         server.send_text(b"last")
         server.send_close(1008, "enough")
-        assert client.receive(said(server)) == ["last", Closed(1008, "enough", clean=True)]
+        assert client.receive(output(server)) == ["last", Closed(1008, "enough", clean=True)]
         assert client.state is ConnectionState.CLOSED
         server.receive_data(client.take_output())
         assert server.close_rcvd is not None
@@ -207,20 +207,20 @@ class TestEnd:
         assert client.receive_eof() == []
         assert client.send("a") == b""
 
-    def test_we_close_and_still_hear_what_was_on_its_way(self) -> None:
+    def test_after_our_close_messages_in_flight_are_still_received(self) -> None:
         client, server = opened()
-        server.send_text(b"on its way")
-        on_its_way = said(server)
+        server.send_text(b"in flight")
+        in_flight = output(server)
         server.receive_data(client.close(1000, "é" * 100))
         assert client.state is ConnectionState.CLOSING
-        assert client.receive(on_its_way) == ["on its way"]
-        (item,) = client.receive(said(server))
+        assert client.receive(in_flight) == ["in flight"]
+        (item,) = client.receive(output(server))
         assert item == Closed(1000, "é" * 61, clean=True)
 
     def test_a_close_without_a_code(self) -> None:
         client, server = opened()
         server.send_close()
-        assert client.receive(said(server)) == [Closed(1005, "", clean=True)]
+        assert client.receive(output(server)) == [Closed(1005, "", clean=True)]
 
     @pytest.mark.parametrize("tail", [b"", b"\x81", b"\x81\x05ab", b"\x01\x01a"])
     def test_the_stream_ends_without_a_close(self, tail: bytes) -> None:
@@ -233,7 +233,7 @@ class TestEnd:
         assert not item.clean
 
     @pytest.mark.parametrize(
-        ("data", "code", "says"),
+        ("data", "code", "reason"),
         [
             (b"\x83\x00", 1002, "invalid opcode"),
             (b"\x81\x81\x00\x00\x00\x00a", 1002, "incorrect masking"),
@@ -251,15 +251,15 @@ class TestEnd:
             (head(0x01, 2**20) + b"a" * 2**20 + b"\x80\x01a", 1009, "exceeds limit of 1048576 bytes"),
         ],
     )
-    def test_a_peer_that_breaks_the_rules(self, data: bytes, code: int, says: str) -> None:
+    def test_a_peer_that_violates_the_protocol(self, data: bytes, code: int, reason: str) -> None:
         client, server = opened()
         server.send_text(b"before")
-        items = client.receive(said(server) + data + b"\x81\x05after")
+        items = client.receive(output(server) + data + b"\x81\x05after")
         assert items[0] == "before"
         assert len(items) == 2
         item = closed(items)
         assert item.code == code
-        assert says in item.reason
+        assert reason in item.reason
         assert not item.clean
         server.receive_data(client.take_output())
         assert server.close_rcvd is not None
@@ -269,6 +269,6 @@ class TestEnd:
     def test_a_message_at_the_limit_passes(self) -> None:
         client, server = opened(limit=1000)
         server.send_text(b"a" * 1000)
-        assert client.receive(said(server)) == ["a" * 1000]
+        assert client.receive(output(server)) == ["a" * 1000]
         server.send_text(b"a" * 1001)
-        assert closed(client.receive(said(server))).code == 1009
+        assert closed(client.receive(output(server))).code == 1009

@@ -28,7 +28,7 @@ def test_values_come_from_the_variables_that_are_named() -> None:
         ("X Key=API_KEY", "'X Key' is not a header name"),
         ("traceparent=API_KEY", "the callers set this header themselves"),
         ("Authorization=API_KEY", "given twice (one comes from VOICEPROBE_TOKEN)"),
-        ("X-Key=BROKEN", "holds characters that a header cannot carry"),
+        ("X-Key=BROKEN", "contains characters that a header cannot carry"),
         ("X-Key=NOT_THERE", "the environment variable NOT_THERE is not set"),
         ("X-Key=EMPTY", "the environment variable EMPTY is not set"),
         ("X-Key", "give NAME=VARIABLE"),

@@ -171,11 +171,11 @@ def test_an_address_with_a_control_character_anywhere_is_refused_in_one_line(tex
 @pytest.mark.parametrize(
     ("host", "said"),
     [
-        ("ws://h/ä", "holds characters beyond ASCII in its path or query: write them percent-encoded"),
-        ("ws://h/x?y=ö", "percent-encoded"),
+        ("ws://h/ä", "contains non-ASCII characters in its path or query; percent-encode them"),
+        ("ws://h/x?y=ö", "percent-encode them"),
         ("ws://h/x#part", "has a fragment"),
         ("ws://h/x#", "has a fragment"),
-        ("ws://me@h/x", "has a user without a password"),
+        ("ws://me@h/x", "has a user name without a password"),
         ("ws://h:0/", "has no valid port"),
     ],
 )
