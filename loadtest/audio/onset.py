@@ -1,17 +1,17 @@
-"""Where a stream of audio begins and ends to be audible.
+"""Finds where a stream of audio becomes audible and where it ends being audible.
 
-The level is that of a window of 10 ms moved in hops of 1 ms; a window is loud when its RMS is above 0.01 of full scale
-(-40 dBFS). What came before the stream counts as silence. Adjacent loud windows make a stretch; it runs from the first
-sample above the level (in magnitude) inside its first window to the last such sample inside its last window, so that a
-tone is found where it begins and ends, not where the window does. A click is audible if its energy fills a window;
-noise below the level is not, but a lone sample of it that is above the level, up to 10 ms before a tone, counts as the
-beginning of the tone.
+The level is measured in a window of 10 ms that moves in hops of 1 ms; a window is loud if its RMS is above 0.01 of full
+scale (-40 dBFS). Silence is assumed before the stream. Adjacent loud windows form a segment, which runs from the first
+sample above the level (in magnitude) in its first window to the last such sample in its last window, so that a tone is
+found where it begins and ends rather than where the window does. A click is audible if its energy fills a window; noise
+below the level is not, but a single sample above the level, up to 10 ms before a tone, counts as the beginning of the
+tone.
 
-- `rms-10ms`: the first sample of the first stretch, the last sample of the last.
-- `sustained-50ms`: only stretches of 50 ms and more count, from first to last sample.
+- `rms-10ms`: the first sample of the first segment, the last sample of the last one.
+- `sustained-50ms`: only segments of at least 50 ms count, from first to last sample.
 
-A hop is a millisecond to the nearest sample (22 samples at 22.05 kHz, where the window is then 9.98 ms). A hop that has
-only begun is judged as if silence followed, which can hide a stretch but never move one.
+A hop is a millisecond to the nearest sample (22 samples at 22.05 kHz, where the window is therefore 9.98 ms). An
+incomplete hop is evaluated as if silence followed, which can hide a segment but never move one.
 """
 
 from dataclasses import dataclass
@@ -24,18 +24,18 @@ from loadtest.audio.pcm import FULL_SCALE, Pcm16
 
 LEVEL: Final = 0.01
 WINDOW_HOPS: Final = 10
-MIN_STRETCH_MS: Final = {"rms-10ms": 0, "sustained-50ms": 50}
-PRESETS: Final = tuple(MIN_STRETCH_MS)
+MIN_SEGMENT_MS: Final = {"rms-10ms": 0, "sustained-50ms": 50}
+PRESETS: Final = tuple(MIN_SEGMENT_MS)
 DEFAULT_PRESET: Final = "rms-10ms"
 
 _THRESHOLD: Final = LEVEL * FULL_SCALE
-_LEVEL_SAMPLE: Final = int(_THRESHOLD)  # a whole sample above this is above the level
-_BLOCK_SAMPLES: Final = 2**20  # keeps running sums of squares exact
-_UNREAD_HOPS: Final = 200  # keeps little: thousands of callers hear replies at the same time
+_LEVEL_SAMPLE: Final = int(_THRESHOLD)  # an integer sample above this is above the level
+_BLOCK_SAMPLES: Final = 2**20  # so that running sums of squares stay exact
+_UNREAD_HOPS: Final = 200  # small, because thousands of callers receive replies at the same time
 
 
 @dataclass(slots=True)
-class _Stretch:
+class _Segment:
     """Adjacent loud windows: absolute indices of the first and last sample above the level."""
 
     first: int
@@ -43,49 +43,49 @@ class _Stretch:
 
 
 class AudibleSpan:
-    """The audible part of one stream of PCM16, fed piece by piece; any cut of the stream gives the same answer."""
+    """The audible part of one PCM16 stream, fed in pieces; the result does not depend on how the stream is split."""
 
     def __init__(self, preset: str, rate_hz: int) -> None:
-        """ValueError for an unknown preset, or a rate below 1 kHz."""
-        if preset not in MIN_STRETCH_MS:
+        """Raises ValueError for an unknown preset, or a rate below 1 kHz."""
+        if preset not in MIN_SEGMENT_MS:
             raise ValueError(f"unknown onset preset {preset!r}; known: {', '.join(PRESETS)}")
         if rate_hz < 1000:
             raise ValueError(f"audible onset needs at least 1000 Hz, not {rate_hz}")
         self._hop = round(rate_hz / 1000)
         self._power = _THRESHOLD**2 * self._hop * WINDOW_HOPS  # energy of a window exactly at the level
-        self._min_samples = MIN_STRETCH_MS[preset] * rate_hz / 1000
+        self._min_samples = MIN_SEGMENT_MS[preset] * rate_hz / 1000
         self._history = np.zeros((WINDOW_HOPS - 1) * self._hop, np.int16)  # whole hops before `_rest`
         self._history_energy = np.zeros(WINDOW_HOPS - 1)
-        self._rest = np.zeros(0, np.int16)  # the hop that has begun
+        self._rest = np.zeros(0, np.int16)  # the incomplete hop
         self._done = 0  # samples fed, without `_rest`
-        self._open: _Stretch | None = None  # a stretch that the last whole hop still belongs to
+        self._open: _Segment | None = None  # the segment that the last whole hop still belongs to
         self._first: int | None = None
         self._last: int | None = None
-        self._runs: list[tuple[int, int]] = []  # what is loud, from a sample up to another, to the hop
-        self._run_goes_on = False
-        self._unread: list[Pcm16] = []  # fed since the first audible sample was found, and not looked at yet
+        self._runs: list[tuple[int, int]] = []  # loud ranges [first, end) in samples, rounded to hops
+        self._run_continues = False
+        self._unread: list[Pcm16] = []  # fed since the first audible sample was found, and not analyzed yet
         self._unread_samples = 0
 
     @property
     def first_sample(self) -> int | None:
-        """Index of the first audible sample fed so far; None while there is none."""
+        """Index of the first audible sample so far; None if there is none yet."""
         if self._first is None and len(self._rest):
-            begun = self._begun_hop()
-            return begun.first if begun is not None and self._counts(begun) else None
+            partial = self._incomplete_hop()
+            return partial.first if partial is not None and self._counts(partial) else None
         return self._first
 
     @property
     def last_sample(self) -> int | None:
-        """Index of the last audible sample fed so far; None while there is none."""
+        """Index of the last audible sample so far; None if there is none yet."""
         self._catch_up()
         if len(self._rest):
-            begun = self._begun_hop()
-            if begun is not None and self._counts(begun):
-                return begun.last
+            partial = self._incomplete_hop()
+            if partial is not None and self._counts(partial):
+                return partial.last
         return self._last
 
     def last_before(self, sample: int) -> int | None:
-        """Index of the last audible sample before another one, to a window of 10 ms; None if all before is silent."""
+        """Return the index of the last audible sample before `sample`, to within 10 ms; None if there is none."""
         last = self.last_sample
         if last is None or last < sample:
             return last
@@ -97,8 +97,8 @@ class AudibleSpan:
     def feed(self, pcm: Pcm16) -> None:
         """Add the next samples of the stream.
 
-        Once the first audible sample is known, only the last one is left to be found, and nobody asks for it before the
-        end: looking at ten small pieces at once costs what looking at one does.
+        Once the first audible sample is known, only the last one is still needed, and not before the end: analyzing ten
+        small pieces at once costs as much as analyzing one.
         """
         if self._first is None:
             self._read(pcm)
@@ -133,78 +133,78 @@ class AudibleSpan:
         self._done += whole
 
     def _scan(self, samples: Pcm16, energy: NDArray[np.float64]) -> None:
-        """Judge the windows that end with each new hop; window k covers the hops k to k + 9 of `samples`."""
+        """Evaluate the windows that end with each new hop; window k covers the hops k to k + 9 of `samples`."""
         total = np.cumsum(energy)
         window = total[WINDOW_HOPS - 1 :].copy()
         window[1:] -= total[:-WINDOW_HOPS]
         loud = window > self._power
         if not loud.any():
             self._open = None
-            self._run_goes_on = False
+            self._run_continues = False
             return
         padded = np.zeros(len(loud) + 2, np.bool_)
         padded[1:-1] = loud
         edges = np.flatnonzero(padded[1:] != padded[:-1]).tolist()
         self._note_runs(edges, len(loud))
-        still_open: _Stretch | None = None
+        still_open: _Segment | None = None
         for begin, end in zip(edges[::2], edges[1::2], strict=True):
             if end == edges[-1] or self._matters(begin, end):
-                stretch = self._stretch(samples, begin, end)
-                still_open = stretch if end == len(loud) else None
+                segment = self._segment(samples, begin, end)
+                still_open = segment if end == len(loud) else None
         self._open = still_open
 
     def _note_runs(self, edges: list[int], windows: int) -> None:
-        """A window is loud from the hop before which it ends to the one with which it begins."""
+        """Record the loud ranges, reduced to the hops that belong to every window of a range."""
         base = self._done - len(self._history)
         for begin, end in zip(edges[::2], edges[1::2], strict=True):
             first, up_to = base + (begin + WINDOW_HOPS - 1) * self._hop, base + end * self._hop
-            if begin == 0 and self._run_goes_on:
+            if begin == 0 and self._run_continues:
                 first, _ = self._runs.pop()
             self._runs.append((first, max(up_to, first + self._hop)))
-        self._run_goes_on = edges[-1] == windows
+        self._run_continues = edges[-1] == windows
 
     def _matters(self, begin: int, end: int) -> bool:
-        """Whether a stretch with another behind it can change the answer; looking at its samples costs the most."""
+        """Whether a segment that another one follows can change the result; examining its samples costs the most."""
         if self._min_samples == 0:
             return self._first is None
-        goes_on = begin == 0 and self._open is not None
-        return goes_on or (end - begin + WINDOW_HOPS - 1) * self._hop >= self._min_samples
+        continues = begin == 0 and self._open is not None
+        return continues or (end - begin + WINDOW_HOPS - 1) * self._hop >= self._min_samples
 
-    def _stretch(self, samples: Pcm16, begin: int, end: int) -> _Stretch:
-        """The windows from `begin` up to `end` are loud: where do they begin and end to be above the level?"""
+    def _segment(self, samples: Pcm16, begin: int, end: int) -> _Segment:
+        """Return the segment of the loud windows [begin, end), and update the result."""
         last = self._above(samples, end - 1)[-1]
         if begin == 0 and self._open is not None:
-            stretch = _Stretch(self._open.first, max(self._open.last, last))
+            segment = _Segment(self._open.first, max(self._open.last, last))
         else:
-            stretch = _Stretch(self._above(samples, begin)[0], last)
-        if self._counts(stretch):
-            self._first = stretch.first if self._first is None else self._first
-            self._last = stretch.last
-        return stretch
+            segment = _Segment(self._above(samples, begin)[0], last)
+        if self._counts(segment):
+            self._first = segment.first if self._first is None else self._first
+            self._last = segment.last
+        return segment
 
-    def _begun_hop(self) -> _Stretch | None:
-        """The stretch that the window ending in the begun hop belongs to, if it is loud."""
+    def _incomplete_hop(self) -> _Segment | None:
+        """Return the segment of the window that ends in the incomplete hop, if that window is loud."""
         samples = np.concatenate((self._history, self._rest))
         energy = self._history_energy.sum() + _energies(self._rest.reshape(1, -1))[0]
         if energy <= self._power:
             return None
         above = self._above(samples, 0)
         if self._open is not None:
-            return _Stretch(self._open.first, max(self._open.last, above[-1]))
-        return _Stretch(above[0], above[-1])
+            return _Segment(self._open.first, max(self._open.last, above[-1]))
+        return _Segment(above[0], above[-1])
 
     def _above(self, samples: Pcm16, window: int) -> list[int]:
-        """Absolute indices of the samples above the level inside one window."""
+        """Return the absolute indices of the samples above the level in one window."""
         start = window * self._hop
         inside = samples[start : start + WINDOW_HOPS * self._hop]
         offset = self._done - len(self._history) + start
         return (np.flatnonzero((inside > _LEVEL_SAMPLE) | (inside < -_LEVEL_SAMPLE)) + offset).tolist()
 
-    def _counts(self, stretch: _Stretch) -> bool:
-        return stretch.last - stretch.first + 1 >= self._min_samples
+    def _counts(self, segment: _Segment) -> bool:
+        return segment.last - segment.first + 1 >= self._min_samples
 
 
 def _energies(hops: NDArray[np.int16]) -> NDArray[np.float64]:
-    """Sum of squares of each row: whole numbers below 2**53, so exact however the stream is cut."""
+    """Return each row's sum of squares: integers below 2**53, so exact however the stream is split."""
     values = hops.astype(np.float64)
     return np.einsum("ij,ij->i", values, values)

@@ -1,4 +1,4 @@
-"""Changing the sample rate, with soxr: whole clips, and streams piece by piece."""
+"""Changes the sample rate of whole clips, or of streams piece by piece, with soxr."""
 
 import numpy as np
 import soxr
@@ -7,18 +7,18 @@ from loadtest.audio.pcm import Pcm16, from_float, to_float
 
 
 def resample(pcm: Pcm16, from_hz: int, to_hz: int) -> Pcm16:
-    """A whole clip at another rate, as long as before to the nearest sample; the same array if nothing changes."""
+    """Resample a whole clip; its duration stays the same. Equal rates return the same array."""
     _check(from_hz, to_hz)
     if from_hz == to_hz:
         return pcm
-    # In float: soxr dithers its int16 output, which would make the bytes depend on how a stream was cut.
+    # In float: soxr dithers its int16 output, which would make the bytes depend on how a stream was split.
     return from_float(soxr.resample(to_float(pcm), from_hz, to_hz, quality="HQ"))
 
 
 class StreamResampler:
-    """A stream at another rate. Pieces come out late by the filter's delay; `flush` gives the rest, once.
+    """Resamples a stream. The output lags by the filter's delay; `flush` returns the rest, once.
 
-    However the stream is cut into pieces, what comes out in all is the same.
+    The total output does not depend on how the stream is split into pieces.
     """
 
     def __init__(self, from_hz: int, to_hz: int) -> None:
@@ -27,11 +27,11 @@ class StreamResampler:
         self._stream = None if same else soxr.ResampleStream(from_hz, to_hz, 1, dtype="float32", quality="HQ")
 
     def feed(self, pcm: Pcm16) -> Pcm16:
-        """What can be had of the output once `pcm` was added to the input."""
+        """Add `pcm` to the input and return the output that is available."""
         return pcm if self._stream is None else from_float(self._stream.resample_chunk(to_float(pcm)))
 
     def flush(self) -> Pcm16:
-        """The end of the output; the stream cannot be fed afterwards."""
+        """Return the rest of the output; the stream cannot be fed afterwards."""
         if self._stream is None:
             return np.zeros(0, np.int16)
         return from_float(self._stream.resample_chunk(np.zeros(0, np.float32), last=True))
@@ -39,4 +39,4 @@ class StreamResampler:
 
 def _check(from_hz: int, to_hz: int) -> None:
     if from_hz < 1 or to_hz < 1:
-        raise ValueError(f"cannot resample from {from_hz} Hz to {to_hz} Hz")
+        raise ValueError(f"cannot resample from {from_hz} Hz to {to_hz} Hz: both rates must be at least 1 Hz")

@@ -1,7 +1,7 @@
-"""The frames of utterances as a wire carries them: encoded once, kept on disk, mapped by every process of a swarm.
+"""Utterances encoded as the frames of a wire protocol: encoded once, kept on disk, mapped by every process of a swarm.
 
-Ten thousand utterances make some gigabytes of frames. They lie in the cache, one copy for all processes, and a frame
-becomes bytes of its own only while it is sent.
+Ten thousand utterances are several gigabytes of frames. The cache holds one copy for all processes, and a frame is
+copied only while it is sent.
 """
 
 import hashlib
@@ -28,16 +28,16 @@ from loadtest.protocols.websocket import FramePreparer
 BACKGROUND_S = 10.0
 BACKGROUND_KEY = "background"
 
-Take = tuple[Utterance, int]  # an utterance and the number of one of its variants
+Take = tuple[Utterance, int]  # an utterance and the index of one of its variants
 
 
 class MappedFrames(Sequence[bytes]):
-    """The frames of one utterance, in the cache's own memory. A frame is copied out when it is asked for."""
+    """The frames of one utterance in the mapped cache. A frame is copied when it is accessed."""
 
     __slots__ = ("_data", "_ends", "_offset")
 
     def __init__(self, archive: Archive, chunk: Chunk, count: int) -> None:
-        # The piece begins with where each frame ends, in bytes from the first frame's beginning.
+        # The chunk begins with a table of where each frame ends, in bytes from the start of the first frame.
         table = 4 * count
         self._data = archive.data
         self._ends = memoryview(archive.data)[chunk.offset : chunk.offset + table].cast("I")
@@ -58,7 +58,7 @@ class MappedFrames(Sequence[bytes]):
         if index < 0:
             index += len(self)
             if index < 0:
-                raise IndexError("there are not so many frames")
+                raise IndexError("frame index out of range")
         end = self._ends[index]
         begin = self._ends[index - 1] if index else 0
         return self._data[self._offset + begin : self._offset + end]
@@ -69,8 +69,10 @@ class MappedFrames(Sequence[bytes]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Wire:
-    """How a protocol carries audio: all that frames depend on. Masks that look random are drawn for each utterance
-    anew, so that they do not depend on which process prepares what."""
+    """How a protocol carries audio: everything that frames depend on.
+
+    Random masks are seeded per utterance, so that they do not depend on which process prepares it.
+    """
 
     protocol: CallerProtocol
     mask: str
@@ -79,19 +81,19 @@ class Wire:
 
     @classmethod
     def of(cls, protocol: CallerProtocol, mask: str = "fixed") -> "Wire":
-        """The wire of a protocol."""
+        """Create the wire of a protocol."""
         capabilities = protocol.capabilities
         samples = capabilities.input_rate_hz * capabilities.frame_ms // 1000
         return cls(protocol, mask, capabilities.input_rate_hz, samples)
 
     @property
     def name(self) -> str:
-        """A hash of how frames look: of two frames that hold every kind of octet, and of their size."""
+        """A hash of the frame format, from two sample frames that contain every byte value."""
         ramp = np.arange(2 * self.frame_samples, dtype=np.int64) * 97 % 65_536 - 32_768
         return hashlib.sha256(b"\n".join(self.frames(ramp.astype(np.int16), 0))).hexdigest()
 
     def frames(self, pcm: Pcm16, seed: int) -> tuple[bytes, ...]:
-        """Samples as ready-made frames; there must be a whole number of them. The seed is that of random masks."""
+        """Encode a whole number of frames. `seed` is for random masks."""
         framer = FramePreparer(self.mask, seed)
         text, size = self.protocol.capabilities.audio_is_text, self.frame_samples
         return tuple(
@@ -102,7 +104,7 @@ class Wire:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FrameCache:
-    """The frames of a corpus with one profile and seed, over one wire, beside the renderings they are made of."""
+    """The frames of a corpus with one profile, seed and wire, and the renderings that they are made from."""
 
     renderings: Renderings
     wire: Wire
@@ -110,34 +112,34 @@ class FrameCache:
 
     @classmethod
     def open(cls, corpus: Corpus, profile: Profile, seed: int, wire: Wire, root: Path | None = None) -> "FrameCache":
-        """What is on disk so far."""
+        """Open the cache as it is on disk."""
         renderings = Renderings.open(corpus, profile, wire.rate_hz, seed, root)
         name = cache_entry_name(corpus, profile, wire.rate_hz, seed, wire.name)
         return cls(renderings, wire, open_cache_entry(name, root))
 
     def refresh(self) -> None:
-        """Take notice of what came since."""
+        """Read what has been added on disk since the cache was opened."""
         self.renderings.cache_entry.refresh()
         self.cache_entry.refresh()
 
     def missing(self, utterances: Iterable[Utterance], variants: int = 1) -> list[Take]:
-        """The takes that are not on disk, of so many variants of each utterance; those of one utterance in a row."""
+        """Return the takes that are not on disk, grouped by utterance, for `variants` variants of each utterance."""
         both = (self.cache_entry, self.renderings.cache_entry)
         takes = ((each, variant) for each in utterances for variant in range(variants))
         return [take for take in takes if any(cache_entry.get(entry_key(*take)) is None for cache_entry in both)]
 
     def background_pcm(self) -> Pcm16:
-        """What the line carries between utterances: a whole number of frames. Raises CorpusError."""
+        """Return the audio that is sent between utterances: a whole number of frames. Raises CorpusError."""
         made = self.renderings
         noise = background(made.corpus, made.profile, made.rate_hz, BACKGROUND_S, made.seed)
         return noise[: len(noise) // self.wire.frame_samples * self.wire.frame_samples]
 
     def put_background(self, noise: Pcm16, into: PackWriter) -> None:
-        """Keep the frames of the background."""
+        """Store the frames of the background."""
         self._put(BACKGROUND_KEY, noise, into)
 
     def put(self, rendered: Rendered, noise: Pcm16, into: PackWriter) -> None:
-        """Keep the frames of a rendering. Its last frame is filled up with what the line carries anyway."""
+        """Store the frames of a rendering. Its last frame is padded with the background."""
         lacking = -len(rendered.pcm) % self.wire.frame_samples
         key = entry_key(rendered.utterance, rendered.variant)
         self._put(key, np.concatenate([rendered.pcm, noise[:lacking]]), into)
@@ -148,12 +150,12 @@ class FrameCache:
         into.add(key, len(frames), ends.tobytes(), b"".join(frames))
 
     def background(self) -> tuple[bytes, ...] | None:
-        """The frames of the background, None where they are not on disk. Callers share these few in memory."""
+        """Return the frames of the background, or None if they are not on disk. They are few, and shared in memory."""
         frames = self._frames(BACKGROUND_KEY)
         return None if frames is None else tuple(frames)
 
     def clip(self, utterance: Utterance, variant: int = 0) -> PreparedClip | None:
-        """A variant of an utterance as this wire carries it, None where it is not on disk."""
+        """Return a variant of an utterance as frames of this wire, or None if it is not on disk."""
         frames, rendered = self._frames(entry_key(utterance, variant)), self.renderings.get(utterance, variant)
         if frames is None or rendered is None:
             return None

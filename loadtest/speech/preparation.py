@@ -1,4 +1,4 @@
-"""Utterances made ready for the wire before the swarm starts, and shared by all callers of all its processes."""
+"""Prepares utterances for the wire before the swarm starts; all callers of all its processes share them."""
 
 import math
 import random
@@ -21,66 +21,66 @@ from loadtest.scenario.settings import SwarmSettings
 from loadtest.speech.frames import BACKGROUND_KEY, FrameCache, Wire
 from loadtest.speech.rendering import Progress, fill
 
-# Half an hour is 90,000 packets: of 5 % independent loss, 0.15 points at two standard deviations; in bursts of three,
-# 0.3. Beyond, more drawings cost disk and time, and tell nothing more.
+# Half an hour is 90,000 packets. With 5 % independent loss, two standard deviations are 0.15 percentage points; with
+# bursts of three, 0.3. More variants would cost disk space and time without improving that noticeably.
 VARIED_S: Final = 1_800.0
-FEWEST_VARIANTS: Final = 2
-MOST_VARIANTS: Final = 32
+MIN_VARIANTS: Final = 2
+MAX_VARIANTS: Final = 32
 
-# The clips of each drawing, in the order of the utterances, and what the line carries in between.
+# The clips of each variant, in the order of the utterances, and the background that is sent between them.
 Prepared = tuple[tuple[tuple[PreparedClip, ...], ...], tuple[bytes, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedLine:
-    """What the callers with one profile can say, and what their line carries in between."""
+    """The clips of the callers with one profile, and the background between them."""
 
     profile: Profile
     share: float
     clips: tuple[PreparedClip, ...]
     background: tuple[bytes, ...]
-    redrawn: tuple[tuple[PreparedClip, ...], ...] = ()  # the same utterances with noise, losses and room drawn anew
+    redrawn: tuple[tuple[PreparedClip, ...], ...] = ()  # further variants: noise, losses and room drawn again
 
     @property
     def variants(self) -> tuple[tuple[PreparedClip, ...], ...]:
-        """The utterances as they were drawn first, and each further drawing of all of them."""
+        """All variants of the clips: the first one and those drawn again."""
         return (self.clips, *self.redrawn)
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedCorpus:
-    """What the callers can say, over each kind of line."""
+    """The prepared clips, for each profile."""
 
     corpus: Corpus
     lines: tuple[PreparedLine, ...]
 
     @property
     def clips(self) -> tuple[PreparedClip, ...]:
-        """What can be said over the first line; the others carry the same utterances."""
+        """The clips of the first profile; the others have the same utterances."""
         return self.lines[0].clips
 
     @property
     def background(self) -> tuple[bytes, ...]:
-        """What the first line carries between utterances."""
+        """The background of the first profile."""
         return self.lines[0].background
 
 
 def choose(settings: SwarmSettings) -> tuple[Corpus, tuple[Utterance, ...]]:
-    """Open the corpus and choose its utterances: all that fit, or a seeded sample of `settings.clips` of them, or as
-    many in the shares of a mix; then one may come several times. Where conversations are replayed: all that they are
-    made of.
+    """Open the corpus and choose its utterances.
 
-    Clips are checked when they are rendered. Raises CorpusError.
+    Without a mix, these are all utterances that fit, or a seeded sample of `settings.clips` of them. With a mix, there
+    are `settings.clips` in the mix's shares, and an utterance may occur several times. If conversations are replayed,
+    these are all of their utterances. Clips are checked when they are rendered. Raises CorpusError.
     """
     corpus = open_corpus(settings.corpus, check_clips=False)
     if settings.conversations:
-        said = {turn.utterance for conversation in corpus.conversations for turn in conversation.turns}
-        if not said:
+        used = {turn.utterance for conversation in corpus.conversations for turn in conversation.turns}
+        if not used:
             raise CorpusError(
                 f"The corpus {corpus.name} has no conversations; put a {CONVERSATIONS_NAME} into its folder, or leave "
-                "--conversations out."
+                "out --conversations."
             )
-        return corpus, tuple(utterance for utterance in corpus.utterances if utterance.id in said)
+        return corpus, tuple(utterance for utterance in corpus.utterances if utterance.id in used)
     fitting = corpus.select(length=settings.length)
     if settings.mix is not None:
         return corpus, deal(fitting, mix_from_text(settings.mix), settings.clips, settings.seed)
@@ -91,20 +91,23 @@ def choose(settings: SwarmSettings) -> tuple[Corpus, tuple[Utterance, ...]]:
 
 
 def variants_of(settings: SwarmSettings, profile: Profile, utterances: Sequence[Utterance]) -> int:
-    """How often each utterance is drawn anew with a profile: as often as asked for, or so often that all of them
-    together last half an hour, within limits. A profile that draws nothing has no variants."""
+    """Return how many variants of each utterance to render with a profile.
+
+    This is the requested number or, within limits, as many as last half an hour together. A profile without random
+    parts has one variant.
+    """
     if not profile.varies:
         return 1
     if settings.variants is not None:
         return settings.variants
     seconds = sum(utterance.samples / utterance.sample_rate_hz for utterance in set(utterances))
-    return min(max(math.ceil(VARIED_S / seconds), FEWEST_VARIANTS), MOST_VARIANTS)
+    return min(max(math.ceil(VARIED_S / seconds), MIN_VARIANTS), MAX_VARIANTS)
 
 
 def prepare(settings: SwarmSettings, protocol: CallerProtocol, progress: Progress | None = None) -> PreparedCorpus:
-    """Every chosen utterance as the wire carries it: from the cache, or rendered and kept there.
+    """Prepare every chosen utterance for the wire: from the cache, or rendered and stored there.
 
-    `progress(done, total)` is called now and then. Raises CorpusError.
+    `progress(done, total)` is called from time to time. Raises CorpusError.
     """
     corpus, utterances = choose(settings)
     wire = Wire.of(protocol, settings.mask)
@@ -117,7 +120,7 @@ def prepare(settings: SwarmSettings, protocol: CallerProtocol, progress: Progres
 
 
 def render_ahead(settings: SwarmSettings, protocol: CallerProtocol, progress: Progress | None = None) -> None:
-    """Fill the cache, so that the processes of a swarm find there what they need. Raises CorpusError."""
+    """Fill the cache before the processes of a swarm need it. Raises CorpusError."""
     corpus, utterances = choose(settings)
     wire = Wire.of(protocol, settings.mask)
     for profile, _ in settings.profiles:
@@ -125,7 +128,7 @@ def render_ahead(settings: SwarmSettings, protocol: CallerProtocol, progress: Pr
             frame_cache = FrameCache.open(corpus, profile, settings.seed, wire)
             fill(frame_cache, utterances, settings.protocol, progress, variants_of(settings, profile, utterances))
         except OSError:
-            return  # a cache that cannot be written: each worker then renders for itself
+            return  # the cache is not writable, so each worker renders for itself
 
 
 def _line(
@@ -144,22 +147,22 @@ def _line(
     try:
         return take_from(FrameCache.open(corpus, profile, settings.seed, wire))
     except OSError:
-        # No cache can be kept here. What is mapped stays when its folder goes.
+        # The cache is not writable. Mapped files stay accessible after their folder is deleted.
         with tempfile.TemporaryDirectory(prefix="voiceprobe-", ignore_cleanup_errors=True) as scratch:
             try:
                 return take_from(FrameCache.open(corpus, profile, settings.seed, wire, Path(scratch)))
             except OSError as error:
                 raise CorpusError(
-                    f"{cache_root()} and {scratch} cannot be written ({error.strerror}); rendered speech needs room: "
-                    "free some, or set VOICEPROBE_CACHE to a folder that has it."
+                    f"{cache_root()} and {scratch} are not writable ({error.strerror}); rendered speech needs disk "
+                    "space: free some, or set VOICEPROBE_CACHE to another folder."
                 ) from error
 
 
 def _from(
     frame_cache: FrameCache, utterances: tuple[Utterance, ...], variants: int, protocol: str, progress: Progress | None
 ) -> Prepared:
-    """From the cache, which is read and checked first: a page that is not in memory would be late audio."""
-    distinct = dict.fromkeys(utterances)  # a mix may hold one several times
+    """Load from the cache, which is read and checked first: a page that is not in memory would delay audio."""
+    distinct = dict.fromkeys(utterances)  # a mix may contain one several times
     keys = [BACKGROUND_KEY, *(entry_key(each, variant) for each in distinct for variant in range(variants))]
     frame_cache.cache_entry.check(keys, lambda: None if progress is None else progress(0, len(keys) - 1))
     if frame_cache.missing(distinct, variants) or frame_cache.background() is None:
@@ -171,7 +174,7 @@ def _from(
         drawn.append(tuple(clip for utterance in utterances if (clip := clips[utterance.id]) is not None))
     if noise is None or any(len(clips) != len(utterances) for clips in drawn):
         raise CorpusError(
-            f"{frame_cache.cache_entry.folder}: does not keep what is written to it; set VOICEPROBE_CACHE to another"
+            f"{frame_cache.cache_entry.folder}: data written to this folder is lost; set VOICEPROBE_CACHE to another"
             " folder."
         )
     return tuple(drawn), noise

@@ -1,8 +1,8 @@
-"""Filling the cache with what a swarm is going to say: in this process, or in several beside it when it is much.
+"""Fills the cache with a swarm's utterances: in this process, or in several processes if there are many.
 
-The processes are started anew rather than forked: a worker is patched by Locust, and numbers are best crunched
-elsewhere. Each takes its part of what is missing and publishes archives of its own; a lock sees to it that of several
-workers that need the same one makes it and the others find it.
+The processes are spawned rather than forked, because Locust patches its workers with gevent. Each renders its share of
+what is missing and publishes its own archives; a lock ensures that only one of several workers that need the same
+utterances renders them.
 """
 
 import contextlib
@@ -29,17 +29,17 @@ from loadtest.protocols import registry
 from loadtest.protocols.base import CallerOptions
 from loadtest.speech.frames import FrameCache, Take, Wire
 
-ALONE_BELOW_S: Final = 120.0  # speech; below, starting processes takes longer than rendering
-_LOOK_EVERY_S: Final = 0.05
+ALONE_BELOW_S: Final = 120.0  # of speech; below this, starting processes takes longer than rendering
+_POLL_S: Final = 0.05
 _ROOT: Final = Path(loadtest.__file__).resolve().parents[1]
-# A process has one core; a library that starts threads for each would only stand in its own way.
+# Each process uses one core; libraries that start a thread per core would only slow each other down.
 _ONE_THREAD: Final = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 Progress = Callable[[int, int], None]
 
 
 class RenderJob(msgspec.Struct, frozen=True):
-    """What one of several processes has to render."""
+    """The share of one of several rendering processes."""
 
     corpus: str
     profile: str
@@ -47,8 +47,8 @@ class RenderJob(msgspec.Struct, frozen=True):
     protocol: str
     mask: str
     cache: str
-    takes: list[tuple[str, int]]  # an utterance's id and the number of a variant
-    progress: str  # a file that grows by an octet with each utterance
+    takes: list[tuple[str, int]]  # an utterance's id and the index of a variant
+    progress: str  # a file that grows by one byte per utterance
 
 
 def fill(
@@ -58,35 +58,40 @@ def fill(
     progress: Progress | None = None,
     variants: int = 1,
 ) -> None:
-    """Make everything that is not on disk, in so many variants. Raises CorpusError with a line for each utterance that
-    cannot be had."""
-    utterances = list(dict.fromkeys(utterances))  # a mix may hold one several times
+    """Render everything that is not on disk, in `variants` variants.
+
+    Raises CorpusError with a line for each utterance that cannot be rendered.
+    """
+    utterances = list(dict.fromkeys(utterances))  # a mix may contain one several times
     total = len(utterances) * variants
-    with frame_cache.cache_entry.locked(lambda: _told(progress, 0, total)):
+    with frame_cache.cache_entry.locked(lambda: _report(progress, 0, total)):
         frame_cache.refresh()
         missing = frame_cache.missing(utterances, variants)
         if missing or frame_cache.background() is None:
             done = total - len(missing)
 
-            def tell(count: int) -> None:
-                _told(progress, done + count, total)
+            def report(count: int) -> None:
+                _report(progress, done + count, total)
 
             workers = _processes(missing)
             if workers == 1:
-                render_here(frame_cache, missing, tell, with_background=True)
+                render_here(frame_cache, missing, report, with_background=True)
             else:
-                render_here(frame_cache, [], tell, with_background=True)
-                _render_beside(frame_cache, missing, protocol, workers, tell)
+                render_here(frame_cache, [], report, with_background=True)
+                _render_in_processes(frame_cache, missing, protocol, workers, report)
             frame_cache.refresh()
             _keep_within_limit(frame_cache)
             forget()
-            _give_memory_back()
+            _release_memory()
 
 
 def render_here(
-    frame_cache: FrameCache, takes: Sequence[Take], tell: Callable[[int], None], *, with_background: bool
+    frame_cache: FrameCache, takes: Sequence[Take], report: Callable[[int], None], *, with_background: bool
 ) -> None:
-    """Render and encode in this process. Raises CorpusError with a line for each utterance that cannot be had."""
+    """Render and encode in this process.
+
+    Raises CorpusError with a line for each utterance that cannot be rendered.
+    """
     noise = frame_cache.background_pcm()
     faults: list[str] = []
     with frame_cache.renderings.cache_entry.writer() as samples, frame_cache.cache_entry.writer() as frames:
@@ -97,7 +102,7 @@ def render_here(
                 frame_cache.put(frame_cache.renderings.make(utterance, samples, variant), noise, frames)
             except CorpusError as error:
                 faults += str(error).splitlines()
-            tell(count)
+            report(count)
         if faults:
             raise CorpusError("\n".join(dict.fromkeys(faults)))
 
@@ -108,8 +113,8 @@ def _processes(missing: Sequence[Take]) -> int:
     return max(1, min(cores, round(seconds / ALONE_BELOW_S)))
 
 
-def _render_beside(
-    frame_cache: FrameCache, missing: Sequence[Take], protocol: str, workers: int, tell: Callable[[int], None]
+def _render_in_processes(
+    frame_cache: FrameCache, missing: Sequence[Take], protocol: str, workers: int, report: Callable[[int], None]
 ) -> None:
     made = frame_cache.renderings
     path = os.environ.get("PYTHONPATH")
@@ -117,10 +122,10 @@ def _render_beside(
     environment["PYTHONPATH"] = f"{_ROOT}{os.pathsep}{path}" if path else str(_ROOT)
     with tempfile.TemporaryDirectory(prefix="voiceprobe-") as scratch, contextlib.ExitStack() as stack:
         children: list[tuple[subprocess.Popen[bytes], Path, Path]] = []
-        # In blocks: the variants of an utterance have much in common, and are best made by one process in a row.
+        # In contiguous blocks: variants of an utterance share work, so one process renders them in a row.
         bounds = [round(number * len(missing) / workers) for number in range(workers + 1)]
         for number in range(workers):
-            progress, job, words = (Path(scratch) / f"{name}-{number}" for name in ("progress", "job", "words"))
+            progress, job, errors = (Path(scratch) / f"{name}-{number}" for name in ("progress", "job", "errors"))
             mine = missing[bounds[number] : bounds[number + 1]]
             takes = [(utterance.id, variant) for utterance, variant in mine]
             root = str(frame_cache.cache_entry.folder.parents[1])
@@ -139,21 +144,21 @@ def _render_beside(
                 [sys.executable, "-m", "loadtest.speech.rendering", str(job)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=stack.enter_context(words.open("wb")),
+                stderr=stack.enter_context(errors.open("wb")),
                 env=environment,
             )
-            children.append((child, progress, words))
+            children.append((child, progress, errors))
         try:
             while any(child.poll() is None for child, _, _ in children):
-                tell(sum(progress.stat().st_size for _, progress, _ in children if progress.exists()))
-                time.sleep(_LOOK_EVERY_S)
+                report(sum(progress.stat().st_size for _, progress, _ in children if progress.exists()))
+                time.sleep(_POLL_S)
         finally:
             for child, _, _ in children:
                 child.kill()
                 child.wait()
-        said = [words.read_text(errors="replace").strip() for child, _, words in children if child.returncode]
-        if said:
-            raise CorpusError("\n".join(dict.fromkeys(line for words in said for line in words.splitlines())))
+        failed = [errors.read_text(errors="replace").strip() for child, _, errors in children if child.returncode]
+        if failed:
+            raise CorpusError("\n".join(dict.fromkeys(line for text in failed for line in text.splitlines())))
 
 
 def _keep_within_limit(frame_cache: FrameCache) -> None:
@@ -162,21 +167,21 @@ def _keep_within_limit(frame_cache: FrameCache) -> None:
         trim(limit_bytes(), keep=keep)
 
 
-def _give_memory_back() -> None:
-    """Return to the system what rendering has used: a C library keeps it otherwise, between what is still in use."""
+def _release_memory() -> None:
+    """Return the memory that rendering used to the system; otherwise the C library keeps it."""
     if sys.platform == "linux":
         libc = ctypes.CDLL(None)
-        if hasattr(libc, "malloc_trim"):  # glibc; other libraries do it by themselves
+        if hasattr(libc, "malloc_trim"):  # glibc; other libraries do this automatically
             libc.malloc_trim(0)
 
 
-def _told(progress: Progress | None, done: int, total: int) -> None:
+def _report(progress: Progress | None, done: int, total: int) -> None:
     if progress is not None:
         progress(done, total)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Do a job that is described in a file; what went wrong goes to standard error, a line a fault."""
+    """Run the job described in a file; errors go to standard error, one per line."""
     job = msgspec.json.decode(Path(arguments[0]).read_bytes(), type=RenderJob)
     try:
         corpus = open_corpus(Path(job.corpus), check_clips=False)
@@ -184,13 +189,13 @@ def main(arguments: Sequence[str]) -> int:
         frame_cache = FrameCache.open(corpus, profile_from_text(job.profile), job.seed, wire, Path(job.cache))
         by_id = {utterance.id: utterance for utterance in corpus.utterances}
         mine = [(by_id[name], variant) for name, variant in job.takes]
-        with Path(job.progress).open("ab", buffering=0) as grows:
+        with Path(job.progress).open("ab", buffering=0) as progress:
 
-            def tell(count: int) -> None:
+            def report(count: int) -> None:
                 del count
-                grows.write(b".")
+                progress.write(b".")
 
-            render_here(frame_cache, mine, tell, with_background=False)
+            render_here(frame_cache, mine, report, with_background=False)
     except (CorpusError, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return 2

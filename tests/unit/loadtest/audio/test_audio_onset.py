@@ -1,4 +1,4 @@
-"""Audible onset and end, against tones whose place is known."""
+"""Audible onset and end, tested with tones at known positions."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def span_of(stream: Pcm16, preset: str = "rms-10ms", rate_hz: int = 24_000) -> t
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("rate_hz", [8_000, 16_000, 22_050, 24_000, 44_100, 48_000])
 @pytest.mark.parametrize("start", [0, 1, 777, 5003])
-def test_a_tone_is_found_at_its_own_samples(preset: str, rate_hz: int, start: int) -> None:
+def test_a_tone_is_found_at_its_exact_samples(preset: str, rate_hz: int, start: int) -> None:
     length = rate_hz // 10 + 11
     stream = placed(start, tone(length, rate_hz=rate_hz), 2 * rate_hz)
     first, last = span_of(stream, preset, rate_hz)
@@ -44,7 +44,7 @@ def test_silence_and_quiet_noise_are_not_audible() -> None:
 
 
 @pytest.mark.parametrize(("amplitude", "audible"), [(320, False), (335, True)])
-def test_the_level_is_a_hundredth_of_full_scale_by_rms(amplitude: int, audible: bool) -> None:
+def test_the_level_is_an_rms_of_one_hundredth_of_full_scale(amplitude: int, audible: bool) -> None:
     square = np.where(np.arange(24_000) % 20 < 10, amplitude, -amplitude).astype(np.int16)
     assert (span_of(square)[0] is not None) == audible
 
@@ -54,7 +54,7 @@ def test_the_most_negative_sample_is_loud() -> None:
 
 
 @pytest.mark.parametrize(("length_ms", "audible"), [(49, False), (50, True), (51, True)])
-def test_sustained_wants_fifty_milliseconds(length_ms: int, audible: bool) -> None:
+def test_sustained_requires_fifty_milliseconds(length_ms: int, audible: bool) -> None:
     square = np.where(np.arange(24 * length_ms) % 2, 4000, -4000).astype(np.int16)
     stream = placed(3000, square)
     expected = (3000, 3000 + len(square) - 1)
@@ -62,20 +62,20 @@ def test_sustained_wants_fifty_milliseconds(length_ms: int, audible: bool) -> No
     assert span_of(stream, "rms-10ms") == expected
 
 
-def test_a_click_before_speech_is_not_sustained_and_the_later_stretch_counts() -> None:
+def test_a_click_before_speech_is_not_sustained_and_the_later_segment_counts() -> None:
     stream = placed(1000, np.full(48, 20_000, np.int16)) + placed(12_000, tone(4800))
     assert span_of(stream, "rms-10ms")[0] == 1000
     assert span_of(stream, "sustained-50ms")[0] == 12_000
 
 
-def test_the_last_sample_is_of_the_last_stretch() -> None:
+def test_the_last_sample_belongs_to_the_last_segment() -> None:
     square = np.full(2400, 5000, np.int16)
     stream = placed(2000, square) + placed(10_000, square)
     for preset in PRESETS:
         assert span_of(stream, preset) == (2000, 12_399)
 
 
-def test_the_last_sample_before_a_moment_is_that_of_the_sound_before_it() -> None:
+def test_the_last_sample_before_a_position_is_that_of_the_preceding_sound() -> None:
     span = AudibleSpan(DEFAULT_PRESET, 24_000)
     span.feed(placed(2_400, tone(4_800)) + placed(16_800, tone(4_800)))
     for moment, last in ((2_000, None), (4_000, 3_999), (7_200, 7_199), (12_000, 7_199), (20_000, 19_999)):
@@ -85,20 +85,20 @@ def test_the_last_sample_before_a_moment_is_that_of_the_sound_before_it() -> Non
     assert span.last_before(24_000) == pytest.approx(21_599, abs=240)
 
 
-def test_a_short_sound_after_the_sustained_one_is_not_its_end() -> None:
+def test_a_short_sound_after_a_sustained_one_does_not_extend_it() -> None:
     stream = placed(2000, np.full(2400, 5000, np.int16)) + placed(10_000, np.full(240, 5000, np.int16))
     assert span_of(stream, "sustained-50ms") == (2000, 4399)
     assert span_of(stream, "rms-10ms") == (2000, 10_239)
 
 
-def test_a_stream_that_ends_inside_a_hop_is_judged_to_its_last_sample() -> None:
+def test_a_stream_that_ends_inside_a_hop_is_evaluated_to_its_last_sample() -> None:
     stream = np.full(24 * 60 + 13, 5000, np.int16)
     for preset in PRESETS:
         assert span_of(stream, preset) == (0, len(stream) - 1)
     assert span_of(np.full(7, 20_000, np.int16)) == (0, 6)
 
 
-def test_a_very_long_feed_is_the_same_as_many() -> None:
+def test_one_very_long_feed_gives_the_same_result_as_many() -> None:
     long = np.full(2**21 + 5, 32767, np.int16)
     assert span_of(long) == (0, len(long) - 1)
 

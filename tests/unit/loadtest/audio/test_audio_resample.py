@@ -1,4 +1,4 @@
-"""Resampling keeps pitch, level and length; a stream gives what the whole clip gives."""
+"""Resampling keeps pitch, level and length; a stream gives the same result as the whole clip."""
 
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ def test_the_same_rate_changes_nothing() -> None:
     assert len(stream.flush()) == 0
 
 
-def test_a_rate_of_nothing_is_refused() -> None:
+def test_a_rate_of_zero_is_rejected() -> None:
     with pytest.raises(ValueError, match="cannot resample from 0 Hz"):
         resample(tone(8000), 0, 8000)
     with pytest.raises(ValueError, match="to -1 Hz"):

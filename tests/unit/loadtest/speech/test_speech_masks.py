@@ -1,4 +1,4 @@
-"""Prepared frames go on the wire as they are, so what masks them has to be right before the first call."""
+"""Prepared frames go on the wire unchanged, so their masks must be right before the first call."""
 
 from itertools import chain
 
@@ -8,7 +8,7 @@ from loadtest.protocols.websocket import FIXED_MASK
 from loadtest.scenario.settings import SwarmSettings
 from loadtest.speech.preparation import PreparedCorpus, prepare
 
-MASK = slice(4, 8)  # behind two bytes of head and two of length
+MASK = slice(4, 8)  # after two header bytes and two length bytes
 
 
 def _prepared(mask: str) -> PreparedCorpus:

@@ -1,4 +1,4 @@
-"""Speech made ready for the wire: the same from the cache as anew, by one process or several, and mapped."""
+"""Prepared speech is the same from the cache as newly rendered, and by one process as by several; it is mapped."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def content(prepared: PreparedCorpus) -> list[list[bytes]]:
     return [list(clip.frames) for line in prepared.lines for clip in line.clips] + [list(prepared.background)]
 
 
-def test_frames_are_those_of_the_rendering_and_filled_up_with_the_background(cache: Path) -> None:
+def test_frames_are_those_of_the_rendering_padded_with_the_background(cache: Path) -> None:
     prepared, wire = prepare(SETTINGS, wire_of()), Wire.of(wire_of())
     corpus, chosen = choose(SETTINGS)
     profile = Profile(channel=("telephone",))
@@ -67,9 +67,9 @@ def test_mapped_frames_are_a_sequence(cache: Path) -> None:
 
 
 def test_the_second_time_nothing_is_rendered(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[tuple[int, int]] = []
-    first = content(prepare(SETTINGS, wire_of(), lambda done, total: told.append((done, total))))
-    assert told[-1] == (4, 4)
+    progress: list[tuple[int, int]] = []
+    first = content(prepare(SETTINGS, wire_of(), lambda done, total: progress.append((done, total))))
+    assert progress[-1] == (4, 4)
 
     def never(*_: object, **__: object) -> None:
         raise AssertionError("rendered again")
@@ -92,19 +92,19 @@ def test_of_more_utterances_only_the_new_ones_are_rendered(cache: Path) -> None:
         assert known.get(clip.rendered.utterance.id, list(clip.frames)) == list(clip.frames)
 
 
-def test_several_processes_render_what_one_would(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_processes_render_the_same_as_one(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     corpus, chosen = choose(SETTINGS)
     alone = content(prepare(SETTINGS, wire_of()))
     monkeypatch.setattr(rendering, "_processes", lambda missing: 2)
     monkeypatch.setenv("VOICEPROBE_CACHE", str(tmp_path / "other"))
-    told: list[int] = []
-    assert content(prepare(SETTINGS, wire_of(), lambda done, total: told.append(done))) == alone
+    progress: list[int] = []
+    assert content(prepare(SETTINGS, wire_of(), lambda done, total: progress.append(done))) == alone
     frame_cache = FrameCache.open(corpus, Profile(channel=("telephone",)), 3, Wire.of(wire_of()))
     assert not frame_cache.missing(chosen)
     assert len(list(frame_cache.cache_entry.folder.glob("*.pack"))) == 3  # the background's and one of each process
 
 
-def test_random_masks_are_the_same_whoever_draws_them(
+def test_random_masks_do_not_depend_on_the_process(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = replace(SETTINGS, mask="random")
@@ -116,9 +116,7 @@ def test_random_masks_are_the_same_whoever_draws_them(
     assert content(prepare(settings, wire_of())) == alone
 
 
-def test_processes_say_every_clip_that_cannot_be_used(
-    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_unusable_clip_is_reported(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bundled = open_corpus("voiceprobe-en", check_clips=False)
     folder = tmp_path / "broken"
     folder.mkdir()
@@ -134,12 +132,12 @@ def test_processes_say_every_clip_that_cannot_be_used(
         monkeypatch.setattr(rendering, "_processes", lambda missing, workers=workers: workers)
         with pytest.raises(CorpusError) as caught:
             prepare(settings, wire_of())
-        said = str(caught.value).splitlines()
-        assert len(said) == 2
-        assert all("is missing; restore it" in line for line in said)
+        lines = str(caught.value).splitlines()
+        assert len(lines) == 2
+        assert all("is missing; restore it" in line for line in lines)
 
 
-def test_a_damaged_frame_is_made_anew(cache: Path) -> None:
+def test_a_damaged_frame_is_rendered_again(cache: Path) -> None:
     before = content(prepare(SETTINGS, wire_of()))
     corpus, chosen = choose(SETTINGS)
     frame_cache = FrameCache.open(corpus, Profile(channel=("telephone",)), 3, Wire.of(wire_of())).cache_entry
@@ -153,7 +151,7 @@ def test_a_damaged_frame_is_made_anew(cache: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0 and not Path("/proc").exists(), reason="needs a folder that cannot be written")
-def test_without_a_cache_speech_is_rendered_all_the_same(
+def test_without_a_writable_cache_speech_is_still_rendered(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_cache = content(prepare(SETTINGS, wire_of()))
@@ -165,7 +163,7 @@ def test_without_a_cache_speech_is_rendered_all_the_same(
     assert occupied.read_text() == "no folder"
 
 
-def test_other_wires_do_not_share_frames_but_share_what_they_are_made_of(cache: Path) -> None:
+def test_different_wires_share_renderings_but_not_frames(cache: Path) -> None:
     protocol = wire_of()
     wires = [Wire.of(protocol), Wire(protocol, "fixed", 24_000, 240), Wire.of(protocol, "random")]
     assert len({wire.name for wire in wires}) == 3
@@ -177,7 +175,7 @@ def test_other_wires_do_not_share_frames_but_share_what_they_are_made_of(cache: 
     assert len(cache_entries(cache_root())) == 3  # of samples one, of frames two
 
 
-def test_each_line_has_its_clips_and_its_background(cache: Path) -> None:
+def test_each_profile_has_its_own_clips_and_background(cache: Path) -> None:
     settings = SwarmSettings(
         host="ws://x",
         corpus="voiceprobe-en",
@@ -187,8 +185,8 @@ def test_each_line_has_its_clips_and_its_background(cache: Path) -> None:
     )
     prepared = prepare(settings, wire_of())
     assert [(line.profile.label, line.share) for line in prepared.lines] == [("clean", 0.75), ("white-5dB+g711a", 0.25)]
-    said = [[clip.rendered.utterance.id for clip in line.clips] for line in prepared.lines]
-    assert said[0] == said[1]
+    ids = [[clip.rendered.utterance.id for clip in line.clips] for line in prepared.lines]
+    assert ids[0] == ids[1]
     assert prepared.lines[0].background != prepared.lines[1].background
 
 

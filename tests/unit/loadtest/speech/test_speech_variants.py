@@ -1,4 +1,4 @@
-"""Noise, losses and rooms are drawn anew for each turn, so that the rates asked for come out over a run."""
+"""Noise, losses and rooms are drawn again for each turn, so that a run has the requested rates."""
 
 from collections import defaultdict
 from dataclasses import replace
@@ -22,8 +22,8 @@ from loadtest.scenario.settings import SwarmSettings
 from loadtest.scenario.shares import WHOLE, Share
 from loadtest.speech import rendering
 from loadtest.speech.preparation import (
-    FEWEST_VARIANTS,
-    MOST_VARIANTS,
+    MAX_VARIANTS,
+    MIN_VARIANTS,
     VARIED_S,
     PreparedCorpus,
     PreparedLine,
@@ -51,8 +51,8 @@ def prepared_with(profiles: str, **changes: object) -> PreparedCorpus:
 def planned(
     prepared: PreparedCorpus, calls: int, *, share: Share = WHOLE, conversations: bool = False, seed: int = 3
 ) -> list[CallPlan]:
-    said = [clip.rendered.utterance.id for clip in prepared.clips]
-    script = ScriptedConversation("script", tuple(ConversationTurn(name) for name in said))
+    ids = [clip.rendered.utterance.id for clip in prepared.clips]
+    script = ScriptedConversation("script", tuple(ConversationTurn(name) for name in ids))
     planner = CallPlanner(
         prepared.lines,
         behavior=replace(CallerBehavior.of(turns=3, think=1.0), conversations=conversations, talk_over=0.5),
@@ -70,14 +70,14 @@ def clips_of(plans: list[CallPlan]) -> list[PreparedClip]:
 
 
 def packets(pcm: NDArray[np.int16], rate_hz: int) -> NDArray[np.int16]:
-    """Whole packets of 20 ms without their first 6 ms, into which what replaced the packet before is faded."""
+    """Return packets of 20 ms without their first 6 ms, where the concealment of the previous packet fades out."""
     size = rate_hz // PACKETS_A_SECOND
     whole = pcm[: len(pcm) // size * size].reshape(-1, size)
     return whole[:, rate_hz * 6 // 1000 :]
 
 
 def lost_of(clip: PreparedClip) -> NDArray[np.bool_]:
-    """Which packets are missing in what is sent: those that differ from the same audio without losses."""
+    """Return which packets were lost: those that differ from the same audio without losses."""
     rendered = clip.rendered
     whole = replace(rendered.profile, loss=None)
     same = render(open_english(), rendered.utterance, whole, rendered.rate_hz, SETTINGS.seed, rendered.variant)
@@ -89,9 +89,11 @@ def open_english():
 
 
 @pytest.mark.parametrize(("words", "leave"), [("loss=5%", 0.95), ("loss=5%/3", 1 / 3), ("loss=10%/1", 1.0)])
-def test_over_a_run_losses_come_at_the_rate_and_in_the_runs_asked_for(cache: Path, words: str, leave: float) -> None:
-    """Found in the audio itself, and compared with the chain that the profile describes: how often a packet follows a
-    lost one or one that came, and how long the runs last. A run of as many turns as there are drawings."""
+def test_over_a_run_losses_have_the_requested_rate_and_burst_length(cache: Path, words: str, leave: float) -> None:
+    """Compare losses in the audio with the profile's Markov chain: transition rates and burst lengths.
+
+    The run has as many turns as there are variants.
+    """
     ratio = float(words.removeprefix("loss=").partition("%")[0]) / 100
     prepared = prepared_with(f"noise=white snr=20 {words}", variants=40)
     clips = clips_of(planned(prepared, 6 * 40 // 3))
@@ -114,7 +116,7 @@ def test_over_a_run_losses_come_at_the_rate_and_in_the_runs_asked_for(cache: Pat
         chance = enter if run == 0 else 1 - leave
         count = len(after[run])
         assert abs(np.sum(after[run]) - chance * count) <= 4 * np.sqrt(max(chance * (1 - chance), 1e-9) * count) + 1e-6
-    # What each turn says of its own losses is what is in its audio.
+    # The losses that each turn records are those in its audio.
     for clip, each in zip(clips, lost, strict=True):
         rendered = clip.rendered
         first, last = (
@@ -127,7 +129,7 @@ def test_over_a_run_losses_come_at_the_rate_and_in_the_runs_asked_for(cache: Pat
 
 
 @pytest.mark.parametrize("noise", ["white", "pink", "babble", "music"])
-def test_turns_that_say_the_same_have_different_noise_under_it(cache: Path, noise: str) -> None:
+def test_turns_with_the_same_utterance_have_different_noise(cache: Path, noise: str) -> None:
     prepared = prepared_with(f"noise={noise} snr=5", variants=4)
     by_utterance: dict[str, list[PreparedClip]] = defaultdict(list)
     for clip in clips_of(planned(prepared, 8)):
@@ -145,7 +147,7 @@ def test_turns_that_say_the_same_have_different_noise_under_it(cache: Path, nois
 
 @pytest.mark.parametrize("conversations", [False, True])
 @pytest.mark.parametrize("processes", [2, 3])
-def test_cohorts_and_any_number_of_processes_hear_the_same_audio_turn_by_turn(
+def test_cohorts_and_any_number_of_processes_use_the_same_audio_turn_by_turn(
     cache: Path, processes: int, conversations: bool
 ) -> None:
     def heard(plan: CallPlan) -> list[tuple[str, int]]:
@@ -172,19 +174,19 @@ def test_cohorts_and_any_number_of_processes_hear_the_same_audio_turn_by_turn(
     assert {variant for plan in alone for _, variant in heard(plan)} == set(range(5))
 
 
-def test_every_variant_is_said_before_one_is_said_again(cache: Path) -> None:
-    said: dict[str, list[int]] = defaultdict(list)
+def test_every_variant_is_used_before_one_is_repeated(cache: Path) -> None:
+    used: dict[str, list[int]] = defaultdict(list)
     for clip in clips_of(planned(prepared_with("loss=5%", variants=5), 40)):
-        said[clip.rendered.utterance.id].append(clip.rendered.variant)
-    assert {len(variants) for variants in said.values()} == {20}
-    for variants in said.values():
+        used[clip.rendered.utterance.id].append(clip.rendered.variant)
+    assert {len(variants) for variants in used.values()} == {20}
+    for variants in used.values():
         for begin in range(0, 20, 5):
             assert sorted(variants[begin : begin + 5]) == list(range(5))
-    assert len({tuple(variants[:5]) for variants in said.values()}) > 1
+    assert len({tuple(variants[:5]) for variants in used.values()}) > 1
 
 
-def test_lines_that_differ_in_one_thing_say_the_same_variants(cache: Path) -> None:
-    """So that two SNRs can be compared on equal noise, and what a clean line says does not change."""
+def test_profiles_that_differ_in_one_setting_use_the_same_variants(cache: Path) -> None:
+    """Two SNRs can be compared on equal noise, and the choice of utterances does not change."""
     settings = replace(SETTINGS, variants=4)
     loud, quiet = (
         [
@@ -198,14 +200,14 @@ def test_lines_that_differ_in_one_thing_say_the_same_variants(cache: Path) -> No
     assert [name for name, _ in loud] == [name for name, _ in clean]
 
 
-def test_callers_do_not_all_hear_the_background_from_its_first_frame(cache: Path) -> None:
+def test_callers_do_not_all_start_at_the_first_background_frame(cache: Path) -> None:
     prepared = prepared_with("noise=pink snr=10", variants=1)
     plans = planned(prepared, 30)
     assert len({plan.background[0] for plan in plans}) > 25
     assert all(sorted(plan.background) == sorted(prepared.background) for plan in plans)
 
 
-def test_several_processes_draw_what_one_draws(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_processes_draw_the_same_as_one(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def content() -> list[list[bytes]]:
         (line,) = prepared_with("noise=babble snr=10 channel=g722 loss=5%/2", variants=3).lines
         return [list(clip.frames) for clips in line.variants for clip in clips]
@@ -218,30 +220,30 @@ def test_several_processes_draw_what_one_draws(cache: Path, tmp_path: Path, monk
 
 
 @pytest.mark.parametrize("words", ["clean", "noise=hum snr=10", "noise=hum-60 snr=10 channel=opus", "room=0.4 gain=6"])
-def test_what_draws_nothing_is_rendered_once(words: str) -> None:
+def test_profiles_without_random_parts_are_rendered_once(words: str) -> None:
     _, utterances = choose(SETTINGS)
     assert variants_of(replace(SETTINGS, variants=9), profile_from_text(words), utterances) == 1
 
 
-def test_variants_make_half_an_hour_within_limits() -> None:
+def test_variants_last_half_an_hour_within_limits() -> None:
     noisy = profile_from_text("loss=5%")
     settings = SwarmSettings(host="ws://x", corpus="voiceprobe-en")
     _, everything = choose(settings)
     seconds = sum(each.samples / each.sample_rate_hz for each in everything)
     count = variants_of(settings, noisy, everything)
     assert seconds * (count - 1) < VARIED_S <= seconds * count
-    assert variants_of(settings, noisy, everything[:1]) == MOST_VARIANTS
+    assert variants_of(settings, noisy, everything[:1]) == MAX_VARIANTS
     long = tuple(replace(each, samples=each.samples * 1_000) for each in everything)
-    assert variants_of(settings, noisy, long) == FEWEST_VARIANTS
+    assert variants_of(settings, noisy, long) == MIN_VARIANTS
     assert variants_of(replace(settings, variants=7), noisy, everything) == 7
 
 
 @pytest.mark.parametrize("variants", [0, -1, 1_001])
-def test_a_number_of_variants_that_cannot_be(variants: int) -> None:
+def test_an_invalid_number_of_variants(variants: int) -> None:
     faults = replace(SETTINGS, variants=variants).faults()
     assert faults == [f"--variants {variants} is out of range: give 1 to 1000"]
 
 
-def test_a_line_made_by_hand_has_one_variant() -> None:
+def test_a_handmade_line_has_one_variant() -> None:
     line = PreparedLine(Profile(), 1.0, (), (b"-",))
     assert line.variants == ((),)
