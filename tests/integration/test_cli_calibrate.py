@@ -1,4 +1,4 @@
-"""A tiny calibration for real: Locust, sidecar, store and the known-answer endpoint, each its own process."""
+"""A tiny calibration for real: Locust, sidecar, store and the ground-truth endpoint, each its own process."""
 
 import json
 import os

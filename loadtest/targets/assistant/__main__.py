@@ -1,8 +1,8 @@
-"""`python -m loadtest.targets.assistant`: the reference voice assistant as a process of its own."""
+"""Runs the reference voice assistant: `python -m loadtest.targets.assistant`."""
 
 import os
 
-# Before numpy is loaded: comparisons are small, and threads of its own would only disturb the sending of audio.
+# Set before numpy is loaded: its computations are small, and its threads would only delay sending audio.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from loadtest.targets.assistant.command import main

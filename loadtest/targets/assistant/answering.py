@@ -1,5 +1,6 @@
-"""Finding the answer to one question: cache, model, deadline, rule. Everything comes out as pieces that know when
-they are due, so that what follows keeps to absolute moments.
+"""Finds the answer to one question: from the cache, the model or, after the deadline, a rule.
+
+The answer comes as text deltas with absolute due times.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Answering:
-    """The parts, shared by all sessions."""
+    """The settings and engines for answering, shared by all sessions."""
 
     llm: Llm
     cache: PromptCache | None
@@ -31,7 +32,7 @@ class Answering:
     clock: Clock
 
     async def deltas(self, question: Question, record: TurnRecord) -> AsyncGenerator[TextDelta]:
-        """The answer's pieces, and on `record` where they came from. Never raises LlmFailed."""
+        """Yield the answer's deltas and record their origin in `record`. Never raises LlmFailed."""
         if not question.text.strip():
             record.route = "rule"
             for delta in _all_at(NOT_UNDERSTOOD, question.asked_perf_ns):
@@ -46,14 +47,14 @@ class Answering:
                 yield delta
             return
         record.route = self.llm.route
-        said: list[str] = []
+        texts: list[str] = []
         async with aclosing(self._ask(question, record)) as stream:
             async for delta in stream:
                 if not delta.reasoning:
-                    said.append(delta.text)
+                    texts.append(delta.text)
                 record.intent = delta.intent or record.intent
                 yield delta
-        answer = "".join(said).strip()
+        answer = "".join(texts).strip()
         if self.cache is not None and record.fallback is None and answer:
             await self.cache.put(key, answer)
 
@@ -65,7 +66,7 @@ class Answering:
         return found
 
     async def _ask(self, question: Question, record: TurnRecord) -> AsyncGenerator[TextDelta]:
-        """The model's pieces, or what is said in their place."""
+        """Yield the model's deltas, or the fallback's."""
         deadline_ns = question.asked_perf_ns + self.deadline_ns
         answered = False
         rule_due_ns = deadline_ns
@@ -76,12 +77,12 @@ class Answering:
                     yield delta
             if answered:
                 return
-            record.outcome_reason = "the model had nothing to say"
+            record.outcome_reason = "the model returned no text"
             rule_due_ns = self.clock.perf_ns()
-        except _TooLate:
+        except _DeadlineMissed:
             record.outcome_reason = "the model missed its deadline"
         except LlmFailed as failed:
-            _logger.info("A question falls back to a rule: %s.", failed)
+            _logger.info("The model failed, so a rule answers the question: %s.", failed)
             record.outcome_reason = str(failed)
             rule_due_ns = self.clock.perf_ns()
         if answered:
@@ -92,12 +93,15 @@ class Answering:
             yield delta
 
     async def _next(self, stream: AsyncGenerator[TextDelta], deadline_ns: int | None) -> TextDelta | None:
-        """The next piece, None at the end. Raises _TooLate at the deadline, or for a stall where there is none."""
+        """Return the next delta, None at the end.
+
+        Raises _DeadlineMissed at the deadline or, without a deadline, when the stream stalls.
+        """
         limit_ns = self.clock.perf_ns() + self.stall_ns if deadline_ns is None else deadline_ns
         arriving = asyncio.ensure_future(anext(stream, None))
         try:
             if not arriving.done():
-                await asyncio.sleep(0)  # what is ready at once needs no timer
+                await asyncio.sleep(0)  # a result that is ready at once needs no timer
             if not arriving.done():
                 waiting = asyncio.ensure_future(self.clock.until(limit_ns))
                 try:
@@ -105,7 +109,7 @@ class Answering:
                 finally:
                     waiting.cancel()
             if not arriving.done():
-                raise _TooLate
+                raise _DeadlineMissed
             delta = arriving.result()
         finally:
             if not arriving.done():
@@ -113,12 +117,12 @@ class Answering:
                 await asyncio.wait((arriving,))
         if delta is not None and delta.due_perf_ns is not None and delta.due_perf_ns > limit_ns and deadline_ns:
             await self.clock.until(limit_ns)
-            raise _TooLate
+            raise _DeadlineMissed
         return delta
 
 
-class _TooLate(Exception):  # noqa: N818 - reads as what happened
-    """The model has not begun, or has not gone on, in time."""
+class _DeadlineMissed(Exception):  # noqa: N818 - reads as what happened
+    """The model did not begin, or did not continue, in time."""
 
 
 def _all_at(answer: str, due_perf_ns: int) -> list[TextDelta]:

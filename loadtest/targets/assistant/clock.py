@@ -1,35 +1,35 @@
-"""The assistant's clock: monotonic nanoseconds, and waiting for a moment instead of for a while."""
+"""The assistant's clock: monotonic nanoseconds, and waiting until an absolute time."""
 
 import asyncio
 import time
 from typing import Final, Protocol
 
-# Event-loop timers are a millisecond coarse and may be late by as much: sleep until this much is left, then yield.
+# Event-loop timers have a resolution of a millisecond and may be late by as much: sleep until this is left, then yield.
 _LEAD_NS: Final = 2_000_000
 
 
 class Clock(Protocol):
-    """Time as the pipeline knows it; tests bring one of their own."""
+    """The clock of the pipeline; tests replace it."""
 
     def perf_ns(self) -> int:
-        """Now, on the process's monotonic clock."""
+        """Return the current time of the process's monotonic clock."""
         ...
 
     def unix_ns(self) -> int:
-        """Now, on the wall clock; only for stamping."""
+        """Return the current wall-clock time; only for timestamps."""
         ...
 
     async def until(self, moment_ns: int) -> None:
-        """Return at the moment, or at once when it has passed; timer precision."""
+        """Wait until a time with timer precision; return at once if it has passed."""
         ...
 
     async def until_exactly(self, moment_ns: int) -> None:
-        """The same within a fraction of a millisecond, at the cost of yielding in short turns just before."""
+        """Wait until a time to within a fraction of a millisecond, by yielding repeatedly just before it."""
         ...
 
 
 class SystemClock:
-    """The real thing, on the running event loop."""
+    """The system's clock, on the running event loop."""
 
     def perf_ns(self) -> int:
         """See `Clock`."""
@@ -46,9 +46,9 @@ class SystemClock:
             await asyncio.sleep(remaining_ns / 1e9)
 
     async def until_exactly(self, moment_ns: int) -> None:
-        """See `Clock`. The last two milliseconds are spent yielding to the other sessions, never sleeping."""
+        """See `Clock`. In the last two milliseconds it yields to the other sessions instead of sleeping."""
         remaining_ns = moment_ns - time.perf_counter_ns() - _LEAD_NS
         if remaining_ns > 0:
             await asyncio.sleep(remaining_ns / 1e9)
-        while time.perf_counter_ns() < moment_ns:  # noqa: ASYNC110 - the event waited for is time itself
+        while time.perf_counter_ns() < moment_ns:  # noqa: ASYNC110 - it waits for the time itself
             await asyncio.sleep(0)

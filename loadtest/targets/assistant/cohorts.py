@@ -1,4 +1,4 @@
-"""Which cohort a call belongs to: decided once per call by a hash, so neither turns nor restarts change it."""
+"""Assigns calls to cohorts, once per call by a hash, so that neither turns nor restarts change the cohort."""
 
 import hashlib
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ _RESOLUTION: Final = 1 << 64
 
 @dataclass(frozen=True, slots=True)
 class CohortSplit:
-    """`share` of all calls (0 to 1) are in `treatment`, the others in `control`."""
+    """The split of calls: a `share` of them (0 to 1) is in `treatment`, the others are in `control`."""
 
     treatment: str
     share: float
@@ -17,6 +17,6 @@ class CohortSplit:
     salt: int = 0
 
     def assign(self, call_id: str) -> str:
-        """The cohort of a call: the same id always gets the same answer under the same salt."""
+        """Return the cohort of a call: the same id and salt always give the same cohort."""
         digest = hashlib.sha256(f"{self.salt}:{call_id}".encode()).digest()
         return self.treatment if int.from_bytes(digest[:8]) < self.share * _RESOLUTION else self.control

@@ -18,13 +18,13 @@ Prints one JSON line with its URL when it is ready, and serves until SIGTERM.
 
 Example: python -m loadtest.targets.assistant --port 8080 --llm-ttft lognormal:220ms:0.3 --cohort treatment=0.5
 
-With --fault it misbehaves on purpose: never-answer, garbage, drop-mid-turn, oversized-message, unknown-messages,
-answer-before-question, wrong-rate, half-open, refuse, slow-accept.
+With --fault it misbehaves in one of these ways: never-answer, garbage, drop-mid-turn, oversized-message,
+unknown-messages, answer-before-question, wrong-rate, half-open, refuse, slow-accept.
 """
 
 
 def assistant_command(**flags: str | Path | None) -> None:
-    """Run the assistant; exits with the documented codes."""
+    """Run the assistant; exits with the documented exit codes."""
     config_file = flags.pop("config", None)
     try:
         config = load(Path(config_file) if config_file is not None else None, flags)
@@ -35,13 +35,15 @@ def assistant_command(**flags: str | Path | None) -> None:
 
 
 def _signature() -> inspect.Signature:
-    """Typer reads flags from a signature; this one follows from the settings, so that none can be forgotten."""
+    """Create the signature that typer reads the flags from, so that every setting has a flag."""
     parameters = [
         inspect.Parameter(
             "config",
             inspect.Parameter.KEYWORD_ONLY,
             default=None,
-            annotation=Annotated[Path | None, typer.Option(help="TOML file with the same settings; flags win")],
+            annotation=Annotated[
+                Path | None, typer.Option(help="TOML file with the same settings; flags take precedence")
+            ],
         )
     ]
     parameters += [
@@ -49,14 +51,14 @@ def _signature() -> inspect.Signature:
             name,
             inspect.Parameter.KEYWORD_ONLY,
             default=None,
-            annotation=Annotated[str | None, typer.Option(f"--{name.replace('_', '-')}", help=_described(name, text))],
+            annotation=Annotated[str | None, typer.Option(f"--{name.replace('_', '-')}", help=_help_text(name, text))],
         )
         for name, text in help_texts().items()
     ]
     return inspect.Signature(parameters)
 
 
-def _described(name: str, text: str) -> str:
+def _help_text(name: str, text: str) -> str:
     default = getattr(_DEFAULTS, name)
     if default is None or name == "run_id":
         return text

@@ -1,4 +1,4 @@
-"""From a configuration to the engines that do the work. Started and stopped together, shared by all sessions."""
+"""Creates the engines that a configuration selects. They are started and stopped together and shared by sessions."""
 
 import os
 import time
@@ -12,9 +12,9 @@ from loadtest.distributions import Delay
 from loadtest.errors import UsageError
 from loadtest.targets.assistant.answering import Answering
 from loadtest.targets.assistant.asr.base import AsrEngine
-from loadtest.targets.assistant.asr.hearing import PartialTiming
 from loadtest.targets.assistant.asr.known_clips import KnownClip
 from loadtest.targets.assistant.asr.pocketsphinx_engine import PocketsphinxAsr, PocketsphinxOptions
+from loadtest.targets.assistant.asr.recognition import PartialTiming
 from loadtest.targets.assistant.asr.scripted import ScriptedAsr
 from loadtest.targets.assistant.cache.base import MemoryCache, PromptCache
 from loadtest.targets.assistant.clock import Clock
@@ -33,7 +33,7 @@ _NS_PER_MS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Engines:
-    """What has to be started and stopped, and what sessions are made of."""
+    """The engines to start and stop, and the parts of sessions that use them."""
 
     asr: AsrEngine
     llm: Llm
@@ -42,12 +42,12 @@ class Engines:
     parts: SessionParts
 
     async def start(self) -> None:
-        """Raises UsageError for an engine that cannot work here."""
+        """Start the engines. Raises UsageError for an engine that cannot work on this machine."""
         await self.asr.start()
         await self.tts.start()
 
     async def stop(self) -> None:
-        """End everything that was started."""
+        """Stop the engines."""
         await self.asr.stop()
         await self.tts.stop()
         await self.llm.stop()
@@ -56,8 +56,10 @@ class Engines:
 
 
 def known_clips(corpora: str | None) -> list[KnownClip]:
-    """The clips of corpora (names or folders, separated by commas) for the scripted recognizer. None takes the bundled
-    one and the one that callers get when they name none. Raises UsageError where one cannot be opened."""
+    """Load the clips of corpora (names or folders, separated by commas) for the scripted recognizer.
+
+    None loads the bundled corpus and the callers' default corpus. Raises UsageError if one cannot be opened.
+    """
     try:
         if corpora is None:
             by_path = {opened.path: opened for opened in (open_corpus(BUNDLED), open_corpus())}
@@ -71,7 +73,7 @@ def known_clips(corpora: str | None) -> list[KnownClip]:
             if utterance.text is not None
         ]
     except CorpusError as error:
-        raise UsageError(f"The scripted recognizer has no corpus to know: {error}") from error
+        raise UsageError(f"The scripted recognizer cannot load its corpus: {error}") from error
 
 
 def _known_clip(corpus: Corpus, utterance: Utterance, text: str) -> KnownClip:
@@ -86,7 +88,7 @@ def _known_clip(corpus: Corpus, utterance: Utterance, text: str) -> KnownClip:
 
 
 def build_engines(config: AssistantConfig, clock: Clock) -> Engines:
-    """The engines a configuration names. Raises UsageError."""
+    """Create the engines that a configuration selects. Raises UsageError."""
     asr = _asr(config)
     llm = _llm(config)
     cache = _cache(config)
@@ -126,7 +128,7 @@ def _asr(config: AssistantConfig) -> AsrEngine:
 
 def _llm(config: AssistantConfig) -> Llm:
     if config.llm_url is not None:
-        # Imported only where it is used, as are the others below: the assistant shall be ready quickly.
+        # Imported only if used, like the cache below, so that the assistant starts quickly.
         from loadtest.targets.assistant.llm.http_engine import HttpLlm, HttpLlmOptions
 
         token = os.environ.get(config.llm_token_env)

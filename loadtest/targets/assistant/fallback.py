@@ -1,4 +1,4 @@
-"""What is said when the model does not answer in time: a rule, so that the caller is never left in silence."""
+"""The rule-based answer when the model does not answer in time, so that the caller always gets a reply."""
 
 from typing import Final
 
@@ -12,6 +12,6 @@ _OTHERWISE: Final = "I am sorry, that takes longer than it should. Please try ag
 
 
 def rule_answer(question: str) -> str:
-    """The answer a rule gives to a question; there always is one."""
+    """Return a rule's answer to a question; there is always one."""
     words = set(question.lower().replace("?", " ").replace(".", " ").replace(",", " ").split())
     return next((answer for triggers, answer in _BY_WORD if words.intersection(triggers)), _OTHERWISE)

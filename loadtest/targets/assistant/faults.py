@@ -1,7 +1,7 @@
-"""Misbehavior on demand, so that callers can be shown what real endpoints do on bad days.
+"""Fault injection, to test how callers handle misbehaving endpoints.
 
-One fault per server, on a share of its calls chosen by a seeded hash of the order in which they come, so a repeated run
-hits the same calls. Where the wire still allows it, the reply's metadata says so (`voice.fault`).
+A server has one fault, which affects a share of its calls. These are chosen by a seeded hash of the call's number, so a
+repeated run affects the same calls. If possible, the reply's metadata names the fault (`voice.fault`).
 """
 
 import hashlib
@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from loadtest.targets.assistant.sink import Sink
 
 FAULTS: Final[dict[str, str]] = {
-    "never-answer": "takes everything and answers nothing after the session began",
-    "garbage": "sends things that are no events in place of the reply's audio",
-    "drop-mid-turn": "cuts the connection in the middle of a reply",
+    "never-answer": "accepts everything and answers nothing once the session has begun",
+    "garbage": "sends invalid events instead of the reply's audio",
+    "drop-mid-turn": "drops the connection in the middle of a reply",
     "oversized-message": "sends one message of 20 MiB before the reply's audio",
-    "unknown-messages": "strews events of unknown types between the known ones",
-    "answer-before-question": "speaks before the caller has said anything",
-    "wrong-rate": "sends 8 kHz audio as if it had the declared rate",
+    "unknown-messages": "sends events of unknown types between the known ones",
+    "answer-before-question": "speaks before the caller has spoken",
+    "wrong-rate": "sends 8 kHz audio and declares another rate",
     "half-open": "accepts the TCP connection and never completes the upgrade",
     "refuse": "answers the upgrade with HTTP 503",
     "slow-accept": "waits three seconds before it completes the upgrade",
@@ -44,14 +44,14 @@ _GARBAGE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class FaultPlan:
-    """Which calls are hit."""
+    """Which calls are affected by which fault."""
 
     fault: str | None
     share: float = 1.0
     seed: int = 1
 
     def for_call(self, call_index: int) -> str | None:
-        """The fault of the n-th call of this server, or None."""
+        """Return the fault of the n-th call of this server, or None."""
         if self.fault is None:
             return None
         digest = hashlib.sha256(f"{self.seed}:{call_index}".encode()).digest()
@@ -59,39 +59,42 @@ class FaultPlan:
 
 
 class FaultySender:
-    """Stands between a session and its connection; without a fault it passes everything on."""
+    """Sends a session's messages with the call's fault applied; without a fault, unchanged."""
 
     def __init__(self, fault: str | None, sink: Sink) -> None:
         self.fault = fault
         self._sink = sink
         self._audio_sent = 0
-        self._strewn = 0
+        self._unknown_sent = 0
 
     @property
     def speaks_first(self) -> bool:
-        """Whether the session answers before anything was asked."""
+        """Whether the session answers before the caller has spoken."""
         return self.fault == "answer-before-question"
 
     async def send(self, message: str | bytes) -> None:
-        """An event that is not audio."""
+        """Send an event that is not audio."""
         if self.fault == "unknown-messages":
-            self._strewn += 1
-            event = {"type": f"voiceprobe.unknown.{self._strewn}", "event_id": f"event_unknown_{self._strewn}"}
+            self._unknown_sent += 1
+            event = {
+                "type": f"voiceprobe.unknown.{self._unknown_sent}",
+                "event_id": f"event_unknown_{self._unknown_sent}",
+            }
             await self._sink.text(orjson.dumps({**event, "payload": [None, 1.5, {"deep": [[]]}]}))
         await self._sink.text(message)
 
     async def send_in_turn(self, message: str | bytes) -> None:
-        """An event that answers the caller, once the session has begun."""
+        """Send an event that answers the caller, once the session has begun."""
         if self.fault != "never-answer":
             await self.send(message)
 
     async def send_audio(self, message: str | bytes) -> None:
-        """A chunk of the reply's audio."""
+        """Send a chunk of the reply's audio."""
         if self.fault == "never-answer":
             return
         if self.fault == "garbage":
-            for rubbish in _GARBAGE:
-                await (self._sink.binary(rubbish) if rubbish[:1] == b"\x00" else self._sink.text(rubbish))
+            for garbage in _GARBAGE:
+                await (self._sink.binary(garbage) if garbage[:1] == b"\x00" else self._sink.text(garbage))
             return
         if self.fault == "oversized-message" and self._audio_sent == 0:
             await self._sink.text(orjson.dumps({"type": "voiceprobe.oversized", "padding": "x" * _OVERSIZED_BYTES}))
@@ -102,7 +105,7 @@ class FaultySender:
         await self.send(message)
 
     def distort(self, pcm: NDArray[np.int16], rate_hz: int) -> NDArray[np.int16]:
-        """The samples of a chunk as this call gets them (`rate_hz` is what was declared)."""
+        """Return the samples of a chunk with the call's fault applied (`rate_hz` is the declared rate)."""
         if self.fault != "wrong-rate" or rate_hz <= _WRONG_RATE_HZ:
             return pcm
         kept = np.arange(0, len(pcm), rate_hz / _WRONG_RATE_HZ).astype(np.int64)

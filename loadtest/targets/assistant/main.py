@@ -1,4 +1,4 @@
-"""The process: configuration, engines, server, signals. Ends with the documented exit codes."""
+"""The assistant's process: configuration, engines, server, signals. Ends with the documented exit codes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SWITCH_INTERVAL_S: Final = 0.0005
 
 
 def load(config_file: Path | None, flags: Mapping[str, object]) -> AssistantConfig:
-    """The configuration from a file, the environment and flags, in rising order of weight. Raises UsageError."""
+    """Load the configuration from a file, the environment and flags; later ones take precedence. Raises UsageError."""
     values = read_file(config_file) if config_file is not None else {}
     if TOKEN_ENV in os.environ:
         values.setdefault("token", os.environ[TOKEN_ENV])
@@ -38,7 +38,7 @@ def load(config_file: Path | None, flags: Mapping[str, object]) -> AssistantConf
 def run(config: AssistantConfig) -> ExitCode:
     """Serve until SIGTERM or SIGINT."""
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
-    # One session's recognition must not hold the interpreter while another one's audio is due.
+    # One session's recognition must not hold the interpreter lock while another one's audio is due.
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     try:
         _run_on_fast_loop(_serve(config))
@@ -63,8 +63,9 @@ async def _serve(config: AssistantConfig) -> None:
             await server.start()
         except OSError as error:
             address = f"{config.host}:{config.port}"
-            raise UsageError(f"The assistant cannot listen at {address} ({error.strerror or error}).") from error
-        # What exists now lives as long as the process: the collector need not look at it in the middle of a turn.
+            reason = error.strerror or error
+            raise UsageError(f"The assistant cannot listen on {address} ({reason}); choose another --port.") from error
+        # Existing objects live as long as the process, so the garbage collector need not scan them during a turn.
         gc.collect()
         gc.freeze()
         sys.stdout.write(json.dumps({"ready": True, "url": server.url}) + "\n")
@@ -88,7 +89,7 @@ def _telemetry(config: AssistantConfig) -> Telemetry | None:
 def _run_on_fast_loop(work: Coroutine[Any, Any, None]) -> None:
     try:
         import uvloop
-    except ImportError:  # not made for this platform; the standard loop does, with coarser timers
+    except ImportError:  # not available on this platform; the standard loop works, with coarser timers
         asyncio.run(work)
         return
     uvloop.run(work)

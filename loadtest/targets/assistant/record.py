@@ -1,4 +1,4 @@
-"""What is known of one turn while it happens, and what is told of it: metadata and the service's own turn."""
+"""The record of one turn while it is in progress, and its output as response metadata and as the service's turn."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -11,14 +11,14 @@ from telemetry.model.turns import Turn
 
 META_INJECTED: Final = "voice.injected"
 META_SPEECH_END: Final = "speech_end_audio_ns"
-_MOST_PAIRS: Final = 16
-_LONGEST_KEY: Final = 64
-_LONGEST_VALUE: Final = 512
+_MAX_PAIRS: Final = 16
+_MAX_KEY_CHARS: Final = 64
+_MAX_VALUE_CHARS: Final = 512
 
 
 @dataclass(slots=True)
 class TurnRecord:
-    """One turn. Points are ns of the assistant's monotonic clock; None is unknown. `injected_*` are the draws."""
+    """One turn. Times are ns of the assistant's monotonic clock; None is unknown. `injected_*` are drawn delays."""
 
     turn_index: int
     started_perf_ns: int
@@ -58,19 +58,19 @@ class TurnRecord:
     model: str | None = None
     intent: str | None = None
     fault: str | None = None
-    item_id: str | None = None  # of what the caller said
+    item_id: str | None = None  # of the caller's utterance
     response_id: str | None = None
     outcome_reason: str | None = None
 
     def mark_speech(self, stopped: SpeechStopped, first_partial_perf_ns: int | None) -> None:
-        """The caller has spoken."""
+        """Record the bounds of the caller's speech."""
         self.speech_start_perf_ns = stopped.speech_start_perf_ns
         self.speech_end_perf_ns = stopped.speech_end_perf_ns
         self.speech_end_audio_ns = stopped.speech_end_audio_ns
         self.asr_first_partial_perf_ns = first_partial_perf_ns
 
-    def token_shown(self, now_perf_ns: int) -> None:
-        """A piece of answer text has been sent."""
+    def token_sent(self, now_perf_ns: int) -> None:
+        """Record that a text delta was sent."""
         if self.llm_last_token_perf_ns is not None:
             self.token_gaps_ns.append(now_perf_ns - self.llm_last_token_perf_ns)
         else:
@@ -80,7 +80,7 @@ class TurnRecord:
 
     @property
     def planned_voice_to_voice_ns(self) -> int | None:
-        """The sum of what was injected; None unless every stage was scripted."""
+        """The sum of the injected delays; None unless every stage is scripted."""
         parts = (
             self.injected_endpointing_ns,
             self.injected_asr_ns,
@@ -93,13 +93,13 @@ class TurnRecord:
 
     @property
     def voice_to_voice_ns(self) -> int | None:
-        """What really happened, on this clock: last speech sample arrived, first audible sample sent."""
+        """The actual time from the arrival of the last speech sample to the first audible sample sent."""
         if self.first_audio_perf_ns is None or self.speech_end_perf_ns is None:
             return None
         return self.first_audio_perf_ns - self.speech_end_perf_ns
 
     def injected_json(self) -> str:
-        """What was drawn and what happened, in ns, as compact JSON; unknown values are left out."""
+        """Return the drawn and the actual times in ns, as compact JSON; unknown values are left out."""
         sent, due = self.tts_first_chunk_perf_ns, self.first_chunk_due_perf_ns
         values = {
             "endpointing_ns": self.injected_endpointing_ns,
@@ -116,7 +116,7 @@ class TurnRecord:
         return orjson.dumps({name: value for name, value in values.items() if value is not None}).decode()
 
     def metadata(self) -> dict[str, str]:
-        """The turn's facts as far as they are known, as response metadata."""
+        """Return what is known about the turn as response metadata."""
         hit = None if self.cache_hit is None else str(self.cache_hit).lower()
         end = None if self.speech_end_audio_ns is None else str(self.speech_end_audio_ns)
         pairs = {
@@ -131,10 +131,10 @@ class TurnRecord:
             semconv.META_INTENT: self.intent,
             "voice.fault": self.fault,
         }
-        return {key: value[:_LONGEST_VALUE] for key, value in pairs.items() if value is not None}
+        return {key: value[:_MAX_VALUE_CHARS] for key, value in pairs.items() if value is not None}
 
     def as_turn(self, *, run_id: str, call_id: str, outcome: semconv.Outcome) -> Turn:
-        """The turn as the service saw it."""
+        """Return the turn as the service measured it."""
         return Turn(
             run_id=run_id,
             call_id=call_id,
@@ -178,12 +178,16 @@ class TurnRecord:
         )
 
 
-def merge_metadata(asked: dict[str, str], ours: dict[str, str]) -> dict[str, str]:
-    """The caller's own pairs beside ours, within what the wire allows (16 pairs, keys of 64, values of 512): ours
-    first, as they are what this assistant promises."""
-    fits = {key: value for key, value in asked.items() if len(key) <= _LONGEST_KEY and len(value) <= _LONGEST_VALUE}
-    merged = dict(ours)
+def merge_metadata(requested: dict[str, str], own: dict[str, str]) -> dict[str, str]:
+    """Merge the caller's pairs into the assistant's own, which take precedence.
+
+    The protocol allows 16 pairs, keys of 64 and values of 512 characters.
+    """
+    fits = {
+        key: value for key, value in requested.items() if len(key) <= _MAX_KEY_CHARS and len(value) <= _MAX_VALUE_CHARS
+    }
+    merged = dict(own)
     for key, value in fits.items():
-        if len(merged) < _MOST_PAIRS:
+        if len(merged) < _MAX_PAIRS:
             merged.setdefault(key, value)
     return merged

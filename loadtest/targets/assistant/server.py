@@ -1,4 +1,4 @@
-"""The WebSocket server: upgrades, limits, arrival stamps, and one session per connection."""
+"""The WebSocket server: upgrades, limits, arrival timestamps, and one session per connection."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _MAX_MESSAGE_BYTES: Final = 21 * 1024 * 1024  # 15 MiB of audio in base64, and i
 
 
 class StampedConnection(ServerConnection):
-    """Notes when each message's last bytes were read, before anybody has waited in a queue for it."""
+    """Records when each message's last bytes were read, before it waits in a queue."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -50,14 +50,14 @@ class StampedConnection(ServerConnection):
         super().data_received(data)
 
     def process_event(self, event: Any) -> None:
-        """See the base class. Messages come out of `recv` in this order, so their stamps can wait in a queue."""
+        """See the base class. `recv` returns messages in this order, so a queue can hold their timestamps."""
         if isinstance(event, Frame) and event.opcode in DATA_OPCODES and event.fin:
             self.arrivals_perf_ns.append(self._read_perf_ns)
         super().process_event(event)
 
 
 class AssistantServer:
-    """The assistant on one port. `start`, then `stop`; `url` is where callers find it."""
+    """The assistant's server. After `start`, `url` is the address for callers."""
 
     def __init__(self, config: AssistantConfig, engines: Engines, clock: Clock, telemetry: Telemetry | None) -> None:
         self._config = config
@@ -71,7 +71,7 @@ class AssistantServer:
         self.url = ""
 
     async def start(self) -> None:
-        """Begin to listen. Raises OSError where the address cannot be had."""
+        """Start listening. Raises OSError if the address is not available."""
         config = self._config
         self._server = await serve(
             self._serve_call,
@@ -80,9 +80,9 @@ class AssistantServer:
             create_connection=StampedConnection,
             process_request=self._upgrade,
             select_subprotocol=_subprotocol,
-            compression=None,  # audio in base64 gains little, and compressing takes time that would be measured
+            compression=None,  # it gains little on base64 audio, and its time would be measured
             max_size=_MAX_MESSAGE_BYTES,
-            open_timeout=None,  # faults decide how long an upgrade takes
+            open_timeout=None,  # faults determine how long an upgrade takes
             ping_interval=20,
             ping_timeout=60,
             close_timeout=2,
@@ -103,7 +103,7 @@ class AssistantServer:
         if path == "/healthz":
             return connection.respond(HTTPStatus.OK, "ok\n")
         if path != PATH:
-            return connection.respond(HTTPStatus.NOT_FOUND, f"Nothing is here; the assistant answers at {PATH}.\n")
+            return connection.respond(HTTPStatus.NOT_FOUND, f"Not found; the assistant's path is {PATH}.\n")
         if not self._allowed(request.headers):
             refused = connection.respond(HTTPStatus.UNAUTHORIZED, "The bearer token is missing or wrong.\n")
             refused.headers["WWW-Authenticate"] = "Bearer"
@@ -113,7 +113,7 @@ class AssistantServer:
         if isinstance(connection, StampedConnection):
             connection.fault = fault
         if fault == "refuse":
-            return connection.respond(HTTPStatus.SERVICE_UNAVAILABLE, "The assistant takes no calls.\n")
+            return connection.respond(HTTPStatus.SERVICE_UNAVAILABLE, "The assistant does not accept calls.\n")
         if fault == "half-open":
             await connection.connection_lost_waiter
         if fault == "slow-accept":
@@ -144,7 +144,7 @@ class AssistantServer:
         try:
             await self._converse(connection, service, headers)
         except (ConnectionClosed, CallerGone):
-            pass  # callers hang up whenever they like
+            pass  # callers may hang up at any time
         finally:
             self._open -= 1
 
@@ -153,7 +153,7 @@ class AssistantServer:
         call_key = _call_key(connection) or service.session_id
 
         def failed(error: BaseException) -> None:
-            _logger.error("A session failed and is closed.", exc_info=error)
+            _logger.error("A session failed and was closed.", exc_info=error)
             connection.transport.abort()
 
         sender = FaultySender(connection.fault, _sink(connection))
@@ -170,12 +170,15 @@ class AssistantServer:
 
 
 def make_id(prefix: str) -> str:
-    """A fresh id of this wire."""
+    """Create a new id in the style of this protocol."""
     return f"{prefix}_{secrets.token_hex(8)}"
 
 
 def _call_key(connection: StampedConnection) -> str | None:
-    """What draws and cohorts hang on: the caller may name its call (`?call_id=`), so that a run can be repeated."""
+    """Return the key that determines a call's draws and cohort.
+
+    A caller may name its call (`?call_id=`), so that a run can be repeated.
+    """
     if connection.request is None:
         return None
     named = parse_qs(urlsplit(connection.request.path).query).get("call_id")
@@ -183,7 +186,7 @@ def _call_key(connection: StampedConnection) -> str | None:
 
 
 def _subprotocol(connection: ServerConnection, offered: Any) -> Any:
-    """Browsers offer `realtime` beside others that carry their credentials; nobody has to offer any."""
+    """Select `realtime` if it is offered: browsers offer it together with subprotocols that carry credentials."""
     del connection
     return "realtime" if "realtime" in offered else None
 

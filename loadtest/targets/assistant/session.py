@@ -1,4 +1,4 @@
-"""One call: what the caller sends drives the ears, turns and replies; what they produce goes back over the wire."""
+"""One call: handles the caller's messages, runs turns and replies, and sends their events back."""
 
 import asyncio
 import logging
@@ -13,8 +13,8 @@ from loadtest.protocols.openai_realtime import commands
 from loadtest.protocols.openai_realtime.reply import Reason, ServiceReply, Usage
 from loadtest.protocols.openai_realtime.service import ServiceSession
 from loadtest.targets.assistant.asr.base import Transcript
-from loadtest.targets.assistant.asr.hearing import HeardUtterance
-from loadtest.targets.assistant.endpointing import Listener, SpeechStarted, SpeechStopped
+from loadtest.targets.assistant.asr.recognition import UtteranceRecognition
+from loadtest.targets.assistant.endpointing import Endpointer, SpeechStarted, SpeechStopped
 from loadtest.targets.assistant.faults import FaultySender
 from loadtest.targets.assistant.history import History
 from loadtest.targets.assistant.record import TurnRecord, merge_metadata
@@ -23,7 +23,7 @@ from loadtest.targets.assistant.sink import CallerGone
 from loadtest.targets.assistant.spans import CallReport
 from loadtest.targets.assistant.tts.base import TtsFailed
 from loadtest.targets.assistant.turn import ReplyRequest, ReplySink, reply, transcribe
-from loadtest.targets.assistant.underway import AskedTurn, PendingReply, already
+from loadtest.targets.assistant.underway import AskedTurn, PendingReply, without_transcript
 
 _logger = logging.getLogger(__name__)
 _NS_PER_MS: Final = 1_000_000
@@ -31,7 +31,7 @@ _Result = TypeVar("_Result")
 
 
 class Session:
-    """Made per connection. `receive` takes what the caller sent; `close` when the connection is gone."""
+    """One connection's session. `receive` handles a message; `close` must be called when the connection is gone."""
 
     def __init__(
         self,
@@ -54,8 +54,8 @@ class Session:
         self.cohort = parts.split.assign(call_id) if parts.split else None
         flipped = parts.split is not None and self.cohort == parts.split.treatment
         self._stream = parts.llm_stream != flipped
-        self._listener = Listener(service.config.input_format.rate_hz)
-        self._utterance: HeardUtterance | None = None
+        self._endpointer = Endpointer(service.config.input_format.rate_hz)
+        self._utterance: UtteranceRecognition | None = None
         self._asked: AskedTurn | None = None
         self._answering: PendingReply | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -64,27 +64,27 @@ class Session:
         self._last_response_id: str | None = None
         self._typed: commands.AddUserText | None = None
         self._history = History()
-        self._spoken_ms: dict[str, int] = {}
+        self._reply_ms: dict[str, int] = {}
         self._spoke_first = False
 
     async def begin(self) -> None:
-        """The connection is open."""
+        """Send the first message, once the connection is open."""
         await self._sender.send(self._service.created())
 
     async def receive(self, message: str | bytes, arrival_perf_ns: int) -> None:
-        """Take one message of the caller, which arrived at that moment."""
+        """Handle one message from the caller."""
         for command in self._service.receive(message):
             match command:
                 case commands.AppendAudio():
-                    await self._hear(command, arrival_perf_ns)
+                    await self._feed_audio(command, arrival_perf_ns)
                 case commands.UpdateSession():
                     await self._update()
                 case commands.Commit():
                     await self._commit(command, arrival_perf_ns)
                 case commands.Clear():
-                    self._forget_utterance()
-                    self._listener.discard()
-                    await self._say(self._service.cleared())
+                    self._discard_utterance()
+                    self._endpointer.discard()
+                    await self._send(self._service.cleared())
                 case commands.CreateResponse():
                     await self._create(command, arrival_perf_ns)
                 case commands.CancelResponse():
@@ -94,11 +94,11 @@ class Session:
                 case commands.Truncate() | commands.AddUserText() | commands.Delete():
                     await self._change_items(command)
                 case commands.Retrieve() | commands.Refused():
-                    await self._say(command.reply)
+                    await self._send(command.reply)
 
     async def close(self) -> None:
-        """The connection is gone; whatever was under way was abandoned."""
-        self._forget_utterance()
+        """End the session because the connection is gone; a reply in progress counts as abandoned or interrupted."""
+        self._discard_utterance()
         answering = self._answering
         tasks = [*self._tasks, *([answering.task] if answering else [])]
         for task in tasks:
@@ -110,22 +110,22 @@ class Session:
             self._report.turn(answering.record, "interrupted" if heard else "abandoned")
         self._report.end()
 
-    # The caller speaks.
+    # The caller's speech.
 
     async def _update(self) -> None:
         rate_hz = self._service.config.input_format.rate_hz
-        if rate_hz != self._listener.rate_hz:
-            self._forget_utterance()
-            self._listener = Listener(rate_hz, self._listener.audio_ns)
+        if rate_hz != self._endpointer.rate_hz:
+            self._discard_utterance()
+            self._endpointer = Endpointer(rate_hz, self._endpointer.audio_ns)
         await self._sender.send(self._service.updated())
         if self._sender.speaks_first and not self._spoke_first:
             self._spoke_first = True
             now_ns = self._clock.perf_ns()
-            await self._answer(self._new_record(now_ns), already(now_ns), commands.CreateResponse())
+            await self._answer(self._new_record(now_ns), without_transcript(now_ns), commands.CreateResponse())
 
-    async def _hear(self, audio: commands.AppendAudio, arrival_perf_ns: int) -> None:
+    async def _feed_audio(self, audio: commands.AppendAudio, arrival_perf_ns: int) -> None:
         detection = self._service.config.turn_detection
-        events = self._listener.hear(
+        events = self._endpointer.feed(
             audio.pcm,
             arrival_perf_ns,
             prefix_padding_ms=300 if detection is None else detection.prefix_padding_ms,
@@ -141,26 +141,26 @@ class Session:
 
     async def _speech_started(self, started: SpeechStarted, *, announce: bool) -> None:
         detection = self._service.config.turn_detection
-        heard = self._listener.turn_audio()
-        utterance = self._open_utterance(heard)
+        heard = self._endpointer.turn_audio()
+        utterance = self._begin_recognition(heard)
         if announce:
-            # First of all: by it the caller's side stops playing what it has.
+            # Sent first, because it makes the client stop playing what it has buffered.
             start_ms = started.audio_start_ns // _NS_PER_MS
-            await self._say(self._service.speech_started(utterance.item_id, start_ms))
+            await self._send(self._service.speech_started(utterance.item_id, start_ms))
         if detection is not None and detection.interrupt_response:
             await self._stop_answering("turn_detected")
         source = random_source(self._parts.turn.seed, self._call_id, self._turns, "partials")
         utterance.watch(started.speech_start_perf_ns, self._parts.partials, source)
 
-    def _open_utterance(self, heard: NDArray[np.int16]) -> HeardUtterance:
+    def _begin_recognition(self, heard: NDArray[np.int16]) -> UtteranceRecognition:
         item_id = self._make_id("item")
 
         async def show(words: str) -> None:
-            await self._say(self._service.transcription_delta(item_id, words))
+            await self._send(self._service.transcription_delta(item_id, words))
 
         wanted = self._service.config.transcription_model is not None
         to_show = show if wanted else None
-        utterance = HeardUtterance(item_id, self._parts.asr, self._listener.rate_hz, self._clock, to_show)
+        utterance = UtteranceRecognition(item_id, self._parts.asr, self._endpointer.rate_hz, self._clock, to_show)
         utterance.feed(heard)
         self._utterance = utterance
         return utterance
@@ -180,39 +180,39 @@ class Session:
     async def _end_turn(
         self,
         record: TurnRecord,
-        utterance: HeardUtterance,
+        utterance: UtteranceRecognition,
         transcript: asyncio.Task[Transcript],
         stopped: SpeechStopped,
         end_ns: int,
         create_response: bool,
     ) -> None:
         await self._clock.until(end_ns)
-        await self._say(self._service.speech_stopped(utterance.item_id, stopped.audio_end_ns // _NS_PER_MS))
+        await self._send(self._service.speech_stopped(utterance.item_id, stopped.audio_end_ns // _NS_PER_MS))
         asked = await self._commit_item(record, utterance, transcript, end_ns)
         if create_response and self._utterance is None and self._answering is None:
             await self._answer(record, asked.transcribing, commands.CreateResponse())
         elif create_response:
-            record.outcome_reason = "the caller went on speaking, or a response was under way"
+            record.outcome_reason = "the caller continued to speak, or a response was in progress"
             self._report.turn(record, "interrupted")
 
     async def _commit(self, command: commands.Commit, arrival_perf_ns: int) -> None:
-        heard = self._listener.turn_audio()
+        heard = self._endpointer.turn_audio()
         if not len(heard):
             await self._refuse("there is no audio to commit", command.event_id, "input_audio_buffer_commit_empty")
             return
-        utterance = self._utterance or self._open_utterance(heard)
+        utterance = self._utterance or self._begin_recognition(heard)
         self._utterance = None
-        stopped = self._listener.close()
+        stopped = self._endpointer.close()
         record = self._new_record(stopped.speech_start_perf_ns)
         record.mark_speech(stopped, utterance.first_partial_perf_ns)
         transcript = utterance.finish(stopped.silent_samples)
         await self._commit_item(record, utterance, transcript, arrival_perf_ns)
 
     async def _commit_item(
-        self, record: TurnRecord, utterance: HeardUtterance, transcript: asyncio.Task[Transcript], end_ns: int
+        self, record: TurnRecord, utterance: UtteranceRecognition, transcript: asyncio.Task[Transcript], end_ns: int
     ) -> AskedTurn:
         record.endpoint_perf_ns = self._clock.perf_ns()
-        await self._say(
+        await self._send(
             self._service.committed(utterance.item_id, self._last_item_id),
             *self._service.user_audio_item(utterance.item_id, self._last_item_id),
         )
@@ -221,24 +221,24 @@ class Session:
         async def show(final: Transcript) -> None:
             if self._service.config.transcription_model is not None:
                 seconds = utterance.samples / utterance.rate_hz
-                await self._say(self._service.transcription_completed(utterance.item_id, final.text, seconds))
+                await self._send(self._service.transcription_completed(utterance.item_id, final.text, seconds))
 
         work = transcribe(self._parts.turn, record, self._call_id, transcript, end_ns, show)
         self._asked = AskedTurn(record, self._spawn(work))
         self._typed = None
         return self._asked
 
-    def _forget_utterance(self) -> None:
+    def _discard_utterance(self) -> None:
         if self._utterance is not None:
             self._utterance.abandon()
             self._utterance = None
 
-    # The assistant answers.
+    # The assistant's replies.
 
     async def _create(self, command: commands.CreateResponse, arrival_perf_ns: int) -> None:
         if self._answering is not None:
             code = "conversation_already_has_active_response"
-            await self._refuse("a response is under way already; cancel it first", command.event_id, code)
+            await self._refuse("a response is already in progress; cancel it first", command.event_id, code)
             return
         asked, self._asked = self._asked, None
         if asked is not None:
@@ -248,7 +248,7 @@ class Session:
         typed, self._typed = self._typed, None
         if typed is not None:
             record.transcript, record.item_id = typed.text, typed.item_id
-        await self._answer(record, already(arrival_perf_ns), command)
+        await self._answer(record, without_transcript(arrival_perf_ns), command)
 
     async def _answer(self, record: TurnRecord, asked: Awaitable[int], command: commands.CreateResponse) -> None:
         self._asked = None
@@ -258,7 +258,7 @@ class Session:
         task = asyncio.create_task(self._run_reply(record, wire, asked, command))
         task.add_done_callback(self._watch)
         self._answering = PendingReply(record, wire, task)
-        await self._say(wire.created())
+        await self._send(wire.created())
 
     async def _run_reply(
         self, record: TurnRecord, wire: ServiceReply, asked: Awaitable[int], command: commands.CreateResponse
@@ -267,7 +267,7 @@ class Session:
         question = record.transcript or ""
 
         async def show(text: str) -> None:
-            await self._say(*wire.text_delta(text))
+            await self._send(*wire.text_delta(text))
 
         def prepare(pcm: NDArray[np.int16]) -> list[bytes]:
             distorted = self._sender.distort(pcm, wire.rate_hz)
@@ -297,13 +297,13 @@ class Session:
     ) -> None:
         self._answering = None
         self._last_item_id = wire.item_id
-        self._spoken_ms[wire.item_id] = (record.reply_audio_ns or 0) // _NS_PER_MS
+        self._reply_ms[wire.item_id] = (record.reply_audio_ns or 0) // _NS_PER_MS
         status = "cancelled" if reason else "failed" if error else "completed"
         self._report.turn(record, "interrupted" if reason else "error" if error else "ok")
         metadata = merge_metadata(wire.metadata, record.metadata())
         wire.metadata = metadata
         usage = Usage(output_text_tokens=record.tokens)
-        await self._say(*wire.done(status, reason=reason, error=error, usage=usage))
+        await self._send(*wire.done(status, reason=reason, error=error, usage=usage))
 
     async def _stop_answering(self, reason: Reason) -> None:
         answering = self._answering
@@ -318,16 +318,16 @@ class Session:
         answering = self._answering
         named = command.response_id
         if answering is None or (named is not None and named != answering.wire.response_id):
-            await self._refuse("there is no such response under way", command.event_id, "response_cancel_not_active")
+            await self._refuse("no such response is in progress", command.event_id, "response_cancel_not_active")
             return
         await self._stop_answering("client_cancelled")
 
     async def _clear_output(self, command: commands.ClearOutput) -> None:
         if self._last_response_id is None:
-            await self._refuse("there is no response whose audio could be cleared", command.event_id, "no_response")
+            await self._refuse("there is no response whose audio can be cleared", command.event_id, "no_response")
         else:
             await self._stop_answering("client_cancelled")
-            await self._say(self._service.output_cleared(self._last_response_id))
+            await self._send(self._service.output_cleared(self._last_response_id))
 
     async def _change_items(self, command: commands.Truncate | commands.AddUserText | commands.Delete) -> None:
         match command:
@@ -336,20 +336,20 @@ class Session:
             case commands.Delete():
                 await self._delete(command)
             case commands.AddUserText():
-                await self._say(*self._service.user_text_item(command.item_id, self._last_item_id, command.text))
+                await self._send(*self._service.user_text_item(command.item_id, self._last_item_id, command.text))
                 self._last_item_id, self._typed, self._asked = command.item_id, command, None
 
     async def _truncate(self, command: commands.Truncate) -> None:
-        spoken_ms = self._spoken_ms.get(command.item_id)
+        reply_ms = self._reply_ms.get(command.item_id)
         if self._answering is not None and self._answering.wire.item_id == command.item_id:
-            spoken_ms = (self._answering.record.reply_audio_ns or 0) // _NS_PER_MS
-        if spoken_ms is None:
+            reply_ms = (self._answering.record.reply_audio_ns or 0) // _NS_PER_MS
+        if reply_ms is None:
             await self._refuse(f"there is no reply {command.item_id}", command.event_id, "item_not_found")
-        elif command.audio_end_ms > spoken_ms:
-            message = f"the reply has {spoken_ms} ms of audio, it cannot end at {command.audio_end_ms} ms"
+        elif command.audio_end_ms > reply_ms:
+            message = f"the reply has {reply_ms} ms of audio, it cannot end at {command.audio_end_ms} ms"
             await self._refuse(message, command.event_id, "invalid_value")
         else:
-            await self._say(self._service.truncated(command.item_id, command.content_index, command.audio_end_ms))
+            await self._send(self._service.truncated(command.item_id, command.content_index, command.audio_end_ms))
 
     async def _delete(self, command: commands.Delete) -> None:
         item_id = command.item_id
@@ -358,13 +358,13 @@ class Session:
             return
         deleted = self._service.deleted(item_id)
         self._history.forget(item_id)
-        self._spoken_ms.pop(item_id, None)
+        self._reply_ms.pop(item_id, None)
         if self._last_item_id == item_id:
             self._last_item_id = self._service.last_item_id
         typed, asked = self._typed, self._asked
         self._typed = None if typed is not None and typed.item_id == item_id else typed
         self._asked = None if asked is not None and asked.record.item_id == item_id else asked
-        await self._say(deleted)
+        await self._send(deleted)
 
     def _new_record(self, started_perf_ns: int) -> TurnRecord:
         now_ns = self._clock.perf_ns()
@@ -378,12 +378,12 @@ class Session:
         self._turns += 1
         return record
 
-    async def _say(self, *messages: str) -> None:
+    async def _send(self, *messages: str) -> None:
         for message in messages:
             await self._sender.send_in_turn(message)
 
     async def _refuse(self, message: str, event_id: str | None, code: str) -> None:
-        await self._say(self._service.error(message, event_id=event_id, code=code))
+        await self._send(self._service.error(message, event_id=event_id, code=code))
 
     def _spawn(self, work: Coroutine[Any, Any, _Result]) -> asyncio.Task[_Result]:
         task = asyncio.create_task(work)

@@ -1,17 +1,17 @@
-"""What all sessions of one assistant have in common."""
+"""The parts that all sessions of one assistant share."""
 
 from dataclasses import dataclass
 
 from loadtest.distributions import Delay
 from loadtest.targets.assistant.asr.base import AsrEngine
-from loadtest.targets.assistant.asr.hearing import PartialTiming
+from loadtest.targets.assistant.asr.recognition import PartialTiming
 from loadtest.targets.assistant.cohorts import CohortSplit
 from loadtest.targets.assistant.turn import TurnParts
 
 
 @dataclass(frozen=True, slots=True)
 class SessionParts:
-    """What every session shares."""
+    """The engines and settings that all sessions share."""
 
     turn: TurnParts
     asr: AsrEngine

@@ -1,4 +1,4 @@
-"""The assistant's own account of a call: service-side turns, children of the trace that the caller announced."""
+"""The assistant's spans of a call: service-side turns, as children of the caller's trace."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from loadtest.targets.assistant.clock import Clock
 from loadtest.targets.assistant.record import TurnRecord
 from telemetry.model import semconv
 
-if TYPE_CHECKING:  # an assistant without a collector is ready sooner without the SDK
+if TYPE_CHECKING:  # without an OTLP endpoint, not loading the SDK makes the assistant start faster
     from telemetry.export.instrumentation import CallTrace
     from telemetry.export.sdk import Telemetry
 
 
 @dataclass(frozen=True, slots=True)
 class CallIdentity:
-    """Who calls. `traceparent` is the caller's, from the upgrade request."""
+    """The identity of a call. `traceparent` is the caller's, from the upgrade request."""
 
     call_id: str
     run_id: str
@@ -24,7 +24,7 @@ class CallIdentity:
 
 
 class CallReport:
-    """Writes the turns of one call; without telemetry it does nothing."""
+    """Emits the turns of one call; without telemetry it does nothing."""
 
     def __init__(self, telemetry: Telemetry | None, clock: Clock, identity: CallIdentity, cohort: str | None) -> None:
         self._clock = clock
@@ -45,12 +45,12 @@ class CallReport:
             )
 
     def turn(self, record: TurnRecord, outcome: semconv.Outcome) -> None:
-        """A turn is over."""
+        """Emit a turn that is over."""
         if self._trace is not None:
             identity = self._identity
             self._trace.emit(record.as_turn(run_id=identity.run_id, call_id=identity.call_id, outcome=outcome))
 
     def end(self) -> None:
-        """The call is over."""
+        """End the call's trace."""
         if self._trace is not None:
             self._trace.end(self._clock.perf_ns(), {})

@@ -1,8 +1,8 @@
 """One turn, from the end of the caller's speech to the end of the reply.
 
-Every stage is scheduled against an absolute moment: the end of the turn counts from the last speech sample, the
-transcript from the end of the turn, the first token from the transcript, the voice from the sentence. Late wake-ups do
-not add up, and what was declared can be compared with what happened.
+Every stage is scheduled at an absolute time: the end of the turn relative to the last speech sample, the transcript to
+the end of the turn, the first token to the transcript, speech to the sentence. Late wake-ups do not add up, and actual
+times can be compared with the configured ones.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from loadtest.targets.assistant.tts.speaking import SpeechOutput, VoiceSettings
 
 @dataclass(frozen=True, slots=True)
 class TurnParts:
-    """What a turn is made of, shared by all sessions. `asr_delay` None: the recognizer takes the time it takes."""
+    """The parts of a turn, shared by all sessions. `asr_delay` None means the recognizer's actual duration."""
 
     answering: Answering
     voice: VoiceSettings
@@ -36,7 +36,7 @@ class TurnParts:
 
 @dataclass(frozen=True, slots=True)
 class ReplySink:
-    """How a reply leaves the session. `prepare` encodes audio beforehand; without `rate_hz` the reply is text."""
+    """The output of a reply. `prepare` encodes audio in advance; `rate_hz` None means a text reply."""
 
     rate_hz: int | None
     text: Callable[[str], Awaitable[None]]
@@ -46,7 +46,7 @@ class ReplySink:
 
 @dataclass(frozen=True, slots=True)
 class ReplyRequest:
-    """`stream`: whether the voice starts with the first sentence or waits for the whole answer."""
+    """What a reply depends on. `stream`: whether speech starts with the first sentence or after the whole answer."""
 
     call_id: str
     instructions: str | None
@@ -62,8 +62,10 @@ async def transcribe(
     turn_end_perf_ns: int,
     show: Callable[[Transcript], Awaitable[None]],
 ) -> int:
-    """Show the transcript when it is due, counted from the end of the turn; returns the moment from which the answer
-    counts. Recognition is under way already."""
+    """Send the transcript when it is due, relative to the end of the turn; return when it was due.
+
+    The answer's delays count from that time. Recognition is already in progress.
+    """
     source = random_source(parts.seed, call_id, record.turn_index, "asr")
     transcript = await recognizing
     due_ns = max(turn_end_perf_ns, parts.clock.perf_ns())
@@ -80,7 +82,7 @@ async def transcribe(
 async def reply(
     parts: TurnParts, record: TurnRecord, request: ReplyRequest, question: str, asked_perf_ns: int, sink: ReplySink
 ) -> str:
-    """Answer a question: text and audio go to the sink as they are due. Returns the answer. Raises TtsFailed."""
+    """Answer a question, sending text and audio to the sink when due; return the answer. Raises TtsFailed."""
     sentences: asyncio.Queue[tuple[str, int] | None] = asyncio.Queue()
     asked = Question(
         question,
@@ -90,18 +92,18 @@ async def reply(
         request.history,
     )
     deltas = parts.answering.deltas(asked, record)
-    telling = asyncio.create_task(_tell(parts.clock, record, deltas, asked_perf_ns, request.stream, sink, sentences))
-    speaking = asyncio.create_task(_speak(parts, record, call_id, sink, sentences))
+    text = asyncio.create_task(_send_text(parts.clock, record, deltas, asked_perf_ns, request.stream, sink, sentences))
+    speech = asyncio.create_task(_speak(parts, record, call_id, sink, sentences))
     try:
-        await asyncio.gather(telling, speaking)
+        await asyncio.gather(text, speech)
     finally:
-        for task in (telling, speaking):
+        for task in (text, speech):
             task.cancel()
-        await asyncio.gather(telling, speaking, return_exceptions=True)
-    return telling.result()
+        await asyncio.gather(text, speech, return_exceptions=True)
+    return text.result()
 
 
-async def _tell(
+async def _send_text(
     clock: Clock,
     record: TurnRecord,
     deltas: AsyncGenerator[TextDelta],
@@ -111,7 +113,7 @@ async def _tell(
     sentences: asyncio.Queue[tuple[str, int] | None],
 ) -> str:
     splitter = SentenceSplitter()
-    said: list[str] = []
+    texts: list[str] = []
     scripted = True
     due_ns = asked_perf_ns
 
@@ -131,23 +133,23 @@ async def _tell(
             if not stream:
                 held.append(delta)
                 continue
-            await _show(clock, record, delta, due_ns, asked_perf_ns, sink)
-            said.append(delta.text)
+            await _send_delta(clock, record, delta, due_ns, asked_perf_ns, sink)
+            texts.append(delta.text)
             for sentence in splitter.feed(delta.text):
                 sentence_complete(sentence)
         for delta in held:
-            await _show(clock, record, delta, due_ns, asked_perf_ns, sink)
-            said.append(delta.text)
+            await _send_delta(clock, record, delta, due_ns, asked_perf_ns, sink)
+            texts.append(delta.text)
             for sentence in splitter.feed(delta.text):
                 sentence_complete(sentence)
     rest = splitter.end()
     if rest is not None:
         sentence_complete(rest)
     sentences.put_nowait(None)
-    return "".join(said).strip()
+    return "".join(texts).strip()
 
 
-async def _show(
+async def _send_delta(
     clock: Clock, record: TurnRecord, delta: TextDelta, due_ns: int, asked_perf_ns: int, sink: ReplySink
 ) -> None:
     if record.llm_first_token_perf_ns is None:
@@ -155,7 +157,7 @@ async def _show(
         await clock.until_exactly(due_ns)
     else:
         await clock.until(due_ns)
-    record.token_shown(clock.perf_ns())
+    record.token_sent(clock.perf_ns())
     await sink.text(delta.text)
 
 
@@ -166,10 +168,10 @@ async def _speak(
     sink: ReplySink,
     sentences: asyncio.Queue[tuple[str, int] | None],
 ) -> None:
-    speaker: SpeechOutput | None = None
+    output: SpeechOutput | None = None
     if sink.rate_hz is not None:
         source = random_source(parts.seed, call_id, record.turn_index, "tts")
-        speaker = SpeechOutput(parts.voice, sink.rate_hz, record, source, sink.prepare, sink.audio)
+        output = SpeechOutput(parts.voice, sink.rate_hz, record, source, sink.prepare, sink.audio)
     while (sentence := await sentences.get()) is not None:
-        if speaker is not None:
-            await speaker.say(*sentence)
+        if output is not None:
+            await output.say(*sentence)

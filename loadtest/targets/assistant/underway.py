@@ -1,4 +1,4 @@
-"""What one session is in the middle of."""
+"""The turn and the reply that a session is working on."""
 
 import asyncio
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from loadtest.targets.assistant.record import TurnRecord
 
 @dataclass(slots=True)
 class AskedTurn:
-    """A turn of the caller that can be answered. `transcribing` ends with the moment the answer counts from."""
+    """A caller's turn that can be answered. `transcribing` results in the time that the answer's delays count from."""
 
     record: TurnRecord
     transcribing: asyncio.Task[int]
@@ -17,13 +17,13 @@ class AskedTurn:
 
 @dataclass(slots=True)
 class PendingReply:
-    """The reply under way."""
+    """The reply in progress."""
 
     record: TurnRecord
     wire: ServiceReply
     task: asyncio.Task[None]
 
 
-async def already(moment_ns: int) -> int:
-    """For a reply that waits for no transcript: the moment it counts from."""
+async def without_transcript(moment_ns: int) -> int:
+    """Return the time that a reply's delays count from if it waits for no transcript."""
     return moment_ns

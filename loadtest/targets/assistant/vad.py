@@ -1,13 +1,13 @@
-"""Energy voice activity detection, precise to the sample hop: where the caller's voice began and where it ended.
+"""Energy-based voice activity detection, precise to the hop: where the caller's speech begins and ends.
 
-Energy is taken over 10 ms windows, 2 ms apart, of two views of the signal: as it is, and pre-emphasized (as the clips
-of a corpus are annotated). Hiss hides in the first, soft final consonants show in the second; a window is voiced when
-either view says so. Each view draws its threshold from what the line sounds like when nobody speaks, from the quietest
-moments of the last two seconds, and from how loud this utterance is: on digital silence the threshold is 40 dB below
-the voice, in babble it lies between the noise and the voice. Only runs of at least 30 ms count, so a click neither
-begins nor prolongs speech.
+Energy is measured in 10 ms windows, 2 ms apart, in two views of the signal: unchanged, and pre-emphasized (as for the
+annotation of corpora). The first view masks hiss, the second one shows soft final consonants; a window is speech if it
+is above the threshold in either view. Each view's threshold follows from the level without speech, the quietest parts
+of the last two seconds, and the level of the current utterance: in digital silence it is 40 dB below the speech, in
+babble it is between the noise and the speech. Only runs of at least 30 ms count, so a click neither begins nor prolongs
+speech.
 
-Pure: samples in, positions out, on the clock of the samples fed.
+Pure: samples in, positions out, counted in samples fed.
 """
 
 from dataclasses import dataclass
@@ -18,48 +18,48 @@ from numpy.typing import NDArray
 
 HOP_MS: Final = 2
 _WINDOW_HOPS: Final = 5  # 10 ms
-_RUN_HOPS: Final = 15  # 30 ms of voice in a row count as voice
-_ONSET_HOPS: Final = 30  # 60 ms of voice within the last 120 ms begin an utterance
+_RUN_HOPS: Final = 15  # 30 ms without a gap count as speech
+_ONSET_HOPS: Final = 30  # 60 ms of speech within the last 120 ms begin an utterance
 _ONSET_SPAN_HOPS: Final = 60
-_WARM_HOPS: Final = 150  # nothing is called voice before 300 ms of the line were heard
+_WARM_UP_HOPS: Final = 150  # nothing counts as speech in the first 300 ms
 _RING_HOPS: Final = 1000  # 2 s
 _LEARN_EVERY_HOPS: Final = 50  # 100 ms
-_UNSURE_HOPS: Final = 75  # the last 150 ms before an onset may already be voice: they do not teach the idle line
+_UNCERTAIN_HOPS: Final = 75  # the 150 ms before an onset may already be speech: they do not count as background
 _PRE_EMPHASIS: Final = 0.97
 _QUIETEST_DB: Final = -90.0
 _ABOVE_QUIETEST_DB: Final = 9.0
 _ABOVE_IDLE_DB: Final = 5.0
-_BELOW_VOICE_DB: Final = 40.0
-_LEAST_DEPTH_DB: Final = 15.0  # the quietest moments of unbroken speech never lift the threshold above this depth
-_STEADY_DB: Final = 13.0  # two seconds within this range are no voice, however loud
+_BELOW_SPEECH_DB: Final = 40.0
+_MIN_DEPTH_DB: Final = 15.0  # the threshold of continuous speech stays at least this far below the speech
+_STEADY_DB: Final = 13.0  # two seconds within this range are not speech, however loud
 
 
 @dataclass(frozen=True, slots=True)
-class Voiced:
-    """What is known after feeding samples. Positions are sample indices since the first sample fed."""
+class SpeechDetection:
+    """The detector's result after feeding samples. Positions are sample indices since the first sample fed."""
 
-    speaking: bool  # an utterance is under way
-    speech_start_sample: int | None  # first speech sample of the utterance under way
-    last_speech_sample: int | None  # last speech sample so far of the utterance under way
+    speaking: bool  # an utterance is in progress
+    speech_start_sample: int | None  # first speech sample of the current utterance
+    last_speech_sample: int | None  # last speech sample so far of the current utterance
 
 
 class _View:
-    """One view of the signal: its levels, what they teach, its threshold (dB of full scale, mean square)."""
+    """One view of the signal: its recent levels and its threshold (dB of full scale, mean square)."""
 
-    def __init__(self, least_voice_db: float) -> None:
-        self._least_db = least_voice_db
+    def __init__(self, min_threshold_db: float) -> None:
+        self._min_threshold_db = min_threshold_db
         self._ring = np.full(_RING_HOPS, _QUIETEST_DB)
-        self._heard = 0
+        self._windows = 0
         self._idle_since = 0
         self._quietest_db = _QUIETEST_DB
         self._idle_top_db = _QUIETEST_DB
-        self._voice_db = _QUIETEST_DB
+        self._speech_db = _QUIETEST_DB
         self._tail = np.zeros(_WINDOW_HOPS - 1)
         self.hop_energies: list[float] = []
-        self.threshold_db = least_voice_db
+        self.threshold_db = min_threshold_db
 
     def windows_db(self, energies: NDArray[np.float64]) -> list[float]:
-        """Window levels, one per hop, from the hop energies that follow those given before."""
+        """Return the window levels, one per hop, from the hop energies that follow the previous ones."""
         joined = np.concatenate((self._tail, energies))
         self._tail = joined[-(_WINDOW_HOPS - 1) :]
         sums = np.convolve(joined, np.full(_WINDOW_HOPS, 1.0 / _WINDOW_HOPS), mode="valid")
@@ -67,49 +67,49 @@ class _View:
         levels = np.maximum(10 * np.log10(np.maximum(sums, 1e-12)), _QUIETEST_DB)
         return levels.tolist()
 
-    def heard(self, window_db: float) -> None:
-        self._ring[self._heard % _RING_HOPS] = window_db
-        self._heard += 1
+    def add_window(self, window_db: float) -> None:
+        self._ring[self._windows % _RING_HOPS] = window_db
+        self._windows += 1
 
-    def voice(self, window_db: float) -> None:
-        if window_db > self._voice_db:
-            self._voice_db = window_db
-            self._settle()
+    def add_speech(self, window_db: float) -> None:
+        if window_db > self._speech_db:
+            self._speech_db = window_db
+            self._update_threshold()
 
-    def forget_voice(self, silent_hops: int = 0) -> None:
+    def forget_speech(self, silent_hops: int = 0) -> None:
         if silent_hops:
-            self._idle_since = self._heard - silent_hops
-        self._voice_db = _QUIETEST_DB
-        self._settle()
+            self._idle_since = self._windows - silent_hops
+        self._speech_db = _QUIETEST_DB
+        self._update_threshold()
 
     def learn(self, *, idle: bool) -> bool:
-        """Draw the threshold anew. Returns whether the last two seconds were steady: a line, not a voice."""
-        known = min(self._heard, _RING_HOPS)
+        """Update the threshold. Returns whether the last two seconds were steady: background noise, not speech."""
+        known = min(self._windows, _RING_HOPS)
         quietest, loudest = np.percentile(self._ring[:known], (5, 95))
         self._quietest_db = float(quietest)
         steady = known == _RING_HOPS and bool(loudest - quietest < _STEADY_DB) and bool(quietest > _QUIETEST_DB)
-        begin = self._heard - known
-        end = self._heard
+        begin = self._windows - known
+        end = self._windows
         if not steady:
-            begin, end = max(begin, self._idle_since), end - _UNSURE_HOPS
+            begin, end = max(begin, self._idle_since), end - _UNCERTAIN_HOPS
         if (idle or steady) and end - begin >= _LEARN_EVERY_HOPS:
             self._idle_top_db = float(np.percentile(self._ring[np.arange(begin, end) % _RING_HOPS], 95))
         if steady:
-            self._voice_db = _QUIETEST_DB
-        self._settle()
+            self._speech_db = _QUIETEST_DB
+        self._update_threshold()
         return steady
 
-    def _settle(self) -> None:
+    def _update_threshold(self) -> None:
         quiet = self._quietest_db + _ABOVE_QUIETEST_DB
-        if self._voice_db > _QUIETEST_DB:
-            quiet = min(quiet, self._voice_db - _LEAST_DEPTH_DB)
+        if self._speech_db > _QUIETEST_DB:
+            quiet = min(quiet, self._speech_db - _MIN_DEPTH_DB)
         self.threshold_db = max(
-            self._least_db, quiet, self._idle_top_db + _ABOVE_IDLE_DB, self._voice_db - _BELOW_VOICE_DB
+            self._min_threshold_db, quiet, self._idle_top_db + _ABOVE_IDLE_DB, self._speech_db - _BELOW_SPEECH_DB
         )
 
 
 class EnergyVad:
-    """Feed it audio of any frame size; ask where the voice is. `close()` ends the utterance."""
+    """Detects speech in audio that is fed in frames of any size. `close()` ends the utterance."""
 
     def __init__(self, rate_hz: int) -> None:
         self._hop = rate_hz * HOP_MS // 1000
@@ -126,8 +126,8 @@ class EnergyVad:
         self._start_sample: int | None = None
         self._last_sample: int | None = None
 
-    def feed(self, pcm: NDArray[np.int16]) -> Voiced:
-        """Take the next samples (int16, mono, any number of them)."""
+    def feed(self, pcm: NDArray[np.int16]) -> SpeechDetection:
+        """Add the next samples (int16, mono, any number of them)."""
         samples = np.concatenate((self._rest, pcm)) if len(self._rest) else pcm
         hops = len(samples) // self._hop
         self._rest = samples[hops * self._hop :].copy()
@@ -135,15 +135,15 @@ class EnergyVad:
             self._take(samples[: hops * self._hop].astype(np.float64) / 32768.0, hops)
         return self.state()
 
-    def state(self) -> Voiced:
-        """Where things stand."""
-        return Voiced(self._speaking, self._start_sample, self._last_sample)
+    def state(self) -> SpeechDetection:
+        """Return the current result."""
+        return SpeechDetection(self._speaking, self._start_sample, self._last_sample)
 
     def close(self) -> None:
-        """The utterance is over: forget it, keep what was learned of the line."""
+        """End the utterance: forget it, but keep what is known about the background."""
         ended_hop = 0 if self._last_sample is None else self._last_sample // self._hop
         for view in self._views:
-            view.forget_voice(self._hops_done - ended_hop - _ONSET_HOPS if self._speaking else 0)
+            view.forget_speech(self._hops_done - ended_hop - _ONSET_HOPS if self._speaking else 0)
         self._speaking = False
         self._start_sample = self._last_sample = self._first_run_hop = None
         self._onset = [False] * _ONSET_SPAN_HOPS
@@ -161,27 +161,27 @@ class EnergyVad:
     def _hop_done(self, offset: int, levels_db: tuple[float, float]) -> None:
         index = self._hops_done
         self._hops_done = index + 1
-        voiced = False
+        is_speech = False
         for view, level_db in zip(self._views, levels_db, strict=True):
-            view.heard(level_db)
-            voiced = voiced or level_db > view.threshold_db
+            view.add_window(level_db)
+            is_speech = is_speech or level_db > view.threshold_db
         if index % _LEARN_EVERY_HOPS == _LEARN_EVERY_HOPS - 1:
             for view in self._views:
                 view.learn(idle=not self._speaking)
-        voiced = voiced and index >= _WARM_HOPS
-        self._count_onset(index, voiced)
-        if not voiced:
+        is_speech = is_speech and index >= _WARM_UP_HOPS
+        self._count_onset(index, is_speech)
+        if not is_speech:
             self._run = 0
             return
         if self._run == 0:
             self._run_start_hop = index
         self._run += 1
         if self._run >= _RUN_HOPS:
-            self._run_goes_on(index, offset, levels_db)
+            self._continue_run(index, offset, levels_db)
 
-    def _run_goes_on(self, index: int, offset: int, levels_db: tuple[float, float]) -> None:
+    def _continue_run(self, index: int, offset: int, levels_db: tuple[float, float]) -> None:
         for view, level_db in zip(self._views, levels_db, strict=True):
-            view.voice(level_db)
+            view.add_speech(level_db)
         if self._first_run_hop is None:
             self._first_run_hop = self._run_start_hop
         if not self._speaking and self._onset_count >= _ONSET_HOPS:
@@ -191,7 +191,7 @@ class EnergyVad:
             self._last_sample = (index - self._silent_hops(offset) + 1) * self._hop - 1
 
     def _silent_hops(self, offset: int) -> int:
-        """How many of the last hops of a voiced window carry no voice themselves: the voice may end inside it."""
+        """Return how many of the last hops of a speech window are silent: speech may end inside the window."""
         thresholds = [(view.hop_energies, 10 ** (view.threshold_db / 10)) for view in self._views]
         for back in range(_WINDOW_HOPS):
             at = offset + _WINDOW_HOPS - 1 - back
@@ -199,11 +199,11 @@ class EnergyVad:
                 return back
         return 0
 
-    def _count_onset(self, index: int, voiced: bool) -> None:
+    def _count_onset(self, index: int, is_speech: bool) -> None:
         slot = index % _ONSET_SPAN_HOPS
-        self._onset_count += voiced - self._onset[slot]
-        self._onset[slot] = voiced
+        self._onset_count += is_speech - self._onset[slot]
+        self._onset[slot] = is_speech
         if self._onset_count == 0 and not self._speaking and self._first_run_hop is not None:
             self._first_run_hop = None
             for view in self._views:
-                view.forget_voice()
+                view.forget_speech()

@@ -1,7 +1,7 @@
-"""Talking with a worker process over its standard streams: frames of a header and a payload.
+"""Communication with a worker process over its standard streams, in frames of a header and a payload.
 
-A frame is `<kind: u8> <id: u32> <length: u32> <payload>`, little-endian. The parent side is asyncio; the worker side
-is plain blocking reads and writes. Engines with global state, or which hold the interpreter, live in such workers.
+A frame is `<kind: u8> <id: u32> <length: u32> <payload>`, little-endian. The parent side uses asyncio; the worker side
+uses blocking reads and writes. Engines that have global state or hold the interpreter lock run in such workers.
 """
 
 import asyncio
@@ -19,11 +19,11 @@ OnFrame = Callable[[int, int, bytes], None]
 
 
 class WorkerGone(Exception):  # noqa: N818 - reads as what happened
-    """The worker process has ended, or was never able to start."""
+    """The worker process has ended, or could not start."""
 
 
 def read_frame(stream: BinaryIO) -> tuple[int, int, bytes] | None:
-    """WorkerProcess side: the next frame (kind, id, payload), or None when the parent has closed the pipe."""
+    """In the worker: return the next frame (kind, id, payload), or None if the parent has closed the pipe."""
     header = stream.read(_HEADER.size)
     if len(header) < _HEADER.size:
         return None
@@ -32,13 +32,13 @@ def read_frame(stream: BinaryIO) -> tuple[int, int, bytes] | None:
 
 
 def write_frame(stream: BinaryIO, kind: int, ident: int, payload: bytes = b"") -> None:
-    """WorkerProcess side: write one frame at once."""
+    """In the worker: write one frame and flush it."""
     stream.write(_HEADER.pack(kind, ident, len(payload)) + payload)
     stream.flush()
 
 
 def take_over_stdout() -> BinaryIO:
-    """In the worker: the pipe to the parent. What libraries print goes to standard error from here on, not into it."""
+    """In the worker: return the pipe to the parent, and redirect what libraries print to standard error."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
     pipe = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
@@ -46,7 +46,7 @@ def take_over_stdout() -> BinaryIO:
 
 
 class WorkerProcess:
-    """Parent side: one worker process. `on_frame(kind, id, payload)` is called on the event loop."""
+    """In the parent: one worker process. `on_frame(kind, id, payload)` is called on the event loop."""
 
     def __init__(self, module: str, arguments: tuple[str, ...], on_frame: OnFrame, on_gone: Callable[[], None]) -> None:
         self._command = (sys.executable, "-m", module, *arguments)
@@ -56,7 +56,7 @@ class WorkerProcess:
         self._reader: asyncio.Task[None] | None = None
 
     async def start(self, ready_kind: int, timeout_s: float) -> None:
-        """Start it and wait for its first frame, which must be of `ready_kind`. Raises WorkerGone."""
+        """Start the worker and wait for its first frame, which must be of `ready_kind`. Raises WorkerGone."""
         self._process = await asyncio.create_subprocess_exec(
             *self._command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
         )
@@ -65,21 +65,21 @@ class WorkerProcess:
                 kind, _, payload = await self._read()
         except (TimeoutError, asyncio.IncompleteReadError) as error:
             await self.stop()
-            raise WorkerGone("it ended, or was not ready in time") from error
+            raise WorkerGone("the process exited or was not ready in time") from error
         if kind != ready_kind:
             await self.stop()
             raise WorkerGone(payload.decode(errors="replace"))
         self._reader = asyncio.create_task(self._read_on())
 
     def send(self, kind: int, ident: int, payload: bytes = b"") -> None:
-        """Queue a frame for the worker; never blocks. A worker that is gone takes nothing."""
+        """Queue a frame for the worker; never blocks. Frames for a worker that has ended are discarded."""
         process = self._process
         if process is None or process.stdin is None or process.stdin.is_closing():
             return
         process.stdin.write(_HEADER.pack(kind, ident, len(payload)) + payload)
 
     async def stop(self) -> None:
-        """End the process: first by closing its input, then by force."""
+        """Stop the process: first by closing its input, then by killing it."""
         process, self._process = self._process, None
         if process is None:
             return

@@ -1,9 +1,10 @@
-"""An endpoint whose answers are known to the microsecond: what the instrument is calibrated against.
+"""An endpoint whose answers are known to the microsecond, used to calibrate the measuring instrument.
 
-It reads no annotation. The calibration speech is annotated as every corpus is, by the detector, and its callers rely on
-that; where the speech truly ended the endpoint takes from the samples that reached it: an annotation that is 50 ms off
-is a voice-to-voice error of 50 ms here.
+It does not read annotations. The calibration speech is annotated by the detector, like every corpus, and the callers
+rely on that annotation. The endpoint takes the true end of speech from the samples that it received, so an annotation
+that is 50 ms off shows up as a voice-to-voice error of 50 ms.
 
-It hears no words and decodes no audio. The calibration speech has digital silence around it, so a frame that is not
-the one frame of silence is speech, and the number of speech frames of an utterance says which of them is the last.
+It recognizes no words and decodes almost no audio. The calibration speech is surrounded by digital silence, so every
+frame that differs from the one silent frame is speech, and the number of speech frames in an utterance identifies the
+last one.
 """

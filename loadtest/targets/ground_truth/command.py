@@ -1,4 +1,4 @@
-"""The command line of the known-answer endpoint."""
+"""The command line of the ground-truth endpoint."""
 
 import json
 import secrets
@@ -11,44 +11,46 @@ import typer
 from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.targets.ground_truth.plan import BEHAVIORS, EARLIEST_NS, MS, check_behavior
-from loadtest.targets.ground_truth.server import KnownAnswerServer, KnownAnswerSettings
+from loadtest.targets.ground_truth.server import GroundTruthServer, GroundTruthSettings
 
 SHORTEST_MS = EARLIEST_NS // MS + 6
 LONGEST_MS = 60_000
 
 
 def parse_delays(text: str) -> tuple[int, ...]:
-    """Delays in ns of a list in ms, as in "50,200,800". Raises UsageError."""
+    """Parse a list of delays in ms, such as "50,200,800", into ns. Raises UsageError."""
     delays: list[int] = []
     for word in text.split(","):
         if not word.strip().isdigit() or not SHORTEST_MS <= int(word) <= LONGEST_MS:
             raise UsageError(
-                f"--delays {text!r}: give whole milliseconds from {SHORTEST_MS} to {LONGEST_MS}, with commas between"
+                f"--delays {text!r}: give whole milliseconds from {SHORTEST_MS} to {LONGEST_MS}, separated by commas"
             )
         delays.append(int(word) * MS)
     return tuple(delays)
 
 
 def ground_truth_command(
-    truth: Annotated[Path, typer.Option(help="file to add the truth of each turn to, one JSON object a line")],
+    truth: Annotated[
+        Path, typer.Option(help="file to append the ground truth of each turn to, one JSON object per line")
+    ],
     port: Annotated[int, typer.Option(help="loopback port; 0 for any free one")] = 0,
     delays: Annotated[str, typer.Option(help="voice-to-voice delays to draw from, ms")] = "50,200,800,2000",
     behavior: Annotated[
-        str, typer.Option(help=f"one for all connections, or several with commas: {', '.join(BEHAVIORS)}")
+        str, typer.Option(help=f"one for all connections, or several separated by commas: {', '.join(BEHAVIORS)}")
     ] = "plain",
     seed: Annotated[int, typer.Option(help="the same seed draws the same delays")] = 1,
 ) -> None:
-    """Run an endpoint whose every answer is known: when it was sent, and when the speech before it came in.
+    """Run an endpoint that records exactly when each answer was sent and when the speech before it arrived.
 
-    Prints one JSON line with its URL when it is ready, and serves until SIGTERM. Its callers speak the calibration
+    Prints one JSON line with its URL when it is ready, and serves until SIGTERM. Its callers must use the calibration
     corpus of `voiceprobe calibrate`.
 
     Example: python -m loadtest.targets.ground_truth --truth truth.jsonl --delays 200,800
     """
     try:
         _check_folder(truth)
-        server = KnownAnswerServer(
-            KnownAnswerSettings(
+        server = GroundTruthServer(
+            GroundTruthSettings(
                 port=port,
                 truth=truth,
                 delays_ns=parse_delays(delays),
@@ -67,7 +69,7 @@ def ground_truth_command(
 
 def _check_folder(truth: Path) -> None:
     if not truth.parent.is_dir():
-        raise UsageError(f"--truth {truth}: {truth.parent} is no folder; name a file in one that exists")
+        raise UsageError(f"--truth {truth}: {truth.parent} is not a folder; give a file in an existing folder")
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""One caller's conversation: speech frames in, sends with their moments out. Pure; every moment is a parameter."""
+"""One caller's conversation: speech frames in, scheduled sends out. Pure; all times are parameters."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,22 +10,22 @@ from loadtest.targets.ground_truth.events import TurnEvents, samples_in
 from loadtest.targets.ground_truth.frames import samples_of
 from loadtest.targets.ground_truth.plan import TOKEN_GAP_NS, TOKENS, Behavior, ReplyPlanner
 from loadtest.targets.ground_truth.speech import SPEECH_FRAMES
-from loadtest.targets.ground_truth.truth import KnownTurn, Player, spoken_at
+from loadtest.targets.ground_truth.truth import GroundTruthTurn, Player, spoken_at
 
 DONE: Final = "done"
-# The end of the reply follows its last chunk by this much, so that the two are two segments.
+# The end of the reply follows its last chunk after this time, so that they are sent in two TCP segments.
 _DONE_AFTER_NS: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Bytes to be sent at a moment: which turn they belong to, which point they are, which chunk they carry."""
+    """Bytes to send at a given time, with their turn, the timestamps that they mark and the audio that they carry."""
 
     due_perf_ns: int
     data: bytes
-    turn: KnownTurn
+    turn: GroundTruthTurn
     marks: tuple[str, ...]
-    chunks: tuple[int, ...] = ()  # samples of each chunk of audio in it
+    chunks: tuple[int, ...] = ()  # the number of samples of each audio chunk
 
 
 class GroundTruthConversation:
@@ -38,18 +38,18 @@ class GroundTruthConversation:
         self._planner = ReplyPlanner(delays_ns, behavior, seed, connection)
         self._player = Player()
         self._turns = 0
-        self._turn: KnownTurn | None = None
+        self._turn: GroundTruthTurn | None = None
         self._events = TurnEvents("")
         self.broken_turns = 0  # speech that stopped before its last frame
 
     def on_silence(self) -> None:
-        """A frame of silence: speech that has begun may not be interrupted by one."""
+        """Handle a silent frame; within an utterance, it breaks the turn."""
         if self._turn is not None:
             self._turn = None
             self.broken_turns += 1
 
     def on_speech(self, frame: bytes, received_perf_ns: int, stamped: bool) -> list[Send]:
-        """A speech frame came in; `stamped` when the moment is its own and not a later frame's."""
+        """Handle a speech frame; `stamped` means that the timestamp is its own and not a later frame's."""
         turn = self._turn
         if turn is None:
             return self._begin(frame, received_perf_ns, stamped)
@@ -68,7 +68,9 @@ class GroundTruthConversation:
         name = f"{self._name}-{self._turns}"
         self._events = TurnEvents(name)
         plan = self._planner.turn()
-        turn = KnownTurn(self._events.response_id, self._connection, self._turns, self.behavior, plan, self._player)
+        turn = GroundTruthTurn(
+            self._events.response_id, self._connection, self._turns, self.behavior, plan, self._player
+        )
         self._turns += 1
         self._turn = turn
         turn.frames_perf_ns.append(received_perf_ns if stamped else None)
@@ -81,7 +83,7 @@ class GroundTruthConversation:
             Send(turn.speech_start_perf_ns + plan.partial_ns, self._events.partial(), turn, ("asr_first_partial",)),
         ]
 
-    def _answer(self, turn: KnownTurn, end_perf_ns: int) -> Iterable[Send]:
+    def _answer(self, turn: GroundTruthTurn, end_perf_ns: int) -> Iterable[Send]:
         sends = list(self._sends(turn, end_perf_ns))
         if self.behavior != "coalesced":
             return sends
@@ -95,7 +97,7 @@ class GroundTruthConversation:
             )
         ]
 
-    def _sends(self, turn: KnownTurn, end_perf_ns: int) -> Iterable[Send]:
+    def _sends(self, turn: GroundTruthTurn, end_perf_ns: int) -> Iterable[Send]:
         plan, events = turn.plan, self._events
         token_due = end_perf_ns + plan.first_token_ns
         yield Send(end_perf_ns + plan.endpoint_ns, events.speech_stopped(), turn, ("endpoint",))

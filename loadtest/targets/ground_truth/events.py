@@ -1,4 +1,4 @@
-"""What the endpoint says, as whole WebSocket frames. Its audio is encoded once and shared by all turns. Pure."""
+"""The endpoint's events as whole WebSocket frames. The audio is encoded once and shared by all turns. Pure."""
 
 import base64
 import struct
@@ -12,11 +12,11 @@ from loadtest.targets.ground_truth.speech import RATE_HZ, burst
 
 _TEXT: Final = 0x81
 _REPLY_SEED: Final = 99
-WORDS: Final = ("It is ", "as it ", "was.")  # few enough that nobody compares them with the length of the audio
+WORDS: Final = ("It is ", "as it ", "was.")  # too few for a words-to-audio comparison
 
 
 def frame(payload: bytes) -> bytes:
-    """One unmasked text frame."""
+    """Create an unmasked text frame."""
     length = len(payload)
     if length < 126:
         return struct.pack("!BB", _TEXT, length) + payload
@@ -26,13 +26,13 @@ def frame(payload: bytes) -> bytes:
 
 
 def samples_in(duration_ns: int) -> int:
-    """Samples of the wire in a duration."""
+    """Return the number of samples in a duration."""
     return duration_ns * RATE_HZ // 1_000_000_000
 
 
 @lru_cache(maxsize=4096)
 def reply_audio(leading_samples: int, start: int, samples: int) -> bytes:
-    """Base64 of a piece of the reply: silence up to `leading_samples`, loud from there on."""
+    """Return the base64 of part of the reply: silence up to `leading_samples`, loud after that."""
     pcm = np.zeros(samples, np.int16)
     loud = max(0, leading_samples - start)
     if loud < samples:
@@ -41,16 +41,16 @@ def reply_audio(leading_samples: int, start: int, samples: int) -> bytes:
 
 
 class TurnEvents:
-    """The events of one turn, under its own ids."""
+    """The events of one turn, with its ids."""
 
     def __init__(self, name: str) -> None:
         self.response_id = f"resp_{name}"
         self._response = self.response_id.encode()
         self._item = f"item_{name}".encode()
-        self._heard = f"heard_{name}".encode()
+        self._input_item = f"heard_{name}".encode()
 
     def _of_caller(self, kind: bytes, fields: bytes) -> bytes:
-        return frame(b'{"type":"' + kind + b'","item_id":"' + self._heard + b'",' + fields + b"}")
+        return frame(b'{"type":"' + kind + b'","item_id":"' + self._input_item + b'",' + fields + b"}")
 
     def _of_reply(self, kind: bytes, fields: bytes) -> bytes:
         ids = b'","response_id":"' + self._response + b'","item_id":"' + self._item
@@ -61,21 +61,21 @@ class TurnEvents:
         return frame(head + b'"status":"' + status + b'",' + more + b'"metadata":{"voice.route":"rule"}}}')
 
     def speech_started(self) -> bytes:
-        """The caller began."""
+        """The caller began to speak."""
         return self._of_caller(b"input_audio_buffer.speech_started", b'"audio_start_ms":0')
 
     def speech_stopped(self) -> bytes:
-        """The caller's turn is closed."""
+        """The caller's turn ended."""
         return self._of_caller(b"input_audio_buffer.speech_stopped", b'"audio_end_ms":0')
 
     def partial(self) -> bytes:
-        """Some of the caller's words."""
+        """A partial transcript."""
         return self._of_caller(
             b"conversation.item.input_audio_transcription.delta", b'"content_index":0,"delta":"calibration "'
         )
 
     def final(self) -> bytes:
-        """All of the caller's words."""
+        """The final transcript."""
         return self._of_caller(
             b"conversation.item.input_audio_transcription.completed",
             b'"content_index":0,"transcript":"calibration burst"',
@@ -86,11 +86,11 @@ class TurnEvents:
         return self._response_event(b"response.created", b"in_progress", b"")
 
     def token(self, index: int) -> bytes:
-        """A piece of the answer's text."""
+        """One token of the answer's text."""
         return self._of_reply(b"response.output_audio_transcript.delta", b',"delta":"' + WORDS[index].encode() + b'"')
 
     def audio(self, leading_samples: int, start: int, samples: int) -> bytes:
-        """A chunk of the answer's speech."""
+        """A chunk of the answer's audio."""
         encoded = reply_audio(leading_samples, start, samples)
         return self._of_reply(b"response.output_audio.delta", b',"delta":"' + encoded + b'"')
 

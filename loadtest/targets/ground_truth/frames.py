@@ -1,7 +1,7 @@
-"""One caller's byte stream, cut into frames, without decoding the audio in it. Pure.
+"""Splits a caller's byte stream into frames without decoding the audio. Pure.
 
-Frames of audio all have one length, and silence is one known frame: a comparison of bytes tells them apart. Everything
-else (the session, pings, the goodbye) is rare, and left to the WebSocket library.
+All audio frames have the same length, and silence is one known frame, so comparing bytes is enough. Everything else
+(the session, pings, closing) is rare and left to the WebSocket library.
 """
 
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ from loadtest.protocols.openai_realtime.fields import parse_object, required_bas
 from loadtest.protocols.websocket import FIXED_MASK, FramePreparer
 from loadtest.targets.ground_truth.speech import FRAME_SAMPLES
 
-_HEAD: Final = 8  # two bytes, two of length, four of mask: what a frame of audio has before its payload
+_HEAD: Final = 8  # an audio frame's header: two bytes, two length bytes, four mask bytes
 
 
 class Kind(Enum):
-    """What a frame is to the endpoint."""
+    """The endpoint's classification of a frame."""
 
     SILENCE = "silence"
     SPEECH = "speech"
@@ -30,7 +30,10 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CutFrame:
-    """A whole frame. `is_last` when nothing came behind it in the same read: only then is the read's stamp its own."""
+    """A whole frame.
+
+    `is_last` means that nothing followed it in the same read; only then is the read's timestamp its own.
+    """
 
     kind: Kind
     data: bytes
@@ -38,7 +41,7 @@ class CutFrame:
 
 
 def audio_frame(pcm: Pcm16) -> bytes:
-    """A frame of audio as the callers put it on the wire."""
+    """Create an audio frame as the callers send it."""
     return FramePreparer().frame(OpenAIRealtimeCaller(CallerOptions()).audio_message(pcm), text=True)
 
 
@@ -46,14 +49,14 @@ SILENCE: Final = audio_frame(np.zeros(FRAME_SAMPLES, np.int16))
 
 
 def samples_of(frame: bytes) -> Pcm16:
-    """The samples in a frame of audio: done for the first and the last speech frame of a turn, and for no other."""
+    """Decode the samples of an audio frame; used only for the first and last speech frame of a turn."""
     payload = np.frombuffer(frame, np.uint8)[_HEAD:]
     mask = np.frombuffer((FIXED_MASK * (len(payload) // 4 + 1))[: len(payload)], np.uint8)
     return from_bytes(required_base64(parse_object(np.bitwise_xor(payload, mask).tobytes()), "audio"))
 
 
 class FrameCutter:
-    """Bytes in, frames out. For a read that holds just one frame of silence there is nothing to do."""
+    """Splits received bytes into frames. It is not needed for a read that contains exactly one silent frame."""
 
     __slots__ = ("_rest",)
 
@@ -62,11 +65,11 @@ class FrameCutter:
 
     @property
     def is_between_frames(self) -> bool:
-        """Whether the stream stands between two frames."""
+        """Whether the stream is at a frame boundary."""
         return not self._rest
 
     def cut(self, data: bytes) -> list[CutFrame]:
-        """The frames that `data` completes, in order."""
+        """Return the frames that `data` completes, in order."""
         data = self._rest + data
         found: list[CutFrame] = []
         at = 0
@@ -85,7 +88,7 @@ def _kind(frame: bytes) -> Kind:
 
 
 def _end_of_frame(data: bytes, at: int) -> int | None:
-    """Where the masked frame at `at` ends; None while it is incomplete."""
+    """Return where the masked frame at `at` ends, or None while it is incomplete."""
     if len(data) - at < 2:
         return None
     length, head = data[at + 1] & 0x7F, 2

@@ -1,7 +1,7 @@
-"""What the endpoint is going to do in each turn, drawn from a seed before the caller has finished. Pure.
+"""Plans what the endpoint does in each turn, drawn from a seed before the caller has finished. Pure.
 
-All moments are offsets in ns: from the first speech sample for what comes while the caller speaks, from the last one
-for the rest.
+All times are offsets in ns: from the first speech sample for events during the caller's speech, from the last speech
+sample for all others.
 """
 
 import random
@@ -11,7 +11,7 @@ from typing import Final, Literal, get_args
 from loadtest.errors import UsageError
 
 MS: Final = 1_000_000
-# The frame with the last sample is sent up to 20 ms after that sample: nothing can be answered before.
+# The frame with the last sample is sent up to 20 ms after that sample, so no answer can come earlier.
 EARLIEST_NS: Final = 24 * MS
 LEADING_NS: Final = (0, 5 * MS, 30 * MS, 120 * MS)
 PARTIAL_AFTER_NS: Final = 150 * MS
@@ -20,21 +20,21 @@ TOKEN_GAP_NS: Final = 4 * MS
 
 Behavior = Literal["plain", "burst", "drip", "jitter", "silence", "long", "coalesced", "bytewise", "stall"]
 BEHAVIORS: Final[dict[Behavior, str]] = {
-    "plain": "chunks of 100 ms, in good time",
+    "plain": "chunks of 100 ms, on time",
     "burst": "all chunks at once",
     "drip": "chunks of 20 ms, every 20 ms",
-    "jitter": "late chunks: the player starves",
-    "silence": "300 ms of silence first",
+    "jitter": "late chunks, which make the player run dry",
+    "silence": "300 ms of leading silence",
     "long": "a reply of 4 s",
     "coalesced": "the whole answer in one segment",
     "bytewise": "bytes of an event one at a time",
-    "stall": "stops reading (others go on)",
+    "stall": "stops reading (other connections continue)",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkPlan:
-    """One chunk of reply audio: when after the first one, how long."""
+    """One chunk of reply audio: its delay after the first one, and its duration."""
 
     after_ns: int
     audio_ns: int
@@ -42,7 +42,7 @@ class ChunkPlan:
 
 @dataclass(frozen=True, slots=True)
 class TurnPlan:
-    """One turn's delays, all after the last speech sample but `partial_ns`, which is after the first one."""
+    """One turn's delays: `partial_ns` counts from the first speech sample, all others from the last one."""
 
     voice_to_voice_ns: int
     partial_ns: int
@@ -55,7 +55,7 @@ class TurnPlan:
 
 
 def check_behavior(name: str) -> Behavior:
-    """The behavior of a name. Raises UsageError."""
+    """Return the behavior with this name. Raises UsageError for an unknown one."""
     for known in get_args(Behavior):
         if name == known:
             return known
@@ -63,7 +63,7 @@ def check_behavior(name: str) -> Behavior:
 
 
 class ReplyPlanner:
-    """Draws turns for one connection; the same seed and connection number give the same turns."""
+    """Plans the turns of one connection; the same seed and connection number give the same turns."""
 
     def __init__(self, delays_ns: tuple[int, ...], behavior: Behavior, seed: int, connection: int) -> None:
         self._delays_ns = delays_ns
@@ -72,17 +72,17 @@ class ReplyPlanner:
         self._deck: list[int] = []
 
     def turn(self) -> TurnPlan:
-        """The next turn. Delays are dealt like cards: each comes up as often as the others."""
+        """Plan the next turn. Delays are drawn from a shuffled deck, so that each occurs equally often."""
         if not self._deck:
             self._deck = list(self._delays_ns)
             self._random.shuffle(self._deck)
         total = self._deck.pop()
-        # Whole milliseconds of silence are whole samples.
+        # Whole milliseconds of silence are a whole number of samples.
         leading = min(self._random.choice(LEADING_NS), (total - EARLIEST_NS) // 4 // MS * MS)
         first_chunk = total - leading
         if self._behavior == "silence":
             first_chunk, leading = total, 300 * MS
-        # The stages share what is left between the earliest moment and the first chunk, in shares that vary.
+        # The stages fall at random between the earliest time and the first chunk.
         cuts = sorted(self._random.uniform(0.05, 0.95) for _ in range(3))
         stages = [EARLIEST_NS + round((first_chunk - EARLIEST_NS) * cut) for cut in cuts]
         if self._behavior == "coalesced":

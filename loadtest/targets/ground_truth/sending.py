@@ -1,4 +1,4 @@
-"""Sending on a non-blocking socket, with the interval in which the kernel took the data."""
+"""Sends on a non-blocking socket and records the interval in which the kernel accepted the data."""
 
 import socket
 import time
@@ -9,7 +9,7 @@ _SINGLE_BYTES: Final = 16
 
 
 class SendBuffer:
-    """What goes out on one connection, in order. `waits` while the socket does not take it all."""
+    """The outgoing data of one connection, in order. `waits` while the socket does not accept everything."""
 
     def __init__(self, sock: socket.socket, bytewise: bool) -> None:
         self._sock = sock
@@ -19,11 +19,14 @@ class SendBuffer:
 
     @property
     def waits(self) -> bool:
-        """Whether something has not been taken yet."""
+        """Whether the socket has not accepted everything yet."""
         return bool(self._rest)
 
     def send(self, data: bytes) -> tuple[int, int | None]:
-        """Just before and just after the kernel took the last of `data`; None where it did not take it now."""
+        """Send `data`; return the times just before and just after the kernel accepted the last byte.
+
+        The second one is None if the kernel did not accept everything now.
+        """
         if self._bytewise and not self._rest and len(data) > 2 * _SINGLE_BYTES:
             middle = len(data) - _SINGLE_BYTES
             for at in range(_SINGLE_BYTES):
@@ -54,7 +57,7 @@ class SendBuffer:
         return sent == len(data)
 
     def flush(self) -> bool:
-        """Send what waited; whether nothing waits any more."""
+        """Send what is waiting; return whether everything has been sent."""
         while self._rest:
             data = self._rest.popleft()
             try:

@@ -1,7 +1,7 @@
-"""The endpoint's process: raw non-blocking sockets on one epoll, one timer for all that is to be sent.
+"""The ground-truth endpoint's server: raw non-blocking sockets on one epoll, and one timer for everything to send.
 
-It must keep up with more callers than a generator in Python can drive, on one core. A frame of silence costs it one
-system call and one comparison; nothing of the audio is decoded but two frames a turn.
+On one core, it must keep up with more callers than a load generator in Python can drive. A silent frame costs it one
+system call and one comparison; only two audio frames per turn are decoded.
 """
 
 import gc
@@ -35,24 +35,24 @@ _READ_SIZE: Final = 256 * 1024
 _ANCILLARY_SIZE: Final = 64
 _EVENTS_AT_ONCE: Final = 32
 _HEALTH_EVERY_NS: Final = 1_000_000_000
-_RECEIVE_BUFFER: Final = 64 * 1024  # small, so that a caller whose endpoint does not read notices soon
+_RECEIVE_BUFFER: Final = 64 * 1024  # small, so that callers soon notice when the endpoint does not read
 
 
 @dataclass(frozen=True, slots=True)
-class KnownAnswerSettings:
-    """What the endpoint does. GroundTruthConnection `n` behaves as `behaviors[n % len(behaviors)]`."""
+class GroundTruthSettings:
+    """The endpoint's settings. Connection `n` has the behavior `behaviors[n % len(behaviors)]`."""
 
     port: int
     truth: Path
     delays_ns: tuple[int, ...]
     behaviors: tuple[Behavior, ...]
     seed: int
-    name: str  # part of every response id, so that two endpoints never give the same
+    name: str  # part of every response id, so that ids of two endpoints never collide
 
 
 @dataclass(slots=True)
 class GroundTruthConnection:
-    """One caller."""
+    """One caller's connection."""
 
     sock: socket.socket
     send_buffer: SendBuffer
@@ -63,15 +63,17 @@ class GroundTruthConnection:
     speaking: bool = False
 
 
-class KnownAnswerServer:
-    """Serves until `stop` is called or a signal comes."""
+class GroundTruthServer:
+    """The server; it runs until `stop` is called or a signal arrives."""
 
-    def __init__(self, settings: KnownAnswerSettings) -> None:
-        """Raises UsageError where it cannot listen, or where the system lacks what it needs."""
+    def __init__(self, settings: GroundTruthSettings) -> None:
+        """Raises UsageError if it cannot listen, or if the system has no timerfd."""
         self._settings = settings
         timer = TimerFd.open()
         if timer is None:
-            raise UsageError("the known-answer endpoint needs Linux: it waits on the kernel's timer descriptors")
+            raise UsageError(
+                "the ground-truth endpoint requires Linux: it uses the kernel's timer descriptors (timerfd)"
+            )
         self._timer = timer
         self._armed_perf_ns: int | None = None
         self._listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -80,7 +82,8 @@ class KnownAnswerServer:
         try:
             self._listener.bind(("127.0.0.1", settings.port))
         except OSError as error:
-            raise UsageError(f"--port {settings.port} cannot be listened on: {error.strerror or error}") from None
+            reason = error.strerror or error
+            raise UsageError(f"cannot listen on --port {settings.port}: {reason}; choose another port, or 0") from None
         self._listener.listen(1024)
         self._listener.setblocking(False)
         self.url = f"ws://127.0.0.1:{self._listener.getsockname()[1]}/v1/realtime"
@@ -100,14 +103,14 @@ class KnownAnswerServer:
         self._stopping = False
 
     def stop(self, *_signal: object) -> None:
-        """End at the next look around."""
+        """Stop serving at the next pass of the loop."""
         self._stopping = True
 
     def serve(self) -> None:
-        """Answer callers until told to stop; everything known is in the truth file when this returns."""
+        """Serve callers until `stop` is called; when this returns, the truth file is complete."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self.stop)
-        # Nothing here makes reference cycles worth a pause of the collector.
+        # Nothing here creates enough reference cycles to be worth a pause for garbage collection.
         gc.collect()
         gc.freeze()
         gc.disable()
@@ -148,7 +151,7 @@ class KnownAnswerServer:
         try:
             sock, _ = self._listener.accept()
         except OSError:
-            return  # it went away again
+            return  # the client has already disconnected
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         ask_for_stamps(sock)
@@ -163,7 +166,7 @@ class KnownAnswerServer:
         self._epoll.register(sock.fileno(), select.EPOLLIN)
 
     def _watch(self, connection: GroundTruthConnection) -> None:
-        """Look for what the connection can do next."""
+        """Register the events that the connection waits for."""
         events = select.EPOLLOUT if connection.send_buffer.waits else 0
         if connection.conversation.behavior != "stall" or connection.session is None:
             events |= select.EPOLLIN
@@ -192,7 +195,7 @@ class KnownAnswerServer:
             return
         for frame in connection.cutter.cut(data):
             if frame.kind is Kind.OTHER:
-                self._rare_frame(fd, connection, frame.data)
+                self._other_frame(fd, connection, frame.data)
                 continue
             self._frames += 1
             connection.speaking = frame.kind is Kind.SPEECH
@@ -212,9 +215,9 @@ class KnownAnswerServer:
                 upgrade.send_response(upgrade.accept(event))
                 connection.session = ServiceSession(lambda kind: f"{kind}_{self._settings.name}")
                 upgrade.send_text(connection.session.created().encode())
-        self._say(connection)
+        self._send_pending(connection)
 
-    def _rare_frame(self, fd: int, connection: GroundTruthConnection, data: bytes) -> None:
+    def _other_frame(self, fd: int, connection: GroundTruthConnection, data: bytes) -> None:
         upgrade, session = connection.upgrade, connection.session
         upgrade.receive_data(data)
         for event in upgrade.events_received():
@@ -222,13 +225,13 @@ class KnownAnswerServer:
                 for command in session.receive(bytes(event.data).decode()):
                     if isinstance(command, UpdateSession):
                         upgrade.send_text(session.updated().encode())
-        self._say(connection)
+        self._send_pending(connection)
         if upgrade.close_expected():
             self._close(fd, connection)
         elif connection.conversation.behavior == "stall":
             self._watch(connection)
 
-    def _say(self, connection: GroundTruthConnection) -> None:
+    def _send_pending(self, connection: GroundTruthConnection) -> None:
         data = b"".join(connection.upgrade.data_to_send())
         if data and connection.send_buffer.send(data)[1] is None:
             self._watch(connection)

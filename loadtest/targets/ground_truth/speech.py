@@ -1,7 +1,7 @@
-"""The calibration speech: bursts between stretches of digital silence, bounds exact to a sample by construction.
+"""The calibration speech: bursts surrounded by digital silence, with bounds that are exact to the sample.
 
-Every utterance has the same number of speech frames, wherever in its first and last frame the speech begins and ends:
-the endpoint counts frames and knows the last one without listening.
+Every utterance has the same number of speech frames, wherever speech begins in its first frame and ends in its last
+one, so the endpoint identifies the last frame by counting.
 """
 
 from dataclasses import dataclass
@@ -20,22 +20,22 @@ FRAME_SAMPLES: Final = 480
 LEAD_FRAMES: Final = 5
 SPEECH_FRAMES: Final = 30
 TAIL_FRAMES: Final = 3
-# Where the speech begins in its first frame and ends in its last one: the edges of a frame among them.
+# Where speech begins in its first frame and ends in its last one, including the edges of a frame.
 BOUNDS: Final = ((0, 479), (479, 0), (0, 0), (479, 479), (120, 359), (241, 77), (33, 400), (360, 190))
 _MAGNITUDE: Final = 3000
-# Every other utterance begins and ends 20 dB softer, as with a nasal, for 60 ms: an annotation may not cut that off.
+# Every other utterance begins and ends with 60 ms at 20 dB less, like a nasal, which an annotation must not cut off.
 _SOFTER: Final = 10
 _SOFT_SAMPLES: Final = 60 * RATE_HZ // 1000
 
 
 def burst(samples: int, seed: int) -> Pcm16:
-    """Noise of one magnitude and random sign: loud from its first sample to its last."""
+    """Create noise of constant magnitude and random sign: loud from its first sample to its last."""
     signs = np.random.default_rng(seed).integers(0, 2, samples, np.int16) * 2 - 1
     return (signs * _MAGNITUDE).astype(np.int16)
 
 
 def utterance_pcm(number: int) -> tuple[Pcm16, int, int]:
-    """The samples of an utterance, and its first and last speech sample."""
+    """Return the samples of an utterance, and the indices of its first and last speech sample."""
     first_offset, last_offset = BOUNDS[number]
     first = LEAD_FRAMES * FRAME_SAMPLES + first_offset
     last = (LEAD_FRAMES + SPEECH_FRAMES - 1) * FRAME_SAMPLES + last_offset
@@ -48,10 +48,10 @@ def utterance_pcm(number: int) -> tuple[Pcm16, int, int]:
 
 
 def write_calibration_corpus(folder: Path) -> None:
-    """Write the utterances as a corpus that any caller can speak from, annotated as any other corpus is.
+    """Write the utterances as a corpus, annotated like any other corpus.
 
-    Where the speech truly begins and ends is not written down: callers have to rely on the annotation, the endpoint on
-    the samples that reach it, and an error of the one can be seen by the other.
+    The true bounds of speech are not written: callers rely on the annotation and the endpoint on the samples that it
+    receives, so an error in the annotation becomes visible.
     """
     write_corpus(folder, NAME, "generated", (_draft(number) for number in range(len(BOUNDS))))
 
@@ -65,7 +65,7 @@ def _draft(number: int) -> Draft:
         language="en-US",
         domain="calibration",
         license="CC0-1.0",
-        source="made of random signs by the calibration",
+        source="generated from random signs by the calibration",
         pcm=pcm,
         rate_hz=RATE_HZ,
     )
@@ -73,14 +73,14 @@ def _draft(number: int) -> Draft:
 
 @dataclass(frozen=True, slots=True)
 class AnnotationError:
-    """How much later than it truly is a clip's annotation puts the beginning and the end of its speech."""
+    """How much later than the true bounds a clip's annotation puts the beginning and end of speech."""
 
     start_ns: int
     end_ns: int
 
 
 def annotation_errors(folder: Path) -> dict[str, AnnotationError]:
-    """The error of each utterance's annotation in a calibration corpus, by utterance. Raises ManifestError."""
+    """Return the annotation error of each utterance in a calibration corpus, by id. Raises ManifestError."""
     found: dict[str, AnnotationError] = {}
     for number, utterance in enumerate(read_manifest(folder).utterances):
         _, first, last = utterance_pcm(number)

@@ -1,7 +1,7 @@
-"""The kernel's receive stamps as moments of the monotonic clock.
+"""Converts the kernel's receive timestamps to the monotonic clock.
 
-The callers convert their stamps with code of their own: were it shared, a mistake in it would be on both sides of every
-comparison, and never be seen.
+The callers convert theirs with separate code: a mistake in shared code would be on both sides of every comparison and
+never be noticed.
 """
 
 import socket
@@ -10,26 +10,26 @@ import time
 from typing import Final
 
 _SO_TIMESTAMPNS: Final = 35
-_TRIES: Final = 9
+_ATTEMPTS: Final = 9
 _SECOND_NS: Final = 1_000_000_000
 
 
 def ask_for_stamps(sock: socket.socket) -> None:
-    """Have the kernel stamp what it receives on a socket."""
+    """Make the kernel timestamp what it receives on a socket."""
     sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
 
 
 class StampClock:
-    """Knows how far the wall clock, which the kernel stamps with, is from the monotonic clock."""
+    """The offset between the wall clock, which the kernel uses for timestamps, and the monotonic clock."""
 
     def __init__(self) -> None:
         self._offset_ns = 0
         self.measure()
 
     def measure(self) -> None:
-        """Measure anew: the tightest pair of readings of a few."""
+        """Measure the offset again, from the tightest of a few readings."""
         pairs: list[tuple[int, int]] = []
-        for _ in range(_TRIES):
+        for _ in range(_ATTEMPTS):
             before = time.perf_counter_ns()
             wall = time.time_ns()
             after = time.perf_counter_ns()
@@ -37,7 +37,7 @@ class StampClock:
         self._offset_ns = min(pairs)[1]
 
     def moment_perf_ns(self, ancillary: list[tuple[int, int, bytes]]) -> int:
-        """The moment that a read's ancillary data names; now, where it names none."""
+        """Return the timestamp in a read's ancillary data, or the current time if there is none."""
         for level, kind, payload in ancillary:
             if level == socket.SOL_SOCKET and kind == _SO_TIMESTAMPNS:
                 seconds, nanoseconds = struct.unpack_from("qq", payload)

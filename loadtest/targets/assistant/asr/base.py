@@ -1,4 +1,4 @@
-"""What the pipeline asks of a recognizer, whichever it is."""
+"""The interface of speech recognizers."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -9,30 +9,30 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """The words, and how sure the engine is (0 to 1). An empty text means: nothing understood."""
+    """The recognized text and the engine's confidence (0 to 1). An empty text means that nothing was recognized."""
 
     text: str
     confidence: float | None
-    clip_id: str | None = None  # the scripted recognizer knows which clip it heard
+    clip_id: str | None = None  # the clip that the scripted recognizer identified
 
 
 class AsrStream(Protocol):
-    """One utterance on its way through the recognizer. Fed at the session's input rate."""
+    """The recognition of one utterance. Fed at the session's input rate."""
 
     def feed(self, pcm: NDArray[np.int16]) -> None:
-        """Take the next samples (int16 mono). Never blocks."""
+        """Add the next samples (int16 mono). Never blocks."""
         ...
 
     async def partial(self) -> str:
-        """The words so far; empty while there are none."""
+        """Return the text so far; empty if there is none yet."""
         ...
 
     async def finish(self, silent_samples: int) -> Transcript:
-        """The final words of everything fed, the last `silent_samples` of which hold no voice. Call once."""
+        """Return the final transcript; the last `silent_samples` contain no speech. Call it once."""
         ...
 
     def abandon(self) -> None:
-        """The utterance is of no interest any more."""
+        """Discard the utterance."""
         ...
 
 
@@ -42,13 +42,13 @@ class AsrEngine(Protocol):
     name: str
 
     def open(self, rate_hz: int) -> AsrStream:
-        """Begin an utterance; `rate_hz` is that of the samples to come."""
+        """Begin an utterance; `rate_hz` is the rate of its samples."""
         ...
 
     async def start(self) -> None:
-        """Make ready. Raises UsageError when the engine cannot work here."""
+        """Start the engine. Raises UsageError if it cannot work on this machine."""
         ...
 
     async def stop(self) -> None:
-        """End processes and threads."""
+        """Stop processes and threads."""
         ...

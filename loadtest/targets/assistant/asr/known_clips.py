@@ -1,4 +1,4 @@
-"""What the scripted recognizer knows: clips with their words and where their voice is."""
+"""The clips that the scripted recognizer can identify, with their texts and the bounds of speech."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class KnownClip:
-    """One clip. `pcm` is int16 mono at `rate_hz`; the voice spans [speech_start_sample, speech_end_sample]."""
+    """One clip. `pcm` is int16 mono at `rate_hz`; speech is [speech_start_sample, speech_end_sample]."""
 
     clip_id: str
     text: str
@@ -19,5 +19,5 @@ class KnownClip:
 
     @property
     def speech(self) -> NDArray[np.int16]:
-        """The voiced part alone."""
+        """The samples of speech."""
         return self.pcm[self.speech_start_sample : self.speech_end_sample + 1]

@@ -21,8 +21,11 @@ _FINAL_TIMEOUT_S: Final = 20.0
 
 @dataclass(frozen=True, slots=True)
 class PocketsphinxOptions:
-    """`workers`: processes; one holds 10 to 15 real-time callers. `language_model` and `dictionary`: files, or None
-    for the general English ones that come with the package."""
+    """The recognizer's options.
+
+    `workers` is the number of processes; one handles 10 to 15 real-time callers. `language_model` and `dictionary` are
+    files, or None for the general English ones in the package.
+    """
 
     workers: int = 1
     language_model: Path | None = None
@@ -30,7 +33,7 @@ class PocketsphinxOptions:
 
 
 class PocketsphinxAsr:
-    """The engine. A worker that died takes its utterances with it (empty transcripts) and is replaced."""
+    """The pocketsphinx recognizer. When a worker dies, its utterances get empty transcripts and it is replaced."""
 
     name = "pocketsphinx"
 
@@ -48,7 +51,7 @@ class PocketsphinxAsr:
             raise UsageError(f"pocketsphinx cannot be used: {gone}; check --asr-lm and --asr-dict.") from gone
 
     def open(self, rate_hz: int) -> "PocketsphinxStream":
-        """See `AsrEngine`. Takes the worker with the fewest utterances under way."""
+        """See `AsrEngine`. Uses the worker with the fewest utterances in progress."""
         self._next_id += 1
         return PocketsphinxStream(min(self._pool, key=lambda pooled: len(pooled.answers)), self._next_id, rate_hz)
 
@@ -58,7 +61,7 @@ class PocketsphinxAsr:
 
 
 class _PooledWorker:
-    """One place in the pool: a worker, and who waits for an answer of it."""
+    """One worker of the pool, and the utterances that wait for its answers."""
 
     def __init__(self, arguments: Sequence[str]) -> None:
         self._arguments = tuple(arguments)
@@ -98,7 +101,7 @@ class PocketsphinxStream:
     """One utterance. See `AsrStream`."""
 
     def __init__(self, pooled: _PooledWorker, ident: int, rate_hz: int) -> None:
-        self._seat = pooled
+        self._worker = pooled
         self._ident = ident
         self._answers: asyncio.Queue[tuple[int, bytes]] = asyncio.Queue()
         pooled.answers[ident] = self._answers
@@ -106,20 +109,20 @@ class PocketsphinxStream:
 
     def feed(self, pcm: NDArray[np.int16]) -> None:
         """See `AsrStream`."""
-        self._seat.send(wire.AUDIO, self._ident, pcm.tobytes())
+        self._worker.send(wire.AUDIO, self._ident, pcm.tobytes())
 
     async def partial(self) -> str:
         """See `AsrStream`."""
-        self._seat.send(wire.PARTIAL, self._ident)
+        self._worker.send(wire.PARTIAL, self._ident)
         payload = await self._answer(wire.PARTIAL)
         return "" if payload is None else payload.decode()
 
     async def finish(self, silent_samples: int) -> Transcript:
-        """See `AsrStream`. Silence at the end does no harm here."""
+        """See `AsrStream`. Trailing silence does not matter here."""
         del silent_samples
-        self._seat.send(wire.FINISH, self._ident)
+        self._worker.send(wire.FINISH, self._ident)
         payload = await self._answer(wire.FINAL)
-        self._seat.answers.pop(self._ident, None)
+        self._worker.answers.pop(self._ident, None)
         if payload is None:
             return Transcript("", None)
         (confidence,) = struct.unpack_from("<d", payload)
@@ -127,8 +130,8 @@ class PocketsphinxStream:
 
     def abandon(self) -> None:
         """See `AsrStream`."""
-        if self._seat.answers.pop(self._ident, None) is not None:
-            self._seat.send(wire.ABANDON, self._ident)
+        if self._worker.answers.pop(self._ident, None) is not None:
+            self._worker.send(wire.ABANDON, self._ident)
 
     async def _answer(self, wanted: int) -> bytes | None:
         try:

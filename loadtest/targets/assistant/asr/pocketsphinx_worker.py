@@ -1,7 +1,7 @@
-"""The process in which pocketsphinx decoders live: it holds the interpreter while it works, so it works elsewhere.
+"""The worker process for pocketsphinx, which holds the interpreter lock while it decodes.
 
-One decoder serves one utterance at a time; decoders are kept and used again, as loading the model takes a second.
-Started by `pocketsphinx_engine.py`, at low priority: recognition may be late, the sending of audio may not.
+A decoder serves one utterance at a time and is reused, because loading the model takes a second. Started by
+`pocketsphinx_engine.py` at low priority: recognition may be late, sending audio may not.
 """
 
 import os
@@ -20,9 +20,9 @@ READY: Final = 1
 FAILED: Final = 2
 OPEN: Final = 3  # payload: rate_hz u32
 AUDIO: Final = 4  # payload: int16 samples
-PARTIAL: Final = 5  # asked without payload, answered with the words in UTF-8
+PARTIAL: Final = 5  # request without payload; the answer's payload is the text in UTF-8
 FINISH: Final = 6
-FINAL: Final = 7  # payload: confidence f64, then the words in UTF-8
+FINAL: Final = 7  # payload: confidence f64, then the text in UTF-8
 ABANDON: Final = 8
 
 _RATE_HZ: Final = 16_000
@@ -63,7 +63,7 @@ def _decoder(model: str, dictionary: str) -> Any:  # the package has no types
 
 
 def main() -> None:
-    """Serve until the parent closes the pipe. Arguments: language model, dictionary ("" for the ones bundled)."""
+    """Serve until the parent closes the pipe. Arguments: language model and dictionary ("" for the bundled ones)."""
     out = take_over_stdout()
     os.nice(10)
     model, dictionary = sys.argv[1], sys.argv[2]

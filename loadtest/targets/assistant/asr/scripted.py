@@ -1,9 +1,9 @@
-"""A closed-set recognizer: it knows a set of clips and says which one it hears. It understands nothing else.
+"""A closed-set recognizer: it identifies which one of a set of known clips it receives, and recognizes nothing else.
 
-Speech is reduced to the energy in eight bands every 10 ms (cube root, as the ear compresses) and compared with the
-same picture of each known clip, at every alignment within the detected speech, by normalized correlation. This names
-the right clip through 10 dB of noise; speech that resembles no clip well enough gives an empty transcript. How long
-recognition *takes* is not decided here but drawn from a declared distribution: see `turn.py`.
+Speech is reduced to the energy in eight bands every 10 ms (cube root, like the ear's compression) and compared with the
+same features of each known clip by normalized correlation, at every alignment within the detected speech. This
+identifies the right clip at 10 dB SNR; speech that does not resemble any clip closely enough gives an empty transcript.
+The duration of recognition is not decided here but drawn from a configured distribution; see `turn.py`.
 """
 
 import asyncio
@@ -25,19 +25,19 @@ _BAND_EDGES_HZ: Final = (120, 300, 500, 750, 1050, 1450, 1950, 2600, 3400)
 _BANDS: Final = len(_BAND_EDGES_HZ) - 1
 _ACCEPT: Final = 0.62
 _ACCEPT_PARTIAL: Final = 0.7
-_LEAST_FRAMES: Final = 12
+_MIN_FRAMES: Final = 12
 _PARTIAL_FRAMES: Final = 35
-_MOST_FRAMES: Final = 1024  # the first ten seconds heard decide
-_MOST_KNOWN_FRAMES: Final = 900  # leaving room to slide
+_MAX_FRAMES: Final = 1024  # only the first ten seconds of speech count
+_MAX_KNOWN_FRAMES: Final = 900  # leaves room to try alignments
 _PREFIX_FRAMES: Final = 120
-_FFT: Final = 2 * _MOST_FRAMES
-_SLACK_FRAMES: Final = 45  # detected speech may be this much longer than the clip: padding, and noise taken for voice
+_FFT: Final = 2 * _MAX_FRAMES
+_SLACK_FRAMES: Final = 45  # detected speech may be this much longer than the clip, because of padding and noise
 
-Picture = NDArray[np.float32]  # (frames, bands)
+Features = NDArray[np.float32]  # (frames, bands)
 
 
-def picture(pcm: NDArray[np.int16], rate_hz: int) -> Picture:
-    """The band energies of speech: (frames, 8) every 10 ms, cube-root compressed."""
+def features(pcm: NDArray[np.int16], rate_hz: int) -> Features:
+    """Return the band energies of speech: (frames, 8), every 10 ms, cube-root compressed."""
     hop, window = rate_hz * _HOP_MS // 1000, rate_hz * _WINDOW_MS // 1000
     frames = (len(pcm) - window) // hop + 1
     if frames <= 0:
@@ -52,101 +52,101 @@ def picture(pcm: NDArray[np.int16], rate_hz: int) -> Picture:
 @dataclass(frozen=True, slots=True)
 class _Known:
     clip: KnownClip
-    picture: Picture
-    spectrum: NDArray[np.complex64]  # (bands, bins): of the picture with its means taken out, conjugate
+    features: Features
+    spectrum: NDArray[np.complex64]  # (bands, bins): conjugate spectrum of the mean-free features
     norm: float
 
 
-class ClipBook:
-    """The known clips, as pictures. Raises ValueError when there are none."""
+class ClipIndex:
+    """The known clips' features. Raises ValueError if there are no clips."""
 
     def __init__(self, clips: Sequence[KnownClip]) -> None:
         if not clips:
             raise ValueError("a closed-set recognizer needs at least one known clip")
         self._known = [_known(clip) for clip in clips]
 
-    def best(self, heard: Picture) -> tuple[KnownClip | None, float]:
-        """The clip that the whole of the detected speech resembles most, and how much (-1 to 1)."""
-        heard = heard[:_MOST_FRAMES]
-        if len(heard) < _LEAST_FRAMES:
+    def best(self, speech: Features) -> tuple[KnownClip | None, float]:
+        """Return the clip that the detected speech resembles most, and the similarity (-1 to 1)."""
+        speech = speech[:_MAX_FRAMES]
+        if len(speech) < _MIN_FRAMES:
             return None, -1.0
-        spectrum = np.fft.rfft(heard.T, _FFT).astype(np.complex64)
-        sums = _running(heard)
-        squares = _running(np.square(heard).sum(axis=1, keepdims=True))[:, 0]
+        spectrum = np.fft.rfft(speech.T, _FFT).astype(np.complex64)
+        sums = _running(speech)
+        squares = _running(np.square(speech).sum(axis=1, keepdims=True))[:, 0]
         best: tuple[KnownClip | None, float] = (None, -1.0)
         for known in self._known:
-            length = len(known.picture)
-            # What a clip leaves unexplained of the speech counts against it: a short clip may hide in a long one.
-            spare = 0.5 * max(0, len(heard) - length - _SLACK_FRAMES) / len(heard)
-            if not _LEAST_FRAMES <= length <= len(heard) + _SLACK_FRAMES // 2 or 1 - spare <= best[1]:
+            length = len(known.features)
+            # Speech that a clip does not cover lowers its score: a short clip may occur within a long one.
+            spare = 0.5 * max(0, len(speech) - length - _SLACK_FRAMES) / len(speech)
+            if not _MIN_FRAMES <= length <= len(speech) + _SLACK_FRAMES // 2 or 1 - spare <= best[1]:
                 continue
-            score = _best_alignment(spectrum, sums, squares, known, len(heard)) - spare
+            score = _best_alignment(spectrum, sums, squares, known, len(speech)) - spare
             if score > best[1]:
                 best = (known.clip, score)
         return best
 
-    def best_prefix(self, heard: Picture) -> tuple[KnownClip | None, float, float]:
-        """The clip that seems to be under way, how much so, and the share of it that has been heard (0 to 1)."""
+    def best_prefix(self, speech: Features) -> tuple[KnownClip | None, float, float]:
+        """Return the clip that seems to be in progress, the similarity, and the share received so far (0 to 1)."""
         best: tuple[KnownClip | None, float, float] = (None, -1.0, 0.0)
         for known in self._known:
-            share = min(1.0, max(_LEAST_FRAMES, len(heard) - _SLACK_FRAMES // 2) / len(known.picture))
-            length = min(len(known.picture), len(heard) - _SLACK_FRAMES // 2, _PREFIX_FRAMES)
-            if length < _LEAST_FRAMES:
+            share = min(1.0, max(_MIN_FRAMES, len(speech) - _SLACK_FRAMES // 2) / len(known.features))
+            length = min(len(known.features), len(speech) - _SLACK_FRAMES // 2, _PREFIX_FRAMES)
+            if length < _MIN_FRAMES:
                 continue
-            score = _best_start(heard[: length + _SLACK_FRAMES], known.picture[:length])
+            score = _best_start(speech[: length + _SLACK_FRAMES], known.features[:length])
             if score > best[1]:
                 best = (known.clip, score, share)
         return best
 
 
 def _known(clip: KnownClip) -> _Known:
-    shown = picture(clip.speech, clip.rate_hz)[:_MOST_KNOWN_FRAMES]
-    template = shown - shown.mean(axis=0, keepdims=True) if len(shown) else shown
+    known = features(clip.speech, clip.rate_hz)[:_MAX_KNOWN_FRAMES]
+    template = known - known.mean(axis=0, keepdims=True) if len(known) else known
     spectrum = np.conj(np.fft.rfft(template.T, _FFT)).astype(np.complex64)
-    return _Known(clip, shown, spectrum, float(np.linalg.norm(template)))
+    return _Known(clip, known, spectrum, float(np.linalg.norm(template)))
 
 
-def _running(values: Picture) -> Picture:
+def _running(values: Features) -> Features:
     return np.concatenate((np.zeros((1, values.shape[1]), values.dtype), np.cumsum(values, axis=0)))
 
 
 def _best_alignment(
-    heard: NDArray[np.complex64], sums: Picture, squares: NDArray[np.float32], known: _Known, frames: int
+    speech: NDArray[np.complex64], sums: Features, squares: NDArray[np.float32], known: _Known, frames: int
 ) -> float:
-    """The highest normalized correlation of the known clip laid anywhere on the `frames` frames heard."""
-    length = min(len(known.picture), frames)
+    """Return the highest normalized correlation of the known clip at any position in the `frames` frames of speech."""
+    length = min(len(known.features), frames)
     offsets = frames - length + 1
-    products = np.fft.irfft((heard * known.spectrum).sum(axis=0), _FFT)[:offsets]
+    products = np.fft.irfft((speech * known.spectrum).sum(axis=0), _FFT)[:offsets]
     inside = sums[length : length + offsets] - sums[:offsets]
     energies = squares[length : length + offsets] - squares[:offsets] - np.square(inside).sum(axis=1) / length
     scale = np.sqrt(np.maximum(energies, 1e-9)) * max(known.norm, 1e-6)
     return float((products / scale).max())
 
 
-def recognize(book: ClipBook, pcm: NDArray[np.int16], rate_hz: int) -> Transcript:
-    """The words of the known clip in `pcm` (int16 mono), or an empty transcript with the low confidence it earned."""
-    clip, score = book.best(picture(pcm, rate_hz))
+def recognize(index: ClipIndex, pcm: NDArray[np.int16], rate_hz: int) -> Transcript:
+    """Return the text of the known clip in `pcm` (int16 mono), or an empty transcript with its low confidence."""
+    clip, score = index.best(features(pcm, rate_hz))
     if clip is None or score < _ACCEPT:
         return Transcript("", max(0.0, score))
     return Transcript(clip.text, min(1.0, score), clip.clip_id)
 
 
-def recognize_prefix(book: ClipBook, pcm: NDArray[np.int16], rate_hz: int) -> str:
-    """The words heard so far of the clip that seems to be under way; empty while nothing fits."""
-    heard = picture(pcm, rate_hz)
-    if len(heard) < _PARTIAL_FRAMES:
+def recognize_prefix(index: ClipIndex, pcm: NDArray[np.int16], rate_hz: int) -> str:
+    """Return the text so far of the clip that seems to be in progress; empty if none fits."""
+    speech = features(pcm, rate_hz)
+    if len(speech) < _PARTIAL_FRAMES:
         return ""
-    clip, score, share = book.best_prefix(heard)
+    clip, score, share = index.best_prefix(speech)
     if clip is None or score < _ACCEPT_PARTIAL:
         return ""
     words = clip.text.split()
     return " ".join(words[: max(1, int(len(words) * share))])
 
 
-def _best_start(heard: Picture, known: Picture) -> float:
-    """The highest normalized correlation of the beginning of a clip with the beginning of what is heard."""
+def _best_start(speech: Features, known: Features) -> float:
+    """Return the highest normalized correlation of the beginning of a clip with the beginning of the speech."""
     length = len(known)
-    windows = np.lib.stride_tricks.sliding_window_view(heard, length, axis=0)[::2]  # (offsets, bands, frames)
+    windows = np.lib.stride_tricks.sliding_window_view(speech, length, axis=0)[::2]  # (offsets, bands, frames)
     template = known.T - known.T.mean(axis=1, keepdims=True)
     products = np.tensordot(windows, template, axes=((1, 2), (0, 1)))
     energies = np.square(windows).sum(axis=(1, 2)) - np.square(windows.sum(axis=2)).sum(axis=1) / length
@@ -155,8 +155,8 @@ def _best_start(heard: Picture, known: Picture) -> float:
 
 
 class _ScriptedStream:
-    def __init__(self, book: ClipBook, pool: ThreadPoolExecutor, rate_hz: int) -> None:
-        self._book = book
+    def __init__(self, index: ClipIndex, pool: ThreadPoolExecutor, rate_hz: int) -> None:
+        self._index = index
         self._pool = pool
         self._rate_hz = rate_hz
         self._pieces: list[NDArray[np.int16]] = []
@@ -165,35 +165,35 @@ class _ScriptedStream:
         self._pieces.append(pcm)
 
     async def partial(self) -> str:
-        heard = self._heard()
+        speech = self._speech()
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._pool, recognize_prefix, self._book, heard, self._rate_hz)
+        return await loop.run_in_executor(self._pool, recognize_prefix, self._index, speech, self._rate_hz)
 
     async def finish(self, silent_samples: int) -> Transcript:
-        heard = self._heard()
-        heard = heard[: len(heard) - max(0, silent_samples - self._rate_hz // 10)]
+        speech = self._speech()
+        speech = speech[: len(speech) - max(0, silent_samples - self._rate_hz // 10)]
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._pool, recognize, self._book, heard, self._rate_hz)
+        return await loop.run_in_executor(self._pool, recognize, self._index, speech, self._rate_hz)
 
     def abandon(self) -> None:
         self._pieces.clear()
 
-    def _heard(self) -> NDArray[np.int16]:
+    def _speech(self) -> NDArray[np.int16]:
         return np.concatenate(self._pieces) if self._pieces else np.zeros(0, np.int16)
 
 
 class ScriptedAsr:
-    """The engine. Comparisons run in one thread; numpy releases the interpreter for the heavy part of them."""
+    """The recognizer. Comparisons run in one thread; numpy releases the interpreter lock for most of the work."""
 
     name = "scripted"
 
     def __init__(self, clips: Sequence[KnownClip]) -> None:
-        self._book = ClipBook(clips)
+        self._index = ClipIndex(clips)
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="asr-scripted")
 
     def open(self, rate_hz: int) -> _ScriptedStream:
         """See `AsrEngine`."""
-        return _ScriptedStream(self._book, self._pool, rate_hz)
+        return _ScriptedStream(self._index, self._pool, rate_hz)
 
     async def start(self) -> None:
         """See `AsrEngine`."""

@@ -1,6 +1,6 @@
 """The prompt cache: answers by normalized question, with a time to live; here in memory (tier `edge`).
 
-The other kind, shared through Redis (tier `central`), is in `redis_cache.py`.
+The shared cache in Redis (tier `central`) is in `redis_cache.py`.
 """
 
 import hashlib
@@ -16,27 +16,27 @@ _NOT_WORDS: Final = re.compile(r"[^\w\s']|_")
 
 
 def normalize(question: str) -> str:
-    """Case, punctuation and spacing do not make another question; every word does."""
+    """Normalize case, punctuation and spacing of a question; the words stay significant."""
     plain = unicodedata.normalize("NFKC", question).casefold()
     return " ".join(_NOT_WORDS.sub(" ", plain).split())
 
 
 def cache_key(model: str, question: str) -> str:
-    """Under which key an answer is kept. Questions are hashed: keys show nobody's words."""
+    """Return the key of an answer. It is a hash, so that keys do not reveal what callers said."""
     return hashlib.sha256(f"{model}\n{normalize(question)}".encode()).hexdigest()
 
 
 class PromptCache(Protocol):
-    """Answers by key."""
+    """A cache of answers by key."""
 
     tier: semconv.CacheTier
 
     async def get(self, key: str) -> str | None:
-        """The answer, or None."""
+        """Return the answer, or None."""
         ...
 
     async def put(self, key: str, answer: str) -> None:
-        """Keep an answer for the time to live."""
+        """Store an answer for the time to live."""
         ...
 
     async def stop(self) -> None:
@@ -45,7 +45,7 @@ class PromptCache(Protocol):
 
 
 class MemoryCache:
-    """In this process; the least recently used answers leave first."""
+    """The cache in this process; the least recently used answers are dropped first."""
 
     tier: semconv.CacheTier = "edge"
 

@@ -1,7 +1,7 @@
-"""The prompt cache in Redis (tier `central`): shared by all assistants that name the same one.
+"""The prompt cache in Redis (tier `central`), shared by all assistants that use the same server.
 
-A cache can only ever make a turn faster: a Redis that is down, slow or holds rubbish is a miss, said once in the log
-and once more when it is back.
+A cache must never make a turn fail: if Redis is down, slow or returns invalid data, it counts as a miss. The outage and
+the recovery are logged once each.
 """
 
 import logging
@@ -15,58 +15,58 @@ from telemetry.model import semconv
 
 _logger = logging.getLogger(__name__)
 _PREFIX: Final = "voiceprobe:answer:"
-_REST_NS: Final = 2_000_000_000
+_RETRY_NS: Final = 2_000_000_000
 
 
 class RedisCache:
-    """See `PromptCache`. Raises ValueError for a URL that is none."""
+    """The cache in Redis. Raises ValueError for an invalid URL."""
 
     tier: semconv.CacheTier = "central"
 
     def __init__(self, url: str, ttl_ns: int, now_perf_ns: Callable[[], int], timeout_s: float = 0.1) -> None:
         self._ttl_ms = max(1, ttl_ns // 1_000_000)
         self._now = now_perf_ns
-        self._rest_until_ns: int | None = None
+        self._paused_until_ns: int | None = None
         self._client = redis.asyncio.Redis.from_url(
             url, socket_timeout=timeout_s, socket_connect_timeout=timeout_s, decode_responses=False
         )
 
     async def get(self, key: str) -> str | None:
-        """See `PromptCache`. Whatever goes wrong is a miss."""
-        if self._rests():
+        """See `PromptCache`. Any error counts as a miss."""
+        if self._is_paused():
             return None
         try:
             found = await self._client.get(_PREFIX + key)
-            self._works()
+            self._note_success()
             return found.decode() if isinstance(found, bytes) else None
         except (RedisError, OSError, UnicodeDecodeError) as error:
-            self._fails(error)
+            self._note_failure(error)
             return None
 
     async def put(self, key: str, answer: str) -> None:
-        """See `PromptCache`. Whatever goes wrong is forgotten."""
-        if self._rests():
+        """See `PromptCache`. Errors are ignored."""
+        if self._is_paused():
             return
         try:
             await self._client.set(_PREFIX + key, answer.encode(), px=self._ttl_ms)
-            self._works()
+            self._note_success()
         except (RedisError, OSError) as error:
-            self._fails(error)
+            self._note_failure(error)
 
     async def stop(self) -> None:
         """Close the connections."""
         await self._client.aclose()
 
-    def _rests(self) -> bool:
-        """Whether a Redis that failed is left alone, so that it costs a turn every few seconds and not every turn."""
-        return self._rest_until_ns is not None and self._now() < self._rest_until_ns
+    def _is_paused(self) -> bool:
+        """Whether Redis failed recently and is not used, so that it delays one turn every two seconds and not all."""
+        return self._paused_until_ns is not None and self._now() < self._paused_until_ns
 
-    def _fails(self, error: Exception) -> None:
-        if self._rest_until_ns is None:
-            _logger.warning("The Redis cache does not answer (%s): turns go on without it.", type(error).__name__)
-        self._rest_until_ns = self._now() + _REST_NS
+    def _note_failure(self, error: Exception) -> None:
+        if self._paused_until_ns is None:
+            _logger.warning("The Redis cache does not answer (%s); turns continue without it.", type(error).__name__)
+        self._paused_until_ns = self._now() + _RETRY_NS
 
-    def _works(self) -> None:
-        if self._rest_until_ns is not None:
+    def _note_success(self) -> None:
+        if self._paused_until_ns is not None:
             _logger.warning("The Redis cache answers again.")
-        self._rest_until_ns = None
+        self._paused_until_ns = None

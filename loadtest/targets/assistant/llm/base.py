@@ -1,4 +1,4 @@
-"""What the pipeline asks of whatever finds the answer."""
+"""The interface of language models."""
 
 import random
 from collections.abc import AsyncGenerator
@@ -9,7 +9,7 @@ from telemetry.model import semconv
 
 
 class LlmFailed(Exception):  # noqa: N818 - reads as what happened
-    """The model cannot answer this question; the pipeline falls back. The text says why."""
+    """The model cannot answer a question, so a rule does; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,16 +25,16 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """A piece of answer as it streams. `due_perf_ns` is when it may be shown; None means: now."""
+    """A delta of the streamed answer. `due_perf_ns` is when it may be sent; None means now."""
 
     text: str
     due_perf_ns: int | None = None
     reasoning: bool = False
-    intent: str | None = None  # what the question is after, where the responder knows
+    intent: str | None = None  # the question's intent, if known
 
 
 class Llm(Protocol):
-    """Finds answers; shared by all sessions."""
+    """A language model, shared by all sessions."""
 
     model: str
     route: semconv.Route

@@ -1,7 +1,7 @@
 """Answers from any OpenAI-compatible chat endpoint, streamed as server-sent events.
 
-Reasoning text is kept apart: fields named `reasoning_content` or `reasoning`, and what stands between <think> tags at
-the beginning of the content. The token is read from an environment variable, never from a flag or a file.
+Reasoning text is separated from the answer: the fields `reasoning_content` or `reasoning`, and text between <think>
+tags at the beginning of the content. The token is read from an environment variable, never from a flag or a file.
 """
 
 from collections.abc import AsyncGenerator
@@ -24,7 +24,10 @@ DEFAULT_INSTRUCTIONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class HttpLlmOptions:
-    """`url`: base of the API, such as http://127.0.0.1:8000/v1 ; `token` is sent as a bearer token."""
+    """The endpoint and model. `url` is the base of the API, such as http://127.0.0.1:8000/v1.
+
+    `token` is sent as a bearer token.
+    """
 
     url: str
     model: str
@@ -34,14 +37,14 @@ class HttpLlmOptions:
 
 
 class ThinkFilter:
-    """Sorts content into reasoning and answer where a model writes both into one stream."""
+    """Separates reasoning from the answer if a model sends both in one stream."""
 
     def __init__(self) -> None:
         self._held = ""
         self._state = "start"
 
     def feed(self, text: str) -> list[TextDelta]:
-        """The pieces that can be told apart so far."""
+        """Add text and return the deltas that can be classified so far."""
         if self._state == "answer":
             return [TextDelta(text)] if text else []
         self._held += text
@@ -60,7 +63,7 @@ class ThinkFilter:
         return [TextDelta(thought, reasoning=True)] if thought else []
 
     def end(self) -> list[TextDelta]:
-        """What was still held back."""
+        """Return the rest of the text."""
         held, thinking = self._held, self._state == "thinking"
         self._held = ""
         return [TextDelta(held, reasoning=thinking)] if held.strip() else []
@@ -71,7 +74,7 @@ class ThinkFilter:
 
 
 class HttpLlm:
-    """The endpoint behind the pipeline's port. A transport can be given for tests."""
+    """The HTTP model. Tests can pass a transport."""
 
     route: semconv.Route = "cloud"
 
@@ -116,9 +119,9 @@ def _pieces(data: str, think: ThinkFilter) -> list[TextDelta]:
     except orjson.JSONDecodeError as error:
         raise LlmFailed("the model's endpoint sent an event that is not JSON") from error
     if not isinstance(event, dict):
-        raise LlmFailed("the model's endpoint sent an event that is no object")
+        raise LlmFailed("the model's endpoint sent an event that is not an object")
     if "error" in event:
-        raise LlmFailed("the model's endpoint reported an error while it streamed")
+        raise LlmFailed("the model's endpoint reported an error while streaming")
     choices = event.get("choices")
     delta = choices[0].get("delta") if isinstance(choices, list) and choices and isinstance(choices[0], dict) else None
     if not isinstance(delta, dict):

@@ -1,8 +1,8 @@
-"""The embedded responder: intents, templates and a stated timing model. It is not a language model and says so.
+"""The built-in responder: intents, templates and a configured timing model. It is not a language model.
 
-The words of the question choose an intent, the seed chooses among the intent's templates, and the answer streams word
-by word: the first after a draw from the time-to-first-token distribution, the others after draws from the gap
-distribution. The same question under the same seed gives the same answer at the same intervals.
+The question's words select an intent, the seed selects one of the intent's templates, and the answer streams word by
+word: the first after a draw from the time-to-first-token distribution, the others after draws from the gap
+distribution. The same question with the same seed gives the same answer at the same intervals.
 """
 
 import heapq
@@ -21,7 +21,7 @@ MODEL: Final = "rules-and-templates"
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """`words`: any of them in the question chooses this intent; the earlier intent wins."""
+    """An intent. Any of `words` in the question selects it; the first intent that matches is used."""
 
     name: str
     words: frozenset[str]
@@ -86,13 +86,13 @@ _DEFAULT: Final = (
 
 
 def find_intent(text: str) -> Intent | None:
-    """What a question is after; None where no intent knows one of its words."""
+    """Return the intent of a question, or None if no intent has any of its words."""
     words = set(re.findall(r"[a-z']+", text.lower()))
     return next((intent for intent in INTENTS if intent.words & words), None)
 
 
 def choose_answer(question: Question) -> str:
-    """The whole answer; empty questions were not understood."""
+    """Return the whole answer; a question without words counts as not understood."""
     if not re.search(r"[a-z']", question.text.lower()):
         return NOT_UNDERSTOOD
     intent = find_intent(question.text)
@@ -101,24 +101,24 @@ def choose_answer(question: Question) -> str:
 
 
 def split_tokens(answer: str) -> list[str]:
-    """Words with the space that precedes them: joined they are the answer again."""
+    """Split an answer into words, each with the space before it; joined, they give the answer again."""
     return re.findall(r"\s*\S+", answer)
 
 
 class RuleLlm:
-    """The responder behind the pipeline's port."""
+    """The built-in responder."""
 
     model = MODEL
     route: semconv.Route = "local"
 
     def __init__(self, ttft: Delay, gap: Delay, parallel: int | None = None) -> None:
-        """`parallel` answers are written at the same time, others wait for their turn; None is no limit."""
+        """`parallel` is the number of answers generated at the same time, others wait; None means no limit."""
         self._ttft = ttft
         self._gap = gap
         self._free_perf_ns: list[int] | None = None if parallel is None else [0] * parallel
 
     async def answer(self, question: Question) -> AsyncGenerator[TextDelta]:
-        """Every token at once, each with the moment it is due."""
+        """Yield all tokens at once, each with its due time."""
         ttft_ns = self._ttft.draw_ns(question.source)
         found = find_intent(question.text)
         intent = None if found is None else found.name
@@ -130,7 +130,7 @@ class RuleLlm:
             due_ns += gap_ns
 
     def _begin_perf_ns(self, asked_perf_ns: int, lasts_ns: int) -> int:
-        """When an answer asked for at a moment is begun: the place that is free first takes it, until it is whole."""
+        """Return when generating an answer begins: in the slot that is free first, which it occupies until complete."""
         if self._free_perf_ns is None:
             return asked_perf_ns
         begin = max(asked_perf_ns, self._free_perf_ns[0])

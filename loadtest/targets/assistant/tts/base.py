@@ -1,4 +1,4 @@
-"""What the pipeline asks of a voice."""
+"""The interface of speech synthesizers."""
 
 from collections.abc import AsyncGenerator
 from typing import Protocol
@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 
 
 class TtsFailed(Exception):  # noqa: N818 - reads as what happened
-    """The voice cannot speak this sentence. The text says why."""
+    """The synthesizer cannot speak a sentence; the text says why."""
 
 
 class TtsEngine(Protocol):
-    """A voice, shared by all sessions."""
+    """A synthesizer, shared by all sessions."""
 
     name: str
 
@@ -21,9 +21,9 @@ class TtsEngine(Protocol):
         ...
 
     async def start(self) -> None:
-        """Make ready. Raises UsageError when the engine cannot work here."""
+        """Start the engine. Raises UsageError if it cannot work on this machine."""
         ...
 
     async def stop(self) -> None:
-        """End processes."""
+        """Stop processes."""
         ...

@@ -1,4 +1,4 @@
-"""Speech by espeak-ng, streamed from a process of its own in pieces of 60 ms."""
+"""Speech synthesis by espeak-ng, streamed from a separate process in pieces of 60 ms."""
 
 import asyncio
 import struct
@@ -18,7 +18,7 @@ _PIECE_TIMEOUT_S: Final = 5.0
 
 
 class EspeakTts:
-    """The voice behind the pipeline's port. A worker that died is started again for the next sentence."""
+    """The espeak-ng synthesizer. A worker that died is restarted for the next sentence."""
 
     name = "espeak"
 
@@ -34,14 +34,14 @@ class EspeakTts:
         try:
             await self._ready()
         except WorkerGone as gone:
-            raise UsageError(f"espeak-ng cannot be used as the voice: {gone}; choose --tts scripted.") from gone
+            raise UsageError(f"espeak-ng cannot be used: {gone}; choose --tts scripted.") from gone
 
     async def speak(self, sentence: str, rate_hz: int) -> AsyncGenerator[NDArray[np.int16]]:
         """See `TtsEngine`."""
         try:
             worker = await self._ready()
         except WorkerGone as gone:
-            raise TtsFailed(f"espeak-ng does not start: {gone}") from gone
+            raise TtsFailed(f"espeak-ng did not start: {gone}") from gone
         self._next_id += 1
         ident, pieces = self._next_id, asyncio.Queue[bytes | None]()
         self._pieces[ident] = pieces
@@ -51,7 +51,7 @@ class EspeakTts:
                 async with asyncio.timeout(_PIECE_TIMEOUT_S):
                     piece = await pieces.get()
                 if piece is None:
-                    raise TtsFailed("espeak-ng ended or refused the sentence")
+                    raise TtsFailed("espeak-ng exited or rejected the sentence")
                 if not piece:
                     return
                 yield np.frombuffer(piece, np.int16)

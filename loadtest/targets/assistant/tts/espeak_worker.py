@@ -1,6 +1,6 @@
-"""The process in which espeak-ng lives: its library keeps global state and is GPL, so it stays on its own.
+"""The worker process for espeak-ng, which is separate because the library has global state and is GPL.
 
-Reads sentences, writes pieces of 60 ms at the rate that was asked for, then an end mark. Started by `espeak_engine.py`.
+Reads sentences and writes pieces of 60 ms at the requested rate, then an end mark. Started by `espeak_engine.py`.
 """
 
 import ctypes

@@ -1,7 +1,7 @@
-"""A voice of known timing: a hum with the rhythm of speech, audible from its very first sample.
+"""A synthesizer with known timing: a hum with the rhythm of speech, audible from its first sample.
 
-It says nothing anybody could understand. Its length follows from the text, its beginning is sharp, and so what a
-listener measures can be compared with what was injected.
+It is not intelligible. Its length follows from the text and its onset is sharp, so measured delays can be compared with
+the injected ones.
 """
 
 from collections.abc import AsyncGenerator
@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-_NS_PER_CHARACTER: Final = 62_000_000  # about sixteen characters a second, a usual speaking rate
-_LEAST_NS: Final = 300_000_000
+_NS_PER_CHARACTER: Final = 62_000_000  # about sixteen characters per second, a typical speaking rate
+_MIN_NS: Final = 300_000_000
 _LOOP_S: Final = 4
 _SYLLABLES_HZ: Final = 4
 _PITCH_HZ: Final = 140
@@ -20,13 +20,13 @@ _LEVEL: Final = 0.25
 
 
 def sentence_ns(sentence: str) -> int:
-    """How long a sentence lasts when spoken."""
-    return max(_LEAST_NS, len(sentence) * _NS_PER_CHARACTER)
+    """Return the duration of a spoken sentence."""
+    return max(_MIN_NS, len(sentence) * _NS_PER_CHARACTER)
 
 
 @lru_cache(maxsize=8)
 def _loop(rate_hz: int) -> NDArray[np.int16]:
-    """Four seconds that can be repeated without a seam: every component has a whole number of periods in them."""
+    """Create four seconds that repeat seamlessly: every component has a whole number of periods in them."""
     at = np.arange(_LOOP_S * rate_hz) / rate_hz
     # Cosines begin at their peak: the first sample is as loud as any.
     voice = sum(np.cos(2 * np.pi * _PITCH_HZ * k * at) / k for k in range(1, 7))
@@ -36,22 +36,22 @@ def _loop(rate_hz: int) -> NDArray[np.int16]:
 
 
 def hum(samples: int, rate_hz: int) -> NDArray[np.int16]:
-    """That many samples of the voice (int16 mono), from its beginning."""
+    """Return the first `samples` samples of the hum (int16 mono)."""
     loop = _loop(rate_hz)
     return np.resize(loop, samples)
 
 
 class ScriptedTts:
-    """The voice behind the pipeline's port. When it begins is decided by the pipeline's declared delays."""
+    """The scripted synthesizer. The pipeline's configured delays determine when it begins."""
 
     name = "scripted"
 
     async def speak(self, sentence: str, rate_hz: int) -> AsyncGenerator[NDArray[np.int16]]:
-        """The whole sentence in one piece."""
+        """Yield the whole sentence in one piece."""
         yield hum(sentence_ns(sentence) * rate_hz // 1_000_000_000, rate_hz)
 
     async def start(self) -> None:
         """Nothing to prepare."""
 
     async def stop(self) -> None:
-        """Nothing to end."""
+        """Nothing to stop."""

@@ -1,7 +1,7 @@
-"""From sentences to audio on the wire: chunks of one size, each at its moment, and what a listener would make of them.
+"""Sends sentences as audio chunks of one size, on schedule, and records when a listener would hear them.
 
-The first chunk of a reply goes out at an absolute deadline, encoded beforehand. The others follow at the declared pace
-or, at pace 0, at once.
+The first chunk of a reply is encoded in advance and sent at an absolute deadline. The others follow at the configured
+pace or, at pace 0, at once.
 """
 
 import random
@@ -26,7 +26,10 @@ Pcm = NDArray[np.int16]
 
 @dataclass(frozen=True, slots=True)
 class VoiceSettings:
-    """`pace`: times real time, 0 for at once. Delays of None belong to an engine that takes the time it takes."""
+    """The synthesizer and its timing. `pace` is a multiple of real time, 0 for at once.
+
+    Delays are None if the engine's actual duration applies.
+    """
 
     tts: TtsEngine
     chunk_ms: int
@@ -37,7 +40,7 @@ class VoiceSettings:
 
 
 class SpeechOutput:
-    """Speaks one reply. `prepare` encodes a chunk, `send` sends what `prepare` made."""
+    """Speaks one reply. `prepare` encodes a chunk, `send` sends the encoded messages."""
 
     def __init__(
         self,
@@ -61,7 +64,7 @@ class SpeechOutput:
         self._first_due_ns = 0
         self._play_end_ns = 0
         self._audible = AudibleSpan(DEFAULT_PRESET, rate_hz)
-        self._chunks: list[tuple[int, int]] = []  # first sample, when it is played
+        self._chunks: list[tuple[int, int]] = []  # (first sample, time at which it is played)
 
     async def say(self, sentence: str, due_perf_ns: int) -> None:
         """Speak a sentence that was complete at `due_perf_ns`. Raises TtsFailed."""
@@ -106,11 +109,11 @@ class SpeechOutput:
     def _paced_ns(self) -> int:
         if self._settings.pace == 0:
             return 0
-        # The schedule hangs on the deadline of the first chunk, not on when it really left: lateness does not add up.
+        # Relative to the first chunk's deadline, not to when it was really sent, so that lateness does not add up.
         return self._first_due_ns + round(self._sent_samples * _NS / self._rate_hz / self._settings.pace)
 
     def _played(self, chunk: Pcm, sent_perf_ns: int) -> None:
-        """What a listener without network makes of the chunk: queued behind what is already playing."""
+        """Record when a listener without network delay plays the chunk: after what is already playing."""
         record = self._record
         start_ns = max(sent_perf_ns, self._play_end_ns)
         self._chunks.append((self._sent_samples, start_ns))
@@ -127,6 +130,6 @@ class SpeechOutput:
             record.reply_end_perf_ns = self._played_at(last)
 
     def _played_at(self, sample: int) -> int:
-        """When a sample that was sent is played."""
+        """Return when a sample that was sent is played."""
         first, start_ns = next(chunk for chunk in reversed(self._chunks) if chunk[0] <= sample)
         return start_ns + (sample - first) * _NS // self._rate_hz

@@ -1,4 +1,4 @@
-"""Where answers come from: rules, cache, deadline, model endpoint; cohorts by share."""
+"""The sources of answers: rules, cache, deadline, model endpoint; and cohorts by share."""
 
 import asyncio
 import logging
@@ -51,8 +51,8 @@ def words(deltas: list[TextDelta]) -> str:
     return "".join(delta.text for delta in deltas if not delta.reasoning).strip()
 
 
-def test_only_so_many_answers_are_written_at_the_same_time() -> None:
-    """Two places and answers of one second: the third and the fourth begin when the first two are whole."""
+def test_the_number_of_parallel_answers_is_limited() -> None:
+    """Two slots and answers of one second: the third and fourth begin when the first two are complete."""
     llm = RuleLlm(Delay("constant", 1_000 * MS), Delay(), parallel=2)
 
     async def first_tokens() -> list[int]:
@@ -66,7 +66,7 @@ def test_only_so_many_answers_are_written_at_the_same_time() -> None:
     assert asyncio.run(first_tokens()) == [1_000, 1_000, 2_000, 2_000, 6_000]
 
 
-def test_the_rules_report_the_intent_that_they_found() -> None:
+def test_the_rules_report_the_intent() -> None:
     async def intents(text: str) -> set[str | None]:
         llm = RuleLlm(Delay(), Delay())
         return {delta.intent async for delta in llm.answer(question(text))}
@@ -78,7 +78,7 @@ def test_the_rules_report_the_intent_that_they_found() -> None:
     assert semconv.META_INTENT not in TurnRecord(turn_index=0, started_perf_ns=0, started_unix_ns=0).metadata()
 
 
-def test_rules_answer_by_intent_and_repeat_themselves() -> None:
+def test_rules_answer_by_intent_and_are_reproducible() -> None:
     first = choose_answer(question("Will it rain tomorrow?"))
     assert first == choose_answer(question("Will it rain tomorrow?"))
     assert "umbrella" in first.lower() or "rain" in first.lower()
@@ -86,7 +86,7 @@ def test_rules_answer_by_intent_and_repeat_themselves() -> None:
     assert "".join(split_tokens(first)) == first
 
 
-def test_rules_stream_on_the_declared_timing() -> None:
+def test_rules_stream_with_the_configured_timing() -> None:
     clock = VirtualClock()
     llm = RuleLlm(Delay("constant", 200 * MS), Delay("constant", 20 * MS))
     deltas, record = ask(clock, llm, "play some music")
@@ -95,7 +95,7 @@ def test_rules_stream_on_the_declared_timing() -> None:
     assert (record.route, record.fallback, record.cache_hit) == ("local", None, None)
 
 
-def test_second_same_question_is_a_hit_and_skips_the_model() -> None:
+def test_a_repeated_question_is_a_hit_and_skips_the_model() -> None:
     clock = VirtualClock()
     llm, cache = RuleLlm(Delay("constant", 200 * MS), Delay()), MemoryCache(10_000 * MS, clock.perf_ns)
     missed, first = ask(clock, llm, "Play some music!", cache)
@@ -118,7 +118,7 @@ def test_answers_expire() -> None:
     assert ask(clock, llm, "play music", cache)[1].cache_hit is False
 
 
-def test_memory_cache_forgets_the_least_recently_used() -> None:
+def test_the_memory_cache_drops_the_least_recently_used_answer() -> None:
     async def use() -> list[str | None]:
         cache = MemoryCache(1000, lambda: 0, capacity=2)
         await cache.put("a", "1")
@@ -137,7 +137,7 @@ def test_normalization_keeps_every_word() -> None:
     assert cache_key("m", "stop") != cache_key("n", "stop")
 
 
-def test_redis_that_is_down_is_a_miss_said_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_redis_that_is_down_is_a_miss_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
@@ -158,7 +158,7 @@ def test_redis_that_is_down_is_a_miss_said_once(caplog: pytest.LogCaptureFixture
     assert [record.getMessage().split("(")[0] for record in caplog.records] == ["The Redis cache does not answer "]
 
 
-def test_missed_deadline_is_a_rule_at_the_deadline() -> None:
+def test_after_a_missed_deadline_a_rule_answers_at_the_deadline() -> None:
     clock = VirtualClock()
     cache = MemoryCache(10_000 * MS, clock.perf_ns)
     llm = RuleLlm(Delay("constant", 5_000 * MS), Delay())
@@ -171,7 +171,7 @@ def test_missed_deadline_is_a_rule_at_the_deadline() -> None:
 
 
 class Slow:
-    """A model without a timing model of its own."""
+    """A model without due times."""
 
     model, route = "slow", "cloud"
 
@@ -186,7 +186,7 @@ class Slow:
             yield TextDelta(text, reasoning=text.startswith("("))
 
 
-def test_real_model_that_hangs_is_a_rule_at_the_deadline() -> None:
+def test_if_a_real_model_hangs_a_rule_answers_at_the_deadline() -> None:
     clock = VirtualClock()
     deltas, record = ask(clock, Slow(clock, (9_000 * MS, "late")), "stop", deadline_ms=800)
     assert words(deltas) == rule_answer("stop")
@@ -194,7 +194,7 @@ def test_real_model_that_hangs_is_a_rule_at_the_deadline() -> None:
     assert clock.now_ns == 1_000_000_000 + 800 * MS
 
 
-def test_reasoning_is_no_first_token() -> None:
+def test_reasoning_is_not_the_first_token() -> None:
     clock = VirtualClock()
     steps = [(500 * MS, "(hm)"), (500 * MS, "answer")]
     deltas, record = ask(clock, Slow(clock, *steps), "stop", deadline_ms=800)
@@ -202,7 +202,7 @@ def test_reasoning_is_no_first_token() -> None:
     assert deltas[0].reasoning
 
 
-def test_answer_that_stalls_ends_where_it_is() -> None:
+def test_an_answer_that_stalls_ends_early() -> None:
     clock = VirtualClock()
     deltas, record = ask(clock, Slow(clock, (10 * MS, "Half"), (9_000 * MS, " late")), "stop")
     assert words(deltas) == "Half"
@@ -210,14 +210,14 @@ def test_answer_that_stalls_ends_where_it_is() -> None:
 
 
 @pytest.mark.parametrize("steps", [[(10 * MS, "!")], []], ids=["fails", "empty"])
-def test_model_that_fails_or_says_nothing_is_a_rule(steps: list[tuple[int, str]]) -> None:
+def test_if_a_model_fails_or_returns_nothing_a_rule_answers(steps: list[tuple[int, str]]) -> None:
     clock = VirtualClock()
     deltas, record = ask(clock, Slow(clock, *steps), "stop")
     assert words(deltas) == rule_answer("stop")
     assert record.fallback == "rule"
 
 
-def test_nothing_understood_is_said_without_a_model() -> None:
+def test_an_empty_question_is_answered_without_a_model() -> None:
     clock = VirtualClock()
     deltas, record = ask(clock, Slow(clock, (0, "!")), "  ")
     assert words(deltas) == NOT_UNDERSTOOD
@@ -245,7 +245,7 @@ def http_pieces(answer: httpx.Response) -> tuple[list[TextDelta], list[httpx.Req
     return asyncio.run(collect()), seen
 
 
-def test_endpoint_is_asked_as_its_clients_do_and_reasoning_is_kept_apart() -> None:
+def test_the_request_follows_the_chat_api_and_reasoning_is_separated() -> None:
     content = sse({"role": "assistant"}, {"reasoning_content": "hm"}, {"content": "Good"}, {"content": " day."})
     deltas, seen = http_pieces(httpx.Response(200, content=content))
     assert deltas == [TextDelta("hm", reasoning=True), TextDelta("Good"), TextDelta(" day.")]
@@ -265,13 +265,13 @@ def test_endpoint_is_asked_as_its_clients_do_and_reasoning_is_kept_apart() -> No
         httpx.Response(200, content=b'data: {"error":{"message":"no"}}\n\n'),
     ],
 )
-def test_endpoint_that_misbehaves_has_failed(answer: httpx.Response) -> None:
+def test_an_endpoint_that_misbehaves_is_a_failure(answer: httpx.Response) -> None:
     with pytest.raises(LlmFailed):
         http_pieces(answer)
 
 
 @pytest.mark.parametrize("cut", range(1, 6))
-def test_think_tags_are_found_however_they_are_cut(cut: int) -> None:
+def test_think_tags_are_found_however_they_are_split(cut: int) -> None:
     text, think = "<think>let me see</think>\nThe answer < 5.", ThinkFilter()
     deltas = [delta for at in range(0, len(text), cut) for delta in think.feed(text[at : at + cut])] + think.end()
     assert "".join(delta.text for delta in deltas if delta.reasoning) == "let me see"
@@ -279,7 +279,7 @@ def test_think_tags_are_found_however_they_are_cut(cut: int) -> None:
 
 
 @pytest.mark.parametrize("cut", range(1, 9))
-def test_sentences_are_found_however_the_text_is_cut(cut: int) -> None:
+def test_sentences_are_found_however_the_text_is_split(cut: int) -> None:
     text, splitter = "The change is made. Say stop, Mr. Fox! Is it No. 5? Yes", SentenceSplitter()
     found = [sentence for at in range(0, len(text), cut) for sentence in splitter.feed(text[at : at + cut])]
     rest = splitter.end()
@@ -288,7 +288,7 @@ def test_sentences_are_found_however_the_text_is_cut(cut: int) -> None:
     assert rest == "Yes"
 
 
-def test_cohorts_follow_the_share_and_the_call_alone() -> None:
+def test_cohorts_depend_only_on_share_salt_and_call() -> None:
     split = CohortSplit("treatment", 0.3, "control", 5)
     assigned = [split.assign(f"call-{n}") for n in range(4000)]
     assert assigned == [split.assign(f"call-{n}") for n in range(4000)]

@@ -1,4 +1,4 @@
-"""Configuration: one name per setting, flags over file, all faults told together."""
+"""Configuration: one name per setting, flags override the file, all faults are reported together."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from loadtest.targets.assistant.faults import FAULTS, FaultPlan
 from loadtest.targets.assistant.main import load
 
 
-def test_defaults_are_scripted_with_declared_delays() -> None:
+def test_the_defaults_are_scripted_with_known_delays() -> None:
     config = build_config({})
     assert (config.host, config.port, config.asr, config.tts, config.cache) == (
         "127.0.0.1",
@@ -26,7 +26,7 @@ def test_defaults_are_scripted_with_declared_delays() -> None:
         assert isinstance(getattr(config, name), Delay)
 
 
-def test_real_engines_take_the_time_they_take() -> None:
+def test_real_engines_have_no_scripted_delays() -> None:
     config = build_config({"asr": "pocketsphinx", "tts": "espeak", "llm_url": "http://127.0.0.1:1/v1"})
     for name in ("asr_delay", "llm_ttft", "llm_gap", "tts_delay", "tts_leading_silence"):
         assert getattr(config, name) is None
@@ -43,7 +43,7 @@ def test_file_environment_and_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert (config.split.treatment, config.split.share, config.split.control) == ("treatment", 0.25, "control")
 
 
-def test_all_faults_are_told_together() -> None:
+def test_all_faults_are_reported_together() -> None:
     with pytest.raises(UsageError) as caught:
         build_config(
             {
@@ -66,7 +66,7 @@ def test_all_faults_are_told_together() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "message"),
     [
         ({"host": "0.0.0.0"}, "token"),
         ({"asr": "pocketsphinx", "asr_delay": "none"}, "scripted"),
@@ -75,12 +75,12 @@ def test_all_faults_are_told_together() -> None:
         ({"cohort": "control=0.5"}, "two names"),
     ],
 )
-def test_contradictions(values: dict[str, object], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_contradictions(values: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         build_config(values)
 
 
-def test_wider_addresses_are_fine_with_a_token() -> None:
+def test_other_addresses_than_loopback_are_allowed_with_a_token() -> None:
     assert build_config({"host": "0.0.0.0", "token": "t"}).asks_for_token
 
 
@@ -101,7 +101,7 @@ def test_every_setting_has_a_flag_and_help() -> None:
     assert all(fault in HELP for fault in FAULTS)
 
 
-def test_command_line_tells_faults_and_exits_2(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_reports_faults_and_exits_with_2(capsys: pytest.CaptureFixture[str]) -> None:
     import typer
 
     from loadtest.targets.assistant.command import assistant_command
@@ -113,7 +113,7 @@ def test_command_line_tells_faults_and_exits_2(capsys: pytest.CaptureFixture[str
     assert len((result.stderr or capsys.readouterr().err).strip().splitlines()) == 2
 
 
-def test_faults_hit_the_same_share_of_calls_again() -> None:
+def test_faults_affect_the_same_calls_in_a_repeated_run() -> None:
     plan = FaultPlan("garbage", 0.2, 3)
     hit = [plan.for_call(n) for n in range(2000)]
     assert hit == [FaultPlan("garbage", 0.2, 3).for_call(n) for n in range(2000)]

@@ -1,9 +1,9 @@
-"""What the language model is reminded of."""
+"""The conversation history for the language model."""
 
 from loadtest.targets.assistant.history import HISTORY_TURNS, History
 
 
-def test_a_deleted_item_is_forgotten_and_the_rest_stays_in_order() -> None:
+def test_a_deleted_item_is_removed_and_the_rest_stays_in_order() -> None:
     history = History()
     for item_id, role, text in (
         (None, "user", ""),

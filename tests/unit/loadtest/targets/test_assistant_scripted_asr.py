@@ -1,4 +1,4 @@
-"""The closed-set recognizer: names what it knows through noise, and admits what it does not."""
+"""The closed-set recognizer: it identifies known clips in noise, and rejects unknown speech."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ import pytest
 from corpora.manifest.library import BUNDLED
 from loadtest.errors import UsageError
 from loadtest.targets.assistant.asr.known_clips import KnownClip
-from loadtest.targets.assistant.asr.scripted import ClipBook, ScriptedAsr, recognize, recognize_prefix
+from loadtest.targets.assistant.asr.scripted import ClipIndex, ScriptedAsr, recognize, recognize_prefix
 from loadtest.targets.assistant.engines import known_clips
 
 
@@ -26,42 +26,42 @@ def line(clip: KnownClip, snr_db: float | None, seed: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("snr_db", [None, 10.0])
-def test_knows_its_clips(clips: list[KnownClip], snr_db: float | None) -> None:
-    book = ClipBook(clips)
+def test_known_clips_are_recognized(clips: list[KnownClip], snr_db: float | None) -> None:
+    index = ClipIndex(clips)
     for seed, clip in enumerate(clips[::6]):
-        heard = recognize(book, line(clip, snr_db, seed), clip.rate_hz)
+        heard = recognize(index, line(clip, snr_db, seed), clip.rate_hz)
         assert heard.text == clip.text
         assert heard.confidence is not None
         assert heard.confidence > 0.62
 
 
-def test_unknown_speech_is_not_understood(clips: list[KnownClip]) -> None:
-    book = ClipBook(clips[::2])
+def test_unknown_speech_is_not_recognized(clips: list[KnownClip]) -> None:
+    index = ClipIndex(clips[::2])
     known = {clip.text for clip in clips[::2]}
     strangers = [clip for clip in clips[1::2] if clip.text not in known][:12]
-    heard = [recognize(book, line(clip, None, 0), clip.rate_hz) for clip in strangers]
+    heard = [recognize(index, line(clip, None, 0), clip.rate_hz) for clip in strangers]
     assert [transcript.text for transcript in heard] == [""] * len(strangers)
     assert all(transcript.confidence is not None and transcript.confidence < 0.62 for transcript in heard)
 
 
-def test_partials_are_the_beginning_of_the_words(clips: list[KnownClip]) -> None:
-    book = ClipBook(clips)
+def test_partials_are_the_beginning_of_the_text(clips: list[KnownClip]) -> None:
+    index = ClipIndex(clips)
     clip = max(clips, key=lambda clip: len(clip.speech))
     heard = np.concatenate((np.zeros(3200, np.int16), clip.speech[: len(clip.speech) // 2]))
-    half = recognize_prefix(book, heard, clip.rate_hz)
+    half = recognize_prefix(index, heard, clip.rate_hz)
     assert half
     assert clip.text.startswith(half)
     assert len(half) < len(clip.text)
 
 
 @pytest.mark.parametrize("samples", [0, 100, 4000])
-def test_hardly_any_audio_is_not_understood(clips: list[KnownClip], samples: int) -> None:
-    book = ClipBook(clips)
-    assert recognize(book, np.zeros(samples, np.int16), 16_000).text == ""
-    assert recognize_prefix(book, np.zeros(samples, np.int16), 16_000) == ""
+def test_very_short_audio_is_not_recognized(clips: list[KnownClip], samples: int) -> None:
+    index = ClipIndex(clips)
+    assert recognize(index, np.zeros(samples, np.int16), 16_000).text == ""
+    assert recognize_prefix(index, np.zeros(samples, np.int16), 16_000) == ""
 
 
-def test_stream_ignores_the_silence_at_the_end(clips: list[KnownClip]) -> None:
+def test_a_stream_ignores_trailing_silence(clips: list[KnownClip]) -> None:
     clip = min(clips, key=lambda clip: len(clip.speech))
 
     async def hear() -> str:
@@ -81,6 +81,6 @@ def test_no_corpus_is_a_usage_error() -> None:
         known_clips("there-is-no-such-corpus")
 
 
-def test_without_a_name_the_bundled_corpus_is_always_known(clips: list[KnownClip]) -> None:
+def test_by_default_the_bundled_corpus_is_known(clips: list[KnownClip]) -> None:
     assert {clip.text for clip in clips} <= {clip.text for clip in known_clips(None)}
     assert len(known_clips(f"{BUNDLED}, {BUNDLED}")) == 2 * len(clips)

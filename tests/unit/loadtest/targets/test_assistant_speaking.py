@@ -1,4 +1,4 @@
-"""Speech on the wire: deadlines, chunks, pace, what a listener hears, and what is told of it."""
+"""Sending speech: deadlines, chunks, pace, when a listener hears it, and the metadata about it."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -40,7 +40,7 @@ def speak(pace: float, silence_ms: int = 40, sentences: int = 1) -> tuple[list[t
     return sent, record
 
 
-def test_first_chunk_leaves_at_its_deadline_and_the_rest_at_the_pace() -> None:
+def test_the_first_chunk_is_sent_at_its_deadline_and_the_rest_at_the_pace() -> None:
     sent, record = speak(pace=2.0)
     assert sent[0] == (START + 80 * MS, 4800)
     assert [at - sent[0][0] for at, _ in sent[:4]] == [0, 50 * MS, 100 * MS, 150 * MS]
@@ -51,24 +51,24 @@ def test_first_chunk_leaves_at_its_deadline_and_the_rest_at_the_pace() -> None:
     assert record.reply_audio_ns == 40 * MS + sentence_ns("The change is made.")
 
 
-def test_pace_zero_sends_at_once() -> None:
+def test_pace_zero_sends_everything_at_once() -> None:
     sent, _ = speak(pace=0)
     assert len(sent) > 5
     assert {at for at, _ in sent} == {START + 80 * MS}
 
 
-def test_silence_longer_than_a_chunk_is_played_before_the_voice() -> None:
+def test_silence_longer_than_a_chunk_is_played_before_speech() -> None:
     _, record = speak(pace=0, silence_ms=250)
     assert record.first_audio_perf_ns == START + 80 * MS + 250 * MS
 
 
-def test_pace_goes_on_over_sentences() -> None:
+def test_the_pace_continues_across_sentences() -> None:
     sent, record = speak(pace=1.0, sentences=2)
     assert sent[-1][0] - sent[0][0] < (record.reply_audio_ns or 0)
     assert sent[-1][0] - sent[0][0] > sentence_ns("The change is made.")
 
 
-def test_scripted_voice_is_audible_from_its_first_sample() -> None:
+def test_scripted_speech_is_audible_from_its_first_sample() -> None:
     span = AudibleSpan("rms-10ms", RATE)
     span.feed(np.concatenate((np.zeros(1000, np.int16), hum(9000, RATE))))
     assert span.first_sample == 1000
@@ -109,18 +109,18 @@ def run_reply(*, stream: bool, rate_hz: int | None = RATE) -> tuple[TurnRecord, 
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_what_was_injected_adds_up_to_what_happened(stream: bool) -> None:
+def test_injected_delays_add_up_to_the_actual_delay(stream: bool) -> None:
     record, texts, samples, answer = run_reply(stream=stream)
     assert "".join(texts) == answer
     assert record.planned_voice_to_voice_ns == record.voice_to_voice_ns
     assert record.reply_audio_ns == samples * 10**9 // RATE
-    told = orjson.loads(record.injected_json())
-    assert told["planned_v2v_ns"] == told["actual_v2v_ns"]
-    assert told["first_chunk_late_ns"] == 0
+    injected = orjson.loads(record.injected_json())
+    assert injected["planned_v2v_ns"] == injected["actual_v2v_ns"]
+    assert injected["first_chunk_late_ns"] == 0
     assert len(record.token_gaps_ns) == record.tokens - 1 == len(texts) - 1
 
 
-def test_without_streaming_the_voice_waits_for_the_whole_answer() -> None:
+def test_without_streaming_speech_waits_for_the_whole_answer() -> None:
     streamed, held = run_reply(stream=True)[0], run_reply(stream=False)[0]
     assert streamed.llm_first_token_perf_ns == START + 200 * MS
     assert held.llm_first_token_perf_ns == START + 200 * MS + 20 * MS * (held.tokens - 1)
@@ -134,7 +134,7 @@ def test_text_replies_have_no_audio() -> None:
     assert record.first_audio_perf_ns is record.injected_tts_ns is record.planned_voice_to_voice_ns is None
 
 
-def test_engines_without_declared_delays_declare_nothing() -> None:
+def test_engines_without_configured_delays_report_none() -> None:
     class Real:
         name = "real"
 
@@ -157,15 +157,15 @@ def test_engines_without_declared_delays_declare_nothing() -> None:
     assert record.injected_tts_ns is record.injected_leading_silence_ns is None
 
 
-def test_metadata_stays_within_what_the_wire_allows() -> None:
+def test_metadata_stays_within_the_protocols_limits() -> None:
     record = TurnRecord(0, 2**62, 2**62, cohort="x" * 600, cache_hit=False, cache_tier="edge", route="local", model="m")
     for name in ("endpointing", "asr", "llm", "llm_ttft", "tts", "leading_silence"):
         setattr(record, f"injected_{name}_ns", 2**61)
     record.speech_end_perf_ns = record.speech_end_audio_ns = 0
     record.first_audio_perf_ns = record.tts_first_chunk_perf_ns = record.reply_audio_ns = 2**62
     record.first_chunk_due_perf_ns = 0
-    asked = {f"key{n}": "v" for n in range(20)} | {"k" * 65: "v", "big": "v" * 513, "voice.route": "mine"}
-    merged = merge_metadata(asked, record.metadata())
+    requested = {f"key{n}": "v" for n in range(20)} | {"k" * 65: "v", "big": "v" * 513, "voice.route": "mine"}
+    merged = merge_metadata(requested, record.metadata())
     assert len(merged) == 16
     assert max(map(len, merged)) <= 64
     assert max(map(len, merged.values())) <= 512
@@ -174,7 +174,7 @@ def test_metadata_stays_within_what_the_wire_allows() -> None:
     assert "key0" in merged
 
 
-def test_exact_waiting_of_the_real_clock_never_returns_early() -> None:
+def test_exact_waiting_on_the_real_clock_never_returns_early() -> None:
     from loadtest.targets.assistant.clock import SystemClock
 
     async def wait() -> int:

@@ -1,4 +1,4 @@
-"""Voice activity: where speech begins and ends, on silence and in noise, whatever the frames."""
+"""Voice activity detection: the bounds of speech in silence and in noise, for any frame size."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import soxr
 from numpy.typing import NDArray
 
 from corpora.manifest.library import BUNDLED, open_corpus
-from loadtest.targets.assistant.endpointing import Listener, SpeechStarted, SpeechStopped
+from loadtest.targets.assistant.endpointing import Endpointer, SpeechStarted, SpeechStopped
 from loadtest.targets.assistant.vad import EnergyVad
 
 RATE = 24_000
@@ -39,7 +39,7 @@ def utterances(pcm: Pcm, silence_ms: int = 300, frame: int = 480) -> list[tuple[
     return found
 
 
-def test_bounds_on_digital_silence_are_exact_to_a_few_milliseconds() -> None:
+def test_bounds_in_digital_silence_are_exact_to_a_few_milliseconds() -> None:
     found = utterances(np.concatenate((silence(0.5), speech(1.0), silence(1.0), speech(0.6), silence(1.0))))
     assert len(found) == 2
     for (start, end), (true_start, true_end) in zip(found, [(0.5, 1.5), (2.5, 3.1)], strict=True):
@@ -53,22 +53,22 @@ def test_framing_does_not_matter() -> None:
 
 
 @pytest.mark.parametrize("pcm", [silence(3), np.full(3 * RATE, 1200, np.int16)], ids=["silence", "constant"])
-def test_no_voice_is_found_where_there_is_none(pcm: Pcm) -> None:
+def test_no_speech_is_detected_without_speech(pcm: Pcm) -> None:
     assert utterances(pcm) == []
 
 
-def test_a_click_is_no_speech() -> None:
+def test_a_click_is_not_speech() -> None:
     pcm = silence(3)
     pcm[RATE : RATE + 200] = 20_000
     assert utterances(pcm) == []
 
 
-def test_steady_noise_is_no_speech_and_does_not_hide_it() -> None:
+def test_steady_noise_is_not_speech_and_does_not_mask_it() -> None:
     rng = np.random.default_rng(1)
-    spoken = speech(1.2)
-    line = np.concatenate((silence(1.5), spoken, silence(1.5))).astype(np.float64)
-    noise = rng.standard_normal(len(line)) * np.sqrt(np.mean(spoken.astype(np.float64) ** 2)) * 10 ** (-10 / 20)
-    found = utterances(np.clip(line + noise, -32768, 32767).astype(np.int16))
+    utterance = speech(1.2)
+    clean = np.concatenate((silence(1.5), utterance, silence(1.5))).astype(np.float64)
+    noise = rng.standard_normal(len(clean)) * np.sqrt(np.mean(utterance.astype(np.float64) ** 2)) * 10 ** (-10 / 20)
+    found = utterances(np.clip(clean + noise, -32768, 32767).astype(np.int16))
     assert len(found) == 1
     assert abs(found[0][0] / RATE - 1.5) < 0.15
     assert abs(found[0][1] / RATE - 2.7) < 0.15
@@ -76,24 +76,24 @@ def test_steady_noise_is_no_speech_and_does_not_hide_it() -> None:
 
 def test_ends_agree_with_the_annotations_of_the_corpus() -> None:
     corpus = open_corpus(BUNDLED)
-    away_ms = []
+    errors_ms = []
     for utterance in corpus.utterances[::8]:
         samples = soxr.resample(corpus.read(utterance), utterance.sample_rate_hz, RATE)
         pcm = np.concatenate((silence(0.5), (np.clip(samples, -1, 1) * 32767).astype(np.int16), silence(1.0)))
         _, end = utterances(pcm, silence_ms=600)[-1]
         true_end = 0.5 + utterance.speech_end_sample / utterance.sample_rate_hz
-        away_ms.append((end / RATE - true_end) * 1000)
-    assert abs(np.median(away_ms)) <= 10
-    assert np.max(np.abs(away_ms)) <= 100
+        errors_ms.append((end / RATE - true_end) * 1000)
+    assert abs(np.median(errors_ms)) <= 10
+    assert np.max(np.abs(errors_ms)) <= 100
 
 
-def test_listener_places_samples_by_the_microphone_convention() -> None:
-    listener, events = Listener(RATE), []
+def test_sample_times_follow_the_microphone_convention() -> None:
+    endpointer, events = Endpointer(RATE), []
     pcm = np.concatenate((silence(0.5), speech(1.0), silence(0.6)))
     for index, at in enumerate(range(0, len(pcm), 480)):
         # The frame with samples at .. at+479 arrives when the last of them was spoken.
         arrival = 5_000_000_000 + (index + 1) * 20_000_000
-        events += listener.hear(pcm[at : at + 480], arrival, prefix_padding_ms=300, silence_duration_ms=500)
+        events += endpointer.feed(pcm[at : at + 480], arrival, prefix_padding_ms=300, silence_duration_ms=500)
     started, stopped = events
     assert isinstance(started, SpeechStarted)
     assert isinstance(stopped, SpeechStopped)
@@ -105,19 +105,19 @@ def test_listener_places_samples_by_the_microphone_convention() -> None:
     assert 500_000_000 <= waited_ns <= 521_000_000
 
 
-def test_a_late_frame_counts_as_waiting() -> None:
-    listener = Listener(RATE)
+def test_a_late_frame_makes_its_samples_late() -> None:
+    endpointer = Endpointer(RATE)
     pcm = np.concatenate((silence(0.5), speech(1.0)))
     arrival = 0
     for at in range(0, len(pcm), 480):
         arrival = (at // 480 + 1) * 20_000_000 + (40_000_000 if at >= len(pcm) - 480 else 0)
-        listener.hear(pcm[at : at + 480], arrival, prefix_padding_ms=300, silence_duration_ms=None)
-    assert listener.moment_of(len(pcm) - 1) == pytest.approx(arrival, abs=50_000)
+        endpointer.feed(pcm[at : at + 480], arrival, prefix_padding_ms=300, silence_duration_ms=None)
+    assert endpointer.moment_of(len(pcm) - 1) == pytest.approx(arrival, abs=50_000)
 
 
-def test_manual_turn_without_voice_counts_as_a_whole() -> None:
-    listener = Listener(RATE)
-    listener.hear(silence(1.0), 1_000_000_000, prefix_padding_ms=300, silence_duration_ms=None)
-    assert len(listener.turn_audio()) == RATE
-    assert listener.close().speech_end_audio_ns == pytest.approx(1_000_000_000, abs=50_000)
-    assert len(listener.turn_audio()) == 0
+def test_a_manual_turn_without_speech_counts_as_a_whole() -> None:
+    endpointer = Endpointer(RATE)
+    endpointer.feed(silence(1.0), 1_000_000_000, prefix_padding_ms=300, silence_duration_ms=None)
+    assert len(endpointer.turn_audio()) == RATE
+    assert endpointer.close().speech_end_audio_ns == pytest.approx(1_000_000_000, abs=50_000)
+    assert len(endpointer.turn_audio()) == 0

@@ -1,4 +1,4 @@
-"""The known-answer endpoint without sockets: what it hears, what it says and when, and what it holds to be true."""
+"""The ground-truth endpoint without sockets: the frames it receives, what it sends and when, and what it records."""
 
 import itertools
 from dataclasses import replace
@@ -37,7 +37,7 @@ from loadtest.targets.ground_truth.speech import (
     utterance_pcm,
     write_calibration_corpus,
 )
-from loadtest.targets.ground_truth.truth import KnownTurn, Player, certain, spoken_at
+from loadtest.targets.ground_truth.truth import GroundTruthTurn, Player, certain, spoken_at
 from telemetry.model.turns import Turn
 
 FRAME_NS = 20 * MS
@@ -45,14 +45,14 @@ DELAYS = (50 * MS, 800 * MS)
 
 
 def speech_frames(number: int) -> list[bytes]:
-    """The frames of an utterance that hold speech."""
+    """Return the frames of an utterance that contain speech."""
     pcm, _, _ = utterance_pcm(number)
     frames = [audio_frame(pcm[at : at + FRAME_SAMPLES]) for at in range(0, len(pcm), FRAME_SAMPLES)]
     return frames[LEAD_FRAMES : LEAD_FRAMES + SPEECH_FRAMES]
 
 
 def say(conversation: GroundTruthConversation, number: int = 0, begin_perf_ns: int = 10**12) -> tuple[list[Send], int]:
-    """Say an utterance; what the endpoint is going to send, and when the last speech frame came in."""
+    """Send an utterance; return what the endpoint schedules, and when the last speech frame arrived."""
     sends: list[Send] = []
     moment = begin_perf_ns
     for index, frame in enumerate(speech_frames(number)):
@@ -66,7 +66,7 @@ def conversation(behavior: Behavior = "plain") -> GroundTruthConversation:
 
 
 def heard(sends: list[Send]) -> list[VoiceEvent]:
-    """What the callers' own protocol makes of the bytes, in the order of sending."""
+    """Decode the bytes with the callers' own protocol, in sending order."""
     client = WebSocketClient(UpgradeRequest("ws://127.0.0.1/"))
     server = ServerProtocol()
     server.receive_data(client.start())
@@ -84,20 +84,20 @@ def heard(sends: list[Send]) -> list[VoiceEvent]:
     ]
 
 
-# What it hears.
+# Received frames.
 
 
 @pytest.mark.parametrize("number", range(len(BOUNDS)))
-def test_callers_say_the_utterance_sample_for_sample(tmp_path: Path, number: int) -> None:
+def test_callers_send_the_utterance_sample_for_sample(tmp_path: Path, number: int) -> None:
     write_calibration_corpus(tmp_path / "corpus")
     corpus = open_corpus(str(tmp_path / "corpus"))
     rendered = render(corpus, corpus.utterances[number], Profile(), RATE_HZ, 1)
-    voiced = np.flatnonzero(rendered.pcm)
+    nonzero = np.flatnonzero(rendered.pcm)
     _, first, last = utterance_pcm(number)
-    assert (voiced[0], voiced[-1]) == (first, last)
-    assert len(voiced) == voiced[-1] - voiced[0] + 1  # no sample of the burst is silent, so no frame of it is
-    assert voiced[0] // FRAME_SAMPLES == LEAD_FRAMES
-    assert voiced[-1] // FRAME_SAMPLES == LEAD_FRAMES + SPEECH_FRAMES - 1
+    assert (nonzero[0], nonzero[-1]) == (first, last)
+    assert len(nonzero) == nonzero[-1] - nonzero[0] + 1  # no sample of the burst is silent, so no frame of it is
+    assert nonzero[0] // FRAME_SAMPLES == LEAD_FRAMES
+    assert nonzero[-1] // FRAME_SAMPLES == LEAD_FRAMES + SPEECH_FRAMES - 1
 
 
 @pytest.mark.parametrize("size", [1, 7, len(SILENCE), 3000, 10**6])
@@ -112,23 +112,25 @@ def test_any_split_of_the_stream_gives_the_same_frames(size: int) -> None:
     assert cutter.is_between_frames
 
 
-def test_only_the_last_frame_of_a_read_owns_its_stamp() -> None:
+def test_only_the_last_frame_of_a_read_has_its_own_timestamp() -> None:
     found = FrameCutter().cut(SILENCE + SILENCE + SILENCE[:5])
     assert [frame.is_last for frame in found] == [False, False]
     assert [frame.is_last for frame in FrameCutter().cut(SILENCE + SILENCE)] == [False, True]
 
 
-def test_a_frame_gives_its_samples_back() -> None:
+def test_a_frame_decodes_to_its_samples() -> None:
     pcm = burst(FRAME_SAMPLES, 5)
     assert np.array_equal(samples_of(audio_frame(pcm)), pcm)
 
 
-# Whose word it takes for where the speech ends.
+# The true end of speech.
 
 
-def spoken_and_heard(corpus_folder: Path, number: int) -> tuple[Turn, dict[str, Any]]:
-    """A turn of a caller who relies on the corpus, and what the endpoint makes of the frames that reach it: nothing is
-    late, and nothing is wrong but the annotation."""
+def measured_turn(corpus_folder: Path, number: int) -> tuple[Turn, dict[str, Any]]:
+    """Return a turn of a caller that relies on the corpus, and the ground truth from the frames that it sends.
+
+    Nothing is late, and only the annotation can be wrong.
+    """
     corpus = open_corpus(str(corpus_folder))
     utterance = corpus.utterances[number]
     rendered = render(corpus, utterance, Profile(), RATE_HZ, 1)
@@ -166,9 +168,9 @@ def spoken_and_heard(corpus_folder: Path, number: int) -> tuple[Turn, dict[str, 
 
 
 @pytest.mark.parametrize("number", range(len(BOUNDS)))
-def test_a_right_annotation_leaves_no_error_but_the_one_it_states(tmp_path: Path, number: int) -> None:
+def test_a_correct_annotation_leaves_only_its_stated_error(tmp_path: Path, number: int) -> None:
     write_calibration_corpus(tmp_path / "corpus")
-    turn, row = spoken_and_heard(tmp_path / "corpus", number)
+    turn, row = measured_turn(tmp_path / "corpus", number)
     annotated = annotation_errors(tmp_path / "corpus")[f"calibration-{number}"]
     found = calibration.samples_of(turn, row, annotated)
     assert turn.speech_end_uncertainty_ns is not None
@@ -183,7 +185,7 @@ def test_a_detector_that_is_50_ms_off_is_a_voice_to_voice_error_of_50_ms(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, late_ms: int
 ) -> None:
     write_calibration_corpus(tmp_path / "right")
-    right = calibration.samples_of(*spoken_and_heard(tmp_path / "right", number))["voice_to_voice"].error_ns
+    right = calibration.samples_of(*measured_turn(tmp_path / "right", number))["voice_to_voice"].error_ns
     find = authoring.find_speech_bounds
 
     def wrong(samples: NDArray[np.float64], rate_hz: int) -> SpeechBounds:
@@ -192,10 +194,10 @@ def test_a_detector_that_is_50_ms_off_is_a_voice_to_voice_error_of_50_ms(
 
     monkeypatch.setattr(authoring, "find_speech_bounds", wrong)
     write_calibration_corpus(tmp_path / "corpus")
-    turn, row = spoken_and_heard(tmp_path / "corpus", number)
+    turn, row = measured_turn(tmp_path / "corpus", number)
     error_ns = calibration.samples_of(turn, row)["voice_to_voice"].error_ns
     assert error_ns - right == pytest.approx(-late_ms * MS, abs=2)
-    # The report says whose error it is, and does not trust what is wrong by more than it states.
+    # The report attributes the error to the annotation, and fails if it is larger than stated.
     annotated = annotation_errors(tmp_path / "corpus")[f"calibration-{number}"]
     found = calibration.samples_of(turn, row, annotated)
     assert found["annotation"].error_ns == pytest.approx(late_ms * MS, abs=2.1 * MS)
@@ -205,11 +207,11 @@ def test_a_detector_that_is_50_ms_off_is_a_voice_to_voice_error_of_50_ms(
     assert calibration.is_beyond(turn, annotated) == (abs(annotated.end_ns) > stated_ns)
 
 
-# When it answers, and what it holds to be true.
+# Answers and ground truth.
 
 
 @pytest.mark.parametrize("number", range(len(BOUNDS)))
-def test_the_truth_is_when_the_samples_left_the_mouth(number: int) -> None:
+def test_the_truth_is_when_the_samples_were_spoken(number: int) -> None:
     begin = 10**12
     sends, end = say(conversation(), number, begin)
     turn = sends[0].turn
@@ -232,7 +234,7 @@ def test_every_send_is_planned_from_the_last_speech_sample() -> None:
 
 
 @pytest.mark.parametrize("behavior", BEHAVIORS)
-def test_callers_understand_every_behavior(behavior: Behavior) -> None:
+def test_callers_decode_every_behavior(behavior: Behavior) -> None:
     sends, _ = say(conversation(behavior))
     turn = sends[0].turn
     events = heard(sends)
@@ -248,14 +250,14 @@ def test_callers_understand_every_behavior(behavior: Behavior) -> None:
     assert events[-1].status == "completed"
 
 
-def test_an_answer_in_one_segment_is_one_send_with_every_point() -> None:
+def test_an_answer_in_one_segment_is_one_send_with_every_mark() -> None:
     sends, _ = say(conversation("coalesced"))
     answer = sends[-1]
     assert {"endpoint", "asr_final", "llm_first_token", "tts_first_chunk", "done"} <= set(answer.marks)
     assert len(answer.chunks) == 2
 
 
-def test_a_stamp_that_belongs_to_a_later_frame_is_no_truth() -> None:
+def test_a_timestamp_of_a_later_frame_is_not_certain() -> None:
     talk = conversation()
     frames = speech_frames(0)
     (first, *_) = talk.on_speech(frames[0], 1000, False)
@@ -266,7 +268,7 @@ def test_a_stamp_that_belongs_to_a_later_frame_is_no_truth() -> None:
     assert first.turn.frames_perf_ns[0] is None
 
 
-def test_speech_that_breaks_off_is_counted_and_never_answered() -> None:
+def test_incomplete_speech_is_counted_and_never_answered() -> None:
     talk = conversation()
     talk.on_silence()
     assert talk.broken_turns == 0
@@ -277,17 +279,17 @@ def test_speech_that_breaks_off_is_counted_and_never_answered() -> None:
     assert sends[0].turn.number == 1
 
 
-def known_turn(behavior: Behavior = "plain", leading_ns: int | None = None) -> KnownTurn:
+def planned_turn(behavior: Behavior = "plain", leading_ns: int | None = None) -> GroundTruthTurn:
     plan = ReplyPlanner(DELAYS, behavior, 1, 0).turn()
     if leading_ns is not None:
         plan = plan.__class__(
             **{**{name: getattr(plan, name) for name in plan.__slots__}, "leading_silence_ns": leading_ns}
         )
-    return KnownTurn("resp", 0, 0, behavior, plan, Player())
+    return GroundTruthTurn("resp", 0, 0, behavior, plan, Player())
 
 
-def test_the_first_audible_sample_may_lie_in_a_later_chunk() -> None:
-    turn = known_turn(leading_ns=150 * MS)
+def test_the_first_audible_sample_may_be_in_a_later_chunk() -> None:
+    turn = planned_turn(leading_ns=150 * MS)
     hundred_ms = RATE_HZ // 10
     turn.note_chunk(hundred_ms, 1_000_000_000, 1_000_010_000)
     assert turn.first_audio_perf_ns is None
@@ -297,8 +299,8 @@ def test_the_first_audible_sample_may_lie_in_a_later_chunk() -> None:
     assert turn.underruns_ns == []
 
 
-def test_a_chunk_that_comes_too_late_starves_the_player() -> None:
-    turn = known_turn(leading_ns=0)
+def test_a_late_chunk_makes_the_player_run_dry() -> None:
+    turn = planned_turn(leading_ns=0)
     turn.note_chunk(RATE_HZ // 10, 1_000_000_000, 1_000_010_000)
     turn.note_chunk(RATE_HZ // 10, 1_130_000_000, 1_130_010_000)
     assert turn.underruns_ns == [30_000_000]
@@ -307,31 +309,31 @@ def test_a_chunk_that_comes_too_late_starves_the_player() -> None:
 
 def test_a_reply_waits_for_the_one_that_is_playing() -> None:
     player = Player(until_perf_ns=5_000_000_000)
-    turn = known_turn(leading_ns=0)
+    turn = planned_turn(leading_ns=0)
     turn.player = player
     turn.note_chunk(RATE_HZ // 10, 4_900_000_000, 4_900_010_000)
     assert turn.first_audio_perf_ns == 5_000_000_000
     assert turn.row()["leading_silence_ns"] == 0
 
 
-def test_a_wide_interval_is_no_truth() -> None:
+def test_a_wide_interval_is_not_certain() -> None:
     assert certain(0, 400_000)
     assert not certain(0, 600_000)
     assert not certain(0, None)
-    turn = known_turn(leading_ns=0)
+    turn = planned_turn(leading_ns=0)
     turn.note_sent("asr_final", 0, 700_000, 0)
     turn.note_sent("endpoint", 0, 7_000, 0)
     turn.note_chunk(10, 0, None)
     assert turn.row()["unsure"] == ["asr_final", "first_audio", "reply_end"]
 
 
-def test_frames_are_late_against_the_most_punctual_one() -> None:
-    turn = known_turn()
+def test_lateness_is_relative_to_the_most_punctual_frame() -> None:
+    turn = planned_turn()
     turn.frames_perf_ns = [5 * MS, None, 5 * MS + 2 * FRAME_NS + 300_000]
     assert turn.lateness_ns() == [0, 300_000]
 
 
-def test_a_sample_leaves_the_mouth_before_its_frame_does() -> None:
+def test_a_sample_is_spoken_before_its_frame_is_sent() -> None:
     assert spoken_at(0, 100 * MS) == 80 * MS
     assert spoken_at(240, 100 * MS) == 90 * MS
 
@@ -339,7 +341,7 @@ def test_a_sample_leaves_the_mouth_before_its_frame_does() -> None:
 # The plan.
 
 
-def test_the_same_seed_plans_the_same_and_deals_every_delay_equally() -> None:
+def test_the_same_seed_gives_the_same_plan_and_every_delay_equally_often() -> None:
     one, other = (ReplyPlanner(DELAYS, "plain", 7, 3) for _ in range(2))
     turns = [one.turn() for _ in range(20)]
     assert turns == [other.turn() for _ in range(20)]
@@ -348,7 +350,7 @@ def test_the_same_seed_plans_the_same_and_deals_every_delay_equally() -> None:
 
 
 @pytest.mark.parametrize("behavior", BEHAVIORS)
-def test_a_plan_can_be_kept(behavior: Behavior) -> None:
+def test_a_plan_is_consistent(behavior: Behavior) -> None:
     planner = ReplyPlanner((50 * MS, 200 * MS, 2000 * MS), behavior, 1, 0)
     for turn in (planner.turn() for _ in range(50)):
         assert EARLIEST_NS <= turn.endpoint_ns <= turn.final_ns <= turn.first_token_ns <= turn.first_chunk_ns
@@ -359,30 +361,30 @@ def test_a_plan_can_be_kept(behavior: Behavior) -> None:
         assert all(a.after_ns <= b.after_ns for a, b in itertools.pairwise(turn.chunks))
 
 
-def test_late_chunks_starve_the_player_and_punctual_ones_do_not() -> None:
-    def starves(behavior: Behavior) -> bool:
-        turn = known_turn(behavior)
+def test_late_chunks_make_the_player_run_dry_and_punctual_ones_do_not() -> None:
+    def runs_dry(behavior: Behavior) -> bool:
+        turn = planned_turn(behavior)
         for chunk in turn.plan.chunks:
             turn.note_chunk(samples_in(chunk.audio_ns), chunk.after_ns, chunk.after_ns)
         return bool(turn.underruns_ns)
 
-    assert starves("jitter")
-    assert not any(starves(name) for name in ("plain", "burst", "long", "silence", "coalesced"))
+    assert runs_dry("jitter")
+    assert not any(runs_dry(name) for name in ("plain", "burst", "long", "silence", "coalesced"))
 
 
-def test_silence_leads_a_reply_and_nothing_else() -> None:
+def test_silence_only_precedes_a_reply() -> None:
     assert reply_audio(10, 0, 10) == reply_audio(99, 0, 10)
     assert reply_audio(0, 0, 10) == reply_audio(10, 10, 10)
     assert reply_audio(5, 0, 10) != reply_audio(0, 0, 10)
 
 
 @pytest.mark.parametrize("text", ["", "50,", "x", "5", "-50", "50;60", "90000"])
-def test_delays_that_cannot_be_kept_are_refused(text: str) -> None:
+def test_invalid_delays_are_rejected(text: str) -> None:
     with pytest.raises(UsageError, match="whole milliseconds"):
         parse_delays(text)
 
 
-def test_delays_and_behaviors_have_names() -> None:
+def test_delays_and_behaviors_are_parsed() -> None:
     assert parse_delays("50, 200") == (50 * MS, 200 * MS)
     assert check_behavior("burst") == "burst"
     with pytest.raises(UsageError, match="bursts"):

@@ -1,4 +1,4 @@
-"""A clock for tests: waiting costs nothing, time jumps from one awaited moment to the next."""
+"""A clock for tests: waiting takes no real time; the time jumps from one awaited moment to the next."""
 
 import asyncio
 import heapq
@@ -9,7 +9,7 @@ _Result = TypeVar("_Result")
 
 
 class VirtualClock:
-    """Stands in for `loadtest.targets.assistant.clock.Clock`; `run` drives a coroutine through virtual time."""
+    """A fake `loadtest.targets.assistant.clock.Clock`; `run` runs a coroutine in virtual time."""
 
     def __init__(self, start_ns: int = 1_000_000_000) -> None:
         self.now_ns = start_ns
@@ -45,7 +45,7 @@ class VirtualClock:
                 break
             while self._waiting and self._waiting[0][2].done():
                 heapq.heappop(self._waiting)
-            assert self._waiting, "nothing waits for time, and nothing goes on"
+            assert self._waiting, "the task is blocked, and nothing waits for the clock"
             moment_ns, _, future = heapq.heappop(self._waiting)
             self.now_ns = max(self.now_ns, moment_ns)
             future.set_result(None)

@@ -1,4 +1,4 @@
-"""One utterance of the caller while it is being recognized: audio in, partial transcripts out."""
+"""The recognition of one utterance of the caller: audio in, partial transcripts out."""
 
 import asyncio
 import random
@@ -15,14 +15,14 @@ from loadtest.targets.assistant.clock import Clock
 
 @dataclass(frozen=True, slots=True)
 class PartialTiming:
-    """When partial transcripts are looked for: the first counts from the beginning of speech."""
+    """When partial transcripts are requested; `first` counts from the beginning of speech."""
 
     first: Delay
     every: Delay
 
 
-class HeardUtterance:
-    """`show` is called with the words that are new; None where nobody asked for transcripts."""
+class UtteranceRecognition:
+    """One utterance in recognition. `show` is called with new words; None if no transcripts were requested."""
 
     def __init__(
         self,
@@ -43,22 +43,22 @@ class HeardUtterance:
         self._partials: asyncio.Task[None] | None = None
 
     def feed(self, pcm: NDArray[np.int16]) -> None:
-        """Take the next samples (int16 mono)."""
+        """Add the next samples (int16 mono)."""
         self.samples += len(pcm)
         self._stream.feed(pcm)
 
     def watch(self, speech_start_perf_ns: int, timing: PartialTiming, source: random.Random) -> None:
-        """Begin to look for partial transcripts."""
+        """Start requesting partial transcripts."""
         if self._show is not None:
             self._partials = asyncio.create_task(self._show_partials(speech_start_perf_ns, timing, source))
 
     def finish(self, silent_samples: int) -> asyncio.Task[Transcript]:
-        """The utterance is complete: no more partials; the task ends with the transcript."""
+        """End the utterance and its partial transcripts; the task returns the final transcript."""
         self._stop_partials()
         return asyncio.create_task(self._stream.finish(silent_samples))
 
     def abandon(self) -> None:
-        """Nobody wants the words any more."""
+        """Discard the utterance."""
         self._stop_partials()
         self._stream.abandon()
 
@@ -72,7 +72,7 @@ class HeardUtterance:
         while self._show is not None:
             await self._clock.until(due_ns)
             words = (await self._stream.partial()).split()
-            # On this wire a partial only ever adds: what a recognizer takes back is put right by the final transcript.
+            # In this protocol partials only add words; the final transcript corrects what the recognizer revises.
             if len(words) > self._shown_words:
                 new = " ".join(words[self._shown_words :])
                 if self.first_partial_perf_ns is None:
