@@ -1,6 +1,7 @@
 """Objectives from files: what is read, and every fault at once with its place."""
 
 import copy
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from telemetry.model.errors import ConfigError
-from telemetry.objectives.openslo import duration_ns, parse_objectives
+from telemetry.objectives.openslo import parse_objectives
+from telemetry.objectives.openslo_document import duration_ns
 from telemetry.objectives.slo import default_objectives, load_objectives
 
 GOOD_SPEC = "spec.indicator.spec.ratioMetric.good.metricSource.spec"
@@ -132,38 +134,41 @@ _GOOD = (*_RATIO, "good", "metricSource", "spec")
         (_set("apiVersion", to="openslo/v2"), "apiVersion: is 'openslo/v2'; write openslo/v1"),
         (_set("kind", to="Service"), "kind: is 'Service'; write SLO"),
         (_drop("kind"), "kind: is missing; write SLO"),
-        (_set("metdata", to=1), "metdata: is no known key; did you mean metadata?"),
+        (_set("metdata", to=1), "metdata: is not a known key; did you mean metadata?"),
         (_drop("metadata"), "metadata: is missing; it holds name"),
-        (_set("metadata", to="fast"), "metadata: a mapping of keys is expected"),
+        (
+            _set("metadata", to="fast"),
+            "metadata: is 'fast'; a mapping with the keys name, displayName, labels, annotations is expected",
+        ),
         (_set("metadata", "name", to="two words"), "metadata.name: is 'two words'; a name has"),
         (_set("metadata", "name", to=7), "metadata.name: is 7; a name has"),
         (_set("spec", "budgetingMethod", to="Timeslices"), "spec.budgetingMethod: is 'Timeslices'; write Occurrences"),
-        (_set("spec", "timeWindow", to=[]), "spec.timeWindow: a list of one window is expected"),
+        (_set("spec", "timeWindow", to=[]), "spec.timeWindow: is []; a list of one window is expected"),
         (_set("spec", "timeWindow", 0, "duration", to="0d"), "spec.timeWindow[0].duration: is '0d'"),
         (_set("spec", "service", to=3), "spec.service: is 3; text is expected"),
-        (_set("spec", "objectives", to=[]), "spec.objectives: one objective is expected"),
+        (_set("spec", "objectives", to=[]), "spec.objectives: is []; a list of one objective is expected"),
         (
             _set("spec", "objectives", 0, "target", to=1),
             "spec.objectives[0].target: is 1; a number above 0 and below 1",
         ),
         (_set("spec", "objectives", 0, "target", to=0), "spec.objectives[0].target: is 0;"),
         (_set("spec", "objectives", 0, "target", to=95), "spec.objectives[0].target: is 95;"),
-        (_set("spec", "objectives", 0, "target", to=True), "spec.objectives[0].target: is True;"),
+        (_set("spec", "objectives", 0, "target", to=True), "spec.objectives[0].target: is true;"),
         (_set("spec", "objectives", 0, "target", to=float("nan")), "spec.objectives[0].target: is nan;"),
         (_set("spec", "objectives", 0, "targetPercent", to=95), "spec.objectives[0]: write either target"),
         (_drop("spec", "indicator"), "spec.indicator: is missing"),
         (_set("spec", "indicator", to={}), "spec.indicator.spec: is missing; it holds"),
         (_set(*_RATIO[:-1], to={}), "ratioMetric: is missing; it holds"),
         (_set(*_GOOD, to={}), "exactly one of metric, outcome, fallback, cache says"),
-        (_set("spec", to=None), "spec: a mapping of keys is expected"),
+        (_set("spec", to=None), "spec: is null; a mapping with the keys description, "),
         (_drop(*_RATIO, "good"), "ratioMetric.good: is missing; it holds metricSource"),
         (_set(*_RATIO, "good", "metricSource", "type", to="prometheus"), "metricSource.type: is 'prometheus'; write"),
-        (_set(*_RATIO, "total", "metricSource", "spec", "turns", to="all"), "spec.turns: write eligible"),
+        (_set(*_RATIO, "total", "metricSource", "spec", "turns", to="all"), "spec.turns: is 'all'; write eligible"),
         (
             _set(*_GOOD, "metric", to="voice_to_vioce"),
-            "'voice_to_vioce' is no known metric; did you mean voice_to_voice?",
+            "'voice_to_vioce' is not a known metric; did you mean voice_to_voice?",
         ),
-        (_set(*_GOOD, "metric", to="zzz"), "'zzz' is no known metric; known are voice_to_voice, "),
+        (_set(*_GOOD, "metric", to="zzz"), "'zzz' is not a known metric; known are voice_to_voice, "),
         (_set(*_GOOD, "metric", to="itl"), "itl is many values per turn"),
         (_set(*_GOOD, "threshold", to=800), "threshold: is 800; voice_to_voice needs a duration such as 800ms"),
         (_set(*_GOOD, "threshold", to="fast"), "threshold: is 'fast'; voice_to_voice needs a duration"),
@@ -173,16 +178,28 @@ _GOOD = (*_RATIO, "good", "metricSource", "spec")
         (_set(*_GOOD, to={"metric": "wer", "threshold": -1}), "threshold: is -1; wer needs a number"),
         (_set(*_GOOD, "outcome", to="ok"), "exactly one of metric, outcome, fallback, cache says"),
         (_set(*_GOOD, to={"cohort": "A"}), "exactly one of metric, outcome, fallback, cache says"),
-        (_set(*_GOOD, to={"outcome": "okay"}), "outcome: 'okay' is no outcome of an eligible turn; did you mean ok?"),
-        (_set(*_GOOD, to={"outcome": "invalid"}), "outcome: 'invalid' is no outcome of an eligible turn"),
-        (_set(*_GOOD, to={"outcome": "cut"}), "outcome: 'cut' is no outcome of an eligible turn"),
-        (_set(*_GOOD, to={"outcome": []}), "outcome: is empty"),
+        (
+            _set(*_GOOD, to={"outcome": "okay"}),
+            "outcome: 'okay' is not an outcome of an eligible turn; did you mean ok?",
+        ),
+        (_set(*_GOOD, to={"outcome": "invalid"}), "outcome: 'invalid' is not an outcome of an eligible turn"),
+        (_set(*_GOOD, to={"outcome": "cut"}), "outcome: 'cut' is not an outcome of an eligible turn"),
+        (_set(*_GOOD, to={"outcome": []}), "outcome: is []; write for instance ok"),
+        (_set(*_GOOD, to={"outcome": ["ok", "cut"]}), "outcome[1]: 'cut' is not an outcome of an eligible turn"),
+        (_set(*_GOOD, to={"fallback": ""}), "fallback: is ''; write none"),
+        (_set(*_GOOD, "route", to=None), "route: null is not a known route; known are "),
+        (_set("spec", "timeWindow", 0, to=7), "spec.timeWindow[0]: is 7; a mapping with the keys duration, "),
+        (
+            _set(*_GOOD, to={"metric": "wer", "threshold": 10**400}),
+            "threshold: is a number of more than 60 digits; wer",
+        ),
+        (_set("spec", "service", to=["\x1b[2J" * 100_000]), "spec.service: is ['\\x1b[2J"),
         (_set(*_GOOD, to={"outcome": "ok", "threshold": "1s"}), "threshold: only a metric has a threshold"),
         (_set(*_GOOD, to={"fallback": "rule"}), "fallback: is 'rule'; write none"),
         (_set(*_GOOD, to={"cache": "miss"}), "cache: is 'miss'; write hit"),
-        (_set(*_GOOD, "length", to="shrt"), "length: 'shrt' is unknown; did you mean short?"),
+        (_set(*_GOOD, "length", to="shrt"), "length: 'shrt' is not a known length; did you mean short?"),
         (_set(*_GOOD, "cohort", to=1), "cohort: is 1; text is expected"),
-        (_set(*_GOOD, "nois", to="pink"), "nois: is no known key; did you mean noise?"),
+        (_set(*_GOOD, "nois", to="pink"), "nois: is not a known key; did you mean noise?"),
     ],
 )
 def test_each_fault_is_named_with_its_place(change: Callable[[dict[str, Any]], None], expected: str) -> None:
@@ -190,8 +207,10 @@ def test_each_fault_is_named_with_its_place(change: Callable[[dict[str, Any]], N
     change(entry)
     found = faults(entry)
     assert len(found) == 1, found
-    assert found[0].startswith("document 1, ")
+    assert re.match(r"document 1, line \d+, ", found[0])
     assert expected in found[0]
+    assert found[0].isprintable()
+    assert len(found[0]) < 500
 
 
 def test_every_fault_is_reported_at_once() -> None:
@@ -199,16 +218,61 @@ def test_every_fault_is_reported_at_once() -> None:
     broken["apiVersion"] = "v1"
     broken["spec"]["objectives"] = [{"target": 2}]
     found = faults(document("fast"), broken, ["no mapping"])
-    assert len(found) == 6
-    for part in (
-        "document 2, apiVersion",
-        "document 2, spec.objectives[0].target",
-        f"document 2, {GOOD_SPEC}.metric",
-        f"document 2, {GOOD_SPEC}.length",
-        "document 2, metadata.name: fast is also the name of document 1",
-        "document 3: a mapping of keys is expected",
+    text = yaml.safe_dump_all([document("fast"), broken, ["no mapping"]]).splitlines()
+    for fault, (number, holds, says) in zip(
+        found,
+        (
+            (2, "apiVersion: v1", "apiVersion: is 'v1'; write openslo/v1"),
+            (2, "  name: fast", "metadata.name: fast is also the name of document 1; give each objective a name"),
+            (2, "              length: tiny", f"{GOOD_SPEC}.length: 'tiny' is not a known length"),
+            (2, "              metric: voice_to_vioce", f"{GOOD_SPEC}.metric: 'voice_to_vioce' is not a known metric"),
+            (2, "  - target: 2", "spec.objectives[0].target: is 2; a number above 0 and below 1 is expected"),
+            (
+                3,
+                "- no mapping",
+                "is ['no mapping']; a mapping with the keys apiVersion, kind, metadata, spec is expected",
+            ),
+        ),
+        strict=True,
     ):
-        assert any(fault.startswith(part) for fault in found), (part, found)
+        line = len(text) - text[::-1].index(holds)  # the last one: the first document holds some of them too
+        begin = f"document {number}, line {line}{': ' if number == 3 else ', '}"
+        assert fault.startswith(f"{begin}{says}"), (begin, says, fault)
+
+
+def test_lines_are_those_of_the_file() -> None:
+    text = """# A comment.
+---
+---
+apiVersion: openslo/v1
+kind: SLO
+metadata: {name: a,
+  labells: {}}
+spec:
+  # Another.
+  objectives: [
+    {target: 0.5,
+     target_percent: 1}]
+  "\\x1b[2J": 1
+  indicator: &same
+    metadata: {}
+    <<: {spec: {ratioMetric: 3}}
+"""
+    with pytest.raises(ConfigError) as caught:
+        parse_objectives(text, "slo.yaml")
+    assert [fault.partition(": ")[0] for fault in caught.value.faults] == [
+        "document 2, line 7, metadata.labells",
+        "document 2, line 12, spec.objectives[0].target_percent",
+        "document 2, line 13, spec.\\x1b[2J",
+        "document 2, line 16, spec.indicator.spec.ratioMetric",
+    ]
+
+
+def test_what_holds_itself_is_refused_in_a_short_sentence() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_objectives("&a\napiVersion: *a\nkind: SLO\nmetadata: *a\nspec: {service: *a}\n", "slo.yaml")
+    assert len(caught.value.faults) > 5
+    assert all(len(fault) < 400 for fault in caught.value.faults)
 
 
 @pytest.mark.parametrize(
@@ -217,10 +281,10 @@ def test_every_fault_is_reported_at_once() -> None:
         ("a: [1\nb: 2\n", "line 2, column "),
         ("a: 1\n\tb: 2\n", "line 2, column 1"),
         ("apiVersion: openslo/v1\nkind: SLO\nkind: SLO\n", "line 3, column 1: the key 'kind' is there twice"),
-        ("a: \x01\n", "is no valid YAML"),
-        ("a: 2026-13-45\n", "is no valid YAML"),
+        ("a: \x01\n", "is not valid YAML"),
+        ("a: 2026-13-45\n", "is not valid YAML"),
         ("? [1]\n: 2\n", "line 1, column "),
-        ("[" * 5000, "is no valid YAML"),
+        ("[" * 5000, "is not valid YAML"),
         ("!!python/object/apply:os.getcwd []", "line 1, column 1"),
         ("", "holds no objective"),
         ("---\n---\n", "holds no objective"),

@@ -1,0 +1,164 @@
+"""Checks a file's content against a pydantic model; every fault has its path and says how to mend it. Pure.
+
+A model derives from `CheckedTable`. The description of a field says how to mend it and follows "is 95; " or "is
+missing; ", as in `Field(description="a number above 0 and below 1 is expected")`. Rules about several keys are `rules`.
+"""
+
+import difflib
+import reprlib
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Self, TypeVar, cast
+
+from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
+from pydantic.fields import FieldInfo
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from telemetry.model.foreign_text import one_line, written_out
+
+Path = tuple[str | int, ...]
+S = TypeVar("S", bound="CheckedTable")
+
+_FAULT: Final = "fault"  # the type of an error that is a sentence of ours
+_LONGEST_SHOWN_CHARS: Final = 80
+_LONGEST_NUMBER_BITS: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class FaultAt:
+    """What is wrong at a place: keys and positions (from 0) from the root, and a sentence without the place."""
+
+    path: Path
+    sentence: str
+
+
+def validated(model: type[S], value: object) -> tuple[S | None, list[FaultAt]]:
+    """The model of a value, or None and every fault, in the order of the model's fields."""
+    try:
+        return model.model_validate(value), []
+    except ValidationError as error:
+        return None, [
+            FaultAt(details["loc"], str(details.get("ctx", {}).get("sentence", details["msg"])))
+            for details in error.errors(include_url=False)
+        ]
+
+
+def refused(sentence: str) -> PydanticCustomError:
+    """What a validator raises to refuse a value with a sentence of its own, which `validated` passes on."""
+    return PydanticCustomError(_FAULT, "refused", {"sentence": sentence})
+
+
+class CheckedTable(BaseModel):
+    """A mapping with known keys; unknown ones are faults, and values have exactly the type that is declared."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
+
+    kind_of_value: ClassVar[str] = "mapping"
+
+    @classmethod
+    def rules(cls, table: Mapping[str, Any], faulty: Collection[str]) -> Iterable[tuple[Path, str]]:
+        """Paths and sentences of what contradicts itself in a table as it was read; `faulty` keys have a fault."""
+        del table, faulty
+        return ()
+
+    @classmethod
+    def keys(cls) -> dict[str, FieldInfo]:
+        """The fields by the names they have in the file."""
+        return {field.alias or name: field for name, field in cls.model_fields.items()}
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _find_all_faults(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        if isinstance(value, cls):
+            return value
+        if not isinstance(value, Mapping):
+            named = f"the key{'s' * (len(cls.keys()) > 1)} {', '.join(cls.keys())}"
+            raise refused(f"is {shown(value)}; a {cls.kind_of_value} with {named} is expected")
+        table = {_encodable(key): entry for key, entry in cast("Mapping[Any, Any]", value).items()}
+        made: Self | None = None
+        found: list[tuple[Path, str]] = []
+        try:
+            made = handler(table)
+        except ValidationError as error:
+            found = list(cls._sentences(error))
+        found += cls.rules(table, {str(path[0]) for path, _ in found if path})
+        if made is None or found:
+            raise ValidationError.from_exception_data(
+                cls.__name__, [InitErrorDetails(type=refused(said), loc=path, input=None) for path, said in found]
+            )
+        return made
+
+    @classmethod
+    def _sentences(cls, error: ValidationError) -> Iterator[tuple[Path, str]]:
+        known = cls.keys()
+        for details in error.errors(include_url=False):
+            path, kind = details["loc"], details["type"]
+            if kind == _FAULT:
+                yield path, details.get("ctx", {})["sentence"]
+            elif kind == "extra_forbidden":
+                yield path, f"is not a known key{nearest(str(path[0]), tuple(known))}"
+            else:
+                field = known.get(str(path[0]))
+                mend = _mend(field) or f"{details['msg'][:1].lower()}{details['msg'][1:]}"
+                yield path, f"is {'missing' if kind == 'missing' else shown(details['input'])}; {mend}"
+
+
+def path_text(path: Path, first: int = 0) -> str:
+    """A path in words, `spec.objectives[0].target`; positions count from `first`."""
+    text = ""
+    for part in path:
+        text += f"[{part + first}]" if isinstance(part, int) else f".{_shown_key(part)}" if text else _shown_key(part)
+    return text
+
+
+def shown(value: object) -> str:
+    """A value that somebody wrote, on one line and at most 80 characters long."""
+    return one_line(_Brief().repr(value), _LONGEST_SHOWN_CHARS)
+
+
+def nearest(name: str, known: Collection[str]) -> str:
+    """The end of a sentence about an unknown name: the known one that is like it, or all of them."""
+    close = difflib.get_close_matches(name[:_LONGEST_SHOWN_CHARS], known, 1, 0.5)
+    return f"; did you mean {close[0]}?" if close else f"; known are {', '.join(known)}"
+
+
+def _mend(field: FieldInfo | None) -> str:
+    if field is None or field.description is not None:
+        return "" if field is None else field.description or ""
+    if isinstance(field.annotation, type) and issubclass(field.annotation, CheckedTable):
+        return f"it holds {', '.join(field.annotation.keys())}"
+    return ""
+
+
+def _encodable(key: object) -> str:
+    """A key as pydantic takes it: text without lone surrogates."""
+    text = key if isinstance(key, str) else shown(key)
+    return text if text.isprintable() else "".join("?" if "\ud800" <= char <= "\udfff" else char for char in text)
+
+
+def _shown_key(key: str) -> str:
+    return one_line("".join(map(written_out, key[: _LONGEST_SHOWN_CHARS + 1])), _LONGEST_SHOWN_CHARS)
+
+
+class _Brief(reprlib.Repr):
+    """Bounded in length and depth: a file can hold a text of a million characters, or a list that holds itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel, self.maxdict, self.maxlist = 2, 3, 4
+        self.maxstring = self.maxother = _LONGEST_SHOWN_CHARS
+
+    def repr_NoneType(self, x: None, level: int) -> str:  # noqa: N802 - the name that reprlib looks for
+        """As YAML and JSON write it."""
+        del x, level
+        return "null"
+
+    def repr_bool(self, x: bool, level: int) -> str:
+        """As YAML, TOML and JSON write it."""
+        del level
+        return str(x).lower()
+
+    def repr_int(self, x: int, level: int) -> str:
+        """A whole number; Python refuses to write out one of more than 4300 digits."""
+        del level
+        return repr(x) if x.bit_length() <= _LONGEST_NUMBER_BITS else "a number of more than 60 digits"

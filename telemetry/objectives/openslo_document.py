@@ -1,0 +1,252 @@
+"""What a document of an OpenSLO file may hold, as pydantic models. A field's description says how to mend it."""
+
+import math
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from fractions import Fraction
+from typing import Annotated, Any, Final, Literal, cast, get_args
+
+from pydantic import AfterValidator, Field, PlainValidator, StringConstraints, ValidationError, WrapValidator
+
+from telemetry.model import semconv
+from telemetry.model.metrics import ITL, METRICS
+from telemetry.model.validation import CheckedTable, FaultAt, Path, nearest, path_text, refused, shown, validated
+from telemetry.objectives.openslo import Kind
+from telemetry.objectives.yaml_documents import Document
+
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+
+_DURATION: Final = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?) ?(ns|us|µs|ms|s|m)")
+_NS_OF: Final = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9}
+_NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+_WINDOW: Final = re.compile(r"[1-9][0-9]{0,3}[mhdwMQY]")
+_OUTCOMES: Final = tuple(outcome for outcome in semconv.OUTCOMES if outcome not in ("cut", "invalid"))
+
+
+def duration_ns(text: str) -> int | None:
+    """`800ms`, `1.5s`, `200us` in ns; None when it is no duration."""
+    match = _DURATION.fullmatch(text)
+    return None if match is None else round(Fraction(match[1]) * _NS_OF[match[2]])
+
+
+def read_document(document: Document, first_use: dict[str, int]) -> tuple["SloDocument | None", list[FaultAt]]:
+    """The model of a document, None after a fault, and all faults; `first_use` maps names to numbers of documents."""
+    model, faults = validated(SloDocument, document.value)
+    name = _name_of(document.value)
+    used_in = first_use.setdefault(name, document.number) if name is not None else document.number
+    if used_in != document.number:
+        sentence = f"{name} is also the name of document {used_in}; give each objective a name of its own"
+        faults.append(FaultAt(("metadata", "name"), sentence))
+    return model, faults
+
+
+def faults_with_places(document: Document, faults: list[FaultAt]) -> list[str]:
+    """The faults with their places, in the order of the lines."""
+    by_line = sorted(((document.line(fault.path), fault) for fault in faults), key=lambda each: each[0])
+    return [
+        f"{', '.join(filter(None, (f'document {document.number}', f'line {line}', path_text(fault.path))))}: "
+        f"{fault.sentence}"
+        for line, fault in by_line
+    ]
+
+
+def _name_of(document: object) -> str | None:
+    """The name of a document, also of one that is faulty elsewhere; None when it has none that can be used."""
+    table = cast("dict[object, Any]", document) if isinstance(document, dict) else {}
+    metadata = table.get("metadata")
+    name = cast("dict[object, Any]", metadata).get("name") if isinstance(metadata, dict) else None
+    return name if isinstance(name, str) and _NAME.fullmatch(name) else None
+
+
+def _bound(metric: str, threshold: object) -> float | None:
+    """A threshold in the unit of a known metric; None when it is not one."""
+    if METRICS[metric].unit == "ns":
+        return duration_ns(threshold) if isinstance(threshold, str) else None
+    if isinstance(threshold, bool) or not isinstance(threshold, int | float):
+        return None
+    try:
+        return threshold if math.isfinite(threshold) and threshold >= 0 else None
+    except OverflowError:  # a whole number of more than 308 digits
+        return None
+
+
+def _matching(pattern: re.Pattern[str]) -> AfterValidator:
+    def check(text: str) -> str:
+        if not pattern.fullmatch(text):
+            raise ValueError("does not match")
+        return text
+
+    return AfterValidator(check)
+
+
+def _one_of(known: Collection[str], what: str) -> PlainValidator:
+    def check(value: object) -> str:
+        if not isinstance(value, str) or value not in known:
+            name = value if isinstance(value, str) else ""
+            raise refused(f"{shown(value)} is not {what}{nearest(name, known)}")
+        return value
+
+    return PlainValidator(check)
+
+
+def _metric(value: object) -> str:
+    if value == ITL:
+        raise refused("itl is many values per turn; tokens_per_s judges a stream by turn")
+    if not isinstance(value, str) or value not in METRICS:
+        name = value if isinstance(value, str) else ""
+        raise refused(f"{shown(value)} is not a known metric{nearest(name, tuple(METRICS))}")
+    return value
+
+
+def _one_or_several(value: object, read: Callable[[object], list[str]]) -> list[str]:
+    """What stands alone is a list of one; its fault then has no position in a list."""
+    if isinstance(value, list):
+        return read(cast("list[object]", value))
+    try:
+        return read([value])
+    except ValidationError as error:
+        raise refused(error.errors(include_url=False)[0].get("ctx", {})["sentence"]) from error
+
+
+_TEXT: Final = "text is expected"
+_Text = Annotated[str | None, Field(default=None, description=_TEXT)]
+_Dimension = Annotated[str, StringConstraints(min_length=1), Field(default="", description=_TEXT)]
+
+
+class _SloMetadata(CheckedTable):
+    name: Annotated[str, _matching(_NAME)] = Field(
+        description="a name has up to 63 letters, digits, '.', '_' and '-', with a letter or digit at each end"
+    )
+    display_name: str | None = Field(default=None, alias="displayName", description=_TEXT)
+    labels: object = None
+    annotations: object = None
+
+
+class _TimeWindow(CheckedTable):
+    duration: Annotated[str, _matching(_WINDOW)] = Field(description="write a window such as 28d or 1h")
+    is_rolling: object = Field(default=None, alias="isRolling")
+    calendar: object = None
+
+
+class _SloTarget(CheckedTable):
+    display_name: object = Field(default=None, alias="displayName")
+    target: float = Field(default=0.0, gt=0, lt=1, description="a number above 0 and below 1 is expected")
+    target_percent: float = Field(
+        default=0.0, gt=0, lt=100, alias="targetPercent", description="a number above 0 and below 100 is expected"
+    )
+
+    @classmethod
+    def rules(cls, table: Mapping[str, Any], faulty: Collection[str]) -> Iterator[tuple[Path, str]]:
+        """One of two ways to say it."""
+        del faulty
+        if ("target" in table) == ("targetPercent" in table):
+            yield (), "write either target: 0.95 or targetPercent: 95"
+
+
+class _Good(CheckedTable):
+    """Which turns are good: one of `KINDS` is given. And which turns count at all: any where a text is empty."""
+
+    metric: Annotated[str, PlainValidator(_metric)] = ""
+    threshold: object = None
+    outcome: Annotated[
+        list[Annotated[str, _one_of(_OUTCOMES, "an outcome of an eligible turn")]], WrapValidator(_one_or_several)
+    ] = Field(default=[], min_length=1, description="write for instance ok")
+    fallback: Literal["none"] = Field(default="none", description="write none")
+    cache: Literal["hit"] = Field(default="hit", description="write hit")
+    cohort: _Dimension
+    length: Annotated[str, _one_of(semconv.LENGTH_CLASSES, "a known length")] = ""
+    noise: _Dimension
+    channel: _Dimension
+    route: Annotated[str, _one_of(semconv.ROUTES, "a known route")] = ""
+
+    @classmethod
+    def rules(cls, table: Mapping[str, Any], faulty: Collection[str]) -> Iterator[tuple[Path, str]]:
+        """One kind, and a threshold of the metric's unit where that is a metric."""
+        given = [kind for kind in KINDS if kind in table]
+        if len(given) != 1:
+            yield (), f"exactly one of {', '.join(KINDS)} says which turns are good"
+        elif given != ["metric"]:
+            if "threshold" in table:
+                yield ("threshold",), "only a metric has a threshold; leave it out"
+        elif "metric" not in faulty and _bound(table["metric"], table.get("threshold")) is None:
+            is_duration = METRICS[table["metric"]].unit == "ns"
+            wanted = "a duration such as 800ms or 1.5s" if is_duration else "a number that is not negative"
+            found = f"is {shown(table['threshold'])}" if "threshold" in table else "is missing"
+            yield ("threshold",), f"{found}; {table['metric']} needs {wanted}"
+
+    @property
+    def kind(self) -> Kind:
+        """The one of `KINDS` that is given."""
+        return next(kind for kind in KINDS if kind in self.model_fields_set)
+
+    @property
+    def bound(self) -> float | None:
+        """The threshold in the unit of the metric; None without a metric."""
+        return _bound(self.metric, self.threshold) if self.metric else None
+
+
+class _Total(CheckedTable):
+    turns: Literal["eligible"] = Field(description="write eligible: every turn that is not invalid")
+
+
+class _MetricSource(CheckedTable):
+    type: Literal["voiceprobe"] = Field(description="write voiceprobe")
+    metric_source_ref: object = Field(default=None, alias="metricSourceRef")
+
+
+class _GoodSource(_MetricSource):
+    spec: _Good
+
+
+class _TotalSource(_MetricSource):
+    spec: _Total
+
+
+class _GoodTurns(CheckedTable):
+    metric_source: _GoodSource = Field(alias="metricSource")
+
+
+class _TotalTurns(CheckedTable):
+    metric_source: _TotalSource = Field(alias="metricSource")
+
+
+class _RatioMetric(CheckedTable):
+    counter: object = None
+    good: _GoodTurns
+    total: _TotalTurns
+
+
+class _IndicatorSpec(CheckedTable):
+    description: object = None
+    ratio_metric: _RatioMetric = Field(alias="ratioMetric")
+
+
+class _Indicator(CheckedTable):
+    metadata: object = None
+    spec: _IndicatorSpec
+
+
+class _SloSpec(CheckedTable):
+    description: _Text
+    service: _Text
+    indicator: _Indicator
+    time_window: list[_TimeWindow] = Field(
+        default=[], min_length=1, max_length=1, alias="timeWindow", description="a list of one window is expected"
+    )
+    budgeting_method: Literal["Occurrences"] = Field(
+        default="Occurrences", alias="budgetingMethod", description="write Occurrences"
+    )
+    objectives: list[_SloTarget] = Field(
+        min_length=1,
+        max_length=1,
+        description="a list of one objective is expected; write another document for another target",
+    )
+
+
+class SloDocument(CheckedTable):
+    """A whole document."""
+
+    api_version: Literal["openslo/v1"] = Field(alias="apiVersion", description="write openslo/v1")
+    kind: Literal["SLO"] = Field(description="write SLO")
+    metadata: _SloMetadata
+    spec: _SloSpec
