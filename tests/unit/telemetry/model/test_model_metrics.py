@@ -61,7 +61,7 @@ def test_terminal_json_page_and_docs_show_each_metric_where_its_definition_says(
 
 def test_every_outcome_and_every_cause_has_a_label() -> None:
     assert set(semconv.OUTCOME_LABELS) == set(semconv.OUTCOMES) == set(get_args(semconv.Outcome))
-    assert set(semconv.FAILURE_LABELS) == set(semconv.FAILURE_KINDS)
+    assert set(semconv.FAILURE_LABELS) == set(get_args(semconv.FailureKind))
     assert semconv.failure_label("http_status", "429") == "HTTP status 429"
     assert semconv.failure_label("dns", None) == "host name"
     assert semconv.failure_label(None, None) == "not recorded"
