@@ -112,7 +112,7 @@ class Conversation:
             return []
         # Under manual turns the endpoint detects no speech: the caller's client stops the reply.
         into = exchange.spoke_into
-        exchange.stopped_by_client = into is not None and into.has_more_to_say(moment_perf_ns)
+        exchange.stopped_by_client = into is not None and into.has_more_speech(moment_perf_ns)
         return self._stop_replies(moment_perf_ns)
 
     def on_speech_end(

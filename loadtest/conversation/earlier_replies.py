@@ -49,6 +49,6 @@ class EarlierReplies:
         """When the last audible sample that has arrived is played; now, where nothing more is to be heard."""
         until_perf_ns = now_perf_ns
         for reply in self.heard:
-            if reply.playback is not None and reply.has_more_to_say(now_perf_ns):
+            if reply.playback is not None and reply.has_more_speech(now_perf_ns):
                 until_perf_ns = max(until_perf_ns, reply.playback.last_audio_perf_ns or 0)
         return until_perf_ns

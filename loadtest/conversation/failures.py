@@ -1,7 +1,7 @@
 """Why an exchange that did not end well failed, as a value. Pure.
 
-What broke the call off is known where it happened and stands on the exchange; what the endpoint complained of stands on
-its timeline, beside the sentence. The rest follows from how the exchange ended.
+The cause that ended a call is recorded on the exchange, where it happened; the causes of errors that the endpoint
+reported are on its timeline, by their sentence. The rest follows from how the exchange ended.
 """
 
 from loadtest.conversation.exchange import Exchange
@@ -33,7 +33,7 @@ def failure_of(exchange: Exchange) -> Failure | None:
 
 
 def instead_of_a_reply(timeline: Timeline) -> str | None:
-    """What came and was no answer, None where nothing did."""
+    """What came instead of an audible reply; None where nothing did."""
     replies = [reply for reply in timeline.replies.values() if not reply.cancelled]
     if any(reply.playback is not None for reply in replies):
         return "inaudible"

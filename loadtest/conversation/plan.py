@@ -26,7 +26,7 @@ class ReplyPoint:
 
 @dataclass(frozen=True, slots=True)
 class Backchannel:
-    """A short sign of attention ("mhm") said into a reply, without meaning to stop it."""
+    """A short sign of attention ("mhm") during a reply, which is not meant to stop it."""
 
     clip: PreparedClip
     point: ReplyPoint
@@ -34,11 +34,11 @@ class Backchannel:
 
 @dataclass(frozen=True, slots=True)
 class PlannedTurn:
-    """One turn: think first, then say it, or say nothing.
+    """One turn: think first, then say the clip, or keep silent.
 
-    `patience_ns` is how long the caller bears silence after speaking, None for a caller who never hangs up. With
+    `patience_ns` is how long the caller waits in silence after speaking, None for a caller who never hangs up. With
     `barge_in` the turn does not wait for the reply before it to end: its first speech sample falls on that point of the
-    reply. `backchannel` is said into the reply to this turn. Without a clip the caller is silent for `silence_ns`.
+    reply. `backchannel` is sent into the reply to this turn. Without a clip the caller is silent for `silence_ns`.
     `conversation` and `expected_intent` are those of the script that the turn comes from.
     """
 
@@ -68,8 +68,8 @@ class Limits:
 
     @property
     def unread_ns(self) -> int:
-        """How long what the caller said may wait until the endpoint reads it, however it answers meanwhile. A turn
-        without an answer ends earlier, by `reply_ns`."""
+        """How long the caller's audio may stay unread by the endpoint, whatever it answers meanwhile. A turn without an
+        answer ends earlier, by `reply_ns`."""
         return max(60 * SECOND_NS, 2 * self.reply_ns)
 
 

@@ -1,4 +1,4 @@
-"""The virtual speaker: when each reply sample would be heard by a real-time player fed by the chunks as they arrive.
+"""The playout buffer: when a real-time player, fed the chunks as they arrive, would play each sample of a reply.
 
 Pure: arrival times are parameters. A chunk plays on arrival, or behind what is already playing. Starvation between
 the chunks of one reply is an underrun.
@@ -12,7 +12,7 @@ from loadtest.protocols.base import Pcm16
 
 @dataclass(slots=True)
 class Playback:
-    """One reply on the speaker."""
+    """The playback of one reply."""
 
     rate_hz: int
     span: AudibleSpan
@@ -26,7 +26,7 @@ class Playback:
     stopped_perf_ns: int | None = None
 
     def played_at(self, sample: int) -> int | None:
-        """When a sample of this reply is played; None if the speaker was stopped before it."""
+        """When a sample of this reply is played; None if its playback was stopped before it."""
         moment = None
         for first, start_perf_ns in self.starts:
             if first > sample:
@@ -43,7 +43,7 @@ class Playback:
 
     @property
     def last_audio_perf_ns(self) -> int | None:
-        """When the last audible sample that has arrived is played. Where the speaker was stopped before it: the stop
+        """When the last audible sample that has arrived is played. Where playback was stopped before it: the stop
         itself, or, when that fell into a pause, the last audible sample before the pause."""
         first_audio, last_sample = self.first_audio_perf_ns, self.span.last_sample
         if last_sample is None or first_audio is None:
@@ -93,7 +93,7 @@ class Playback:
 
 
 class PlayoutBuffer:
-    """One caller's speaker: replies play one behind the other on it."""
+    """One caller's playout: replies play one after the other."""
 
     __slots__ = ("_onset_preset", "playing_until_perf_ns")
 
@@ -102,7 +102,7 @@ class PlayoutBuffer:
         self.playing_until_perf_ns = 0
 
     def begin(self, rate_hz: int) -> Playback:
-        """Make room for a reply."""
+        """Begin the playback of a reply."""
         return Playback(rate_hz, AudibleSpan(self._onset_preset, rate_hz))
 
     def feed(self, playback: Playback, pcm: Pcm16, arrival_perf_ns: int) -> None:
@@ -123,8 +123,8 @@ class PlayoutBuffer:
         playback.samples += len(pcm)
 
     def stop(self, playback: Playback, now_perf_ns: int) -> None:
-        """Play no more of a reply: what was queued of it is not heard, nor what still arrives. Another reply that was
-        queued behind it keeps its place."""
+        """Play no more of a reply: neither what is queued of it nor what still arrives. A reply that is queued
+        behind it keeps its place."""
         if playback.stopped_perf_ns is None:
             playback.stopped_perf_ns = now_perf_ns
             if self.playing_until_perf_ns == playback.until_perf_ns:

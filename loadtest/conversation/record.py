@@ -21,7 +21,7 @@ PhaseOf = Callable[[int], tuple[str, semconv.PhaseKind] | None]
 
 
 def no_phase(perf_ns: int) -> None:
-    """Of a call that belongs to no run with phases."""
+    """None: the phase of a call that belongs to no run with phases."""
     del perf_ns
 
 

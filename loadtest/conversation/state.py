@@ -20,7 +20,7 @@ There are two, for one conversation:
 * The plan (`PlanState`, `PLAN_TRANSITIONS`): may another turn begin?
 
 One rule couples them. A caller who is `THINKING` while no further turn may begin gets the input `NO_TURN_LEFT`: at once
-where a turn has just ended, and when it is next due where the call is told to wind down during a think time.
+where a turn has just ended, and at the next deadline where the call begins to wind down during a think time.
 
 What is no state
 ================

@@ -5,7 +5,7 @@ comes, among those whose first event arrived after the caller began to speak. A 
 alone is no answer: the caller heard nothing. Nor is a reply which the endpoint cancelled because the caller went on
 speaking. One that the caller spoke into on purpose, after hearing it begin, is an answer also when it was then
 cancelled. The times of the answer's text are those of the answer's own response: words that only ever were text (beside
-a tool call, say) are no part of what was said.
+a tool call, for example) were never spoken.
 """
 
 import re
@@ -84,8 +84,8 @@ class Reply:
             return False
         return self.done_perf_ns is None or self.playback.until_perf_ns > now_perf_ns
 
-    def has_more_to_say(self, now_perf_ns: int) -> bool:
-        """Whether more than silence of it is still to be heard, as far as is known: a pause does not end it."""
+    def has_more_speech(self, now_perf_ns: int) -> bool:
+        """Whether anything audible of it is still to be heard, as far as is known: a pause does not end it."""
         if self.playback is None or not self.goes_on(now_perf_ns):
             return False
         return self.done_perf_ns is None or (self.playback.last_audio_perf_ns or 0) > now_perf_ns
@@ -113,7 +113,7 @@ class Reply:
             self.first_sentence_perf_ns = arrival_perf_ns
 
     def hear(self, playout: PlayoutBuffer, event: VoiceEvent, arrival_perf_ns: int) -> None:
-        """Put a chunk of its audio on the speaker."""
+        """Queue a chunk of its audio for playback."""
         if event.audio is None or event.rate_hz is None:
             return
         if self.playback is None:

@@ -1,8 +1,8 @@
 """How long a caller waits for what is still to come of a turn. Pure: moments are parameters.
 
 A reply ends by an event or by silence. Where the endpoint owes nothing but the event that closes it, or a transcript,
-the wait is short; where a reply that was heard simply stops, it is as long as for its beginning. No wait goes on for
-ever: what was heard has a longest length, and what was not has to be heard within the reply time-out.
+the wait is short; where a reply that was heard simply stops, it is as long as for its beginning. Every wait ends:
+what is heard has a longest length, and what is not heard yet has to be within the reply time-out.
 """
 
 from dataclasses import dataclass
@@ -51,6 +51,6 @@ def longest_until(exchange: Exchange, limits: Limits) -> int | None:
 
 
 def patience_ends(exchange: Exchange) -> int | None:
-    """When the caller hangs up for having heard nothing; None for one who bears it, or who has not spoken yet."""
+    """When the caller hangs up for having heard nothing; None for one who never does, or has not spoken yet."""
     patience_ns, since = exchange.planned.patience_ns, exchange.silent_since_perf_ns
     return None if patience_ns is None or since is None else since + patience_ns

@@ -1,4 +1,4 @@
-"""A turn that happens in memory, before anybody calls: whatever the first one loads is loaded by it."""
+"""A turn that is played in memory before the first call, so that what a first turn loads is loaded by then."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Which response answers a turn, and when the endpoint owes nothing more: the session driven by hand."""
+"""Which response answers a turn, and when the endpoint owes nothing more: the conversation driven by hand."""
 
 from dataclasses import replace
 

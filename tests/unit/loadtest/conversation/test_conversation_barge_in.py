@@ -1,4 +1,4 @@
-"""Callers who speak into a reply, or say nothing: the session and the record of it, driven by hand."""
+"""Callers who speak into a reply, or keep silent: the conversation and the record of it, driven by hand."""
 
 from dataclasses import replace
 from typing import Any
@@ -28,7 +28,7 @@ def after(ms: int) -> dict[str, Any]:
 
 
 class Caller(World):
-    """A world whose caller says what the session tells it to, with the lead of the clip before the first voice."""
+    """A world whose caller sends the clip of each `Say`, with its lead before the first speech sample."""
 
     def say(self) -> "Caller":
         """The clip that was begun last: up to its first speech sample."""
@@ -56,8 +56,8 @@ class Caller(World):
         self.after(ms - LEAD_MS)
         return self.say()
 
-    def said(self, text: type[Any]) -> list[Any]:
-        return [action for action in self.actions if isinstance(action, text)]
+    def actions_of(self, kind: type[Any]) -> list[Any]:
+        return [action for action in self.actions if isinstance(action, kind)]
 
 
 def begun(ms: int, response_id: str | None = "r1") -> list[VoiceEvent]:
@@ -82,28 +82,28 @@ def test_the_caller_speaks_on_the_planned_point_and_the_endpoint_stops() -> None
     world = Caller(plan({}, after(1_200))).asked(*begun(4_000)).interrupted(1_200)
     assert not world.exchanges, "the reply still plays"
     world.after(260).hear(event(EventKind.SPEECH_STARTED, item_id="u2"))
-    assert world.said(Interrupt) == [Interrupt(1_460)]
+    assert world.actions_of(Interrupt) == [Interrupt(1_460)]
     world.hear(done(status="cancelled")).end().after(300)
     world.hear(*reply(300, "r2")).after(400)
     first, second = world.exchanges
     assert [(one.index, one.outcome) for one in (first, second)] == [(0, "ok"), (1, "ok")]
     assert first.reply_interrupted
     assert first.timeline.first_audio_perf_ns is not None, "it was answered in time and stays in the figures"
-    facts = behavior(second)
-    assert facts["turn_kind"] == "barge_in"
-    assert facts["barge_in_at_ns"] / MS == pytest.approx(1_200, abs=20)
-    assert facts["barge_in_stop_ns"] / MS == pytest.approx(260, abs=1)
-    assert facts["barge_in_recovered"] is True
-    assert facts["talk_over_ns"] == facts["barge_in_stop_ns"]
-    assert facts["barge_in_reason"] is None
+    fields = behavior(second)
+    assert fields["turn_kind"] == "barge_in"
+    assert fields["barge_in_at_ns"] / MS == pytest.approx(1_200, abs=20)
+    assert fields["barge_in_stop_ns"] / MS == pytest.approx(260, abs=1)
+    assert fields["barge_in_recovered"] is True
+    assert fields["talk_over_ns"] == fields["barge_in_stop_ns"]
+    assert fields["barge_in_reason"] is None
     assert behavior(first)["talk_over_ns"] == 0
     assert "barge_in_stop_ns" not in behavior(first)
 
 
-def test_a_cancelled_response_stops_the_speaker_and_tells_what_was_heard() -> None:
+def test_a_cancelled_response_stops_playback_and_reports_how_much_was_heard() -> None:
     world = Caller(plan({}, after(1_000))).asked(*begun(4_000)).interrupted(1_000).after(100)
     world.hear(done(status="cancelled"), event(EventKind.SPEECH_STARTED))
-    assert world.said(Interrupt) == [Interrupt(1_100)], "once, whichever of the two comes first"
+    assert world.actions_of(Interrupt) == [Interrupt(1_100)], "once, whichever of the two comes first"
     world.end().hear(*reply(200, "r2")).after(300)
     assert stop_ms(world.last) == pytest.approx(100, abs=1)
 
@@ -113,7 +113,7 @@ def test_an_endpoint_that_only_falls_silent_stops_when_the_speaker_has_run_dry()
     world.after(200).hear(*reply(200, "r2")).after(300)
     assert stop_ms(world.last) == pytest.approx(300, abs=1)
     assert world.last.outcome == "ok"
-    assert not world.said(Interrupt)
+    assert not world.actions_of(Interrupt)
 
 
 def test_an_endpoint_that_never_stops_is_measured_to_its_last_audible_sample() -> None:
@@ -128,19 +128,19 @@ def test_a_reply_that_still_plays_when_the_turn_ends_has_no_stop() -> None:
     first, second = world.exchanges
     assert first.outcome == "ok"
     assert second.outcome == "no_reply"
-    facts = behavior(second)
-    assert "barge_in_stop_ns" not in facts
-    assert facts["barge_in_reason"] == STILL_PLAYING
-    assert facts["barge_in_recovered"] is False
+    fields = behavior(second)
+    assert "barge_in_stop_ns" not in fields
+    assert fields["barge_in_reason"] == STILL_PLAYING
+    assert fields["barge_in_recovered"] is False
 
 
 def test_recovery_fails_where_the_interruption_gets_no_answer() -> None:
     world = Caller(plan({}, after(500), reply_ms=2_000)).asked(*begun(4_000)).interrupted(500).after(200)
     world.hear(event(EventKind.SPEECH_STARTED), done(status="cancelled")).end().after(2_100)
     assert [one.outcome for one in world.exchanges] == ["ok", "no_reply"]
-    facts = behavior(world.last)
-    assert facts["barge_in_stop_ns"] / MS == pytest.approx(200, abs=1)
-    assert facts["barge_in_recovered"] is False
+    fields = behavior(world.last)
+    assert fields["barge_in_stop_ns"] / MS == pytest.approx(200, abs=1)
+    assert fields["barge_in_recovered"] is False
 
 
 def test_old_audio_in_flight_answers_nothing_and_is_not_heard() -> None:
@@ -181,10 +181,10 @@ def test_a_point_beyond_the_end_of_the_reply_is_no_interruption_and_says_so() ->
     assert len(world.exchanges) == 1
     assert not world.exchanges[0].reply_interrupted
     world.after(480).say().end().hear(*reply(100, "r2")).after(200)
-    facts = behavior(world.last)
-    assert (facts["turn_kind"], facts["barge_in_reason"]) == ("question", REPLY_WAS_OVER)
-    assert "barge_in_stop_ns" not in facts
-    assert "barge_in_recovered" not in facts
+    fields = behavior(world.last)
+    assert (fields["turn_kind"], fields["barge_in_reason"]) == ("question", REPLY_WAS_OVER)
+    assert "barge_in_stop_ns" not in fields
+    assert "barge_in_recovered" not in fields
 
 
 def test_silence_is_no_interruption_only_speech_is() -> None:
@@ -192,9 +192,9 @@ def test_silence_is_no_interruption_only_speech_is() -> None:
     world = Caller(plan({}, after(500))).asked(*begun(430)).after(400)
     assert isinstance(world.actions[-1], Say)
     world.say().hear(done()).end().hear(*reply(100, "r2")).after(200)
-    facts = behavior(world.last)
-    assert facts["barge_in_reason"] == SILENT_BY_THEN
-    assert "barge_in_stop_ns" not in facts
+    fields = behavior(world.last)
+    assert fields["barge_in_reason"] == SILENT_BY_THEN
+    assert "barge_in_stop_ns" not in fields
     assert world.last.outcome == "ok"
 
 
@@ -232,33 +232,33 @@ def test_a_share_of_the_reply_is_met_once_its_length_is_known() -> None:
 
 def test_under_manual_turns_the_caller_itself_stops_the_reply_and_no_stop_is_measured() -> None:
     world = Caller(plan({}, after(500), manual=True)).asked(*begun(4_000)).interrupted(500)
-    assert world.said(Interrupt) == [Interrupt(500)]
+    assert world.actions_of(Interrupt) == [Interrupt(500)]
     world.end()
-    assert world.said(EndTurn) == [EndTurn(), EndTurn()]
+    assert world.actions_of(EndTurn) == [EndTurn(), EndTurn()]
     world.hear(done(status="cancelled"), *reply(100, "r2")).after(200)
-    facts = behavior(world.last)
-    assert facts["barge_in_reason"] == BY_THE_CALLER
-    assert "barge_in_stop_ns" not in facts
-    assert facts["barge_in_recovered"] is True
+    fields = behavior(world.last)
+    assert fields["barge_in_reason"] == BY_THE_CALLER
+    assert "barge_in_stop_ns" not in fields
+    assert fields["barge_in_recovered"] is True
 
 
 @pytest.mark.parametrize("pieces", [[tone(430)], [tone(400), silence(300), tone(1_000)]], ids=["starved", "pause"])
 def test_under_manual_turns_a_gap_in_a_reply_that_goes_on_is_no_end_of_it(pieces: list[bytes]) -> None:
     world = Caller(plan({}, after(500), manual=True)).asked(*begun(0)).hear(*(audio(piece) for piece in pieces))
     world.interrupted(500)
-    assert world.said(Interrupt) == [Interrupt(430 if len(pieces) == 1 else 500)]
+    assert world.actions_of(Interrupt) == [Interrupt(430 if len(pieces) == 1 else 500)]
     world.hear(audio(tone(700)))
     world.end().hear(done(status="cancelled"), *reply(100, "r2")).after(200)
-    facts = behavior(world.last)
-    assert facts["barge_in_reason"] == BY_THE_CALLER
-    assert facts["barge_in_recovered"] is True
-    assert facts["talk_over_ns"] == 0, "what came after the stop was not heard"
+    fields = behavior(world.last)
+    assert fields["barge_in_reason"] == BY_THE_CALLER
+    assert fields["barge_in_recovered"] is True
+    assert fields["talk_over_ns"] == 0, "what came after the stop was not heard"
 
 
 def test_under_manual_turns_a_reply_of_which_only_silence_is_left_was_not_interrupted() -> None:
     world = Caller(plan({}, after(500), manual=True)).asked(*begun(430)).after(400)
     world.hear(audio(silence(900)), done()).say()
-    assert world.said(Interrupt) == [Interrupt(500)], "what is queued would still play"
+    assert world.actions_of(Interrupt) == [Interrupt(500)], "what is queued would still play"
     world.end().hear(*reply(100, "r2")).after(200)
     assert behavior(world.last)["barge_in_reason"] == SILENT_BY_THEN
 
@@ -266,7 +266,7 @@ def test_under_manual_turns_a_reply_of_which_only_silence_is_left_was_not_interr
 def test_a_reply_that_starves_when_the_endpoint_hears_the_caller_is_played_no_further() -> None:
     world = Caller(plan({}, after(300))).asked(*begun(430)).interrupted(300).after(200)
     world.hear(event(EventKind.SPEECH_STARTED), audio(tone(400)), done(status="cancelled")).end()
-    assert world.said(Interrupt) == [Interrupt(430)]
+    assert world.actions_of(Interrupt) == [Interrupt(430)]
     world.hear(*reply(100, "r2")).after(200)
     assert stop_ms(world.last) == pytest.approx(130, abs=1)
 
@@ -324,12 +324,12 @@ def test_an_agent_goes_on_at_a_backchannel_and_its_turn_stays_what_it_was() -> N
     world.interrupted(500).end(200).after(1_400)
     assert world.last.outcome == "ok"
     assert world.last.timeline.speech_start_perf_ns == asked_at
-    facts = behavior(world.last)
-    assert (facts["turn_kind"], facts["backchannel_stopped"]) == ("question", False)
-    assert facts["talk_over_ns"] / MS == pytest.approx(200, abs=1)
+    fields = behavior(world.last)
+    assert (fields["turn_kind"], fields["backchannel_stopped"]) == ("question", False)
+    assert fields["talk_over_ns"] / MS == pytest.approx(200, abs=1)
 
 
-def test_an_agent_that_stops_at_a_backchannel_is_told_and_still_counts_as_answered() -> None:
+def test_an_agent_that_stops_at_a_backchannel_is_noted_and_its_turn_counts_as_answered() -> None:
     world = Caller(plan(backchannel(500))).asked(*begun(4_000)).interrupted(500).after(100)
     world.hear(event(EventKind.SPEECH_STARTED, item_id="mhm"), done(status="cancelled")).end(100)
     world.hear(event(EventKind.SPEECH_STOPPED, item_id="mhm"), event(EventKind.ASR_FINAL, item_id="mhm", text="mhm"))
@@ -357,9 +357,9 @@ def test_a_silent_caller_who_is_left_alone_ends_the_turn_when_the_silence_is_ove
     world = Caller(plan(silent(), {})).after(500).after(2_980)
     assert not world.exchanges
     world.after(40)
-    facts = behavior(world.last)
+    fields = behavior(world.last)
     assert world.last.outcome == "ok"
-    assert (facts["turn_kind"], facts["reprompted"], facts["silence_ns"]) == ("silence", False, 3_000 * MS)
+    assert (fields["turn_kind"], fields["reprompted"], fields["silence_ns"]) == ("silence", False, 3_000 * MS)
     world.speak().hear(*reply(100)).after(200)
     assert [one.outcome for one in world.exchanges] == ["ok", "ok"]
 

@@ -63,7 +63,7 @@ def _failed_without_a_word(world: World) -> World:
     return world.speak().hear(event(EventKind.RESPONSE_STARTED, response_id="r1"), failed).after(60_000)
 
 
-def _complained_before(world: World) -> World:
+def _error_in_setup(world: World) -> World:
     world.conversation.note_setup_error("no such model", Failure("endpoint_error", "model_not_found"))
     return world.speak().after(60_000)
 
@@ -88,7 +88,7 @@ def _wrong_rate(world: World) -> World:
         (_fatal_in_between, "error", Failure("endpoint_error", "session_expired")),
         (_failed_reply, "error", RATE_LIMIT),
         (_failed_without_a_word, "error", Failure("endpoint_error", "failed")),
-        (_complained_before, "error", Failure("endpoint_error", "model_not_found")),
+        (_error_in_setup, "error", Failure("endpoint_error", "model_not_found")),
         (_wrong_rate, "error", Failure("bad_audio", "sample_rate")),
     ],
 )

@@ -21,7 +21,7 @@ from tests.unit.loadtest.conversation.world import MS, audio, event, make_plan, 
 T = 10_000 * MS  # speech_start
 END = T + 1_000 * MS  # speech_end
 
-FACTS = CallInfo(
+CALL = CallInfo(
     run_id="run",
     call_id="call",
     scenario=None,
@@ -89,7 +89,7 @@ def exchange(index: int = 0) -> Exchange:
 
 
 def test_each_stage_is_measured_by_its_definition() -> None:
-    turn = build_turn(exchange(), FACTS, OPTIONS)
+    turn = build_turn(exchange(), CALL, OPTIONS)
     values = {name: metric.value(turn) for name, metric in METRICS.items()}
     ms = {name: value / MS for name, value in values.items() if value is not None and METRICS[name].unit == "ns"}
     assert ms.pop("voice_to_voice") == pytest.approx(550, abs=1)
@@ -117,15 +117,15 @@ def test_each_stage_is_measured_by_its_definition() -> None:
 
 
 def test_what_the_endpoint_says_of_its_answer_is_kept_and_nonsense_is_not_reported() -> None:
-    turn = build_turn(exchange(), FACTS, OPTIONS)
+    turn = build_turn(exchange(), CALL, OPTIONS)
     assert (turn.cache_tier, turn.cache_hit, turn.route, turn.cohort) == ("edge", True, "cache", "treatment")
     assert turn.fallback is None
-    assert build_turn(exchange(), replace(FACTS, cohort="mine"), OPTIONS).cohort == "mine"
+    assert build_turn(exchange(), replace(CALL, cohort="mine"), OPTIONS).cohort == "mine"
 
 
 def test_a_callers_words_are_kept_only_when_asked_for() -> None:
-    assert build_turn(exchange(), FACTS, OPTIONS).transcript_pii is None
-    kept = build_turn(exchange(), FACTS, replace(OPTIONS, keep_transcripts=True))
+    assert build_turn(exchange(), CALL, OPTIONS).transcript_pii is None
+    kept = build_turn(exchange(), CALL, replace(OPTIONS, keep_transcripts=True))
     assert kept.transcript_pii == "Turn the light off."
 
 
@@ -146,12 +146,12 @@ def test_how_far_the_clips_bounds_may_be_off_is_on_the_turn(profile: Profile, st
     utterance = replace(clip.rendered.utterance, speech_start_uncertainty_ms=5.0, speech_end_uncertainty_ms=20.0)
     rendered = replace(clip.rendered, profile=profile, utterance=utterance)
     finished.planned = replace(finished.planned, clip=replace(clip, rendered=rendered))
-    turn = build_turn(finished, FACTS, OPTIONS)
+    turn = build_turn(finished, CALL, OPTIONS)
     assert (turn.speech_start_uncertainty_ns, turn.speech_end_uncertainty_ns) == (start_ns, end_ns)
 
 
 def test_bounds_of_unknown_uncertainty_stay_unknown() -> None:
-    turn = build_turn(exchange(), FACTS, OPTIONS)
+    turn = build_turn(exchange(), CALL, OPTIONS)
     assert (turn.speech_start_uncertainty_ns, turn.speech_end_uncertainty_ns) == (None, None)
 
 
@@ -165,18 +165,18 @@ def test_what_was_asked_of_the_line_and_obtained_is_on_the_turn() -> None:
     rendered = replace(clip.rendered, profile=profile, obtained=Obtained(-26.02, 10.01, 0.06, 0.04, 0.001, "a.wav"))
     rendered = replace(rendered, variant=3)
     finished.planned = replace(finished.planned, clip=replace(clip, rendered=rendered))
-    turn = build_turn(finished, FACTS, OPTIONS)
+    turn = build_turn(finished, CALL, OPTIONS)
     assert (turn.snr_asked_db, turn.snr_obtained_db, turn.speech_level_dbov) == (10.0, 10.01, -26.02)
     assert (turn.loss_asked_ratio, turn.loss_obtained_ratio) == (0.05, 0.06)
     assert (turn.late_obtained_ratio, turn.clipped_ratio) == (0.04, 0.001)
     assert (turn.audio_variant, turn.room_response) == (3, "a.wav")
-    plain = build_turn(exchange(), FACTS, OPTIONS)
+    plain = build_turn(exchange(), CALL, OPTIONS)
     assert (plain.audio_variant, plain.room_response) == (0, None)
     assert (plain.loss_asked_ratio, plain.loss_obtained_ratio, plain.clipped_ratio) == (None, None, None)
 
 
 def test_connect_belongs_to_the_first_turn_only() -> None:
-    assert build_turn(exchange(index=1), FACTS, OPTIONS).connect_ns is None
+    assert build_turn(exchange(index=1), CALL, OPTIONS).connect_ns is None
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_a_turn_beyond_a_limit_is_invalid_and_keeps_what_was_seen(change: dict[s
     late = exchange()
     for name, value in change.items():
         setattr(late.evidence, name, value)
-    turn = build_turn(late, FACTS, OPTIONS)
+    turn = build_turn(late, CALL, OPTIONS)
     assert (turn.outcome, turn.outcome_observed, turn.invalid_reasons) == ("invalid", "ok", (reason,))
 
 
@@ -203,11 +203,11 @@ def test_at_the_limits_a_turn_is_valid() -> None:
     edge.evidence.start_lateness_ns, edge.evidence.end_lateness_ns = 0, 20 * MS
     edge.evidence.receive_lag_worst_ns = 50 * MS
     edge.evidence.receive_lag_bound_ns = 5 * MS
-    assert build_turn(edge, FACTS, OPTIONS).outcome == "ok"
+    assert build_turn(edge, CALL, OPTIONS).outcome == "ok"
 
 
 def test_what_the_wire_cannot_show_is_withheld_with_the_reason() -> None:
-    turn = build_turn(exchange(), replace(FACTS, not_observable={"llm_ttft": "no text on this wire"}), OPTIONS)
+    turn = build_turn(exchange(), replace(CALL, not_observable={"llm_ttft": "no text on this wire"}), OPTIONS)
     assert turn.withheld == ("llm_ttft: no text on this wire",)
 
 
@@ -217,7 +217,7 @@ def test_partials_by_the_clock_say_nothing_of_the_recognizer() -> None:
     assert not fixed_cadence([0, 100, 250, 300, 400])
     ticking = exchange()
     ticking.timeline.partials_perf_ns = [T + k * 250 * MS for k in range(1, 7)]
-    turn = build_turn(ticking, FACTS, OPTIONS)
+    turn = build_turn(ticking, CALL, OPTIONS)
     assert any(entry.startswith("asr_partial_latency: ") for entry in turn.withheld)
 
 
@@ -225,7 +225,7 @@ def test_an_exchange_without_an_answer_measures_nothing_of_it() -> None:
     silent = exchange()
     silent.timeline.replies.clear()
     silent.outcome, silent.reason = "no_reply", "no answer within 10 s"
-    turn = build_turn(silent, FACTS, OPTIONS)
+    turn = build_turn(silent, CALL, OPTIONS)
     assert METRICS["voice_to_voice"].value(turn) is None
     assert (turn.llm_chunks, turn.underrun_count, turn.response_id) == (None, None, None)
 
@@ -235,7 +235,7 @@ def test_talking_over_the_caller_is_negative_and_never_clamped() -> None:
     playback = rude.timeline.replies["r1"].playback
     assert playback is not None
     playback.starts[0] = (0, END - 350 * MS)
-    turn = build_turn(rude, FACTS, OPTIONS)
+    turn = build_turn(rude, CALL, OPTIONS)
     value = METRICS["voice_to_voice"].value(turn)
     assert value is not None
     assert value / MS == pytest.approx(-300, abs=1)
@@ -247,4 +247,4 @@ def test_a_running_exchange_has_no_record() -> None:
     running = exchange()
     running.outcome = None
     with pytest.raises(ValueError, match="still running"):
-        build_turn(running, FACTS, OPTIONS)
+        build_turn(running, CALL, OPTIONS)

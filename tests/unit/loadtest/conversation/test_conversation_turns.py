@@ -175,7 +175,7 @@ def test_an_error_and_then_silence_is_an_error() -> None:
     assert (world.last.outcome, world.last.reason) == ("error", "no model")
 
 
-def test_a_complaint_while_the_session_was_set_up_may_be_why_no_answer_comes() -> None:
+def test_an_error_while_the_session_was_set_up_may_be_why_no_answer_comes() -> None:
     world = World(make_plan(reply_ms=2_000))
     world.conversation.note_setup_error("the session takes 16000 Hz, not 24000 Hz")
     world.speak().after(2_100)
