@@ -250,6 +250,37 @@ def test_the_response_that_a_tool_call_announced_belongs_to_the_reply_that_was_b
     assert (second.outcome, answer_of(second)) == ("ok", "new")
 
 
+def _interrupting_a_tool_call(turns: int = 2) -> World:
+    """A caller who has begun to interrupt a reply that announced another response."""
+    plan = make_plan(turns=turns)
+    into = replace(plan.turns[1], barge_in=ReplyPoint(after_ns=500 * MS))
+    world = World(replace(plan, turns=(plan.turns[0], into, *plan.turns[2:]))).speak()
+    return world.hear(began("r1"), audio(tone(2_000), "r1"), done("r1", owes_response=True)).after(520).speech_starts()
+
+
+def test_a_response_that_begins_when_the_caller_has_spoken_answers_the_new_turn() -> None:
+    world = _interrupting_a_tool_call().after(500).speech_ends().hear(*reply(300, "new")).after(2_000)
+    first, second = world.exchanges
+    assert (answer_of(first), set(first.timeline.replies)) == ("r1", {"r1"})
+    assert (second.outcome, answer_of(second)) == ("ok", "new")
+
+
+def test_a_response_that_begins_after_the_endpoint_closed_the_turn_answers_it_also_while_the_caller_speaks() -> None:
+    world = _interrupting_a_tool_call().hear(event(EventKind.SPEECH_STARTED)).after(200)
+    world.hear(event(EventKind.SPEECH_STOPPED), *reply(300, "new")).after(500).speech_ends().after(2_000)
+    first, second = world.exchanges
+    assert set(first.timeline.replies) == {"r1"}
+    assert answer_of(second) == "new"
+
+
+def test_what_comes_late_of_an_announced_response_answers_no_later_turn() -> None:
+    world = _interrupting_a_tool_call(turns=3).hear(*reply(200, "owed")[:2]).after(500).speech_ends()
+    world.after(3_000).hear(*reply(300, "new")).after(400)
+    assert [answer_of(one) for one in world.exchanges] == ["r1", "new"]
+    world.speak().hear(audio(tone(300), "owed")).after(100)
+    assert world.conversation.state is State.WAITING
+
+
 def test_what_the_wire_brought_beside_the_conversation_is_counted_on_the_turn_it_came_in() -> None:
     world = World(make_plan(turns=2)).hear(VoiceEvent(EventKind.UNKNOWN, "vendor.hello")).speak()
     world.hear(VoiceEvent(EventKind.UNKNOWN, "vendor.hello"), VoiceEvent(EventKind.UNKNOWN, "vendor.bye"))
