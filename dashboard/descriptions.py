@@ -12,10 +12,10 @@ from telemetry.model.formatting import (
     count,
     milliseconds,
     number,
-    percent,
     share,
     signed_milliseconds,
 )
+from telemetry.model.generator_health import NOT_REPORTED, SUMMARY_FIGURES
 from telemetry.model.metrics import DEFINITIONS, MIN_COUNT_FOR
 from telemetry.store.answers import (
     ClientServiceDelta,
@@ -27,7 +27,7 @@ from telemetry.store.answers import (
     TurnCounts,
 )
 
-UNKNOWN: Final = "not reported"
+UNKNOWN: Final = NOT_REPORTED
 
 # A caller's turn with its think time rarely lasts longer: silence beyond this is worth saying.
 LIVE_WITHIN_S: Final = 30.0
@@ -164,22 +164,12 @@ def describe_client_service_delta(client_service_delta: ClientServiceDelta) -> s
     return f"p50 {p50} · p99 {p99} over {count(client_service_delta.joined, 'turn')}"
 
 
-def describe_generator(generator: Generator) -> str:
-    """Health of the load generator in one line: pacing, event loop, CPU."""
-    pacing = milliseconds(generator.frame_lateness_p99_ns) if generator.frame_lateness_p99_ns is not None else UNKNOWN
-    lag = f"≤ {milliseconds(generator.loop_lag_worst_ns)}" if generator.loop_lag_worst_ns is not None else UNKNOWN
-    cpu = f"{percent(generator.cpu_ratio_worst)} of a core" if generator.cpu_ratio_worst is not None else UNKNOWN
-    return f"pacing p99 {pacing} · loop lag {lag} · CPU {cpu}"
-
-
-def describe_process(generator: Generator) -> str:
-    """The rest of the generator's health: its pauses, its sockets and its clock."""
-    pause = f"≤ {milliseconds(generator.gc_pause_worst_ns)}" if generator.gc_pause_worst_ns is not None else UNKNOWN
-    unsent = UNKNOWN if generator.unsent_worst_bytes is None else f"≤ {number(generator.unsent_worst_bytes)} bytes"
-    held_up = f" ({number(generator.frames_held_up)} frames held up)" if generator.frames_held_up else ""
-    moved = generator.clock_offset_drift_worst_ns
-    clock = UNKNOWN if moved is None else signed_milliseconds(moved)
-    return f"GC pauses {pause} · socket backlog {unsent}{held_up} · clock moved {clock}"
+def describe_generator(generator: Generator, line: str) -> str:
+    """The figures of the load generator's health that one line of the page shows."""
+    figures = [figure for figure in SUMMARY_FIGURES if figure.page_line == line]
+    return " · ".join(
+        figure.describe(value) for figure in figures if (value := generator[figure.name]) or not figure.hidden_when_zero
+    )
 
 
 def describe_calibration(run: RunRecord) -> str:

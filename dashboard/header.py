@@ -38,8 +38,10 @@ def facts(run: RunRecord, summary: Summary, state: State, now_unix_ns: int, zone
         ),
         _fact("telemetry", lost, mark=_mark(lost_state)),
         _fact("heard vs reported", descriptions.describe_client_service_delta(summary.client_service_delta)),
-        _fact("generator", descriptions.describe_generator(summary.generator)),
-        _fact("its process", descriptions.describe_process(summary.generator)),
+        *(
+            _fact(line, descriptions.describe_generator(summary.generator, line))
+            for line in ("generator", "its process")
+        ),
         _fact("speech bounds", descriptions.describe_speech_bounds(summary.speech_bounds)),
         f'<span class="hint">{escape(descriptions.describe_calibration(run))}</span>',
     ]

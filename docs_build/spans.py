@@ -8,6 +8,7 @@ import msgspec
 from docs_build import comments
 from docs_build.markdown import cell, code, page, table
 from telemetry.model import semconv, turns
+from telemetry.model.generator_health import GAUGES
 from telemetry.model.metrics import POINTS
 from telemetry.model.turn_spans import CARRIED
 from telemetry.model.turns import Turn
@@ -42,11 +43,6 @@ METADATA_MEANINGS: Final = {
     "META_INTENT": "the intent that the service recognized",
 }
 HEALTH_MEANINGS: Final = {
-    "METRIC_GENERATOR_LOOP_LAG": "longest delay of the event loop",
-    "METRIC_GENERATOR_LATENESS": "worst lateness of an audio frame",
-    "METRIC_GENERATOR_CALLS": "calls in progress",
-    "METRIC_GENERATOR_GC_PAUSE": "longest pause for the garbage collector",
-    "METRIC_GENERATOR_CLOCK_OFFSET": "how far the wall clock moved against the monotonic clock",
     "METRIC_GENERATOR_STARTS": f"starts of open arrivals in a phase; `which`: {', '.join(semconv.START_COUNTS)}",
 }
 
@@ -58,7 +54,8 @@ def spans_page() -> str:
     parts += [", ".join(map(code, gen_ai)) + "."]
     parts += ["## Response metadata", METADATA, table(("Key", "Value"), _constants("META_", METADATA_MEANINGS))]
     parts += ["## Health of the load generator", HEALTH]
-    parts += [table(("Metric", "Meaning"), _constants("METRIC_", HEALTH_MEANINGS))]
+    rows = [(code(figure.metric or ""), cell(figure.definition)) for figure in GAUGES.values()]
+    parts += [table(("Metric", "Meaning"), [*rows, *_constants("METRIC_", HEALTH_MEANINGS)])]
     return page("Spans and attributes", *parts)
 
 

@@ -2,25 +2,23 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
-import loadtest.reports
 from docs_build.markdown import cell, code, page, table
+from loadtest.reports.summary import schema as summary_schema
 
-SCHEMA: Final = Path(loadtest.reports.__file__).with_name("summary.schema.json")
 Schema = Mapping[str, Any]
 
 INTRODUCTION: Final = """
 `voiceprobe run` and `demo` write one JSON object with `--json FILE`. Durations are seconds;
 `null` means that something was not measured, or that there are too few values for a percentile. The tables below are
-made from the schema that every summary passes in the tests, `loadtest/reports/summary.schema.json`.
+made from the schema that every summary passes in the tests, `loadtest.reports.summary.schema()`.
 """
 
 
 def summary_page() -> str:
     """Every key of the summary, a section for each key at the top."""
-    schema = cast("Schema", json.loads(SCHEMA.read_text(encoding="utf-8")))
+    schema = summary_schema()
     parts: list[str] = []
     for key, raw in schema["properties"].items():
         part = _resolved(schema, raw)

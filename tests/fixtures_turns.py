@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from telemetry.model import semconv
+from telemetry.model.generator_health import gauge_metric
 from telemetry.model.spans import SpanRow
 from telemetry.model.turns import Turn
 from telemetry.store.schema import Batch, PointRow
@@ -285,14 +286,14 @@ def generator_points(run_id: str, turns: int) -> list[PointRow]:
     for second in range(turns + 1):
         for worker in range(2):
             values = {
-                semconv.METRIC_GENERATOR_CPU: 0.2 + second % 7 * 0.02,
-                semconv.METRIC_GENERATOR_LOOP_LAG: 0.9 * MS,
-                semconv.METRIC_GENERATOR_LATENESS: 0.6 * MS,
-                semconv.METRIC_GENERATOR_CALLS: float(1 + second % 4),
-                semconv.METRIC_GENERATOR_GC_PAUSE: 0.4 * MS,
-                semconv.METRIC_GENERATOR_CLOCK_OFFSET: -1000.0 * second,
-                semconv.METRIC_GENERATOR_UNSENT: 0.0,
-                semconv.METRIC_GENERATOR_HELD_UP: 0.0,
+                gauge_metric("cpu_ratio"): 0.2 + second % 7 * 0.02,
+                gauge_metric("loop_lag_worst_ns"): 0.9 * MS,
+                gauge_metric("frame_lateness_worst_ns"): 0.6 * MS,
+                gauge_metric("calls_in_flight"): float(1 + second % 4),
+                gauge_metric("gc_pause_worst_ns"): 0.4 * MS,
+                gauge_metric("clock_offset_drift_ns"): -1000.0 * second,
+                gauge_metric("unsent_worst_bytes"): 0.0,
+                gauge_metric("frames_held_up"): 0.0,
                 semconv.METRIC_TURNS_EMITTED: float((second + 1 - worker) // 2),
             }
             points += [

@@ -58,7 +58,7 @@ def starts_sentence(summary: Summary) -> str:
     starts = summary.starts
     if starts is None:
         return formatting.DASH
-    worst = formatting.milliseconds(summary.generator.start_late_worst_ns)
+    worst = formatting.milliseconds(summary.generator["start_late_worst_ns"])
     return (
         f"{formatting.number(starts.started)} of {formatting.number(starts.planned)} calls that were due began,"
         f" {formatting.number(starts.late)} more than 10 ms late (worst {worst}),"

@@ -1,4 +1,4 @@
-"""The one documented JSON object of a run (`--json`); its JSON Schema lies beside this file.
+"""The one documented JSON object of a run (`--json`), and its JSON Schema.
 
 Durations are seconds (`*_s`). Null means that it was not measured or that there are too few values to say.
 """
@@ -15,6 +15,7 @@ from loadtest.reports.calibration_citing import Citation
 from loadtest.reports.run_info import RunInfo, SpoolInfo
 from loadtest.reports.run_outcome import run_outcome_for
 from loadtest.reports.wer_by_condition import wer_by_condition_objects
+from telemetry.model.generator_health import SUMMARY_FIGURES
 from telemetry.model.metrics import DEFINITIONS, METRIC_NAMES, shown_in
 from telemetry.model.stated_error import GoodRange, Interval, StatedError
 from telemetry.objectives.slo import Verdict
@@ -39,8 +40,16 @@ _STATISTICS: Final = ("p50", "p95", "p99", "max")
 
 
 def schema() -> dict[str, Any]:
-    """The JSON Schema of `summary_object`."""
-    return orjson.loads(files("loadtest.reports").joinpath("summary.schema.json").read_bytes())
+    """The JSON Schema of `summary_object`: the file beside this one, with the figures of the generator's health."""
+    found = orjson.loads(files("loadtest.reports").joinpath("summary.schema.json").read_bytes())
+    generator = found["properties"]["generator"]
+    for figure in SUMMARY_FIGURES:
+        generator["properties"][figure.json_key] = {
+            "type": [figure.json_type, "null"],
+            "description": figure.definition,
+        }
+    generator["required"] += [figure.json_key for figure in SUMMARY_FIGURES]
+    return found
 
 
 def summary_object(
@@ -324,18 +333,7 @@ def _generator(run: RunInfo, summary: Summary) -> Mapping[str, Any]:
             {"worker": lost.worker or None, "after_s": lost.after_s, "calls_cut": lost.calls_cut} for lost in run.lost
         ],
         "killed_by": run.killed_by,
-        "pacing_p99_s": _seconds(health.frame_lateness_p99_ns),
-        "pacing_worst_s": _seconds(health.frame_lateness_worst_ns),
-        "loop_lag_worst_s": _seconds(health.loop_lag_worst_ns),
-        "receive_lag_worst_s": _seconds(health.receive_lag_worst_ns),
-        "drift_worst_s": _seconds(health.drift_worst_ns),
-        "start_late_worst_s": _seconds(health.start_late_worst_ns),
-        "gc_pause_worst_s": _seconds(health.gc_pause_worst_ns),
-        "clock_offset_drift_worst_s": _seconds(health.clock_offset_drift_worst_ns),
-        "unsent_worst_bytes": health.unsent_worst_bytes,
-        "send_blocked_worst_s": _seconds(health.send_blocked_worst_ns),
-        "frames_held_up": health.frames_held_up,
-        "cpu_ratio_worst": health.cpu_ratio_worst,
+        **{figure.json_key: figure.json_value(health[figure.name]) for figure in SUMMARY_FIGURES},
         "receive_stamp": health.receive_stamp,
         "pacer": health.pacer,
         "calibration": _calibration(run.calibration),

@@ -21,6 +21,7 @@ from loadtest.reports.stated_error import bounds_sentence, error_line
 from loadtest.reports.summary import fallback_rate
 from loadtest.reports.wer_by_condition import wer_table
 from telemetry.model import formatting
+from telemetry.model.generator_health import NOT_REPORTED, SUMMARY_FIGURES
 from telemetry.model.metrics import HEADLINE, shown_in
 from telemetry.model.semconv import OUTCOME_LABELS
 from telemetry.objectives.slo import Verdict
@@ -224,16 +225,8 @@ def _cohorts(summary: Summary) -> Table:
 
 def _evidence(run: RunInfo, summary: Summary) -> list[tuple[str, str]]:
     health = summary.generator
-    pacing = (
-        f"p99 {formatting.milliseconds(health.frame_lateness_p99_ns)} late,"
-        f" worst {formatting.milliseconds(health.frame_lateness_worst_ns)},"
-        f" worst loop lag {formatting.milliseconds(health.loop_lag_worst_ns)}"
-        f" (pacer: {health.pacer or 'not reported'})"
-    )
-    receive = (
-        f"stamped by: {health.receive_stamp or 'not reported'},"
-        f" worst lag to the program {formatting.milliseconds(health.receive_lag_worst_ns)}"
-    )
+    pacing = f"{_health(health, 'pacing')} (pacer: {health.pacer or NOT_REPORTED})"
+    receive = f"stamped by: {health.receive_stamp or NOT_REPORTED}, {_health(health, 'receiving')}"
     rows = [("processes", _processes(run))] if run.processes > 1 or run.lost or run.killed_by else []
     return [
         *rows,
@@ -244,28 +237,18 @@ def _evidence(run: RunInfo, summary: Summary) -> list[tuple[str, str]]:
         ("receiving", receive),
         ("speech bounds", bounds_sentence(summary)),
         *([("calibration", run.calibration.sentence)] if run.calibration is not None else []),
-        ("sockets", _sockets(health)),
-        ("process", _process(health)),
+        ("sockets", _health(health, "sockets")),
+        ("process", _health(health, "process")),
         ("service delta", _client_service_delta(summary)),
         ("telemetry", _telemetry(run, summary)),
     ]
 
 
-def _sockets(health: Generator) -> str:
-    unsent, held_up = health.unsent_worst_bytes, health.frames_held_up
-    worst = "not reported" if unsent is None else f"{formatting.number(unsent)} bytes"
-    text = f"most that one caller had unsent: {worst}"
-    if held_up:
-        blocked = formatting.milliseconds(health.send_blocked_worst_ns)
-        text += f"; {formatting.number(held_up)} frames held up by full sockets (worst in a turn {blocked})"
-    return text
-
-
-def _process(health: Generator) -> str:
-    return (
-        f"busiest {formatting.percent(health.cpu_ratio_worst)} of a core,"
-        f" worst GC pause {formatting.milliseconds(health.gc_pause_worst_ns)},"
-        f" wall clock moved by {formatting.milliseconds(health.clock_offset_drift_worst_ns)}"
+def _health(health: Generator, row: str) -> str:
+    """The figures of the generator's health that one row shows."""
+    figures = [figure for figure in SUMMARY_FIGURES if figure.terminal_row == row]
+    return ", ".join(
+        figure.describe(value) for figure in figures if (value := health[figure.name]) or not figure.hidden_when_zero
     )
 
 
@@ -284,7 +267,7 @@ def _invalid(summary: Summary) -> str:
 
 
 def _not_read(summary: Summary) -> str:
-    turns, blocked = summary.turns, formatting.milliseconds(summary.generator.send_blocked_worst_ns)
+    turns, blocked = summary.turns, formatting.milliseconds(summary.generator["send_blocked_worst_ns"])
     return (
         f"the endpoint did not read in {formatting.number(turns.endpoint_did_not_read)} of"
         f" {formatting.turns(turns.eligible)} (for up to {blocked}): they count, timed from when the caller spoke"

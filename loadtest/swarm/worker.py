@@ -38,7 +38,7 @@ from loadtest.swarm.priority import ask_for_priority
 from loadtest.swarm.recording import Recording
 from loadtest.swarm.redial import Redial, redial
 from telemetry.export import sdk
-from telemetry.export.instrumentation import CallTrace, GeneratorGauges, GeneratorHealth, StartGauges, announce_run
+from telemetry.export.instrumentation import CallTrace, GeneratorGauges, StartGauges, announce_run
 from telemetry.export.wal import TurnLog
 from telemetry.model.turn_spans import turn_attributes
 from telemetry.model.turn_texts import with_plain_texts
@@ -119,7 +119,7 @@ class Worker:
         speak. That is a delivery of telemetry, a turn, and the look that Locust takes at who called it when it stops a
         run, which reads every module there is."""
         inspect.stack()
-        self._gauges.report(GeneratorHealth(frames_sent=0, calls_in_flight=0))
+        self._gauges.report(frames_sent=0, calls_in_flight=0)
         self._telemetry.flush(FIRST_FLUSH_S)
         clip, background = self.prepared.clips[0], self.prepared.background
         plan = CallPlan("warmup", (PlannedTurn(clip, 0, None),), background, Limits())
@@ -344,17 +344,15 @@ class Worker:
         elapsed_s = (now - self._cpu_at_perf_ns) / 1e9
         health = self.engine.health
         self._gauges.report(
-            GeneratorHealth(
-                cpu_ratio=(cpu_s - self._cpu_s) / elapsed_s if elapsed_s > 0 else None,
-                loop_lag_worst_ns=health.take_lag_worst_ns(),
-                frame_lateness_worst_ns=health.take_lateness_worst_ns(),
-                calls_in_flight=self.engine.calls_in_flight,
-                frames_sent=health.frames_sent,
-                gc_pause_worst_ns=self._gc_control.take_worst_ns(),
-                clock_offset_drift_ns=self.engine.clocks.drift_ns,
-                unsent_worst_bytes=health.take_unsent_worst_bytes(),
-                frames_held_up=health.frames_held_up,
-            )
+            cpu_ratio=(cpu_s - self._cpu_s) / elapsed_s if elapsed_s > 0 else None,
+            loop_lag_worst_ns=health.take_lag_worst_ns(),
+            frame_lateness_worst_ns=health.take_lateness_worst_ns(),
+            calls_in_flight=self.engine.calls_in_flight,
+            frames_sent=health.frames_sent,
+            gc_pause_worst_ns=self._gc_control.take_worst_ns(),
+            clock_offset_drift_ns=self.engine.clocks.drift_ns,
+            unsent_worst_bytes=health.take_unsent_worst_bytes(),
+            frames_held_up=health.frames_held_up,
         )
         self._cpu_s, self._cpu_at_perf_ns = cpu_s, now
         if not self.engine.calls_in_flight:

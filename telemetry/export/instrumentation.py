@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 import msgspec
@@ -13,6 +13,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from telemetry.export.sdk import Telemetry
 from telemetry.model import semconv
+from telemetry.model.generator_health import GAUGES, gauge_metric
 from telemetry.model.metrics import METRICS, POINTS, point
 from telemetry.model.turn_spans import AttributeValue, carried, turn_attributes
 from telemetry.model.turns import Turn
@@ -135,50 +136,6 @@ def announce_run(
     ).end(now_ns)
 
 
-@dataclass(frozen=True, slots=True)
-class GeneratorHealth:
-    """What a worker knows of itself since its last report; None is not measured. Worst values are of the interval."""
-
-    cpu_ratio: float | None = None
-    loop_lag_worst_ns: int | None = None
-    frame_lateness_worst_ns: int | None = None
-    calls_in_flight: int | None = None
-    frames_sent: int | None = None  # cumulative
-    gc_pause_worst_ns: int | None = None
-    clock_offset_drift_ns: int | None = None
-    unsent_worst_bytes: int | None = None
-    frames_held_up: int | None = None  # cumulative
-
-
-@dataclass(frozen=True, slots=True)
-class _Gauge:
-    metric: str
-    unit: str
-    merge: Callable[[int | float, int | float], int | float]
-
-
-def _latest(before: int | float, now: int | float) -> int | float:
-    del before
-    return now
-
-
-def _furthest(before: int | float, now: int | float) -> int | float:
-    return now if abs(now) >= abs(before) else before
-
-
-_GAUGES: Final[dict[str, _Gauge]] = {
-    "cpu_ratio": _Gauge(semconv.METRIC_GENERATOR_CPU, "1", max),
-    "loop_lag_worst_ns": _Gauge(semconv.METRIC_GENERATOR_LOOP_LAG, "ns", max),
-    "frame_lateness_worst_ns": _Gauge(semconv.METRIC_GENERATOR_LATENESS, "ns", max),
-    "calls_in_flight": _Gauge(semconv.METRIC_GENERATOR_CALLS, "{call}", _latest),
-    "frames_sent": _Gauge(semconv.METRIC_GENERATOR_FRAMES, "{frame}", max),
-    "gc_pause_worst_ns": _Gauge(semconv.METRIC_GENERATOR_GC_PAUSE, "ns", max),
-    "clock_offset_drift_ns": _Gauge(semconv.METRIC_GENERATOR_CLOCK_OFFSET, "ns", _furthest),
-    "unsent_worst_bytes": _Gauge(semconv.METRIC_GENERATOR_UNSENT, "By", max),
-    "frames_held_up": _Gauge(semconv.METRIC_GENERATOR_HELD_UP, "{frame}", max),
-}
-
-
 class GeneratorGauges:
     """The generator's health as OTLP gauges. Make one per Telemetry and run; report about once a second.
 
@@ -190,18 +147,22 @@ class GeneratorGauges:
         self._telemetry, self._run_id = telemetry, run_id
         self._lock = threading.Lock()
         self._waiting: dict[str, int | float] = {}
-        for name, gauge in _GAUGES.items():
-            telemetry.meter.create_observable_gauge(gauge.metric, [self._reader(name)], unit=gauge.unit)
+        for gauge, figure in GAUGES.items():
+            telemetry.meter.create_observable_gauge(
+                gauge_metric(gauge), [self._reader(gauge)], unit=figure.otel_unit, description=figure.definition
+            )
 
-    def report(self, health: GeneratorHealth) -> None:
-        """Take a report; None leaves a gauge alone."""
+    def report(self, **values: int | float | None) -> None:
+        """Take what a process measured since its last report, by the names of GAUGES; None was not measured, and leaves
+        a gauge alone. Worst values are of the interval, counts since the process began. Raises KeyError for a name that
+        is not in GAUGES."""
         with self._lock:
-            for entry in fields(health):
-                value: int | float | None = getattr(health, entry.name)
+            for gauge, value in values.items():
+                figure = GAUGES[gauge]
                 if value is None:
                     continue
-                before = self._waiting.get(entry.name)
-                self._waiting[entry.name] = value if before is None else _GAUGES[entry.name].merge(before, value)
+                before = self._waiting.get(gauge)
+                self._waiting[gauge] = value if before is None else figure.merge(before, value)
 
     def _reader(self, name: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
         def read(options: CallbackOptions) -> Iterable[Observation]:

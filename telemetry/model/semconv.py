@@ -31,16 +31,7 @@ GEN_AI_TIME_TO_FIRST_CHUNK_S: Final = "gen_ai.response.time_to_first_chunk"
 ERROR_TYPE: Final = "error.type"  # of a turn that did not end well: its code, else its kind
 GEN_AI_OPERATION_NAME: Final = "gen_ai.operation.name"
 
-# Generator health, sent as OTLP gauges by every worker process once a second (attributes: run_id, process_id).
-METRIC_GENERATOR_CPU: Final = "voice.generator.cpu_ratio"  # process CPU seconds per second, 1.0 = one core
-METRIC_GENERATOR_LOOP_LAG: Final = "voice.generator.loop_lag_worst_ns"
-METRIC_GENERATOR_LATENESS: Final = "voice.generator.frame_lateness_worst_ns"
-METRIC_GENERATOR_CALLS: Final = "voice.generator.calls_in_flight"
-METRIC_GENERATOR_FRAMES: Final = "voice.generator.frames_sent"  # cumulative
-METRIC_GENERATOR_GC_PAUSE: Final = "voice.generator.gc_pause_worst_ns"
-METRIC_GENERATOR_CLOCK_OFFSET: Final = "voice.generator.clock_offset_drift_ns"
-METRIC_GENERATOR_UNSENT: Final = "voice.generator.unsent_worst_bytes"  # of one caller, not yet off the machine
-METRIC_GENERATOR_HELD_UP: Final = "voice.generator.frames_held_up"  # cumulative; a full socket did not take all of it
+# The gauges of the generator's health are rows of telemetry.model.generator_health.
 # Starts of open arrivals in one phase so far: a point for each of START_COUNTS (attributes: run_id, process_id, phase,
 # phase_kind, phase_begin_s and which), cumulative.
 METRIC_GENERATOR_STARTS: Final = "voice.generator.starts"

@@ -4,9 +4,11 @@ Durations are integer nanoseconds (`unit == "ns"`), percentiles are exact (from 
 not measured or that there are too few values to say.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from telemetry.model.generator_health import HEALTH_FIGURES
 from telemetry.model.semconv import RAMP
 from telemetry.model.stated_error import StatedError
 from telemetry.store.beside import NOTHING_BESIDE, Beside
@@ -285,23 +287,17 @@ class TelemetryLoss:
 
 @dataclass(frozen=True, slots=True)
 class Generator:
-    """Health of the load generator over the filter; None where it was not reported."""
+    """Health of the load generator over the filter. `figures` are those of
+    telemetry.model.generator_health.SUMMARY_FIGURES by name, None where nothing was reported."""
 
     processes: int
-    cpu_ratio_worst: float | None
-    loop_lag_worst_ns: int | None
-    frame_lateness_p99_ns: int | None
-    frame_lateness_worst_ns: int | None
-    receive_lag_worst_ns: int | None
-    drift_worst_ns: int | None
-    start_late_worst_ns: int | None
-    gc_pause_worst_ns: int | None
-    clock_offset_drift_worst_ns: int | None
-    receive_stamp: str | None
-    pacer: str | None
-    unsent_worst_bytes: int | None = None  # the most that one caller had unsent
-    send_blocked_worst_ns: int | None = None  # the longest that a full socket did not take a frame that counts
-    frames_held_up: int | None = None  # by full sockets, over all processes
+    figures: Mapping[str, int | float | None] = field(default_factory=dict[str, int | float | None])
+    receive_stamp: str | None = None
+    pacer: str | None = None
+
+    def __getitem__(self, name: str) -> int | float | None:
+        """A figure by its name; None where it was not reported. Raises KeyError for a name that is no figure."""
+        return self.figures.get(HEALTH_FIGURES[name].name)
 
 
 @dataclass(frozen=True, slots=True)

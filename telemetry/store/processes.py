@@ -5,6 +5,7 @@ from typing import Any, Final
 import orjson
 
 from telemetry.model import semconv
+from telemetry.model.generator_health import gauge_metric
 from telemetry.store.answers import ProcessInfo
 from telemetry.store.snapshot import Connection, rows
 
@@ -44,7 +45,7 @@ def processes(connection: Connection, run_id: str) -> list[ProcessInfo]:
         SELECT process_id, max(unix_ns) AS last, arg_max(value, unix_ns) AS calls FROM points
         WHERE run_id = ? AND name = ? AND process_id IS NOT NULL GROUP BY process_id
         """
-    for row in rows(connection, reported, [run_id, semconv.METRIC_GENERATOR_CALLS]):
+    for row in rows(connection, reported, [run_id, gauge_metric("calls_in_flight")]):
         calls[row["process_id"]] = round(row["calls"])
         seen[row["process_id"]] = max(seen.get(row["process_id"], 0), row["last"])
     found = [

@@ -17,7 +17,6 @@ from telemetry.store.answers import (
     ClientServiceDelta,
     CohortSummary,
     Filter,
-    Generator,
     MetricStats,
     PhaseSummary,
     ShareByName,
@@ -27,9 +26,9 @@ from telemetry.store.answers import (
     TurnCounts,
 )
 from telemetry.store.failures import failures, retries
+from telemetry.store.generator import generator
 from telemetry.store.instrument_error import instrument_error_ns
 from telemetry.store.noticed import beside
-from telemetry.store.queries import CLIENT
 from telemetry.store.snapshot import Connection, rows
 from telemetry.store.starts import StartsOfPhase, starts_by_phase, total
 from telemetry.store.wer_by_condition import wer_by_condition
@@ -86,7 +85,7 @@ def summarize(connection: Connection, f: Filter, now_unix_ns: int, skipped_segme
         cohorts=tuple(part(total) for total in totals if not total["is_total"] and total["cohort"] is not None),
         client_service_delta=_client_service_delta(connection, f),
         loss=_loss(connection, f, now_unix_ns),
-        generator=_generator(connection, f),
+        generator=generator(connection, f),
         newest_unix_ns=whole["newest_unix_ns"],
         wer_by_condition=wer_by_condition(connection, f),
         behavior=Behavior(**rows(connection, *queries.behavior(f))[0]),
@@ -308,63 +307,3 @@ def _loss(connection: Connection, f: Filter, now_unix_ns: int) -> TelemetryLoss:
         received=sum(row["received"] for row in found),
         missing=sum(max(row["holes"], row["due"] - row["received"]) for row in found),
     )
-
-
-def _generator(connection: Connection, f: Filter) -> Generator:
-    where, points = queries.turns_of(f), queries.points_of(f)
-    (turn,) = rows(
-        connection,
-        f"""SELECT count(DISTINCT process_id) FILTER (WHERE process_id <> '') AS processes,
-                   max(loop_lag_worst_ns) AS loop_lag, count(frame_lateness_worst_ns) AS n_lateness,
-                   quantile_cont(frame_lateness_worst_ns, 0.99) AS lateness_p99,
-                   max(frame_lateness_worst_ns) AS lateness, max(receive_lag_worst_ns) AS receive_lag,
-                   max(drift_worst_ns) AS drift, max(start_late_ns) AS start_late,
-                   max(unsent_bytes_at_speech_end) AS unsent, max(send_blocked_worst_ns) AS blocked,
-                   string_agg(DISTINCT receive_stamp, ', ' ORDER BY receive_stamp) AS receive_stamp,
-                   string_agg(DISTINCT pacer, ', ' ORDER BY pacer) AS pacer
-            FROM turns WHERE {CLIENT} AND {where.sql}""",
-        list(where.values),
-    )
-    said = {
-        row["name"]: row["worst"]
-        for row in rows(
-            connection,
-            f"SELECT name, arg_max(value, abs(value)) AS worst FROM points WHERE {points.sql} GROUP BY name",
-            list(points.values),
-        )
-    }
-    (emitters,) = rows(
-        connection,
-        f"SELECT count(DISTINCT process_id) AS n FROM points WHERE name = ? AND {points.sql}",
-        [semconv.METRIC_GENERATOR_CPU, *points.values],
-    )
-    (held,) = rows(
-        connection,
-        f"""SELECT sum(frames)::BIGINT AS up FROM (
-                SELECT max(value) AS frames FROM points WHERE name = ? AND {points.sql} GROUP BY run_id, process_id
-            )""",
-        [semconv.METRIC_GENERATOR_HELD_UP, *points.values],
-    )
-    p99 = enough("p99", turn["n_lateness"], turn["lateness_p99"])
-    return Generator(
-        processes=max(turn["processes"], emitters["n"]),
-        cpu_ratio_worst=said.get(semconv.METRIC_GENERATOR_CPU),
-        loop_lag_worst_ns=_worst(turn["loop_lag"], said.get(semconv.METRIC_GENERATOR_LOOP_LAG)),
-        frame_lateness_p99_ns=None if p99 is None else round(p99),
-        frame_lateness_worst_ns=_worst(turn["lateness"], said.get(semconv.METRIC_GENERATOR_LATENESS)),
-        receive_lag_worst_ns=turn["receive_lag"],
-        drift_worst_ns=turn["drift"],
-        start_late_worst_ns=turn["start_late"],
-        gc_pause_worst_ns=_worst(None, said.get(semconv.METRIC_GENERATOR_GC_PAUSE)),
-        clock_offset_drift_worst_ns=_worst(None, said.get(semconv.METRIC_GENERATOR_CLOCK_OFFSET)),
-        receive_stamp=turn["receive_stamp"],
-        pacer=turn["pacer"],
-        unsent_worst_bytes=_worst(turn["unsent"], said.get(semconv.METRIC_GENERATOR_UNSENT)),
-        send_blocked_worst_ns=turn["blocked"],
-        frames_held_up=held["up"],
-    )
-
-
-def _worst(turn: int | None, point: float | None) -> int | None:
-    known = [value for value in (turn, None if point is None else round(point)) if value is not None]
-    return max(known, default=None)

@@ -4,7 +4,7 @@
 
 from typing import Final
 
-from telemetry.model import semconv
+from telemetry.model.generator_health import gauge_metric
 from telemetry.store import queries
 from telemetry.store.answers import Filter, GeneratorPoint, TimelinePoint
 from telemetry.store.queries import VALID_CLIENT, Condition
@@ -92,7 +92,7 @@ def _calls_in_flight(connection: Connection, f: Filter, width_ns: int) -> dict[i
             FROM points WHERE name = ? AND {where.sql} GROUP BY ALL
         ) GROUP BY bucket
         """,
-        [semconv.METRIC_GENERATOR_CALLS, *where.values],
+        [gauge_metric("calls_in_flight"), *where.values],
     )
     return {row["bucket"]: row["calls"] for row in found}
 
@@ -107,6 +107,6 @@ def generator_points(connection: Connection, f: Filter) -> list[GeneratorPoint]:
         FROM points WHERE process_id IS NOT NULL AND {where.sql} GROUP BY unix_ns, process_id
         HAVING cpu IS NOT NULL OR frames IS NOT NULL ORDER BY unix_ns, process_id
         """,
-        [semconv.METRIC_GENERATOR_CPU, semconv.METRIC_GENERATOR_FRAMES, *where.values],
+        [gauge_metric("cpu_ratio"), gauge_metric("frames_sent"), *where.values],
     )
     return [GeneratorPoint(row["unix_ns"], row["process_id"], row["cpu"], row["frames"]) for row in found]

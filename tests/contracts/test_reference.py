@@ -13,8 +13,8 @@ from docs_build.commands import commands
 from docs_build.comments import Group, groups, trailing
 from docs_build.markdown import cell, code, table
 from docs_build.pages import PAGES
-from docs_build.summary_schema import SCHEMA
 from loadtest.exit_codes import MEANINGS, ExitCode
+from loadtest.reports.summary import schema
 from loadtest.scenario.options import OPTIONS
 from telemetry.model import semconv
 from telemetry.model.metrics import METRIC_NAMES, POINTS
@@ -83,8 +83,10 @@ def test_every_series_that_a_sidecar_exposes_is_listed() -> None:
 
 def test_every_key_of_the_schema_is_listed() -> None:
     text = PAGES["reference/json-summary.md"]()
-    found = {key for key in re.findall(r'"([a-z_0-9]+)": \{', SCHEMA.read_text()) if key not in {"properties", "items"}}
-    definitions = set(json.loads(SCHEMA.read_text())["$defs"])
+    found = {
+        key for key in re.findall(r'"([a-z_0-9]+)": \{', json.dumps(schema())) if key not in {"properties", "items"}
+    }
+    definitions = set(schema()["$defs"])
     assert [key for key in found - definitions if not re.search(rf"[`.]{key}`|## {key}\n", text)] == []
 
 

@@ -21,10 +21,11 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
-from telemetry.export.instrumentation import CallTrace, GeneratorGauges, GeneratorHealth
+from telemetry.export.instrumentation import CallTrace, GeneratorGauges
 from telemetry.export.sdk import SdkOptions, Telemetry, start
 from telemetry.export.spool import replay
 from telemetry.model import semconv
+from telemetry.model.generator_health import gauge_metric
 from telemetry.model.turns import Turn
 
 
@@ -208,24 +209,24 @@ def test_spans_leave_by_themselves_without_a_flush(collector: Collector, running
 def test_generator_gauges_arrive_with_their_worst(collector: Collector, running) -> None:
     telemetry = running(collector.endpoint)
     gauges = GeneratorGauges(telemetry, "run")
-    gauges.report(GeneratorHealth(cpu_ratio=0.25, loop_lag_worst_ns=9_000, frames_sent=10, clock_offset_drift_ns=-50))
-    gauges.report(GeneratorHealth(cpu_ratio=0.125, loop_lag_worst_ns=4_000, frames_sent=20, calls_in_flight=3))
+    gauges.report(cpu_ratio=0.25, loop_lag_worst_ns=9_000, frames_sent=10, clock_offset_drift_ns=-50)
+    gauges.report(cpu_ratio=0.125, loop_lag_worst_ns=4_000, frames_sent=20, calls_in_flight=3)
     a_call(telemetry).emit(turn())
     assert telemetry.flush(30)
     assert eventually(lambda: bool(collector.gauge(semconv.METRIC_TURNS_EMITTED)))
     where = {"run_id": "run", "process_id": telemetry.identity.process_id}
     by_name = {
-        semconv.METRIC_GENERATOR_CPU: 0.25,
-        semconv.METRIC_GENERATOR_LOOP_LAG: 9_000,
-        semconv.METRIC_GENERATOR_FRAMES: 20,
-        semconv.METRIC_GENERATOR_CALLS: 3,
-        semconv.METRIC_GENERATOR_CLOCK_OFFSET: -50,
+        gauge_metric("cpu_ratio"): 0.25,
+        gauge_metric("loop_lag_worst_ns"): 9_000,
+        gauge_metric("frames_sent"): 20,
+        gauge_metric("calls_in_flight"): 3,
+        gauge_metric("clock_offset_drift_ns"): -50,
     }
     for name, value in by_name.items():
         values = [found for found, attributes in collector.gauge(name) if attributes == where]
         assert max(values, key=abs) == value, name
     assert (1, where) in collector.gauge(semconv.METRIC_TURNS_EMITTED)
-    assert collector.gauge(semconv.METRIC_GENERATOR_GC_PAUSE) == []  # never reported, never invented
+    assert collector.gauge(gauge_metric("gc_pause_worst_ns")) == []  # never reported, never invented
 
 
 def test_a_dead_collector_means_the_spool_and_one_sentence(

@@ -18,6 +18,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter
 
 from telemetry.model import semconv
+from telemetry.model.generator_health import gauge_metric
 from telemetry.model.turn_spans import turn_attributes
 from telemetry.model.turns import Turn
 from telemetry.store.answers import Filter
@@ -42,13 +43,13 @@ def test_the_real_exporters_are_understood(tmp_path: Path) -> None:
             OTLPMetricExporter(endpoint=sidecar.grpc, insecure=True), export_interval_millis=3_600_000
         )
         meters = MeterProvider([reader], shutdown_on_exit=False)
-        gauge = meters.get_meter("test").create_gauge(semconv.METRIC_GENERATOR_CPU)
+        gauge = meters.get_meter("test").create_gauge(gauge_metric("cpu_ratio"))
         gauge.set(0.75, {"run_id": "run-1", "process_id": "worker-1"})
         meters.shutdown()
         assert sidecar.terminate() == 0
     with StoreReader(tmp_path) as store:
         assert [turn.sequence for turn in store.turns(limit=10)] == [1, 2, 3]
-        assert store.summary(Filter(run_id="run-1")).generator.cpu_ratio_worst == 0.75
+        assert store.summary(Filter(run_id="run-1")).generator["cpu_ratio_worst"] == 0.75
         (row,) = store.spans(store.turns()[0].trace_id)
         assert (row.service, row.name) == ("exporter", "voice.turn")
 

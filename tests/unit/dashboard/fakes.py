@@ -59,7 +59,7 @@ def summary(n: int = 200, f: Filter | None = None, cohorts: Sequence[str] = ()) 
         cohorts=tuple(CohortSummary(name, counts, metrics, cache, fallback) for name in cohorts),
         client_service_delta=ClientServiceDelta(0, n, 0, None, None, None),
         loss=TelemetryLoss(1, n, n, 0),
-        generator=Generator(0, *[None] * 11),
+        generator=Generator(0),
         newest_unix_ns=None,
     )
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from telemetry.model import semconv
+from telemetry.model.generator_health import gauge_metric
 from telemetry.model.spans import SpanRow
 from telemetry.model.turns import Turn
 from telemetry.store.schema import Batch, PointRow
@@ -213,9 +214,9 @@ def health(scene: Scene) -> list[PointRow]:
         moment = scene.newest_unix_ns - (scene.turns - i) * scene.spacing_ns
         attributes: dict[str, object] = {"run_id": scene.run_id, "process_id": "worker-1"}
         values = {
-            semconv.METRIC_GENERATOR_CPU: 0.19,
-            semconv.METRIC_GENERATOR_LOOP_LAG: 1.4 * MS,
-            semconv.METRIC_GENERATOR_CALLS: float(min(12, 2 + i // 20)),
+            gauge_metric("cpu_ratio"): 0.19,
+            gauge_metric("loop_lag_worst_ns"): 1.4 * MS,
+            gauge_metric("calls_in_flight"): float(min(12, 2 + i // 20)),
             semconv.METRIC_TURNS_EMITTED: float(i),
         }
         points += [PointRow(name, moment, value, attributes, "voiceprobe-generator") for name, value in values.items()]

@@ -112,17 +112,21 @@ def test_agreement_gives_both_percentiles_or_says_what_is_missing() -> None:
 
 
 def test_generator_health_that_was_not_reported_is_never_zero() -> None:
-    unknown = Generator(0, *[None] * 11)
-    assert descriptions.describe_generator(unknown).count(descriptions.UNKNOWN) == 3
-    known = Generator(1, 0.25, 2_000_000, 900_000, *[None] * 8)
-    assert descriptions.describe_generator(known) == "pacing p99 0.9 ms · loop lag ≤ 2.0 ms · CPU 25 % of a core"
-    assert descriptions.describe_process(unknown).count(descriptions.UNKNOWN) == 3
-    strained = replace(
-        known, gc_pause_worst_ns=4_000_000, unsent_worst_bytes=12_345, clock_offset_drift_worst_ns=-90_000
-    )
-    told = "GC pauses ≤ 4.0 ms · socket backlog ≤ 12,345 bytes · clock moved -0.1 ms"
-    assert descriptions.describe_process(strained) == told
-    assert "(3 frames held up)" in descriptions.describe_process(replace(strained, frames_held_up=3))
+    lines = ("generator", "its process")
+    assert [descriptions.describe_generator(Generator(0), line).count(descriptions.UNKNOWN) for line in lines] == [3, 3]
+    figures = {"cpu_ratio_worst": 0.25, "loop_lag_worst_ns": 2_000_000, "frame_lateness_p99_ns": 900_000}
+    known = descriptions.describe_generator(Generator(1, figures), "generator")
+    assert known == "pacing p99 0.9 ms · loop lag ≤ 2.0 ms · CPU 25 % of a core"
+    figures = {
+        "gc_pause_worst_ns": 4_000_000,
+        "unsent_worst_bytes": 12_345,
+        "clock_offset_drift_worst_ns": -90_000,
+        "frames_held_up": 0,
+    }
+    shown = "GC pauses ≤ 4.0 ms · socket backlog ≤ 12,345 bytes · clock moved -0.1 ms"
+    assert descriptions.describe_generator(Generator(1, figures), "its process") == shown
+    held_up = Generator(1, {**figures, "frames_held_up": 3})
+    assert "· frames held up 3 ·" in descriptions.describe_generator(held_up, "its process")
 
 
 def test_calibration_and_corpus_come_from_what_the_run_declared() -> None:

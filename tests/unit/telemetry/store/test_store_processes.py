@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from telemetry.model import semconv
+from telemetry.model.generator_health import gauge_metric
 from telemetry.model.spans import SpanRow
 from telemetry.store.answers import Filter, ProcessInfo
 from telemetry.store.reader import StoreReader
@@ -20,7 +20,7 @@ def _said(process: str, at_s: int, phase: str) -> SpanRow:
 
 def _calls(process: str, at_s: int, calls: float) -> PointRow:
     attributes: dict[str, object] = {"run_id": "run-1", "process_id": process}
-    return PointRow(semconv.METRIC_GENERATOR_CALLS, START_UNIX_NS + at_s * SECOND, calls, attributes)
+    return PointRow(gauge_metric("calls_in_flight"), START_UNIX_NS + at_s * SECOND, calls, attributes)
 
 
 def test_who_said_goodbye_and_who_did_not(tmp_path: Path) -> None:
@@ -68,10 +68,10 @@ def test_what_the_generator_said_of_itself_comes_one_row_a_process_and_moment(tm
         return PointRow(name, START_UNIX_NS + at_s * SECOND, value, {"run_id": "run-1", "process_id": process})
 
     said = [
-        point(semconv.METRIC_GENERATOR_CPU, "b", 2, 0.5),
-        point(semconv.METRIC_GENERATOR_FRAMES, "b", 2, 1000),
-        point(semconv.METRIC_GENERATOR_CPU, "a", 1, 0.25),
-        point(semconv.METRIC_GENERATOR_CALLS, "a", 3, 7),
+        point(gauge_metric("cpu_ratio"), "b", 2, 0.5),
+        point(gauge_metric("frames_sent"), "b", 2, 1000),
+        point(gauge_metric("cpu_ratio"), "a", 1, 0.25),
+        point(gauge_metric("calls_in_flight"), "a", 3, 7),
     ]
     with StoreWriter(tmp_path) as writer:
         writer.append(Batch(points=said))

@@ -1,0 +1,237 @@
+"""The health of the load generator: one row per figure, with everything that is shown of it.
+
+A row gives the OTel gauge that each process sends, how the store combines processes and turns, the key in the JSON
+summary, and where terminal and page show it. A new figure is a row here, and a value in the worker's report.
+"""
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from telemetry.model import formatting
+
+GAUGE_PREFIX: Final = "voice.generator."
+NOT_REPORTED: Final = "not reported"
+
+Unit = Literal["ns", "bytes", "frames", "calls", "share of a core"]
+_OTEL_UNITS: Final = {"ns": "ns", "bytes": "By", "frames": "{frame}", "calls": "{call}", "share of a core": "1"}
+# How values of one process, and then of all, become one: the largest; the p99 over turns; the sum over processes of
+# what each has counted; the one farthest from 0, with its sign; the newest.
+Combine = Literal["max", "p99", "sum", "farthest", "newest"]
+Number = int | float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthFigure:
+    """One figure of the generator's health. `name` is its name in the store's answer; the unit is in it."""
+
+    name: str
+    label: str  # as terminal and page write it before the figure
+    unit: Unit
+    definition: str
+    combine: Combine
+    gauge: str | None = None  # what each process reports of itself, by its name behind GAUGE_PREFIX
+    turn_column: str | None = None  # what each turn carries as evidence
+    key: str | None = None  # in JSON, where it is not the name with its unit in seconds
+    terminal_row: Literal["pacing", "receiving", "sockets", "process"] | None = None
+    page_line: Literal["generator", "its process"] | None = None
+    in_summary: bool = True  # False: a gauge for other questions than the summary's
+    hidden_when_zero: bool = False
+
+    @property
+    def json_key(self) -> str:
+        """The key in the JSON summary, where durations are seconds."""
+        return self.key or (f"{self.name.removesuffix('_ns')}_s" if self.unit == "ns" else self.name)
+
+    @property
+    def json_type(self) -> str:
+        """The type of the value in the JSON summary."""
+        return "number" if self.unit in ("ns", "share of a core") else "integer"
+
+    @property
+    def metric(self) -> str | None:
+        """The name of the OTel gauge."""
+        return None if self.gauge is None else GAUGE_PREFIX + self.gauge
+
+    @property
+    def otel_unit(self) -> str:
+        """The unit of the OTel gauge, in UCUM."""
+        return _OTEL_UNITS[self.unit]
+
+    def merge(self, before: Number, now: Number) -> Number:
+        """What one process reports for two intervals that are read at once."""
+        match self.combine:
+            case "newest":
+                return now
+            case "farthest":
+                return now if abs(now) >= abs(before) else before
+            case _:
+                return max(before, now)
+
+    def json_value(self, value: Number | None) -> Number | None:
+        """The value as the JSON summary has it."""
+        return value / formatting.NS_PER_S if value is not None and self.unit == "ns" else value
+
+    def describe(self, value: Number | None) -> str:
+        """The figure with its label, for people: `loop lag ≤ 2.0 ms`."""
+        return f"{self.label} {NOT_REPORTED if value is None else self._text(value)}"
+
+    def _text(self, value: Number) -> str:
+        if self.unit == "share of a core":
+            return f"{formatting.percent(value)} of a core"
+        if self.combine == "farthest":
+            return formatting.signed_milliseconds(value)
+        text = formatting.milliseconds(value) if self.unit == "ns" else formatting.number(value)
+        bound = "≤ " if self.combine == "max" else ""
+        return f"{bound}{text} bytes" if self.unit == "bytes" else f"{bound}{text}"
+
+
+_ALL: Final[tuple[HealthFigure, ...]] = (
+    HealthFigure(
+        name="frame_lateness_p99_ns",
+        label="pacing p99",
+        unit="ns",
+        definition="Lateness of audio frames: p99 over turns of the worst frame of each.",
+        combine="p99",
+        turn_column="frame_lateness_worst_ns",
+        key="pacing_p99_s",
+        terminal_row="pacing",
+        page_line="generator",
+    ),
+    HealthFigure(
+        name="frame_lateness_worst_ns",
+        label="pacing",
+        unit="ns",
+        definition="Worst lateness of an audio frame.",
+        combine="max",
+        gauge="frame_lateness_worst_ns",
+        turn_column="frame_lateness_worst_ns",
+        key="pacing_worst_s",
+        terminal_row="pacing",
+    ),
+    HealthFigure(
+        name="loop_lag_worst_ns",
+        label="loop lag",
+        unit="ns",
+        definition="Longest delay of the event loop.",
+        combine="max",
+        gauge="loop_lag_worst_ns",
+        turn_column="loop_lag_worst_ns",
+        terminal_row="pacing",
+        page_line="generator",
+    ),
+    HealthFigure(
+        name="receive_lag_worst_ns",
+        label="receive lag",
+        unit="ns",
+        definition="Longest time from the kernel receiving a chunk to the program seeing it.",
+        combine="max",
+        turn_column="receive_lag_worst_ns",
+        terminal_row="receiving",
+    ),
+    HealthFigure(
+        name="drift_worst_ns",
+        label="drift",
+        unit="ns",
+        definition="How much an utterance was stretched or squeezed at the worst.",
+        combine="max",
+        turn_column="drift_worst_ns",
+    ),
+    HealthFigure(
+        name="start_late_worst_ns",
+        label="start delay",
+        unit="ns",
+        definition="Longest delay of a call after its intended start.",
+        combine="max",
+        turn_column="start_late_ns",
+    ),
+    HealthFigure(
+        name="cpu_ratio_worst",
+        label="CPU",
+        unit="share of a core",
+        definition="CPU time of the busiest process, as a share of one core.",
+        combine="max",
+        gauge="cpu_ratio",
+        terminal_row="process",
+        page_line="generator",
+    ),
+    HealthFigure(
+        name="gc_pause_worst_ns",
+        label="GC pauses",
+        unit="ns",
+        definition="Longest pause for the garbage collector.",
+        combine="max",
+        gauge="gc_pause_worst_ns",
+        terminal_row="process",
+        page_line="its process",
+    ),
+    HealthFigure(
+        name="unsent_worst_bytes",
+        label="socket backlog",
+        unit="bytes",
+        definition="Most bytes that one caller had waiting for its socket.",
+        combine="max",
+        gauge="unsent_worst_bytes",
+        turn_column="unsent_bytes_at_speech_end",
+        terminal_row="sockets",
+        page_line="its process",
+    ),
+    HealthFigure(
+        name="frames_held_up",
+        label="frames held up",
+        unit="frames",
+        definition="Frames that a full socket did not take at once.",
+        combine="sum",
+        gauge="frames_held_up",
+        terminal_row="sockets",
+        page_line="its process",
+        hidden_when_zero=True,
+    ),
+    HealthFigure(
+        name="send_blocked_worst_ns",
+        label="full socket",
+        unit="ns",
+        definition="Longest time for which a full socket did not take a frame that counts.",
+        combine="max",
+        turn_column="send_blocked_worst_ns",
+        terminal_row="sockets",
+        hidden_when_zero=True,
+    ),
+    HealthFigure(
+        name="clock_offset_drift_worst_ns",
+        label="clock moved",
+        unit="ns",
+        definition="How far the wall clock moved against the monotonic clock.",
+        combine="farthest",
+        gauge="clock_offset_drift_ns",
+        terminal_row="process",
+        page_line="its process",
+    ),
+    HealthFigure(
+        name="calls_in_flight",
+        label="calls in flight",
+        unit="calls",
+        definition="Calls in progress.",
+        combine="newest",
+        gauge="calls_in_flight",
+        in_summary=False,
+    ),
+    HealthFigure(
+        name="frames_sent",
+        label="frames sent",
+        unit="frames",
+        definition="Audio frames sent since the process began.",
+        combine="sum",
+        gauge="frames_sent",
+        in_summary=False,
+    ),
+)
+
+HEALTH_FIGURES: Final[dict[str, HealthFigure]] = {figure.name: figure for figure in _ALL}
+SUMMARY_FIGURES: Final[tuple[HealthFigure, ...]] = tuple(figure for figure in _ALL if figure.in_summary)
+# By what a process reports: the name of the gauge.
+GAUGES: Final[dict[str, HealthFigure]] = {figure.gauge: figure for figure in _ALL if figure.gauge is not None}
+
+
+def gauge_metric(gauge: str) -> str:
+    """The OTel name of a gauge of GAUGES. Raises KeyError for another."""
+    return GAUGE_PREFIX + (GAUGES[gauge].gauge or "")
