@@ -98,9 +98,8 @@ def ago(seconds: float) -> str:
 
 
 def time_of_day(unix_ns: int, zone: tzinfo = UTC) -> str:
-    """`14:03:22 UTC`, in the reader's zone."""
-    moment = datetime.fromtimestamp(unix_ns / NS_PER_S, zone)
-    return f"{moment:%H:%M:%S} {moment.tzname()}"
+    """`14:03:22`, in the reader's zone."""
+    return f"{datetime.fromtimestamp(unix_ns / NS_PER_S, zone):%H:%M:%S}"
 
 
 def day_and_time(unix_ns: int, zone: tzinfo = UTC) -> str:

@@ -54,7 +54,7 @@ class ObjectiveStatus:
     def _why(self) -> str:
         if self.verdict.eligible and self.verdict.eligible < self.verdict.minimum_turns:
             return f"undecided: too few ({self.verdict.eligible})"
-        return "not observable" if (self.verdict.reason or "").startswith("not observable") else "undecided"
+        return "undecided" if self.verdict.is_observable else "not observable"
 
 
 def statuses(

@@ -166,7 +166,7 @@ def _slow(turn: Turn, choice: Choice, zone: tzinfo) -> str:
     value = METRICS[HEADLINE].value(turn)
     cells = (
         f'<span class="go">{formatting.milliseconds(value)} →</span>',
-        f"<span>{escape(descriptions.time_of_day(turn.started_unix_ns, zone).rpartition(' ')[0])}</span>",
+        f"<span>{escape(descriptions.time_of_day(turn.started_unix_ns, zone))}</span>",
         *(
             f"<span>{escape(each or formatting.DASH)}</span>"
             for each in (turn.utterance_id, turn.length_class, turn.noise_profile, turn.cohort, turn.route)

@@ -96,7 +96,7 @@ def stand(verdicts: Sequence[Verdict]) -> tuple[StepStatus, bool]:
 def _is_left_out(verdict: Verdict) -> bool:
     if verdict.met is None and verdict.counts == "calls":
         return True
-    return verdict.reason is not None and verdict.reason.startswith("not obs")
+    return not verdict.is_observable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

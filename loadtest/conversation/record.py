@@ -119,8 +119,8 @@ def build_turn(exchange: Exchange, call: CallInfo, options: RecordOptions) -> Tu
         start_late_ns=call.start_late_ns,
         receive_stamp=call.receive_stamp,
         pacer=call.pacer,
-        withheld=_withheld(timeline, call.not_observable),
         retry_wait_ns=call.retry_wait_ns if exchange.index == 0 else None,
+        **_withheld(timeline, call.not_observable),
         **_failure(exchange),
         **behavior(exchange),
         **_speech(exchange.planned.clip),
@@ -150,11 +150,12 @@ def _beside(notes: WireNotes) -> dict[str, Any]:
     }
 
 
-def _withheld(timeline: Timeline, not_observable: Mapping[str, str]) -> tuple[str, ...]:
-    found = [f"{metric}: {reason}" for metric, reason in sorted(not_observable.items())]
-    if fixed_cadence(timeline.partials_perf_ns) and "asr_partial_latency" not in not_observable:
-        found.append("asr_partial_latency: this endpoint sends partial transcripts on a fixed cadence")
-    return tuple(found)
+def _withheld(timeline: Timeline, not_observable: Mapping[str, str]) -> dict[str, Any]:
+    """The metrics that this wire cannot show, each with the reason."""
+    found = dict(sorted(not_observable.items()))
+    if fixed_cadence(timeline.partials_perf_ns):
+        found.setdefault("asr_partial_latency", "this endpoint sends partial transcripts on a fixed cadence")
+    return {"withheld_metrics": tuple(found), "withheld_reasons": tuple(found.values())}
 
 
 def _speech(clip: PreparedClip | None) -> dict[str, Any]:

@@ -61,7 +61,8 @@ class Redactor:
             for name in ("outcome_reason", "failure_code", "transcript_pii", "cohort", "model", "intent", "response_id")
             if (value := getattr(turn, name)) is not None
         }
-        return msgspec.structs.replace(turn, **changes, withheld=tuple(self.text(entry) for entry in turn.withheld))
+        reasons = tuple(self.text(reason) for reason in turn.withheld_reasons)
+        return msgspec.structs.replace(turn, **changes, withheld_reasons=reasons)
 
 
 class _Secret:

@@ -84,8 +84,8 @@ def point(turn: Turn, name: str) -> int | None:
 
 
 def is_withheld(turn: Turn, metric: str) -> bool:
-    """Whether this wire cannot show the metric on this turn, with the reason in `turn.withheld`."""
-    return any(entry.partition(":")[0] == metric for entry in turn.withheld)
+    """Whether this wire cannot show the metric on this turn; the reason is in `turn.withheld_reasons`."""
+    return metric in turn.withheld_metrics
 
 
 def _between(name: str, later: str, earlier: str) -> Callable[[Turn], int | None]:

@@ -6,7 +6,7 @@ conventions have a name for the same fact it is emitted as well (`GEN_AI_*`).
 
 from typing import Final, Literal
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 SCOPE: Final = "voiceprobe"
 
 # Spans: one call is the root, its turns are children, stages are children of the turn.

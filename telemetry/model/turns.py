@@ -127,7 +127,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     response_id: str | None = None  # the reply's id on the wire
     onset_preset: str | None = None  # how audible onset was found
 
-    # Why the turn ended as it did, and which metrics this wire cannot show ("metric: reason").
+    # Why the turn ended as it did, and which metrics this wire cannot show.
     outcome_observed: semconv.Outcome | None = None  # what `outcome` would be were the turn valid
     outcome_reason: str | None = None  # why the turn ended so
     failure_kind: semconv.FailureKind | None = None  # the cause of an outcome that is not ok (of the one observed)
@@ -135,7 +135,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     retry_after_ns: int | None = None  # the wait before the next call that the endpoint asked for
     retry_wait_ns: int | None = None  # on a call's first turn: how long its caller had waited because of that
     cut_by: str | None = None  # what of the generator's ended the turn before its end (outcome `cut`)
-    withheld: tuple[str, ...] = ()  # each entry is "metric: reason"
+    withheld_metrics: tuple[str, ...] = ()  # metrics that this wire cannot show, by name
+    withheld_reasons: tuple[str, ...] = ()  # why not, in the same order
 
     # What arrived beside the conversation, from the end of the turn before to the end of this one.
     unknown_events: NonNegative | None = None  # of types that the protocol does not know

@@ -69,6 +69,7 @@ class Verdict:
     # may be, it could be the other one. None where there is no verdict, where turns of unknown uncertainty could turn
     # it, and where the objective is about nothing that counts from the caller's speech.
     within_error: bool | None = None
+    is_observable: bool = True  # False where this wire cannot show what the objective is about
     good_range: GoodRange | None = None
 
 
@@ -198,10 +199,11 @@ def _verdict(objective: Objective, count: Callable[[Objective], tuple[int, int]]
     minimum = minimum_for_target(objective.target)
     good = eligible = 0
     reason: str | None = None
+    is_observable = True
     try:
         good, eligible = count(objective)
     except NotObservable as why:
-        reason = f"not observable: {why}"
+        reason, is_observable = f"not observable: {why}", False
     if not 0 <= good <= eligible:
         raise ValueError(f"objective {objective.name} was counted as {good} good of {eligible} turns")
     ratio = good / eligible if eligible else None
@@ -224,6 +226,7 @@ def _verdict(objective: Objective, count: Callable[[Objective], tuple[int, int]]
             minimum,
             reason,
             objective.counts,
+            is_observable=is_observable,
         )
     met = not is_lost and Fraction(good, eligible) >= target
     found = f"{percent(ratio)} of {eligible} {objective.counts}, {'met' if met else 'missed'}"

@@ -17,7 +17,7 @@ MANIFEST_NAME: Final = "manifest.json"
 SEGMENTS_FOLDER: Final = "segments"
 LOCK_NAME: Final = "writer.lock"
 TEMPORARY_SUFFIX: Final = ".tmp"
-MANIFEST_VERSION: Final = 2
+MANIFEST_VERSION: Final = 3
 _READ_CHUNK_BYTES: Final = 1 << 20
 
 Table = Literal["turns", "spans", "points"]

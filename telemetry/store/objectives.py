@@ -49,12 +49,12 @@ def count_objective(connection: Connection, f: Filter, objective: Objective) -> 
     )
     good = eligible = 0
     reason: str | None = None
-    for turn, count, withheld in groups:
+    for turn, count, is_withheld, why in groups:
         verdict = is_good(objective, turn)
         eligible += 0 if verdict is None else count
         good += count if verdict else 0
-        for entry in withheld:
-            reason = entry.partition(":")[2].strip() or f"this wire does not show {objective.metric}"
+        if is_withheld:
+            reason = why or f"this wire does not show {objective.metric}"
     if eligible == 0 and reason is not None:
         raise NotObservable(reason)
     return good, eligible
@@ -83,29 +83,34 @@ def range_of_objective(
         """,
         [threshold, part_ns, threshold, part_ns, threshold, threshold],
     )
-    turns = ((turn, count) for turn, count, _ in groups)
+    turns = ((turn, count) for turn, count, _, _ in groups)
     return good_range(turns, metric.name, lambda turn: is_good(objective, turn), instrument_ns)
 
 
 def _groups(
     connection: Connection, f: Filter, objective: Objective, alike: str, values: Sequence[Any]
-) -> list[tuple[Turn, int, list[str]]]:
+) -> list[tuple[Turn, int, bool, str | None]]:
     """The eligible turns in groups that a rule cannot tell apart, by the expressions in `alike` besides what every rule
-    asks: one turn of each group, how many there are, and what the wire withholds of the objective's metric."""
+    asks: one turn of each group, how many there are, and whether and why the wire withholds the
+    objective's metric."""
     where = _eligible(f, objective)
     groups = rows(
         connection,
         f"""
         SELECT count(*) AS n, arg_min(struct_pack(t := trace_id, s := span_id), started_unix_ns) AS one,
-               list_filter(withheld, lambda e: split_part(e, ':', 1) = ?) AS withheld_here
+               coalesce(list_contains(withheld_metrics, ?), false) AS is_withheld,
+               withheld_reasons[list_position(withheld_metrics, ?)] AS why_withheld
         FROM turns WHERE {where.sql}
-        GROUP BY outcome, turn_kind, withheld_here, {alike}
+        GROUP BY outcome, turn_kind, is_withheld, why_withheld, {alike}
         """,
-        [objective.metric or "", *where.values, *values],
+        [objective.metric or "", objective.metric or "", *where.values, *values],
     )
     ones = [(group["one"]["t"], group["one"]["s"]) for group in groups]
     turns = _turns(connection, ones)
-    return [(turns[one], group["n"], group["withheld_here"]) for one, group in zip(ones, groups, strict=True)]
+    return [
+        (turns[one], group["n"], group["is_withheld"], group["why_withheld"])
+        for one, group in zip(ones, groups, strict=True)
+    ]
 
 
 def _eligible(f: Filter, objective: Objective) -> Condition:

@@ -242,9 +242,10 @@ def withheld_reasons(f: Filter) -> tuple[str, list[Any]]:
     where = judged(f) & Condition(VALID_CLIENT)
     return (
         f"""
-        SELECT cohort, entry, count(*) AS n
-        FROM (SELECT cohort, unnest(withheld) AS entry FROM turns WHERE {where.sql})
-        GROUP BY ALL ORDER BY n DESC, entry
+        SELECT cohort, metric, reason, count(*) AS n
+        FROM (SELECT cohort, unnest(withheld_metrics) AS metric, unnest(withheld_reasons) AS reason
+              FROM turns WHERE {where.sql})
+        WHERE metric IS NOT NULL GROUP BY ALL ORDER BY n DESC, metric, reason
         """,
         list(where.values),
     )

@@ -166,8 +166,7 @@ def _metrics(
 ) -> dict[str, MetricStats]:
     reasons: dict[str, str] = {}
     for row in withheld:
-        name, _, reason = row["entry"].partition(":")
-        reasons.setdefault(name, reason.strip() or "not observable")
+        reasons.setdefault(row["metric"], row["reason"] or "not observable")
     stats = {
         name: _metric_stats(metric, total, reasons.get(name), error, instrument_ns) for name, metric in METRICS.items()
     }

@@ -1,7 +1,7 @@
 """Numbers and states in words."""
 
 from dataclasses import replace
-from datetime import UTC
+from datetime import UTC, timedelta, timezone
 
 import pytest
 
@@ -72,8 +72,9 @@ def test_a_stale_run_says_that_it_has_not_ended() -> None:
     assert descriptions.describe_state("ended", 0, 190 * S, UTC) == "last turn 1 Jan 00:00, 3 min ago"
 
 
-def test_the_clock_names_its_zone() -> None:
-    assert descriptions.time_of_day(3_661 * S) == "01:01:01 UTC"
+def test_the_time_of_day_is_that_of_the_zone() -> None:
+    assert descriptions.time_of_day(3_661 * S) == "01:01:01"
+    assert descriptions.time_of_day(3_661 * S, timezone(timedelta(hours=2))) == "03:01:01"
 
 
 def test_invalid_turns_are_given_with_their_share_and_commonest_reason() -> None:

@@ -13,9 +13,11 @@ from telemetry.objectives.slo import Verdict
 MS = 1_000_000.0
 
 
-def verdict(good: int, eligible: int, target: float = 0.95, *, name: str = "v2v", reason: str | None = None) -> Verdict:
-    met = None if reason is not None else good / eligible >= target
-    return Verdict(name, name, met, good, eligible, None, target, None, 20, reason)
+def verdict(
+    good: int, eligible: int, target: float = 0.95, *, name: str = "v2v", undecided: bool = False, seen: bool = True
+) -> Verdict:
+    met = None if undecided or not seen else good / eligible >= target
+    return Verdict(name, name, met, good, eligible, None, target, None, 20, None, is_observable=seen)
 
 
 def step(callers: int, status: StepStatus, p95_ms: float, count: int = 100) -> LoadStep:
@@ -48,11 +50,11 @@ def found(**changes: object) -> Capacity:
         ([verdict(94, 100)], ("missed", False)),
         ([verdict(80, 100)], ("missed", True)),
         ([verdict(100, 100), verdict(80, 100)], ("missed", True)),
-        ([verdict(100, 100), verdict(5, 5, reason="undecided: 5 turns, needs 20")], ("too few", False)),
-        ([verdict(80, 100), verdict(5, 5, reason="undecided: 5 turns, needs 20")], ("missed", True)),
-        ([verdict(94, 100), verdict(5, 5, reason="undecided: 5 turns, needs 20")], ("missed", False)),
-        ([verdict(100, 100), verdict(0, 0, reason="not observable: no text on this wire")], ("met", True)),
-        ([verdict(0, 0, reason="not observable: no text on this wire")], ("too few", False)),
+        ([verdict(100, 100), verdict(5, 5, undecided=True)], ("too few", False)),
+        ([verdict(80, 100), verdict(5, 5, undecided=True)], ("missed", True)),
+        ([verdict(94, 100), verdict(5, 5, undecided=True)], ("missed", False)),
+        ([verdict(100, 100), verdict(0, 0, seen=False)], ("met", True)),
+        ([verdict(0, 0, seen=False)], ("too few", False)),
     ],
 )
 def test_a_step_stands_by_its_objectives(verdicts: list[Verdict], expected: tuple[StepStatus, bool]) -> None:
@@ -147,7 +149,7 @@ def test_what_was_missed_and_why_stands_below_the_table() -> None:
 
 
 def test_a_step_does_not_wait_for_an_objective_of_calls() -> None:
-    few = dataclasses.replace(verdict(5, 5, reason="undecided: 5 calls, needs 20"), counts="calls")
+    few = dataclasses.replace(verdict(5, 5, undecided=True), counts="calls")
     assert stand([verdict(100, 100), few]) == ("met", True)
     assert stand([verdict(80, 100), few]) == ("missed", True)
     assert stand([few]) == ("too few", False)

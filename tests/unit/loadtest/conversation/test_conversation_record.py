@@ -208,7 +208,7 @@ def test_at_the_limits_a_turn_is_valid() -> None:
 
 def test_what_the_wire_cannot_show_is_withheld_with_the_reason() -> None:
     turn = build_turn(exchange(), replace(CALL, not_observable={"llm_ttft": "no text on this wire"}), OPTIONS)
-    assert turn.withheld == ("llm_ttft: no text on this wire",)
+    assert (turn.withheld_metrics, turn.withheld_reasons) == (("llm_ttft",), ("no text on this wire",))
 
 
 def test_partials_by_the_clock_say_nothing_of_the_recognizer() -> None:
@@ -218,7 +218,8 @@ def test_partials_by_the_clock_say_nothing_of_the_recognizer() -> None:
     ticking = exchange()
     ticking.timeline.partials_perf_ns = [T + k * 250 * MS for k in range(1, 7)]
     turn = build_turn(ticking, CALL, OPTIONS)
-    assert any(entry.startswith("asr_partial_latency: ") for entry in turn.withheld)
+    assert turn.withheld_metrics == ("asr_partial_latency",)
+    assert "fixed cadence" in turn.withheld_reasons[0]
 
 
 def test_an_exchange_without_an_answer_measures_nothing_of_it() -> None:

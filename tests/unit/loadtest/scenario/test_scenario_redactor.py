@@ -115,10 +115,15 @@ def test_no_beginning_of_a_secret_stays(secret: str, before: str, after: str, cu
 def test_what_an_endpoint_wrote_into_a_turn_is_clean() -> None:
     turn, _ = exchange(0)
     texts = ("outcome_reason", "transcript_pii", "cohort", "model", "response_id")
-    dirty = msgspec.structs.replace(turn, withheld=(f"wer: {SECRET}",), **dict.fromkeys(texts, f"see {SECRET}"))
+    dirty = msgspec.structs.replace(
+        turn,
+        withheld_metrics=("wer",),
+        withheld_reasons=(f"no text: {SECRET}",),
+        **dict.fromkeys(texts, f"see {SECRET}"),
+    )
     clean = Redactor([SECRET]).turn(dirty)
     assert SECRET.encode() not in msgspec.json.encode(clean)
     assert clean.outcome_reason == f"see {HIDDEN}"
-    assert msgspec.structs.replace(clean, withheld=(), **dict.fromkeys(texts)) == msgspec.structs.replace(
-        dirty, withheld=(), **dict.fromkeys(texts)
+    assert msgspec.structs.replace(clean, withheld_reasons=(), **dict.fromkeys(texts)) == msgspec.structs.replace(
+        dirty, withheld_reasons=(), **dict.fromkeys(texts)
     )

@@ -36,7 +36,7 @@ def test_a_negative_uncertainty_is_refused_by_name(side: str) -> None:
 
 def test_names_are_prefixed_and_unknown_is_left_out() -> None:
     assert turn_attributes(TURN) == {
-        "voice.schema_version": 2,
+        "voice.schema_version": 3,
         "voice.turn.run_id": "run",
         "voice.turn.call_id": "call",
         "voice.turn.turn_index": 2,
@@ -127,8 +127,8 @@ def test_other_encoders_spellings_are_read(field: str, value: object, read: obje
         ("snr_asked_db", "loud", "is 'loud', but a number is expected"),
         ("snr_asked_db", False, "is False, but a number is expected"),
         ("cohort", 3, "is 3, but text is expected"),
-        ("withheld", "a: b", "is 'a: b', but an array is expected"),
-        ("withheld", [1], "is 1, but text is expected"),
+        ("withheld_metrics", "a: b", "is 'a: b', but an array is expected"),
+        ("withheld_reasons", [1], "is 1, but text is expected"),
         ("llm_chunk_gaps_ns", [0, None], "is None, but a whole number is expected"),
         ("run_id", b"x" * 200, "..., but text is expected"),
     ],

@@ -85,6 +85,7 @@ def test_what_the_wire_cannot_show_is_not_met() -> None:
     (verdict,) = judge([FAST], count)
     assert (verdict.met, verdict.ratio) == (None, None)
     assert verdict.reason == "not observable: this endpoint sends no transcripts"
+    assert not verdict.is_observable
 
 
 @pytest.mark.parametrize("counted", [(3, 2), (-1, 5)])
@@ -106,7 +107,7 @@ def test_an_impossible_count_is_a_fault(counted: tuple[int, int]) -> None:
         (changed(outcome="interrupted"), True),
         (changed(outcome="invalid"), None),
         (changed(source="service"), None),
-        (changed(withheld=("voice_to_voice: no audio on this wire",)), None),
+        (changed(withheld_metrics=("voice_to_voice",), withheld_reasons=("no audio on this wire",)), None),
     ],
 )
 def test_voice_to_voice_turn_by_turn(turn: Turn, good: bool | None) -> None:

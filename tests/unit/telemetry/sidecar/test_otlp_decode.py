@@ -237,10 +237,12 @@ def test_no_text_of_a_service_acts_on_whoever_reads_it() -> None:
 
 def test_no_text_of_a_turn_acts_on_whoever_reads_it() -> None:
     paint = "\x1b[2J\n"
-    turn = msgspec.structs.replace(client_turn(0), outcome_reason=paint * 500, cohort=paint, withheld=(paint, "plain"))
+    turn = msgspec.structs.replace(
+        client_turn(0), outcome_reason=paint * 500, cohort=paint, withheld_reasons=(paint, "plain")
+    )
     (decoded,) = decode_traces(turns_json([turn]), "json").turns
     assert decoded.cohort == "\\x1b[2J "
-    assert decoded.withheld == ("\\x1b[2J ", "plain")
+    assert decoded.withheld_reasons == ("\\x1b[2J ", "plain")
     assert decoded.outcome_reason is not None
     assert len(decoded.outcome_reason) == 500
     assert decoded == with_plain_texts(decoded)

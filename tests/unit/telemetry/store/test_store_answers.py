@@ -60,7 +60,12 @@ def test_a_negative_latency_is_kept(tmp_path: Path) -> None:
 
 
 def test_a_withheld_metric_says_why(tmp_path: Path) -> None:
-    turn = client_turn(0, asr_first_partial_perf_ns=1_200 * MS, withheld=("asr_partial_latency: fixed cadence",))
+    turn = client_turn(
+        0,
+        asr_first_partial_perf_ns=1_200 * MS,
+        withheld_metrics=("asr_partial_latency",),
+        withheld_reasons=("fixed cadence",),
+    )
     with _reader(tmp_path, turn) as reader:
         stats = reader.summary().metrics["asr_partial_latency"]
         assert (stats.n, stats.p50, stats.withheld) == (0, None, "fixed cadence")
@@ -95,7 +100,9 @@ def test_objectives_are_counted_as_the_rule_counts_them(tmp_path: Path) -> None:
         msgspec.structs.replace(turn, outcome="interrupted") if index % 11 == 0 and turn.outcome == "ok" else turn
         for index, turn in enumerate(run.turns)
     ]
-    turns[4] = msgspec.structs.replace(turns[4], withheld=("voice_to_voice: not on this wire",))
+    turns[4] = msgspec.structs.replace(
+        turns[4], withheld_metrics=("voice_to_voice",), withheld_reasons=("not on this wire",)
+    )
     objectives = [
         *default_objectives(),
         *(
@@ -287,11 +294,8 @@ def test_the_health_of_the_generator_is_the_worst_of_its_processes(tmp_path: Pat
     with _reader(tmp_path, *turns, points=points) as reader:
         health = reader.summary(Filter("run-1")).generator
     assert health["clock_offset_drift_worst_ns"] == -80_000_000, "the furthest, in its direction"
-    assert tuple(health[name] for name in ("unsent_worst_bytes", "send_blocked_worst_ns", "frames_held_up")) == (
-        40_000,
-        7 * MS,
-        6,
-    )
+    assert (health["unsent_worst_bytes"], health["send_blocked_worst_ns"]) == (40_000, 7 * MS)
+    assert health["frames_held_up"] == 6
     with _reader(tmp_path / "silent", client_turn(0, send_blocked_worst_ns=None)) as reader:
         assert reader.summary().generator["frames_held_up"] is None, "nobody said"
 

@@ -145,6 +145,13 @@ def test_what_is_remembered_is_bounded(tmp_path: Path) -> None:
         assert writer.append(Batch(turns=[turns[0]])).duplicates == 0
 
 
+def test_a_store_of_an_older_format_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / manifests.MANIFEST_NAME).write_bytes(b'{"version": 2, "sequence": 1, "next_file": 1, "segments": []}')
+    sentence = r"manifest\.json: has format 2, this version reads 3; use the version that wrote it or another directory"
+    with StoreReader(tmp_path) as reader, pytest.raises(StoreError, match=sentence):
+        reader.summary()
+
+
 @pytest.mark.parametrize("content", [b"", b"{", b'{"version": 99, "segments": []}', b'{"segments": 3}'])
 def test_a_manifest_that_cannot_be_understood_is_one_sentence(tmp_path: Path, content: bytes) -> None:
     (tmp_path / manifests.MANIFEST_NAME).write_bytes(content)

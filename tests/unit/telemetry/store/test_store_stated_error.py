@@ -183,7 +183,9 @@ def test_good_turns_are_ranged_as_the_rule_ranges_them(
     tmp_path: Path, seed: int, unknown: float, calibrated_to_ms: str | None
 ) -> None:
     turns = uncertain(synthetic_run(turns=150, seed=seed).turns, seed, unknown)
-    turns[4] = msgspec.structs.replace(turns[4], withheld=("voice_to_voice: not on this wire",))
+    turns[4] = msgspec.structs.replace(
+        turns[4], withheld_metrics=("voice_to_voice",), withheld_reasons=("not on this wire",)
+    )
     instrument_ns = None if calibrated_to_ms is None else float(calibrated_to_ms) * 1e6
     thresholds = (120.0 * MS, 300.0 * MS, 520.0 * MS, 800.0 * MS)
     with reader_of(tmp_path, *turns, calibrated_to_ms=calibrated_to_ms) as reader:
