@@ -9,13 +9,14 @@ from docs_build.markdown import cell, code, page, table
 from loadtest.scenario.file.loader import read_scenario
 from loadtest.scenario.file.section import Section
 from loadtest.scenario.options import OPTIONS
+from telemetry.model.durations import Duration
 
 INTRODUCTION: Final = """
 A scenario file is TOML and is given with `--scenario`. All faults of a file are reported at once, and a key that is not
 listed here is one of them. A flag on the command line wins over the file. [Shape the load](../how-to/load.md) shows
 whole files.
 """
-DURATION: Final = "duration: seconds, or a text such as `90s`"
+DURATION: Final = "duration: a text such as `500ms`, `90s` or `1.5m`, or a number of seconds"
 
 
 def _range(limits: tuple[float, float], unit: str) -> str:
@@ -99,7 +100,7 @@ class Recorder(Section):
         self._note(key, f"number {'above' if above else 'from'} {low:g} to {high:g}")
         return None
 
-    def seconds(self, key: str, *, zero: bool = False) -> float | None:
+    def duration(self, key: str, *, zero: bool = False) -> Duration | None:
         """Record a duration."""
         self._note(key, DURATION)
         return None

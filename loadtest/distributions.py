@@ -5,24 +5,23 @@ distribution is part of a run's configuration, so it has a text form which reads
 
     none | constant:T | uniform:LOW:HIGH | normal:MEAN:SIGMA | lognormal:MEDIAN:SIGMA     [;tail=SHARE:EXTRA]
 
-Times carry their unit (ns, us, ms, s); the sigma of `lognormal` is that of the logarithm and has none. With
-`;tail=0.02:2s` two draws in a hundred take two seconds longer. A draw is never negative: a normal draw below zero is
-zero. Draws depend on the random source alone, so a seed gives the same values everywhere.
+Times are durations with their unit (`60ms`, `1.5s`, `2m`); the sigma of `lognormal` is that of the logarithm and has
+none. With `;tail=0.02:2s` two draws in a hundred take two seconds longer. A draw is never negative: a normal draw below
+zero is zero. Draws depend on the random source alone, so a seed gives the same values everywhere.
 """
 
 import math
 import random
-import re
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Final, Literal
 
 from loadtest.errors import UsageError
+from telemetry.model.durations import Duration, DurationError
 
 Kind = Literal["none", "constant", "uniform", "normal", "lognormal"]
 
 _NS_PER: Final = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
-_TIME: Final = re.compile(r"(\d+(?:\.\d+)?)(ns|us|ms|s)")
 _FORMS: Final[dict[str, tuple[str, ...]]] = {
     "none": (),
     "constant": ("time",),
@@ -76,11 +75,11 @@ def parse_delay(text: str) -> Delay:
     kind, *values = body.split(":")
     forms = _FORMS.get(kind)
     if forms is None or len(values) != len(forms):
-        raise UsageError(f"'{text}' is no distribution of times: write for instance {HELP}.")
+        raise UsageError(f"'{text}' is not a distribution of times: write, for example, {HELP}.")
     numbers = [_time_ns(v, text) if f == "time" else _number(v, text) for f, v in zip(forms, values, strict=True)]
     first, second = (*numbers, 0.0, 0.0)[:2]
     if kind == "uniform" and second < first:
-        raise UsageError(f"'{text}' is no distribution of times: the upper bound of uniform lies below the lower one.")
+        raise UsageError(f"'{text}' is not a distribution of times: the upper bound of uniform is below the lower.")
     share, extra_ns = _parse_tail(tail, text) if tail else (0.0, 0)
     return Delay(kind=kind, first=first, second=second, tail_share=share, tail_extra_ns=extra_ns)  # pyright: ignore[reportArgumentType] - `kind` is a key of _FORMS
 
@@ -94,7 +93,7 @@ def _parse_tail(tail: str, text: str) -> tuple[float, int]:
     name, _, value = tail.partition("=")
     share_text, _, extra_text = value.partition(":")
     if name != "tail" or not extra_text:
-        raise UsageError(f"'{text}' has no readable slow tail: write ;tail=SHARE:EXTRA, for instance ;tail=0.02:2s.")
+        raise UsageError(f"'{text}' has no readable slow tail: write ;tail=SHARE:EXTRA, for example ;tail=0.02:2s.")
     share = _number(share_text, text)
     if not 0 <= share <= 1:
         raise UsageError(f"'{text}' has a tail share of {share:g}: it lies between 0 and 1.")
@@ -102,12 +101,10 @@ def _parse_tail(tail: str, text: str) -> tuple[float, int]:
 
 
 def _time_ns(value: str, text: str) -> float:
-    found = _TIME.fullmatch(value.strip())
-    if found is None:
-        raise UsageError(
-            f"'{text}' is no distribution of times: '{value}' is no time with its unit, like 60ms or 1.5s."
-        )
-    return float(found[1]) * _NS_PER[found[2]]
+    try:
+        return float(Duration.parse(value, bare=False).ns)
+    except DurationError as error:
+        raise UsageError(f"'{text}' is not a distribution of times: {error}.") from None
 
 
 def _number(value: str, text: str) -> float:
@@ -116,7 +113,7 @@ def _number(value: str, text: str) -> float:
     except ValueError:
         number = math.nan
     if not math.isfinite(number) or number < 0:
-        raise UsageError(f"'{text}' is no distribution of times: '{value}' is not a number of 0 or more.")
+        raise UsageError(f"'{text}' is not a distribution of times: '{value}' is not a number of 0 or more.")
     return number
 
 

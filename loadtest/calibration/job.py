@@ -43,6 +43,7 @@ from loadtest.swarm.priority import ask_for_priority
 from loadtest.swarm.worker import new_run_id
 from loadtest.targets.ground_truth.plan import BEHAVIORS
 from loadtest.targets.ground_truth.speech import AnnotationError, annotation_errors, write_calibration_corpus
+from telemetry.model.durations import Duration
 from telemetry.model.formatting import count, fine_milliseconds
 from telemetry.model.turns import Turn
 from telemetry.store.answers import Filter, GeneratorPoint
@@ -53,7 +54,7 @@ FULL_LOADS: Final = (1, 25, 100, 200, 400, 800, 1200, 1600, 2400, 3200)
 DELAYS: Final = "50,200,800,2000"
 READY_S: Final = 30.0
 MOST_SPAWNS_A_SECOND: Final = 150
-REPLY_TIMEOUT_S: Final = 5.0
+REPLY_TIMEOUT: Final = Duration.parse("5s")
 THINK_S: Final = 0.3
 # Every call has each delay equally often, so all last equally long.
 TURNS: Final = {True: 4, False: 8}
@@ -118,7 +119,7 @@ def request_of(
     if loads is not None:
         words = [word.strip() for word in loads.split(",")]
         if not all(word.isdigit() for word in words):
-            raise UsageError(f"--loads {loads!r} is no list of callers: give whole numbers, as in 1,50,200")
+            raise UsageError(f"--loads {loads!r} is not a list of callers: give whole numbers, as in 1,50,200")
         tried = tuple(int(word) for word in words)
     return CalibrateRequest(
         loads=tried,
@@ -273,7 +274,7 @@ def _run_cell(swarms: Swarms, callers: int, turns: int, behavior: str, name: str
             turns=turns,
             calls=callers,
             think=THINK_S,
-            reply_timeout=REPLY_TIMEOUT_S,
+            reply_timeout=REPLY_TIMEOUT,
             scenario_name="calibration",
             run_id=run_id,
         )

@@ -23,7 +23,7 @@ from loadtest.run.json_file import write_json
 from loadtest.run.request import MAX_USERS, CheckedRun, RunRequest, check
 from loadtest.run.sidecars import destination
 
-LONGEST_RUNG_S: Final = 3600.0
+LONGEST_STEP_S: Final = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +51,8 @@ class CapacityRequest:
             found.append(f"--resolution {self.resolution:g} is out of range: a share such as 0.1, at most 1")
         if not 20 <= self.turns_per_step <= 1_000_000:
             found.append(f"--turns-per-step {self.turns_per_step} is out of range: a p95 needs at least 20")
-        if not 0 < self.longest_s <= LONGEST_RUNG_S:
-            found.append(f"--step-time {self.longest_s:g} s is out of range: up to {LONGEST_RUNG_S:g} s")
+        if not 0 < self.longest_s <= LONGEST_STEP_S:
+            found.append(f"--step-time {self.longest_s:g}s is out of range: give more than 0 and at most 1h")
         return found
 
 

@@ -6,9 +6,8 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
-from loadtest.cli.flags import Json, Out, Processes, Slo, Target, flag, sends_callers
+from loadtest.cli.flags import DURATION, Json, Out, Processes, Slo, Target, durations, flag, sends_callers
 from loadtest.run.request import RunRequest, default_out
-from loadtest.scenario.durations import parse_duration_s
 from loadtest.scenario.settings import SwarmSettings
 
 EXAMPLE: Final = "Example: voiceprobe capacity ws://127.0.0.1:8765/v1/realtime --from 4 --max 64 --out cap"
@@ -21,8 +20,10 @@ def capacity(
     most: Annotated[int, flag("load", "--max", help="callers of the last step at most")] = 256,
     resolution: Annotated[float, flag("load", help="how close to bisect, as a share of the callers")] = 0.1,
     turns_per_step: Annotated[int, flag("load", help="turns wanted at each step, at least 20")] = 100,
-    step_time: Annotated[str, flag("load", help="how long one measurement of a step may last")] = "60s",
-    rest: Annotated[float, flag("load", help="pause between two steps, seconds")] = 3.0,
+    step_time: Annotated[
+        str, flag("load", help="how long one measurement of a step may last", metavar=DURATION)
+    ] = "60s",
+    rest: Annotated[str, flag("load", help="pause between two steps", metavar=DURATION)] = "3s",
     processes: Processes = 1,
     slo: Slo = None,
     out: Out = None,
@@ -38,6 +39,7 @@ def capacity(
     from loadtest.capacity.job import CapacityRequest
     from loadtest.capacity.job import capacity as carry_out
 
+    times = durations(step_time=step_time, rest=rest)
     folder = out if out is not None else default_out()
     request = CapacityRequest(
         RunRequest(replace(settings, host=target), first, None, None, slo, folder, json_file, processes),
@@ -45,7 +47,7 @@ def capacity(
         most,
         resolution,
         turns_per_step,
-        parse_duration_s(step_time),
-        rest,
+        times["step_time"].seconds,
+        times["rest"].seconds,
     )
     raise typer.Exit(int(carry_out(request, Console())))

@@ -5,9 +5,8 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
-from loadtest.cli.flags import Json, Out, Slo, Users, flag, sends_callers
+from loadtest.cli.flags import DURATION, Json, Out, Slo, Users, durations, flag, sends_callers
 from loadtest.run.request import default_out
-from loadtest.scenario.durations import parse_duration_s
 from loadtest.scenario.settings import SwarmSettings
 
 EXAMPLE: Final = "Example: voiceprobe demo --users 8 --run-time 60s --exit --json summary.json"
@@ -16,7 +15,7 @@ EXAMPLE: Final = "Example: voiceprobe demo --users 8 --run-time 60s --exit --jso
 @sends_callers("speech")
 def demo(
     users: Users = 8,
-    run_time: Annotated[str, flag("load", help="how long the swarm runs, e.g. 60s")] = "60s",
+    run_time: Annotated[str, flag("load", help="how long the swarm runs, e.g. 60s", metavar=DURATION)] = "60s",
     exit_after: Annotated[bool, flag("output", "--exit", help="end by itself instead of staying until Ctrl-C")] = False,
     engines: Annotated[str, flag("target", help="the assistant's engines: scripted or real")] = "scripted",
     slo: Slo = None,
@@ -30,5 +29,6 @@ def demo(
     from loadtest.run.demo import demo as carry_out
 
     folder = out if out is not None else default_out()
-    request = DemoRequest(users, parse_duration_s(run_time), exit_after, engines, settings, slo, folder, json_file)
+    run_time_s = durations(run_time=run_time)["run_time"].seconds
+    request = DemoRequest(users, run_time_s, exit_after, engines, settings, slo, folder, json_file)
     raise typer.Exit(int(carry_out(request, Console())))

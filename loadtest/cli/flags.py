@@ -4,13 +4,16 @@ import inspect
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
+from loadtest.errors import UsageError
 from loadtest.scenario.access import TARGET_VARIABLE
-from loadtest.scenario.options import GROUPS, OPTIONS, Group, Option, Scope
-from loadtest.scenario.settings import SwarmSettings
+from loadtest.scenario.options import GROUPS, OPTIONS, Group, Option, Scope, settings_from
+from telemetry.model.durations import Duration, DurationError
+
+DURATION: Final = "<duration>"
 
 
 def panel(group: Group) -> str:
@@ -18,9 +21,23 @@ def panel(group: Group) -> str:
     return group.capitalize()
 
 
-def flag(group: Group, *names: str, help: str) -> Any:  # noqa: A002 - typer's own word
+def flag(group: Group, *names: str, help: str, metavar: str | None = None) -> Any:  # noqa: A002 - typer's own word
     """A flag of a command, listed in a group of its help."""
-    return typer.Option(*names, help=help, rich_help_panel=panel(group))
+    return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=panel(group))
+
+
+def durations(**texts: str) -> dict[str, Duration]:
+    """The durations that flags give, by the flags' names. Raises UsageError with a line for each that is not one."""
+    found: dict[str, Duration] = {}
+    faults: list[str] = []
+    for name, text in texts.items():
+        try:
+            found[name] = Duration.parse(text)
+        except DurationError as error:
+            faults.append(f"--{name.replace('_', '-')} {error}")
+    if faults:
+        raise UsageError("\n".join(faults))
+    return found
 
 
 Target = Annotated[
@@ -48,8 +65,7 @@ def sends_callers(*scopes: Scope) -> Callable[[Callable[..., None]], Callable[..
         @wraps(command)
         def with_settings(**given: Any) -> None:
             values = {option.name: given.pop(option.name) for option in options}
-            values |= {option.name: tuple(values[option.name]) for option in options if option.repeatable}
-            command(settings=SwarmSettings(**values), **given)
+            command(settings=settings_from(values), **given)
 
         parameters: list[inspect.Parameter] = []
         for own in inspect.signature(command).parameters.values():
@@ -64,8 +80,9 @@ def sends_callers(*scopes: Scope) -> Callable[[Callable[..., None]], Callable[..
 
 def _parameter(option: Option) -> inspect.Parameter:
     names = [option.ours or option.flag] if option.ours or option.kind is bool else []
-    kind: Any = list[str] if option.repeatable else option.kind
-    declared = typer.Option(*names, help=option.help, metavar=option.metavar, rich_help_panel=panel(option.group))
+    kind: Any = list[str] if option.repeatable else str if option.kind is Duration else option.kind
+    metavar = DURATION if option.kind is Duration else option.metavar
+    declared = typer.Option(*names, help=option.help, metavar=metavar, rich_help_panel=panel(option.group))
     annotation = Annotated[kind if option.default is not None else kind | None, declared]
     return inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=option.default, annotation=annotation)
 

@@ -7,9 +7,8 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
-from loadtest.cli.flags import Json, Out, Processes, Slo, Target, Users, flag, sends_callers
+from loadtest.cli.flags import DURATION, Json, Out, Processes, Slo, Target, Users, durations, flag, sends_callers
 from loadtest.run.request import RunRequest, check, default_out
-from loadtest.scenario.durations import parse_duration_s
 from loadtest.scenario.settings import SwarmSettings
 
 EXAMPLE: Final = (
@@ -26,10 +25,15 @@ def run(
         float | None, flag("load", help="callers to start a second (default: all within 5 s, at least 10)")
     ] = None,
     processes: Processes = 1,
-    run_time: Annotated[str, flag("load", help="how long, e.g. 90s or 2m")] = "1m",
+    run_time: Annotated[str, flag("load", help="how long, e.g. 90s or 2m", metavar=DURATION)] = "1m",
     stop_timeout: Annotated[
-        float, flag("load", help="how long turns under way then have to end, seconds; what is left is cut, and shown")
-    ] = 30.0,
+        str,
+        flag(
+            "load",
+            help="how long turns under way then have to end; what is left is cut, and shown",
+            metavar=DURATION,
+        ),
+    ] = "30s",
     scenario: Annotated[
         Path | None,
         flag("load", help="scenario file (TOML): callers, speech, phases; flags that are given win"),
@@ -48,17 +52,18 @@ def run(
     from loadtest.run.job import run as carry_out
     from loadtest.run.judged_run import print_and_write
 
+    times = durations(run_time=run_time, stop_timeout=stop_timeout)
     request = RunRequest(
         replace(settings, host=target),
         users,
         spawn_rate,
-        parse_duration_s(run_time),
+        times["run_time"].seconds,
         slo,
         out if out is not None else default_out(),
         json_file,
         processes,
         scenario,
-        stop_timeout_s=stop_timeout,
+        stop_timeout_s=times["stop_timeout"].seconds,
         given=_given(context),
     )
     console = Console()

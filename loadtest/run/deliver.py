@@ -15,12 +15,12 @@ from telemetry.model.foreign_text import has_control_characters
 def deliver(folder: Path, sidecar_url: str) -> str:
     """Hand over everything in the folder; a sentence that says how much it was.
 
-    Raises UsageError for a folder that is none or that is still written to, ProcessFailedError for what is not taken.
+    Raises UsageError for a path that is not a folder or is still written to, ProcessFailedError for what is not taken.
     """
     if not folder.is_dir():
-        raise UsageError(f"{folder} is no folder: give the one that the workers were given with --spool")
+        raise UsageError(f"{folder} is not a folder: give the one that the workers were given with --spool")
     if not sidecar_url.startswith(("http://", "https://")) or has_control_characters(sidecar_url):
-        raise UsageError(f"--sidecar {sidecar_url!r} is no address: give one such as http://127.0.0.1:4318")
+        raise UsageError(f"--sidecar {sidecar_url!r} is not an address: give one such as http://127.0.0.1:4318")
     files = [path for suffix in (spool.SUFFIX, wal.SUFFIX) for path in folder.glob(f"*{suffix}")]
     owners = {int(owner) for path in files if (owner := path.name.partition("-")[0]).isdecimal()}
     if writing := sorted(owner for owner in owners if psutil.pid_exists(owner)):

@@ -19,6 +19,7 @@ from loadtest.run.judged_run import print_and_write
 from loadtest.run.request import CheckedRun, RunRequest, check, check_places
 from loadtest.run.sidecars import Sidecar, launch_sidecar, wait_for_sidecar
 from loadtest.scenario.settings import SwarmSettings
+from telemetry.model.durations import Duration
 
 RECORDED: Final = "pocketsphinx-testdata"
 INSTALL_TIMEOUT_S: Final = 60.0
@@ -27,7 +28,7 @@ ASSISTANT_PORT: Final = 8765
 DASHBOARD_PORT: Final = 8501
 OTLP_HTTP_PORT: Final = 4318
 OTLP_GRPC_PORT: Final = 4317
-ENDPOINTING_MS: Final = 300
+ENDPOINTING: Final = Duration.parse("300ms")
 OBJECTIVES: Final = Path(__file__).with_name("demo-objectives.yaml")
 
 # What the assistant of the demo is like: stated here, drawn with a seed, reported by it turn by turn.
@@ -49,7 +50,7 @@ class DemoRequest:
     run_time_s: float
     exit_after: bool
     engines: str
-    settings: SwarmSettings  # what is said; the demo says the rest
+    settings: SwarmSettings  # from flags; the demo sets the rest
     slo: Path | None
     out: Path
     json_file: Path | None
@@ -66,7 +67,7 @@ def demo(request: DemoRequest, console: Console) -> ExitCode:
         corpus=request.settings.corpus or _speech(console),
         think=0.4,
         patience=6.0,
-        endpointing_ms=ENDPOINTING_MS,
+        endpointing=ENDPOINTING,
         scenario_name="demo",
     )
     asked = RunRequest(
@@ -82,13 +83,13 @@ def demo(request: DemoRequest, console: Console) -> ExitCode:
     console.print(checked.sentence, soft_wrap=True)
     with ExitStack() as stack:
         parts = _start_parts(request, checked, stack)
-        said: list[str] = []
+        addresses: list[str] = []
 
         def watch() -> None:
             # The callers do not wait for the dashboard: its address is given as soon as it answers.
-            if not said and parts.dashboard.said.is_set():
-                said.append(_address(parts.dashboard))
-                console.print(f"dashboard: {said[0]}", soft_wrap=True)
+            if not addresses and parts.dashboard.said.is_set():
+                addresses.append(_address(parts.dashboard))
+                console.print(f"dashboard: {addresses[0]}", soft_wrap=True)
 
         placed = CheckedRun(
             asked.with_settings(host=parts.target), checked.corpus, checked.utterances, checked.objectives

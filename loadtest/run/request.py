@@ -69,8 +69,10 @@ def check(request: RunRequest) -> CheckedRun:
         faults.append(f"--users {request.users} is out of range: 1 to {MAX_USERS}")
     if request.spawn_rate is not None and not (math.isfinite(request.spawn_rate) and request.spawn_rate > 0):
         faults.append(f"--spawn-rate {request.spawn_rate:g} is out of range: users a second, more than 0")
+    if request.run_time_s is not None and request.run_time_s <= 0:
+        faults.append(f"--run-time {request.run_time_s:g}s is out of range: give more than 0")
     if not 0 <= request.stop_timeout_s <= MAX_STOP_TIMEOUT_S:
-        faults.append(f"--stop-timeout {request.stop_timeout_s:g} is out of range: 0 to {MAX_STOP_TIMEOUT_S} seconds")
+        faults.append(f"--stop-timeout {request.stop_timeout_s:g}s is out of range: give 0 to 1h")
     faults += _process_faults(request)
     objectives: list[Objective] = []
     try:
@@ -108,7 +110,7 @@ def _with_scenario(request: RunRequest) -> tuple[RunRequest, list[str]]:
         request = replace(request, users=most, spawn_rate=None, run_time_s=phases[-1].end_s)
     elif settings.has_open_arrivals:
         useless = [name for name in ("users", "spawn_rate") if name in request.given]
-        faults = [f"{_flag(name)}: of no use with --arrivals {settings.arrivals}; leave it out" for name in useless]
+        faults = [f"{_flag(name)}: not supported with --arrivals {settings.arrivals}; leave it out" for name in useless]
     if settings.has_open_arrivals:
         # Locust's users stand by: one in each process.
         request = replace(request, users=max(1, request.processes), spawn_rate=None)

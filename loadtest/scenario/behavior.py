@@ -1,7 +1,7 @@
 """How callers behave, as people write it: distributions, shares and points of a reply. Pure.
 
-A number of seconds stands for a distribution too: `think = 1` is uniform between half and one and a half seconds,
-`patience = 2` is lognormal around a median of two.
+A duration stands for a distribution too: `think = "1s"` is uniform between half and one and a half seconds,
+`patience = "2s"` is lognormal around a median of two. A bare number is a duration in seconds.
 """
 
 import math
@@ -14,13 +14,13 @@ from typing import Final, TypeVar
 from loadtest.conversation.plan import SECOND_NS, ReplyPoint
 from loadtest.distributions import HELP, Delay, parse_delay
 from loadtest.errors import UsageError
+from telemetry.model.durations import Duration, DurationError
 
 # Patience is lognormal around its median; this sigma puts one caller in ten below 0.53 and above 1.9 medians.
 PATIENCE_SIGMA: Final = 0.5
 LONGEST_S: Final = 3600
 POINT_HELP: Final = "1.2s after its first sound, uniform:300ms:2s, 40% of its way, or random"
 _SHARE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*%")
-_TIME: Final = re.compile(r"\d+(?:\.\d+)?(?:ns|us|ms|s)")
 Read = TypeVar("Read")
 
 
@@ -97,7 +97,7 @@ def parse_patience(value: float | str) -> Delay:
         return Delay("lognormal", seconds * SECOND_NS, PATIENCE_SIGMA)
     drawn = parse_delay(str(value))
     if drawn.kind == "none":
-        raise UsageError("'none' is no patience: leave it out for callers who never hang up")
+        raise UsageError("'none' is not supported for patience: leave it out for callers who never hang up")
     return drawn
 
 
@@ -109,12 +109,16 @@ def parse_point(text: str) -> PointDraw:
     if found := _SHARE.fullmatch(text):
         share = float(found[1]) / 100
         if share > 1:
-            raise UsageError(f"'{text}' is no point of a reply: it ends at 100%")
+            raise UsageError(f"'{text}' is not a point of a reply, which ends at 100%")
         return PointDraw(shares=(share, share))
     try:
-        return PointDraw(parse_delay(f"constant:{text}" if _TIME.fullmatch(text) else text))
+        return PointDraw(Delay("constant", Duration.parse(text, bare=False).ns))
+    except DurationError:
+        pass
+    try:
+        return PointDraw(parse_delay(text))
     except UsageError:
-        raise UsageError(f"'{text}' is no point of a reply: write for instance {POINT_HELP}") from None
+        raise UsageError(f"'{text}' is not a point of a reply: write, for example, {POINT_HELP}") from None
 
 
 def share_faults(flag: str, value: float) -> list[str]:
@@ -134,14 +138,18 @@ def parse_faults(flag: str, read: Callable[[], Read]) -> list[str]:
 
 
 def _seconds(value: float | str, *, zero: bool) -> float | None:
-    """A number of seconds, None for a text that is none. Raises UsageError for a number that cannot be used."""
+    """A duration in seconds, None for a text that is not one. Raises UsageError for one that cannot be used."""
     try:
         seconds = float(value)
     except ValueError:
-        return None
+        try:
+            seconds = Duration.parse(str(value)).seconds
+        except DurationError:
+            return None
     if math.isfinite(seconds) and (seconds > 0 or (zero and seconds == 0)) and seconds <= LONGEST_S:
         return seconds
     least = "0 or more" if zero else "more than 0"
     raise UsageError(
-        f"{seconds:g} is out of range: give seconds, {least} and at most {LONGEST_S}, or a distribution such as {HELP}"
+        f"{value} is out of range: give a duration such as 2s, {least} and at most {Duration.of_s(LONGEST_S)}, "
+        f"or a distribution such as {HELP}"
     )

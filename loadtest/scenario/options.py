@@ -1,15 +1,18 @@
 """Every setting of a swarm that is a flag: one list, for Locust's command line, for ours, and for passing them on."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, get_args
 
 from corpora.rendering.noise import KNOWN_NOISES
 from corpora.rendering.profiles.profile import CHANNEL_WORDS, CODECS
+from loadtest.errors import UsageError
 from loadtest.protocols import registry
 from loadtest.protocols.websocket import MASKS
 from loadtest.scenario.behavior import POINT_HELP
+from loadtest.scenario.file import parse_scenario
 from loadtest.scenario.settings import ONSET_PRESETS, SwarmSettings
+from telemetry.model.durations import Duration, DurationError
 
 # Which commands take the flag: those that send callers over prepared speech, those that also shape the callers, those
 # that make one run, or plain Locust alone.
@@ -28,7 +31,7 @@ class Option:
 
     name: str
     help: str
-    kind: type[str] | type[int] | type[float] | type[bool] = str
+    kind: type[str] | type[int] | type[float] | type[bool] | type[Duration] = str
     scope: Scope = "callers"
     repeatable: bool = False
     metavar: str | None = None
@@ -47,14 +50,14 @@ class Option:
         value = getattr(DEFAULTS, self.name)
         if self.repeatable:
             return list(value)
-        return str(value) if self.kind is str and value is not None else value
+        return str(value) if self.kind in (str, Duration) and value is not None else value
 
 
 _TARGET: Final = (
     Option("protocol", f"how to speak to the endpoint: {', '.join(registry.names())}"),
     Option("model", "model to ask the endpoint for"),
     Option("transcription_model", "transcription model to ask the endpoint for"),
-    Option("endpointing_ms", "silence after which the endpoint should close a turn, ms", int),
+    Option("endpointing", "silence after which the endpoint should close a turn, e.g. 500ms", Duration),
     Option("ca_file", "PEM file of a private certificate authority for wss; no other is trusted", of_machine=True),
     Option("client_cert", "PEM file of a client certificate, for endpoints that ask for one", of_machine=True),
     Option(
@@ -99,16 +102,16 @@ _SPEECH: Final = (
 )
 _BEHAVIOR: Final = (
     Option("turns", "turns of a call", int),
-    Option("think", f"pause before a turn: its mean in seconds, or {_FORMS}"),
-    Option("call_pause", f"pause of a caller between two calls: its mean in seconds, or {_FORMS} (default: none)"),
-    Option("patience", f"silence after which a caller hangs up: its median in seconds, or {_FORMS}"),
+    Option("think", f"pause before a turn: its mean, e.g. 2s, or {_FORMS}"),
+    Option("call_pause", f"pause of a caller between two calls: its mean, e.g. 2s, or {_FORMS} (default: none)"),
+    Option("patience", f"silence after which a caller hangs up: its median, e.g. 5s, or {_FORMS}"),
     Option("barge_in", "share of turns that interrupt the reply before them, 0 to 1", float),
     Option("barge_in_after", f"where they do: {POINT_HELP}"),
     Option("talk_over", "share of replies into which a short sign of attention is said", float),
     Option("silence", "share of turns in which the caller says nothing", float),
     Option("conversations", "replay the dialogues of the corpus, in their order", bool),
-    Option("reply_timeout", "how long to wait for a reply, seconds", float),
-    Option("longest_reply", "how long a reply may go on before the caller hangs up, seconds", float),
+    Option("reply_timeout", "how long to wait for a reply, e.g. 8s", Duration),
+    Option("longest_reply", "how long a reply may go on before the caller hangs up, e.g. 1m", Duration),
     Option("manual_turns", "the caller says when it has finished (no detector of the endpoint)", bool),
 )
 _OBJECTIVES: Final = (
@@ -139,6 +142,34 @@ _GROUPED: Final[dict[Group, tuple[Option, ...]]] = {
     "machine": _MACHINE,
 }
 OPTIONS: Final = tuple(replace(option, group=group) for group, options in _GROUPED.items() for option in options)
+
+
+def settings_from(values: Mapping[str, Any]) -> SwarmSettings:
+    """The settings that flags make, by name; one without a value, or with an empty text, keeps its default.
+
+    Raises UsageError with a line for each text that is not a duration.
+    """
+    given: dict[str, Any] = {}
+    faults: list[str] = []
+    for option in OPTIONS:
+        value = values.get(option.name)
+        # Locust's parser and its web UI have no "not given" for text: it comes as an empty string.
+        if value is None or value == "":
+            continue
+        if option.repeatable:
+            given[option.name] = tuple(value)
+        elif option.kind is Duration:
+            try:
+                given[option.name] = Duration.parse(value)
+            except DurationError as error:
+                faults.append(f"{option.flag} {error}")
+        else:
+            given[option.name] = value
+    if faults:
+        raise UsageError("\n".join(faults))
+    # The file was read where the flag was given; its text comes from there, and no path does.
+    scenario = parse_scenario(values.get("scenario_text") or "")
+    return SwarmSettings(host=values.get("host") or "", scenario=scenario, **given)
 
 
 def as_arguments(settings: SwarmSettings) -> list[str]:

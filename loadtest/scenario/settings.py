@@ -3,13 +3,14 @@
 import math
 import os
 from collections.abc import Collection
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, Final, cast, get_args
+from dataclasses import dataclass, field, replace
+from typing import Final, cast, get_args
 
 from corpora.manifest.errors import CorpusError
 from corpora.rendering.mix import mix_from_text
 from corpora.rendering.profiles.parsing import profile_from_table, profiles_from_text
 from corpora.rendering.profiles.profile import Profile
+from loadtest.conversation.plan import SECOND_NS
 from loadtest.engine.tls import PASSPHRASE_VARIABLE, TlsClient, tls_client
 from loadtest.errors import UsageError
 from loadtest.protocols import registry
@@ -29,16 +30,18 @@ from loadtest.scenario.behavior import (
     parse_think,
     share_faults,
 )
-from loadtest.scenario.file import Scenario, parse_scenario
+from loadtest.scenario.file import Scenario
 from loadtest.scenario.file.phases import MAX_RATE_PER_S, Arrival, Phase
 from loadtest.scenario.file.speech import without_overruled
 from loadtest.scenario.redactor import Redactor
+from telemetry.model.durations import Duration
 from telemetry.model.foreign_text import has_control_characters
 from telemetry.model.formatting import percent
 
 ONSET_PRESETS: Final = ("rms-10ms", "sustained-50ms")
 MAX_TURNS_PER_CALL: Final = 1000
 MAX_VARIANTS: Final = 1000
+LONGEST_WAIT: Final = Duration(3600 * SECOND_NS)
 CLOSED: Final = "closed"  # so many callers, each of whom calls again when a call has ended
 ARRIVALS: Final = (CLOSED, *get_args(Arrival))
 # A header value up to this long ("1", "v1") is no secret; hiding it would black out parts of other words.
@@ -47,7 +50,7 @@ MAX_PLAIN_CHARS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class SwarmSettings:
-    """Every flag of ours, with its default. Times are in seconds because people type them."""
+    """Every flag of ours, with its default."""
 
     host: str = field(default="", repr=False)  # may hold credentials
     protocol: str = "openai-realtime"
@@ -66,7 +69,7 @@ class SwarmSettings:
     arrivals: str = CLOSED
     rate: float | None = None  # calls begun a second, over all processes
     max_calls: int = 1000  # under way at the same time, over all processes
-    think: float | str = 1.0
+    think: float | str = "1s"
     call_pause: float | str | None = None
     patience: float | str | None = None
     barge_in: float | None = None  # None: as the scenario says
@@ -74,10 +77,10 @@ class SwarmSettings:
     talk_over: float = 0.0
     silence: float = 0.0
     conversations: bool = False
-    reply_timeout: float = 10.0
-    longest_reply: float = 120.0
+    reply_timeout: Duration = Duration(10 * SECOND_NS)  # noqa: RUF009 - immutable
+    longest_reply: Duration = Duration(120 * SECOND_NS)  # noqa: RUF009 - immutable
     manual_turns: bool = False
-    endpointing_ms: int | None = None
+    endpointing: Duration | None = None
     model: str | None = None
     transcription_model: str | None = None
     cohort: str | None = None
@@ -190,8 +193,8 @@ class SwarmSettings:
 
     def with_scenario(self, scenario: Scenario, given: Collection[str]) -> "SwarmSettings":
         """The same with what a scenario file says, except for what was `given` as a flag: it wins."""
-        said = without_overruled(scenario.settings(), given)
-        return replace(self, scenario=scenario, **said)
+        found = without_overruled(scenario.settings(), given)
+        return replace(self, scenario=scenario, **found)
 
     def faults(self, *, calls: bool = True) -> list[str]:
         """Everything that cannot be used, one sentence each. A process that `calls` nobody itself (the master of a
@@ -215,8 +218,8 @@ class SwarmSettings:
         if self.variants is not None and not 1 <= self.variants <= MAX_VARIANTS:
             found.append(f"--variants {self.variants} is out of range: give 1 to {MAX_VARIANTS}")
         found += self._behavior_faults()
-        found += _bad_seconds("--reply-timeout", self.reply_timeout, zero=False)
-        found += _bad_seconds("--longest-reply", self.longest_reply, zero=False)
+        found += _wait_faults("--reply-timeout", self.reply_timeout)
+        found += _wait_faults("--longest-reply", self.longest_reply)
         return found
 
     def _behavior_faults(self) -> list[str]:
@@ -231,15 +234,15 @@ class SwarmSettings:
         for flag, share in (("--barge-in", barge_in), ("--talk-over", self.talk_over), ("--silence", self.silence)):
             found += [] if share is None else share_faults(flag, share)
         if after is not None and barge_in is None:
-            found.append("--barge-in-after: of no use without --barge-in, the share of turns that interrupt")
+            found.append("--barge-in-after: requires --barge-in, the share of turns that interrupt")
         if barge_in and self.turns == 1 and not self.conversations:
             found.append("--barge-in: a call of one turn has no reply to interrupt; use --turns 2 or more")
         if self.talk_over and self.manual_turns:
-            found.append("--talk-over: of no use with --manual-turns, where nothing is heard before it is committed")
+            found.append("--talk-over: not supported with --manual-turns, which sends nothing before it is committed")
         if self.conversations and self.length is not None:
-            found.append("--length: of no use with --conversations, whose scripts say what is said")
+            found.append("--length: not supported with --conversations, whose scripts give every utterance")
         if self.conversations and self.mix is not None:
-            found.append("--mix: of no use with --conversations, whose scripts say what is said")
+            found.append("--mix: not supported with --conversations, whose scripts give every utterance")
         return found
 
     def _speech_faults(self) -> list[str]:
@@ -261,9 +264,9 @@ class SwarmSettings:
         elif self.scenario.phases and (self.arrivals != CLOSED or self.rate is not None):
             found.append("--arrivals and --rate: the scenario has phases that say it; leave them out")
         elif self.arrivals != CLOSED and self.rate is None:
-            found.append(f"--arrivals {self.arrivals} needs --rate, the calls to begin a second")
+            found.append(f"--arrivals {self.arrivals} requires --rate, the calls to begin a second")
         elif self.arrivals == CLOSED and self.rate is not None:
-            found.append("--rate is of no use with --arrivals closed: use constant or poisson")
+            found.append("--rate requires --arrivals constant or poisson")
         if self.rate is not None and not (math.isfinite(self.rate) and 0 < self.rate <= MAX_RATE_PER_S):
             found.append(f"--rate {self.rate:g} is out of range: more than 0 and at most {MAX_RATE_PER_S:g} a second")
         if self.max_calls < 1:
@@ -289,7 +292,7 @@ class SwarmSettings:
         else:
             given = {"--ca-file": self.ca_file, "--client-cert": self.client_cert, "--sni": self.sni}
             if not secured and (useless := [flag for flag, value in given.items() if value is not None]):
-                found.append(f"{', '.join(useless)}: of no use with ws://, which is not secured; use wss://")
+                found.append(f"{', '.join(useless)}: not supported with ws://, which is not encrypted; use wss://")
         return found
 
     def _access_faults(self) -> list[str]:
@@ -301,19 +304,8 @@ class SwarmSettings:
                 found += str(error).splitlines()
         return found
 
-    @classmethod
-    def from_options(cls, options: Any) -> "SwarmSettings":
-        """From Locust's parsed options; what they do not have keeps its default."""
-        known = {field.name: getattr(options, field.name, None) for field in fields(cls)}
-        # Locust's web UI and its parser know no "not given" for text: it comes as an empty string.
-        given: dict[str, Any] = {name: value for name, value in known.items() if value is not None and value != ""}
-        given["header"] = tuple(given.get("header", ()))
-        # The file was read where the flag was given; its text comes from there, and no path does.
-        given["scenario"] = parse_scenario(getattr(options, "scenario_text", "") or "")
-        return cls(**given)
 
-
-def _bad_seconds(flag: str, value: float | None, *, zero: bool) -> list[str]:
-    if value is None or (math.isfinite(value) and (value > 0 or (zero and value == 0)) and value <= 3600):
+def _wait_faults(flag: str, wait: Duration) -> list[str]:
+    if Duration() < wait <= LONGEST_WAIT:
         return []
-    return [f"{flag} {value:g} is out of range: give seconds, more than 0 and at most 3600"]
+    return [f"{flag} {wait} is out of range: give more than 0 and at most {LONGEST_WAIT}"]

@@ -19,6 +19,7 @@ from loadtest.exit_codes import ExitCode
 from loadtest.protocols.address import public_target
 from loadtest.scenario.access import TARGET_VARIABLE
 from loadtest.scenario.declaration import AskedLoad
+from loadtest.scenario.options import settings_from
 from loadtest.scenario.settings import SwarmSettings
 from loadtest.scenario.shares import WHOLE, Share, deal
 from loadtest.swarm.machine_options import put_back, resolved, set_aside
@@ -132,7 +133,7 @@ def wait_until_joined(environment: Environment) -> None:
 
 def settings_of(environment: Environment) -> SwarmSettings:
     """What this process was told: by the master, except for what its own command line says of its machine."""
-    settings = SwarmSettings.from_options(resolved(environment.parsed_options))
+    settings = settings_from(vars(resolved(environment.parsed_options)))
     host = environment.host or settings.host
     whole = getattr(environment.parsed_options, "voice_target", host)
     return replace(settings, host=whole if public_target(whole) == host else host)

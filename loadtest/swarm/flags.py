@@ -13,6 +13,7 @@ from loadtest.exit_codes import ExitCode
 from loadtest.scenario.file import load_scenario
 from loadtest.scenario.file.speech import PARTS, without_overruled
 from loadtest.scenario.options import GROUPS, OPTIONS, Option
+from telemetry.model.durations import Duration
 
 SCENARIO_HELP = (
     "scenario file (TOML): callers, speech, phases (in place of --users, --run-time); other flags win over it"
@@ -34,9 +35,10 @@ def _parsed(option: Option) -> dict[str, Any]:
         return {"action": "store_true"}
     if option.repeatable:
         return {"action": "append", "default": option.default, "metavar": option.metavar}
-    # Locust's web UI knows no "not given" for text: an empty string stands for it.
-    default = "" if option.kind is str and option.default is None else option.default
-    return {"type": option.kind, "default": default}
+    # Locust's web UI has no "not given" for text: an empty string stands for it.
+    is_text = option.kind in (str, Duration)
+    default = "" if is_text and option.default is None else option.default
+    return {"type": str if is_text else option.kind, "default": default}
 
 
 def _set_scenario_defaults(parser: Any, arguments: Sequence[str]) -> None:
@@ -59,4 +61,9 @@ def _set_scenario_defaults(parser: Any, arguments: Sequence[str]) -> None:
         raise SystemExit(int(ExitCode.USAGE)) from None
     # The text too is an option: the master's options travel to workers that do not have the file.
     given = [name for name, value in seen.items() if value]
-    parser.set_defaults(scenario_text=scenario.text, **without_overruled(scenario.settings(), given))
+    parser.set_defaults(scenario_text=scenario.text, **_as_options(without_overruled(scenario.settings(), given)))
+
+
+def _as_options(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings as options hold them: plain values, which travel to workers."""
+    return {name: str(value) if isinstance(value, Duration) else value for name, value in settings.items()}

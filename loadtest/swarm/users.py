@@ -9,7 +9,7 @@ from locust import User, constant, events, task
 from locust.env import Environment
 
 from corpora.manifest.errors import CorpusError
-from loadtest.errors import VoiceprobeError
+from loadtest.errors import UsageError, VoiceprobeError
 from loadtest.swarm.coordinator import (
     Coordinator,
     end_with_the_calls,
@@ -129,7 +129,11 @@ def _start(environment: Environment, **_: Any) -> None:
     wait_until_joined(environment)
     coordinator: Coordinator | None = getattr(environment, "voice_coordinator", None)
     starting: Starting = environment.voice_starting  # pyright: ignore[reportAttributeAccessIssue] - as below
-    settings = settings_of(environment)
+    try:
+        settings = settings_of(environment)
+    except UsageError as error:
+        refuse(environment, str(error).splitlines())
+        return
     clock = starting.begin(settings.phases)
     if coordinator is not None:
         coordinator.begin()

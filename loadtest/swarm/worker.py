@@ -13,7 +13,7 @@ import gevent
 
 from loadtest.conversation.evidence import ValidityLimits
 from loadtest.conversation.exchange import Exchange
-from loadtest.conversation.plan import SECOND_NS, CallPlan, Limits, PlannedTurn
+from loadtest.conversation.plan import CallPlan, Limits, PlannedTurn
 from loadtest.conversation.record import CallInfo, RecordOptions, build_turn
 from loadtest.conversation.transcripts import word_errors
 from loadtest.conversation.warmup import warm_up
@@ -82,8 +82,8 @@ class Worker:
             behavior=settings.behavior,
             conversations=self.prepared.corpus.conversations,
             limits=Limits(
-                reply_ns=round(settings.reply_timeout * SECOND_NS),
-                longest_reply_ns=round(settings.longest_reply * SECOND_NS),
+                reply_ns=settings.reply_timeout.ns,
+                longest_reply_ns=settings.longest_reply.ns,
             ),
             manual_turns=settings.manual_turns,
             seed=settings.seed,
@@ -168,14 +168,14 @@ class Worker:
         return {name: value for name, value in facts.items() if value is not None}
 
     def _protocol(self) -> CallerProtocol:
-        settings = self.settings
+        settings, endpointing = self.settings, self.settings.endpointing
         return registry.make_caller(
             settings.protocol,
             CallerOptions(
                 turn_control="manual" if settings.manual_turns else "server",
                 model=settings.model,
                 transcription_model=settings.transcription_model,
-                silence_duration_ms=settings.endpointing_ms,
+                silence_duration_ms=None if endpointing is None else round(endpointing.seconds * 1000),
                 token=settings.token,
                 headers=settings.headers,
             ),

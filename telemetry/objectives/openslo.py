@@ -1,7 +1,7 @@
 """Objectives from a file in the OpenSLO format (openslo/v1, kind SLO, `ratioMetric`); every fault is reported at once.
 
 good.metricSource:  type: voiceprobe, spec: one of
-    metric: voice_to_voice   with   threshold: 800ms        a duration, or a number for what is no duration
+    metric: voice_to_voice   with   threshold: 800ms        a duration, or a number for a metric without unit s
     outcome: ok   or   outcome: [ok, interrupted]
     fallback: none                                          answered without a fallback
     cache: hit                                              answered from a cache, of the turns that say

@@ -3,12 +3,12 @@
 import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from fractions import Fraction
 from typing import Annotated, Any, Final, Literal, cast, get_args
 
 from pydantic import AfterValidator, Field, PlainValidator, StringConstraints, ValidationError, WrapValidator
 
 from telemetry.model import semconv
+from telemetry.model.durations import Duration, DurationError
 from telemetry.model.metrics import ITL, METRICS
 from telemetry.model.validation import CheckedTable, FaultAt, Path, nearest, path_text, refused, shown, validated
 from telemetry.objectives.openslo import Kind
@@ -16,17 +16,17 @@ from telemetry.objectives.yaml_documents import Document
 
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 
-_DURATION: Final = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?) ?(ns|us|µs|ms|s|m)")
-_NS_OF: Final = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9}
 _NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _WINDOW: Final = re.compile(r"[1-9][0-9]{0,3}[mhdwMQY]")
 _OUTCOMES: Final = tuple(outcome for outcome in semconv.OUTCOMES if outcome not in ("cut", "invalid"))
 
 
 def duration_ns(text: str) -> int | None:
-    """`800ms`, `1.5s`, `200us` in ns; None when it is no duration."""
-    match = _DURATION.fullmatch(text)
-    return None if match is None else round(Fraction(match[1]) * _NS_OF[match[2]])
+    """`800ms`, `1.5s`, `200us` in ns; None for a text that is not a duration, or has no unit."""
+    try:
+        return Duration.parse(text, bare=False).ns
+    except DurationError:
+        return None
 
 
 def read_document(document: Document, first_use: dict[str, int]) -> tuple["SloDocument | None", list[FaultAt]]:

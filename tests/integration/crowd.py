@@ -17,6 +17,7 @@ import psutil
 from loadtest.conversation.plan import SECOND_NS
 from loadtest.scenario.settings import SwarmSettings
 from loadtest.swarm.worker import Worker
+from telemetry.model.durations import Duration
 from telemetry.model.turns import Turn
 
 MEGABYTE = 2**20
@@ -26,7 +27,9 @@ def crowd(url: str, count: int, corpus: str) -> dict[str, float]:
     """Connect them all, let them speak, and look at the process while they do."""
     process = psutil.Process()
     # Nobody answers: they speak, and wait until this process has been looked at.
-    worker = Worker(SwarmSettings(host=url, corpus=corpus, turns=20, think=1.0, manual_turns=True, reply_timeout=600.0))
+    worker = Worker(
+        SwarmSettings(host=url, corpus=corpus, turns=20, think=1.0, manual_turns=True, reply_timeout=Duration.of_s(600))
+    )
     patient = replace(worker._planner._limits, connect_ns=60 * SECOND_NS, ready_ns=60 * SECOND_NS)
     worker._planner._limits = patient
     prepared_mb = process.memory_info().rss / MEGABYTE

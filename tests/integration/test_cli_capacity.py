@@ -12,7 +12,7 @@ from loadtest.run import processes
 from tests.integration.calling import CORPUS, assistant
 
 COMMAND = [sys.executable, "-m", "loadtest.cli.main", "capacity"]
-SPEECH = ["--corpus", CORPUS, "--length", "short", "--clips", "6", "--think", "0.2", "--endpointing-ms", "200"]
+SPEECH = ["--corpus", CORPUS, "--length", "short", "--clips", "6", "--think", "0.2", "--endpointing", "200ms"]
 SLO = """
 apiVersion: openslo/v1
 kind: SLO

@@ -48,9 +48,9 @@ def test_a_spool_and_the_log_of_a_killed_worker_come_home(tmp_path: Path) -> Non
 
 
 def test_what_cannot_be_delivered_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is no folder"):
+    with pytest.raises(UsageError, match="is not a folder"):
         deliver(tmp_path / "nowhere", "http://127.0.0.1:9")
-    with pytest.raises(UsageError, match="is no address"):
+    with pytest.raises(UsageError, match="is not an address"):
         deliver(tmp_path, "127.0.0.1:9")
     mine = start(SdkOptions(None, "x", spool_dir=tmp_path))
     wal = TurnLog(tmp_path, mine.identity.process_id)

@@ -30,7 +30,7 @@ from tests.integration.expected_exit import code_by_objectives
 from tests.unit.loadtest.calibration.calibration_material import calibration, step
 
 COMMAND = [sys.executable, "-m", "loadtest.cli.main"]
-QUICK = ["--corpus", CORPUS, "--length", "short", "--clips", "6", "--think", "0.2", "--endpointing-ms", "300"]
+QUICK = ["--corpus", CORPUS, "--length", "short", "--clips", "6", "--think", "0.2", "--endpointing", "300ms"]
 
 
 def _start(arguments: list[str]) -> subprocess.Popen[str]:

@@ -33,7 +33,7 @@ from telemetry.store.reader import StoreReader
 from tests.integration.calling import CORPUS, assistant
 
 LOCUST = ["-m", "locust", "-f", str(processes.ROOT / "loadtest" / "locustfile.py"), "--headless"]
-SPEECH = ["--corpus", CORPUS, "--length", "short", "--clips", "4", "--think", "0.1", "--endpointing-ms", "200"]
+SPEECH = ["--corpus", CORPUS, "--length", "short", "--clips", "4", "--think", "0.1", "--endpointing", "200ms"]
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
 from tests.integration.calling import CORPUS, assistant
 
-QUICK = ["--corpus", CORPUS, "--length", "short", "--clips", "4", "--think", "0.1", "--endpointing-ms", "200"]
+QUICK = ["--corpus", CORPUS, "--length", "short", "--clips", "4", "--think", "0.1", "--endpointing", "200ms"]
 EXAMPLE = Path(__file__).parents[2] / "examples" / "objectives.yaml"
 SECOND_NS = 1_000_000_000
 HEARD = "voice_to_voice (of the answered)"  # a row of Locust's page: it knows nothing of other turns

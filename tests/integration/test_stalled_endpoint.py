@@ -31,7 +31,7 @@ pytestmark = pytest.mark.slow
 CALLERS = 8
 STALL_S = 6.0
 RUN_TIME = "35s"
-RUN = ["--corpus", CORPUS, "--length", "short", "--clips", "6", "--think", "0.2", "--endpointing-ms", "300"]
+RUN = ["--corpus", CORPUS, "--length", "short", "--clips", "6", "--think", "0.2", "--endpointing", "300ms"]
 # A frame that the socket did not take was offered in time: nothing near the stall is our own lateness, on any machine
 # that lets a process run at least every second.
 OURS_NS = 1_000 * MS

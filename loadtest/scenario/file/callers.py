@@ -8,6 +8,7 @@ from loadtest.distributions import Delay, parse_delay
 from loadtest.errors import UsageError
 from loadtest.scenario.behavior import INTO_REPLY, BargeIn, parse_call_pause, parse_patience, parse_point, parse_think
 from loadtest.scenario.file.section import Section
+from telemetry.model.durations import Duration
 
 Made = TypeVar("Made")
 
@@ -23,8 +24,8 @@ class Callers:
     think: float | str | None = None
     call_pause: float | str | None = None
     patience: float | str | None = None
-    reply_timeout_s: float | None = None
-    longest_reply_s: float | None = None
+    reply_timeout: Duration | None = None
+    longest_reply: Duration | None = None
     manual_turns: bool | None = None
     talk_over: float | None = None
     silence: float | None = None
@@ -39,8 +40,8 @@ class Callers:
             "think": self.think,
             "call_pause": self.call_pause,
             "patience": self.patience,
-            "reply_timeout": self.reply_timeout_s,
-            "longest_reply": self.longest_reply_s,
+            "reply_timeout": self.reply_timeout,
+            "longest_reply": self.longest_reply,
             "manual_turns": self.manual_turns,
             "talk_over": self.talk_over,
             "silence": self.silence,
@@ -56,8 +57,8 @@ def read_callers(section: Section) -> Callers:
         think=_seconds_or_distribution(section, "think", parse_think, zero=True),
         call_pause=_seconds_or_distribution(section, "call_pause", parse_call_pause, zero=True),
         patience=_seconds_or_distribution(section, "patience", parse_patience),
-        reply_timeout_s=section.seconds("reply_timeout"),
-        longest_reply_s=section.seconds("longest_reply"),
+        reply_timeout=section.duration("reply_timeout"),
+        longest_reply=section.duration("longest_reply"),
         manual_turns=section.flag("manual_turns"),
         talk_over=section.number("talk_over", 0, 1),
         silence=section.number("silence", 0, 1),
@@ -74,7 +75,8 @@ def _seconds_or_distribution(
 ) -> float | str | None:
     value = section.get(key)
     if not isinstance(value, str) or ":" not in value:
-        return section.seconds(key, zero=zero)
+        duration = section.duration(key, zero=zero)
+        return None if duration is None else duration.seconds
     return None if _read(section, key, value, read) is None else value
 
 

@@ -26,14 +26,14 @@ class Scenario:
 
     def settings(self) -> dict[str, Any]:
         """What it says of things that are also flags, by the names that SwarmSettings gives them."""
-        said = {
+        found = {
             "scenario_name": self.name,
             "seed": self.seed,
             "max_calls": self.max_calls,
             **self.callers.settings(),
             **self.speech.settings(),
         }
-        return {name: value for name, value in said.items() if value is not None}
+        return {name: value for name, value in found.items() if value is not None}
 
 
 def load_scenario(path: Path) -> Scenario:
@@ -41,7 +41,7 @@ def load_scenario(path: Path) -> Scenario:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageError(f"--scenario {path} cannot be read: {reason}") from None
     return parse_scenario(text, file=path.name, name=path.stem)
 
@@ -51,7 +51,7 @@ def parse_scenario(text: str, *, file: str = "scenario", name: str | None = None
     try:
         top_table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{file}: is no TOML: {error}") from None
+        raise UsageError(f"{file}: is not TOML: {error}") from None
     faults: list[str] = []
     top = Section(top_table, "", faults)
     found = read_scenario(top, text=text, name=name)
@@ -63,12 +63,12 @@ def parse_scenario(text: str, *, file: str = "scenario", name: str | None = None
 
 def read_scenario(top: Section, *, text: str = "", name: str | None = None) -> Scenario:
     """Read every section of a file. Faults go to the sections; then what is given back is not to be used."""
-    said = top.text("name")
+    own_name = top.text("name")
     seed = top.integer("seed", 0, 2**63 - 1)
     max_calls = top.integer("max_calls", 1, MAX_USERS)
     callers, speech = top.table("callers"), top.table("speech")
     return Scenario(
-        name=said or name,
+        name=own_name or name,
         seed=seed,
         max_calls=max_calls,
         callers=read_callers(callers) if callers is not None else Callers(),

@@ -59,7 +59,7 @@ def read_phases(sections: Sequence[Section]) -> tuple[Phase, ...]:
         for key in ("name", "kind", "duration"):
             if key not in section:
                 section.fault(key, "is missing")
-        duration_s = section.seconds("duration")
+        duration = section.duration("duration")
         if name is not None and name in names:
             section.fault("name", f"{name!r} is given twice: every phase has figures of its own")
         names.add(name or "")
@@ -71,11 +71,11 @@ def read_phases(sections: Sequence[Section]) -> tuple[Phase, ...]:
         if kind == STEPS and "steps" not in section:
             section.fault("steps", "is missing: give the number of steps")
         elif kind not in (STEPS, None) and "steps" in section:
-            section.fault("steps", f"is of no use in a phase of kind {kind!r}")
+            section.fault("steps", f"is not supported in a phase of kind {kind!r}")
         section.close()
-        if name is None or kind is None or duration_s is None or found is None or levels is None:
+        if name is None or kind is None or duration is None or found is None or levels is None:
             continue
-        level = levels[1]
+        level, duration_s = levels[1], duration.seconds
         shape = (begin_s, duration_s, found, *levels, arrival)
         phases += _steps(name, count, *shape) if kind == STEPS else [Phase(name, cast("Kind", kind), *shape)]
         begin_s += duration_s
@@ -98,7 +98,7 @@ def _unit(section: Section, before: Unit | None) -> Unit | None:
 def _arrival(section: Section, unit: Unit | None) -> Arrival | None:
     arrival = section.text("arrival", one_of=get_args(Arrival))
     if arrival is not None and unit == "users":
-        section.fault("arrival", "is of no use with users: give a rate")
+        section.fault("arrival", "requires rate, not users")
     return cast("Arrival", arrival or "poisson") if unit == "rate" else None
 
 

@@ -5,8 +5,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from loadtest.errors import UsageError
-from loadtest.scenario.durations import parse_duration_s
+from telemetry.model.durations import HELP, Duration, DurationError
 
 
 class Section:
@@ -46,7 +45,7 @@ class Section:
         if value is None:
             return None
         if not isinstance(value, str) or not value.strip():
-            self.fault(key, f"{_shown(value)} is no text: give one in quotes")
+            self.fault(key, f"{_shown(value)} is not a text: give one in quotes")
             return None
         if one_of and value not in one_of:
             near = difflib.get_close_matches(value, one_of, n=1)
@@ -90,21 +89,23 @@ class Section:
             return None
         return float(value)
 
-    def seconds(self, key: str, *, zero: bool = False) -> float | None:
-        """A duration: a number of seconds or a text such as "90s", "2m" or "500ms"."""
+    def duration(self, key: str, *, zero: bool = False) -> Duration | None:
+        """A duration, more than 0 unless it may be `zero`: a text such as "90s" or "2m", or a number of seconds."""
         value = self.get(key)
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, str | int | float):
-            self.fault(key, f'{_shown(value)} is no duration: give seconds, or a text such as "90s" or "2m"')
+            self.fault(key, f"{_shown(value)} is not a duration: write it as {HELP}, in quotes")
             return None
-        if zero and not isinstance(value, str) and value == 0:
-            return 0.0
         try:
-            return parse_duration_s(value if isinstance(value, str) else repr(value))
-        except UsageError as error:
+            found = Duration.parse(value) if isinstance(value, str) else Duration.of_s(value)
+        except DurationError as error:
             self.fault(key, str(error))
             return None
+        if not found.ns and not zero:
+            self.fault(key, f"{_shown(value)} is out of range: give more than 0")
+            return None
+        return found
 
     def table(self, key: str) -> "Section | None":
         """A table below this one. Whoever takes it closes it."""
@@ -112,7 +113,7 @@ class Section:
         if value is None:
             return None
         if not isinstance(value, Mapping):
-            self.fault(key, f"{_shown(value)} is no table: write [{self.where(key)}]")
+            self.fault(key, f"{_shown(value)} is not a table: write [{self.where(key)}]")
             return None
         return Section(cast("Mapping[str, Any]", value), self.where(key), self._faults)
 

@@ -6,9 +6,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from loadtest.cli.flags import sends_callers
-from loadtest.scenario.options import OPTIONS, Scope
+from loadtest.cli.flags import durations, sends_callers
+from loadtest.errors import UsageError
+from loadtest.scenario.behavior import parse_patience, parse_think
+from loadtest.scenario.options import OPTIONS, Option, Scope, settings_from
 from loadtest.scenario.settings import SwarmSettings
+from telemetry.model.durations import Duration
 
 
 def parsed(*arguments: str, scopes: tuple[Scope, ...] = ("speech", "callers", "run")) -> SwarmSettings:
@@ -27,7 +30,7 @@ def parsed(*arguments: str, scopes: tuple[Scope, ...] = ("speech", "callers", "r
 
 
 def test_without_flags_the_settings_are_the_defaults() -> None:
-    assert parsed() == SwarmSettings(think="1.0")
+    assert parsed() == SwarmSettings()
 
 
 def test_flags_of_every_kind_fill_the_settings() -> None:
@@ -49,3 +52,35 @@ def test_a_command_has_no_more_flags_than_it_was_given() -> None:
         if option.scope == "locust":
             with pytest.raises(AssertionError, match="No such option"):
                 parsed(option.flag, "x")
+
+
+@pytest.mark.parametrize(
+    "option", [option for option in OPTIONS if option.kind is Duration], ids=lambda each: each.name
+)
+@pytest.mark.parametrize(
+    ("text", "ms"), [("500ms", 500), ("2s", 2_000), ("1.5m", 90_000), ("1h", 3_600_000), ("8", 8_000), ("0.5", 500)]
+)
+def test_every_flag_that_takes_a_time_takes_every_way_to_write_it(option: Option, text: str, ms: int) -> None:
+    assert getattr(parsed(option.flag, text), option.name) == Duration(ms * 1_000_000)
+
+
+def test_what_is_not_a_duration_is_said_of_each_flag_at_once() -> None:
+    values = {"reply_timeout": "a while", "longest_reply": "2 weeks", "endpointing": "1s"}
+    with pytest.raises(UsageError) as refused:
+        settings_from(values)
+    assert str(refused.value).splitlines() == [
+        "--reply-timeout 'a while' is not a duration: write it as 500ms, 2s, 1.5m or 1h",
+        "--longest-reply '2 weeks' is not a duration: write it as 500ms, 2s, 1.5m or 1h",
+    ]
+    with pytest.raises(UsageError, match=r"^--run-time '' is not a duration: write it as .*\n--stop-timeout '3 days'"):
+        durations(run_time="", stop_timeout="3 days", rest="0")
+    assert durations(rest="0", run_time="1.5m") == {"rest": Duration(), "run_time": Duration.of_s(90)}
+
+
+@pytest.mark.parametrize("text", ["500ms", "2s", "1.5m", "0.25", "1h"])
+def test_pauses_and_patience_are_durations_too(text: str) -> None:
+    settings = parsed("--think", text, "--patience", text, "--call-pause", text)
+    seconds = Duration.parse(text).seconds
+    assert settings.behavior.patience == parse_patience(seconds)
+    assert settings.behavior.think == settings.behavior.call_pause == parse_think(seconds)
+    assert settings.faults() == SwarmSettings().faults()

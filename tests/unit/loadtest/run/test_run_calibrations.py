@@ -49,7 +49,7 @@ def test_every_fault_of_a_request_is_said_at_once(tmp_path: Path) -> None:
         check_calibration(bad)
     assert [line.split()[0] for line in str(raised.value).splitlines()][:3] == ["--loads", "--turns", "--picture"]
     assert "out.json" in str(raised.value)
-    with pytest.raises(UsageError, match="no list of callers"):
+    with pytest.raises(UsageError, match="not a list of callers"):
         request(tmp_path, loads="1;2")
 
 

@@ -58,7 +58,7 @@ def test_all_faults_of_getting_in_are_said_at_once(monkeypatch: pytest.MonkeyPat
 
 def test_flags_for_wss_are_refused_where_nothing_is_secured() -> None:
     (fault,) = SwarmSettings(host="ws://127.0.0.1:9/", sni="a.test").faults()
-    assert fault == "--sni: of no use with ws://, which is not secured; use wss://"
+    assert fault == "--sni: not supported with ws://, which is not encrypted; use wss://"
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from loadtest.errors import UsageError
 from loadtest.scenario.file import load_scenario, parse_scenario
 from loadtest.scenario.file.phases import phase_at
 from loadtest.scenario.settings import SwarmSettings
+from telemetry.model.durations import Duration
 
 EXAMPLES = Path(__file__).parents[4] / "examples" / "scenarios"
 TARGET = "ws://127.0.0.1:9/v1/realtime"
@@ -55,7 +56,7 @@ def test_what_it_says_of_flags_is_a_setting_and_a_flag_that_is_given_wins() -> N
     settings = SwarmSettings(host=TARGET, turns=2).with_scenario(scenario, {"turns"})
     assert (settings.scenario_name, settings.seed, settings.turns) == ("evening", 7, 2)
     assert (settings.think, settings.patience, settings.manual_turns) == (0.0, 90.0, True)
-    assert settings.longest_reply == 45.0
+    assert settings.longest_reply == Duration.parse("45s")
     assert (settings.noise, settings.snr, settings.length, settings.corpus) == ("babble", 10.0, "short", None)
 
 
@@ -105,7 +106,7 @@ def test_every_fault_is_said_at_once_with_its_place_and_how_to_mend_it() -> None
         parse_scenario(FAULTY, file="scenario.toml")
     assert str(caught.value).splitlines() == [
         "scenario.toml: seed: -1 is out of range: give a whole number from 0 to 9223372036854775807",
-        "scenario.toml: callers.think: '2 weeks' is no duration: give one such as 60s, 2m or 1h30m",
+        "scenario.toml: callers.think: '2 weeks' is not a duration: write it as 500ms, 2s, 1.5m or 1h",
         "scenario.toml: callers.manual_turns: 'yes' is neither true nor false",
         "scenario.toml: callers.turn: unknown; did you mean 'turns'?",
         "scenario.toml: speech.length: 'shrt' is unknown: did you mean 'short'?",
@@ -114,7 +115,7 @@ def test_every_fault_is_said_at_once_with_its_place_and_how_to_mend_it() -> None
         "scenario.toml: phases[2].duration: is missing",
         "scenario.toml: phases[2].name: 'a' is given twice: every phase has figures of its own",
         "scenario.toml: phases[2].users: 0 is out of range: give a whole number from 1 to 100000",
-        "scenario.toml: phases[2].steps: is of no use in a phase of kind 'hold'",
+        "scenario.toml: phases[2].steps: is not supported in a phase of kind 'hold'",
         "scenario.toml: phases[3].users: give either users or rate: not both",
         "scenario.toml: phases[4].rate: the phases before give users: a run has callers or arrivals, not both",
         "scenario.toml: phases[4].arrival: 'poison' is unknown: did you mean 'poisson'?",
@@ -126,7 +127,7 @@ def test_every_fault_is_said_at_once_with_its_place_and_how_to_mend_it() -> None
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("x =", "is no TOML"),
+        ("x =", "is not TOML"),
         ("phases = 3", "[[phases]]"),
         ("callers = 3", "[callers]"),
         ('[[phases]]\nname="a"\nkind="hold"\nduration=5', "give either users or rate: callers at the same time"),
@@ -134,10 +135,10 @@ def test_every_fault_is_said_at_once_with_its_place_and_how_to_mend_it() -> None
         ('[[phases]]\nname="a"\nkind="steps"\nduration=5\nusers={from=1,to=5}', "give the number of steps"),
         ('[[phases]]\nname="a"\nkind="ramp"\nduration=5\nusers=5', "users = { from = 1, to = 5 }"),
         ('[[phases]]\nname="a"\nkind="soak"\nduration=5\nusers={to=5}', "stays on one level"),
-        ('[[phases]]\nname="a"\nkind="hold"\nduration=5\nusers=5\narrival="constant"', "give a rate"),
+        ('[[phases]]\nname="a"\nkind="hold"\nduration=5\nusers=5\narrival="constant"', "requires rate, not users"),
         ('[[phases]]\nname="a"\nkind="hold"\nduration=5\nrate=0', "more than 0"),
         ('[[phases]]\nname="a"\nkind="hold"\nduration=0\nrate=1', "more than 0"),
-        ('[[phases]]\nname="a"\nkind="hold"\nduration=nan\nrate=1', "no duration"),
+        ('[[phases]]\nname="a"\nkind="hold"\nduration=nan\nrate=1', "not a duration"),
     ],
 )
 def test_what_cannot_be_used_is_said(text: str, sentence: str) -> None:

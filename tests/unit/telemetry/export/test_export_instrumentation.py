@@ -199,7 +199,7 @@ def test_a_run_announces_itself(telemetry: Telemetry, written: InMemorySpanExpor
     span = by_name(written)["voice.run"]
     assert (span.start_time, span.end_time) == (UNIX, UNIX)
     assert dict(span.attributes) == {
-        "voice.schema_version": 2,
+        "voice.schema_version": 3,
         "voice.run.users": 8,
         "voice.run.run_id": "run",
         "voice.run.phase": "start",
