@@ -123,7 +123,6 @@ def _found(request: CapacityRequest, steps: list[LoadStep], stopped: Stopped | N
         steps=tuple(steps),
         met=known.met,
         missed=known.missed,
-        most=request.most,
         stopped=stopped,
         reason=reason,
         calibration=citation(max(step.callers for step in steps)).sentence if steps else None,

@@ -107,7 +107,6 @@ class Capacity:
     steps: tuple[LoadStep, ...]
     met: int | None
     missed: int | None
-    most: int
     stopped: Stopped | None = None
     reason: str | None = None
     calibration: str | None = None  # how well this machine measures at the highest step

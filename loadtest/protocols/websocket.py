@@ -311,7 +311,7 @@ class WebSocketClient:
         refusal = self._wire.handshake_exc
         if refusal is None:
             self._state = ConnectionState.OPEN
-            items.append(Opened(self._wire.subprotocol, tuple(response.headers.raw_items())))
+            items.append(Opened())
             return
         status = response.status_code
         reason = response.reason_phrase if status != 101 else _sentence(refusal)

@@ -13,9 +13,6 @@ INVALID_DATA: Final = 1007
 class Opened:
     """The upgrade was accepted."""
 
-    subprotocol: str | None = None
-    headers: tuple[tuple[str, str], ...] = ()
-
 
 @dataclass(frozen=True, slots=True)
 class Rejected:

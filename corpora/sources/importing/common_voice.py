@@ -53,7 +53,6 @@ def _fits(tree: SourceTree) -> bool:
 
 COMMON_VOICE = Layout(
     "common-voice",
-    "Mozilla Common Voice: validated.tsv and the folder clips",
     _fits,
     _items,
     license="CC0-1.0",

@@ -49,4 +49,4 @@ def _fits(tree: SourceTree) -> bool:
     return any(True for _ in _recordings(tree))
 
 
-FOLDER = Layout("folder", "audio files, each with its text beside it", _fits, _items)
+FOLDER = Layout("folder", _fits, _items)

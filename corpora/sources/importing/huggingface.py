@@ -73,4 +73,4 @@ def _fits(tree: SourceTree) -> bool:
     return any(True for _ in _metadata(tree))
 
 
-HUGGINGFACE = Layout("huggingface", "Hugging Face audio folder: metadata.csv or .jsonl with file_name", _fits, _items)
+HUGGINGFACE = Layout("huggingface", _fits, _items)

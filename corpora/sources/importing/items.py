@@ -126,7 +126,6 @@ class Layout:
     """One way in which teams keep their recordings."""
 
     name: str
-    about: str
     fits: Callable[["SourceTree"], bool]
     items: Callable[["SourceTree", Settings], Found]
     license: str | None = None  # what its publisher is known to have chosen

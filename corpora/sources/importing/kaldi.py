@@ -91,4 +91,4 @@ def _fits(tree: SourceTree) -> bool:
     return tree.file is None and (tree.root / _SCP).is_file()
 
 
-KALDI = Layout("kaldi", "Kaldi data folder: wav.scp, text, utt2spk, segments", _fits, _items)
+KALDI = Layout("kaldi", _fits, _items)

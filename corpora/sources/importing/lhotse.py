@@ -146,4 +146,4 @@ def _fits(tree: SourceTree) -> bool:
     return bool(_named(tree, "cuts") or (_named(tree, "supervisions") and _named(tree, "recordings")))
 
 
-LHOTSE = Layout("lhotse", "Lhotse manifests: cuts, or recordings with supervisions", _fits, _items)
+LHOTSE = Layout("lhotse", _fits, _items)

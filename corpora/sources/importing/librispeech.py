@@ -36,7 +36,6 @@ def _fits(tree: SourceTree) -> bool:
 
 LIBRISPEECH = Layout(
     "librispeech",
-    "LibriSpeech: FLAC files and .trans.txt lists by speaker and chapter",
     _fits,
     _items,
     license="CC-BY-4.0",

@@ -52,4 +52,4 @@ def _fits(tree: SourceTree) -> bool:
         return False
 
 
-LJSPEECH = Layout("ljspeech", "LJSpeech: metadata.csv with ID|text|text in words, and the folder wavs", _fits, _items)
+LJSPEECH = Layout("ljspeech", _fits, _items)

@@ -59,4 +59,4 @@ def _fits(tree: SourceTree) -> bool:
     return bool(_manifests(tree))
 
 
-NEMO = Layout("nemo", "NeMo manifest: lines of JSON with audio_filepath", _fits, _items)
+NEMO = Layout("nemo", _fits, _items)

@@ -182,4 +182,4 @@ def _fits(tree: SourceTree) -> bool:
     return False
 
 
-STEREO_CALLS = Layout("stereo-calls", "recorded calls, the caller on one channel (--caller-channel)", _fits, _items)
+STEREO_CALLS = Layout("stereo-calls", _fits, _items)

@@ -66,4 +66,4 @@ def _fits(tree: SourceTree) -> bool:
     return len(_tables(tree)) == 1
 
 
-TABLE = Layout("csv", "a CSV or TSV with a column for the file", _fits, _items)
+TABLE = Layout("csv", _fits, _items)

@@ -1,21 +1,19 @@
 """A client's decoded requests to the endpoint.
 
-`event_id` is the client's own id of the event, if it sent one; an error in response repeats it.
+`event_id` is the client's own id of the event, if it sent one, for requests that can still be refused: an error in
+response repeats it.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from loadtest.protocols.base import Pcm16
-from loadtest.protocols.openai_realtime.session_config import Modality, SessionConfig
+from loadtest.protocols.openai_realtime.session_config import Modality
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateSession:
-    """The complete configuration from now on; answer with `updated`."""
-
-    config: SessionConfig
-    event_id: str | None = None
+    """The session's configuration has changed; answer with `updated`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +21,6 @@ class AppendAudio:
     """The caller's audio, decoded to PCM16 at the session's input rate."""
 
     pcm: Pcm16
-    rate_hz: int
-    event_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +33,6 @@ class Commit:
 @dataclass(frozen=True, slots=True)
 class Clear:
     """Discard the audio so far; answer with `cleared`."""
-
-    event_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +69,6 @@ class AddUserText:
 
     item_id: str
     text: str
-    event_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +76,6 @@ class Retrieve:
     """The client requests an item in its current form: send `reply`."""
 
     reply: str
-    item_id: str
-    event_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +98,6 @@ class Refused:
     """The event is invalid or not supported: send `reply`; the session continues."""
 
     reply: str
-    message: str
 
 
 Command = (

@@ -72,7 +72,7 @@ class ServiceSession:
             "session.update": self._update,
             "input_audio_buffer.append": self._append,
             "input_audio_buffer.commit": lambda _, event_id: Commit(event_id),
-            "input_audio_buffer.clear": lambda _, event_id: Clear(event_id),
+            "input_audio_buffer.clear": lambda _, __: Clear(),
             "response.create": self._create,
             "response.cancel": lambda fields, event_id: CancelResponse(optional_text(fields, "response_id"), event_id),
             "conversation.item.truncate": self._truncate,
@@ -105,7 +105,7 @@ class ServiceSession:
         if session is None:
             raise InvalidSessionError("'session' is missing; it should be an object", "session")
         self.config = self.config.updated(session)
-        return UpdateSession(self.config, event_id)
+        return UpdateSession()
 
     def _append(self, fields: Json, event_id: str | None) -> Command:
         data = required_base64(fields, "audio")
@@ -115,7 +115,7 @@ class ServiceSession:
             samples = self.config.input_format.decode(data)
         except ValueError as error:
             raise MalformedError(f"'audio': {error}") from None
-        return AppendAudio(samples, self.config.input_format.rate_hz, event_id)
+        return AppendAudio(samples)
 
     def _create(self, fields: Json, event_id: str | None) -> Command:
         response = optional_object(fields, "response") or {}
@@ -152,14 +152,14 @@ class ServiceSession:
         if not texts:
             raise MalformedError("'item.content' is empty; it should contain a part of the type 'input_text'")
         item_id = optional_text(item, "id") or self._make_id("item")
-        return AddUserText(item_id, "".join(texts), event_id)
+        return AddUserText(item_id, "".join(texts))
 
     def _retrieve(self, fields: Json, event_id: str | None) -> Command:
         item_id = required_text(fields, "item_id")
         item = self._items.get(item_id)
         if item is None:
             return self._no_such_item(item_id, event_id)
-        return Retrieve(self._encoder(ServerEvent.ITEM_RETRIEVED, item=item), item_id, event_id)
+        return Retrieve(self._encoder(ServerEvent.ITEM_RETRIEVED, item=item))
 
     def _delete(self, fields: Json, event_id: str | None) -> Command:
         item_id = required_text(fields, "item_id")
@@ -170,7 +170,7 @@ class ServiceSession:
         return self._refuse(message, event_id, code="item_not_found", param="item_id")
 
     def _refuse(self, message: str, event_id: str | None, *, code: str, param: str | None = None) -> Refused:
-        return Refused(self.error(message, event_id=event_id, code=code, param=param), message)
+        return Refused(self.error(message, event_id=event_id, code=code, param=param))
 
     def has_item(self, item_id: str) -> bool:
         """Whether the conversation has this item."""

@@ -78,7 +78,6 @@ def known_clips(corpora: str | None) -> list[KnownClip]:
 
 def _known_clip(corpus: Corpus, utterance: Utterance, text: str) -> KnownClip:
     return KnownClip(
-        utterance.id,
         text,
         from_float(corpus.read(utterance)),
         utterance.sample_rate_hz,

@@ -12,7 +12,6 @@ from loadtest.distributions import random_source
 from loadtest.protocols.openai_realtime import commands
 from loadtest.protocols.openai_realtime.reply import Reason, ServiceReply, Usage
 from loadtest.protocols.openai_realtime.service import ServiceSession
-from loadtest.targets.assistant.asr.base import Transcript
 from loadtest.targets.assistant.asr.recognition import UtteranceRecognition
 from loadtest.targets.assistant.endpointing import Endpointer, SpeechStarted, SpeechStopped
 from loadtest.targets.assistant.faults import FaultySender
@@ -181,7 +180,7 @@ class Session:
         self,
         record: TurnRecord,
         utterance: UtteranceRecognition,
-        transcript: asyncio.Task[Transcript],
+        transcript: asyncio.Task[str],
         stopped: SpeechStopped,
         end_ns: int,
         create_response: bool,
@@ -209,7 +208,7 @@ class Session:
         await self._commit_item(record, utterance, transcript, arrival_perf_ns)
 
     async def _commit_item(
-        self, record: TurnRecord, utterance: UtteranceRecognition, transcript: asyncio.Task[Transcript], end_ns: int
+        self, record: TurnRecord, utterance: UtteranceRecognition, transcript: asyncio.Task[str], end_ns: int
     ) -> AskedTurn:
         record.endpoint_perf_ns = self._clock.perf_ns()
         await self._send(
@@ -218,10 +217,10 @@ class Session:
         )
         self._last_item_id = record.item_id = utterance.item_id
 
-        async def show(final: Transcript) -> None:
+        async def show(final: str) -> None:
             if self._service.config.transcription_model is not None:
                 seconds = utterance.samples / utterance.rate_hz
-                await self._send(self._service.transcription_completed(utterance.item_id, final.text, seconds))
+                await self._send(self._service.transcription_completed(utterance.item_id, final, seconds))
 
         work = transcribe(self._parts.turn, record, self._call_id, transcript, end_ns, show)
         self._asked = AskedTurn(record, self._spawn(work))

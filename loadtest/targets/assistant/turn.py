@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from loadtest.distributions import Delay, random_source
 from loadtest.targets.assistant.answering import Answering
-from loadtest.targets.assistant.asr.base import Transcript
 from loadtest.targets.assistant.clock import Clock
 from loadtest.targets.assistant.llm.base import Question, TextDelta
 from loadtest.targets.assistant.llm.sentences import SentenceSplitter
@@ -58,9 +57,9 @@ async def transcribe(
     parts: TurnParts,
     record: TurnRecord,
     call_id: str,
-    recognizing: Awaitable[Transcript],
+    recognizing: Awaitable[str],
     turn_end_perf_ns: int,
-    show: Callable[[Transcript], Awaitable[None]],
+    show: Callable[[str], Awaitable[None]],
 ) -> int:
     """Send the transcript when it is due, relative to the end of the turn; return when it was due.
 
@@ -74,7 +73,7 @@ async def transcribe(
         due_ns = turn_end_perf_ns + record.injected_asr_ns
         await parts.clock.until_exactly(due_ns)
     record.asr_final_perf_ns = parts.clock.perf_ns()
-    record.transcript = transcript.text
+    record.transcript = transcript
     await show(transcript)
     return due_ns
 

@@ -1,19 +1,9 @@
 """The interface of speech recognizers."""
 
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-
-
-@dataclass(frozen=True, slots=True)
-class Transcript:
-    """The recognized text and the engine's confidence (0 to 1). An empty text means that nothing was recognized."""
-
-    text: str
-    confidence: float | None
-    clip_id: str | None = None  # the clip that the scripted recognizer identified
 
 
 class AsrStream(Protocol):
@@ -27,8 +17,11 @@ class AsrStream(Protocol):
         """Return the text so far; empty if there is none yet."""
         ...
 
-    async def finish(self, silent_samples: int) -> Transcript:
-        """Return the final transcript; the last `silent_samples` contain no speech. Call it once."""
+    async def finish(self, silent_samples: int) -> str:
+        """Return the final text, empty if nothing was recognized; the last `silent_samples` contain no speech.
+
+        Call it once.
+        """
         ...
 
     def abandon(self) -> None:
@@ -38,8 +31,6 @@ class AsrStream(Protocol):
 
 class AsrEngine(Protocol):
     """A recognizer, shared by all sessions."""
-
-    name: str
 
     def open(self, rate_hz: int) -> AsrStream:
         """Begin an utterance; `rate_hz` is the rate of its samples."""

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 class KnownClip:
     """One clip. `pcm` is int16 mono at `rate_hz`; speech is [speech_start_sample, speech_end_sample]."""
 
-    clip_id: str
     text: str
     pcm: NDArray[np.int16]
     rate_hz: int

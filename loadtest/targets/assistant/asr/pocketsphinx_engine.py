@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from loadtest.errors import UsageError
 from loadtest.targets.assistant.asr import pocketsphinx_worker as wire
-from loadtest.targets.assistant.asr.base import Transcript
 from loadtest.targets.assistant.worker_pipe import WorkerGone, WorkerProcess
 
 _START_TIMEOUT_S: Final = 60.0
@@ -34,8 +33,6 @@ class PocketsphinxOptions:
 
 class PocketsphinxAsr:
     """The pocketsphinx recognizer. When a worker dies, its utterances get empty transcripts and it is replaced."""
-
-    name = "pocketsphinx"
 
     def __init__(self, options: PocketsphinxOptions) -> None:
         self._arguments = (str(options.language_model or ""), str(options.dictionary or ""))
@@ -117,16 +114,13 @@ class PocketsphinxStream:
         payload = await self._answer(wire.PARTIAL)
         return "" if payload is None else payload.decode()
 
-    async def finish(self, silent_samples: int) -> Transcript:
+    async def finish(self, silent_samples: int) -> str:
         """See `AsrStream`. Trailing silence does not matter here."""
         del silent_samples
         self._worker.send(wire.FINISH, self._ident)
         payload = await self._answer(wire.FINAL)
         self._worker.answers.pop(self._ident, None)
-        if payload is None:
-            return Transcript("", None)
-        (confidence,) = struct.unpack_from("<d", payload)
-        return Transcript(payload[8:].decode(), confidence)
+        return "" if payload is None else payload.decode()
 
     def abandon(self) -> None:
         """See `AsrStream`."""

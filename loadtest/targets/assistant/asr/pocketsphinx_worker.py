@@ -22,7 +22,7 @@ OPEN: Final = 3  # payload: rate_hz u32
 AUDIO: Final = 4  # payload: int16 samples
 PARTIAL: Final = 5  # request without payload; the answer's payload is the text in UTF-8
 FINISH: Final = 6
-FINAL: Final = 7  # payload: confidence f64, then the text in UTF-8
+FINAL: Final = 7  # payload: the text in UTF-8
 ABANDON: Final = 8
 
 _RATE_HZ: Final = 16_000
@@ -43,14 +43,12 @@ class _Utterance:
         hypothesis = self.decoder.hyp()
         return hypothesis.hypstr.strip() if hypothesis is not None and hypothesis.hypstr else ""
 
-    def finish(self) -> tuple[float, str]:
+    def finish(self) -> str:
         rest = self._resampler.flush()
         if len(rest):
             self.decoder.process_raw(rest.tobytes(), False, False)
         self.decoder.end_utt()
-        words = self.words()
-        confidence = float(np.clip(self.decoder.get_logmath().exp(self.decoder.get_prob()), 0.0, 1.0)) if words else 0.0
-        return confidence, words
+        return self.words()
 
 
 def _decoder(model: str, dictionary: str) -> Any:  # the package has no types
@@ -88,11 +86,11 @@ def main() -> None:
         elif kind == PARTIAL:
             write_frame(out, PARTIAL, ident, utterance.words().encode())
         elif kind in (FINISH, ABANDON):
-            confidence, words = utterance.finish()
+            words = utterance.finish()
             del under_way[ident]
             idle.append(utterance.decoder)
             if kind == FINISH:
-                write_frame(out, FINAL, ident, struct.pack("<d", confidence) + words.encode())
+                write_frame(out, FINAL, ident, words.encode())
 
 
 if __name__ == "__main__":

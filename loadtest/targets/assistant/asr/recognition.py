@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadtest.distributions import Delay
-from loadtest.targets.assistant.asr.base import AsrEngine, Transcript
+from loadtest.targets.assistant.asr.base import AsrEngine
 from loadtest.targets.assistant.clock import Clock
 
 
@@ -52,7 +52,7 @@ class UtteranceRecognition:
         if self._show is not None:
             self._partials = asyncio.create_task(self._show_partials(speech_start_perf_ns, timing, source))
 
-    def finish(self, silent_samples: int) -> asyncio.Task[Transcript]:
+    def finish(self, silent_samples: int) -> asyncio.Task[str]:
         """End the utterance and its partial transcripts; the task returns the final transcript."""
         self._stop_partials()
         return asyncio.create_task(self._stream.finish(silent_samples))

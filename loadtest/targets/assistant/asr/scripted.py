@@ -16,7 +16,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from loadtest.targets.assistant.asr.base import Transcript
 from loadtest.targets.assistant.asr.known_clips import KnownClip
 
 _HOP_MS: Final = 10
@@ -123,12 +122,10 @@ def _best_alignment(
     return float((products / scale).max())
 
 
-def recognize(index: ClipIndex, pcm: NDArray[np.int16], rate_hz: int) -> Transcript:
-    """Return the text of the known clip in `pcm` (int16 mono), or an empty transcript with its low confidence."""
+def recognize(index: ClipIndex, pcm: NDArray[np.int16], rate_hz: int) -> str:
+    """Return the text of the known clip in `pcm` (int16 mono); empty if no clip is similar enough."""
     clip, score = index.best(features(pcm, rate_hz))
-    if clip is None or score < _ACCEPT:
-        return Transcript("", max(0.0, score))
-    return Transcript(clip.text, min(1.0, score), clip.clip_id)
+    return "" if clip is None or score < _ACCEPT else clip.text
 
 
 def recognize_prefix(index: ClipIndex, pcm: NDArray[np.int16], rate_hz: int) -> str:
@@ -169,7 +166,7 @@ class _ScriptedStream:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._pool, recognize_prefix, self._index, speech, self._rate_hz)
 
-    async def finish(self, silent_samples: int) -> Transcript:
+    async def finish(self, silent_samples: int) -> str:
         speech = self._speech()
         speech = speech[: len(speech) - max(0, silent_samples - self._rate_hz // 10)]
         loop = asyncio.get_running_loop()
@@ -184,8 +181,6 @@ class _ScriptedStream:
 
 class ScriptedAsr:
     """The recognizer. Comparisons run in one thread; numpy releases the interpreter lock for most of the work."""
-
-    name = "scripted"
 
     def __init__(self, clips: Sequence[KnownClip]) -> None:
         self._index = ClipIndex(clips)

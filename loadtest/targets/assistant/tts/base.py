@@ -14,8 +14,6 @@ class TtsFailed(Exception):  # noqa: N818 - reads as what happened
 class TtsEngine(Protocol):
     """A synthesizer, shared by all sessions."""
 
-    name: str
-
     def speak(self, sentence: str, rate_hz: int) -> AsyncGenerator[NDArray[np.int16]]:
         """Stream a sentence as int16 mono pieces at `rate_hz`. Raises TtsFailed."""
         ...

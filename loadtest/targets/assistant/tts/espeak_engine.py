@@ -20,8 +20,6 @@ _PIECE_TIMEOUT_S: Final = 5.0
 class EspeakTts:
     """The espeak-ng synthesizer. A worker that died is restarted for the next sentence."""
 
-    name = "espeak"
-
     def __init__(self, voice: str = "en-us") -> None:
         self._voice = voice
         self._worker: WorkerProcess | None = None

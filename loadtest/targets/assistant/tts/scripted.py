@@ -44,8 +44,6 @@ def hum(samples: int, rate_hz: int) -> NDArray[np.int16]:
 class ScriptedTts:
     """The scripted synthesizer. The pipeline's configured delays determine when it begins."""
 
-    name = "scripted"
-
     async def speak(self, sentence: str, rate_hz: int) -> AsyncGenerator[NDArray[np.int16]]:
         """Yield the whole sentence in one piece."""
         yield hum(sentence_ns(sentence) * rate_hz // 1_000_000_000, rate_hz)

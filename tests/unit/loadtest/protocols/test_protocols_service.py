@@ -47,8 +47,7 @@ def command(of: ServiceSession, kind: str, /, **fields: Any) -> Command:
 def update(of: ServiceSession, /, **fields: Any) -> SessionConfig:
     decoded = command(of, "session.update", session=fields)
     assert isinstance(decoded, UpdateSession), decoded
-    assert decoded.config == of.config
-    return decoded.config
+    return of.config
 
 
 def refusal(of: ServiceSession, kind: str, /, **fields: Any) -> dict[str, Any]:
@@ -56,7 +55,7 @@ def refusal(of: ServiceSession, kind: str, /, **fields: Any) -> dict[str, Any]:
     assert isinstance(decoded, Refused), decoded
     reply = json.loads(decoded.reply)
     assert reply["type"] == "error"
-    assert reply["error"]["message"] == decoded.message
+    assert reply["error"]["message"]
     return reply["error"]
 
 
@@ -152,12 +151,15 @@ class TestAudio:
         samples = np.arange(-5, 5, dtype=np.int16)
         decoded = command(session, "input_audio_buffer.append", audio=base64.b64encode(samples.tobytes()).decode())
         assert isinstance(decoded, AppendAudio)
-        assert decoded.rate_hz == 24_000
+        assert session.config.input_format.rate_hz == 24_000
         assert decoded.pcm.tolist() == samples.tolist()
         update(session, input_audio_format="g711_ulaw")
         decoded = command(session, "input_audio_buffer.append", audio=base64.b64encode(b"\xff\x00").decode())
         assert isinstance(decoded, AppendAudio)
-        assert (decoded.rate_hz, decoded.pcm.tolist()) == (8000, g711.ulaw_decode(b"\xff\x00").tolist())
+        assert (session.config.input_format.rate_hz, decoded.pcm.tolist()) == (
+            8000,
+            g711.ulaw_decode(b"\xff\x00").tolist(),
+        )
 
     def test_bad_audio_is_refused(self) -> None:
         session = new()
@@ -253,7 +255,7 @@ def test_the_two_roles_complete_a_turn_together(dialect: Dialect, form: Any) -> 
     caller.receive(session.created())
     ((asked,),) = [session.receive(message) for message in caller.pending()]
     assert isinstance(asked, UpdateSession)
-    assert asked.config.turn_detection is None
+    assert session.config.turn_detection is None
     assert caller.receive(session.updated())[0].kind is EventKind.READY
     tone = (3000 * np.sin(np.arange(480) / 9)).astype(np.int16)
     (heard,) = session.receive(caller.audio_message(tone))

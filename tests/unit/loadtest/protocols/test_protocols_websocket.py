@@ -30,7 +30,7 @@ def opened(limit: int = 2**20) -> tuple[WebSocketClient, ServerProtocol]:
     server.send_response(server.accept(request))  # type: ignore[arg-type]  # the first event is the request
     (item,) = client.receive(output(server))
     assert isinstance(item, Opened)
-    assert item.subprotocol == "realtime"
+    assert server.subprotocol == "realtime"
     return client, server
 
 

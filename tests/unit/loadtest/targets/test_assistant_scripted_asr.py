@@ -29,19 +29,16 @@ def line(clip: KnownClip, snr_db: float | None, seed: int) -> np.ndarray:
 def test_known_clips_are_recognized(clips: list[KnownClip], snr_db: float | None) -> None:
     index = ClipIndex(clips)
     for seed, clip in enumerate(clips[::6]):
-        heard = recognize(index, line(clip, snr_db, seed), clip.rate_hz)
-        assert heard.text == clip.text
-        assert heard.confidence is not None
-        assert heard.confidence > 0.62
+        recognized = recognize(index, line(clip, snr_db, seed), clip.rate_hz)
+        assert recognized == clip.text
 
 
 def test_unknown_speech_is_not_recognized(clips: list[KnownClip]) -> None:
     index = ClipIndex(clips[::2])
     known = {clip.text for clip in clips[::2]}
     strangers = [clip for clip in clips[1::2] if clip.text not in known][:12]
-    heard = [recognize(index, line(clip, None, 0), clip.rate_hz) for clip in strangers]
-    assert [transcript.text for transcript in heard] == [""] * len(strangers)
-    assert all(transcript.confidence is not None and transcript.confidence < 0.62 for transcript in heard)
+    recognized = [recognize(index, line(clip, None, 0), clip.rate_hz) for clip in strangers]
+    assert recognized == [""] * len(strangers)
 
 
 def test_partials_are_the_beginning_of_the_text(clips: list[KnownClip]) -> None:
@@ -57,7 +54,7 @@ def test_partials_are_the_beginning_of_the_text(clips: list[KnownClip]) -> None:
 @pytest.mark.parametrize("samples", [0, 100, 4000])
 def test_very_short_audio_is_not_recognized(clips: list[KnownClip], samples: int) -> None:
     index = ClipIndex(clips)
-    assert recognize(index, np.zeros(samples, np.int16), 16_000).text == ""
+    assert recognize(index, np.zeros(samples, np.int16), 16_000) == ""
     assert recognize_prefix(index, np.zeros(samples, np.int16), 16_000) == ""
 
 
@@ -69,7 +66,7 @@ def test_a_stream_ignores_trailing_silence(clips: list[KnownClip]) -> None:
         stream = engine.open(clip.rate_hz)
         stream.feed(clip.speech)
         stream.feed(np.zeros(clip.rate_hz * 2, np.int16))
-        text = (await stream.finish(clip.rate_hz * 2)).text
+        text = await stream.finish(clip.rate_hz * 2)
         await engine.stop()
         return text
 
