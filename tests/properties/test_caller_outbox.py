@@ -113,7 +113,7 @@ def test_one_flush_takes_no_more_than_its_turn() -> None:
 def test_bytes_of_the_wire_do_not_overtake_what_waits() -> None:
     outbox = Outbox(StubbornSocket([]).send, bytes)
     outbox.push(b"waits")
-    with pytest.raises(ValueError, match="overtake"):
+    with pytest.raises(ValueError, match="outbox is not empty"):
         outbox.push_wire(b"handshake")
 
 
