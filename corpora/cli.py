@@ -123,6 +123,7 @@ def build(
 
 @app.command(epilog="Example: voiceprobe corpus say texts.csv --into ./spoken --engine flite --license CC0-1.0")
 def say(
+    *,
     texts: Annotated[
         Path, typer.Argument(help="CSV, TSV or JSONL with text; id, domain, language, voice if you like.")
     ],

@@ -115,7 +115,7 @@ class _Speech:
 
 
 def render(
-    corpus: Corpus, utterance: Utterance, profile: Profile, rate_hz: int, seed: int = 1, variant: int = 0
+    corpus: Corpus, utterance: Utterance, profile: Profile, rate_hz: int, seed: int = 1, *, variant: int = 0
 ) -> Rendered:
     """Render one utterance of a corpus at a rate. `variant` numbers the drawings: another one, another drawing.
 
@@ -131,7 +131,8 @@ def render(
         mix = pcm16(speech.samples)
     else:
         length = len(speech.samples)
-        noise = _noise(corpus, profile, rate_hz, length, _seed(corpus, profile, seed, drawn_for), utterance)
+        asked = _NoiseAsked(rate_hz, length, _seed(corpus, profile, seed, drawn_for))
+        noise = _noise(corpus, profile, asked, utterance)
         mix, snr = _mix(speech, noise, profile.snr_db)
     level = level_dbov(pcm16(speech.samples)[speech.active] / FULL_SCALE)
     if level is None:
@@ -164,7 +165,8 @@ def background(corpus: Corpus, profile: Profile, rate_hz: int, seconds: float, s
     samples = round(seconds * rate_hz)
     mix = np.zeros(samples, dtype=np.int16)
     if profile.snr_db is not None:
-        noise = _noise(corpus, profile, rate_hz, samples, _seed(corpus, profile, seed, "background"), None)
+        asked = _NoiseAsked(rate_hz, samples, _seed(corpus, profile, seed, "background"))
+        noise = _noise(corpus, profile, asked, None)
         mix = pcm16(noise * _gain(level_dbov(noise), profile.level_dbov - profile.snr_db))
     packet_seed = derive_seed("voiceprobe", seed, corpus.name, "packets", "background")
     _, _, missing = _missing(profile, packets_of(samples, rate_hz), packet_seed)
@@ -214,9 +216,17 @@ def _mix(speech: _Speech, noise: Samples, asked_db: float) -> tuple[Pcm16, float
     return pcm, obtained_db
 
 
-def _noise(
-    corpus: Corpus, profile: Profile, rate_hz: int, samples: int, seed: int, spoken: Utterance | None
-) -> Samples:
+@dataclass(frozen=True, slots=True)
+class _NoiseAsked:
+    """How much noise is wanted, at which rate, and what it is drawn from."""
+
+    rate_hz: int
+    samples: int
+    seed: int
+
+
+def _noise(corpus: Corpus, profile: Profile, asked: _NoiseAsked, spoken: Utterance | None) -> Samples:
+    rate_hz, samples, seed = asked.rate_hz, asked.samples, asked.seed
     match profile.noise:
         case "white":
             return noises.white(samples, seed)
@@ -234,20 +244,20 @@ def _noise(
         case str(name) if name.startswith(FILE_PREFIX):
             return noises.of_files(read_sounds(name, rate_hz), samples, seed)
         case _:
-            return noises.babble(_talkers(corpus, rate_hz, samples, seed, spoken), samples, seed)
+            return noises.babble(_talkers(corpus, asked, spoken), samples, seed)
 
 
-def _talkers(corpus: Corpus, rate_hz: int, samples: int, seed: int, spoken: Utterance | None) -> list[Samples]:
+def _talkers(corpus: Corpus, asked: _NoiseAsked, spoken: Utterance | None) -> list[Samples]:
     """Up to eight streams of speech from other utterances, in an order drawn from the seed, pauses at the ends cut."""
     others = [other for other in babble_pool(corpus) if spoken is None or other.id != spoken.id]
-    others.sort(key=lambda other: derive_seed(seed, other.id))
+    others.sort(key=lambda other: derive_seed(asked.seed, other.id))
     talkers: list[Samples] = []
     for first in range(min(_TALKERS, len(others))):
         pieces: list[Samples] = []
         for other in others[first::_TALKERS]:
-            if sum(map(len, pieces)) >= samples:
+            if sum(map(len, pieces)) >= asked.samples:
                 break
-            speech = _speech(corpus, other, rate_hz)
+            speech = _speech(corpus, other, asked.rate_hz)
             pieces.append(speech.samples[speech.start : speech.end + 1])
         talkers.append(np.concatenate(pieces))
     return talkers

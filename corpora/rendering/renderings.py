@@ -64,7 +64,7 @@ class Renderings:
         found = self.get(utterance, variant)
         if found is not None:
             return found
-        rendered = render(self.corpus, utterance, self.profile, self.rate_hz, self.seed, variant)
+        rendered = render(self.corpus, utterance, self.profile, self.rate_hz, self.seed, variant=variant)
         about = _About(rendered.speech_start_sample, rendered.speech_end_sample, rendered.obtained)
         into.add(key, about, rendered.pcm.astype(_PCM, copy=False).tobytes())
         return rendered

@@ -10,6 +10,7 @@ import re
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +48,18 @@ def _pocketsphinx_wanted(name: str) -> bool:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """What the utterances of one folder have in common."""
+
+    domain: str
+    speaker: str
+    consent: str | None = None
+
+
+_LIBRIVOX: Final = _Origin("reading", "librivox-austen", "public-domain reading for LibriVox")
+
+
 def pocketsphinx_drafts(members: Members) -> list[Draft]:
     """Twelve utterances by several speakers: five read sentences, five card phrases and two commands.
 
@@ -55,22 +68,18 @@ def pocketsphinx_drafts(members: Members) -> list[Draft]:
     """
     by_tail = {name.rsplit("test/data/", 1)[-1]: content for name, content in members.items()}
     drafts = [
-        *_transcribed(
-            by_tail, "librivox", "transcription", "reading", "librivox-austen", "public-domain reading for LibriVox"
-        ),
-        *_transcribed(by_tail, "cards", "cards.transcription", "games", "cmu-cards", None),
+        *_transcribed(by_tail, "librivox", "transcription", _LIBRIVOX),
+        *_transcribed(by_tail, "cards", "cards.transcription", _Origin("games", "cmu-cards")),
     ]
     # One command's text is the package's own test sentence; of the other, every decoder hears these words.
     for stem, text in (("goforward", "go forward ten meters"), ("something", "go somewhere and do something")):
         content = _member(by_tail, f"{stem}.raw")
         pcm = np.frombuffer(content[: len(content) // 2 * 2], dtype="<i2").astype(np.int16)
-        drafts.append(_pocketsphinx_draft(stem, text, "commands", f"cmu-{stem}", pcm, f"{stem}.raw", None))
+        drafts.append(_pocketsphinx_draft(stem, text, _Origin("commands", f"cmu-{stem}"), pcm, f"{stem}.raw"))
     return drafts
 
 
-def _transcribed(
-    members: Members, folder: str, transcripts: str, domain: str, speaker: str, consent: str | None
-) -> list[Draft]:
+def _transcribed(members: Members, folder: str, transcripts: str, origin: _Origin) -> list[Draft]:
     drafts: list[Draft] = []
     text = _member(members, f"{folder}/{transcripts}").decode("utf-8", "replace")
     for line in text.splitlines():
@@ -83,26 +92,24 @@ def _transcribed(
             raise CorpusError(f"{file}: has a rate of {rate_hz} Hz where {_RAW_RATE_HZ} is known; use another package.")
         pcm = np.rint(samples * 32_768.0).astype(np.int16)
         name = f"{folder}-{match['id'].rsplit('-', 1)[-1]}"
-        drafts.append(_pocketsphinx_draft(name, match["text"], domain, speaker, pcm, file, consent))
+        drafts.append(_pocketsphinx_draft(name, match["text"], origin, pcm, file))
     if not drafts:
         raise CorpusError(f"{folder}/{transcripts}: holds no transcript; use another version of the package.")
     return drafts
 
 
-def _pocketsphinx_draft(
-    name: str, text: str, domain: str, speaker: str, pcm: NDArray[np.int16], file: str, consent: str | None
-) -> Draft:
+def _pocketsphinx_draft(name: str, text: str, origin: _Origin, pcm: NDArray[np.int16], file: str) -> Draft:
     return Draft(
         id=re.sub(r"[^A-Za-z0-9._-]", "_", name),
         text=text,
-        speaker=speaker,
+        speaker=origin.speaker,
         language="en-US",
-        domain=domain,
+        domain=origin.domain,
         license="BSD-2-Clause",
         source=f"pocketsphinx test data, {file}",
         pcm=pcm,
         rate_hz=_RAW_RATE_HZ,
-        consent=consent,
+        consent=origin.consent,
     )
 
 

@@ -233,6 +233,7 @@ def measure_step(
     turns: Sequence[Turn],
     truths: Mapping[str, Truth],
     usage: ProcessorUsage,
+    *,
     annotation: Mapping[str, AnnotationError] = NO_ANNOTATION,
 ) -> CalibrationStep:
     """One load, from the client turns of the store and the endpoint's log; `annotation` has the clips' own errors by
@@ -367,6 +368,7 @@ def measure_fault(
     about: str,
     turns: Sequence[Turn],
     truths: Mapping[str, Truth],
+    *,
     answered: bool,
     annotation: Mapping[str, AnnotationError] = NO_ANNOTATION,
 ) -> FaultCell:

@@ -106,6 +106,7 @@ class Swarms:
 
 
 def request_of(
+    *,
     quick: bool,
     loads: str | None,
     turns: int | None,
@@ -219,7 +220,7 @@ def _climb(swarms: Swarms, console: Console, began_s: float, steps: list[Calibra
             if cell.interrupted:
                 return True
             usage = _usage(cell, callers)
-            step = measure_step(callers, attempt, cell.turns, cell.truths, usage, swarms.annotation)
+            step = measure_step(callers, attempt, cell.turns, cell.truths, usage, annotation=swarms.annotation)
             steps.append(step)
             _say(console, f"{callers} callers: {sentence_of(step)}")
             if step.verdict in ("trustworthy", "too few turns"):
@@ -247,7 +248,7 @@ def _faults(swarms: Swarms, console: Console, faults: list[FaultCell]) -> bool:
     cell = _run_cell(swarms, callers, swarms.request.fault_turns, ",".join(BEHAVIORS), "faults")
     if not cell.interrupted:
         faults += [
-            measure_fault(name, about, cell.turns, cell.truths, name != "stall", swarms.annotation)
+            measure_fault(name, about, cell.turns, cell.truths, answered=name != "stall", annotation=swarms.annotation)
             for name, about in BEHAVIORS.items()
         ]
     return cell.interrupted

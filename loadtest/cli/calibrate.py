@@ -31,5 +31,13 @@ def calibrate(
     from loadtest.calibration.job import calibrate as carry_out
     from loadtest.calibration.job import request_of
 
-    request = request_of(quick, loads, turns, faults, out if out is not None else default_out(), json_file, picture)
+    request = request_of(
+        quick=quick,
+        loads=loads,
+        turns=turns,
+        faults=faults,
+        out=out if out is not None else default_out(),
+        json_file=json_file,
+        picture=picture,
+    )
     raise typer.Exit(int(carry_out(request, Console())))

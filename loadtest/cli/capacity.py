@@ -15,6 +15,7 @@ EXAMPLE: Final = "Example: voiceprobe capacity ws://127.0.0.1:8765/v1/realtime -
 
 @sends_callers("speech", "callers")
 def capacity(
+    *,
     target: Target,
     first: Annotated[int, flag("load", "--from", help="callers of the first step")] = 4,
     most: Annotated[int, flag("load", "--max", help="callers of the last step at most")] = 256,
@@ -28,7 +29,6 @@ def capacity(
     slo: Slo = None,
     out: Out = None,
     json_file: Json = None,
-    *,
     settings: SwarmSettings,
 ) -> None:
     """Find how many concurrent callers an endpoint serves within its objectives.

@@ -187,6 +187,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 @app.command(epilog="Example: python -m telemetry.sidecar --store ./voiceprobe-data --http-port 0 --grpc-port 0")
 def sidecar(
+    *,
     store: Annotated[Path, typer.Option(help="Directory of the store; created when missing.")],
     host: Annotated[str, typer.Option(help="Address to listen on; beyond loopback it needs --token.")] = "127.0.0.1",
     http_port: Annotated[

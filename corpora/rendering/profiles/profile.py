@@ -8,7 +8,7 @@ DC. Any part may be left out.
 import hashlib
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -54,6 +54,7 @@ class Profile:
 
     noise: str | None = None  # one of KNOWN_NOISES, or `file:` and a file or folder
     snr_db: float | None = None
+    _: KW_ONLY
     speed: float = 1.0
     pitch: float = 1.0
     # Seconds of reverberation such as `0.4s`, `far-field`, or `file:` and an impulse response or a folder of them.
@@ -73,6 +74,7 @@ class Profile:
             self,
             noise: str | None = None,
             snr_db: float | None = None,
+            *,
             speed: float = 1.0,
             pitch: float = 1.0,
             room: str | float | None = None,

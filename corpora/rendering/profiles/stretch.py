@@ -6,6 +6,8 @@ laid at the first speech sample and the last one ends with the last speech sampl
 however the pieces between them lie. The search compares sums of whole numbers, which every processor gets the same.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from corpora.rendering.profiles.grid import FULL_SCALE, Samples, settle
@@ -19,8 +21,8 @@ def stretch(speech: Samples, length: int, rate_hz: int) -> Samples:
     size = min(round(_PIECE_S * rate_hz) // 2 * 2, len(speech), length)
     if length == len(speech) or size < 4:
         return speech[:length]
-    reach = round(_SEARCH_S * rate_hz)
     last_in, last_out = len(speech) - size, length - size
+    pieces = _Pieces(size, round(_SEARCH_S * rate_hz), last_in)
     steps = max(1, -(-last_out // (size // 2)))
     whole = np.rint(speech * FULL_SCALE)
     # Weights rise and fall in a straight line and never reach zero, so that every sample has some.
@@ -34,15 +36,25 @@ def stretch(speech: Samples, length: int, rate_hz: int) -> Samples:
         elif step:
             before_out = (step - 1) * last_out // steps
             follows = place_in + place_out - before_out  # where the previous piece would go on
-            place_in = _best(whole, step * last_in // steps, follows, size, reach, last_in)
+            place_in = _best(whole, step * last_in // steps, follows, pieces)
         mixed[place_out : place_out + size] += speech[place_in : place_in + size] * rise
         weights[place_out : place_out + size] += rise
     return settle(mixed / weights)
 
 
-def _best(whole: Samples, near: int, follows: int, size: int, reach: int, last: int) -> int:
+@dataclass(frozen=True, slots=True)
+class _Pieces:
+    """The pieces of a stretch, in samples: how long each is, how far from its place it may be taken, the last place."""
+
+    size: int
+    reach: int
+    last: int
+
+
+def _best(whole: Samples, near: int, follows: int, pieces: _Pieces) -> int:
     """Where near a place the speech is most like what would follow: the least sum of squared differences."""
-    low, high = max(0, near - reach), min(last, near + reach)
+    size, last = pieces.size, pieces.last
+    low, high = max(0, near - pieces.reach), min(last, near + pieces.reach)
     follows = min(max(follows, 0), last)
     wanted = whole[follows : follows + size]
     region = whole[low : high + size]

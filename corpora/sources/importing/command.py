@@ -34,6 +34,7 @@ _SHOWN = 20
 
 
 def import_(
+    *,
     source: Annotated[Path, typer.Argument(help="A folder, a manifest, a table, a recording or an archive of them.")],
     into: Annotated[Path, typer.Option("--into", help="The corpus folder to make.")],
     form: Annotated[

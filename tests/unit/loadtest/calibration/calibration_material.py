@@ -95,8 +95,8 @@ def calibration(*steps: CalibrationStep, **changes: Any) -> Calibration:
         "machine": MACHINE,
         "steps": steps,
         "faults": (
-            measure_fault("burst", "all chunks at once", heard, rows, True),
-            measure_fault("stall", "stops reading", [], rows, False),
+            measure_fault("burst", "all chunks at once", heard, rows, answered=True),
+            measure_fault("stall", "stops reading", [], rows, answered=False),
         ),
     }
     return Calibration(**(fields | changes))

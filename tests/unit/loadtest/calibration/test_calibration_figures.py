@@ -65,7 +65,7 @@ def test_an_annotation_may_be_off_by_what_it_states_and_no_more(stated_ms: int |
         for number in range(1, 121)
     ]
     truths = {each["response_id"]: each for each in (truth(number) for number in range(1, 121))}
-    found = measure_step(1, 1, turns, truths, NO_USAGE, {"one": AnnotationError(0, 20 * MS)})
+    found = measure_step(1, 1, turns, truths, NO_USAGE, annotation={"one": AnnotationError(0, 20 * MS)})
     assert (found.annotation_beyond, found.error_ns) == (beyond, 0)
     assert found.verdict == ("not trustworthy" if beyond else "trustworthy")
     if beyond:
@@ -185,8 +185,8 @@ def test_delays_are_told_apart() -> None:
 def test_a_stalled_connection_counts_the_turns_that_nobody_answered() -> None:
     rows = {"resp-1": truth(1)}
     unheard = turn(2, response_id=None, outcome="no_reply", outcome_observed="no_reply")
-    assert measure_fault("stall", "", [turn(1), unheard], rows, False).unanswered == 1
-    own = measure_fault("plain", "", [turn(1), unheard], rows, True)
+    assert measure_fault("stall", "", [turn(1), unheard], rows, answered=False).unanswered == 1
+    own = measure_fault("plain", "", [turn(1), unheard], rows, answered=True)
     assert (own.turns, own.unanswered) == (1, 0)
 
 

@@ -80,7 +80,7 @@ def lost_of(clip: PreparedClip) -> NDArray[np.bool_]:
     """Return which packets were lost: those that differ from the same audio without losses."""
     rendered = clip.rendered
     whole = replace(rendered.profile, loss=None)
-    same = render(open_english(), rendered.utterance, whole, rendered.rate_hz, SETTINGS.seed, rendered.variant)
+    same = render(open_english(), rendered.utterance, whole, rendered.rate_hz, SETTINGS.seed, variant=rendered.variant)
     return np.any(packets(rendered.pcm, rendered.rate_hz) != packets(same.pcm, rendered.rate_hz), axis=1)
 
 

@@ -170,14 +170,14 @@ def test_of_a_folder_of_impulse_responses_one_is_drawn_for_each_rendering(
     for utterance in corpus.utterances:
         clean = render(corpus, utterance, Profile(), RATE_HZ, 1)
         for variant in range(12):
-            wet = render(corpus, utterance, profile, RATE_HZ, 1, variant)
+            wet = render(corpus, utterance, profile, RATE_HZ, 1, variant=variant)
             drawn.setdefault(utterance.id, set()).add(wet.obtained.room_response)
             assert (wet.speech_start_sample, wet.speech_end_sample) == (3_200, clean.speech_end_sample)
             before = np.abs(wet.pcm[: wet.speech_start_sample - 80].astype(float))
             assert before.max() < 0.003 * np.abs(wet.pcm.astype(float)).max()  # nothing comes before it is said
             first = slice(3_200, 3_500)  # before any echo: the direct path alone
             assert abs(lag_samples(wet.pcm[first], clean.pcm[first])) < 0.5
-            again = render(corpus, utterance, profile, RATE_HZ, 1, variant)
+            again = render(corpus, utterance, profile, RATE_HZ, 1, variant=variant)
             assert np.array_equal(again.pcm, wet.pcm)
     assert drawn == {"one": {"a.wav", "b.wav", "c.wav"}, "two": {"a.wav", "b.wav", "c.wav"}}
 
