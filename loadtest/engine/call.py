@@ -53,6 +53,16 @@ class Frame:
     until_bytes: int  # it has been passed to the kernel when the outbox has drained this many
 
 
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """A frame of an utterance that was handed to the socket: its number, its bytes, when, and how late."""
+
+    index: int
+    size: int
+    sent_perf_ns: int
+    lateness_ns: int
+
+
 class Call:
     """One call and everything that belongs to it. `exchanges` yields each finished exchange, then None."""
 
@@ -130,7 +140,7 @@ class Call:
         if not taken:
             self._hold(connection, exchange if counts else None, now_perf_ns)
         if counts and clip is not None and (index == clip.speech_start_frame or index == clip.speech_end_frame):
-            self._mark(connection, clip, index, len(frame), now_perf_ns, lateness_ns)
+            self._mark(connection, clip, _Sent(index, len(frame), now_perf_ns, lateness_ns))
         if now_perf_ns >= conversation.deadline_perf_ns:
             connection.readable()  # events that have arrived take precedence over the deadline
             if not self.ended:
@@ -179,22 +189,20 @@ class Call:
             if frame.exchange is not None:
                 frame.exchange.evidence.note_held_up(now_perf_ns - frame.offered_perf_ns)
 
-    def _mark(
-        self, connection: Connection, clip: PreparedClip, index: int, size: int, sent_perf_ns: int, lateness_ns: int
-    ) -> None:
-        rendered = clip.rendered
+    def _mark(self, connection: Connection, clip: PreparedClip, sent: _Sent) -> None:
+        rendered, index, lateness_ns = clip.rendered, sent.index, sent.lateness_ns
         if index == clip.speech_start_frame:
-            moment = clip.moment_perf_ns(rendered.speech_start_sample, index, sent_perf_ns)
+            moment = clip.moment_perf_ns(rendered.speech_start_sample, index, sent.sent_perf_ns)
             self.perform(self.conversation.on_speech_start(moment, lateness_ns))
         if index == clip.speech_end_frame:
-            moment = clip.moment_perf_ns(rendered.speech_end_sample, index, sent_perf_ns)
+            moment = clip.moment_perf_ns(rendered.speech_end_sample, index, sent.sent_perf_ns)
             sample = self.track.clip_started_frame * clip.frame_samples + rendered.speech_end_sample
             position_ns = sample * 1_000_000_000 // rendered.rate_hz
             unsent_bytes = connection.unsent_bytes()
             if unsent_bytes is not None:
                 self.engine.health.note_unsent(unsent_bytes)
             if self.conversation.exchange is not None:
-                self.conversation.exchange.evidence.frame_bytes_at_speech_end = size
+                self.conversation.exchange.evidence.frame_bytes_at_speech_end = sent.size
             self.perform(self.conversation.on_speech_end(moment, position_ns, lateness_ns, unsent_bytes))
 
     # Incoming data.
