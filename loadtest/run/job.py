@@ -33,7 +33,7 @@ from loadtest.run.request import CheckedRun, RunRequest
 from loadtest.run.sidecars import Sidecar, deliver_all, destination
 from loadtest.scenario.access import TARGET_VARIABLE
 from loadtest.scenario.declaration import AskedLoad, declaration
-from loadtest.scenario.options import as_arguments
+from loadtest.scenario.document import SETTINGS_VARIABLE, write_settings
 from loadtest.scenario.settings import SwarmSettings
 from loadtest.speech.preparation import render_ahead
 from loadtest.swarm.worker import new_run_id
@@ -88,8 +88,8 @@ def run(
     run_id = request.settings.run_id or new_run_id()
     with ExitStack() as stack:
         own, notes = destination(checked, sidecar, stack)
-        told = _told(checked, run_id, request.settings.sidecar if notes else own.url)
-        swarm = _start_swarm(request, told)
+        settings = _settings_of_run(checked, run_id, request.settings.sidecar if notes else own.url)
+        swarm = _start_swarm(request, settings)
         stack.enter_context(processes.ending(swarm))
         interrupted = _follow(checked, run_id, own.store, swarm, console, notes, watch)
         killed_by = _check_ending(swarm, interrupted)
@@ -101,7 +101,7 @@ def run(
                 reader,
                 run_id,
                 checked.objectives,
-                asked=declaration(told, checked.corpus, checked.utterances, load),
+                asked=declaration(settings, checked.corpus, checked.utterances, load),
                 beside=BesideStore(
                     interrupted=interrupted, killed_by=killed_by, spooled=spooled, dashboard_url=dashboard_url
                 ),
@@ -123,8 +123,8 @@ def _check_ending(swarm: processes.Child, interrupted: bool) -> str | None:
     raise processes.ProcessFailedError(f"Locust ended with code {code}: {swarm.last_words()} (log: {swarm.log})")
 
 
-def _told(checked: CheckedRun, run_id: str, sidecar_url: str | None) -> SwarmSettings:
-    """The settings of the swarm: what was asked, and what only we know of this run."""
+def _settings_of_run(checked: CheckedRun, run_id: str, sidecar_url: str | None) -> SwarmSettings:
+    """The settings of the swarm: what was asked, and what belongs to this run alone."""
     request, cited = checked.request, citation(checked.request.users)
     return replace(
         request.settings,
@@ -160,10 +160,9 @@ def _start_swarm(request: RunRequest, settings: SwarmSettings) -> processes.Chil
         port = str(processes.free_port())
         arguments += ["--processes", str(request.processes), "--expect-workers-max-wait", str(WORKERS_READY_S)]
         arguments += ["--master-bind-host", "127.0.0.1", "--master-bind-port", port, "--master-port", port]
-    if request.scenario is not None:
-        arguments += ["--scenario", str(request.scenario)]
-    arguments += as_arguments(settings)
-    given = {TARGET_VARIABLE: settings.host}
+    document = request.out / f"settings-{settings.run_id}.json"
+    write_settings(settings, document)
+    given = {TARGET_VARIABLE: settings.host, SETTINGS_VARIABLE: str(document.resolve())}
     return processes.start(
         "locust", arguments, request.out / "logs", says_ready=False, bystander=False, variables=given
     )
@@ -180,7 +179,7 @@ def _follow(
 ) -> bool:
     """Show the run until it ends; whether somebody interrupted it."""
     processes.stand_by()
-    began, said = time.monotonic(), 0.0
+    began, reported_s = time.monotonic(), 0.0
     with Interruption() as interruption, StoreReader(store) as reader, ExitStack() as stack:
         live = None
         if console.is_terminal:
@@ -195,8 +194,8 @@ def _follow(
             info = _live_info(checked, reader, run_id, elapsed_s, notes)
             if live is not None:
                 live.update(live_view(info))
-            elif elapsed_s - said >= SAY_EVERY_S:
-                said = elapsed_s
+            elif elapsed_s - reported_s >= SAY_EVERY_S:
+                reported_s = elapsed_s
                 total = info.turns.total if info.turns is not None else 0
                 console.print(f"{elapsed_s:4.0f} s: {info.users} callers at most, {total} turns so far")
     return False

@@ -1,6 +1,6 @@
-"""Every setting of a swarm that is a flag: one list, for Locust's command line, for ours, and for passing them on."""
+"""Every setting of a swarm that is a flag: one list, for Locust's command line and for ours."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, get_args
 
@@ -10,7 +10,8 @@ from loadtest.errors import UsageError
 from loadtest.protocols import registry
 from loadtest.protocols.websocket import MASKS
 from loadtest.scenario.behavior import POINT_HELP
-from loadtest.scenario.file import parse_scenario
+from loadtest.scenario.document import decode_scenario
+from loadtest.scenario.file import Scenario
 from loadtest.scenario.settings import ONSET_PRESETS, SwarmSettings
 from telemetry.model.durations import Duration, DurationError
 
@@ -125,11 +126,6 @@ _OUTPUT: Final = (
     Option("scenario_name", "name of the scenario, as a dimension (default: the file's)", scope="run"),
     Option("region", "name of the region, as a dimension", of_machine=True),
     Option("keep_transcripts", "keep the words of the callers in the store", bool),
-    Option("calibration", "what is known of the generator's own error, for the run's record", scope="locust"),
-    Option("calibrated_to_ms", "the bound of that error, ms", scope="locust"),
-    Option("calibration_state", "whether that bound holds for this run, in one word", scope="locust"),
-    Option("calibrated_callers", "the callers at which it was measured", int, scope="locust"),
-    Option("calibration_date", "the day on which it was measured", scope="locust"),
 )
 _MACHINE: Final = (Option("mask", f"WebSocket masks of audio frames: {', '.join(MASKS)}"),)
 _GROUPED: Final[dict[Group, tuple[Option, ...]]] = {
@@ -167,22 +163,7 @@ def settings_from(values: Mapping[str, Any]) -> SwarmSettings:
             given[option.name] = value
     if faults:
         raise UsageError("\n".join(faults))
-    # The file was read where the flag was given; its text comes from there, and no path does.
-    scenario = parse_scenario(values.get("scenario_text") or "")
-    return SwarmSettings(host=values.get("host") or "", scenario=scenario, **given)
-
-
-def as_arguments(settings: SwarmSettings) -> list[str]:
-    """The flags that give a Locust process these settings. The address and the scenario's file are its own flags."""
-    return [part for option in OPTIONS for part in _arguments(option, getattr(settings, option.name))]
-
-
-def _arguments(option: Option, value: Any) -> Iterator[str]:
-    if option.kind is bool:
-        yield from [option.flag] if value else []
-    elif option.repeatable:
-        for one in value:
-            yield from (option.flag, str(one))
-    elif value is not None:
-        # Joined, so that a value that begins with a dash is no flag.
-        yield f"{option.flag}={value}"
+    # The file was read where the flag was given.
+    scenario = values.get("voice_scenario")
+    given["scenario"] = decode_scenario(scenario) if scenario else Scenario()
+    return SwarmSettings(host=values.get("host") or "", **given)

@@ -19,10 +19,10 @@ from loadtest.exit_codes import ExitCode
 from loadtest.protocols.address import public_target
 from loadtest.scenario.access import TARGET_VARIABLE
 from loadtest.scenario.declaration import AskedLoad
-from loadtest.scenario.options import settings_from
+from loadtest.scenario.document import encode_settings
 from loadtest.scenario.settings import SwarmSettings
 from loadtest.scenario.shares import WHOLE, Share, deal
-from loadtest.swarm.machine_options import put_back, resolved, set_aside
+from loadtest.swarm.machine_options import hold_back, put_back
 from loadtest.swarm.worker import Worker, new_run_id
 
 LOOK_EVERY_S: Final = 0.5
@@ -36,16 +36,16 @@ class Coordinator:
     def __init__(self, environment: Environment, runner: MasterRunner) -> None:
         self._environment, self._runner = environment, runner
         self._options: Any = environment.parsed_options
-        self._asked_run_id: str = self._options.run_id
+        self._handed_over: str = self._options.voice_settings
+        self._held: dict[str, Any] = {}
         self._made: set[str] = set()
         self._lost: set[str] = set()
         self._began_s = 0.0
         runner.register_message(MADE, self._on_made)
         runner.register_message(REFUSED, self._on_refused)
 
-    def begin(self) -> None:
-        """Say what every worker must know alike, before they are told to start."""
-        self._options.run_id = self._asked_run_id or new_run_id()
+    def begin(self, settings: SwarmSettings) -> None:
+        """Check the settings and put them among the options, which travel to the workers with the order to start."""
         # Of Locust's own options only a few travel: what every worker declares of the run goes by names of ours.
         self._options.voice_users = self._runner.target_user_count
         self._options.voice_run_time = self._options.run_time
@@ -53,8 +53,7 @@ class Coordinator:
         self._made.clear()
         self._lost.clear()
         self._began_s = time.monotonic()
-        set_aside(self._options)
-        settings = settings_of(self._environment)
+        settings = replace(settings, run_id=settings.run_id or new_run_id())
         faults = settings.faults(calls=False)
         workers, users = len(self._options.voice_workers), self._options.num_users or 1
         if settings.calls is not None and users < workers and not settings.has_open_arrivals:
@@ -62,11 +61,16 @@ class Coordinator:
         if faults:
             refuse(self._environment, faults)
             return
+        self._options.voice_settings = encode_settings(settings)
+        self._held = hold_back(self._options)
         gevent.spawn(self._watch, settings.calls is not None)
 
     def end(self) -> None:
         """The run is over."""
-        put_back(self._options)
+        put_back(self._options, self._held)
+        self._held = {}
+        # The next run has what the page then says.
+        self._options.voice_settings = self._handed_over
 
     def _active(self) -> set[str]:
         clients = self._runner.clients
@@ -129,14 +133,6 @@ def wait_until_joined(environment: Environment) -> None:
     """A worker that comes late may be told to start while Locust still makes its runner."""
     while environment.runner is None:
         gevent.sleep(0.01)
-
-
-def settings_of(environment: Environment) -> SwarmSettings:
-    """What this process was told: by the master, except for what its own command line says of its machine."""
-    settings = settings_from(vars(resolved(environment.parsed_options)))
-    host = environment.host or settings.host
-    whole = getattr(environment.parsed_options, "voice_target", host)
-    return replace(settings, host=whole if public_target(whole) == host else host)
 
 
 def share_of(environment: Environment) -> Share:

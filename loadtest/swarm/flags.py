@@ -10,9 +10,11 @@ from locust import events
 
 from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
+from loadtest.scenario.document import encode_scenario
 from loadtest.scenario.file import load_scenario
 from loadtest.scenario.file.speech import PARTS, without_overruled
 from loadtest.scenario.options import GROUPS, OPTIONS, Option
+from loadtest.swarm.resolution import handed_over
 from telemetry.model.durations import Duration
 
 SCENARIO_HELP = (
@@ -27,7 +29,13 @@ def add_flags(parser: Any) -> None:
     groups["load"].add_argument("--scenario", default="", help=SCENARIO_HELP)
     for option in OPTIONS:
         groups[option.group].add_argument(option.flag, help=option.help.replace("%", "%%"), **_parsed(option))
-    _set_scenario_defaults(parser, sys.argv[1:])
+    try:
+        # Both are options: the master's options travel to workers that have neither file.
+        parser.set_defaults(voice_settings=handed_over(), **_scenario_defaults(sys.argv[1:]))
+    except UsageError as error:
+        for line in str(error).splitlines():
+            sys.stderr.write(f"voiceprobe: {line}\n")
+        raise SystemExit(int(ExitCode.USAGE)) from None
 
 
 def _parsed(option: Option) -> dict[str, Any]:
@@ -41,8 +49,9 @@ def _parsed(option: Option) -> dict[str, Any]:
     return {"type": str if is_text else option.kind, "default": default}
 
 
-def _set_scenario_defaults(parser: Any, arguments: Sequence[str]) -> None:
-    """Make what a scenario file says the defaults of the other flags, so that those that are given win over it."""
+def _scenario_defaults(arguments: Sequence[str]) -> dict[str, Any]:
+    """The defaults that a scenario file gives the other flags, so that those on the command line win over it, and the
+    scenario itself. Raises UsageError."""
     peek = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     peek.add_argument("--scenario", default="")
     for part in PARTS:
@@ -51,17 +60,11 @@ def _set_scenario_defaults(parser: Any, arguments: Sequence[str]) -> None:
     seen = vars(peek.parse_known_args(arguments)[0])
     file: str = seen.pop("scenario")
     if not file:
-        parser.set_defaults(scenario_text="")
-        return
-    try:
-        scenario = load_scenario(Path(file))
-    except UsageError as error:
-        for line in str(error).splitlines():
-            sys.stderr.write(f"voiceprobe: {line}\n")
-        raise SystemExit(int(ExitCode.USAGE)) from None
-    # The text too is an option: the master's options travel to workers that do not have the file.
+        return {"voice_scenario": ""}
+    scenario = load_scenario(Path(file))
     given = [name for name, value in seen.items() if value]
-    parser.set_defaults(scenario_text=scenario.text, **_as_options(without_overruled(scenario.settings(), given)))
+    defaults = _as_options(without_overruled(scenario.settings(), given))
+    return {"voice_scenario": encode_scenario(scenario), **defaults}
 
 
 def _as_options(settings: dict[str, Any]) -> dict[str, Any]:

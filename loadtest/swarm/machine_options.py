@@ -1,38 +1,35 @@
-"""Options about the machine of one process: what a worker was given itself wins over what the master was given. Pure.
+"""Settings about the machine of one process: what a worker was given itself wins over what the master was given. Pure.
 
-Locust sends the master's options with every order to start, and a worker's own are overwritten by them, an empty one of
-the master's too. So while a run goes on the master keeps these under another name, which overwrites nothing.
+Locust sends the master's options with every order to start, and they overwrite a worker's own, also where they are
+empty. So the master holds these back while a run goes on; workers get its values with the document of settings.
 """
 
-from argparse import Namespace
+from dataclasses import replace
 from typing import Any, Final
 
 from loadtest.scenario.options import OPTIONS
+from loadtest.scenario.settings import SwarmSettings
 
 NAMES: Final = tuple(option.name for option in OPTIONS if option.of_machine)
-SHARED: Final = "voice_machine_options"
-# A certificate and its key belong together: a worker with a certificate of its own has no use for the master's key.
+# A certificate and its key belong together: the master's key does not fit a worker's own certificate.
 _BELONGS_TO: Final = {"client_key": "client_cert"}
 
 
-def set_aside(options: Any) -> None:
-    """The master, before it sends its options: workers get these where they were given none. Undone by `put_back`."""
-    put_back(options)
+def hold_back(options: Any) -> dict[str, Any]:
+    """Take the options of a machine out of a master's before it sends them; what was taken, for `put_back`."""
     given = vars(options)
-    given[SHARED] = {name: given.pop(name) for name in NAMES if name in given}
+    return {name: given.pop(name) for name in NAMES if name in given}
 
 
-def put_back(options: Any) -> None:
-    """The master, when the run is over: its page shows and changes them under their own names."""
-    given = vars(options)
-    given.update(given.pop(SHARED, {}))
+def put_back(options: Any, held: dict[str, Any]) -> None:
+    """Give them back when the run is over: the master's page shows and changes them."""
+    vars(options).update(held)
 
 
-def resolved(options: Any) -> Namespace:
-    """The options as they hold for this process: its own first, then the master's."""
-    given = dict(vars(options))
-    shared: dict[str, Any] = given.pop(SHARED, {})
-    for name, value in shared.items():
-        if not given.get(name) and not given.get(_BELONGS_TO.get(name, name)):
-            given[name] = value
-    return Namespace(**given)
+def with_own(settings: SwarmSettings, options: Any) -> SwarmSettings:
+    """The settings as they hold for this process: with its own options of the machine, then the master's."""
+    own: dict[str, Any] = {name: value for name in NAMES if (value := getattr(options, name, None))}
+    for name, owner in _BELONGS_TO.items():
+        if owner in own and name not in own:
+            own[name] = None
+    return replace(settings, **own)

@@ -12,9 +12,10 @@ from locust import events
 from locust.env import Environment
 from locust.runners import MasterRunner, WorkerRunner
 
-from loadtest.scenario.file import parse_scenario
+from loadtest.errors import UsageError
 from loadtest.scenario.file.phases import Phase
 from loadtest.scenario.run_clock import RunClock
+from loadtest.swarm.resolution import settings_of
 from loadtest.swarm.shapes import ScenarioShape
 
 READY: Final = "voice_ready"
@@ -108,7 +109,10 @@ def _introduce(environment: Environment, **_: Any) -> None:
     environment.events.spawning_complete.add_listener(all_spawned)
     if isinstance(runner, WorkerRunner):
         return
-    phases = parse_scenario(getattr(environment.parsed_options, "scenario_text", "") or "").phases
+    try:
+        phases = settings_of(environment).scenario.phases
+    except UsageError:
+        return  # said when the test starts
     if phases:
         shape = ScenarioShape(phases, lambda: starting.clock)
         shape.runner = runner

@@ -15,11 +15,11 @@ from loadtest.swarm.coordinator import (
     end_with_the_calls,
     load_of,
     refuse,
-    settings_of,
     share_of,
     wait_until_joined,
 )
 from loadtest.swarm.redial import Redial
+from loadtest.swarm.resolution import settings_of
 from loadtest.swarm.starting import Starting
 from loadtest.swarm.worker import Worker
 from telemetry.model.errors import TelemetryError
@@ -136,7 +136,7 @@ def _start(environment: Environment, **_: Any) -> None:
         return
     clock = starting.begin(settings.phases)
     if coordinator is not None:
-        coordinator.begin()
+        coordinator.begin(settings)
         return
     faults = settings.faults()
     try:

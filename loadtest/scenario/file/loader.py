@@ -22,7 +22,6 @@ class Scenario:
     callers: Callers = field(default_factory=Callers)
     speech: Speech = field(default_factory=Speech)
     phases: tuple[Phase, ...] = ()
-    text: str = field(default="", repr=False)  # the file itself: so it travels to processes on other machines
 
     def settings(self) -> dict[str, Any]:
         """What it says of things that are also flags, by the names that SwarmSettings gives them."""
@@ -54,14 +53,14 @@ def parse_scenario(text: str, *, file: str = "scenario", name: str | None = None
         raise UsageError(f"{file}: is not TOML: {error}") from None
     faults: list[str] = []
     top = Section(top_table, "", faults)
-    found = read_scenario(top, text=text, name=name)
+    found = read_scenario(top, name=name)
     top.close()
     if faults:
         raise UsageError("\n".join(f"{file}: {fault}" for fault in faults))
     return found
 
 
-def read_scenario(top: Section, *, text: str = "", name: str | None = None) -> Scenario:
+def read_scenario(top: Section, *, name: str | None = None) -> Scenario:
     """Read every section of a file. Faults go to the sections; then what is given back is not to be used."""
     own_name = top.text("name")
     seed = top.integer("seed", 0, 2**63 - 1)
@@ -74,5 +73,4 @@ def read_scenario(top: Section, *, text: str = "", name: str | None = None) -> S
         callers=read_callers(callers) if callers is not None else Callers(),
         speech=read_speech(speech) if speech is not None else Speech(),
         phases=read_phases(top.tables("phases")),
-        text=text,
     )

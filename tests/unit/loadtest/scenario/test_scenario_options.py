@@ -1,39 +1,52 @@
-"""One list of flags: what a command is told arrives in the Locust process as it was."""
+"""One list of flags: what Locust is given, as a document or as flags, is what its callers have."""
 
 import json
+import os
 import subprocess
 import sys
-from dataclasses import asdict, fields
+from collections.abc import Iterator
+from dataclasses import asdict, fields, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from loadtest.run.processes import environment
-from loadtest.scenario.options import OPTIONS, Option, as_arguments, settings_from
+from loadtest.scenario.document import SETTINGS_VARIABLE, write_settings
+from loadtest.scenario.file import load_scenario
+from loadtest.scenario.options import OPTIONS, Option, settings_from
 from loadtest.scenario.settings import SwarmSettings
 from telemetry.model.durations import Duration
 
 HOST = "ws://127.0.0.1:9/v1/realtime"
-OF_LOCUST = {"host", "scenario"}  # --host is its own flag, and a scenario arrives as a file
+SCENARIO = Path(__file__).parents[4] / "examples" / "scenarios" / "impatient.toml"
+# --host is Locust's own flag, a scenario is a file, and of its calibration a command alone can say.
+NO_FLAGS = {
+    *("host", "scenario"),
+    *("calibration", "calibrated_to_ms", "calibration_state", "calibrated_callers", "calibration_date"),
+}
 # In a process of its own: importing Locust patches the one that does.
 PARSE = """
 import json, sys
 from dataclasses import asdict
+from types import SimpleNamespace
 from locust.argument_parser import get_parser
 from loadtest.swarm import flags
-from loadtest.scenario.options import settings_from
+from loadtest.swarm.resolution import settings_of
 for arguments in json.load(sys.stdin):
-    settings = settings_from(vars(get_parser().parse_args(arguments)))
+    sys.argv[1:] = arguments
+    options = get_parser().parse_args(arguments)
+    settings = settings_of(SimpleNamespace(parsed_options=options, host=options.host))
     print(json.dumps(asdict(settings), default=str))
 """
 
 
-def parsed_by_locust(*settings: SwarmSettings) -> list[dict[str, Any]]:
-    arguments = [["--host", each.host, *as_arguments(each)] for each in settings]
+def settings_in_locust(*arguments: list[str], document: Path | None = None) -> list[dict[str, Any]]:
+    given = {} if document is None else {SETTINGS_VARIABLE: str(document)}
     done = subprocess.run(
         [sys.executable, "-c", PARSE],
         input=json.dumps(arguments),
-        env=environment(),
+        env=environment() | given,
         capture_output=True,
         text=True,
         timeout=120,
@@ -41,6 +54,23 @@ def parsed_by_locust(*settings: SwarmSettings) -> list[dict[str, Any]]:
     )
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def plain(settings: SwarmSettings) -> dict[str, Any]:
+    return json.loads(json.dumps(asdict(settings), default=str))
+
+
+def as_typed(settings: SwarmSettings) -> Iterator[str]:
+    """The flags that a person types for these settings."""
+    yield from ("--host", settings.host)
+    for option in OPTIONS:
+        value = getattr(settings, option.name)
+        if option.repeatable:
+            yield from (part for one in value for part in (option.flag, one))
+        elif option.kind is bool:
+            yield from [option.flag] if value else []
+        elif value is not None:
+            yield f"{option.flag}={value}"  # joined, so that a value that begins with a dash is not a flag
 
 
 def other(option: Option) -> Any:
@@ -55,16 +85,51 @@ def other(option: Option) -> Any:
 
 
 def test_every_setting_is_a_flag() -> None:
-    assert {option.name for option in OPTIONS} | OF_LOCUST == {field.name for field in fields(SwarmSettings)}
+    assert {option.name for option in OPTIONS} | NO_FLAGS == {field.name for field in fields(SwarmSettings)}
     assert len({option.flag for option in OPTIONS}) == len(OPTIONS)
 
 
-def test_what_is_passed_on_arrives_as_it_was() -> None:
-    plain = SwarmSettings(host=HOST)
+def test_what_is_typed_arrives_as_it_was() -> None:
+    default = SwarmSettings(host=HOST)
     all_else = SwarmSettings(host=HOST, **{option.name: other(option) for option in OPTIONS})
     nothing = SwarmSettings(host=HOST, talk_over=0.0, seed=0)
-    wanted = [json.loads(json.dumps(asdict(each), default=str)) for each in (plain, all_else, nothing)]
-    assert parsed_by_locust(plain, all_else, nothing) == wanted
+    wanted = [default, all_else, nothing]
+    assert settings_in_locust(*(list(as_typed(each)) for each in wanted)) == [plain(each) for each in wanted]
+
+
+def test_what_a_command_hands_over_arrives_as_it_was_whatever_the_flags(tmp_path: Path) -> None:
+    values = {option.name: other(option) for option in OPTIONS if not option.of_machine}
+    settings = SwarmSettings(host=HOST, **values, calibration="within 2 ms", calibrated_callers=50)
+    settings = settings.with_scenario(load_scenario(SCENARIO), ("turns",))
+    write_settings(settings, tmp_path / "settings.json")
+    found = settings_in_locust(
+        ["--host", HOST],
+        ["--host", HOST, "--turns", "9", "--spool", "mine"],
+        document=tmp_path / "settings.json",
+    )
+    assert found == [plain(settings), plain(replace(settings, spool="mine"))]
+
+
+def test_a_scenario_file_gives_locust_what_it_gives_a_command() -> None:
+    scenario = load_scenario(SCENARIO)
+    base = SwarmSettings(host=HOST, turns=9).with_scenario(scenario, ("turns",))
+    (found,) = settings_in_locust(["--host", HOST, "--scenario", str(SCENARIO), "--turns", "9"])
+    assert found == plain(base)
+
+
+def test_a_document_that_cannot_be_used_ends_locust_with_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "settings.json").write_text('{"turn": 3}')
+    done = subprocess.run(
+        [sys.executable, "-c", PARSE],
+        input=json.dumps([["--host", HOST]]),
+        env=os.environ | environment() | {SETTINGS_VARIABLE: str(tmp_path / "settings.json")},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr == f"voiceprobe: {tmp_path / 'settings.json'}: the key turn is unknown; leave it out\n"
 
 
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)

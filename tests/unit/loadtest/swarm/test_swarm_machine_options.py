@@ -1,52 +1,61 @@
 """What a worker was given itself wins over the master's, also over an empty option of the master's."""
 
 from argparse import Namespace
+from dataclasses import asdict
 from typing import Any
 
 import pytest
 
-from loadtest.swarm.machine_options import NAMES, put_back, resolved, set_aside
+from loadtest.scenario.document import decode_settings, encode_settings
+from loadtest.scenario.options import settings_from
+from loadtest.scenario.settings import SwarmSettings
+from loadtest.swarm.machine_options import NAMES, hold_back, put_back, with_own
 
 EMPTY = dict.fromkeys(NAMES, "")
 
 
-def heard_by_worker(master: dict[str, Any], worker: dict[str, Any]) -> Namespace:
+def settings_of_worker(master: dict[str, Any], worker: dict[str, Any]) -> SwarmSettings:
     """What holds in a worker after Locust has copied the master's options over its own."""
-    sent, own = Namespace(**EMPTY | master, users=3), Namespace(**EMPTY | worker, users=1)
-    set_aside(sent)
+    sent, own = Namespace(**EMPTY | master, turns=3), Namespace(**EMPTY | worker, turns=1)
+    sent.voice_settings = encode_settings(settings_from(vars(sent)))
+    hold_back(sent)
     vars(own).update(vars(sent))
-    return resolved(own)
+    return with_own(decode_settings(own.voice_settings), own)
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(
     ("master", "worker", "holds"),
-    [("", "mine", "mine"), ("theirs", "mine", "mine"), ("theirs", "", "theirs"), ("", "", "")],
+    [("", "mine", "mine"), ("theirs", "mine", "mine"), ("theirs", "", "theirs"), ("", "", None)],
 )
-def test_the_workers_own_wins(name: str, master: str, worker: str, holds: str) -> None:
-    found = heard_by_worker({name: master}, {name: worker})
+def test_the_workers_own_wins(name: str, master: str, worker: str, holds: str | None) -> None:
+    found = settings_of_worker({name: master}, {name: worker})
     assert getattr(found, name) == holds
-    assert found.users == 3, "all else is the master's"
+    assert found.turns == 3, "all else is the master's"
 
 
 def test_the_masters_key_never_meets_a_workers_own_certificate() -> None:
-    found = heard_by_worker({"client_cert": "theirs.pem", "client_key": "theirs.key"}, {"client_cert": "mine.pem"})
-    assert (found.client_cert, found.client_key) == ("mine.pem", "")
+    theirs = {"client_cert": "theirs.pem", "client_key": "theirs.key"}
+    found = settings_of_worker(theirs, {"client_cert": "mine.pem"})
+    assert (found.client_cert, found.client_key) == ("mine.pem", None)
+    found = settings_of_worker(theirs, {"client_cert": "mine.pem", "client_key": "mine.key"})
+    assert (found.client_cert, found.client_key) == ("mine.pem", "mine.key")
 
 
-def test_the_master_has_its_own_while_and_after_a_run_and_as_its_page_changed_it() -> None:
+def test_the_master_has_its_own_after_a_run_and_as_its_page_changed_it() -> None:
     options = Namespace(**EMPTY | {"spool": "here"})
     for spool in ("here", "there"):
         options.spool = spool
-        set_aside(options)
-        assert "spool" not in vars(options), "what is sent overwrites nothing"
-        assert resolved(options).spool == spool
-        set_aside(options)
-        put_back(options)
+        held = hold_back(options)
+        assert not set(NAMES) & set(vars(options)), "what is sent overwrites nothing"
+        put_back(options, held)
         assert vars(options) == EMPTY | {"spool": spool}
-    put_back(options)
+    put_back(options, {})
     assert options.spool == "there"
 
 
-def test_options_that_were_never_sent_are_as_given() -> None:
-    assert vars(resolved(Namespace(spool="here", users=1))) == {"spool": "here", "users": 1}
+def test_a_process_by_itself_has_what_its_flags_say() -> None:
+    options = Namespace(**EMPTY | {"client_cert": "mine.pem", "client_key": "mine.key", "spool": "here"})
+    settings = settings_from(vars(options))
+    assert asdict(with_own(settings, options)) == asdict(settings)
+    assert (settings.client_key, settings.spool) == ("mine.key", "here")
