@@ -87,7 +87,7 @@ def demo(request: DemoRequest, console: Console) -> ExitCode:
 
         def watch() -> None:
             # The callers do not wait for the dashboard: its address is given as soon as it answers.
-            if not addresses and parts.dashboard.said.is_set():
+            if not addresses and parts.dashboard.ready_or_ended.is_set():
                 addresses.append(_address(parts.dashboard))
                 console.print(f"dashboard: {addresses[0]}", soft_wrap=True)
 

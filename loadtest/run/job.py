@@ -51,7 +51,7 @@ WORKERS_READY_S: Final = 60
 
 
 def preflight(checked: CheckedRun) -> None:
-    """Open one session and close it: a target that cannot be reached is said before a swarm is sent.
+    """Open one session and close it: a target that cannot be reached is reported before a swarm is sent.
 
     Raises EndpointUnreachable, UsageError.
     """

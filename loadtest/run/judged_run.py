@@ -1,4 +1,4 @@
-"""A run as its store tells it: the facts, the summary, the verdicts and the ending. `run` and `report` ask here alike.
+"""A run from its store: its RunInfo, summary, verdicts and outcome. `run` and `report` ask here alike.
 
 What no store can tell is given by `run` (`BesideStore`): whether somebody interrupted it, the signal that ended
 Locust's first process, what its spool held, and the address of a dashboard.
@@ -167,13 +167,13 @@ def _citation(declared: "_Declared") -> Citation | None:
 
 
 class _Declared:
-    """What processes said of the run. It came over the network: what does not read as it should counts as not said."""
+    """What processes declared of the run. It came over the network: a value that cannot be read counts as absent."""
 
-    def __init__(self, said: Mapping[str, object]) -> None:
-        self._said = said
+    def __init__(self, declared: Mapping[str, object]) -> None:
+        self._values = declared
 
     def text(self, name: str) -> str | None:
-        value = self._said.get(name)
+        value = self._values.get(name)
         return str(value) if value not in (None, "") else None
 
     def number(self, name: str) -> float | None:

@@ -1,4 +1,4 @@
-"""The processes that a command starts beside itself: each in a group of its own, ended with it, its words in a log."""
+"""The processes that a command starts beside itself: each in a group of its own, ended with it, its output in a log."""
 
 import contextlib
 import ctypes
@@ -61,13 +61,13 @@ def _prepare_bystander() -> None:
 
 @dataclass
 class Child:
-    """A running process of ours. `ready` is what it said on its ready line."""
+    """A running process of ours. `ready` is the object of its ready line."""
 
     name: str
     process: subprocess.Popen[bytes]
     log: Path
     ready: dict[str, Any] = field(default_factory=dict[str, Any])
-    said: threading.Event = field(default_factory=threading.Event)
+    ready_or_ended: threading.Event = field(default_factory=threading.Event)
     reader: threading.Thread | None = None
     ended_at_s: float | None = None  # when it was first seen to have ended before those it started
 
@@ -184,16 +184,16 @@ def _read_words(child: Child) -> None:
             if not child.ready and line.lstrip().startswith(b"{"):
                 with contextlib.suppress(ValueError):
                     child.ready.update(json.loads(line))
-                    child.said.set()
+                    child.ready_or_ended.set()
                     continue
             log.write(line)
             log.flush()
-    child.said.set()
+    child.ready_or_ended.set()
 
 
 def wait_until_ready(child: Child, within_s: float) -> dict[str, Any]:
-    """What the child said on its JSON ready line. Raises ProcessFailedError with the end of its log."""
-    child.said.wait(within_s)
+    """The object of the child's JSON ready line. Raises ProcessFailedError with the end of its log."""
+    child.ready_or_ended.wait(within_s)
     if child.ready:
         return child.ready
     code = child.process.poll()

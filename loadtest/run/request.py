@@ -54,7 +54,7 @@ class CheckedRun:
 
     @property
     def sentence(self) -> str:
-        """What is going to be said, and where the run is kept."""
+        """What callers are going to say, and where the run is kept."""
         return (
             f"{self.utterances} utterances of {self.corpus.name} ({self.corpus.kind}), "
             f"profile {self.request.settings.profile_label}; everything of this run is kept in {self.request.out}"

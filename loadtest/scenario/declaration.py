@@ -30,7 +30,7 @@ NOT_ASKED: Final = AskedLoad()
 
 
 def declaration(settings: SwarmSettings, corpus: Corpus, utterances: int, load: AskedLoad) -> Declared:
-    """What every process of the run says alike."""
+    """What every process of the run declares alike."""
     phases = settings.phases
     users, run_time_s = load.users, load.run_time_s
     if settings.scenario.phases:
@@ -39,7 +39,7 @@ def declaration(settings: SwarmSettings, corpus: Corpus, utterances: int, load: 
             users = math.ceil(max(max(phase.level_from, phase.level_to) for phase in phases))
     if settings.has_open_arrivals:
         users = max(1, load.processes)  # Locust's users stand by: one in each process
-    said: dict[str, str | int | float | bool | None] = {
+    declared: dict[str, str | int | float | bool | None] = {
         "target": public_target(settings.host),
         "protocol": settings.protocol,
         "corpus": corpus.name,
@@ -65,7 +65,7 @@ def declaration(settings: SwarmSettings, corpus: Corpus, utterances: int, load: 
         "calibration_date": settings.calibration_date,
         "versions": json.dumps(_versions()),
     }
-    return {name: value for name, value in said.items() if value is not None}
+    return {name: value for name, value in declared.items() if value is not None}
 
 
 def _profile(settings: SwarmSettings) -> dict[str, str | float | None]:

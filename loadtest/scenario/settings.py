@@ -1,4 +1,4 @@
-"""What a swarm is told to do: one immutable value, checked as a whole."""
+"""The settings of a swarm: one immutable value, checked as a whole."""
 
 import math
 import os

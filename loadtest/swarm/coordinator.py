@@ -130,7 +130,7 @@ def _introduce(environment: Environment, **_: Any) -> None:
 
 
 def wait_until_joined(environment: Environment) -> None:
-    """A worker that comes late may be told to start while Locust still makes its runner."""
+    """A worker that comes late may be started while Locust still makes its runner."""
     while environment.runner is None:
         gevent.sleep(0.01)
 
@@ -143,7 +143,7 @@ def share_of(environment: Environment) -> Share:
 
 
 def load_of(environment: Environment) -> AskedLoad:
-    """How much was asked of the whole run, as the master says it, or as this process was told where there is none."""
+    """How much was asked of the whole run, as the master has it, or this process where there is no master."""
     options: Any = environment.parsed_options
     runner = environment.runner
     run_time_s = options.run_time

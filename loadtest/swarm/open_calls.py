@@ -25,7 +25,7 @@ MakeCall = Callable[[CallPlan, Callable[[], None]], object]  # from its start, o
 
 
 class OpenCalls:
-    """Begins this process's share of the scheduled calls until it is told to stop or all have begun."""
+    """Begins this process's share of the scheduled calls until it is stopped or all have begun."""
 
     def __init__(
         self,

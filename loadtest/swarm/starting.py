@@ -112,7 +112,7 @@ def _introduce(environment: Environment, **_: Any) -> None:
     try:
         phases = settings_of(environment).scenario.phases
     except UsageError:
-        return  # said when the test starts
+        return  # reported when the test starts
     if phases:
         shape = ScenarioShape(phases, lambda: starting.clock)
         shape.runner = runner

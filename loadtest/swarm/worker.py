@@ -152,9 +152,9 @@ class Worker:
         )
 
     def declared(self) -> dict[str, str | int | float | bool]:
-        """What this process says of the run."""
+        """What this process declares of the run."""
         corpus, settings = self.prepared.corpus, self.settings
-        facts: dict[str, str | int | float | bool | None] = {
+        declared: dict[str, str | int | float | bool | None] = {
             **declaration(settings, corpus, len(self.prepared.clips), self._load),
             "turns_per_call": settings.turns,
             **_declared_behavior(settings.behavior),
@@ -165,7 +165,7 @@ class Worker:
             "worker": self.share.late or f"{self.share.index + 1} of {self.share.of}",
             "calls": settings.calls,
         }
-        return {name: value for name, value in facts.items() if value is not None}
+        return {name: value for name, value in declared.items() if value is not None}
 
     def _protocol(self) -> CallerProtocol:
         settings, endpointing = self.settings, self.settings.endpointing
@@ -201,13 +201,13 @@ class Worker:
     ) -> Redial:
         """Make one call, the next one unless a plan is given, to its end; when the same caller may call again.
 
-        `on_turn` is told of each turn when it has been handed to telemetry; a caller who is `leaving` begins no further
-        one. `began` hears of the start. `retry_wait_ns` is how long the caller had waited because it was asked to.
+        `on_turn` gets each turn when it has been handed to telemetry; a caller who is `leaving` begins no further
+        one. `began` is called at the start. `retry_wait_ns` is how long the caller had waited because it was asked to.
         """
         plan = plan or replace(self.plan(), retry_wait_ns=retry_wait_ns)
         heard: deque[Turn] = deque(maxlen=1)
 
-        def told(turn: Turn) -> None:
+        def note(turn: Turn) -> None:
             heard.append(turn)
             on_turn(turn)
 
@@ -226,7 +226,7 @@ class Worker:
             attributes={"protocol": self.settings.protocol, "target": public_target(self.settings.host)},
         )
         recording = Recording(
-            lambda call, exchange: self._finish(call, exchange, trace, told),
+            lambda call, exchange: self._finish(call, exchange, trace, note),
             lambda: trace.end(clocks.perf_ns(), {}),
         )
         self._recordings.add(recording)

@@ -1,4 +1,4 @@
-"""One table of a scenario file, read key by key. Faults are gathered, so that all of a file are said at once."""
+"""One table of a scenario file, read key by key. Faults are gathered, so that all of a file are reported at once."""
 
 import difflib
 import math

@@ -45,14 +45,14 @@ class Speech:
         }
 
 
-def without_overruled(said: dict[str, Any], given: Collection[str]) -> dict[str, Any]:
+def without_overruled(settings: dict[str, Any], given: Collection[str]) -> dict[str, Any]:
     """What a file says, without what flags overrule: whole profiles and parts of one are two ways to say the same."""
     overruled = {*given}
     if "speech_profiles" in given:
         overruled |= PARTS
     if PARTS & overruled:
         overruled.add("speech_profiles")
-    return {name: value for name, value in said.items() if name not in overruled}
+    return {name: value for name, value in settings.items() if name not in overruled}
 
 
 def read_speech(section: Section) -> Speech:
@@ -65,10 +65,10 @@ def read_speech(section: Section) -> Speech:
     found = Speech(
         corpus=corpus,
         length=length,
-        noise=_said(parts, "noise"),
+        noise=_text_of(parts, "noise"),
         snr_db=None if "snr" not in parts else float(str(parts["snr"])),
-        room=_said(parts, "room"),
-        channel=_said(parts, "channel"),
+        room=_text_of(parts, "room"),
+        channel=_text_of(parts, "channel"),
         profiles=profiles,
         mix=_mix(section),
         clips=section.integer("clips", 1, 1_000_000),
@@ -97,9 +97,9 @@ def _profiles(section: Section) -> str | None:
     words: list[str] = []
     for table in section.tables("profiles"):
         share = table.number("share", 0.0, 1e9, above=True)
-        said = _profile_table(table, KEYS)
+        profile = _profile_table(table, KEYS)
         table.close()
-        parts = ["" if share is None else f"share={share:g}", *(f"{key}={_quoted(said[key])}" for key in said)]
+        parts = ["" if share is None else f"share={share:g}", *(f"{key}={_quoted(profile[key])}" for key in profile)]
         words.append(" ".join(part for part in parts if part) or "clean")
     return "; ".join(words) or None
 
@@ -127,7 +127,7 @@ def _weight(section: Section, key: str) -> float | None:
     return section.number(key, 0.0, 1e9)
 
 
-def _said(parts: dict[str, object], key: str) -> str | None:
+def _text_of(parts: dict[str, object], key: str) -> str | None:
     value = parts.get(key)
     return None if value is None else f"{value:g}s" if isinstance(value, float | int) else str(value)
 
