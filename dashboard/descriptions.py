@@ -52,13 +52,13 @@ def describe_error(stats: MetricStats, name: str) -> str:
         return ""
     between: tuple[float, float] | None = getattr(stats.error, name)
     unknown = stats.error.turns_unknown
-    said = f"± not known for {number(unknown)} of {count(stats.n, 'turn')}" if unknown else ""
+    open_turns = f"± not known for {number(unknown)} of {count(stats.n, 'turn')}" if unknown else ""
     if between is None:
-        return said
+        return open_turns
     low, high = between
     known = f"within {milliseconds(low, unit=False)} to {milliseconds(high)} by the error of the clips' speech bounds"
     known += " and of the instrument" if stats.error.instrument_ns is not None else ""
-    return f"{known}; {said}" if said else known
+    return f"{known}; {open_turns}" if open_turns else known
 
 
 def describe_speech_bounds(bounds: SpeechBoundErrors) -> str:
@@ -68,8 +68,8 @@ def describe_speech_bounds(bounds: SpeechBoundErrors) -> str:
     unknown = f"± not known for {number(bounds.turns_unknown)} of {count(bounds.turns, 'turn')}"
     if bounds.end_median_ns is None:
         return unknown
-    said = f"end ± {milliseconds(bounds.end_median_ns)} · worst ± {milliseconds(bounds.end_worst_ns)}"
-    return f"{said} · {unknown}" if bounds.turns_unknown else said
+    known = f"end ± {milliseconds(bounds.end_median_ns)} · worst ± {milliseconds(bounds.end_worst_ns)}"
+    return f"{known} · {unknown}" if bounds.turns_unknown else known
 
 
 def values(stats: MetricStats) -> str:
@@ -108,7 +108,7 @@ def day_and_time(unix_ns: int, zone: tzinfo = UTC) -> str:
 
 
 def state_of(run: RunRecord, newest_unix_ns: int | None, now_unix_ns: int) -> State:
-    """Whether figures still come in: `ended` as the run itself said, else by the age of the newest turn."""
+    """Whether figures still come in: `ended` as the run itself announced, else by the age of the newest turn."""
     if run.ended:
         return "ended"
     newest = run.last_unix_ns if newest_unix_ns is None else newest_unix_ns
@@ -136,7 +136,7 @@ def describe_invalid(turns: TurnCounts) -> str:
 
 
 def describe_unread(turns: TurnCounts) -> str:
-    """In how many turns the endpoint left what the caller said lying; empty where it always read."""
+    """In how many turns the endpoint did not take the caller's audio; empty where it always did."""
     unread = turns.endpoint_did_not_read
     return f"did not read in {number(unread)} of {count(turns.eligible, 'turn')}" if unread else ""
 

@@ -53,7 +53,7 @@ def joined(client: Turn | None, service: Turn | None, picture: Waterfall) -> str
 
 
 def trust(client: Turn | None) -> str:
-    """The turn's own evidence that the instrument told the truth."""
+    """The turn's own evidence of how well it was measured."""
     if client is None:
         return _pairs("Evidence", [("", "the caller's side is not in the store")])
     if client.invalid_reasons:

@@ -77,7 +77,7 @@ def choice_of(query: Mapping[str, str]) -> tuple[Choice, list[str]]:
             continue
         allowed = ALLOWED.get(each.name)
         if allowed is not None and value not in allowed:
-            faults.append(f"the link asks for {each.name} {value!r}, which is none of {', '.join(allowed)}: left out")
+            faults.append(f"the link asks for {each.name} {value!r}, not one of {', '.join(allowed)}: left out")
             continue
         chosen[each.name] = value
     return Choice(**chosen), faults

@@ -13,7 +13,7 @@ from telemetry.store.answers import RunRecord, Summary
 _STATE_SHAPE = {"live": "●", "stale": "◌", "ended": "■"}
 
 
-def facts(run: RunRecord, summary: Summary, state: State, now_unix_ns: int, zone: tzinfo) -> str:
+def overview(run: RunRecord, summary: Summary, state: State, now_unix_ns: int, zone: tzinfo) -> str:
     """Two lines: what was measured, and how well."""
     newest = summary.newest_unix_ns or run.last_unix_ns
     kind = {"live": "met", "stale": "missed", "ended": "unknown"}[state]

@@ -54,7 +54,7 @@ def page() -> None:
 
 
 def _refresh_s(view: NowView) -> float | None:
-    """How often to look again: often while turns come in, never when the run has said that it ended."""
+    """How often to look again: often while turns come in, never when the run has announced its end."""
     if view.run is None or view.summary is None:
         return REFRESH_LIVE_S
     state = descriptions.state_of(view.run, view.summary.newest_unix_ns, time.time_ns())
@@ -104,7 +104,7 @@ def draw(view: NowView, choice: Choice, zone: tzinfo) -> None:
     if not summary.turns.total:
         _no_turns(run, choice)
         return
-    st.html(header.facts(run, summary, state, now_unix_ns, zone))
+    st.html(header.overview(run, summary, state, now_unix_ns, zone))
     st.html(tiles(summary, view.statuses))
     _figures(view, run, summary, choice, zone)
 

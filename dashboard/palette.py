@@ -52,5 +52,5 @@ DARK: Final = Palette(
 
 
 def palette(theme: str | None) -> Palette:
-    """The colors for a viewer's theme; light where the browser has not said."""
+    """The colors for a viewer's theme; light where the browser does not report one."""
     return DARK if theme == "dark" else LIGHT

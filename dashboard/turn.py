@@ -36,8 +36,8 @@ def page() -> None:
         return
     if client is None and service is None:
         trace_id, index = wanted
-        said = f"Trace <code>{escape(trace_id)}</code>, turn {index}: the store has neither side of it."
-        st.html(header.empty("That turn is not in this store", said))
+        why = f"Trace <code>{escape(trace_id)}</code>, turn {index}: the store has neither side of it."
+        st.html(header.empty("That turn is not in this store", why))
         return
     draw(client, service, waterfall(client, service, spans))
 

@@ -110,14 +110,14 @@ def waterfall_spec(colors: Palette, view: tuple[float, float], origin: str) -> R
             opacity=shade,
             tooltip=[alt.Tooltip("line:N"), *shared, alt.Tooltip("ends:N", title="to")],
         ),
-        _words(base, "beside", "to", colors.ink, 5).encode(y=y, yOffset=offset),
-        _words(base, "inside", "from", colors.paper, 6).encode(y=y, yOffset=offset),
+        _texts(base, "beside", "to", colors.ink, 5).encode(y=y, yOffset=offset),
+        _texts(base, "inside", "from", colors.paper, 6).encode(y=y, yOffset=offset),
         moments.encode(x=x, y=y, yOffset=offset, opacity=shade, tooltip=[alt.Tooltip("event:N"), *shared]),
         base.mark_rule(color=colors.ink, strokeDash=[2, 3]).encode(x=alt.XDatum(0)),
     ]
     return finished(alt.layer(*layers).properties(height=_LINE_HEIGHT * len(order)), colors)
 
 
-def _words(base: alt.Chart, field: str, at: str, color: str, away: int) -> alt.Chart:
+def _texts(base: alt.Chart, field: str, at: str, color: str, away: int) -> alt.Chart:
     texts = base.transform_filter(f"datum.{field} !== null")
     return texts.mark_text(align="left", dx=away, fontSize=11, color=color).encode(x=f"{at}:Q", text=f"{field}:N")

@@ -6,7 +6,7 @@ from typing import Any, Final
 from docs_build.markdown import cell, code, page, table
 from loadtest.conversation.evidence import ValidityLimits
 from telemetry.model.formatting import declared_figure, declared_milliseconds
-from telemetry.model.metrics import DEFINITIONS, MIN_COUNT_FOR, POINTS, MetricDefinition
+from telemetry.model.metrics import DEFINITIONS, MIN_COUNT_FOR, TIMESTAMPS, MetricDefinition
 from telemetry.model.semconv import FAILURE_LABELS, OUTCOME_LABELS
 
 UNITS: Final = {"ns": "s", "ratio": "", "count": "", "per_s": "1/s"}
@@ -37,7 +37,7 @@ def metrics_page() -> str:
         COLUMNS,
         table(("Metric", "Label", "Unit", "Definition", "Objective", "Column"), rows),
         "## Timestamps of a turn",
-        table(("Timestamp", "Meaning"), [(code(name), cell(text)) for name, text in POINTS.items()]),
+        table(("Timestamp", "Meaning"), [(code(name), cell(text)) for name, text in TIMESTAMPS.items()]),
         "## Outcomes of a turn",
         "A turn ends with exactly one of these:",
         table(("Outcome", "Label"), [(code(name), label) for name, label in OUTCOME_LABELS.items()]),

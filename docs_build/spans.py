@@ -9,7 +9,7 @@ from docs_build import comments
 from docs_build.markdown import cell, code, page, table
 from telemetry.model import semconv, turns
 from telemetry.model.generator_health import GAUGES
-from telemetry.model.metrics import POINTS
+from telemetry.model.metrics import TIMESTAMPS
 from telemetry.model.turn_spans import CARRIED
 from telemetry.model.turns import Turn
 
@@ -26,7 +26,7 @@ GEN_AI: Final = """
 Where OpenTelemetry's GenAI conventions have a name for a fact, the span carries it under that name as well:
 """
 METADATA: Final = """
-Some facts are known to the service alone. A service can report them without OpenTelemetry, as string pairs in the
+Some things only the service can report. A service can report them without OpenTelemetry, as string pairs in the
 metadata of a response (in OpenAI Realtime: `response.metadata`).
 """
 HEALTH: Final = """
@@ -75,12 +75,12 @@ def _turn() -> list[str]:
 
 
 def _meaning(name: str, beside: dict[str, str]) -> str:
-    point = name.removesuffix("_perf_ns")
-    return beside[name] or (POINTS[point] if name.endswith("_perf_ns") and point in POINTS else "")
+    timestamp = name.removesuffix("_perf_ns")
+    return beside[name] or (TIMESTAMPS[timestamp] if name.endswith("_perf_ns") and timestamp in TIMESTAMPS else "")
 
 
 def _kind(kind: Any) -> str:
-    """A type in words; that a field may be unknown is said once, above."""
+    """A type in words; that a field may be unknown stands above the tables."""
     if get_origin(kind) is Literal:
         return "one of " + ", ".join(map(str, get_args(kind)))
     if get_origin(kind) is tuple:

@@ -9,7 +9,7 @@ from telemetry.store.answers import Summary
 
 
 def failure_table(summary: Summary) -> Table:
-    """A row per cause, the commonest first, with what was said of one such turn."""
+    """A row per cause, the commonest first, with the reason recorded on one such turn."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     table.add_column("turns", justify="right", no_wrap=True)
     table.add_column("cause", overflow="fold", max_width=34)

@@ -27,18 +27,18 @@ class LiveInfo:
     note: str | None = None  # one sentence, when something needs to be known now
 
 
-def live_view(facts: LiveInfo) -> RenderableType:
+def live_view(info: LiveInfo) -> RenderableType:
     """Callers, turns, voice-to-voice so far, invalid turns and the time, to be redrawn in place."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim", no_wrap=True, min_width=14)
     grid.add_column(overflow="fold")
-    in_flight = formatting.DASH if facts.calls_in_flight is None else formatting.number(facts.calls_in_flight)
-    grid.add_row("callers", f"{in_flight} of {formatting.number(facts.users)} on a call to {facts.target}")
-    grid.add_row("turns", _turns(facts.turns))
-    grid.add_row(DEFINITIONS[HEADLINE].label, _voice_to_voice(facts.voice_to_voice))
-    parts: list[RenderableType] = [_time(facts), grid]
-    if facts.note:
-        parts.append(Text(facts.note, style="yellow", overflow="fold"))
+    in_flight = formatting.DASH if info.calls_in_flight is None else formatting.number(info.calls_in_flight)
+    grid.add_row("callers", f"{in_flight} of {formatting.number(info.users)} on a call to {info.target}")
+    grid.add_row("turns", _turns(info.turns))
+    grid.add_row(DEFINITIONS[HEADLINE].label, _voice_to_voice(info.voice_to_voice))
+    parts: list[RenderableType] = [_time(info), grid]
+    if info.note:
+        parts.append(Text(info.note, style="yellow", overflow="fold"))
     return Group(*parts)
 
 
@@ -58,17 +58,17 @@ def _voice_to_voice(stats: MetricStats | None) -> str:
     return f"{shown} (n {formatting.number(stats.n)})"
 
 
-def _time(facts: LiveInfo) -> RenderableType:
-    if facts.run_time_s is None:
-        return Text(f"running for {formatting.clock(facts.elapsed_s)}, until Ctrl-C", style="bold")
-    remaining_s = facts.run_time_s - facts.elapsed_s
+def _time(info: LiveInfo) -> RenderableType:
+    if info.run_time_s is None:
+        return Text(f"running for {formatting.clock(info.elapsed_s)}, until Ctrl-C", style="bold")
+    remaining_s = info.run_time_s - info.elapsed_s
     line = Table.grid(padding=(0, 2, 0, 0))
     if remaining_s <= 0:
-        line.add_row(Text(f"{formatting.clock(facts.elapsed_s)} elapsed, the last calls are ending", style="bold"))
+        line.add_row(Text(f"{formatting.clock(info.elapsed_s)} elapsed, the last calls are ending", style="bold"))
         return line
-    bar = ProgressBar(total=facts.run_time_s, completed=facts.elapsed_s, width=24)
+    bar = ProgressBar(total=info.run_time_s, completed=info.elapsed_s, width=24)
     line.add_row(
-        Text(f"{formatting.clock(facts.elapsed_s)} elapsed", style="bold"),
+        Text(f"{formatting.clock(info.elapsed_s)} elapsed", style="bold"),
         bar,
         Text(f"{formatting.clock(remaining_s)} remaining"),
     )

@@ -1,4 +1,4 @@
-"""What the command line knows of a run and the store does not: how it was asked for and how it came to its end."""
+"""What only the command line has of a run, not the store: how it was asked for and how it came to its end."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -48,13 +48,13 @@ class SpoolInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunInfo:
-    """One run as its command line knows it. `calls_connected` counts the calls whose session became ready."""
+    """One run as its command line sees it. `calls_connected` counts the calls whose session became ready."""
 
     run_id: str
     target: str
     protocol: str
     corpus: RunCorpus
-    users: int | None  # None where no process of the run said so
+    users: int | None  # None where no process of the run reported it
     seed: int | None
     started_unix_ns: int
     run_time_s: float | None = None  # as asked for; None where nothing bounds the run
@@ -68,7 +68,7 @@ class RunInfo:
     versions: Mapping[str, str] = field(default_factory=dict)
     calls_started: int | None = None
     calls_connected: int | None = None
-    connect_failure: str | None = None  # what the endpoint or the network said when it refused
+    connect_failure: str | None = None  # the reason that the endpoint or the network gave
     interrupted: bool = False
     is_under_way: bool = False  # asked about while it goes on
     processes: int = 1  # that were to share the callers

@@ -48,10 +48,10 @@ def run_outcome_for(*, run: RunInfo, summary: Summary, verdicts: Sequence[Verdic
     if run.interrupted:
         return RunOutcome(ExitCode.INTERRUPTED, f"the run was interrupted after {formatting.turns(turns.total)}")
     if run.calls_started and run.calls_connected == 0:
-        said = f": {run.connect_failure}" if run.connect_failure else ""
+        why = f": {run.connect_failure}" if run.connect_failure else ""
         return RunOutcome(
             ExitCode.UNREACHABLE,
-            f"none of {run.calls_started} calls reached a session at {public_target(run.target)}{said}",
+            f"none of {run.calls_started} calls reached a session at {public_target(run.target)}{why}",
         )
     if fault := generator_loss(run):
         return RunOutcome(ExitCode.GENERATOR_LIMITED, f"{fault}; the load was not what was asked for")

@@ -16,12 +16,12 @@ def error_line(stats: MetricStats) -> str | None:
         return None
     name = figures.label(stats.name)
     intervals = [(which, getattr(error, which)) for which in _STATISTICS]
-    said = ", ".join(f"{which} {_between(*each)}" for which, each in intervals if each is not None)
-    parts = [f"{name} lies within {said}"] if said else []
+    within = ", ".join(f"{which} {_between(*each)}" for which, each in intervals if each is not None)
+    parts = [f"{name} lies within {within}"] if within else []
     if error.turns_unknown:
-        whose = "" if said else f"{name} "
+        whose = "" if within else f"{name} "
         parts.append(f"{whose}± not known for {formatting.number(error.turns_unknown)} of {formatting.turns(stats.n)}")
-    if said and error.instrument_ns is None:
+    if within and error.instrument_ns is None:
         parts.append("the instrument's own error is not in it (not calibrated)")
     return "; ".join(parts)
 

@@ -239,7 +239,7 @@ def _fallback(fallback: ShareByName) -> dict[str, Any]:
 
 
 def fallback_rate(fallback: ShareByName) -> float | None:
-    """Turns answered by a fallback / turns that said whether one was used; None when none said."""
+    """Turns answered by a fallback / turns that reported whether one was used; None when none did."""
     return sum(fallback.counts.values()) / fallback.reported if fallback.reported else None
 
 

@@ -170,7 +170,7 @@ def _happened(summary: Summary) -> list[tuple[str, str]]:
 
 
 def cache_line(cache: CacheStats) -> str:
-    """Hit rate and hits by tier, or that nobody said."""
+    """Hit rate and hits by tier, or that none was reported."""
     if not cache.reported:
         return "not reported by the endpoint"
     tiers = f" ({_counts(cache.hits_by_tier)})" if cache.hits_by_tier else ""
@@ -178,7 +178,7 @@ def cache_line(cache: CacheStats) -> str:
 
 
 def fallback_line(fallback: ShareByName) -> str:
-    """How often a fallback answered, by kind, or that nobody said."""
+    """How often a fallback answered, by kind, or that none was reported."""
     if not fallback.reported:
         return "not reported by the endpoint"
     kinds = f" ({_counts(fallback.counts)})" if fallback.counts else ""

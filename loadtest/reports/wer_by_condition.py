@@ -12,9 +12,9 @@ from telemetry.store.answers import WerByCondition
 BAR_WIDTH = 20
 
 
-def profile_words(row: WerByCondition) -> str:
+def format_profile(row: WerByCondition) -> str:
     """A profile for reading: `babble 10 dB, telephone`."""
-    noise = row.noise_profile or "not said"
+    noise = row.noise_profile or "not reported"
     snr = f" {row.snr_asked_db:g} dB" if row.snr_asked_db is not None and "dB" not in noise else ""
     channel = "" if row.channel_profile in (None, "clean") else f", {row.channel_profile}"
     return f"{noise}{snr}{channel}"
@@ -32,7 +32,7 @@ def wer_table(rows: Sequence[WerByCondition]) -> Table:
     for row in rows:
         interval = row.interval
         table.add_row(
-            profile_words(row),
+            format_profile(row),
             formatting.percent(row.wer),
             figures.TOO_FEW
             if interval is None

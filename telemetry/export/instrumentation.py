@@ -14,7 +14,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from telemetry.export.sdk import Telemetry
 from telemetry.model import semconv
 from telemetry.model.generator_health import GAUGES, gauge_metric
-from telemetry.model.metrics import METRICS, POINTS, point
+from telemetry.model.metrics import METRICS, TIMESTAMPS, timestamp
 from telemetry.model.turn_spans import AttributeValue, carried, turn_attributes
 from telemetry.model.turns import Turn
 
@@ -74,7 +74,7 @@ class CallTrace:
         `trace_id`, `span_id`, `process_id` and `sequence`."""
         process_id, sequence = self._telemetry.identity.next_turn(turn.run_id)
         turn = msgspec.structs.replace(turn, process_id=process_id, sequence=sequence)
-        known = [at for name in POINTS if (at := point(turn, name)) is not None]
+        known = [at for name in TIMESTAMPS if (at := timestamp(turn, name)) is not None]
         ended_perf_ns = max(known, default=turn.started_perf_ns)
         span = self._telemetry.tracer.start_span(
             semconv.SPAN_TURN,
@@ -220,7 +220,7 @@ class _Stage:
 
 
 def _stages(turn: Turn) -> list[_Stage]:
-    """The stages whose points are known. A stage begins where the one it waits for has ended."""
+    """The stages whose timestamps are known. A stage begins where the one it waits for has ended."""
     stages: list[_Stage] = []
     final, spoken = turn.asr_final_perf_ns, _first_known(turn.speech_start_perf_ns, turn.speech_end_perf_ns)
     if final is not None and spoken is not None:

@@ -13,7 +13,7 @@ from opentelemetry.trace import SpanContext, TraceFlags
 from telemetry.export.spool import SpoolRecord
 from telemetry.export.wal import left_behind
 from telemetry.model import semconv
-from telemetry.model.metrics import POINTS, point
+from telemetry.model.metrics import TIMESTAMPS, timestamp
 from telemetry.model.turn_spans import turn_attributes
 from telemetry.model.turns import Turn
 
@@ -41,7 +41,7 @@ def _record(turns: Sequence[Turn]) -> SpoolRecord:
 
 
 def _span(turn: Turn) -> ReadableSpan:
-    known = [at for name in POINTS if (at := point(turn, name)) is not None]
+    known = [at for name in TIMESTAMPS if (at := timestamp(turn, name)) is not None]
     lasted_ns = max(0, max(known, default=turn.started_perf_ns) - turn.started_perf_ns)
     began = min(max(turn.started_unix_ns, 0), _MAX_UNIX_NS)
     identity = SpanContext(

@@ -1,6 +1,6 @@
 """Every number this project reports: one name, one unit, one definition, one function, one way of showing it.
 
-A metric's value on a turn is None when a point it needs is unknown or when the wire withholds it; it is never 0 in
+A metric's value on a turn is None when a timestamp it needs is unknown or when the wire withholds it; it is never 0 in
 place of unknown, and never clamped. Durations are integer nanoseconds of one process's monotonic clock.
 """
 
@@ -21,7 +21,7 @@ View = Literal[
     "phases",  # the figures of each phase of a run
 ]
 
-POINTS: Final[dict[str, str]] = {
+TIMESTAMPS: Final[dict[str, str]] = {
     "speech_start": "the first speech sample of the utterance leaves the caller's mouth",
     "speech_end": "the last speech sample of the utterance leaves the caller's mouth",
     "endpoint": "the endpoint says that it closed the caller's turn",
@@ -78,8 +78,8 @@ class Metric(MetricDefinition):
 ITL: Final = "itl"
 
 
-def point(turn: Turn, name: str) -> int | None:
-    """The monotonic moment of a point in ns, or None. Raises AttributeError for a name not in POINTS."""
+def timestamp(turn: Turn, name: str) -> int | None:
+    """A timestamp of the turn in monotonic ns, or None. Raises AttributeError for a name not in TIMESTAMPS."""
     return getattr(turn, f"{name}_perf_ns")
 
 
@@ -90,7 +90,7 @@ def is_withheld(turn: Turn, metric: str) -> bool:
 
 def _between(name: str, later: str, earlier: str) -> Callable[[Turn], int | None]:
     def value(turn: Turn) -> int | None:
-        a, b = point(turn, earlier), point(turn, later)
+        a, b = timestamp(turn, earlier), timestamp(turn, later)
         return None if a is None or b is None or is_withheld(turn, name) else b - a
 
     return value

@@ -85,7 +85,7 @@ def shifted(turn: Turn, metric: Metric, by_ns: int) -> Turn:
     if metric.counts_from is None:
         return turn
     value = getattr(turn, metric.column, None)
-    if value is not None:  # it was measured as such, not as a difference of two points
+    if value is not None:  # it was measured as such, not as a difference of two timestamps
         return msgspec.structs.replace(turn, **{metric.column: value - by_ns})
     name = f"{metric.counts_from}_perf_ns"
     moment = getattr(turn, name)

@@ -1,7 +1,7 @@
-"""The turn: the one type that crosses rooms.
+"""The turn: the one type that crosses packages.
 
 A turn is one exchange on a call: the caller speaks, the assistant answers. `source` says who saw it: `client` is what
-the caller heard, `service` is what the endpoint reported of itself. Points are integer nanoseconds of the monotonic
+the caller heard, `service` is what the endpoint reported of itself. Timestamps are integer nanoseconds of the monotonic
 clock of the process that took them, never comparable across processes. None means unknown, never zero.
 """
 
@@ -33,7 +33,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     started_unix_ns: int  # wall clock, ns
     started_perf_ns: int  # monotonic clock, ns
 
-    # Points of the turn (definitions: telemetry.model.metrics.POINTS).
+    # Timestamps of the turn (definitions: telemetry.model.metrics.TIMESTAMPS).
     speech_start_perf_ns: int | None = None
     speech_end_perf_ns: int | None = None
     endpoint_perf_ns: int | None = None  # the endpoint says that it closed the caller's turn
@@ -55,7 +55,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     speech_start_uncertainty_ns: NonNegative | None = None  # of the start of speech
     speech_end_uncertainty_ns: NonNegative | None = None  # of the end of speech
 
-    # Measured as such, not as a difference of two points.
+    # Measured as such, not as a difference of two timestamps.
     connect_ns: int | None = None  # TCP, TLS, upgrade and session ready; on the first turn of a call
     leading_silence_ns: int | None = None  # silence before the first audible sample of the reply
     talk_over_ns: int | None = None  # total time in which both spoke
@@ -70,7 +70,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     wer_reference_words: int | None = None  # words of the clip's text
     transcript_pii: str | None = None  # the caller's words; kept only when asked for
 
-    # How the caller behaved. A barge-in is told on the turn that interrupts: `barge_in_at_ns` is its first speech
+    # How the caller behaved. A barge-in is recorded on the turn that interrupts: `barge_in_at_ns` is its first speech
     # sample counted from the first audible sample of the reply before it. The turn that was interrupted stays what it
     # was, an answered one (`cut_short`), so that a caller who breaks in neither improves nor worsens the service's
     # figures. A silent turn asks nothing, and counts neither for nor against the service.
@@ -144,7 +144,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     duplicate_events: NonNegative | None = None  # sent twice, and heard once
     service_latency_reports: NonNegative | None = None  # responses with which the service stated its own latencies
 
-    # Evidence that the instrument told the truth on this turn.
+    # Evidence of how well this turn was measured.
     frame_lateness_worst_ns: int | None = None  # worst lateness of an audio frame
     drift_worst_ns: int | None = None  # how much the utterance was stretched or squeezed
     unsent_bytes_at_speech_end: int | None = None  # bytes that the socket had not taken when the caller fell silent

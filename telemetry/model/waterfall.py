@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from telemetry.model import semconv
-from telemetry.model.metrics import METRICS, POINTS, point
+from telemetry.model.metrics import METRICS, TIMESTAMPS, timestamp
 from telemetry.model.spans import SpanRow
 from telemetry.model.turns import Turn
 
@@ -36,7 +36,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A moment of one side: a point of the turn, or a partial transcript."""
+    """A moment of one side: a timestamp of the turn, or a partial transcript."""
 
     name: str
     source: semconv.Source
@@ -64,7 +64,7 @@ def waterfall(client: Turn | None, service: Turn | None, spans: Iterable[SpanRow
     Raises ValueError when neither side is given.
     """
     if client is None and service is None:
-        raise ValueError("a waterfall wants at least one side of the turn")
+        raise ValueError("a waterfall needs at least one side of the turn")
     bars: list[Bar] = []
     marks: list[Mark] = []
     sides = [turn for turn in (client, service) if turn is not None]
@@ -76,7 +76,9 @@ def waterfall(client: Turn | None, service: Turn | None, spans: Iterable[SpanRow
             continue  # this side does not say when the speech ended: nothing places it beside the other
         shift = (offset_ns or 0) if turn.source == "service" and client is not None else 0
         bars += [_moved(bar, shift - zero) for bar in _bars(turn)]
-        marks += [_mark(turn, name, at, shift - zero) for name in POINTS if (at := point(turn, name)) is not None]
+        marks += [
+            _mark(turn, name, at, shift - zero) for name in TIMESTAMPS if (at := timestamp(turn, name)) is not None
+        ]
     if client is not None and (zero := _zero(client, origin)) is not None:
         marks += _partials(client, spans, zero)
     unexplained_ns = _unexplained(client, service, offset_ns)

@@ -28,8 +28,8 @@ __all__ = [
     "load_objectives",
 ]
 
-# From where a caller waits for what a metric measures, as the name of a point of the turn: on a turn that the generator
-# cut, what had not come by then took at least as long.
+# From where a caller waits for what a metric measures, as the name of a timestamp of the turn: on a turn that the
+# generator cut, what had not come by then took at least as long.
 WAITED_FROM: Final[dict[str, str]] = {
     "voice_to_voice": "speech_end",
     "endpointing": "speech_end",

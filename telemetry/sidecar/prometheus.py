@@ -48,12 +48,12 @@ _SCALES: Final[dict[str, _Scale]] = {
     "count": _Scale("", 1.0, _COUNTS),
     "per_s": _Scale("", 1.0, _RATES),
 }
-# When a series began is of no use here and would add a series to each.
+# When a series began is not needed here and would add a series to each.
 disable_created_metrics()
 
 
 class StateSource(Protocol):
-    """Who knows what came in."""
+    """What counts the telemetry that came in."""
 
     @property
     def state(self) -> IngestState:
@@ -70,7 +70,7 @@ def series_name(metric: Metric) -> str:
 
 
 class Cap:
-    """The first `limit` values are told apart, later ones are `other`: what is sent must not grow the series."""
+    """The first `limit` values stay distinct, later ones are `other`: what is sent must not grow the series."""
 
     def __init__(self, limit: int, width: int) -> None:
         self._limit = limit

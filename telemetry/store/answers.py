@@ -46,7 +46,7 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """One run as the store knows it. `declared` is what the generator said of itself at the start (strings)."""
+    """One run in the store. `declared` is what the generator declared of itself at the start (strings)."""
 
     run_id: str
     first_unix_ns: int
@@ -77,7 +77,7 @@ class MetricStats:
     """Exact statistics of one metric over the valid client-heard turns of a filter, in the metric's unit.
 
     `n` values, of `eligible` turns (of `connect`: calls); None where most turns have nothing to measure. `unanswered`
-    of them ended without an answer and without a value: no percentile knows of them, so the figures are of the answered
+    of them ended without an answer and without a value: no percentile includes them, so the figures are of the answered
     ones only.
     """
 
@@ -96,7 +96,7 @@ class MetricStats:
 
 @dataclass(frozen=True, slots=True)
 class ShareByName:
-    """How often each value of a dimension occurred: `counts` by name, of `reported` turns which said anything."""
+    """How often each value of a dimension occurred: `counts` by name, of `reported` turns which reported anything."""
 
     total: int
     reported: int
@@ -105,7 +105,7 @@ class ShareByName:
 
 @dataclass(frozen=True, slots=True)
 class CacheStats:
-    """Cache use by tier. `hits_by_tier` counts turns; `reported` is how many turns said hit or miss at all."""
+    """Cache use by tier. `hits_by_tier` counts turns; `reported` is how many turns reported hit or miss at all."""
 
     reported: int
     hits: int
@@ -121,7 +121,7 @@ class CacheStats:
 class TurnCounts:
     """Turns by outcome, client-heard. `eligible` is every turn that is neither invalid nor cut by the generator before
     its end (`cut_by` says by what); no reply counts as bad. `endpoint_did_not_read` counts the eligible turns in which
-    the endpoint, or the network, left what the caller said lying: valid, and timed from when it was said."""
+    the endpoint, or the network, did not take the caller's audio: valid, and timed from when it was spoken."""
 
     total: int
     ok: int
@@ -362,7 +362,7 @@ class TimelinePoint:
 
 @dataclass(frozen=True, slots=True)
 class GeneratorPoint:
-    """What one process of the load generator said of itself at one moment; None where it did not say."""
+    """What one process of the load generator reported of itself at one moment; None where it did not."""
 
     unix_ns: int
     process_id: str

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class FailureCount:
     """Eligible turns that did not end well for one cause; `kind` None where it was not recorded. `example` is what was
-    said of the newest of them."""
+    recorded of the newest of them."""
 
     kind: str | None
     code: str | None

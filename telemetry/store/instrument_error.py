@@ -17,12 +17,12 @@ def instrument_error_ns(connection: Connection, f: Filter) -> float | None:
     of its machine; None where it cites none, or where the filter asks for no run."""
     if f.run_id is None:
         return None
-    said: list[float] = []
+    bounds_ns: list[float] = []
     for row in rows(connection, "SELECT attributes FROM spans WHERE name = ?", [semconv.SPAN_RUN]):
         attributes = orjson.loads(row["attributes"])
         if any(attributes.get(name) == f.run_id for name in _RUN_IDS):
-            said += _milliseconds(attributes.get(_CALIBRATED))
-    return max(said, default=None)
+            bounds_ns += _milliseconds(attributes.get(_CALIBRATED))
+    return max(bounds_ns, default=None)
 
 
 def _milliseconds(value: object) -> list[float]:

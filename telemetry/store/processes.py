@@ -1,4 +1,4 @@
-"""The generator's processes of a run, and which of them never said goodbye."""
+"""The generator's processes of a run, and which of them ended without announcing it."""
 
 from typing import Any, Final
 
@@ -16,22 +16,22 @@ _WORKER: Final = f"{semconv.RUN_PREFIX}worker"
 
 
 def processes(connection: Connection, run_id: str) -> list[ProcessInfo]:
-    """Every process that said it began, reported its health or emitted a turn as a caller; the first to begin first."""
+    """Every process that announced its start, reported its health or emitted a client turn; earliest first."""
     began: dict[str, int] = {}
     names: dict[str, str] = {}
     ended: set[str] = set()
     seen: dict[str, int] = {}
     for row in rows(connection, "SELECT * FROM spans WHERE name = ?", [semconv.SPAN_RUN]):
-        said: dict[str, Any] = orjson.loads(row["attributes"])
-        process_id = said.get(_PROCESS)
-        if said.get(_RUN_ID) != run_id or not isinstance(process_id, str):
+        attributes: dict[str, Any] = orjson.loads(row["attributes"])
+        process_id = attributes.get(_PROCESS)
+        if attributes.get(_RUN_ID) != run_id or not isinstance(process_id, str):
             continue
         seen[process_id] = max(seen.get(process_id, 0), row["end_unix_ns"])
-        if said.get(_PHASE) == "end":
+        if attributes.get(_PHASE) == "end":
             ended.add(process_id)
         else:
             began[process_id] = row["start_unix_ns"]
-            names[process_id] = str(said.get(_WORKER) or "")
+            names[process_id] = str(attributes.get(_WORKER) or "")
     turns: dict[str, int] = {}
     emitted = """
         SELECT process_id, count(*) AS turns, max(ended_unix_ns) AS last FROM turns

@@ -43,13 +43,13 @@ def turns_of(f: Filter) -> Condition:
 
 
 def points_of(f: Filter) -> Condition:
-    """The metric points a filter means: they know their run and their time only."""
+    """The metric points a filter means: they carry their run and their time only."""
     run = Condition("true") if f.run_id is None else Condition("run_id = ?", (f.run_id,))
     return run & _within("unix_ns", f)
 
 
 def is_by_turn(f: Filter) -> bool:
-    """Whether the filter asks for something that only a turn knows."""
+    """Whether the filter asks for something that only turns carry."""
     return f.phase is not None or asks_beyond_phases(f)
 
 
@@ -230,7 +230,7 @@ def cut_reasons(f: Filter) -> tuple[str, list[Any]]:
     where = grouped(f) & Condition("outcome = 'cut'")
     return (
         f"""
-        SELECT cohort, coalesce(cut_by, 'not said') AS reason, count(*) AS n FROM turns WHERE {where.sql}
+        SELECT cohort, coalesce(cut_by, 'not reported') AS reason, count(*) AS n FROM turns WHERE {where.sql}
         GROUP BY ALL ORDER BY n DESC, reason
         """,
         list(where.values),

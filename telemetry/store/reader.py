@@ -75,7 +75,7 @@ class StoreReader:
         return tuple(self._snapshots.faults)
 
     def runs(self) -> list[RunRecord]:
-        """Every run the store knows, from what its generator declared or from its turns; the newest first."""
+        """Every run in the store, from what its generator declared or from its turns; the newest first."""
         return self._snapshots.ask(_runs)
 
     def summary(self, f: Filter = ANY) -> Summary:
@@ -89,7 +89,7 @@ class StoreReader:
         return self._snapshots.ask(lambda connection: timeline(connection, f, column, max(1, buckets)))
 
     def generator_points(self, f: Filter = ANY) -> list[GeneratorPoint]:
-        """What the load generator's processes said of themselves over time, the oldest first."""
+        """What the load generator's processes reported of themselves over time, the oldest first."""
         return self._snapshots.ask(lambda connection: generator_points(connection, f))
 
     def slowest(self, f: Filter = ANY, metric: str = "voice_to_voice", limit: int = 10) -> list[Turn]:
@@ -156,7 +156,7 @@ class StoreReader:
         )
 
     def calls(self, f: Filter = ANY) -> CallCounts:
-        """How many calls the client began and how many reached a session: their first turn knows its connect time."""
+        """How many calls the client began and how many reached a session: their first turn carries the connect time."""
         where = queries.turns_of(f) & Condition(CLIENT)
         statement = f"""
             SELECT count(DISTINCT call_id) AS started,
@@ -173,7 +173,7 @@ class StoreReader:
         return self._snapshots.ask(question)
 
     def processes(self, run_id: str) -> list[ProcessInfo]:
-        """The generator's processes of a run; at its end, one that has not said so itself was lost."""
+        """The generator's processes of a run; at its end, one that has not announced its end was lost."""
         return self._snapshots.ask(lambda connection: processes(connection, run_id))
 
     def count(self, f: Filter = ANY) -> Callable[[Objective], tuple[int, int]]:
@@ -239,7 +239,7 @@ class StoreReader:
 
 def _column(metric: str) -> str:
     if metric not in METRIC_NAMES:
-        raise StoreError(f"there is no metric {metric!r}; the store knows {', '.join(METRIC_NAMES)}")
+        raise StoreError(f"there is no metric {metric!r}; known are {', '.join(METRIC_NAMES)}")
     return queries.metric_column(metric)
 
 
@@ -264,7 +264,7 @@ def _runs(connection: Connection) -> list[RunRecord]:
             declared={},
         )
     spans = "SELECT * FROM spans WHERE name = ? ORDER BY start_unix_ns"
-    # A run of several processes has ended when each of those that began it has said so.
+    # A run of several processes has ended when each of those that began it has announced its end.
     running: defaultdict[str, set[str]] = defaultdict(set)
     for row in rows(connection, spans, [semconv.SPAN_RUN]):
         attributes: dict[str, Any] = orjson.loads(row["attributes"])

@@ -12,7 +12,7 @@ import msgspec
 import orjson
 import pyarrow as pa
 
-from telemetry.model.metrics import METRICS, POINTS, Metric, is_withheld, point
+from telemetry.model.metrics import METRICS, TIMESTAMPS, Metric, is_withheld, timestamp
 from telemetry.model.spans import SpanRow
 from telemetry.model.turns import Turn
 from telemetry.store.manifest import Table
@@ -134,8 +134,8 @@ def _integers(value: object) -> Iterable[int]:
 
 
 def ended_unix_ns(turn: Turn) -> int:
-    """Wall-clock moment of the turn's last known point; its beginning where it has none."""
-    moments = [moment for name in POINTS if (moment := point(turn, name)) is not None]
+    """Wall-clock moment of the turn's last known timestamp; its beginning where it has none."""
+    moments = [moment for name in TIMESTAMPS if (moment := timestamp(turn, name)) is not None]
     return turn.started_unix_ns + max(0, max(moments, default=turn.started_perf_ns) - turn.started_perf_ns)
 
 
@@ -144,7 +144,7 @@ def _metric_value(metric: Metric, turn: Turn) -> int | float | None:
 
 
 def _storable(value: int | float | None) -> int | float | None:
-    # Points which lie further apart than the integers of the store can say are not a measurement.
+    # Timestamps which lie further apart than the integers of the store can say are not a measurement.
     return None if isinstance(value, int) and abs(value) >= _INT64_LIMIT else value
 
 

@@ -35,20 +35,20 @@ def starts_by_phase(connection: Connection, f: Filter) -> dict[str, StartsOfPhas
     if f.since_unix_ns is not None or f.until_unix_ns is not None or queries.asks_beyond_phases(f):
         return {}
     where = queries.points_of(f)
-    # The counts are cumulative: the largest that a process said is its last.
+    # The counts are cumulative: the largest that a process reported is its last.
     statement = f"""
         SELECT process_id, attributes, max(value)::BIGINT AS n, min(unix_ns) AS first FROM points
         WHERE name = ? AND {where.sql} GROUP BY run_id, process_id, attributes
         """
     found: dict[str, StartsOfPhase] = {}
     for row in rows(connection, statement, [semconv.METRIC_GENERATOR_STARTS, *where.values]):
-        said: defaultdict[str, Any] = defaultdict(lambda: None, orjson.loads(row["attributes"]))
-        name, which, begin_s = said["phase"], said["which"], said["phase_begin_s"]
+        attributes: defaultdict[str, Any] = defaultdict(lambda: None, orjson.loads(row["attributes"]))
+        name, which, begin_s = attributes["phase"], attributes["which"], attributes["phase_begin_s"]
         if not isinstance(name, str) or which not in semconv.START_COUNTS or not isinstance(begin_s, int | float):
             continue
         if f.phase is not None and name != f.phase:
             continue
-        phase = found.setdefault(name, StartsOfPhase(said["phase_kind"], float(begin_s), row["first"]))
+        phase = found.setdefault(name, StartsOfPhase(attributes["phase_kind"], float(begin_s), row["first"]))
         phase.first_unix_ns = min(phase.first_unix_ns, row["first"])
         phase.counts[which] += row["n"]
     return dict(sorted(found.items(), key=lambda item: (item[1].begin_s, item[0])))

@@ -33,7 +33,7 @@ from telemetry.store.snapshot import Connection, rows
 from telemetry.store.starts import StartsOfPhase, starts_by_phase, total
 from telemetry.store.wer_by_condition import wer_by_condition
 
-# A process states how many turns it emitted ahead of the turns themselves, which wait for their batch: what it said
+# A process states how many turns it emitted ahead of the turns themselves, which wait for their batch: what it reported
 # this long ago must have arrived by now.
 EXPORT_GRACE_NS: Final = 15_000_000_000
 
@@ -291,18 +291,18 @@ def _loss(connection: Connection, f: Filter, now_unix_ns: int) -> TelemetryLoss:
                   GROUP BY m.process_id),
         counters AS (SELECT process_id, run_id, max(value) AS emitted, max(value) FILTER (WHERE unix_ns <= ?) AS due
                      FROM points WHERE {run} AND name = ? AND process_id IS NOT NULL GROUP BY process_id, run_id),
-        said AS (SELECT process_id, sum(emitted)::BIGINT AS emitted, coalesce(sum(due), 0)::BIGINT AS due
+        reported AS (SELECT process_id, sum(emitted)::BIGINT AS emitted, coalesce(sum(due), 0)::BIGINT AS due
                  FROM counters GROUP BY process_id)
         SELECT process_id, coalesce(received, 0) AS received, coalesce(holes, 0) AS holes, emitted,
                coalesce(due, 0) AS due
-        FROM mine JOIN holes USING (process_id) FULL JOIN said USING (process_id)
+        FROM mine JOIN holes USING (process_id) FULL JOIN reported USING (process_id)
         """,
         [*values, now_unix_ns - EXPORT_GRACE_NS, *values, semconv.METRIC_TURNS_EMITTED],
     )
-    says = any(row["emitted"] is not None for row in found)
+    reports = any(row["emitted"] is not None for row in found)
     return TelemetryLoss(
         processes=len(found),
-        emitted=sum(max(row["emitted"] or 0, row["received"] + row["holes"]) for row in found) if says else None,
+        emitted=sum(max(row["emitted"] or 0, row["received"] + row["holes"]) for row in found) if reports else None,
         received=sum(row["received"] for row in found),
         missing=sum(max(row["holes"], row["due"] - row["received"]) for row in found),
     )

@@ -79,8 +79,8 @@ def _rate(part: int, whole: int) -> float | None:
 
 
 def _calls_in_flight(connection: Connection, f: Filter, width_ns: int) -> dict[int, int]:
-    """By bucket, what the generator said: the mean of each process over the bucket, added up. Unknown where it said
-    nothing, and where the filter asks for what only turns know."""
+    """By bucket, what the generator reported: the mean of each process over the bucket, added up. Unknown where it
+    reported nothing, and where the filter asks for what only turns carry."""
     if queries.is_by_turn(f):
         return {}
     where = queries.points_of(f)
@@ -98,7 +98,7 @@ def _calls_in_flight(connection: Connection, f: Filter, width_ns: int) -> dict[i
 
 
 def generator_points(connection: Connection, f: Filter) -> list[GeneratorPoint]:
-    """What the generator's processes said of themselves over time, the oldest first."""
+    """What the generator's processes reported of themselves over time, the oldest first."""
     where = queries.points_of(f)
     found = rows(
         connection,

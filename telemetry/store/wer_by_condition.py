@@ -1,4 +1,4 @@
-"""Word error rate by profile: what noise, channel and room do to the endpoint's hearing."""
+"""Word error rate by profile: how noise, channel and room degrade the endpoint's recognition."""
 
 # ruff: noqa: S608 - the identifiers in this statement are our own, every value is bound
 

@@ -17,7 +17,7 @@ from loadtest.exit_codes import MEANINGS, ExitCode
 from loadtest.reports.summary import schema
 from loadtest.scenario.options import OPTIONS
 from telemetry.model import semconv
-from telemetry.model.metrics import METRIC_NAMES, POINTS
+from telemetry.model.metrics import METRIC_NAMES, TIMESTAMPS
 from telemetry.model.turn_spans import CARRIED
 from telemetry.sidecar.prometheus import Exposition
 from tests.contracts.command_help import ROOT, VOICEPROBE, help_of
@@ -62,7 +62,7 @@ def test_locust_takes_every_option_that_the_page_lists() -> None:
 @pytest.mark.parametrize(
     ("page", "names"),
     [
-        ("reference/metrics.md", (*METRIC_NAMES, *POINTS, *semconv.OUTCOMES)),
+        ("reference/metrics.md", (*METRIC_NAMES, *TIMESTAMPS, *semconv.OUTCOMES)),
         ("reference/spans.md", tuple(semconv.TURN_PREFIX + name for name in CARRIED)),
         ("reference/exit-codes.md", tuple(str(int(each)) for each in ExitCode)),
         ("reference/scenario-file.md", tuple(scenario.keys())),

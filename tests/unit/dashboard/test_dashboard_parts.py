@@ -195,17 +195,17 @@ def test_turns_that_were_cut_are_shown_with_what_cut_them() -> None:
 
 
 def test_the_head_says_what_how_old_and_how_well() -> None:
-    text = text_of(header.facts(RUN, summary(), "stale", 200 * S, UTC))
+    text = text_of(header.overview(RUN, summary(), "stale", 200 * S, UTC))
     for said in ("stale", "3 min ago", "ws://x", "openai-realtime", "200 turns", "none lost", "not calibrated"):
         assert said in text
     assert "did not read" not in text
     unread = replace(summary(), turns=TurnCounts(10, 10, 0, {}, endpoint_did_not_read=4))
-    assert "did not read in 4 of 10 turns" in text_of(header.facts(RUN, unread, "live", 10 * S, UTC))
+    assert "did not read in 4 of 10 turns" in text_of(header.overview(RUN, unread, "live", 10 * S, UTC))
 
 
 def test_names_from_the_store_cannot_become_markup() -> None:
     hostile = replace(RUN, target="<script>alert(1)</script>")
-    assert "<script>" not in header.facts(hostile, summary(), "live", 10 * S, UTC)
+    assert "<script>" not in header.overview(hostile, summary(), "live", 10 * S, UTC)
     assert "<script>" not in header.notes(["<script>"], "damaged")
     assert header.notes([], "damaged") == ""
 
