@@ -8,7 +8,7 @@ from docs_build.markdown import cell, code, page, table
 from loadtest.engine.tls import PASSPHRASE_VARIABLE
 from loadtest.scenario.access import TARGET_VARIABLE, TOKEN_VARIABLE
 from loadtest.swarm import priority
-from loadtest.targets.assistant.config import AssistantConfig
+from loadtest.targets.assistant.config import LLM_TOKEN_VARIABLE
 from telemetry.export.sdk import SIDECAR_TOKEN_VARIABLE
 
 INTRODUCTION: Final = """
@@ -21,7 +21,7 @@ VARIABLES: Final = (
     (TARGET_VARIABLE, "run, capacity", "address of the endpoint in place of the argument, for one with credentials"),
     (PASSPHRASE_VARIABLE, "callers", "passphrase of the key given with --client-key"),
     (SIDECAR_TOKEN_VARIABLE, "sidecar, senders of spans", "bearer token that the sidecar asks for"),
-    (AssistantConfig.llm_token_env, "assistant", "bearer token for the endpoint given with --llm-url"),
+    (LLM_TOKEN_VARIABLE, "assistant", "bearer token for the endpoint given with --llm-url"),
     (SAY_TOKEN_VARIABLE, "corpus say", "bearer token for the endpoint given with --url"),
     (HOME_VARIABLE, "all", "folder for installed corpora and calibrations (default: the user's data folder)"),
     (

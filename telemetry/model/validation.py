@@ -62,7 +62,7 @@ class CheckedTable(BaseModel):
         return ()
 
     @classmethod
-    def keys(cls) -> dict[str, FieldInfo]:
+    def known_keys(cls) -> dict[str, FieldInfo]:
         """The fields by the names they have in the file."""
         return {field.alias or name: field for name, field in cls.model_fields.items()}
 
@@ -72,7 +72,7 @@ class CheckedTable(BaseModel):
         if isinstance(value, cls):
             return value
         if not isinstance(value, Mapping):
-            named = f"the key{'s' * (len(cls.keys()) > 1)} {', '.join(cls.keys())}"
+            named = f"the key{'s' * (len(cls.known_keys()) > 1)} {', '.join(cls.known_keys())}"
             raise refused(f"is {shown(value)}; a {cls.kind_of_value} with {named} is expected")
         table = {_encodable(key): entry for key, entry in cast("Mapping[Any, Any]", value).items()}
         made: Self | None = None
@@ -90,7 +90,7 @@ class CheckedTable(BaseModel):
 
     @classmethod
     def _sentences(cls, error: ValidationError) -> Iterator[tuple[Path, str]]:
-        known = cls.keys()
+        known = cls.known_keys()
         for details in error.errors(include_url=False):
             path, kind = details["loc"], details["type"]
             if kind == _FAULT:
@@ -126,7 +126,7 @@ def _mend(field: FieldInfo | None) -> str:
     if field is None or field.description is not None:
         return "" if field is None else field.description or ""
     if isinstance(field.annotation, type) and issubclass(field.annotation, CheckedTable):
-        return f"it holds {', '.join(field.annotation.keys())}"
+        return f"it holds {', '.join(field.annotation.known_keys())}"
     return ""
 
 

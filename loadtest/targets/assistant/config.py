@@ -3,111 +3,142 @@
 A setting is called the same everywhere: the flag `--asr-delay` is the key `asr_delay` of the file. Flags win.
 """
 
-import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Final, get_type_hints
+from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, StringConstraints
 
 from loadtest.distributions import Delay, parse_delay
 from loadtest.errors import UsageError
 from loadtest.targets.assistant.cohorts import CohortSplit
 from loadtest.targets.assistant.faults import FAULTS
+from loadtest.toml_text import TomlText, parse_toml
+from telemetry.model.validation import CheckedTable, FaultAt, path_text, refused, shown, validated
 
 _MS: Final = 1_000_000
-_LLM_TOKEN_ENV: Final = "VOICEPROBE_LLM_TOKEN"  # noqa: S105 - the name of a variable, not a token
+LLM_TOKEN_VARIABLE: Final = "VOICEPROBE_LLM_TOKEN"  # noqa: S105 - the name of a variable, not a token
 _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
-def _text(value: object) -> str:
+def _from_text(convert: Callable[[str], Any]) -> BeforeValidator:
+    """A flag's value is text; what cannot be converted is refused with the sentence of the setting."""
+
+    def read(value: object) -> object:
+        return convert(value) if isinstance(value, str) else value
+
+    return BeforeValidator(read)
+
+
+def _read_token(value: object) -> str:
     if not isinstance(value, str) or not value:
-        raise UsageError("is a text")
+        raise refused("is empty or not text; text in quotes is expected (what is there is not shown, it may be secret)")
     return value
 
 
-def _whole(low: int, high: int) -> Callable[[object], int]:
-    def read(value: object) -> int:
-        try:
-            number = value if isinstance(value, int) and not isinstance(value, bool) else int(str(value))
-        except ValueError:
-            number = low - 1
-        if not low <= number <= high:
-            raise UsageError(f"is a whole number from {low} to {high}")
-        return number
-
-    return read
-
-
-def _number(low: float, high: float) -> Callable[[object], float]:
-    def read(value: object) -> float:
-        try:
-            number = float(str(value))
-        except ValueError:
-            number = low - 1
-        if not low <= number <= high:
-            raise UsageError(f"is a number from {low:g} to {high:g}")
-        return number
-
-    return read
-
-
-def _one_of(*names: str) -> Callable[[object], str]:
-    def read(value: object) -> str:
-        if value not in names:
-            raise UsageError(f"is one of {', '.join(names)}")
-        return str(value)
-
-    return read
-
-
-def _switch(value: object) -> bool:
+def _read_switch(value: object) -> bool:
     if value in (True, "true", "on", "yes"):
         return True
     if value in (False, "false", "off", "no"):
         return False
-    raise UsageError("is true or false")
+    raise ValueError("neither true nor false")
 
 
-def _delay(value: object) -> Delay:
-    return parse_delay(_text(value))
+def _read_delay(value: object) -> Delay:
+    if isinstance(value, Delay):
+        return value
+    if not isinstance(value, str) or not value:
+        raise ValueError("not text")
+    try:
+        return parse_delay(value)
+    except UsageError as error:
+        raise refused(str(error)) from None
 
 
-def _url(*schemes: str) -> Callable[[object], str]:
-    def read(value: object) -> str:
-        text = _text(value)
+def _read_url(*schemes: str) -> AfterValidator:
+    def read(text: str) -> str:
         parts = urlsplit(text)
         if parts.scheme not in schemes or not parts.hostname:
-            raise UsageError(f"is a URL that begins with {' or '.join(f'{scheme}://' for scheme in schemes)}")
+            raise ValueError("not a URL")
         return text
 
-    return read
+    return AfterValidator(read)
 
 
-def _cohort(value: object) -> CohortSplit:
-    name, _, share_text = _text(value).partition("=")
-    try:
-        share = float(share_text)
-    except ValueError:
-        share = -1.0
+def _read_cohort(value: object) -> CohortSplit:
+    if not isinstance(value, str):
+        raise ValueError("not text")  # noqa: TRY004 - pydantic asks for a ValueError
+    name, _, share_text = value.partition("=")
+    share = float(share_text)
     if not name or not 0 <= share <= 1:
-        raise UsageError("is NAME=SHARE with a share from 0 to 1, such as treatment=0.5")
+        raise ValueError("not a name and a share")
     return CohortSplit(name, share)
 
 
-def _file(value: object) -> Path:
-    path = Path(_text(value)).expanduser()
+def _read_file(value: object) -> Path:
+    if not isinstance(value, str) or not value:
+        raise ValueError("not text")
+    try:
+        path = Path(value).expanduser()
+    except RuntimeError:  # ~nobody, where there is no such user
+        path = Path(value)
     if not path.is_file():
-        raise UsageError("is a file that exists")
+        raise ValueError("not a file")
     return path
 
 
-@dataclass(frozen=True, slots=True)
-class _Setting:
-    """How a setting is read, and what it is."""
+_Text = Annotated[str, StringConstraints(min_length=1)]
+_Whole = Annotated[int, _from_text(int)]
+_Number = Annotated[float, _from_text(float)]
+_Switch = Annotated[bool, PlainValidator(_read_switch)]
+_Delay = Annotated[Delay, PlainValidator(_read_delay)]
+_HttpUrl = Annotated[_Text, _read_url("http", "https")]
+_RedisUrl = Annotated[_Text, _read_url("redis", "rediss")]
+_File = Annotated[Path, PlainValidator(_read_file)]
+_Token = Annotated[str, PlainValidator(_read_token)]
+_Cohort = Annotated[CohortSplit, PlainValidator(_read_cohort)]
 
-    read: Callable[[object], Any]
-    help: str
+_A_DELAY: Final = "a distribution of times such as constant:60ms or lognormal:60ms:0.3 is expected"
+_A_URL: Final = "a URL that begins with http:// or https:// is expected"
+_A_REDIS_URL: Final = "a URL that begins with redis:// or rediss:// is expected"
+_A_SWITCH: Final = "true or false is expected"
+_A_COHORT: Final = "NAME=SHARE with a share from 0 to 1 is expected, such as treatment=0.5"
+_A_FILE: Final = "a file that exists is expected"
+
+
+def _setting(default: object, help_text: str, expected: str = "text is expected", **limits: Any) -> Any:
+    return Field(default=default, title=help_text, description=expected, **limits)
+
+
+def _whole(default: int | None, low: int, high: int, help_text: str) -> Any:
+    return _setting(default, help_text, f"a whole number from {low} to {high} is expected", ge=low, le=high)
+
+
+def _number(default: float, low: float, high: float, help_text: str) -> Any:
+    return _setting(default, help_text, f"a number from {low:g} to {high:g} is expected", ge=low, le=high)
+
+
+def _choice(default: str | None, names: tuple[str, ...], help_text: str) -> Any:
+    return _setting(default, help_text, f"one of {', '.join(names)} is expected")
+
+
+def _delay(default: Delay | None, help_text: str) -> Any:
+    return _setting(default, help_text, _A_DELAY)
+
+
+def _one_of(names: tuple[str, ...]) -> AfterValidator:
+    def check(name: str) -> str:
+        if name not in names:
+            raise ValueError("not one of them")
+        return name
+
+    return AfterValidator(check)
+
+
+_ASR: Final = ("scripted", "pocketsphinx")
+_TTS: Final = ("scripted", "espeak")
+_CACHE: Final = ("memory", "off")
 
 
 _ENDPOINT_DELAY: Final = Delay("constant", 30 * _MS)
@@ -116,78 +147,61 @@ _ASR_PARTIAL_EVERY: Final = Delay("uniform", 200 * _MS, 400 * _MS)
 _CACHE_DELAY: Final = Delay("constant", 5 * _MS)
 
 
-@dataclass(frozen=True, kw_only=True)
-class AssistantConfig:
+class AssistantConfig(CheckedTable):
     """All settings with their defaults. Delays of None stand for an engine that takes the time it takes."""
 
-    host: Annotated[str, _Setting(_text, "address to listen at; wider than loopback needs a token")] = "127.0.0.1"
-    port: Annotated[int, _Setting(_whole(0, 65535), "TCP port; 0 takes a free one, which the ready line names")] = 0
-    token: Annotated[
-        str | None, _Setting(_text, "callers must present it as a bearer token (also VOICEPROBE_TOKEN)")
-    ] = None
-    max_sessions: Annotated[int, _Setting(_whole(1, 100_000), "calls at the same time; more are refused")] = 200
-    seed: Annotated[int, _Setting(_whole(0, 2**63 - 1), "of everything that is drawn")] = 1
-    run_id: Annotated[str, _Setting(_text, "run that service spans name where the caller does not say")] = ""
-    otlp: Annotated[str | None, _Setting(_url("http", "https"), "OTLP/HTTP collector for service spans")] = None
-    endpoint_delay: Annotated[
-        Delay, _Setting(_delay, "from the end of the silence waited for to the end of the turn")
-    ] = _ENDPOINT_DELAY
-    asr: Annotated[str, _Setting(_one_of("scripted", "pocketsphinx"), "recognizer")] = "scripted"
-    corpus: Annotated[
-        str | None, _Setting(_text, "corpora that the scripted recognizer knows (names or folders, by commas)")
-    ] = None
-    asr_delay: Annotated[Delay | None, _Setting(_delay, "end of turn to final transcript, scripted")] = None
-    asr_partial_delay: Annotated[Delay, _Setting(_delay, "beginning of speech to the first partial transcript")] = (
-        _ASR_PARTIAL_DELAY
+    kind_of_value = "table"
+
+    host: _Text = _setting("127.0.0.1", "address to listen at; wider than loopback needs a token")
+    port: _Whole = _whole(0, 0, 65535, "TCP port; 0 takes a free one, which the ready line names")
+    token: Annotated[str, PlainValidator(_read_token)] | None = _setting(
+        None, "callers must present it as a bearer token (also VOICEPROBE_TOKEN)"
     )
-    asr_partial_every: Annotated[Delay, _Setting(_delay, "between further partial transcripts")] = _ASR_PARTIAL_EVERY
-    asr_workers: Annotated[int, _Setting(_whole(1, 64), "pocketsphinx processes; one holds 10 to 15 callers")] = 1
-    asr_lm: Annotated[
-        Path | None, _Setting(_file, "pocketsphinx language model instead of the general English one")
-    ] = None
-    asr_dict: Annotated[Path | None, _Setting(_file, "pocketsphinx dictionary instead of the general English one")] = (
-        None
+    max_sessions: _Whole = _whole(200, 1, 100_000, "calls at the same time; more are refused")
+    seed: _Whole = _whole(1, 0, 2**63 - 1, "of everything that is drawn")
+    run_id: _Text = _setting("", "run that service spans name where the caller does not say")
+    otlp: _HttpUrl | None = _setting(None, "OTLP/HTTP collector for service spans", _A_URL)
+    endpoint_delay: _Delay = _delay(_ENDPOINT_DELAY, "from the end of the silence waited for to the end of the turn")
+    asr: Annotated[str, _one_of(_ASR)] = _choice("scripted", _ASR, "recognizer")
+    corpus: _Text | None = _setting(None, "corpora that the scripted recognizer knows (names or folders, by commas)")
+    asr_delay: _Delay | None = _delay(None, "end of turn to final transcript, scripted")
+    asr_partial_delay: _Delay = _delay(_ASR_PARTIAL_DELAY, "beginning of speech to the first partial transcript")
+    asr_partial_every: _Delay = _delay(_ASR_PARTIAL_EVERY, "between further partial transcripts")
+    asr_workers: _Whole = _whole(1, 1, 64, "pocketsphinx processes; one holds 10 to 15 callers")
+    asr_lm: _File | None = _setting(None, "pocketsphinx language model instead of the general English one", _A_FILE)
+    asr_dict: _File | None = _setting(None, "pocketsphinx dictionary instead of the general English one", _A_FILE)
+    llm_url: _HttpUrl | None = _setting(None, "OpenAI-compatible endpoint; without it, rules answer", _A_URL)
+    llm_model: _Text = _setting("default", "model to ask for at --llm-url")
+    llm_token_env: _Text = _setting(LLM_TOKEN_VARIABLE, "environment variable with the endpoint's token")
+    llm_ttft: _Delay | None = _delay(None, "final transcript to first token, of the rules")
+    llm_gap: _Delay | None = _delay(None, "between tokens, of the rules")
+    llm_parallel: _Whole | None = _whole(
+        None, 1, 100_000, "answers written at the same time, of the rules; others wait"
     )
-    llm_url: Annotated[
-        str | None, _Setting(_url("http", "https"), "OpenAI-compatible endpoint; without it, rules answer")
-    ] = None
-    llm_model: Annotated[str, _Setting(_text, "model to ask for at --llm-url")] = "default"
-    llm_token_env: Annotated[str, _Setting(_text, "environment variable with the endpoint's token")] = _LLM_TOKEN_ENV
-    llm_ttft: Annotated[Delay | None, _Setting(_delay, "final transcript to first token, of the rules")] = None
-    llm_gap: Annotated[Delay | None, _Setting(_delay, "between tokens, of the rules")] = None
-    llm_parallel: Annotated[
-        int | None, _Setting(_whole(1, 100_000), "answers written at the same time, of the rules; others wait")
-    ] = None
-    llm_stream: Annotated[
-        bool, _Setting(_switch, "feed the voice sentence by sentence; off waits for the whole answer")
-    ] = True
-    llm_deadline_ms: Annotated[
-        int, _Setting(_whole(1, 600_000), "a first token later than this is a rule's answer")
-    ] = 3000
-    llm_stall_ms: Annotated[int, _Setting(_whole(1, 600_000), "an answer that stalls this long ends where it is")] = (
-        5000
+    llm_stream: _Switch = _setting(
+        True, "feed the voice sentence by sentence; off waits for the whole answer", _A_SWITCH
     )
-    tts: Annotated[str, _Setting(_one_of("scripted", "espeak"), "voice")] = "scripted"
-    tts_voice: Annotated[str, _Setting(_text, "voice of espeak-ng")] = "en-us"
-    tts_delay: Annotated[Delay | None, _Setting(_delay, "sentence to its first audio, scripted")] = None
-    tts_leading_silence: Annotated[
-        Delay | None, _Setting(_delay, "silence before the first audible sample, scripted")
-    ] = None
-    tts_chunk_ms: Annotated[int, _Setting(_whole(10, 2000), "audio in one message")] = 100
-    tts_pace: Annotated[
-        float, _Setting(_number(0, 1000), "times real time at which audio is sent; 0 sends at once")
-    ] = 1.5
-    cache: Annotated[str, _Setting(_one_of("memory", "off"), "prompt cache in this process (tier edge)")] = "memory"
-    cache_url: Annotated[
-        str | None, _Setting(_url("redis", "rediss"), "prompt cache in Redis instead (tier central)")
-    ] = None
-    cache_ttl_s: Annotated[float, _Setting(_number(0.001, 1e9), "how long an answer is kept")] = 300.0
-    cache_delay: Annotated[Delay, _Setting(_delay, "final transcript to first token on a hit")] = _CACHE_DELAY
-    cohort: Annotated[CohortSplit | None, _Setting(_cohort, "NAME=SHARE of calls get the other --llm-stream")] = None
-    cohort_control: Annotated[str, _Setting(_text, "name of the other cohort")] = "control"
-    fault: Annotated[str | None, _Setting(_one_of(*FAULTS), "misbehave on purpose")] = None
-    fault_share: Annotated[float, _Setting(_number(0, 1), "share of calls that misbehave")] = 1.0
-    fault_seed: Annotated[int, _Setting(_whole(0, 2**63 - 1), "which calls those are")] = 1
+    llm_deadline_ms: _Whole = _whole(3000, 1, 600_000, "a first token later than this is a rule's answer")
+    llm_stall_ms: _Whole = _whole(5000, 1, 600_000, "an answer that stalls this long ends where it is")
+    tts: Annotated[str, _one_of(_TTS)] = _choice("scripted", _TTS, "voice")
+    tts_voice: _Text = _setting("en-us", "voice of espeak-ng")
+    tts_delay: _Delay | None = _delay(None, "sentence to its first audio, scripted")
+    tts_leading_silence: _Delay | None = _delay(None, "silence before the first audible sample, scripted")
+    tts_chunk_ms: _Whole = _whole(100, 10, 2000, "audio in one message")
+    tts_pace: _Number = _number(1.5, 0, 1000, "times real time at which audio is sent; 0 sends at once")
+    cache: Annotated[str, _one_of(_CACHE)] = _choice("memory", _CACHE, "prompt cache in this process (tier edge)")
+    cache_url: _RedisUrl | None = _setting(None, "prompt cache in Redis instead (tier central)", _A_REDIS_URL)
+    cache_ttl_s: _Number = _number(300.0, 0.001, 1e9, "how long an answer is kept")
+    cache_delay: _Delay = _delay(_CACHE_DELAY, "final transcript to first token on a hit")
+    cohort: _Cohort | None = _setting(
+        None,
+        "NAME=SHARE of calls get the other --llm-stream",
+        _A_COHORT,
+    )
+    cohort_control: _Text = _setting("control", "name of the other cohort")
+    fault: Annotated[str, _one_of(tuple(FAULTS))] | None = _choice(None, tuple(FAULTS), "misbehave on purpose")
+    fault_share: _Number = _number(1.0, 0, 1, "share of calls that misbehave")
+    fault_seed: _Whole = _whole(1, 0, 2**63 - 1, "which calls those are")
 
     @property
     def asks_for_token(self) -> bool:
@@ -217,49 +231,47 @@ _DEFAULT_DELAYS: Final[dict[str, Delay]] = {
 }
 
 
-def _settings() -> dict[str, _Setting]:
-    hints = get_type_hints(AssistantConfig, include_extras=True)
-    return {name: hint.__metadata__[0] for name, hint in hints.items()}
-
-
 def help_texts() -> dict[str, str]:
     """What each setting is, by its name in the file."""
-    return {name: setting.help for name, setting in _settings().items()}
+    return {name: field.title or "" for name, field in AssistantConfig.model_fields.items()}
 
 
-def read_file(path: Path) -> dict[str, object]:
+def read_file(path: Path) -> TomlText:
     """The settings of a TOML file. Raises UsageError where it cannot be read."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"The configuration {path} cannot be read: {error}.") from error
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"The configuration {path} is not TOML: {error}.") from error
+    return parse_toml(text, str(path))
 
 
-def build_config(values: Mapping[str, object]) -> AssistantConfig:
-    """A configuration from settings by name. Raises UsageError with one line for every fault there is."""
-    known = _settings()
-    faults = [f"{name} is no setting of the assistant; `--help` lists them." for name in values if name not in known]
-    read: dict[str, Any] = {}
-    for name, value in values.items():
-        if name not in known or value is None:
-            continue
-        try:
-            read[name] = known[name].read(value)
-        except UsageError as error:
-            shown = "…" if name == "token" else repr(value)
-            faults.append(f"{name} = {shown}: {_sentence(str(error))}")
-    config = AssistantConfig(**read)
+def build_config(flags: Mapping[str, object], file: TomlText | None = None) -> AssistantConfig:
+    """A configuration from settings by name; those of the file hold where no flag is given.
+
+    Raises UsageError with one line for every fault there is.
+    """
+    given = {
+        name: value for name, value in flags.items() if value is not None or name not in AssistantConfig.model_fields
+    }
+    said = file.table if file is not None else {}
+    values = {**said, **given}
+    found, faults = validated(AssistantConfig, values)
+    # What contradicts itself is looked for among the settings that can be used.
+    faulty = {fault.path[0] for fault in faults}
+    config = found or AssistantConfig.model_validate({k: v for k, v in values.items() if k not in faulty})
     faults += _contradictions(config)
     if faults:
-        raise UsageError("\n".join(faults))
-    defaults: dict[str, Any] = {
-        name: delay
-        for name, delay in _DEFAULT_DELAYS.items()
-        if getattr(config, name) is None and _applies(config, name)
-    }
-    return replace(config, **defaults)
+        of_file = [fault for fault in faults if fault.path[0] in said and fault.path[0] not in given]
+        lines = file.sentences(of_file) if file is not None else []
+        lines += [f"{path_text(fault.path)}: {fault.sentence}" for fault in faults if fault not in of_file]
+        raise UsageError("\n".join(line if line.endswith(".") else f"{line}." for line in lines))
+    return config.model_copy(
+        update={
+            name: delay
+            for name, delay in _DEFAULT_DELAYS.items()
+            if getattr(config, name) is None and _applies(config, name)
+        }
+    )
 
 
 def _applies(config: AssistantConfig, name: str) -> bool:
@@ -268,24 +280,21 @@ def _applies(config: AssistantConfig, name: str) -> bool:
     return all(getattr(config, engine) == wanted for owned, engine, wanted in _SCRIPTED_ONLY if owned == name)
 
 
-def _contradictions(config: AssistantConfig) -> list[str]:
-    faults: list[str] = []
+def _contradictions(config: AssistantConfig) -> list[FaultAt]:
+    faults: list[FaultAt] = []
     if config.asks_for_token and config.token is None:
-        faults.append(f"host = {config.host!r} can be reached from elsewhere: set a token, or listen at 127.0.0.1.")
+        sentence = f"is {shown(config.host)}, which can be reached from elsewhere; set a token, or listen at 127.0.0.1"
+        faults.append(FaultAt(("host",), sentence))
     for name, engine, wanted in _SCRIPTED_ONLY:
         if getattr(config, name) is not None and not _applies(config, name):
-            faults.append(f"{name} belongs to the {wanted} engine: leave it out, or set {engine} = '{wanted}'.")
+            sentence = f"belongs to the {wanted} engine; leave it out, or set {engine} = '{wanted}'"
+            faults.append(FaultAt((name,), sentence))
     faults += [
-        f"{name} belongs to the embedded rules: leave it out, or leave llm_url out."
+        FaultAt((name,), "belongs to the embedded rules; leave it out, or leave llm_url out")
         for name in _RULES_ONLY
         if getattr(config, name) is not None and config.llm_url is not None
     ]
     if config.cohort is not None and config.cohort.treatment == config.cohort_control:
-        faults.append(f"cohort and cohort_control are both called '{config.cohort_control}': give them two names.")
+        sentence = f"names {shown(config.cohort_control)}, as cohort_control does; give them two names"
+        faults.append(FaultAt(("cohort",), sentence))
     return faults
-
-
-def _sentence(text: str) -> str:
-    if text.startswith("is "):
-        return f"this setting {text}."
-    return text

@@ -29,10 +29,11 @@ _SWITCH_INTERVAL_S: Final = 0.0005
 
 def load(config_file: Path | None, flags: Mapping[str, object]) -> AssistantConfig:
     """Load the configuration from a file, the environment and flags; later ones take precedence. Raises UsageError."""
-    values = read_file(config_file) if config_file is not None else {}
-    if TOKEN_ENV in os.environ:
-        values.setdefault("token", os.environ[TOKEN_ENV])
-    return build_config({**values, **{name: value for name, value in flags.items() if value is not None}})
+    file = read_file(config_file) if config_file is not None else None
+    given = {name: value for name, value in flags.items() if value is not None}
+    if TOKEN_ENV in os.environ and (file is None or "token" not in file.table):
+        given.setdefault("token", os.environ[TOKEN_ENV])
+    return build_config(given, file)
 
 
 def run(config: AssistantConfig) -> ExitCode:

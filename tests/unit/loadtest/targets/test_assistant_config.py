@@ -62,7 +62,77 @@ def test_all_faults_are_reported_together() -> None:
     lines = str(caught.value).splitlines()
     assert len(lines) == 10
     assert all(line.endswith(".") for line in lines)
-    assert "= 5" not in str(caught.value)
+    assert "port: is 70000; a whole number from 0 to 65535 is expected." in lines
+    assert "asr: is 'magic'; one of scripted, pocketsphinx is expected." in lines
+    assert "llm_stream: is 'maybe'; true or false is expected." in lines
+    assert any(line.startswith("prot: is not a known key; did you mean port?") for line in lines)
+    assert "is 5" not in str(caught.value), "a token is not shown"
+
+
+def test_faults_of_the_file_have_its_lines_and_flags_win(tmp_path: Path) -> None:
+    file = tmp_path / "assistant.toml"
+    file.write_text(
+        '# Slow.\nport = "x"\nasr = "pocketsphinx"\nasr_delay = "none"\n"\\u001b[2J" = 1\ntts_pace = true\ntoken = 7\n'
+    )
+    with pytest.raises(UsageError) as caught:
+        load(file, {"tts_pace": "-1", "seed": "1.5"})
+    lines = str(caught.value).splitlines()
+    assert lines[0] == f"{file}: line 2, port: is 'x'; a whole number from 0 to 65535 is expected."
+    assert lines[1].startswith(f"{file}: line 4, asr_delay: belongs to the scripted engine; leave it out")
+    assert lines[2].startswith(f"{file}: line 5, \\x1b[2J: is not a known key; known are host, ")
+    assert lines[3].startswith(f"{file}: line 7, token: is empty or not text;")
+    assert lines[4:] == [
+        "seed: is '1.5'; a whole number from 0 to 9223372036854775807 is expected.",
+        "tts_pace: is -1.0; a number from 0 to 1000 is expected.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("port", True),
+        ("port", 8.0),
+        ("port", "8.0"),
+        pytest.param("port", 16**6000, id="port-huge"),
+        ("tts_pace", float("nan")),
+        ("tts_pace", "nan"),
+        ("tts_pace", True),
+        ("tts_pace", 10**400),
+        ("host", ""),
+        ("run_id", ""),
+        pytest.param("llm_model", 16**6000, id="model-huge"),
+        ("asr", ["scripted"]),
+        ("llm_url", "http://[::1"),
+        ("llm_url", "http://"),
+        ("cohort", "a=nan"),
+        ("cohort", 0.5),
+        ("asr_delay", 60),
+        ("asr_lm", "~no-such-user-anywhere/x"),
+        ("asr_lm", "a\0b"),
+        pytest.param("llm_model", ["\x1b[2J" * 1_000_000], id="model-long"),
+    ],
+)
+def test_what_cannot_be_used_is_one_short_line(name: str, value: object) -> None:
+    with pytest.raises(UsageError) as caught:
+        build_config({name: value})
+    assert str(caught.value).startswith(f"{name}: ")
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "read"),
+    [
+        ("port", " 8_123 ", 8123),
+        ("tts_pace", 2, 2.0),
+        ("tts_pace", "2e0", 2.0),
+        ("llm_stream", "off", False),
+        ("llm_stream", 1, True),
+        ("llm_parallel", "3", 3),
+    ],
+)
+def test_flags_are_text_and_files_have_types(name: str, value: object, read: object) -> None:
+    assert getattr(build_config({name: value}), name) == read
 
 
 @pytest.mark.parametrize(
@@ -96,7 +166,7 @@ def test_files_that_cannot_be_read(tmp_path: Path, content: bytes) -> None:
 
 def test_every_setting_has_a_flag_and_help() -> None:
     assert set(_signature().parameters) == {*help_texts(), "config"}
-    assert set(help_texts()) == set(AssistantConfig.__dataclass_fields__)
+    assert set(help_texts()) == set(AssistantConfig.model_fields)
     assert all(help_texts().values())
     assert all(fault in HELP for fault in FAULTS)
 
