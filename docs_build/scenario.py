@@ -1,22 +1,19 @@
-"""The page of the scenario file: its keys are those that the reader asks for, recorded while it reads nothing."""
+"""The page of the scenario file: its keys are those of the models that check it."""
 
-from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final, get_args, get_origin
 
 from corpora.rendering.profiles import profile
 from corpora.rendering.profiles.parsing import KEYS
 from docs_build.markdown import cell, code, page, table
-from loadtest.scenario.file.loader import read_scenario
-from loadtest.scenario.file.section import Section
+from loadtest.scenario.file.scenario_table import ScenarioTable
 from loadtest.scenario.options import OPTIONS
-from telemetry.model.durations import Duration
+from telemetry.model.validation import CheckedTable
 
 INTRODUCTION: Final = """
 A scenario file is TOML and is given with `--scenario`. All faults of a file are reported at once, and a key that is not
 listed here is one of them. A flag on the command line wins over the file. [Shape the load](../how-to/load.md) shows
 whole files.
 """
-DURATION: Final = "duration: a text such as `500ms`, `90s` or `1.5m`, or a number of seconds"
 
 
 def _range(limits: tuple[float, float], unit: str) -> str:
@@ -66,61 +63,28 @@ OWN_KEYS: Final = {
 }
 
 
-class Recorder(Section):
-    """A section that holds nothing and records which keys are asked for, and of which type."""
-
-    def __init__(self, place: str, asked: dict[str, str]) -> None:
-        super().__init__({}, place, [])
-        self._keys = asked
-
-    def _note(self, key: str, kind: str) -> None:
-        self._keys[self.where(key)] = kind
-
-    def get(self, key: str) -> None:
-        """Record a key of any type."""
-        self._keys.setdefault(self.where(key), "")
-
-    def text(self, key: str, *, one_of: Sequence[str] = ()) -> str | None:
-        """Record a text."""
-        self._note(key, f"one of {', '.join(one_of)}" if one_of else "text")
-        return None
-
-    def flag(self, key: str) -> bool | None:
-        """Record a truth value."""
-        self._note(key, "true or false")
-        return None
-
-    def integer(self, key: str, low: int, high: int) -> int | None:
-        """Record a whole number."""
-        self._note(key, f"whole number from {low} to {high}")
-        return None
-
-    def number(self, key: str, low: float, high: float, *, above: bool = False) -> float | None:
-        """Record a number."""
-        self._note(key, f"number {'above' if above else 'from'} {low:g} to {high:g}")
-        return None
-
-    def duration(self, key: str, *, zero: bool = False) -> Duration | None:
-        """Record a duration."""
-        self._note(key, DURATION)
-        return None
-
-    def table(self, key: str) -> Section:
-        """Record a table, and what is asked of it."""
-        self._note(key, "table")
-        return Recorder(self.where(key), self._keys)
-
-    def tables(self, key: str) -> list[Section]:
-        """Record an array of tables, and what is asked of one."""
-        self._note(key, "array of tables")
-        return [Recorder(f"{self.where(key)}[]", self._keys)]
-
-
 def keys() -> dict[str, str]:
     """Every key that a scenario file may have, with its type."""
-    asked: dict[str, str] = {}
-    read_scenario(Recorder("", asked))
-    return asked
+    return _keys_of(ScenarioTable, "")
+
+
+def _keys_of(model: type[CheckedTable], place: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for key, field in model.known_keys().items():
+        name = f"{place}{key}"
+        found[name] = field.title or ""
+        below, is_array = _table_in(field.annotation)
+        if below is not None:
+            found |= _keys_of(below, f"{name}[]." if is_array else f"{name}.")
+    return found
+
+
+def _table_in(annotation: Any) -> tuple[type[CheckedTable] | None, bool]:
+    """The model of the table, or tables, that a key holds, and whether it is an array of them."""
+    for each in (annotation, *get_args(annotation)):
+        if isinstance(each, type) and issubclass(each, CheckedTable):
+            return each, get_origin(annotation) is list
+    return None, False
 
 
 def scenario_page() -> str:

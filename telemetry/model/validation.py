@@ -8,6 +8,7 @@ import difflib
 import reprlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import date, time
 from typing import Any, ClassVar, Final, Self, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
@@ -157,6 +158,13 @@ class _Brief(reprlib.Repr):
         """As YAML, TOML and JSON write it."""
         del level
         return str(x).lower()
+
+    def repr_date(self, x: date | time, level: int) -> str:
+        """As YAML and TOML write it."""
+        del level
+        return str(x)
+
+    repr_datetime = repr_time = repr_date
 
     def repr_int(self, x: int, level: int) -> str:
         """A whole number; Python refuses to write out one of more than 4300 digits."""

@@ -1,15 +1,13 @@
 """A scenario file as a whole: TOML in, one immutable value out, or every fault at once."""
 
-import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from loadtest.errors import UsageError
-from loadtest.scenario.file.callers import Callers, read_callers
-from loadtest.scenario.file.phases import MAX_USERS, Phase, read_phases
-from loadtest.scenario.file.section import Section
-from loadtest.scenario.file.speech import Speech, read_speech
+from loadtest.scenario.file.callers import Callers
+from loadtest.scenario.file.phases import Phase
+from loadtest.scenario.file.speech import Speech
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,30 +45,20 @@ def load_scenario(path: Path) -> Scenario:
 
 def parse_scenario(text: str, *, file: str = "scenario", name: str | None = None) -> Scenario:
     """Read the text of a scenario file; `name` is its name where it does not say one. Raises UsageError."""
-    try:
-        top_table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{file}: is not TOML: {error}") from None
-    faults: list[str] = []
-    top = Section(top_table, "", faults)
-    found = read_scenario(top, name=name)
-    top.close()
-    if faults:
-        raise UsageError("\n".join(f"{file}: {fault}" for fault in faults))
-    return found
+    # Imported when a file is read: pydantic takes as long as a tenth of all that `voiceprobe --help` does.
+    from loadtest.scenario.file.scenario_table import ScenarioTable
+    from loadtest.toml_text import parse_toml
+    from telemetry.model.validation import validated
 
-
-def read_scenario(top: Section, *, name: str | None = None) -> Scenario:
-    """Read every section of a file. Faults go to the sections; then what is given back is not to be used."""
-    own_name = top.text("name")
-    seed = top.integer("seed", 0, 2**63 - 1)
-    max_calls = top.integer("max_calls", 1, MAX_USERS)
-    callers, speech = top.table("callers"), top.table("speech")
+    toml = parse_toml(text, file)
+    table, faults = validated(ScenarioTable, toml.table)
+    if table is None:
+        raise UsageError("\n".join(toml.sentences(faults)))
     return Scenario(
-        name=own_name or name,
-        seed=seed,
-        max_calls=max_calls,
-        callers=read_callers(callers) if callers is not None else Callers(),
-        speech=read_speech(speech) if speech is not None else Speech(),
-        phases=read_phases(top.tables("phases")),
+        name=table.name or name,
+        seed=table.seed,
+        max_calls=table.max_calls,
+        callers=table.callers.callers() if table.callers is not None else Callers(),
+        speech=table.speech.speech() if table.speech is not None else Speech(),
+        phases=table.read_phases(),
     )

@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
+from corpora.rendering.profiles.parsing import KEYS
 from loadtest.errors import UsageError
 from loadtest.scenario.file import load_scenario, parse_scenario
 from loadtest.scenario.file.phases import phase_at
+from loadtest.scenario.file.speech_table import ProfileTable
 from loadtest.scenario.settings import SwarmSettings
 from telemetry.model.durations import Duration
 
@@ -105,37 +107,50 @@ def test_every_fault_is_said_at_once_with_its_place_and_how_to_mend_it() -> None
     with pytest.raises(UsageError) as caught:
         parse_scenario(FAULTY, file="scenario.toml")
     assert str(caught.value).splitlines() == [
-        "scenario.toml: seed: -1 is out of range: give a whole number from 0 to 9223372036854775807",
-        "scenario.toml: callers.think: '2 weeks' is not a duration: write it as 500ms, 2s, 1.5m or 1h",
-        "scenario.toml: callers.manual_turns: 'yes' is neither true nor false",
-        "scenario.toml: callers.turn: unknown; did you mean 'turns'?",
-        "scenario.toml: speech.length: 'shrt' is unknown: did you mean 'short'?",
-        "scenario.toml: speech.snr: True is no number; write one.",
-        "scenario.toml: phases[1].kind: 'rmap' is unknown: did you mean 'ramp'?",
-        "scenario.toml: phases[2].duration: is missing",
-        "scenario.toml: phases[2].name: 'a' is given twice: every phase has figures of its own",
-        "scenario.toml: phases[2].users: 0 is out of range: give a whole number from 1 to 100000",
-        "scenario.toml: phases[2].steps: is not supported in a phase of kind 'hold'",
-        "scenario.toml: phases[3].users: give either users or rate: not both",
-        "scenario.toml: phases[4].rate: the phases before give users: a run has callers or arrivals, not both",
-        "scenario.toml: phases[4].arrival: 'poison' is unknown: did you mean 'poisson'?",
-        "scenario.toml: phases[4].rate.form: unknown; did you mean 'from'?",
-        "scenario.toml: nmae: unknown; did you mean 'name'?",
+        "scenario.toml: line 2, nmae: is not a known key; did you mean name?",
+        "scenario.toml: line 3, seed: is -1; a whole number from 0 to 9223372036854775807 is expected",
+        "scenario.toml: line 5, callers.turn: is not a known key; did you mean turns?",
+        "scenario.toml: line 6, callers.think: '2 weeks' is not a duration: write it as 500ms, 2s, 1.5m or 1h",
+        "scenario.toml: line 7, callers.manual_turns: is 'yes'; true or false is expected",
+        "scenario.toml: line 9, speech.length: 'shrt' is unknown; did you mean short?",
+        "scenario.toml: line 10, speech.snr: True is no number; write one",
+        "scenario.toml: line 13, phases[1].kind: 'rmap' is unknown; did you mean ramp?",
+        'scenario.toml: line 16, phases[2].duration: is missing; a text in quotes such as "500ms" or "2m", or a number '
+        "of seconds, is expected",
+        "scenario.toml: line 17, phases[2].name: 'a' is given twice; give each phase a name of its own",
+        "scenario.toml: line 19, phases[2].users: is 0; a whole number from 1 to 100000 is expected",
+        "scenario.toml: line 20, phases[2].steps: belongs to the kind 'steps'; leave it out of a phase of kind 'hold'",
+        "scenario.toml: line 25, phases[3].users: give either users or rate: not both",
+        "scenario.toml: line 31, phases[4].rate: the phases before give users; a run has callers or arrivals, not both",
+        "scenario.toml: line 31, phases[4].rate.form: is not a known key; did you mean from?",
+        "scenario.toml: line 32, phases[4].arrival: 'poison' is unknown; did you mean poisson?",
     ]
 
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("x =", "is not TOML"),
+        ("x =", "is not valid TOML"),
         ("phases = 3", "[[phases]]"),
-        ("callers = 3", "[callers]"),
+        ("callers = 3", "callers: is 3; a table with the keys turns, think, "),
+        ("callers = []", "callers: is []; a table with the keys turns, think, "),
+        ("phases = []", "under [[phases]]"),
+        ("phases = [3]", "phases[1]: is 3; a table with the keys name, kind, "),
+        ("seed = 0x" + "f" * 5000, "seed: is a number of more than 60 digits; a whole number"),
+        ("speech.noise = 0x" + "f" * 5000, "speech.noise: "),
+        ("speech.snr = 0x" + "f" * 5000, "speech.snr: "),
+        ('"\\u001b[2J" = 1', "line 1, \\x1b[2J: is not a known key"),
+        ("[callers]\nthink = 0x" + "f" * 5000, "callers.think: is a number of more than 60 digits"),
+        ("[callers]\nthink = 2026-01-02", "callers.think: is 2026-01-02; a text in quotes"),
+        ("[callers]\nturns = true", "callers.turns: is true; a whole number"),
+        ("[callers]\nsilence = nan", "callers.silence: is nan; a number from 0 to 1"),
+        (f'name = ["{"x" * 1_000_000}"]', "name: is ['xxx"),
         ('[[phases]]\nname="a"\nkind="hold"\nduration=5', "give either users or rate: callers at the same time"),
         ('[[phases]]\nname="a"\nkind="steps"\nduration=5\nsteps=2\nusers={to=5}', "phases[1].users.from: is missing"),
         ('[[phases]]\nname="a"\nkind="steps"\nduration=5\nusers={from=1,to=5}', "give the number of steps"),
         ('[[phases]]\nname="a"\nkind="ramp"\nduration=5\nusers=5', "users = { from = 1, to = 5 }"),
         ('[[phases]]\nname="a"\nkind="soak"\nduration=5\nusers={to=5}', "stays on one level"),
-        ('[[phases]]\nname="a"\nkind="hold"\nduration=5\nusers=5\narrival="constant"', "requires rate, not users"),
+        ('[[phases]]\nname="a"\nkind="hold"\nduration=5\nusers=5\narrival="constant"', "belongs to a rate; give a rate, or leave it out"),
         ('[[phases]]\nname="a"\nkind="hold"\nduration=5\nrate=0', "more than 0"),
         ('[[phases]]\nname="a"\nkind="hold"\nduration=0\nrate=1', "more than 0"),
         ('[[phases]]\nname="a"\nkind="hold"\nduration=nan\nrate=1', "not a duration"),
@@ -146,6 +161,8 @@ def test_what_cannot_be_used_is_said(text: str, sentence: str) -> None:
         parse_scenario(text)
     assert sentence in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 500
 
 
 def test_a_file_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
@@ -206,13 +223,13 @@ def test_faults_of_the_callers_behavior_have_their_place() -> None:
         )
     places = [line.split(": ")[1] for line in str(caught.value).splitlines()]
     assert places == [
-        "callers.patience",
-        "callers.talk_over",
-        "callers.silence_for",
-        "callers.barge_in[1].aftr",
-        "callers.barge_in[3].after",
-        "callers.barge_in[3].share",
-        "callers.barge_in",
+        "line 3, callers.patience",
+        "line 4, callers.talk_over",
+        "line 5, callers.silence_for",
+        "line 6, callers.barge_in",
+        "line 8, callers.barge_in[1].aftr",
+        "line 11, callers.barge_in[3].share",
+        "line 12, callers.barge_in[3].after",
     ]
 
 
@@ -266,14 +283,18 @@ def test_every_fault_of_the_speech_is_said() -> None:
         parse_scenario(faulty, file="s.toml")
     said = str(caught.value).splitlines()
     for begins in (
-        "s.toml: speech.noise: The noise pink needs an SNR",
-        "s.toml: speech.channel: The channel 'telefax' is unknown",
-        "s.toml: speech.profiles[1].speed: A speed of 3 cannot be rendered",
-        "s.toml: speech.profiles[1].chanel: unknown; did you mean 'channel'?",
-        "s.toml: speech.mix.long: -1 is out of range",
-        "s.toml: speech.mix.shrt: unknown; did you mean 'short'?",
+        "s.toml: line 3, speech.channel: The channel 'telefax' is unknown",
+        "s.toml: line 4, speech.noise: The noise pink needs an SNR",
+        "s.toml: line 6, speech.mix.shrt: is not a known key; did you mean short?",
+        "s.toml: line 7, speech.mix.long: is -1; a number from 0 to 1e+09 is expected",
+        "s.toml: line 9, speech.profiles[1].speed: A speed of 3 cannot be rendered",
+        "s.toml: line 10, speech.profiles[1].chanel: is not a known key; did you mean channel?",
     ):
         assert any(line.startswith(begins) for line in said), (begins, said)
+
+
+def test_a_profile_in_a_file_has_the_keys_of_a_profile_in_words() -> None:
+    assert set(ProfileTable.known_keys()) == {"share", *KEYS}
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Faults of a section: each with its path, a sentence that says how to mend it, and all of them at once."""
 
 from collections.abc import Collection, Iterator, Mapping
+from datetime import UTC, date, datetime
 from typing import Annotated, Any
 
 import pytest
@@ -97,6 +98,8 @@ def test_a_path_is_written_as_in_the_file() -> None:
         ("a\x1b[2J", "'a\\x1b[2J'"),
         ([16**6000], "[a number of more than 60 digits]"),  # Python refuses to write it out
         ([[[[1]]]], "[[[...]]]"),
+        (date(2026, 1, 2), "2026-01-02"),
+        (datetime(2026, 1, 2, 3, 4, tzinfo=UTC), "2026-01-02 03:04:00+00:00"),
     ],
 )
 def test_a_value_is_shown_as_the_file_has_it(value: object, text: str) -> None:
