@@ -28,12 +28,8 @@ class ManifestError(CorpusError):
         if len(self.faults) == 1:
             super().__init__(self.faults[0])
             return
-        lines = [f"{manifest}: {len(self.faults)} faults:"]
-        lines += [f"  {fault}" for fault in self.faults[:_SHOWN_FAULTS]]
-        hidden = len(self.faults) - _SHOWN_FAULTS
-        if hidden > 0:
-            lines.append(f"  ... and {hidden} more: `voiceprobe corpus check {manifest.parent}` lists them all")
-        super().__init__("\n".join(lines))
+        where_all = f"`voiceprobe corpus check {manifest.parent}` lists them all"
+        super().__init__(_listed(f"{manifest}: {len(self.faults)} faults:", self.faults, _SHOWN_FAULTS, where_all))
 
 
 class SourceError(CorpusError):
@@ -42,9 +38,13 @@ class SourceError(CorpusError):
     def __init__(self, source: str, faults: Sequence[str], kept: str) -> None:
         self.faults = tuple(faults)
         counted = f"{len(self.faults)} fault{'s' * (len(self.faults) > 1)}"
-        lines = [f"{source}: {counted}; {kept} Mend them, or leave them out with --skip-bad:"]
-        lines += [f"  {fault}" for fault in self.faults[:_SHOWN_IMPORT_FAULTS]]
-        hidden = len(self.faults) - _SHOWN_IMPORT_FAULTS
-        if hidden > 0:
-            lines.append(f"  ... and {hidden} more: --json FILE lists them all")
-        super().__init__("\n".join(lines))
+        heading = f"{source}: {counted}; {kept} Mend them, or leave them out with --skip-bad:"
+        super().__init__(_listed(heading, self.faults, _SHOWN_IMPORT_FAULTS, "--json FILE lists them all"))
+
+
+def _listed(heading: str, faults: Sequence[str], most: int, where_all: str) -> str:
+    """A heading with at most so many faults below it, a line each, and where all of them are listed."""
+    lines = [heading, *(f"  {fault}" for fault in faults[:most])]
+    if len(faults) > most:
+        lines.append(f"  ... and {len(faults) - most} more: {where_all}")
+    return "\n".join(lines)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from corpora.manifest.errors import ManifestError
+from corpora.manifest.errors import ManifestError, SourceError
 from corpora.manifest.manifest import Utterance, read_manifest, write_manifest
 
 
@@ -163,6 +163,14 @@ def test_the_text_shows_twenty_faults_and_counts_the_rest() -> None:
     assert "fault 20." not in text
     assert "and 5 more: `voiceprobe corpus check x`" in text
     assert str(ManifestError(Path("x"), ["only this."])) == "only this."
+
+
+def test_a_source_shows_a_hundred_faults_and_counts_the_rest() -> None:
+    lines = str(SourceError("tape", [f"fault {number}." for number in range(102)], "Nothing is kept.")).splitlines()
+    assert lines[0].startswith("tape: 102 faults; Nothing is kept. Mend them")
+    assert lines[1:101] == [f"  fault {number}." for number in range(100)]
+    assert lines[101:] == ["  ... and 2 more: --json FILE lists them all"]
+    assert str(SourceError("tape", ["only this."], "Nothing is kept.")).splitlines()[1:] == ["  only this."]
 
 
 def test_what_was_done_to_a_clip_and_who_looked_at_it_travels(tmp_path: Path) -> None:
