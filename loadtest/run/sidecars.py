@@ -12,9 +12,9 @@ from loadtest.reports.run_info import SpoolInfo
 from loadtest.run import processes
 from loadtest.run.request import CheckedRun
 from telemetry.export.otlp_http import OtlpHttpExporter
-from telemetry.export.recovery import revive
+from telemetry.export.recovery import ReplayResult, replay
 from telemetry.export.sdk import sidecar_token
-from telemetry.export.spool import ReplayResult, SpoolRecord, replay
+from telemetry.export.spool import SpoolRecord
 from telemetry.export.spooled_turns import turns_in
 
 SIDECAR_READY_S: Final = 30.0
@@ -89,13 +89,13 @@ def destination(checked: CheckedRun, sidecar: Sidecar | None, stack: ExitStack) 
 def deliver_all(checked: CheckedRun, own: Sidecar, stack: ExitStack) -> SpoolInfo:
     """Bring what waits on disk into the store; what was delivered, and what waits there still."""
     spool = checked.request.out / "spool"
-    first, revived = deliver_spool(spool, own.url)
-    if not first.left and revived:
+    first = deliver_spool(spool, own.url)
+    if first.is_complete:
         return _spool_info(first)
     # The named sidecar died: its store is free now, and one of our own takes what is still on disk.
     child, successor = start_sidecar(own.store, checked.request.out / "logs", slo=checked.request.slo)
     stack.enter_context(processes.ending(child))
-    return _spool_info(first, deliver_spool(spool, successor.url)[0])
+    return _spool_info(first, deliver_spool(spool, successor.url))
 
 
 def _spool_info(*replays: ReplayResult) -> SpoolInfo:
@@ -108,9 +108,9 @@ def _spool_info(*replays: ReplayResult) -> SpoolInfo:
     )
 
 
-def deliver_spool(spool: Path, sidecar_url: str) -> tuple[ReplayResult, bool]:
+def deliver_spool(spool: Path, sidecar_url: str) -> ReplayResult:
     """Hand what the sidecar did not take during the run to the store now, and the last turns of processes that were
-    killed; whether all of the latter were taken.
+    killed.
 
     What it will never take is given up, and counts as missing: the sequence numbers of the turns tell.
     """
@@ -119,4 +119,4 @@ def deliver_spool(spool: Path, sidecar_url: str) -> tuple[ReplayResult, bool]:
     def deliver(record: SpoolRecord) -> bool:
         return sender.send(record).outcome != "failed"
 
-    return replay(spool, deliver, turns_in), revive(spool, deliver)
+    return replay(spool, deliver, turns_in)

@@ -39,7 +39,7 @@ from loadtest.swarm.recording import Recording
 from loadtest.swarm.redial import Redial, redial
 from telemetry.export import sdk
 from telemetry.export.instrumentation import CallTrace, GeneratorGauges, StartGauges, announce_run
-from telemetry.export.wal import TurnLog
+from telemetry.export.turn_log import TurnLog
 from telemetry.model.turn_spans import turn_attributes
 from telemetry.model.turn_texts import with_plain_texts
 from telemetry.model.turns import Turn

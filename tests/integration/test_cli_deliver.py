@@ -12,7 +12,7 @@ from loadtest.run.deliver import deliver
 from loadtest.run.processes import ProcessFailedError
 from loadtest.run.sidecars import start_sidecar
 from telemetry.export.sdk import SdkOptions, start
-from telemetry.export.wal import TurnLog
+from telemetry.export.turn_log import TurnLog
 from telemetry.store.reader import StoreReader
 from tests.fixtures_turns import client_turn
 
@@ -42,6 +42,12 @@ def test_a_spool_and_the_log_of_a_killed_worker_come_home(tmp_path: Path) -> Non
         said = deliver(folder, sidecar.url)
         assert said == f"delivered from {folder}: 2 turns (4 spans) of the spool, write-ahead logs with last turns 1"
         assert deliver(folder, sidecar.url) == f"nothing was waiting in {folder}"
+        former = folder / "old.spool"
+        former.write_bytes(b"of an earlier format")
+        assert deliver(folder, sidecar.url).endswith("; files there that are not logs of this version: 1")
+        former.rename(folder / "old.wal")
+        with pytest.raises(UsageError, match=r"another version of voiceprobe wrote \(old\.wal\)"):
+            deliver(folder, sidecar.url)
     with StoreReader(store) as reader:
         assert sorted(turn.sequence or 0 for turn in reader.turns()) == [0, 0, 1, 1, 2]
         assert [run.run_id for run in reader.runs()] == ["run-1"]

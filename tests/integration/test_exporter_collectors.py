@@ -22,8 +22,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 
 from telemetry.export.instrumentation import CallTrace, GeneratorGauges
+from telemetry.export.recovery import replay
 from telemetry.export.sdk import SdkOptions, Telemetry, start
-from telemetry.export.spool import replay
 from telemetry.model import semconv
 from telemetry.model.generator_health import gauge_metric
 from telemetry.model.turns import Turn

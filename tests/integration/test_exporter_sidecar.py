@@ -4,8 +4,9 @@ from pathlib import Path
 
 from telemetry.export.instrumentation import CallTrace, GeneratorGauges, announce_run
 from telemetry.export.otlp_http import OtlpHttpExporter
+from telemetry.export.recovery import replay
 from telemetry.export.sdk import SdkOptions, start
-from telemetry.export.spool import SpoolRecord, replay
+from telemetry.export.spool import SpoolRecord
 from telemetry.model.turns import Turn
 from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader

@@ -150,7 +150,10 @@ def test_every_fault_is_said_at_once_with_its_place_and_how_to_mend_it() -> None
         ('[[phases]]\nname="a"\nkind="steps"\nduration=5\nusers={from=1,to=5}', "give the number of steps"),
         ('[[phases]]\nname="a"\nkind="ramp"\nduration=5\nusers=5', "users = { from = 1, to = 5 }"),
         ('[[phases]]\nname="a"\nkind="soak"\nduration=5\nusers={to=5}', "stays on one level"),
-        ('[[phases]]\nname="a"\nkind="hold"\nduration=5\nusers=5\narrival="constant"', "belongs to a rate; give a rate, or leave it out"),
+        (
+            '[[phases]]\nname="a"\nkind="hold"\nduration=5\nusers=5\narrival="constant"',
+            "belongs to a rate; give a rate",
+        ),
         ('[[phases]]\nname="a"\nkind="hold"\nduration=5\nrate=0', "more than 0"),
         ('[[phases]]\nname="a"\nkind="hold"\nduration=0\nrate=1', "more than 0"),
         ('[[phases]]\nname="a"\nkind="hold"\nduration=nan\nrate=1', "not a duration"),

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from telemetry.export.spool import ReplayResult, Spool, SpoolRecord, replay
+from telemetry.export.recovery import replay
+from telemetry.export.spool import Spool, SpoolRecord
 
 
 def record(number: int, spans: int = 2) -> SpoolRecord:
@@ -52,16 +53,16 @@ def test_metrics_are_no_spans(tmp_path: Path) -> None:
     assert replayed(tmp_path) == [SpoolRecord("metrics", 8, b"m")]
 
 
-def test_segments_rotate_and_are_removed_one_by_one(tmp_path: Path) -> None:
-    spool = Spool(tmp_path, "one", segment_bytes=100)
+def test_logs_rotate_and_are_removed_one_by_one(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, "one", log_bytes=100)
     for number in range(6):
         spool.append(record(number))
-    assert len(list(tmp_path.glob("*.spool"))) == 3
+    assert len(list(tmp_path.glob("*.wal"))) == 3
     for number in range(4):
         oldest = spool.oldest()
         assert oldest == record(number)
         spool.acknowledge(oldest)
-    assert len(list(tmp_path.glob("*.spool"))) == 1
+    assert len(list(tmp_path.glob("*.wal"))) == 1
     spool.close()
     assert replayed(tmp_path) == [record(4), record(5)]
 
@@ -81,7 +82,7 @@ def test_it_is_bounded_and_takes_more_after_an_acknowledgment(tmp_path: Path) ->
 def test_only_the_owner_may_read_it(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "spool", "one")
     spool.append(record(0))
-    (path,) = (tmp_path / "spool").glob("*.spool")
+    (path,) = (tmp_path / "spool").glob("*.wal")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE((tmp_path / "spool").stat().st_mode) == 0o700
 
@@ -98,62 +99,6 @@ def test_what_was_acknowledged_before_the_end_is_not_replayed(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("cut", [1, 5, 12, 40])
-def test_a_torn_tail_ends_the_segment(tmp_path: Path, cut: int) -> None:
-    spool = Spool(tmp_path, "one")
-    spool.append(record(0))
-    spool.append(record(1))
-    spool.close()
-    (path,) = tmp_path.glob("*.spool")
-    os.truncate(path, path.stat().st_size - cut)
-    taken: list[SpoolRecord] = []
-    result = replay(tmp_path, lambda entry: taken.append(entry) is None)
-    assert taken == [record(0)]
-    assert result == ReplayResult(records=1, spans=2, left=0, torn_segments=1)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_flipped_bit_is_not_taken_for_data(tmp_path: Path) -> None:
-    spool = Spool(tmp_path, "one")
-    spool.append(record(0))
-    spool.close()
-    (path,) = tmp_path.glob("*.spool")
-    blob = bytearray(path.read_bytes())
-    blob[-1] ^= 1
-    path.write_bytes(blob)
-    assert replayed(tmp_path) == []
-
-
-def test_a_refused_record_stays_with_all_after_it(tmp_path: Path) -> None:
-    spool = Spool(tmp_path, "one")
-    for number in range(3):
-        spool.append(record(number))
-    spool.close()
-    answers = iter([True, False])
-    found = replay(tmp_path, lambda _: next(answers), lambda entry: 1 + (entry == record(0)))
-    assert found == ReplayResult(records=1, spans=2, left=2, torn_segments=0, turns=2, left_spans=4, left_turns=2)
-    assert replayed(tmp_path) == [record(1), record(2)]
-
-
-def test_a_failing_sink_loses_nothing(tmp_path: Path) -> None:
-    spool = Spool(tmp_path, "one")
-    spool.append(record(0))
-    spool.append(record(1))
-    spool.close()
-    calls = 0
-
-    def sink(_: SpoolRecord) -> bool:
-        nonlocal calls
-        calls += 1
-        if calls == 2:
-            raise RuntimeError("store gone")
-        return True
-
-    with pytest.raises(RuntimeError, match="store gone"):
-        replay(tmp_path, sink)
-    assert replayed(tmp_path) == [record(1)]
-
-
 def test_several_owners_share_a_directory(tmp_path: Path) -> None:
     one, two = Spool(tmp_path, "one"), Spool(tmp_path, "two")
     one.append(record(1))
@@ -164,10 +109,6 @@ def test_several_owners_share_a_directory(tmp_path: Path) -> None:
     one.close()
     two.close()
     assert replayed(tmp_path) == [record(2)]
-
-
-def test_nothing_to_replay_where_there_is_no_directory(tmp_path: Path) -> None:
-    assert replay(tmp_path / "none", lambda _: True) == ReplayResult(0, 0, 0, 0)
 
 
 def test_a_full_disk_leaves_no_half_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from telemetry.export.instrumentation import CallTrace, announce_run
+from telemetry.export.recovery import replay
 from telemetry.export.sdk import SdkOptions, start
-from telemetry.export.spool import SpoolRecord, replay
+from telemetry.export.spool import SpoolRecord
 from telemetry.export.spooled_turns import turns_in
 from tests.fixtures_turns import client_turn
 
