@@ -5,6 +5,7 @@ The checkout is a small stand-in with empty locks, so that an environment is mad
 
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -122,6 +124,57 @@ def test_a_changed_lock_brings_the_environment_up_to_date(used: Checkout) -> Non
     assert changed.returncode == 0
     assert "installing" in changed.stderr
     assert "making" not in changed.stderr
+    assert used.run("demo").stderr == ""
+
+
+def with_uv(used: Checkout, tmp_path: Path, script: str) -> dict[str, str]:
+    """The settings under which a changed lock is installed by a uv of our own."""
+    lock = used.root / "requirements.lock"
+    lock.write_text(lock.read_text() + "# changed\n")
+    program(tmp_path, "uv", f'echo "$PWD: $*" >> "{tmp_path}/record"\n{script}')
+    return {"PATH": f"{tmp_path}:{os.environ['PATH']}", "VOICEPROBE_NO_UV": ""}
+
+
+def test_a_uv_that_is_there_is_used(used: Checkout, tmp_path: Path) -> None:
+    changed = used.run("demo", **with_uv(used, tmp_path, "exit 0"))
+    assert (changed.returncode, changed.stdout) == (0, "arguments: demo\n")
+    assert "pip" not in changed.stderr.replace(str(used.root), "")
+    assert (tmp_path / "record").read_text() == (
+        f"{used.root}: pip sync --quiet --python {used.venv}/bin/python --require-hashes requirements.lock\n"
+    )
+    assert used.run("demo").stderr == ""
+
+
+def test_where_uv_fails_it_says_why_and_pip_installs(used: Checkout, tmp_path: Path) -> None:
+    changed = used.run("demo", **with_uv(used, tmp_path, "echo 'error: no index can be reached' >&2; exit 2"))
+    assert (changed.returncode, changed.stdout) == (0, "arguments: demo\n")
+    said = changed.stderr.splitlines()
+    assert "error: no index can be reached" in said
+    assert f"voiceprobe: installing what voiceprobe needs into {used.venv}, with pip …" in said
+    assert used.run("demo").stderr == ""
+
+
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
+def test_an_interrupt_ends_the_installation_at_once(used: Checkout, tmp_path: Path, ending: signal.Signals) -> None:
+    process = used.start(
+        "demo",
+        **with_uv(used, tmp_path, f"echo $$ > '{tmp_path}/new'; mv '{tmp_path}/new' '{tmp_path}/pid'; exec sleep 600"),
+    )
+    deadline = time.monotonic() + BOUND_S
+    while not (tmp_path / "pid").exists():
+        assert time.monotonic() < deadline, "uv was never started"
+        time.sleep(0.01)
+    process.send_signal(ending)
+    out, err = process.communicate(timeout=BOUND_S)
+    assert (process.returncode, out) == (130, "")
+    assert "with pip" not in err
+    sleeper = int((tmp_path / "pid").read_text())
+    while psutil.pid_exists(sleeper) and psutil.Process(sleeper).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline, "uv goes on"
+        time.sleep(0.01)
+    mended = used.run("demo")
+    assert (mended.returncode, mended.stdout) == (0, "arguments: demo\n")
+    assert "interrupted" in mended.stderr
     assert used.run("demo").stderr == ""
 
 
