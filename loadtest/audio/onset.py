@@ -35,7 +35,7 @@ _UNREAD_HOPS: Final = 200  # small, because thousands of callers receive replies
 
 
 @dataclass(slots=True)
-class _Segment:
+class _AudibleSegment:
     """Adjacent loud windows: absolute indices of the first and last sample above the level."""
 
     first: int
@@ -58,7 +58,7 @@ class AudibleSpan:
         self._history_energy = np.zeros(WINDOW_HOPS - 1)
         self._rest = np.zeros(0, np.int16)  # the incomplete hop
         self._done = 0  # samples fed, without `_rest`
-        self._open: _Segment | None = None  # the segment that the last whole hop still belongs to
+        self._open: _AudibleSegment | None = None  # the segment that the last whole hop still belongs to
         self._first: int | None = None
         self._last: int | None = None
         self._runs: list[tuple[int, int]] = []  # loud ranges [first, end) in samples, rounded to hops
@@ -146,7 +146,7 @@ class AudibleSpan:
         padded[1:-1] = loud
         edges = np.flatnonzero(padded[1:] != padded[:-1]).tolist()
         self._note_runs(edges, len(loud))
-        still_open: _Segment | None = None
+        still_open: _AudibleSegment | None = None
         for begin, end in zip(edges[::2], edges[1::2], strict=True):
             if end == edges[-1] or self._matters(begin, end):
                 segment = self._segment(samples, begin, end)
@@ -170,19 +170,19 @@ class AudibleSpan:
         continues = begin == 0 and self._open is not None
         return continues or (end - begin + WINDOW_HOPS - 1) * self._hop >= self._min_samples
 
-    def _segment(self, samples: Pcm16, begin: int, end: int) -> _Segment:
+    def _segment(self, samples: Pcm16, begin: int, end: int) -> _AudibleSegment:
         """Return the segment of the loud windows [begin, end), and update the result."""
         last = self._above(samples, end - 1)[-1]
         if begin == 0 and self._open is not None:
-            segment = _Segment(self._open.first, max(self._open.last, last))
+            segment = _AudibleSegment(self._open.first, max(self._open.last, last))
         else:
-            segment = _Segment(self._above(samples, begin)[0], last)
+            segment = _AudibleSegment(self._above(samples, begin)[0], last)
         if self._counts(segment):
             self._first = segment.first if self._first is None else self._first
             self._last = segment.last
         return segment
 
-    def _incomplete_hop(self) -> _Segment | None:
+    def _incomplete_hop(self) -> _AudibleSegment | None:
         """Return the segment of the window that ends in the incomplete hop, if that window is loud."""
         samples = np.concatenate((self._history, self._rest))
         energy = self._history_energy.sum() + _energies(self._rest.reshape(1, -1))[0]
@@ -190,8 +190,8 @@ class AudibleSpan:
             return None
         above = self._above(samples, 0)
         if self._open is not None:
-            return _Segment(self._open.first, max(self._open.last, above[-1]))
-        return _Segment(above[0], above[-1])
+            return _AudibleSegment(self._open.first, max(self._open.last, above[-1]))
+        return _AudibleSegment(above[0], above[-1])
 
     def _above(self, samples: Pcm16, window: int) -> list[int]:
         """Return the absolute indices of the samples above the level in one window."""
@@ -200,7 +200,7 @@ class AudibleSpan:
         offset = self._done - len(self._history) + start
         return (np.flatnonzero((inside > _LEVEL_SAMPLE) | (inside < -_LEVEL_SAMPLE)) + offset).tolist()
 
-    def _counts(self, segment: _Segment) -> bool:
+    def _counts(self, segment: _AudibleSegment) -> bool:
         return segment.last - segment.first + 1 >= self._min_samples
 
 

@@ -167,7 +167,7 @@ class Call:
         self.engine.health.note_held_up(outbox.waiting_bytes)
         waited_ns = now_perf_ns - self.held[0].offered_perf_ns
         if waited_ns > self.plan.limits.unread_ns or outbox.waiting_bytes > MAX_WAITING_BYTES:
-            reason = f"the endpoint did not read what the caller said for {waited_ns / 1e9:.0f} s"
+            reason = f"the endpoint did not read the caller's audio for {waited_ns / 1e9:.0f} s"
             self.lost(reason, now_perf_ns, Failure("timeout", "not_read"))
 
     def _follow(self) -> None:

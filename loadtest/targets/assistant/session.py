@@ -104,9 +104,9 @@ class Session:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         if answering is not None and self._answering is answering:
-            heard = answering.record.first_audio_perf_ns is not None
+            audible = answering.record.first_audio_perf_ns is not None
             answering.record.outcome_reason = "the caller's connection ended"
-            self._report.turn(answering.record, "interrupted" if heard else "abandoned")
+            self._report.turn(answering.record, "interrupted" if audible else "abandoned")
         self._report.end()
 
     # The caller's speech.
@@ -140,8 +140,8 @@ class Session:
 
     async def _speech_started(self, started: SpeechStarted, *, announce: bool) -> None:
         detection = self._service.config.turn_detection
-        heard = self._endpointer.turn_audio()
-        utterance = self._begin_recognition(heard)
+        audio = self._endpointer.turn_audio()
+        utterance = self._begin_recognition(audio)
         if announce:
             # Sent first, because it makes the client stop playing what it has buffered.
             start_ms = started.audio_start_ns // _NS_PER_MS
@@ -151,7 +151,7 @@ class Session:
         source = random_source(self._parts.turn.seed, self._call_id, self._turns, "partials")
         utterance.watch(started.speech_start_perf_ns, self._parts.partials, source)
 
-    def _begin_recognition(self, heard: NDArray[np.int16]) -> UtteranceRecognition:
+    def _begin_recognition(self, audio: NDArray[np.int16]) -> UtteranceRecognition:
         item_id = self._make_id("item")
 
         async def show(words: str) -> None:
@@ -160,7 +160,7 @@ class Session:
         wanted = self._service.config.transcription_model is not None
         to_show = show if wanted else None
         utterance = UtteranceRecognition(item_id, self._parts.asr, self._endpointer.rate_hz, self._clock, to_show)
-        utterance.feed(heard)
+        utterance.feed(audio)
         self._utterance = utterance
         return utterance
 
@@ -195,11 +195,11 @@ class Session:
             self._report.turn(record, "interrupted")
 
     async def _commit(self, command: commands.Commit, arrival_perf_ns: int) -> None:
-        heard = self._endpointer.turn_audio()
-        if not len(heard):
+        audio = self._endpointer.turn_audio()
+        if not len(audio):
             await self._refuse("there is no audio to commit", command.event_id, "input_audio_buffer_commit_empty")
             return
-        utterance = self._utterance or self._begin_recognition(heard)
+        utterance = self._utterance or self._begin_recognition(audio)
         self._utterance = None
         stopped = self._endpointer.close()
         record = self._new_record(stopped.speech_start_perf_ns)

@@ -121,10 +121,10 @@ def test_arrived_events_take_precedence_over_a_deadline() -> None:
     caller = Caller(patience_ms=400)
     caller.speak()
     caller.rows(10)
-    heard = caller.slot.due_perf_ns
+    arrival = caller.slot.due_perf_ns
     # The reply is unread for longer than the caller's patience.
     caller.wire.arrives = lambda: [
-        caller.call.perform(caller.call.conversation.on_event(event, heard)) for event in reply(ms=3000)
+        caller.call.perform(caller.call.conversation.on_event(event, arrival)) for event in reply(ms=3000)
     ]
     caller.rows(30)
     assert not caller.call.ended
@@ -230,7 +230,7 @@ def test_an_endpoint_that_never_reads_ends_the_call_after_a_bounded_time() -> No
     assert caller.call.ended
     exchange = caller.call.exchanges.get_nowait()
     assert exchange.outcome == "error"
-    assert exchange.reason == "the endpoint did not read what the caller said for 60 s"
+    assert exchange.reason == "the endpoint did not read the caller's audio for 60 s"
 
 
 def test_answers_that_an_endpoint_does_not_read_are_bounded() -> None:

@@ -258,9 +258,9 @@ def test_the_two_roles_complete_a_turn_together(dialect: Dialect, form: Any) -> 
     assert session.config.turn_detection is None
     assert caller.receive(session.updated())[0].kind is EventKind.READY
     tone = (3000 * np.sin(np.arange(480) / 9)).astype(np.int16)
-    (heard,) = session.receive(caller.audio_message(tone))
-    assert isinstance(heard, AppendAudio)
-    assert np.abs(heard.pcm.astype(int) - tone).max() < (1 if form == "pcm16" else 150)
+    (append,) = session.receive(caller.audio_message(tone))
+    assert isinstance(append, AppendAudio)
+    assert np.abs(append.pcm.astype(int) - tone).max() < (1 if form == "pcm16" else 150)
     assert [type(c) for m in caller.end_turn() for c in session.receive(m)] == [Commit, CreateResponse]
     reply = session.reply(metadata={"k": "v"})
     messages = [reply.created(), *reply.text_delta("hi"), *reply.audio_delta(tone), *reply.done()]

@@ -25,7 +25,7 @@ def _unmasked(frame: bytes) -> bytes:
     return bytes(byte ^ mask[place % 4] for place, byte in enumerate(frame[MASK.stop :]))
 
 
-def test_masks_are_fixed_or_random_and_hide_the_same_audio() -> None:
+def test_masks_are_fixed_or_random_and_mask_the_same_audio() -> None:
     fixed, drawn, again = (_frames(_prepared(mask)) for mask in ("fixed", "random", "random"))
     assert {frame[MASK] for frame in fixed} == {FIXED_MASK}
     assert len({frame[MASK] for frame in drawn}) > 0.99 * len(drawn)

@@ -101,7 +101,9 @@ def test_several_processes_render_the_same_as_one(cache: Path, tmp_path: Path, m
     assert content(prepare(SETTINGS, wire_of(), lambda done, total: progress.append(done))) == alone
     frame_cache = FrameCache.open(corpus, Profile(channel=("telephone",)), 3, Wire.of(wire_of()))
     assert not frame_cache.missing(chosen)
-    assert len(list(frame_cache.cache_entry.folder.glob("*.pack"))) == 3  # the background's and one of each process
+    assert (
+        len(list(frame_cache.cache_entry.folder.glob("*.pack"))) == 3
+    )  # one for the background and one from each process
 
 
 def test_random_masks_do_not_depend_on_the_process(
@@ -150,7 +152,7 @@ def test_a_damaged_frame_is_rendered_again(cache: Path) -> None:
     assert content(prepare(SETTINGS, wire_of())) == before
 
 
-@pytest.mark.skipif(os.geteuid() == 0 and not Path("/proc").exists(), reason="needs a folder that cannot be written")
+@pytest.mark.skipif(os.geteuid() == 0 and not Path("/proc").exists(), reason="needs a folder that is not writable")
 def test_without_a_writable_cache_speech_is_still_rendered(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,7 +174,7 @@ def test_different_wires_share_renderings_but_not_frames(cache: Path) -> None:
     for wire in wires[:2]:
         frame_cache = FrameCache.open(corpus, Profile(), 3, wire)
         rendering.fill(frame_cache, chosen, SETTINGS.protocol)
-    assert len(cache_entries(cache_root())) == 3  # of samples one, of frames two
+    assert len(cache_entries(cache_root())) == 3  # one of samples, two of frames
 
 
 def test_each_profile_has_its_own_clips_and_background(cache: Path) -> None:
@@ -190,7 +192,7 @@ def test_each_profile_has_its_own_clips_and_background(cache: Path) -> None:
     assert prepared.lines[0].background != prepared.lines[1].background
 
 
-def test_a_mix_is_dealt_and_its_repetitions_share_their_frames(cache: Path) -> None:
+def test_a_mix_has_its_shares_and_repetitions_share_their_frames(cache: Path) -> None:
     settings = SwarmSettings(host="ws://x", corpus="voiceprobe-en", clips=20, mix="short=60 medium=30 long=10")
     _, chosen = choose(settings)
     assert [sum(each.length == length for each in chosen) for length in ("short", "medium", "long")] == [12, 6, 2]

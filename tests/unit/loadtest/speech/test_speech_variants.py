@@ -106,7 +106,9 @@ def test_over_a_run_losses_have_the_requested_rate_and_burst_length(cache: Path,
     assert total > 10_000
     assert abs(np.mean(np.concatenate(lost)) - ratio) < 3.5 * spread
 
-    after: dict[int, list[bool]] = defaultdict(list)  # by how many were lost in a row before: was the next one?
+    after: dict[int, list[bool]] = defaultdict(
+        list
+    )  # by the number of consecutive losses before a packet: whether it was lost
     for each in lost:
         run = 0
         for gone in each.tolist():
@@ -150,7 +152,7 @@ def test_turns_with_the_same_utterance_have_different_noise(cache: Path, noise: 
 def test_cohorts_and_any_number_of_processes_use_the_same_audio_turn_by_turn(
     cache: Path, processes: int, conversations: bool
 ) -> None:
-    def heard(plan: CallPlan) -> list[tuple[str, int]]:
+    def ids_of(plan: CallPlan) -> list[tuple[str, int]]:
         return [
             (clip.rendered.utterance.id, clip.rendered.variant)
             for turn in plan.turns
@@ -161,7 +163,7 @@ def test_cohorts_and_any_number_of_processes_use_the_same_audio_turn_by_turn(
     prepared = prepared_with("loss=5%", variants=5)
     alone = planned(prepared, 24, conversations=conversations)
     again = planned(prepared_with("loss=5%", variants=5), 24, conversations=conversations)
-    assert [heard(plan) for plan in alone] == [heard(plan) for plan in again]
+    assert [ids_of(plan) for plan in alone] == [ids_of(plan) for plan in again]
     assert [plan.background for plan in alone] == [plan.background for plan in again]
     assert [list(clip.frames) for clip in clips_of(alone)] == [list(clip.frames) for clip in clips_of(again)]
     shared = [
@@ -169,9 +171,9 @@ def test_cohorts_and_any_number_of_processes_use_the_same_audio_turn_by_turn(
     ]
     for number, plan in enumerate(alone):
         other = shared[number % processes][number // processes]
-        assert heard(other) == heard(plan)
+        assert ids_of(other) == ids_of(plan)
         assert other.background == plan.background
-    assert {variant for plan in alone for _, variant in heard(plan)} == set(range(5))
+    assert {variant for plan in alone for _, variant in ids_of(plan)} == set(range(5))
 
 
 def test_every_variant_is_used_before_one_is_repeated(cache: Path) -> None:

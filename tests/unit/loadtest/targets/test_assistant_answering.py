@@ -33,7 +33,7 @@ def question(text: str, asked_perf_ns: int = 1_000_000_000) -> Question:
 def ask(
     clock: VirtualClock, llm: object, text: str, cache: PromptCache | None = None, deadline_ms: int = 3000
 ) -> tuple[list[TextDelta], TurnRecord]:
-    answering = Answering(llm, cache, Delay("constant", 5 * MS), deadline_ms * MS, 500 * MS, clock)  # type: ignore[arg-type] - stand-ins
+    answering = Answering(llm, cache, Delay("constant", 5 * MS), deadline_ms * MS, 500 * MS, clock)  # type: ignore[arg-type] - fakes
     record = TurnRecord(0, clock.now_ns, 0)
 
     async def collect() -> list[TextDelta]:

@@ -44,8 +44,8 @@ def test_unknown_speech_is_not_recognized(clips: list[KnownClip]) -> None:
 def test_partials_are_the_beginning_of_the_text(clips: list[KnownClip]) -> None:
     index = ClipIndex(clips)
     clip = max(clips, key=lambda clip: len(clip.speech))
-    heard = np.concatenate((np.zeros(3200, np.int16), clip.speech[: len(clip.speech) // 2]))
-    half = recognize_prefix(index, heard, clip.rate_hz)
+    audio = np.concatenate((np.zeros(3200, np.int16), clip.speech[: len(clip.speech) // 2]))
+    half = recognize_prefix(index, audio, clip.rate_hz)
     assert half
     assert clip.text.startswith(half)
     assert len(half) < len(clip.text)
@@ -61,7 +61,7 @@ def test_very_short_audio_is_not_recognized(clips: list[KnownClip], samples: int
 def test_a_stream_ignores_trailing_silence(clips: list[KnownClip]) -> None:
     clip = min(clips, key=lambda clip: len(clip.speech))
 
-    async def hear() -> str:
+    async def transcribe() -> str:
         engine = ScriptedAsr(clips)
         stream = engine.open(clip.rate_hz)
         stream.feed(clip.speech)
@@ -70,7 +70,7 @@ def test_a_stream_ignores_trailing_silence(clips: list[KnownClip]) -> None:
         await engine.stop()
         return text
 
-    assert asyncio.run(hear()) == clip.text
+    assert asyncio.run(transcribe()) == clip.text
 
 
 def test_no_corpus_is_a_usage_error() -> None:

@@ -32,9 +32,9 @@ def speak(pace: float, silence_ms: int = 40, sentences: int = 1) -> tuple[list[t
         sent.append((clock.now_ns, len(messages[0])))
 
     async def work() -> None:
-        speaker = SpeechOutput(settings, RATE, record, random_source(1), lambda pcm: [pcm.tobytes()], send)
+        output = SpeechOutput(settings, RATE, record, random_source(1), lambda pcm: [pcm.tobytes()], send)
         for _ in range(sentences):
-            await speaker.say("The change is made.", START + 10 * MS)
+            await output.say("The change is made.", START + 10 * MS)
 
     clock.run(work())
     return sent, record
@@ -84,7 +84,7 @@ def turn_parts(clock: VirtualClock, tts: object = None) -> TurnParts:
         1.5,
         Delay("constant", 70 * MS),
         Delay("constant", 20 * MS),
-        clock,  # type: ignore[arg-type] - stand-ins
+        clock,  # type: ignore[arg-type] - fakes
     )
     return TurnParts(answering, voice, Delay("constant", 60 * MS), clock, 1)
 
@@ -148,9 +148,9 @@ def test_engines_without_configured_delays_report_none() -> None:
         del messages
 
     async def work() -> None:
-        settings = VoiceSettings(Real(), 100, 0, None, None, clock)  # type: ignore[arg-type] - stand-in
-        speaker = SpeechOutput(settings, RATE, record, random_source(1), lambda pcm: [pcm.tobytes()], send)
-        await speaker.say("Hello there.", START)
+        settings = VoiceSettings(Real(), 100, 0, None, None, clock)  # type: ignore[arg-type] - fake
+        output = SpeechOutput(settings, RATE, record, random_source(1), lambda pcm: [pcm.tobytes()], send)
+        await output.say("Hello there.", START)
 
     clock.run(work())
     assert record.tts_first_chunk_perf_ns == START + 30 * MS

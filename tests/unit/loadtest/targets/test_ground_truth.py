@@ -51,7 +51,9 @@ def speech_frames(number: int) -> list[bytes]:
     return frames[LEAD_FRAMES : LEAD_FRAMES + SPEECH_FRAMES]
 
 
-def say(conversation: GroundTruthConversation, number: int = 0, begin_perf_ns: int = 10**12) -> tuple[list[Send], int]:
+def speak(
+    conversation: GroundTruthConversation, number: int = 0, begin_perf_ns: int = 10**12
+) -> tuple[list[Send], int]:
     """Send an utterance; return what the endpoint schedules, and when the last speech frame arrived."""
     sends: list[Send] = []
     moment = begin_perf_ns
@@ -65,7 +67,7 @@ def conversation(behavior: Behavior = "plain") -> GroundTruthConversation:
     return GroundTruthConversation(0, "name", behavior, DELAYS, 1)
 
 
-def heard(sends: list[Send]) -> list[VoiceEvent]:
+def decoded(sends: list[Send]) -> list[VoiceEvent]:
     """Decode the bytes with the callers' own protocol, in sending order."""
     client = WebSocketClient(UpgradeRequest("ws://127.0.0.1/"))
     server = ServerProtocol()
@@ -213,7 +215,7 @@ def test_a_detector_that_is_50_ms_off_is_a_voice_to_voice_error_of_50_ms(
 @pytest.mark.parametrize("number", range(len(BOUNDS)))
 def test_the_truth_is_when_the_samples_were_spoken(number: int) -> None:
     begin = 10**12
-    sends, end = say(conversation(), number, begin)
+    sends, end = speak(conversation(), number, begin)
     turn = sends[0].turn
     first, last = BOUNDS[number]
     assert turn.speech_start_perf_ns == begin - (FRAME_SAMPLES - first) * 10**9 // RATE_HZ
@@ -222,7 +224,7 @@ def test_the_truth_is_when_the_samples_were_spoken(number: int) -> None:
 
 
 def test_every_send_is_planned_from_the_last_speech_sample() -> None:
-    sends, _ = say(conversation())
+    sends, _ = speak(conversation())
     turn, plan = sends[0].turn, sends[0].turn.plan
     assert turn.speech_end_perf_ns is not None
     due = {mark: send.due_perf_ns - turn.speech_end_perf_ns for send in sends for mark in send.marks}
@@ -235,9 +237,9 @@ def test_every_send_is_planned_from_the_last_speech_sample() -> None:
 
 @pytest.mark.parametrize("behavior", BEHAVIORS)
 def test_callers_decode_every_behavior(behavior: Behavior) -> None:
-    sends, _ = say(conversation(behavior))
+    sends, _ = speak(conversation(behavior))
     turn = sends[0].turn
-    events = heard(sends)
+    events = decoded(sends)
     kinds = [event.kind for event in events]
     for kind in (EventKind.SPEECH_STARTED, EventKind.SPEECH_STOPPED, EventKind.ASR_PARTIAL, EventKind.ASR_FINAL):
         assert kinds.count(kind) == 1, kind
@@ -251,7 +253,7 @@ def test_callers_decode_every_behavior(behavior: Behavior) -> None:
 
 
 def test_an_answer_in_one_segment_is_one_send_with_every_mark() -> None:
-    sends, _ = say(conversation("coalesced"))
+    sends, _ = speak(conversation("coalesced"))
     answer = sends[-1]
     assert {"endpoint", "asr_final", "llm_first_token", "tts_first_chunk", "done"} <= set(answer.marks)
     assert len(answer.chunks) == 2
@@ -275,7 +277,7 @@ def test_incomplete_speech_is_counted_and_never_answered() -> None:
     talk.on_speech(speech_frames(0)[0], 1000, True)
     talk.on_silence()
     assert talk.broken_turns == 1
-    sends, _ = say(talk)
+    sends, _ = speak(talk)
     assert sends[0].turn.number == 1
 
 
@@ -294,7 +296,7 @@ def test_the_first_audible_sample_may_be_in_a_later_chunk() -> None:
     turn.note_chunk(hundred_ms, 1_000_000_000, 1_000_010_000)
     assert turn.first_audio_perf_ns is None
     turn.note_chunk(hundred_ms, 1_050_000_000, 1_050_010_000)
-    assert turn.first_audio_perf_ns == 1_150_000_000  # behind the first chunk, 50 ms into the second
+    assert turn.first_audio_perf_ns == 1_150_000_000  # after the first chunk, 50 ms into the second
     assert turn.reply_end_perf_ns == 1_200_000_000 - 10**9 // RATE_HZ - 1
     assert turn.underruns_ns == []
 
