@@ -1,4 +1,4 @@
-"""`python -m telemetry.sidecar`: the sidecar as a process of its own."""
+"""Runs the sidecar: `python -m telemetry.sidecar`."""
 
 from telemetry.sidecar.app import app
 

@@ -1,4 +1,4 @@
-"""The sidecar: receives OTLP from both sides of a call, owns the store, shows Prometheus metrics.
+"""The sidecar: receives OTLP from both sides of a call, owns the store and serves Prometheus metrics.
 
 python -m telemetry.sidecar --store ./voiceprobe-data
 """
@@ -26,20 +26,20 @@ from telemetry.model.errors import ConfigError, TelemetryError
 from telemetry.objectives.slo import load_objectives
 from telemetry.sidecar.otlp import grpc as otlp_grpc
 from telemetry.sidecar.otlp import http as otlp_http
-from telemetry.sidecar.otlp.access import is_loopback, may_enter
+from telemetry.sidecar.otlp.access import is_authorized, is_loopback
 from telemetry.sidecar.otlp.ingest import Ingest
 from telemetry.sidecar.prometheus import Exposition
 from telemetry.store.compaction import Compactor
 from telemetry.store.writer import StoreWriter
 
 EXIT_USAGE: Final = 2
-# Requests in hand when the end is asked for get this long; what was acknowledged is durable in any case.
+# On shutdown, requests in progress get this long to finish; what was acknowledged is durable in any case.
 _GRACE_S: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class SidecarOptions:
-    """How to run one. Port 0 takes a free one; `slo` gives the boundaries of the histograms."""
+    """The options of a sidecar. Port 0 means any free port; `slo` determines the boundaries of histogram buckets."""
 
     store: Path
     host: str = "127.0.0.1"
@@ -53,18 +53,18 @@ class SidecarOptions:
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Signals end the whole sidecar, not only its HTTP half."""
+        """Capture no signals: they stop the whole sidecar, not only the HTTP server."""
         yield
 
 
 async def serve(options: SidecarOptions, ready: Callable[[dict[str, object]], None], stop: asyncio.Event) -> None:
-    """Run until `stop` is set; `ready` is told the addresses once both receivers listen.
+    """Run until `stop` is set; `ready` is called with the addresses once both receivers are listening.
 
-    Raises ConfigError for a port, an address or an objectives file that cannot be used and StoreError for a store that
-    cannot be owned. What was acknowledged is durable whenever this ends.
+    Raises ConfigError for an unusable port, address or objectives file, and StoreError for a store that another process
+    owns. Whatever ends it, everything that was acknowledged is durable.
     """
     if options.token is None and not is_loopback(options.host):
-        raise ConfigError("--host", [f"{options.host} can be reached from elsewhere; add --token or use 127.0.0.1"])
+        raise ConfigError("--host", [f"{options.host} is reachable from other machines; add --token or use 127.0.0.1"])
     exposition = Exposition(load_objectives(options.slo))
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(_listen(options.host, options.http_port))
@@ -86,7 +86,7 @@ async def serve(options: SidecarOptions, ready: Callable[[dict[str, object]], No
             )
         )
         serving = asyncio.create_task(http.serve(sockets=[listener]))
-        while not http.started and not serving.done():  # noqa: ASYNC110 - uvicorn tells it by this flag only
+        while not http.started and not serving.done():  # noqa: ASYNC110 - uvicorn only sets this flag
             await asyncio.sleep(0.005)
         if not serving.done():
             ready(_addresses(options, listener.getsockname()[1], grpc_port))
@@ -107,12 +107,12 @@ def _addresses(options: SidecarOptions, http_port: int, grpc_port: int) -> dict[
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """A listening socket. Raises ConfigError when the port is taken or the address is not ours."""
+    """Open a listening socket. Raises ConfigError if the port is in use or the address is not this machine's."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, protocol)
     except OSError as error:
-        raise ConfigError("--host", [f"{host} is no address of this machine ({error.strerror})"]) from error
+        raise ConfigError("--host", [f"{host} is not an address of this machine ({error.strerror})"]) from error
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
@@ -122,8 +122,8 @@ def _listen(host: str, port: int) -> socket.socket:
         raise ConfigError(
             "--http-port",
             [
-                f"{host}:{port} cannot be listened on ({error.strerror}); "
-                "free it, name another port, or 0 for a free one"
+                f"cannot listen on {host}:{port} ({error.strerror}); "
+                "free the port, choose another one, or give 0 for any free port"
             ],
         ) from error
     return listener
@@ -136,8 +136,8 @@ def _application(ingest: Ingest, exposition: Exposition, options: SidecarOptions
         return Response(b"ok\n", media_type="text/plain")
 
     async def state(_request: Request) -> Response:
-        said = {**ingest.state.as_dict(), "store": str(options.store.resolve())}
-        return Response(orjson.dumps(said), media_type="application/json")
+        content = {**ingest.state.as_dict(), "store": str(options.store.resolve())}
+        return Response(orjson.dumps(content), media_type="application/json")
 
     async def metrics(request: Request) -> Response:
         body, content_type = exposition.render(request.headers.get("accept", ""))
@@ -145,9 +145,9 @@ def _application(ingest: Ingest, exposition: Exposition, options: SidecarOptions
 
     def guarded(answer: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
-            if may_enter(request.headers.get("authorization"), token):
+            if is_authorized(request.headers.get("authorization"), token):
                 return await answer(request)
-            return Response(b"a bearer token is needed here\n", 401, {"www-authenticate": "Bearer"}, "text/plain")
+            return Response(b"a valid bearer token is required\n", 401, {"www-authenticate": "Bearer"}, "text/plain")
 
         return endpoint
 
@@ -162,13 +162,16 @@ def _application(ingest: Ingest, exposition: Exposition, options: SidecarOptions
 
 
 def run(options: SidecarOptions) -> int:
-    """Run a sidecar in this process until SIGTERM or SIGINT; gives the exit code. Says on stdout when it is ready."""
+    """Run a sidecar in this process until SIGTERM or SIGINT; return the exit code.
+
+    Prints a JSON line with its addresses on stdout when it is ready.
+    """
 
     async def main() -> None:
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
-        await serve(options, _say_ready, stop)
+        await serve(options, _print_ready, stop)
 
     try:
         asyncio.run(main())
@@ -178,8 +181,8 @@ def run(options: SidecarOptions) -> int:
     return 0
 
 
-def _say_ready(addresses: dict[str, object]) -> None:
-    print(orjson.dumps(addresses).decode(), flush=True)  # noqa: T201 - whoever started us waits for this line
+def _print_ready(addresses: dict[str, object]) -> None:
+    print(orjson.dumps(addresses).decode(), flush=True)  # noqa: T201 - the parent process waits for this line
 
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -189,20 +192,22 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 def sidecar(
     *,
     store: Annotated[Path, typer.Option(help="Directory of the store; created when missing.")],
-    host: Annotated[str, typer.Option(help="Address to listen on; beyond loopback it needs --token.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="Address to listen on; beyond loopback it requires --token.")] = "127.0.0.1",
     http_port: Annotated[
-        int, typer.Option(min=0, max=65535, help="OTLP/HTTP and /metrics; 0 takes a free one.")
+        int, typer.Option(min=0, max=65535, help="Port for OTLP/HTTP and /metrics; 0 for any free port.")
     ] = 4318,
-    grpc_port: Annotated[int, typer.Option(min=0, max=65535, help="OTLP/gRPC; 0 takes a free one.")] = 4317,
+    grpc_port: Annotated[int, typer.Option(min=0, max=65535, help="Port for OTLP/gRPC; 0 for any free port.")] = 4317,
     token: Annotated[
         str | None,
-        typer.Option(envvar=SIDECAR_TOKEN_VARIABLE, help="Bearer token that senders and readers must carry."),
+        typer.Option(envvar=SIDECAR_TOKEN_VARIABLE, help="Bearer token that senders and readers must present."),
     ] = None,
     keep_transcripts: Annotated[
-        bool, typer.Option("--keep-transcripts", help="Store what was said and written; dropped otherwise.")
+        bool, typer.Option("--keep-transcripts", help="Store transcripts and other texts, which are dropped otherwise.")
     ] = False,
-    slo: Annotated[Path | None, typer.Option(help="Objectives (OpenSLO); their thresholds become buckets.")] = None,
+    slo: Annotated[
+        Path | None, typer.Option(help="Objectives (OpenSLO) whose thresholds become histogram buckets.")
+    ] = None,
 ) -> None:
-    """Receive OTLP traces and metrics, keep them in a store, and show Prometheus metrics."""
+    """Receive OTLP traces and metrics, store them, and serve Prometheus metrics."""
     options = SidecarOptions(store, host, http_port, grpc_port, token, keep_transcripts, slo)
     raise typer.Exit(run(options))

@@ -1,4 +1,4 @@
-"""Who may send: loopback is open, anything wider wants a bearer token."""
+"""Access control: a bearer token, which is required for listening beyond loopback."""
 
 import hmac
 import ipaddress
@@ -17,8 +17,8 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def may_enter(authorization: str | None, token: str | None) -> bool:
-    """Whether an Authorization header carries the token; everybody may enter where there is none."""
+def is_authorized(authorization: str | None, token: str | None) -> bool:
+    """Whether an Authorization header contains the token; no token configured means no authentication."""
     if token is None:
         return True
     if authorization is None or not authorization.lower().startswith(_SCHEME):

@@ -1,4 +1,4 @@
-"""OTLP attribute values in both encodings → plain Python values."""
+"""Converts OTLP attribute values, in protobuf or JSON, to plain Python values."""
 
 import base64
 import binascii
@@ -17,16 +17,16 @@ _INT64_MAX: Final = 2**63 - 1
 
 
 class OtlpDecodeError(TelemetryError):
-    """A request that is not what its content type says; nothing of it was taken."""
+    """A request does not match its content type; none of it was stored."""
 
 
 def from_protobuf(pairs: Iterable[KeyValue], depth: int = 0) -> dict[str, object]:
-    """Attributes of a protobuf message. Raises OtlpDecodeError when they are nested too deep."""
+    """Convert the attributes of a protobuf message. Raises OtlpDecodeError if they are nested too deeply."""
     return {pair.key: value_from_protobuf(pair.value, depth) for pair in pairs}
 
 
 def value_from_protobuf(value: AnyValue, depth: int = 0) -> object:
-    """One value: text, bool, int, float, bytes, list, dict or None."""
+    """Convert one value to str, bool, int, float, bytes, list, dict or None."""
     _check(depth)
     match value.WhichOneof("value"):
         case "string_value":
@@ -48,18 +48,18 @@ def value_from_protobuf(value: AnyValue, depth: int = 0) -> object:
 
 
 def from_json(pairs: object, depth: int = 0) -> dict[str, object]:
-    """Attributes of an OTLP/JSON object: `[{"key": …, "value": {"stringValue": …}}, …]`. Raises OtlpDecodeError."""
+    """Convert OTLP/JSON attributes: `[{"key": …, "value": {"stringValue": …}}, …]`. Raises OtlpDecodeError."""
     found: dict[str, object] = {}
     for pair in objects(pairs, "attributes"):
         key = pair.get("key", "")
         if not isinstance(key, str):
-            raise OtlpDecodeError("attributes: a key is not text")
+            raise OtlpDecodeError("attributes: a key is not a string")
         found[key] = value_from_json(pair.get("value"), depth)
     return found
 
 
 def value_from_json(value: object, depth: int = 0) -> object:
-    """One value of OTLP/JSON. Raises OtlpDecodeError."""
+    """Convert one OTLP/JSON value. Raises OtlpDecodeError."""
     _check(depth)
     if value is None:
         return None
@@ -81,64 +81,64 @@ def value_from_json(value: object, depth: int = 0) -> object:
             case "kvlistValue":
                 return from_json(mapping(content, kind).get("values"), depth + 1)
             case _:
-                continue  # a kind of a newer protocol
+                continue  # a kind of value from a newer protocol version
     return None
 
 
 def mapping(value: object, what: str) -> dict[str, Any]:
-    """A JSON object, an absent one being empty. Raises OtlpDecodeError."""
+    """Return a JSON object, empty if it is absent. Raises OtlpDecodeError for another type."""
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise OtlpDecodeError(f"{what}: an object is expected")
-    return value  # pyright: ignore[reportUnknownVariableType] - JSON has text keys only
+        raise OtlpDecodeError(f"{what}: expected an object")
+    return value  # pyright: ignore[reportUnknownVariableType] - keys in JSON are strings
 
 
 def items(value: object, what: str) -> list[Any]:
-    """A JSON array, an absent one being empty. Raises OtlpDecodeError."""
+    """Return a JSON array, empty if it is absent. Raises OtlpDecodeError for another type."""
     if value is None:
         return []
     if not isinstance(value, list):
-        raise OtlpDecodeError(f"{what}: an array is expected")
-    return value  # pyright: ignore[reportUnknownVariableType] - its members are checked where they are read
+        raise OtlpDecodeError(f"{what}: expected an array")
+    return value  # pyright: ignore[reportUnknownVariableType] - its items are checked when they are read
 
 
 def objects(value: object, what: str) -> list[dict[str, Any]]:
-    """A JSON array of objects. Raises OtlpDecodeError."""
+    """Return a JSON array of objects. Raises OtlpDecodeError for another type."""
     return [mapping(item, what) for item in items(value, what)]
 
 
 def text(value: object, what: str) -> str:
-    """JSON text, absent being empty. Raises OtlpDecodeError."""
+    """Return a JSON string, empty if it is absent. Raises OtlpDecodeError for another type."""
     return "" if value is None else _expect(value, str, what)
 
 
-def integer(value: object, what: str, least: int, most: int) -> int:
-    """A JSON integer, which proto3 writes as decimal text when it has 64 bits. Raises OtlpDecodeError."""
+def integer(value: object, what: str, minimum: int, maximum: int) -> int:
+    """Return a JSON integer; proto3 writes 64-bit integers as decimal strings. Raises OtlpDecodeError."""
     if isinstance(value, str) and _DECIMAL.fullmatch(value):
         number_ = int(value)
     elif isinstance(value, int) and not isinstance(value, bool):
         number_ = value
     else:
-        raise OtlpDecodeError(f"{what}: an integer is expected")
-    if not least <= number_ <= most:
-        raise OtlpDecodeError(f"{what}: {number_} does not fit")
+        raise OtlpDecodeError(f"{what}: expected an integer")
+    if not minimum <= number_ <= maximum:
+        raise OtlpDecodeError(f"{what}: {number_} is out of range")
     return number_
 
 
 def number(value: object, what: str) -> float:
-    """A JSON number; proto3 writes the values that JSON lacks as text. Raises OtlpDecodeError."""
+    """Return a JSON number; proto3 writes NaN and infinities as strings. Raises OtlpDecodeError."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        raise OtlpDecodeError(f"{what}: a number is expected")
+        raise OtlpDecodeError(f"{what}: expected a number")
     try:
         return float(value)
     except (ValueError, OverflowError):
-        raise OtlpDecodeError(f"{what}: a number is expected") from None
+        raise OtlpDecodeError(f"{what}: expected a number") from None
 
 
 def _expect(value: object, kind: type, what: str) -> Any:
     if not isinstance(value, kind):
-        raise OtlpDecodeError(f"{what}: {kind.__name__} is expected")
+        raise OtlpDecodeError(f"{what}: expected {kind.__name__}")
     return value
 
 
@@ -146,9 +146,9 @@ def _bytes(content: object) -> bytes:
     try:
         return base64.b64decode(_expect(content, str, "bytesValue"), validate=True)
     except binascii.Error as error:
-        raise OtlpDecodeError("bytesValue: base64 is expected") from error
+        raise OtlpDecodeError("bytesValue: expected base64") from error
 
 
 def _check(depth: int) -> None:
     if depth > DEPTH_MAX:
-        raise OtlpDecodeError(f"attributes: nested more than {DEPTH_MAX} deep")
+        raise OtlpDecodeError(f"attributes: nested more than {DEPTH_MAX} levels deep")

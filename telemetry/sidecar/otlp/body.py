@@ -1,4 +1,4 @@
-"""Reading a request's body within a limit, before and after decompression."""
+"""Reads a request's body within a size limit, before and after decompression."""
 
 import zlib
 from collections.abc import AsyncIterator
@@ -9,15 +9,15 @@ _GZIP_OR_ZLIB: Final = zlib.MAX_WBITS | 32
 
 
 class BodyTooLarge(Exception):  # noqa: N818 - reads as what happened
-    """The body, or what it unpacks to, is over the limit."""
+    """The body, compressed or decompressed, exceeds the limit."""
 
 
 class BodyDamaged(Exception):  # noqa: N818 - reads as what happened
-    """The body is not the compressed data that it says."""
+    """The body is not valid compressed data."""
 
 
 async def read_limited(chunks: AsyncIterator[bytes], limit: int = BODY_BYTES_MAX) -> bytes:
-    """The whole body. Raises BodyTooLarge as soon as it is over the limit."""
+    """Read the whole body. Raises BodyTooLarge as soon as it exceeds the limit."""
     body = bytearray()
     async for chunk in chunks:
         body += chunk
@@ -27,9 +27,9 @@ async def read_limited(chunks: AsyncIterator[bytes], limit: int = BODY_BYTES_MAX
 
 
 def decompress(body: bytes, limit: int = BODY_BYTES_MAX) -> bytes:
-    """Unpack gzip (of one or more members) or deflate, never holding more than the limit.
+    """Decompress gzip (of one or more members) or deflate, without ever exceeding the limit in memory.
 
-    Raises BodyTooLarge, or BodyDamaged for what is truncated or no compressed data at all.
+    Raises BodyTooLarge, or BodyDamaged for data that is truncated or not compressed.
     """
     unpacked = bytearray()
     rest = body

@@ -1,7 +1,7 @@
-"""OTLP export requests, protobuf or JSON, → turns, spans and metric points. Pure: bytes in, values out.
+"""Decodes OTLP export requests (protobuf or JSON) into turns, spans and metric points. Pure: bytes in, values out.
 
-OTLP/JSON writes trace and span ids as hex, unlike the JSON form of any other bytes field: both encodings are read
-into the same `_Span` here, and protobuf's own JSON parser, which would take hex for base64, is not used.
+OTLP/JSON writes trace and span ids as hex, unlike other bytes fields in protobuf's JSON form. Protobuf's own JSON
+parser, which would read the hex as base64, is therefore not used; both encodings are read into the same `_Span`.
 """
 
 import math
@@ -38,7 +38,7 @@ KNOWN_SPANS: Final = frozenset(
         semconv.SPAN_TTS,
     }
 )
-# What the row of a turn's span keeps of the turn, whose fields stand in the turns table.
+# The turn attributes that the row of a turn's span keeps; all of the turn's fields are in the turns table.
 _KEPT_ON_TURN_SPAN: Final = frozenset(semconv.TURN_PREFIX + name for name in ("turn_index", "source", "outcome"))
 _NO_VALUE: Final = DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
 _UINT64_MAX: Final = 2**64 - 1
@@ -49,7 +49,10 @@ _TEXT_MAX: Final = 2**16
 
 @dataclass(slots=True)
 class Decoded:
-    """One request: what to store, how many items were refused and why (the first few), what was not in our words."""
+    """One decoded request: what to store, how many items were rejected, and the first few reasons.
+
+    `unmapped` counts spans with unknown names, `unknown_turn_fields` unknown attributes of turns.
+    """
 
     turns: list[Turn] = field(default_factory=list[Turn])
     spans: list[SpanRow] = field(default_factory=list[SpanRow])
@@ -62,11 +65,11 @@ class Decoded:
 
     @property
     def batch(self) -> Batch:
-        """What to store."""
+        """The rows to store."""
         return Batch(self.turns, self.spans, self.points)
 
     def reject(self, reason: str, items: int = 1) -> None:
-        """Refuse items of the request; the rest of it is taken."""
+        """Reject items of the request; the rest is stored."""
         self.rejected += items
         if len(self.reasons) < _REASONS_MAX and reason not in self.reasons:
             self.reasons.append(reason)
@@ -86,7 +89,7 @@ class _Span:
 
 
 def decode_traces(body: bytes, encoding: Encoding) -> Decoded:
-    """Decode the body of a trace export. Raises OtlpDecodeError when it is not one."""
+    """Decode the body of a trace export. Raises OtlpDecodeError if it is invalid."""
     if encoding == "json":
         return _traces(_spans_from_json(_json_object(body)))
     request = ExportTraceServiceRequest()
@@ -95,12 +98,12 @@ def decode_traces(body: bytes, encoding: Encoding) -> Decoded:
 
 
 def traces_from_protobuf(request: ExportTraceServiceRequest) -> Decoded:
-    """As `decode_traces`, of a message that is parsed already (gRPC)."""
+    """Decode a trace export that has already been parsed (gRPC)."""
     return _traces(_spans_from_protobuf(request))
 
 
 def decode_metrics(body: bytes, encoding: Encoding) -> Decoded:
-    """Decode the body of a metrics export. Raises OtlpDecodeError when it is not one."""
+    """Decode the body of a metrics export. Raises OtlpDecodeError if it is invalid."""
     if encoding == "json":
         return _metrics_from_json(_json_object(body))
     request = ExportMetricsServiceRequest()
@@ -109,7 +112,7 @@ def decode_metrics(body: bytes, encoding: Encoding) -> Decoded:
 
 
 def metrics_from_protobuf(request: ExportMetricsServiceRequest) -> Decoded:
-    """As `decode_metrics`, of a message that is parsed already (gRPC)."""
+    """Decode a metrics export that has already been parsed (gRPC)."""
     decoded = Decoded()
     for resource in request.resource_metrics:
         service = _service(values.from_protobuf(resource.resource.attributes))
@@ -123,7 +126,7 @@ def _parse(request: ExportTraceServiceRequest | ExportMetricsServiceRequest, bod
     try:
         request.ParseFromString(body)
     except DecodeError as error:
-        raise OtlpDecodeError(f"the body is not an {type(request).__name__} in protobuf") from error
+        raise OtlpDecodeError(f"the body is not a protobuf {type(request).__name__}") from error
 
 
 def _json_object(body: bytes) -> dict[str, Any]:
@@ -205,7 +208,7 @@ def _take_turn(span: _Span, decoded: Decoded) -> None:
         decoded.reject(f"span {span.span_id}: {error}")
         return
     if not fits(found.turn):
-        decoded.reject(f"span {span.span_id}: an integer of the turn is beyond what can be stored (62 bits)")
+        decoded.reject(f"span {span.span_id}: an integer of the turn is too large to store (62 bits)")
         return
     decoded.unknown_turn_fields.update(map(one_line, found.unknown_fields))
     decoded.turns.append(with_plain_texts(found.turn))
@@ -218,7 +221,7 @@ def _take_turn(span: _Span, decoded: Decoded) -> None:
 
 
 def _plain(value: object) -> object:
-    """A value of somebody else's without control characters, at any depth."""
+    """Remove control characters from a sender's value, at any depth."""
     if isinstance(value, str):
         return several_lines(value, _TEXT_MAX)
     if isinstance(value, list):
@@ -249,11 +252,11 @@ def _row(span: _Span, attributes: dict[str, object]) -> SpanRow:
 def _span_fault(span: _Span) -> str | None:
     for what, identity, digits in (("trace", span.trace_id, 32), ("span", span.span_id, 16)):
         if not _is_hex(identity, digits) or not identity.strip("0"):
-            return f"span {span.name!r}: its {what} id is not {digits} hex digits, or all zero"
+            return f"span {span.name!r}: its {what} id is not {digits} hex digits, or is all zeros"
     if span.parent_span_id and not _is_hex(span.parent_span_id, 16):
-        return f"span {span.name!r}: its parent's id is not 16 hex digits"
+        return f"span {span.name!r}: its parent span id is not 16 hex digits"
     if max(span.start_unix_ns, span.end_unix_ns, *(moment for _, moment in span.events)) > _INT64_MAX:
-        return f"span {span.name!r}: a time is beyond what can be stored (63 bits)"
+        return f"span {span.name!r}: a time is too large to store (63 bits)"
     return None
 
 
@@ -323,11 +326,11 @@ def _metric_from_json(metric: dict[str, Any], service: str, decoded: Decoded) ->
 
 def _take_point(point: PointRow, decoded: Decoded, *, has_value: bool) -> None:
     if not has_value:
-        return  # the sender says that there was nothing to measure
+        return  # the sender reports that there was nothing to measure
     if point.unix_ns > _INT64_MAX:
-        decoded.reject(f"metric {point.name!r}: a time is beyond what can be stored (63 bits)")
+        decoded.reject(f"metric {point.name!r}: a time is too large to store (63 bits)")
     elif not math.isfinite(point.value):
-        decoded.reject(f"metric {point.name!r}: {point.value} is not a measurement")
+        decoded.reject(f"metric {point.name!r}: {point.value} is not a finite number")
     else:
         plain = replace(point, name=one_line(point.name), attributes=_plain_attributes(point.attributes))
         decoded.points.append(plain)

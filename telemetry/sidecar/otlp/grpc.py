@@ -1,4 +1,4 @@
-"""OTLP over gRPC: the generated services over the same way in as HTTP."""
+"""OTLP over gRPC: the generated services, on the same ingest path as HTTP."""
 
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 
 from telemetry.model.errors import ConfigError, StoreError
-from telemetry.sidecar.otlp.access import may_enter
+from telemetry.sidecar.otlp.access import is_authorized
 from telemetry.sidecar.otlp.attributes import OtlpDecodeError
 from telemetry.sidecar.otlp.body import BODY_BYTES_MAX
 from telemetry.sidecar.otlp.decode import Decoded, metrics_from_protobuf, traces_from_protobuf
@@ -27,7 +27,7 @@ from telemetry.sidecar.otlp.http import RETRY_AFTER_S, metrics_response, traces_
 from telemetry.sidecar.otlp.ingest import Ingest
 
 _STATUS_DETAILS: Final = "grpc-status-details-bin"
-_Context = Any  # grpc.aio ships no types
+_Context = Any  # grpc.aio has no type information
 
 
 class _Service:
@@ -35,10 +35,10 @@ class _Service:
         self._ingest = ingest
         self._token = token
 
-    async def _enter(self, context: _Context) -> None:
+    async def _authorize(self, context: _Context) -> None:
         metadata = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
-        if not may_enter(metadata.get("authorization"), self._token):
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "a bearer token is needed here")
+        if not is_authorized(metadata.get("authorization"), self._token):
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "a valid bearer token is required")
 
     async def _take(self, decoded: Decoded, context: _Context) -> None:
         try:
@@ -57,11 +57,11 @@ class _Service:
 class TraceService(_Service, trace_service_pb2_grpc.TraceServiceServicer):
     """`opentelemetry.proto.collector.trace.v1.TraceService`."""
 
-    async def Export(  # noqa: N802 - the service's name for it
+    async def Export(  # noqa: N802 - the name that the service defines
         self, request: ExportTraceServiceRequest, context: _Context
     ) -> ExportTraceServiceResponse:
-        """Take spans; acknowledges what is durable."""
-        await self._enter(context)
+        """Store spans; they are durable when this returns."""
+        await self._authorize(context)
         try:
             decoded = traces_from_protobuf(request)
         except OtlpDecodeError as error:
@@ -74,11 +74,11 @@ class TraceService(_Service, trace_service_pb2_grpc.TraceServiceServicer):
 class MetricsService(_Service, metrics_service_pb2_grpc.MetricsServiceServicer):
     """`opentelemetry.proto.collector.metrics.v1.MetricsService`."""
 
-    async def Export(  # noqa: N802 - the service's name for it
+    async def Export(  # noqa: N802 - the name that the service defines
         self, request: ExportMetricsServiceRequest, context: _Context
     ) -> ExportMetricsServiceResponse:
-        """Take metric points; acknowledges what is durable."""
-        await self._enter(context)
+        """Store metric points; they are durable when this returns."""
+        await self._authorize(context)
         try:
             decoded = metrics_from_protobuf(request)
         except OtlpDecodeError as error:
@@ -89,11 +89,11 @@ class MetricsService(_Service, metrics_service_pb2_grpc.MetricsServiceServicer):
 
 
 async def start(ingest: Ingest, host: str, port: int, token: str | None) -> tuple[grpc.aio.Server, int]:
-    """A running server and the port it listens on (0 asks for a free one). Raises ConfigError when it is taken."""
+    """Start a server; return it and its port (0 requests any free port). Raises ConfigError if the port is in use."""
     server = grpc.aio.server(
         options=[
             ("grpc.max_receive_message_length", BODY_BYTES_MAX),
-            ("grpc.so_reuseport", 0),  # else a second sidecar would silently share the port
+            ("grpc.so_reuseport", 0),  # otherwise a second sidecar would silently share the port
         ]
     )
     trace_service_pb2_grpc.add_TraceServiceServicer_to_server(TraceService(ingest, token), server)
@@ -105,7 +105,8 @@ async def start(ingest: Ingest, host: str, port: int, token: str | None) -> tupl
         bound = 0
     if bound == 0:
         raise ConfigError(
-            "--grpc-port", [f"{address} cannot be listened on; free it, name another port, or 0 for a free one"]
+            "--grpc-port",
+            [f"cannot listen on {address}; free the port, choose another one, or give 0 for any free port"],
         )
     await server.start()
     return server, bound

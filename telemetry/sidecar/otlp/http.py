@@ -1,4 +1,4 @@
-"""OTLP over HTTP, as the OpenTelemetry Collector speaks it; everything of substance is in `decode` and `ingest`."""
+"""OTLP over HTTP, compatible with the OpenTelemetry Collector; `decode` and `ingest` do the actual work."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from telemetry.model.errors import StoreError
-from telemetry.sidecar.otlp.access import may_enter
+from telemetry.sidecar.otlp.access import is_authorized
 from telemetry.sidecar.otlp.attributes import OtlpDecodeError
 from telemetry.sidecar.otlp.body import BODY_BYTES_MAX, BodyDamaged, BodyTooLarge, decompress, read_limited
 from telemetry.sidecar.otlp.decode import Decoded, Encoding, decode_metrics, decode_traces
@@ -25,14 +25,14 @@ _ENCODINGS: Final[dict[str, Encoding]] = {"application/x-protobuf": "protobuf", 
 _CONTENT_TYPES: Final[dict[Encoding, str]] = {"protobuf": "application/x-protobuf", "json": "application/json"}
 _UNPACKED: Final = ("", "identity")
 _PACKED: Final = ("gzip", "deflate")
-# Python's exporters give up ten seconds after their first attempt: whoever waits must be back well before that.
+# Python's exporters give up ten seconds after their first attempt, so a retry must come well before that.
 RETRY_AFTER_S: Final = 1
-# A body of this size takes some milliseconds to decode, in which no other request would be answered.
-_DECODE_APART_BYTES: Final = 256 << 10
+# A body of this size takes several milliseconds to decode, during which no other request would be answered.
+_DECODE_IN_THREAD_BYTES: Final = 256 << 10
 
 
-class _Refusal(Exception):  # noqa: N818 - an answer rather than a fault
-    """An answer other than 200 to a request that was not decoded."""
+class _Refusal(Exception):  # noqa: N818 - a response, not an internal error
+    """A response other than 200 to a request that was not decoded."""
 
     def __init__(self, status: int, code: Code.ValueType, message: str, headers: dict[str, str] | None = None) -> None:
         super().__init__(message)
@@ -41,7 +41,7 @@ class _Refusal(Exception):  # noqa: N818 - an answer rather than a fault
 
 
 def routes(ingest: Ingest, token: str | None) -> list[Route]:
-    """`/v1/traces` and `/v1/metrics`; other methods than POST are answered with 405."""
+    """Create the routes `/v1/traces` and `/v1/metrics`; methods other than POST are answered with 405."""
     return [
         Route("/v1/traces", _endpoint(ingest, token, decode_traces, traces_response), methods=["POST"]),
         Route("/v1/metrics", _endpoint(ingest, token, decode_metrics, metrics_response), methods=["POST"]),
@@ -49,7 +49,7 @@ def routes(ingest: Ingest, token: str | None) -> list[Route]:
 
 
 def traces_response(decoded: Decoded) -> ExportTraceServiceResponse:
-    """The acknowledgment of a trace export, saying what was refused of it."""
+    """Create the response to a trace export, with the number of rejected spans."""
     response = ExportTraceServiceResponse()
     if decoded.rejected:
         response.partial_success.rejected_spans = decoded.rejected
@@ -58,7 +58,7 @@ def traces_response(decoded: Decoded) -> ExportTraceServiceResponse:
 
 
 def metrics_response(decoded: Decoded) -> ExportMetricsServiceResponse:
-    """The acknowledgment of a metrics export, saying what was refused of it."""
+    """Create the response to a metrics export, with the number of rejected points."""
     response = ExportMetricsServiceResponse()
     if decoded.rejected:
         response.partial_success.rejected_data_points = decoded.rejected
@@ -77,7 +77,7 @@ def _endpoint(
         encoding = _ENCODINGS.get(media_type)
         try:
             body = await _body(request, media_type, token)
-            if len(body) < _DECODE_APART_BYTES:
+            if len(body) < _DECODE_IN_THREAD_BYTES:
                 decoded = decode(body, encoding or "json")
             else:
                 decoded = await asyncio.to_thread(decode, body, encoding or "json")
@@ -94,15 +94,15 @@ def _endpoint(
             return _response(refusal.status, refusal.body, encoding, refusal.headers)
         except ClientDisconnect:
             ingest.bad_request()
-            return Response(status_code=400)  # nobody is left to read it
+            return Response(status_code=400)  # the client is gone
 
     return endpoint
 
 
 async def _body(request: Request, media_type: str, token: str | None) -> bytes:
-    """The unpacked body of a request that may be taken. Raises _Refusal for one that may not."""
-    if not may_enter(request.headers.get("authorization"), token):
-        raise _Refusal(401, Code.UNAUTHENTICATED, "a bearer token is needed here", {"www-authenticate": "Bearer"})
+    """Return a request's decompressed body. Raises _Refusal for an unauthorized or unsupported request."""
+    if not is_authorized(request.headers.get("authorization"), token):
+        raise _Refusal(401, Code.UNAUTHENTICATED, "a valid bearer token is required", {"www-authenticate": "Bearer"})
     if media_type not in _ENCODINGS:
         known = " or ".join(_ENCODINGS)
         raise _Refusal(415, Code.INVALID_ARGUMENT, f"content type {media_type!r}: send {known}")
@@ -112,7 +112,7 @@ async def _body(request: Request, media_type: str, token: str | None) -> bytes:
     too_large = _Refusal(
         413,
         Code.RESOURCE_EXHAUSTED,
-        f"the body is over {BODY_BYTES_MAX >> 20} MiB, or unpacks to more; send smaller batches",
+        f"the body exceeds {BODY_BYTES_MAX >> 20} MiB, compressed or decompressed; send smaller batches",
     )
     stated = request.headers.get("content-length", "")
     if stated.isdecimal() and int(stated) > BODY_BYTES_MAX:
@@ -123,13 +123,13 @@ async def _body(request: Request, media_type: str, token: str | None) -> bytes:
     except BodyTooLarge:
         raise too_large from None
     except BodyDamaged as error:
-        raise _Refusal(400, Code.INVALID_ARGUMENT, f"the body is not {packing} data ({error})") from error
+        raise _Refusal(400, Code.INVALID_ARGUMENT, f"the body is not valid {packing} data ({error})") from error
 
 
 def _response(
     status: int, message: Message, encoding: Encoding | None, headers: dict[str, str] | None = None
 ) -> Response:
-    # A request in an encoding that we do not know is answered in the one that everybody can read.
+    # A request in an unknown encoding is answered in JSON.
     encoding = encoding or "json"
     content = message.SerializeToString() if encoding == "protobuf" else MessageToJson(message, indent=None)
     return Response(content, status_code=status, media_type=_CONTENT_TYPES[encoding], headers=headers)

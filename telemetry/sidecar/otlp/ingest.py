@@ -1,4 +1,4 @@
-"""The one way in, whatever the transport: decoded request → durable in the store → counted."""
+"""The ingest path of all transports: a decoded request is stored durably and then counted."""
 
 import asyncio
 import threading
@@ -14,20 +14,20 @@ from telemetry.sidecar.otlp.decode import Decoded
 from telemetry.store.group_commit import GroupCommit
 from telemetry.store.writer import Appended, StoreWriter
 
-# Names in the counts below come from whoever sends: this many are kept apart, the rest are "(other)".
+# Names in the counts below come from senders: at most this many are distinguished, the others are "(other)".
 _NAMES_MAX: Final = 500
 _OTHER: Final = "(other)"
 
 
 @dataclass(slots=True)
 class IngestState:
-    """What came in since the start. Items are spans and metric points."""
+    """Counts since the start. Items are spans and metric points."""
 
     requests: int = 0
     received: int = 0
     rejected: int = 0
     bad_requests: int = 0
-    refused_requests: int = 0  # told to come back: overload, full disk
+    refused_requests: int = 0  # rejected with a retry hint: overload, full disk
     stored_turns: int = 0
     stored_spans: int = 0
     stored_points: int = 0
@@ -37,13 +37,13 @@ class IngestState:
     last_receive_unix_ns: int | None = None
 
     def as_dict(self) -> dict[str, object]:
-        """For JSON: names and numbers."""
+        """Return the counts as a JSON object."""
         found = {each.name: getattr(self, each.name) for each in fields(self)}
         return {name: dict(value) if isinstance(value, Counter) else value for name, value in found.items()}
 
 
 class Ingest:
-    """Takes decoded requests; `take` returns when they are durable. `on_turns` hears of turns once they are."""
+    """Stores decoded requests. `on_turns` is called with turns once they are durable."""
 
     def __init__(
         self,
@@ -56,11 +56,11 @@ class Ingest:
         self._on_turns = on_turns
         self._commit = GroupCommit(writer, on_stored=self._stored)
         self._wall_clock_ns = wall_clock_ns
-        # Receivers share one event loop; the lock is for those who store and those who show.
+        # Receivers share one event loop; the lock protects against the writing thread.
         self._lock = threading.Lock()
 
     async def take(self, decoded: Decoded) -> None:
-        """Store what was decoded. Raises StoreError (Overloaded among them) when it must be sent again."""
+        """Store a request durably. Raises StoreError (including Overloaded) if it must be sent again."""
         try:
             if decoded.batch.rows:
                 await asyncio.wrap_future(self._commit.submit(decoded.batch))
@@ -87,7 +87,7 @@ class Ingest:
         self._on_turns(appended.stored.turns)
 
     def close(self) -> None:
-        """Make durable what was taken; nothing is taken any more."""
+        """Make everything durable; nothing more is accepted."""
         self._commit.close()
 
     def bad_request(self) -> None:

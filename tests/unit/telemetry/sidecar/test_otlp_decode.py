@@ -1,4 +1,4 @@
-"""OTLP requests, each encoding, sound and unsound."""
+"""OTLP requests in each encoding, valid and invalid."""
 
 import gzip
 import json
@@ -9,7 +9,7 @@ import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
 from telemetry.model.turn_texts import with_plain_texts
-from telemetry.sidecar.otlp.access import is_loopback, may_enter
+from telemetry.sidecar.otlp.access import is_authorized, is_loopback
 from telemetry.sidecar.otlp.attributes import OtlpDecodeError
 from telemetry.sidecar.otlp.body import BodyDamaged, BodyTooLarge, decompress
 from telemetry.sidecar.otlp.decode import decode_metrics, decode_traces
@@ -30,7 +30,7 @@ def _span(**changes: object) -> bytes:
     return json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}).encode()
 
 
-def test_both_encodings_say_the_same() -> None:
+def test_both_encodings_decode_to_the_same() -> None:
     turns = synthetic_run(turns=10).turns
     by_json = decode_traces(turns_json(turns), "json")
     by_protobuf = decode_traces(turns_request(turns).SerializeToString(), "protobuf")
@@ -38,7 +38,7 @@ def test_both_encodings_say_the_same() -> None:
     assert by_json.spans == by_protobuf.spans
     assert (by_json.received, by_json.rejected) == (20, 0)
     assert set(by_json.spans[0].attributes) >= {"voice.turn.turn_index", "voice.turn.source", "voice.turn.outcome"}
-    assert "voice.turn.model" not in by_json.spans[0].attributes, "the turn's fields stand in the turns table"
+    assert "voice.turn.model" not in by_json.spans[0].attributes, "the turn's fields are in the turns table"
 
 
 def test_json_ids_are_hex() -> None:
@@ -51,7 +51,7 @@ def test_json_ids_are_hex() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"traceId": "W47/95gDgQPSabYzgT/GDA=="},  # base64, as the JSON form of protobuf would have it
+        {"traceId": "W47/95gDgQPSabYzgT/GDA=="},  # base64, as in protobuf's JSON form
         {"traceId": ""},
         {"traceId": "0" * 32},
         {"spanId": "EEE19B7EC3C1B1"},
@@ -62,7 +62,7 @@ def test_json_ids_are_hex() -> None:
         {"name": "voice.turn"},
     ],
 )
-def test_a_span_that_cannot_be_kept_is_rejected_with_the_reason(changes: dict[str, object]) -> None:
+def test_an_invalid_span_is_rejected_with_the_reason(changes: dict[str, object]) -> None:
     decoded = decode_traces(_span(**changes), "json")
     assert (decoded.received, decoded.rejected, len(decoded.reasons)) == (1, 1, 1)
     assert decoded.batch.rows == 0
@@ -89,12 +89,12 @@ def test_a_span_that_cannot_be_kept_is_rejected_with_the_reason(changes: dict[st
         _span(attributes=[{"key": "a", "value": {"arrayValue": {"values": 3}}}]),
     ],
 )
-def test_what_is_not_otlp_json_is_refused(body: bytes) -> None:
+def test_invalid_otlp_json_is_rejected(body: bytes) -> None:
     with pytest.raises(OtlpDecodeError):
         decode_traces(body, "json")
 
 
-def test_every_kind_of_attribute_is_read() -> None:
+def test_every_kind_of_attribute_is_decoded() -> None:
     values = {
         "text": {"stringValue": "a"},
         "bool": {"boolValue": False},
@@ -121,7 +121,7 @@ def test_every_kind_of_attribute_is_read() -> None:
     }
 
 
-def test_nesting_is_bounded() -> None:
+def test_nesting_is_limited() -> None:
     value: dict[str, object] = {"stringValue": "bottom"}
     for _ in range(200):
         value = {"arrayValue": {"values": [value]}}
@@ -129,16 +129,16 @@ def test_nesting_is_bounded() -> None:
         decode_traces(_span(attributes=[{"key": "a", "value": value}]), "json")
 
 
-def test_foreign_spans_are_kept_and_counted_by_name() -> None:
+def test_unknown_spans_are_stored_and_counted_by_name() -> None:
     decoded = decode_traces(_span(), "json")
     assert (dict(decoded.unmapped), len(decoded.spans), decoded.rejected) == ({"agent_turn": 1}, 1, 0)
 
 
-def test_a_turn_beyond_64_bits_is_rejected_alone() -> None:
+def test_only_the_turn_with_too_large_integers_is_rejected() -> None:
     turns = [client_turn(0), client_turn(1, speech_end_perf_ns=2**62)]
     decoded = decode_traces(turns_request(turns).SerializeToString(), "protobuf")
     assert (decoded.turns, decoded.rejected) == (turns[:1], 1)
-    assert "beyond what can be stored" in decoded.reasons[0]
+    assert "too large to store" in decoded.reasons[0]
 
 
 def test_fields_of_a_newer_sender_are_counted() -> None:
@@ -197,7 +197,7 @@ def test_json_metrics() -> None:
     assert (decoded.received, decoded.rejected) == (5, 2)
 
 
-def test_decompression_is_bounded_and_exact() -> None:
+def test_decompression_is_limited_and_exact() -> None:
     body = b"x" * 1000
     assert decompress(gzip.compress(body), 1000) == body
     assert decompress(zlib.compress(body), 1000) == body
@@ -211,31 +211,31 @@ def test_decompression_is_bounded_and_exact() -> None:
             decompress(damaged, 1000)
 
 
-def test_who_may_enter() -> None:
+def test_who_is_authorized() -> None:
     assert [is_loopback(h) for h in ("127.0.0.1", "127.8.0.1", "::1", "localhost")] == [True] * 4
     assert [is_loopback(h) for h in ("0.0.0.0", "::", "10.0.0.1", "example.org", "")] == [False] * 5
-    assert may_enter(None, None)
-    assert may_enter("bearer s3cret", "s3cret")
-    assert not any(may_enter(h, "s3cret") for h in (None, "", "s3cret", "Bearer", "Bearer s3cre", "Bearer é"))
+    assert is_authorized(None, None)
+    assert is_authorized("bearer s3cret", "s3cret")
+    assert not any(is_authorized(h, "s3cret") for h in (None, "", "s3cret", "Bearer", "Bearer s3cre", "Bearer é"))
 
 
-def test_no_text_of_a_service_acts_on_whoever_reads_it() -> None:
+def test_control_characters_in_texts_of_a_service_are_removed() -> None:
     paint = "\x1b]0;owned\x07\u202e\r\nforged"
     inner = {"kvlistValue": {"values": [{"key": paint, "value": {"arrayValue": {"values": [{"stringValue": paint}]}}}]}}
     attributes = [{"key": paint, "value": {"stringValue": paint}}, {"key": "deep", "value": inner}]
     decoded = decode_traces(_span(name=paint, attributes=attributes, events=[{"name": paint}]), "json")
     (span,) = decoded.spans
-    said = "\\x1b]0;owned\\x07\\u202e"
-    assert span.name == f"{said}  forged"
+    escaped = "\\x1b]0;owned\\x07\\u202e"
+    assert span.name == f"{escaped}  forged"
     assert span.attributes == {
-        f"{said}  forged": f"{said}\nforged",
-        "deep": {f"{said}  forged": [f"{said}\nforged"]},
+        f"{escaped}  forged": f"{escaped}\nforged",
+        "deep": {f"{escaped}  forged": [f"{escaped}\nforged"]},
     }
-    assert span.events[0][0] == f"{said}  forged"
+    assert span.events[0][0] == f"{escaped}  forged"
     assert set(decoded.unmapped) == {span.name}
 
 
-def test_no_text_of_a_turn_acts_on_whoever_reads_it() -> None:
+def test_control_characters_in_texts_of_a_turn_are_removed() -> None:
     paint = "\x1b[2J\n"
     turn = msgspec.structs.replace(
         client_turn(0), outcome_reason=paint * 500, cohort=paint, withheld_reasons=(paint, "plain")

@@ -1,4 +1,4 @@
-"""What the HTTP receiver answers when the store cannot take more: come back soon."""
+"""The HTTP receiver's response when the store is not writable: rejected with a retry hint."""
 
 import asyncio
 from pathlib import Path
@@ -24,7 +24,7 @@ class _FullWriter(StoreWriter):
         raise StoreError(f"{self.directory}: nothing of {batch.rows} rows could be stored (the disk is full)")
 
 
-def test_a_full_disk_is_503_with_a_retry_after_that_exporters_wait_for(tmp_path: Path) -> None:
+def test_a_full_disk_is_503_with_a_retry_after_that_exporters_honor(tmp_path: Path) -> None:
     async def ask() -> list[httpx.Response]:
         app = Starlette(routes=routes(ingest, None))
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://sidecar") as client:
@@ -71,7 +71,7 @@ def test_every_metric_has_a_series(name: str) -> None:
     assert f"# TYPE {series_name(METRICS[name])} histogram" in Exposition().render("")[0].decode()
 
 
-def test_missing_turns_are_the_holes_in_the_numbers() -> None:
+def test_missing_turns_are_the_gaps_in_the_numbers() -> None:
     exposition = Exposition()
     exposition.observe([client_turn(3), client_turn(4), client_turn(7), client_turn(0, process_id="worker-2")])
     assert exposition.missing_turns == 2
