@@ -1,4 +1,4 @@
-"""Builds the parts of the documentation that follow from the code; `mkdocs.yml` names the hook that adds them.
+"""Generates the parts of the documentation that follow from the code; a hook in `mkdocs.yml` adds them to the site.
 
-Nothing here is installed: the pages exist only in the built site, so that no copy of them can go stale.
+This package is not installed, and the pages exist only in the built site, so no copy of them can become outdated.
 """

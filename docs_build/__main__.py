@@ -1,4 +1,4 @@
-"""`python -m docs_build FOLDER`: writes the generated pages to a folder, for reading them without a site."""
+"""Writes the generated pages to a folder, to read them without the site: `python -m docs_build FOLDER`."""
 
 import sys
 from pathlib import Path
@@ -7,7 +7,7 @@ from docs_build.pages import PAGES
 
 
 def main() -> None:
-    """Write every generated page below the folder that is named."""
+    """Write every generated page to the given folder."""
     if len(sys.argv) != 2:
         sys.exit("usage: python -m docs_build FOLDER")
     for place, make in PAGES.items():

@@ -1,4 +1,4 @@
-"""The page of commands: every command, argument and flag with the help that the command itself prints."""
+"""Generates the page of commands: every command, argument and flag with its help text."""
 
 import re
 from collections.abc import Iterator
@@ -15,29 +15,29 @@ from loadtest.scenario.options import OPTIONS
 from loadtest.targets.assistant import command as assistant
 
 INTRODUCTION: Final = """
-`voiceprobe` and `./voiceprobe` are the same command: the second prepares `.venv` in the checkout first. Every command
-prints this help with `--help`. Exit codes are on [a page of their own](exit-codes.md). This installs completion for the
-shell in which it is typed, where `voiceprobe` is on the path:
+`voiceprobe` and `./voiceprobe` are the same command, except that the second one first prepares `.venv` in the checkout.
+Every command prints this help with `--help`. [Exit codes](exit-codes.md) have their own page. To install completion for
+the current shell, with `voiceprobe` on the path:
 
 ```bash
 voiceprobe --install-completion
 ```
 """
 LOCUST: Final = """
-Plain Locust takes these flags besides its own, with `-f loadtest/locustfile.py`. What it calls `--users`, `--host`,
-`--run-time`, `--master` and `--worker` is described in Locust's documentation.
+With `-f loadtest/locustfile.py`, plain Locust accepts these flags in addition to its own. Locust's documentation
+describes `--users`, `--host`, `--run-time`, `--master` and `--worker`.
 """
 
 
 def commands_page() -> str:
-    """Every command of `voiceprobe`, and our flags on Locust's command line."""
+    """Return the page with every command of `voiceprobe`, and voiceprobe's flags for Locust's command line."""
     parts = [part for name, command in commands() for part in _command(name, command)]
     rows = [(code(option.flag), cell(option.help)) for option in OPTIONS]
     return page("Commands", INTRODUCTION, *parts, "## locust", LOCUST, table(("Flag", "Meaning"), rows))
 
 
 def commands() -> Iterator[tuple[str, Any]]:
-    """Every command by the words that start it, with its parser."""
+    """Yield every command as typed by the user, with its parser."""
     alone = typer.Typer(add_completion=False)
     alone.command(help=assistant.HELP)(assistant.assistant_command)
     own_processes = {
@@ -80,7 +80,7 @@ def _command(name: str, command: Any) -> Iterator[str]:
 
 
 def _rows(command: Any, context: Any, kind: str) -> list[tuple[str, str, str]]:
-    """Label, help and group of each parameter of a kind, as the command prints them."""
+    """Return label, help and group of each parameter of a kind, as the command prints them."""
     rows: list[tuple[str, str, str]] = []
     for parameter in command.params:
         record = parameter.get_help_record(context)
@@ -90,7 +90,7 @@ def _rows(command: Any, context: Any, kind: str) -> list[tuple[str, str, str]]:
 
 
 def _prose(text: str) -> str:
-    """Help text as Markdown: its examples as code, the rest with nothing that Markdown would read as markup."""
+    """Convert help text to Markdown: examples become code, markup in the rest is escaped."""
     parts = re.split(r"\n\s*\n", text.strip())
     return "\n\n".join(_examples(part) if part.startswith("Example") else cell(part) for part in parts)
 

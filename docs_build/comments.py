@@ -1,4 +1,4 @@
-"""Reads the comments that document fields and constants in a source file, where the definitions themselves stand."""
+"""Reads the comments that document fields and constants in a source file."""
 
 import ast
 import io
@@ -9,14 +9,14 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Fields that stand together, under the comment above them."""
+    """Consecutive fields, and the comment above them."""
 
     comment: str
     names: tuple[str, ...]
 
 
 def trailing(path: Path, class_name: str | None = None) -> dict[str, str]:
-    """The comment beside each field of a class, or beside each constant of a module; empty where there is none."""
+    """Return the trailing comment of each field of a class, or of each constant of a module; empty if it has none."""
     source = path.read_text(encoding="utf-8")
     comments = _comments(source)
     return {
@@ -26,7 +26,7 @@ def trailing(path: Path, class_name: str | None = None) -> dict[str, str]:
 
 
 def groups(path: Path, class_name: str) -> list[Group]:
-    """The fields of a class as its empty lines and its own comment lines divide them."""
+    """Return the fields of a class, grouped by its empty lines and comment lines."""
     source = path.read_text(encoding="utf-8")
     lines = source.splitlines()
     found: list[Group] = []
@@ -48,12 +48,12 @@ def groups(path: Path, class_name: str) -> list[Group]:
 def _comments(source: str) -> dict[int, str]:
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
     texts = {token.start[0]: token.string for token in tokens if token.type == tokenize.COMMENT}
-    # An exception for a checker is no documentation.
+    # A suppression comment for a linter is not documentation.
     return {line: "" if "noqa" in text else text.lstrip("# ") for line, text in texts.items()}
 
 
 def _definitions(source: str, class_name: str | None) -> list[tuple[str, int, int]]:
-    """Annotated names, each with its first and last line. Raises StopIteration for a class that is not there."""
+    """Return annotated names, each with its first and last line. Raises StopIteration for an unknown class."""
     body = ast.parse(source).body
     if class_name is not None:
         body = next(node for node in body if isinstance(node, ast.ClassDef) and node.name == class_name).body

@@ -1,4 +1,4 @@
-"""The page of a corpus folder: the fields of its manifest and of its conversations."""
+"""Generates the page of the corpus folder: the fields of its manifest and of its conversations."""
 
 from dataclasses import MISSING, fields
 from pathlib import Path
@@ -12,31 +12,31 @@ from docs_build import comments
 from docs_build.markdown import cell, code, page, table
 
 INTRODUCTION: Final = """
-A corpus is a folder with a `manifest.jsonl` (UTF-8, one JSON object a line) and the clips that it names: lossless and
-mono. The first line is the header, `{"corpus": NAME, "kind": "recorded human", "format": 2}`, or `"kind": "generated"`
-for synthetic speech. Each further line is one utterance. `voiceprobe corpus check` reports every fault of a corpus.
+A corpus is a folder with a `manifest.jsonl` (UTF-8, one JSON object per line) and the lossless mono clips that it
+names. The first line is the header, `{"corpus": NAME, "kind": "recorded human", "format": 2}`, or `"kind": "generated"`
+for synthetic speech. Every other line is one utterance. `voiceprobe corpus check` reports every fault of a corpus.
 """
 CONVERSATIONS: Final = """
-A `conversations.jsonl` beside the manifest holds dialogues, one a line:
-`{"id": NAME, "turns": [{"utterance": ID, ...}]}`. A turn has either `think_s` or `barge_in_after_s`, or neither.
+A `conversations.jsonl` next to the manifest contains dialogues, one per line:
+`{"id": NAME, "turns": [{"utterance": ID, ...}]}`. A turn may have `think_s` or `barge_in_after_s`, but not both.
 """
 MEANINGS: Final = {
-    "id": "unique name in this corpus",
-    "speaker": "who speaks; a weight in --mix",
-    "domain": "what it is about; a weight in --mix",
-    "source": "where the recording comes from",
+    "id": "name, unique in this corpus",
+    "speaker": "the speaker; --mix can weight speakers",
+    "domain": "the topic; --mix can weight domains",
+    "source": "origin of the recording",
     "sample_rate_hz": f"sample rate, {manifest.RATES_HZ[0]} to {manifest.RATES_HZ[-1]} Hz",
     "samples": "length of the clip",
     "pii_kinds": "kinds of personal data in the text",
     "utterance": "id of an utterance of this corpus",
-    "think_s": "pause between the end of the reply before and the first speech sample of this turn, s",
+    "think_s": "pause from the end of the previous reply to the first speech sample of this turn, s",
     "intent": "the intent that the agent should recognize",
-    "barge_in_after_s": "interrupt the reply before, so long after its first audible sample, s",
+    "barge_in_after_s": "interrupt the previous reply this long after its first audible sample, s",
 }
 
 
 def corpus_page() -> str:
-    """The manifest and the conversations of a corpus."""
+    """Return the page about the manifest and the conversations of a corpus."""
     meanings = _meanings()
     rows = [
         (code(each.name), "yes" if each.default is MISSING else "", cell(meanings.get(each.name, "")))
@@ -55,7 +55,7 @@ def corpus_page() -> str:
 
 
 def _meanings() -> dict[str, str]:
-    """The meaning of each field: the comment beside it, the one above it, or ours."""
+    """Return the meaning of each field: its trailing comment, its entry in MEANINGS, or the comment above it."""
     file = Path(manifest.__file__)
     above = {name: group.comment for group in comments.groups(file, "Utterance") for name in group.names}
     beside = comments.trailing(file, "Utterance")

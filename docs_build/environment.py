@@ -1,4 +1,4 @@
-"""The page of environment variables."""
+"""Generates the page of environment variables."""
 
 from typing import Final
 
@@ -12,15 +12,15 @@ from loadtest.targets.assistant.config import LLM_TOKEN_VARIABLE
 from telemetry.export.sdk import SIDECAR_TOKEN_VARIABLE
 
 INTRODUCTION: Final = """
-Secrets are read from the environment and never from a flag, because every list of processes shows flags. They are never
-printed or stored.
+Secrets are read from the environment and never from flags, because process lists show flags. They are never printed or
+stored.
 """
-# Name, who reads it, what it is.
+# Name, reader, meaning.
 VARIABLES: Final = (
-    (TOKEN_VARIABLE, "callers, assistant", "bearer token: callers present it, and the reference assistant asks for it"),
-    (TARGET_VARIABLE, "run, capacity", "address of the endpoint in place of the argument, for one with credentials"),
+    (TOKEN_VARIABLE, "callers, assistant", "bearer token that callers present and the reference assistant requires"),
+    (TARGET_VARIABLE, "run, capacity", "address of the endpoint, instead of the argument, if it contains credentials"),
     (PASSPHRASE_VARIABLE, "callers", "passphrase of the key given with --client-key"),
-    (SIDECAR_TOKEN_VARIABLE, "sidecar, senders of spans", "bearer token that the sidecar asks for"),
+    (SIDECAR_TOKEN_VARIABLE, "sidecar, senders of spans", "bearer token that the sidecar requires"),
     (LLM_TOKEN_VARIABLE, "assistant", "bearer token for the endpoint given with --llm-url"),
     (SAY_TOKEN_VARIABLE, "corpus say", "bearer token for the endpoint given with --url"),
     (HOME_VARIABLE, "all", "folder for installed corpora and calibrations (default: the user's data folder)"),
@@ -29,12 +29,12 @@ VARIABLES: Final = (
         "callers",
         f"folder for rendered speech (default: {HOME_VARIABLE}/cache, or the user's cache folder)",
     ),
-    (LIMIT_VARIABLE, "callers", f"largest size of that folder in gigabytes (default: {DEFAULT_LIMIT_GB:g})"),
+    (LIMIT_VARIABLE, "callers", f"maximum size of that folder in gigabytes (default: {DEFAULT_LIMIT_GB:g})"),
     (
         priority.VARIABLE,
         "callers",
         f"{' or '.join(priority.CHOICES)} (default: {priority.CHOICES[0]}): the scheduling priority that the load "
-        "generator asks the system for",
+        "generator requests from the system",
     ),
     ("VOICEPROBE_VENV", "./voiceprobe", "folder of the virtual environment (default: .venv in the checkout)"),
     (
@@ -48,7 +48,7 @@ VARIABLES: Final = (
 
 
 def environment_page() -> str:
-    """Every environment variable that a user may set."""
+    """Return the page with every environment variable that a user may set."""
     rows = [(code(name), cell(reader), cell(meaning)) for name, reader, meaning in VARIABLES]
     return page(
         "Environment variables",

@@ -1,10 +1,10 @@
-"""What mkdocs calls while it builds the site: adds the generated pages to those that are written by hand."""
+"""The mkdocs hook that adds the generated pages to the handwritten ones."""
 
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-# mkdocs loads this file by its path: the checkout is not on the path of the `mkdocs` script.
+# mkdocs loads this file by its path, without the checkout on the Python path.
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
@@ -21,7 +21,7 @@ def on_files(files: "Files", config: "MkDocsConfig") -> "Files":
 
     for place, make in PAGES.items():
         files.append(File.generated(config, place, content=make()))
-    # The one picture stands with the dashboard that it shows.
+    # The screenshot is stored with the dashboard that it shows.
     files.append(
         File.generated(config, "images/dashboard.png", content=(ROOT / "dashboard/screenshot.png").read_bytes())
     )

@@ -1,4 +1,4 @@
-"""The page of metrics: every number with its unit and its one definition, and the timestamps that they are made of."""
+"""Generates the page of metrics: each metric with its unit and definition, and the timestamps used to compute them."""
 
 from dataclasses import fields
 from typing import Any, Final
@@ -12,22 +12,22 @@ from telemetry.model.semconv import FAILURE_LABELS, OUTCOME_LABELS
 UNITS: Final = {"ns": "s", "ratio": "", "count": "", "per_s": "1/s"}
 
 INTRODUCTION: Final = """
-All timestamps of a turn lie on the caller's own monotonic clock, as integer nanoseconds. A metric has no value on a
-turn where a timestamp that it needs is unknown; unknown is `null`, never 0. JSON and Prometheus give durations in
-seconds. [What is measured](../explanation/what-is-measured.md) says why the definitions are what they are.
+All timestamps of a turn are integer nanoseconds of the caller's own monotonic clock. A metric has no value for a turn
+if a timestamp that it needs is unknown; unknown is `null`, never 0. JSON and Prometheus give durations in seconds.
+[What is measured](../explanation/what-is-measured.md) gives the reasons for the definitions.
 """
 COLUMNS: Final = """
 *Label* is the name that the terminal and the dashboard show. *Objective* says on which side of its threshold a turn is
-good. *Column* is the name in the store, whose durations are integer nanoseconds.
+good. *Column* is the name in the store, where durations are integer nanoseconds.
 """
 LIMITS: Final = """
-A turn beyond one of these limits is `invalid`: counted and shown, and left out of the figures of the service.
+A turn that exceeds one of these limits is `invalid`: it is counted and shown, but left out of the service's figures.
 [Validity](../explanation/validity.md) explains why.
 """
 
 
 def metrics_page() -> str:
-    """Metrics, timestamps, outcomes, and how many values a percentile needs."""
+    """Return the page with metrics, timestamps, outcomes, and how many values a percentile needs."""
     rows = [_row(metric) for metric in DEFINITIONS.values()]
     needed = [(name, str(count)) for name, count in MIN_COUNT_FOR.items()]
     return page(
@@ -44,8 +44,8 @@ def metrics_page() -> str:
         "A turn that ended otherwise than with `ok` has a cause, and where there is one a code:",
         table(("Cause", "Label"), [(code(name), label) for name, label in FAILURE_LABELS.items()]),
         "## Percentiles",
-        "Percentiles are exact: they are taken from the value of every turn. One from fewer values than this is shown "
-        "as “too few” and is `null` in JSON.",
+        "Percentiles are exact: they are computed from the value of every turn. With fewer values than this, a "
+        "percentile is shown as “too few” and is `null` in JSON.",
         table(("Percentile", "Values needed"), needed),
         "## Limits of validity",
         LIMITS,
@@ -54,7 +54,7 @@ def metrics_page() -> str:
 
 
 def _limit(name: str, value: Any) -> tuple[str, str]:
-    """Name and value of a limit, a duration in milliseconds."""
+    """Return name and value of a limit; durations are in milliseconds."""
     shown = declared_milliseconds(value) if name.endswith("_ns") else declared_figure(value, "count")
     return cell(name.removesuffix("_ns").replace("_", " ")), shown
 

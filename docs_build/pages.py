@@ -1,4 +1,4 @@
-"""The generated pages of the documentation, by their place in `docs/`."""
+"""The generated pages of the documentation, by their path in `docs/`."""
 
 from collections.abc import Callable, Mapping
 from typing import Final

@@ -1,4 +1,4 @@
-"""The page of Prometheus metrics, read from the sidecar's own registry."""
+"""Generates the page of Prometheus metrics from the sidecar's registry."""
 
 from typing import Any, Final
 
@@ -7,20 +7,20 @@ from telemetry.sidecar.otlp.ingest import IngestState
 from telemetry.sidecar.prometheus import Exposition
 
 INTRODUCTION: Final = """
-The sidecar serves these at `/metrics`, on its HTTP port. Histograms have the thresholds of the objectives among their
-buckets, so that good turns can be counted from them; percentiles for a decision come from the store. A label never
-names a call, a user or an utterance, and the number of series is limited: what is beyond the limit is `other`.
+The sidecar serves these at `/metrics`, on its HTTP port. The thresholds of the objectives are among the histogram
+buckets, so that good turns can be counted; use the store for percentiles that a decision depends on. No label names a
+call, a user or an utterance, and the number of series is limited: beyond the limit, the label is `other`.
 """
 
 
 class _Nothing:
-    """A receiver that has received nothing."""
+    """An ingest that has received nothing."""
 
     state = IngestState()
 
 
 def prometheus_page() -> str:
-    """Every metric that a sidecar exposes, with its type and labels."""
+    """Return the page with every metric that a sidecar exposes, with its type and labels."""
     rows = [
         (code(_shown_name(family)), family.type, ", ".join(map(code, labels)), cell(family.documentation))
         for family, labels in families()
@@ -29,11 +29,11 @@ def prometheus_page() -> str:
 
 
 def families() -> list[tuple[Any, tuple[str, ...]]]:
-    """Every metric family of a new exposition, with the names of its labels."""
+    """Return every metric family of a new exposition, with the names of its labels."""
     exposition = Exposition()
     exposition.watch(_Nothing())
     found: list[tuple[Any, tuple[str, ...]]] = []
-    collectors: dict[Any, Any] = exposition.registry._collector_to_names  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - it has no other list of them
+    collectors: dict[Any, Any] = exposition.registry._collector_to_names  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - there is no public list
     for collector in collectors:
         for family in collector.collect():
             sampled = {name for sample in family.samples for name in sample.labels} - {"le"}
@@ -42,5 +42,5 @@ def families() -> list[tuple[Any, tuple[str, ...]]]:
 
 
 def _shown_name(family: Any) -> str:
-    """As it stands in the exposition: a counter's name ends in `_total`."""
+    """Return the name in the exposition format, where a counter's name ends with `_total`."""
     return f"{family.name}_total" if family.type == "counter" else family.name

@@ -1,4 +1,4 @@
-"""The page of spans: their names, the attributes of a turn, and what travels beside them."""
+"""Generates the page of spans: their names, the attributes of a turn, response metadata and gauges."""
 
 from pathlib import Path
 from typing import Any, Final, Literal, get_args, get_origin
@@ -17,28 +17,28 @@ SEMCONV: Final = Path(semconv.__file__)
 TURNS: Final = Path(turns.__file__)
 
 INTRODUCTION: Final = f"""
-Client and service write the same spans: a `{semconv.SPAN_CALL}` for each call, a `{semconv.SPAN_TURN}` for each of its
-turns, and `{semconv.SPAN_ASR}`, `{semconv.SPAN_LLM}` and `{semconv.SPAN_TTS}` below a turn. A `{semconv.SPAN_RUN}` span
-opens and closes a run. A turn's span carries everything that is known of the turn, and decoding it gives the turn back
-exactly. The version of this vocabulary is {semconv.SCHEMA_VERSION}, in the attribute `{semconv.ATTR_SCHEMA}`.
+Client and service emit the same spans: a `{semconv.SPAN_CALL}` for each call, a `{semconv.SPAN_TURN}` for each of its
+turns, and `{semconv.SPAN_ASR}`, `{semconv.SPAN_LLM}` and `{semconv.SPAN_TTS}` below a turn. `{semconv.SPAN_RUN}` spans
+mark the start and the end of a run. A turn's span carries all data of the turn; decoding it restores the turn exactly.
+The version of these conventions is {semconv.SCHEMA_VERSION}, in the attribute `{semconv.ATTR_SCHEMA}`.
 """
 GEN_AI: Final = """
-Where OpenTelemetry's GenAI conventions have a name for a fact, the span carries it under that name as well:
+If OpenTelemetry's GenAI conventions have a name for a value, the span also carries it under that name:
 """
 METADATA: Final = """
-Some things only the service can report. A service can report them without OpenTelemetry, as string pairs in the
-metadata of a response (in OpenAI Realtime: `response.metadata`).
+Some data is available only to the service. It can be reported without OpenTelemetry, as string pairs in the metadata of
+a response (in OpenAI Realtime: `response.metadata`).
 """
 HEALTH: Final = """
-Every process of the load generator sends these as OTLP gauges once a second, with the attributes `run_id` and
+Every process of the load generator exports these OTLP gauges once a second, with the attributes `run_id` and
 `process_id`.
 """
 METADATA_MEANINGS: Final = {
     "META_CACHE_TIER": f"the cache that answered: {', '.join(semconv.CACHE_TIERS)}",
     "META_CACHE_HIT": "`true` or `false`: whether a cache answered",
-    "META_ROUTE": f"where the answer was made: {', '.join(semconv.ROUTES)}",
+    "META_ROUTE": f"where the answer was generated: {', '.join(semconv.ROUTES)}",
     "META_FALLBACK": f"the fallback that answered: {', '.join(semconv.FALLBACKS)}",
-    "META_COHORT": "name of the cohort that this call belongs to",
+    "META_COHORT": "name of the call's cohort",
     "META_MODEL": "name of the model that answered",
     "META_INTENT": "the intent that the service recognized",
 }
@@ -48,7 +48,7 @@ HEALTH_MEANINGS: Final = {
 
 
 def spans_page() -> str:
-    """Spans, attributes of a turn, response metadata and the generator's gauges."""
+    """Return the page with spans, attributes of a turn, response metadata and the load generator's gauges."""
     parts = [INTRODUCTION, "## Attributes of a turn", *_turn(), GEN_AI]
     gen_ai = sorted(value for name, value in vars(semconv).items() if name.startswith("GEN_AI_"))
     parts += [", ".join(map(code, gen_ai)) + "."]
@@ -60,7 +60,7 @@ def spans_page() -> str:
 
 
 def _turn() -> list[str]:
-    """A table for each group of fields, under the comment that stands above them in the code."""
+    """Return a table for each group of fields, under the comment that is above them in the code."""
     described = {field.name: field for field in msgspec.structs.fields(Turn)}
     beside = comments.trailing(TURNS, "Turn")
     parts: list[str] = []
@@ -80,7 +80,7 @@ def _meaning(name: str, beside: dict[str, str]) -> str:
 
 
 def _kind(kind: Any) -> str:
-    """A type in words; that a field may be unknown stands above the tables."""
+    """Return a type in words, without saying that the field may be unknown."""
     if get_origin(kind) is Literal:
         return "one of " + ", ".join(map(str, get_args(kind)))
     if get_origin(kind) is tuple:
@@ -92,7 +92,7 @@ def _kind(kind: Any) -> str:
 
 
 def _constants(prefix: str, meanings: dict[str, str]) -> list[tuple[str, str]]:
-    """Name and meaning of the constants of the vocabulary that begin so; a comment beside one goes before."""
+    """Return name and meaning of the constants with a prefix; a trailing comment takes precedence."""
     beside = comments.trailing(SEMCONV)
     return [
         (code(value), cell(beside.get(name) or meanings.get(name, "")))

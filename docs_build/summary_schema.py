@@ -1,4 +1,4 @@
-"""The page of the JSON summary, from its JSON schema."""
+"""Generates the page of the JSON summary from its JSON schema."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -10,14 +10,14 @@ from loadtest.reports.summary import schema as summary_schema
 Schema = Mapping[str, Any]
 
 INTRODUCTION: Final = """
-`voiceprobe run` and `demo` write one JSON object with `--json FILE`. Durations are seconds;
-`null` means that something was not measured, or that there are too few values for a percentile. The tables below are
-made from the schema that every summary passes in the tests, `loadtest.reports.summary.schema()`.
+With `--json FILE`, `voiceprobe run` and `demo` write one JSON object. Durations are in seconds; `null` means that
+something was not measured, or that there are too few values for a percentile. These tables are generated from the
+schema that the tests validate every summary against, `loadtest.reports.summary.schema()`.
 """
 
 
 def summary_page() -> str:
-    """Every key of the summary, a section for each key at the top."""
+    """Return the page with every key of the summary, with a section for each top-level key."""
     schema = summary_schema()
     parts: list[str] = []
     for key, raw in schema["properties"].items():
@@ -43,7 +43,7 @@ def _below(schema: Schema, part: Schema, before: str) -> Iterator[tuple[str, str
 
 
 def _resolved(schema: Schema, part: Schema) -> Schema:
-    """The part that a reference names, with what stands beside the reference; the alternative that is not null."""
+    """Resolve references and nullable alternatives in a part of a schema."""
     while "$ref" in part:
         found = schema
         for step in part["$ref"].removeprefix("#/").split("/"):

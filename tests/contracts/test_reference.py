@@ -137,5 +137,5 @@ def test_comments_are_read_where_the_fields_stand(tmp_path: Path) -> None:
 def test_a_cell_cannot_break_its_table() -> None:
     assert cell("a | b\n<script>") == "a \\| b &lt;script>"
     assert code("a|b") == "`a&#124;b`"
-    with pytest.raises(ValueError, match="row of 1"):
+    with pytest.raises(ValueError, match="row has 1"):
         table(("one", "two"), [("a",)])
