@@ -1,7 +1,7 @@
 """Utterances and their annotations, the profiles they are rendered with, and the tools that build and install corpora.
 
-`open_corpus` finds and checks a corpus, `render` turns one of its utterances into what a caller says, `background`
-into what the caller's line carries in between:
+`open_corpus` finds and checks a corpus, `render` renders one of its utterances as a caller's speech, and `background`
+renders what the caller's line carries between utterances:
 
 >>> from corpora import Profile, open_corpus, profile_from_text, render
 >>> corpus = open_corpus("voiceprobe-en")
@@ -13,20 +13,20 @@ True
 >>> f"{rendered.obtained.snr_db:.1f} dB"
 '10.0 dB'
 
-The same profile in Python; a room is a time in seconds, a loss a share of the packets:
+The same profile in Python; a room is a reverberation time in seconds, a loss is a share of the packets:
 
 >>> Profile("babble", 10, channel="telephone", loss="5%/3") == noisy
 True
 >>> Profile(channel="telephone", room=0.4, loss=0.05).label
 'room-0.4s+telephone+loss-5%'
 
-Noise and losses are drawn from the seed; another variant is another drawing, and says so in what was obtained:
+Noise and losses are drawn from the seed; another variant draws different ones:
 
 >>> again = render(corpus, utterance, noisy, rate_hz=16_000, seed=1, variant=1)
 >>> bool((again.pcm == rendered.pcm).all())
 False
 
-`import_recordings` makes a corpus of recordings that are there already. It raises SourceError with every fault in them:
+`import_recordings` makes a corpus from existing recordings. It raises SourceError with every fault in them:
 
 >>> from pathlib import Path
 >>> from corpora import import_recordings

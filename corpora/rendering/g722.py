@@ -1,8 +1,8 @@
-"""ITU-T G.722 at 64 kbit/s to 16 kHz PCM: decoding only, many clips side by side.
+"""A decoder of ITU-T G.722 at 64 kbit/s to 16 kHz PCM that decodes many clips in parallel.
 
-An adaptive decoder must go sample by sample, which is slow in Python; so all clips advance together, one NumPy lane
-for each sub-band of each clip. The integer arithmetic and the tables are those of the Recommendation, so the result is
-exact to the bit.
+An adaptive decoder proceeds sample by sample, which is slow in Python. So all clips are decoded together, with one
+NumPy lane for each sub-band of each clip. The integer arithmetic and the tables are those of the Recommendation, so the
+result is bit-exact.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 RATE_HZ = 16_000
 _SHORT_MIN, _SHORT_MAX = -32_768, 32_767
-_REACH_MIN, _REACH_MAX = -16_384, 16_383
+_BAND_MIN, _BAND_MAX = -16_384, 16_383
 
 # Lower band: six bits to reconstruct, their upper four to adapt.
 _QM6 = (
@@ -39,7 +39,7 @@ _QMF = np.array((3, -11, 12, 32, -210, 951, 3876, -805, 362, -156, 53, -11), dty
 _STEP_LIMITS = np.array(((18_432,), (22_528,)), dtype=np.int64)
 _STEP_SHIFTS = np.array(((8,), (10,)), dtype=np.int64)
 
-# By code octet: how the quantised difference and the step size of each band (rows: lower, upper) follow from it.
+# The quantized difference and the step size of each band (rows: lower, upper) by code octet.
 _OCTETS = np.arange(256)
 _OUTPUT = np.array([np.array(_QM6)[_OCTETS & 63], np.array(_QM2)[_OCTETS >> 6]], dtype=np.int64)
 _ADAPT = np.array([np.array(_QM4)[(_OCTETS & 63) >> 2], np.array(_QM2)[_OCTETS >> 6]], dtype=np.int64)
@@ -51,7 +51,7 @@ Lanes = NDArray[np.int64]
 
 
 def decode_lanes(clips: Sequence[bytes]) -> list[NDArray[np.int16]]:
-    """Decode G.722 streams, each from a fresh decoder; returns int16 arrays of two samples per octet, at 16 kHz."""
+    """Decode G.722 streams, each with a new decoder; returns int16 arrays with two samples per octet, at 16 kHz."""
     order = sorted(range(len(clips)), key=lambda index: len(clips[index]), reverse=True)
     lengths = np.array([len(clips[index]) for index in order])
     longest = int(lengths[0]) if order else 0
@@ -61,13 +61,13 @@ def decode_lanes(clips: Sequence[bytes]) -> list[NDArray[np.int16]]:
     bands = np.zeros((longest, 2, len(order)), dtype=np.int16)
     decoder = _Decoder(len(order))
     for position in range(longest):
-        # The lanes are sorted by length: those that have ended are at the end and are dropped.
+        # The lanes are sorted by length, so the finished ones are at the end and are dropped.
         decoder.keep(int(np.count_nonzero(lengths > position)))
         code = codes[position, : decoder.lanes]
         bands[position, :, : decoder.lanes] = decoder.step(code)
     decoded: list[NDArray[np.int16]] = [np.zeros(0, dtype=np.int16)] * len(clips)
     for lane, index in enumerate(order):
-        decoded[index] = _synthesise(bands[: lengths[lane], :, lane].astype(np.int64))
+        decoded[index] = _synthesize(bands[: lengths[lane], :, lane].astype(np.int64))
     return decoded
 
 
@@ -79,15 +79,15 @@ class _Decoder:
         self.step_log = np.zeros((2, lanes), dtype=np.int64)
         self.step_size = np.repeat(np.array([[32], [8]], dtype=np.int64), lanes, axis=1)
         self.predicted = np.zeros((2, lanes), dtype=np.int64)
-        self.by_zeros = np.zeros((2, lanes), dtype=np.int64)
-        self.rebuilt = np.zeros((2, 2, lanes), dtype=np.int64)  # the last two, the newest first
+        self.zero_prediction = np.zeros((2, lanes), dtype=np.int64)
+        self.rebuilt = np.zeros((2, 2, lanes), dtype=np.int64)  # the last two, newest first
         self.partial_signs = np.zeros((2, 2, lanes), dtype=np.int64)
         self.differences = np.zeros((6, 2, lanes), dtype=np.int64)
         self.poles = np.zeros((2, 2, lanes), dtype=np.int64)
         self.zeros = np.zeros((6, 2, lanes), dtype=np.int64)
 
     def keep(self, lanes: int) -> None:
-        """Go on with the first lanes only."""
+        """Keep only the first lanes."""
         if lanes == self.lanes:
             return
         self.lanes = lanes
@@ -96,12 +96,12 @@ class _Decoder:
                 setattr(self, name, np.ascontiguousarray(value[..., :lanes]))
 
     def step(self, code: NDArray[np.uint8]) -> Lanes:
-        """Decode one octet a lane; returns the reconstructed signals of both bands."""
+        """Decode one octet per lane; returns the reconstructed signals of both bands."""
         output = self.predicted + ((self.step_size * _OUTPUT[:, code]) >> 15)
         difference = (self.step_size * _ADAPT[:, code]) >> 15
         self._adapt_step(code)
         self._adapt_predictor(difference)
-        return np.clip(output, _REACH_MIN, _REACH_MAX)
+        return np.clip(output, _BAND_MIN, _BAND_MAX)
 
     def _adapt_step(self, code: NDArray[np.uint8]) -> None:
         log = ((self.step_log * 127) >> 7) + _STEP[:, code]
@@ -113,7 +113,7 @@ class _Decoder:
 
     def _adapt_predictor(self, difference: Lanes) -> None:
         rebuilt = _short(self.predicted + difference)
-        sign = _short(self.by_zeros + difference) >> 15
+        sign = _short(self.zero_prediction + difference) >> 15
         same = sign == self.partial_signs
         first, second = self.poles
         wide = _short(first << 2)
@@ -129,17 +129,17 @@ class _Decoder:
         self.rebuilt = np.stack((rebuilt, self.rebuilt[0]))
         self.partial_signs = np.stack((sign, self.partial_signs[0]))
         self.poles = np.stack((pole_1, pole_2))
-        by_poles = np.sum((self.poles * _short(self.rebuilt * 2)) >> 15, axis=0)
-        self.by_zeros = _short(np.sum((self.zeros * _short(self.differences * 2)) >> 15, axis=0))
-        self.predicted = _short(_short(by_poles) + self.by_zeros)
+        pole_prediction = np.sum((self.poles * _short(self.rebuilt * 2)) >> 15, axis=0)
+        self.zero_prediction = _short(np.sum((self.zeros * _short(self.differences * 2)) >> 15, axis=0))
+        self.predicted = _short(_short(pole_prediction) + self.zero_prediction)
 
 
 def _short(values: Lanes) -> Lanes:
     return np.minimum(np.maximum(values, _SHORT_MIN), _SHORT_MAX)
 
 
-def _synthesise(bands: Lanes) -> NDArray[np.int16]:
-    """The receive mirror filter: two bands of shape (octets, 2) to one signal of twice the rate."""
+def _synthesize(bands: Lanes) -> NDArray[np.int16]:
+    """The receive quadrature mirror filter: two bands, shape (octets, 2), become one signal of twice the rate."""
     lower, upper = bands[:, 0], bands[:, 1]
     octets = len(bands)
     if not octets:

@@ -1,8 +1,8 @@
-"""Mixes: how much of what is said is short or long, of which domain, by which speaker.
+"""Mixes: the shares of the utterances by length class, domain and speaker.
 
-`short=60 medium=30 long=10` weighs length classes; `domain.NAME=` and `speaker.NAME=` weigh domains and speakers. What
-is not named in a kind that is weighed does not come. The shares of a deck are as exact as whole utterances allow: by
-largest remainder in each kind, and in all kinds at once.
+`short=60 medium=30 long=10` weights length classes; `domain.NAME=` and `speaker.NAME=` weight domains and speakers. In
+a weighted kind, a value without a weight is not used. The shares are as exact as whole utterances allow: the largest
+remainder method determines the counts of each kind, and all kinds hold at once.
 """
 
 import difflib
@@ -22,65 +22,66 @@ KINDS: Final = ("length", "domain", "speaker")
 _LENGTHS: Final = get_args(LengthClass)
 _TIE_BREAKING: Final = 1e-3
 
-Cell = tuple[str | None, ...]  # length, domain and speaker of an utterance; None in a kind that is not weighed
+Cell = tuple[str | None, ...]  # length, domain and speaker of an utterance; None for a kind without weights
 
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """Weights by kind and value; a kind that is not there is not weighed."""
+    """Weights by kind and value; a kind that is missing has no weights."""
 
     weights: Mapping[str, Mapping[str, float]]
 
     def cell(self, utterance: Utterance) -> Cell:
-        """Where an utterance belongs."""
+        """The cell that an utterance belongs to."""
         return tuple(str(getattr(utterance, kind)) if kind in self.weights else None for kind in KINDS)
 
 
 def mix_from_text(text: str) -> Mix:
-    """The mix that a text describes. Raises CorpusError with a line for each fault."""
+    """Parse a mix. Raises CorpusError with one line per fault."""
     weights: dict[str, dict[str, float]] = {}
     faults: list[str] = []
     for word in text.replace(",", " ").split():
         name, equals, value = word.rpartition("=")
-        kind, dot, what = name.partition(".")
-        kind, what = (kind, what) if dot else ("length", name)
-        if not equals or not what or kind not in KINDS:
+        kind, dot, value_name = name.partition(".")
+        kind, value_name = (kind, value_name) if dot else ("length", name)
+        if not equals or not value_name or kind not in KINDS:
             faults.append(
-                f"{word!r} is no part of a mix; write {', '.join(f'{each}=WEIGHT' for each in _LENGTHS)}, "
+                f"{word!r} is not part of a mix; write {', '.join(f'{each}=WEIGHT' for each in _LENGTHS)}, "
                 "domain.NAME=WEIGHT or speaker.NAME=WEIGHT."
             )
-        elif kind == "length" and what not in _LENGTHS:
-            near = difflib.get_close_matches(what, _LENGTHS, 1)
+        elif kind == "length" and value_name not in _LENGTHS:
+            near = difflib.get_close_matches(value_name, _LENGTHS, 1)
             hint = f"did you mean {near[0]}?" if near else f"use {', '.join(_LENGTHS)}."
-            faults.append(f"The length {what!r} is unknown; {hint}")
-        elif what in weights.get(kind, {}):
-            faults.append(f"{name}: is weighed twice; give it once.")
+            faults.append(f"The length {value_name!r} is unknown; {hint}")
+        elif value_name in weights.get(kind, {}):
+            faults.append(f"{name}: has two weights; give one.")
         elif (weight := _weight(value)) is None:
-            faults.append(f"{name}: {value!r} is no weight; give a number, 0 or more.")
+            faults.append(f"{name}: {value!r} is not a weight; give a number, 0 or more.")
         else:
-            weights.setdefault(kind, {})[what] = weight
-    nothing = [kind for kind, each in weights.items() if not any(each.values())]
-    faults += [f"All weights of {kind} are 0; give one above 0." for kind in nothing]
+            weights.setdefault(kind, {})[value_name] = weight
+    all_zero = [kind for kind, each in weights.items() if not any(each.values())]
+    faults += [f"All weights of {kind} are 0; give one above 0." for kind in all_zero]
     if faults:
         raise CorpusError("\n".join(faults))
     return Mix(weights)
 
 
 def deal(utterances: Sequence[Utterance], mix: Mix, count: int, seed: int) -> tuple[Utterance, ...]:
-    """`count` utterances in the shares of a mix, in an order drawn from the seed. One comes again only when all others
-    like it have come. Raises CorpusError when a class that is asked for has no utterance, or the kinds cannot be had
-    together.
+    """Select `count` utterances in the shares of a mix, in an order drawn from the seed.
+
+    An utterance is repeated only after all others of its cell have been used. Raises CorpusError if a value with a
+    weight has no utterance, or if no selection has the shares of all kinds at once.
     """
     cells: dict[Cell, list[Utterance]] = {}
     for utterance in sorted(utterances, key=lambda each: derive_seed(seed, "mix", each.id)):
         cells.setdefault(mix.cell(utterance), []).append(utterance)
     _check(mix, cells)
     quotas = {kind: largest_remainder(weights, count) for kind, weights in mix.weights.items()}
-    wanted = {cell: math.prod(_share(mix, cell)) for cell in cells}
-    counts = _fitted(cells, wanted, quotas, count, seed)
-    dealt = [cells[cell][number % len(cells[cell])] for cell, many in counts.items() for number in range(many)]
-    random.Random(f"{seed}/mix").shuffle(dealt)  # noqa: S311 - an order, not a secret
-    return tuple(dealt)
+    target_shares = {cell: math.prod(_share(mix, cell)) for cell in cells}
+    counts = _cell_counts(cells, target_shares, quotas, count, seed)
+    selected = [cells[cell][number % len(cells[cell])] for cell, many in counts.items() for number in range(many)]
+    random.Random(f"{seed}/mix").shuffle(selected)  # noqa: S311 - an order, not a secret
+    return tuple(selected)
 
 
 def _weight(text: str) -> float | None:
@@ -103,18 +104,20 @@ def _share(mix: Mix, cell: Cell) -> list[float]:
 def _check(mix: Mix, cells: Mapping[Cell, Sequence[Utterance]]) -> None:
     faults: list[str] = []
     for kind, weights in mix.weights.items():
-        there = {cell[KINDS.index(kind)] for cell in cells}
+        available = {cell[KINDS.index(kind)] for cell in cells}
         for value, weight in weights.items():
-            if weight > 0.0 and value not in there:
-                known = ", ".join(sorted(str(each) for each in there)[:20])
-                faults.append(f"The mix asks for {kind} {value}, of which there is no utterance; there is {known}.")
+            if weight > 0.0 and value not in available:
+                known = ", ".join(sorted(str(each) for each in available)[:20])
+                faults.append(f"The mix contains {kind} {value}, but no utterance has it; use any of {known}.")
     if faults:
         raise CorpusError("\n".join(faults))
 
 
 def largest_remainder(weights: Mapping[str, float], count: int) -> dict[str, int]:
-    """Whole numbers in the proportion of weights that add up to `count`: each rounded down, the rest to the largest
-    remainders, the first named first."""
+    """Divide `count` into whole numbers in proportion to weights: all rounded down, the rest by largest remainder.
+
+    Equal remainders go to the value that comes first.
+    """
     total = math.fsum(weights.values())
     exact = {value: weight / total * count for value, weight in weights.items()}
     whole = {value: math.floor(number + 1e-9) for value, number in exact.items()}
@@ -124,32 +127,32 @@ def largest_remainder(weights: Mapping[str, float], count: int) -> dict[str, int
     return whole
 
 
-def _fitted(
+def _cell_counts(
     cells: Mapping[Cell, Sequence[Utterance]],
-    wanted: Mapping[Cell, float],
+    target_shares: Mapping[Cell, float],
     quotas: Mapping[str, Mapping[str, int]],
     count: int,
     seed: int,
 ) -> dict[Cell, int]:
-    """How many of each cell: every kind's quotas met exactly, and as near as can be to independent kinds.
+    """The count of each cell: the quotas of every kind are met exactly, and the kinds are as independent as possible.
 
-    A small whole-number program. Cells differ by a tiny cost of their own, so that there is one best answer,
-    whichever way a solver takes.
+    Solves a small integer program. Each cell has a tiny cost of its own, so that the optimum is unique and does not
+    depend on the solver.
     """
-    from scipy import optimize  # a second to import, and seldom needed
+    from scipy import optimize  # takes a second to import and is rarely needed
 
     names = sorted(cells, key=str)
     if not quotas:
-        return dict.fromkeys(names, count)  # nothing is weighed: all are in one cell
+        return dict.fromkeys(names, count)  # without weights, all utterances are in one cell
     if len(quotas) == 1:
         kind, numbers = next(iter(quotas.items()))
         return {cell: numbers.get(str(cell[KINDS.index(kind)]), 0) for cell in names}
-    # Variables: the count of each cell, then how far it is from what is wanted.
+    # Variables: the count of each cell, then its distance from the target count.
     size = len(names)
-    there = np.eye(size)
-    rows = [np.hstack((there, -there)), np.hstack((-there, -there))]
-    wanted_counts = np.array([wanted[cell] * count for cell in names])
-    low, high = [np.full(2 * size, -np.inf)], [wanted_counts, -wanted_counts]
+    identity = np.eye(size)
+    rows = [np.hstack((identity, -identity)), np.hstack((-identity, -identity))]
+    target_counts = np.array([target_shares[cell] * count for cell in names])
+    low, high = [np.full(2 * size, -np.inf)], [target_counts, -target_counts]
     for kind, numbers in quotas.items():
         for value, number in numbers.items():
             row = [float(cell[KINDS.index(kind)] == value) for cell in names]
@@ -157,7 +160,7 @@ def _fitted(
             low.append(np.array([float(number)]))
             high.append(np.array([float(number)]))
     tie = [_TIE_BREAKING * (derive_seed(seed, "tie", cell) % 997) / 997 for cell in names]
-    limits: Any = optimize.LinearConstraint(np.vstack(rows), *(np.concatenate(each) for each in (low, high)))  # pyright: ignore[reportArgumentType] - arrays are taken
+    limits: Any = optimize.LinearConstraint(np.vstack(rows), *(np.concatenate(each) for each in (low, high)))  # pyright: ignore[reportArgumentType] - arrays are accepted
     found = optimize.milp(
         np.array(tie + [1.0] * size),
         integrality=np.array([1] * size + [0] * size),
@@ -166,7 +169,7 @@ def _fitted(
     )
     if found.x is None:
         raise CorpusError(
-            f"The mix cannot be had: no {count} utterances of the corpus have these shares of "
-            f"{' and '.join(quotas)} at once; weigh fewer kinds, or add utterances."
+            f"The mix is impossible: no {count} utterances of the corpus have these shares of "
+            f"{' and '.join(quotas)} at once; weight fewer kinds, or add utterances."
         )
     return {cell: round(found.x[number]) for number, cell in enumerate(names)}

@@ -1,8 +1,8 @@
 """Noise that is the same on every machine for the same seed; pure functions on arrays.
 
 The randomness is the raw integer stream of PCG64, which NumPy promises never to change (it makes no such promise for
-its normal distribution), and the bell curve comes from adding twelve 16-bit integers, which no processor rounds.
-All noise has unit power in the long run, but for sounds of the user's own; the mixer sets its level.
+its normal distribution). The normal distribution is the sum of twelve 16-bit integers, which is exact on every
+processor. All noise except the user's own sound files has unit power in the long run; the mixer sets its level.
 """
 
 import hashlib
@@ -16,9 +16,9 @@ from corpora.manifest.errors import CorpusError
 
 KNOWN_NOISES = ("white", "pink", "brown", "babble", "hum", "hum-60", "music")
 
-_WORDS_A_SAMPLE = 3
-_LANES_A_WORD = 4
-_MEAN = _WORDS_A_SAMPLE * _LANES_A_WORD * 65_535 // 2
+_WORDS_PER_SAMPLE = 3
+_LANES_PER_WORD = 4
+_MEAN = _WORDS_PER_SAMPLE * _LANES_PER_WORD * 65_535 // 2
 _EVEN_LANES = np.uint64(0x0000_FFFF_0000_FFFF)
 _LOWEST_HZ = 20.0
 _HUM_HARMONICS = 20
@@ -31,15 +31,15 @@ Samples = NDArray[np.float64]
 
 
 def derive_seed(*parts: object) -> int:
-    """A seed of 64 bits from anything that prints the same everywhere."""
+    """Derive a 64-bit seed from values whose string form is the same on every machine."""
     text = "\x1f".join(str(part) for part in parts)
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
 
 
 def white(samples: int, seed: int) -> Samples:
     """White noise with a nearly Gaussian distribution (peaks end at 6 sigma), shape (samples,), unit power."""
-    raw = np.asarray(np.random.PCG64(seed).random_raw(samples * _WORDS_A_SAMPLE), dtype=np.uint64)
-    # Four lanes of 16 bits to a word: added two and two, in lanes of 32 bits that cannot overflow.
+    raw = np.asarray(np.random.PCG64(seed).random_raw(samples * _WORDS_PER_SAMPLE), dtype=np.uint64)
+    # Each word has four lanes of 16 bits; pairs of them are added in lanes of 32 bits, which cannot overflow.
     pairs = (raw & _EVEN_LANES) + ((raw >> np.uint64(16)) & _EVEN_LANES)
     sums = pairs[0::3] + pairs[1::3] + pairs[2::3]
     total = (sums & np.uint64(0xFFFF_FFFF)) + (sums >> np.uint64(32))
@@ -47,20 +47,20 @@ def white(samples: int, seed: int) -> Samples:
 
 
 def pink(samples: int, rate_hz: int, seed: int) -> Samples:
-    """Noise whose power falls by 3 dB an octave from 20 Hz up, shape (samples,), unit power in the long run.
+    """Noise whose power falls by 3 dB per octave from 20 Hz up, shape (samples,), unit power in the long run.
 
-    White noise is shaped in the frequency domain, over a power of two of samples, and cut to length.
+    White noise of a power of two of samples is shaped in the frequency domain and cut to length.
     """
     return _shaped(samples, rate_hz, seed, 0.5)
 
 
 def brown(samples: int, rate_hz: int, seed: int) -> Samples:
-    """Noise whose power falls by 6 dB an octave from 20 Hz up, as from traffic far away; otherwise like pink."""
+    """Noise whose power falls by 6 dB per octave from 20 Hz up, like distant traffic; otherwise like `pink`."""
     return _shaped(samples, rate_hz, seed, 1.0)
 
 
 def hum(samples: int, rate_hz: int, seed: int, mains_hz: int) -> Samples:
-    """Mains hum with its harmonics up to the 20th, the even ones stronger, as rectifiers make them; unit power."""
+    """Mains hum with harmonics up to the 20th, the even ones stronger, as from rectifiers; unit power."""
     phase = mains_hz * np.arange(samples, dtype=np.int64)
     mixed = np.zeros(samples, dtype=np.float64)
     for harmonic in range(1, _HUM_HARMONICS + 1):
@@ -73,23 +73,23 @@ def hum(samples: int, rate_hz: int, seed: int, mains_hz: int) -> Samples:
 
 
 def music(samples: int, rate_hz: int, seed: int) -> Samples:
-    """Something like music: plucked chords with a bass, two to the second, going round a progression; unit power."""
+    """A simple kind of music: plucked chords with a bass, two per second, repeating a progression; unit power."""
     step, ring = rate_hz // 2, 2 * rate_hz
-    before = ring // step  # the first notes are left out: no older ones ring under them
+    before = ring // step  # the first notes are left out because no earlier notes overlap them
     notes = before + -(-samples // step)
     mixed = np.zeros(notes * step + ring, dtype=np.float64)
-    begin = derive_seed(seed, "begin")
+    first_chord = derive_seed(seed, "begin")
     for note in range(notes):
-        root = _PROGRESSION[(begin + note // 4) % len(_PROGRESSION)]
+        root = _PROGRESSION[(first_chord + note // 4) % len(_PROGRESSION)]
         upper = (root + _CHORD[derive_seed(seed, note, voice) % len(_CHORD)] for voice in range(2))
         for semitone in (root - 12, *upper):
             mixed[note * step : note * step + ring] += _plucked(semitone, rate_hz)
-    heard = mixed[before * step :][:samples]
-    return heard / _rms(heard)
+    kept = mixed[before * step :][:samples]
+    return kept / _rms(kept)
 
 
-def of_files(sounds: Samples, samples: int, seed: int) -> Samples:
-    """A stretch of somebody's own noise, beginning at a place drawn from the seed and going round if it is short."""
+def from_files(sounds: Samples, samples: int, seed: int) -> Samples:
+    """A part of the user's own noise, from an offset drawn from the seed; noise that is too short is repeated."""
     offset = derive_seed(seed, "offset") % len(sounds)
     return np.resize(np.roll(sounds, -offset), samples) if samples > len(sounds) - offset else sounds[offset:][:samples]
 
@@ -106,7 +106,7 @@ def _shaped(samples: int, rate_hz: int, seed: int, exponent: float) -> Samples:
 
 @lru_cache(maxsize=64)
 def _plucked(semitone: int, rate_hz: int) -> Samples:
-    """A tone that rings for two seconds, in whole Hz, some semitones from A."""
+    """A tone that decays over two seconds, at a whole frequency in Hz, some semitones from A."""
     tone_hz = round(220.0 * 2.0 ** (semitone / 12.0))
     count = np.arange(2 * rate_hz, dtype=np.int64)
     tone = np.zeros(len(count), dtype=np.float64)
@@ -119,7 +119,7 @@ def _plucked(semitone: int, rate_hz: int) -> Samples:
 
 
 def _sine(phase: NDArray[np.int64], rate_hz: int) -> Samples:
-    """The sine of whole phases, of which `rate_hz` make a turn: from a table, so that a period repeats exactly."""
+    """The sine of integer phases, `rate_hz` of which make a full turn; from a table, so that periods repeat exactly."""
     return _sine_table(rate_hz)[phase]
 
 
@@ -133,13 +133,13 @@ def _rms(samples: Samples) -> float:
 
 
 def babble(talkers: Sequence[Samples], samples: int, seed: int) -> Samples:
-    """Several talkers at once, shape (samples,): each speaks on and on, beginning at a place drawn from the seed.
+    """Several talkers at once, shape (samples,): each speaks without pause, from an offset drawn from the seed.
 
-    Raises CorpusError when there is nobody to talk.
+    Raises CorpusError if there are no talkers.
     """
     if not talkers:
         raise CorpusError(
-            "Babble needs other utterances of the corpus to be made of; use a larger corpus or pink noise."
+            "Babble is made from other utterances of the corpus, but there are none; use a larger corpus or pink noise."
         )
     mixed = np.zeros(samples, dtype=np.float64)
     for number, talker in enumerate(talkers):

@@ -1,13 +1,13 @@
-"""From an utterance and a profile to what leaves the caller's mouth, sample by sample.
+"""Rendering of utterances with a profile, and of the background between them.
 
-Every utterance is brought to the same active speech level, so that one SNR means one noise level, in the mix and on
-the line between utterances. The same corpus, profile and seed give the same bytes: randomness is made of integers,
-gains are rounded to six digits, and what is added up is settled on a grid, so that the order in which a processor adds
-cannot show. An utterance has as many variants as are asked for: the noise, the packets that go missing and the impulse
-response of a folder are drawn anew for each.
+Every utterance is normalized to the same active speech level, so that one SNR means one noise level, both in the mix
+and on the line between utterances. The same corpus, profile and seed give the same bytes: randomness comes from
+integers, gains are rounded to six digits, and signals are rounded to a grid before they are summed, so that the order
+of summation does not matter. An utterance can be rendered in any number of variants, each with its own noise, lost
+packets and impulse response (if there is a folder of them).
 
-SNR and level are measured where they are asked for: on the 16-bit samples that enter the channel. Codecs and lost
-packets change the wave itself, so that a ratio of powers behind them would no longer tell speech from noise.
+SNR and level are set and measured on the 16-bit samples that enter the channel. Codecs and lost packets change the
+waveform itself, so a ratio of powers after them would not separate speech from noise.
 """
 
 import math
@@ -35,7 +35,7 @@ from corpora.rendering.profiles.rooms import reverberate
 from corpora.rendering.profiles.stretch import stretch
 
 _TALKERS = 8
-_POOL = 48  # babble is made of that many utterances of a corpus at most, so that they can be kept at hand
+_POOL = 48  # babble is made from at most this many utterances of a corpus, so that they fit into the memory cache
 _MAX_BACKGROUND_S = 600.0
 _SNR_TOLERANCE_DB = 0.1
 _FORMATS = {".wav": "WAV", ".flac": "FLAC"}
@@ -43,19 +43,19 @@ _FORMATS = {".wav": "WAV", ".flac": "FLAC"}
 
 @dataclass(frozen=True, slots=True)
 class Obtained:
-    """What was obtained of what the profile asks for; None for what it does not ask for."""
+    """The measured values of what the profile requests; None for what it does not request."""
 
-    level_dbov: float  # active speech level, entering the channel
-    snr_db: float | None = None  # added noise only, over the active speech, entering the channel
-    loss_ratio: float | None = None  # packets that never came, of those that carry speech
-    late_ratio: float | None = None  # packets too late for the receiver's buffer, of the same
-    clipped_ratio: float | None = None  # samples cut off at the end of the chain, over the active speech
-    room_response: str | None = None  # the file of the impulse response, where the room is the user's own
+    level_dbov: float  # active speech level at the input of the channel
+    snr_db: float | None = None  # against the added noise, over the active speech, at the input of the channel
+    loss_ratio: float | None = None  # share of the packets with speech that never arrive
+    late_ratio: float | None = None  # share of the same packets that arrive too late for the receiver's buffer
+    clipped_ratio: float | None = None  # share of the active speech samples that are clipped at the end of the chain
+    room_response: str | None = None  # the file name of the user's own impulse response
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rendered:
-    """What the caller says: PCM of shape (samples,), and where the speech is in it (both bounds included)."""
+    """A rendered utterance: PCM of shape (samples,), and the first and the last sample of speech in it."""
 
     pcm: Pcm16
     rate_hz: int
@@ -67,7 +67,7 @@ class Rendered:
     variant: int = 0
 
     def write(self, file: str | Path) -> Path:
-        """Write the audio as a 16-bit WAV, or as FLAC where the name ends so. Raises CorpusError."""
+        """Write the audio as 16-bit WAV or FLAC, depending on the suffix of the file. Raises CorpusError."""
         path = Path(file)
         try:
             soundfile.write(path, self.pcm, self.rate_hz, "PCM_16", format=_FORMATS[path.suffix.lower()])
@@ -80,33 +80,33 @@ class Rendered:
 
     @property
     def speech_start_uncertainty_ns(self) -> int | None:
-        """How far the first speech sample may be from where the speech begins; None where the clip does not say."""
+        """The uncertainty of the first speech sample, as the half-width of a 95 % interval; None if it is unknown."""
         return self._uncertainty_ns(self.utterance.speech_start_uncertainty_ms)
 
     @property
     def speech_end_uncertainty_ns(self) -> int | None:
-        """How far the last speech sample may be from where the speech ends; None where the clip does not say."""
+        """The uncertainty of the last speech sample, as the half-width of a 95 % interval; None if it is unknown."""
         return self._uncertainty_ns(self.utterance.speech_end_uncertainty_ms)
 
     def _uncertainty_ns(self, half_width_ms: float | None) -> int | None:
-        # Speed stretches what lies between the bounds, pitch what lies outside; a bound may be wrong in both ways.
+        # Speed stretches the speech between the bounds and pitch the silence outside; a bound may be off either way.
         slowest = min(self.profile.speed, self.profile.pitch)
         return None if half_width_ms is None else math.ceil(half_width_ms * 1_000_000 / slowest)
 
     @property
     def snr_asked_db(self) -> float | None:
-        """The SNR that the profile asks for."""
+        """The SNR that the profile requests, in dB; None without noise."""
         return self.profile.snr_db
 
     @property
     def snr_obtained_db(self) -> float | None:
-        """The SNR that was obtained; None without noise."""
+        """The measured SNR in dB; None without noise."""
         return self.obtained.snr_db
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Speech:
-    """An utterance at the rate and level of the mix, with its bounds and its active part."""
+    """An utterance at the sample rate and level of the mix, with its bounds and the mask of its active speech."""
 
     samples: Samples
     start: int
@@ -117,70 +117,70 @@ class _Speech:
 def render(
     corpus: Corpus, utterance: Utterance, profile: Profile, rate_hz: int, seed: int = 1, *, variant: int = 0
 ) -> Rendered:
-    """Render one utterance of a corpus at a rate. `variant` numbers the drawings: another one, another drawing.
+    """Render one utterance of a corpus at a sample rate; each `variant` draws different noise and losses.
 
-    It is resampled once; the bounds are carried over by their position in time. Raises CorpusError for a rate that
-    cannot be rendered, a clip that changed since the corpus was opened, and babble without other utterances.
+    The clip is resampled once, and the bounds keep their position in time. Raises CorpusError for an unsupported rate,
+    for a clip that changed since the corpus was opened, and for babble without other utterances.
     """
     _check_rate(rate_hz)
-    drawn_for = utterance.id if variant == 0 else f"{utterance.id}#{variant}"
-    response = _response(corpus, profile, seed, drawn_for)
-    speech = _spoken(corpus, utterance, profile, rate_hz, response)
+    random_stream = utterance.id if variant == 0 else f"{utterance.id}#{variant}"
+    response = _response(corpus, profile, seed, random_stream)
+    speech = _at_microphone(corpus, utterance, profile, rate_hz, response)
     snr = None
     if profile.snr_db is None:
         mix = pcm16(speech.samples)
     else:
         length = len(speech.samples)
-        asked = _NoiseAsked(rate_hz, length, _seed(corpus, profile, seed, drawn_for))
-        noise = _noise(corpus, profile, asked, utterance)
+        requested = _NoiseRequest(rate_hz, length, _seed(corpus, profile, seed, random_stream))
+        noise = _noise(corpus, profile, requested, utterance)
         mix, snr = _mix(speech, noise, profile.snr_db)
     level = level_dbov(pcm16(speech.samples)[speech.active] / FULL_SCALE)
     if level is None:
-        raise CorpusError(f"The utterance {utterance.id} is silent at {profile.level_dbov:g} dBov; ask for more.")
-    packet_seed = derive_seed("voiceprobe", seed, corpus.name, "packets", drawn_for)
+        raise CorpusError(f"The utterance {utterance.id} is silent at {profile.level_dbov:g} dBov; use a higher level.")
+    packet_seed = derive_seed("voiceprobe", seed, corpus.name, "packets", random_stream)
     lost, late, missing = _missing(profile, packets_of(len(mix), rate_hz), packet_seed)
     carried = carry(mix, rate_hz, profile.codecs, missing)
-    pcm, cut = _damaged(carried, profile)
-    speaking = slice(packets_of(speech.start + 1, rate_hz) - 1, packets_of(speech.end + 1, rate_hz))
+    pcm, clipped = _apply_distortion(carried, profile)
+    speech_packets = slice(packets_of(speech.start + 1, rate_hz) - 1, packets_of(speech.end + 1, rate_hz))
     obtained = Obtained(
         level,
         snr,
-        None if lost is None else float(np.mean(lost[speaking])),
-        None if late is None else float(np.mean(late[speaking])),
-        None if cut is None else float(np.mean(cut[speech.active])),
+        None if lost is None else float(np.mean(lost[speech_packets])),
+        None if late is None else float(np.mean(late[speech_packets])),
+        None if clipped is None else float(np.mean(clipped[speech.active])),
         None if response is None else response.name,
     )
     return Rendered(pcm, rate_hz, speech.start, speech.end, profile, obtained, utterance, variant)
 
 
 def background(corpus: Corpus, profile: Profile, rate_hz: int, seconds: float, seed: int) -> Pcm16:
-    """What the caller's line carries while nobody speaks, shape (samples,).
+    """Render what the caller's line carries while nobody speaks, shape (samples,).
 
-    It has the profile's noise at the level it has in the mix, or digital silence, after the same channel. Raises
-    CorpusError for a rate or a duration that cannot be rendered, and for babble without other utterances.
+    This is the profile's noise at its level in the mix, or digital silence, after the same channel. Raises CorpusError
+    for an unsupported rate or duration, and for babble without other utterances.
     """
     _check_rate(rate_hz)
     if not 0.0 < seconds <= _MAX_BACKGROUND_S:
-        raise CorpusError(f"A background of {seconds:g} s cannot be rendered; ask for up to {_MAX_BACKGROUND_S:g} s.")
+        raise CorpusError(f"A background of {seconds:g} s cannot be rendered; use at most {_MAX_BACKGROUND_S:g} s.")
     samples = round(seconds * rate_hz)
     mix = np.zeros(samples, dtype=np.int16)
     if profile.snr_db is not None:
-        asked = _NoiseAsked(rate_hz, samples, _seed(corpus, profile, seed, "background"))
-        noise = _noise(corpus, profile, asked, None)
+        requested = _NoiseRequest(rate_hz, samples, _seed(corpus, profile, seed, "background"))
+        noise = _noise(corpus, profile, requested, None)
         mix = pcm16(noise * _gain(level_dbov(noise), profile.level_dbov - profile.snr_db))
     packet_seed = derive_seed("voiceprobe", seed, corpus.name, "packets", "background")
     _, _, missing = _missing(profile, packets_of(samples, rate_hz), packet_seed)
-    return _damaged(carry(mix, rate_hz, profile.codecs, missing), profile)[0]
+    return _apply_distortion(carry(mix, rate_hz, profile.codecs, missing), profile)[0]
 
 
-def forget() -> None:
-    """Let go of the utterances kept at hand: they are of no use once everything is rendered."""
+def clear_memory_cache() -> None:
+    """Release the cached utterances; they are not needed once everything is rendered."""
     _speech.cache_clear()
-    _spoken.cache_clear()
+    _at_microphone.cache_clear()
 
 
 def _missing(profile: Profile, packets: int, seed: int) -> tuple[Flags | None, Flags | None, Flags | None]:
-    """Which packets are lost, which are late, and which are either; None where the profile has none of it."""
+    """Which packets are lost, which are late, and which are either; None if the profile has no such impairment."""
     lost = None if profile.loss is None else lost_packets(profile.loss, packets, seed)
     late = None if profile.jitter is None else late_packets(profile.jitter, packets, seed)
     if lost is None or late is None:
@@ -188,36 +188,36 @@ def _missing(profile: Profile, packets: int, seed: int) -> tuple[Flags | None, F
     return lost, late & ~lost, lost | late
 
 
-def _damaged(pcm: Pcm16, profile: Profile) -> tuple[Pcm16, NDArray[np.bool_] | None]:
-    """Gain, clipping and DC; and which samples were cut off, None where the profile asks for nothing of it."""
+def _apply_distortion(pcm: Pcm16, profile: Profile) -> tuple[Pcm16, NDArray[np.bool_] | None]:
+    """Apply gain, clipping and DC; also return which samples were clipped, None if the profile has none of these."""
     if profile.gain_db == 0.0 and profile.clip_dbov is None and profile.dc == 0.0:
         return pcm, None
-    louder = pcm / FULL_SCALE * rounded_gain(profile.gain_db)
+    amplified = pcm / FULL_SCALE * rounded_gain(profile.gain_db)
     limit = 1.0 if profile.clip_dbov is None else rounded_gain(profile.clip_dbov)
-    clipped = np.clip(louder, -limit, limit)
-    moved = clipped + profile.dc
-    return pcm16(moved), (clipped != louder) | (moved > 32_767 / FULL_SCALE) | (moved < -1.0)
+    clipped = np.clip(amplified, -limit, limit)
+    shifted = clipped + profile.dc
+    return pcm16(shifted), (clipped != amplified) | (shifted > 32_767 / FULL_SCALE) | (shifted < -1.0)
 
 
-def _mix(speech: _Speech, noise: Samples, asked_db: float) -> tuple[Pcm16, float]:
-    """Add noise so that the SNR holds over the active part of the speech."""
+def _mix(speech: _Speech, noise: Samples, requested_db: float) -> tuple[Pcm16, float]:
+    """Add noise at an SNR over the active part of the speech; returns the mix and the measured SNR in dB."""
     speech_dbov = level_dbov(speech.samples[speech.active])
     noise_dbov = level_dbov(noise[speech.active])
     if speech_dbov is None or noise_dbov is None:
         raise CorpusError("The noise or the speech is silent over the active part; use another seed or noise.")
-    pcm = pcm16(speech.samples + noise * _gain(noise_dbov, speech_dbov - asked_db))
+    pcm = pcm16(speech.samples + noise * _gain(noise_dbov, speech_dbov - requested_db))
     obtained_db = snr_db(speech.samples, pcm / FULL_SCALE, speech.active)
-    if obtained_db is None or abs(obtained_db - asked_db) > _SNR_TOLERANCE_DB:
-        came = "without noise" if obtained_db is None else f"at {obtained_db:.2f} dB"
+    if obtained_db is None or abs(obtained_db - requested_db) > _SNR_TOLERANCE_DB:
+        obtained = "no noise" if obtained_db is None else f"an SNR of {obtained_db:.2f} dB"
         raise CorpusError(
-            f"The mix came out {came} instead of {asked_db:g} dB because its peaks do not fit into 16 bits; "
+            f"The mix has {obtained} instead of {requested_db:g} dB because its peaks do not fit into 16 bits; "
             "use a higher SNR, a lower level or a noise with lower peaks."
         )
     return pcm, obtained_db
 
 
 @dataclass(frozen=True, slots=True)
-class _NoiseAsked:
+class _NoiseRequest:
     """How much noise is wanted, at which rate, and what it is drawn from."""
 
     rate_hz: int
@@ -225,8 +225,8 @@ class _NoiseAsked:
     seed: int
 
 
-def _noise(corpus: Corpus, profile: Profile, asked: _NoiseAsked, spoken: Utterance | None) -> Samples:
-    rate_hz, samples, seed = asked.rate_hz, asked.samples, asked.seed
+def _noise(corpus: Corpus, profile: Profile, requested: _NoiseRequest, spoken: Utterance | None) -> Samples:
+    rate_hz, samples, seed = requested.rate_hz, requested.samples, requested.seed
     match profile.noise:
         case "white":
             return noises.white(samples, seed)
@@ -235,29 +235,29 @@ def _noise(corpus: Corpus, profile: Profile, asked: _NoiseAsked, spoken: Utteran
         case "brown":
             return noises.brown(samples, rate_hz, seed)
         case "hum" | "hum-60":
-            # The mains do not begin anew with an utterance: at 50 Hz a frame holds one period, so that the hum under
-            # the speech goes on in that of the line.
+            # The hum has the same phase for every utterance and the background. At 50 Hz a frame is one period, so
+            # the hum continues without a break between them.
             mains = derive_seed("voiceprobe", "mains", corpus.name)
             return noises.hum(samples, rate_hz, mains, 60 if profile.noise == "hum-60" else 50)
         case "music":
             return noises.music(samples, rate_hz, seed)
         case str(name) if name.startswith(FILE_PREFIX):
-            return noises.of_files(read_sounds(name, rate_hz), samples, seed)
+            return noises.from_files(read_sounds(name, rate_hz), samples, seed)
         case _:
-            return noises.babble(_talkers(corpus, asked, spoken), samples, seed)
+            return noises.babble(_talkers(corpus, requested, spoken), samples, seed)
 
 
-def _talkers(corpus: Corpus, asked: _NoiseAsked, spoken: Utterance | None) -> list[Samples]:
-    """Up to eight streams of speech from other utterances, in an order drawn from the seed, pauses at the ends cut."""
+def _talkers(corpus: Corpus, requested: _NoiseRequest, spoken: Utterance | None) -> list[Samples]:
+    """Up to eight streams of other utterances, in an order drawn from the seed, without the silence around them."""
     others = [other for other in babble_pool(corpus) if spoken is None or other.id != spoken.id]
-    others.sort(key=lambda other: derive_seed(asked.seed, other.id))
+    others.sort(key=lambda other: derive_seed(requested.seed, other.id))
     talkers: list[Samples] = []
     for first in range(min(_TALKERS, len(others))):
         pieces: list[Samples] = []
         for other in others[first::_TALKERS]:
-            if sum(map(len, pieces)) >= asked.samples:
+            if sum(map(len, pieces)) >= requested.samples:
                 break
-            speech = _speech(corpus, other, asked.rate_hz)
+            speech = _speech(corpus, other, requested.rate_hz)
             pieces.append(speech.samples[speech.start : speech.end + 1])
         talkers.append(np.concatenate(pieces))
     return talkers
@@ -265,69 +265,73 @@ def _talkers(corpus: Corpus, asked: _NoiseAsked, spoken: Utterance | None) -> li
 
 @lru_cache(maxsize=4)
 def babble_pool(corpus: Corpus) -> tuple[Utterance, ...]:
-    """The utterances that babble is made of: all of a small corpus, otherwise some that their names decide."""
+    """The utterances that babble is made from: all of a small corpus, otherwise a subset determined by their ids."""
     if len(corpus.utterances) <= _POOL:
         return corpus.utterances
     return tuple(sorted(corpus.utterances, key=lambda each: derive_seed("babble", corpus.name, each.id))[:_POOL])
 
 
-def _response(corpus: Corpus, profile: Profile, seed: int, drawn_for: str) -> Path | None:
-    """The impulse response of the user's that is drawn for a rendering; None where there is none."""
+def _response(corpus: Corpus, profile: Profile, seed: int, random_stream: str) -> Path | None:
+    """The user's impulse response that is drawn for a rendering; None if the room is not a file."""
     responses = profile.responses
     if len(responses) < 2:
         return responses[0] if responses else None
-    return responses[derive_seed("voiceprobe", seed, corpus.name, "room", drawn_for) % len(responses)]
+    return responses[derive_seed("voiceprobe", seed, corpus.name, "room", random_stream) % len(responses)]
 
 
-@lru_cache(maxsize=4)  # the variants of an utterance are rendered one after the other
-def _spoken(corpus: Corpus, utterance: Utterance, profile: Profile, rate_hz: int, response: Path | None) -> _Speech:
-    """The utterance as the microphone hears it: speed, pitch, room, and then the level."""
+@lru_cache(maxsize=4)  # the variants of an utterance are rendered one after another
+def _at_microphone(
+    corpus: Corpus, utterance: Utterance, profile: Profile, rate_hz: int, response: Path | None
+) -> _Speech:
+    """The utterance at the microphone: after speed, pitch, room, and then the level."""
     plain = profile.speed == 1.0 and profile.pitch == 1.0
-    speech = _speech(corpus, utterance, rate_hz) if plain else _changed(corpus, utterance, profile, rate_hz)
+    speech = (
+        _speech(corpus, utterance, rate_hz) if plain else _with_speed_and_pitch(corpus, utterance, profile, rate_hz)
+    )
     if profile.room is None and profile.level_dbov == SPEECH_LEVEL_DBOV:
         return speech
     room = profile.room if response is None else f"{FILE_PREFIX}{response}"
     samples = speech.samples if room is None else reverberate(speech.samples, room, rate_hz)
-    return _levelled(samples, speech.start, speech.end, rate_hz, profile.level_dbov)
+    return _leveled(samples, speech.start, speech.end, rate_hz, profile.level_dbov)
 
 
 @lru_cache(maxsize=64)
 def _speech(corpus: Corpus, utterance: Utterance, rate_hz: int) -> _Speech:
     samples, start, end = _resampled(corpus, utterance, rate_hz, utterance.sample_rate_hz)
-    return _levelled(samples, start, end, rate_hz, SPEECH_LEVEL_DBOV)
+    return _leveled(samples, start, end, rate_hz, SPEECH_LEVEL_DBOV)
 
 
-def _changed(corpus: Corpus, utterance: Utterance, profile: Profile, rate_hz: int) -> _Speech:
-    """Spoken faster or slower, higher or lower. The silence around the speech keeps its length but for the pitch's."""
-    # Played at another rate, speech changes pitch and speed together; the stretch then gives it the length asked for.
+def _with_speed_and_pitch(corpus: Corpus, utterance: Utterance, profile: Profile, rate_hz: int) -> _Speech:
+    """Change speed and pitch. The silence around the speech is affected only by the pitch."""
+    # Playing speech at another rate changes pitch and speed together; stretching then sets the requested length.
     samples, start, end = _resampled(corpus, utterance, rate_hz, utterance.sample_rate_hz * profile.pitch)
     length = max(2, round(utterance.speech_s * rate_hz / profile.speed))
-    said = stretch(samples[start : end + 1], length, rate_hz)
-    samples = np.concatenate((samples[:start], said, samples[end + 1 :]))
-    return _levelled(samples, start, start + length - 1, rate_hz, SPEECH_LEVEL_DBOV)
+    stretched = stretch(samples[start : end + 1], length, rate_hz)
+    samples = np.concatenate((samples[:start], stretched, samples[end + 1 :]))
+    return _leveled(samples, start, start + length - 1, rate_hz, SPEECH_LEVEL_DBOV)
 
 
 def _resampled(corpus: Corpus, utterance: Utterance, rate_hz: int, from_hz: float) -> tuple[Samples, int, int]:
-    """A clip, taken to be of a rate, at another one; with its bounds."""
+    """Resample a clip from the rate `from_hz`, which need not be its own, and convert its bounds."""
     clip = corpus.read(utterance)
-    # In double precision and at the highest quality, soxr keeps the timing: its filters have linear phase.
+    # At the highest quality soxr's filters have linear phase, so the timing is kept; in double precision.
     samples = np.asarray(soxr.resample(clip, from_hz, rate_hz, quality="VHQ"), dtype=np.float64)
     start, end = (
-        min(_carried(position, from_hz, rate_hz), len(samples) - 1)
+        min(_convert_position(position, from_hz, rate_hz), len(samples) - 1)
         for position in (utterance.speech_start_sample, utterance.speech_end_sample)
     )
     return samples, start, end
 
 
-def _levelled(samples: Samples, start: int, end: int, rate_hz: int, wanted_dbov: float) -> _Speech:
+def _leveled(samples: Samples, start: int, end: int, rate_hz: int, target_dbov: float) -> _Speech:
     active = active_mask(samples, rate_hz, start, end)
-    levelled = samples * _gain(level_dbov(samples[active]), wanted_dbov)
-    levelled.flags.writeable = False
-    return _Speech(levelled, start, end, active)
+    leveled = samples * _gain(level_dbov(samples[active]), target_dbov)
+    leveled.flags.writeable = False
+    return _Speech(leveled, start, end, active)
 
 
-def _carried(position: int, from_hz: float, to_hz: int) -> int:
-    """The sample nearest to the same moment at another rate."""
+def _convert_position(position: int, from_hz: float, to_hz: int) -> int:
+    """The sample nearest to the same time at another rate."""
     if isinstance(from_hz, int):
         return (2 * position * to_hz + from_hz) // (2 * from_hz)
     return round(position * to_hz / from_hz)
@@ -335,12 +339,12 @@ def _carried(position: int, from_hz: float, to_hz: int) -> int:
 
 def _gain(level: float | None, wanted: float) -> float:
     if level is None:
-        raise CorpusError("Nothing but silence came out of the noise; use another seed or noise.")
+        raise CorpusError("The noise is silent; use another seed or noise.")
     return rounded_gain(wanted - level)
 
 
 def _seed(corpus: Corpus, profile: Profile, seed: int, what: str) -> int:
-    # The SNR is left out: the same noise at every level lets levels be compared utterance by utterance.
+    # The SNR is not part of the seed: with the same noise at every SNR, results can be compared by utterance.
     kind = FILE_PREFIX if profile.noise and profile.noise.startswith(FILE_PREFIX) else profile.noise
     return derive_seed("voiceprobe", seed, corpus.name, kind, what)
 

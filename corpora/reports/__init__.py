@@ -1,1 +1,1 @@
-"""A corpus to look at and listen to: a page of its own, and a table in the terminal."""
+"""Reports on a corpus: tables in the terminal, and a page with pictures and audio."""

@@ -1,4 +1,4 @@
-"""`voiceprobe corpus show`: the table, and the page where one is asked for."""
+"""`voiceprobe corpus show`: prints tables, and writes a page with --out."""
 
 from pathlib import Path
 from typing import Annotated, Final
@@ -16,8 +16,8 @@ from corpora.rendering.profiles.parsing import profile_from_text
 from corpora.reports.gather import Shown, choose, gather
 from corpora.reports.page import page
 
-MOST_CLIPS: Final = 100
-_BAR: Final = 30
+MAX_CLIPS: Final = 100
+_BAR_WIDTH: Final = 30
 EPILOG: Final = (
     'Example: voiceprobe corpus show voiceprobe-en --out corpus.html --profile "noise=babble snr=10 channel=telephone"'
 )
@@ -25,16 +25,21 @@ EPILOG: Final = (
 
 def show(
     corpus: Annotated[str, typer.Argument(help="A folder, or the name of a corpus.")],
-    out: Annotated[Path | None, typer.Option("--out", help="Write a page (HTML) to this file.")] = None,
-    clip: Annotated[list[str] | None, typer.Option("--clip", help="Show this utterance whole; repeatable.")] = None,
-    clips: Annotated[int, typer.Option("--clips", help="How many to show whole where none is named.")] = 8,
+    out: Annotated[Path | None, typer.Option("--out", help="Write an HTML page to this file.")] = None,
+    clip: Annotated[
+        list[str] | None, typer.Option("--clip", help="Show the clip of this utterance; repeatable.")
+    ] = None,
+    clips: Annotated[int, typer.Option("--clips", help="Number of clips to show without --clip.")] = 8,
     profile: Annotated[
-        list[str] | None, typer.Option("--profile", help='Also as rendered, as in "noise=babble snr=10"; repeatable.')
+        list[str] | None,
+        typer.Option(
+            "--profile", help='Also show the clips with this profile, as in "noise=babble snr=10"; repeatable.'
+        ),
     ] = None,
 ) -> None:
-    """Look at a corpus: lengths, domains, speakers; with --out a page with spectrograms, bounds and sound."""
-    if not 0 <= clips <= MOST_CLIPS or len(clip or ()) > MOST_CLIPS:
-        raise CorpusError(f"--clips {clips}: a page holds 0 to {MOST_CLIPS} of them.")
+    """Show the lengths, domains and speakers of a corpus; --out writes a page with spectrograms, bounds and audio."""
+    if not 0 <= clips <= MAX_CLIPS or len(clip or ()) > MAX_CLIPS:
+        raise CorpusError(f"--clips {clips}: a page can show 0 to {MAX_CLIPS} clips; use fewer.")
     if out is not None and (fault := unwritable(out)):
         raise CorpusError(f"--out: {fault}.")
     profiles = [profile_from_text(text) for text in profile or ()]
@@ -45,14 +50,14 @@ def show(
     console = Console()
     for name, counted in (("length", shown.by_length), ("domain", shown.by_domain), ("speaker", shown.by_speaker)):
         console.print(_table(name, counted))
-    console.print(_sentence(shown), soft_wrap=True)
+    console.print(_summary(shown), soft_wrap=True)
     if out is not None:
         with progress_bar("drawing") as progress:
             _write(out, page(shown, progress))
         console.print(f"page: {out}", soft_wrap=True)
 
 
-def _sentence(shown: Shown) -> str:
+def _summary(shown: Shown) -> str:
     licenses = ", ".join(name for name, _ in shown.by_license)
     return (
         f"{shown.corpus.name}: {shown.corpus.kind} speech, {len(shown.corpus.utterances)} utterances, "
@@ -65,9 +70,9 @@ def _table(name: str, counted: tuple[tuple[str, int], ...]) -> Table:
     table.add_column(name)
     table.add_column("utterances", justify="right")
     table.add_column("")
-    most = max(count for _, count in counted)
+    largest = max(count for _, count in counted)
     for value, count in counted[:20]:
-        table.add_row(value, str(count), "█" * max(1, round(_BAR * count / most)))
+        table.add_row(value, str(count), "█" * max(1, round(_BAR_WIDTH * count / largest)))
     if len(counted) > 20:
         table.add_row(f"… {len(counted) - 20} more", str(sum(count for _, count in counted[20:])), "")
     return table
@@ -77,4 +82,4 @@ def _write(file: Path, text: str) -> None:
     try:
         write_whole(file, text.encode())
     except OSError as error:
-        raise CorpusError(f"{file}: cannot be written ({error.strerror}); make room, or name another place.") from error
+        raise CorpusError(f"{file}: cannot be written ({error.strerror}); free space, or use another path.") from error

@@ -1,4 +1,4 @@
-"""What is shown of a corpus: figures over all utterances, and some clips whole, clean and as rendered."""
+"""The contents of a report on a corpus: counts over all utterances, and some clips, clean and rendered."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -19,7 +19,7 @@ SEED = 1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShownClip:
-    """One utterance, rendered cleanly and then by each profile that was asked for."""
+    """One utterance, rendered with the clean profile and then with each requested profile."""
 
     utterance: Utterance
     versions: tuple[Rendered, ...]
@@ -27,7 +27,7 @@ class ShownClip:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shown:
-    """All that a page or a table says of a corpus."""
+    """The contents of a report on a corpus."""
 
     corpus: Corpus
     by_domain: tuple[tuple[str, int], ...]
@@ -40,33 +40,33 @@ class Shown:
 
     @property
     def bounds_sentence(self) -> str:
-        """How well it is known where speech ends, which is what latencies count from."""
+        """The uncertainty of where speech ends, from which latencies are measured."""
         stated = [utterance.speech_end_uncertainty_ms for utterance in self.corpus.utterances]
         known_ms = [each for each in stated if each is not None]
         if not known_ms:
-            return "how far its speech ends may be off is not known"
-        said = f"speech ends known to ±{median(known_ms):g} ms (median), ±{max(known_ms):g} ms (worst)"
+            return "the uncertainty of its speech ends is unknown"
+        sentence = f"speech ends known to ±{median(known_ms):g} ms (median), ±{max(known_ms):g} ms (worst)"
         unknown = len(stated) - len(known_ms)
-        return f"{said}, not known for {unknown} of {len(stated)}" if unknown else said
+        return f"{sentence}, unknown for {unknown} of {len(stated)}" if unknown else sentence
 
 
 def choose(corpus: Corpus, ids: Sequence[str], count: int) -> list[Utterance]:
-    """The utterances that are shown whole: those named, else `count` spread evenly over their lengths.
+    """Choose the utterances whose clips are shown: those with `ids`, or `count` spread evenly over the lengths.
 
-    Raises CorpusError for ids that the corpus does not have.
+    Raises CorpusError for ids that are not in the corpus.
     """
     if ids:
         known = {utterance.id: utterance for utterance in corpus.utterances}
         unknown = [name for name in ids if name not in known]
         if unknown:
             raise CorpusError(
-                f"The corpus {corpus.name} has no utterance {', '.join(unknown)}; its manifest lists them."
+                f"The corpus {corpus.name} has no utterance {', '.join(unknown)}; use ids from its manifest."
             )
         return [known[name] for name in ids]
     ordered = sorted(corpus.utterances, key=lambda utterance: (utterance.speech_s, utterance.id))
     count = min(count, len(ordered))
-    places = np.linspace(0, len(ordered) - 1, count).round().astype(int) if count else []
-    return [ordered[place] for place in places]
+    positions = np.linspace(0, len(ordered) - 1, count).round().astype(int) if count else []
+    return [ordered[position] for position in positions]
 
 
 def gather(
@@ -75,7 +75,7 @@ def gather(
     profiles: Sequence[Profile],
     progress: Callable[[int, int], None] | None = None,
 ) -> Shown:
-    """Render the chosen clips and count all. Raises CorpusError for what cannot be rendered."""
+    """Render the chosen clips and count all utterances. Raises CorpusError if a clip cannot be rendered."""
     clips: list[ShownClip] = []
     for done, utterance in enumerate(chosen, start=1):
         versions = [

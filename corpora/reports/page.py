@@ -1,4 +1,4 @@
-"""The page: one HTML file that needs nothing else, with pictures and sounds in it. What a manifest says is escaped."""
+"""The report page: one self-contained HTML file with embedded pictures and audio. Text from a manifest is escaped."""
 
 import base64
 import io
@@ -14,12 +14,12 @@ from corpora.rendering.render import Rendered
 from corpora.reports import pictures
 from corpora.reports.gather import Shown, ShownClip
 
-MOST_ROWS: Final = 500
+MAX_ROWS: Final = 500
 _STYLE: Final = """
 :root { color-scheme: light dark; font: 15px/1.5 system-ui, sans-serif; }
 body { max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { margin-bottom: 0; } h2 { margin-top: 2.5rem; }
-.facts, .muted { color: #777; }
+.details, .muted { color: #777; }
 .figures { display: flex; flex-wrap: wrap; gap: 1rem; align-items: flex-start; }
 figure { margin: 0; } figcaption { font-weight: 600; }
 img { max-width: 100%; background: #fff; border-radius: 4px; }
@@ -33,7 +33,7 @@ audio { width: 100%; max-width: 40rem; height: 2.2rem; }
 
 
 def page(shown: Shown, progress: Callable[[int, int], None] | None = None) -> str:
-    """The whole page. `progress(done, total)` is called after each clip."""
+    """Build the page. `progress(done, total)` is called after each clip."""
     corpus = shown.corpus
     articles: list[str] = []
     for done, clip in enumerate(shown.clips, start=1):
@@ -46,11 +46,11 @@ def page(shown: Shown, progress: Callable[[int, int], None] | None = None) -> st
             f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<style>{_STYLE}</style></head><body>",
-            f"<h1>{title}</h1><p class='facts'>{_facts(shown)}</p>",
+            f"<h1>{title}</h1><p class='details'>{_details(shown)}</p>",
             "<h2>Utterances</h2><div class='figures'>",
             *_distributions(shown),
             "</div>",
-            f"<h2>{len(articles)} clips to hear</h2>",
+            f"<h2>{len(articles)} clips</h2>",
             "<p class='muted'>Red lines are the first and the last speech sample.</p>" if articles else "",
             *articles,
             "<h2>All utterances</h2>",
@@ -60,7 +60,7 @@ def page(shown: Shown, progress: Callable[[int, int], None] | None = None) -> st
     )
 
 
-def _facts(shown: Shown) -> str:
+def _details(shown: Shown) -> str:
     corpus = shown.corpus
     licenses = ", ".join(f"{escape(name)} ({count})" for name, count in shown.by_license)
     lengths = ", ".join(f"{count} {name}" for name, count in shown.by_length)
@@ -77,18 +77,18 @@ def _distributions(shown: Shown) -> Iterable[str]:
     yield _figure("Speakers", pictures.counts(shown.by_speaker))
     floors = [u.bounds_confidence_db for u in utterances if u.bounds_confidence_db is not None]
     if floors:
-        yield _figure("Speech over floor", pictures.floors(floors))
+        yield _figure("Speech above noise floor", pictures.floors(floors))
     for position, profile in enumerate(shown.profiles, start=1):
         obtained = [clip.versions[position].snr_obtained_db for clip in shown.clips]
         known = [snr for snr in obtained if snr is not None]
         if known and profile.snr_db is not None:
-            caption = f"SNR obtained, {escape(profile.label)}"
+            caption = f"Measured SNR, {escape(profile.label)}"
             yield _figure(caption, pictures.obtained_snr(known, profile.snr_db))
 
 
 def half_width(stated_ms: float | None) -> str:
-    """How far a bound may be off, in ms."""
-    return "not known" if stated_ms is None else f"{stated_ms:g}"
+    """Format the uncertainty of a bound in ms."""
+    return "unknown" if stated_ms is None else f"{stated_ms:g}"
 
 
 def _figure(caption: str, uri: str) -> str:
@@ -97,13 +97,13 @@ def _figure(caption: str, uri: str) -> str:
 
 def _article(clip: ShownClip) -> str:
     utterance = clip.utterance
-    facts = [utterance.speaker, utterance.domain, f"{utterance.speech_s:.2f} s", utterance.length, utterance.license]
+    details = [utterance.speaker, utterance.domain, f"{utterance.speech_s:.2f} s", utterance.length, utterance.license]
     start, end = utterance.speech_start_uncertainty_ms, utterance.speech_end_uncertainty_ms
-    facts.append(f"speech bounds ± {half_width(start)} and ± {half_width(end)} ms")
+    details.append(f"speech bounds ± {half_width(start)} and ± {half_width(end)} ms")
     text = f"<blockquote>{escape(utterance.text)}</blockquote>" if utterance.text is not None else ""
     head = f"<h3 id='{escape(utterance.id)}'>{escape(utterance.id)}</h3>{text}"
     return (
-        f"<article>{head}<p class='facts'>{escape(' · '.join(facts))}</p>"
+        f"<article>{head}<p class='details'>{escape(' · '.join(details))}</p>"
         + "".join(_version(version) for version in clip.versions)
         + "</article>"
     )
@@ -115,25 +115,25 @@ def _version(rendered: Rendered) -> str:
     caption = f"{escape(rendered.profile.label)} {_obtained(rendered)}"
     return (
         f"{_figure(caption, picture)}"
-        f'<audio controls preload="none" src="{_sound(rendered.pcm, rendered.rate_hz)}"></audio>'
+        f'<audio controls preload="none" src="{_audio(rendered.pcm, rendered.rate_hz)}"></audio>'
     )
 
 
 def _obtained(rendered: Rendered) -> str:
     obtained = rendered.obtained
-    words = [f"level {obtained.level_dbov:.1f} dBov"]
+    parts = [f"level {obtained.level_dbov:.1f} dBov"]
     if obtained.snr_db is not None:
-        words.append(f"SNR {obtained.snr_db:.2f} dB of {rendered.snr_asked_db:g} asked")
+        parts.append(f"SNR {obtained.snr_db:.2f} dB ({rendered.snr_asked_db:g} requested)")
     if obtained.loss_ratio is not None:
-        words.append(f"{obtained.loss_ratio:.1%} of packets lost")
+        parts.append(f"{obtained.loss_ratio:.1%} of packets lost")
     if obtained.late_ratio is not None:
-        words.append(f"{obtained.late_ratio:.1%} too late")
+        parts.append(f"{obtained.late_ratio:.1%} late")
     if obtained.clipped_ratio is not None:
-        words.append(f"{obtained.clipped_ratio:.1%} of samples clipped")
-    return f"<span class='muted'>({', '.join(words)})</span>"
+        parts.append(f"{obtained.clipped_ratio:.1%} of samples clipped")
+    return f"<span class='muted'>({', '.join(parts)})</span>"
 
 
-def _sound(pcm: NDArray[np.int16], rate_hz: int) -> str:
+def _audio(pcm: NDArray[np.int16], rate_hz: int) -> str:
     file = io.BytesIO()
     soundfile.write(file, pcm, rate_hz, format="FLAC", subtype="PCM_16")
     return "data:audio/flac;base64," + base64.b64encode(file.getvalue()).decode()
@@ -146,12 +146,12 @@ def _table(shown: Shown) -> str:
         f"<td class='n'>{'' if u.bounds_confidence_db is None else f'{u.bounds_confidence_db:g}'}</td>"
         f"<td class='n'>{half_width(u.speech_start_uncertainty_ms)}</td>"
         f"<td class='n'>{half_width(u.speech_end_uncertainty_ms)}</td></tr>"
-        for u in shown.corpus.utterances[:MOST_ROWS]
+        for u in shown.corpus.utterances[:MAX_ROWS]
     ]
     hidden = len(shown.corpus.utterances) - len(rows)
-    more = f"<p class='muted'>… and {hidden} more, which the manifest lists.</p>" if hidden > 0 else ""
+    more = f"<p class='muted'>… and {hidden} more in the manifest.</p>" if hidden > 0 else ""
     return (
         "<table><thead><tr><th>id</th><th>text</th><th>speaker</th><th>domain</th><th class='n'>speech, s</th>"
-        "<th class='n'>over floor, dB</th><th class='n'>start ±, ms</th><th class='n'>end ±, ms</th></tr></thead>"
+        "<th class='n'>above floor, dB</th><th class='n'>start ±, ms</th><th class='n'>end ±, ms</th></tr></thead>"
         f"<tbody>{''.join(rows)}</tbody></table>{more}"
     )

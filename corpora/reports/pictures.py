@@ -1,4 +1,4 @@
-"""Pictures of a corpus as PNG that a page can hold: distributions, and the waveform and spectrogram of a clip."""
+"""Pictures of a corpus as PNG data URIs: distributions, and the waveform and spectrogram of a clip."""
 
 import base64
 import io
@@ -13,7 +13,7 @@ from corpora.manifest.manifest import LONG_ABOVE_S, SHORT_BELOW_S
 SPEECH: Final = "#2f6fab"
 BOUND: Final = "#d1495b"
 _FLOOR_DB: Final = -100.0
-_MOST_BARS: Final = 20
+_MAX_BARS: Final = 20
 
 
 def _canvas(width: float, height: float, rows: int = 1, **ratios: Any) -> tuple[Any, Any]:
@@ -33,52 +33,52 @@ def _data_uri(figure: Any) -> str:
 
 
 def lengths(seconds: Sequence[float]) -> str:
-    """How long the speech of the utterances is, with the borders of short, medium and long."""
+    """A histogram of the speech durations, with the limits of short, medium and long."""
     figure, axes = _canvas(4.6, 2.4)
     axes.hist(seconds, bins=min(40, max(8, len(seconds) // 4)), color=SPEECH)
-    for border in (SHORT_BELOW_S, LONG_ABOVE_S):
-        axes.axvline(border, color=BOUND, linestyle="--", linewidth=1)
+    for limit in (SHORT_BELOW_S, LONG_ABOVE_S):
+        axes.axvline(limit, color=BOUND, linestyle="--", linewidth=1)
     axes.set_xlabel("seconds of speech")
     axes.set_ylabel("utterances")
-    return _finished(figure, axes)
+    return _finish(figure, axes)
 
 
 def floors(values: Sequence[float]) -> str:
-    """How far the speech stands over the floor of its clip, in dB."""
+    """A histogram of the level of the speech above the noise floor of its clip, in dB."""
     figure, axes = _canvas(4.6, 2.4)
     axes.hist(values, bins=min(40, max(8, len(values) // 4)), color=SPEECH)
     axes.set_xlabel("dB")
     axes.set_ylabel("utterances")
-    return _finished(figure, axes)
+    return _finish(figure, axes)
 
 
-def obtained_snr(values: Sequence[float], asked_db: float) -> str:
-    """The SNR obtained around the one that was asked for; the picture is as wide as the 0.1 dB that are promised."""
+def obtained_snr(values: Sequence[float], requested_db: float) -> str:
+    """A histogram of the measured SNR around the requested one, over at least the guaranteed ±0.1 dB."""
     figure, axes = _canvas(4.6, 2.4)
-    width = max(0.1, *(abs(value - asked_db) for value in values))
-    axes.hist(values, bins=41, range=(asked_db - width, asked_db + width), color=SPEECH)
-    axes.axvline(asked_db, color=BOUND, linestyle="--", linewidth=1)
-    axes.set_xlabel(f"dB; asked for {asked_db:g}")
+    width = max(0.1, *(abs(value - requested_db) for value in values))
+    axes.hist(values, bins=41, range=(requested_db - width, requested_db + width), color=SPEECH)
+    axes.axvline(requested_db, color=BOUND, linestyle="--", linewidth=1)
+    axes.set_xlabel(f"dB; requested {requested_db:g}")
     axes.set_ylabel("utterances")
-    return _finished(figure, axes)
+    return _finish(figure, axes)
 
 
 def counts(named: Sequence[tuple[str, int]]) -> str:
-    """Utterances by name, the commonest on top; what does not fit is summed up in one bar."""
-    shown = list(named[:_MOST_BARS])
-    if len(named) > _MOST_BARS:
-        shown.append((f"{len(named) - _MOST_BARS} others", sum(count for _, count in named[_MOST_BARS:])))
+    """A bar chart of the number of utterances by name, the most frequent on top; the rest share one bar."""
+    shown = list(named[:_MAX_BARS])
+    if len(named) > _MAX_BARS:
+        shown.append((f"{len(named) - _MAX_BARS} others", sum(count for _, count in named[_MAX_BARS:])))
     figure, axes = _canvas(4.6, 0.9 + 0.22 * len(shown))
-    # A dollar sign would begin a formula.
+    # Matplotlib would parse a dollar sign as the start of a formula.
     labels = [name.replace("$", r"\$")[:40] for name, _ in shown]
     axes.barh(range(len(shown)), [count for _, count in shown], color=SPEECH)
     axes.set_yticks(range(len(shown)), labels)
     axes.invert_yaxis()
     axes.set_xlabel("utterances")
-    return _finished(figure, axes)
+    return _finish(figure, axes)
 
 
-def _finished(figure: Any, axes: Any) -> str:
+def _finish(figure: Any, axes: Any) -> str:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
     return _data_uri(figure)
@@ -87,8 +87,8 @@ def _finished(figure: Any, axes: Any) -> str:
 def clip(samples: NDArray[np.float64], rate_hz: int, start_sample: int, end_sample: int) -> str:
     """Waveform and spectrogram of a clip, samples of shape (samples,), full scale ±1.0, with its speech bounds."""
     figure, (wave, spectrum) = _canvas(9.2, 3.6, 2, sharex=True, height_ratios=(1, 2))
-    moments = np.arange(len(samples)) / rate_hz
-    wave.plot(moments, samples, color=SPEECH, linewidth=0.4)
+    times_s = np.arange(len(samples)) / rate_hz
+    wave.plot(times_s, samples, color=SPEECH, linewidth=0.4)
     wave.set_ylim(-1, 1)
     wave.set_ylabel("wave")
     window = 256 if rate_hz <= 16_000 else 512

@@ -24,7 +24,7 @@ from corpora.manifest.library import open_corpus
 from corpora.manifest.manifest import Utterance
 from corpora.rendering.cache import cache_root, limit_bytes, trim
 from corpora.rendering.profiles.parsing import profile_from_text, text_of
-from corpora.rendering.render import forget
+from corpora.rendering.render import clear_memory_cache
 from loadtest.protocols import registry
 from loadtest.protocols.base import CallerOptions
 from loadtest.speech.frames import FrameCache, Take, Wire
@@ -81,7 +81,7 @@ def fill(
                 _render_in_processes(frame_cache, missing, protocol, workers, report)
             frame_cache.refresh()
             _keep_within_limit(frame_cache)
-            forget()
+            clear_memory_cache()
             _release_memory()
 
 

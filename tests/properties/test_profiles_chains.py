@@ -1,4 +1,4 @@
-"""Any chain of stages: the bounds stay at their samples, the SNR is the one asked for, the same seed gives the same."""
+"""Properties of any chain of stages: exact bounds, the requested SNR, and the same bytes for the same seed."""
 
 import hashlib
 from dataclasses import replace
@@ -21,8 +21,8 @@ from corpora.rendering.render import render
 RATE_HZ = 16_000
 
 
-def hiss(seconds: float, seed: int) -> NDArray[np.float64]:
-    """Noise of the telephone band between silences: any lag of it is sharp, through any codec."""
+def band_noise(seconds: float, seed: int) -> NDArray[np.float64]:
+    """Noise of the telephone band between silence, for exact measurements of a lag after any codec."""
     taps = signal.firwin(129, (500, 3_000), pass_zero=False, fs=RATE_HZ)
     sound = np.random.default_rng(seed).standard_normal(round(seconds * RATE_HZ))
     return np.pad(signal.oaconvolve(sound, taps)[64:-64] * 0.2, 1_600)
@@ -33,7 +33,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     folder = tmp_path_factory.mktemp("made")
     utterances: list[Utterance] = []
     for number in range(3):
-        sound = hiss(0.7 + 0.1 * number, number)
+        sound = band_noise(0.7 + 0.1 * number, number)
         file = folder / f"clip-{number}.flac"
         soundfile.write(file, sound, RATE_HZ)
         words = dict.fromkeys(("text", "speaker", "language", "domain", "license", "source"), "x")
@@ -64,9 +64,9 @@ profiles = st.builds(
 
 def lag_samples(out: NDArray[Any], reference: NDArray[Any]) -> float:
     out, reference = out - np.mean(out), reference.astype(np.float64)
-    alike = signal.correlate(out, reference, "full", method="fft")
-    peak = int(np.argmax(alike))
-    left, top, right = alike[peak - 1 : peak + 2]
+    correlation = signal.correlate(out, reference, "full", method="fft")
+    peak = int(np.argmax(correlation))
+    left, top, right = correlation[peak - 1 : peak + 2]
     return peak - (len(reference) - 1) + (left - right) / (2 * (left - 2 * top + right))
 
 
@@ -76,17 +76,20 @@ def test_the_bounds_are_exact_through_any_chain(
     corpus: Corpus, profile: Profile, rate_hz: int, which: int, seed: int
 ) -> None:
     utterance = corpus.utterances[which]
-    said = render(corpus, utterance, profile, rate_hz, seed)
-    # The same speaker without room, noise or line: same time map, so that only the bounds could differ.
+    rendered = render(corpus, utterance, profile, rate_hz, seed)
+    # With the same speed and pitch but no other stage, only the bounds could differ.
     alone = render(corpus, utterance, Profile(speed=profile.speed, pitch=profile.pitch), rate_hz, seed)
-    assert (said.speech_start_sample, said.speech_end_sample) == (alone.speech_start_sample, alone.speech_end_sample)
-    assert abs(lag_samples(said.pcm, alone.pcm)) <= 1.0
-    length = said.speech_end_sample - said.speech_start_sample + 1
+    assert (rendered.speech_start_sample, rendered.speech_end_sample) == (
+        alone.speech_start_sample,
+        alone.speech_end_sample,
+    )
+    assert abs(lag_samples(rendered.pcm, alone.pcm)) <= 1.0
+    length = rendered.speech_end_sample - rendered.speech_start_sample + 1
     assert length == pytest.approx(utterance.speech_s * rate_hz / profile.speed, abs=1.0)
     if profile.snr_db is not None:
-        assert said.obtained.snr_db == pytest.approx(profile.snr_db, abs=0.1)
-    assert said.obtained.level_dbov == pytest.approx(profile.level_dbov, abs=0.1)
-    assert (said.obtained.loss_ratio is None) == (profile.loss is None)
+        assert rendered.obtained.snr_db == pytest.approx(profile.snr_db, abs=0.1)
+    assert rendered.obtained.level_dbov == pytest.approx(profile.level_dbov, abs=0.1)
+    assert (rendered.obtained.loss_ratio is None) == (profile.loss is None)
     again = render(corpus, utterance, replace(profile), rate_hz, seed)
-    assert np.array_equal(said.pcm, again.pcm)
-    assert said.obtained == again.obtained
+    assert np.array_equal(rendered.pcm, again.pcm)
+    assert rendered.obtained == again.obtained

@@ -1,5 +1,5 @@
-"""What lies between a mouth and a wire: speed and pitch, the room, noise, the channel with its losses, and damage.
+"""The stages of a profile: speed and pitch, room, noise, channel with packet loss, gain, clipping and DC.
 
-`profile` says what is asked for, `words` reads it from flags and files, and each other module does one thing to
-samples. Every stage keeps the moment of each sample or says exactly how it moves it; `render` puts them in their order.
+`profile` defines and validates a profile, `parsing` reads it from flags and files, and each other module implements one
+stage. Every stage keeps the time of each sample or documents exactly how it shifts it; `render` applies them in order.
 """

@@ -1,8 +1,8 @@
-"""Codecs and bands: what a channel does to sound, with the delay of each taken out.
+"""The codecs and band filters of a channel, with the delay of each removed.
 
-G.711 is exact to the bit (libsndfile's tables are those of the recommendation), G.722 and GSM 06.10 are whole-number
-codecs and come out the same everywhere; Opus is the same for the same libopus. A codec's delay is fixed by its filters;
-the tests measure that none is left.
+G.711 is bit-exact (libsndfile has the tables of the recommendation). G.722 and GSM 06.10 are integer codecs with the
+same result on every machine; Opus has the same result for the same libopus. The delay of a codec is determined by its
+filters; the tests measure that none remains.
 """
 
 import io
@@ -18,55 +18,55 @@ from av.audio.frame import AudioFrame
 from av.audio.layout import AudioLayout
 
 from corpora.manifest.errors import CorpusError
-from corpora.rendering.profiles.grid import FULL_SCALE, Pcm16, Samples, convolve, pcm16, settle, settle_taps
+from corpora.rendering.profiles.grid import FULL_SCALE, Pcm16, Samples, convolve, pcm16, round_samples, round_taps
 from corpora.rendering.profiles.opus import through_opus
-from corpora.rendering.profiles.packets import PACKETS_A_SECOND, Flags, conceal
+from corpora.rendering.profiles.packets import PACKETS_PER_SECOND, Flags, conceal
 from corpora.rendering.profiles.profile import opus_kbit
 
 _TELEPHONE_HZ: Final = 8_000
 _BAND_HZ: Final = (300.0, 3_400.0)
 _BAND_TAPS: Final = 193
 _G722_HZ: Final = 16_000
-_G722_DELAY: Final = 22  # of both mirror filters, of 24 taps each
+_G722_DELAY: Final = 22  # in samples, of both quadrature mirror filters with 24 taps each
 _G722_PACKET: Final = 320
-_OPUS_HZ: Final = 16_000  # speech in calls is wide band; at higher rates libopus leaves 50 µs of its delay unsaid
+_OPUS_HZ: Final = 16_000  # calls are wideband; at higher rates libopus reports a delay that is 50 µs too short
 
 
 def carry(pcm: Pcm16, rate_hz: int, codecs: tuple[str, ...], missing: Flags | None) -> Pcm16:
-    """What comes out of a channel, sample for sample where it went in; shape (samples,).
+    """Pass PCM through a channel without any delay; shape (samples,).
 
-    Each codec works at its own rate. Packets that are missing go missing between the last codec and its decoder:
-    Opus conceals them itself; for the others the receiver does, and their decoders are taken to keep in step.
+    Each codec works at its own rate. Missing packets are lost between the last encoder and its decoder. Opus conceals
+    them itself; for the other codecs the receiver does, and their decoders are assumed to keep their state.
     """
-    at_hz, sound = rate_hz, pcm
+    current_hz, signal = rate_hz, pcm
     concealed = missing is None
     for number, codec in enumerate(codecs):
         name = codec.partition(":")[0]
-        to_hz = _rate_of(name, at_hz)
-        sound, at_hz = _resampled(sound, at_hz, to_hz), to_hz
+        to_hz = _rate_of(name, current_hz)
+        signal, current_hz = _resampled(signal, current_hz, to_hz), to_hz
         last = number == len(codecs) - 1
         if name == "opus":
             lost = missing if last and missing is not None else np.zeros(0, dtype=np.bool_)
-            sound = through_opus(sound, at_hz, opus_kbit(codec), list(map(bool, lost)))
+            signal = through_opus(signal, current_hz, opus_kbit(codec), list(map(bool, lost)))
             concealed = concealed or last
         else:
-            sound = _CODECS[name](sound)
+            signal = _CODECS[name](signal)
     if not concealed and missing is not None:
-        sound = conceal(sound, at_hz, missing)
-    sound = _resampled(sound, at_hz, rate_hz)[: len(pcm)]
-    return np.concatenate((sound, np.zeros(len(pcm) - len(sound), dtype=np.int16)))
+        signal = conceal(signal, current_hz, missing)
+    signal = _resampled(signal, current_hz, rate_hz)[: len(pcm)]
+    return np.concatenate((signal, np.zeros(len(pcm) - len(signal), dtype=np.int16)))
 
 
 def packets_of(samples: int, rate_hz: int) -> int:
-    """How many packets of 20 ms some samples fill, the last one perhaps in part."""
-    return -(-samples * PACKETS_A_SECOND // rate_hz)
+    """The number of packets of 20 ms that hold some samples; the last one may be partly filled."""
+    return -(-samples * PACKETS_PER_SECOND // rate_hz)
 
 
-def _rate_of(codec: str, now_hz: int) -> int:
+def _rate_of(codec: str, current_hz: int) -> int:
     if codec == "g722":
         return _G722_HZ
     if codec == "opus":
-        return _OPUS_HZ if now_hz >= _OPUS_HZ else _TELEPHONE_HZ
+        return _OPUS_HZ if current_hz >= _OPUS_HZ else _TELEPHONE_HZ
     return _TELEPHONE_HZ
 
 
@@ -74,17 +74,17 @@ def _resampled(pcm: Pcm16, from_hz: int, to_hz: int) -> Pcm16:
     if from_hz == to_hz:
         return pcm
     samples = np.asarray(soxr.resample(pcm / FULL_SCALE, from_hz, to_hz, quality="VHQ"), dtype=np.float64)
-    return pcm16(settle(samples))
+    return pcm16(round_samples(samples))
 
 
 @lru_cache(maxsize=1)
 def _band_taps() -> Samples:
-    """A window around the difference of two ideal low passes, at gain 1 in the middle of the band."""
-    place = np.arange(_BAND_TAPS) - _BAND_TAPS // 2
+    """A windowed difference of two ideal low-pass filters, with gain 1 in the middle of the band."""
+    position = np.arange(_BAND_TAPS) - _BAND_TAPS // 2
     low, high = (2.0 * edge_hz / _TELEPHONE_HZ for edge_hz in _BAND_HZ)
-    taps = (high * np.sinc(high * place) - low * np.sinc(low * place)) * np.hamming(_BAND_TAPS)
-    middle = np.cos(np.pi * (low + high) / 2.0 * place)
-    return settle_taps(taps / np.sum(taps * middle))
+    taps = (high * np.sinc(high * position) - low * np.sinc(low * position)) * np.hamming(_BAND_TAPS)
+    middle = np.cos(np.pi * (low + high) / 2.0 * position)
+    return round_taps(taps / np.sum(taps * middle))
 
 
 def _band(pcm: Pcm16) -> Pcm16:
@@ -93,24 +93,24 @@ def _band(pcm: Pcm16) -> Pcm16:
 
 
 def _g711u(pcm: Pcm16) -> Pcm16:
-    return _by_libsndfile(pcm, "ULAW")
+    return _through_libsndfile(pcm, "ULAW")
 
 
 def _g711a(pcm: Pcm16) -> Pcm16:
-    return _by_libsndfile(pcm, "ALAW")
+    return _through_libsndfile(pcm, "ALAW")
 
 
 def _gsm(pcm: Pcm16) -> Pcm16:
-    return _by_libsndfile(_band(pcm), "GSM610")
+    return _through_libsndfile(_band(pcm), "GSM610")
 
 
-def _by_libsndfile(pcm: Pcm16, codec: str) -> Pcm16:
-    line = io.BytesIO()
-    with soundfile.SoundFile(line, "w", _TELEPHONE_HZ, 1, format="RAW", subtype=codec) as sound:
-        sound.write(pcm)
-    line.seek(0)
-    with soundfile.SoundFile(line, samplerate=_TELEPHONE_HZ, channels=1, format="RAW", subtype=codec) as sound:
-        return np.asarray(sound.read(len(pcm), dtype="int16", fill_value=0), dtype=np.int16)
+def _through_libsndfile(pcm: Pcm16, codec: str) -> Pcm16:
+    encoded = io.BytesIO()
+    with soundfile.SoundFile(encoded, "w", _TELEPHONE_HZ, 1, format="RAW", subtype=codec) as signal:
+        signal.write(pcm)
+    encoded.seek(0)
+    with soundfile.SoundFile(encoded, samplerate=_TELEPHONE_HZ, channels=1, format="RAW", subtype=codec) as signal:
+        return np.asarray(signal.read(len(pcm), dtype="int16", fill_value=0), dtype=np.int16)
 
 
 def _g722(pcm: Pcm16) -> Pcm16:
@@ -125,7 +125,7 @@ def _g722(pcm: Pcm16) -> Pcm16:
             pieces += [np.asarray(each.to_ndarray()[0], dtype=np.int16) for each in decoder.decode(packet)]
     decoded = np.concatenate(pieces)
     if len(decoded) != len(padded):
-        raise CorpusError("G.722 came back with another length; this PyAV cannot be used for it.")
+        raise CorpusError("G.722 decoded to another length; install another version of PyAV, or use another channel.")
     return decoded[_G722_DELAY : _G722_DELAY + len(pcm)]
 
 

@@ -1,6 +1,6 @@
-"""A user's own sounds in a profile: noise files or a folder of them, and impulse responses.
+"""The user's own sounds in a profile: noise and impulse responses, each a file or a folder of them.
 
-They are written as `file:` and a path. What is rendered depends on the bytes of the files, not on their names, so their
+They are written as `file:` and a path. The rendering depends on the contents of the files, not on their names, so their
 hash is part of the profile.
 """
 
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from corpora.manifest.errors import CorpusError
 from corpora.manifest.wholeness import HEAD_BYTES, find_truncation
-from corpora.rendering.profiles.grid import Samples, settle
+from corpora.rendering.profiles.grid import Samples, round_samples
 
 FILE_PREFIX: Final = "file:"
 MAX_FILES: Final = 1000
@@ -28,13 +28,13 @@ _BLOCK_FRAMES: Final = 1 << 16
 _SUFFIXES: Final = frozenset({".wav", ".flac", ".aif", ".aiff", ".ogg", ".opus", ".mp3", ".w64", ".rf64"})
 
 
-def called(name: str) -> str:
-    """What a noise or room is called in labels: a file's own name without its folder."""
+def display_name(name: str) -> str:
+    """The name of a noise or room in labels; for a file, its name without folder and suffix."""
     return Path(name.removeprefix(FILE_PREFIX)).stem if name.startswith(FILE_PREFIX) else name
 
 
 def sound_files(name: str) -> tuple[Path, ...]:
-    """The sound files that `file:PATH` stands for: itself, or all in the folder, by name. Raises CorpusError."""
+    """The sound files of `file:PATH`: the file, or all in the folder, sorted by name. Raises CorpusError."""
     path = Path(name.removeprefix(FILE_PREFIX)).expanduser()
     if path.is_file():
         return (path,)
@@ -42,33 +42,33 @@ def sound_files(name: str) -> tuple[Path, ...]:
         raise CorpusError(f"{path}: is neither a sound file nor a folder of them; check the path after {FILE_PREFIX}.")
     found = sorted(each for each in path.iterdir() if each.suffix.lower() in _SUFFIXES and each.is_file())
     if not found:
-        raise CorpusError(f"{path}: holds no sound file; put WAV, FLAC, OGG or MP3 files into it.")
+        raise CorpusError(f"{path}: contains no sound files; put WAV, FLAC, OGG or MP3 files into it.")
     if len(found) > MAX_FILES:
-        raise CorpusError(f"{path}: holds {len(found)} sound files; give at most {MAX_FILES}.")
+        raise CorpusError(f"{path}: contains {len(found)} sound files; use at most {MAX_FILES}.")
     return tuple(found)
 
 
 def fingerprint(name: str) -> str:
-    """A hash of the contents of the sound files, which must be readable as sound. Raises CorpusError."""
-    whole = hashlib.sha256()
+    """A hash of the contents of the sound files. Raises CorpusError if one of them cannot be decoded."""
+    digest = hashlib.sha256()
     for file in sound_files(name):
         try:
-            about = file.stat()
+            status = file.stat()
         except OSError as error:
             raise CorpusError(f"{file}: cannot be read ({error.strerror}); check its permissions.") from error
-        whole.update(_fingerprint_of(file, about.st_size, about.st_mtime_ns).encode())
-    return whole.hexdigest()
+        digest.update(_fingerprint_of(file, status.st_size, status.st_mtime_ns).encode())
+    return digest.hexdigest()
 
 
 @lru_cache(maxsize=MAX_FILES)
 def _fingerprint_of(file: Path, size: int, mtime_ns: int) -> str:
-    del size, mtime_ns  # they are there so that a file that was changed is read again
+    del size, mtime_ns  # part of the cache key, so that a changed file is read again
     with _opened(file) as sound:
         if not sound.frames:
-            raise CorpusError(f"{file}: holds no samples; give another sound file.")
+            raise CorpusError(f"{file}: contains no samples; use another sound file.")
         if sound.frames > MAX_SECONDS * sound.samplerate:
-            raise CorpusError(f"{file}: is longer than {MAX_SECONDS / 60:g} minutes; cut it.")
-        # All of it is decoded, because a file that ends early is only then known to do so, and no run has begun yet.
+            raise CorpusError(f"{file}: is longer than {MAX_SECONDS / 60:g} minutes; shorten it.")
+        # Decode the whole file: only that shows whether it is truncated, and here it is found before a run starts.
         _check_whole(file, sound.frames, sum(map(len, _blocks(sound))))
         return hashlib.sha256(file.read_bytes()).hexdigest()
 
@@ -86,18 +86,18 @@ def _decoded(file: Path) -> tuple[NDArray[np.float64], int]:
     _check_whole(file, declared, sum(map(len, blocks)))
     samples = np.concatenate(blocks)
     if not np.all(np.isfinite(samples)):
-        raise CorpusError(f"{file}: holds samples that are not numbers (NaN or infinite); convert it anew.")
+        raise CorpusError(f"{file}: contains samples that are not numbers (NaN or infinite); convert it again.")
     return samples, rate_hz
 
 
-def _check_whole(file: Path, declared: int, held: int) -> None:
-    if held < declared:
-        raise CorpusError(f"{file}: is truncated: it holds {held} of {declared} samples; restore it.")
+def _check_whole(file: Path, declared: int, decoded: int) -> None:
+    if decoded < declared:
+        raise CorpusError(f"{file}: is truncated: it has {decoded} of {declared} samples; restore it.")
 
 
 @contextmanager
 def _opened(file: Path) -> Generator[soundfile.SoundFile]:
-    """A sound file; what goes wrong while it is open gets one sentence, too."""
+    """Open a sound file. Raises CorpusError, also for errors while it is read."""
     try:
         with file.open("rb") as content:
             if missing := find_truncation(content, content.read(HEAD_BYTES)):
@@ -107,20 +107,20 @@ def _opened(file: Path) -> Generator[soundfile.SoundFile]:
     except soundfile.LibsndfileError as error:
         reason = error.error_string.rstrip(". ")
         raise CorpusError(
-            f"{file}: is not sound that can be read to its end ({reason}); restore it, or give it as WAV or FLAC."
+            f"{file}: cannot be decoded to its end ({reason}); restore it, or convert it to WAV or FLAC."
         ) from error
     except OSError as error:
         raise CorpusError(f"{file}: cannot be read ({error.strerror}); check its permissions.") from error
 
 
 def read_sound(file: Path, rate_hz: int) -> Samples:
-    """The first channel of one sound file at a rate; shape (samples,). Raises CorpusError."""
+    """Read the first channel of a sound file at a sample rate; shape (samples,). Raises CorpusError."""
     sound, from_hz = _decoded(file)
-    return settle(np.asarray(soxr.resample(sound[:, 0], from_hz, rate_hz, quality="VHQ"), dtype=np.float64))
+    return round_samples(np.asarray(soxr.resample(sound[:, 0], from_hz, rate_hz, quality="VHQ"), dtype=np.float64))
 
 
 def read_sounds(name: str, rate_hz: int) -> Samples:
-    """All sound files of `file:PATH` one after the other, as one channel at a rate; shape (samples,), read-only."""
+    """Read all sound files of `file:PATH`, joined and mixed to mono at a rate; shape (samples,), read-only."""
     files = sound_files(name)
     return _read_sounds(files, tuple(file.stat().st_mtime_ns for file in files), rate_hz)
 
@@ -135,10 +135,10 @@ def _read_sounds(files: Sequence[Path], mtimes_ns: Sequence[int], rate_hz: int) 
         mono = sound[:, 0] if sound.shape[1] == 1 else np.mean(sound, axis=1)
         seconds += len(mono) / from_hz
         if seconds > MAX_SECONDS:
-            raise CorpusError(f"{file.parent}: holds more than {MAX_SECONDS / 60:g} minutes of sound; give less.")
-        pieces.append(settle(np.asarray(soxr.resample(mono, from_hz, rate_hz, quality="VHQ"), dtype=np.float64)))
+            raise CorpusError(f"{file.parent}: contains more than {MAX_SECONDS / 60:g} minutes of sound; use less.")
+        pieces.append(round_samples(np.asarray(soxr.resample(mono, from_hz, rate_hz, quality="VHQ"), dtype=np.float64)))
     joined = np.concatenate(pieces)
     if not math.isfinite(float(np.max(np.abs(joined)))) or not np.any(joined):
-        raise CorpusError(f"{files[0]}: is silent; give a file with sound in it.")
+        raise CorpusError(f"{files[0]}: is silent; use a file that is not.")
     joined.flags.writeable = False
     return joined

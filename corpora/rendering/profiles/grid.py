@@ -1,9 +1,9 @@
-"""Arithmetic that comes out the same on every processor.
+"""Arithmetic with the same results on every processor.
 
-A sum of floating-point numbers depends on the order of adding, which differs from one processor to the next, in the
-last bit. Signals are therefore settled on a grid of 2^-20 of full scale (32 steps to one of a 16-bit sample), and
-filters have taps on a grid of 2^-14. A sum of their products is then a whole number of 2^-34, far inside what a double
-holds, so that every order of adding gives the same; what a fast Fourier transform leaves beside it is rounded away.
+The last bit of a floating-point sum depends on the order of summation, which differs between processors. So signals are
+rounded to a grid of 2^-20 of full scale (32 steps per 16-bit step) and filter taps to a grid of 2^-14. A sum of their
+products is then an exact multiple of 2^-34, which a double represents in any order of summation. The error of a fast
+Fourier transform is rounded away.
 """
 
 import numpy as np
@@ -17,18 +17,18 @@ _FINE = float(2**20)
 _TAP = float(2**14)
 
 
-def settle(samples: Samples) -> Samples:
-    """The samples on the grid of 2^-20 of full scale."""
+def round_samples(samples: Samples) -> Samples:
+    """Round samples to the grid of 2^-20 of full scale."""
     return np.rint(samples * _FINE) / _FINE
 
 
-def settle_taps(taps: Samples) -> Samples:
-    """The taps of a filter on the grid of 2^-14."""
+def round_taps(taps: Samples) -> Samples:
+    """Round filter taps to the grid of 2^-14."""
     return np.rint(taps * _TAP) / _TAP
 
 
 def convolve(samples: Samples, taps: Samples) -> Samples:
-    """The full convolution of a settled signal with settled taps: exact, then settled; shape (samples + taps - 1,)."""
+    """The full convolution of a signal and taps on their grids, rounded to the grid; shape (samples + taps - 1,)."""
     size = 1 << (4 * len(taps) - 1).bit_length()
     step = size - len(taps) + 1
     response = np.fft.rfft(taps, size)
@@ -38,14 +38,14 @@ def convolve(samples: Samples, taps: Samples) -> Samples:
         rough = np.fft.irfft(np.fft.rfft(samples[start : start + step], size) * response, size)
         stop = min(start + size, len(whole))
         whole[start:stop] += np.rint(rough[: stop - start] * unit) / unit
-    return settle(whole)
+    return round_samples(whole)
 
 
 def pcm16(samples: Samples) -> Pcm16:
-    """Samples at full scale ±1.0 as 16-bit PCM, clipped."""
+    """Convert samples at full scale ±1.0 to 16-bit PCM, clipped."""
     return np.clip(np.rint(samples * FULL_SCALE), -32_768, 32_767).astype(np.int16)
 
 
 def rounded_gain(decibels: float) -> float:
-    """A factor for decibels, to six digits, so that the last bit of a level or of a power cannot show."""
+    """Convert decibels to a factor with six digits, so that the last bit of a level or power has no effect."""
     return float(f"{10.0 ** (decibels / 20.0):.6g}")

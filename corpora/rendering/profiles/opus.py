@@ -1,7 +1,7 @@
-"""Opus, packet by packet, with the decoder's own concealment: the libopus that PyAV brings, called as C.
+"""Opus, packet by packet, with the decoder's own loss concealment, through the C API of the libopus that PyAV bundles.
 
-PyAV itself decodes streams, and a stream has no word for a packet that never came; the library's own call has. The
-bytes are equal for an equal libopus; its version is part of what a rendering is known by.
+PyAV decodes streams, in which a lost packet cannot be expressed; libopus itself can conceal one. The same version of
+libopus gives the same bytes, so the version is part of the digest of a profile.
 """
 
 import ctypes
@@ -17,7 +17,7 @@ import numpy as np
 from corpora.manifest.errors import CorpusError
 from corpora.rendering.profiles.grid import Pcm16
 
-PACKETS_A_SECOND: Final = 50
+PACKETS_PER_SECOND: Final = 50
 _VOIP: Final = 2048
 _SET_BITRATE, _SET_COMPLEXITY, _SET_SIGNAL, _GET_LOOKAHEAD = 4002, 4010, 4024, 4027
 _SIGNAL_VOICE: Final = 3001
@@ -47,7 +47,7 @@ def _declare(library: ctypes.CDLL) -> None:
     for name, result, arguments in (
         ("opus_get_version_string", ctypes.c_char_p, []),
         ("opus_encoder_create", pointer, [number, number, number, pointer]),
-        # Variable arguments follow these two; some processors pass them differently.
+        # A variadic function: only its fixed arguments are declared, because some ABIs pass the others differently.
         ("opus_encoder_ctl", number, [pointer, number]),
         ("opus_encode", number, [pointer, pointer, number, pointer, number]),
         ("opus_encoder_destroy", None, [pointer]),
@@ -60,34 +60,34 @@ def _declare(library: ctypes.CDLL) -> None:
 
 
 def missing() -> str | None:
-    """Why there is no Opus on this machine, in one sentence; None where there is."""
+    """Return a sentence saying that libopus was not found, or None if it was."""
     return None if _library() is not None else "Opus needs libopus, which was not found; install PyAV or libopus."
 
 
 def library_version() -> str:
-    """The name and version of the library, as it states them; `none` without one."""
+    """The library's own name and version; `none` without a library."""
     library = _library()
     return "none" if library is None else library.opus_get_version_string().decode()
 
 
 def through_opus(pcm: Pcm16, rate_hz: int, kbit: float, lost: Sequence[bool]) -> Pcm16:
-    """PCM after encoder, line and decoder, as long as before and with its delay taken out; shape (samples,).
+    """Encode and decode PCM; returns the same number of samples with the codec's delay removed, shape (samples,).
 
-    `rate_hz` is one of Opus's own. `lost` says which packets of 20 ms never arrive: the decoder conceals them.
-    Raises CorpusError when there is no libopus or it refuses.
+    `rate_hz` is a rate that Opus supports. `lost` marks the packets of 20 ms that never arrive; the decoder conceals
+    them. Raises CorpusError if there is no libopus or it returns an error.
     """
     library = _library()
     if library is None:
         raise CorpusError(str(missing()))
-    size = rate_hz // PACKETS_A_SECOND
+    size = rate_hz // PACKETS_PER_SECOND
     packets, lookahead = _encode(library, pcm, rate_hz, round(kbit * 1000), size)
-    decoder = _made(library.opus_decoder_create, rate_hz, 1)
+    decoder = _create(library.opus_decoder_create, rate_hz, 1)
     decoded = np.zeros(len(packets) * size, dtype=np.int16)
     try:
         for number, packet in enumerate(packets):
-            arrives = number >= len(lost) or not lost[number]
+            arrived = number >= len(lost) or not lost[number]
             place = decoded[number * size :].ctypes.data
-            count = library.opus_decode(decoder, packet if arrives else None, len(packet) * arrives, place, size, 0)
+            count = library.opus_decode(decoder, packet if arrived else None, len(packet) * arrived, place, size, 0)
             if count != size:
                 raise CorpusError(f"libopus could not decode its own packet (code {count}); use another channel.")
     finally:
@@ -96,7 +96,7 @@ def through_opus(pcm: Pcm16, rate_hz: int, kbit: float, lost: Sequence[bool]) ->
 
 
 def _encode(library: ctypes.CDLL, pcm: Pcm16, rate_hz: int, bitrate: int, size: int) -> tuple[list[bytes], int]:
-    encoder = _made(library.opus_encoder_create, rate_hz, 1, _VOIP)
+    encoder = _create(library.opus_encoder_create, rate_hz, 1, _VOIP)
     try:
         for request, value in (
             (_SET_BITRATE, bitrate),
@@ -104,7 +104,7 @@ def _encode(library: ctypes.CDLL, pcm: Pcm16, rate_hz: int, bitrate: int, size: 
             (_SET_SIGNAL, _SIGNAL_VOICE),
         ):
             if library.opus_encoder_ctl(encoder, request, ctypes.c_int(value)) != 0:
-                raise CorpusError(f"libopus refused a bitrate of {bitrate} bit/s; use another.")
+                raise CorpusError(f"libopus rejected a bitrate of {bitrate} bit/s; use another bitrate.")
         delay = ctypes.c_int()
         library.opus_encoder_ctl(encoder, _GET_LOOKAHEAD, ctypes.byref(delay))
         count = -(-(len(pcm) + delay.value) // size)
@@ -122,9 +122,9 @@ def _encode(library: ctypes.CDLL, pcm: Pcm16, rate_hz: int, bitrate: int, size: 
         library.opus_encoder_destroy(encoder)
 
 
-def _made(create: Any, *arguments: int) -> ctypes.c_void_p:
-    failed = ctypes.c_int()
-    made = create(*arguments, ctypes.byref(failed))
-    if not made or failed.value:
-        raise CorpusError(f"libopus could not begin (code {failed.value}); use another channel.")
-    return ctypes.c_void_p(made)
+def _create(create: Any, *arguments: int) -> ctypes.c_void_p:
+    error = ctypes.c_int()
+    created = create(*arguments, ctypes.byref(error))
+    if not created or error.value:
+        raise CorpusError(f"libopus could not be initialized (code {error.value}); use another channel.")
+    return ctypes.c_void_p(created)

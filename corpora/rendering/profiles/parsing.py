@@ -1,6 +1,6 @@
-"""Profiles in words: `noise=babble snr=10 channel=telephone loss=5%/3`, or the same keys as a table of a file.
+"""Parsing of profiles: `noise=babble snr=10 channel=telephone loss=5%/3`, or the same keys as a table in a file.
 
-Everything that is wrong is said at once, with the key it is about.
+All faults are reported at once, each with its key.
 """
 
 import difflib
@@ -21,7 +21,7 @@ from corpora.rendering.profiles.values import (
     read_text,
 )
 
-# Key in words -> field of a profile, and what may be written there.
+# Keys with numeric values, and the fields of a profile that they set.
 NUMBERS: Final = {
     "snr": "snr_db",
     "speed": "speed",
@@ -35,14 +35,14 @@ KEYS: Final = ("noise", *NUMBERS, "room", "channel", "loss", "jitter")
 
 
 def profile_from_text(text: str) -> Profile:
-    """The profile that a text describes; `clean` or nothing is the clean one. Raises CorpusError, a line a fault."""
+    """Parse a profile; `clean` and the empty text are the clean one. Raises CorpusError with one line per fault."""
     return profile_from_table(split(text))
 
 
 def profiles_from_text(text: str) -> tuple[tuple[Profile, float], ...]:
-    """Several profiles, parted by `;`, each with its share of the whole: `share=60 clean; share=40 room=far-field`.
+    """Parse profiles separated by `;` with their shares of the total: `share=60 clean; share=40 room=far-field`.
 
-    Without shares all have the same. Raises CorpusError with a line for each fault.
+    Without shares, all are equal. Raises CorpusError with one line per fault.
     """
     faults: list[str] = []
     found: list[tuple[Profile, float]] = []
@@ -50,32 +50,32 @@ def profiles_from_text(text: str) -> tuple[tuple[Profile, float], ...]:
     for number, part in enumerate(texts, 1):
         try:
             table: dict[str, object] = dict(split(part))
-            share = _positive(table.pop("share", 1.0))
+            share = _read_positive(table.pop("share", 1.0))
             found.append((profile_from_table(table), share))
         except (CorpusError, ValueFault) as error:
-            begin = f"profile {number}: " if len(texts) > 1 else ""
-            faults += [f"{begin}{line}" for line in str(error).splitlines()]
+            prefix = f"profile {number}: " if len(texts) > 1 else ""
+            faults += [f"{prefix}{line}" for line in str(error).splitlines()]
     labels = [profile.label for profile, _ in found]
-    faults += [f"The profile {label} is there twice; give it once." for label in set(labels) if labels.count(label) > 1]
+    faults += [f"The profile {label} is given twice; give it once." for label in set(labels) if labels.count(label) > 1]
     if faults:
         raise CorpusError("\n".join(faults))
-    whole = sum(share for _, share in found)
-    return tuple((profile, share / whole) for profile, share in found)
+    total = sum(share for _, share in found)
+    return tuple((profile, share / total) for profile, share in found)
 
 
 def text_of(profile: Profile) -> str:
-    """The text that `profile_from_text` reads as this profile; `clean` for the clean one."""
-    plain = Profile()
+    """Format a profile so that `profile_from_text` reads it back; `clean` for the clean one."""
+    default = Profile()
     table: dict[str, str] = {}
     for key in KEYS:
         value = getattr(profile, NUMBERS.get(key, key))
-        if value != getattr(plain, NUMBERS.get(key, key)):
+        if value != getattr(default, NUMBERS.get(key, key)):
             table[key] = _WRITERS.get(key, str)(value)
     return " ".join(f"{key}={shlex.quote(value)}" for key, value in table.items()) or "clean"
 
 
 def split(text: str) -> dict[str, str]:
-    """The keys and values of a text, in its order. Raises CorpusError for what is not `key=value`."""
+    """Split a text into keys and values, in their order. Raises CorpusError for words that are not `key=value`."""
     try:
         words = shlex.split(text)
     except ValueError as error:
@@ -87,7 +87,7 @@ def split(text: str) -> dict[str, str]:
         if word == "clean":
             continue
         if not equals or not key or not value:
-            faults.append(f"{word!r} is no part of a profile; write key=value, as in noise=babble snr=10.")
+            faults.append(f"{word!r} is not part of a profile; write key=value, as in noise=babble snr=10.")
         elif key in table:
             faults.append(f"{key}: is given twice; give it once.")
         else:
@@ -98,7 +98,7 @@ def split(text: str) -> dict[str, str]:
 
 
 def profile_from_table(table: Mapping[str, object]) -> Profile:
-    """The profile of a table; values are texts or numbers. Raises CorpusError with a line for each fault."""
+    """Build a profile from a table of texts or numbers. Raises CorpusError with one line per fault."""
     faults = [_unknown(key) for key in table if key not in KEYS]
     fields: dict[str, object] = {}
     for key, value in table.items():
@@ -110,7 +110,7 @@ def profile_from_table(table: Mapping[str, object]) -> Profile:
         except ValueFault as fault:
             faults.append(f"{key}: {fault}")
     try:
-        profile = Profile(**fields)  # pyright: ignore[reportArgumentType] - by name, each of its own type
+        profile = Profile(**fields)  # pyright: ignore[reportArgumentType] - keyword arguments of different types
     except CorpusError as error:
         raise CorpusError("\n".join([*faults, str(error)])) from error
     if faults:
@@ -120,11 +120,11 @@ def profile_from_table(table: Mapping[str, object]) -> Profile:
 
 def _unknown(key: str) -> str:
     near = difflib.get_close_matches(key, KEYS, 1)
-    hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(KEYS)}."
-    return f"{key}: is no part of a profile; {hint}"
+    hint = f"did you mean {near[0]}?" if near else f"use any of {', '.join(KEYS)}."
+    return f"{key}: is not a key of a profile; {hint}"
 
 
-def _positive(value: object) -> float:
+def _read_positive(value: object) -> float:
     number = read_number(value, "%")
     if number <= 0.0:
         raise ValueFault(f"share: {number:g} is out of range; give a number above 0.")

@@ -1,8 +1,8 @@
-"""A profile: what is done to the clean speech on its way to the wire, as one immutable, validated value.
+"""A profile: the processing of clean speech before it is sent, as one immutable, validated value.
 
-The order is fixed, and it is that of nature: the speaker (speed, pitch), the room, the level at the microphone, noise
-at an SNR over the active speech, the channel with its codecs, packets lost or late, and at last gain, clipping and
-DC. Any part may be left out.
+The order is fixed and follows the path of real speech: the speaker (speed, pitch), the room, the level at the
+microphone, noise at an SNR over the active speech, the channel with its codecs, lost or late packets, and finally gain,
+clipping and DC. Every part is optional.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from corpora.manifest.errors import CorpusError
 from corpora.rendering.noise import KNOWN_NOISES
 from corpora.rendering.profiles import opus
-from corpora.rendering.profiles.files import FILE_PREFIX, called, fingerprint, sound_files
+from corpora.rendering.profiles.files import FILE_PREFIX, display_name, fingerprint, sound_files
 from corpora.rendering.profiles.impairments import Jitter, PacketLoss
 from corpora.rendering.profiles.values import (
     ValueFault,
@@ -28,16 +28,16 @@ from corpora.rendering.profiles.values import (
 )
 
 SPEECH_LEVEL_DBOV: Final = -26.0
-SNR_RANGE_DB: Final = (-5.0, 50.0)  # beyond, clipping or the 16-bit grid would be part of the noise
+SNR_RANGE_DB: Final = (-5.0, 50.0)  # beyond this range, clipping or 16-bit quantization would add to the noise
 LEVEL_RANGE_DBOV: Final = (-46.0, -16.0)
-NOISE_FLOOR_DBOV: Final = -80.0  # the steps of 16 bits make noise of -101 dBov themselves
-SPEED_RANGE: Final = (0.8, 1.25)  # further away, nobody speaks like that
+NOISE_FLOOR_DBOV: Final = -80.0  # 16-bit quantization itself makes noise of -101 dBov
+SPEED_RANGE: Final = (0.8, 1.25)  # nobody speaks slower or faster than this
 GAIN_RANGE_DB: Final = (-40.0, 40.0)
 CLIP_RANGE_DBOV: Final = (-40.0, 0.0)
 DC_RANGE: Final = (-0.5, 0.5)
 RT60_RANGE_S: Final = (0.05, 3.0)
 FAR_FIELD: Final = "far-field"
-# What each word of a channel stands for, and the plain codecs; `opus` may be followed by `:` and kbit/s.
+# Names that stand for several codecs, and the codecs; `opus` may be followed by `:` and a bitrate in kbit/s.
 CHANNEL_WORDS: Final = {"telephone": ("band", "g711u"), "telephone-a": ("band", "g711a")}
 CODECS: Final = ("band", "g711u", "g711a", "g722", "gsm", "opus")
 OPUS_KBIT: Final = (6, 128)
@@ -45,11 +45,10 @@ OPUS_KBIT: Final = (6, 128)
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What is done to the clean speech; the fields stand in the order in which it is done.
+    """The processing of clean speech.
 
-    Values may be given as they are written in a profile's text, too: `Profile(channel="telephone", room=0.4,
-    loss="5%/3")`; the fields then hold what these stand for. Raises CorpusError with a line for everything that cannot
-    be. Noise and SNR come together.
+    Values may also be given as they are written in a profile's text: `Profile(channel="telephone", room=0.4,
+    loss="5%/3")`; they are then parsed. Noise and SNR require each other. Raises CorpusError with one line per fault.
     """
 
     noise: str | None = None  # one of KNOWN_NOISES, or `file:` and a file or folder
@@ -69,7 +68,7 @@ class Profile:
     _files: tuple[tuple[str, str], ...] = field(init=False, repr=False, default=())
 
     if TYPE_CHECKING:
-        # What may be given is more than what the fields hold; at run time this is the dataclass's own method.
+        # The arguments may have more types than the fields; at run time the dataclass's own method is used.
         def __init__(
             self,
             noise: str | None = None,
@@ -88,9 +87,9 @@ class Profile:
         ) -> None: ...
 
     def __post_init__(self) -> None:
-        if unreadable := self._read():
+        if unreadable := self._parse_fields():
             raise CorpusError("\n".join(unreadable))
-        faults = [*self._speaker_faults(), *self._noise_faults(), *self._line_faults()]
+        faults = [*self._speech_faults(), *self._noise_faults(), *self._channel_faults()]
         files = dict(self._files)
         for name in (self.noise, self.room):
             if name is not None and name.startswith(FILE_PREFIX):
@@ -102,8 +101,8 @@ class Profile:
             raise CorpusError("\n".join(faults))
         object.__setattr__(self, "_files", tuple(sorted(files.items())))
 
-    def _read(self) -> list[str]:
-        """Put what was given into the form that the fields have; what cannot be read, one sentence each."""
+    def _parse_fields(self) -> list[str]:
+        """Parse the given values into the types of the fields; returns one sentence for each that cannot be read."""
         faults: list[str] = []
         for name, read in _READERS.items():
             value = getattr(self, name)
@@ -114,7 +113,7 @@ class Profile:
                 faults.append(f"{name}: {fault}")
         return faults
 
-    def _speaker_faults(self) -> list[str]:
+    def _speech_faults(self) -> list[str]:
         faults = [
             f"A {name} of {value:g} cannot be rendered; use {SPEED_RANGE[0]:g} to {SPEED_RANGE[1]:g}."
             for name, value in (("speed", self.speed), ("pitch", self.pitch))
@@ -136,24 +135,24 @@ class Profile:
     def _noise_faults(self) -> list[str]:
         known = ", ".join(KNOWN_NOISES)
         if self.noise is None:
-            return [] if self.snr_db is None else [f"An SNR needs a noise; name one of {known}."]
+            return [] if self.snr_db is None else [f"An SNR requires a noise; use one of {known}."]
         if self.noise not in KNOWN_NOISES and not self.noise.startswith(FILE_PREFIX):
             return [
                 f"The noise {self.noise!r} is unknown; use one of {known}, or {FILE_PREFIX} and a sound file or folder."
             ]
         low, high = SNR_RANGE_DB
         if self.snr_db is None:
-            return [f"The noise {self.noise} needs an SNR in dB, from {low:g} to {high:g}."]
+            return [f"The noise {self.noise} requires an SNR in dB, from {low:g} to {high:g}."]
         if not (math.isfinite(self.snr_db) and low <= self.snr_db <= high):
             return [f"An SNR of {self.snr_db:g} dB cannot be rendered; use {low:g} to {high:g} dB."]
         if self.level_dbov - self.snr_db < NOISE_FLOOR_DBOV:
             return [
-                f"Noise {self.snr_db:g} dB below speech at {self.level_dbov:g} dBov would drown in the steps of "
-                "16 bits; use a lower SNR or a higher level."
+                f"Noise {self.snr_db:g} dB below speech at {self.level_dbov:g} dBov would be lost in the quantization "
+                "noise of 16 bits; use a lower SNR or a higher level."
             ]
         return []
 
-    def _line_faults(self) -> list[str]:
+    def _channel_faults(self) -> list[str]:
         faults = [fault for word in self.channel if (fault := channel_fault(word))]
         faults += self.loss.faults() if self.loss is not None else []
         faults += self.jitter.faults() if self.jitter is not None else []
@@ -165,30 +164,30 @@ class Profile:
             faults.append(f"Clipping at {self.clip_dbov:g} dBov cannot be rendered; use {low:g} to {high:g} dBov.")
         low, high = DC_RANGE
         if not low <= self.dc <= high:
-            faults.append(f"A DC of {self.dc:g} of full scale cannot be rendered; use {low:g} to {high:g}.")
+            faults.append(f"A DC offset of {self.dc:g} of full scale cannot be rendered; use {low:g} to {high:g}.")
         return faults
 
     @property
     def label(self) -> str:
         """A short name for tables and file names: `clean`, `babble-10dB`, `babble-10dB+telephone+loss-5%`."""
-        noise = () if self.noise is None else (f"{called(self.noise)}-{self.snr_db:g}dB",)
-        return "+".join((*noise, *self._line_words())) or "clean"
+        noise = () if self.noise is None else (f"{display_name(self.noise)}-{self.snr_db:g}dB",)
+        return "+".join((*noise, *self._label_parts())) or "clean"
 
     @property
     def noise_label(self) -> str:
-        """The noise alone, as a dimension: `clean` or its name."""
-        return "clean" if self.noise is None else called(self.noise)
+        """The name of the noise, as a dimension of results; `clean` without noise."""
+        return "clean" if self.noise is None else display_name(self.noise)
 
     @property
     def channel_label(self) -> str:
-        """Everything but the noise, as a dimension: `clean`, `telephone`, `room-0.4s+opus:16+loss-5%/3`."""
-        return "+".join(self._line_words()) or "clean"
+        """Everything but the noise, as a dimension of results: `clean`, `telephone`, `room-0.4s+opus:16+loss-5%/3`."""
+        return "+".join(self._label_parts()) or "clean"
 
-    def _line_words(self) -> tuple[str, ...]:
+    def _label_parts(self) -> tuple[str, ...]:
         words: list[str] = []
         words += [f"speed-{self.speed:g}"] if self.speed != 1.0 else []
         words += [f"pitch-{self.pitch:g}"] if self.pitch != 1.0 else []
-        words += [self.room if self.room == FAR_FIELD else f"room-{called(self.room)}"] if self.room else []
+        words += [self.room if self.room == FAR_FIELD else f"room-{display_name(self.room)}"] if self.room else []
         words += [f"level-{self.level_dbov:g}dBov"] if self.level_dbov != SPEECH_LEVEL_DBOV else []
         words += self.channel
         words += [f"loss-{self.loss.label}"] if self.loss else []
@@ -200,24 +199,26 @@ class Profile:
 
     @property
     def codecs(self) -> tuple[str, ...]:
-        """The channel, word by word, in codecs and bands."""
+        """The codecs and band filters of the channel."""
         return tuple(codec for word in self.channel for codec in CHANNEL_WORDS.get(word, (word,)))
 
     @property
     def varies(self) -> bool:
-        """Whether a part of it is drawn, so that the same utterance can be rendered in more than one way."""
-        drawn_noise = self.noise is not None and not self.noise.startswith("hum")  # the mains go on as they are
-        return drawn_noise or self.loss is not None or self.jitter is not None or len(self.responses) > 1
+        """Whether a part of the profile is random, so that an utterance can be rendered in more than one way."""
+        random_noise = self.noise is not None and not self.noise.startswith("hum")  # hum is the same for all
+        return random_noise or self.loss is not None or self.jitter is not None or len(self.responses) > 1
 
     @property
     def responses(self) -> tuple[Path, ...]:
-        """The user's impulse responses, one of which is drawn for each rendering; none where the room is made."""
+        """The user's impulse responses, one of which is drawn for each rendering; empty for a synthetic room."""
         return sound_files(self.room) if self.room is not None and self.room.startswith(FILE_PREFIX) else ()
 
     @property
     def digest(self) -> str:
-        """A stable hash of everything that decides the samples: the profile, the files it names, and the codec
-        libraries whose bytes may change with their version."""
+        """A stable hash of everything that determines the samples.
+
+        It covers the profile, its files, and the versions of the codec libraries whose output depends on them.
+        """
         parts: list[object] = [
             (self.noise if self.noise in KNOWN_NOISES else None, self.snr_db, self.speed, self.pitch),
             (None if self.room and self.room.startswith(FILE_PREFIX) else self.room, self.level_dbov, self.channel),
@@ -229,8 +230,8 @@ class Profile:
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
-def _plain_number(value: object) -> float:
-    """A number, also one that is out of every range: that is for the checks to say."""
+def _read_plain_number(value: object) -> float:
+    """Read a number of any size; the range checks follow."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
     return read_number(value)
@@ -238,7 +239,7 @@ def _plain_number(value: object) -> float:
 
 _MAY_BE_NONE: Final = frozenset({"noise", "snr_db", "room", "loss", "jitter", "clip_dbov"})
 _READERS: Final[dict[str, Callable[[object], object]]] = {
-    **dict.fromkeys(("snr_db", "speed", "pitch", "level_dbov", "gain_db", "clip_dbov", "dc"), _plain_number),
+    **dict.fromkeys(("snr_db", "speed", "pitch", "level_dbov", "gain_db", "clip_dbov", "dc"), _read_plain_number),
     "noise": read_text,
     "room": read_room,
     "channel": read_channel,
@@ -257,12 +258,12 @@ def rt60_s(room: str) -> float | None:
 
 
 def opus_kbit(codec: str) -> float:
-    """The bitrate of `opus` or `opus:24`, in kbit/s."""
+    """The bitrate in kbit/s of `opus` or `opus:24`."""
     return float(codec.partition(":")[2] or 24)
 
 
 def channel_fault(word: str) -> str | None:
-    """What is wrong with one word of a channel, in one sentence."""
+    """Return a sentence saying what is wrong with one word of a channel, or None."""
     name, colon, kbit = word.partition(":")
     if word in CHANNEL_WORDS or (name in CODECS and not colon):
         return opus.missing() if name == "opus" else None
@@ -272,5 +273,5 @@ def channel_fault(word: str) -> str | None:
                 return opus.missing()
         except ValueError:
             pass
-        return f"An Opus bitrate of {kbit!r} kbit/s cannot be; use {OPUS_KBIT[0]} to {OPUS_KBIT[1]}, as in opus:24."
+        return f"The Opus bitrate must be {OPUS_KBIT[0]} to {OPUS_KBIT[1]} kbit/s, as in opus:24, got {kbit!r}."
     return f"The channel {word!r} is unknown; use any of {', '.join((*CHANNEL_WORDS, *CODECS))}, joined with +."

@@ -1,6 +1,6 @@
-"""The values of a profile as people write them, in words or in Python: `telephone`, `0.4`, `5%/3`, `20ms/60ms`.
+"""Parsing of the values of a profile, as text or as Python values: `telephone`, `0.4`, `5%/3`, `20ms/60ms`.
 
-Each reader takes a text or a number and raises ValueFault with one sentence that says what to write.
+Each function takes a text or a number and raises ValueFault with a sentence that says what to write.
 """
 
 import math
@@ -10,19 +10,19 @@ from typing import cast
 from corpora.rendering.profiles.impairments import Jitter, PacketLoss
 
 
-class ValueFault(Exception):  # noqa: N818 - a sentence on its way to the others
-    """One sentence about one value."""
+class ValueFault(Exception):  # noqa: N818 - never leaves the package: callers collect its sentences
+    """A value cannot be read; the message is one sentence."""
 
 
 def read_text(value: object) -> str:
-    """A text that is not empty."""
+    """Read a text that is not empty."""
     if not isinstance(value, str) or not value.strip():
-        raise ValueFault(f"{value!r} is no text; write a name.")
+        raise ValueFault(f"{value!r} is not a text; write a name.")
     return value.strip()
 
 
 def read_room(value: object) -> str:
-    """A room by name, file or reverberation time; a number is a time in seconds."""
+    """Read a room: a name, a file or a reverberation time; a number is a time in seconds."""
     text = f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else read_text(value)
     try:
         return f"{float(text):g}s"
@@ -31,47 +31,47 @@ def read_room(value: object) -> str:
 
 
 def read_channel(value: object) -> tuple[str, ...]:
-    """Codecs joined with `+`, or a sequence of them; `clean` is none."""
+    """Read codecs joined with `+`, or a sequence of them; `clean` is no codec."""
     given = cast("Sequence[object]", value) if isinstance(value, list | tuple) else (value,)
     words = [word for each in given for word in read_text(each).split("+")]
     return tuple(word for word in (word.strip() for word in words) if word != "clean")
 
 
 def read_number(value: object, unit: str = "") -> float:
-    """A finite number, perhaps with its unit."""
+    """Read a finite number, optionally followed by its unit."""
     text = value.strip().removesuffix(unit) if isinstance(value, str) else value
     try:
         number = math.nan if isinstance(text, bool) or not isinstance(text, int | float | str) else float(text)
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
-        raise ValueFault(f"{value!r} is no number; write one{f' in {unit}' if unit else ''}.")
+        raise ValueFault(f"{value!r} is not a number; write one{f' in {unit}' if unit else ''}.")
     return number
 
 
 def read_share(value: object) -> float:
-    """A share as `5%` or `0.05`."""
+    """Read a share such as `5%` or `0.05`."""
     if isinstance(value, str) and value.strip().endswith("%"):
         return read_number(value, "%") / 100.0
     return read_number(value)
 
 
 def read_loss(value: object) -> PacketLoss:
-    """A loss as a share, with the mean length of its bursts and the loss inside them where they are given."""
+    """Read a loss: a share, optionally with the mean length of its bursts and the loss inside them."""
     if isinstance(value, PacketLoss):
         return value
     parts = value.split("/") if isinstance(value, str) else [value]
     if len(parts) > 3:
-        raise ValueFault(f"{value!r} has too many parts; write share/burst/share in bursts, as in 5%/3/80%.")
+        raise ValueFault(f"{value!r} has too many parts; write loss/burst length/loss in bursts, as in 5%/3/80%.")
     burst = read_number(parts[1]) if len(parts) > 1 else None
     return PacketLoss(read_share(parts[0]), burst, read_share(parts[2]) if len(parts) > 2 else 1.0)
 
 
 def read_jitter(value: object) -> Jitter:
-    """A mean delay and the receiver's buffer."""
+    """Read a jitter: a mean delay and the receiver's buffer."""
     if isinstance(value, Jitter):
         return value
     parts = value.split("/") if isinstance(value, str) else []
     if len(parts) != 2:
-        raise ValueFault(f"{value!r} is no jitter; write mean and buffer, as in 20ms/60ms.")
+        raise ValueFault(f"{value!r} is not a jitter; write mean delay and buffer, as in 20ms/60ms.")
     return Jitter(read_number(parts[0], "ms"), read_number(parts[1], "ms"))

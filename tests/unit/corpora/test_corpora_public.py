@@ -1,4 +1,4 @@
-"""What `import corpora` offers, and that its documentation does what it says."""
+"""Tests of the public API of `corpora` and of the examples in its documentation."""
 
 import doctest
 from pathlib import Path
@@ -12,14 +12,14 @@ import corpora
 from corpora import CorpusError, Jitter, PacketLoss, Profile, open_corpus, profile_from_text, render
 
 
-def test_the_example_of_the_package_does_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_examples_of_the_package_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     result = doctest.testmod(corpora, raise_on_error=False)
     assert result.attempted > 10
     assert result.failed == 0
 
 
-def test_every_public_name_is_there_and_described() -> None:
+def test_every_public_name_exists_and_has_a_docstring() -> None:
     for name in corpora.__all__:
         found = getattr(corpora, name)
         assert callable(found) or name == "LengthClass"
@@ -27,7 +27,7 @@ def test_every_public_name_is_there_and_described() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "stands_for"),
+    ("given", "parsed"),
     [
         ({"channel": "telephone"}, Profile(channel=("telephone",))),
         ({"channel": "opus:24+g711a"}, Profile(channel=("opus:24", "g711a"))),
@@ -44,44 +44,44 @@ def test_every_public_name_is_there_and_described() -> None:
         ({"noise": "pink", "snr_db": "10"}, Profile("pink", 10.0)),
     ],
 )
-def test_values_are_taken_as_people_write_them(given: dict[str, Any], stands_for: Profile) -> None:
+def test_values_are_accepted_as_people_write_them(given: dict[str, Any], parsed: Profile) -> None:
     profile = Profile(**given)
-    assert profile == stands_for
-    assert profile.digest == stands_for.digest
-    assert hash(profile) == hash(stands_for)
+    assert profile == parsed
+    assert profile.digest == parsed.digest
+    assert hash(profile) == hash(parsed)
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("given", "expected"),
     [
         ({"channel": "telefone"}, "The channel 'telefone' is unknown; use any of telephone"),
-        ({"channel": 8000}, "channel: 8000 is no text; write a name."),
-        ({"channel": [1]}, "channel: 1 is no text; write a name."),
-        ({"room": True}, "room: True is no text; write a name."),
+        ({"channel": 8000}, "channel: 8000 is not a text; write a name."),
+        ({"channel": [1]}, "channel: 1 is not a text; write a name."),
+        ({"room": True}, "room: True is not a text; write a name."),
         ({"room": 4.0}, "The room '4s' is unknown; use a reverberation time from 0.05s to 3s"),
-        ({"loss": 5}, "A loss of 5 cannot be; use a share of the packets above 0 % and below 100 %."),
-        ({"loss": True}, "loss: True is no number; write one."),
-        ({"loss": "5%/3/80%/1"}, "loss: '5%/3/80%/1' has too many parts; write share/burst/share in bursts"),
-        ({"jitter": 20}, "jitter: 20 is no jitter; write mean and buffer, as in 20ms/60ms."),
-        ({"noise": "pink", "snr_db": "ten"}, "snr_db: 'ten' is no number; write one."),
-        ({"noise": 7}, "noise: 7 is no text; write a name."),
-        ({"gain_db": None}, "gain_db: None is no number; write one."),
+        ({"loss": 5}, "The loss must be above 0 % and below 100 % of the packets, got 5."),
+        ({"loss": True}, "loss: True is not a number; write one."),
+        ({"loss": "5%/3/80%/1"}, "loss: '5%/3/80%/1' has too many parts; write loss/burst length/loss in bursts"),
+        ({"jitter": 20}, "jitter: 20 is not a jitter; write mean delay and buffer, as in 20ms/60ms."),
+        ({"noise": "pink", "snr_db": "ten"}, "snr_db: 'ten' is not a number; write one."),
+        ({"noise": 7}, "noise: 7 is not a text; write a name."),
+        ({"gain_db": None}, "gain_db: None is not a number; write one."),
     ],
 )
-def test_what_cannot_be_read_gets_a_sentence_that_says_what_to_write(given: dict[str, Any], says: str) -> None:
+def test_an_unreadable_value_gets_a_sentence_that_says_what_to_write(given: dict[str, Any], expected: str) -> None:
     with pytest.raises(CorpusError) as caught:
         Profile(**given)
-    assert says in str(caught.value)
+    assert expected in str(caught.value)
 
 
-def test_everything_that_cannot_be_read_is_said_at_once() -> None:
+def test_all_unreadable_values_are_reported_at_once() -> None:
     with pytest.raises(CorpusError) as caught:
-        Profile(room=True, loss="x", jitter="20")  # pyright: ignore[reportArgumentType] - that is the point
+        Profile(room=True, loss="x", jitter="20")  # pyright: ignore[reportArgumentType] - the wrong types are intended
     assert [line.split(":")[0] for line in str(caught.value).splitlines()] == ["room", "loss", "jitter"]
 
 
-@pytest.mark.parametrize("name", ["said.wav", "said.flac", "SAID.WAV"])
-def test_a_rendering_is_written_as_it_is(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["clip.wav", "clip.flac", "CLIP.WAV"])
+def test_a_rendering_is_written_unchanged(tmp_path: Path, name: str) -> None:
     corpus = open_corpus("voiceprobe-en", check_clips=False)
     rendered = render(corpus, corpus.utterances[0], profile_from_text("channel=telephone"), 8_000)
     samples, rate_hz = soundfile.read(rendered.write(tmp_path / name), dtype="int16")
@@ -90,10 +90,10 @@ def test_a_rendering_is_written_as_it_is(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "says"), [("said.mp3", "must end in .wav or .flac"), ("gone/said.wav", "cannot be written")]
+    ("name", "expected"), [("clip.mp3", "must end in .wav or .flac"), ("gone/clip.wav", "cannot be written")]
 )
-def test_a_rendering_that_cannot_be_written_gets_a_sentence(tmp_path: Path, name: str, says: str) -> None:
+def test_a_rendering_that_cannot_be_written_is_an_error(tmp_path: Path, name: str, expected: str) -> None:
     corpus = open_corpus("voiceprobe-en", check_clips=False)
     rendered = render(corpus, corpus.utterances[0], Profile(), 8_000)
-    with pytest.raises(CorpusError, match=says):
+    with pytest.raises(CorpusError, match=expected):
         rendered.write(tmp_path / name)

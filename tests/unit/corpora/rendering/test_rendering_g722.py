@@ -1,4 +1,4 @@
-"""G.722, against what an independent decoder (FFmpeg's) made of the same octets."""
+"""Tests of the G.722 decoder against the output of an independent one (FFmpeg's) for the same octets."""
 
 import hashlib
 
@@ -8,7 +8,7 @@ from corpora.rendering.g722 import decode_lanes
 
 
 def octets(count: int, tag: str) -> bytes:
-    """Octets that look random, so that every table entry and every saturation is met."""
+    """Pseudo-random octets, so that every table entry and every saturation occurs."""
     return b"".join(hashlib.sha256(f"{tag}-{number}".encode()).digest() for number in range(count // 32))
 
 
@@ -27,9 +27,9 @@ def test_the_samples_are_those_of_an_independent_decoder() -> None:
     ]
 
 
-def test_lanes_do_not_hear_each_other() -> None:
+def test_lanes_are_independent() -> None:
     alone = decode_lanes([octets(640, "x")])[0]
-    among = decode_lanes([octets(320, "y"), octets(640, "x"), b"", octets(960, "z")])
-    assert np.array_equal(among[1], alone)
-    assert len(among[2]) == 0
+    together = decode_lanes([octets(320, "y"), octets(640, "x"), b"", octets(960, "z")])
+    assert np.array_equal(together[1], alone)
+    assert len(together[2]) == 0
     assert decode_lanes([]) == []

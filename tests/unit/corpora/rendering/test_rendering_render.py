@@ -1,4 +1,4 @@
-"""Rendering: the SNR obtained, the level, the bounds, and the same bytes everywhere."""
+"""Tests of rendering: SNR, level, bounds, and the same bytes on every machine."""
 
 import hashlib
 import itertools
@@ -27,7 +27,7 @@ def dbov(pcm: Any) -> float:
 
 @pytest.mark.parametrize("noise", ["white", "pink", "brown", "babble", "hum", "hum-60", "music"])
 @pytest.mark.parametrize("snr_db", [-5.0, 0.0, 10.0, 30.0, 50.0])
-def test_the_snr_is_the_one_asked_for_measured_here_anew(english: Corpus, noise: str, snr_db: float) -> None:
+def test_the_snr_is_the_requested_one(english: Corpus, noise: str, snr_db: float) -> None:
     for utterance in english.utterances[::16]:
         clean = render(english, utterance, Profile(), 24_000, 3)
         noisy = render(english, utterance, Profile(noise, snr_db), 24_000, 3)
@@ -57,14 +57,14 @@ def test_every_utterance_has_the_same_active_level(english: Corpus, rate_hz: int
 
 
 @pytest.mark.parametrize("rate_hz", [8_000, 16_000, 24_000, 44_100, 48_000])
-def test_the_bounds_keep_their_moment(workshop: Any, rate_hz: int) -> None:
+def test_the_bounds_keep_their_time(workshop: Any, rate_hz: int) -> None:
     workshop.add("one", seconds=1.0)
     corpus = open_corpus(workshop.save())
     clean = render(corpus, corpus.utterances[0], Profile(), rate_hz, 1)
     assert len(clean.pcm) == pytest.approx(1.4 * rate_hz, abs=1)
     assert clean.speech_start_sample / rate_hz == pytest.approx(3_200 / 16_000, abs=0.51 / rate_hz)
     assert clean.speech_end_sample / rate_hz == pytest.approx(19_199 / 16_000, abs=0.51 / rate_hz)
-    # And the sound is there indeed: a band-limited edge rings, but not 2 ms away.
+    # The sound really is between the bounds: a band-limited edge rings, but not 2 ms away.
     margin = round(0.002 * rate_hz)
     loudest = np.abs(clean.pcm).max()
     assert np.abs(clean.pcm[: clean.speech_start_sample - margin]).max() < loudest * 0.02
@@ -73,7 +73,7 @@ def test_the_bounds_keep_their_moment(workshop: Any, rate_hz: int) -> None:
     assert np.abs(clean.pcm[clean.speech_end_sample - margin : clean.speech_end_sample]).max() > loudest * 0.1
 
 
-def test_noise_covers_the_clip_and_leaves_the_bounds_alone(english: Corpus) -> None:
+def test_noise_covers_the_clip_and_does_not_move_the_bounds(english: Corpus) -> None:
     utterance = english.utterances[0]
     clean = render(english, utterance, Profile(), 24_000, 1)
     noisy = render(english, utterance, Profile("white", 20.0), 24_000, 1)
@@ -83,13 +83,13 @@ def test_noise_covers_the_clip_and_leaves_the_bounds_alone(english: Corpus) -> N
 
 
 @pytest.mark.parametrize("noise", ["white", "pink", "brown", "babble", "hum", "hum-60", "music"])
-def test_the_line_between_utterances_carries_the_level_of_the_mix(english: Corpus, noise: str) -> None:
+def test_the_background_has_the_noise_level_of_the_mix(english: Corpus, noise: str) -> None:
     line = background(english, Profile(noise, 15.0), 24_000, 5.0, 1)
     assert (line.shape, line.dtype) == ((120_000,), np.int16)
     assert dbov(line) == pytest.approx(-41.0, abs=0.05)
 
 
-def test_white_noise_is_as_loud_in_the_mix_as_on_the_line(english: Corpus) -> None:
+def test_white_noise_is_equally_loud_in_the_mix_and_the_background(english: Corpus) -> None:
     profile = Profile("white", 15.0)
     line = dbov(background(english, profile, 24_000, 5.0, 1))
     for utterance in english.utterances[::20]:
@@ -98,13 +98,13 @@ def test_white_noise_is_as_loud_in_the_mix_as_on_the_line(english: Corpus) -> No
         assert dbov(noisy.pcm.astype(float) - clean.pcm) == pytest.approx(line, abs=0.2)
 
 
-def test_without_noise_the_line_is_digital_silence(english: Corpus) -> None:
+def test_without_noise_the_background_is_digital_silence(english: Corpus) -> None:
     line = background(english, Profile(), 16_000, 0.5, 1)
     assert line.shape == (8_000,)
     assert not line.any()
 
 
-def test_seed_utterance_and_kind_of_noise_each_change_the_noise_but_the_level_does_not(english: Corpus) -> None:
+def test_the_noise_depends_on_seed_utterance_and_type_but_not_on_the_level(english: Corpus) -> None:
     one, two = english.utterances[:2]
     white = render(english, one, Profile("white", 10.0), 16_000, 1).pcm
     assert np.array_equal(white, render(english, one, Profile("white", 10.0), 16_000, 1).pcm)
@@ -116,13 +116,13 @@ def test_seed_utterance_and_kind_of_noise_each_change_the_noise_but_the_level_do
         for which, snr in itertools.product((one, two), (10.0, 0.0))
     ]
     shared = min(map(len, added))
-    alike = np.corrcoef([signal[:shared] for signal in added])
-    assert alike[0, 1] > 0.999
-    assert abs(alike[0, 2]) < 0.05
+    correlation = np.corrcoef([signal[:shared] for signal in added])
+    assert correlation[0, 1] > 0.999
+    assert abs(correlation[0, 2]) < 0.05
 
 
 def test_the_bytes_are_pinned(english: Corpus) -> None:
-    """Fails where another processor, NumPy or soxr gives other bytes: then cohorts could not be compared."""
+    """Fails if another processor, NumPy or soxr gives other bytes, because cohorts could then not be compared."""
     found = {}
     for noise in (None, "white", "pink", "babble"):
         profile = Profile(noise, None if noise is None else 10.0)
@@ -149,25 +149,25 @@ def test_another_process_with_another_hash_seed_gives_the_same_bytes(english: Co
 
 
 @pytest.mark.parametrize(
-    ("noise", "snr_db", "says"),
+    ("noise", "snr_db", "expected"),
     [
         (
             "violet",
             10.0,
             "The noise 'violet' is unknown; use one of white, pink, brown, babble, hum, hum-60, music, or",
         ),
-        ("white", None, "The noise white needs an SNR in dB"),
-        (None, 10.0, "An SNR needs a noise; name one of white, pink, brown, babble, hum, hum-60, music."),
+        ("white", None, "The noise white requires an SNR in dB"),
+        (None, 10.0, "An SNR requires a noise; use one of white, pink, brown, babble, hum, hum-60, music."),
         ("white", math.nan, "An SNR of nan dB cannot be rendered"),
         ("white", math.inf, "cannot be rendered"),
         ("white", 51.0, "An SNR of 51 dB cannot be rendered; use -5 to 50 dB."),
         ("white", -6.0, "cannot be rendered"),
     ],
 )
-def test_a_profile_that_cannot_be(noise: str | None, snr_db: float | None, says: str) -> None:
+def test_an_invalid_profile_is_an_error(noise: str | None, snr_db: float | None, expected: str) -> None:
     with pytest.raises(CorpusError) as caught:
         Profile(noise, snr_db)
-    assert says in str(caught.value)
+    assert expected in str(caught.value)
 
 
 def test_labels() -> None:
@@ -179,7 +179,7 @@ def test_labels() -> None:
 
 
 @pytest.mark.parametrize("rate_hz", [0, -1, 7_999, 1_000_000])
-def test_a_rate_that_cannot_be(english: Corpus, rate_hz: int) -> None:
+def test_an_unsupported_rate_is_an_error(english: Corpus, rate_hz: int) -> None:
     with pytest.raises(CorpusError, match="cannot be rendered"):
         render(english, english.utterances[0], Profile(), rate_hz, 1)
     with pytest.raises(CorpusError, match="cannot be rendered"):
@@ -187,20 +187,20 @@ def test_a_rate_that_cannot_be(english: Corpus, rate_hz: int) -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, 601.0, math.nan])
-def test_a_background_that_cannot_be(english: Corpus, seconds: float) -> None:
+def test_an_invalid_background_duration_is_an_error(english: Corpus, seconds: float) -> None:
     with pytest.raises(CorpusError, match="cannot be rendered"):
         background(english, Profile("white", 10.0), 16_000, seconds, 1)
 
 
-def test_babble_needs_others(workshop: Any) -> None:
+def test_babble_requires_other_utterances(workshop: Any) -> None:
     workshop.add("alone")
     corpus = open_corpus(workshop.save())
-    with pytest.raises(CorpusError, match="Babble needs other utterances"):
+    with pytest.raises(CorpusError, match="Babble is made from other utterances"):
         render(corpus, corpus.utterances[0], Profile("babble", 10.0), 16_000, 1)
     assert background(corpus, Profile("babble", 10.0), 16_000, 1.0, 1).any()
 
 
-def test_babble_does_not_hold_the_utterance_itself(workshop: Any) -> None:
+def test_babble_does_not_contain_the_utterance_itself(workshop: Any) -> None:
     for seed, name in enumerate("abc"):
         workshop.add(name, seed=seed)
     corpus = open_corpus(workshop.save())
@@ -208,5 +208,5 @@ def test_babble_does_not_hold_the_utterance_itself(workshop: Any) -> None:
     noisy = render(corpus, corpus.utterances[0], Profile("babble", 0.0), 16_000, 1).pcm
     added = noisy - alone
     spectrum = np.fft.rfft(alone, 2**17) * np.conj(np.fft.rfft(added, 2**17))
-    alike = np.abs(np.fft.irfft(spectrum)).max() / (np.linalg.norm(alone) * np.linalg.norm(added))
-    assert alike < 0.1
+    correlation = np.abs(np.fft.irfft(spectrum)).max() / (np.linalg.norm(alone) * np.linalg.norm(added))
+    assert correlation < 0.1

@@ -1,4 +1,4 @@
-"""A corpus to look at: the table, the page, and what is chosen to be shown."""
+"""Tests of `voiceprobe corpus show`: the tables, the page, and the choice of clips."""
 
 import re
 from html.parser import HTMLParser
@@ -11,20 +11,20 @@ from corpora.manifest.errors import CorpusError
 from corpora.manifest.library import BUNDLED, open_corpus
 from corpora.rendering.profiles.parsing import profile_from_text
 from corpora.reports.gather import choose, gather
-from corpora.reports.page import MOST_ROWS, page
+from corpora.reports.page import MAX_ROWS, page
 from tests.unit.corpora.conftest import Workshop
 
 
-def call(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
-    monkeypatch.setattr("sys.argv", ["corpus", *map(str, words)])
+def call(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
+    monkeypatch.setattr("sys.argv", ["corpus", *map(str, arguments)])
     try:
         main()
-    except SystemExit as ended:
-        return ended.code if isinstance(ended.code, int) else 0
+    except SystemExit as exit_info:
+        return exit_info.code if isinstance(exit_info.code, int) else 0
     return 0
 
 
-def test_what_is_shown_spans_all_lengths() -> None:
+def test_the_chosen_clips_span_all_lengths() -> None:
     corpus = open_corpus(BUNDLED)
     chosen = choose(corpus, (), 5)
     lengths = [utterance.speech_s for utterance in chosen]
@@ -37,7 +37,7 @@ def test_what_is_shown_spans_all_lengths() -> None:
         choose(corpus, ("nobody", "home-stop", "nothing"), 5)
 
 
-def test_the_page_says_what_was_obtained_and_holds_sound_and_pictures(workshop: Workshop) -> None:
+def test_the_page_has_measured_values_audio_and_pictures(workshop: Workshop) -> None:
     for seed, name in enumerate(("one", "two", "three")):
         workshop.add(name, seed=seed, seconds=0.5, domain=f"domain-{seed}", bounds_confidence_db=60.0)
     corpus = open_corpus(workshop.save())
@@ -45,7 +45,7 @@ def test_the_page_says_what_was_obtained_and_holds_sound_and_pictures(workshop: 
     text = page(shown)
     assert text.count("<audio") == 2
     assert text.count("data:audio/flac;base64,") == 2
-    assert re.search(r"SNR (10\.0\d|9\.9\d) dB of 10 asked", text)
+    assert re.search(r"SNR (10\.0\d|9\.9\d) dB \(10 requested\)", text)
     assert "white-10dB+telephone" in text
     for domain in ("domain-0", "domain-1", "domain-2"):
         assert domain in text, "the table has them all"
@@ -54,16 +54,18 @@ def test_the_page_says_what_was_obtained_and_holds_sound_and_pictures(workshop: 
     HTMLParser().feed(text)
 
 
-def test_what_is_not_known_of_the_bounds_is_said(workshop: Workshop) -> None:
+def test_unknown_uncertainties_are_stated(workshop: Workshop) -> None:
     workshop.add("one", seconds=0.3, seed=1, speech_end_uncertainty_ms=None)
-    assert gather(open_corpus(workshop.save()), (), ()).bounds_sentence.endswith("may be off is not known")
+    assert gather(open_corpus(workshop.save()), (), ()).bounds_sentence == (
+        "the uncertainty of its speech ends is unknown"
+    )
     workshop.add("two", seconds=0.3, seed=2, speech_end_uncertainty_ms=40.0)
     workshop.add("three", seconds=0.3, seed=3, speech_end_uncertainty_ms=10.0)
     sentence = gather(open_corpus(workshop.save()), (), ()).bounds_sentence
-    assert sentence == "speech ends known to ±25 ms (median), ±40 ms (worst), not known for 1 of 3"
+    assert sentence == "speech ends known to ±25 ms (median), ±40 ms (worst), unknown for 1 of 3"
 
 
-def test_nothing_of_a_manifest_is_taken_for_markup(workshop: Workshop) -> None:
+def test_text_of_a_manifest_is_escaped(workshop: Workshop) -> None:
     evil = "<script>alert(1)</script>"
     workshop.add("one", text=evil, speaker="$x_{<b>", domain='"><img src=x>', license="<i>", seconds=0.3)
     corpus = open_corpus(workshop.save())
@@ -74,45 +76,45 @@ def test_nothing_of_a_manifest_is_taken_for_markup(workshop: Workshop) -> None:
 
 
 def test_the_page_of_a_large_corpus_stays_usable(workshop: Workshop) -> None:
-    for index in range(MOST_ROWS + 3):
+    for index in range(MAX_ROWS + 3):
         workshop.add(f"u{index}", seconds=0.05, seed=index, text=None, speaker=f"speaker-{index}")
     corpus = open_corpus(workshop.save())
     text = page(gather(corpus, (), ()))
-    assert text.count("<tr><td>") == MOST_ROWS
+    assert text.count("<tr><td>") == MAX_ROWS
     assert "and 3 more" in text
     assert len(text) < 1_000_000
 
 
-def test_the_command_writes_a_page_whole_or_not_at_all(
+def test_the_command_writes_a_page_atomically(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "page.html"
     assert call(monkeypatch, "show", BUNDLED, "--out", out, "--clip", "home-stop") == 0
-    said = "".join(capsys.readouterr().out.split())
-    assert "67utterances,4.9minutes(CC0-1.0)" in said
-    assert f"page:{out}" in said
+    printed = "".join(capsys.readouterr().out.split())
+    assert "67utterances,4.9minutes(CC0-1.0)" in printed
+    assert f"page:{out}" in printed
     assert out.read_text().startswith("<!doctype html>")
     assert [file.name for file in tmp_path.iterdir()] == ["page.html"]
     assert call(monkeypatch, "show", BUNDLED, "--out", tmp_path / "new" / "page.html", "--clips", "0") == 0
     assert (tmp_path / "new" / "page.html").is_file()
     assert call(monkeypatch, "show", BUNDLED, "--out", out / "page.html", "--clips", "0") == 2
-    said = capsys.readouterr()
-    assert "cannot be written" in said.err
-    assert "utterances" not in said.out.splitlines()[-1:], "nothing was done before"
+    captured = capsys.readouterr()
+    assert "cannot be written" in captured.err
+    assert "utterances" not in captured.out.splitlines()[-1:], "nothing was rendered before"
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "expected"),
     [
         (("no-such-corpus",), "neither a folder nor one of"),
-        ((BUNDLED, "--clips", "101"), "a page holds 0 to 100"),
+        ((BUNDLED, "--clips", "101"), "a page can show 0 to 100 clips"),
         ((BUNDLED, "--profile", "noise=rain snr=5"), "rain"),
-        ((BUNDLED, "--profile", "nonsense"), "'nonsense' is no part of a profile"),
+        ((BUNDLED, "--profile", "nonsense"), "'nonsense' is not part of a profile"),
         ((BUNDLED, "--clip", "nobody"), "has no utterance nobody"),
     ],
 )
-def test_what_cannot_be_shown_is_one_sentence(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
+def test_a_wrong_argument_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], expected: str
 ) -> None:
-    assert call(monkeypatch, "show", *words) == 2
-    assert said in capsys.readouterr().err
+    assert call(monkeypatch, "show", *arguments) == 2
+    assert expected in capsys.readouterr().err

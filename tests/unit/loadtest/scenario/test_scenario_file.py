@@ -113,7 +113,7 @@ def test_every_fault_is_said_at_once_with_its_place_and_how_to_mend_it() -> None
         "scenario.toml: line 6, callers.think: '2 weeks' is not a duration: write it as 500ms, 2s, 1.5m or 1h",
         "scenario.toml: line 7, callers.manual_turns: is 'yes'; true or false is expected",
         "scenario.toml: line 9, speech.length: 'shrt' is unknown; did you mean short?",
-        "scenario.toml: line 10, speech.snr: True is no number; write one",
+        "scenario.toml: line 10, speech.snr: True is not a number; write one",
         "scenario.toml: line 13, phases[1].kind: 'rmap' is unknown; did you mean ramp?",
         'scenario.toml: line 16, phases[2].duration: is missing; a text in quotes such as "500ms" or "2m", or a number '
         "of seconds, is expected",
@@ -287,7 +287,7 @@ def test_every_fault_of_the_speech_is_said() -> None:
     said = str(caught.value).splitlines()
     for begins in (
         "s.toml: line 3, speech.channel: The channel 'telefax' is unknown",
-        "s.toml: line 4, speech.noise: The noise pink needs an SNR",
+        "s.toml: line 4, speech.noise: The noise pink requires an SNR",
         "s.toml: line 6, speech.mix.shrt: is not a known key; did you mean short?",
         "s.toml: line 7, speech.mix.long: is -1; a number from 0 to 1e+09 is expected",
         "s.toml: line 9, speech.profiles[1].speed: A speed of 3 cannot be rendered",

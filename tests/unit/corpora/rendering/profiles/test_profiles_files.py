@@ -1,4 +1,4 @@
-"""A user's own sounds: any kind is read to its end, and one that ends too early is refused before a run begins."""
+"""Tests of the user's own sounds: any format is read to its end, and truncated files are rejected before a run."""
 
 from typing import Any
 
@@ -22,25 +22,24 @@ def test_a_sound_file_is_read_to_its_end(tmp_path: Any, encode: Any, form: str, 
     assert len(read_sounds(f"file:{file}", RATE_HZ)) == pytest.approx(2 * RATE_HZ, abs=1_200)
 
 
-@pytest.mark.parametrize("what", ["noise", "room"])
-def test_a_sound_file_that_ends_too_early_gets_one_sentence_before_anything_is_rendered(
-    tmp_path: Any, encode: Any, what: str
+@pytest.mark.parametrize("part", ["noise", "room"])
+def test_a_truncated_sound_file_is_one_sentence_before_anything_is_rendered(
+    tmp_path: Any, encode: Any, part: str
 ) -> None:
     whole = encode(np.random.default_rng(1).standard_normal(RATE_HZ * 4) * 0.05)
     for kept in (0.3, 0.6, 0.95):
         (tmp_path / "fan.flac").write_bytes(whole[: round(len(whole) * kept)])
         for path in (tmp_path, tmp_path / "fan.flac"):
             with pytest.raises(CorpusError) as caught:
-                Profile("white" if what == "room" else f"file:{path}", 10.0, room=f"file:{path}")
+                Profile("white" if part == "room" else f"file:{path}", 10.0, room=f"file:{path}")
             for line in str(caught.value).splitlines():
-                assert line.startswith(f"{tmp_path / 'fan.flac'}: is ")
+                file = tmp_path / "fan.flac"
+                assert line.startswith((f"{file}: is truncated", f"{file}: cannot be decoded"))
                 assert "restore it" in line
 
 
 @pytest.mark.parametrize(("form", "subtype"), [("WAV", "PCM_16"), ("MP3", "MPEG_LAYER_III"), ("OGG", "VORBIS")])
-def test_noise_of_which_a_part_is_missing_is_refused_whatever_its_decoder_says(
-    tmp_path: Any, encode: Any, form: str, subtype: str
-) -> None:
+def test_truncated_noise_is_rejected_in_every_format(tmp_path: Any, encode: Any, form: str, subtype: str) -> None:
     whole = encode(np.random.default_rng(1).standard_normal(RATE_HZ * 4) * 0.05, form=form, subtype=subtype)
     file = tmp_path / f"fan.{form.lower()}"
     file.write_bytes(whole[: len(whole) // 2])

@@ -1,4 +1,4 @@
-"""Profiles in words and tables: what is understood, and that every fault is said at once."""
+"""Tests of the parsing of profiles from texts and tables, and that all faults are reported at once."""
 
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from corpora.rendering.profiles.parsing import profile_from_table, profile_from_
 from corpora.rendering.profiles.profile import Profile
 
 
-def test_a_text_and_a_table_say_the_same() -> None:
+def test_a_text_and_a_table_give_the_same_profile() -> None:
     text = "noise=babble snr=10 speed=1.1 pitch=0.95 room=0.4s level=-24 channel=band+opus:16 loss=5%/3/80% "
     text += "jitter=20ms/60ms gain=-3 clip=-6 dc=0.02"
     table = {
@@ -29,7 +29,7 @@ def test_a_text_and_a_table_say_the_same() -> None:
         "clip": -6,
         "dc": 0.02,
     }
-    wanted = Profile(
+    expected_profile = Profile(
         noise="babble",
         snr_db=10.0,
         speed=1.1,
@@ -43,8 +43,8 @@ def test_a_text_and_a_table_say_the_same() -> None:
         clip_dbov=-6.0,
         dc=0.02,
     )
-    assert profile_from_text(text) == profile_from_table(table) == wanted
-    assert profile_from_text(text).digest == wanted.digest
+    assert profile_from_text(text) == profile_from_table(table) == expected_profile
+    assert profile_from_text(text).digest == expected_profile.digest
 
 
 @pytest.mark.parametrize(
@@ -64,68 +64,68 @@ def test_labels(text: str, label: str, noise: str, channel: str) -> None:
     assert (profile.label, profile.noise_label, profile.channel_label) == (label, noise, channel)
 
 
-def test_everything_that_is_wrong_is_said_at_once() -> None:
+def test_all_faults_are_reported_at_once() -> None:
     text = "nois=pink snr=loud speed=3 room=kitchen channel=telefax+opus:900 loss=120% jitter=20 gain=99 clip=3 dc=2"
     with pytest.raises(CorpusError) as caught:
         profile_from_text(text)
     lines = str(caught.value).splitlines()
-    for begins in (
-        "nois: is no part of a profile; did you mean noise?",
-        "snr: 'loud' is no number",
-        "jitter: '20' is no jitter; write mean and buffer",
+    for start in (
+        "nois: is not a key of a profile; did you mean noise?",
+        "snr: 'loud' is not a number",
+        "jitter: '20' is not a jitter; write mean delay and buffer",
         "A speed of 3 cannot be rendered; use 0.8 to 1.25.",
         "The room 'kitchen' is unknown; use a reverberation time",
         "The channel 'telefax' is unknown; use any of telephone, telephone-a, band,",
-        "An Opus bitrate of '900' kbit/s cannot be; use 6 to 128",
-        "A loss of 1.2 cannot be",
-        "A gain of 99 dB cannot be",
-        "Clipping at 3 dBov cannot be",
-        "A DC of 2 of full scale cannot be",
+        "The Opus bitrate must be 6 to 128 kbit/s, as in opus:24, got '900'.",
+        "The loss must be above 0 % and below 100 % of the packets, got 1.2.",
+        "A gain of 99 dB cannot be rendered",
+        "Clipping at 3 dBov cannot be rendered",
+        "A DC offset of 2 of full scale cannot be rendered",
     ):
-        assert any(line.startswith(begins) for line in lines), begins
+        assert any(line.startswith(start) for line in lines), start
     assert len(lines) == 11
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "expected"),
     [
-        ("telephone", "'telephone' is no part of a profile; write key=value"),
+        ("telephone", "'telephone' is not part of a profile; write key=value"),
         ("snr=1 snr=2 noise=white", "snr: is given twice"),
         ("noise='white", "close the quotes"),
         ("loss=5%/2/90%/1", "has too many parts"),
-        ("loss=5%/0.5", "A burst of 0.5 packets cannot be"),
+        ("loss=5%/0.5", "The length of a burst must be 1 to 100 packets, got 0.5"),
         ("loss=80%/1", "use longer bursts"),
-        ("loss=50%/2/40%", "A loss must be below the loss inside its bursts"),
-        ("loss=5%/2/0%", "inside bursts cannot be"),
-        ("speed=nan", "speed: 'nan' is no number"),
+        ("loss=50%/2/40%", "The loss must be below the loss inside bursts"),
+        ("loss=5%/2/0%", "The loss inside bursts must be above 0 %"),
+        ("speed=nan", "speed: 'nan' is not a number"),
         ("room=0.01s", "use a reverberation time from 0.05s"),
         ("level=-60", "A level of -60 dBov cannot be rendered"),
-        ("level=-40 noise=white snr=45", "would drown in the steps of 16 bits"),
-        ("noise=white", "The noise white needs an SNR"),
-        ("snr=3", "An SNR needs a noise"),
-        ("jitter=0ms/0ms", "A jitter of 0 ms with a buffer of 0 ms cannot be"),
+        ("level=-40 noise=white snr=45", "would be lost in the quantization noise of 16 bits"),
+        ("noise=white", "The noise white requires an SNR"),
+        ("snr=3", "An SNR requires a noise"),
+        ("jitter=0ms/0ms", "A jitter of 0 ms with a buffer of 0 ms is out of range"),
         ("noise=file:/nowhere/at/all snr=3", "/nowhere/at/all: is neither a sound file nor a folder"),
     ],
 )
-def test_what_cannot_be(text: str, says: str) -> None:
+def test_an_invalid_text_is_an_error(text: str, expected: str) -> None:
     with pytest.raises(CorpusError) as caught:
         profile_from_text(text)
-    assert says in str(caught.value)
+    assert expected in str(caught.value)
 
 
-def test_a_table_may_hold_what_is_no_text(tmp_path: Path) -> None:
-    for table, says in (
-        ({"noise": 3}, "noise: 3 is no text"),
-        ({"snr": True, "noise": "white"}, "snr: True is no number"),
-        ({"channel": ""}, "channel: '' is no text"),
-        ({"snr": [1]}, "snr: [1] is no number"),
+def test_a_table_with_values_of_wrong_types_is_an_error(tmp_path: Path) -> None:
+    for table, expected in (
+        ({"noise": 3}, "noise: 3 is not a text"),
+        ({"snr": True, "noise": "white"}, "snr: True is not a number"),
+        ({"channel": ""}, "channel: '' is not a text"),
+        ({"snr": [1]}, "snr: [1] is not a number"),
     ):
         with pytest.raises(CorpusError) as caught:
             profile_from_table(table)
-        assert says in str(caught.value)
+        assert expected in str(caught.value)
 
 
-def test_a_noise_of_the_user_is_known_by_its_bytes_and_called_by_its_name(tmp_path: Path, encode: Any) -> None:
+def test_the_users_noise_has_a_digest_of_its_contents_and_the_name_of_its_file(tmp_path: Path, encode: Any) -> None:
     sound = [0.1, -0.1] * 400
     cafe, copy, other = tmp_path / "cafe.wav", tmp_path / "copy.wav", tmp_path / "other.wav"
     for file in (cafe, copy):
@@ -138,19 +138,19 @@ def test_a_noise_of_the_user_is_known_by_its_bytes_and_called_by_its_name(tmp_pa
     assert profile_from_text(f"noise=file:{cafe} snr=5").digest != profiles[0].digest
 
 
-def test_a_folder_of_noise_and_what_cannot_be_one(tmp_path: Path, encode: Any) -> None:
+def test_a_folder_of_noise(tmp_path: Path, encode: Any) -> None:
     folder = tmp_path / "street"
     folder.mkdir()
-    with pytest.raises(CorpusError, match="holds no sound file"):
+    with pytest.raises(CorpusError, match="contains no sound files"):
         profile_from_text(f"noise=file:{folder} snr=5")
     (folder / "a.wav").write_bytes(b"no sound")
-    with pytest.raises(CorpusError, match=r"a\.wav: is not sound that can be read"):
+    with pytest.raises(CorpusError, match=r"a\.wav: cannot be decoded to its end"):
         profile_from_text(f"noise=file:{folder} snr=5")
     (folder / "a.wav").write_bytes(encode([0.1] * 100, form="WAV"))
     assert profile_from_text(f"noise=file:{folder} snr=5").label == "street-5dB"
 
 
-def test_digests_tell_profiles_apart_and_name_the_opus_library(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_digests_differ_by_profile_and_by_opus_library(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ["", "noise=pink snr=5", "noise=pink snr=6", "noise=white snr=5", "room=0.4s", "room=0.5s", "speed=1.1"]
     texts += ["channel=g711u", "channel=g711a", "channel=opus", "channel=opus:12", "loss=1%", "loss=1%/2", "pitch=1.1"]
     texts += ["jitter=10/30", "gain=1", "clip=-1", "dc=0.1", "level=-25", "room=far-field"]

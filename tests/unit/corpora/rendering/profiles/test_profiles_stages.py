@@ -1,4 +1,4 @@
-"""Each stage of a profile: that it does what it says, and that it leaves every sample where it was."""
+"""Tests of each stage of a profile: its effect, and that it does not delay the samples."""
 
 import hashlib
 from typing import Any
@@ -12,7 +12,7 @@ from corpora.manifest.errors import CorpusError
 from corpora.manifest.library import Corpus, open_corpus
 from corpora.rendering.profiles import opus
 from corpora.rendering.profiles.channels import carry, packets_of
-from corpora.rendering.profiles.grid import convolve, settle, settle_taps
+from corpora.rendering.profiles.grid import convolve, round_samples, round_taps
 from corpora.rendering.profiles.impairments import Jitter, PacketLoss
 from corpora.rendering.profiles.packets import conceal
 from corpora.rendering.profiles.profile import CHANNEL_WORDS, CODECS, Profile
@@ -30,7 +30,7 @@ def english() -> Corpus:
 
 
 def burst(rate_hz: int, at: int, length: int, count: int, seed: int = 3) -> NDArray[np.int16]:
-    """Band-limited noise of a known place in silence: its lag through anything is sharp."""
+    """Band-limited noise at a known position in silence, for exact measurements of a lag."""
     noise = np.random.default_rng(seed).standard_normal(length) * np.hanning(length) * 6000
     samples = np.zeros(count)
     samples[at : at + length] = noise
@@ -39,32 +39,32 @@ def burst(rate_hz: int, at: int, length: int, count: int, seed: int = 3) -> NDAr
 
 
 def lag_samples(out: NDArray[Any], reference: NDArray[Any]) -> float:
-    """How much later `out` is than `reference`, to a fraction of a sample."""
-    alike = signal.correlate(out.astype(float), reference.astype(float), "full", method="fft")
-    peak = int(np.argmax(alike))
-    left, top, right = alike[peak - 1 : peak + 2]
+    """The lag of `out` behind `reference`, to a fraction of a sample."""
+    correlation = signal.correlate(out.astype(float), reference.astype(float), "full", method="fft")
+    peak = int(np.argmax(correlation))
+    left, top, right = correlation[peak - 1 : peak + 2]
     return peak - (len(reference) - 1) + (left - right) / (2 * (left - 2 * top + right))
 
 
 @pytest.mark.parametrize("rate_hz", [8_000, 16_000, 24_000, 48_000])
 @pytest.mark.parametrize("codec", [*CODECS, "opus:12", "opus:64"])
-def test_a_codec_leaves_sound_where_it_was(codec: str, rate_hz: int) -> None:
+def test_a_codec_adds_no_delay(codec: str, rate_hz: int) -> None:
     sound = burst(rate_hz, rate_hz // 2, rate_hz // 10, rate_hz)
-    heard = carry(sound, rate_hz, (codec,), None)
-    assert heard.shape == sound.shape
-    assert heard.dtype == np.int16
-    assert abs(lag_samples(heard, sound)) < 1.0
+    output = carry(sound, rate_hz, (codec,), None)
+    assert output.shape == sound.shape
+    assert output.dtype == np.int16
+    assert abs(lag_samples(output, sound)) < 1.0
 
 
-def test_a_chain_of_codecs_leaves_sound_where_it_was() -> None:
+def test_a_chain_of_codecs_adds_no_delay() -> None:
     sound = burst(24_000, 12_000, 2_400, 24_001)
-    heard = carry(sound, 24_000, ("opus:16", "g722", "band", "g711a"), None)
-    assert heard.shape == sound.shape
-    assert abs(lag_samples(heard, sound)) < 1.0
+    output = carry(sound, 24_000, ("opus:16", "g722", "band", "g711a"), None)
+    assert output.shape == sound.shape
+    assert abs(lag_samples(output, sound)) < 1.0
 
 
 @pytest.mark.parametrize(("codec", "law"), [("g711u", g711_reference.ULAW), ("g711a", g711_reference.ALAW)])
-def test_g711_is_exact_to_the_bit(codec: str, law: g711_reference.Law) -> None:
+def test_g711_is_bit_exact(codec: str, law: g711_reference.Law) -> None:
     every = np.arange(-32_768, 32_768, dtype=np.int64).astype(np.int16)
     decoded = [law.decode(law.encode(sample)) for sample in every.tolist()]
     assert carry(every, 8_000, (codec,), None).tolist() == decoded
@@ -73,89 +73,89 @@ def test_g711_is_exact_to_the_bit(codec: str, law: g711_reference.Law) -> None:
 def test_the_telephone_band_ends_at_300_and_3400_hz() -> None:
     seconds = np.arange(16_000) / 16_000
 
-    def passes_db(tone_hz: float) -> float:
+    def gain_db(tone_hz: float) -> float:
         tone = np.rint(8_000 * np.sin(2 * np.pi * tone_hz * seconds)).astype(np.int16)
-        heard = carry(tone, 16_000, ("band",), None)[4_000:-4_000].astype(float)
-        return 20 * np.log10(max(np.std(heard), 1e-3) / np.std(tone[4_000:-4_000].astype(float)))
+        output = carry(tone, 16_000, ("band",), None)[4_000:-4_000].astype(float)
+        return 20 * np.log10(max(np.std(output), 1e-3) / np.std(tone[4_000:-4_000].astype(float)))
 
-    assert max(abs(passes_db(tone_hz)) for tone_hz in (400, 1_000, 3_200)) < 0.2
-    assert max(passes_db(tone_hz) for tone_hz in (150, 3_700, 5_000)) < -30
+    assert max(abs(gain_db(tone_hz)) for tone_hz in (400, 1_000, 3_200)) < 0.2
+    assert max(gain_db(tone_hz) for tone_hz in (150, 3_700, 5_000)) < -30
 
 
 @pytest.mark.parametrize("rate_hz", [8_000, 24_000])
-def test_a_lower_opus_bitrate_is_further_from_the_speech(english: Corpus, rate_hz: int) -> None:
+def test_a_lower_opus_bitrate_has_a_larger_error(english: Corpus, rate_hz: int) -> None:
     speech = render(english, english.utterances[0], Profile(), rate_hz, 1).pcm
-    # Against the best that Opus does: its high pass turns the phase of low tones at every bitrate.
-    heard = [carry(speech, rate_hz, (f"opus:{kbit}",), None).astype(float) for kbit in (96, 6, 12, 32)]
-    off = [float(np.std(each - heard[0])) for each in heard[1:]]
+    # The reference is the highest bitrate, because Opus's high-pass filter shifts low tones at any bitrate.
+    output = [carry(speech, rate_hz, (f"opus:{kbit}",), None).astype(float) for kbit in (96, 6, 12, 32)]
+    off = [float(np.std(each - output[0])) for each in output[1:]]
     assert off[0] > off[1] > off[2]
 
 
-def test_opus_conceals_what_is_lost_and_only_that(english: Corpus) -> None:
+def test_opus_conceals_only_lost_packets(english: Corpus) -> None:
     speech = render(english, english.utterances[0], Profile(), 16_000, 1).pcm
     lost = np.zeros(packets_of(len(speech), 16_000), dtype=np.bool_)
     lost[40] = True
     whole = carry(speech, 16_000, ("opus",), None)
-    holed = carry(speech, 16_000, ("opus",), lost)
+    concealed = carry(speech, 16_000, ("opus",), lost)
     lookahead = 104
-    assert np.array_equal(holed[: 40 * 320 - lookahead], whole[: 40 * 320 - lookahead])
+    assert np.array_equal(concealed[: 40 * 320 - lookahead], whole[: 40 * 320 - lookahead])
     damaged = slice(40 * 320 - lookahead, 41 * 320 - lookahead)
-    assert not np.array_equal(holed[damaged], whole[damaged])
-    assert holed[damaged].any()  # concealed, not silenced
+    assert not np.array_equal(concealed[damaged], whole[damaged])
+    assert concealed[damaged].any()  # concealed, not silenced
 
 
-def test_opus_says_which_library_it_is() -> None:
+def test_the_opus_library_has_a_version() -> None:
     assert opus.missing() is None
     assert "libopus" in opus.library_version()
 
 
-def test_without_libopus_a_profile_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_libopus_an_opus_profile_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opus, "_library", lambda: None)
     with pytest.raises(CorpusError, match="Opus needs libopus, which was not found; install PyAV"):
         Profile(channel=("opus",))
 
 
-def test_an_exact_convolution_is_that_of_whole_numbers() -> None:
+def test_the_convolution_equals_that_of_integers() -> None:
     random = np.random.default_rng(5)
-    samples, taps = settle(random.uniform(-1, 1, 5_000)), settle_taps(random.uniform(-1, 1, 300))
+    samples, taps = round_samples(random.uniform(-1, 1, 5_000)), round_taps(random.uniform(-1, 1, 300))
     whole = np.convolve((samples * 2**20).astype(object), (taps * 2**14).astype(object))
-    wanted = [round(value / 2**14) for value in whole]  # to even, as rint does
-    assert (convolve(samples, taps) * 2**20).astype(np.int64).tolist() == wanted
+    expected = [round(value / 2**14) for value in whole]  # to even, as rint does
+    assert (convolve(samples, taps) * 2**20).astype(np.int64).tolist() == expected
 
 
 @pytest.mark.parametrize(("room", "rt60"), [("0.3s", 0.3), ("0.8s", 0.8), ("far-field", 0.6)])
-def test_a_room_reverberates_for_the_time_asked_for(room: str, rt60: float) -> None:
+def test_a_room_has_the_requested_reverberation_time(room: str, rt60: float) -> None:
     taps, direct = impulse_response(room, RATE_HZ)
     assert direct == 0
     assert taps[0] == 1.0
     energy = np.cumsum(np.square(np.trim_zeros(taps, "b")[::-1]))[::-1]
     decay_db = 10 * np.log10(energy[round(0.01 * RATE_HZ) :] / energy[round(0.01 * RATE_HZ)])
-    times = np.flatnonzero((decay_db < -5) & (decay_db > -25))  # the usual stretch, from -5 to -25 dB
+    times = np.flatnonzero((decay_db < -5) & (decay_db > -25))  # the usual range, from -5 to -25 dB
     slope = np.polyfit(times / RATE_HZ, decay_db[times], 1)[0]
     assert -60 / slope == pytest.approx(rt60, rel=0.05)
 
 
-def test_a_far_field_has_more_from_the_walls_than_from_the_mouth() -> None:
+def test_in_the_far_field_reflections_are_louder_than_the_direct_path() -> None:
     for room, ratio_db in (("0.4s", 6.0), ("far-field", -6.0)):
         taps, _ = impulse_response(room, RATE_HZ)
         assert -10 * np.log10(np.sum(np.square(taps[1:]))) == pytest.approx(ratio_db, abs=0.05)
 
 
 def hall(direct: int, echoes: dict[int, float], size: int = 8_000) -> NDArray[np.float64]:
-    """An impulse response: its direct path somewhere, echoes some samples later, as loud as they are."""
+    """An impulse response with its direct path and echoes: relative levels by delay in samples."""
     taps = np.zeros(size)
     taps[direct] = 0.4
-    for later, loud in echoes.items():
-        taps[direct + later] = 0.4 * loud
+    for delay, level in echoes.items():
+        taps[direct + delay] = 0.4 * level
     return taps
 
 
-def test_of_a_folder_of_impulse_responses_one_is_drawn_for_each_rendering(
+def test_an_impulse_response_is_drawn_from_a_folder_for_each_rendering(
     workshop: Any, tmp_path: Any, encode: Any
 ) -> None:
     folder = tmp_path / "halls"
     folder.mkdir()
-    # The second has its loudest sample in an echo, half a second after the direct path.
+    # The loudest sample of the second is an echo, almost half a second after the direct path.
     for name, taps in (
         ("a", hall(700, {1_600: 0.5})),
         ("b", hall(50, {7_000: 1.3})),
@@ -174,15 +174,15 @@ def test_of_a_folder_of_impulse_responses_one_is_drawn_for_each_rendering(
             drawn.setdefault(utterance.id, set()).add(wet.obtained.room_response)
             assert (wet.speech_start_sample, wet.speech_end_sample) == (3_200, clean.speech_end_sample)
             before = np.abs(wet.pcm[: wet.speech_start_sample - 80].astype(float))
-            assert before.max() < 0.003 * np.abs(wet.pcm.astype(float)).max()  # nothing comes before it is said
-            first = slice(3_200, 3_500)  # before any echo: the direct path alone
+            assert before.max() < 0.003 * np.abs(wet.pcm.astype(float)).max()  # nothing precedes the speech
+            first = slice(3_200, 3_500)  # only the direct path, before any echo
             assert abs(lag_samples(wet.pcm[first], clean.pcm[first])) < 0.5
             again = render(corpus, utterance, profile, RATE_HZ, 1, variant=variant)
             assert np.array_equal(again.pcm, wet.pcm)
     assert drawn == {"one": {"a.wav", "b.wav", "c.wav"}, "two": {"a.wav", "b.wav", "c.wav"}}
 
 
-def test_one_impulse_response_is_not_drawn(tmp_path: Any, encode: Any) -> None:
+def test_a_single_impulse_response_is_not_random(tmp_path: Any, encode: Any) -> None:
     (tmp_path / "a.wav").write_bytes(encode(hall(700, {}), form="WAV", subtype="PCM_24"))
     assert not Profile(room=f"file:{tmp_path / 'a.wav'}").varies
     assert not Profile(room=f"file:{tmp_path}").varies
@@ -190,7 +190,7 @@ def test_one_impulse_response_is_not_drawn(tmp_path: Any, encode: Any) -> None:
     assert Profile(room=f"file:{tmp_path}").varies
 
 
-def test_an_impulse_response_of_the_user_keeps_the_direct_path(tmp_path: Any, encode: Any) -> None:
+def test_the_users_impulse_response_keeps_its_direct_path(tmp_path: Any, encode: Any) -> None:
     taps = np.zeros(4_000)
     taps[690:700], taps[700], taps[1_900] = 0.01, 0.8, 0.2  # a precursor, the direct path and one echo
     (tmp_path / "hall.wav").write_bytes(encode(taps, form="WAV", subtype="PCM_24"))
@@ -200,7 +200,7 @@ def test_an_impulse_response_of_the_user_keeps_the_direct_path(tmp_path: Any, en
 
 
 @pytest.mark.parametrize("rate_hz", [8_000, 24_000])
-def test_the_room_keeps_the_speech_at_its_sample_and_adds_a_tail(workshop: Any, rate_hz: int) -> None:
+def test_a_room_does_not_delay_the_speech_and_adds_a_tail(workshop: Any, rate_hz: int) -> None:
     workshop.add("one", seconds=1.0)
     corpus = open_corpus(workshop.save())
     clean = render(corpus, corpus.utterances[0], Profile(), rate_hz, 1)
@@ -208,29 +208,29 @@ def test_the_room_keeps_the_speech_at_its_sample_and_adds_a_tail(workshop: Any, 
         wet = render(corpus, corpus.utterances[0], Profile(room=room), rate_hz, 1)
         assert (wet.speech_start_sample, wet.speech_end_sample) == (clean.speech_start_sample, clean.speech_end_sample)
         assert abs(lag_samples(wet.pcm, clean.pcm)) < 0.5
-        assert np.abs(wet.pcm[wet.speech_end_sample + rate_hz // 50 :]).max() > 100  # the room goes on sounding
+        assert np.abs(wet.pcm[wet.speech_end_sample + rate_hz // 50 :]).max() > 100  # the reverberation continues
         assert wet.obtained.level_dbov == pytest.approx(-26.0, abs=0.05)
 
 
 @pytest.mark.parametrize("factor", [0.8, 0.93, 1.0, 1.1, 1.25])
-def test_stretched_speech_begins_and_ends_with_its_own_samples(factor: float) -> None:
-    speech = settle(burst(RATE_HZ, 0, RATE_HZ, RATE_HZ) / 32_768.0)
+def test_stretched_speech_keeps_its_first_and_last_samples(factor: float) -> None:
+    speech = round_samples(burst(RATE_HZ, 0, RATE_HZ, RATE_HZ) / 32_768.0)
     length = round(len(speech) / factor)
-    said = stretch(speech, length, RATE_HZ)
+    changed = stretch(speech, length, RATE_HZ)
     quarter = round(0.0075 * RATE_HZ)
-    assert len(said) == length
-    assert np.argmax(np.abs(said[:quarter])) == np.argmax(np.abs(speech[:quarter]))
-    assert abs(lag_samples(said[:quarter], speech[:quarter])) < 0.5
-    assert abs(lag_samples(said[-quarter:], speech[-quarter:])) < 0.5
+    assert len(changed) == length
+    assert np.argmax(np.abs(changed[:quarter])) == np.argmax(np.abs(speech[:quarter]))
+    assert abs(lag_samples(changed[:quarter], speech[:quarter])) < 0.5
+    assert abs(lag_samples(changed[-quarter:], speech[-quarter:])) < 0.5
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 5, 700])
-def test_speech_of_a_few_samples_is_stretched_without_a_fault(length: int) -> None:
+def test_speech_of_a_few_samples_can_be_stretched(length: int) -> None:
     assert len(stretch(np.full(400, 0.1), length, RATE_HZ)) == min(length, max(400, length))
 
 
 @pytest.mark.parametrize(("speed", "pitch"), [(0.8, 1.0), (1.25, 1.0), (1.0, 1.2), (1.0, 0.85), (1.1, 0.9)])
-def test_speed_and_pitch_change_what_they_say_and_nothing_else(
+def test_speed_changes_only_the_length_and_pitch_only_the_frequency(
     workshop: Any, encode: Any, speed: float, pitch: float
 ) -> None:
     seconds = np.arange(RATE_HZ) / RATE_HZ
@@ -238,61 +238,61 @@ def test_speed_and_pitch_change_what_they_say_and_nothing_else(
     workshop.add("tone")
     workshop.replace("tone", encode(tone))
     corpus = open_corpus(workshop.save())
-    said = render(corpus, corpus.utterances[0], Profile(speed=speed, pitch=pitch), 24_000, 1)
-    length = said.speech_end_sample - said.speech_start_sample + 1
+    changed = render(corpus, corpus.utterances[0], Profile(speed=speed, pitch=pitch), 24_000, 1)
+    length = changed.speech_end_sample - changed.speech_start_sample + 1
     assert length == round(24_000 / speed)
-    middle = said.pcm[said.speech_start_sample + 4_000 : said.speech_end_sample - 4_000].astype(float)
+    middle = changed.pcm[changed.speech_start_sample + 4_000 : changed.speech_end_sample - 4_000].astype(float)
     spectrum = np.abs(np.fft.rfft(middle * np.hanning(len(middle)), 2**18))
     assert np.argmax(spectrum) * 24_000 / 2**18 == pytest.approx(500 * pitch, rel=0.01)
-    inside = np.abs(said.pcm[said.speech_start_sample : said.speech_end_sample + 1].astype(float))
-    assert np.abs(said.pcm[: said.speech_start_sample - 48]).max() < 0.02 * inside.max()
-    assert np.abs(said.pcm[said.speech_end_sample + 49 :]).max() < 0.02 * inside.max()
+    inside = np.abs(changed.pcm[changed.speech_start_sample : changed.speech_end_sample + 1].astype(float))
+    assert np.abs(changed.pcm[: changed.speech_start_sample - 48]).max() < 0.02 * inside.max()
+    assert np.abs(changed.pcm[changed.speech_end_sample + 49 :]).max() < 0.02 * inside.max()
 
 
 @pytest.mark.parametrize("rate_hz", [8_000, 22_050, 48_000])
-def test_concealment_repeats_fades_and_leaves_the_rest_alone(rate_hz: int) -> None:
+def test_concealment_repeats_and_fades_and_does_not_change_the_rest(rate_hz: int) -> None:
     sound = burst(rate_hz, 0, rate_hz, rate_hz)
     missing = np.zeros(packets_of(len(sound), rate_hz), dtype=np.bool_)
     missing[[10, 20, 21, 22, 23, 24]] = True
-    heard = conceal(sound, rate_hz, missing)
+    output = conceal(sound, rate_hz, missing)
     edges = [round(packet * rate_hz / 50) for packet in range(51)]
-    assert heard.shape == sound.shape
+    assert output.shape == sound.shape
     untouched = [packet for packet in range(50) if not missing[packet] and not missing[packet - 1]]
     for packet in untouched:
-        assert np.array_equal(heard[edges[packet] : edges[packet + 1]], sound[edges[packet] : edges[packet + 1]])
-    loudness = [np.std(heard[edges[packet] : edges[packet + 1]].astype(float)) for packet in range(19, 25)]
+        assert np.array_equal(output[edges[packet] : edges[packet + 1]], sound[edges[packet] : edges[packet + 1]])
+    loudness = [np.std(output[edges[packet] : edges[packet + 1]].astype(float)) for packet in range(19, 25)]
     assert loudness[0] > loudness[1] > loudness[2] > loudness[3] > loudness[4] == loudness[5] == 0.0
     assert not conceal(sound, rate_hz, np.ones(50, dtype=np.bool_)).any()
 
 
-def test_gain_clipping_and_dc_do_what_they_say(english: Corpus) -> None:
+def test_gain_clipping_and_dc_change_the_samples(english: Corpus) -> None:
     utterance = english.utterances[0]
     clean = render(english, utterance, Profile(), 16_000, 1)
-    louder = render(english, utterance, Profile(gain_db=-6.0, dc=0.1), 16_000, 1)
-    assert np.abs(louder.pcm - (clean.pcm * 10 ** (-6 / 20) + 3_276.8)).max() < 1.0
+    amplified = render(english, utterance, Profile(gain_db=-6.0, dc=0.1), 16_000, 1)
+    assert np.abs(amplified.pcm - (clean.pcm * 10 ** (-6 / 20) + 3_276.8)).max() < 1.0
     clipped = render(english, utterance, Profile(gain_db=12.0, clip_dbov=-12.0), 16_000, 1)
     assert np.abs(clipped.pcm.astype(int)).max() == round(32_768 * 10 ** (-12 / 20))
     assert clipped.obtained.clipped_ratio is not None
     assert 0.01 < clipped.obtained.clipped_ratio < 0.5
-    assert louder.obtained.clipped_ratio == 0.0
+    assert amplified.obtained.clipped_ratio == 0.0
     assert clean.obtained.clipped_ratio is None
 
 
-def test_loss_obtained_is_that_of_the_packets_with_speech(english: Corpus) -> None:
-    seen = []
+def test_the_measured_loss_is_that_of_the_packets_with_speech(english: Corpus) -> None:
+    ratios = []
     for utterance in english.utterances[:30]:
         obtained = render(
             english, utterance, Profile(loss=PacketLoss(0.1, 2.0), jitter=Jitter(20, 60)), 8_000, 1
         ).obtained
         assert obtained.loss_ratio is not None
         assert obtained.late_ratio is not None
-        seen.append(obtained.loss_ratio)
-    assert np.mean(seen) == pytest.approx(0.1, abs=0.04)
-    assert len(set(seen)) > 5  # what was obtained differs from clip to clip, and is said
+        ratios.append(obtained.loss_ratio)
+    assert np.mean(ratios) == pytest.approx(0.1, abs=0.04)
+    assert len(set(ratios)) > 5  # the measured loss differs between clips
 
 
 @pytest.mark.parametrize("word", CHANNEL_WORDS)
-def test_a_background_goes_through_the_same_channel(english: Corpus, word: str) -> None:
+def test_a_background_passes_through_the_same_channel(english: Corpus, word: str) -> None:
     noise = background(english, Profile("white", 10.0, channel=(word,)), 16_000, 2.0, 1)
     frequency_hz, density = signal.welch(noise.astype(float), 16_000, nperseg=1_024)
     inside = density[(frequency_hz > 500) & (frequency_hz < 3_000)].mean()
@@ -316,9 +316,9 @@ def test_a_background_is_as_loud_as_the_noise_under_the_speech(
     assert levels[0] == pytest.approx(levels[1], abs=1.5)
 
 
-def test_hum_goes_on_from_the_line_into_the_utterance(english: Corpus) -> None:
+def test_hum_continues_from_the_background_into_the_utterance(english: Corpus) -> None:
     line = background(english, Profile("hum", 10.0), 16_000, 1.0, 1)
-    assert np.array_equal(line[:-320], line[320:])  # 50 Hz: one period a frame of 20 ms
+    assert np.array_equal(line[:-320], line[320:])  # 50 Hz: one period per frame of 20 ms
     utterance = english.utterances[0]
     clean, noisy = (render(english, utterance, each, 16_000, 1).pcm for each in (Profile(), Profile("hum", 10.0)))
     under = noisy.astype(float)[:320] - clean[:320]
@@ -343,10 +343,10 @@ PINNED = {
 
 
 def test_the_bytes_of_every_stage_are_pinned(english: Corpus) -> None:
-    """Fails where another processor or library gives other bytes.
+    """Fails if another processor or library gives other bytes.
 
-    All of it but Opus rests on whole numbers, tables, or values settled on a grid: it holds on any machine. Opus
-    computes in floating point and is as its library is: its bytes are pinned for one version of it.
+    All stages but Opus use integers, tables, or values on a grid, so their bytes are the same on any machine. Opus uses
+    floating point, so its bytes depend on the version of its library.
     """
     profiles = [
         *(Profile(noise, 10.0) for noise in ("brown", "hum", "hum-60", "music")),
