@@ -1,6 +1,6 @@
 """`voiceprobe corpus`: list, show, install, import, say, build and check corpora.
 
-Ends with 0 when all is well and with 2 when something that was named cannot be used.
+Exits with 0 on success and with 2 when something that was named cannot be used.
 """
 
 import os
@@ -31,10 +31,17 @@ from corpora.sources.importing.command import import_
 from corpora.sources.install import install as install_corpus
 from corpora.sources.recorded import RECIPES
 from corpora.sources.synth import build as build_corpus
-from corpora.sources.synthesis.command import SayRequest
-from corpora.sources.synthesis.command import say as say_texts
+from corpora.sources.synthesis.command import SynthesisRequest, synthesize
 from corpora.sources.synthesis.texts import read_texts
-from corpora.sources.synthesis.voices import DEFAULT_VOICES, ENGINES, TOKEN_VARIABLE, Espeak, Flite, OpenAiSpeech, Voice
+from corpora.sources.synthesis.voices import (
+    DEFAULT_VOICES,
+    ENGINES,
+    TOKEN_VARIABLE,
+    Espeak,
+    Flite,
+    OpenAiSpeech,
+    SpeechEngine,
+)
 
 _USAGE = 2
 _BUNDLED_FOLDER = Path(__file__).parent / "data" / BUNDLED
@@ -51,7 +58,7 @@ _EXAMPLES = """Examples:
 
 app = typer.Typer(
     name="voiceprobe corpus",
-    help="Utterances to call with: what there is, and how to get more.",
+    help="List, install, import, synthesize, review and check the utterances that callers speak.",
     epilog=_EXAMPLES,
     no_args_is_help=True,
     add_completion=False,
@@ -60,7 +67,7 @@ app = typer.Typer(
 
 
 def main() -> None:
-    """Run the command line; a CorpusError becomes its sentence on stderr and exit code 2."""
+    """Run the command line; a CorpusError is printed to stderr and ends with exit code 2."""
     try:
         app(prog_name="voiceprobe corpus")
     except CorpusError as error:
@@ -75,9 +82,9 @@ app.command(epilog=SHOW_EPILOG)(show)
 
 @app.command("list", epilog="Example: voiceprobe corpus list --json | jq '.[].name'")
 def list_(
-    json: Annotated[bool, typer.Option("--json", help="One JSON array on stdout instead of a table.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON array to stdout instead of a table.")] = False,
 ) -> None:
-    """Show the corpora that can be used by name: the bundled ones and those installed."""
+    """List the corpora that can be used by name: the bundled one and the installed ones."""
     infos = available()
     if json:
         sys.stdout.write(msgspec.json.format(msgspec.json.encode([_row(info) for info in infos])).decode() + "\n")
@@ -95,11 +102,11 @@ def list_(
 def install(
     name: Annotated[str, typer.Argument(help=f"One of: {', '.join(RECIPES)}.")],
     files: Annotated[
-        list[Path] | None, typer.Option("--from", help="A package that is already here (.deb or .tar.gz); repeatable.")
+        list[Path] | None, typer.Option("--from", help="A local package file (.deb or .tar.gz); repeatable.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace what is installed.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the installed corpus.")] = False,
 ) -> None:
-    """Fetch recorded human speech and make a corpus of it."""
+    """Download recorded human speech and make a corpus from it."""
     folder = install_corpus(name, files or (), force)
     manifest = read_manifest(folder)
     doubtful = sum(bool(review_reasons(utterance)) for utterance in manifest.utterances)
@@ -107,16 +114,16 @@ def install(
     if doubtful:
         sys.stdout.write(
             f"{doubtful} have speech bounds that may be off by more than {SURE_MS:g} ms; "
-            f"look at them: voiceprobe corpus review {folder}\n"
+            f"review them: voiceprobe corpus review {folder}\n"
         )
 
 
 @app.command(epilog="Example: voiceprobe corpus build --out ./corpus")
 def build(
     out: Annotated[Path, typer.Option("--out", help="The folder to write.")] = _BUNDLED_FOLDER,
-    texts: Annotated[Path, typer.Option("--texts", help="The folder that holds texts.csv.")] = _BUNDLED_FOLDER,
+    texts: Annotated[Path, typer.Option("--texts", help="The folder with texts.csv.")] = _BUNDLED_FOLDER,
 ) -> None:
-    """Speak the texts of the generated corpus again (needs flite)."""
+    """Synthesize the texts of the bundled corpus again (needs flite)."""
     count = build_corpus(texts, out)
     sys.stdout.write(f"{BUNDLED}: {count} utterances in {out}\n")
 
@@ -125,32 +132,34 @@ def build(
 def say(
     *,
     texts: Annotated[
-        Path, typer.Argument(help="CSV, TSV or JSONL with text; id, domain, language, voice if you like.")
+        Path, typer.Argument(help="CSV, TSV or JSONL with text, and optionally id, domain, language and voice.")
     ],
     into: Annotated[Path, typer.Option("--into", help="The folder of the new corpus.")],
-    license: Annotated[str, typer.Option("--license", help="License of the clips, SPDX, as in CC0-1.0.")],
+    license: Annotated[str, typer.Option("--license", help="SPDX license of the clips, such as CC0-1.0.")],
     engine: Annotated[str, typer.Option(help=f"One of: {', '.join(ENGINES)}.")] = "flite",
-    voice: Annotated[str | None, typer.Option(help="Voice of the texts that name none.")] = None,
-    url: Annotated[str, typer.Option(help="Of an endpoint with the OpenAI speech API.")] = "https://api.openai.com/v1",
-    model: Annotated[str, typer.Option(help="Model to ask that endpoint for.")] = "tts-1",
-    language: Annotated[str, typer.Option(help="Language of the texts that name none.")] = "en-US",
-    domain: Annotated[str, typer.Option(help="Domain of the texts that name none.")] = "general",
-    rate: Annotated[int, typer.Option(help="Sample rate of the clips, Hz.")] = 24_000,
-    force: Annotated[bool, typer.Option("--force", help="Replace a corpus that is there.")] = False,
+    voice: Annotated[str | None, typer.Option(help="SpeechEngine for texts without one.")] = None,
+    url: Annotated[
+        str, typer.Option(help="Base URL of an endpoint with the OpenAI speech API.")
+    ] = "https://api.openai.com/v1",
+    model: Annotated[str, typer.Option(help="Model to request from that endpoint.")] = "tts-1",
+    language: Annotated[str, typer.Option(help="Language for texts without one.")] = "en-US",
+    domain: Annotated[str, typer.Option(help="Domain for texts without one.")] = "general",
+    rate: Annotated[int, typer.Option(help="Sample rate of the clips in Hz.")] = 24_000,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing corpus.")] = False,
 ) -> None:
-    """Have known texts spoken, and make a corpus of them.
+    """Synthesize texts and make a corpus from the clips.
 
-    A token for the endpoint is read from VOICEPROBE_SAY_TOKEN.
+    The token for the endpoint is read from VOICEPROBE_SAY_TOKEN.
     """
-    speaker = _engine(engine, url, model)
+    synthesizer = _engine(engine, url, model)
     lines = read_texts(texts, domain=domain, language=language)
-    request = SayRequest(lines, voice or DEFAULT_VOICES[engine], license, rate, into, force)
-    with progress_bar("speaking") as progress:
-        count = say_texts(request, speaker, progress)
+    request = SynthesisRequest(lines, voice or DEFAULT_VOICES[engine], license, rate, into, force)
+    with progress_bar("synthesizing") as progress:
+        count = synthesize(request, synthesizer, progress)
     sys.stdout.write(f"{into.resolve().name}: {count} utterances in {into}\n")
 
 
-def _engine(name: str, url: str, model: str) -> Voice:
+def _engine(name: str, url: str, model: str) -> SpeechEngine:
     if name == "flite":
         return Flite()
     if name == "espeak-ng":
@@ -162,10 +171,10 @@ def _engine(name: str, url: str, model: str) -> Voice:
 
 @app.command(epilog="Example: voiceprobe corpus check ./my-corpus")
 def check(folder: Annotated[Path, typer.Argument(help="A folder with a manifest.jsonl.")]) -> None:
-    """Print everything to object to in a corpus, one line each.
+    """Check a corpus and print every fault, one per line.
 
-    Broken and missing files, wrong bounds, clipping, silence, wrong rates, doubles, texts that cannot be what is said,
-    missing licenses, speech less than 45 dB over its floor. Ends with 2 when there is anything.
+    Finds broken and missing files, wrong or uncertain bounds, clipping, silence, wrong rates, duplicates, texts that
+    cannot match the audio, and missing licenses. Exits with 2 if it finds any.
     """
     found = 0
     with progress_bar("checking") as progress:
@@ -174,14 +183,16 @@ def check(folder: Annotated[Path, typer.Argument(help="A folder with a manifest.
             sys.stdout.write(f"{finding}\n")
     if found:
         raise typer.Exit(_USAGE)
-    sys.stdout.write(f"{folder}: {len(read_manifest(folder).utterances)} utterances, no fault found\n")
+    sys.stdout.write(f"{folder}: {len(read_manifest(folder).utterances)} utterances, no faults found\n")
 
 
 @app.command(epilog="Example: voiceprobe corpus cache --clear")
 def cache(
-    clear: Annotated[bool, typer.Option("--clear", help="Remove all of it; what is needed is rendered anew.")] = False,
+    clear: Annotated[
+        bool, typer.Option("--clear", help="Remove everything; speech is rendered again when needed.")
+    ] = False,
 ) -> None:
-    """Show where rendered speech is kept and how much there is."""
+    """Show where rendered speech is cached and how much space it takes."""
     root, limit = cache_root(), limit_bytes()
     if clear:
         sys.stdout.write(f"{root}: {trim(0) / 1e6:.1f} MB removed\n")
@@ -210,7 +221,7 @@ def _row(info: CorpusInfo) -> dict[str, object]:
 
 def _table(infos: list[CorpusInfo]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    # Two lines a corpus, so that all of it fits into eighty columns.
+    # Two lines per corpus, so that the table fits into eighty columns.
     table.add_column("name\nkind, license")
     for column in ("utter-\nances", "short", "medium", "long", "speech", "speak-\ners"):
         table.add_column(column, justify="right", no_wrap=True)
@@ -219,10 +230,10 @@ def _table(infos: list[CorpusInfo]) -> Table:
             table.add_row(f"{info.name}\ncannot be used: {info.fault}")
             continue
         counts = (info.utterance_count, info.short_count, info.medium_count, info.long_count)
-        cells = (*map(str, counts), _spoken(info.speech_s), str(len(info.speakers)))
+        cells = (*map(str, counts), _duration(info.speech_s), str(len(info.speakers)))
         table.add_row(f"{info.name}\n{info.kind}, {', '.join(info.licenses)}", *cells)
     return table
 
 
-def _spoken(seconds: float) -> str:
+def _duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{seconds / 60:.1f} min"

@@ -1,4 +1,4 @@
-"""The files that hold results: whether one can be written, found out before the work is done, and writing it whole."""
+"""Checks that a result file can be written before the work starts, and writes it atomically."""
 
 import contextlib
 import os
@@ -6,27 +6,27 @@ from pathlib import Path
 
 
 def unwritable(file: Path) -> str | None:
-    """Why a file cannot be written, in a sentence; None for one that can. Folders that are missing will be made."""
+    """Return a sentence saying why a file cannot be written, or None if it can. Missing folders are not a fault."""
     shown = ascii(str(file))[1:-1] if not str(file).isprintable() else str(file)
     try:
         if file.is_dir():
-            return f"{shown} is a folder: name a file to write"
+            return f"{shown} is a folder; give the name of a file"
         if is_device(file):
             return None if os.access(file, os.W_OK) else f"{shown} cannot be written: permission denied"
         above = next(folder for folder in file.absolute().parents if os.path.lexists(folder))
         if not above.is_dir():
-            return f"{shown} cannot be written: {above} is no folder"
+            return f"{shown} cannot be written: {above} is not a folder"
         _try_to_write(file)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        return f"{shown} cannot be written: {reason[:1].lower()}{reason[1:]}; name another place"
+        return f"{shown} cannot be written: {reason[:1].lower()}{reason[1:]}; choose another path"
     return None
 
 
 def write_whole(file: Path, content: bytes) -> None:
-    """Write a result, with the folders that it lacks: whole or not at all; a device is written to as it is.
+    """Write a result atomically, creating missing folders; a device is written to directly.
 
-    Raises OSError; nothing is left behind then.
+    Raises OSError, and then leaves nothing behind.
     """
     if is_device(file):
         with file.open("wb") as opened:
@@ -47,12 +47,12 @@ def _beside(file: Path) -> Path:
 
 
 def is_device(file: Path) -> bool:
-    """Whether it is a terminal, a pipe or another thing that is written to and never replaced (`/dev/stdout`)."""
+    """Whether a path is a terminal, pipe or other device, which is written to and never replaced (`/dev/stdout`)."""
     return file.exists() and not file.is_file() and not file.is_dir()
 
 
 def _try_to_write(file: Path) -> None:
-    """Make the folder and a file beside the one that is meant, as writing it whole or not at all does, and undo it."""
+    """Create and remove the folder and the temporary file that an atomic write needs. Raises OSError."""
     folders = [folder for folder in (file.parent, *file.parent.parents) if not folder.exists()]
     made: list[Path] = []
     try:

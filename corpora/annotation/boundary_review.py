@@ -1,4 +1,4 @@
-"""Which annotated bounds want a human look, and why."""
+"""Which annotated speech bounds a person should review, and why."""
 
 from collections.abc import Iterator
 
@@ -9,9 +9,9 @@ _EDGE_S = 0.010
 
 
 def review_reasons(utterance: Utterance) -> tuple[str, ...]:
-    """Why an utterance's bounds want a look; nothing where they are sure or were looked at.
+    """The reasons to review an utterance's bounds, one sentence each; none if they are sure or were reviewed.
 
-    Bounds that a person set carry no confidence, and are doubted only where nobody said how far they may be off.
+    Bounds that a person set have no confidence and are listed only if their uncertainty is unknown or too large.
     """
     found = list(uncertain(utterance, SURE_MS))
     if utterance.reviewed or utterance.bounds_confidence_db is None:
@@ -25,14 +25,13 @@ def review_reasons(utterance: Utterance) -> tuple[str, ...]:
 
 
 def uncertain(utterance: Utterance, beyond_ms: float) -> Iterator[str]:
-    """What is not known of where an utterance's speech begins and ends, or only to worse than `beyond_ms`, a sentence
-    each."""
+    """Yield a sentence for each of an utterance's bounds with an uncertainty that is unknown or above `beyond_ms`."""
     stated = {
         "begins": utterance.speech_start_uncertainty_ms,
         "ends": utterance.speech_end_uncertainty_ms,
     }
-    if unknown := [does for does, half_width_ms in stated.items() if half_width_ms is None]:
-        yield f"how far the annotation of where its speech {' and '.join(unknown)} may be off is not known"
-    for does, half_width_ms in stated.items():
+    if unknown := [verb for verb, half_width_ms in stated.items() if half_width_ms is None]:
+        yield f"the uncertainty of where its speech {' and '.join(unknown)} is unknown"
+    for verb, half_width_ms in stated.items():
         if half_width_ms is not None and half_width_ms > beyond_ms:
-            yield f"where its speech {does} is known only to ±{half_width_ms:g} ms, more than {beyond_ms:g}"
+            yield f"where its speech {verb} is known only to ±{half_width_ms:g} ms, worse than ±{beyond_ms:g} ms"

@@ -1,7 +1,7 @@
-"""What a careful listener would object to in a corpus: everything that `voiceprobe corpus check` says, one line each.
+"""The checks of `voiceprobe corpus check`: every fault of a corpus, one line each.
 
-Faults of the manifest and of files come first; a corpus with them cannot be used. What follows can be used and should
-not be trusted: clipped or cut-off audio, wrong texts, doubtful bounds, unknown rights. One clip is in memory at a time.
+A corpus with faults in its manifest or files cannot be used. With the other faults it can be used but should not be
+trusted: clipped or cut-off audio, wrong texts, doubtful bounds, unknown rights. One clip is in memory at a time.
 """
 
 import hashlib
@@ -22,18 +22,18 @@ from corpora.manifest.conversations import read_conversations
 from corpora.manifest.errors import CorpusError, ManifestError
 from corpora.manifest.manifest import MANIFEST_NAME, Utterance, read_manifest
 
-# So many samples in a row at full scale are no coincidence of a loud sound.
-CLIPPED_RUN: Final = 3
+# This many samples in a row at full scale are clipping, not just a loud sound.
+CLIPPED_RUN_SAMPLES: Final = 3
 _FULL_SCALE: Final = 32_766.5 / 32_768.0
-# Speech of any language: slower than the first or faster than the second, in letters and digits a second, is another
-# text, or audio at another rate. One word can be drawn out, so that short texts are only judged from above.
-LETTERS_PER_S: Final = (3.0, 30.0)
-JUDGED_FROM_LETTERS: Final = 12
+# The slowest and fastest speech of any language, in letters and digits per second. Beyond that, the text is that of
+# another clip or the sample rate is wrong. A single word can be drawn out, so short texts have no lower limit.
+LETTERS_PER_S_RANGE: Final = (3.0, 30.0)
+MIN_LETTERS_FOR_SLOW: Final = 12
 LONGEST_PAUSE_S: Final = 2.0
 _PAUSE_BELOW_SPEECH_DB: Final = 40.0
-# A bound that lies further from where the speech is found than this, and audibly so.
+# A bound that is further than this from where the speech is detected is wrong.
 BOUNDS_OFF_S: Final = 0.1
-# Speech that touches the first or the last sample was cut off, or its beginning cannot be told.
+# Speech this close to the first or the last sample was probably cut off.
 EDGE_S: Final = 0.005
 _QUIET_DBOV: Final = -50.0
 _UPPER_BAND_HZ: Final = 4_300.0
@@ -42,9 +42,9 @@ _NO_LICENSE: Final = re.compile(r"(unknown|none|n/?a|no licen[cs]e|todo|tbd|\?+|
 
 
 def diagnostics(folder: Path, progress: Callable[[int, int], None] | None = None) -> Iterator[str]:
-    """Everything to object to in the corpus of a folder, a sentence each: what, where, and how to mend it.
+    """Yield every fault of the corpus in a folder, one sentence each: what is wrong, where, and how to fix it.
 
-    `progress(done, total)` is called after each clip. Never raises for what is wrong with the corpus.
+    `progress(done, total)` is called after each clip. Faults of the corpus are yielded and never raised.
     """
     try:
         manifest = read_manifest(folder)
@@ -59,11 +59,11 @@ def diagnostics(folder: Path, progress: Callable[[int, int], None] | None = None
         except CorpusError as error:
             yield f"{where}: {error}"
         else:
-            for finding in (*_of_words(utterance), *_of_clip(samples, utterance)):
+            for finding in (*_text_faults(utterance), *_clip_faults(samples, utterance)):
                 yield f"{where}: {finding}"
-            twin = first_with.setdefault(_sound(samples), utterance.id)
-            if twin != utterance.id:
-                yield f"{where}: holds the same audio as {twin}; keep one of them."
+            duplicate = first_with.setdefault(_audio_hash(samples), utterance.id)
+            if duplicate != utterance.id:
+                yield f"{where}: has the same audio as {duplicate}; keep one of them."
         if progress is not None:
             progress(position, len(manifest.utterances))
     try:
@@ -72,46 +72,46 @@ def diagnostics(folder: Path, progress: Callable[[int, int], None] | None = None
         yield from error.faults
 
 
-def _sound(samples: Samples) -> bytes:
-    """What tells two clips apart by ear, whatever their files are."""
+def _audio_hash(samples: Samples) -> bytes:
+    """A hash of the decoded samples, equal for clips with the same audio in different files."""
     return hashlib.sha256(np.rint(samples * 2.0**23).astype(np.int32).tobytes()).digest()
 
 
-def _of_words(utterance: Utterance) -> Iterator[str]:
+def _text_faults(utterance: Utterance) -> Iterator[str]:
     if _NO_LICENSE.fullmatch(utterance.license.strip()):
-        yield f"its license is {utterance.license!r}, which is none; write the SPDX name of the one that holds."
+        yield f"its license is {utterance.license!r}, which is not a license; write the SPDX name of the actual one."
     if utterance.text is None:
-        return  # nobody wrote it down: there is nothing to hold against the audio
+        return  # without a transcript there is nothing to compare with the audio
     letters = sum(character.isalnum() for character in utterance.text)
     rate = letters / utterance.speech_s
-    slow, fast = LETTERS_PER_S
-    if rate > fast or (letters >= JUDGED_FROM_LETTERS and rate < slow):
+    slow, fast = LETTERS_PER_S_RANGE
+    if rate > fast or (letters >= MIN_LETTERS_FOR_SLOW and rate < slow):
         yield (
-            f"its text has {letters} letters for {utterance.speech_s:.2f} s of speech, {rate:.1f} a second where "
-            f"people speak {slow:g} to {fast:g}: the text, the bounds or the sample rate is wrong; correct it."
+            f"its text has {letters} letters for {utterance.speech_s:.2f} s of speech, {rate:.1f} per second where "
+            f"people speak {slow:g} to {fast:g}: correct the text, the bounds or the sample rate."
         )
 
 
-def _of_clip(samples: Samples, utterance: Utterance) -> Iterator[str]:
+def _clip_faults(samples: Samples, utterance: Utterance) -> Iterator[str]:
     rate_hz = utterance.sample_rate_hz
-    runs = _runs(np.abs(samples) >= _FULL_SCALE, CLIPPED_RUN)
+    runs = _runs(np.abs(samples) >= _FULL_SCALE, CLIPPED_RUN_SAMPLES)
     if runs:
         at = runs[0][0] / rate_hz
         yield f"is clipped in {len(runs)} places, first at {at:.2f} s; record it with less gain."
     speech = samples[utterance.speech_start_sample : utterance.speech_end_sample + 1]
     level = level_dbov(speech)
     if level is not None and level < _QUIET_DBOV:
-        yield f"is all but silent: its speech has {level:.0f} dBov; record it louder or normalize it."
-    yield from _of_pauses(speech, rate_hz)
-    yield from _of_bounds(samples, utterance)
+        yield f"is almost silent: its speech is at {level:.0f} dBov; record it louder or normalize it."
+    yield from _pause_faults(speech, rate_hz)
+    yield from _bounds_faults(samples, utterance)
     if rate_hz >= 16_000 and _upper_band_is_empty(speech, rate_hz):
         yield (
-            f"has nothing above {_UPPER_BAND_HZ / 1000:g} kHz at a rate of {rate_hz} Hz: it was recorded at 8 kHz; "
-            "take the wide-band original, or keep it at its own rate."
+            f"has nothing above {_UPPER_BAND_HZ / 1000:g} kHz at a rate of {rate_hz} Hz, so it was recorded at 8 kHz; "
+            "use the wideband original, or keep it at 8 kHz."
         )
 
 
-def _of_pauses(speech: Samples, rate_hz: int) -> Iterator[str]:
+def _pause_faults(speech: Samples, rate_hz: int) -> Iterator[str]:
     hop = round(0.010 * rate_hz)
     power = np.mean(np.square(speech[: len(speech) // hop * hop]).reshape(-1, hop), axis=1)
     if not len(power):
@@ -121,44 +121,44 @@ def _of_pauses(speech: Samples, rate_hz: int) -> Iterator[str]:
     if pauses:
         start, stop = max(pauses, key=lambda run: run[1] - run[0])
         yield (
-            f"is silent for {(stop - start) / 100:.1f} s in the midst of its speech; an endpoint would take that for "
-            "the end of the turn: cut it in two."
+            f"is silent for {(stop - start) / 100:.1f} s in the middle of its speech, which an endpoint would take for "
+            "the end of the turn; cut it in two."
         )
 
 
-def _of_bounds(samples: Samples, utterance: Utterance) -> Iterator[str]:
+def _bounds_faults(samples: Samples, utterance: Utterance) -> Iterator[str]:
     rate_hz = utterance.sample_rate_hz
     edge = round(EDGE_S * rate_hz)
     if utterance.speech_start_sample < edge or utterance.speech_end_sample >= len(samples) - edge:
         side = "begins" if utterance.speech_start_sample < edge else "ends"
-        yield f"{side} with speech at the very edge of the file, as if cut off; leave 50 ms around the speech."
-    for doubt in uncertain(utterance, LARGE_MS):
-        yield f"{doubt}; look at it, and save it (voiceprobe corpus review)."
+        yield f"{side} with speech at the edge of the file, as if cut off; leave 50 ms around the speech."
+    for reason in uncertain(utterance, LARGE_MS):
+        yield f"{reason}; review it (voiceprobe corpus review)."
     outside = np.concatenate((samples[: utterance.speech_start_sample], samples[utterance.speech_end_sample + 1 :]))
     if utterance.bounds_confidence_db is None or utterance.reviewed or not np.any(outside):
-        return  # a human has looked at them, or they are exact: around them is digital silence
+        return  # a person has set the bounds, or they are exact because digital silence surrounds them
     try:
         found = find_speech_bounds(samples, rate_hz)
     except CorpusError:
-        yield "holds no speech that stands out from its floor; record it again."
+        yield "contains no speech above its noise floor; record it again."
         return
-    for name, stated_to_ms, found_s in (
+    for name, stated_half_width_ms, detected_s in (
         ("begins", utterance.speech_start_uncertainty_ms, found.start_uncertainty_s),
         ("ends", utterance.speech_end_uncertainty_ms, found.end_uncertainty_s),
     ):
-        if stated_to_ms is not None and stated_to_ms <= SURE_MS < stated_ms(found_s):
+        if stated_half_width_ms is not None and stated_half_width_ms <= SURE_MS < stated_ms(detected_s):
             yield (
-                f"where its speech {name} is known to ±{stated_ms(found_s):g} ms and not to ±{stated_to_ms:g} as its "
-                "manifest says; annotate it anew."
+                f"where its speech {name} is known to ±{stated_ms(detected_s):g} ms, not to "
+                f"±{stated_half_width_ms:g} ms as its manifest states; annotate it again."
             )
-    for name, said, heard in (
+    for name, stated, detected in (
         ("begins", utterance.speech_start_sample, found.start_sample),
         ("ends", utterance.speech_end_sample, found.end_sample),
     ):
-        if abs(said - heard) > BOUNDS_OFF_S * rate_hz:
+        if abs(stated - detected) > BOUNDS_OFF_S * rate_hz:
             yield (
-                f"its speech {name} at {heard / rate_hz:.3f} s and not at {said / rate_hz:.3f} s as its manifest says; "
-                "annotate it anew."
+                f"its speech {name} at {detected / rate_hz:.3f} s, not at {stated / rate_hz:.3f} s as its manifest "
+                "states; annotate it again."
             )
 
 

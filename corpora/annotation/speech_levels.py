@@ -1,7 +1,7 @@
-"""How loud a clip is, moment by moment, in the bands that its speech is looked for in.
+"""The level of a clip over time, in the frequency bands in which speech is detected.
 
-All levels of a clip share one grid of half milliseconds, whatever its rate, so that a prompt at 8 and at 16 kHz is
-read at the same moments. Filters run forward and backward: they move nothing.
+All levels of a clip share one grid of half milliseconds at any sample rate, so a prompt at 8 kHz and at 16 kHz is read
+at the same times. Filters run forward and backward, so they add no delay.
 """
 
 from collections.abc import Mapping
@@ -19,9 +19,9 @@ HOP_S: Final = 0.0005
 WINDOW_S: Final = 0.005
 _NARROW_WINDOW_S: Final = 0.002
 _FLOOR_WINDOW_S: Final = 0.020
-SILENCE_DB: Final = -110.0  # stands for digital silence, which has no logarithm: below one step of 16 bits
-# What is below is not speech: thumps, wind, mains. Three corners, because it depends on the clip where a hum ends and a
-# murmur begins.
+SILENCE_DB: Final = -110.0  # the level of digital silence, which has no logarithm: less than one 16-bit step
+# Below these corners are thumps, wind and mains hum. There are three, because the boundary between a hum and a nasal
+# murmur depends on the clip.
 SPEECH_BANDS_HZ: Final = (70.0, 100.0, 150.0)
 REFERENCE_HZ: Final = 100.0
 FRICTION_HZ: Final = 1_500.0
@@ -29,14 +29,16 @@ _VOICELESS_HZ: Final = 1_000.0
 _ORDER: Final = 2
 _FLOOR_PERCENTILE: Final = 5.0
 _LOUD_PERCENTILE: Final = 99.0
-_LITTLE_RANGE_DB: Final = 28.0
+_SMALL_RANGE_DB: Final = 28.0
 _FILE_EDGE_S: Final = 0.006
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One band of a clip: its level in dBFS in windows of 5 and of 2 ms around each half millisecond, how loud its
-    loudest parts are, and its floor."""
+    """The level of one band of a clip in dBFS, its loudest parts and its noise floor.
+
+    `wide` and `narrow` are levels in windows of 5 ms and 2 ms around each half millisecond, shape (hops,).
+    """
 
     wide: Floats
     narrow: Floats
@@ -45,17 +47,17 @@ class Level:
 
     @property
     def range_db(self) -> float:
-        """From the floor to the loudest parts."""
+        """The range from the noise floor to the loudest parts."""
         return self.loud_db - self.floor_db
 
     def backward(self) -> "Level":
-        """The same with the time running backward."""
+        """The same level with time reversed."""
         return Level(self.wide[::-1], self.narrow[::-1], self.loud_db, self.floor_db)
 
 
 @dataclass(frozen=True, slots=True)
-class Sound:
-    """The samples themselves, above 100 Hz."""
+class ClipSamples:
+    """The samples of a clip, high-passed at 100 Hz."""
 
     samples: Floats
     rate_hz: int
@@ -63,47 +65,49 @@ class Sound:
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """The bands of a clip: those that speech is looked for in by their lower corner in Hz, what is above 1.5 kHz, and
-    what is above 1 kHz."""
+    """The levels of a clip in all bands.
+
+    `speech` has the bands in which speech is detected, by their lower corner in Hz; `friction` is above 1.5 kHz and
+    `voiceless` above 1 kHz.
+    """
 
     speech: Mapping[float, Level]
     friction: Level
     voiceless: Level
-    sound: Sound
+    clip: ClipSamples
 
     def backward(self) -> "Levels":
-        """The same with the time running backward: then its end is where the clip starts."""
-        turned = {corner_hz: level.backward() for corner_hz, level in self.speech.items()}
-        sound = Sound(self.sound.samples[::-1], self.sound.rate_hz)
-        return Levels(turned, self.friction.backward(), self.voiceless.backward(), sound)
+        """The same levels with time reversed, so that the end is where the clip starts."""
+        reversed_levels = {corner_hz: level.backward() for corner_hz, level in self.speech.items()}
+        clip = ClipSamples(self.clip.samples[::-1], self.clip.rate_hz)
+        return Levels(reversed_levels, self.friction.backward(), self.voiceless.backward(), clip)
 
 
 def hops_in(seconds: float) -> int:
-    """How many hops so many seconds are."""
+    """Convert seconds to a number of hops."""
     return round(seconds / HOP_S)
 
 
 def measure_levels(samples: Floats, rate_hz: int) -> Levels:
     """Measure the levels of a mono clip, shape (samples,), full scale ±1.0.
 
-    Digital silence around the recording is left out of how loud it is and of its floor: it tells nothing about either.
+    Digital silence around the recording is not part of it: it affects neither the loudness nor the noise floor.
     """
-    sounding = np.flatnonzero(samples)
-    first_s, last_s = (
-        (sounding[0] / rate_hz, sounding[-1] / rate_hz) if len(sounding) else (0.0, len(samples) / rate_hz)
-    )
+    nonzero = np.flatnonzero(samples)
+    first_s, last_s = (nonzero[0] / rate_hz, nonzero[-1] / rate_hz) if len(nonzero) else (0.0, len(samples) / rate_hz)
     recorded = slice(hops_in(first_s), hops_in(last_s) + 1)
     bands = {
-        corner_hz: _above(samples, rate_hz, corner_hz) for corner_hz in (*SPEECH_BANDS_HZ, FRICTION_HZ, _VOICELESS_HZ)
+        corner_hz: _high_passed(samples, rate_hz, corner_hz)
+        for corner_hz in (*SPEECH_BANDS_HZ, FRICTION_HZ, _VOICELESS_HZ)
     }
     level = {corner_hz: _level(band, rate_hz, recorded) for corner_hz, band in bands.items()}
     speech = {corner_hz: level[corner_hz] for corner_hz in SPEECH_BANDS_HZ}
-    return Levels(speech, level[FRICTION_HZ], level[_VOICELESS_HZ], Sound(bands[REFERENCE_HZ], rate_hz))
+    return Levels(speech, level[FRICTION_HZ], level[_VOICELESS_HZ], ClipSamples(bands[REFERENCE_HZ], rate_hz))
 
 
-def _above(samples: Floats, rate_hz: int, corner_hz: float) -> Floats:
+def _high_passed(samples: Floats, rate_hz: int, corner_hz: float) -> Floats:
     filtered = sosfiltfilt(butter(_ORDER, corner_hz, "highpass", fs=rate_hz, output="sos"), samples)
-    # A filter rings into digital silence; there is nothing in it.
+    # Remove the ringing of the filter from digital silence.
     return np.where(samples == 0.0, 0.0, filtered)
 
 
@@ -114,9 +118,9 @@ def _level(band: Floats, rate_hz: int, recorded: slice) -> Level:
     smooth_db = decibels(uniform_filter1d(wide, hops_in(_FLOOR_WINDOW_S)))
     floor_db = float(np.percentile(smooth_db[recorded], _FLOOR_PERCENTILE))
     loud_db = float(np.percentile(wide_db[recorded], _LOUD_PERCENTILE))
-    if loud_db - floor_db < _LITTLE_RANGE_DB:
-        # Either the clip is noisy or it holds next to no pause, and its quietest parts are speech too: what is at the
-        # very edges of the file decides.
+    if loud_db - floor_db < _SMALL_RANGE_DB:
+        # Either the clip is noisy, or it has hardly any pause and its quietest parts are speech too. In the second case
+        # the floor is the level at the edges of the file.
         edge = hops_in(_FILE_EDGE_S)
         at_edges = [float(decibels(np.mean(side, keepdims=True))[0]) for side in (wide[:edge], wide[-edge:])]
         floor_db = min(floor_db, *at_edges)
@@ -124,7 +128,7 @@ def _level(band: Floats, rate_hz: int, recorded: slice) -> Level:
 
 
 def _power(energy: Floats, rate_hz: int, window_s: float) -> Floats:
-    """Mean power in a window around the middle of each hop; `energy` is summed up from the first sample."""
+    """Mean power in a window around the middle of each hop; `energy` is the cumulative sum of squared samples."""
     samples = len(energy) - 1
     middles_s = (np.arange(int(samples / rate_hz / HOP_S)) + 0.5) * HOP_S
     bounds = [np.rint((middles_s + side * window_s / 2) * rate_hz).astype(np.int64) for side in (-1, 1)]
@@ -133,10 +137,10 @@ def _power(energy: Floats, rate_hz: int, window_s: float) -> Floats:
 
 
 def mean_db(levels_db: Floats) -> float:
-    """The mean power of levels in dB, in dB."""
+    """Average levels in dB as powers; the result is in dB."""
     return float(10.0 * np.log10(np.mean(np.power(10.0, levels_db / 10.0))))
 
 
 def decibels(power: Floats) -> Floats:
-    """Power in dB of full scale, digital silence as -110 dB."""
+    """Convert power to dB of full scale; digital silence becomes -110 dB."""
     return 10.0 * np.log10(np.maximum(power, 10.0 ** (SILENCE_DB / 10.0)))

@@ -1,1 +1,1 @@
-"""A small page for looking at doubtful speech bounds: hear them, see them, move them, and write them down."""
+"""A web page for reviewing doubtful speech bounds: play, view, move and save them."""

@@ -1,4 +1,4 @@
-"""What the review page reads from a corpus and writes into its manifest."""
+"""The utterances that the review page lists, and saving their bounds in the manifest."""
 
 import math
 import threading
@@ -35,17 +35,17 @@ class Listed:
 
 @dataclass(slots=True)
 class Review:
-    """The bounds of one corpus. The manifest is read again for each question, so that what others change is kept."""
+    """A review of the bounds of one corpus. Every request reads the manifest again, so changes by others are kept."""
 
     folder: Path
-    everything: bool = False  # list also what is beyond doubt
+    everything: bool = False  # also list utterances whose bounds are sure
     _listed: frozenset[str] = frozenset()
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        """Settle which utterances are listed: those that are doubtful now stay in the list when they are settled.
+        """Determine which utterances are listed; they stay in the list after their bounds are saved.
 
-        Raises ManifestError when the corpus cannot be used.
+        Raises ManifestError if the corpus cannot be used.
         """
         manifest = read_manifest(self.folder)
         self._listed = frozenset(
@@ -53,31 +53,31 @@ class Review:
         )
 
     def listed(self) -> list[Listed]:
-        """The utterances to look at, the least sure first."""
+        """The utterances to review, the most uncertain first."""
         rows = [_listed(utterance) for utterance in self._manifest().utterances if utterance.id in self._listed]
         return sorted(rows, key=lambda row: (-_widest_ms(row), row.id))
 
     def pcm(self, name: str) -> bytes:
-        """A clip as 16-bit little-endian samples. Raises CorpusError."""
+        """The samples of a clip as 16-bit little-endian PCM. Raises CorpusError."""
         samples = read_clip(self.folder, _find(self._manifest(), name))
         return np.clip(np.rint(samples * 32_768.0), -32_768, 32_767).astype("<i2").tobytes()
 
-    def settle(self, name: str, start: int, end: int) -> Listed:
-        """Write down that a person has looked at an utterance and found its speech between two samples, both included.
+    def save(self, name: str, start: int, end: int) -> Listed:
+        """Save the bounds of an utterance, both included, and mark it as reviewed.
 
-        Bounds that were moved lose the confidence of those that were found; all that were looked at are known to the
-        resolution of the review. Raises CorpusError when they are none.
+        If a bound was moved, the confidence of the detected bounds is removed. The uncertainty of both becomes that of
+        a review. Raises CorpusError if the bounds are invalid or contain only silence.
         """
         with self._lock, corpus_lock(self.folder):
             manifest = self._manifest()
             utterance = _find(manifest, name)
             if not 0 <= start < end < utterance.samples:
                 raise CorpusError(
-                    f"{name}: the bounds {start} to {end} do not lie within its {utterance.samples} samples, "
+                    f"{name}: the bounds {start} and {end} must be within its {utterance.samples} samples, "
                     "the start before the end; move them."
                 )
             moved = (start, end) != (utterance.speech_start_sample, utterance.speech_end_sample)
-            settled = replace(
+            reviewed = replace(
                 utterance,
                 speech_start_sample=start,
                 speech_end_sample=end,
@@ -87,22 +87,22 @@ class Review:
                 reviewed=True,
             )
             if not np.any(read_clip(self.folder, utterance)[start : end + 1]):
-                raise CorpusError(f"{name}: there is only silence from {start} to {end}; move the bounds.")
-            rows = [settled if each.id == name else each for each in manifest.utterances]
+                raise CorpusError(f"{name}: samples {start} to {end} contain only silence; move the bounds.")
+            rows = [reviewed if each.id == name else each for each in manifest.utterances]
             try:
                 write_manifest(self.folder, manifest.name, manifest.kind, rows)
             except OSError as error:
                 raise CorpusError(
                     f"{self.folder}: the manifest cannot be written ({error.strerror}); check space and permissions."
                 ) from error
-        return _listed(settled)
+        return _listed(reviewed)
 
     def _manifest(self) -> Manifest:
         return read_manifest(self.folder)
 
 
 def _widest_ms(row: Listed) -> float:
-    """How far the worse of the bounds may be off; what is not known comes first."""
+    """The larger uncertainty of the two bounds; infinite if it is unknown."""
     return max(
         math.inf if half_width_ms is None else half_width_ms
         for half_width_ms in (row.start_uncertainty_ms, row.end_uncertainty_ms)
@@ -112,7 +112,7 @@ def _widest_ms(row: Listed) -> float:
 def _find(manifest: Manifest, name: str) -> Utterance:
     found = next((utterance for utterance in manifest.utterances if utterance.id == name), None)
     if found is None:
-        raise CorpusError(f"{manifest.name}: has no utterance {name[:100]!r}; reload the page.")
+        raise CorpusError(f"{manifest.name} has no utterance {name[:100]!r}; reload the page.")
     return found
 
 

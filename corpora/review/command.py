@@ -1,4 +1,4 @@
-"""`voiceprobe corpus review`: serve the page on this machine until Ctrl-C."""
+"""`voiceprobe corpus review`: serves the review page on this machine until Ctrl-C."""
 
 import json
 import secrets
@@ -20,33 +20,33 @@ _LOOPBACK = "127.0.0.1"
 
 def review(
     folder: Annotated[Path, typer.Argument(help="A corpus folder.")],
-    everything: Annotated[bool, typer.Option("--all", help="List every utterance, not only doubtful ones.")] = False,
-    port: Annotated[int, typer.Option("--port", min=0, max=65_535, help="0 takes one that is free.")] = 0,
+    everything: Annotated[bool, typer.Option("--all", help="List all utterances, not only doubtful ones.")] = False,
+    port: Annotated[int, typer.Option("--port", min=0, max=65_535, help="Port to listen on; 0 uses a free one.")] = 0,
     headless: Annotated[bool, typer.Option("--headless", help="Do not open a browser; print one JSON line.")] = False,
 ) -> None:
-    """Look at doubtful speech bounds in the browser: hear them, move them, save them into the manifest."""
+    """Review doubtful speech bounds in the browser: play, move and save them in the manifest."""
     import uvicorn
 
     from corpora.review.app import build_app
 
-    looked_at = Review(folder, everything)
-    doubtful = len(looked_at.listed())
+    review_state = Review(folder, everything)
+    doubtful = len(review_state.listed())
     if not doubtful:
-        sys.stdout.write(f"{folder}: no utterance has doubtful bounds; --all lists them all.\n")
+        sys.stdout.write(f"{folder}: no utterance has doubtful bounds; --all lists all utterances.\n")
         return
     listening = _listen(port)
     url = f"http://{_LOOPBACK}:{listening.getsockname()[1]}/"
     if headless:
         sys.stdout.write(json.dumps({"ready": True, "url": url, "listed": doubtful}) + "\n")
     else:
-        sys.stdout.write(f"{doubtful} utterances to look at: {url} (Ctrl-C ends)\n")
+        sys.stdout.write(f"{doubtful} utterances to review: {url} (Ctrl-C stops)\n")
         webbrowser.open(url)
     sys.stdout.flush()
-    app = build_app(looked_at, secrets.token_urlsafe(32))
+    app = build_app(review_state, secrets.token_urlsafe(32))
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, server_header=False))
     with suppress(KeyboardInterrupt):
         server.run(sockets=[listening])
-    left = sum(bool(row.reasons) for row in looked_at.listed())
+    left = sum(bool(row.reasons) for row in review_state.listed())
     sys.stdout.write(f"{left} utterances are still doubtful.\n")
 
 
@@ -55,8 +55,8 @@ def _listen(port: int) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((_LOOPBACK, port))
-        listening.listen()  # who reads the address may come at once
+        listening.listen()  # before the address is printed, because a reader may connect immediately
     except OSError as error:
         listening.close()
-        raise CorpusError(f"--port {port} cannot be listened on ({error.strerror}); take another or 0.") from error
+        raise CorpusError(f"--port {port} cannot be opened ({error.strerror}); use another port or 0.") from error
     return listening

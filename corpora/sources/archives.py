@@ -1,7 +1,7 @@
-"""Taking a few files out of a package without trusting it.
+"""Extraction of some files from an untrusted package.
 
-Nothing is unpacked to disk: members are streamed through memory and only regular files that are asked for by name are
-kept, so that no path, link or device in an archive can do anything. Sizes are bounded while they are being read.
+Nothing is written to disk: members are streamed through memory, and only regular files with wanted names are kept, so
+paths, links and devices in an archive have no effect. Sizes are limited while reading.
 """
 
 import gzip
@@ -24,69 +24,71 @@ _MAX_PACKAGE_BYTES = 128 * 1024 * 1024
 _MAX_UNPACKED_BYTES = 256 * 1024 * 1024
 _MAX_MEMBER_BYTES = 32 * 1024 * 1024
 _MAX_MEMBERS = 50_000
-_PIECE_BYTES = 1024 * 1024
+_CHUNK_BYTES = 1024 * 1024
 _DPKG_TIMEOUT_S = 120
 
 
 class MeteredStream(io.RawIOBase):
-    """A stream that ends with a CorpusError when more comes out of it than is plausible."""
+    """A stream that raises CorpusError when more bytes are read from it than its limit."""
 
-    def __init__(self, inner: IO[bytes], called: str, limit_bytes: int) -> None:
+    def __init__(self, inner: IO[bytes], label: str, limit_bytes: int) -> None:
         super().__init__()
-        self._inner, self._called, self._limit, self._left = inner, called, limit_bytes, limit_bytes
+        self._inner, self._label, self._limit, self._left = inner, label, limit_bytes, limit_bytes
 
     def readable(self) -> bool:
         return True
 
     def read(self, size: int = -1, /) -> bytes:
-        piece = self._inner.read(_PIECE_BYTES if size < 0 else min(size, _PIECE_BYTES))
-        self._left -= len(piece)
+        chunk = self._inner.read(_CHUNK_BYTES if size < 0 else min(size, _CHUNK_BYTES))
+        self._left -= len(chunk)
         if self._left < 0:
-            raise CorpusError(f"{self._called}: unpacks to more than {self._limit >> 20} MB; it was not used.")
-        return piece
+            raise CorpusError(f"{self._label}: unpacks to more than {self._limit >> 20} MB and was not used.")
+        return chunk
 
     @contextmanager
     def at_most(self, size: int) -> Generator[None]:
-        """Within it, no more than so many bytes may be read."""
-        apart = self._left - min(self._left, size)
-        whole, self._limit = self._limit, min(self._limit, size)
-        self._left -= apart
+        """A context in which at most `size` more bytes may be read."""
+        reserved = self._left - min(self._left, size)
+        outer_limit, self._limit = self._limit, min(self._limit, size)
+        self._left -= reserved
         yield
-        self._left += apart
-        self._limit = whole
+        self._left += reserved
+        self._limit = outer_limit
 
 
 def read_members(package: Path, wanted: Callable[[str], bool]) -> dict[str, bytes]:
     """Read the wanted regular files of a .deb or a (compressed) tar; the keys are their names without a leading `./`.
 
-    Raises CorpusError when the package is missing, damaged, of another kind, or larger than is plausible.
+    Raises CorpusError if the package is missing, damaged, of another type, or larger than the limits.
     """
     try:
         if package.stat().st_size > _MAX_PACKAGE_BYTES:
-            raise CorpusError(f"{package}: is larger than {_MAX_PACKAGE_BYTES >> 20} MB; it was not used.")
+            raise CorpusError(f"{package}: is larger than {_MAX_PACKAGE_BYTES >> 20} MB and was not used.")
         content = package.read_bytes()
     except OSError as error:
-        raise CorpusError(f"{package}: the package cannot be read ({error.strerror}); check its name.") from error
+        raise CorpusError(f"{package}: the package cannot be read ({error.strerror}); check its path.") from error
     try:
         packed = _data_tar(package, content) if content.startswith(_AR_MAGIC) else content
-        return _walk(MeteredStream(_unpacked(packed), str(package), _MAX_UNPACKED_BYTES), wanted, str(package))
+        return _read_wanted(MeteredStream(_unpacked(packed), str(package), _MAX_UNPACKED_BYTES), wanted, str(package))
     except (tarfile.TarError, lzma.LZMAError, zlib.error, EOFError, OSError, ValueError) as error:
-        raise CorpusError(f"{package}: is not a sound .deb or .tar.gz ({error}); fetch it again.") from error
+        raise CorpusError(f"{package}: is not a valid .deb or .tar.gz ({error}); download it again.") from error
 
 
-def _walk(stream: MeteredStream, wanted: Callable[[str], bool], called: str) -> dict[str, bytes]:
+def _read_wanted(stream: MeteredStream, wanted: Callable[[str], bool], label: str) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
-    # tarfile asks a stream for nothing but read().
+    # tarfile only calls read() on a stream.
     with tarfile.open(fileobj=cast("IO[bytes]", stream), mode="r|") as archive:
         for count, member in enumerate(archive):
             if count >= _MAX_MEMBERS:
-                raise CorpusError(f"{called}: holds more than {_MAX_MEMBERS} files; it was not used.")
+                raise CorpusError(f"{label}: contains more than {_MAX_MEMBERS} files and was not used.")
             name = member.name.removeprefix("./")
-            # A sparse file claims any size with a few bytes; nobody ships clips that way.
+            # A sparse file can claim any size with a few bytes; clips are never stored like that.
             if not member.isreg() or member.issparse() or not wanted(name):
                 continue
             if member.size > _MAX_MEMBER_BYTES:
-                raise CorpusError(f"{called}: {name} is larger than {_MAX_MEMBER_BYTES >> 20} MB; it was not used.")
+                raise CorpusError(
+                    f"{label}: {name} is larger than {_MAX_MEMBER_BYTES >> 20} MB; the package was not used."
+                )
             opened = archive.extractfile(member)
             if opened is not None:
                 found[name] = opened.read()
@@ -103,7 +105,7 @@ def _unpacked(packed: bytes) -> IO[bytes]:
 
 
 def _data_tar(package: Path, content: bytes) -> bytes:
-    """The data archive inside a .deb, which is an ar archive of fixed-size headers and even-sized members."""
+    """The data archive of a .deb, which is an ar archive with fixed-size headers and even-sized members."""
     position = len(_AR_MAGIC)
     while position + _AR_HEADER_BYTES <= len(content):
         header = content[position : position + _AR_HEADER_BYTES]
@@ -115,17 +117,17 @@ def _data_tar(package: Path, content: bytes) -> bytes:
         end = begin + int(digits)
         if name.startswith("data.tar"):
             if end > len(content):
-                raise CorpusError(f"{package}: is truncated; fetch it again.")
+                raise CorpusError(f"{package}: is truncated; download it again.")
             return _through_dpkg(package) if name.endswith(".zst") else content[begin:end]
         position = end + end % 2
-    raise CorpusError(f"{package}: is not a sound .deb (it holds no data archive); fetch it again.")
+    raise CorpusError(f"{package}: is not a valid .deb (it has no data archive); download it again.")
 
 
 def _through_dpkg(package: Path) -> bytes:
-    """Zstandard is not in this Python's library; where such packages are made, dpkg-deb reads them."""
+    """Decompress with dpkg-deb, because this Python has no zstd."""
     if shutil.which("dpkg-deb") is None:
         raise CorpusError(
-            f"{package}: is packed with zstd, which needs dpkg-deb; run this where dpkg-deb is installed."
+            f"{package}: is compressed with zstd, which requires dpkg-deb; install dpkg-deb and try again."
         )
     command = ["dpkg-deb", "--fsys-tarfile", str(package)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
@@ -133,7 +135,7 @@ def _through_dpkg(package: Path) -> bytes:
         content = pipe.read(_MAX_UNPACKED_BYTES + 1)
         if len(content) > _MAX_UNPACKED_BYTES:
             process.kill()
-            raise CorpusError(f"{package}: unpacks to more than {_MAX_UNPACKED_BYTES >> 20} MB; it was not used.")
+            raise CorpusError(f"{package}: unpacks to more than {_MAX_UNPACKED_BYTES >> 20} MB and was not used.")
         if process.wait(_DPKG_TIMEOUT_S):
-            raise CorpusError(f"{package}: dpkg-deb could not read it; fetch it again.")
+            raise CorpusError(f"{package}: dpkg-deb cannot read it; download it again.")
     return content

@@ -1,4 +1,4 @@
-"""Writing a corpus folder: clips as FLAC, annotated and hashed, and their manifest, all or nothing."""
+"""Writing of a corpus folder: annotated and hashed FLAC clips and their manifest, atomically."""
 
 import hashlib
 import io
@@ -20,7 +20,7 @@ from corpora.manifest.manifest import CorpusKind, PiiKind, Utterance, write_mani
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Draft:
-    """An utterance that is not annotated yet; `pcm` is mono int16 of shape (samples,)."""
+    """An utterance before annotation; `pcm` is mono int16 of shape (samples,)."""
 
     id: str
     text: str | None
@@ -37,23 +37,23 @@ class Draft:
 
 
 def write_corpus(folder: Path, name: str, kind: CorpusKind, drafts: Iterable[Draft], keep: Iterable[Path] = ()) -> int:
-    """Annotate the drafts and put them into `folder` in one step; returns how many there are.
+    """Annotate the drafts and write them to `folder`; returns the number of utterances.
 
-    The folder appears complete or not at all: it is built beside its place and then takes the place of what was there.
-    The files in `keep` are copied into it. Raises CorpusError when a draft holds no speech or the disk refuses.
+    The folder is built under a temporary name and then replaces an existing one, so it is never incomplete. The files
+    in `keep` are copied into it. Raises CorpusError if a draft contains no speech or the folder cannot be written.
     """
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder.parent) as scratch:
-            fresh = Path(scratch) / "fresh"
-            (fresh / "clips").mkdir(parents=True)
-            utterances = [write_clip(fresh, draft) for draft in drafts]
-            write_manifest(fresh, name, kind, utterances)
+            new_folder = Path(scratch) / "fresh"
+            (new_folder / "clips").mkdir(parents=True)
+            utterances = [write_clip(new_folder, draft) for draft in drafts]
+            write_manifest(new_folder, name, kind, utterances)
             for file in keep:
-                shutil.copyfile(file, fresh / file.name)
+                shutil.copyfile(file, new_folder / file.name)
             if folder.exists():
                 folder.rename(Path(scratch) / "old")
-            fresh.rename(folder)
+            new_folder.rename(folder)
     except OSError as error:
         raise CorpusError(
             f"{folder}: the corpus cannot be written ({error.strerror}); check space and permissions."
@@ -62,7 +62,7 @@ def write_corpus(folder: Path, name: str, kind: CorpusKind, drafts: Iterable[Dra
 
 
 def write_clip(folder: Path, draft: Draft) -> Utterance:
-    """Annotate a draft and write its clip into `clips` of a folder. Raises CorpusError when it holds no speech."""
+    """Annotate a draft and write its clip to `clips` of a folder. Raises CorpusError if it contains no speech."""
     try:
         bounds = find_speech_bounds(draft.pcm / 32_768.0, draft.rate_hz)
     except CorpusError as error:

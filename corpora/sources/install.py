@@ -1,7 +1,7 @@
-"""Fetching recorded human speech from the system's own package archive, and turning it into a corpus.
+"""Installation of corpora of recorded human speech from Debian packages.
 
-Packages are downloaded, not installed: no root is needed and nothing is unpacked to disk. A package file that is
-already there does as well.
+Packages are downloaded, not installed: this does not require root, and nothing is unpacked to disk. Local package files
+can be used instead.
 """
 
 import os
@@ -26,13 +26,13 @@ _MIN_SPEECH_S = 0.2
 def install(name: str, files: Sequence[Path] = (), force: bool = False) -> Path:
     """Install a known corpus of recorded speech; returns its folder.
 
-    `files` are packages that are already there; without any, they are downloaded with apt-get. What is installed
-    already is left alone unless `force` is set. Raises CorpusError in one sentence when it cannot be done.
+    `files` are local packages; without them, the packages are downloaded with apt-get. An installed corpus is kept
+    unless `force` is set. Raises CorpusError if the corpus cannot be installed.
     """
     recipe = RECIPES.get(name)
     if recipe is None:
         known = "; ".join(f"{recipe.name} ({recipe.about})" for recipe in RECIPES.values())
-        raise CorpusError(f"The corpus {name!r} cannot be installed; known are {known}.")
+        raise CorpusError(f"The corpus {name!r} is unknown; use one of {known}.")
     folder = installed_root() / name
     if (folder / MANIFEST_NAME).is_file() and not force:
         return folder
@@ -41,7 +41,7 @@ def install(name: str, files: Sequence[Path] = (), force: bool = False) -> Path:
     else:
         with tempfile.TemporaryDirectory(prefix="voiceprobe-packages-") as scratch:
             members = _members(recipe, _download(recipe, Path(scratch)))
-    drafts = [draft for draft in recipe.drafts(members) if _holds_speech(draft)]
+    drafts = [draft for draft in recipe.drafts(members) if _has_enough_speech(draft)]
     write_corpus(folder, name, "recorded human", drafts)
     return folder
 
@@ -53,8 +53,8 @@ def _members(recipe: Recipe, files: Sequence[Path]) -> dict[str, bytes]:
     return members
 
 
-def _holds_speech(draft: Draft) -> bool:
-    """Some prompts are tones, or a syllable too short to time anything by."""
+def _has_enough_speech(draft: Draft) -> bool:
+    """Whether a draft contains enough speech: some prompts are tones, or syllables too short to time."""
     try:
         bounds = find_speech_bounds(draft.pcm / 32_768.0, draft.rate_hz)
     except CorpusError:
@@ -64,30 +64,30 @@ def _holds_speech(draft: Draft) -> bool:
 
 def _download(recipe: Recipe, scratch: Path) -> list[Path]:
     packages = " and ".join(recipe.packages)
-    given = " ".join(f"--from {package}.deb" for package in recipe.packages)
+    options = " ".join(f"--from {package}.deb" for package in recipe.packages)
     if shutil.which("apt-get") is None:
         raise CorpusError(
-            f"{recipe.name} comes from the Debian packages {packages}, and there is no apt-get here; "
-            f"fetch them elsewhere and run `voiceprobe corpus install {recipe.name} {given}`."
+            f"{recipe.name} comes from the Debian packages {packages}, but apt-get is not installed; "
+            f"download them elsewhere and run `voiceprobe corpus install {recipe.name} {options}`."
         )
     if not _apt(["download", *recipe.packages], scratch) and os.geteuid() == 0:
-        # A fresh machine knows no packages yet, and only root may tell it.
+        # A new machine has no package lists yet, and only root can update them.
         _apt(["update"], scratch)
         _apt(["download", *recipe.packages], scratch)
     files = sorted(scratch.glob("*.deb"))
     if len(files) != len(recipe.packages):
         raise CorpusError(
             f"The Debian packages {packages} could not be downloaded; go online (and run apt-get update), "
-            f"or fetch them elsewhere and run `voiceprobe corpus install {recipe.name} {given}`."
+            f"or download them elsewhere and run `voiceprobe corpus install {recipe.name} {options}`."
         )
     return files
 
 
-def _apt(words: Sequence[str], scratch: Path) -> bool:
-    """Run apt-get in the scratch folder; whether it ended well."""
-    command = ["apt-get", "--quiet", "--option", "Acquire::Retries=1", *words]
+def _apt(arguments: Sequence[str], scratch: Path) -> bool:
+    """Run apt-get in the scratch folder; returns whether it succeeded."""
+    command = ["apt-get", "--quiet", "--option", "Acquire::Retries=1", *arguments]
     try:
-        ended = subprocess.run(
+        completed = subprocess.run(
             command,
             cwd=scratch,
             stdin=subprocess.DEVNULL,
@@ -97,4 +97,4 @@ def _apt(words: Sequence[str], scratch: Path) -> bool:
         )
     except (subprocess.TimeoutExpired, OSError):
         return False
-    return ended.returncode == 0
+    return completed.returncode == 0

@@ -1,7 +1,6 @@
-"""Recordings of people that packages bring along: which files are worth using, and what is known about them.
+"""Corpora of recorded human speech in Debian packages: which files are used, and their text, speaker and license.
 
-Everything here works on the members of a package, a mapping of names to bytes; where the package came from is the
-business of `install`.
+The functions take the members of a package as a mapping of names to bytes; `install` obtains the packages.
 """
 
 import gzip
@@ -24,7 +23,7 @@ from corpora.sources.authoring import Draft
 _RAW_RATE_HZ = 16_000
 _TRANSCRIPT_LINE = re.compile(r"^\s*<s>\s*(?P<text>.*?)\s*</s>\s*\((?P<id>[^()]+)\)\s*$")
 _PROMPT_LINE = re.compile(r"^(?P<id>[A-Za-z0-9][A-Za-z0-9/_-]*):\s*(?P<text>.*?)\s*$")
-_LONGEST_PROMPT_S = 12  # beyond are menus read out, which no caller would say
+_LONGEST_PROMPT_S = 12  # longer prompts are menus, which no caller would say
 _MAX_TRANSCRIPT_BYTES = 1024 * 1024
 
 Members = Mapping[str, bytes]
@@ -32,10 +31,10 @@ Members = Mapping[str, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How to make a corpus of recorded speech from packages of one name."""
+    """How to make a corpus of recorded speech from packages."""
 
     name: str
-    packages: tuple[str, ...]  # of the Debian family
+    packages: tuple[str, ...]  # names of Debian packages
     wanted: Callable[[str], bool]
     drafts: Callable[[Members], list[Draft]]
     about: str
@@ -63,15 +62,15 @@ _LIBRIVOX: Final = _Origin("reading", "librivox-austen", "public-domain reading 
 def pocketsphinx_drafts(members: Members) -> list[Draft]:
     """Twelve utterances by several speakers: five read sentences, five card phrases and two commands.
 
-    `numbers` is left out because it has no transcript, `tidigits` because its origin is licensed otherwise. Raises
-    CorpusError when the package does not hold what it is known for.
+    `numbers` is left out because it has no transcript, `tidigits` because it has another license. Raises CorpusError
+    if the package lacks an expected file.
     """
     by_tail = {name.rsplit("test/data/", 1)[-1]: content for name, content in members.items()}
     drafts = [
         *_transcribed(by_tail, "librivox", "transcription", _LIBRIVOX),
         *_transcribed(by_tail, "cards", "cards.transcription", _Origin("games", "cmu-cards")),
     ]
-    # One command's text is the package's own test sentence; of the other, every decoder hears these words.
+    # The first text is the package's own test sentence; the second is what every recognizer returns for the recording.
     for stem, text in (("goforward", "go forward ten meters"), ("something", "go somewhere and do something")):
         content = _member(by_tail, f"{stem}.raw")
         pcm = np.frombuffer(content[: len(content) // 2 * 2], dtype="<i2").astype(np.int16)
@@ -89,12 +88,14 @@ def _transcribed(members: Members, folder: str, transcripts: str, origin: _Origi
         file = f"{folder}/{match['id']}.wav"
         samples, rate_hz = decode(_member(members, file), file)
         if rate_hz != _RAW_RATE_HZ:
-            raise CorpusError(f"{file}: has a rate of {rate_hz} Hz where {_RAW_RATE_HZ} is known; use another package.")
+            raise CorpusError(
+                f"{file}: has a rate of {rate_hz} Hz instead of {_RAW_RATE_HZ} Hz; use another version of the package."
+            )
         pcm = np.rint(samples * 32_768.0).astype(np.int16)
         name = f"{folder}-{match['id'].rsplit('-', 1)[-1]}"
         drafts.append(_pocketsphinx_draft(name, match["text"], origin, pcm, file))
     if not drafts:
-        raise CorpusError(f"{folder}/{transcripts}: holds no transcript; use another version of the package.")
+        raise CorpusError(f"{folder}/{transcripts}: contains no transcript; use another version of the package.")
     return drafts
 
 
@@ -118,9 +119,9 @@ def _asterisk_wanted(name: str) -> bool:
 
 
 def asterisk_drafts(members: Members) -> list[Draft]:
-    """Prompts of a telephone system by one voice, each with its transcript; tones and single sounds are left out.
+    """The prompts of a telephone system by one speaker, with transcripts; tones and single sounds are left out.
 
-    Raises CorpusError when sounds or transcripts are missing.
+    Raises CorpusError if sounds or transcripts are missing.
     """
     sounds = {
         _prompt_id(name): content
@@ -131,7 +132,7 @@ def asterisk_drafts(members: Members) -> list[Draft]:
     ids = sorted(sounds.keys() & texts.keys())
     if not ids:
         raise CorpusError(
-            "The packages hold no prompt with a transcript; give both the sounds in g722 and their texts."
+            "The packages contain no prompt with a transcript; give both the package of G.722 sounds and that of texts."
         )
     clips = decode_lanes([sounds[name] for name in ids])
     return [
@@ -161,7 +162,7 @@ def _prompt_texts(members: Members) -> dict[str, str]:
         if name.endswith((".txt", ".txt.gz")):
             for line in _gunzipped(content, name).decode("utf-8", "replace").splitlines():
                 match = _PROMPT_LINE.match(line)
-                # Texts in brackets describe tones, silence and other sounds that nobody says.
+                # Texts in brackets describe tones, silence and other sounds that are not speech.
                 if match and re.search("[A-Za-z]", match["text"]) and not re.search(r"[\[\]<>()]", match["text"]):
                     texts[match["id"]] = match["text"]
     return texts
@@ -174,12 +175,12 @@ def _gunzipped(content: bytes, name: str) -> bytes:
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as stream:
             return stream.read(_MAX_TRANSCRIPT_BYTES)
     except (OSError, EOFError, zlib.error) as error:
-        raise CorpusError(f"{name}: the transcripts are damaged ({error}); fetch the package again.") from error
+        raise CorpusError(f"{name}: the transcripts are damaged ({error}); download the package again.") from error
 
 
 def _member(members: Members, name: str) -> bytes:
     if name not in members:
-        raise CorpusError(f"The package holds no {name}; use the package this corpus is known from.")
+        raise CorpusError(f"The package does not contain {name}; use the package that this corpus is made from.")
     return members[name]
 
 

@@ -1,11 +1,11 @@
-"""The generated corpus: known texts spoken by flite, the same samples from the same flite each time.
+"""The bundled corpus: texts synthesized by flite, with the same samples from the same version of flite.
 
-They are what flite makes, to the last sample: nothing is cut or silenced by where the bounds are believed to be, so
-that the bounds can be checked against the clip.
+The clips are flite's unmodified output: nothing outside the detected bounds is cut or silenced, so the bounds can be
+checked against the clip.
 
-`texts.csv` lies beside the clips and says, for each utterance, the voice, how much slower (above 1) or faster it
-speaks, the domain, the kinds of made-up personal data in it, and the text. Numbers are written as words, so that a
-transcript has one right form.
+`texts.csv`, beside the clips, has the voice, the stretch (above 1 is slower), the domain, the kinds of invented
+personal data and the text of each utterance. Numbers are written as words, so that a transcript has only one correct
+form.
 """
 
 import csv
@@ -35,7 +35,7 @@ _TIMEOUT_S = 60
 
 @dataclass(frozen=True, slots=True)
 class TextLine:
-    """One row of the texts: what to say, and how."""
+    """One row of `texts.csv`."""
 
     id: str
     voice: str
@@ -46,7 +46,7 @@ class TextLine:
 
 
 def read_texts(file: Path) -> list[TextLine]:
-    """Read and check the texts. Raises CorpusError naming the line."""
+    """Read and check the texts. Raises CorpusError with the line."""
     try:
         with file.open(encoding="utf-8", newline="") as opened:
             reader = csv.DictReader(opened)
@@ -58,18 +58,18 @@ def read_texts(file: Path) -> list[TextLine]:
 
 
 def build(folder: Path, into: Path) -> int:
-    """Speak the texts of a corpus folder and write the corpus into another (or the same); returns the utterances.
+    """Synthesize the texts of a corpus folder and write the corpus to `into`; returns the number of utterances.
 
-    Raises CorpusError when flite is not there or does not do its work.
+    Raises CorpusError if flite is not installed or fails.
     """
     lines = read_texts(folder / TEXTS_NAME)
     keep = [folder / name for name in (TEXTS_NAME, LICENSE_NAME) if (folder / name).is_file()]
     return write_corpus(into, BUNDLED, "generated", _drafts(lines), keep)
 
 
-def speak(line: TextLine) -> Draft:
-    """Have flite speak one line. Raises CorpusError when it cannot."""
-    samples, rate_hz = speak_with_flite(line.text, line.voice, line.stretch, called=line.id)
+def synthesize_line(line: TextLine) -> Draft:
+    """Synthesize one line with flite. Raises CorpusError if flite fails."""
+    samples, rate_hz = synthesize_with_flite(line.text, line.voice, line.stretch, label=line.id)
     return Draft(
         id=line.id,
         text=line.text,
@@ -77,44 +77,52 @@ def speak(line: TextLine) -> Draft:
         language=LANGUAGE_BY_VOICE[line.voice],
         domain=line.domain,
         license="CC0-1.0",
-        source=f"flite voice {line.voice}, {_pace(line.stretch)}",
+        source=f"flite voice {line.voice}, {_stretch_option(line.stretch)}",
         pcm=(samples * 32_768.0).astype(np.int16),
         rate_hz=rate_hz,
         pii_kinds=line.pii_kinds,
     )
 
 
-def speak_with_flite(text: str, voice: str, stretch: float, *, called: str) -> tuple[Samples, int]:
-    """What flite makes of a text, shape (samples,), and its rate in Hz. Raises CorpusError naming `called`."""
+def synthesize_with_flite(text: str, voice: str, stretch: float, *, label: str) -> tuple[Samples, int]:
+    """Synthesize a text with flite; returns samples of shape (samples,) and their rate in Hz.
+
+    Raises CorpusError in a sentence that begins with `label`.
+    """
     flite = shutil.which("flite")
     if flite is None:
         raise CorpusError("flite is not installed; install the package flite of your distribution and run this again.")
     with tempfile.TemporaryDirectory(prefix="voiceprobe-flite-") as scratch:
         wav = Path(scratch) / "speech.wav"
-        command = [flite, "-voice", voice, "--setf", _pace(stretch), "-t", text, "-o", str(wav)]
+        command = [flite, "-voice", voice, "--setf", _stretch_option(stretch), "-t", text, "-o", str(wav)]
         try:
-            ended = subprocess.run(command, capture_output=True, timeout=_TIMEOUT_S, check=False)
+            completed = subprocess.run(command, capture_output=True, timeout=_TIMEOUT_S, check=False)
         except subprocess.TimeoutExpired as error:
-            raise CorpusError(f"{called}: flite did not finish within {_TIMEOUT_S} s; try it by hand.") from error
-        if ended.returncode or not wav.is_file():
-            raise CorpusError(f"{called}: flite ended with code {ended.returncode} and no speech; try it by hand.")
-        return decode(wav.read_bytes(), f"{called}: flite's output")
+            raise CorpusError(
+                f"{label}: flite did not finish within {_TIMEOUT_S} s; run it manually to find the cause."
+            ) from error
+        if completed.returncode or not wav.is_file():
+            raise CorpusError(
+                f"{label}: flite exited with code {completed.returncode} and without speech; run it manually to find "
+                "the cause."
+            )
+        return decode(wav.read_bytes(), f"{label}: flite's output")
 
 
-def _pace(stretch: float) -> str:
+def _stretch_option(stretch: float) -> str:
     return f"duration_stretch={stretch:g}"
 
 
 def _drafts(lines: list[TextLine]) -> Iterator[Draft]:
     for line in lines:
-        yield speak(line)
+        yield synthesize_line(line)
 
 
 def _line(cells: Mapping[str | None, str | None], where: str) -> TextLine:
-    # csv puts what is too much under the key None, and None where something is missing.
+    # The csv module stores extra cells under the key None, and None for missing cells.
     row = {column: cells.get(column) or "" for column in _COLUMNS}
     if None in cells or None in cells.values():
-        raise CorpusError(f"{where}: must have {len(_COLUMNS)} columns; put a text with commas into quotes.")
+        raise CorpusError(f"{where}: must have {len(_COLUMNS)} columns; quote texts that contain commas.")
     if row["voice"] not in LANGUAGE_BY_VOICE:
         raise CorpusError(f"{where}: the voice {row['voice']!r} is unknown; use one of {', '.join(LANGUAGE_BY_VOICE)}.")
     pii_kinds = tuple(kind for kind in row["pii_kinds"].split(";") if kind)
@@ -127,6 +135,6 @@ def _line(cells: Mapping[str | None, str | None], where: str) -> TextLine:
     if not _STRETCHES[0] <= stretch <= _STRETCHES[1]:
         raise CorpusError(f"{where}: stretch must be a number from {_STRETCHES[0]:g} to {_STRETCHES[1]:g}.")
     if not row["text"].strip():
-        raise CorpusError(f"{where}: has no text.")
+        raise CorpusError(f"{where}: has no text; add one.")
     kinds = cast("tuple[PiiKind, ...]", pii_kinds)
     return TextLine(row["id"], row["voice"], stretch, row["domain"], kinds, row["text"])

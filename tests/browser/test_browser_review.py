@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, Page, expect
 from corpora.manifest.clips import read_clip
 from corpora.manifest.manifest import Utterance, read_manifest
 from tests.corpus_faults import find_faults
-from tests.unit.corpora.sources.importing.sources import RATE_HZ, bring, put, speech
+from tests.unit.corpora.sources.importing.sources import RATE_HZ, import_source, put, speech
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -44,7 +44,7 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         noise = rng.standard_normal(len(clip)) * (0.012 - 0.006 * number)
         put(place / "in" / f"{name}.wav", clip + noise, text=f"the {name} <b>one</b>")
     put(place / "in" / "sure.wav", speech(3), text="sure")
-    folder = bring(place / "in", place / "calls").folder
+    folder = import_source(place / "in", place / "calls").folder
     process = subprocess.Popen(
         [sys.executable, "-m", "corpora", "review", str(folder), "--headless"], stdout=subprocess.PIPE, text=True
     )
@@ -124,7 +124,7 @@ def test_a_bound_is_dragged_nudged_saved_and_found_in_the_manifest(served: Serve
     shot(page, "review-moved")
     page.keyboard.press("Enter")
 
-    expect(page.locator("#said")).to_have_text("first saved")
+    expect(page.locator("#message")).to_have_text("first saved")
     expect(page.locator("#name")).to_have_text("second")
     after = served.utterance("first")
     assert (after.speech_start_sample, after.speech_end_sample) == (moved + 16 - 160, before.speech_end_sample - 16)
@@ -135,10 +135,10 @@ def test_a_bound_is_dragged_nudged_saved_and_found_in_the_manifest(served: Serve
 def test_what_is_right_is_accepted_as_it_is_and_the_list_empties(served: Served, page: Page) -> None:
     before = {name: served.utterance(name) for name in ("first", "second")}
     page.locator("#save").click()
-    expect(page.locator("#said")).to_have_text("first saved")
+    expect(page.locator("#message")).to_have_text("first saved")
     page.locator("#save").click()
-    expect(page.locator("#said")).to_have_text("second saved, all are looked at")
-    expect(page.locator("#left")).to_have_text("0 of 2 to look at")
+    expect(page.locator("#message")).to_have_text("second saved; all clips are reviewed")
+    expect(page.locator("#left")).to_have_text("0 of 2 to review")
     shot(page, "review-done")
     for name, old in before.items():
         new = served.utterance(name)

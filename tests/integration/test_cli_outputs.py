@@ -107,7 +107,7 @@ def test_a_place_that_cannot_be_written_is_one_sentence_before_the_first_call(
     )
     assert done.returncode == 2, done.stderr
     assert "cannot be written" in done.stderr
-    assert "file is no folder" in done.stderr
+    assert "file is not a folder" in done.stderr
     assert len(done.stderr.splitlines()) == 1, done.stderr
     assert visitors == []
     assert {str(path) for path in tmp_path.rglob("*")} == before

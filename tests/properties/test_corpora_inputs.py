@@ -1,4 +1,4 @@
-"""Whatever is put into a corpus or a package, the answer is a CorpusError or the right thing."""
+"""Properties of corpora and packages with arbitrary contents: the result is correct, or a CorpusError is raised."""
 
 import hashlib
 import io
@@ -32,7 +32,7 @@ JSON = st.recursive(
 )
 
 
-def voiced(start: int, count: int, after: int, seed: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def noise_burst(start: int, count: int, after: int, seed: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     voice = 0.1 * np.random.default_rng(seed).standard_normal(count)
     return np.concatenate((np.zeros(start), np.clip(voice, -0.99, 0.99), np.zeros(after)))
 
@@ -59,12 +59,12 @@ def folder_with(clips: dict[str, bytes], rows: list[Any]) -> Iterator[Path]:
         yield folder
 
 
-CLIP, ROW = clip_and_row(voiced(3_200, 8_000, 1_600, 1))
+CLIP, ROW = clip_and_row(noise_burst(3_200, 8_000, 1_600, 1))
 
 
 @settings(max_examples=150, deadline=None)
 @given(field=st.sampled_from([*ROW, "consent", "pii_kinds", "bounds_confidence_db", "?"]), value=JSON)
-def test_any_value_in_any_field_is_taken_or_named(field: str, value: Any) -> None:
+def test_any_value_in_any_field_is_accepted_or_reported(field: str, value: Any) -> None:
     with folder_with({"one.flac": CLIP}, [ROW | {field: value}]) as folder:
         faults = find_faults(folder)
         assert all(str(folder) in fault and "\n" not in fault for fault in faults)
@@ -99,7 +99,7 @@ def test_any_damage_to_a_clip_is_one_sentence(position: int, replacement: bytes,
     | st.binary(max_size=300).map(lambda tail: b"\x1f\x8b\x08" + tail)
     | st.binary(max_size=300).map(lambda tail: b"\xfd7zXZ\x00" + tail)
 )
-def test_any_bytes_as_a_package_are_refused_in_one_sentence(content: bytes) -> None:
+def test_any_bytes_as_a_package_are_rejected_in_one_sentence(content: bytes) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch) / "package"
         file.write_bytes(content)
@@ -115,23 +115,23 @@ def test_any_bytes_as_a_package_are_refused_in_one_sentence(content: bytes) -> N
     after=st.integers(0, 200).map(lambda hops: hops * 32),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_bounds_in_digital_silence_are_found_to_the_half_millisecond_of_the_levels(
+def test_bounds_in_digital_silence_are_found_within_a_millisecond(
     before: int, hops: int, after: int, seed: int
 ) -> None:
     if (before + after) < 0.1 * hops * 32 + RATE_HZ // 50:
-        # Some of the file must be silence, or nothing would stand out.
+        # Part of the file must be silent; otherwise the speech is not above the noise floor.
         after += hops * 32 + RATE_HZ // 50
-    found = find_speech_bounds(voiced(before, hops * 32, after, seed), RATE_HZ)
+    found = find_speech_bounds(noise_burst(before, hops * 32, after, seed), RATE_HZ)
     assert 0 <= found.start_sample - before <= RATE_HZ // 1_000
     assert 0 <= before + hops * 32 - 1 - found.end_sample <= RATE_HZ // 1_000
 
 
 @settings(max_examples=40, deadline=None)
 @given(gain_db=st.floats(-40, 10), shift=st.integers(0, 40_000), seed=st.integers(0, 2**32 - 1))
-def test_gain_and_place_in_the_file_do_not_move_the_bounds(gain_db: float, shift: int, seed: int) -> None:
-    spoken = voiced(1_600, 16_000, 1_600, seed) + 1e-5 * np.random.default_rng(seed).standard_normal(19_200)
-    found = find_speech_bounds(spoken, RATE_HZ)
-    moved = find_speech_bounds(np.concatenate((np.zeros(shift), spoken * 10 ** (gain_db / 20))), RATE_HZ)
+def test_gain_and_position_in_the_file_do_not_change_the_bounds(gain_db: float, shift: int, seed: int) -> None:
+    samples = noise_burst(1_600, 16_000, 1_600, seed) + 1e-5 * np.random.default_rng(seed).standard_normal(19_200)
+    found = find_speech_bounds(samples, RATE_HZ)
+    moved = find_speech_bounds(np.concatenate((np.zeros(shift), samples * 10 ** (gain_db / 20))), RATE_HZ)
     assert abs(moved.start_sample - shift - found.start_sample) <= RATE_HZ // 1_000
     assert abs(moved.end_sample - shift - found.end_sample) <= RATE_HZ // 1_000
 
@@ -140,7 +140,7 @@ def small_corpus(folder: Path) -> Corpus:
     rows: list[Any] = []
     for number in range(4):
         content, row = clip_and_row(
-            voiced(1_600, 8_000 + 900 * number, 1_600, number),
+            noise_burst(1_600, 8_000 + 900 * number, 1_600, number),
             f"clip-{number}",
             speech_start_sample=1_600,
             speech_end_sample=9_599 + 900 * number,
@@ -160,7 +160,7 @@ def small_corpus(folder: Path) -> Corpus:
     seed=st.integers(-(2**70), 2**70),
     which=st.integers(0, 3),
 )
-def test_any_profile_gives_the_snr_asked_for(noise: str, snr_db: float, rate_hz: int, seed: int, which: int) -> None:
+def test_any_profile_has_the_requested_snr(noise: str, snr_db: float, rate_hz: int, seed: int, which: int) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         corpus = small_corpus(Path(scratch))
         utterance = corpus.utterances[which]

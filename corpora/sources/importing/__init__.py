@@ -1,5 +1,5 @@
-"""Making a corpus of what a team has already.
+"""Import of existing recordings into a corpus.
 
-Each layout has a file of its own, a generator of `Item`s; one pipeline decodes, resamples, levels and annotates them.
-Nothing that is read is trusted: names stay inside the source, sizes are bounded while they are being read.
+Each layout has its own module with a generator of `Item`s; one pipeline decodes, resamples, normalizes and annotates
+them. The source is not trusted: names must stay inside it, and sizes are limited while reading.
 """

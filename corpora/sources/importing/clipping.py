@@ -1,7 +1,6 @@
-"""Making the clips of many items at once, in processes of their own, a bounded number under way at a time.
+"""Creation of clips in child processes, with a limited number of pending items.
 
-A decoder that dies of a hostile file takes its process along, not the import: the file gets its sentence, the rest
-goes on.
+If a malformed file crashes a decoder, only its process ends: the file is reported as a fault, and the import continues.
 """
 
 import multiprocessing
@@ -20,17 +19,17 @@ import numpy as np
 from corpora.manifest.errors import CorpusError
 from corpora.manifest.manifest import Utterance
 from corpora.sources.authoring import Draft, write_clip
-from corpora.sources.importing.conditioning import recorded
+from corpora.sources.importing.conditioning import read_recording
 from corpora.sources.importing.items import Item, Settings
 
-_UNDER_WAY_PER_PROCESS = 3
+_PENDING_PER_PROCESS = 3
 _LONGEST_TEXT = 10_000
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
 
 
 @dataclass(frozen=True, slots=True)
 class ClipJob:
-    """An item with the id and the place its clip gets."""
+    """An item with the id and the folder of its clip."""
 
     id: str
     item: Item
@@ -38,31 +37,31 @@ class ClipJob:
     settings: Settings
 
 
-Made = Utterance | str  # or the sentence that says why not
+ClipResult = Utterance | str  # or the sentence of a fault
 
 
 def source_of(item: Item, settings: Settings) -> str:
-    """Where an utterance came from, in words that are the same each time; an import that goes on knows it by them."""
+    """Describe where an utterance came from; a resumed import recognizes it by this text."""
     stretch = "" if item.end_s is None and not item.start_s else f", from {item.start_s:.3f} s"
     stretch += "" if item.end_s is None else f" to {item.end_s:.3f} s"
     channel = "" if item.channel is None else f", channel {item.channel}"
-    done = "".join(f", {transform.label}" for transform in item.transforms)
-    return one_line(f"{settings.label}: {item.shown}{stretch}{channel}{done}")
+    steps = "".join(f", {transform.label}" for transform in item.transforms)
+    return one_line(f"{settings.label}: {item.shown}{stretch}{channel}{steps}")
 
 
 def one_line(text: str) -> str:
-    """A text without line breaks and control characters."""
+    """Replace line breaks, control characters and repeated spaces in a text by single spaces."""
     return " ".join(_CONTROL.sub(" ", text).split())
 
 
-def make_clip(job: ClipJob) -> Made:
-    """Write an item's clip; returns its annotation, or the sentence that says why there is none."""
+def make_clip(job: ClipJob) -> ClipResult:
+    """Write an item's clip; returns its annotation, or the sentence of a fault."""
     item, settings = job.item, job.settings
     text = one_line(item.text or "")
     if len(text) > _LONGEST_TEXT:
-        return f"{item.shown}: its text has {len(text)} characters, more than {_LONGEST_TEXT}; correct it."
+        return f"{item.shown}: its text has {len(text)} characters, more than {_LONGEST_TEXT}; shorten it."
     try:
-        samples, rate_hz, done = recorded(item, settings)
+        samples, rate_hz, steps = read_recording(item, settings)
         draft = Draft(
             id=job.id,
             text=text or None,
@@ -74,60 +73,63 @@ def make_clip(job: ClipJob) -> Made:
             pcm=np.clip(np.rint(samples * 32_768.0), -32_768, 32_767).astype(np.int16),
             rate_hz=rate_hz,
             consent=one_line(item.consent or settings.consent) or None,
-            processing="; ".join(done) or None,
+            processing="; ".join(steps) or None,
         )
         return write_clip(job.folder, draft)
     except CorpusError as error:
         message = str(error).removeprefix(f"{job.id}: ")
         return message if message.startswith(item.shown) else f"{item.shown}: {message}"
     except MemoryError:
-        return f"{item.shown}: needs more memory than there is; cut it into utterances."
+        return f"{item.shown}: requires more memory than is available; cut it into utterances."
 
 
-def make_clips(jobs: Iterable[ClipJob], processes: int) -> Generator[tuple[ClipJob, Made]]:
-    """Make the clips of all jobs, yielded in their order; with one process or none, in this one."""
+def make_clips(jobs: Iterable[ClipJob], processes: int) -> Generator[tuple[ClipJob, ClipResult]]:
+    """Make the clips of all jobs and yield them in order; with `processes` up to 1, in this process."""
     if processes <= 1:
         yield from ((job, make_clip(job)) for job in jobs)
         return
-    waiting = iter(jobs)
+    remaining = iter(jobs)
     while True:
-        under_way: deque[tuple[ClipJob, Future[Made]]] = deque()
+        pending: deque[tuple[ClipJob, Future[ClipResult]]] = deque()
         with _pool(processes) as pool:
             try:
-                yield from _through(pool, waiting, under_way, processes * _UNDER_WAY_PER_PROCESS)
+                yield from _through_pool(pool, remaining, pending, processes * _PENDING_PER_PROCESS)
             except BrokenProcessPool:
                 pool.shutdown()
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise
-        if not under_way:
+        if not pending:
             return
-        # One of those under way did it.
-        yield from _one_by_one([job for job, _ in under_way])
+        # One of the pending jobs broke the pool.
+        yield from _one_by_one([job for job, _ in pending])
 
 
-def _through(
-    pool: ProcessPoolExecutor, waiting: Iterator[ClipJob], under_way: deque[tuple[ClipJob, Future[Made]]], most: int
-) -> Iterator[tuple[ClipJob, Made]]:
-    for job in waiting:
-        # It is noted before it is handed over, so that a pool that refuses it does not lose it.
-        under_way.append((job, Future()))
-        under_way[-1] = (job, pool.submit(make_clip, job))
-        if len(under_way) >= most:
-            yield _first(under_way)
-    while under_way:
-        yield _first(under_way)
+def _through_pool(
+    pool: ProcessPoolExecutor,
+    remaining: Iterator[ClipJob],
+    pending: deque[tuple[ClipJob, Future[ClipResult]]],
+    max_pending: int,
+) -> Iterator[tuple[ClipJob, ClipResult]]:
+    for job in remaining:
+        # Record the job before submitting it, so that it is not lost if the pool is broken.
+        pending.append((job, Future()))
+        pending[-1] = (job, pool.submit(make_clip, job))
+        if len(pending) >= max_pending:
+            yield _first_result(pending)
+    while pending:
+        yield _first_result(pending)
 
 
-def _first(under_way: deque[tuple[ClipJob, Future[Made]]]) -> tuple[ClipJob, Made]:
-    job, future = under_way[0]
-    made = future.result()
-    under_way.popleft()
-    return job, made
+def _first_result(pending: deque[tuple[ClipJob, Future[ClipResult]]]) -> tuple[ClipJob, ClipResult]:
+    job, future = pending[0]
+    result = future.result()
+    pending.popleft()
+    return job, result
 
 
-def _one_by_one(jobs: Iterable[ClipJob]) -> Iterator[tuple[ClipJob, Made]]:
-    """Make clips one after the other; the one under way when the process breaks is the one that broke it."""
+def _one_by_one(jobs: Iterable[ClipJob]) -> Iterator[tuple[ClipJob, ClipResult]]:
+    """Make clips one after another, so that the job that breaks the process is known."""
     pool: ProcessPoolExecutor | None = None
     for job in jobs:
         pool = pool or _pool(1)
@@ -138,21 +140,21 @@ def _one_by_one(jobs: Iterable[ClipJob]) -> Iterator[tuple[ClipJob, Made]]:
             pool = None
             yield (
                 job,
-                f"{job.item.shown}: its decoder ended abnormally, it is damaged or made to do so; convert it anew.",
+                f"{job.item.shown}: its decoder crashed, so the file is damaged or malicious; convert it again.",
             )
     if pool is not None:
         pool.shutdown()
 
 
 def _pool(processes: int) -> ProcessPoolExecutor:
-    # Forked from a process that has imported what is needed and does nothing else: quick, and with nothing inherited.
+    # Forking from a server process with the required imports is fast and inherits no other state.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
-    return ProcessPoolExecutor(processes, context, initializer=_follow_parent)
+    return ProcessPoolExecutor(processes, context, initializer=_exit_with_parent)
 
 
-def _follow_parent() -> None:
-    """End with the process that started this one, even when it was killed: its queues never tell."""
+def _exit_with_parent() -> None:
+    """End this process when its parent ends, even if the parent is killed, which its queues do not report."""
     import os
     import signal
 
@@ -161,8 +163,8 @@ def _follow_parent() -> None:
     if parent is None:
         return
 
-    def follow() -> None:
+    def wait_for_parent() -> None:
         wait([parent.sentinel])
         os._exit(1)
 
-    threading.Thread(target=follow, daemon=True).start()
+    threading.Thread(target=wait_for_parent, daemon=True).start()

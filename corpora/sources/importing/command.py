@@ -1,4 +1,4 @@
-"""`voiceprobe corpus import`: the flags, the questions where something is missing, and what is said in the end."""
+"""`voiceprobe corpus import`: the flags, prompts for missing values, and the summary."""
 
 import os
 import sys
@@ -30,55 +30,66 @@ EPILOG = """Examples:
   voiceprobe corpus import ./calls --into ./calls-corpus --caller-channel left
   --license LicenseRef-internal --consent "announced at the start of each call"
 """
-_SHOWN = 20
+_MAX_LISTED = 20
 
 
 def import_(
     *,
-    source: Annotated[Path, typer.Argument(help="A folder, a manifest, a table, a recording or an archive of them.")],
-    into: Annotated[Path, typer.Option("--into", help="The corpus folder to make.")],
+    source: Annotated[Path, typer.Argument(help="A folder, manifest, table, recording, or an archive of them.")],
+    into: Annotated[Path, typer.Option("--into", help="The corpus folder to create.")],
     form: Annotated[
-        str | None, typer.Option("--format", help=f"One of: {', '.join(LAYOUTS)}; guessed if left out.")
+        str | None, typer.Option("--format", help=f"One of: {', '.join(LAYOUTS)}; detected if omitted.")
     ] = None,
-    license: Annotated[str | None, typer.Option("--license", help="Under which license (SPDX name or text).")] = None,
-    consent: Annotated[str | None, typer.Option("--consent", help="How the speakers agreed to this use.")] = None,
-    loudness: Annotated[str, typer.Option("--loudness", help="asl (active speech level), bs1770 or none.")] = "asl",
+    license: Annotated[
+        str | None, typer.Option("--license", help="License of the recordings (SPDX name or text).")
+    ] = None,
+    consent: Annotated[str | None, typer.Option("--consent", help="How the speakers consented to this use.")] = None,
+    loudness: Annotated[
+        str, typer.Option("--loudness", help="Loudness measure: asl (active speech level), bs1770 or none.")
+    ] = "asl",
     level: Annotated[
-        float | None, typer.Option("--level", help="The level: dBov for asl (-26), LUFS for bs1770 (-23).")
+        float | None, typer.Option("--level", help="Target level: dBov for asl (-26), LUFS for bs1770 (-23).")
     ] = None,
-    rate: Annotated[int | None, typer.Option("--rate", help="Resample to so many Hz; kept if left out.")] = None,
+    rate: Annotated[
+        int | None, typer.Option("--rate", help="Resample to this rate in Hz; unchanged if omitted.")
+    ] = None,
     channel: Annotated[
-        str | None, typer.Option("--channel", help="Which channel to take: left, right, a number from 0, or mix.")
+        str | None, typer.Option("--channel", help="The channel to use: left, right, a number from 0, or mix.")
     ] = None,
     raw_format: Annotated[
-        str | None, typer.Option("--raw-format", help="What files without a header hold, as in s16le:16000:1.")
+        str | None, typer.Option("--raw-format", help="Format of files without a header, as in s16le:16000:1.")
     ] = None,
     caller_channel: Annotated[
-        str | None, typer.Option("--caller-channel", help="The caller's channel of recorded calls, as for --channel.")
+        str | None,
+        typer.Option("--caller-channel", help="The caller's channel in recorded calls: left, right or a number."),
     ] = None,
-    pause: Annotated[float, typer.Option("--pause", help="Calls are cut at pauses of so many seconds.")] = 0.7,
-    min_seconds: Annotated[float, typer.Option("--min-seconds", help="Shorter sounds in calls are left out.")] = 0.2,
-    max_seconds: Annotated[float, typer.Option("--max-seconds", help="Longer utterances are refused.")] = DEFAULT_MAX_S,
-    language: Annotated[str, typer.Option("--language", help="BCP 47, where the source does not say.")] = "und",
-    speaker: Annotated[str, typer.Option("--speaker", help="Who speaks, where the source does not say.")] = "unknown",
-    domain: Annotated[str, typer.Option("--domain", help="What it is about, where it does not say.")] = "imported",
-    generated: Annotated[bool, typer.Option("--generated", help="The speech was made by a machine.")] = False,
+    pause: Annotated[float, typer.Option("--pause", help="Cut calls at pauses of this many seconds.")] = 0.7,
+    min_seconds: Annotated[float, typer.Option("--min-seconds", help="Leave out shorter sounds in calls.")] = 0.2,
+    max_seconds: Annotated[float, typer.Option("--max-seconds", help="Reject longer utterances.")] = DEFAULT_MAX_S,
+    language: Annotated[str, typer.Option("--language", help="BCP 47 language if the source has none.")] = "und",
+    speaker: Annotated[str, typer.Option("--speaker", help="Speaker if the source has none.")] = "unknown",
+    domain: Annotated[str, typer.Option("--domain", help="Domain if the source has none.")] = "imported",
+    generated: Annotated[bool, typer.Option("--generated", help="The speech is synthesized.")] = False,
     append: Annotated[
-        bool, typer.Option("--append", help="Add to the corpus that is there; go on with an import that was stopped.")
+        bool, typer.Option("--append", help="Add to an existing corpus, or resume an interrupted import.")
     ] = False,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out, and list, what cannot be imported.")] = False,
-    jobs: Annotated[int | None, typer.Option("--jobs", help="Processes that decode; one for each processor.")] = None,
-    json: Annotated[Path | None, typer.Option("--json", help="Write what was done, with every fault, here.")] = None,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip and list what cannot be imported.")] = False,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", help="Number of decoding processes; one per CPU by default.")
+    ] = None,
+    json: Annotated[
+        Path | None, typer.Option("--json", help="Write a JSON report with every fault to this file.")
+    ] = None,
 ) -> None:
-    """Make a corpus of recordings that are there already: decoded, resampled, levelled and annotated."""
+    """Make a corpus from existing recordings: decode, resample, normalize and annotate them."""
     flags = Flags()
     settings = Settings(
-        license="" if license is None else flags.words("--license", license),
-        consent="" if consent is None else flags.words("--consent", consent),
+        license="" if license is None else flags.text("--license", license),
+        consent="" if consent is None else flags.text("--consent", consent),
         label=one_line(printable(source.absolute().name)) or "source",
-        speaker=flags.words("--speaker", speaker),
-        language=flags.words("--language", language),
-        domain=flags.words("--domain", domain),
+        speaker=flags.text("--speaker", speaker),
+        language=flags.text("--language", language),
+        domain=flags.text("--domain", domain),
         kind="generated" if generated else "recorded human",
         rate_hz=flags.rate(rate),
         loudness=flags.loudness(loudness),
@@ -97,11 +108,11 @@ def import_(
     for flag, file in (("--json", json), ("--into", into / "x")):
         if file is not None and (fault := unwritable(file)):
             flags.faults.append(f"{flag}: {fault}.")
-    flags.settle()
+    flags.raise_faults()
     into = into.absolute()
     with opened_source(source, into.parent) as tree:
         layout = layout_of(tree, form, settings.caller_channel is not None)
-        settings = _licensed(layout, settings)
+        settings = _with_license(layout, settings)
         try:
             with progress_bar("importing") as progress:
                 outcome = import_corpus(
@@ -113,43 +124,43 @@ def import_(
                     append=append,
                     processes=jobs or os.cpu_count() or 1,
                     progress=progress,
-                    waiting=lambda: _say_waiting(into),
+                    waiting=lambda: _report_waiting(into),
                 )
         except SourceError as error:
             _write_json(json, {"source": settings.label, "format": layout.name, "faults": error.faults})
             raise
     _write_json(json, _record(outcome, settings))
-    _tell(outcome)
+    _print_summary(outcome)
 
 
-def _licensed(layout: Layout, settings: Settings) -> Settings:
-    """The settings with license and consent: as given, as the publisher is known to have them, or asked for."""
-    asks = sys.stdin.isatty() and sys.stderr.isatty()
+def _with_license(layout: Layout, settings: Settings) -> Settings:
+    """Add license and consent to the settings: as given, as known of the publisher, or by prompting the user."""
+    is_interactive = sys.stdin.isatty() and sys.stderr.isatty()
     values: dict[str, str] = {"license": settings.license, "consent": settings.consent}
     known = {"license": layout.license, "consent": layout.consent}
-    questions = {"license": "License (SPDX name or text)", "consent": "How did the speakers agree to this use?"}
+    questions = {"license": "License (SPDX name or text)", "consent": "How did the speakers consent to this use?"}
     for what, proposed in known.items():
         if values[what]:
             continue
-        if asks:
+        if is_interactive:
             values[what] = one_line(typer.prompt(questions[what], default=proposed, err=True))
         elif proposed is not None:
             values[what] = proposed
-            sys.stderr.write(f"{what.capitalize()} as known of {layout.name}: {proposed}\n")
+            sys.stderr.write(f"{what.capitalize()} of {layout.name}: {proposed}\n")
     missing = [f"--{what}" for what, value in values.items() if not value]
     if missing:
         raise CorpusError(
-            f"Nothing says what may be done with these recordings; add {' and '.join(missing)} (the license as an SPDX "
-            'name or in words; how the speakers agreed, or "not known").'
+            f"The terms of use of these recordings are unknown; add {' and '.join(missing)} (the license as an SPDX "
+            'name or text; how the speakers consented, or "not known").'
         )
     return replace(settings, **values)
 
 
-def _tell(outcome: Outcome) -> None:
+def _print_summary(outcome: Outcome) -> None:
     made = outcome.imported
     lines = [f"{outcome.folder.name}: {len(made)} utterances imported ({outcome.format}) into {outcome.folder}"]
     if outcome.already:
-        lines.append(f"{outcome.already} were there already.")
+        lines.append(f"{outcome.already} were already imported.")
     if outcome.conversations:
         lines.append(f"{outcome.conversations} conversations.")
     resampled = Counter(
@@ -162,34 +173,38 @@ def _tell(outcome: Outcome) -> None:
     short = sum("short of it for its peak" in (utterance.processing or "") for utterance in made)
     if short:
         lines.append(
-            f"{short} could not be raised to the level asked for without overloading; the manifest says by what."
+            f"{short} could not be raised to the target level without clipping; the manifest states the difference."
         )
-    wordless = [utterance.id for utterance in made if utterance.text is None]
-    if wordless:
-        named = ", ".join(wordless[:_SHOWN])
-        more = f" and {len(wordless) - _SHOWN} more (--json FILE lists them all)" if len(wordless) > _SHOWN else ""
-        lines.append(f"{len(wordless)} have no text, so their word errors will not be measured: {named}{more}")
+    without_text = [utterance.id for utterance in made if utterance.text is None]
+    if without_text:
+        named = ", ".join(without_text[:_MAX_LISTED])
+        more = (
+            f" and {len(without_text) - _MAX_LISTED} more (--json FILE lists them all)"
+            if len(without_text) > _MAX_LISTED
+            else ""
+        )
+        lines.append(f"{len(without_text)} have no text, so their word error rate cannot be measured: {named}{more}")
     doubtful = sum(bool(review_reasons(utterance)) for utterance in made)
     if doubtful:
         lines.append(
             f"{doubtful} have speech bounds that may be off by more than {SURE_MS:g} ms; "
-            f"look at them: voiceprobe corpus review {outcome.folder}"
+            f"review them: voiceprobe corpus review {outcome.folder}"
         )
     sys.stdout.write(printable("\n".join(lines)) + "\n")
-    _list("left out", outcome.faults)
-    _list("not used", outcome.skipped)
+    _print_list("left out", outcome.faults)
+    _print_list("not used", outcome.skipped)
 
 
-def _list(what: str, sentences: Sequence[str]) -> None:
+def _print_list(what: str, sentences: Sequence[str]) -> None:
     if sentences:
-        shown = [f"  {sentence}" for sentence in sentences[:_SHOWN]]
+        shown = [f"  {sentence}" for sentence in sentences[:_MAX_LISTED]]
         hidden = len(sentences) - len(shown)
         more = [f"  ... and {hidden} more: --json FILE lists them all"] if hidden else []
         sys.stderr.write("\n".join([f"{len(sentences)} {what}:", *shown, *more]) + "\n")
 
 
-def _say_waiting(into: Path) -> None:
-    sys.stderr.write(printable(f"{into}: is being changed by another process; waiting until it is done.\n"))
+def _report_waiting(into: Path) -> None:
+    sys.stderr.write(printable(f"{into}: is being changed by another process; waiting for it to finish.\n"))
 
 
 def _record(outcome: Outcome, settings: Settings) -> dict[str, object]:
@@ -217,4 +232,4 @@ def _write_json(file: Path | None, record: dict[str, object]) -> None:
         encoded = msgspec.json.encode(record)
         write_whole(file, (encoded if is_device(file) else msgspec.json.format(encoded)) + b"\n")
     except OSError as error:
-        raise CorpusError(f"{file}: cannot be written ({error.strerror}); name another file.") from error
+        raise CorpusError(f"{file}: cannot be written ({error.strerror}); choose another file.") from error

@@ -1,4 +1,4 @@
-"""Mozilla Common Voice: a table (validated.tsv, unless another one is named) and the folder `clips`."""
+"""Mozilla Common Voice: a table (validated.tsv, unless another one is given) and the folder `clips`."""
 
 import hashlib
 from pathlib import Path
@@ -25,7 +25,7 @@ def _items(tree: SourceTree, settings: Settings) -> Found:
     if table is None:
         raise CorpusError(
             f"{tree.file or tree.root}: is not Common Voice (no table with client_id, path and sentence); "
-            "name the folder of one language, or one of its .tsv files."
+            "give the folder of one language, or one of its .tsv files."
         )
     for line, row in read_table(tree.find(tree.shown(table)), table.name):
         name = row.get("path", "")
@@ -34,7 +34,7 @@ def _items(tree: SourceTree, settings: Settings) -> Found:
         except CorpusError as error:
             yield Fault(f"{table.name}:{line}: {error}")
             continue
-        # The client's id names a person's account; a short digest tells speakers apart as well.
+        # The client id identifies a person's account; a short digest also distinguishes speakers.
         speaker = "common-voice-" + hashlib.sha256(row.get("client_id", "").encode()).hexdigest()[:12]
         yield Item(
             name=Path(name).stem,

@@ -1,8 +1,8 @@
-"""From a recording to a clip: one channel, resampled once, levelled, cut to 16 bits, annotated.
+"""Conversion of a recording to a clip: one channel, resampled once, and normalized.
 
-Loudness is set by the active speech level (after ITU-T P.56, to -26 dBov unless asked otherwise) or by ITU-R BS.1770
-(to -23 LUFS). Where that would overload, the clip is raised only until its peak lies 1 dB below full scale. What was
-done is written into the manifest.
+Loudness is normalized by the active speech level (ITU-T P.56, by default to -26 dBov) or by ITU-R BS.1770 (by default
+to -23 LUFS). If that would clip, the clip is raised only until its peak is 1 dB below full scale. The processing is
+stored in the manifest.
 """
 
 import math
@@ -22,39 +22,39 @@ from corpora.sources.importing.items import Channel, Item, Settings
 
 _PEAK_DB = -1.0
 _END_SLACK_S = 0.05
-_LOUDNESS_BLOCK_S = 0.4  # BS.1770 knows nothing shorter
-_SAME = 1e-4  # channels that differ by less than -80 dB of full scale are one
+_LOUDNESS_BLOCK_S = 0.4  # the block of BS.1770, its shortest input
+_SAME = 1e-4  # channels that differ by less than -80 dB of full scale are equal
 
 Samples = NDArray[np.float64]
 
 
-def recorded(item: Item, settings: Settings) -> tuple[Samples, int, list[str]]:
-    """An item's audio, mono, resampled and levelled, shape (samples,); with its rate in Hz and what was done to it.
+def read_recording(item: Item, settings: Settings) -> tuple[Samples, int, list[str]]:
+    """Read an item's audio: mono, resampled and normalized, shape (samples,); its rate in Hz; its processing steps.
 
     Raises CorpusError in a sentence that begins with the name of the file.
     """
-    done: list[str] = []
+    steps: list[str] = []
     with open_stream(item.audio, item.shown, settings.raw, item.start_s) as stream:
         targets = [int(transform.value) for transform in item.transforms if transform.kind == "resample"]
-        natural_hz = targets[-1] if targets else stream.rate_hz
-        rate_hz = settings.rate_hz or max(RATES_HZ[0], min(natural_hz, RATES_HZ[-1]))
+        own_rate_hz = targets[-1] if targets else stream.rate_hz
+        rate_hz = settings.rate_hz or max(RATES_HZ[0], min(own_rate_hz, RATES_HZ[-1]))
         _check_length(item, stream, settings)
         channel = settings.channel if item.channel is None else item.channel
         if stream.channels > 1 and channel is not None:
-            done.append("channels mixed" if channel == "mix" else f"channel {channel} of {stream.channels}")
+            steps.append("channels mixed" if channel == "mix" else f"channel {channel} of {stream.channels}")
         mono = _one_channel(stream, channel, item.shown)
         cut = _cut(mono, stream.rate_hz, item, settings)
         if item.transforms:
             samples = _transformed(_resampled(cut, stream.rate_hz, stream.rate_hz), stream.rate_hz, rate_hz, item)
-            done += [transform.label for transform in item.transforms]
+            steps += [transform.label for transform in item.transforms]
         else:
             samples = _resampled(cut, stream.rate_hz, rate_hz)
         if rate_hz != stream.rate_hz:
-            done.append(f"resampled from {stream.rate_hz} Hz")
+            steps.append(f"resampled from {stream.rate_hz} Hz")
     if not len(samples):
-        raise CorpusError(f"{item.shown}: holds no samples{_between(item)}; remove or restore it.")
+        raise CorpusError(f"{item.shown}: contains no samples{_between(item)}; remove or restore it.")
     try:
-        return _levelled(samples, rate_hz, settings, done), rate_hz, done
+        return _normalized(samples, rate_hz, settings, steps), rate_hz, steps
     except CorpusError as error:
         raise CorpusError(f"{item.shown}: {error}{_between(item)}") from error
 
@@ -65,27 +65,28 @@ def _between(item: Item) -> str:
 
 def _check_length(item: Item, stream: Stream, settings: Settings) -> None:
     if item.end_s is not None and item.end_s <= item.start_s:
-        raise CorpusError(f"{item.shown}: is to be cut{_between(item)}, which is no stretch of it; correct the times.")
+        raise CorpusError(
+            f"{item.shown}: the end of the cut is not after its start{_between(item)}; correct the times."
+        )
     if stream.frames is None:
         return
-    held_s = stream.frames / stream.rate_hz
-    if item.end_s is not None and item.end_s > held_s + _END_SLACK_S:
-        raise CorpusError(f"{item.shown}: lasts {held_s:.3f} s, but is to be cut{_between(item)}; correct the times.")
-    lasts_s = (held_s if item.end_s is None else item.end_s) - item.start_s
-    if lasts_s > settings.max_s:
-        raise CorpusError(_too_long(item, settings, f"lasts {lasts_s:.1f} s"))
+    file_s = stream.frames / stream.rate_hz
+    if item.end_s is not None and item.end_s > file_s + _END_SLACK_S:
+        raise CorpusError(
+            f"{item.shown}: lasts {file_s:.3f} s, but is cut beyond that{_between(item)}; correct the times."
+        )
+    duration_s = (file_s if item.end_s is None else item.end_s) - item.start_s
+    if duration_s > settings.max_s:
+        raise CorpusError(_too_long_fault(item, settings, f"lasts {duration_s:.1f} s and exceeds"))
 
 
-def _too_long(item: Item, settings: Settings, lasts: str) -> str:
-    return (
-        f"{item.shown}: {lasts}, more than the {settings.max_s:g} s an utterance may; "
-        "cut it into utterances or raise --max-seconds."
-    )
+def _too_long_fault(item: Item, settings: Settings, lasts: str) -> str:
+    return f"{item.shown}: {lasts} the maximum of {settings.max_s:g} s; cut it into utterances or raise --max-seconds."
 
 
-def _one_channel(stream: Stream, channel: Channel, called: str) -> Iterator[Block]:
+def _one_channel(stream: Stream, channel: Channel, label: str) -> Iterator[Block]:
     if isinstance(channel, int) and channel >= stream.channels:
-        raise CorpusError(f"{called}: has {stream.channels} channels, so there is no channel {channel}; name another.")
+        raise CorpusError(f"{label}: has {stream.channels} channels, so there is no channel {channel}; choose another.")
     for block in stream.blocks:
         if stream.channels == 1:
             yield block[:, 0]
@@ -97,24 +98,23 @@ def _one_channel(stream: Stream, channel: Channel, called: str) -> Iterator[Bloc
             yield np.ascontiguousarray(block[:, 0])
         else:
             raise CorpusError(
-                f"{called}: has {stream.channels} channels that differ; say which to take with --channel (left, right, "
+                f"{label}: has {stream.channels} channels that differ; choose one with --channel (left, right, "
                 "a number from 0, or mix), or import calls with --format stereo-calls."
             )
 
 
 def _cut(mono: Iterator[Block], rate_hz: int, item: Item, settings: Settings) -> Iterator[Block]:
-    """What is wanted of a recording that was opened at the item's start; what the header says of its length is not
-    believed."""
+    """Cut a recording that was opened at the item's start; the length in its header is not trusted."""
     wanted = None if item.end_s is None else round((item.end_s - item.start_s) * rate_hz)
-    most = round(settings.max_s * rate_hz) + rate_hz
-    had = 0
+    max_samples = round(settings.max_s * rate_hz) + rate_hz
+    count = 0
     for block in mono:
-        piece = block if wanted is None else block[: wanted - had]
-        had += len(piece)
-        if had > most:
-            raise CorpusError(_too_long(item, settings, "goes on and on"))
+        piece = block if wanted is None else block[: wanted - count]
+        count += len(piece)
+        if count > max_samples:
+            raise CorpusError(_too_long_fault(item, settings, "exceeds"))
         yield piece
-        if wanted is not None and had >= wanted:
+        if wanted is not None and count >= wanted:
             return
 
 
@@ -129,17 +129,17 @@ def _resampled(blocks: Iterator[Block], from_hz: int, to_hz: int) -> Samples:
 
 
 def _transformed(samples: Samples, from_hz: int, to_hz: int, item: Item) -> Samples:
-    """A recording after its transforms, one after the other, at the rate of the clip."""
-    at_hz = from_hz
+    """Apply an item's transforms in order and resample to the rate of the clip."""
+    current_hz = from_hz
     for transform in item.transforms:
         if transform.kind == "gain":
             samples = samples * transform.value
         elif transform.kind == "speed":
-            # Played at another rate: pitch and speed change together.
-            samples = _at_rate(samples, at_hz * transform.value, at_hz)
+            # Speech played at another rate changes pitch and speed together.
+            samples = _at_rate(samples, current_hz * transform.value, current_hz)
         else:
-            samples, at_hz = _at_rate(samples, at_hz, transform.value), int(transform.value)
-    return _at_rate(samples, at_hz, to_hz)
+            samples, current_hz = _at_rate(samples, current_hz, transform.value), int(transform.value)
+    return _at_rate(samples, current_hz, to_hz)
 
 
 def _at_rate(samples: Samples, from_hz: float, to_hz: float) -> Samples:
@@ -148,35 +148,35 @@ def _at_rate(samples: Samples, from_hz: float, to_hz: float) -> Samples:
     return np.asarray(soxr.resample(samples, from_hz, to_hz, quality="VHQ"), dtype=np.float64)
 
 
-def _levelled(samples: Samples, rate_hz: int, settings: Settings, done: list[str]) -> Samples:
+def _normalized(samples: Samples, rate_hz: int, settings: Settings, steps: list[str]) -> Samples:
     peak = float(np.max(np.abs(samples)))
     if peak <= 0.0:
         raise CorpusError("The recording is digital silence; remove it.")
-    room_db = _PEAK_DB - 20.0 * math.log10(peak)
+    headroom_db = _PEAK_DB - 20.0 * math.log10(peak)
     if settings.loudness == "none":
-        gain_db = min(0.0, room_db) if peak > 1.0 else 0.0
+        gain_db = min(0.0, headroom_db) if peak > 1.0 else 0.0
         if gain_db:
-            done.append(f"lowered by {-gain_db:.1f} dB, it was overloaded")
+            steps.append(f"lowered by {-gain_db:.1f} dB, it was overloaded")
         return samples * 10.0 ** (gain_db / 20.0)
     if settings.loudness == "asl":
         bounds = find_speech_bounds(samples, rate_hz)
         level_db, unit = active_speech_level_dbov(samples, rate_hz, bounds.start_sample, bounds.end_sample), "dBov ASL"
     else:
         level_db, unit = loudness_lufs(samples, rate_hz), "LUFS"
-    asked_db = settings.level_db - level_db
-    gain_db = min(asked_db, room_db)
-    short = "" if gain_db == asked_db else f", {asked_db - gain_db:.1f} dB short of it for its peak"
-    done.append(f"{gain_db:+.1f} dB to {settings.level_db + gain_db - asked_db:.1f} {unit}{short}")
+    target_gain_db = settings.level_db - level_db
+    gain_db = min(target_gain_db, headroom_db)
+    short = "" if gain_db == target_gain_db else f", {target_gain_db - gain_db:.1f} dB short of it for its peak"
+    steps.append(f"{gain_db:+.1f} dB to {settings.level_db + gain_db - target_gain_db:.1f} {unit}{short}")
     return samples * 10.0 ** (gain_db / 20.0)
 
 
 def loudness_lufs(samples: Samples, rate_hz: int) -> float:
-    """Integrated loudness after ITU-R BS.1770; a clip shorter than its block of 400 ms is repeated to fill one."""
+    """Integrated loudness by ITU-R BS.1770; a clip shorter than a block of 400 ms is repeated to fill one."""
     import pyloudnorm
 
     shortest = math.ceil(_LOUDNESS_BLOCK_S * rate_hz) + 1
-    heard = samples if len(samples) >= shortest else np.resize(samples, shortest)
-    loudness = float(pyloudnorm.Meter(rate_hz).integrated_loudness(heard))
+    measured = samples if len(samples) >= shortest else np.resize(samples, shortest)
+    loudness = float(pyloudnorm.Meter(rate_hz).integrated_loudness(measured))
     if not math.isfinite(loudness):
-        raise CorpusError("The clip is too quiet to have a loudness (BS.1770); use --loudness asl.")
+        raise CorpusError("The clip is too quiet for BS.1770 loudness; use --loudness asl.")
     return loudness

@@ -1,9 +1,9 @@
-"""Reading audio of any common kind piece by piece, so that no file, however long it claims to be, fills the memory.
+"""Decoding of audio in common formats, block by block, so that no file can exhaust the memory.
 
-libsndfile reads what it knows; FFmpeg's decoders (through PyAV) read the rest. Decoders say nothing of what is missing
-at the end of a file, so that is looked for before. What a file is goes by its first bytes, never by its name, and
-FFmpeg is given the format and the open file: none of its formats that point to other files or to the network can be
-reached.
+libsndfile reads the formats it supports, FFmpeg's decoders (through PyAV) the others. Decoders do not report data that
+is missing at the end of a file, so truncation is checked first. The format is determined from the first bytes of a
+file, not from its name. FFmpeg gets the format and the open file, so its formats that refer to other files or to the
+network cannot be used.
 """
 
 from collections.abc import Generator, Iterator
@@ -47,8 +47,11 @@ Block = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """An open recording. `frames` is what the file says of its own length, if it does; `blocks` have the shape
-    (frames, channels), full scale ±1.0, and can be read once."""
+    """An open recording.
+
+    `frames` is the length that the file states, if it does; `blocks` have the shape (frames, channels), full scale
+    ±1.0, and can be read once.
+    """
 
     rate_hz: int
     channels: int
@@ -57,7 +60,7 @@ class Stream:
 
 
 def parse_raw_format(text: str) -> RawFormat:
-    """`ENCODING:RATE:CHANNELS`, as in s16le:16000:1. Raises CorpusError."""
+    """Parse `ENCODING:RATE:CHANNELS`, as in s16le:16000:1. Raises CorpusError."""
     encoding, _, rest = text.strip().lower().partition(":")
     rate, _, channels = rest.partition(":")
     if encoding not in _RAW_SUBTYPES or not rate.isdecimal() or not (channels or "1").isdecimal():
@@ -69,30 +72,30 @@ def parse_raw_format(text: str) -> RawFormat:
 
 
 @contextmanager
-def open_stream(file: Path, called: str, raw: RawFormat | None = None, start_s: float = 0.0) -> Generator[Stream]:
-    """Open a recording at a moment of it.
+def open_stream(file: Path, label: str, raw: RawFormat | None = None, start_s: float = 0.0) -> Generator[Stream]:
+    """Open a recording at a start time.
 
-    Raises CorpusError, also while blocks are read, in a sentence that begins with `called`.
+    Raises CorpusError, also while blocks are read, in a sentence that begins with `label`.
     """
     with ExitStack() as stack:
-        with _in_one_sentence(called):
+        with _as_corpus_errors(label):
             content = stack.enter_context(file.open("rb"))
             head = content.read(HEAD_BYTES)
             content.seek(0)
             if not head:
-                raise CorpusError(f"{called}: is empty; restore it.")
+                raise CorpusError(f"{label}: is empty; restore it.")
             if missing := find_truncation(content, head):
                 raise CorpusError(
-                    f"{called}: is truncated or damaged: {missing}; restore it, or write what is left of it anew."
+                    f"{label}: is truncated or damaged: {missing}; restore it, or save the rest as a new file."
                 )
-            stream = _opened(stack, content, _Source(called, head, file.suffix.lower(), raw, start_s))
-        _check(stream, called)
+            stream = _opened(stack, content, _Source(label, head, file.suffix.lower(), raw, start_s))
+        _check_limits(stream, label)
         yield stream
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    called: str
+    label: str
     head: bytes
     suffix: str
     raw: RawFormat | None
@@ -100,64 +103,64 @@ class _Source:
 
 
 def _opened(stack: ExitStack, content: BinaryIO, source: _Source) -> Stream:
-    called, head, suffix = source.called, source.head, source.suffix
-    form = _av_format(head)
+    label, head, suffix = source.label, source.head, source.suffix
+    av_format = _av_format(head)
     if head.startswith(b"NIST_1A"):
-        _check_nist(head, called)
+        _check_nist(head, label)
     if suffix == ".gsm" and head[0] >> 4 == _GSM_MAGIC:
         return _gsm(stack, content, source)
     if suffix == ".g722" or suffix in RAW_SUFFIXES:
-        if head.startswith(_SNDFILE_HEADS) or form not in (None, "aac"):
-            raise CorpusError(f"{called}: is named {suffix} but begins like a file of another kind; name it rightly.")
+        if head.startswith(_SNDFILE_HEADS) or av_format not in (None, "aac"):
+            raise CorpusError(f"{label}: is named {suffix} but has the header of another format; rename it.")
         if suffix == ".g722":
             return _through_av(stack, content, source, "g722")
         if source.raw is None:
-            raise CorpusError(f"{called}: has no header; say what it holds with --raw-format, as in s16le:16000:1.")
+            raise CorpusError(f"{label}: has no header; give its format with --raw-format, as in s16le:16000:1.")
         return _through_sndfile(stack, content, source, source.raw)
     if head.startswith(_SNDFILE_HEADS) or _is_mpeg(head):
         try:
             return _through_sndfile(stack, content, source, None)
         except soundfile.LibsndfileError:
             content.seek(0)
-            if form is None:
+            if av_format is None:
                 raise
-    if form is None:
-        raise CorpusError(f"{called}: is not audio of a kind that is known here; convert it to WAV or FLAC.")
-    return _through_av(stack, content, source, form)
+    if av_format is None:
+        raise CorpusError(f"{label}: is not audio in a supported format; convert it to WAV or FLAC.")
+    return _through_av(stack, content, source, av_format)
 
 
-def _check_nist(head: bytes, called: str) -> None:
+def _check_nist(head: bytes, label: str) -> None:
     coding = nist_fields(head).get("sample_coding", "pcm")
     if "," in coding:  # as in pcm,embedded-shorten-v2.00
         raise CorpusError(
-            f"{called}: is NIST SPHERE compressed as {coding!r}, which cannot be read here; unpack it with "
+            f"{label}: is NIST SPHERE compressed as {coding!r}, which is not supported; convert it with "
             "sph2pipe -f wav."
         )
 
 
 def _gsm(stack: ExitStack, content: BinaryIO, source: _Source) -> Stream:
-    """GSM 06.10 as telephones write it: frames of 33 bytes, 20 ms each, and no header."""
+    """Open GSM 06.10 without a header: frames of 33 bytes, 20 ms each."""
     extra = content.seek(0, 2) % _GSM_FRAME_BYTES
     content.seek(0)
     if extra:
         raise CorpusError(
-            f"{source.called}: is truncated or damaged: {extra} bytes follow its last whole frame; restore it."
+            f"{source.label}: is truncated or damaged: {extra} bytes follow its last whole frame; restore it."
         )
     return _through_sndfile(stack, content, source, _GSM)
 
 
 def _is_mpeg(head: bytes) -> bool:
-    """Whether a file begins with a frame of MPEG audio or of AAC without a container."""
+    """Whether a file begins with a frame of MPEG audio, or of AAC without a container."""
     return len(head) > 1 and head[0] == 0xFF and head[1] & 0xE0 == 0xE0
 
 
 def _av_format(head: bytes) -> str | None:
-    """What FFmpeg calls the container that begins so."""
+    """FFmpeg's name of the container with this header; None if it is unknown."""
     if head[4:8] == b"ftyp":
         return "mov"
     if _is_mpeg(head):
         return "aac" if head[1] & 0xF6 == 0xF0 else "mp3"
-    return next((form for magic, form in _AV_HEADS.items() if head.startswith(magic)), None)
+    return next((av_format for magic, av_format in _AV_HEADS.items() if head.startswith(magic)), None)
 
 
 def _through_sndfile(stack: ExitStack, content: BinaryIO, source: _Source, raw: RawFormat | None) -> Stream:
@@ -175,11 +178,11 @@ def _through_sndfile(stack: ExitStack, content: BinaryIO, source: _Source, raw: 
             )
         )
     first = min(round(source.start_s * sound.samplerate), sound.frames)
-    blocks = _guarded(_sndfile_blocks(sound, first, source.called), source.called)
+    blocks = _checked_blocks(_sndfile_blocks(sound, first, source.label), source.label)
     return Stream(sound.samplerate, sound.channels, sound.frames, blocks)
 
 
-def _sndfile_blocks(sound: soundfile.SoundFile, first: int, called: str) -> Iterator[Block]:
+def _sndfile_blocks(sound: soundfile.SoundFile, first: int, label: str) -> Iterator[Block]:
     if first:
         sound.seek(first)
     left = sound.frames - first
@@ -187,23 +190,25 @@ def _sndfile_blocks(sound: soundfile.SoundFile, first: int, called: str) -> Iter
         block = np.asarray(sound.read(min(_BLOCK_FRAMES, left), dtype="float32", always_2d=True), dtype=np.float32)
         if not len(block):
             if sound.format in _LOSSLESS:
-                raise CorpusError(f"{called}: is truncated: {left} of its {sound.frames} samples are gone; restore it.")
+                raise CorpusError(
+                    f"{label}: is truncated: {left} of its {sound.frames} samples are missing; restore it."
+                )
             return
         left -= len(block)
         yield block
 
 
-def _through_av(stack: ExitStack, content: BinaryIO, source: _Source, form: str) -> Stream:
-    container = stack.enter_context(av.open(content, "r", format=form))
+def _through_av(stack: ExitStack, content: BinaryIO, source: _Source, av_format: str) -> Stream:
+    container = stack.enter_context(av.open(content, "r", format=av_format))
     if not container.streams.audio:
-        raise CorpusError(f"{source.called}: holds no sound; name a recording.")
+        raise CorpusError(f"{source.label}: contains no audio; give a recording.")
     audio = container.streams.audio[0]
     if cast("object", audio.codec_context) is None:
-        raise CorpusError(f"{source.called}: is coded in a way that is not known here; convert it to WAV or FLAC.")
+        raise CorpusError(f"{source.label}: has an unsupported codec; convert it to WAV or FLAC.")
     frames = None
     if audio.duration is not None and audio.time_base is not None:
         frames = round(float(audio.duration * audio.time_base) * audio.rate)
-    blocks = _guarded(_av_blocks(container, round(source.start_s * audio.rate)), source.called)
+    blocks = _checked_blocks(_av_blocks(container, round(source.start_s * audio.rate)), source.label)
     return Stream(audio.rate, audio.channels, frames, blocks)
 
 
@@ -218,30 +223,32 @@ def _av_blocks(container: InputContainer, skip: int) -> Iterator[Block]:
                 yield np.ascontiguousarray(kept, dtype=np.float32)
 
 
-def _check(stream: Stream, called: str) -> None:
+def _check_limits(stream: Stream, label: str) -> None:
     if not MIN_RATE_HZ <= stream.rate_hz <= MAX_RATE_HZ:
         raise CorpusError(
-            f"{called}: has a rate of {stream.rate_hz} Hz; from {MIN_RATE_HZ} to {MAX_RATE_HZ} Hz can be used."
+            f"{label}: has a rate of {stream.rate_hz} Hz; convert it to {MIN_RATE_HZ} to {MAX_RATE_HZ} Hz."
         )
     if not 1 <= stream.channels <= MAX_CHANNELS:
-        raise CorpusError(f"{called}: has {stream.channels} channels; from 1 to {MAX_CHANNELS} can be used.")
+        raise CorpusError(f"{label}: has {stream.channels} channels; convert it to at most {MAX_CHANNELS}.")
 
 
-def _guarded(blocks: Iterator[Block], called: str) -> Iterator[Block]:
-    with _in_one_sentence(called):
+def _checked_blocks(blocks: Iterator[Block], label: str) -> Iterator[Block]:
+    with _as_corpus_errors(label):
         for block in blocks:
             if not np.all(np.isfinite(block)):
-                raise CorpusError(f"{called}: holds samples that are not numbers (NaN or infinite); convert it anew.")
+                raise CorpusError(
+                    f"{label}: contains samples that are not numbers (NaN or infinite); convert it again."
+                )
             yield block
 
 
 @contextmanager
-def _in_one_sentence(called: str) -> Generator[None]:
+def _as_corpus_errors(label: str) -> Generator[None]:
     try:
         yield
     except soundfile.LibsndfileError as error:
         reason = error.error_string.rstrip(". ")
-        raise CorpusError(f"{called}: is not audio that can be read ({reason}); convert it to WAV or FLAC.") from error
+        raise CorpusError(f"{label}: cannot be decoded ({reason}); convert it to WAV or FLAC.") from error
     except (av.error.FFmpegError, OSError, EOFError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise CorpusError(f"{called}: is not audio that can be read ({reason}); convert it to WAV or FLAC.") from error
+        raise CorpusError(f"{label}: cannot be decoded ({reason}); convert it to WAV or FLAC.") from error

@@ -1,6 +1,6 @@
-"""A folder of audio with the text beside each file: `yes.wav` and `yes.txt` (or .lab); subfolders count as well.
+"""A folder of audio files with a text file beside each: `yes.wav` and `yes.txt` (or .lab), also in subfolders.
 
-A file without a text is taken all the same; nothing is then known about its words.
+A recording without a text file is imported without a text.
 """
 
 from collections.abc import Iterator
@@ -34,13 +34,13 @@ def _recordings(tree: SourceTree) -> Iterator[Path]:
 
 
 def _text(tree: SourceTree, path: Path) -> str | None:
-    # Both yes.txt and yes.wav.txt are found in the wild.
+    # Both yes.txt and yes.wav.txt are common.
     for beside in (*(path.with_suffix(suffix) for suffix in _TEXT_SUFFIXES), path.with_name(path.name + ".txt")):
         if beside.is_symlink() or beside.is_file():
             shown = tree.shown(beside)
             file = tree.find(shown)
             if file.stat().st_size > _LONGEST_TEXT_BYTES:
-                raise CorpusError(f"{shown}: is too large to be what is said in {path.name}; correct it.")
+                raise CorpusError(f"{shown}: is too large to be the text of {path.name}; correct it.")
             return read_text(file, shown)
     return None
 

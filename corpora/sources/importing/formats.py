@@ -1,4 +1,4 @@
-"""The layouts that can be imported, and which of them a source has."""
+"""The layouts that can be imported, and detection of the layout of a source."""
 
 from corpora.manifest.errors import CorpusError
 from corpora.sources.importing.common_voice import COMMON_VOICE
@@ -14,7 +14,7 @@ from corpora.sources.importing.stereo_calls import STEREO_CALLS
 from corpora.sources.importing.table import TABLE
 from corpora.sources.importing.tree import SourceTree
 
-# The more particular come first: a folder fits nearly everything, and a table fits Common Voice.
+# Specific layouts come first: a folder fits almost every source, and a table also fits Common Voice.
 LAYOUTS = {
     layout.name: layout
     for layout in (
@@ -25,7 +25,7 @@ LAYOUTS = {
 
 
 def layout_of(tree: SourceTree, name: str | None, is_calls: bool = False) -> Layout:
-    """The layout of a known name, or the first that fits. Raises CorpusError."""
+    """The layout with a known name, or the first that fits the source. Raises CorpusError if none fits."""
     if name is not None:
         return LAYOUTS[name]
     if is_calls:
@@ -33,7 +33,6 @@ def layout_of(tree: SourceTree, name: str | None, is_calls: bool = False) -> Lay
     found = next((layout for layout in LAYOUTS.values() if layout.fits(tree)), None)
     if found is None:
         raise CorpusError(
-            f"{tree.file or tree.root}: holds nothing that can be recognized; name its format with --format "
-            f"({', '.join(LAYOUTS)})."
+            f"{tree.file or tree.root}: has no recognized layout; choose one with --format ({', '.join(LAYOUTS)})."
         )
     return found

@@ -1,6 +1,6 @@
 """Hugging Face audio folders: metadata.csv or metadata.jsonl with file_name and a text, in any folder of the source.
 
-Files are named relative to the folder of their metadata.
+File names are relative to the folder of their metadata.
 """
 
 from collections.abc import Iterator, Mapping
@@ -35,7 +35,7 @@ def _names_files(tree: SourceTree, file: Path) -> bool:
 
 
 def _rows(tree: SourceTree) -> Iterator[tuple[str, tuple[str, Mapping[str, Any] | None]]]:
-    """Every row with its place, and the folder that its file is named from."""
+    """Every row with its location, and the folder that its file name is relative to."""
     for file in _metadata(tree):
         shown = tree.shown(file)
         path = tree.find(shown)
@@ -46,14 +46,14 @@ def _rows(tree: SourceTree) -> Iterator[tuple[str, tuple[str, Mapping[str, Any] 
 def _items(tree: SourceTree, settings: Settings) -> Found:
     if not any(True for _ in _metadata(tree)):
         raise CorpusError(
-            f"{tree.file or tree.root}: holds no {' or '.join(_NAMES)} with a {_FILE_FIELDS[0]}; "
-            "name the folder that does."
+            f"{tree.file or tree.root}: contains no {' or '.join(_NAMES)} with a {_FILE_FIELDS[0]}; "
+            "give the folder that does."
         )
 
-    def item(given: tuple[str, Mapping[str, Any] | None]) -> Item:
-        folder, row = given
+    def item(located_row: tuple[str, Mapping[str, Any] | None]) -> Item:
+        folder, row = located_row
         if row is None:
-            raise CorpusError("is not a JSON object; each line holds one.")
+            raise CorpusError("is not a JSON object; write one object per line.")
         audio = tree.find(string(row, *_FILE_FIELDS) or "", folder)
         return Item(
             name=str(Path(tree.shown(audio)).with_suffix("")),

@@ -1,4 +1,4 @@
-"""What an importer finds, and what the user asked to be done with it."""
+"""The items that an import finds in a source, and the settings of the import."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from corpora.manifest.manifest import CorpusKind
 if TYPE_CHECKING:
     from corpora.sources.importing.tree import SourceTree
 
-Channel = int | Literal["mix"] | None  # None: the one there is
+Channel = int | Literal["mix"] | None  # None: the only channel
 Loudness = Literal["asl", "bs1770", "none"]
 
 LEVELS: dict[Loudness, float] = {"asl": -26.0, "bs1770": -23.0, "none": 0.0}
@@ -20,7 +20,7 @@ DEFAULT_MAX_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an utterance stands in a conversation; items of one conversation come in its order."""
+    """The place of an utterance in a conversation; items of a conversation are in its order."""
 
     conversation: str
     think_s: float | None = None
@@ -30,24 +30,24 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """One thing to do to a recording after it is cut: speed (a factor), resample (to so many Hz) or gain (a factor)."""
+    """One transform of a recording after it is cut: speed (a factor), resample (a rate in Hz) or gain (a factor)."""
 
     kind: Literal["speed", "resample", "gain"]
     value: float
 
     @property
     def label(self) -> str:
-        """As it is written into the manifest."""
+        """The text in the manifest."""
         return f"{self.kind} {self.value:g}{' Hz' if self.kind == 'resample' else ''}"
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One utterance to import. None means that the source does not say."""
+    """One utterance to import. None means that the source has no value."""
 
-    name: str  # what its id is made of
+    name: str  # from which its id is made
     audio: Path
-    shown: str  # the audio's name as the source has it
+    shown: str  # the name of the audio file in the source
     text: str | None = None
     speaker: str | None = None
     language: str | None = None
@@ -63,14 +63,14 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """One sentence on something in the source that is not imported, though nothing is wrong with it."""
+    """A sentence about something valid in the source that is not imported."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One sentence on something in the source that cannot be imported, and the conversation that misses it."""
+    """A sentence about something in the source that cannot be imported, and the conversation it belongs to."""
 
     text: str
     conversation: str | None = None
@@ -81,7 +81,7 @@ Row = TypeVar("Row")
 
 
 def each(rows: Iterable[tuple[str, Row]], make: Callable[[Row], Item]) -> Found:
-    """An item of every row, or one sentence that begins with where the row stands."""
+    """Make an item from every row, or a fault that begins with the location of the row."""
     for where, row in rows:
         try:
             yield make(row)
@@ -91,7 +91,7 @@ def each(rows: Iterable[tuple[str, Row]], make: Callable[[Row], Item]) -> Found:
 
 @dataclass(frozen=True, slots=True)
 class RawFormat:
-    """What a file without a header holds, in the words of libsndfile."""
+    """The format of a file without a header, in libsndfile's terms."""
 
     subtype: str
     endian: str
@@ -101,11 +101,11 @@ class RawFormat:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What was asked for. A value that the source gives for an utterance goes before the one here."""
+    """The settings of an import. Values that the source has for an utterance take precedence."""
 
     license: str
     consent: str
-    label: str  # what the source is called in the manifest
+    label: str  # the name of the source in the manifest
     speaker: str = "unknown"
     language: str = "und"
     domain: str = "imported"
@@ -123,10 +123,10 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """One way in which teams keep their recordings."""
+    """A layout of recordings, with functions to detect it and to find its items."""
 
     name: str
     fits: Callable[["SourceTree"], bool]
     items: Callable[["SourceTree", Settings], Found]
-    license: str | None = None  # what its publisher is known to have chosen
+    license: str | None = None  # if the publisher's is known
     consent: str | None = None

@@ -1,6 +1,6 @@
-"""A Kaldi data folder: wav.scp, and text, utt2spk and segments where there are any.
+"""A Kaldi data folder: wav.scp, and optionally text, utt2spk and segments.
 
-Entries of wav.scp that are commands or places in archives are refused: nothing that a manifest says is ever run.
+Entries of wav.scp that are commands or offsets in archives are rejected: commands in a manifest are never run.
 """
 
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ from corpora.sources.importing.transcripts import read_lines
 from corpora.sources.importing.tree import SourceTree
 
 _SCP = "wav.scp"
-_SENSELESS = -1.0  # the end of a segment whose line makes no sense
+_INVALID_END_S = -1.0  # the end of a segment whose line is invalid
 _LONGEST_S = 1e9
 
 
 @dataclass(frozen=True, slots=True)
 class _KaldiSegment:
-    """An utterance and where in which recording it is."""
+    """An utterance and its recording, with start and end."""
 
     where: str
     name: str
@@ -29,44 +29,46 @@ class _KaldiSegment:
 def _pairs(tree: SourceTree, name: str) -> list[tuple[int, str, str]]:
     if not (tree.root / name).exists():
         return []
-    # Any white space parts a key from what follows: a tab is as good as a space.
+    # A key is separated from its value by any whitespace.
     split = ((number, line.split(None, 1)) for number, line in read_lines(tree.find(name), name))
     return [(number, words[0], words[1] if len(words) > 1 else "") for number, words in split]
 
 
 def _items(tree: SourceTree, settings: Settings) -> Found:
     if not (tree.root / _SCP).is_file():
-        raise CorpusError(f"{tree.root}: holds no {_SCP}, so it is not a Kaldi data folder; name one.")
-    said = _pairs(tree, "text")
-    texts = {key: text for _, key, text in said}
+        raise CorpusError(f"{tree.root}: contains no {_SCP}, so it is not a Kaldi data folder; give one.")
+    text_lines = _pairs(tree, "text")
+    texts = {key: text for _, key, text in text_lines}
     speakers = {key: speaker for _, key, speaker in _pairs(tree, "utt2spk")}
     recordings = {key: (number, entry) for number, key, entry in _pairs(tree, _SCP)}
-    stretches = _segments(tree) if (tree.root / "segments").exists() else _whole(recordings)
+    segments = _segments(tree) if (tree.root / "segments").exists() else _whole(recordings)
 
-    def item(stretch: _KaldiSegment) -> Item:
-        if stretch.recording not in recordings or stretch.end_s == _SENSELESS:
+    def item(segment: _KaldiSegment) -> Item:
+        if segment.recording not in recordings or segment.end_s == _INVALID_END_S:
             raise CorpusError(
-                f"{stretch.name}: names no recording of {_SCP} with a start and an end in seconds; correct it."
+                f"{segment.name}: does not name a recording of {_SCP} with a start and an end in seconds; correct it."
             )
-        scp_line, entry = recordings[stretch.recording]
+        scp_line, entry = recordings[segment.recording]
         if entry.endswith("|") or entry.startswith("|"):
-            raise CorpusError(f"{_SCP}:{scp_line}: is a command, which is never run; write its output to a file.")
+            raise CorpusError(
+                f"{_SCP}:{scp_line}: is a command, and commands are never run; write its output to a file."
+            )
         audio = tree.find(entry)
         return Item(
-            name=stretch.name,
+            name=segment.name,
             audio=audio,
             shown=tree.shown(audio),
-            text=texts.get(stretch.name) or None,
-            speaker=speakers.get(stretch.name) or None,
-            start_s=stretch.start_s,
-            end_s=stretch.end_s,
+            text=texts.get(segment.name) or None,
+            speaker=speakers.get(segment.name) or None,
+            start_s=segment.start_s,
+            end_s=segment.end_s,
         )
 
-    yield from each(((stretch.where, stretch) for stretch in stretches), item)
-    names = {stretch.name for stretch in stretches}
-    for line, key, _ in said:
+    yield from each(((segment.where, segment) for segment in segments), item)
+    names = {segment.name for segment in segments}
+    for line, key, _ in text_lines:
         if key not in names:
-            yield Skipped(f"text:{line}: the text of {key} is not used; no recording or segment has this name.")
+            yield Skipped(f"text:{line}: the text of {key} is not used because no recording or segment has this name.")
 
 
 def _whole(recordings: dict[str, tuple[int, str]]) -> list[_KaldiSegment]:
@@ -80,9 +82,9 @@ def _segments(tree: SourceTree) -> list[_KaldiSegment]:
         try:
             start_s, end_s = (float(cell) for cell in cells[1:3])
         except ValueError:
-            start_s, end_s = 0.0, _SENSELESS
+            start_s, end_s = 0.0, _INVALID_END_S
         if not 0.0 <= start_s < end_s < _LONGEST_S:
-            start_s, end_s = 0.0, _SENSELESS
+            start_s, end_s = 0.0, _INVALID_END_S
         found.append(_KaldiSegment(f"segments:{line}", name, cells[0] if cells else "", start_s, end_s))
     return found
 

@@ -1,7 +1,7 @@
 """Lhotse manifests: cuts, or recordings with supervisions, as lines of JSON (gzipped or not).
 
-A recording that is to be fetched or made by a command is refused. What a recording is to be put through when it is
-read (its `transforms`) is done where it can be done exactly: another speed, another rate, a gain. All else is refused.
+A recording that would have to be downloaded or produced by a command is rejected. The `transforms` of a recording are
+applied if they can be reproduced exactly: speed, resampling and gain. Others are rejected.
 """
 
 import math
@@ -16,7 +16,7 @@ from corpora.sources.importing.transcripts import number, read_objects, string
 from corpora.sources.importing.tree import SourceTree
 
 _ENDS = (".jsonl", ".jsonl.gz", ".json")
-# Lhotse's name of a transform, its argument, what that is here, and between what it can lie.
+# Lhotse's name of a transform, its argument, its kind here, and the range of its value.
 _TRANSFORMS: dict[str, tuple[str, Literal["speed", "resample", "gain"], float, float]] = {
     "Speed": ("factor", "speed", 0.1, 10.0),
     "Resample": ("target_sampling_rate", "resample", 1_000.0, 384_000.0),
@@ -43,8 +43,8 @@ def _items(tree: SourceTree, settings: Settings) -> Found:
         yield from _from_supervisions(tree, recordings, supervisions)
     else:
         raise CorpusError(
-            f"{tree.file or tree.root}: holds no Lhotse cuts, nor recordings with supervisions "
-            "(.jsonl or .jsonl.gz with these words in their names); name the folder that does."
+            f"{tree.file or tree.root}: contains neither Lhotse cuts nor recordings with supervisions "
+            "(.jsonl or .jsonl.gz with these words in their names); give the folder that does."
         )
 
 
@@ -55,9 +55,9 @@ def _from_cut(tree: SourceTree, cut: dict[str, Any] | None) -> Item:
         raise CorpusError("has no recording of its own (mixed and padded cuts are not imported); save it as one.")
     recording = cast("dict[str, Any]", cut["recording"])
     rows = _list(cut.get("supervisions"))
-    said = [cast("dict[str, Any]", row) for row in rows if isinstance(row, dict)]
-    text = " ".join(words for row in said if (words := string(row, "text"))) or None
-    return _item(tree, recording, cut, said[0] if said else {}, text)
+    supervisions = [cast("dict[str, Any]", row) for row in rows if isinstance(row, dict)]
+    text = " ".join(words for row in supervisions if (words := string(row, "text"))) or None
+    return _item(tree, recording, cut, supervisions[0] if supervisions else {}, text)
 
 
 def _from_supervisions(tree: SourceTree, recordings: list[Path], supervisions: list[Path]) -> Found:
@@ -65,14 +65,14 @@ def _from_supervisions(tree: SourceTree, recordings: list[Path], supervisions: l
     for where, recording in _objects(tree, recordings):
         name = None if recording is None else string(recording, "id")
         if recording is None or name is None:
-            yield Fault(f"{where}: is not a recording with an id; each line holds one.")
+            yield Fault(f"{where}: is not a recording with an id; write one per line.")
         else:
             known[name] = recording
 
     def item(supervision: dict[str, Any] | None) -> Item:
         name = None if supervision is None else string(supervision, "recording_id")
         if supervision is None or name not in known:
-            raise CorpusError(f"names no known recording ({name}); correct its recording_id.")
+            raise CorpusError(f"its recording {name} is unknown; correct its recording_id.")
         return _item(tree, known[name], supervision, supervision, string(supervision, "text"))
 
     yield from each(_objects(tree, supervisions), item)
@@ -81,44 +81,44 @@ def _from_supervisions(tree: SourceTree, recordings: list[Path], supervisions: l
 def _item(
     tree: SourceTree,
     recording: Mapping[str, Any],
-    stretch: Mapping[str, Any],
+    segment: Mapping[str, Any],
     supervision: Mapping[str, Any],
     text: str | None,
 ) -> Item:
     sources = _list(recording.get("sources"))
     if len(sources) != 1 or not isinstance(sources[0], dict):
-        raise CorpusError("its recording has not exactly one source; save it as one file.")
+        raise CorpusError("its recording must have exactly one source; save it as one file.")
     source = cast("dict[str, Any]", sources[0])
     if source.get("type") != "file":
-        raise CorpusError(f"its recording is of the type {source.get('type')!r}; only files are read, save it as one.")
+        raise CorpusError(f"its recording has the type {source.get('type')!r}, but must be a file; save it as one.")
     audio = tree.find(string(source, "source") or "")
-    start_s, lasts_s = number(stretch, "start") or 0.0, number(stretch, "duration")
-    if lasts_s is None:
+    start_s, duration_s = number(segment, "start") or 0.0, number(segment, "duration")
+    if duration_s is None:
         raise CorpusError("has no duration; add it.")
     transforms = _transforms(recording)
-    # The times are those after the transforms; the file is cut before them.
+    # The times apply after the transforms, but the file is cut before them.
     speed = math.prod(transform.value for transform in transforms if transform.kind == "speed")
-    channel = stretch.get("channel", 0)
+    channel = segment.get("channel", 0)
     several = len(_list(source.get("channels"))) > 1
     return Item(
-        name=string(stretch, "id") or audio.stem,
+        name=string(segment, "id") or audio.stem,
         audio=audio,
         shown=tree.shown(audio),
         text=text,
         speaker=string(supervision, "speaker"),
         language=string(supervision, "language"),
         start_s=start_s * speed,
-        end_s=(start_s + lasts_s) * speed,
+        end_s=(start_s + duration_s) * speed,
         channel=channel if several and isinstance(channel, int) and channel >= 0 else None,
         transforms=transforms,
     )
 
 
 def _transforms(recording: Mapping[str, Any]) -> tuple[Transform, ...]:
-    """What a recording is put through when it is read, in order. Raises CorpusError for what cannot be done exactly."""
+    """The transforms of a recording, in order. Raises CorpusError if one cannot be reproduced exactly."""
     given = recording.get("transforms")
     if given is not None and not isinstance(given, list):
-        raise CorpusError("its recording's transforms are no list; correct them.")
+        raise CorpusError("the transforms of its recording are not a list; correct them.")
     return tuple(map(_transform, _list(given)))
 
 
@@ -127,14 +127,17 @@ def _transform(given: object) -> Transform:
     name = row.get("name")
     if not isinstance(name, str) or name not in _TRANSFORMS:
         raise CorpusError(
-            f"its recording is to be put through {name!r}, which cannot be done here as Lhotse does it (only "
-            f"{', '.join(_TRANSFORMS)} can); save the cut as audio first (CutSet.save_audios)."
+            f"its recording has the transform {name!r}, which is not supported (only {', '.join(_TRANSFORMS)} are); "
+            "save the cut as audio first (CutSet.save_audios)."
         )
     field, kind, low, high = _TRANSFORMS[name]
     arguments = row.get("kwargs")
     value = cast("dict[str, Any]", arguments).get(field) if isinstance(arguments, dict) else None
     if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high or value == 0.0:
-        raise CorpusError(f"its recording's transform {name} has the {field} {value!r}; correct it.")
+        raise CorpusError(
+            f"the transform {name} of its recording has the {field} {value!r}; it must be a number "
+            f"from {low:g} to {high:g}, and not 0."
+        )
     return Transform(kind, float(value))
 
 

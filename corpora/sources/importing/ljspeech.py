@@ -1,6 +1,6 @@
-"""LJSpeech, and what is laid out like it: metadata.csv with ID|text|text in words, without a header, and wavs/ID.wav.
+"""LJSpeech and similar layouts: metadata.csv with ID|text|normalized text, without a header, and wavs/ID.wav.
 
-The text in words (numbers and abbreviations written out) is what is said; where it is missing, the other one is taken.
+The normalized text (numbers and abbreviations written out) is used, or the other one if it is missing.
 """
 
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ def _rows(tree: SourceTree) -> Iterator[tuple[str, list[str]]]:
 def _items(tree: SourceTree, settings: Settings) -> Found:
     def item(cells: list[str]) -> Item:
         if not 2 <= len(cells) <= 3:
-            raise CorpusError(f"has {len(cells)} cells, where ID|text|text in words are due; correct it.")
+            raise CorpusError(f"has {len(cells)} cells instead of ID|text|normalized text; correct it.")
         audio = _audio(tree, cells[0])
         return Item(name=cells[0], audio=audio, shown=tree.shown(audio), text=cells[-1] or cells[1] or None)
 

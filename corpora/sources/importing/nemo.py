@@ -1,4 +1,4 @@
-"""NeMo manifests: one JSON object a line with audio_filepath, text, and perhaps offset and duration."""
+"""NeMo manifests: one JSON object per line with audio_filepath, text, and optionally offset and duration."""
 
 from functools import partial
 from pathlib import Path
@@ -28,7 +28,7 @@ def _head(file: Path) -> bytes:
 def _items(tree: SourceTree, settings: Settings) -> Found:
     manifests = _manifests(tree)
     if not manifests:
-        raise CorpusError(f"{tree.file or tree.root}: is no NeMo manifest (nothing has an audio_filepath); name one.")
+        raise CorpusError(f"{tree.file or tree.root}: is not a NeMo manifest (it has no audio_filepath); give one.")
     for manifest in manifests:
         rows = read_objects(tree.find(tree.shown(manifest)), manifest.name)
         yield from each(((f"{manifest.name}:{line}", row) for line, row in rows), partial(_item, tree))
@@ -36,9 +36,9 @@ def _items(tree: SourceTree, settings: Settings) -> Found:
 
 def _item(tree: SourceTree, row: dict[str, Any] | None) -> Item:
     if row is None:
-        raise CorpusError("is not a JSON object; each line holds one.")
+        raise CorpusError("is not a JSON object; write one object per line.")
     audio = tree.find(string(row, "audio_filepath") or "")
-    offset_s, lasts_s = number(row, "offset") or 0.0, number(row, "duration")
+    offset_s, duration_s = number(row, "offset") or 0.0, number(row, "duration")
     return Item(
         name=audio.stem,
         audio=audio,
@@ -50,8 +50,8 @@ def _item(tree: SourceTree, row: dict[str, Any] | None) -> Item:
         license=string(row, "license", "license"),
         consent=string(row, "consent"),
         start_s=offset_s,
-        # Without an offset the duration only repeats what the file says itself.
-        end_s=offset_s + lasts_s if lasts_s is not None and "offset" in row else None,
+        # Without an offset, the duration is just that of the file.
+        end_s=offset_s + duration_s if duration_s is not None and "offset" in row else None,
     )
 
 

@@ -1,4 +1,4 @@
-"""Flags of the import to settings: every wrong one gets its sentence, all at once."""
+"""Validation of the flags of an import; all faults are reported at once."""
 
 import math
 from dataclasses import dataclass, field
@@ -17,46 +17,46 @@ _LEVELS_DB = (-60.0, -1.0)
 
 @dataclass(slots=True)
 class Flags:
-    """Checks one flag after the other and remembers what is wrong."""
+    """Checks flags one by one and collects their faults."""
 
     faults: list[str] = field(default_factory=list[str])
 
-    def settle(self) -> None:
-        """Raise CorpusError with every fault, if there is one."""
+    def raise_faults(self) -> None:
+        """Raise CorpusError with every fault, if there are any."""
         if self.faults:
             raise CorpusError("\n".join(self.faults))
 
-    def words(self, flag: str, value: str) -> str:
-        """A text that is not empty, on one line."""
+    def text(self, flag: str, value: str) -> str:
+        """Check a text: it must not be empty; returns it as one line."""
         if not one_line(value):
-            self.faults.append(f"{flag} is empty; give it a value or leave it out.")
+            self.faults.append(f"{flag} is empty; give it a value or omit it.")
         return one_line(value)
 
     def rate(self, value: int | None) -> int | None:
-        """A sample rate that a corpus may have."""
+        """Check a sample rate: a corpus must support it."""
         if value is not None and value not in RATES_HZ:
             self.faults.append(f"--rate is {value}; it must be from {RATES_HZ[0]} to {RATES_HZ[-1]} Hz.")
         return value
 
     def loudness(self, value: str) -> Loudness:
-        """One of the measures of loudness."""
+        """Check the name of a loudness measure."""
         if value not in get_args(Loudness):
             self.faults.append(f"--loudness is {value!r}; use one of {', '.join(get_args(Loudness))}.")
         return cast("Loudness", value)
 
     def level(self, value: float | None, loudness: str) -> float:
-        """A level in the unit of the loudness."""
+        """Check a level in the unit of the loudness measure."""
         if value is None:
             return LEVELS.get(cast("Loudness", loudness), 0.0)
         if loudness == "none":
-            self.faults.append("--level needs a --loudness to set (asl or bs1770).")
+            self.faults.append("--level requires --loudness asl or bs1770.")
         low, high = _LEVELS_DB
         if not low <= value <= high:
             self.faults.append(f"--level is {value:g}; it must be from {low:g} to {high:g} dB.")
         return value
 
     def channel(self, flag: str, value: str | None) -> int | None:
-        """A channel by number or side."""
+        """Parse a channel: a number or a side."""
         if value is None:
             return None
         if value.lower() in _SIDES:
@@ -68,11 +68,11 @@ class Flags:
         return None
 
     def channel_or_mix(self, value: str | None) -> int | Literal["mix"] | None:
-        """A channel, or all of them together."""
+        """Parse a channel, or `mix` for all of them."""
         return "mix" if value == "mix" else self.channel("--channel", value)
 
     def raw(self, value: str | None) -> RawFormat | None:
-        """What files without a header hold."""
+        """Parse the format of files without a header."""
         try:
             return None if value is None else parse_raw_format(value)
         except CorpusError as error:
@@ -80,7 +80,7 @@ class Flags:
             return None
 
     def seconds(self, flag: str, value: float, most: float = MAX_CLIP_S) -> float:
-        """A length of time above zero."""
+        """Check a duration: it must be above zero."""
         if not (math.isfinite(value) and 0.0 < value <= most):
             self.faults.append(f"{flag} is {value:g}; it must be above 0 and at most {most:g} seconds.")
         return value

@@ -1,8 +1,8 @@
-"""From a source to a corpus folder: find the items, make their clips, and let the whole appear in one step.
+"""Import of a source into a corpus folder: find the items, make their clips, and write the corpus atomically.
 
-A new corpus is built beside its place and renamed into it, so a killed import leaves nothing that looks like one. An
-import that appends adds to what is there from time to time, and knows what it has by each utterance's source: started
-again, it goes on.
+A new corpus is built under a temporary name and then renamed, so a killed import leaves no incomplete corpus. An import
+that appends saves its progress from time to time and recognizes imported utterances by their source, so it can be
+resumed.
 """
 
 import glob
@@ -38,12 +38,12 @@ _LONGEST_ID = 90
 _TEXTS = frozenset((".txt", ".lab"))
 _LISTS = frozenset((".csv", ".tsv", ".json", ".jsonl", ".gz"))
 
-Progress = Callable[[int, int], None]  # how many are done, of how many
+Progress = Callable[[int, int], None]  # the number done, and the total
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What an import has done."""
+    """The result of an import."""
 
     folder: Path
     format: str
@@ -51,12 +51,12 @@ class Outcome:
     already: int
     faults: tuple[str, ...]
     conversations: int
-    skipped: tuple[str, ...] = ()  # what is in the source and was not used, one sentence each
+    skipped: tuple[str, ...] = ()  # parts of the source that were not used, one sentence each
 
 
 @contextmanager
 def opened_source(source: Path, scratch_in: Path) -> Generator[SourceTree]:
-    """The tree of a folder or file, or of an archive that is unpacked for the while. Raises CorpusError."""
+    """Open a folder or file, or an archive, which is unpacked temporarily. Raises CorpusError."""
     if not (source.is_file() and is_archive(source)):
         yield open_tree(source)
         return
@@ -77,33 +77,33 @@ def import_corpus(
     progress: Progress = lambda done, total: None,
     waiting: Callable[[], None] = lambda: None,
 ) -> Outcome:
-    """Import what a source holds into the folder `into`. Where another import is adding to it, this one waits for that;
-    `waiting` is then called once.
+    """Import a source into the folder `into`.
 
-    Raises SourceError with every fault in it, unless bad items are to be skipped; CorpusError when nothing is left or
-    the folder cannot be written.
+    If another import is appending to the folder, `waiting` is called once and this import waits. Raises SourceError
+    with every fault of the source, unless `skip_bad` is set; CorpusError if there is nothing to import or the folder
+    cannot be written.
     """
     settings = replace(settings, label=printable(settings.label))
     items, bad, skipped = _collect(tree, layout, settings, progress)
     try:
-        with _appended(into, settings.kind, waiting) if append else _fresh(into, settings.kind) as corpus:
-            work = _Work(corpus, settings, append, [fault.text for fault in bad])
-            work.clips(items, processes, progress)
-            work.dialogues(items, {fault.conversation for fault in bad})
+        with _existing_corpus(into, settings.kind, waiting) if append else _new_corpus(into, settings.kind) as corpus:
+            state = _Import(corpus, settings, append, [fault.text for fault in bad])
+            state.clips(items, processes, progress)
+            state.add_conversations(items, {fault.conversation for fault in bad})
             if append:
                 corpus.write()
-            if work.faults and not skip_bad:
-                kept = "what is good was kept." if append else "nothing was written."
-                raise SourceError(settings.label, work.faults, kept)
+            if state.faults and not skip_bad:
+                kept = "the valid recordings were kept." if append else "nothing was written."
+                raise SourceError(settings.label, state.faults, kept)
             if not corpus.utterances:
-                raise CorpusError(_nothing(settings, layout, work.faults))
+                raise CorpusError(_nothing_to_import(settings, layout, state.faults))
             corpus.write()
             return Outcome(
                 folder=into,
                 format=layout.name,
-                imported=tuple(work.imported),
-                already=work.already,
-                faults=tuple(work.faults),
+                imported=tuple(state.imported),
+                already=state.already,
+                faults=tuple(state.faults),
                 conversations=len(corpus.conversations),
                 skipped=tuple(skipped),
             )
@@ -112,15 +112,15 @@ def import_corpus(
         raise CorpusError(f"{into}: cannot be written ({reason}); check space and permissions.") from error
 
 
-def _nothing(settings: Settings, layout: Layout, faults: Sequence[str]) -> str:
-    why = f" The first fault: {faults[0]}" if faults else ""
-    return f"{settings.label}: holds nothing that can be imported as {layout.name}.{why}"
+def _nothing_to_import(settings: Settings, layout: Layout, faults: Sequence[str]) -> str:
+    reason = f" The first fault: {faults[0]}" if faults else ""
+    return f"{settings.label}: contains nothing that can be imported as {layout.name}.{reason}"
 
 
 def _collect(
     tree: SourceTree, layout: Layout, settings: Settings, progress: Progress
 ) -> tuple[list[Item], list[Fault], list[str]]:
-    """What is to be imported, what cannot be, and what else there is."""
+    """Find the items to import, the faults, and sentences about everything else in the source."""
     items: list[Item] = []
     faults: list[Fault] = []
     skipped: list[str] = []
@@ -129,9 +129,9 @@ def _collect(
             raise CorpusError(f"{settings.label}: lists more than {MAX_FILES} utterances; import a part of it.")
         progress(0, count)
         if isinstance(found, Item):
-            if wrong := _cannot_be_kept(found):
+            if fault := _cannot_be_kept(found):
                 conversation = None if found.place is None else found.place.conversation
-                faults.append(Fault(printable(wrong), conversation))
+                faults.append(Fault(printable(fault), conversation))
             else:
                 items.append(found)
         elif isinstance(found, Fault):
@@ -142,18 +142,18 @@ def _collect(
 
 
 def _cannot_be_kept(item: Item) -> str | None:
-    """Why an item cannot be written into a manifest, which is in UTF-8; None where it can."""
+    """Return a sentence if an item cannot be written to a manifest, which is UTF-8, or None."""
     if printable(item.shown) != item.shown:
         return f"{item.shown}: its name is not in UTF-8; rename it."
     for what in ("text", "name", "speaker", "language", "domain", "license", "consent"):
         value: str | None = getattr(item, what)
         if value is not None and not value.isascii() and any("\ud800" <= char <= "\udfff" for char in value):
-            return f"{item.shown}: its {what} holds half a character (a lone surrogate); correct it."
+            return f"{item.shown}: its {what} contains half a character (a lone surrogate); correct it."
     return None
 
 
 def _unused(tree: SourceTree) -> Iterator[str]:
-    """The files of a folder that nothing has asked for, each with why."""
+    """Yield a sentence for each unused file of a folder, with the reason."""
     if tree.file is not None:
         return
     for path in tree.walk():
@@ -161,19 +161,19 @@ def _unused(tree: SourceTree) -> Iterator[str]:
             continue
         suffix = path.suffix.lower()
         if is_audio(path):
-            why = "no line of a list names it"
+            reason = "no list names it"
         elif suffix in _TEXTS:
-            why = "no recording of this name is beside it"
+            reason = "there is no recording with this name beside it"
         elif suffix in _LISTS:
-            why = "it was not taken for a list of recordings; if it is one, name it, or its format with --format"
+            reason = "it was not recognized as a list of recordings; if it is one, give its path or use --format"
         else:
-            why = "its name is not that of a recording that can be read"
-        yield f"{tree.shown(path)}: {why}."
+            reason = "it does not have the suffix of a supported recording"
+        yield f"{tree.shown(path)}: {reason}."
 
 
 @dataclass(slots=True)
 class _Corpus:
-    """The corpus in the making."""
+    """The corpus that an import is building."""
 
     folder: Path
     name: str
@@ -182,7 +182,7 @@ class _Corpus:
     conversations: list[ScriptedConversation] = field(default_factory=list[ScriptedConversation])
 
     def write(self) -> None:
-        """Write down what there is; utterances before the conversations that speak of them."""
+        """Write the manifest, and then the conversations that refer to it."""
         if self.utterances:
             write_manifest(self.folder, self.name, self.kind, self.utterances)
             if self.conversations:
@@ -190,8 +190,8 @@ class _Corpus:
 
 
 @dataclass(slots=True)
-class _Work:
-    """An import under way."""
+class _Import:
+    """The state of an import."""
 
     corpus: _Corpus
     settings: Settings
@@ -199,10 +199,10 @@ class _Work:
     faults: list[str]
     imported: list[Utterance] = field(default_factory=list[Utterance])
     already: int = 0
-    ids: list[str | None] = field(default_factory=list[str | None])  # of the items, in their order; None: not imported
+    ids: list[str | None] = field(default_factory=list[str | None])  # the ids of the items in order; None: not imported
 
     def clips(self, items: Sequence[Item], processes: int, progress: Progress) -> None:
-        """Make the clips of the items that the corpus does not have yet."""
+        """Make the clips of the items that are not in the corpus yet."""
         known = {utterance.source: utterance.id for utterance in self.corpus.utterances}
         taken = {Path(utterance.path).stem.casefold() for utterance in self.corpus.utterances}
         taken |= {utterance.id.casefold() for utterance in self.corpus.utterances}
@@ -212,24 +212,24 @@ class _Work:
         jobs = [ClipJob(_free_id(items[n].name, taken), items[n], self.corpus.folder, self.settings) for n in missing]
         progress(0, len(jobs))
         unsaved = 0
-        # Closed at once when this ends early: whoever removes the folder must not race with those who write into it.
+        # Close the generator immediately on errors, so that no process writes to the folder while it is removed.
         with closing(make_clips(jobs, min(processes, len(jobs)))) as clips:
-            for count, (place, (job, made)) in enumerate(zip(missing, clips, strict=True), start=1):
+            for count, (place, (job, result)) in enumerate(zip(missing, clips, strict=True), start=1):
                 progress(count, len(jobs))
-                if isinstance(made, str):
-                    self.faults.append(made)
+                if isinstance(result, str):
+                    self.faults.append(result)
                     continue
                 self.ids[place] = job.id
-                self.imported.append(made)
-                self.corpus.utterances.append(made)
+                self.imported.append(result)
+                self.corpus.utterances.append(result)
                 unsaved += 1
-                # A manifest is written whole; the larger it is, the more rarely.
+                # The whole manifest is rewritten each time, so a larger one is written less often.
                 if self.append and unsaved >= max(_CHECKPOINT, len(self.corpus.utterances) // 10):
                     self.corpus.write()
                     unsaved = 0
 
-    def dialogues(self, items: Sequence[Item], torn: Set[str | None]) -> None:
-        """Put the utterances that have a place in a conversation into it; those that miss one are left out."""
+    def add_conversations(self, items: Sequence[Item], incomplete: Set[str | None]) -> None:
+        """Add the conversations of the items; those with missing utterances are left out."""
         turns: dict[str, list[ConversationTurn | None]] = {}
         for item, name in zip(items, self.ids, strict=True):
             if (place := item.place) is not None:
@@ -238,23 +238,26 @@ class _Work:
         ids = {utterance.id for utterance in self.corpus.utterances}
         found = {conversation.id: conversation for conversation in self.corpus.conversations}
         taken = {name.casefold() for name in found}
-        # A conversation that begins with the same utterance is the same one, imported again.
-        begun = {conversation.turns[0].utterance: name for name, conversation in found.items()}
-        for name, said in turns.items():
-            whole = tuple(turn for turn in said if turn is not None)
-            if len(whole) < len(said) or name in torn:
-                self.faults.append(f"The conversation {name!r} is left out: not all of its utterances can be imported.")
+        # A conversation that begins with the same utterance as an existing one is that one, imported again.
+        existing = {conversation.turns[0].utterance: name for name, conversation in found.items()}
+        for name, found_turns in turns.items():
+            whole = tuple(turn for turn in found_turns if turn is not None)
+            if len(whole) < len(found_turns) or name in incomplete:
+                self.faults.append(
+                    f"The conversation {name!r} is left out because some of its utterances cannot be imported; "
+                    "correct them."
+                )
                 continue
-            conversation = ScriptedConversation(begun.get(whole[0].utterance) or _free_id(name, taken), whole)
-            wrong = find_conversation_faults(conversation, ids)
-            self.faults += [f"The conversation {name!r}: {fault}" for fault in wrong]
-            if not wrong:
+            conversation = ScriptedConversation(existing.get(whole[0].utterance) or _free_id(name, taken), whole)
+            conversation_faults = find_conversation_faults(conversation, ids)
+            self.faults += [f"The conversation {name!r}: {fault}" for fault in conversation_faults]
+            if not conversation_faults:
                 found[conversation.id] = conversation
         self.corpus.conversations = list(found.values())
 
 
 def _free_id(name: str, taken: set[str]) -> str:
-    """An id made of a name, unlike all that are taken; it is then taken itself."""
+    """Derive an id from a name that differs from all in `taken`, and add it to them."""
     plain = _NOT_IN_ID.sub("-", name).lstrip("-._")[-_LONGEST_ID:].lstrip("-._") or "clip"
     found, count = plain, 1
     while found.casefold() in taken:
@@ -265,10 +268,10 @@ def _free_id(name: str, taken: set[str]) -> str:
 
 
 @contextmanager
-def _fresh(into: Path, kind: CorpusKind) -> Generator[_Corpus]:
-    """A corpus beside its place, which takes the place when all went well."""
+def _new_corpus(into: Path, kind: CorpusKind) -> Generator[_Corpus]:
+    """A new corpus in a temporary folder that is renamed to `into` if the import succeeds."""
     if into.exists() and (not into.is_dir() or any(into.iterdir())):
-        raise CorpusError(f"{into}: is there already; name another folder, or add to this corpus with --append.")
+        raise CorpusError(f"{into}: already exists; choose another folder, or add to this corpus with --append.")
     into.parent.mkdir(parents=True, exist_ok=True)
     with _scratch(into.parent, f".{into.name}.importing-") as scratch:
         folder = scratch / "fresh"
@@ -280,31 +283,31 @@ def _fresh(into: Path, kind: CorpusKind) -> Generator[_Corpus]:
 
 
 @contextmanager
-def _appended(into: Path, kind: CorpusKind, waiting: Callable[[], None]) -> Generator[_Corpus]:
-    """A corpus in its place, with what it has already; nobody else changes it meanwhile."""
+def _existing_corpus(into: Path, kind: CorpusKind, waiting: Callable[[], None]) -> Generator[_Corpus]:
+    """An existing corpus, locked against changes by other processes."""
     into.mkdir(parents=True, exist_ok=True)
     with corpus_lock(into, waiting):
-        yield _begun(into, kind)
+        yield _open_existing(into, kind)
 
 
-def _begun(into: Path, kind: CorpusKind) -> _Corpus:
-    # Clips without a manifest are what an import leaves that was killed before it had written down any.
+def _open_existing(into: Path, kind: CorpusKind) -> _Corpus:
+    # Clips without a manifest remain of an import that was killed before it wrote the manifest.
     if {entry.name for entry in into.iterdir()} <= {"clips"}:
         (into / "clips").mkdir(exist_ok=True)
         return _Corpus(into, _free_id(into.name, set()), kind)
     manifest = read_manifest(into)
     if manifest.kind != kind:
-        raise CorpusError(f"{into}: is a corpus of {manifest.kind} speech; import this into one of its own.")
+        raise CorpusError(f"{into}: is a corpus of {manifest.kind} speech; import this into another corpus.")
     conversations = read_conversations(into, {utterance.id for utterance in manifest.utterances})
     if (into / "clips").is_symlink():
-        raise CorpusError(f"{into / 'clips'}: is a symbolic link; put the clips themselves into the corpus.")
+        raise CorpusError(f"{into / 'clips'}: is a symbolic link; replace it with the folder of clips.")
     (into / "clips").mkdir(exist_ok=True)
     return _Corpus(into, manifest.name, manifest.kind, list(manifest.utterances), list(conversations))
 
 
 @contextmanager
 def _scratch(parent: Path, prefix: str) -> Generator[Path]:
-    """A scratch folder beside a corpus; its name tells whose it is, so what a killed import left is removed later."""
+    """A temporary folder beside a corpus, with the process id in its name; those of killed imports are removed."""
     parent.mkdir(parents=True, exist_ok=True)
     for left in parent.glob(f"{glob.escape(prefix)}*"):
         owner = left.name.removeprefix(prefix).split("-", 1)[0]

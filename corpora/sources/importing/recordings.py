@@ -1,4 +1,4 @@
-"""Importing recordings from Python, with what the command's flags say as arguments."""
+"""Import of recordings from Python, with the command's flags as arguments."""
 
 from pathlib import Path
 
@@ -31,21 +31,21 @@ def import_recordings(
     append: bool = False,
     processes: int = 1,
 ) -> Outcome:
-    """Make a corpus in the folder `into` of a folder, manifest, table, recording or archive of them.
+    """Make a corpus in the folder `into` from a folder, manifest, table, recording, or an archive of them.
 
-    The arguments are those of `voiceprobe corpus import`: `form` is one of its formats (guessed if left out), speaker,
-    language and domain hold where the source does not say. Raises SourceError with every fault in the source, unless
-    bad recordings are to be skipped; CorpusError for arguments that cannot be used, and when nothing is left.
+    The arguments are those of `voiceprobe corpus import`: `form` is one of its formats (detected if omitted); speaker,
+    language and domain are used if the source has none. Raises SourceError with every fault of the source, unless
+    `skip_bad` is set; CorpusError for invalid arguments, and if there is nothing to import.
     """
     flags = Flags()
     source, into = Path(source), Path(into).absolute()
     settings = Settings(
-        license=flags.words("license", license),
-        consent=flags.words("consent", consent),
+        license=flags.text("license", license),
+        consent=flags.text("consent", consent),
         label=one_line(source.absolute().name) or "source",
-        speaker=flags.words("speaker", speaker),
-        language=flags.words("language", language),
-        domain=flags.words("domain", domain),
+        speaker=flags.text("speaker", speaker),
+        language=flags.text("language", language),
+        domain=flags.text("domain", domain),
         rate_hz=flags.rate(rate_hz),
         loudness=flags.loudness(loudness),
         level_db=flags.level(level_db, loudness),
@@ -54,7 +54,7 @@ def import_recordings(
     )
     if form is not None and form not in LAYOUTS:
         raise CorpusError(f"The format {form!r} is unknown; use one of {', '.join(LAYOUTS)}.")
-    flags.settle()
+    flags.raise_faults()
     with opened_source(source, into.parent) as tree:
         layout = layout_of(tree, form, caller_channel is not None)
         return import_corpus(tree, layout, into, settings, skip_bad=skip_bad, append=append, processes=processes)

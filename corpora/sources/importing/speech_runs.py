@@ -1,4 +1,4 @@
-"""When somebody speaks on a channel of a call, by energy, from levels that fit into memory for a call of any length."""
+"""Detection of speech on a channel of a call by energy, with levels that fit into memory for calls of any length."""
 
 from collections.abc import Iterable
 
@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 STEP_S = 0.010
 
-_SILENCE_DB = -75.0  # quieter is nobody, whatever the floor of the line
+_SILENCE_DB = -75.0  # anything quieter is silence, whatever the noise floor of the line
 _OVER_FLOOR_DB = 9.0
 _UNDER_LOUD_DB = 32.0
 _SHORTEST_RUN_STEPS = 4
@@ -18,26 +18,26 @@ Runs = list[tuple[int, int]]
 
 
 def step_levels_db(blocks: Iterable[NDArray[np.float32]], rate_hz: int) -> Levels:
-    """Level of each 10 ms of each channel in dBov, shape (steps, channels), from blocks of (frames, channels)."""
+    """The level of every 10 ms of each channel in dBov, shape (steps, channels), from blocks of (frames, channels)."""
     step = round(rate_hz * STEP_S)
     rows: list[Levels] = []
-    rest: NDArray[np.float32] | None = None
+    leftover: NDArray[np.float32] | None = None
     for block in blocks:
-        whole = block if rest is None else np.concatenate((rest, block))
-        steps = len(whole) // step
-        rest = whole[steps * step :].copy()
+        available = block if leftover is None else np.concatenate((leftover, block))
+        steps = len(available) // step
+        leftover = available[steps * step :].copy()
         if steps:
-            parts = whole[: steps * step].reshape(steps, step, whole.shape[1])
-            # Without what is constant: a channel with an offset is not a channel with speech.
+            parts = available[: steps * step].reshape(steps, step, available.shape[1])
+            # The variance excludes a DC offset, which is not speech.
             power = np.var(parts, axis=1, dtype=np.float64)
             rows.append((10.0 * np.log10(np.maximum(power, 1e-12))).astype(np.float32))
     return np.concatenate(rows) if rows else np.zeros((0, 1), dtype=np.float32)
 
 
 def speech_steps(levels: Levels, others: Levels | None = None) -> Runs:
-    """Where speech stands out on one channel, as (first, end) in steps; shape of both arrays: (steps,).
+    """Find speech on one channel, as (first, end) in steps; both arrays have shape (steps,).
 
-    What is at the same time more than 15 dB louder among the `others` is taken for their echo.
+    A step in which the `others` are more than 15 dB louder is taken for their crosstalk.
     """
     if not len(levels):
         return []
@@ -52,11 +52,11 @@ def speech_steps(levels: Levels, others: Levels | None = None) -> Runs:
 
 
 def joined(runs: Runs, pause_steps: int) -> Runs:
-    """Runs that are less than a pause apart, as one."""
-    whole: Runs = []
+    """Join runs that are less than a pause apart."""
+    joined_runs: Runs = []
     for first, end in runs:
-        if whole and first - whole[-1][1] < pause_steps:
-            whole[-1] = (whole[-1][0], end)
+        if joined_runs and first - joined_runs[-1][1] < pause_steps:
+            joined_runs[-1] = (joined_runs[-1][0], end)
         else:
-            whole.append((first, end))
-    return whole
+            joined_runs.append((first, end))
+    return joined_runs

@@ -1,9 +1,9 @@
-"""Recordings of calls with the caller on one channel: cut at the caller's pauses, kept in order as a conversation.
+"""Recordings of calls with the caller on one channel, cut at the caller's pauses and kept in order as a conversation.
 
-The pause before an utterance counts from the end of what the other channel said before it; an utterance that begins
-while the other side is still speaking is an interruption, so long after the other side had begun. A transcript beside
-the recording (same name, .json, .tsv or .csv, with start and end in seconds and text, perhaps a channel) gives the
-words.
+The think time before an utterance is measured from the end of the other side's preceding speech. An utterance that
+starts while the other side is speaking is an interruption, timed from the start of that speech. The texts come from a
+transcript beside the recording (same name, .json, .tsv or .csv, with start and end in seconds, text and optionally
+channel).
 """
 
 from collections.abc import Mapping
@@ -21,13 +21,13 @@ from corpora.sources.importing.speech_runs import STEP_S, Levels, Runs, joined, 
 from corpora.sources.importing.transcripts import number, read_objects, read_table, string
 from corpora.sources.importing.tree import SourceTree, is_audio
 
-_EDGE_S = 0.2  # of silence kept around an utterance, where the pause has it
+_EDGE_S = 0.2  # silence kept around an utterance, if the pause is long enough
 _LONGEST_CALL_S = 6 * 3600
 _TABLES = (".tsv", ".csv")
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
+class _TranscriptLine:
     """A line of a transcript."""
 
     start_s: float
@@ -37,7 +37,7 @@ class _Said:
 
 def _items(tree: SourceTree, settings: Settings) -> Found:
     if settings.caller_channel is None:
-        raise CorpusError("Which channel of the calls is the caller's? Say it with --caller-channel left or right.")
+        raise CorpusError("The caller's channel is unknown; choose it with --caller-channel left or right.")
     named = [tree.file] if tree.file is not None else [path for path in tree.walk() if is_audio(path)]
     for path in named:
         shown = tree.shown(path)
@@ -56,7 +56,7 @@ def _call(tree: SourceTree, shown: str, settings: Settings, caller: int) -> list
     utterances = [(first, end) for first, end in utterances if (end - first) * STEP_S >= settings.min_s]
     if not utterances:
         raise CorpusError(
-            f"{shown}: nobody speaks on channel {caller}; check --caller-channel, or take the recording away."
+            f"{shown}: nobody speaks on channel {caller}; check --caller-channel, or remove the recording."
         )
     replies = joined(speech_steps(others, levels[:, caller]), pause_steps)
     transcript = _transcript(tree, audio, caller)
@@ -78,7 +78,7 @@ def _call(tree: SourceTree, shown: str, settings: Settings, caller: int) -> list
                 name=f"{name}-{position + 1:03d}",
                 audio=audio,
                 shown=shown,
-                text=_words(transcript, first * STEP_S, end * STEP_S, settings.pause_s),
+                text=_text_between(transcript, first * STEP_S, end * STEP_S, settings.pause_s),
                 start_s=start_s,
                 end_s=end_s,
                 channel=caller,
@@ -93,28 +93,28 @@ def _levels(audio: Path, shown: str, settings: Settings, caller: int) -> Levels:
         if stream.channels < 2 or caller >= stream.channels:
             raise CorpusError(
                 f"{shown}: has {stream.channels} channel{'s' * (stream.channels != 1)}, "
-                f"so channel {caller} cannot be the caller's beside another's; use --format folder or another channel."
+                f"so it has no channel {caller} for the caller beside another; use --format folder or another channel."
             )
         if (stream.frames or 0) > _LONGEST_CALL_S * stream.rate_hz:
             raise CorpusError(f"{shown}: lasts more than {_LONGEST_CALL_S // 3600} hours; cut it into calls.")
-        heard = 0
+        frames_read = 0
 
         def bounded():
-            nonlocal heard
+            nonlocal frames_read
             for block in stream.blocks:
-                heard += len(block)
-                if heard > _LONGEST_CALL_S * stream.rate_hz:
+                frames_read += len(block)
+                if frames_read > _LONGEST_CALL_S * stream.rate_hz:
                     raise CorpusError(f"{shown}: lasts more than {_LONGEST_CALL_S // 3600} hours; cut it into calls.")
                 yield block
 
         levels = step_levels_db(bounded(), stream.rate_hz)
     if not len(levels):
-        raise CorpusError(f"{shown}: is shorter than 10 ms; take it away.")
+        raise CorpusError(f"{shown}: is shorter than 10 ms; remove it.")
     return levels
 
 
 def _edges(utterances: Runs, position: int, steps: int) -> tuple[float, float]:
-    """Where to cut: up to 200 ms around the speech, but never beyond the middle of a pause."""
+    """The start and end of a cut in seconds: up to 200 ms around the speech, but at most the middle of a pause."""
     first, end = utterances[position]
     before = (utterances[position - 1][1] + first) / 2 if position else 0
     after = (end + utterances[position + 1][0]) / 2 if position + 1 < len(utterances) else steps
@@ -138,7 +138,7 @@ def _seconds(steps: int) -> float:
     return round(min(steps * STEP_S, MAX_PAUSE_S), 3)
 
 
-def _transcript(tree: SourceTree, audio: Path, caller: int) -> list[_Said]:
+def _transcript(tree: SourceTree, audio: Path, caller: int) -> list[_TranscriptLine]:
     for suffix in (".json", *_TABLES):
         beside = audio.with_suffix(suffix)
         if not beside.is_symlink() and not beside.is_file():
@@ -146,7 +146,7 @@ def _transcript(tree: SourceTree, audio: Path, caller: int) -> list[_Said]:
         shown = tree.shown(beside)
         file = tree.find(shown)
         rows = read_table(file, shown) if suffix in _TABLES else _segments(file, shown)
-        return [said for line, row in rows for said in _said(row, f"{shown}:{line}", caller)]
+        return [segment for line, row in rows for segment in _parse_line(row, f"{shown}:{line}", caller)]
     return []
 
 
@@ -159,23 +159,27 @@ def _segments(file: Path, shown: str) -> list[tuple[int, Mapping[str, Any]]]:
     return list(rows)
 
 
-def _said(row: Mapping[str, Any], where: str, caller: int) -> list[_Said]:
+def _parse_line(row: Mapping[str, Any], where: str, caller: int) -> list[_TranscriptLine]:
     try:
         start_s, end_s = number(row, "start_s", "start"), number(row, "end_s", "end")
         channel = number(row, "channel")
     except CorpusError as error:
         raise CorpusError(f"{where}: {error}") from error
     if start_s is None or end_s is None:
-        raise CorpusError(f"{where}: has no start and end in seconds; a transcript beside a call needs them.")
+        raise CorpusError(f"{where}: has no start and end in seconds; add them.")
     text = string(row, "text", "transcript")
-    return [_Said(start_s, end_s, text)] if text is not None and channel in (None, float(caller)) else []
+    return [_TranscriptLine(start_s, end_s, text)] if text is not None and channel in (None, float(caller)) else []
 
 
-def _words(transcript: list[_Said], start_s: float, end_s: float, pause_s: float) -> str | None:
-    """What a transcript has between two moments: the lines whose middle lies there, by half a pause more or less."""
+def _text_between(transcript: list[_TranscriptLine], start_s: float, end_s: float, pause_s: float) -> str | None:
+    """The text of a transcript between two times: the lines whose middle is there, with half a pause of tolerance."""
     slack_s = pause_s / 2
-    inside = [said for said in transcript if start_s - slack_s <= (said.start_s + said.end_s) / 2 <= end_s + slack_s]
-    return " ".join(said.text for said in inside) or None
+    inside = [
+        segment
+        for segment in transcript
+        if start_s - slack_s <= (segment.start_s + segment.end_s) / 2 <= end_s + slack_s
+    ]
+    return " ".join(segment.text for segment in inside) or None
 
 
 def _fits(tree: SourceTree) -> bool:

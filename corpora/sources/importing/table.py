@@ -1,6 +1,8 @@
-"""A CSV or TSV with a header: a column for the file, and any of text, speaker, language, domain, license, consent, id,
-channel, start_s, end_s, duration_s; rows that share a `conversation` become one, in their order, with think_s, intent
-and barge_in_after_s where they are given."""
+"""A CSV or TSV with a header and a column for the file.
+
+Optional columns are text, speaker, language, domain, license, consent, id, channel, start_s, end_s and duration_s. Rows
+with the same `conversation` form one, in their order, optionally with think_s, intent and barge_in_after_s.
+"""
 
 from pathlib import Path
 
@@ -25,8 +27,8 @@ def _items(tree: SourceTree, settings: Settings) -> Found:
     if len(tables) != 1:
         found = ", ".join(file.name for file in tables) or "none"
         raise CorpusError(
-            f"{tree.file or tree.root}: one table is needed with a column {' or '.join(_FILE_COLUMNS[:4])}, "
-            f"found: {found}; name the .csv itself."
+            f"{tree.file or tree.root}: expected one table with a column {' or '.join(_FILE_COLUMNS[:4])}, "
+            f"found: {found}; give the path of the table."
         )
     table = tables[0]
     rows = read_table(tree.find(tree.shown(table)), table.name)
@@ -40,7 +42,7 @@ def _items(tree: SourceTree, settings: Settings) -> Found:
 def _item(tree: SourceTree, row: Row) -> Item:
     audio = tree.find(string(row, *_FILE_COLUMNS) or "")
     start_s = number(row, "start_s", "start") or 0.0
-    end_s, lasts_s, channel = number(row, "end_s", "end"), number(row, "duration_s"), number(row, "channel")
+    end_s, duration_s, channel = number(row, "end_s", "end"), number(row, "duration_s"), number(row, "channel")
     conversation = string(row, "conversation")
     place = None
     if conversation is not None:
@@ -56,7 +58,7 @@ def _item(tree: SourceTree, row: Row) -> Item:
         license=string(row, "license", "license"),
         consent=string(row, "consent"),
         start_s=start_s,
-        end_s=start_s + lasts_s if end_s is None and lasts_s is not None else end_s,
+        end_s=start_s + duration_s if end_s is None and duration_s is not None else end_s,
         channel=None if channel is None else int(channel),
         place=place,
     )

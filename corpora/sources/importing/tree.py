@@ -1,4 +1,4 @@
-"""The files of a source, and no others: names that lead out of it, by dots, links or absolute paths, are refused."""
+"""Access to the files of a source. Names that lead out of it by dots, links or absolute paths are rejected."""
 
 import os
 import stat
@@ -21,42 +21,44 @@ _MAX_DEPTH = 32
 
 @dataclass(frozen=True, slots=True)
 class SourceTree:
-    """A folder, and the one file in it that was named, if one was. `used` are the files that were asked for."""
+    """A source folder and, if one was given, a file in it. `used` are the files that have been found by name."""
 
     root: Path
     file: Path | None = None
     used: set[Path] = field(default_factory=set[Path], compare=False)
 
     def shown(self, path: Path) -> str:
-        """A file's name from the root, with forward slashes."""
+        """A file's path relative to the root, with forward slashes."""
         return path.relative_to(self.root).as_posix()
 
     def find(self, name: str, *below: str) -> Path:
-        """The regular file that a manifest names, relative to a folder of the source (its root, if none is given).
+        """Find the regular file with a name relative to a folder of the source (by default its root).
 
-        Raises CorpusError, in a sentence that begins with the name, when there is none or when it lies elsewhere.
+        Raises CorpusError, in a sentence that begins with the name, if the file is missing or outside the source.
         """
         if not name.strip() or "\x00" in name or len(name) > 4_096:
-            raise CorpusError(f"{name[:100]!r}: is no file's name; correct it.")
+            raise CorpusError(f"{name[:100]!r}: is not a file name; correct it.")
         base = self.root.resolve()
-        path = Path(os.path.normpath(self.root.joinpath(*below, *_plain(name))))
+        path = Path(os.path.normpath(self.root.joinpath(*below, *_parts(name))))
         self.used.add(path)
         try:
             real = path.resolve()
             if not real.is_relative_to(base) or not path.is_relative_to(self.root):
-                raise CorpusError(f"{name}: leads out of {self.root.name}; keep what is imported inside one folder.")
+                raise CorpusError(
+                    f"{name}: leads out of {self.root.name}; keep all files to import inside that folder."
+                )
             if not stat.S_ISREG(real.stat().st_mode):
-                raise CorpusError(f"{name}: is not a regular file; put the recording there.")
+                raise CorpusError(f"{name}: is not a regular file; replace it with the file itself.")
         except FileNotFoundError as error:
-            raise CorpusError(f"{name}: is missing; put it there or take its line out.") from error
+            raise CorpusError(f"{name}: is missing; restore it or remove its line.") from error
         except (OSError, RuntimeError) as error:
-            raise CorpusError(f"{name}: cannot be reached ({error}); check the path.") from error
+            raise CorpusError(f"{name}: cannot be accessed ({error}); check the path.") from error
         return path
 
     def walk(self) -> Iterator[Path]:
-        """Every file below the root, in order of names, hidden ones left out; links are named but not followed.
+        """Yield every file below the root, sorted by name, without hidden files; links are not followed.
 
-        Raises CorpusError when there are more than can be meant.
+        Raises CorpusError if there are more than MAX_FILES files.
         """
         count = 0
         for folder, folders, files in os.walk(self.root, followlinks=False):
@@ -68,35 +70,35 @@ class SourceTree:
                 if not name.startswith("."):
                     count += 1
                     if count > MAX_FILES:
-                        raise CorpusError(f"{self.root}: holds more than {MAX_FILES} files; import a part of it.")
+                        raise CorpusError(f"{self.root}: contains more than {MAX_FILES} files; import a part of it.")
                     yield here / name
 
 
-def _plain(name: str) -> tuple[str, ...]:
+def _parts(name: str) -> tuple[str, ...]:
     return PurePosixPath(name.replace("\\", "/")).parts
 
 
 def printable(name: str) -> str:
-    """A name as it can be printed and kept: bytes of it that are no UTF-8 are written as `\\xe9`."""
+    """Make a name printable: bytes that are not UTF-8 are written as in `\\xe9`."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def is_audio(path: PurePath) -> bool:
-    """Whether a file's name says that it is audio."""
+    """Whether a file has the suffix of an audio file."""
     return path.suffix.lower() in AUDIO_SUFFIXES
 
 
 def open_tree(source: Path) -> SourceTree:
-    """The tree of a folder, or of the folder that holds a file; a folder that only wraps another one is unwrapped.
+    """Open a folder, or the folder of a file; a folder that contains only another folder is skipped.
 
-    Raises CorpusError when the source is not there.
+    Raises CorpusError if the source does not exist or cannot be read.
     """
     try:
         mode = source.stat().st_mode
         if stat.S_ISREG(mode):
             return SourceTree(source.absolute().parent, source.absolute())
         if not stat.S_ISDIR(mode):
-            raise CorpusError(f"{source}: is neither a folder nor a regular file; name one.")
+            raise CorpusError(f"{source}: is neither a folder nor a regular file; give one.")
         root = source.absolute()
         for _ in range(_MAX_DEPTH):
             inside = [entry for entry in root.iterdir() if not entry.name.startswith((".", "__MACOSX"))]
@@ -104,5 +106,5 @@ def open_tree(source: Path) -> SourceTree:
                 break
             root = inside[0]
     except OSError as error:
-        raise CorpusError(f"{source}: cannot be read ({error.strerror}); check its name and permissions.") from error
+        raise CorpusError(f"{source}: cannot be read ({error.strerror}); check its path and permissions.") from error
     return SourceTree(root)

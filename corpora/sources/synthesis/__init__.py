@@ -1,1 +1,1 @@
-"""Clips of known text: a list of texts, spoken by an engine into a corpus."""
+"""Synthesis of a corpus from a list of texts by a text-to-speech engine."""

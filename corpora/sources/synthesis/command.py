@@ -1,4 +1,4 @@
-"""`voiceprobe corpus say`: texts in, a corpus of clips with known words out."""
+"""`voiceprobe corpus say`: synthesizes texts into a corpus."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ from corpora.manifest.manifest import RATES_HZ
 from corpora.output_paths import unwritable
 from corpora.sources.authoring import Draft, write_corpus
 from corpora.sources.synthesis.texts import Text
-from corpora.sources.synthesis.voices import Voice
+from corpora.sources.synthesis.voices import SpeechEngine
 
 PAD_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class SayRequest:
-    """What to say, and what is true of all of it."""
+class SynthesisRequest:
+    """The texts to synthesize, and what they have in common."""
 
     texts: list[Text]
     voice: str
@@ -31,13 +31,15 @@ class SayRequest:
     force: bool = False
 
 
-def say(request: SayRequest, engine: Voice, progress: Callable[[int, int], None] | None = None) -> int:
-    """Speak all texts and write the corpus; how many there are. It appears complete or not at all.
+def synthesize(
+    request: SynthesisRequest, engine: SpeechEngine, progress: Callable[[int, int], None] | None = None
+) -> int:
+    """Synthesize all texts and write the corpus atomically; returns the number of utterances.
 
-    Raises CorpusError, ManifestError with each text that could not be said.
+    Raises CorpusError, or ManifestError with each text that could not be synthesized.
     """
     if request.into.exists() and not request.force:
-        raise CorpusError(f"{request.into}: is there already; name another folder, or give --force to replace it.")
+        raise CorpusError(f"{request.into}: already exists; choose another folder, or replace it with --force.")
     if fault := unwritable(request.into / "x"):
         raise CorpusError(f"--into: {fault}.")
     if request.rate_hz not in RATES_HZ:
@@ -46,7 +48,9 @@ def say(request: SayRequest, engine: Voice, progress: Callable[[int, int], None]
         return write_corpus(request.into, request.into.resolve().name, "generated", _drafts(request, engine, progress))
 
 
-def _drafts(request: SayRequest, engine: Voice, progress: Callable[[int, int], None] | None) -> Iterator[Draft]:
+def _drafts(
+    request: SynthesisRequest, engine: SpeechEngine, progress: Callable[[int, int], None] | None
+) -> Iterator[Draft]:
     faults: list[str] = []
     for done, text in enumerate(request.texts, start=1):
         try:
@@ -62,13 +66,13 @@ def _drafts(request: SayRequest, engine: Voice, progress: Callable[[int, int], N
         raise ManifestError(request.into, faults)
 
 
-def _draft(text: Text, request: SayRequest, engine: Voice) -> Draft:
+def _draft(text: Text, request: SynthesisRequest, engine: SpeechEngine) -> Draft:
     voice = text.voice or request.voice
-    spoken, rate_hz = engine.say(text.text, voice)
-    samples = np.asarray(soxr.resample(spoken, rate_hz, request.rate_hz, quality="VHQ"), dtype=np.float64)
+    speech, rate_hz = engine.synthesize(text.text, voice)
+    samples = np.asarray(soxr.resample(speech, rate_hz, request.rate_hz, quality="VHQ"), dtype=np.float64)
     pad = np.zeros(round(PAD_S * request.rate_hz))
     samples = np.concatenate((pad, _within_scale(samples), pad))
-    find_speech_bounds(samples, request.rate_hz)  # here, so that every text without speech is named and not the first
+    find_speech_bounds(samples, request.rate_hz)  # checked here, so that all texts without speech are reported
     return Draft(
         id=text.id,
         text=text.text,
@@ -83,6 +87,6 @@ def _draft(text: Text, request: SayRequest, engine: Voice) -> Draft:
 
 
 def _within_scale(samples: Samples) -> Samples:
-    """Resampling can overshoot full scale by a little."""
+    """Scale samples down if resampling made them exceed full scale."""
     peak = float(np.max(np.abs(samples), initial=0.0))
     return samples / peak * 0.99 if peak > 0.99 else samples

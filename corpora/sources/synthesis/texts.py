@@ -1,4 +1,4 @@
-"""The texts to say, from a CSV, a TSV or JSON lines. Every fault of the file is said at once."""
+"""Reading of the texts to synthesize from CSV, TSV or JSON lines. All faults of the file are reported at once."""
 
 import csv
 import hashlib
@@ -22,7 +22,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """One thing to say. `voice` None is the voice of the command."""
+    """One text to synthesize. If `voice` is None, the voice of the command is used."""
 
     id: str
     text: str
@@ -32,45 +32,45 @@ class Text:
 
 
 def read_texts(file: Path, *, domain: str, language: str) -> list[Text]:
-    """Read the texts; `domain` and `language` hold for those that name none.
+    """Read the texts; `domain` and `language` are defaults for texts without them.
 
-    A CSV or TSV has a header line; `text` is required, `id`, `domain`, `language` and `voice` may be there. A text
-    without an id is called after its words, the same each time. Raises ManifestError with every fault.
+    A CSV or TSV has a header; `text` is required, `id`, `domain`, `language` and `voice` are optional. The id of a text
+    without one is derived from its words. Raises ManifestError with every fault.
     """
     faults: list[str] = []
     texts: list[Text] = []
-    taken: dict[str, int] = {}
+    line_by_id: dict[str, int] = {}
     for line, row in _rows(file):
         text = (row.get("text") or "").strip()
         found = _faults(row, text)
         name = (row.get("id") or "").strip() or name_for(text)
-        earlier = taken.setdefault(name.casefold(), line)
+        earlier = line_by_id.setdefault(name.casefold(), line)
         if earlier != line:
-            found.append(f"the id {name!r} is taken by line {earlier} already; each must be unique")
+            found.append(f"the id {name!r} is already used in line {earlier}; ids must be unique")
         faults += [f"{file}:{line}: {fault}." for fault in found]
         texts.append(
             Text(name, text, row.get("domain") or domain, row.get("language") or language, row.get("voice") or None)
         )
         if len(texts) > MAX_TEXTS:
-            raise ManifestError(file, [f"{file}: holds more than {MAX_TEXTS} texts; split it."])
+            raise ManifestError(file, [f"{file}: contains more than {MAX_TEXTS} texts; split it."])
     if not texts:
-        faults.append(f"{file}: holds no text; give a CSV with a column `text`, or JSON lines with that field.")
+        faults.append(f"{file}: contains no text; provide a CSV with a column `text`, or JSON lines with that field.")
     if faults:
         raise ManifestError(file, faults)
     return texts
 
 
 def name_for(text: str) -> str:
-    """A name made of the first words and a few digits that the whole text decides."""
+    """Derive a name from the first words of a text and a short hash of all of it."""
     words = "-".join(re.findall(r"[a-z0-9]+", text.lower())[:4])[:40]
     return f"{words or 'text'}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"
 
 
 def _faults(row: dict[str, str | None], text: str) -> list[str]:
     unknown = sorted(set(row) - set(COLUMNS))
-    found = [f"the column {name!r} is unknown; there may be {', '.join(COLUMNS)}" for name in unknown]
+    found = [f"the column {name!r} is unknown; use any of {', '.join(COLUMNS)}" for name in unknown]
     if not text:
-        found.append("has no text")
+        found.append("has no text; add one")
     if len(text) > MAX_CHARACTERS or _CONTROL.search(text):
         found.append(f"its text must be one line of at most {MAX_CHARACTERS} characters")
     name = (row.get("id") or "").strip()
@@ -85,9 +85,9 @@ def _rows(file: Path) -> Iterator[tuple[int, dict[str, str | None]]]:
             raise ManifestError(file, [f"{file}: is larger than {_MAX_BYTES >> 20} MB; split it."])
         content = file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        raise CorpusError(f"{file}: is not text in UTF-8 ({error.reason}); save it as UTF-8.") from error
+        raise CorpusError(f"{file}: is not UTF-8 text ({error.reason}); save it as UTF-8.") from error
     except OSError as error:
-        raise CorpusError(f"{file}: cannot be read ({error.strerror}); name a file of texts.") from error
+        raise CorpusError(f"{file}: cannot be read ({error.strerror}); give a file of texts.") from error
     if file.suffix.lower() in (".jsonl", ".ndjson"):
         yield from _json_rows(file, content)
         return
@@ -96,10 +96,12 @@ def _rows(file: Path) -> Iterator[tuple[int, dict[str, str | None]]]:
         for row in reader:
             cells = cast("dict[str | None, str | None]", row)
             if None in cells:
-                raise CorpusError(f"{file}:{reader.line_num}: has too many columns; put texts with commas into quotes.")
+                raise CorpusError(f"{file}:{reader.line_num}: has too many columns; quote texts that contain commas.")
             yield reader.line_num, {str(name): value for name, value in cells.items()}
     except csv.Error as error:
-        raise CorpusError(f"{file}:{reader.line_num}: is no line of a CSV ({error}); mend its quotes.") from error
+        raise CorpusError(
+            f"{file}:{reader.line_num}: is not a valid CSV line ({error}); correct its quotes."
+        ) from error
 
 
 def _json_rows(file: Path, content: str) -> Iterator[tuple[int, dict[str, str | None]]]:
@@ -108,4 +110,4 @@ def _json_rows(file: Path, content: str) -> Iterator[tuple[int, dict[str, str | 
             try:
                 yield number, msgspec.json.decode(line, type=dict[str, str | None])
             except msgspec.DecodeError as error:
-                raise CorpusError(f"{file}:{number}: is no JSON object of texts ({error}).") from error
+                raise CorpusError(f"{file}:{number}: is not a JSON object of strings ({error}); correct it.") from error

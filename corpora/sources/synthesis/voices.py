@@ -1,4 +1,4 @@
-"""The engines that say a text: flite, espeak-ng, and any endpoint with the OpenAI speech API."""
+"""The text-to-speech engines: flite, espeak-ng, and any endpoint with the OpenAI speech API."""
 
 import os
 import shutil
@@ -14,24 +14,27 @@ import numpy as np
 
 from corpora.manifest.clips import Samples, decode
 from corpora.manifest.errors import CorpusError
-from corpora.sources.synth import LANGUAGE_BY_VOICE, speak_with_flite
+from corpora.sources.synth import LANGUAGE_BY_VOICE, synthesize_with_flite
 
 ENGINES: Final = ("flite", "espeak-ng", "openai")
 TOKEN_VARIABLE: Final = "VOICEPROBE_SAY_TOKEN"  # noqa: S105 - the name of the variable, not a secret
 DEFAULT_VOICES: Final = {"flite": "slt", "espeak-ng": "en-us", "openai": "alloy"}
 _TIMEOUT_S: Final = 120.0
-_MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
+_MAX_RESPONSE_BYTES: Final = 64 * 1024 * 1024
 
 
-class Voice(Protocol):
-    """Says texts. `source` says of a clip how it was made."""
+class SpeechEngine(Protocol):
+    """A text-to-speech engine."""
 
-    def say(self, text: str, voice: str) -> tuple[Samples, int]:
-        """Mono samples of shape (samples,) at full scale ±1.0, and their rate in Hz. Raises CorpusError."""
+    def synthesize(self, text: str, voice: str) -> tuple[Samples, int]:
+        """Synthesize a text: mono samples of shape (samples,), full scale ±1.0, and their rate in Hz.
+
+        Raises CorpusError.
+        """
         ...
 
     def source(self, voice: str) -> str:
-        """How a clip of this voice was made."""
+        """The source of a clip with this voice, as written to the manifest."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -40,16 +43,16 @@ class Voice(Protocol):
 
 
 class Flite:
-    """flite, the program."""
+    """The flite program."""
 
-    def say(self, text: str, voice: str) -> tuple[Samples, int]:
-        """As `Voice`."""
+    def synthesize(self, text: str, voice: str) -> tuple[Samples, int]:
+        """See `SpeechEngine`."""
         if voice not in LANGUAGE_BY_VOICE:
-            raise CorpusError(f"flite has no voice {voice!r} here; use one of {', '.join(LANGUAGE_BY_VOICE)}.")
-        return speak_with_flite(text, voice, 1.0, called="the text")
+            raise CorpusError(f"The flite voice {voice!r} is not supported; use one of {', '.join(LANGUAGE_BY_VOICE)}.")
+        return synthesize_with_flite(text, voice, 1.0, label="the text")
 
     def source(self, voice: str) -> str:
-        """As `Voice`."""
+        """See `SpeechEngine`."""
         return f"flite voice {voice}"
 
     def __enter__(self) -> Self:
@@ -64,7 +67,7 @@ class Flite:
 
 
 class Espeak:
-    """espeak-ng, a process for each voice."""
+    """espeak-ng, with a child process for each voice."""
 
     def __init__(self) -> None:
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -77,41 +80,41 @@ class Espeak:
             process.communicate(timeout=_TIMEOUT_S)
 
     def source(self, voice: str) -> str:
-        """As `Voice`."""
+        """See `SpeechEngine`."""
         return f"espeak-ng voice {voice}"
 
-    def say(self, text: str, voice: str) -> tuple[Samples, int]:
-        """As `Voice`."""
+    def synthesize(self, text: str, voice: str) -> tuple[Samples, int]:
+        """See `SpeechEngine`."""
         process = self._processes.get(voice) or self._start(voice)
         if process.stdin is None or process.stdout is None:
-            raise CorpusError("espeak-ng's process has no pipes; run the command again.")
+            raise CorpusError("The espeak-ng process has no pipes; run the command again.")
         try:
             process.stdin.write(msgspec.json.encode(text) + b"\n")
             process.stdin.flush()
-            head = msgspec.json.decode(process.stdout.readline(), type=_EspeakAnswer)
+            head = msgspec.json.decode(process.stdout.readline(), type=_EspeakResponse)
             pcm = process.stdout.read(head.bytes)
         except (OSError, msgspec.DecodeError) as error:
-            raise CorpusError("espeak-ng's process ended; run the command again.") from error
+            raise CorpusError("The espeak-ng process ended unexpectedly; run the command again.") from error
         if head.fault is not None:
-            raise CorpusError(f"{head.fault}; name another voice with --voice.")
+            raise CorpusError(f"{head.fault}; choose another voice with --voice.")
         return np.frombuffer(pcm, np.int16).astype(np.float64) / 32_768.0, head.rate_hz
 
     def _start(self, voice: str) -> subprocess.Popen[bytes]:
         folder = Path(__file__).parents[3]
-        surroundings = os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])}
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])}
         command = [sys.executable, "-m", "corpora.sources.synthesis.espeak_process", voice]
         process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env=surroundings,
+            env=environment,
         )
         self._processes[voice] = process
         return process
 
 
-class _EspeakAnswer(msgspec.Struct):
+class _EspeakResponse(msgspec.Struct):
     rate_hz: int
     bytes: int
     fault: str | None
@@ -123,7 +126,7 @@ class OpenAiSpeech:
     def __init__(self, url: str, model: str, token: str | None) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise CorpusError(f"--url {url!r} is no address; give one such as http://127.0.0.1:8000/v1.")
+            raise CorpusError(f"--url {url!r} is not a URL; give one such as http://127.0.0.1:8000/v1.")
         self._url = f"{url.rstrip('/')}/audio/speech"
         self._model = model
         headers = {"authorization": f"Bearer {token}"} if token else {}
@@ -136,36 +139,39 @@ class OpenAiSpeech:
         self._client.close()
 
     def source(self, voice: str) -> str:
-        """As `Voice`."""
+        """See `SpeechEngine`."""
         return f"{self._model} voice {voice}"
 
-    def say(self, text: str, voice: str) -> tuple[Samples, int]:
-        """As `Voice`."""
-        asked = {"model": self._model, "voice": voice, "input": text, "response_format": "wav"}
+    def synthesize(self, text: str, voice: str) -> tuple[Samples, int]:
+        """See `SpeechEngine`."""
+        request = {"model": self._model, "voice": voice, "input": text, "response_format": "wav"}
         content = bytearray()
         try:
-            with self._client.stream("POST", self._url, json=asked) as answer:
-                if answer.is_error:
-                    said = answer.read()[:200].decode(errors="replace").strip().replace("\n", " ")
+            with self._client.stream("POST", self._url, json=request) as response:
+                if response.is_error:
+                    body = response.read()[:200].decode(errors="replace").strip().replace("\n", " ")
                     raise CorpusError(
-                        f"{self._url}: answers {answer.status_code} ({said or 'and says nothing'}); check --url, "
+                        f"{self._url}: responded with {response.status_code} ({body or 'empty body'}); check --url, "
                         f"--model, --voice and the token in {TOKEN_VARIABLE}."
                     )
-                for piece in answer.iter_bytes():
-                    content += piece
-                    if len(content) > _MAX_ANSWER_BYTES:
-                        raise CorpusError(f"{self._url}: answers with more than {_MAX_ANSWER_BYTES >> 20} MB of audio.")
+                for chunk in response.iter_bytes():
+                    content += chunk
+                    if len(content) > _MAX_RESPONSE_BYTES:
+                        raise CorpusError(
+                            f"{self._url}: responded with more than {_MAX_RESPONSE_BYTES >> 20} MB of audio; "
+                            "shorten the text."
+                        )
         except httpx.HTTPError as error:
-            raise CorpusError(f"{self._url}: does not answer ({type(error).__name__}); check --url.") from error
-        return decode(bytes(_with_true_sizes(content)), f"{self._url}: the answer")
+            raise CorpusError(f"{self._url}: did not respond ({type(error).__name__}); check --url.") from error
+        return decode(bytes(_with_actual_sizes(content)), f"{self._url}: the response")
 
 
-def _with_true_sizes(wav: bytearray) -> bytearray:
-    """A WAV that was streamed says 0 or 2^32 - 1 where its sizes stand, because its writer did not know them yet."""
-    at = wav.find(b"data", 12, 512)
-    if wav.startswith(b"RIFF") and wav.startswith(b"WAVE", 8) and at > 0:
-        size = len(wav) - at - 8
-        if int.from_bytes(wav[at + 4 : at + 8], "little") not in range(1, size + 1):
-            wav[at + 4 : at + 8] = size.to_bytes(4, "little")
+def _with_actual_sizes(wav: bytearray) -> bytearray:
+    """Correct the sizes in the header of a streamed WAV, which are 0 or 2^32 - 1 because they were not known."""
+    data_offset = wav.find(b"data", 12, 512)
+    if wav.startswith(b"RIFF") and wav.startswith(b"WAVE", 8) and data_offset > 0:
+        size = len(wav) - data_offset - 8
+        if int.from_bytes(wav[data_offset + 4 : data_offset + 8], "little") not in range(1, size + 1):
+            wav[data_offset + 4 : data_offset + 8] = size.to_bytes(4, "little")
             wav[4:8] = (len(wav) - 8).to_bytes(4, "little")
     return wav

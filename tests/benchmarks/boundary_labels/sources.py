@@ -1,6 +1,6 @@
-"""The clips that can be labeled: prompts and test data of Debian packages, and what flite and espeak-ng synthesize.
+"""The clips that can be labeled: prompts and test data of Debian packages, and synthesis by flite and espeak-ng.
 
-Other people's audio is not committed: a clip is named by its package and file and by the hash of its decoded samples.
+Audio of others is not committed: a clip is identified by its package, its file, and the hash of its decoded samples.
 """
 
 import gzip
@@ -20,13 +20,13 @@ from corpora.manifest.clips import decode
 from corpora.rendering.g722 import decode_lanes
 from corpora.sources.archives import read_members
 from corpora.sources.recorded import pocketsphinx_drafts
-from corpora.sources.synth import TEXTS_NAME, read_texts, speak_with_flite
+from corpora.sources.synth import TEXTS_NAME, read_texts, synthesize_with_flite
 from corpora.sources.synthesis.voices import Espeak
 
 Pcm = NDArray[np.int16]
 LANGUAGES: Final = ("en", "fr", "es", "it", "ru")
 _PROMPT: Final = re.compile(r"^(?P<id>[A-Za-z0-9][A-Za-z0-9/_-]*):\s*(?P<text>.*?)\s*$")
-_NO_SPEECH: Final = re.compile(r"[\[\]<>()#*]|^(un )?suon[oi] ")  # a sound described, or signs read out
+_NO_SPEECH: Final = re.compile(r"[\[\]<>()#*]|^(un )?suon[oi] ")  # descriptions of sounds, or names of characters
 _BUNDLED_FOLDER: Final = Path(__file__).resolve().parents[3] / "corpora" / "data" / "voiceprobe-en"
 FLITE_TEXTS: Final = (
     ("kal", "Please leave a message after the tone."),
@@ -61,7 +61,7 @@ ESPEAK_TEXTS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A clip that may be chosen. `load` decodes it, where it is not `g722`, which is decoded for many clips at once."""
+    """A clip that can be chosen. `load` decodes it; `g722` clips are decoded together instead (`decode_all`)."""
 
     id: str
     source: str  # asterisk-en-8k, ..., pocketsphinx, alsa, bundled, flite, espeak
@@ -76,7 +76,7 @@ class Candidate:
 
 
 def decode_all(clips: Sequence[Candidate]) -> list[Pcm]:
-    """Decode clips; those in G.722 side by side, which is what makes it fast."""
+    """Decode clips; those in G.722 in parallel, which is much faster."""
     lanes = [clip.g722 for clip in clips if clip.g722 is not None]
     decoded = iter(decode_lanes(lanes) if lanes else ())
     return [clip.load() if clip.g722 is None else next(decoded) for clip in clips]
@@ -86,7 +86,7 @@ def _deb(folder: Path, package: str) -> Path:
     files = sorted(folder.glob(f"{package}_*.deb"))
     if len(files) != 1:
         raise FileNotFoundError(
-            f"{folder}: holds {len(files)} files of {package}; run `apt-get download {package}` in it"
+            f"{folder}: contains {len(files)} files of {package} instead of 1; run `apt-get download {package}` in it"
         )
     return files[0]
 
@@ -114,18 +114,18 @@ def asterisk(folder: Path, language: str) -> list[Candidate]:
 
 
 def prompt_texts(members: dict[str, bytes]) -> dict[str, str]:
-    """The texts of the prompts that are speech, by the prompt's name; a name given twice is left out."""
+    """The texts of the prompts that are speech, by name; a name with two texts is left out."""
     texts: dict[str, str] = {}
-    twice: set[str] = set()
+    ambiguous: set[str] = set()
     for content in members.values():
         for line in gzip.decompress(content).decode("utf-8", "replace").splitlines():
             match = _PROMPT.match(line)
             if match is None or not re.search(r"[^\W\d_]", match["text"]) or _NO_SPEECH.search(match["text"]):
                 continue
             if match["id"] in texts and texts[match["id"]] != match["text"]:
-                twice.add(match["id"])
+                ambiguous.add(match["id"])
             texts[match["id"]] = match["text"].replace("…", "...")
-    return {name: text for name, text in texts.items() if name not in twice}
+    return {name: text for name, text in texts.items() if name not in ambiguous}
 
 
 def pocketsphinx(folder: Path) -> list[Candidate]:
@@ -156,17 +156,17 @@ def alsa(folder: Path) -> list[Candidate]:
 
 
 def bundled() -> list[Candidate]:
-    """The texts of the bundled corpus as flite says them, before anything is silenced.
+    """The texts of the bundled corpus as synthesized by flite.
 
-    When these were labeled, the published clips were digital silence outside what the detector had found, which would
-    have shown the labeler its answer. Today both are the same samples.
+    When these were labeled, the published clips had digital silence outside the detected speech, which would have shown
+    the detector's result to the labelers. Today both have the same samples.
     """
     lines = read_texts(_BUNDLED_FOLDER / TEXTS_NAME)
     return [
         Candidate(
             f"gen.{line.id}", "bundled", "flite", f"voice {line.voice}, duration_stretch={line.stretch:g}", "en",
             16_000, line.text, f"gen.{line.id}",
-            lambda line=line: _int16(speak_with_flite(line.text, line.voice, line.stretch, called=line.id)[0]),
+            lambda line=line: _int16(synthesize_with_flite(line.text, line.voice, line.stretch, label=line.id)[0]),
         )
         for line in lines
     ]  # fmt: skip
@@ -204,14 +204,14 @@ def _int16(samples: NDArray[np.float64]) -> Pcm:
 
 def _flite(voice: str, text: str) -> Pcm:
     with tempfile.TemporaryDirectory() as scratch:
-        file = Path(scratch) / "said.wav"
+        file = Path(scratch) / "speech.wav"
         subprocess.run(["flite", "-voice", voice, "-t", text, "-o", str(file)], check=True, timeout=60)
         with wave.open(str(file)) as opened:
             if opened.getframerate() != 8_000:
-                raise ValueError(f"flite's voice {voice} has {opened.getframerate()} Hz where 8,000 is known")
+                raise ValueError(f"The flite voice {voice} has a rate of {opened.getframerate()} Hz instead of 8000 Hz")
             return np.frombuffer(opened.readframes(opened.getnframes()), "<i2").astype(np.int16)
 
 
 def _espeak(voice: str, text: str) -> Pcm:
     with Espeak() as engine:
-        return _int16(engine.say(text, voice)[0])
+        return _int16(engine.synthesize(text, voice)[0])

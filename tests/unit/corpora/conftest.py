@@ -17,10 +17,10 @@ RATE_HZ = 16_000
 
 
 def burst(seconds: float = 1.0, pad: float = 0.2, seed: int = 1, amplitude: float = 0.1) -> NDArray[np.float64]:
-    """Noise between two stretches of digital silence: as sharp as speech bounds can be."""
-    voiced = np.random.default_rng(seed).standard_normal(round(seconds * RATE_HZ)) * amplitude
+    """Noise between digital silence: its bounds are as sharp as possible."""
+    sound = np.random.default_rng(seed).standard_normal(round(seconds * RATE_HZ)) * amplitude
     silence = np.zeros(round(pad * RATE_HZ))
-    return np.concatenate((silence, np.clip(voiced, -0.99, 0.99), silence))
+    return np.concatenate((silence, np.clip(sound, -0.99, 0.99), silence))
 
 
 def encoded(samples: NDArray[Any], rate_hz: int = RATE_HZ, form: str = "FLAC", subtype: str = "PCM_16") -> bytes:
@@ -53,7 +53,7 @@ def row_for(name: str, content: bytes, count: int, /, pad: float = 0.2, **change
 
 @dataclass
 class Workshop:
-    """A corpus folder in the making."""
+    """A corpus folder that a test builds."""
 
     folder: Path
     rows: list[Any] = field(default_factory=list)
@@ -68,7 +68,7 @@ class Workshop:
         return file
 
     def replace(self, name: str, content: bytes) -> None:
-        """Put other bytes in a clip's place and let the manifest's hash agree with them."""
+        """Replace the contents of a clip and update its hash in the manifest."""
         row = next(row for row in self.rows if row["id"] == name)
         (self.folder / row["path"]).write_bytes(content)
         row["sha256"] = hashlib.sha256(content).hexdigest()
@@ -87,7 +87,7 @@ def workshop(tmp_path: Path) -> Workshop:
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty place for installed corpora."""
+    """An empty folder for installed corpora."""
     monkeypatch.setenv("VOICEPROBE_HOME", str(tmp_path / "home"))
     return tmp_path / "home"
 

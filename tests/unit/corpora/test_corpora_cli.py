@@ -1,4 +1,4 @@
-"""The command line of the corpora, as scripts and people meet it."""
+"""Tests of the command `voiceprobe corpus`: its output for scripts and people, and its exit codes."""
 
 import json
 import os
@@ -13,25 +13,25 @@ from corpora.cli import main
 from corpora.rendering.cache import open_cache_entry
 
 
-def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "corpora", *words]
-    # COLUMNS keeps the tables from being cut to the width of a terminal that is not there.
-    surroundings = {**os.environ, "COLUMNS": "160", **environment}
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=surroundings)
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "corpora", *arguments]
+    # Without a terminal, COLUMNS determines the width of the tables.
+    variables = {**os.environ, "COLUMNS": "160", **environment}
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=variables)
 
 
-def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
-    """The same in this process."""
-    monkeypatch.setattr(sys, "argv", ["corpora", *words])
-    with pytest.raises(SystemExit) as ended:
+def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    """Run the command in this process; returns its exit code."""
+    monkeypatch.setattr(sys, "argv", ["corpora", *arguments])
+    with pytest.raises(SystemExit) as completed:
         main()
-    return int(ended.value.code or 0)
+    return int(completed.value.code or 0)
 
 
 def test_list_as_json_for_scripts(tmp_path: Path) -> None:
-    ended = run("list", "--json", VOICEPROBE_HOME=str(tmp_path))
-    assert (ended.returncode, ended.stderr) == (0, "")
-    (english,) = json.loads(ended.stdout)
+    completed = run("list", "--json", VOICEPROBE_HOME=str(tmp_path))
+    assert (completed.returncode, completed.stderr) == (0, "")
+    (english,) = json.loads(completed.stdout)
     assert (english["name"], english["kind"], english["fault"]) == ("voiceprobe-en", "generated", None)
     assert english["utterances"] == english["short"] + english["medium"] + english["long"] >= 48
     assert english["licenses"] == ["CC0-1.0"]
@@ -51,14 +51,14 @@ def test_list_for_people(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     assert "Not installed: pocketsphinx-testdata" in shown
 
 
-def test_check_prints_every_fault_on_a_line_of_its_own(
+def test_check_prints_one_line_per_fault(
     workshop: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for seed, name in enumerate(("a", "b", "c")):
         workshop.add(name, seed=seed)
     folder = workshop.save()
     assert call(monkeypatch, "check", str(folder)) == 0
-    assert "3 utterances, no fault found" in capsys.readouterr().out
+    assert "3 utterances, no faults found" in capsys.readouterr().out
     (folder / "clips/a.flac").unlink()
     (folder / "clips/b.flac").write_bytes(b"")
     assert call(monkeypatch, "check", str(folder)) == 2
@@ -68,15 +68,15 @@ def test_check_prints_every_fault_on_a_line_of_its_own(
     assert "is empty" in lines[1]
 
 
-def test_what_cannot_be_done_is_one_sentence_and_ends_with_two(tmp_path: Path) -> None:
-    ended = run("install", "unknown", VOICEPROBE_HOME=str(tmp_path))
-    assert ended.returncode == 2
-    assert ended.stdout == ""
-    assert ended.stderr.startswith("The corpus 'unknown' cannot be installed; known are ")
-    assert "Traceback" not in ended.stderr
+def test_an_unknown_corpus_is_one_sentence_and_exits_with_two(tmp_path: Path) -> None:
+    completed = run("install", "unknown", VOICEPROBE_HOME=str(tmp_path))
+    assert completed.returncode == 2
+    assert completed.stdout == ""
+    assert completed.stderr.startswith("The corpus 'unknown' is unknown; use one of ")
+    assert "Traceback" not in completed.stderr
 
 
-def test_offline_is_one_sentence_and_ends_with_two(
+def test_a_failed_download_is_one_sentence_and_exits_with_two(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -84,17 +84,17 @@ def test_offline_is_one_sentence_and_ends_with_two(
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
-@pytest.mark.parametrize("words", [(), ("nonsense",), ("check",), ("install",)])
-def test_wrong_use_ends_with_two(monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]) -> None:
-    assert call(monkeypatch, *words) == 2
+@pytest.mark.parametrize("arguments", [(), ("nonsense",), ("check",), ("install",)])
+def test_wrong_usage_exits_with_two(monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]) -> None:
+    assert call(monkeypatch, *arguments) == 2
 
 
-@pytest.mark.parametrize("words", [(), ("list",), ("install",), ("build",), ("check",)])
+@pytest.mark.parametrize("arguments", [(), ("list",), ("install",), ("build",), ("check",)])
 def test_help_has_an_example(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "160")
-    assert call(monkeypatch, *words, "--help") == 0
+    assert call(monkeypatch, *arguments, "--help") == 0
     shown = capsys.readouterr().out
     assert "Example" in shown
     assert "voiceprobe corpus" in shown

@@ -1,4 +1,4 @@
-"""Whether a file can be written is found out without leaving anything behind."""
+"""Tests that checking whether a file can be written leaves nothing behind."""
 
 import os
 from pathlib import Path
@@ -13,7 +13,7 @@ def everything(folder: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("name", ["new.json", "deep/er/new.json", "old.json", "näme 1.json"])
-def test_a_good_place_is_left_as_it_was(tmp_path: Path, name: str) -> None:
+def test_a_writable_path_is_left_unchanged(tmp_path: Path, name: str) -> None:
     (tmp_path / "old.json").write_text("kept")
     before = everything(tmp_path)
     assert unwritable(tmp_path / name) is None
@@ -22,32 +22,32 @@ def test_a_good_place_is_left_as_it_was(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "expected"),
     [
-        ("folder", "is a folder: name a file to write"),
-        ("file/x.json", "file is no folder"),
-        ("file/deeper/x.json", "file is no folder"),
-        ("new/" + "x" * 300, "file name too long; name another place"),
-        ("new/" + "y" * 300 + "/x.json", "file name too long; name another place"),
-        ("new/a\0b.json", "null byte; name another place"),
-        ("dangling/x.json", "dangling is no folder"),
+        ("folder", "is a folder; give the name of a file"),
+        ("file/x.json", "file is not a folder"),
+        ("file/deeper/x.json", "file is not a folder"),
+        ("new/" + "x" * 300, "file name too long; choose another path"),
+        ("new/" + "y" * 300 + "/x.json", "file name too long; choose another path"),
+        ("new/a\0b.json", "null byte; choose another path"),
+        ("dangling/x.json", "dangling is not a folder"),
         ("new/a\nb" + "x" * 300, "new/a\\nbxxx"),
     ],
 )
-def test_a_bad_place_is_one_sentence_and_leaves_nothing(tmp_path: Path, name: str, said: str) -> None:
+def test_an_unwritable_path_is_one_sentence_and_leaves_nothing_behind(tmp_path: Path, name: str, expected: str) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").touch()
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
     before = everything(tmp_path)
     fault = unwritable(Path(f"{tmp_path}/{name}"))
     assert fault is not None
-    assert said in fault
+    assert expected in fault
     assert fault.isprintable(), "one line"
     assert everything(tmp_path) == before
 
 
-@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a place that nobody can write to")
-def test_a_folder_that_nobody_can_make_is_found_out_by_trying() -> None:
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="requires a path that nobody can write to")
+def test_a_folder_that_cannot_be_created_is_reported() -> None:
     fault = unwritable(Path("/proc/self/runs/summary.json"))
     assert fault is not None
     assert fault.startswith("/proc/self/runs/summary.json cannot be written: ")

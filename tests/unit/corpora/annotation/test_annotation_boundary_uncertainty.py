@@ -1,4 +1,4 @@
-"""How far bounds may be off is stated for every clip, and never better for speech that stands out less."""
+"""Tests of the uncertainty of speech bounds, and that manifests state it for every clip."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from corpora.sources.authoring import Draft, write_corpus
 from tests.unit.corpora.conftest import RATE_HZ, Workshop, burst
 
 
-def test_the_farther_readings_are_apart_the_less_is_known() -> None:
+def test_a_larger_spread_of_readings_is_a_larger_uncertainty() -> None:
     for sure_s in (SURE_START_S, SURE_END_S):
         stated = [boundary_uncertainty_s(spread_s, 60.0, sure_s) for spread_s in (0.0, 0.016, 0.0165, 0.03, 0.2)]
         assert stated == sorted(stated)
@@ -30,17 +30,17 @@ def test_the_farther_readings_are_apart_the_less_is_known() -> None:
         assert all(stated_ms(half_width) > SURE_MS for half_width in stated[2:])
 
 
-def test_sure_is_what_is_not_listed() -> None:
+def test_sure_bounds_are_not_listed_for_review() -> None:
     assert max(stated_ms(SURE_START_S), stated_ms(SURE_END_S)) <= SURE_MS < LARGE_MS
     assert REVIEWED_MS < SURE_MS
 
 
-def test_speech_that_hardly_stands_out_is_never_sure() -> None:
+def test_speech_close_to_the_noise_floor_is_never_sure() -> None:
     assert stated_ms(boundary_uncertainty_s(0.0, 35.9, SURE_END_S)) > SURE_MS
     assert stated_ms(boundary_uncertainty_s(0.0, 36.0, SURE_END_S)) <= SURE_MS
 
 
-def test_sharp_edges_in_digital_silence_are_sure_and_in_noise_are_not() -> None:
+def test_sharp_edges_are_sure_in_digital_silence_but_not_in_noise() -> None:
     found = find_speech_bounds(burst(), RATE_HZ)
     assert (found.start_uncertainty_s, found.end_uncertainty_s) == (SURE_START_S, SURE_END_S)
     hissing = burst() + 5e-3 * np.random.default_rng(3).standard_normal(len(burst()))
@@ -49,7 +49,7 @@ def test_sharp_edges_in_digital_silence_are_sure_and_in_noise_are_not() -> None:
 
 
 @pytest.mark.parametrize("hiss", [0.0, 1e-3])
-def test_what_is_written_states_what_was_found(tmp_path: Path, hiss: float) -> None:
+def test_the_manifest_states_the_detected_uncertainty(tmp_path: Path, hiss: float) -> None:
     samples = burst() + hiss * np.random.default_rng(3).standard_normal(len(burst()))
     pcm = np.rint(samples * 32_767).astype(np.int16)
     draft = Draft("one", "hello", "me", "en-US", "home", "CC0-1.0", "a test", pcm, RATE_HZ)
@@ -60,7 +60,7 @@ def test_what_is_written_states_what_was_found(tmp_path: Path, hiss: float) -> N
     assert utterance.speech_end_uncertainty_ms == stated_ms(found.end_uncertainty_s)
 
 
-def test_what_is_not_known_stays_unknown_when_it_is_written_again(workshop: Workshop) -> None:
+def test_an_unknown_uncertainty_stays_unknown_when_the_manifest_is_rewritten(workshop: Workshop) -> None:
     workshop.add("one", speech_start_uncertainty_ms=None)
     del workshop.rows[0]["speech_end_uncertainty_ms"]
     manifest = read_manifest(workshop.save())

@@ -1,4 +1,4 @@
-"""Speech bounds, against sounds whose bounds are known; against hand labels: test_benchmarks_boundary_labels."""
+"""Tests of speech bounds with synthetic sounds; test_benchmarks_boundary_labels compares them with hand labels."""
 
 import numpy as np
 import pytest
@@ -10,10 +10,10 @@ from corpora.annotation.bounds import find_speech_bounds
 from corpora.manifest.errors import CorpusError
 
 
-def over_floor(
+def speech_over_floor(
     speech_over_floor_db: float, rate_hz: int, seed: int, start_s: float = 0.3137, end_s: float = 1.2411
 ) -> NDArray[np.float64]:
-    """A harmonic sound with pauses and soft edges, over a floor of noise."""
+    """A harmonic sound with pauses and soft edges, over a noise floor."""
     rng = np.random.default_rng(seed)
     total = round(1.6 * rate_hz)
     start, end = round(start_s * rate_hz), round(end_s * rate_hz)
@@ -30,21 +30,21 @@ def over_floor(
 
 @pytest.mark.parametrize("rate_hz", [8_000, 16_000, 24_000, 44_100, 48_000])
 @pytest.mark.parametrize(("speech_over_floor_db", "within_s"), [(60.0, 0.005), (40.0, 0.010)])
-def test_bounds_are_as_near_as_promised(rate_hz: int, speech_over_floor_db: float, within_s: float) -> None:
+def test_bounds_are_within_the_stated_tolerance(rate_hz: int, speech_over_floor_db: float, within_s: float) -> None:
     for seed in range(5):
-        found = find_speech_bounds(over_floor(speech_over_floor_db, rate_hz, seed), rate_hz)
+        found = find_speech_bounds(speech_over_floor(speech_over_floor_db, rate_hz, seed), rate_hz)
         assert found.start_sample / rate_hz == pytest.approx(0.3137, abs=within_s)
         assert found.end_sample / rate_hz == pytest.approx(1.2411, abs=within_s)
 
 
-def test_the_confidence_is_speech_over_floor() -> None:
-    sure = find_speech_bounds(over_floor(60.0, 16_000, 1), 16_000)
-    unsure = find_speech_bounds(over_floor(35.0, 16_000, 1), 16_000)
+def test_the_confidence_is_the_level_of_speech_over_the_floor() -> None:
+    sure = find_speech_bounds(speech_over_floor(60.0, 16_000, 1), 16_000)
+    unsure = find_speech_bounds(speech_over_floor(35.0, 16_000, 1), 16_000)
     assert sure.confidence_db == pytest.approx(60.0, abs=2.0)
     assert unsure.confidence_db == pytest.approx(35.0, abs=2.0)
 
 
-def test_digital_silence_around_gives_exact_bounds() -> None:
+def test_bounds_next_to_digital_silence_are_exact() -> None:
     samples = np.zeros(16_000)
     samples[3_200:9_600] = 0.1 * np.random.default_rng(1).standard_normal(6_400)
     found = find_speech_bounds(samples, 16_000)
@@ -57,13 +57,13 @@ def test_a_click_is_not_speech() -> None:
     samples[1_000:1_064] = 0.5
     samples[14_000:14_032] = 0.5
     found = find_speech_bounds(samples, 16_000)
-    # Not the outermost sound of the file: its edges are known to the millisecond of the narrow window.
+    # The speech is not the outermost sound of the file, so its edges are only as exact as the narrow window.
     assert found.start_sample == pytest.approx(3_200, abs=16)
     assert found.end_sample == pytest.approx(9_599, abs=16)
 
 
 @pytest.mark.parametrize(("leftover_s", "pause_s", "counted"), [(0.1, 0.1, False), (0.1, 0.03, True), (0.3, 0.1, True)])
-def test_the_cut_off_end_of_something_else_is_left_out(leftover_s: float, pause_s: float, counted: bool) -> None:
+def test_a_leftover_of_a_neighboring_recording_does_not_count(leftover_s: float, pause_s: float, counted: bool) -> None:
     rate_hz = 16_000
     sound = 0.1 * np.random.default_rng(1).standard_normal(2 * rate_hz)
     start = round((leftover_s + pause_s) * rate_hz)
@@ -82,7 +82,7 @@ def test_the_cut_off_end_of_something_else_is_left_out(leftover_s: float, pause_
     [np.zeros(16_000), np.zeros(100), np.zeros(0), 1e-3 * np.random.default_rng(1).standard_normal(16_000)],
     ids=["silence", "too short", "nothing", "steady noise"],
 )
-def test_no_speech_is_said_in_one_sentence(samples: NDArray[np.float64]) -> None:
+def test_a_clip_without_speech_is_an_error(samples: NDArray[np.float64]) -> None:
     with pytest.raises(CorpusError, match="The clip"):
         find_speech_bounds(samples, 16_000)
 
@@ -95,7 +95,7 @@ def noise(seconds: float, level_db: float, seed: int = 5) -> NDArray[np.float64]
 
 
 def tone(seconds: float, level_db: float, hertz: float = 140.0) -> NDArray[np.float64]:
-    """A voice: the harmonics of a pitch up to 3 kHz, which come and go within 10 ms, as no throat is faster."""
+    """A voice: the harmonics of a pitch up to 3 kHz, which rise and fall within 10 ms, as fast as a throat can."""
     time_s = np.arange(round(seconds * RATE_HZ)) / RATE_HZ
     voice = sum(np.sin(2 * np.pi * hertz * k * time_s) / k for k in range(1, round(3_000 / hertz)))
     ramp = np.minimum(1.0, np.minimum(time_s, time_s[::-1]) / 0.010)
@@ -108,8 +108,8 @@ def murmur(seconds: float, level_db: float, hertz: float = 140.0) -> NDArray[np.
     return np.sin(2 * np.pi * hertz * time_s) * 10 ** (level_db / 20)
 
 
-def said(*after: NDArray[np.float64], floor_db: float = -85.0) -> NDArray[np.float64]:
-    """A voice at -20 dBFS from 300 to 800 ms, and what comes after it, on a soft floor of 2 s."""
+def voice_then(*after: NDArray[np.float64], floor_db: float = -85.0) -> NDArray[np.float64]:
+    """A voice at -20 dBFS from 300 to 800 ms, and the sounds after it, on a soft noise floor of 2 s."""
     line = noise(2.0, floor_db, seed=11)
     at = round(0.3 * RATE_HZ)
     for sound in (tone(0.5, -20.0), *after):
@@ -145,8 +145,8 @@ def falling(sound: NDArray[np.float64], by_db: float) -> NDArray[np.float64]:
         "breath after a dip", "click", "thump below 70 Hz", "too late for a release", "too weak to hear",
     ],
 )  # fmt: skip
-def test_what_ends_the_speech(after: tuple[NDArray[np.float64], ...], end_s: float) -> None:
-    found = find_speech_bounds(said(*after), RATE_HZ)
+def test_the_end_depends_on_the_last_sound(after: tuple[NDArray[np.float64], ...], end_s: float) -> None:
+    found = find_speech_bounds(voice_then(*after), RATE_HZ)
     assert (found.end_sample + 1) / RATE_HZ == pytest.approx(end_s, abs=0.006)
     assert found.start_sample / RATE_HZ == pytest.approx(0.3, abs=0.003)
 
@@ -156,8 +156,8 @@ def test_what_ends_the_speech(after: tuple[NDArray[np.float64], ...], end_s: flo
     [noise(0.1, -60.0), noise(0.0002, -20.0), murmur(0.1, -35.0, hertz=30.0)],
     ids=["breath in", "click", "thump"],
 )
-def test_what_does_not_start_the_speech(before: NDArray[np.float64]) -> None:
-    line = said()
+def test_a_sound_before_the_speech_does_not_start_it(before: NDArray[np.float64]) -> None:
+    line = voice_then()
     at = round(0.2 * RATE_HZ) - len(before)
     line[at : at + len(before)] += before
     assert find_speech_bounds(line, RATE_HZ).start_sample / RATE_HZ == pytest.approx(0.3, abs=0.005)
@@ -177,37 +177,37 @@ def test_what_does_not_start_the_speech(before: NDArray[np.float64]) -> None:
         "a shallow fade",
     ],
 )  # fmt: skip
-def test_an_end_with_two_readings_is_not_sure(after: tuple[NDArray[np.float64], ...]) -> None:
-    found = find_speech_bounds(said(*after), RATE_HZ)
+def test_an_ambiguous_end_is_not_sure(after: tuple[NDArray[np.float64], ...]) -> None:
+    found = find_speech_bounds(voice_then(*after), RATE_HZ)
     assert stated_ms(found.end_uncertainty_s) > LARGE_MS
     assert stated_ms(found.start_uncertainty_s) <= SURE_MS
 
 
 def pulses(seconds: float, level_db: float, hertz: float = 110.0) -> NDArray[np.float64]:
-    """A vowel: glottal pulses that ring at 700, 1,200 and 2,500 Hz, each for some milliseconds, to the last one."""
+    """A vowel: glottal pulses that ring at 700, 1,200 and 2,500 Hz for some milliseconds each."""
     time_s = np.arange(round(0.012 * RATE_HZ)) / RATE_HZ
     ring = sum(np.exp(-time_s * 350) * np.sin(2 * np.pi * formant * time_s) for formant in (700, 1_200, 2_500))
-    struck = np.zeros(round(seconds * RATE_HZ))
-    struck[: len(struck) - len(time_s) : round(RATE_HZ / hertz)] = 1.0
-    voice = np.convolve(struck, ring)[: len(struck)]
+    impulses = np.zeros(round(seconds * RATE_HZ))
+    impulses[: len(impulses) - len(time_s) : round(RATE_HZ / hertz)] = 1.0
+    voice = np.convolve(impulses, ring)[: len(impulses)]
     return np.asarray(voice / np.sqrt(np.mean(np.square(voice))) * 10 ** (level_db / 20))
 
 
 def vowel_then(after: NDArray[np.float64]) -> NDArray[np.float64]:
-    """A vowel at -20 dBFS that ends at 800 ms, and what comes after it, on a soft floor of 2 s."""
+    """A vowel at -20 dBFS that ends at 800 ms, and the sound after it, on a soft noise floor of 2 s."""
     line = noise(2.0, -85.0, seed=11)
     sound = np.concatenate((pulses(0.5, -20.0), after))
     line[round(0.3 * RATE_HZ) :][: len(sound)] += sound
     return line
 
 
-def test_breath_that_follows_a_vowel_without_a_pause_is_disputed() -> None:
+def test_breath_directly_after_a_vowel_is_disputed() -> None:
     found = find_speech_bounds(vowel_then(noise(0.06, -55.0)), RATE_HZ)
     assert (found.end_sample + 1) / RATE_HZ - found.end_uncertainty_s < 0.8 < (found.end_sample + 1) / RATE_HZ
     assert stated_ms(found.end_uncertainty_s) > LARGE_MS
 
 
-def test_a_vowel_without_anything_after_it_is_sure() -> None:
+def test_the_end_of_a_vowel_before_silence_is_sure() -> None:
     found = find_speech_bounds(vowel_then(silence(0.1)), RATE_HZ)
     assert (found.end_sample + 1) / RATE_HZ == pytest.approx(0.8, abs=0.010)
     assert stated_ms(found.end_uncertainty_s) <= SURE_MS
@@ -218,7 +218,7 @@ def test_a_vowel_without_anything_after_it_is_sure() -> None:
     [(murmur(0.06, -55.0), 0.0), (murmur(0.03, -45.0), 0.03), (murmur(0.08, -45.0), 0.08)],
     ids=["soft decay", "short murmur", "nasal"],
 )
-def test_what_has_no_formants_counts_where_it_is_loud_and_is_sure_where_it_lasts(
+def test_sound_without_formants_counts_if_loud_and_is_sure_if_long(
     after: NDArray[np.float64], counted_s: float
 ) -> None:
     found = find_speech_bounds(vowel_then(after), RATE_HZ)
@@ -226,35 +226,35 @@ def test_what_has_no_formants_counts_where_it_is_loud_and_is_sure_where_it_lasts
     assert (stated_ms(found.end_uncertainty_s) <= SURE_MS) == (counted_s >= 0.04)
 
 
-def test_an_end_that_falls_fast_is_sure() -> None:
-    found = find_speech_bounds(said(falling(noise(0.05, -22.0), 60.0)), RATE_HZ)
+def test_an_end_that_decays_fast_is_sure() -> None:
+    found = find_speech_bounds(voice_then(falling(noise(0.05, -22.0), 60.0)), RATE_HZ)
     assert stated_ms(found.end_uncertainty_s) <= SURE_MS
 
 
-def test_a_hum_or_an_echo_from_the_first_sample_on_is_not_a_sure_start() -> None:
-    line = said()[round(0.1 * RATE_HZ) :]
+def test_a_hum_or_an_echo_from_the_first_sample_is_not_a_sure_start() -> None:
+    line = voice_then()[round(0.1 * RATE_HZ) :]
     line[: round(0.2 * RATE_HZ)] += noise(0.2, -58.0)
     found = find_speech_bounds(line, RATE_HZ)
     assert found.start_sample < 0.01 * RATE_HZ
     assert found.start_uncertainty_s > 0.2
 
 
-def test_a_click_a_release_and_a_breath_are_as_uncertain_as_they_are_far_off() -> None:
-    sure = find_speech_bounds(said(silence(0.3), noise(0.0002, -20.0)), RATE_HZ)
+def test_the_uncertainty_covers_the_distance_to_a_disputed_sound() -> None:
+    sure = find_speech_bounds(voice_then(silence(0.3), noise(0.0002, -20.0)), RATE_HZ)
     assert stated_ms(sure.end_uncertainty_s) <= SURE_MS
-    disputed = find_speech_bounds(said(silence(0.08), noise(0.08, -50.0)), RATE_HZ)
+    disputed = find_speech_bounds(voice_then(silence(0.08), noise(0.08, -50.0)), RATE_HZ)
     assert disputed.end_uncertainty_s >= 0.15
 
 
 @pytest.mark.parametrize("gain_db", [-20.0, -6.0, 10.0])
-def test_gain_changes_nothing(gain_db: float) -> None:
-    line = said(murmur(0.12, -40.0))
+def test_gain_does_not_change_the_bounds(gain_db: float) -> None:
+    line = voice_then(murmur(0.12, -40.0))
     assert find_speech_bounds(line * 10 ** (gain_db / 20), RATE_HZ) == find_speech_bounds(line, RATE_HZ)
 
 
 @pytest.mark.parametrize("before_s", [0.0, 0.1, 1.7])
-def test_digital_silence_around_changes_nothing_but_the_place(before_s: float) -> None:
-    line = said(murmur(0.12, -40.0))
+def test_digital_silence_around_a_clip_only_shifts_the_bounds(before_s: float) -> None:
+    line = voice_then(murmur(0.12, -40.0))
     found = find_speech_bounds(line, RATE_HZ)
     padded = find_speech_bounds(np.concatenate((silence(before_s), line, silence(0.9))), RATE_HZ)
     shift = round(before_s * RATE_HZ)
@@ -264,8 +264,8 @@ def test_digital_silence_around_changes_nothing_but_the_place(before_s: float) -
 
 
 @pytest.mark.parametrize("hertz", [8_000, 22_050, 48_000])
-def test_the_rate_changes_nothing(hertz: int) -> None:
-    line = said(silence(0.09), falling(noise(0.05, -32.0), 20.0))
+def test_the_sample_rate_does_not_change_the_bounds(hertz: int) -> None:
+    line = voice_then(silence(0.09), falling(noise(0.05, -32.0), 20.0))
     other = np.asarray(soxr.resample(line, RATE_HZ, hertz, quality="VHQ"), dtype=np.float64)
     found, again = find_speech_bounds(line, RATE_HZ), find_speech_bounds(other, hertz)
     assert again.start_sample / hertz == pytest.approx(found.start_sample / RATE_HZ, abs=0.002)

@@ -1,4 +1,4 @@
-"""Levels and SNR, against signals whose levels are known."""
+"""Tests of levels and SNR with signals of known levels."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ def tone(seconds: float, amplitude: float) -> np.ndarray[tuple[int], np.dtype[np
     return amplitude * np.sin(2 * np.pi * 440 * np.arange(round(seconds * RATE_HZ)) / RATE_HZ)
 
 
-def test_a_full_scale_sine_lies_three_decibels_below_overload() -> None:
+def test_a_full_scale_sine_is_three_decibels_below_overload() -> None:
     assert level_dbov(tone(1.0, 1.0)) == pytest.approx(-3.01, abs=0.01)
     assert level_dbov(np.ones(10)) == 0.0
 
@@ -23,21 +23,21 @@ def test_silence_has_no_level() -> None:
     assert level_dbov(np.zeros(0)) is None
 
 
-def test_long_pauses_do_not_count_but_short_ones_do() -> None:
+def test_short_pauses_count_as_speech_but_long_ones_do_not() -> None:
     silence = np.zeros(RATE_HZ)
     with_long = np.concatenate((tone(1.0, 0.1), silence, tone(1.0, 0.1)))
     with_short = np.concatenate((tone(1.0, 0.1), silence[:1_600], tone(1.0, 0.1)))
     loud = level_dbov(tone(1.0, 0.1))
     assert loud is not None
     level = active_speech_level_dbov(with_long, RATE_HZ, 0, len(with_long) - 1)
-    # The hangover leaves up to 0.3 s of the pause in: 2 s of tone over at most 2.6 s are 1.1 dB.
+    # The hangover keeps up to 0.3 s of each pause: 2 s of tone in at most 2.6 s are 1.1 dB less.
     assert loud - 1.2 < level < loud
     assert level > level_dbov(with_long)  # type: ignore[operator]  # known to be a number
     held = active_mask(with_short, RATE_HZ, 0, len(with_short) - 1)
     assert held[1_000:].all()
 
 
-def test_what_lies_outside_the_bounds_is_not_speech() -> None:
+def test_sound_outside_the_bounds_is_not_speech() -> None:
     samples = np.concatenate((tone(0.5, 0.9), tone(1.0, 0.1), tone(0.5, 0.9)))
     mask = active_mask(samples, RATE_HZ, 8_000, 23_999)
     assert not mask[:8_000].any()
@@ -50,7 +50,7 @@ def test_silence_between_the_bounds_is_an_error() -> None:
         active_mask(np.zeros(1_000), RATE_HZ, 0, 999)
 
 
-def test_snr_counts_the_active_part_alone() -> None:
+def test_snr_is_measured_over_the_active_part_only() -> None:
     speech = np.concatenate((tone(1.0, 0.1), np.zeros(RATE_HZ)))
     noise = np.concatenate((tone(1.0, 0.01)[::-1], tone(1.0, 0.5)))
     active = np.arange(len(speech)) < RATE_HZ
@@ -58,7 +58,7 @@ def test_snr_counts_the_active_part_alone() -> None:
     assert snr_db(speech, speech, active) is None
 
 
-def test_the_envelope_is_the_greatest_mean_of_the_last_moments() -> None:
+def test_the_envelope_is_the_maximum_of_recent_means() -> None:
     speech = np.random.default_rng(3).standard_normal(1_000)
     rate_hz = 500  # windows of 30 samples, held for 100
     magnitude = np.concatenate((np.zeros(29), np.abs(speech)))

@@ -1,4 +1,4 @@
-"""What a check objects to: each finding in a corpus that really has it, and none in one that has not."""
+"""Tests of the corpus check: it reports each fault in a corpus that has it, and nothing in one without faults."""
 
 import re
 from pathlib import Path
@@ -21,20 +21,20 @@ def findings(workshop: Workshop) -> list[str]:
 
 
 def one_clip(workshop: Workshop, samples: Any, **changes: Any) -> list[str]:
-    """Findings about a corpus of one clip with these samples."""
+    """The findings in a corpus of one clip with these samples."""
     workshop.add("it", text="this is what was said", bounds_confidence_db=60.0)
     workshop.rows[0] |= {"samples": len(samples), "speech_end_sample": len(samples) - EDGE - 1} | changes
     workshop.replace("it", encoded(samples))
     return findings(workshop)
 
 
-def test_a_corpus_without_fault_has_no_finding(workshop: Workshop) -> None:
+def test_a_corpus_without_faults_has_no_findings(workshop: Workshop) -> None:
     workshop.add("one", seed=1)
     workshop.add("two", seed=2, seconds=2.0)
     assert findings(workshop) == []
-    # flite breathes out and hums after some of its words: where those end is stated as it is known, and listed.
-    of_bundled = list(diagnostics(open_corpus(BUNDLED).path))
-    assert [finding for finding in of_bundled if "known only to" not in finding] == []
+    # flite breathes or hums after some of its expected; their ends are uncertain and therefore listed.
+    bundled = list(diagnostics(open_corpus(BUNDLED).path))
+    assert [finding for finding in bundled if "known only to" not in finding] == []
 
 
 def clipped() -> Any:
@@ -59,56 +59,56 @@ def on_a_floor(level: float) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("samples", "changes", "words"),
+    ("samples", "changes", "expected"),
     [
         (clipped(), {}, "is clipped in 1 places, first at 0.50 s; record it with less gain"),
-        (burst(amplitude=0.001), {}, "is all but silent: its speech has -60 dBov"),
-        (with_a_pause(), {}, "is silent for 2.5 s in the midst of its speech"),
-        (narrow(), {}, "has nothing above 4.3 kHz at a rate of 16000 Hz: it was recorded at 8 kHz"),
-        (burst()[EDGE:], {"speech_start_sample": 0}, "begins with speech at the very edge of the file"),
+        (burst(amplitude=0.001), {}, "is almost silent: its speech is at -60 dBov"),
+        (with_a_pause(), {}, "is silent for 2.5 s in the middle of its speech"),
+        (narrow(), {}, "has nothing above 4.3 kHz at a rate of 16000 Hz, so it was recorded at 8 kHz"),
+        (burst()[EDGE:], {"speech_start_sample": 0}, "begins with speech at the edge of the file"),
         (
             burst(),
             {"speech_end_uncertainty_ms": 80.0},
-            "where its speech ends is known only to ±80 ms, more than 30; look",
+            "where its speech ends is known only to ±80 ms, worse than ±30 ms; review",
         ),
         (burst(), {"speech_start_uncertainty_ms": 30.1}, "where its speech begins is known only to ±30.1 ms"),
         (
             burst(),
             {"speech_end_uncertainty_ms": None},
-            "where its speech ends may be off is not known; look at it, and",
+            "the uncertainty of where its speech ends is unknown; review it",
         ),
         (burst(), {"speech_end_uncertainty_ms": -1}, "speech_end_uncertainty_ms must be a number of milliseconds"),
         (on_a_floor(5e-3), {"bounds_confidence_db": 60.0}, "where its speech ends is known to ±"),
         (
             on_a_floor(1e-5),
             {"speech_end_sample": 12_000},
-            "s and not at 0.750 s as its manifest says; annotate it anew",
+            "s, not at 0.750 s as its manifest states; annotate it again",
         ),
         (burst(), {"text": "much too long a text for so little speech in it"}, "letters for 1.00 s of speech"),
-        (burst(9.0), {"text": "three short words"}, "the text, the bounds or the sample rate is wrong"),
-        (burst(), {"license": "unknown"}, "its license is 'unknown', which is none"),
-        (burst(), {"license": "???"}, "write the SPDX name of the one that holds"),
+        (burst(9.0), {"text": "three short expected"}, "correct the text, the bounds or the sample rate"),
+        (burst(), {"license": "unknown"}, "its license is 'unknown', which is not a license"),
+        (burst(), {"license": "???"}, "write the SPDX name of the actual one"),
         (burst(), {"license": ""}, "license must be a text that is not empty"),
         (burst(), {"speech_end_sample": 99_999}, "the speech bounds 3200 to 99999 do not lie within its 22400 samples"),
         (burst(), {"sample_rate_hz": 8_000}, "has a rate of 16000 Hz, its manifest says 8000"),
         (np.zeros(22_400), {}, "is silent between its speech bounds"),
     ],
 )
-def test_a_finding_says_what_where_and_how_to_mend_it(
-    workshop: Workshop, samples: Any, changes: dict[str, Any], words: str
+def test_a_finding_says_what_is_wrong_where_and_how_to_fix_it(
+    workshop: Workshop, samples: Any, changes: dict[str, Any], expected: str
 ) -> None:
     found = one_clip(workshop, samples, **changes)
-    assert any(words in finding for finding in found), found
+    assert any(expected in finding for finding in found), found
     assert all(re.match(r".*manifest\.jsonl:\d+: it: ", finding) for finding in found)
     assert all("\n" not in finding for finding in found)
 
 
-def test_the_same_audio_twice_is_found_whatever_the_file_is(workshop: Workshop) -> None:
+def test_duplicate_audio_is_found_in_different_file_formats(workshop: Workshop) -> None:
     samples, _ = soundfile.read(workshop.add("one"), dtype="int16")
     workshop.add("two", seed=2)
     workshop.replace("two", encoded(samples, form="WAV"))
     (found,) = findings(workshop)
-    assert "two: holds the same audio as one" in found
+    assert "two: has the same audio as one" in found
 
 
 def test_a_truncated_file_is_found(workshop: Workshop) -> None:
@@ -118,28 +118,28 @@ def test_a_truncated_file_is_found(workshop: Workshop) -> None:
     assert any("truncated" in finding for finding in findings(workshop))
 
 
-def test_bounds_that_a_human_set_are_believed(workshop: Workshop) -> None:
+def test_bounds_set_by_a_person_are_not_questioned(workshop: Workshop) -> None:
     noisy = on_a_floor(1e-3)
     assert one_clip(workshop, noisy, bounds_confidence_db=None) == []
 
 
-def test_bounds_that_somebody_looked_at_are_believed(workshop: Workshop) -> None:
+def test_reviewed_bounds_are_not_questioned(workshop: Workshop) -> None:
     assert one_clip(workshop, on_a_floor(1e-3), bounds_confidence_db=39.0, reviewed=True) == []
 
 
-def test_a_corpus_from_before_uncertainties_were_stated_is_read_and_each_clip_flagged_once(workshop: Workshop) -> None:
+def test_a_clip_without_uncertainties_is_flagged_once(workshop: Workshop) -> None:
     workshop.add("one", reviewed=True)
     for field in ("speech_start_uncertainty_ms", "speech_end_uncertainty_ms"):
         del workshop.rows[0][field]
     (found,) = findings(workshop)
-    assert "how far the annotation of where its speech begins and ends may be off is not known" in found
+    assert "the uncertainty of where its speech begins and ends is unknown" in found
 
 
-def test_an_uncertainty_at_the_limit_is_no_finding(workshop: Workshop) -> None:
+def test_an_uncertainty_at_the_limit_is_not_a_finding(workshop: Workshop) -> None:
     assert one_clip(workshop, burst(), speech_start_uncertainty_ms=30.0, speech_end_uncertainty_ms=0) == []
 
 
-def test_a_clip_without_a_text_is_not_held_against_one(workshop: Workshop) -> None:
+def test_a_clip_without_a_text_is_not_checked_against_one(workshop: Workshop) -> None:
     assert one_clip(workshop, burst(9.0), text=None) == []
 
 
@@ -150,33 +150,33 @@ def test_conversations_are_checked_too(workshop: Workshop) -> None:
     assert any("another" in finding for finding in diagnostics(folder))
 
 
-def test_the_command_prints_them_and_ends_with_2(
+def test_the_command_prints_the_findings_and_exits_with_two(
     workshop: Workshop, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     workshop.add("one", license="none")
     folder = workshop.save()
 
-    def call(*words: str) -> object:
-        with pytest.raises(SystemExit) as ended:
-            app(list(words))
-        return ended.value.code
+    def call(*arguments: str) -> object:
+        with pytest.raises(SystemExit) as exit_info:
+            app(list(arguments))
+        return exit_info.value.code
 
     assert call("check", str(folder)) == 2
     assert capsys.readouterr().out.count("\n") == 1
     workshop.rows.clear()
     workshop.add("one")
     assert call("check", str(workshop.save())) == 0
-    assert "no fault found" in capsys.readouterr().out
+    assert "no faults found" in capsys.readouterr().out
     assert call("check", str(tmp_path / "nothing")) == 2
 
 
-def test_progress_is_told_after_each_clip(workshop: Workshop) -> None:
+def test_progress_is_reported_after_each_clip(workshop: Workshop) -> None:
     workshop.add("one")
     workshop.add("two", seed=2)
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
 
-    def note(done: int, total: int) -> None:
-        told.append((done, total))
+    def record(done: int, total: int) -> None:
+        reported.append((done, total))
 
-    assert list(diagnostics(workshop.save(), note)) == []
-    assert told == [(1, 2), (2, 2)]
+    assert list(diagnostics(workshop.save(), record)) == []
+    assert reported == [(1, 2), (2, 2)]

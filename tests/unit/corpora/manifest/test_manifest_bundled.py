@@ -12,7 +12,7 @@ from corpora.manifest.errors import CorpusError
 from corpora.manifest.library import Corpus, open_corpus
 from corpora.manifest.manifest import MANIFEST_NAME
 from corpora.sources import synth
-from corpora.sources.synth import TextLine, build, read_texts, speak
+from corpora.sources.synth import TextLine, build, read_texts, synthesize_line
 from tests.corpus_faults import find_faults
 from tests.programs import needed
 
@@ -81,7 +81,7 @@ def test_flite_speaks_the_committed_samples_again(english: Corpus) -> None:
     needed("flite")
     lines = {line.id: line for line in read_texts(english.path / "texts.csv")}
     for utterance in english.utterances[::9]:
-        draft = speak(lines[utterance.id])
+        draft = synthesize_line(lines[utterance.id])
         np.testing.assert_array_equal(draft.pcm / 32_768.0, english.read(utterance), err_msg=utterance.id)
 
 
@@ -105,10 +105,10 @@ def test_a_build_makes_a_corpus_that_passes_its_check(tmp_path: Path) -> None:
 def test_without_flite_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(CorpusError, match="flite is not installed; install the package flite"):
-        speak(TextLine("a", "slt", 1.0, "home", (), "hello"))
+        synthesize_line(TextLine("a", "slt", 1.0, "home", (), "hello"))
 
 
-@pytest.mark.parametrize(("script", "says"), [("exit 3", "ended with code 3"), ("sleep 60", "did not finish")])
+@pytest.mark.parametrize(("script", "says"), [("exit 3", "exited with code 3"), ("sleep 60", "did not finish")])
 def test_a_flite_that_fails_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, says: str) -> None:
     stub = tmp_path / "flite"
     stub.write_text(f"#!/bin/sh\nexec /bin/{script}\n" if "sleep" in script else f"#!/bin/sh\n{script}\n")
@@ -116,7 +116,7 @@ def test_a_flite_that_fails_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(synth, "_TIMEOUT_S", 0.2)
     with pytest.raises(CorpusError, match=f"a: flite {says}"):
-        speak(TextLine("a", "slt", 1.0, "home", (), "hello"))
+        synthesize_line(TextLine("a", "slt", 1.0, "home", (), "hello"))
 
 
 @pytest.mark.parametrize(

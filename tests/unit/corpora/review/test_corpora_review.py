@@ -1,4 +1,4 @@
-"""Who may ask the review page for what, and what it writes."""
+"""Tests of the review page: who may send which requests, and what it saves."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ from corpora.manifest.manifest import read_manifest
 from corpora.review.app import build_app
 from corpora.review.bounds_file import Review
 
-TOKEN = "only-the-page-knows"
+TOKEN = "token-of-the-page"
 
 
 @pytest.fixture
@@ -36,12 +36,12 @@ def save(client: TestClient, name: str, body: object, token: str = TOKEN) -> htt
     return client.post(f"/clips/{name}", content=content, headers={"X-Review-Token": token})
 
 
-def test_the_doubtful_are_listed_with_the_worst_first(client: TestClient, folder: Path) -> None:
+def test_doubtful_bounds_are_listed_with_the_worst_first(client: TestClient, folder: Path) -> None:
     assert [row["id"] for row in client.get("/clips").json()] == ["worse", "unsure"]
     assert [row.id for row in Review(folder, everything=True).listed()] == ["worse", "unsure", "by-hand", "sure"]
 
 
-def test_moved_bounds_are_written_and_the_rest_of_the_manifest_stays(client: TestClient, folder: Path) -> None:
+def test_moved_bounds_are_saved_and_the_rest_of_the_manifest_is_kept(client: TestClient, folder: Path) -> None:
     before = read_manifest(folder).utterances
     assert save(client, "unsure", {"start": 4_000, "end": 15_000}).json()["reviewed"] is True
     after = read_manifest(folder).utterances
@@ -53,19 +53,19 @@ def test_moved_bounds_are_written_and_the_rest_of_the_manifest_stays(client: Tes
         None,
     )
     assert (changed.speech_start_uncertainty_ms, changed.speech_end_uncertainty_ms) == (REVIEWED_MS, REVIEWED_MS)
-    # What is settled stays in the list, so that it can be looked at again.
+    # A reviewed clip stays in the list, so that it can be reviewed again.
     assert [(row["id"], row["reasons"]) for row in client.get("/clips").json()][1] == ("unsure", [])
 
 
-def test_bounds_that_nobody_vouched_for_are_listed_until_a_person_has_looked(workshop: Any) -> None:
+def test_uncertain_bounds_are_listed_until_they_are_reviewed(workshop: Any) -> None:
     workshop.add("unknown", seed=1, speech_end_uncertainty_ms=None)
     workshop.add("wide", seed=2, speech_start_uncertainty_ms=75.0)
     review = Review(workshop.save())
     assert [(row.id, len(row.reasons)) for row in review.listed()] == [("unknown", 1), ("wide", 1)]
     for row in review.listed():
-        settled = review.settle(row.id, row.start, row.end)
-        assert (settled.start_uncertainty_ms, settled.end_uncertainty_ms) == (REVIEWED_MS, REVIEWED_MS)
-        assert settled.reasons == ()
+        saved = review.save(row.id, row.start, row.end)
+        assert (saved.start_uncertainty_ms, saved.end_uncertainty_ms) == (REVIEWED_MS, REVIEWED_MS)
+        assert saved.reasons == ()
 
 
 @pytest.mark.parametrize(
@@ -82,11 +82,11 @@ def test_bounds_that_nobody_vouched_for_are_listed_until_a_person_has_looked(wor
         (b"[" * 20_000, 413),
     ],
 )
-def test_bounds_that_are_none_change_nothing(client: TestClient, folder: Path, body: object, status: int) -> None:
+def test_invalid_bounds_change_nothing(client: TestClient, folder: Path, body: object, status: int) -> None:
     before = (folder / "manifest.jsonl").read_bytes()
-    answer = save(client, "unsure", body)
-    assert answer.status_code == status
-    assert answer.json()["error"].endswith((".", ")"))
+    response = save(client, "unsure", body)
+    assert response.status_code == status
+    assert response.json()["error"].endswith((".", ")"))
     assert (folder / "manifest.jsonl").read_bytes() == before
 
 
@@ -99,28 +99,28 @@ def test_only_the_page_may_save(client: TestClient, folder: Path) -> None:
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "10.0.0.5"])
 @pytest.mark.parametrize("path", ["/", "/clips", "/clips/unsure"])
-def test_a_name_that_points_here_is_not_served(client: TestClient, host: str, path: str) -> None:
+def test_another_host_name_is_not_served(client: TestClient, host: str, path: str) -> None:
     assert client.get(path, headers={"Host": host}).status_code == 400
 
 
 @pytest.mark.parametrize("name", ["..%2f..%2fmanifest.jsonl", "manifest.jsonl", "clips%2funsure.flac", "%2e%2e"])
-def test_only_utterances_of_the_manifest_are_handed_out(client: TestClient, name: str) -> None:
-    answer = client.get(f"/clips/{name}")
-    assert answer.status_code in (404, 422)
-    assert b"sha256" not in answer.content
+def test_only_utterances_of_the_manifest_are_served(client: TestClient, name: str) -> None:
+    response = client.get(f"/clips/{name}")
+    assert response.status_code in (404, 422)
+    assert b"sha256" not in response.content
 
 
-def test_the_page_runs_nothing_but_its_own_script(workshop: Any) -> None:
+def test_the_page_runs_only_its_own_script(workshop: Any) -> None:
     workshop.add("unsure", bounds_confidence_db=10.0)
     folder = workshop.save()
     named = folder.rename(folder.with_name("<script>alert(1)"))
-    answer = TestClient(build_app(Review(named), TOKEN), base_url="http://localhost").get("/")
-    assert "<script>alert" not in answer.text
-    assert "{{" not in answer.text
-    assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
-    assert "src=" not in answer.text.replace("-src=", "")
+    response = TestClient(build_app(Review(named), TOKEN), base_url="http://localhost").get("/")
+    assert "<script>alert" not in response.text
+    assert "{{" not in response.text
+    assert "default-src 'none'" in response.headers["Content-Security-Policy"]
+    assert "src=" not in response.text.replace("-src=", "")
 
 
-def test_a_folder_that_is_no_corpus_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_a_corpus_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match=r"holds no manifest\.jsonl"):
         Review(tmp_path)

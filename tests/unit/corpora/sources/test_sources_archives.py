@@ -1,4 +1,4 @@
-"""Packages are hostile until proved otherwise."""
+"""Tests of reading members of untrusted packages."""
 
 import gzip
 import io
@@ -68,13 +68,11 @@ def link(name: str, kind: bytes, target: str) -> tarfile.TarInfo:
     ],
     ids=["deb xz", "deb gz", "deb plain", "tar.gz", "tar"],
 )
-def test_only_what_is_wanted_is_read(package: Callable[[bytes], Path], content: bytes) -> None:
+def test_only_wanted_members_are_read(package: Callable[[bytes], Path], content: bytes) -> None:
     assert read_members(package(content), lambda name: name.endswith(".wav")) == {"usr/a.wav": b"1"}
 
 
-def test_links_and_devices_are_left_out_and_nothing_is_written(
-    package: Callable[[bytes], Path], tmp_path: Path
-) -> None:
+def test_links_and_devices_are_skipped_and_nothing_is_written(package: Callable[[bytes], Path], tmp_path: Path) -> None:
     extra = (
         link("evil-symlink", tarfile.SYMTYPE, "/etc/passwd"),
         link("evil-hardlink", tarfile.LNKTYPE, "../../etc/passwd"),
@@ -82,12 +80,12 @@ def test_links_and_devices_are_left_out_and_nothing_is_written(
         link("evil-pipe", tarfile.FIFOTYPE, ""),
     )
     file = package(deb(tar({"../../outside": b"x", "/absolute": b"y"}, extra=extra)))
-    # Such names come back as mere keys; a recipe only looks for those that it knows.
+    # Such names are only keys of the result; a recipe uses only names that it knows.
     assert read_members(file, everything) == {"../../outside": b"x", "/absolute": b"y"}
     assert [entry.name for entry in tmp_path.iterdir()] == ["package"]
 
 
-def says(file: Path) -> str:
+def error_text(file: Path) -> str:
     with pytest.raises(CorpusError) as caught:
         read_members(file, everything)
     assert "\n" not in str(caught.value)
@@ -109,48 +107,48 @@ def says(file: Path) -> str:
     ],
 )
 def test_a_damaged_package_is_one_sentence(package: Callable[[bytes], Path], content: bytes) -> None:
-    assert "is not a sound" in says(package(content))
+    assert "is not a valid" in error_text(package(content))
 
 
 def test_a_truncated_deb(package: Callable[[bytes], Path]) -> None:
     content = deb(tar({"a": bytes(range(256)) * 100}))
-    assert "is truncated" in says(package(content[:-200]))
+    assert "is truncated" in error_text(package(content[:-200]))
 
 
 def test_a_missing_package(tmp_path: Path) -> None:
-    assert "cannot be read" in says(tmp_path / "nothing.deb")
+    assert "cannot be read" in error_text(tmp_path / "nothing.deb")
 
 
-def test_sizes_are_bounded(package: Callable[[bytes], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sizes_are_limited(package: Callable[[bytes], Path], monkeypatch: pytest.MonkeyPatch) -> None:
     bomb = deb(tar({"zeros": bytes(3_000_000)}))
     assert len(bomb) < 5_000
     with monkeypatch.context() as limits:
         limits.setattr(archives, "_MAX_MEMBER_BYTES", 1_000_000)
-        assert "zeros is larger than" in says(package(bomb))
+        assert "zeros is larger than" in error_text(package(bomb))
     with monkeypatch.context() as limits:
         limits.setattr(archives, "_MAX_UNPACKED_BYTES", 1_000_000)
-        assert "unpacks to more than" in says(package(bomb))
-        # Also what is not wanted must not be unpacked without end.
+        assert "unpacks to more than" in error_text(package(bomb))
+        # The limit also applies to members that are not wanted.
         with pytest.raises(CorpusError, match="unpacks to more than"):
             read_members(package(bomb), lambda _: False)
     with monkeypatch.context() as limits:
         limits.setattr(archives, "_MAX_PACKAGE_BYTES", 100)
-        assert "is larger than" in says(package(bomb))
+        assert "is larger than" in error_text(package(bomb))
     with monkeypatch.context() as limits:
         limits.setattr(archives, "_MAX_MEMBERS", 2)
-        assert "holds more than 2 files" in says(package(tar({"a": b"", "b": b"", "c": b""}, "w")))
+        assert "contains more than 2 files" in error_text(package(tar({"a": b"", "b": b"", "c": b""}, "w")))
 
 
-def test_zstd_needs_dpkg(package: Callable[[bytes], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_zstd_requires_dpkg(package: Callable[[bytes], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     file = package(deb(b"\x28\xb5\x2f\xfd", "zst"))
     tools = tmp_path / "tools"
     tools.mkdir()
     monkeypatch.setenv("PATH", str(tools))
-    assert "needs dpkg-deb" in says(file)
+    assert "requires dpkg-deb" in error_text(file)
     unpacked = tmp_path / "unpacked.tar"
     unpacked.write_bytes(tar({"./usr/a.wav": b"1"}, "w"))
     (tools / "dpkg-deb").write_text(f'#!/bin/sh\n[ "$1" = --fsys-tarfile ] && exec /bin/cat {unpacked}\n')
     (tools / "dpkg-deb").chmod(0o755)
     assert read_members(file, everything) == {"usr/a.wav": b"1"}
     (tools / "dpkg-deb").write_text("#!/bin/sh\nexit 2\n")
-    assert "dpkg-deb could not read it" in says(file)
+    assert "dpkg-deb cannot read it" in error_text(file)

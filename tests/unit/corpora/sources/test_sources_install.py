@@ -1,4 +1,4 @@
-"""Installing recorded speech, from packages built here in the likeness of the real ones."""
+"""Tests of the installation of recorded speech, with packages built like the real ones."""
 
 import gzip
 import io
@@ -80,7 +80,7 @@ def test_pocketsphinx_clips_are_annotated_and_licensed(
     assert [entry.name for entry in folder.parent.iterdir()] == ["pocketsphinx-testdata"]
 
 
-def test_what_is_installed_is_left_alone_unless_forced(home: Path, tmp_path: Path, sphinx: dict[str, bytes]) -> None:
+def test_an_installed_corpus_is_kept_unless_forced(home: Path, tmp_path: Path, sphinx: dict[str, bytes]) -> None:
     folder = install("pocketsphinx-testdata", [saved(tmp_path, sphinx)])
     del sphinx[f"{ROOT}/cards/002.wav"]
     sphinx[f"{ROOT}/cards/cards.transcription"] = b"<s> ten of clubs  </s> (001)\n"
@@ -92,19 +92,19 @@ def test_what_is_installed_is_left_alone_unless_forced(home: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "expected"),
     [
-        ({f"{ROOT}/goforward.raw": None}, "The package holds no goforward.raw"),
-        ({f"{ROOT}/cards/001.wav": None}, "The package holds no cards/001.wav"),
+        ({f"{ROOT}/goforward.raw": None}, "The package does not contain goforward.raw"),
+        ({f"{ROOT}/cards/001.wav": None}, "The package does not contain cards/001.wav"),
         ({f"{ROOT}/cards/001.wav": b"RIFF rubbish"}, "cards/001.wav: is not audio"),
-        ({f"{ROOT}/librivox/transcription": b""}, "holds no transcript"),
+        ({f"{ROOT}/librivox/transcription": b""}, "contains no transcript"),
     ],
 )
-def test_another_package_than_expected_installs_nothing(
-    home: Path, tmp_path: Path, sphinx: dict[str, bytes], change: dict[str, bytes | None], says: str
+def test_an_unexpected_package_installs_nothing(
+    home: Path, tmp_path: Path, sphinx: dict[str, bytes], change: dict[str, bytes | None], expected: str
 ) -> None:
     entries = {name: content for name, content in (sphinx | change).items() if content is not None}
-    with pytest.raises(CorpusError, match=says):
+    with pytest.raises(CorpusError, match=expected):
         install("pocketsphinx-testdata", [saved(tmp_path, entries)])
     assert not (home / "corpora" / "pocketsphinx-testdata").exists()
 
@@ -118,7 +118,7 @@ def test_an_id_that_leads_elsewhere_stays_in_the_folder(
 ) -> None:
     sphinx[f"{ROOT}/cards/cards.transcription"] += b"<s> up </s> (../../../../evil)\n"
     sphinx[f"{ROOT}/cards/../../../../evil.wav"] = encode(speech, form="WAV")
-    with pytest.raises(CorpusError, match="The package holds no"):
+    with pytest.raises(CorpusError, match="The package does not contain"):
         install("pocketsphinx-testdata", [saved(tmp_path, sphinx)])
     assert not list(tmp_path.rglob("*evil*"))
 
@@ -126,7 +126,7 @@ def test_an_id_that_leads_elsewhere_stays_in_the_folder(
 def test_asterisk_prompts(home: Path, tmp_path: Path) -> None:
     sounds = "./usr/share/asterisk/sounds/en_US_f_Allison"
     rng = np.random.default_rng(1)
-    # Octets of the idle code between random ones: noise between stretches of near silence.
+    # Random octets between octets of the idle code: noise between near silence.
     prompt = b"\xfa" * 2_400 + rng.integers(0, 256, 4_800, dtype=np.uint8).tobytes() + b"\xfa" * 2_400
     texts = (
         b"; comment\n\nagent-pass: Please enter.\ndigits/1: one\nbeep: [this is a tone]\nsilent: Hush.\nmenu: Long.\n"
@@ -138,7 +138,7 @@ def test_asterisk_prompts(home: Path, tmp_path: Path) -> None:
             f"{sounds}/digits/1.g722": prompt,
             f"{sounds}/beep.g722": prompt,
             f"{sounds}/silent.g722": b"\xfa" * 4_000,
-            f"{sounds}/untold.g722": prompt,
+            f"{sounds}/without_text.g722": prompt,
             f"{sounds}/menu.g722": prompt * 11,
             "./usr/share/doc/asterisk-core-sounds-en/core-sounds-en.txt.gz": gzip.compress(texts),
         },
@@ -159,10 +159,10 @@ def test_prompts_without_texts(home: Path, tmp_path: Path) -> None:
         install("asterisk-core-sounds-en", [package])
 
 
-def test_an_unknown_corpus_lists_those_known(home: Path) -> None:
+def test_an_unknown_corpus_lists_the_known_ones(home: Path) -> None:
     with pytest.raises(CorpusError) as caught:
         install("librispeech")
-    assert "'librispeech' cannot be installed; known are pocketsphinx-testdata" in str(caught.value)
+    assert "'librispeech' is unknown; use one of pocketsphinx-testdata" in str(caught.value)
 
 
 def apt(tools: Path, script: str) -> None:
@@ -184,7 +184,7 @@ def test_the_package_is_downloaded_by_apt(
     assert len(open_corpus().utterances) == 5
 
 
-def test_a_fresh_machine_updates_its_lists_first_if_it_may(
+def test_a_new_machine_updates_its_package_lists_first_as_root(
     home: Path, tmp_path: Path, sphinx: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package, mark = saved(tmp_path, sphinx), tmp_path / "updated"
@@ -202,9 +202,9 @@ def test_a_fresh_machine_updates_its_lists_first_if_it_may(
     assert len(open_corpus().utterances) == 5
 
 
-def test_without_apt_it_says_what_to_do(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_apt_the_error_says_what_to_do(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(CorpusError) as caught:
         install("pocketsphinx-testdata")
-    assert "there is no apt-get here; fetch them elsewhere and run" in str(caught.value)
+    assert "apt-get is not installed; download them elsewhere and run" in str(caught.value)
     assert "--from pocketsphinx-testdata.deb" in str(caught.value)

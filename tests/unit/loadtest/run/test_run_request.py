@@ -50,7 +50,7 @@ def test_every_fault_of_a_request_is_said_at_once(tmp_path: Path) -> None:
         "--spawn-rate 0",
         "slo.yaml",
         "is a folder",
-        "is no folder",
+        "is not a folder",
     ):
         assert part in said, part
 

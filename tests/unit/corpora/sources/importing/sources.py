@@ -1,4 +1,4 @@
-"""Recordings as teams have them, made of the bundled clips, and one way to import them."""
+"""Helpers that write recordings made from the bundled clips, and import them."""
 
 from functools import cache
 from pathlib import Path
@@ -35,13 +35,13 @@ def bundled() -> Corpus:
 
 
 def speech(number: int = 0) -> Samples:
-    """A short bundled clip at 16 kHz; numbers give different ones."""
+    """A short bundled clip at 16 kHz; each number gives a different one."""
     corpus = bundled()
     return corpus.read(corpus.select(length="short")[number])
 
 
 def put(file: Path, samples: Samples, rate_hz: int = RATE_HZ, text: str | None = None) -> Path:
-    """Write a recording of the kind that the name says, and its text beside it."""
+    """Write a recording in the format of its suffix, and its text beside it."""
     file.parent.mkdir(parents=True, exist_ok=True)
     kind = file.suffix.removeprefix(".")
     if kind in SOUNDFILE_KINDS:
@@ -69,10 +69,10 @@ def _put_av(file: Path, samples: Samples, rate_hz: int, form: str, codec: str, f
                 container.mux(packet)
 
 
-def bring(
+def import_source(
     source: Path, into: Path, form: str | None = None, *, skip_bad: bool = False, append: bool = False, **changes: Any
 ) -> Outcome:
-    """Import in this process."""
+    """Import a source in this process."""
     fields: dict[str, Any] = {"license": "CC0-1.0", "consent": "asked by a test", "label": source.name}
     settings = Settings(**(fields | changes))
     with opened_source(source, into.parent) as tree:

@@ -1,4 +1,4 @@
-"""Recordings of which a part is missing are refused, telephone formats are read, and Lhotse's transforms are done."""
+"""Tests of truncated recordings, telephone formats and Lhotse's transforms."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 import soundfile
 
 from corpora.manifest.errors import SourceError
-from tests.unit.corpora.sources.importing.sources import RATE_HZ, Samples, bring, opened, put, speech, texts
+from tests.unit.corpora.sources.importing.sources import RATE_HZ, Samples, import_source, opened, put, speech, texts
 
 
 @pytest.fixture
@@ -20,32 +20,32 @@ def source(tmp_path: Path) -> Path:
 
 def faults(source: Path, **changes: Any) -> tuple[str, ...]:
     with pytest.raises(SourceError) as caught:
-        bring(source, source.parent / "out", **changes)
+        import_source(source, source.parent / "out", **changes)
     assert not (source.parent / "out").exists()
     return caught.value.faults
 
 
 @pytest.mark.parametrize("kind", ["wav", "mp3", "opus", "ogg", "flac", "m4a", "aiff"])
 @pytest.mark.parametrize("kept", [0.5, 0.9])
-def test_a_recording_that_ends_too_early_is_a_fault_with_its_name(source: Path, kind: str, kept: float) -> None:
+def test_a_truncated_recording_is_a_fault_with_its_name(source: Path, kind: str, kept: float) -> None:
     put(source / "whole.wav", speech(1), text="all of it")
     file = put(source / f"part.{kind}", speech(0), text="half of it")
     whole = file.read_bytes()
     file.write_bytes(whole[: round(len(whole) * kept)])
     (sentence,) = faults(source)
-    assert sentence.startswith(f"part.{kind}: is ")
-    outcome = bring(source, source.parent / "out", skip_bad=True)
+    assert sentence.startswith((f"part.{kind}: is truncated", f"part.{kind}: cannot be decoded"))
+    outcome = import_source(source, source.parent / "out", skip_bad=True)
     assert texts(outcome) == {"whole": "all of it"}
     assert outcome.faults == (sentence,)
 
 
 def test_gsm_without_a_header_is_read(source: Path) -> None:
-    said = put(source / "a.wav", speech(0)[::2], 8_000)
-    samples, _ = soundfile.read(said)
-    said.unlink()
+    wav = put(source / "a.wav", speech(0)[::2], 8_000)
+    samples, _ = soundfile.read(wav)
+    wav.unlink()
     soundfile.write(source / "a.gsm", samples, 8_000, format="RAW", subtype="GSM610")
     (source / "a.txt").write_text("by telephone")
-    (utterance,) = opened(bring(source, source.parent / "out", loudness="none")).utterances
+    (utterance,) = opened(import_source(source, source.parent / "out", loudness="none")).utterances
     assert (utterance.text, utterance.sample_rate_hz) == ("by telephone", 8_000)
     assert utterance.samples == len((source / "a.gsm").read_bytes()) // 33 * 160
     decoded, _ = soundfile.read(source.parent / "out" / utterance.path)
@@ -58,15 +58,15 @@ def test_gsm_that_ends_inside_a_frame_is_a_fault(source: Path) -> None:
     assert faults(source) == ("a.gsm: is truncated or damaged: 28 bytes follow its last whole frame; restore it.",)
 
 
-def test_gsm_in_a_wav_under_the_name_of_gsm_is_read_as_what_it_is(source: Path) -> None:
+def test_a_wav_with_the_suffix_of_gsm_is_read_as_wav(source: Path) -> None:
     soundfile.write(source / "a.gsm", speech(0)[::2], 8_000, format="WAV", subtype="GSM610")
-    assert len(bring(source, source.parent / "out").imported) == 1
+    assert len(import_source(source, source.parent / "out").imported) == 1
 
 
 @pytest.mark.parametrize(("subtype", "suffix"), [("PCM_16", "sph"), ("ULAW", "SPH"), ("PCM_16", "nist")])
 def test_nist_sphere_is_read(source: Path, subtype: str, suffix: str) -> None:
     soundfile.write(source / f"a.{suffix}", speech(0), RATE_HZ, format="NIST", subtype=subtype)
-    (utterance,) = bring(source, source.parent / "out").imported
+    (utterance,) = import_source(source, source.parent / "out").imported
     assert (utterance.samples, utterance.sample_rate_hz) == (len(speech(0)), RATE_HZ)
 
 
@@ -89,30 +89,30 @@ def sphere(coding: str, count: int, data: bytes) -> bytes:
     return "\n".join(lines).encode().ljust(1024) + data
 
 
-def test_nist_sphere_that_is_compressed_or_cut_gets_a_sentence(source: Path) -> None:
+def test_compressed_or_truncated_nist_sphere_is_a_fault(source: Path) -> None:
     pcm = np.rint(speech(0) * 32_767).astype("<i2").tobytes()
     (source / "a.sph").write_bytes(sphere("pcm,embedded-shorten-v2.00", len(pcm) // 2, pcm[:9_000]))
     (source / "b.sph").write_bytes(sphere("pcm", len(pcm) // 2, pcm[:9_000]))
     compressed, cut = faults(source)
     assert compressed == (
-        "a.sph: is NIST SPHERE compressed as 'pcm,embedded-shorten-v2.00', which cannot be read here; unpack it with "
+        "a.sph: is NIST SPHERE compressed as 'pcm,embedded-shorten-v2.00', which is not supported; convert it with "
         "sph2pipe -f wav."
     )
     assert cut.startswith(f"b.sph: is truncated or damaged: it promises {len(pcm)} bytes of sound and holds 9000")
 
 
 def chirp(seconds: float, speed: float = 1.0, rate_hz: int = RATE_HZ) -> Samples:
-    """A sweep in a bell, at any speed by its formula alone."""
+    """A frequency sweep with a Gaussian envelope, computed exactly for any speed."""
     times = np.arange(round(seconds / speed * rate_hz)) / rate_hz * speed
     bell = np.exp(-(((times - seconds / 2) / (seconds / 6)) ** 2))
     return 0.3 * bell * np.sin(2 * np.pi * (300 * times + 600 * times**2))
 
 
-def cut(name: str, start_s: float, lasts_s: float, *transforms: Any) -> dict[str, Any]:
+def cut(name: str, start_s: float, duration_s: float, *transforms: Any) -> dict[str, Any]:
     recording = {"id": "r", "sources": [{"type": "file", "channels": [0], "source": "a.wav"}]}
     recording |= {"sampling_rate": RATE_HZ, "transforms": list(transforms)} if transforms else {}
     supervisions = [{"text": f"said {name}"}]
-    place = {"start": start_s, "duration": lasts_s, "channel": 0}
+    place = {"start": start_s, "duration": duration_s, "channel": 0}
     return {"id": name, **place, "recording": recording, "supervisions": supervisions}
 
 
@@ -125,31 +125,31 @@ def cuts(source: Path, *rows: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("factor", [0.9, 1.1, 1.25])
-def test_a_speed_of_lhotse_is_that_of_its_formula(source: Path, factor: float) -> None:
+def test_lhotse_speed_equals_its_formula(source: Path, factor: float) -> None:
     put(source / "a.wav", chirp(2.0))
     cuts(source, cut("fast", 0.0, 2.0 / factor, transform("Speed", factor=factor)), cut("plain", 0.0, 2.0))
-    corpus = opened(bring(source, source.parent / "out", loudness="none"))
+    corpus = opened(import_source(source, source.parent / "out", loudness="none"))
     fast, plain = corpus.utterances
-    wanted = chirp(2.0, factor)
-    heard = corpus.read(fast)
-    assert (fast.text, fast.samples) == ("said fast", len(wanted))
-    assert np.max(np.abs(heard - wanted)) < 1e-3 * np.max(np.abs(wanted))
+    reference = chirp(2.0, factor)
+    actual = corpus.read(fast)
+    assert (fast.text, fast.samples) == ("said fast", len(reference))
+    assert np.max(np.abs(actual - reference)) < 1e-3 * np.max(np.abs(reference))
     assert fast.processing == f"speed {factor:g}"
     assert plain.samples == 2 * RATE_HZ
     assert np.max(np.abs(corpus.read(plain) - chirp(2.0))) < 1e-4
 
 
-def test_the_times_of_a_cut_are_those_after_its_speed(source: Path) -> None:
+def test_the_times_of_a_cut_apply_after_its_speed(source: Path) -> None:
     put(source / "a.wav", chirp(2.0))
     cuts(source, cut("part", 0.5, 0.8, transform("Speed", factor=1.1)))
-    corpus = opened(bring(source, source.parent / "out", loudness="none"))
+    corpus = opened(import_source(source, source.parent / "out", loudness="none"))
     (part,) = corpus.utterances
     assert part.samples == round(0.8 * RATE_HZ)
-    wanted, heard = chirp(2.0, 1.1)[8_000:20_800], corpus.read(part)
-    assert np.max(np.abs(heard - wanted)[200:-200]) < 2e-3 * np.max(np.abs(wanted))
+    reference, actual = chirp(2.0, 1.1)[8_000:20_800], corpus.read(part)
+    assert np.max(np.abs(actual - reference)[200:-200]) < 2e-3 * np.max(np.abs(reference))
 
 
-def test_rate_and_volume_of_lhotse_are_done_in_their_order(source: Path) -> None:
+def test_lhotse_transforms_are_applied_in_order(source: Path) -> None:
     put(source / "a.wav", chirp(2.0))
     steps = [
         transform("Resample", source_sampling_rate=16_000, target_sampling_rate=12_000),
@@ -157,52 +157,52 @@ def test_rate_and_volume_of_lhotse_are_done_in_their_order(source: Path) -> None
         transform("Volume", factor=0.5),
     ]
     cuts(source, cut("all", 0.0, 2.0 / 1.1, *steps))
-    corpus = opened(bring(source, source.parent / "out", loudness="none"))
+    corpus = opened(import_source(source, source.parent / "out", loudness="none"))
     (utterance,) = corpus.utterances
     assert utterance.sample_rate_hz == 12_000
-    wanted, heard = 0.5 * chirp(2.0, 1.1, 12_000), corpus.read(utterance)
-    length = min(len(wanted), len(heard))
-    assert abs(len(wanted) - len(heard)) <= 1
-    assert np.max(np.abs(heard[:length] - wanted[:length])) < 2e-3 * np.max(np.abs(wanted))
+    reference, actual = 0.5 * chirp(2.0, 1.1, 12_000), corpus.read(utterance)
+    length = min(len(reference), len(actual))
+    assert abs(len(reference) - len(actual)) <= 1
+    assert np.max(np.abs(actual[:length] - reference[:length])) < 2e-3 * np.max(np.abs(reference))
     assert utterance.processing == "resample 12000 Hz; speed 1.1; gain 0.5; resampled from 16000 Hz"
 
 
-def test_the_same_audio_at_two_speeds_is_two_utterances_also_when_they_are_added_later(source: Path) -> None:
+def test_the_same_audio_at_two_speeds_is_two_utterances_when_appended(source: Path) -> None:
     put(source / "a.wav", chirp(2.0))
     plain, slow = cut("u", 0.0, 2.0), cut("u_sp0.9", 0.0, 2.0 / 0.9, transform("Speed", factor=0.9))
     cuts(source, plain)
-    bring(source, source.parent / "out", append=True)
+    import_source(source, source.parent / "out", append=True)
     cuts(source, plain, slow)
-    outcome = bring(source, source.parent / "out", append=True)
+    outcome = import_source(source, source.parent / "out", append=True)
     assert (outcome.already, len(outcome.imported)) == (1, 1)
     assert texts(outcome) == {"u": "said u", "u_sp0.9": "said u_sp0.9"}
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("last_transform", "expected"),
     [
-        (transform("Tempo", factor=1.1), "is to be put through 'Tempo', which cannot be done here as Lhotse does it"),
-        (transform("ReverbWithImpulseResponse", rir=None), "is to be put through 'ReverbWithImpulseResponse'"),
-        (transform("Narrowband", codec="mulaw"), "is to be put through 'Narrowband'"),
-        ({"kwargs": {}}, "is to be put through None"),
-        (7, "is to be put through None"),
-        (transform("Speed"), "transform Speed has the factor None; correct it."),
-        (transform("Speed", factor=0), "transform Speed has the factor 0; correct it."),
-        (transform("Speed", factor="1.1"), "transform Speed has the factor '1.1'; correct it."),
-        (transform("Resample", target_sampling_rate=-1), "transform Resample has the target_sampling_rate -1"),
+        (transform("Tempo", factor=1.1), "its recording has the transform 'Tempo', which is not supported"),
+        (transform("ReverbWithImpulseResponse", rir=None), "has the transform 'ReverbWithImpulseResponse'"),
+        (transform("Narrowband", codec="mulaw"), "has the transform 'Narrowband'"),
+        ({"kwargs": {}}, "has the transform None"),
+        (7, "has the transform None"),
+        (transform("Speed"), "the transform Speed of its recording has the factor None; it must be a number"),
+        (transform("Speed", factor=0), "the transform Speed of its recording has the factor 0; it must be"),
+        (transform("Speed", factor="1.1"), "the transform Speed of its recording has the factor '1.1'; it must be"),
+        (transform("Resample", target_sampling_rate=-1), "Resample of its recording has the target_sampling_rate -1"),
     ],
 )
-def test_a_transform_that_cannot_be_done_is_named(source: Path, given: Any, says: str) -> None:
+def test_an_unsupported_transform_is_reported(source: Path, last_transform: Any, expected: str) -> None:
     put(source / "a.wav", chirp(2.0))
-    cuts(source, cut("u", 0.0, 1.0, transform("Volume", factor=2.0), given))
+    cuts(source, cut("u", 0.0, 1.0, transform("Volume", factor=2.0), last_transform))
     (sentence,) = faults(source)
-    assert sentence.startswith("cuts.jsonl:1: its recording")
-    assert says in sentence
+    assert sentence.startswith(("cuts.jsonl:1: its recording", "cuts.jsonl:1: the transform"))
+    assert expected in sentence
 
 
-def test_transforms_that_are_no_list_are_a_fault(source: Path) -> None:
+def test_transforms_that_are_not_a_list_are_a_fault(source: Path) -> None:
     put(source / "a.wav", chirp(2.0))
     row = cut("u", 0.0, 1.0)
     row["recording"]["transforms"] = {"name": "Speed"}
     cuts(source, row)
-    assert faults(source) == ("cuts.jsonl:1: its recording's transforms are no list; correct them.",)
+    assert faults(source) == ("cuts.jsonl:1: the transforms of its recording are not a list; correct them.",)

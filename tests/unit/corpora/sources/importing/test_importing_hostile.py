@@ -1,4 +1,4 @@
-"""Files made to do harm: each gets one sentence, takes bounded memory, and nothing is written outside the corpus."""
+"""Tests of malicious files: each is one sentence, and nothing is written outside the corpus."""
 
 import gzip
 import io
@@ -17,7 +17,7 @@ import soundfile
 
 from corpora.manifest.errors import CorpusError, SourceError
 from corpora.sources.importing.decoding import parse_raw_format
-from tests.unit.corpora.sources.importing.sources import RATE_HZ, bring, put, speech, texts
+from tests.unit.corpora.sources.importing.sources import RATE_HZ, import_source, put, speech, texts
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def source(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def nothing_outside(tmp_path: Path, source: Path) -> Iterator[None]:
-    """Whatever a test imports, only `in` and `out` may be there afterwards, and the guarded file is untouched."""
+    """Check after each test that only `in` and `out` exist and that the guarded file is unchanged."""
     guarded = tmp_path / "guarded.txt"
     guarded.write_text("mine")
     yield
@@ -39,23 +39,23 @@ def nothing_outside(tmp_path: Path, source: Path) -> Iterator[None]:
 
 def fault(source: Path, **changes: object) -> str:
     with pytest.raises(SourceError) as caught:
-        bring(source, source.parent / "out", **changes)  # pyright: ignore[reportArgumentType]
+        import_source(source, source.parent / "out", **changes)  # pyright: ignore[reportArgumentType]
     assert not (source.parent / "out").exists()
     (sentence,) = caught.value.faults
     assert "\n" not in sentence
     return sentence
 
 
-def refusal(archive: Path) -> str:
+def archive_error(archive: Path) -> str:
     with pytest.raises(CorpusError) as caught:
-        bring(archive, archive.parent.parent / "out")
+        import_source(archive, archive.parent.parent / "out")
     assert not (archive.parent.parent / "out").exists()
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
 def ten_hours(file: Path) -> Path:
-    """A WAV of ten hours that takes no room on the disk."""
+    """A sparse WAV of ten hours, which takes no space on the disk."""
     samples = 10 * 3600 * RATE_HZ
     header = struct.pack("<4sI4s4sIHHIIHH4sI", b"RIFF", 36 + 2 * samples, b"WAVE", b"fmt ", 16, 1, 1, RATE_HZ,
                          2 * RATE_HZ, 2, 16, b"data", 2 * samples)  # fmt: skip
@@ -67,7 +67,7 @@ def ten_hours(file: Path) -> Path:
 
 def test_ten_hours_are_too_long(source: Path) -> None:
     ten_hours(source / "long.wav")
-    assert fault(source).startswith("long.wav: lasts 36000.0 s, more than the 120 s an utterance may")
+    assert fault(source).startswith("long.wav: lasts 36000.0 s and exceeds the maximum of 120 s")
 
 
 def test_one_sample_is_too_short(source: Path) -> None:
@@ -77,7 +77,7 @@ def test_one_sample_is_too_short(source: Path) -> None:
 
 def test_no_sample_at_all(source: Path) -> None:
     put(source / "none.wav", np.zeros(0))
-    assert fault(source).startswith("none.wav: holds no samples")
+    assert fault(source).startswith("none.wav: contains no samples")
 
 
 def test_an_empty_file(source: Path) -> None:
@@ -90,7 +90,7 @@ def test_samples_that_are_not_numbers(source: Path, value: float) -> None:
     samples = speech().copy()
     samples[9_000] = value
     soundfile.write(source / "nan.wav", samples, RATE_HZ, subtype="FLOAT")
-    assert fault(source).startswith("nan.wav: holds samples that are not numbers")
+    assert fault(source).startswith("nan.wav: contains samples that are not numbers")
 
 
 def test_digital_silence(source: Path) -> None:
@@ -101,61 +101,61 @@ def test_digital_silence(source: Path) -> None:
 def test_192_khz_come_in_at_48(source: Path) -> None:
     wide = np.repeat(speech(), 12)
     put(source / "wide.wav", wide, 192_000)
-    (utterance,) = bring(source, source.parent / "out").imported
+    (utterance,) = import_source(source, source.parent / "out").imported
     assert utterance.sample_rate_hz == 48_000
     assert "resampled from 192000 Hz" in (utterance.processing or "")
 
 
 @pytest.mark.parametrize("rate_hz", [4_000, 400_000])
-def test_rates_that_are_none(source: Path, rate_hz: int) -> None:
+def test_unsupported_rates(source: Path, rate_hz: int) -> None:
     put(source / "odd.wav", speech(), rate_hz)
     assert fault(source).startswith(f"odd.wav: has a rate of {rate_hz} Hz")
 
 
-def test_eight_channels_need_a_choice(source: Path) -> None:
+def test_eight_channels_require_a_choice(source: Path) -> None:
     eight = np.zeros((len(speech()), 8))
     eight[:, 5] = speech()
     put(source / "eight.wav", eight)
-    assert fault(source).startswith("eight.wav: has 8 channels that differ; say which to take with --channel")
+    assert fault(source).startswith("eight.wav: has 8 channels that differ; choose one with --channel")
     assert fault(source, channel=8).startswith("eight.wav: has 8 channels, so there is no channel 8")
-    (utterance,) = bring(source, source.parent / "out", channel=5).imported
+    (utterance,) = import_source(source, source.parent / "out", channel=5).imported
     assert (utterance.processing or "").startswith("channel 5 of 8")
 
 
 def test_too_many_channels(source: Path) -> None:
     put(source / "many.wav", np.zeros((100, 64)))
-    assert fault(source).startswith("many.wav: has 64 channels; from 1 to 32 can be used")
+    assert fault(source).startswith("many.wav: has 64 channels; convert it to at most 32")
 
 
 @pytest.mark.parametrize("name", ["program.wav", "program.mp3", "program.m4a", "program.opus"])
-def test_what_is_no_audio_whatever_its_name(source: Path, name: str) -> None:
+def test_a_program_with_the_suffix_of_audio(source: Path, name: str) -> None:
     (source / name).write_bytes(b"\x7fELF" + bytes(4_000))
-    assert fault(source).startswith(f"{name}: is not audio of a kind that is known here")
+    assert fault(source).startswith(f"{name}: is not audio in a supported format")
 
 
-def test_a_playlist_reaches_nothing(source: Path, tmp_path: Path) -> None:
+def test_a_playlist_opens_no_other_file(source: Path, tmp_path: Path) -> None:
     (source / "list.m4a").write_text(f"#EXTM3U\n#EXTINF:1,\nfile://{tmp_path}/guarded.txt\n")
-    assert "is not audio of a kind that is known here" in fault(source)
+    assert "is not audio in a supported format" in fault(source)
     (source / "list.m4a").write_text(f"ffconcat version 1.0\nfile '{tmp_path}/guarded.txt'\n")
-    assert "is not audio of a kind that is known here" in fault(source)
+    assert "is not audio in a supported format" in fault(source)
 
 
-def test_the_right_audio_under_a_wrong_name_is_what_it_is(source: Path) -> None:
+def test_audio_with_a_wrong_suffix_is_detected_by_its_contents(source: Path) -> None:
     put(source / "a.flac", speech(), text="still speech")
     (source / "a.flac").rename(source / "a.mp3")
-    assert texts(bring(source, source.parent / "out")) == {"a": "still speech"}
+    assert texts(import_source(source, source.parent / "out")) == {"a": "still speech"}
 
 
 @pytest.mark.parametrize("suffix", [".g722", ".raw"])
-def test_headerless_names_on_files_with_a_header(source: Path, suffix: str) -> None:
+def test_a_file_with_a_header_and_the_suffix_of_a_headerless_format(source: Path, suffix: str) -> None:
     put(source / "a.wav", speech())
     (source / "a.wav").rename(source / f"a{suffix}")
     sentence = fault(source, raw=parse_raw_format("s16le:16000:1"))
-    assert sentence.startswith(f"a{suffix}: is named {suffix} but begins like a file of another kind")
+    assert sentence.startswith(f"a{suffix}: is named {suffix} but has the header of another format")
 
 
 @pytest.mark.parametrize("kind", ["flac", "m4a", "ogg", "mp3", "wav"])
-def test_half_a_file_and_rubbish_inside_end_in_a_sentence_or_in_speech(source: Path, kind: str) -> None:
+def test_truncated_and_corrupted_files_are_an_error_or_imported(source: Path, kind: str) -> None:
     whole = put(source / f"a.{kind}", speech()).read_bytes()
     rng = np.random.default_rng(7)
     for trial in range(12):
@@ -164,7 +164,7 @@ def test_half_a_file_and_rubbish_inside_end_in_a_sentence_or_in_speech(source: P
             damaged[place] = int(rng.integers(256))
         (source / f"a.{kind}").write_bytes(damaged)
         try:
-            bring(source, source.parent / "out", loudness="none")
+            import_source(source, source.parent / "out", loudness="none")
             for path in sorted((source.parent / "out").rglob("*"), reverse=True):
                 path.unlink() if path.is_file() else path.rmdir()
             (source.parent / "out").rmdir()
@@ -183,7 +183,7 @@ def test_a_link_out_of_the_folder(source: Path, tmp_path: Path) -> None:
 def test_a_linked_folder_is_not_followed(source: Path, tmp_path: Path) -> None:
     put(source / "a.wav", speech(), text="inside")
     (source / "more").symlink_to(tmp_path, target_is_directory=True)
-    assert texts(bring(source, source.parent / "out")) == {"a": "inside"}
+    assert texts(import_source(source, source.parent / "out")) == {"a": "inside"}
 
 
 def test_a_text_that_is_a_link_out_of_the_folder_is_not_read(source: Path, tmp_path: Path) -> None:
@@ -192,12 +192,12 @@ def test_a_text_that_is_a_link_out_of_the_folder_is_not_read(source: Path, tmp_p
     assert fault(source).startswith("a.txt: leads out of")
 
 
-def test_a_pipe_does_not_hold_the_import_up(source: Path) -> None:
+def test_a_pipe_does_not_block_the_import(source: Path) -> None:
     os.mkfifo(source / "pipe.wav")
     assert fault(source).startswith("pipe.wav: is not a regular file")
 
 
-def test_a_table_that_names_files_elsewhere(source: Path, tmp_path: Path) -> None:
+def test_a_table_that_names_files_outside_the_source(source: Path, tmp_path: Path) -> None:
     outside = put(tmp_path / "secret.wav", speech())
     (source / "list.csv").write_text(f"file,text\n{outside},x\n")
     sentence = fault(source)
@@ -207,7 +207,7 @@ def test_a_table_that_names_files_elsewhere(source: Path, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("name", ["../evil.wav", "/evil.wav", "a/../../evil.wav", "..\\evil.wav", "C:/evil.wav"])
 @pytest.mark.parametrize("kind", ["zip", "tar.gz"])
-def test_archives_with_names_that_lead_elsewhere(source: Path, kind: str, name: str) -> None:
+def test_archives_with_names_outside_the_archive(source: Path, kind: str, name: str) -> None:
     archive = source / f"pack.{kind}"
     if kind == "zip":
         with zipfile.ZipFile(archive, "w") as packed:
@@ -215,7 +215,7 @@ def test_archives_with_names_that_lead_elsewhere(source: Path, kind: str, name: 
     else:
         with tarfile.open(archive, "w:gz") as packed:
             packed.addfile(tarfile.TarInfo(name), io.BytesIO())
-    assert refusal(archive).startswith(f"pack.{kind}: holds {name!r}, a name that leads out of it")
+    assert archive_error(archive).startswith(f"pack.{kind}: contains {name!r}, a name that leads out of it")
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE])
@@ -224,7 +224,7 @@ def test_archives_with_links_and_devices(source: Path, kind: bytes) -> None:
     info.type, info.linkname = kind, "/etc/passwd"
     with tarfile.open(source / "pack.tar", "w") as packed:
         packed.addfile(info)
-    assert "holds 'thing.wav', which is no regular file" in refusal(source / "pack.tar")
+    assert "contains 'thing.wav', which is not a regular file" in archive_error(source / "pack.tar")
 
 
 def test_a_link_in_a_zip(source: Path) -> None:
@@ -232,24 +232,24 @@ def test_a_link_in_a_zip(source: Path) -> None:
     info.external_attr = (stat.S_IFLNK | 0o777) << 16
     with zipfile.ZipFile(source / "pack.zip", "w") as packed:
         packed.writestr(info, "/etc/passwd")
-    assert "holds 'thing.wav', which is no regular file" in refusal(source / "pack.zip")
+    assert "contains 'thing.wav', which is not a regular file" in archive_error(source / "pack.zip")
 
 
 def test_a_zip_bomb(source: Path) -> None:
     with zipfile.ZipFile(source / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as packed, packed.open("a.wav", "w") as member:
         for _ in range(200):
             member.write(bytes(1024 * 1024))
-    assert "unpacks to far more than audio would" in refusal(source / "bomb.zip")
+    assert "unpacks to far more than audio would" in archive_error(source / "bomb.zip")
 
 
-def test_a_zip_that_lies_about_its_size(source: Path) -> None:
+def test_a_zip_with_a_false_size(source: Path) -> None:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("a.wav", "w") as member:
         for _ in range(100):
             member.write(bytes(1024 * 1024))
     size = struct.pack("<I", 100 * 1024 * 1024)
     (source / "lie.zip").write_bytes(packed.getvalue().replace(size, struct.pack("<I", 1_000)))
-    assert "lie.zip" in refusal(source / "lie.zip")
+    assert "lie.zip" in archive_error(source / "lie.zip")
 
 
 @pytest.mark.parametrize("inner", ["file", "header"])
@@ -261,18 +261,18 @@ def test_a_tar_bomb(source: Path, inner: str) -> None:
         out.write(info.tobuf())
         for _ in range(200):
             out.write(bytes(1024 * 1024))
-    assert "unpacks to" in refusal(source / "bomb.tar.gz")
+    assert "unpacks to" in archive_error(source / "bomb.tar.gz")
 
 
 @pytest.mark.parametrize("name", ["a.zip", "a.tar.gz", "a.tar.xz", "a.tar.zst", "a.tar"])
-def test_archives_that_are_none(source: Path, name: str) -> None:
+def test_files_that_are_not_archives(source: Path, name: str) -> None:
     magic = {"a.tar.gz": b"\x1f\x8b", "a.tar.xz": b"\xfd7zXZ\x00", "a.tar.zst": b"\x28\xb5\x2f\xfd"}.get(name, b"")
     (source / name).write_bytes(magic + b"rubbish" * 100)
-    assert refusal(source / name).startswith(f"{name}: ")
+    assert archive_error(source / name).startswith(f"{name}: ")
 
 
 @pytest.mark.parametrize("kind", ["zip", "tar", "tar.gz", "tar.bz2", "tar.xz", "tar.zst"])
-def test_sound_archives_are_imported_and_leave_nothing_behind(source: Path, kind: str) -> None:
+def test_valid_archives_are_imported_and_leave_nothing_behind(source: Path, kind: str) -> None:
     import pyarrow as pa
 
     wav = put(source / "a.wav", speech(), text="packed").read_bytes()
@@ -293,10 +293,10 @@ def test_sound_archives_are_imported_and_leave_nothing_behind(source: Path, kind
                 packed.addfile(info, io.BytesIO(content))
         content = plain.getvalue()
         archive.write_bytes(pa.compress(content, codec="zstd", asbytes=True) if kind == "tar.zst" else content)
-    assert texts(bring(archive, source.parent / "out")) == {"a": "packed"}
+    assert texts(import_source(archive, source.parent / "out")) == {"a": "packed"}
 
 
-def test_a_gzipped_list_that_never_ends(source: Path) -> None:
+def test_a_gzip_bomb(source: Path) -> None:
     put(source / "a.wav", speech())
     packer = zlib.compressobj(9, zlib.DEFLATED, 31)
     with (source / "cuts.jsonl.gz").open("wb") as out:
@@ -304,4 +304,4 @@ def test_a_gzipped_list_that_never_ends(source: Path) -> None:
             out.write(packer.compress(bytes(1024 * 1024)))
         out.write(packer.flush())
     with pytest.raises(CorpusError, match=r"cuts\.jsonl\.gz: is larger than 256 MB"):
-        bring(source, source.parent / "out")
+        import_source(source, source.parent / "out")

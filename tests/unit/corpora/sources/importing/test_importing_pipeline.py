@@ -1,4 +1,4 @@
-"""All or nothing, or a little at a time; ids, conversations, and processes that die of a file."""
+"""Tests of the import pipeline: atomic writes, appending, ids, conversations, and crashing decoders."""
 
 import os
 from pathlib import Path, PosixPath
@@ -13,7 +13,7 @@ from corpora.manifest.manifest import Utterance, read_manifest
 from corpora.sources.importing.clipping import ClipJob, make_clips
 from corpora.sources.importing.items import Item, Settings
 from tests.corpus_faults import find_faults
-from tests.unit.corpora.sources.importing.sources import bring, opened, put, speech, texts
+from tests.unit.corpora.sources.importing.sources import import_source, opened, put, speech, texts
 
 
 @pytest.fixture
@@ -23,77 +23,77 @@ def source(tmp_path: Path) -> Path:
     return tmp_path / "in"
 
 
-def test_a_corpus_that_is_there_is_not_overwritten(source: Path, tmp_path: Path) -> None:
-    bring(source, tmp_path / "out")
+def test_an_existing_corpus_is_not_overwritten(source: Path, tmp_path: Path) -> None:
+    import_source(source, tmp_path / "out")
     before = (tmp_path / "out" / "manifest.jsonl").read_bytes()
-    with pytest.raises(CorpusError, match="is there already; name another folder"):
-        bring(source, tmp_path / "out")
+    with pytest.raises(CorpusError, match="already exists; choose another folder"):
+        import_source(source, tmp_path / "out")
     assert (tmp_path / "out" / "manifest.jsonl").read_bytes() == before
 
 
-def test_an_empty_folder_may_be_filled(source: Path, tmp_path: Path) -> None:
+def test_an_empty_folder_can_be_used(source: Path, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
-    assert set(texts(bring(source, tmp_path / "out"))) == {"a", "b"}
+    assert set(texts(import_source(source, tmp_path / "out"))) == {"a", "b"}
 
 
 def test_the_same_source_gives_the_same_bytes(source: Path, tmp_path: Path) -> None:
     for name in ("x", "y"):
-        bring(source, tmp_path / name / "out")
+        import_source(source, tmp_path / name / "out")
     files = [path.relative_to(tmp_path / "x") for path in (tmp_path / "x").rglob("*") if path.is_file()]
     assert len(files) == 3
     for file in files:
         assert (tmp_path / "x" / file).read_bytes() == (tmp_path / "y" / file).read_bytes()
 
 
-def test_more_is_appended_and_what_is_there_is_known(source: Path, tmp_path: Path) -> None:
-    first = bring(source, tmp_path / "out", append=True)
+def test_new_recordings_are_appended_and_existing_ones_are_recognized(source: Path, tmp_path: Path) -> None:
+    first = import_source(source, tmp_path / "out", append=True)
     put(source / "c.wav", speech(2), text="three")
-    second = bring(source, tmp_path / "out", append=True)
+    second = import_source(source, tmp_path / "out", append=True)
     assert (len(first.imported), first.already, len(second.imported), second.already) == (2, 0, 1, 2)
     assert texts(second) == {"a": "one", "b": "two", "c": "three"}
 
 
-def test_what_is_good_is_kept_when_appending_and_the_rest_is_named(source: Path, tmp_path: Path) -> None:
+def test_appending_keeps_valid_recordings_and_reports_the_others(source: Path, tmp_path: Path) -> None:
     (source / "bad.wav").write_text("no audio")
-    with pytest.raises(SourceError, match="what is good was kept") as caught:
-        bring(source, tmp_path / "out", append=True)
+    with pytest.raises(SourceError, match="the valid recordings were kept") as caught:
+        import_source(source, tmp_path / "out", append=True)
     assert len(caught.value.faults) == 1
     assert {utterance.id for utterance in open_corpus(tmp_path / "out").utterances} == {"a", "b"}
 
 
-def test_clips_of_a_corpus_made_otherwise_are_not_overwritten(workshop: Any, tmp_path: Path) -> None:
+def test_existing_clips_with_other_names_are_not_overwritten(workshop: Any, tmp_path: Path) -> None:
     workshop.header["kind"] = "recorded human"
     workshop.add("x")
     (workshop.folder / "clips" / "x.flac").rename(workshop.folder / "clips" / "y.flac")
     workshop.rows[0]["path"] = "clips/y.flac"
     put(tmp_path / "in" / "y.wav", speech())
-    outcome = bring(tmp_path / "in", workshop.save(), append=True)
+    outcome = import_source(tmp_path / "in", workshop.save(), append=True)
     assert [utterance.id for utterance in outcome.imported] == ["y-2"]
     assert find_faults(workshop.folder) == ()
 
 
-def test_a_manifest_never_names_a_clip_that_is_not_there_yet(source: Path, tmp_path: Path) -> None:
-    """At each moment of an import that appends, what can be seen is a whole corpus or none."""
+def test_a_manifest_never_names_a_missing_clip(source: Path, tmp_path: Path) -> None:
+    """While an import appends, the folder always contains either a valid corpus or none."""
     from corpora.sources.importing import pipeline
 
     for number in range(3, 9):
         put(source / f"{number}.wav", speech(0))
-    seen: list[int] = []
+    counts: list[int] = []
 
-    def look(done: int, total: int) -> None:
+    def check(done: int, total: int) -> None:
         if (tmp_path / "out" / "manifest.jsonl").exists():
             assert find_faults(tmp_path / "out") == ()
-            seen.append(len(read_manifest(tmp_path / "out").utterances))
+            counts.append(len(read_manifest(tmp_path / "out").utterances))
 
     settings = Settings("CC0-1.0", "asked", "in")
     tree = pipeline.open_tree(source)
     before = pipeline._CHECKPOINT
     try:
         pipeline._CHECKPOINT = 3
-        pipeline.import_corpus(tree, _folder(), tmp_path / "out", settings, append=True, progress=look)
+        pipeline.import_corpus(tree, _folder(), tmp_path / "out", settings, append=True, progress=check)
     finally:
         pipeline._CHECKPOINT = before
-    assert seen == [3, 3, 3, 6, 6]
+    assert counts == [3, 3, 3, 6, 6]
     assert len(read_manifest(tmp_path / "out").utterances) == 8
 
 
@@ -103,31 +103,33 @@ def _folder() -> Any:
     return LAYOUTS["folder"]
 
 
-def test_what_a_killed_import_left_is_removed_and_what_is_alive_is_not(source: Path, tmp_path: Path) -> None:
-    gone = 2**22 + 1  # beyond every process number
+def test_the_folder_of_a_killed_import_is_removed_but_not_that_of_a_running_one(source: Path, tmp_path: Path) -> None:
+    gone = 2**22 + 1  # above the largest process id
     for owner in (gone, os.getpid()):
         (tmp_path / f".out.importing-{owner}-x" / "fresh").mkdir(parents=True)
-    bring(source, tmp_path / "out")
+    import_source(source, tmp_path / "out")
     assert {path.name for path in tmp_path.iterdir()} == {"in", "out", f".out.importing-{os.getpid()}-x"}
 
 
-def test_a_conversation_with_a_hole_is_left_out_and_named(source: Path, tmp_path: Path) -> None:
+def test_an_incomplete_conversation_is_left_out_and_reported(source: Path, tmp_path: Path) -> None:
     (source / "list.csv").write_text(
         "file,text,conversation,barge_in_after_s\n"
         "a.wav,x,whole,\nb.wav,x,whole,0.5\na.wav,x,torn,\ngone.wav,x,torn,\nb.wav,x,rude,1\n"
     )
-    outcome = bring(source, tmp_path / "out", skip_bad=True)
+    outcome = import_source(source, tmp_path / "out", skip_bad=True)
     assert [conversation.id for conversation in opened(outcome).conversations] == ["whole"]
     gone, torn, rude = outcome.faults
     assert "gone.wav: is missing" in gone
-    assert torn == "The conversation 'torn' is left out: not all of its utterances can be imported."
+    assert torn == (
+        "The conversation 'torn' is left out because some of its utterances cannot be imported; correct them."
+    )
     assert "the first turn cannot interrupt" in rude
 
 
 @pytest.mark.slow
-def test_a_file_that_kills_its_decoder_is_named_and_the_rest_is_made(source: Path, tmp_path: Path) -> None:
+def test_a_file_that_crashes_its_decoder_is_reported_and_the_others_are_imported(source: Path, tmp_path: Path) -> None:
     class Killer(PosixPath):
-        """Ends the process that it is handed to."""
+        """A path that ends the process that unpickles it."""
 
         def __reduce__(self) -> Any:
             return (os._exit, (3,))
@@ -140,13 +142,13 @@ def test_a_file_that_kills_its_decoder_is_named_and_the_rest_is_made(source: Pat
     first, killer, last = (made for _, made in make_clips(jobs, 2))
     assert isinstance(first, Utterance)
     assert isinstance(last, Utterance)
-    assert killer == "k.wav: its decoder ended abnormally, it is damaged or made to do so; convert it anew."
+    assert killer == "k.wav: its decoder crashed, so the file is damaged or malicious; convert it again."
 
 
-def test_ids_are_made_of_names_and_never_twice(tmp_path: Path) -> None:
+def test_ids_are_derived_from_names_and_unique(tmp_path: Path) -> None:
     for name in ("Straße 1.wav", "straße-1.wav", ("x" * 150) + ".wav", "...wav"):
         put(tmp_path / "in" / name, np.concatenate((speech(0), np.zeros(len(name)))))
-    ids = [utterance.id for utterance in bring(tmp_path / "in", tmp_path / "out").imported]
+    ids = [utterance.id for utterance in import_source(tmp_path / "in", tmp_path / "out").imported]
     assert ids == ["Stra-e-1", "stra-e-1-2", "x" * 90]
 
 

@@ -1,4 +1,4 @@
-"""Texts become a corpus: with the real flite, the real espeak-ng, and an endpoint with the OpenAI speech API."""
+"""Tests of synthesizing a corpus with the real flite and espeak-ng, and an endpoint with the OpenAI speech API."""
 
 import io
 import json
@@ -23,12 +23,12 @@ from tests.programs import needed
 CSV = 'text,id,domain,voice\n"Turn on the lights, please.",lights,home,\nWhere is my order?,,,\n'
 
 
-def call(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
-    monkeypatch.setattr("sys.argv", ["corpus", *map(str, words)])
+def call(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
+    monkeypatch.setattr("sys.argv", ["corpus", *map(str, arguments)])
     try:
         main()
-    except SystemExit as ended:
-        return ended.code if isinstance(ended.code, int) else 0
+    except SystemExit as exit_info:
+        return exit_info.code if isinstance(exit_info.code, int) else 0
     return 0
 
 
@@ -39,7 +39,7 @@ def texts(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(("engine", "speaker"), [("flite", "flite-slt"), ("espeak-ng", "espeak-ng-en-us")])
-def test_an_engine_of_this_machine_speaks(
+def test_a_local_engine_synthesizes(
     monkeypatch: pytest.MonkeyPatch, texts: Path, tmp_path: Path, engine: str, speaker: str
 ) -> None:
     if engine == "flite":
@@ -73,22 +73,22 @@ def tone(seconds: float, rate_hz: int = 24_000, *, streamed: bool = False) -> by
     soundfile.write(file, np.concatenate((np.zeros(2400), samples, np.zeros(2400))), rate_hz, format="WAV")
     content = bytearray(file.getvalue())
     if streamed:
-        at = content.find(b"data")
-        content[at + 4 : at + 8] = b"\xff\xff\xff\xff"
+        data_offset = content.find(b"data")
+        content[data_offset + 4 : data_offset + 8] = b"\xff\xff\xff\xff"
         content[4:8] = b"\xff\xff\xff\xff"
     return bytes(content)
 
 
 @contextmanager
 def endpoint(status: int = 200, content: bytes | None = None) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """A speech endpoint that says every text as a tone, longer for longer texts."""
-    seen: list[dict[str, Any]] = []
+    """A speech endpoint that returns a tone for every text, longer for longer texts."""
+    requests: list[dict[str, Any]] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            seen.append(asked | {"path": self.path, "authorization": self.headers["authorization"]})
-            body = tone(0.08 * len(asked["input"]), streamed=True) if content is None else content
+            request = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            requests.append(request | {"path": self.path, "authorization": self.headers["authorization"]})
+            body = tone(0.08 * len(request["input"]), streamed=True) if content is None else content
             self.send_response(status)
             self.send_header("content-length", str(len(body)))
             self.end_headers()
@@ -101,25 +101,38 @@ def endpoint(status: int = 200, content: bytes | None = None) -> Iterator[tuple[
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_address[1]}/v1", seen
+        yield f"http://127.0.0.1:{server.server_address[1]}/v1", requests
     finally:
         server.shutdown()
         server.server_close()
         thread.join()
 
 
-def test_an_openai_compatible_endpoint_speaks(
+def test_an_openai_compatible_endpoint_synthesizes(
     monkeypatch: pytest.MonkeyPatch, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("VOICEPROBE_SAY_TOKEN", "s3cret-token")
     into = tmp_path / "spoken"
-    with endpoint() as (url, seen):
-        words = ("say", texts, "--into", into, "--engine", "openai", "--url", url, "--model", "m", "--license", "MIT")
-        assert call(monkeypatch, *words, "--voice", "nova", "--rate", "16000") == 0
-    assert [(each["path"], each["model"], each["voice"], each["response_format"]) for each in seen] == [
+    with endpoint() as (url, requests):
+        arguments = (
+            "say",
+            texts,
+            "--into",
+            into,
+            "--engine",
+            "openai",
+            "--url",
+            url,
+            "--model",
+            "m",
+            "--license",
+            "MIT",
+        )
+        assert call(monkeypatch, *arguments, "--voice", "nova", "--rate", "16000") == 0
+    assert [(each["path"], each["model"], each["voice"], each["response_format"]) for each in requests] == [
         ("/v1/audio/speech", "m", "nova", "wav")
     ] * 2
-    assert {each["authorization"] for each in seen} == {"Bearer s3cret-token"}
+    assert {each["authorization"] for each in requests} == {"Bearer s3cret-token"}
     (first, _) = open_corpus(into).utterances
     assert (first.sample_rate_hz, first.source) == (16_000, "m voice nova")
     assert first.speech_s == pytest.approx(0.08 * len(first.text), abs=0.01)
@@ -128,77 +141,77 @@ def test_an_openai_compatible_endpoint_speaks(
 
 
 @pytest.mark.parametrize(
-    ("status", "content", "words"),
+    ("status", "content", "expected"),
     [
-        (401, b"wrong key", "answers 401 (wrong key)"),
+        (401, b"wrong key", "responded with 401 (wrong key)"),
         (200, b"{}", "is not audio that can be read"),
-        (200, tone(0.0), "holds no speech"),
+        (200, tone(0.0), "contains no speech"),
     ],
 )
-def test_an_endpoint_that_does_not_speak_is_one_sentence_for_each_text(
+def test_a_failing_endpoint_is_one_sentence_per_text(
     monkeypatch: pytest.MonkeyPatch,
     texts: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     status: int,
     content: bytes,
-    words: str,
+    expected: str,
 ) -> None:
-    into, speaker = tmp_path / "spoken", ("--engine", "openai", "--license", "x")
+    into, engine_arguments = tmp_path / "spoken", ("--engine", "openai", "--license", "x")
     with endpoint(status, content) as (url, _):
-        assert call(monkeypatch, "say", texts, "--into", into, *speaker, "--url", url) == 2
-    said = capsys.readouterr().err
-    assert said.count(words) == 2
-    assert "Traceback" not in said
+        assert call(monkeypatch, "say", texts, "--into", into, *engine_arguments, "--url", url) == 2
+    stderr = capsys.readouterr().err
+    assert stderr.count(expected) == 2
+    assert "Traceback" not in stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["texts.csv"], "nothing half-written is left"
 
 
-def test_a_corpus_that_is_there_is_not_replaced_unasked(
+def test_an_existing_corpus_is_replaced_only_with_force(
     monkeypatch: pytest.MonkeyPatch, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "spoken").mkdir()
     assert call(monkeypatch, "say", texts, "--into", tmp_path / "spoken", "--license", "x") == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
     assert call(monkeypatch, "say", texts, "--into", tmp_path / "spoken", "--license", "x", "--force") == 0
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "expected"),
     [
         (("--engine", "parrot"), "--engine 'parrot' is unknown"),
-        (("--voice", "nobody"), "flite has no voice 'nobody'"),
+        (("--voice", "nobody"), "The flite voice 'nobody' is not supported"),
         (("--engine", "espeak-ng", "--voice", "xx-nobody"), "espeak-ng has no voice 'xx-nobody'"),
-        (("--engine", "openai", "--url", "nowhere"), "--url 'nowhere' is no address"),
-        (("--engine", "openai", "--url", "http://127.0.0.1:9/v1"), "does not answer (ConnectError)"),
+        (("--engine", "openai", "--url", "nowhere"), "--url 'nowhere' is not a URL"),
+        (("--engine", "openai", "--url", "http://127.0.0.1:9/v1"), "did not respond (ConnectError)"),
         (("--rate", "1"), "--rate 1: must be from 8000"),
     ],
 )
-def test_what_cannot_be_used_is_one_sentence(
+def test_a_wrong_argument_is_one_sentence(
     monkeypatch: pytest.MonkeyPatch,
     texts: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
-    words: tuple[str, ...],
-    said: str,
+    arguments: tuple[str, ...],
+    expected: str,
 ) -> None:
-    assert call(monkeypatch, "say", texts, "--into", tmp_path / "spoken", "--license", "x", *words) == 2
-    assert said in capsys.readouterr().err
+    assert call(monkeypatch, "say", texts, "--into", tmp_path / "spoken", "--license", "x", *arguments) == 2
+    assert expected in capsys.readouterr().err
 
 
-def test_every_fault_of_the_texts_is_said_at_once(tmp_path: Path) -> None:
+def test_all_faults_of_the_texts_are_reported_at_once(tmp_path: Path) -> None:
     file = tmp_path / "texts.tsv"
     file.write_text(f"text\tid\tmood\n\tone\tsad\nhello\ttwo\t\nhello again\tTWO\t\n{'x' * 3000}\t..\t\n")
     with pytest.raises(ManifestError) as caught:
         read_texts(file, domain="d", language="en")
-    said = "\n".join(caught.value.faults)
+    faults = "\n".join(caught.value.faults)
     for fault in (
         "texts.tsv:2: the column 'mood' is unknown",
         "texts.tsv:2: has no text",
-        "texts.tsv:4: the id 'TWO' is taken by line 3",
+        "texts.tsv:4: the id 'TWO' is already used in line 3",
         "texts.tsv:5: its text must be one line",
         "texts.tsv:5: the id '..' must be",
     ):
-        assert fault in said
+        assert fault in faults
 
 
 def test_json_lines_are_read_too(tmp_path: Path) -> None:
@@ -207,5 +220,5 @@ def test_json_lines_are_read_too(tmp_path: Path) -> None:
     (text,) = read_texts(file, domain="d", language="en")
     assert (text.text, text.language, text.voice, text.domain) == ("Bonjour.", "fr-FR", "fr", "d")
     file.write_text("nothing\n")
-    with pytest.raises(CorpusError, match=r"texts.jsonl:1: is no JSON object"):
+    with pytest.raises(CorpusError, match=r"texts.jsonl:1: is not a JSON object"):
         read_texts(file, domain="d", language="en")
