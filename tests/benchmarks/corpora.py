@@ -1,10 +1,10 @@
-"""How fast speech is rendered, and how fast a swarm starts from what was rendered; printed as one JSON object.
+"""Benchmark of rendering speech and of starting a swarm from the cache; prints one JSON object.
 
-For developers of the render cache, who compare it before and after a change: `voiceprobe bench` has no part of it.
+For developers of the render cache, who compare it before and after a change; `voiceprobe bench` does not include it.
 
-A corpus of many utterances is made in a folder of its own: the bundled clips, each cut to length and made a little
-louder or quieter, so that no two have the same bytes. Nothing of it stays. A worker is a process of its own, which
-prepares the corpus as a swarm's does and says how long that took and how much memory is its own.
+A temporary corpus of many utterances is made from the bundled clips, each cut to length and scaled by its own gain, so
+that no two have the same bytes. Each worker is a process that prepares the corpus as a worker of a swarm does, and
+prints the time it took and its own memory.
 """
 
 import argparse
@@ -62,27 +62,27 @@ def make_corpus(folder: Path, count: int, seconds: float) -> None:
 
 
 def settings_for(folder: Path, count: int, profile: str) -> SwarmSettings:
-    """A swarm that uses all of the corpus, drawn once: the figures are per utterance and drawing."""
+    """The settings of a swarm that uses the whole corpus with one variant per utterance."""
     return SwarmSettings(host="ws://h", corpus=str(folder), clips=count, speech_profiles=profile, variants=1)
 
 
 def start_worker(folder: Path, count: int, profile: str) -> dict[str, float]:
-    """What preparing takes in a process where all is in the cache, and what memory it then has to itself."""
+    """Run a worker that prepares the corpus from the cache; returns its figures."""
     arguments = [sys.executable, "-m", "tests.benchmarks.corpora", "--worker", str(folder)]
     arguments += ["--utterances", str(count), "--profile", profile]
-    done = subprocess.run(arguments, cwd=ROOT, check=True, capture_output=True, text=True)
-    return json.loads(done.stdout)
+    completed = subprocess.run(arguments, cwd=ROOT, check=True, capture_output=True, text=True)
+    return json.loads(completed.stdout)
 
 
 def measure(count: int, seconds: float, profile: str) -> dict[str, Any]:
-    """Seconds and megabytes by what is done."""
+    """Measure rendering and starting; returns the figures."""
     with tempfile.TemporaryDirectory(prefix="voiceprobe-bench-") as scratch:
         os.environ["VOICEPROBE_CACHE"], folder = f"{scratch}/cache", Path(scratch) / "corpus"
         make_corpus(folder, count, seconds)
         settings = settings_for(folder, count, profile)
-        began = time.perf_counter()
+        start = time.perf_counter()
         render_ahead(settings, registry.make_caller(settings.protocol, CallerOptions()))
-        rendered_s = time.perf_counter() - began
+        rendered_s = time.perf_counter() - start
         size = sum(file.stat().st_size for file in Path(scratch, "cache").rglob("*.pack"))
         workers = [start_worker(folder, count, profile) for _ in range(2)]
     return {
@@ -98,18 +98,18 @@ def measure(count: int, seconds: float, profile: str) -> dict[str, Any]:
 
 
 def work(folder: Path, count: int, profile: str) -> dict[str, float]:
-    """The part of a worker: prepare, touch every frame, and say what it took."""
+    """Prepare the corpus as a worker and access every clip; returns seconds and megabytes."""
     settings = settings_for(folder, count, profile)
     before = own_bytes()
-    began = time.perf_counter()
+    start = time.perf_counter()
     prepared = prepare(settings, registry.make_caller(settings.protocol, CallerOptions()))
-    start_s = time.perf_counter() - began
+    start_s = time.perf_counter() - start
     frames = sum(len(clip.frames) for clip in prepared.clips)
     return {"start_s": start_s, "own_mb": (own_bytes() - before) / 1e6, "frames": frames}
 
 
 def own_bytes() -> int:
-    """Memory that no other process could share: not that of files, which is there once for all who map them."""
+    """The memory of this process without shared memory, such as that of mapped files."""
     memory = psutil.Process().memory_info()
     return memory.rss - memory.shared
 
@@ -121,13 +121,13 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--profile", default="noise=white snr=15 channel=telephone")
     parser.add_argument("--worker", type=Path)
-    given = parser.parse_args()
-    found = (
-        work(given.worker, given.utterances, given.profile)
-        if given.worker
-        else measure(given.utterances, given.seconds, given.profile)
+    arguments = parser.parse_args()
+    figures = (
+        work(arguments.worker, arguments.utterances, arguments.profile)
+        if arguments.worker
+        else measure(arguments.utterances, arguments.seconds, arguments.profile)
     )
-    sys.stdout.write(json.dumps(found, indent=None if given.worker else 2) + "\n")
+    sys.stdout.write(json.dumps(figures, indent=None if arguments.worker else 2) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""Hand labels of where speech starts and ends: which clips, from where, and the pictures they are labeled from."""
+"""Hand labels of where speech starts and ends: the choice of clips, their sources, pictures, labels and report."""

@@ -1,4 +1,4 @@
-"""Which clips are labeled: a stratified draw that a seed fixes, its split into halves, and the labelers' batches."""
+"""The choice of the clips to label: a stratified draw by a seed, its split into halves, and the labelers' batches."""
 
 import csv
 import hashlib
@@ -18,51 +18,54 @@ from tests.benchmarks.boundary_labels.phones import FinalPhones
 from tests.benchmarks.boundary_labels.sources import Candidate
 
 _WEIGHTS: Final = {"nasal": 0.30, "stop": 0.25, "fricative": 0.20, "vowel": 0.15, "approximant": 0.10}
-_LISTENED: Final = 200  # prompts whose level is looked at for the noisy and the breathy ones
+_LEVEL_MEASURED: Final = 200  # prompts whose level is measured to find noisy and breathy ones
 _SHORTEST_S, _LONGEST_S = 0.3, 12.0
 _COLUMNS: Final = ("id", "source", "package", "file", "sha256", "rate_hz", "samples", "text", "final_class", "split")
 
 
 @dataclass(frozen=True, slots=True)
-class Barred:
-    """The ids and the texts of clips that are not to be drawn again."""
+class Excluded:
+    """The ids and texts of clips that must not be drawn again."""
 
     ids: frozenset[str] = frozenset()
     texts: frozenset[str] = frozenset()
 
-    def hold(self, clips: Iterable[Candidate]) -> bool:
-        """Whether one of these versions of a prompt, or the same text, is barred."""
+    def match(self, clips: Iterable[Candidate]) -> bool:
+        """Whether any of these versions of a prompt, or a clip with the same text, is excluded."""
         return any(clip.id in self.ids or clip.text.casefold() in self.texts for clip in clips)
 
 
-_NOTHING: Final = Barred()
+_NONE_EXCLUDED: Final = Excluded()
 
 
-def read_barred(earlier: Iterable[Path]) -> Barred:
-    """The clips of earlier draws, from their `clips.csv`."""
+def read_excluded(earlier: Iterable[Path]) -> Excluded:
+    """Read the clips of earlier draws from their `clips.csv`."""
     rows: list[dict[str, str]] = []
     for clips_csv in earlier:
         with clips_csv.open(encoding="utf-8", newline="") as opened:
             rows += csv.DictReader(opened)
-    return Barred(frozenset(row["id"] for row in rows), frozenset(row["text"].casefold() for row in rows))
+    return Excluded(frozenset(row["id"] for row in rows), frozenset(row["text"].casefold() for row in rows))
 
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """The numbers of one draw. By language: prompts drawn at both rates, and at one of them (half of them at each)."""
+    """The numbers of clips in one draw.
+
+    `pairs` and `singles` are the prompts by language that are drawn at both rates, and at one (half of them at each).
+    """
 
     seed: int
     pairs: Mapping[str, int]
     singles: Mapping[str, int]
     bundled: int
     alsa: int
-    common: int  # clips that every labeler has
+    common: int  # clips that every labeler labels
     flite: slice  # of the texts in `sources`
     espeak: slice
-    batches: int = 3  # one a labeler
+    batches: int = 3  # one per labeler
     pocketsphinx: bool = False
-    noisy: int = 0  # English prompts with the loudest pauses, and
-    breaths: int = 0  # with something soft and long after the last loud part: these by a crude level, not by ear
+    noisy: int = 0  # English prompts with the loudest pauses, by a crude level
+    breaths: int = 0  # English prompts with the longest soft sound after the last loud part, by a crude level
     named_pairs: tuple[str, ...] = ()
     named_bundled: tuple[str, ...] = ()
     splits: tuple[str, ...] = ("choose", "report")
@@ -83,7 +86,7 @@ FIRST: Final = Draw(
     named_pairs=("en.extension", "en.invalid", "en.vm-deleted", "fr.digits/8"),
     named_bundled=("health-appointment", "travel-next-train", "banking-block", "smalltalk-hello"),
 )
-# Drawn when the first one had been looked at from both sides, without any prompt or text of it.
+# Drawn after the results of both splits of the first draw had been seen, without any prompt or text of it.
 FRESH: Final = Draw(
     seed=20_270_305,
     pairs={},
@@ -95,7 +98,7 @@ FRESH: Final = Draw(
     espeak=slice(6, 10),
     splits=("fresh",),
 )
-# Drawn when the second one had been looked at too.
+# Drawn after the results of the second draw had been seen too.
 THIRD: Final = Draw(
     seed=20_280_517,
     pairs={},
@@ -108,53 +111,55 @@ THIRD: Final = Draw(
     batches=2,
     splits=("third",),
 )
-DRAWS: Final[Mapping[str, Draw]] = {"first": FIRST, "fresh": FRESH, "third": THIRD}  # in the order they were made
+DRAWS: Final[Mapping[str, Draw]] = {"first": FIRST, "fresh": FRESH, "third": THIRD}  # in their order
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A clip and what it is drawn by."""
+    """A clip and the strata that it is drawn by."""
 
     clip: Candidate
     final_class: str
     stratum: str  # the source without its rate
 
 
-def choose(downloads: Path, draw: Draw = FIRST, barred: Barred = _NOTHING) -> list[Chosen]:
-    """Draw the clips, none of which shares a prompt or a text with `barred`. The same packages and draw give the same
-    clips in the same order."""
+def choose(downloads: Path, draw: Draw = FIRST, excluded: Excluded = _NONE_EXCLUDED) -> list[Chosen]:
+    """Draw the clips, none of which shares a prompt or a text with `excluded`.
+
+    The same packages and draw give the same clips in the same order.
+    """
     rng = random.Random(draw.seed)
     phones = FinalPhones()
     by_prompt = {
         prompt: pair
         for prompt, pair in _prompts(downloads, phones).items()
-        if not barred.hold(each.clip for each in pair)
+        if not excluded.match(each.clip for each in pair)
     }
-    taken: list[Chosen] = []
+    clips: list[Chosen] = []
     for language in sources.LANGUAGES:
         own = {prompt: pair for prompt, pair in by_prompt.items() if prompt.startswith(f"{language}.")}
         named = [prompt for prompt in draw.named_pairs if prompt in own]
         pairs = named + _stratified(rng, own, draw.pairs.get(language, 0) - len(named), exclude=named)
-        taken += [chosen for prompt in pairs for chosen in own[prompt]]
+        clips += [chosen for prompt in pairs for chosen in own[prompt]]
         singles = _stratified(rng, own, draw.singles[language], exclude=pairs)
-        taken += [own[prompt][number % 2] for number, prompt in enumerate(singles)]
+        clips += [own[prompt][number % 2] for number, prompt in enumerate(singles)]
         if language == "en" and draw.noisy + draw.breaths:
-            taken += _quiet_parts(rng, own, draw, exclude={*pairs, *singles})
-    generated = [clip for clip in sources.bundled() if not barred.hold([clip])]
+            clips += _quiet_parts(rng, own, draw, exclude={*pairs, *singles})
+    generated = [clip for clip in sources.bundled() if not excluded.match([clip])]
     texts = {clip.id: clip for clip in generated}
     named = [f"gen.{name}" for name in draw.named_bundled]
     others = {clip.id: [_classified(clip, phones)] for clip in generated if clip.id not in named}
     drawn = named + _stratified(rng, others, draw.bundled - len(named), exclude=())
-    taken += [_classified(texts[name], phones) for name in drawn]
-    channels = [clip for clip in sources.alsa(downloads) if not barred.hold([clip])]
+    clips += [_classified(texts[name], phones) for name in drawn]
+    channels = [clip for clip in sources.alsa(downloads) if not excluded.match([clip])]
     rest = sources.pocketsphinx(downloads) if draw.pocketsphinx else []
     rest += sorted(rng.sample(channels, draw.alsa), key=lambda clip: clip.id)
     rest += [*sources.flite()[draw.flite], *sources.espeak()[draw.espeak]]
-    return taken + [_classified(clip, phones) for clip in rest]
+    return clips + [_classified(clip, phones) for clip in rest]
 
 
 def split(chosen: Sequence[Chosen], draw: Draw = FIRST) -> dict[str, str]:
-    """The name of a split for each id: within a stratum evenly at random, a prompt's two rates together."""
+    """The split of each id: random and even within each stratum, with both rates of a prompt in the same split."""
     rng = random.Random(draw.seed + 1)
     strata: dict[tuple[str, str, bool], list[str]] = defaultdict(list)
     sizes: dict[str, int] = defaultdict(int)
@@ -163,21 +168,21 @@ def split(chosen: Sequence[Chosen], draw: Draw = FIRST) -> dict[str, str]:
     for prompt in dict.fromkeys(each.clip.prompt for each in chosen):
         first = next(each for each in chosen if each.clip.prompt == prompt)
         strata[first.stratum, first.final_class, sizes[prompt] > 1].append(prompt)
-    half: dict[str, str] = {}
+    split_by_prompt: dict[str, str] = {}
     count = dict.fromkeys(draw.splits, 0)
     for key in sorted(strata):
         prompts = strata[key]
         rng.shuffle(prompts)
         for prompt in prompts:
-            # The split with fewer clips so far; within a stratum they alternate.
+            # Use the split with fewer clips so far; within a stratum the splits alternate.
             fewer = min(count, key=lambda name: (count[name], rng.random()))
-            half[prompt] = fewer
+            split_by_prompt[prompt] = fewer
             count[fewer] += sizes[prompt]
-    return {each.clip.id: half[each.clip.prompt] for each in chosen}
+    return {each.clip.id: split_by_prompt[each.clip.prompt] for each in chosen}
 
 
 def batches(chosen: Sequence[Chosen], draw: Draw = FIRST) -> list[list[Chosen]]:
-    """One list a labeler: the common clips and an equal part of the others. A prompt's two rates go to two labelers."""
+    """One list per labeler: the common clips and an equal part of the others, with a prompt's rates in two lists."""
     rng = random.Random(draw.seed + 2)
     sizes: dict[str, int] = defaultdict(int)
     for each in chosen:
@@ -187,7 +192,7 @@ def batches(chosen: Sequence[Chosen], draw: Draw = FIRST) -> list[list[Chosen]]:
     lists: list[list[Chosen]] = [[each for each in chosen if each.clip.id in common] for _ in range(draw.batches)]
     others = [each for each in chosen if each.clip.id not in common]
     rng.shuffle(others)
-    # Paired prompts first, while every list still has room; then by class, so that the strata are spread evenly.
+    # Assign paired prompts first, while no list is full; then by class, so that the strata are spread evenly.
     others.sort(key=lambda each: (sizes[each.clip.prompt] == 1, each.final_class, each.stratum))
     for each in others:
         free = [part for part in lists if all(other.clip.prompt != each.clip.prompt for other in part)]
@@ -199,16 +204,16 @@ def batches(chosen: Sequence[Chosen], draw: Draw = FIRST) -> list[list[Chosen]]:
 
 
 def write(folder: Path, chosen: Sequence[Chosen], draw: Draw = FIRST) -> None:
-    """Write clips.csv, the audio and the batches into a folder."""
+    """Write clips.csv, the audio and the batches to a folder."""
     (folder / "audio").mkdir(parents=True, exist_ok=True)
-    half = split(chosen, draw)
+    split_by_id = split(chosen, draw)
     with (folder / "clips.csv").open("w", encoding="utf-8", newline="") as opened:
         table = csv.writer(opened, lineterminator="\n")
         table.writerow(_COLUMNS)
         for each, pcm in zip(chosen, sources.decode_all([each.clip for each in chosen]), strict=True):
             clip, digest = each.clip, hashlib.sha256(pcm.astype("<i2").tobytes()).hexdigest()
             row = (clip.id, clip.source, clip.package, clip.file, digest, clip.rate_hz, len(pcm), clip.text)
-            table.writerow((*row, each.final_class, half[clip.id]))
+            table.writerow((*row, each.final_class, split_by_id[clip.id]))
             soundfile.write(folder / "audio" / f"{clip.id}.wav", pcm, clip.rate_hz, subtype="PCM_16")
     for number, part in enumerate(batches(chosen, draw), 1):
         with (folder / f"batch-{number}.csv").open("w", encoding="utf-8", newline="") as opened:
@@ -218,7 +223,7 @@ def write(folder: Path, chosen: Sequence[Chosen], draw: Draw = FIRST) -> None:
 
 
 def _prompts(downloads: Path, phones: FinalPhones) -> dict[str, list[Chosen]]:
-    """Prompts that exist at both rates, [8 kHz, 16 kHz]."""
+    """The prompts that exist at both rates, as [8 kHz, 16 kHz]."""
     grouped: dict[str, list[Candidate]] = defaultdict(list)
     for language in sources.LANGUAGES:
         for clip in sources.asterisk(downloads, language):
@@ -233,47 +238,50 @@ def _prompts(downloads: Path, phones: FinalPhones) -> dict[str, list[Chosen]]:
 def _classified(clip: Candidate, phones: FinalPhones) -> Chosen:
     name = phones.final_class(clip.text, clip.language)
     if name is None:
-        raise ValueError(f"{clip.id}: espeak-ng transcribes no phone of {clip.text!r}")
+        raise ValueError(f"{clip.id}: espeak-ng found no phone in {clip.text!r}")
     return Chosen(clip, name, clip.source.removesuffix("-8k"))
 
 
 def _stratified(
     rng: random.Random, pool: dict[str, list[Chosen]], count: int, exclude: Iterable[str], by_source: bool = False
 ) -> list[str]:
-    """Draw keys by the weights of the classes; a class that runs out leaves its share to the others."""
-    left: dict[str, list[str]] = defaultdict(list)
-    barred = set(exclude)
-    for key in sorted(pool.keys() - barred):
-        left[pool[key][0].final_class].append(key)
-    for keys in left.values():
+    """Draw keys by the weights of the classes; when a class is exhausted, its share goes to the others."""
+    keys_by_class: dict[str, list[str]] = defaultdict(list)
+    excluded = set(exclude)
+    for key in sorted(pool.keys() - excluded):
+        keys_by_class[pool[key][0].final_class].append(key)
+    for keys in keys_by_class.values():
         rng.shuffle(keys)
     drawn: list[str] = []
-    got = dict.fromkeys(_WEIGHTS, 0)
-    sources_got: dict[str, int] = defaultdict(int)
+    class_counts = dict.fromkeys(_WEIGHTS, 0)
+    stratum_counts: dict[str, int] = defaultdict(int)
     while len(drawn) < count:
-        name = min((name for name in _WEIGHTS if left[name]), key=lambda name: (got[name] + 0.5) / _WEIGHTS[name])
-        keys = left[name]
-        best = min(keys, key=lambda key: sources_got[pool[key][0].stratum]) if by_source else keys[-1]
+        name = min(
+            (name for name in _WEIGHTS if keys_by_class[name]),
+            key=lambda name: (class_counts[name] + 0.5) / _WEIGHTS[name],
+        )
+        keys = keys_by_class[name]
+        best = min(keys, key=lambda key: stratum_counts[pool[key][0].stratum]) if by_source else keys[-1]
         keys.remove(best)
         if not _usable(pool[best][0].clip):
             continue
-        sources_got[pool[best][0].stratum] += 1
-        got[name] += 1
+        stratum_counts[pool[best][0].stratum] += 1
+        class_counts[name] += 1
         drawn.append(best)
     return drawn
 
 
 def _usable(clip: Candidate) -> bool:
-    """Whether the length is one that a caller could say. A prompt's two rates are of one length."""
+    """Whether a caller could say a prompt of this length, which is the same at both rates."""
     samples = len(clip.load()) if clip.g722 is None else 2 * len(clip.g722)
     return _SHORTEST_S <= samples / clip.rate_hz <= _LONGEST_S
 
 
 def _quiet_parts(rng: random.Random, pool: dict[str, list[Chosen]], draw: Draw, exclude: set[str]) -> list[Chosen]:
-    """Prompts with the loudest pauses, and with the most soft sound after the last loud part, at alternating rates."""
+    """Prompts with the loudest pauses and with the most soft sound after the last loud part, at alternating rates."""
     keys = sorted(pool.keys() - exclude)
     rng.shuffle(keys)
-    keys = [key for key in keys[:_LISTENED] if _usable(pool[key][0].clip)]
+    keys = [key for key in keys[:_LEVEL_MEASURED] if _usable(pool[key][0].clip)]
     levels = {key: level_db(pool[key][0].clip.load(), pool[key][0].clip.rate_hz, 20)[::10] for key in keys}
     noisy = sorted(keys, key=lambda key: -float(np.percentile(levels[key], 10)))[: draw.noisy]
     breathy = sorted((key for key in keys if key not in noisy), key=lambda key: -_soft_after(levels[key]))[
@@ -283,7 +291,7 @@ def _quiet_parts(rng: random.Random, pool: dict[str, list[Chosen]], draw: Draw, 
 
 
 def _soft_after(levels: np.ndarray) -> int:
-    """How many 10 ms steps beyond the last loud one lie 25 to 50 dB below the loud ones."""
+    """The number of 10 ms steps after the last loud one that are 25 to 50 dB below the loud ones."""
     loud = float(np.percentile(levels, 95))
     after = levels[int(np.flatnonzero(levels > loud - 15)[-1]) + 1 :]
     return int(np.count_nonzero((after < loud - 25) & (after > loud - 50)))

@@ -1,4 +1,4 @@
-"""The level of a clip over time, for placing pictures. It decides no boundary."""
+"""The level of a clip over time, for choosing the views of pictures; no boundary depends on it."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -1,4 +1,4 @@
-"""The labels: what was read from the pictures, one row a clip, the median of its labelers."""
+"""The labels that were read from the pictures: one per clip, the median of its labelers."""
 
 import csv
 import hashlib
@@ -20,14 +20,16 @@ _BUNDLED: Final = "gen."
 
 
 def labels_of(draw: str) -> Path:
-    """The folder with the labels and the list of clips of one draw, by its name."""
+    """The folder with the labels and the list of clips of a draw."""
     return LABELS if draw == "first" else LABELS / draw
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Where one end of the speech was seen, and how sure its labelers were, ±, in milliseconds from the first sample;
-    `apart_ms` is how far two labelers of it are apart at most, None where there was one."""
+    """The label of one bound of the speech: its time from the first sample and the labelers' uncertainty, ±, in ms.
+
+    `apart_ms` is the largest difference between its labelers; None if there was only one.
+    """
 
     at_ms: float
     sure_ms: float
@@ -76,8 +78,10 @@ def _mark(rows: list[dict[str, str]], side: str) -> Mark:
 
 
 def with_audio(labeled: list[Labeled], folder: Path | None) -> Iterator[tuple[Labeled, Samples]]:
-    """The clips and their samples at full scale ±1.0: from `folder/audio/ID.wav`, or without a folder those of the
-    bundled corpus alone. Raises ValueError when samples are not the ones that were labeled."""
+    """Yield the clips with their samples at full scale ±1.0, from `folder/audio/ID.wav`.
+
+    Without a folder, only the clips of the bundled corpus. Raises ValueError if samples differ from those labeled.
+    """
     corpus = open_corpus("voiceprobe-en")
     bundled = {f"{_BUNDLED}{utterance.id}": utterance for utterance in corpus.utterances}
     for clip in labeled:
@@ -88,5 +92,5 @@ def with_audio(labeled: list[Labeled], folder: Path | None) -> Iterator[tuple[La
         else:
             continue
         if hashlib.sha256(np.rint(samples * 32_768.0).astype("<i2").tobytes()).hexdigest() != clip.sha256:
-            raise ValueError(f"{clip.id}: its samples are not those that were labeled; make the audio anew (choose)")
+            raise ValueError(f"{clip.id}: its samples are not those that were labeled; create the audio again (choose)")
         yield clip, np.asarray(samples, dtype=np.float64)

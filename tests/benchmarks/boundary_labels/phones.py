@@ -1,5 +1,5 @@
-# ruff: noqa: RUF001 - the signs of the International Phonetic Alphabet are meant
-"""The class of the last phone of a text, from espeak-ng's transcription; clips are stratified by it."""
+# ruff: noqa: RUF001 - the signs of the International Phonetic Alphabet are intended
+"""The class of the last phone of a text by espeak-ng's transcription, which clips are stratified by."""
 
 import ctypes
 from typing import Any, Final
@@ -17,11 +17,11 @@ CLASSES: Final = {
     "approximant": "lɫɭʎrɹɾɻɚɝjwɥɐ̯",
 }
 _VOWELS: Final = "iyɨʉɯuɪʏʊeøɘɵɤoəɛœɜɞʌɔæɐaɶɑɒᵻ"
-_MARKS: Final = "ˈˌːʲʷʰˑ̩̃͡ ‿-."  # stress, length, palatalization, nasality: not a phone of its own
+_MARKS: Final = "ˈˌːʲʷʰˑ̩̃͡ ‿-."  # stress, length, palatalization, nasality: not phones
 
 
 class FinalPhones:
-    """espeak-ng's transcription of texts. One instance a process: the library keeps global state."""
+    """espeak-ng's transcription of texts; one instance per process, because the library has global state."""
 
     def __init__(self) -> None:
         self._library: Any = ctypes.CDLL(espeakng_loader.get_library_path())
@@ -29,7 +29,7 @@ class FinalPhones:
         self._library.espeak_TextToPhonemes.restype = ctypes.c_char_p
 
     def ipa(self, text: str, language: str) -> str:
-        """The transcription of a text, clauses joined by blanks."""
+        """The transcription of a text, with its clauses joined by spaces."""
         if self._library.espeak_SetVoiceByName(_ESPEAK_VOICES[language].encode()) != 0:
             raise ValueError(f"espeak-ng has no voice for language {language!r}")
         left = ctypes.c_char_p(text.encode())
@@ -40,7 +40,7 @@ class FinalPhones:
         return " ".join(clause for clause in clauses if clause.strip())
 
     def final_class(self, text: str, language: str) -> str | None:
-        """`nasal`, `stop`, `fricative`, `approximant` or `vowel`; None when the text is not transcribed."""
+        """`nasal`, `stop`, `fricative`, `approximant` or `vowel`; None if the text has no transcription."""
         return phone_class(self.ipa(text, language))
 
 

@@ -1,6 +1,6 @@
-"""The pictures that clips are labeled from: spectrogram, waveform, magnified waveform and level on one time axis.
+"""The pictures for labeling: spectrogram, waveform, magnified waveform and level on one time axis.
 
-Nothing of a detector is used or drawn. Where to look is placed by a crude level with a wide margin.
+No result of a detector is used or drawn. The view is chosen by a crude level with a wide margin.
 """
 
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ from scipy import signal
 from tests.benchmarks.boundary_labels.crude_level import level_db
 from tests.benchmarks.boundary_labels.sources import Pcm
 
-End = Literal["start", "end"]
-SIZE_PX: Final = (1400, 840)  # beyond it, viewers of vision models shrink a picture
+Bound = Literal["start", "end"]
+SIZE_PX: Final = (1400, 840)  # vision models scale larger pictures down
 _DPI: Final = 100
-_BEFORE_MS, _AFTER_MS = 250, 500  # beyond the last loud part (mirrored at the start), so that it lies at a third
+_BEFORE_MS, _AFTER_MS = 250, 500  # around the last loud part (mirrored at the start), so that it is at a third
 _WIDEST_MS: Final = 1_000
-_LOUD_DB, _SOFT_DB = 15, 32  # below the loud parts: what places the picture, and what must be in it too
+_LOUD_DB, _SOFT_DB = 15, 32  # below the loud parts: what the picture is positioned by, and what must also be in it
 _ABOVE_FLOOR_DB: Final = 12
 _PAST_FILE_MS: Final = 20
 _WINDOW_MS: Final = 5.0
@@ -30,33 +30,35 @@ _RANGE_DB: Final = 60
 _HIGHEST_HZ: Final = 8_000
 _MAGNIFIED: Final = 25
 _FFT_MS: Final = 32
-_UPPER_HZ: Final = 1_000  # the second level curve: rumble and murmur do not hide friction in it
+_UPPER_HZ: Final = 1_000  # of the second level curve, in which rumble and murmur do not mask friction
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a picture shows, in ms of the file. `cut` says that more of the soft sound lies outside."""
+    """The part of a file in a picture, in ms. `cut` means that some of the soft sound is outside."""
 
     begin_ms: int
     end_ms: int
     cut: bool
 
 
-def view(pcm: Pcm, rate_hz: int, which: End) -> View:
-    """Where to look. The start is the end of the clip played backwards."""
+def view(pcm: Pcm, rate_hz: int, which: Bound) -> View:
+    """Choose the view of a bound. The start is the end of the time-reversed clip."""
     length_ms = len(pcm) * 1000 / rate_hz
     if which == "start":
-        back = view(pcm[::-1], rate_hz, "end")
-        return View(round(length_ms) - back.end_ms, round(length_ms) - back.begin_ms, back.cut)
+        reversed_view = view(pcm[::-1], rate_hz, "end")
+        return View(
+            round(length_ms) - reversed_view.end_ms, round(length_ms) - reversed_view.begin_ms, reversed_view.cut
+        )
     level = level_db(pcm, rate_hz, 20)
     loud = float(np.percentile(level, 95))
     floor = float(np.percentile(level, 5))
     last_loud = int(np.flatnonzero(level > loud - _LOUD_DB)[-1])
     last_soft = int(np.flatnonzero(level > max(loud - _SOFT_DB, min(floor + _ABOVE_FLOOR_DB, loud - _LOUD_DB)))[-1])
     begin = last_loud - _BEFORE_MS
-    wanted = max(last_loud + _AFTER_MS, last_soft + _AFTER_MS // 2)
-    end = min(wanted, begin + _WIDEST_MS, int(length_ms) + _PAST_FILE_MS)
-    return View(max(begin, -_PAST_FILE_MS), end, wanted > begin + _WIDEST_MS and length_ms > end)
+    target_end = max(last_loud + _AFTER_MS, last_soft + _AFTER_MS // 2)
+    end = min(target_end, begin + _WIDEST_MS, int(length_ms) + _PAST_FILE_MS)
+    return View(max(begin, -_PAST_FILE_MS), end, target_end > begin + _WIDEST_MS and length_ms > end)
 
 
 def draw(file: Path, pcm: Pcm, rate_hz: int, title: str, shown: View) -> None:
@@ -107,19 +109,19 @@ def _waveforms(plain: Axes, magnified: Axes, samples: NDArray[np.float64], rate_
     piece = samples[begin:end]
     peak = float(np.max(np.abs(samples)))
     times = (begin + np.arange(len(piece))) * 1000 / rate_hz
-    for axis, times_up, called in ((plain, 1, "× 1"), (magnified, _MAGNIFIED, f"× {_MAGNIFIED}, clipped")):
-        axis.plot(times, np.clip(piece / peak * times_up, -1.05, 1.05), color="#102a6b", linewidth=0.7)
+    for axis, gain, label in ((plain, 1, "× 1"), (magnified, _MAGNIFIED, f"× {_MAGNIFIED}, clipped")):
+        axis.plot(times, np.clip(piece / peak * gain, -1.05, 1.05), color="#102a6b", linewidth=0.7)
         axis.set_ylim(-1.05, 1.05)
         axis.set_yticks([])
-        axis.set_ylabel(called, labelpad=4)
+        axis.set_ylabel(label, labelpad=4)
         axis.axhline(0, color="#888888", linewidth=0.4)
 
 
 def _level(axis: Axes, samples: NDArray[np.float64], rate_hz: int) -> None:
     above = signal.sosfiltfilt(signal.butter(4, _UPPER_HZ, "highpass", fs=rate_hz, output="sos"), samples)
-    for heard, color, called in ((above, "#d06000", f"above {_UPPER_HZ} Hz"), (samples, "black", "all")):
-        level = level_db(np.asarray(heard, dtype=np.float64), rate_hz, _WINDOW_MS)
-        axis.plot(np.arange(len(level)), level, color=color, linewidth=1.1, label=called)
+    for band, color, label in ((above, "#d06000", f"above {_UPPER_HZ} Hz"), (samples, "black", "all")):
+        level = level_db(np.asarray(band, dtype=np.float64), rate_hz, _WINDOW_MS)
+        axis.plot(np.arange(len(level)), level, color=color, linewidth=1.1, label=label)
     axis.legend(loc="upper right", fontsize=8, ncols=2, framealpha=0.8, borderpad=0.2)
     axis.set_ylim(-92, 0)
     axis.set_yticks(range(-90, 1, 10))
