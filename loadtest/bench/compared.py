@@ -8,6 +8,7 @@ from loadtest.bench.cases import CONTROL, DUPLEX, MODES, NAIVE, ONE_WAY, OURS, S
 from loadtest.bench.figures import Figures, Spread, paired_ratio, spread
 from loadtest.bench.senders import Trial
 from loadtest.bench.singles import StampError
+from telemetry.model.formatting import declared_milliseconds, declared_percent
 
 MOST_TIMES_CONTROL: Final = 1.25
 MOST_TIMES_NAIVE: Final = 0.6
@@ -138,9 +139,10 @@ def sender_verdicts(table: Sequence[Row]) -> list[TargetResult]:
 
 def stamp_verdicts(errors: Sequence[StampError]) -> list[TargetResult]:
     """The kernel's stamps are those that figures are made of; the program's own only show what they are good for."""
+    limit = declared_milliseconds(STAMP_P99_MS * 1e6)
     return [
         _at_most(
-            f"event stamps at {error.case.callers:,} callers, {error.case.mode}: p99 within {STAMP_P99_MS:g} ms",
+            f"event stamps at {error.case.callers:,} callers, {error.case.mode}: p99 within {limit}",
             error.p99_ms,
             STAMP_P99_MS,
             "{:.3f} ms",
@@ -162,13 +164,13 @@ def _at_size(ours: Sequence[Row], callers: int, mode: str, *, with_core: bool) -
     )
     failed = _failed(row)
     moved = abs(drift) if drift is not None else None
-    late, still = f"{name}: pacing p99 below {PACING_P99_MS:g} ms", f"{name}: no drift"
+    late, still = f"{name}: pacing p99 below {declared_milliseconds(PACING_P99_MS * 1e6)}", f"{name}: no drift"
     verdicts = [
         _at_most(late, p99, PACING_P99_MS, "{:,.2f} ms", failed=failed),
         _at_most(still, moved, DRIFT_MS_PER_S, "{:,.3f} ms a second", failed=failed),
     ]
     if with_core:
-        cost = f"{name}: at most {MOST_CORE_SHARE:.0%} of a core"
+        cost = f"{name}: at most {declared_percent(MOST_CORE_SHARE)} of a core"
         verdicts.insert(0, _at_most(cost, share, MOST_CORE_SHARE, "{:.0%}", failed=failed))
     return verdicts
 

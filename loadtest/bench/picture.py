@@ -7,6 +7,7 @@ from loadtest.bench.cases import SENDERS
 from loadtest.bench.compared import PACING_P99_MS, Row
 from loadtest.bench.figures import Spread
 from loadtest.bench.tables import NAMES
+from telemetry.model.formatting import declared_milliseconds
 
 COLORS = {"control": "#555555", "ours": "#1f77b4", "naive": "#d62728"}
 
@@ -29,7 +30,8 @@ def draw(rows: Sequence[Row], folder: Path, machine: str) -> list[Path]:
             cost, pacing = axes[0][column], axes[1][column]
             _lines(cost, these, lambda row: row.cpu_us_per_frame)
             _lines(pacing, these, lambda row: row.lateness_p99_ms)
-            pacing.axhline(PACING_P99_MS, color="#2ca02c", linestyle=":", label=f"target {PACING_P99_MS:g} ms")
+            target = declared_milliseconds(PACING_P99_MS * 1e6)
+            pacing.axhline(PACING_P99_MS, color="#2ca02c", linestyle=":", label=f"target {target}")
             cost.set(title=f"{mode}, {wire}", ylabel="CPU µs per frame", yscale="log")
             pacing.set(xlabel="callers", ylabel="lateness p99, ms", yscale="log", xticks=sorted({*_sizes(these)}))
             for axis in (cost.yaxis, pacing.yaxis):

@@ -100,7 +100,12 @@ def test_every_variable_that_the_code_reads_is_listed() -> None:
         sources += (ROOT / package).rglob("*.py")
     read = {name for source in sources for name in VARIABLE.findall(source.read_text(encoding="utf-8"))}
     # Between a command and a process that it starts; not for users.
-    internal = {"VOICEPROBE_DASHBOARD_STORE", "VOICEPROBE_DASHBOARD_SLO", "VOICEPROBE_MISSING_PROGRAMS"}
+    internal = {
+        "VOICEPROBE_DASHBOARD_STORE",
+        "VOICEPROBE_DASHBOARD_SLO",
+        "VOICEPROBE_MISSING_PROGRAMS",
+        "VOICEPROBE_SETTINGS",
+    }
     assert read == {name for name, _, _ in environment.VARIABLES} | internal
 
 
