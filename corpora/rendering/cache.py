@@ -58,7 +58,7 @@ def cache_root() -> Path:
 
 
 def limit_bytes() -> int:
-    """How large the cache may grow. Raises CorpusError for a limit that is no number."""
+    """How large the cache may grow. Raises CorpusError for a limit that is not a number."""
     text = os.environ.get(LIMIT_VARIABLE) or f"{DEFAULT_LIMIT_GB}"
     try:
         gigabytes = float(text)

@@ -66,11 +66,13 @@ def drift_ms_per_s(lateness_ns: Lateness, window_s: float) -> float | None:
     return moved_ns / 1e6 / (0.75 * window_s)
 
 
-def figures(callers: int, said: dict[str, Any], lateness_ns: Lateness, peer: dict[str, Any], peer_s: float) -> Figures:
-    """`said` and `peer` are what sender and peer printed, `peer["lateness_ns"]` those of its frames in the window."""
-    window_ns = said["ended_perf_ns"] - said["began_perf_ns"]
+def figures(
+    callers: int, answer: dict[str, Any], lateness_ns: Lateness, peer: dict[str, Any], peer_s: float
+) -> Figures:
+    """`answer` and `peer` are what sender and peer printed, `peer["lateness_ns"]` those of its frames in the window."""
+    window_ns = answer["ended_perf_ns"] - answer["began_perf_ns"]
     due = callers * window_ns // FRAME_NS
-    sent, received = said["sent"], said["received"]
+    sent, received = answer["sent"], answer["received"]
     has_figures = sent > 0 and sent >= LEAST_SENT_SHARE * due
     if not has_figures:
         lateness_ns = lateness_ns[:0]
@@ -82,11 +84,11 @@ def figures(callers: int, said: dict[str, Any], lateness_ns: Lateness, peer: dic
         callers=callers,
         window_s=window_ns / 1e9,
         sent=sent,
-        sent_ever=said["sent_ever"],
+        sent_ever=answer["sent_ever"],
         received=received,
         due=due,
-        cpu_us_per_frame=said["cpu_ns"] / 1e3 / frames if has_figures else None,
-        core_share=said["cpu_ns"] / window_ns,
+        cpu_us_per_frame=answer["cpu_ns"] / 1e3 / frames if has_figures else None,
+        core_share=answer["cpu_ns"] / window_ns,
         lateness_p50_ms=p50,
         lateness_p99_ms=p99,
         lateness_max_ms=worst,

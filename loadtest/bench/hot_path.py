@@ -46,9 +46,9 @@ def measure(times: int = 2000, rounds: int = 5) -> dict[str, float]:
     server.send_response(server.accept(request))  # type: ignore[arg-type]  # the first event is the request
     client.receive(b"".join(server.data_to_send()))
     tone = (8000 * np.sin(np.arange(2400) / 9)).astype(np.int16)
-    said = messages(tone.tobytes())
+    wire_messages = messages(tone.tobytes())
     wire: dict[str, bytes] = {}
-    for name, message in said.items():
+    for name, message in wire_messages.items():
         server.send_text(message.encode())
         wire[name] = b"".join(server.data_to_send())
     caller = OpenAIRealtimeCaller(CallerOptions())
@@ -58,8 +58,8 @@ def measure(times: int = 2000, rounds: int = 5) -> dict[str, float]:
     acts: dict[str, Callable[[], object]] = {
         "websocket: receive a small text message": lambda: client.receive(wire["text"]),
         "websocket: receive 100 ms of audio": lambda: client.receive(wire["audio"]),
-        "caller: decode a text delta": lambda: caller.receive(said["text"]),
-        "caller: decode 100 ms of audio": lambda: caller.receive(said["audio"]),
+        "caller: decode a text delta": lambda: caller.receive(wire_messages["text"]),
+        "caller: decode 100 ms of audio": lambda: caller.receive(wire_messages["audio"]),
         "onset: 100 ms of audio at 24 kHz": lambda: span.feed(tone),
         "prepare: encode one 20 ms frame": lambda: caller.audio_message(tone[:480]),
         "prepare: mask one 20 ms frame": lambda: frame(frame_message, mask=FIXED_MASK, text=True),

@@ -39,7 +39,7 @@ class Benchmark:
 
     def __init__(self, options: Options, folder: Path, console: Console) -> None:
         self.options, self.console = options, console
-        self.machine = machine.facts()
+        self.machine = machine.machine_info()
         self.result: dict[str, Any] = {"machine": self.machine}
         self.rows: list[compared.Row] = []
         self.errors: list[singles.StampError] = []

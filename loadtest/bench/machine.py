@@ -24,11 +24,11 @@ def _compiler() -> str | None:
     cc = shutil.which("cc")
     if cc is None:
         return None
-    said = subprocess.run([cc, "--version"], capture_output=True, text=True, check=False).stdout
-    return said.splitlines()[0] if said else None
+    output = subprocess.run([cc, "--version"], capture_output=True, text=True, check=False).stdout
+    return output.splitlines()[0] if output else None
 
 
-def facts() -> dict[str, object]:
+def machine_info() -> dict[str, object]:
     """What the figures depend on."""
     load = os.getloadavg() if hasattr(os, "getloadavg") else None
     return {

@@ -40,7 +40,7 @@ def build(folder: Path, compiler: str | None = None) -> Native:
         )
         if done.returncode == 0:
             return str(target)
-        first = next((line for line in done.stderr.splitlines() if "error" in line), "it said nothing")
+        first = next((line for line in done.stderr.splitlines() if "error" in line), "it printed nothing")
         notes.append(f"{source} could not be compiled{' with TLS' if flags else ''}: {first}")
         return None
 

@@ -62,12 +62,12 @@ def start(command: Sequence[str], core: int | None, log: Path) -> subprocess.Pop
 
 @dataclass(slots=True)
 class Server:
-    """A running part that others connect to. `said` is its first line; `last` its last one, once it has ended."""
+    """A running part that others connect to. `ready` is its first line; `last` the last one, once it has ended."""
 
     name: str
     process: subprocess.Popen[str]
     log: Path
-    said: dict[str, Any]
+    ready: dict[str, Any]
     last: dict[str, Any]
 
     def end(self) -> None:
@@ -79,7 +79,7 @@ class Server:
 
 @contextlib.contextmanager
 def serving(name: str, command: Sequence[str], core: int | None, log: Path) -> Generator[Server]:
-    """A part that says one JSON line when it is ready; killed on the way out unless it was asked to end before."""
+    """A part that prints one JSON line when it is ready; killed on the way out unless it has ended."""
     process = start(command, core, log)
     try:
         line = process.stdout.readline() if process.stdout is not None else ""
@@ -95,16 +95,16 @@ def serving(name: str, command: Sequence[str], core: int | None, log: Path) -> G
 
 
 def finish(name: str, process: subprocess.Popen[str], within_s: float, log: Path) -> dict[str, Any]:
-    """Wait for a part's end; the last JSON line that it said. Raises PartFailedError."""
+    """Wait for a part's end; the last JSON line that it printed. Raises PartFailedError."""
     try:
-        said, _ = process.communicate(timeout=within_s)
+        output, _ = process.communicate(timeout=within_s)
     except subprocess.TimeoutExpired:
         raise PartFailedError(f"the {name} did not end within {within_s:g} s: {last_words(log)}") from None
     finally:
         if process.poll() is None:
             process.kill()
             process.wait()
-    lines = [line for line in said.splitlines() if line.startswith("{")]
+    lines = [line for line in output.splitlines() if line.startswith("{")]
     code = process.returncode
     if code < 0:
         raise PartFailedError(f"the {name} was ended by {signal.Signals(-code).name}")
@@ -116,4 +116,4 @@ def finish(name: str, process: subprocess.Popen[str], within_s: float, log: Path
 def last_words(log: Path) -> str:
     """The end of a log."""
     lines = log.read_text(errors="replace").strip().splitlines()
-    return lines[-1] if lines else "it said nothing"
+    return lines[-1] if lines else "it printed nothing"

@@ -77,16 +77,16 @@ class BenchSetup:
         record, peer_record, log = self.folder / "sent", self.folder / "peer-sent", self.folder / "log"
         peer_began = time.perf_counter()
         with serving("peer", self.peer_command(case, peer_record), self.cores.peer, log) as peer:
-            command = self._sender_command(sender, case, peer.said["port"], record)
-            said = finish(
+            command = self._sender_command(sender, case, peer.ready["port"], record)
+            answer = finish(
                 f"{sender} sender", start(command, self.cores.sender, log), ENDS_S + self.warm_up_s + self.window_s, log
             )
             peer.end()
             peer_s = time.perf_counter() - peer_began
         spoken = np.fromfile(peer_record, dtype="<i8").reshape(-1, 2)
-        inside = (spoken[:, 0] >= said["began_perf_ns"]) & (spoken[:, 0] < said["ended_perf_ns"])
+        inside = (spoken[:, 0] >= answer["began_perf_ns"]) & (spoken[:, 0] < answer["ended_perf_ns"])
         peer.last["lateness_ns"] = spoken[inside, 1]
-        return figures(case.callers, said, np.fromfile(record, dtype="<i8"), peer.last, peer_s)
+        return figures(case.callers, answer, np.fromfile(record, dtype="<i8"), peer.last, peer_s)
 
     def rounds(self, cases: list[Case], rounds: int, on_trial: Callable[[Trial], None]) -> Iterator[Trial]:
         """Every case, its senders taking turns round by round, so that what the machine does meanwhile meets all."""

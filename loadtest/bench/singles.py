@@ -44,7 +44,7 @@ def telemetry(setup: BenchSetup, turns: int) -> dict[str, Any]:
     log = setup.folder / "log"
     sink_command = [sys.executable, "-m", "loadtest.bench.endpoints.otlp_sink"]
     with serving("collector", sink_command, setup.cores.peer, log) as sink:
-        collector = f"http://127.0.0.1:{sink.said['port']}"
+        collector = f"http://127.0.0.1:{sink.ready['port']}"
         command = [sys.executable, "-m", "loadtest.bench.callers.telemetry_cost", collector, str(turns)]
         found = finish("telemetry part", start(command, setup.cores.sender, log), _TELEMETRY_S, log)
         sink.end()
@@ -60,8 +60,8 @@ def stamps(setup: BenchSetup, case: Case) -> list[StampError]:
         serving("peer", peer_command, setup.cores.peer, log) as peer,
         serving("truth", truth_command, setup.cores.peer, log) as truth,
     ):
-        numbers = [str(peer.said["port"]), str(case.callers), *setup.times(), str(seen)]
-        numbers += [str(truth.said["port"]), str(PROBES)]
+        numbers = [str(peer.ready["port"]), str(case.callers), *setup.times(), str(seen)]
+        numbers += [str(truth.ready["port"]), str(PROBES)]
         command = [sys.executable, "-m", "loadtest.bench.callers.stamps", *numbers]
         within_s = ENDS_S + setup.warm_up_s + setup.window_s
         finish("stamps part", start(command, setup.cores.sender, log), within_s, log)

@@ -30,7 +30,7 @@ class GcControl:
         gc.set_threshold(_YOUNG, _YOUNG_ROUNDS, _NEVER)
 
     def collect(self) -> None:
-        """A full round now, when nobody calls: it holds up nobody, and is none of those that are told."""
+        """Run a full collection now, while nobody calls: it delays no call, and is not one of those that are reported."""
         worst_ns = self._worst_ns
         gc.collect()
         self._worst_ns = worst_ns

@@ -29,9 +29,8 @@ def ask_for_priority(pid: int = 0) -> Priority | None:
 
     As audio software does it: real-time round robin at its lowest level (root, CAP_SYS_NICE or RLIMIT_RTPRIO), which
     children do not inherit and of which Linux by default leaves a twentieth of a core to the others. Without it a tick
-    waits for up to 4 ms on kernels that let a busy process go on until their own next tick. Where that is not allowed,
-    or not wanted: niceness. None where the system has no such thing. Raises UsageError for a choice in the environment
-    that is none.
+    waits for up to 4 ms on kernels that let a busy process run on until their own next tick. Where that is not allowed,
+    or not wanted: niceness. None if the system has neither. Raises UsageError for an unknown choice in the environment.
     """
     realtime_wanted = wants_realtime()
     if not hasattr(os, "setpriority"):
@@ -41,7 +40,7 @@ def ask_for_priority(pid: int = 0) -> Priority | None:
 
 
 def wants_realtime() -> bool:
-    """Whether the user leaves it at real-time priority. Raises UsageError for a choice that is none."""
+    """Whether the user leaves it at real-time priority. Raises UsageError for an unknown choice."""
     choice = os.environ.get(VARIABLE) or CHOICES[0]
     if choice not in CHOICES:
         raise UsageError(f"{VARIABLE}={choice}: there is no such priority; set {' or '.join(CHOICES)}")

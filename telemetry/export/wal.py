@@ -35,7 +35,7 @@ _OWNER_ONLY: Final = 0o600  # a log may hold what callers said
 
 
 class ForeignLogError(Exception):
-    """A file that has the name of a log and is none of this version."""
+    """A file with the name of a log that is not a log of this version."""
 
 
 class LogRecord(NamedTuple):
@@ -144,7 +144,7 @@ class LogFile:
 
 
 def logs_in(directory: Path) -> list[Path]:
-    """The log files of a folder in the order of their names; none where there is no folder."""
+    """The log files of a folder in the order of their names; none if the folder does not exist."""
     return sorted(directory.glob(f"*{SUFFIX}"))
 
 

@@ -85,7 +85,7 @@ class CheckedTable(BaseModel):
         found += cls.rules(table, {str(path[0]) for path, _ in found if path})
         if made is None or found:
             raise ValidationError.from_exception_data(
-                cls.__name__, [InitErrorDetails(type=refused(said), loc=path, input=None) for path, said in found]
+                cls.__name__, [InitErrorDetails(type=refused(text), loc=path, input=None) for path, text in found]
             )
         return made
 

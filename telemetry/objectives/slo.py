@@ -260,11 +260,11 @@ def _with_error(verdict: Verdict, objective: Objective, good_range: Callable[[Ob
     within: bool | None = turns_it(found.least) or turns_it(found.most)
     if not within and (turns_it(found.least - found.unknown_good) or turns_it(found.most + found.unknown_bad)):
         within = None
-    said = verdict.sentence
+    sentence = verdict.sentence
     if within:
         low, high = (percent(good / verdict.eligible) for good in (found.least, found.most))
-        said += f", within the measurement's error ({low} to {high})"
+        sentence += f", within the measurement's error ({low} to {high})"
     if found.unknown:
         open_ = ", which could turn it" if within is None else ""
-        said += f"; ± not known for {found.unknown} of {verdict.eligible} turns{open_}"
-    return replace(verdict, sentence=said, within_error=within, good_range=found)
+        sentence += f"; ± not known for {found.unknown} of {verdict.eligible} turns{open_}"
+    return replace(verdict, sentence=sentence, within_error=within, good_range=found)

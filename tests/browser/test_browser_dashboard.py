@@ -90,7 +90,7 @@ def open_page(browser: Browser, seen: Seen) -> Iterator[Callable[..., Page]]:
         page = browser.new_page(
             viewport={"width": width, "height": height}, color_scheme="dark" if theme == "dark" else "light"
         )
-        page.on("console", lambda said: seen.errors.append(said.text) if said.type == "error" else None)
+        page.on("console", lambda output: seen.errors.append(output.text) if output.type == "error" else None)
         page.on("pageerror", lambda error: seen.errors.append(str(error)))
         page.on("request", lambda asked: seen.outside.append(asked.url) if _is_outside(asked.url) else None)
         pages.append(page)

@@ -53,9 +53,9 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     assert ready["listed"] == 2
     yield Served(folder, ready["url"])
     process.send_signal(signal.SIGINT)
-    said = process.stdout.read()
+    output = process.stdout.read()
     assert process.wait(BOUND_S) == 0
-    assert said == "2 utterances are still doubtful.\n"
+    assert output == "2 utterances are still doubtful.\n"
     process.stdout.close()
 
 
@@ -72,13 +72,13 @@ def served(serving: Served) -> Iterator[Served]:
 def page(browser: Browser, served: Served) -> Iterator[Page]:
     complaints: list[str] = []
     page = browser.new_page(viewport={"width": 1200, "height": 800}, color_scheme="light")
-    page.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
+    page.on("console", lambda output: complaints.append(output.text) if output.type in ("error", "warning") else None)
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("request", lambda asked: None if asked.url.startswith(served.url) else complaints.append(asked.url))
     page.goto(served.url)
     yield page
     page.close()
-    assert [said for said in complaints if not said.startswith("data:")] == []
+    assert [output for output in complaints if not output.startswith("data:")] == []
 
 
 def shot(page: Page, name: str) -> None:

@@ -61,7 +61,7 @@ def faults(line: str) -> list[str]:
         case [name, "-f", file, *rest] if name in LOCUSTS:
             missing = [] if (ROOT / file).is_file() else [f"{file} is not there"]
             text = help_of(*LOCUST)
-            return missing + [f"{flag} is no flag" for flag in flags(rest) if not has_flag(text, flag)]
+            return missing + [f"{flag} is not a flag" for flag in flags(rest) if not has_flag(text, flag)]
         case [name, "-m", module, *rest] if name in PYTHONS:
             return _module(module, rest)
         case [name, *rest] if name in MKDOCS:

@@ -158,7 +158,7 @@ def test_a_long_function_is_found() -> None:
         ("~/.cache and loadtest/root/x and https://example.org/home", False),
     ],
 )
-def test_foreign_lines_are_told_from_others(line: str, is_foreign: bool) -> None:
+def test_foreign_lines_are_distinguished_from_others(line: str, is_foreign: bool) -> None:
     assert any(pattern.search(line) for pattern in FOREIGN.values()) is is_foreign
 
 

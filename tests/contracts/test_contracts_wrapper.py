@@ -148,9 +148,9 @@ def test_a_uv_that_is_there_is_used(used: Checkout, tmp_path: Path) -> None:
 def test_where_uv_fails_it_says_why_and_pip_installs(used: Checkout, tmp_path: Path) -> None:
     changed = used.run("demo", **with_uv(used, tmp_path, "echo 'error: no index can be reached' >&2; exit 2"))
     assert (changed.returncode, changed.stdout) == (0, "arguments: demo\n")
-    said = changed.stderr.splitlines()
-    assert "error: no index can be reached" in said
-    assert f"voiceprobe: installing what voiceprobe needs into {used.venv}, with pip …" in said
+    output = changed.stderr.splitlines()
+    assert "error: no index can be reached" in output
+    assert f"voiceprobe: installing what voiceprobe needs into {used.venv}, with pip …" in output
     assert used.run("demo").stderr == ""
 
 

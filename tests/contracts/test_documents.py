@@ -19,7 +19,7 @@ def test_every_command_is_accepted_by_its_parser(line: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "output"),
     [
         ("./voiceprobe demo --users 8", ""),
         ("VOICEPROBE_TOKEN=x voiceprobe run ws://h/ --users 3 | tee log  # why", ""),
@@ -34,17 +34,17 @@ def test_every_command_is_accepted_by_its_parser(line: str) -> None:
         ("voiceprobe sidecar --store ./store --http-port 99999", "65535"),
         ("voiceprobe bench --short", ""),
         ("locust -f loadtest/locustfile.py --host ws://h/v1 --noise babble", ""),
-        ("locust -f loadtest/locustfile.py --noize babble", "--noize is no flag"),
+        ("locust -f loadtest/locustfile.py --noize babble", "--noize is not a flag"),
         ("locust -f loadtest/nowhere.py --noise babble", "not there"),
         ("python -m telemetry.sidecar --stroe x", "--stroe"),
         ("python -m docs_build ./pages", ""),
         ("docker compose up --what", ""),
     ],
 )
-def test_a_command_that_is_wrong_is_noticed(line: str, said: str) -> None:
+def test_a_command_that_is_wrong_is_noticed(line: str, output: str) -> None:
     found = faults(line)
-    assert bool(found) == bool(said)
-    assert said in " ".join(found)
+    assert bool(found) == bool(output)
+    assert output in " ".join(found)
 
 
 @pytest.mark.parametrize("place", pages())

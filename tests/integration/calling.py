@@ -127,8 +127,8 @@ class Callers:
             request = protocol.upgrade(self.url, f"00-{index + 1:032x}-{1:016x}-01")
             turns: list[Turn] = []
             for call, exchange in engine.call(planner.plan(f"call-{index}"), protocol, request):
-                facts = self._info(call, engine, protocol)
-                turns.append(build_turn(exchange, facts, record))
+                run_info = self._info(call, engine, protocol)
+                turns.append(build_turn(exchange, run_info, record))
                 self.exchanges.append(exchange)
             return turns
 

@@ -59,20 +59,22 @@ def test_server_vad_turn_in_order(url: str) -> None:
             final = next(e for e in caller.events if e["type"].endswith("transcription.completed"))
             assert final["transcript"] == text
             assert done["response"]["status"] == "completed"
-            told = injected(done)
-            assert told["asr_ns"] == 30_000_000
-            assert told["tts_ns"] == 20_000_000
-            assert told["endpointing_ns"] == 330_000_000
+            reported = injected(done)
+            assert reported["asr_ns"] == 30_000_000
+            assert reported["tts_ns"] == 20_000_000
+            assert reported["endpointing_ns"] == 330_000_000
             parts = ("endpointing_ns", "asr_ns", "llm_ns", "tts_ns", "leading_silence_ns")
-            assert sum(told[part] for part in parts) == told["planned_v2v_ns"]
-            assert told["actual_v2v_ns"] - told["planned_v2v_ns"] == pytest.approx(told["first_chunk_late_ns"], abs=2)
-            print(f"first chunk late by {told['first_chunk_late_ns'] / 1e6:.3f} ms")
+            assert sum(reported[part] for part in parts) == reported["planned_v2v_ns"]
+            assert reported["actual_v2v_ns"] - reported["planned_v2v_ns"] == pytest.approx(
+                reported["first_chunk_late_ns"], abs=2
+            )
+            print(f"first chunk late by {reported['first_chunk_late_ns'] / 1e6:.3f} ms")
             created = next(e for e in caller.events if e["type"] == "response.created")["response"]["metadata"]
             assert created["voice.cohort"] in ("treatment", "control")
             assert created["speech_end_audio_ns"] == done["response"]["metadata"]["speech_end_audio_ns"]
             span = AudibleSpan("rms-10ms", RATE)
             span.feed(caller.audio())
-            assert span.first_sample == told["leading_silence_ns"] * RATE // 10**9
+            assert span.first_sample == reported["leading_silence_ns"] * RATE // 10**9
 
     asyncio.run(work())
 
@@ -232,8 +234,8 @@ def test_missed_deadline_falls_back_to_a_rule() -> None:
             return (await one_turn(caller, "home-stop"))["response"]["metadata"]  # type: ignore[index] - JSON
 
     with assistant("--llm-ttft", "constant:20s", "--llm-deadline-ms", "100") as url:
-        told = asyncio.run(work(url))
-    assert (told["voice.fallback"], told["voice.route"]) == ("rule", "rule")
+        reported = asyncio.run(work(url))
+    assert (reported["voice.fallback"], reported["voice.route"]) == ("rule", "rule")
 
 
 @pytest.mark.slow

@@ -161,8 +161,8 @@ def test_a_call_with_all_real_engines() -> None:
     assert response["output"][0]["content"][0]["transcript"] == "Certainly. It is done."
     assert response["metadata"]["voice.route"] == "cloud"
     assert response["metadata"]["voice.model"] == "m1"
-    told = json.loads(response["metadata"]["voice.injected"])
-    assert set(told) & {"asr_ns", "llm_ns", "tts_ns", "planned_v2v_ns"} == set()
+    reported = json.loads(response["metadata"]["voice.injected"])
+    assert set(reported) & {"asr_ns", "llm_ns", "tts_ns", "planned_v2v_ns"} == set()
     (asked,) = _Model.asked
     assert asked["messages"][0] == {"role": "system", "content": "Be brief."}
     assert asked["messages"][-1]["role"] == "user"
@@ -210,16 +210,16 @@ def test_service_side_turn_is_a_child_of_the_callers_trace() -> None:
     assert spans["voice.call"].parent_span_id.hex() == parent
     assert spans["voice.turn"].parent_span_id == spans["voice.call"].span_id
     values = {a.key.removeprefix("voice.turn."): a.value for a in spans["voice.turn"].attributes}
-    told = json.loads(done["metadata"]["voice.injected"])
+    reported = json.loads(done["metadata"]["voice.injected"])
     assert values["source"].string_value == "service"
     assert values["outcome"].string_value == "ok"
     assert values["run_id"].string_value == "run-7"
     assert values["cohort"].string_value == "treatment"
     assert values["response_id"].string_value == done["id"]
-    assert values["injected_tts_ns"].int_value == told["tts_ns"]
+    assert values["injected_tts_ns"].int_value == reported["tts_ns"]
     assert values["speech_end_audio_ns"].int_value == int(done["metadata"]["speech_end_audio_ns"])
     heard = values["first_audio_perf_ns"].int_value - values["speech_end_perf_ns"].int_value
-    assert heard == told["actual_v2v_ns"]
+    assert heard == reported["actual_v2v_ns"]
 
 
 def test_missing_collector_disturbs_nobody() -> None:

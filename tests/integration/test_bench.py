@@ -34,7 +34,7 @@ def short(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReque
     with capture.global_and_fixture_disabled():
         print(f"\n{done.stderr}")  # shown, and no figure in it decides a test
     result = json.loads((folder / "bench.json").read_text())
-    return {**result, "said": done.stdout, "pictures": [path.name for path in (folder / "pictures").iterdir()]}
+    return {**result, "output": done.stdout, "pictures": [path.name for path in (folder / "pictures").iterdir()]}
 
 
 @pytest.mark.slow
@@ -60,7 +60,7 @@ def test_a_target_stands_beside_what_was_found(short: dict[str, Any]) -> None:
     assert any("naive locustfile" in target for target in targets)
     assert all(verdict["met"] in (True, False) for verdict in targets.values() if verdict["found"] != "–")
     for target, verdict in targets.items():
-        assert f"| {target} | {verdict['found']} |" in short["said"]
+        assert f"| {target} | {verdict['found']} |" in short["output"]
 
 
 @pytest.mark.slow

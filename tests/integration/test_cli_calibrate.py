@@ -31,7 +31,7 @@ def test_an_interrupted_calibration_keeps_the_loads_done_with_their_errors(tmp_p
             if line.startswith("4 callers …"):
                 break
         process.send_signal(signal.SIGINT)
-        said = process.stdout.read()
+        output = process.stdout.read()
         assert process.wait(60) == ExitCode.INTERRUPTED
     value = json.loads(file.read_text())
     assert value["interrupted"] is True
@@ -53,7 +53,7 @@ def test_an_interrupted_calibration_keeps_the_loads_done_with_their_errors(tmp_p
     assert picture.read_bytes().startswith(b"\x89PNG")
     (stored,) = (tmp_path / "home" / "calibrations").iterdir()
     assert json.loads(stored.read_text()) == value
-    assert "no load could be judged" in said
+    assert "no load could be judged" in output
 
 
 def test_flags_that_cannot_be_used_are_one_sentence(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_the_capacity_lies_where_the_assistant_has_no_place_left(tmp_path: Path)
     assert found["callers_met"] < found["callers_missed"] <= 64
 
 
-def test_everything_that_cannot_be_used_is_said_at_once(tmp_path: Path) -> None:
+def test_everything_that_cannot_be_used_is_reported_at_once(tmp_path: Path) -> None:
     result = _capacity(
         *("http://x", "--from", "0", "--max", "0", "--resolution", "2", "--turns-per-step", "3", "--out", str(tmp_path))
     )

@@ -39,8 +39,8 @@ def test_a_spool_and_the_log_of_a_killed_worker_come_home(tmp_path: Path) -> Non
         deliver(folder, "http://127.0.0.1:9")
     child, sidecar = start_sidecar(store, tmp_path / "logs", slo=None)
     with processes.ending(child):
-        said = deliver(folder, sidecar.url)
-        assert said == f"delivered from {folder}: 2 turns (4 spans) of the spool, write-ahead logs with last turns 1"
+        output = deliver(folder, sidecar.url)
+        assert output == f"delivered from {folder}: 2 turns (4 spans) of the spool, write-ahead logs with last turns 1"
         assert deliver(folder, sidecar.url) == f"nothing was waiting in {folder}"
         former = folder / "old.spool"
         former.write_bytes(b"of an earlier format")

@@ -47,22 +47,22 @@ def _report(store: Path, file: Path, *arguments: str) -> tuple[subprocess.Comple
 
 
 @pytest.mark.slow
-def test_report_says_what_run_said(url: str, tmp_path: Path) -> None:
+def test_report_gives_the_verdict_of_the_run(url: str, tmp_path: Path) -> None:
     out, first, again = tmp_path / "out", tmp_path / "run.json", tmp_path / "report.json"
     load = ("--users", "3", "--run-time", "6s", "--noise", "pink", "--snr", "20", "--cohort", "mine", "--seed", "7")
     ran = _call("loadtest.cli.main", "run", url, *load, *SPEECH, "--out", str(out), "--json", str(first))
     assert ran.stderr == ""
-    said, found = json.loads(first.read_text()), None
-    told, found = _report(out / "store", again)
-    assert said["telemetry"].pop("spooled") is not None
+    output, found = json.loads(first.read_text()), None
+    reported, found = _report(out / "store", again)
+    assert output["telemetry"].pop("spooled") is not None
     assert found["telemetry"].pop("spooled") is None, "a store does not know what waits in a spool"
-    assert found == said
-    assert (said["run"]["users"], said["run"]["run_time_s"], said["run"]["seed"]) == (3, 6.0, 7)
-    assert said["run"]["profile"] == {"noise": "pink", "snr_db": 20.0, "length": None, "channel": "clean"}
-    assert said["run"]["corpus"]["licenses"]
-    assert said["turns"]["total"] > 0
-    first_line, rest = told.stdout.split("\n", 1)
-    assert first_line == f"run {said['run']['id']} of {out / 'store'} (the only one)"
+    assert found == output
+    assert (output["run"]["users"], output["run"]["run_time_s"], output["run"]["seed"]) == (3, 6.0, 7)
+    assert output["run"]["profile"] == {"noise": "pink", "snr_db": 20.0, "length": None, "channel": "clean"}
+    assert output["run"]["corpus"]["licenses"]
+    assert output["turns"]["total"] > 0
+    first_line, rest = reported.stdout.split("\n", 1)
+    assert first_line == f"run {output['run']['id']} of {out / 'store'} (the only one)"
     assert rest.strip() in ran.stdout, "the same text, word for word"
 
 

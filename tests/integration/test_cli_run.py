@@ -140,13 +140,13 @@ def test_a_run_that_is_interrupted_keeps_its_results(url: str, tmp_path: Path) -
     process = _start(["run", url, "--users", "4", "--run-time", "10m", *QUICK, "--out", str(out), "--json", str(file)])
     _wait(lambda: _turns(out / "store") >= 4)
     process.send_signal(signal.SIGINT)
-    code, said, err = _finish(process)
+    code, output, err = _finish(process)
     assert (code, err) == (ExitCode.INTERRUPTED, "")
     summary = json.loads(file.read_text())
     assert summary["exit_code"] == 130
     assert summary["turns"]["total"] >= 4
     assert summary["telemetry"]["missing"] == 0
-    assert "stopping" in said
+    assert "stopping" in output
 
 
 @pytest.mark.slow
@@ -163,9 +163,9 @@ def test_a_generator_that_is_stopped_blames_itself(url: str, tmp_path: Path) -> 
             time.sleep(0.3)  # this is the provocation itself
             swarm.resume()
             time.sleep(1.0)
-    code, said, _ = _finish(process)
+    code, output, _ = _finish(process)
     summary = json.loads(file.read_text())
-    assert code == ExitCode.GENERATOR_LIMITED, said
+    assert code == ExitCode.GENERATOR_LIMITED, output
     assert summary["turns"]["invalid"] > 0
     assert "frame lateness" in summary["turns"]["invalid_by_reason"]
     # That turns which were not touched stay valid is shown in test_validity, where the machine's own pauses are known.
@@ -174,7 +174,7 @@ def test_a_generator_that_is_stopped_blames_itself(url: str, tmp_path: Path) -> 
 @pytest.mark.slow
 def test_a_named_sidecar_that_does_not_answer_does_not_disturb_a_run(url: str, tmp_path: Path) -> None:
     file = tmp_path / "summary.json"
-    code, said, _ = _run(
+    code, output, _ = _run(
         [
             "run",
             url,
@@ -192,7 +192,7 @@ def test_a_named_sidecar_that_does_not_answer_does_not_disturb_a_run(url: str, t
         ]
     )
     summary = json.loads(file.read_text())
-    assert code == code_by_objectives(summary) != ExitCode.OK, said
+    assert code == code_by_objectives(summary) != ExitCode.OK, output
     assert summary["turns"]["total"] >= 3
     assert summary["telemetry"]["missing"] == 0
     kept = summary["telemetry"]["spooled"]
@@ -225,9 +225,9 @@ def test_a_sidecar_that_is_killed_in_a_run_loses_nothing(url: str, tmp_path: Pat
         )
         _wait(lambda: _turns(tmp_path / "store") >= 2)
         os.kill(child.process.pid, signal.SIGKILL)
-        code, said, _ = _finish(process)
+        code, output, _ = _finish(process)
     summary = json.loads(file.read_text())
-    assert code == code_by_objectives(summary) != ExitCode.OK, said
+    assert code == code_by_objectives(summary) != ExitCode.OK, output
     assert summary["telemetry"]["missing"] == 0, summary["telemetry"]
     assert summary["telemetry"]["received"] == summary["turns"]["total"] + summary["ramp_turns"]
     assert summary["turns"]["total"] + summary["ramp_turns"] > 2, "the run went on without its sidecar"
@@ -251,7 +251,7 @@ def test_a_target_where_nobody_listens_ends_with_5(tmp_path: Path) -> None:
     assert err == "voiceprobe: cannot connect to 127.0.0.1:9: Connection refused\n"
 
 
-def test_what_cannot_be_used_is_said_at_once_and_nothing_is_written(tmp_path: Path) -> None:
+def test_what_cannot_be_used_is_reported_at_once_and_nothing_is_written(tmp_path: Path) -> None:
     code, _, err = _run(
         [
             "run",

@@ -39,11 +39,11 @@ def _turns(out: Path) -> list[Turn]:
 
 
 def _came_out(process: subprocess.Popen[str], out: Path) -> tuple[str, dict[str, Any]]:
-    said, _ = process.communicate(timeout=150)
-    assert (out / "s.json").exists(), said
+    output, _ = process.communicate(timeout=150)
+    assert (out / "s.json").exists(), output
     summary = json.loads((out / "s.json").read_text())
     jsonschema.validate(summary, schema())
-    return said, summary
+    return output, summary
 
 
 def _all_there(endpoint: QuickEndpoint, out: Path, summary: dict[str, Any]) -> list[Turn]:
@@ -62,14 +62,14 @@ def test_turns_that_outlast_the_stop_time_out_are_recorded_and_shown(
 ) -> None:
     with quick_endpoint(replies="endless") as endpoint:
         stop = ["--run-time", "7s", "--stop-timeout", stop_timeout, "--processes", count]
-        said, summary = _came_out(_start(endpoint, tmp_path, *stop), tmp_path)
+        output, summary = _came_out(_start(endpoint, tmp_path, *stop), tmp_path)
         cut = _all_there(endpoint, tmp_path, summary)
     assert len(cut) == 4, "each caller was hearing a reply without an end"
     assert {turn.cut_by for turn in cut} == {f"the stop time-out of {stop_timeout} s"}
     valid = [turn for turn in cut if turn.outcome == "cut"]
     assert summary["turns"]["cut"] == len(valid)
     if valid:
-        assert "before the end, by the stop time-out of" in " ".join(said.split())
+        assert "before the end, by the stop time-out of" in " ".join(output.split())
 
 
 def test_runs_of_several_processes_at_the_same_time_stay_apart(tmp_path: Path) -> None:

@@ -55,11 +55,11 @@ def _start(url: str, out: Path, *arguments: str) -> subprocess.Popen[str]:
 
 
 def _finish(process: subprocess.Popen[str], out: Path) -> tuple[str, dict[str, Any]]:
-    said, err = process.communicate(timeout=150)
+    output, err = process.communicate(timeout=150)
     assert err == ""
     summary = json.loads((out / "summary.json").read_text())
     assert summary["exit_code"] == process.returncode
-    return " ".join(said.split()), summary
+    return " ".join(output.split()), summary
 
 
 def _wait(condition: Callable[[], Any], within_s: float = 90.0) -> Any:
@@ -128,14 +128,14 @@ def _planned_by_one_process(url: str, calls: int) -> Counter[str]:
 
 @pytest.mark.slow
 def test_two_processes_say_and_measure_what_one_would(url: str, tmp_path: Path) -> None:
-    said, summary = _finish(_start(url, tmp_path, "--users", "4", "--processes", "2", "--calls", "4"), tmp_path)
+    output, summary = _finish(_start(url, tmp_path, "--users", "4", "--processes", "2", "--calls", "4"), tmp_path)
     turns = _turns(tmp_path / "store")
     assert Counter(turn.utterance_id for turn in turns) == _planned_by_one_process(url, 4)
     assert Counter(turn.outcome_observed or turn.outcome for turn in turns) == {"ok": 4}
     assert summary["turns"]["total"] == 4
     assert summary["telemetry"]["missing"] == 0
     assert (summary["generator"]["processes"], summary["generator"]["processes_lost"]) == (2, 0)
-    assert "all 2 ended as they should" in said
+    assert "all 2 ended as they should" in output
     values = [turn.first_audio_perf_ns - turn.speech_end_perf_ns for turn in turns if turn.outcome == "ok"]
     metric = summary["metrics"]["voice_to_voice"]
     assert metric["n"] == len(values)
@@ -159,10 +159,10 @@ def test_killed_processes_lose_only_what_they_had_not_finished(url: str, tmp_pat
     before = other.turns
     _wait(lambda: next(known.turns for known in _known(store) if known.process_id == other.process_id) > before)
     os.kill(master, signal.SIGKILL)
-    said, summary = _finish(process, tmp_path)
+    output, summary = _finish(process, tmp_path)
     assert summary["exit_code"] == ExitCode.GENERATOR_LIMITED
     assert "1 of 2 generator processes was lost after" in summary["exit_reason"]
-    assert summary["exit_reason"] in said
+    assert summary["exit_reason"] in output
     assert summary["generator"]["killed_by"] == "SIGKILL"
     (lost,) = summary["generator"]["lost"]
     assert lost["worker"] == victim.worker
@@ -224,10 +224,10 @@ def test_a_master_says_what_is_wrong_before_it_sends_anybody(tmp_path: Path) -> 
     worker = processes.start("worker", [*LOCUST, "--worker", "--master-port", port], tmp_path, says_ready=False)
     with processes.ending(worker, master):
         assert master.process.wait(60.0) == ExitCode.USAGE
-    said = master.log.read_text()
-    assert "voiceprobe: 'ftp://x' is not a WebSocket address" in said
-    assert "pinkk" in said
-    assert "Traceback" not in said
+    output = master.log.read_text()
+    assert "voiceprobe: 'ftp://x' is not a WebSocket address" in output
+    assert "pinkk" in output
+    assert "Traceback" not in output
 
 
 @pytest.mark.slow
@@ -241,10 +241,10 @@ def test_a_worker_reads_its_own_environment_and_tells_the_master_what_it_lacks(t
         assert master.process.wait(60.0) == ExitCode.USAGE
         assert worker.process.wait(60.0) == ExitCode.USAGE
     for log in (master.log, worker.log):
-        said = log.read_text()
-        assert "--header X-Key: the environment variable VP_NOT_SET is not set" in said
-        assert "--header X-Other: the environment variable VP_NOT_THERE is not set" in said
-        assert "Traceback" not in said
+        output = log.read_text()
+        assert "--header X-Key: the environment variable VP_NOT_SET is not set" in output
+        assert "--header X-Other: the environment variable VP_NOT_THERE is not set" in output
+        assert "Traceback" not in output
     assert "voiceprobe: worker 1: --header" in master.log.read_text()
 
 
@@ -284,10 +284,10 @@ def test_what_workers_spool_while_the_sidecar_is_down_comes_home(url: str, tmp_p
     child, sidecar = start_sidecar(tmp_path / "store", tmp_path / "logs", slo=None)
     with processes.ending(child):
         for name in own:
-            said = _deliver(tmp_path / name, sidecar.url)
-            assert re.search(rf"delivered from {tmp_path / name}: [1-9]\d* turns? \(\d+ spans\) of the spool", said), (
-                said
-            )
+            output = _deliver(tmp_path / name, sidecar.url)
+            assert re.search(
+                rf"delivered from {tmp_path / name}: [1-9]\d* turns? \(\d+ spans\) of the spool", output
+            ), output
     turns = _turns(tmp_path / "store")
     assert len(turns) == 4
     assert _unbroken(turns)
@@ -304,6 +304,6 @@ def test_a_worker_without_a_spool_says_what_is_lost(url: str, tmp_path: Path) ->
     swarm = processes.start("locust", [*LOCUST, *asked], tmp_path, says_ready=False)
     with processes.ending(swarm):
         assert swarm.process.wait(120.0) == 0, swarm.last_words()
-    said = swarm.log.read_text()
-    assert f"spans are lost: the sidecar at {dead} did not take them" in said
-    assert "there was no --spool to keep them" in said
+    output = swarm.log.read_text()
+    assert f"spans are lost: the sidecar at {dead} did not take them" in output
+    assert "there was no --spool to keep them" in output

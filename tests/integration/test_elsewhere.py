@@ -47,7 +47,7 @@ def test_callers_work_without_what_only_linux_has_and_the_evidence_says_so() -> 
         command = [sys.executable, "-c", _PROGRAM, endpoint.url]
         done = subprocess.run(command, capture_output=True, check=False, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
-    said = json.loads(done.stdout)
-    assert said["seams"] == [None, None, None, None, False]
+    output = json.loads(done.stdout)
+    assert output["seams"] == [None, None, None, None, False]
     # What nobody measured is not known: neither how much was unsent, nor how long the kernel had had it.
-    assert said["turns"] == [["ok", None, "timer", "user", None, None, True]] * 2
+    assert output["turns"] == [["ok", None, "timer", "user", None, None, True]] * 2

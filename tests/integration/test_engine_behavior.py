@@ -29,15 +29,15 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
 
 
-def _told(turns: list[Turn]) -> str:
+def _reported(turns: list[Turn]) -> str:
     return str([(turn.outcome, turn.outcome_reason, turn.barge_in_reason) for turn in turns])
 
 
 @pytest.mark.slow
-def test_a_barge_in_stops_the_reply_and_the_assistant_answers_what_was_said_into_it(url: str) -> None:
+def test_a_barge_in_stops_the_reply_and_the_assistant_answers_the_speech_in_it(url: str) -> None:
     callers = Callers(url, 1, behavior=INTERRUPTING)
     (turns,) = callers.call()
-    assert [turn.outcome for turn in turns] == ["ok"] * 3, _told(turns)
+    assert [turn.outcome for turn in turns] == ["ok"] * 3, _reported(turns)
     assert [turn.cut_short for turn in turns] == [True, True, None]
     assert [turn.turn_kind for turn in turns] == ["question", "barge_in", "barge_in"]
     for turn in turns:
@@ -69,7 +69,7 @@ def test_a_barge_in_stops_the_reply_and_the_assistant_answers_what_was_said_into
 @pytest.mark.slow
 def test_under_manual_turns_the_client_stops_the_reply_and_recovers(url: str) -> None:
     (turns,) = Callers(url, 1, behavior=replace(INTERRUPTING, turns=2), manual_turns=True).call()
-    assert [turn.outcome for turn in turns] == ["ok"] * 2, _told(turns)
+    assert [turn.outcome for turn in turns] == ["ok"] * 2, _reported(turns)
     assert (turns[1].barge_in_reason, turns[1].barge_in_stop_ns) == (BY_THE_CALLER, None)
     assert turns[1].barge_in_recovered is True
 

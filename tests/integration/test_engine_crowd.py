@@ -43,10 +43,10 @@ GROWTH_BYTES = 6 * MEGABYTE
 def test_two_thousand_callers_on_one_set_of_clips_stay_under_300_mb() -> None:
     with quick_endpoint(round_s=0.1, deaf=True) as endpoint:
         command = [sys.executable, "-m", "tests.integration.crowd", endpoint.url, "--count", "2000", "--corpus", CORPUS]
-        said = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
-    assert (said["callers"], said["failed"]) == (2000, 0), said
-    assert said["frames"] >= 50_000, said
-    assert said["rss_mb"] < 300, said
+        output = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
+    assert (output["callers"], output["failed"]) == (2000, 0), output
+    assert output["frames"] >= 50_000, output
+    assert output["rss_mb"] < 300, output
 
 
 OF_A_CALL = (Call, Connection, OpenAIRealtimeCaller, Conversation, WebSocketClient, ClientProtocol, Exchange, Playback)

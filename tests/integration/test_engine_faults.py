@@ -37,12 +37,12 @@ def test_a_fault_ends_in_its_outcome_and_the_other_callers_never_notice(
     with assistant(tmp_path, "--fault", fault, "--fault-share", "0.5") as url:
         turns = _hit(url, fault)
     outcomes = [turn.outcome for turn in turns]
-    said = [(turn.outcome, turn.outcome_reason) for turn in turns]
+    output = [(turn.outcome, turn.outcome_reason) for turn in turns]
     if outcome == "ok":
-        assert outcomes == ["ok"] * 6, said
+        assert outcomes == ["ok"] * 6, output
         return
-    assert set(outcomes) == {"ok", outcome}, said
+    assert set(outcomes) == {"ok", outcome}, output
     for turn in turns:
         if turn.outcome == outcome:
             assert reason is not None
-            assert reason in (turn.outcome_reason or ""), said
+            assert reason in (turn.outcome_reason or ""), output

@@ -21,8 +21,8 @@ def url() -> Iterator[str]:
 
 def test_callers_complete_calls_of_several_turns(url: str) -> None:
     calls = Callers(url, 2, turns_per_call=2, endpointing_ms=None).call()
-    said = [[(turn.outcome, turn.outcome_reason) for turn in turns] for turns in calls]
-    assert said == [[("ok", None)] * 2] * 2
+    output = [[(turn.outcome, turn.outcome_reason) for turn in turns] for turns in calls]
+    assert output == [[("ok", None)] * 2] * 2
     for turn in (turn for turns in calls for turn in turns):
         values = {name: metric.value(turn) for name, metric in METRICS.items()}
         voice_to_voice, leading = values["voice_to_voice"], values["leading_silence"]

@@ -119,9 +119,9 @@ def test_each_thing_wrong_with_an_endpoints_certificate_has_its_sentence(house: 
     with house.open_door(_served(house.ca.sign("localhost", days=-1))) as port:
         assert refusal(house.wss(port), trusted) == ("no secure connection to localhost: its certificate has expired")
     with house.open_door(_served(house.ca.sign("elsewhere.test"))) as port:
-        said = refusal(house.wss(port), trusted)
-    assert said is not None
-    assert said.endswith("its certificate is not valid for localhost; give a name that it is valid for with --sni")
+        output = refusal(house.wss(port), trusted)
+    assert output is not None
+    assert output.endswith("its certificate is not valid for localhost; give a name that it is valid for with --sni")
 
 
 def test_a_name_given_with_sni_chooses_the_certificate_and_is_verified(house: House) -> None:
@@ -188,12 +188,12 @@ def test_plain_text_where_tls_is_expected_and_the_other_way_round(house: House) 
     assert "does not speak TLS" in spoken
     assert spoken.endswith("use ws://")
     with house.open_door(_served(house.ca.sign("localhost"))) as port:
-        said = refusal(house.wss(port).replace("wss://", "ws://"), tls_client())
-    assert said is not None
-    assert said.endswith("use wss://")
+        output = refusal(house.wss(port).replace("wss://", "ws://"), tls_client())
+    assert output is not None
+    assert output.endswith("use wss://")
 
 
-def test_files_and_names_of_ours_that_cannot_be_used_are_all_said_at_once(tmp_path: Path) -> None:
+def test_files_and_names_of_ours_that_cannot_be_used_are_all_reported_at_once(tmp_path: Path) -> None:
     (tmp_path / "text.pem").write_text("no certificate\n")
     with pytest.raises(UsageError) as caught:
         tls_client(str(tmp_path / "no.pem"), client_cert=str(tmp_path / "text.pem"), server_name=".")

@@ -135,27 +135,27 @@ def _call(arguments: list[str], cwd: Path) -> tuple[int, dict[str, bytes]]:
 def test_a_run_shows_and_stores_no_secret_that_the_endpoint_repeats(parrot: Parrot, tmp_path: Path) -> None:
     file, out = tmp_path / "summary.json", tmp_path / "out"
     limits = ["--users", "2", *FEW, "--out", str(out), "--json", str(file)]
-    code, said = _call(["loadtest.cli.main", "run", parrot.url, *QUICK, *limits], tmp_path)
-    assert code not in (1, 2), said["stderr"].decode()
+    code, output = _call(["loadtest.cli.main", "run", parrot.url, *QUICK, *limits], tmp_path)
+    assert code not in (1, 2), output["stderr"].decode()
     shown = parrot.seen[-1]
     assert shown["X-Api-Key"] == VALUE
     assert shown["Authorization"] == f"Bearer {TOKEN}"
     assert KEY in shown["path"]
     kept, rows = _files(tmp_path), _rows(out)
     assert any(b"refused" in text and b"[hidden]" in text for text in rows.values()), "the echo itself was stored"
-    assert _leaks({**said, **kept, **rows}) == []
+    assert _leaks({**output, **kept, **rows}) == []
 
 
 @pytest.mark.slow
 def test_locust_shows_and_spools_no_secret_that_the_endpoint_repeats(parrot: Parrot, tmp_path: Path) -> None:
     arguments = ["locust", "-f", str(processes.ROOT / "loadtest" / "locustfile.py"), "--headless", "--host", parrot.url]
     arguments += ["--users", "2", *FEW, "--spool", str(tmp_path / "spool"), "--loglevel", "DEBUG", *QUICK]
-    _, said = _call(arguments, tmp_path)
+    _, output = _call(arguments, tmp_path)
     assert len(parrot.seen) >= 3
-    assert b"[hidden]" in said["stdout"] + said["stderr"]
+    assert b"[hidden]" in output["stdout"] + output["stderr"]
     spooled = _files(tmp_path / "spool")
     assert any(b"[hidden]" in text for text in spooled.values())
-    assert _leaks({**said, **spooled}) == []
+    assert _leaks({**output, **spooled}) == []
 
 
 @pytest.mark.slow
@@ -183,21 +183,21 @@ def test_locusts_page_shows_no_secret_and_its_callers_get_in(
 
 def test_a_preflight_that_is_refused_repeats_no_secret(parrot: Parrot, tmp_path: Path) -> None:
     parrot.seen.append({})  # the first visitor has been
-    code, said = _call(["loadtest.cli.main", "run", parrot.url, *QUICK, "--out", str(tmp_path / "out")], tmp_path)
+    code, output = _call(["loadtest.cli.main", "run", parrot.url, *QUICK, "--out", str(tmp_path / "out")], tmp_path)
     assert code == 5
-    assert b"go away" in said["stderr"]
-    assert _leaks(said) == []
+    assert b"go away" in output["stderr"]
+    assert _leaks(output) == []
 
 
-def test_what_cannot_be_sent_is_said_at_once_and_not_shown(tmp_path: Path) -> None:
+def test_what_cannot_be_sent_is_reported_at_once_and_not_shown(tmp_path: Path) -> None:
     given = ["--header", "Host=MY_KEY", "--header", f"X-Key={VALUE}", "--header", "X-Other=NOT_THERE"]
     where = f"ftp://{USER}:{PASSWORD}@127.0.0.1/?key={KEY}"
-    code, said = _call(["loadtest.cli.main", "run", where, *given, "--out", str(tmp_path / "out")], tmp_path)
-    lines = said["stderr"].decode().splitlines()
+    code, output = _call(["loadtest.cli.main", "run", where, *given, "--out", str(tmp_path / "out")], tmp_path)
+    lines = output["stderr"].decode().splitlines()
     assert code == 2
     assert len(lines) == 4, lines
     assert all(line.startswith("voiceprobe: ") for line in lines)
-    assert _leaks(said) == []
+    assert _leaks(output) == []
     assert not (tmp_path / "out").exists()
 
 

@@ -132,16 +132,16 @@ def test_too_much_is_413_also_when_it_is_only_so_unpacked(running: Running) -> N
     assert running.client.get("/v1/state").json()["bad_requests"] > before
 
 
-def test_an_undecodable_turn_is_refused_alone_and_said(running: Running) -> None:
+def test_an_undecodable_turn_is_refused_alone_and_reported(running: Running) -> None:
     request = turns_request(_turns("partial", 2))
     bad = request.resource_spans[0].scope_spans[0].spans[1]
     for pair in bad.attributes:
         if pair.key == "voice.turn.outcome":
             pair.value.string_value = "splendid"
     answer = running.client.post("/v1/traces", content=request.SerializeToString(), headers=PROTOBUF)
-    said = ExportTraceServiceResponse.FromString(answer.content).partial_success
-    assert (answer.status_code, said.rejected_spans) == (200, 1)
-    assert "voice.turn.outcome" in said.error_message
+    output = ExportTraceServiceResponse.FromString(answer.content).partial_success
+    assert (answer.status_code, output.rejected_spans) == (200, 1)
+    assert "voice.turn.outcome" in output.error_message
     with running.reader() as reader:
         stored = [t.span_id for t in reader.turns(limit=10_000) if t.run_id == "partial"]
     assert len(stored) == 3
@@ -243,24 +243,24 @@ def _refused(store: Path, *arguments: str) -> tuple[int, str]:
 
 
 def test_what_cannot_be_used_is_one_sentence_and_exit_code_2(tmp_path: Path) -> None:
-    code, said = _refused(tmp_path / "a", "--host", "0.0.0.0")
-    assert (code, "add --token" in said) == (2, True)
+    code, output = _refused(tmp_path / "a", "--host", "0.0.0.0")
+    assert (code, "add --token" in output) == (2, True)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        code, said = _refused(tmp_path / "b", "--http-port", port, "--grpc-port", "0")
-        assert (code, f"127.0.0.1:{port}" in said) == (2, True)
-        code, said = _refused(tmp_path / "c", "--http-port", "0", "--grpc-port", port)
-        assert (code, f"127.0.0.1:{port}" in said) == (2, True)
+        code, output = _refused(tmp_path / "b", "--http-port", port, "--grpc-port", "0")
+        assert (code, f"127.0.0.1:{port}" in output) == (2, True)
+        code, output = _refused(tmp_path / "c", "--http-port", "0", "--grpc-port", port)
+        assert (code, f"127.0.0.1:{port}" in output) == (2, True)
     (tmp_path / "file").write_text("no directory")
-    code, said = _refused(tmp_path / "file", "--http-port", "0", "--grpc-port", "0")
-    assert (code, "cannot be used as a store" in said) == (2, True)
-    code, said = _refused(tmp_path / "d", "--slo", str(tmp_path / "missing.yaml"))
-    assert (code, "missing.yaml" in said) == (2, True)
+    code, output = _refused(tmp_path / "file", "--http-port", "0", "--grpc-port", "0")
+    assert (code, "cannot be used as a store" in output) == (2, True)
+    code, output = _refused(tmp_path / "d", "--slo", str(tmp_path / "missing.yaml"))
+    assert (code, "missing.yaml" in output) == (2, True)
 
 
 def test_a_second_sidecar_on_the_same_store_is_refused(running: Running) -> None:
-    code, said = _refused(running.store, "--http-port", "0", "--grpc-port", "0")
-    assert (code, "another sidecar is writing to this store" in said) == (2, True)
+    code, output = _refused(running.store, "--http-port", "0", "--grpc-port", "0")
+    assert (code, "another sidecar is writing to this store" in output) == (2, True)
 
 
 def test_help_gives_an_example() -> None:

@@ -84,11 +84,11 @@ def _run_with(
     process = _start(["run", assistant.url, *load, *RUN, "--out", str(out), "--json", str(file)])
     _wait(lambda: _turns(out / "store") >= 1)
     meanwhile()
-    code, said, err = _finish(process)
+    code, output, err = _finish(process)
     assert "Traceback" not in err
     with StoreReader(out / "store") as reader:
         turns = list(reader.turns(Filter(), 10_000, source="client"))
-    return code, json.loads(file.read_text()), turns, said
+    return code, json.loads(file.read_text()), turns, output
 
 
 def _assert_the_generator_is_not_blamed(summary: dict[str, Any], turns: list[Turn]) -> None:
@@ -123,10 +123,10 @@ def test_turns_of_a_service_that_stalls_are_valid_long_and_counted(stoppable: As
 
     # Callers wait for an answer much longer than the stall: only then it is long instead of missing, on any machine.
     load = ("--users", str(CALLERS), "--run-time", RUN_TIME, "--reply-timeout", "25")
-    code, summary, turns, said = _run_with(stoppable, tmp_path, stall, *load)
+    code, summary, turns, output = _run_with(stoppable, tmp_path, stall, *load)
     stopped, resumed = moments
     _assert_the_generator_is_not_blamed(summary, turns)
-    assert code == _code(summary), said
+    assert code == _code(summary), output
     asked = [turn for turn in turns if stopped < (turn.speech_end_perf_ns or 0) < resumed]
     assert len(asked) >= CALLERS // 2, "callers spoke while nothing listened"
     for turn in asked:
@@ -145,7 +145,7 @@ def test_turns_of_a_service_that_stalls_are_valid_long_and_counted(stoppable: As
         assert summary["metrics"]["voice_to_voice"]["max_s"] >= max(_voice_to_voice_s(turn) for turn in valid) - 1e-6
         met = {objective["name"]: objective["met"] for objective in summary["objectives"]}
         assert met["voice-to-voice"] is not True
-    assert "the endpoint did not read in" in " ".join(said.split())
+    assert "the endpoint did not read in" in " ".join(output.split())
 
 
 @pytest.mark.parametrize(
@@ -159,9 +159,9 @@ def test_turns_of_a_service_that_stalls_are_valid_long_and_counted(stoppable: As
 def test_a_service_that_is_frozen_for_good_ends_with_3_or_too_few_turns_to_say(
     stoppable: Assistant, tmp_path: Path, load: tuple[str, ...]
 ) -> None:
-    code, summary, turns, said = _run_with(stoppable, tmp_path, lambda: stoppable.stop() and None, *load)
+    code, summary, turns, output = _run_with(stoppable, tmp_path, lambda: stoppable.stop() and None, *load)
     _assert_the_generator_is_not_blamed(summary, turns)
-    assert code == _code(summary) != ExitCode.OK, said
+    assert code == _code(summary) != ExitCode.OK, output
     unanswered = [turn for turn in turns if turn.outcome_observed in ("no_reply", "timeout", "error")]
     assert len(unanswered) >= CALLERS // 2
 

@@ -28,7 +28,9 @@ class ScenarioTable(TomlTable):
         del faulty
         phases = table.get("phases")
         if isinstance(phases, list):
-            yield from ((("phases", *path), said) for path, said in rules_between(cast("Sequence[Any]", phases)))
+            yield from (
+                (("phases", *path), sentence) for path, sentence in rules_between(cast("Sequence[Any]", phases))
+            )
 
     def read_phases(self) -> tuple[Phase, ...]:
         """The phases, each beginning where the one before it ends."""

@@ -53,9 +53,9 @@ class ProfileTable(TomlTable):
 
     def words(self) -> str:
         """The profile as the flag takes it."""
-        said = {key: value for key in KEYS if (value := getattr(self, key)) is not None}
+        given = {key: value for key in KEYS if (value := getattr(self, key)) is not None}
         parts = ["" if self.share is None else f"share={self.share:g}"]
-        parts += [f"{key}={shlex.quote(str(value))}" for key, value in said.items()]
+        parts += [f"{key}={shlex.quote(str(value))}" for key, value in given.items()]
         return " ".join(part for part in parts if part) or "clean"
 
 
@@ -109,10 +109,10 @@ class SpeechTable(TomlTable):
         return Speech(
             corpus=self.corpus,
             length=self.length,
-            noise=_said(self.noise),
+            noise=_as_text(self.noise),
             snr_db=None if self.snr is None else float(str(self.snr)),
-            room=_said(self.room),
-            channel=_said(self.channel),
+            room=_as_text(self.room),
+            channel=_as_text(self.channel),
             profiles="; ".join(profile.words() for profile in self.profiles) or None,
             mix=None if self.mix is None else self.mix.words(),
             clips=self.clips,
@@ -122,16 +122,16 @@ class SpeechTable(TomlTable):
 
 def _profile_faults(table: Mapping[str, Any], keys: Sequence[str]) -> Iterator[tuple[Path, str]]:
     """What is wrong with the keys of a profile, each with the key that it is about."""
-    said = {key: table[key] for key in keys if key in table}
-    for key in [key for key, value in said.items() if not _is_writable(value)]:
-        yield (key,), f"is {shown(said.pop(key))}; a smaller one is expected"
+    given = {key: table[key] for key in keys if key in table}
+    for key in [key for key, value in given.items() if not _is_writable(value)]:
+        yield (key,), f"is {shown(given.pop(key))}; a smaller one is expected"
     try:
-        profile_from_table(said)
+        profile_from_table(given)
     except CorpusError as error:
         for line in str(error).splitlines():
             key, colon, rest = line.partition(": ")
-            named = [each for each in said if each in line.lower()]
-            place, sentence = (key, rest) if colon and key in keys else ((named or list(said))[0], line)
+            named = [each for each in given if each in line.lower()]
+            place, sentence = (key, rest) if colon and key in keys else ((named or list(given))[0], line)
             yield (place,), one_line(sentence.removesuffix("."), _LONGEST_SENTENCE_CHARS)
 
 
@@ -153,5 +153,5 @@ def _mix_words(weights: Mapping[str, Any]) -> str:
     return " ".join(words)
 
 
-def _said(value: object) -> str | None:
+def _as_text(value: object) -> str | None:
     return None if value is None else f"{value:g}s" if isinstance(value, float | int) else str(value)

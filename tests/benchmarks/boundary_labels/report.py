@@ -70,7 +70,7 @@ def table(results: list[BoundError]) -> Iterator[str]:
             for name in sorted({stratum(row) for row in rows}):
                 yield _line(name, [row for row in rows if stratum(row) == name])
         yield from _worst(rows)
-        yield _agreement(rows)
+        yield _label_agreement(rows)
         yield ""
 
 
@@ -127,7 +127,7 @@ def _worst(rows: list[BoundError]) -> Iterator[str]:
             )
 
 
-def _agreement(rows: list[BoundError]) -> str:
+def _label_agreement(rows: list[BoundError]) -> str:
     apart = [row.mark.apart_ms for row in rows if row.mark.apart_ms is not None]
     return (
         f"  labelers of {len(apart)} clips: {np.median(apart):.1f} ms apart in the median, {max(apart):g} at most"

@@ -24,10 +24,10 @@ SLOW = max(
 @pytest.mark.parametrize("colors", [LIGHT, DARK])
 def test_the_timeline_has_its_percentiles_in_order_and_no_data_of_its_own(colors: Palette) -> None:
     spec = timeline_spec(colors, 800.0)
-    said = json.dumps(spec)
-    assert '"domain": ["p50", "p95", "p99"]' in said
-    assert "objective 800 ms" in said
-    assert '"zero": true' in said
+    output = json.dumps(spec)
+    assert '"domain": ["p50", "p95", "p99"]' in output
+    assert "objective 800 ms" in output
+    assert '"zero": true' in output
     assert "data" not in spec
     assert "datasets" not in spec
     alt.LayerChart.from_dict(spec | {"data": {"name": "rows"}})  # raises where it is no valid specification
@@ -93,11 +93,11 @@ def test_a_long_gone_partial_is_outside_the_view() -> None:
 
 
 def test_the_waterfall_names_its_origin_and_every_stage() -> None:
-    said = json.dumps(waterfall_spec(DARK, (-100.0, 900.0), "the end of the caller's speech"))
-    alt.LayerChart.from_dict(json.loads(said) | {"data": {"name": "rows"}})
-    assert "ms from the end of the caller's speech" in said
+    output = json.dumps(waterfall_spec(DARK, (-100.0, 900.0), "the end of the caller's speech"))
+    alt.LayerChart.from_dict(json.loads(output) | {"data": {"name": "rows"}})
+    assert "ms from the end of the caller's speech" in output
     for label in BAR_LABELS.values():
-        assert label in said
+        assert label in output
     assert set(BAR_LABELS) == set(BAR_NAMES)
 
 

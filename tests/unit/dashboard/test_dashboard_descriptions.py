@@ -97,7 +97,7 @@ def test_lost_telemetry_is_a_fact_of_its_own_and_silence_is_not_none_lost() -> N
     assert descriptions.describe_loss(TelemetryLoss(1, 11, 10, 1)) == ("1 turn lost on the way (10 received)", False)
 
 
-def test_agreement_gives_both_percentiles_or_says_what_is_missing() -> None:
+def test_the_client_service_delta_gives_both_percentiles_or_says_what_is_missing() -> None:
     assert (
         descriptions.describe_client_service_delta(ClientServiceDelta(0, 5, 0, None, None, None))
         == "the service reports nothing of its own"
@@ -132,8 +132,8 @@ def test_generator_health_that_was_not_reported_is_never_zero() -> None:
 
 def test_calibration_and_corpus_come_from_what_the_run_declared() -> None:
     assert descriptions.describe_calibration(run()) == "not calibrated"
-    said = {"calibration": "beyond the calibrated ceiling of 400 callers"}
-    assert descriptions.describe_calibration(run(declared=said)) == "beyond the calibrated ceiling of 400 callers"
+    output = {"calibration": "beyond the calibrated ceiling of 400 callers"}
+    assert descriptions.describe_calibration(run(declared=output)) == "beyond the calibrated ceiling of 400 callers"
     assert descriptions.describe_calibration(run(declared={"calibrated_to_ms": "1.3"})) == "calibrated to ± 1.3 ms"
     assert descriptions.describe_corpus(run()) == descriptions.UNKNOWN
     assert descriptions.describe_corpus(run(declared={"corpus": "recorded"})) == "recorded"
@@ -157,7 +157,7 @@ def test_a_percentile_says_within_what_it_lies() -> None:
     assert descriptions.describe_error(replace(stats, error=None), "p50") == ""
 
 
-def test_how_well_speech_is_known_to_end_is_said() -> None:
+def test_how_well_speech_is_known_to_end_is_reported() -> None:
     assert descriptions.describe_speech_bounds(SpeechBoundErrors()) == DASH
     assert descriptions.describe_speech_bounds(SpeechBoundErrors(9, 9)) == "± not known for 9 of 9 turns"
     assert (

@@ -26,7 +26,7 @@ def test_a_choice_is_the_filter_of_its_run() -> None:
     assert Choice().filter(RUN) == Filter(run_id="r1")
 
 
-def test_a_link_that_asks_for_what_cannot_be_is_told() -> None:
+def test_a_link_that_asks_for_what_cannot_be_is_reported() -> None:
     choice, faults = choice_of({"length": "huge", "cohort": "A", "window": "7y", "theme": "x", "run": ""})
     assert choice == Choice(cohort="A")
     assert len(faults) == 2

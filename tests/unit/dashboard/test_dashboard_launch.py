@@ -18,7 +18,7 @@ HERE = LaunchOptions(store=Path("store"))
     ("host", "loopback"),
     [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("voice.example", False)],
 )
-def test_loopback_is_told_from_the_rest(host: str, loopback: bool) -> None:
+def test_loopback_is_distinguished_from_the_rest(host: str, loopback: bool) -> None:
     assert is_loopback(host) is loopback
 
 
@@ -32,7 +32,7 @@ def test_port_0_takes_a_free_one_and_a_taken_one_is_refused() -> None:
             claim_port("127.0.0.1", port)
 
 
-def test_streamlit_is_told_to_keep_to_itself() -> None:
+def test_streamlit_is_configured_to_keep_to_itself() -> None:
     settings = streamlit_options(HERE, 8501)
     assert settings["browser.gatherUsageStats"] is False
     assert settings["server.showEmailPrompt"] is False

@@ -102,14 +102,14 @@ def test_a_link_to_a_run_that_is_not_there_says_so(store: Path) -> None:
     assert "run-gone" in text
 
 
-def test_a_link_that_cannot_be_meant_is_told(store: Path) -> None:
+def test_a_link_that_cannot_be_meant_is_reported(store: Path) -> None:
     fill(store, Scene(turns=4, newest_unix_ns=time.time_ns()))
     _, text = shown(length="huge")
     assert "'huge'" in text.replace("&#x27;", "'")
     assert "4 turns" in text
 
 
-def test_a_stale_run_has_not_said_that_it_ended_and_an_ended_one_has(store: Path) -> None:
+def test_a_stale_run_has_not_reported_that_it_ended_and_an_ended_one_has(store: Path) -> None:
     fill(store, Scene(turns=4, newest_unix_ns=time.time_ns() - 200 * S))
     fill(store, Scene(turns=4, newest_unix_ns=time.time_ns() - 400 * S, run_id="run-done", ended=True, seed=8))
     _, text = shown(run="run-4c1d")

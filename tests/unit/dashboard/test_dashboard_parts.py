@@ -35,7 +35,7 @@ def test_a_state_is_a_word_and_a_shape_besides_a_color() -> None:
     assert text_of(chip("unknown", "not known")).strip() == "○ not known"
 
 
-def test_a_standing_is_met_missed_or_too_few() -> None:
+def test_an_objective_is_met_missed_or_too_few() -> None:
     assert judged(200, 200)[0].state == "met"
     assert judged(100, 200)[0].state == "missed"
     few = judged(3, 3)[0]
@@ -76,7 +76,7 @@ def test_the_latency_tile_says_objective_and_budget() -> None:
     assert "98 % 196 of 200 within the objective" in text
 
 
-def test_an_overspent_budget_is_said() -> None:
+def test_an_overspent_budget_is_reported() -> None:
     text = text_of(tiles.tiles(summary(), judged(180, 200)))
     assert "✕ missed" in text
     assert "error budget overspent ×2.0" in text
@@ -196,8 +196,8 @@ def test_turns_that_were_cut_are_shown_with_what_cut_them() -> None:
 
 def test_the_head_says_what_how_old_and_how_well() -> None:
     text = text_of(header.overview(RUN, summary(), "stale", 200 * S, UTC))
-    for said in ("stale", "3 min ago", "ws://x", "openai-realtime", "200 turns", "none lost", "not calibrated"):
-        assert said in text
+    for output in ("stale", "3 min ago", "ws://x", "openai-realtime", "200 turns", "none lost", "not calibrated"):
+        assert output in text
     assert "did not read" not in text
     unread = replace(summary(), turns=TurnCounts(10, 10, 0, {}, endpoint_did_not_read=4))
     assert "did not read in 4 of 10 turns" in text_of(header.overview(RUN, unread, "live", 10 * S, UTC))
@@ -233,7 +233,7 @@ def test_the_evidence_of_a_turn_is_in_words() -> None:
     assert "speech end, caller" in evidence.moments(picture)
 
 
-def test_one_side_alone_is_said() -> None:
+def test_one_side_alone_is_reported() -> None:
     turn = turns_of(Scene(turns=1, newest_unix_ns=100 * S))[0]
     service = service_turn(turn, 0)
     assert "Only the service" in evidence.joined(None, service, waterfall(None, service))

@@ -25,7 +25,7 @@ def test_the_newest_run_is_shown_unless_one_is_named() -> None:
     assert source(FakeReader([OLD, NEW], summary()), [1]).now(Choice(run="old")).run == OLD
 
 
-def test_a_run_that_is_not_there_is_said_not_replaced() -> None:
+def test_a_run_that_is_not_there_is_reported_and_not_replaced() -> None:
     view = source(FakeReader([OLD], summary()), [1]).now(Choice(run="gone"))
     assert view.run is None
     assert view.missing_run == "gone"

@@ -16,7 +16,7 @@ from tests.unit.corpora.conftest import RATE_HZ, Workshop, burst, encoded
 EDGE = round(0.2 * RATE_HZ)
 
 
-def findings(workshop: Workshop) -> list[str]:
+def reported_faults(workshop: Workshop) -> list[str]:
     return list(diagnostics(workshop.save()))
 
 
@@ -25,13 +25,13 @@ def one_clip(workshop: Workshop, samples: Any, **changes: Any) -> list[str]:
     workshop.add("it", text="this is what was said", bounds_confidence_db=60.0)
     workshop.rows[0] |= {"samples": len(samples), "speech_end_sample": len(samples) - EDGE - 1} | changes
     workshop.replace("it", encoded(samples))
-    return findings(workshop)
+    return reported_faults(workshop)
 
 
-def test_a_corpus_without_faults_has_no_findings(workshop: Workshop) -> None:
+def test_a_corpus_without_faults_has_no_diagnostics(workshop: Workshop) -> None:
     workshop.add("one", seed=1)
     workshop.add("two", seed=2, seconds=2.0)
-    assert findings(workshop) == []
+    assert reported_faults(workshop) == []
     # flite breathes or hums after some of its expected; their ends are uncertain and therefore listed.
     bundled = list(diagnostics(open_corpus(BUNDLED).path))
     assert [finding for finding in bundled if "known only to" not in finding] == []
@@ -107,7 +107,7 @@ def test_duplicate_audio_is_found_in_different_file_formats(workshop: Workshop) 
     samples, _ = soundfile.read(workshop.add("one"), dtype="int16")
     workshop.add("two", seed=2)
     workshop.replace("two", encoded(samples, form="WAV"))
-    (found,) = findings(workshop)
+    (found,) = reported_faults(workshop)
     assert "two: has the same audio as one" in found
 
 
@@ -115,7 +115,7 @@ def test_a_truncated_file_is_found(workshop: Workshop) -> None:
     workshop.add("it")
     content = encoded(burst(), form="WAV")
     workshop.replace("it", content[: len(content) // 2])
-    assert any("truncated" in finding for finding in findings(workshop))
+    assert any("truncated" in finding for finding in reported_faults(workshop))
 
 
 def test_bounds_set_by_a_person_are_not_questioned(workshop: Workshop) -> None:
@@ -131,7 +131,7 @@ def test_a_clip_without_uncertainties_is_flagged_once(workshop: Workshop) -> Non
     workshop.add("one", reviewed=True)
     for field in ("speech_start_uncertainty_ms", "speech_end_uncertainty_ms"):
         del workshop.rows[0][field]
-    (found,) = findings(workshop)
+    (found,) = reported_faults(workshop)
     assert "the uncertainty of where its speech begins and ends is unknown" in found
 
 
@@ -150,7 +150,7 @@ def test_conversations_are_checked_too(workshop: Workshop) -> None:
     assert any("another" in finding for finding in diagnostics(folder))
 
 
-def test_the_command_prints_the_findings_and_exits_with_two(
+def test_the_command_prints_the_diagnostics_and_exits_with_two(
     workshop: Workshop, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     workshop.add("one", license="none")

@@ -156,7 +156,7 @@ def test_a_pack_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
     with PackWriter(tmp_path):
         pass
-    assert not list(tmp_path.iterdir()), "an empty pack is none"
+    assert not list(tmp_path.iterdir()), "an empty archive is not written"
 
 
 def test_parts_of_the_dead_are_swept_and_those_of_the_living_are_not(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ WINDOW_NS = 2_000_000_000
 
 
 def made(*, cpu_ms: float, sent: int, lateness_ns: list[int], received: int = 0, callers: int = 10) -> Figures:
-    said: dict[str, Any] = {
+    output: dict[str, Any] = {
         "cpu_ns": round(cpu_ms * 1e6),
         "began_perf_ns": 5,
         "ended_perf_ns": 5 + WINDOW_NS,
@@ -26,7 +26,7 @@ def made(*, cpu_ms: float, sent: int, lateness_ns: list[int], received: int = 0,
         "received": received,
     }
     peer = {"received": sent, "sent": received, "dropped": 0, "cpu_ns": 10**9, "lateness_ns": np.array([], np.int64)}
-    return figures(callers, said, np.array(lateness_ns, np.int64), peer, 4.0)
+    return figures(callers, output, np.array(lateness_ns, np.int64), peer, 4.0)
 
 
 def test_cost_share_and_missing_frames_of_a_sender() -> None:

@@ -43,14 +43,14 @@ def test_short_is_one_round_of_one_small_size() -> None:
     assert (options.callers, options.rounds, options.wires) == ((100,), 1, ("ws",))
 
 
-def test_all_faults_are_said_at_once(tmp_path: Path) -> None:
+def test_all_faults_are_reported_at_once(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
     with pytest.raises(UsageError) as raised:
         asked(
             only="x", callers="0", modes="", wires="tcp", rounds=0, seconds=0.0, json_file=file / "no" / "f", out=file
         )
-    said = str(raised.value).splitlines()
-    assert [line.split()[0] for line in said] == [
+    output = str(raised.value).splitlines()
+    assert [line.split()[0] for line in output] == [
         *("--callers", "--rounds", "--seconds", "--json", "--out", "--only", "--modes", "--wires")
     ]

@@ -47,7 +47,7 @@ def test_a_voice_to_voice_error_has_the_errors_of_both_its_ends() -> None:
     assert found["voice_to_voice"].error_ns == 100_000
 
 
-def test_an_annotation_that_is_off_is_told_apart_from_the_instrument() -> None:
+def test_an_annotation_that_is_off_is_distinguished_from_the_instrument() -> None:
     early = turn(1, error_ns=70_000, speech_end_perf_ns=truth(1)["speech_end_perf_ns"] - 50 * MS)
     found = samples_of(early, truth(1), AnnotationError(0, -50 * MS))
     assert found["voice_to_voice"].error_ns == 50 * MS + 70_000
@@ -75,8 +75,8 @@ def test_an_annotation_may_be_off_by_what_it_states_and_no_more(stated_ms: int |
     console = Console(width=160, record=True, force_terminal=False)
     with console.capture() as captured:
         console.print(calibration_view(calibration(found)))
-    said = "beyond" if beyond else "within"
-    assert f"annotation: end of speech off by up to 20.000 ms, {said} what the clips state" in captured.get()
+    output = "beyond" if beyond else "within"
+    assert f"annotation: end of speech off by up to 20.000 ms, {output} what the clips state" in captured.get()
     assert calibration_object(calibration(found))["steps"][0]["annotation_beyond"] == beyond
 
 
@@ -175,7 +175,7 @@ def test_the_ceiling_is_the_largest_trustworthy_load_and_a_second_try_counts() -
     assert ceiling_of([step(8, error_ns=2 * MS)]) is None
 
 
-def test_delays_are_told_apart() -> None:
+def test_delays_are_distinguished() -> None:
     rows = {**{each["response_id"]: each for each in (truth(number) for number in range(1, 6))}}
     rows["resp-2"]["planned"] = {"voice_to_voice_ns": 50 * MS}
     found = by_delay(measure_step(1, 1, [turn(number) for number in range(1, 6)], rows, NO_USAGE))
@@ -196,8 +196,15 @@ def test_the_view_names_the_ceiling_the_rule_and_every_stage(width: int) -> None
     with console.capture() as captured:
         console.print(calibration_view(calibration(step(2), step(4, error_ns=2 * MS), step(4, turns=8))))
     text = captured.get()
-    for said in ("trustworthy up to 2 callers", "±0.04 ms", "too few turns", "llm first token", "0.040", "a processor"):
-        assert said in text, said
+    for output in (
+        "trustworthy up to 2 callers",
+        "±0.04 ms",
+        "too few turns",
+        "llm first token",
+        "0.040",
+        "a processor",
+    ):
+        assert output in text, output
     assert "…" not in text
 
 

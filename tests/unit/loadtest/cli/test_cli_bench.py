@@ -39,6 +39,6 @@ def test_faults_are_a_sentence_each(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     monkeypatch.setattr(job, "bench", asked.append)
     assert guarded(lambda: app(["bench", "--only", "x", "--rounds", "0"])) == ExitCode.USAGE
     assert asked == []
-    said = capsys.readouterr().err
-    assert said.count("\n") == 2
-    assert all(line.startswith("voiceprobe: --") for line in said.splitlines())
+    output = capsys.readouterr().err
+    assert output.count("\n") == 2
+    assert all(line.startswith("voiceprobe: --") for line in output.splitlines())

@@ -64,7 +64,7 @@ def test_every_flag_that_takes_a_time_takes_every_way_to_write_it(option: Option
     assert getattr(parsed(option.flag, text), option.name) == Duration(ms * 1_000_000)
 
 
-def test_what_is_not_a_duration_is_said_of_each_flag_at_once() -> None:
+def test_what_is_not_a_duration_is_reported_of_each_flag_at_once() -> None:
     values = {"reply_timeout": "a while", "longest_reply": "2 weeks", "endpointing": "1s"}
     with pytest.raises(UsageError) as refused:
         settings_from(values)

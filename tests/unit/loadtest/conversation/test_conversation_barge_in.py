@@ -271,7 +271,7 @@ def test_a_reply_that_starves_when_the_endpoint_hears_the_caller_is_played_no_fu
     assert stop_ms(world.last) == pytest.approx(130, abs=1)
 
 
-def test_replies_without_ids_are_told_apart_by_their_boundaries() -> None:
+def test_replies_without_ids_are_distinguished_by_their_boundaries() -> None:
     world = Caller(plan({}, after(500), reply_ms=3_000)).asked(*begun(2_000, None)).interrupted(500).after(200)
     world.hear(event(EventKind.SPEECH_STARTED)).hear(named(audio(tone(400)), None)).end()
     assert world.conversation.state is State.WAITING, "in flight: still the old reply"
@@ -341,7 +341,7 @@ def test_an_agent_that_stops_at_a_backchannel_is_noted_and_its_turn_counts_as_an
     assert world.last.timeline.answer is world.last.timeline.replies["r1"]
 
 
-def test_a_backchannel_that_outlasts_the_reply_is_said_to_its_end() -> None:
+def test_a_backchannel_that_outlasts_the_reply_is_spoken_to_its_end() -> None:
     world = Caller(plan(backchannel(900), {})).asked(*reply(1_000)).interrupted(900).after(180)
     assert not world.exchanges
     world.end(20)

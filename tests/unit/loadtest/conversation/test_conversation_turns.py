@@ -89,7 +89,7 @@ def test_audio_that_came_before_the_question_is_no_answer() -> None:
     assert world.last.outcome == "no_reply"
 
 
-def test_an_answer_that_begins_between_say_and_the_first_voiced_sample_came_before_the_question() -> None:
+def test_an_answer_that_begins_between_say_and_the_first_speech_sample_came_before_the_question() -> None:
     world = World(make_plan(reply_ms=4_000)).after(500).hear(*reply(300, "early"))
     world.actions += world.conversation.on_speech_start(world.now, 0)
     world.after(1_000)

@@ -24,7 +24,7 @@ MS = 1_000_000
 
 
 def run_info(**changes: Any) -> RunInfo:
-    facts = RunInfo(
+    info = RunInfo(
         run_id="run-7",
         target="ws://127.0.0.1:8765/v1/realtime",
         protocol="openai-realtime",
@@ -39,7 +39,7 @@ def run_info(**changes: Any) -> RunInfo:
         calls_started=40,
         calls_connected=40,
     )
-    return replace(facts, **changes)
+    return replace(info, **changes)
 
 
 def stats(name: str, n: int = 0, **values: Any) -> MetricStats:

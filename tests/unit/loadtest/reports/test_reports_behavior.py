@@ -30,9 +30,9 @@ def _with(behavior: Behavior, **changes: Any) -> Summary:
     return made
 
 
-def test_everything_that_callers_did_is_told() -> None:
-    said = dict(behavior_rows(_with(EVERYTHING)))
-    assert said == {
+def test_everything_that_callers_did_is_reported() -> None:
+    output = dict(behavior_rows(_with(EVERYTHING)))
+    assert output == {
         "abandoned": "0.5 % of 181 turns",
         "barge-in": "40 interruptions, 95 % answered after it, stopped within 412 ms (p50), 790 ms (p95), "
         "3 more came too late for the reply",
@@ -44,9 +44,9 @@ def test_everything_that_callers_did_is_told() -> None:
 
 def test_an_intent_that_nobody_reports_is_not_reported_and_no_stop_is_not_zero() -> None:
     plain = summary(behavior=Behavior(barge_ins=1, intents_expected=4))
-    said = dict(behavior_rows(plain))
-    assert said["intent"] == "not reported by the endpoint"
-    assert said["barge-in"] == "1 interruption, 0 % answered after it, no stop was measured"
+    output = dict(behavior_rows(plain))
+    assert output["intent"] == "not reported by the endpoint"
+    assert output["barge-in"] == "1 interruption, 0 % answered after it, no stop was measured"
 
 
 def test_callers_who_only_asked_and_waited_have_no_rows() -> None:

@@ -48,7 +48,7 @@ def test_a_ceiling_that_was_not_reached_asks_for_more() -> None:
 
 
 @pytest.mark.parametrize("name", BINDING)
-def test_another_machine_or_engine_is_said(name: str) -> None:
+def test_another_machine_or_engine_is_reported(name: str) -> None:
     found = cite(stored(machine=MACHINE | {name: "other"}), MACHINE, 1)
     assert (found.state, found.error_ms) == ("elsewhere", None)
     assert found.sentence == f"calibrated on another machine ({name} differs): run voiceprobe calibrate"

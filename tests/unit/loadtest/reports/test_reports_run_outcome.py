@@ -20,7 +20,7 @@ MET, MISSED, UNDECIDED = (material.verdict(met) for met in (True, False, None))
 
 
 @pytest.mark.parametrize(
-    ("run", "summary", "verdicts", "code", "said"),
+    ("run", "summary", "verdicts", "code", "output"),
     [
         ({}, material.summary(), [MET, MET], ExitCode.OK, "all 2 objectives are met"),
         ({}, material.summary(), [MET], ExitCode.OK, "the objective is met"),
@@ -98,11 +98,11 @@ MET, MISSED, UNDECIDED = (material.verdict(met) for met in (True, False, None))
         ({"interrupted": True, "calls_connected": 0}, material.empty_summary(), [], ExitCode.INTERRUPTED, "0 turns"),
     ],
 )
-def test_the_exit_code_and_its_reason(run, summary, verdicts, code, said) -> None:
-    facts = material.run_info(**run)
-    run_outcome = run_outcome_for(run=facts, summary=summary, verdicts=verdicts)
+def test_the_exit_code_and_its_reason(run, summary, verdicts, code, output) -> None:
+    info = material.run_info(**run)
+    run_outcome = run_outcome_for(run=info, summary=summary, verdicts=verdicts)
     assert run_outcome.code is code
-    assert said in run_outcome.reason
+    assert output in run_outcome.reason
 
 
 @pytest.mark.parametrize(

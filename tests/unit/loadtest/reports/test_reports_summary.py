@@ -118,7 +118,7 @@ def test_no_secret_of_the_target_is_written(whole) -> None:
     assert whole["run"]["target"] == "wss://voice.example/v1"
 
 
-def test_what_happened_is_told_as_counts_and_rates(whole) -> None:
+def test_what_happened_is_reported_as_counts_and_rates(whole) -> None:
     assert whole["turns"] == {
         "total": 182,
         "ok": 178,
@@ -137,7 +137,7 @@ def test_what_happened_is_told_as_counts_and_rates(whole) -> None:
     assert [each["met"] for each in whole["objectives"]] == [True, None]
 
 
-def test_hearing_is_told_by_profile(whole) -> None:
+def test_recognition_is_reported_by_profile(whole) -> None:
     clean, noisy = whole["wer_by_condition"]
     assert (clean["noise"], clean["wer"], clean["interval"]) == ("clean", 0.01, [0.004, 0.016])
     assert (noisy["noise"], noisy["snr_db"], noisy["channel"]) == ("babble", 5.0, "telephone")
@@ -167,7 +167,7 @@ def test_the_calibration_is_cited_with_its_bound() -> None:
     assert found["error_s"] == pytest.approx(0.0004)
 
 
-def test_lost_and_spooled_turns_are_told() -> None:
+def test_lost_and_spooled_turns_are_reported() -> None:
     made = summary_object(
         run=material.run_info(spooled=SpoolInfo(turns=7, spans=31, waiting_turns=2, waiting_spans=9)),
         summary=material.summary(

@@ -62,11 +62,11 @@ def row(text: str, first: str) -> list[str]:
 def test_it_fits_the_width_and_says_the_same_in_any_dress(width: int, color: bool) -> None:
     text = re.sub(r"\x1b\[[0-9;]*m", "", final(width=width, color=color))
     assert max(len(line) for line in text.splitlines()) <= width
-    said = words(text)
-    assert "✔ met" in said
-    assert words(material.verdict(True).sentence) in said
-    assert "612 ms" in said
-    assert "…" not in said, "nothing is cut off"
+    output = words(text)
+    assert "✔ met" in output
+    assert words(material.verdict(True).sentence) in output
+    assert "612 ms" in output
+    assert "…" not in output, "nothing is cut off"
 
 
 def test_the_verdict_comes_first_and_the_stages_next() -> None:
@@ -78,14 +78,14 @@ def test_the_verdict_comes_first_and_the_stages_next() -> None:
 
 
 def test_each_objective_is_met_missed_or_not_shown_with_its_numbers() -> None:
-    said = words(final(verdicts=[material.verdict(True), material.verdict(False), material.verdict(None)]))
-    assert "176 of 181 turns good · error budget left 44.7 %" in said
-    assert "✘ missed" in said
-    assert "160 of 181 turns good · error budget overspent" in said
-    assert "? undecided" in said
+    output = words(final(verdicts=[material.verdict(True), material.verdict(False), material.verdict(None)]))
+    assert "176 of 181 turns good · error budget left 44.7 %" in output
+    assert "✘ missed" in output
+    assert "160 of 181 turns good · error budget overspent" in output
+    assert "? undecided" in output
     for met in (True, False, None):
-        assert material.verdict(met).sentence in said
-    assert "exit 3 objective missed: voice-to-voice-800ms missed; voice-to-voice-800ms undecided" in said
+        assert material.verdict(met).sentence in output
+    assert "exit 3 objective missed: voice-to-voice-800ms missed; voice-to-voice-800ms undecided" in output
 
 
 def test_stages_have_their_percentiles_or_the_reason_why_not() -> None:
@@ -115,7 +115,7 @@ def test_voice_to_voice_says_within_what_it_lies() -> None:
     assert "± not known for 3 of 180 turns: see voiceprobe corpus check" in text
 
 
-def test_what_is_not_known_of_the_error_is_said() -> None:
+def test_what_is_not_known_of_the_error_is_reported() -> None:
     some = with_error(StatedError((5.9e8, 6.3e8), None, None, None, 12))
     assert "p50 590 to 630 ms; ± not known for 12 of 180 turns; the instrument's own error is not in it" in some
     none = with_error(StatedError(None, None, None, None, 180))
@@ -124,10 +124,10 @@ def test_what_is_not_known_of_the_error_is_said() -> None:
 
 
 def test_what_happened_and_what_nobody_reported() -> None:
-    said = words(final())
-    assert "182 (178 answered, 2 no reply, 1 abandoned, 1 invalid)" in said
-    assert "25 % hits of 180 turns that reported (central 45)" in said
-    assert "5 % of 180 turns that reported (rule 9)" in said
+    output = words(final())
+    assert "182 (178 answered, 2 no reply, 1 abandoned, 1 invalid)" in output
+    assert "25 % hits of 180 turns that reported (central 45)" in output
+    assert "5 % of 180 turns that reported (rule 9)" in output
     silent = material.summary(cache=CacheStats(0, 0, {}), fallback=ShareByName(182, 0, {}))
     assert words(final(summary=silent)).count("not reported by the endpoint") == 2
 
@@ -141,7 +141,7 @@ def test_turns_that_were_cut_are_shown_with_what_cut_them() -> None:
     assert "before the end" not in final()
 
 
-def test_what_arrived_beside_the_conversations_is_told_where_there_was_any() -> None:
+def test_what_arrived_beside_the_conversations_is_reported_where_there_was_any() -> None:
     text = words(final(summary=replace(material.summary(), beside=Beside(7, 2, 1, ("vendor.hello",)))))
     assert "7 events that the protocol does not know (vendor.hello)" in text
     assert "2 events came twice; each was heard once" in text
@@ -157,14 +157,14 @@ def test_cohorts_stand_side_by_side_and_one_alone_is_not_compared() -> None:
 
 
 def test_the_evidence_of_the_measurement() -> None:
-    said = words(final())
-    assert "invalid 1 of 182 turns (frame_lateness 1)" in said
-    assert "pacing p99 0.5 ms, pacing ≤ 2.0 ms, loop lag ≤ 3.0 ms (pacer: timerfd)" in said
-    assert "stamped by: kernel, receive lag ≤ 1.0 ms" in said
-    assert "sockets socket backlog ≤ 2,600 bytes" in said
-    assert "CPU 31 % of a core, GC pauses ≤ 4.0 ms, clock moved +0.0 ms" in said
-    assert "client against service on 179 turns: p50 0.4 ms, p99 1.2 ms, largest 1.9 ms" in said
-    assert "182 of 182 received" in said
+    output = words(final())
+    assert "invalid 1 of 182 turns (frame_lateness 1)" in output
+    assert "pacing p99 0.5 ms, pacing ≤ 2.0 ms, loop lag ≤ 3.0 ms (pacer: timerfd)" in output
+    assert "stamped by: kernel, receive lag ≤ 1.0 ms" in output
+    assert "sockets socket backlog ≤ 2,600 bytes" in output
+    assert "CPU 31 % of a core, GC pauses ≤ 4.0 ms, clock moved +0.0 ms" in output
+    assert "client against service on 179 turns: p50 0.4 ms, p99 1.2 ms, largest 1.9 ms" in output
+    assert "182 of 182 received" in output
 
 
 def test_the_calibration_is_cited_where_somebody_looked() -> None:
@@ -175,22 +175,22 @@ def test_the_calibration_is_cited_where_somebody_looked() -> None:
     assert "calibrat" not in words(final())
 
 
-def test_evidence_that_is_missing_is_said_to_be_missing() -> None:
-    said = words(final(summary=material.empty_summary(), verdicts=[]))
-    assert "no turn was measured" in said
-    assert "not known: the service reported none of these turns" in said
-    assert "0 of an unknown number received" in said
-    assert "stamped by: not reported" in said
-    assert "pacing p99 not reported" in said
-    assert "socket backlog not reported" in said
-    assert "held up" not in said
+def test_evidence_that_is_missing_is_reported_to_be_missing() -> None:
+    output = words(final(summary=material.empty_summary(), verdicts=[]))
+    assert "no turn was measured" in output
+    assert "not known: the service reported none of these turns" in output
+    assert "0 of an unknown number received" in output
+    assert "stamped by: not reported" in output
+    assert "pacing p99 not reported" in output
+    assert "socket backlog not reported" in output
+    assert "held up" not in output
 
 
-def test_full_sockets_are_told_with_their_cost() -> None:
+def test_full_sockets_are_reported_with_their_cost() -> None:
     figures = {"frames_held_up": 1_204, "send_blocked_worst_ns": 340_000_000}
     strained = replace(material.summary().generator, figures=figures)
-    said = words(final(summary=material.summary(generator=strained)))
-    assert "frames held up 1,204, full socket ≤ 340 ms" in said
+    output = words(final(summary=material.summary(generator=strained)))
+    assert "frames held up 1,204, full socket ≤ 340 ms" in output
 
 
 def test_lost_telemetry_and_a_limited_generator_are_not_hidden() -> None:
@@ -200,29 +200,29 @@ def test_lost_telemetry_and_a_limited_generator_are_not_hidden() -> None:
         client_service_delta=ClientServiceDelta(12, 188, 0, 0.4 * MS, None, 0.9 * MS),
         skipped_segments=2,
     )
-    said = words(
+    output = words(
         final(
             run=material.run_info(spooled=SpoolInfo(turns=3, spans=1_012, waiting_turns=1, waiting_spans=5)),
             summary=limited,
         )
     )
-    assert "10 of 200 turns: generator-limited" in said
-    assert "exit 4 generator limited" in said
+    assert "10 of 200 turns: generator-limited" in output
+    assert "exit 4 generator limited" in output
     assert (
         "200 of 210 received, 10 lost, 3 turns (1,012 spans) delivered from the spool after the run, "
         "1 turn (5 spans) waiting in the spool, 2 unreadable store files left out"
-    ) in said
-    assert "on 12 turns: p50 0.4 ms, p99 too few, largest 0.9 ms" in said
+    ) in output
+    assert "on 12 turns: p50 0.4 ms, p99 too few, largest 0.9 ms" in output
 
 
 def test_an_endpoint_that_did_not_read_is_named_with_its_turns_and_the_longest_time() -> None:
     counts = TurnCounts(total=41, ok=40, invalid=1, by_outcome={"ok": 40, "invalid": 1}, endpoint_did_not_read=8)
     stalled = replace(material.summary().generator, figures={"send_blocked_worst_ns": 5_812 * MS})
-    said = words(final(summary=material.summary(counts, generator=stalled)))
+    output = words(final(summary=material.summary(counts, generator=stalled)))
     assert (
         "not read the endpoint did not read in 8 of 40 turns (for up to 5,812 ms): they count, timed from when the"
         " caller spoke"
-    ) in said
+    ) in output
     assert "not read" not in words(final(summary=material.summary()))
 
 
@@ -231,31 +231,31 @@ def test_the_run_is_named_with_what_was_replayed_and_no_secret() -> None:
         target="wss://me:secret@voice.example/v1", store="runs/7", dashboard_url="http://127.0.0.1:1"
     )
     text = final(run=run)
-    said = words(text)
-    assert "known-text: generated speech, 48 utterances (CC0-1.0) · noise babble · 10 dB SNR" in said
-    assert "run-7 · openai-realtime · 8 callers · seed 11" in said
-    assert "dashboard http://127.0.0.1:1" in said
+    output = words(text)
+    assert "known-text: generated speech, 48 utterances (CC0-1.0) · noise babble · 10 dB SNR" in output
+    assert "run-7 · openai-realtime · 8 callers · seed 11" in output
+    assert "dashboard http://127.0.0.1:1" in output
     assert "secret" not in text
 
 
-def live(**facts) -> str:
-    given = {"target": "ws://127.0.0.1:1/v1", "users": 8, "elapsed_s": 12.4, "run_time_s": 60.0} | facts
+def live(**info) -> str:
+    given = {"target": "ws://127.0.0.1:1/v1", "users": 8, "elapsed_s": 12.4, "run_time_s": 60.0} | info
     return shown(live_view(LiveInfo(**given)), 80)
 
 
 def test_the_live_view_says_where_the_run_stands() -> None:
-    said = words(
+    output = words(
         live(
             calls_in_flight=7,
             turns=TurnCounts(total=40, ok=36, invalid=1, by_outcome={}),
             voice_to_voice=material.stats("voice_to_voice", 19, p50=450.0 * MS, max=600.0 * MS),
         )
     )
-    assert "0:12 elapsed" in said
-    assert "0:47 remaining" in said
-    assert "7 of 8 on a call to ws://127.0.0.1:1/v1" in said
-    assert "40: 36 ok, 3 not ok, 1 invalid" in said
-    assert "p50 450 ms, p95 too few (n 19)" in said
+    assert "0:12 elapsed" in output
+    assert "0:47 remaining" in output
+    assert "7 of 8 on a call to ws://127.0.0.1:1/v1" in output
+    assert "40: 36 ok, 3 not ok, 1 invalid" in output
+    assert "p50 450 ms, p95 too few (n 19)" in output
 
 
 def test_the_live_view_before_the_first_turn_and_at_the_end() -> None:
@@ -287,7 +287,7 @@ def _phases() -> tuple[PhaseSummary, ...]:
     return (phase("few", "hold", 1, 15, 15, 400.0), phase("up", "ramp", 2, 9, 18, 900.0))
 
 
-def test_every_phase_has_a_row_and_what_a_ramp_took_is_said() -> None:
+def test_every_phase_has_a_row_and_what_a_ramp_took_is_reported() -> None:
     text = final(summary=material.summary(phases=_phases()), width=80)
     assert row(text, "few") == ["few", "16", "1", "100 %", "400 ms", "too few", "too few"]
     assert row(text, "up") == ["up (ramp)", "19", "1", "50 %", "900 ms", "too few", "too few"]
@@ -300,11 +300,11 @@ def test_one_phase_alone_needs_no_table() -> None:
     assert "ramp" not in text
 
 
-def test_where_there_is_nothing_but_a_ramp_it_is_said() -> None:
+def test_where_there_is_nothing_but_a_ramp_it_is_reported() -> None:
     whole = replace(material.empty_summary(), phases=_phases()[1:])
-    said = words(final(summary=whole, verdicts=[]))
-    assert "nothing is shown: all 19 turns began during a ramp" in said
-    assert "let the callers come faster" in said
+    output = words(final(summary=whole, verdicts=[]))
+    assert "nothing is shown: all 19 turns began during a ramp" in output
+    assert "let the callers come faster" in output
 
 
 def _with_unanswered(n: int, unanswered: int) -> Summary:
@@ -330,7 +330,7 @@ def test_the_live_view_says_whose_percentiles_it_shows() -> None:
 
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_why_turns_failed_is_said_by_cause(width: int) -> None:
+def test_why_turns_failed_is_reported_by_cause(width: int) -> None:
     failures = (
         FailureCount("http_status", "429", 15, "the endpoint refused the connection with HTTP 429 (Too Many Requests)"),
         FailureCount("no_reply", None, 3, "no answer within 10 s"),
@@ -340,13 +340,13 @@ def test_why_turns_failed_is_said_by_cause(width: int) -> None:
     retries = Retries(asked=15, asked_worst_ns=7_000_000_000, waits=12, waited_ns=84_000_000_000)
     text = final(summary=replace(material.summary(), failures=failures, retries=retries), width=width)
     assert max(len(line) for line in text.splitlines()) <= width
-    said = words(text)
-    assert "Why turns failed" in said
+    output = words(text)
+    assert "Why turns failed" in output
     assert row(text, "   15")[:2] == ["15", "HTTP status 429"]
-    assert "no reply" in said
-    assert "[bold red]x" in said
-    assert "[/nothing] of this is markup" in said
-    assert "not recorded" in said
-    assert "asked 15 times to call again later (after 7 s at most)" in said
-    assert "callers waited before 12 calls, 84 s in all" in said
+    assert "no reply" in output
+    assert "[bold red]x" in output
+    assert "[/nothing] of this is markup" in output
+    assert "not recorded" in output
+    assert "asked 15 times to call again later (after 7 s at most)" in output
+    assert "callers waited before 12 calls, 84 s in all" in output
     assert "Why turns failed" not in final()

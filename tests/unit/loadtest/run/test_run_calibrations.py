@@ -42,7 +42,7 @@ def test_quick_and_full_have_loads_of_their_own(tmp_path: Path) -> None:
     check_calibration(request(tmp_path))
 
 
-def test_every_fault_of_a_request_is_said_at_once(tmp_path: Path) -> None:
+def test_every_fault_of_a_request_is_reported_at_once(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     bad = request(tmp_path, loads="9,3", turns=0, picture=tmp_path / "x.jpeg", json_file=tmp_path / "file" / "out.json")
     with pytest.raises(UsageError) as raised:

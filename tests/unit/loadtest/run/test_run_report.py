@@ -23,7 +23,7 @@ from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter
 from tests.fixtures_turns import SECOND, START_UNIX_NS, client_turn, run_span
 
-SAID = {
+TEXTS = {
     "target": "ws://127.0.0.1:8080/v1/realtime",
     "protocol": "openai-realtime",
     "corpus": "mine",
@@ -47,11 +47,11 @@ SAID = {
 }
 
 
-def _span(process: str, at_s: float, phase: str, run_id: str = "run-1", **said: object) -> SpanRow:
+def _span(process: str, at_s: float, phase: str, run_id: str = "run-1", **output: object) -> SpanRow:
     at_unix_ns = START_UNIX_NS + round(at_s * SECOND)
-    told = {f"voice.run.{name}": value for name, value in said.items()}
+    reported = {f"voice.run.{name}": value for name, value in output.items()}
     names: dict[str, object] = {"voice.run.run_id": run_id, "voice.run.process_id": process, "voice.run.phase": phase}
-    return replace(run_span(f"{run_id}-{process}", at_unix_ns, phase), attributes={**told, **names})
+    return replace(run_span(f"{run_id}-{process}", at_unix_ns, phase), attributes={**reported, **names})
 
 
 def _store(folder: Path, *spans: SpanRow, turns: int = 0, **changes: object) -> Path:
@@ -63,7 +63,7 @@ def _store(folder: Path, *spans: SpanRow, turns: int = 0, **changes: object) -> 
 
 
 def _ended(processes: str = "12", run_id: str = "run-1", at_s: float = 0.0) -> list[SpanRow]:
-    began = [_span(each, at_s, "start", run_id, worker=f"{each} of 2", **SAID) for each in processes]
+    began = [_span(each, at_s, "start", run_id, worker=f"{each} of 2", **TEXTS) for each in processes]
     return [*began, *(_span(each, at_s + 61.5, "end", run_id) for each in processes)]
 
 
@@ -78,7 +78,7 @@ def _report(store: Path, tmp_path: Path, at_s: float = 3600.0, **asked: Any) -> 
 
 
 def test_what_the_processes_declared_is_what_the_report_says(tmp_path: Path) -> None:
-    _, said, found = _report(_store(tmp_path / "s", *_ended(), turns=30), tmp_path)
+    _, output, found = _report(_store(tmp_path / "s", *_ended(), turns=30), tmp_path)
     run = found["run"]
     assert (run["users"], run["run_time_s"], run["seed"], run["arrivals"]) == (8, 60.0, 7, "closed")
     assert (run["started_unix_ns"], run["elapsed_s"], run["state"]) == (START_UNIX_NS, 61.5, "ended")
@@ -93,7 +93,7 @@ def test_what_the_processes_declared_is_what_the_report_says(tmp_path: Path) -> 
         "date": "2026-11-21",
     }
     assert found["telemetry"]["spooled"] is None
-    assert said.startswith(f"run run-1 of {tmp_path / 's'} (the only one)\n")
+    assert output.startswith(f"run run-1 of {tmp_path / 's'} (the only one)\n")
 
 
 @pytest.mark.parametrize(
@@ -114,33 +114,33 @@ def test_a_swarm_of_anybody_gets_a_verdict(tmp_path: Path, turns: int, changes: 
 
 
 def test_a_process_that_fell_silent_is_lost_and_one_heard_of_lately_is_at_work(tmp_path: Path) -> None:
-    spans = [*_ended("1"), _span("2", 40.0, "start", worker="2 of 2", **SAID)]
+    spans = [*_ended("1"), _span("2", 40.0, "start", worker="2 of 2", **TEXTS)]
     store = _store(tmp_path / "s", *spans)
-    code, said, found = _report(store, tmp_path, at_s=40.0 + RECENT_S)
+    code, output, found = _report(store, tmp_path, at_s=40.0 + RECENT_S)
     assert (found["run"]["state"], found["generator"]["processes_lost"]) == ("under way", 0)
-    assert "the run is still under way: these are the figures so far" in said
+    assert "the run is still under way: these are the figures so far" in output
     assert code is ExitCode.UNDECIDED
-    code, said, found = _report(store, tmp_path, at_s=40.0 + RECENT_S + 1)
+    code, output, found = _report(store, tmp_path, at_s=40.0 + RECENT_S + 1)
     assert (found["run"]["state"], found["generator"]["processes_lost"]) == ("ended", 1)
-    assert "under way" not in said
+    assert "under way" not in output
     assert code is ExitCode.GENERATOR_LIMITED
 
 
 def test_a_process_that_never_began_is_lost_once_the_run_is_over(tmp_path: Path) -> None:
     _, _, found = _report(_store(tmp_path / "s", *_ended("1")), tmp_path)
     assert found["generator"]["lost"] == [{"worker": None, "after_s": None, "calls_cut": None}]
-    under_way = _store(tmp_path / "t", _span("1", 0.0, "start", **SAID))
+    under_way = _store(tmp_path / "t", _span("1", 0.0, "start", **TEXTS))
     assert _report(under_way, tmp_path, at_s=5.0)[2]["generator"]["lost"] == []
 
 
-def test_the_newest_run_is_taken_and_said_and_another_can_be_named(tmp_path: Path) -> None:
+def test_the_newest_run_is_taken_and_reported_and_another_can_be_named(tmp_path: Path) -> None:
     store = _store(tmp_path / "s", *_ended(), *_ended("3", run_id="run-2", at_s=100.0), turns=3)
-    _, said, found = _report(store, tmp_path)
+    _, output, found = _report(store, tmp_path)
     assert found["run"]["id"] == "run-2"
-    assert f"run run-2 of {store} (the newest of 2 runs; --run names another, --list shows them)" in said
-    _, said, found = _report(store, tmp_path, run_id="run-1")
+    assert f"run run-2 of {store} (the newest of 2 runs; --run names another, --list shows them)" in output
+    _, output, found = _report(store, tmp_path, run_id="run-1")
     assert (found["run"]["id"], found["turns"]["total"]) == ("run-1", 3)
-    assert not said.startswith("run run-1 of")
+    assert not output.startswith("run run-1 of")
     text = StringIO()
     assert list_runs(store, Console(file=text, width=200), now_unix_ns=START_UNIX_NS) is ExitCode.OK
     lines = text.getvalue().splitlines()
@@ -148,10 +148,10 @@ def test_the_newest_run_is_taken_and_said_and_another_can_be_named(tmp_path: Pat
 
 
 def test_runs_that_declared_nothing_or_nonsense_are_reported_all_the_same(tmp_path: Path) -> None:
-    _, said, found = _report(_store(tmp_path / "s", turns=3), tmp_path)
+    _, output, found = _report(_store(tmp_path / "s", turns=3), tmp_path)
     assert (found["run"]["users"], found["run"]["seed"], found["run"]["elapsed_s"]) == (None, None, None)
-    assert "callers not known" in said
-    nonsense = dict.fromkeys(SAID, "\x1b[31m{[")
+    assert "callers not known" in output
+    nonsense = dict.fromkeys(TEXTS, "\x1b[31m{[")
     store = _store(tmp_path / "t", _span("1", 0.0, "start", **nonsense), _span("1", 9.0, "end"))
     _, _, found = _report(store, tmp_path)
     assert (found["run"]["users"], found["run"]["versions"], found["generator"]["calibration"]) == (None, {}, None)

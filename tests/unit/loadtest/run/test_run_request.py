@@ -32,7 +32,7 @@ def test_a_good_request_brings_its_corpus_and_objectives(tmp_path: Path) -> None
     assert not (tmp_path / "out").exists(), "checking writes nothing"
 
 
-def test_every_fault_of_a_request_is_said_at_once(tmp_path: Path) -> None:
+def test_every_fault_of_a_request_is_reported_at_once(tmp_path: Path) -> None:
     slo = tmp_path / "slo.yaml"
     slo.write_text("kind: SLO\n")
     settings = SwarmSettings(host="nowhere", corpus="no-such-corpus", noise="howl", snr=1.0)
@@ -41,7 +41,7 @@ def test_every_fault_of_a_request_is_said_at_once(tmp_path: Path) -> None:
     )
     with pytest.raises(UsageError) as caught:
         check(request)
-    said = str(caught.value)
+    output = str(caught.value)
     for part in (
         "nowhere",
         "no-such-corpus",
@@ -52,7 +52,7 @@ def test_every_fault_of_a_request_is_said_at_once(tmp_path: Path) -> None:
         "is a folder",
         "is not a folder",
     ):
-        assert part in said, part
+        assert part in output, part
 
 
 def test_json_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -64,9 +64,9 @@ def test_json_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     assert [entry.name for entry in file.parent.iterdir()] == ["summary.json"]
 
 
-@pytest.mark.parametrize(("processes", "said"), [(0, "1 to 256"), (257, "1 to 256"), (3, "too many for 2 callers")])
-def test_processes_that_make_no_sense_are_refused(tmp_path: Path, processes: int, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+@pytest.mark.parametrize(("processes", "output"), [(0, "1 to 256"), (257, "1 to 256"), (3, "too many for 2 callers")])
+def test_processes_that_make_no_sense_are_refused(tmp_path: Path, processes: int, output: str) -> None:
+    with pytest.raises(UsageError, match=output):
         check(_request(tmp_path, processes=processes))
     assert check(_request(tmp_path, processes=2)).request.processes == 2
 

@@ -19,7 +19,7 @@ def test_values_come_from_the_variables_that_are_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("spec", "output"),
     [
         ("Host=API_KEY", "the header 'Host' belongs to the WebSocket handshake; leave it out"),
         ("upgrade=API_KEY", "belongs to the WebSocket handshake"),
@@ -35,11 +35,11 @@ def test_values_come_from_the_variables_that_are_named() -> None:
         ("=API_KEY", "give NAME=VARIABLE"),
     ],
 )
-def test_a_header_that_cannot_be_sent_is_refused(spec: str, said: str) -> None:
+def test_a_header_that_cannot_be_sent_is_refused(spec: str, output: str) -> None:
     environment = {"API_KEY": SECRET, "BROKEN": f"{SECRET}\r\nX-Injected: 1", "EMPTY": " "}
     with pytest.raises(UsageError) as caught:
         headers_from_environment([spec], "token", environment)
-    assert said in str(caught.value)
+    assert output in str(caught.value)
     assert SECRET not in str(caught.value)
 
 
@@ -50,7 +50,7 @@ def test_a_value_given_in_place_of_a_variable_is_not_repeated() -> None:
     assert str(caught.value).count("that it names is not set") == 2
 
 
-def test_all_faults_of_getting_in_are_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_faults_of_getting_in_are_reported_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VOICEPROBE_TOKEN", "two\nlines")
     faults = SwarmSettings(host=GOOD, header=("Host=A", "X-Key=B"), ca_file="no.pem", client_key="no.key").faults()
     assert len(faults) == 5, faults
@@ -71,7 +71,7 @@ def test_an_address_that_cannot_be_used_is_refused_without_its_password(host: st
     assert "hunter22" not in repr(settings)
 
 
-def test_credentials_and_telling_parameters_of_an_address_are_told_apart() -> None:
+def test_credentials_and_telling_parameters_of_an_address_are_distinguished() -> None:
     found = secrets_of_url("wss://me:p%40ss@h/x?model=gpt-realtime&key=abc%2Fdef&debug=1")
     assert {"me", "p%40ss", "p@ss", "abc/def", "abc%2Fdef", base64.b64encode(b"me:p@ss").decode()} <= set(found)
     assert not {"gpt-realtime", "1"} & set(found)

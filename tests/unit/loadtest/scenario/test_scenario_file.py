@@ -103,7 +103,7 @@ arrival = "poison"
 """
 
 
-def test_every_fault_is_said_at_once_with_its_place_and_how_to_mend_it() -> None:
+def test_every_fault_is_reported_at_once_with_its_place_and_how_to_mend_it() -> None:
     with pytest.raises(UsageError) as caught:
         parse_scenario(FAULTY, file="scenario.toml")
     assert str(caught.value).splitlines() == [
@@ -159,7 +159,7 @@ def test_every_fault_is_said_at_once_with_its_place_and_how_to_mend_it() -> None
         ('[[phases]]\nname="a"\nkind="hold"\nduration=nan\nrate=1', "not a duration"),
     ],
 )
-def test_what_cannot_be_used_is_said(text: str, sentence: str) -> None:
+def test_what_cannot_be_used_is_reported(text: str, sentence: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_scenario(text)
     assert sentence in str(caught.value)
@@ -199,7 +199,7 @@ def test_every_step_is_a_phase_of_its_own() -> None:
     }
 
 
-def test_a_rate_arrives_by_chance_unless_it_is_told_otherwise() -> None:
+def test_a_rate_arrives_by_chance_unless_it_is_specified() -> None:
     text = '[[phases]]\nname="a"\nkind="hold"\nduration=5\nrate=2.5\n'
     (phase,) = parse_scenario(text).phases
     assert (phase.unit, phase.level_from, phase.arrival) == ("rate", 2.5, "poisson")
@@ -270,7 +270,7 @@ def test_speech_is_mixed_and_goes_over_several_lines() -> None:
     assert not settings.faults()
 
 
-def test_every_fault_of_the_speech_is_said() -> None:
+def test_every_fault_of_the_speech_is_reported() -> None:
     faulty = """
     [speech]
     channel = "telefax"
@@ -284,7 +284,7 @@ def test_every_fault_of_the_speech_is_said() -> None:
     """
     with pytest.raises(UsageError) as caught:
         parse_scenario(faulty, file="s.toml")
-    said = str(caught.value).splitlines()
+    output = str(caught.value).splitlines()
     for begins in (
         "s.toml: line 3, speech.channel: The channel 'telefax' is unknown",
         "s.toml: line 4, speech.noise: The noise pink requires an SNR",
@@ -293,7 +293,7 @@ def test_every_fault_of_the_speech_is_said() -> None:
         "s.toml: line 9, speech.profiles[1].speed: A speed of 3 cannot be rendered",
         "s.toml: line 10, speech.profiles[1].chanel: is not a known key; did you mean channel?",
     ):
-        assert any(line.startswith(begins) for line in said), (begins, said)
+        assert any(line.startswith(begins) for line in output), (begins, output)
 
 
 def test_a_profile_in_a_file_has_the_keys_of_a_profile_in_words() -> None:

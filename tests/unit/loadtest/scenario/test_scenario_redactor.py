@@ -84,11 +84,11 @@ def test_a_token_inside_a_longer_text_in_base64_leaves_nothing_that_says_it() ->
         assert len(begin) + len(end) < len(inside) - len(SECRET)
 
 
-@pytest.mark.parametrize("said", ["bearer {}", "token={}", "key: {};", '"{}"', "Basic {}"])
-def test_a_part_of_a_header_is_hidden_whole(said: str) -> None:
+@pytest.mark.parametrize("output", ["bearer {}", "token={}", "key: {};", '"{}"', "Basic {}"])
+def test_a_part_of_a_header_is_hidden_whole(output: str) -> None:
     secret = "abc+12345678/=="
     for given_as in (f"Bearer {secret}", f"a=1; session={secret}", secret):
-        assert Redactor([given_as]).text(said.format(secret)) == said.format(HIDDEN)
+        assert Redactor([given_as]).text(output.format(secret)) == output.format(HIDDEN)
 
 
 @pytest.mark.parametrize(

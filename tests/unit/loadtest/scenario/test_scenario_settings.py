@@ -17,7 +17,7 @@ def test_good_settings_have_no_faults() -> None:
     assert SwarmSettings(host=GOOD, noise="babble", snr=10.0, patience=2.0).faults() == []
 
 
-def test_all_faults_are_said_at_once_each_with_how_to_mend_it() -> None:
+def test_all_faults_are_reported_at_once_each_with_how_to_mend_it() -> None:
     bad = SwarmSettings(
         host="http://x",
         protocol="carrier-pigeon",
@@ -100,7 +100,7 @@ def test_behavior_comes_from_flags_and_where_they_are_silent_from_the_scenario()
     assert str(behavior.think) == "uniform:250ms:750ms"
 
 
-def test_every_fault_of_the_behavior_is_said() -> None:
+def test_every_fault_of_the_behavior_is_reported() -> None:
     faults = "\n".join(
         SwarmSettings(
             host=GOOD,
@@ -161,7 +161,7 @@ def test_an_address_with_a_control_character_anywhere_is_refused_in_one_line(tex
 
 
 @pytest.mark.parametrize(
-    ("host", "said"),
+    ("host", "output"),
     [
         ("ws://h/ä", "contains non-ASCII characters in its path or query; percent-encode them"),
         ("ws://h/x?y=ö", "percent-encode them"),
@@ -171,9 +171,9 @@ def test_an_address_with_a_control_character_anywhere_is_refused_in_one_line(tex
         ("ws://h:0/", "has no valid port"),
     ],
 )
-def test_an_address_that_the_handshake_cannot_carry_is_refused(host: str, said: str) -> None:
+def test_an_address_that_the_handshake_cannot_carry_is_refused(host: str, output: str) -> None:
     (fault,) = SwarmSettings(host=host).faults()
-    assert said in fault
+    assert output in fault
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def test_rings_that_die_young_are_freed_without_a_full_round() -> None:
         gc.unfreeze()
 
 
-def test_the_longest_round_is_told_once() -> None:
+def test_the_longest_round_is_reported_once() -> None:
     control = GcControl()
     try:
         gc.collect()

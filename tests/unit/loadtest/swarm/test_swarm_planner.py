@@ -36,14 +36,14 @@ def _planner(
     )
 
 
-def _said(plans: list[CallPlan]) -> list[str]:
+def _spoken(plans: list[CallPlan]) -> list[str]:
     return [turn.clip.rendered.utterance.text for plan in plans for turn in plan.turns]
 
 
 def test_the_same_seed_says_the_same_and_another_does_not() -> None:
-    assert _said(_plans(20)) == _said(_plans(20))
+    assert _spoken(_plans(20)) == _spoken(_plans(20))
     assert _plans(20) == _plans(20)
-    assert _said(_plans(20)) != _said(_plans(20, seed=2))
+    assert _spoken(_plans(20)) != _spoken(_plans(20, seed=2))
 
 
 @pytest.mark.parametrize("processes", [1, 2, 3, 7])
@@ -74,19 +74,19 @@ def test_a_process_that_comes_late_has_calls_of_its_own_and_takes_nobodys() -> N
     late = deal([0, 1], 5)
     assert late.count(8) == 0
     assert _planner(share=late, calls=8).exhausted
-    said = _said(_plans(20, share=late))
-    assert said not in ([], _said(_plans(20)), _said(_plans(20, share=deal([0, 1], 6))))
+    output = _spoken(_plans(20, share=late))
+    assert output not in ([], _spoken(_plans(20)), _spoken(_plans(20, share=deal([0, 1], 6))))
 
 
 def test_positions_follow_the_workers_that_were_there() -> None:
     assert [deal([3, 0, 8], worker) for worker in (0, 3, 8)] == [Share(0, 3), Share(1, 3), Share(2, 3)]
 
 
-def test_all_clips_are_said_before_one_is_said_again() -> None:
-    said = _said(_plans(7))  # 21 turns over 7 clips
-    for dealt in (said[:7], said[7:14], said[14:]):
+def test_all_clips_are_spoken_before_one_is_repeated() -> None:
+    output = _spoken(_plans(7))  # 21 turns over 7 clips
+    for dealt in (output[:7], output[7:14], output[14:]):
         assert len(set(dealt)) == 7
-    assert set(Counter(said).values()) == {3}
+    assert set(Counter(output).values()) == {3}
 
 
 def test_think_time_varies_around_its_mean() -> None:
@@ -128,7 +128,7 @@ def test_each_call_keeps_to_one_line_and_lines_have_their_shares() -> None:
         assert Counter(plan.background for plan in hundred) == {(b"quiet",): 70, (b"hiss",): 30}
     for plan in plans:
         begins = "hiss" if plan.background == (b"hiss",) else "clip"
-        assert all(str(text).startswith(begins) for text in _said([plan]))
+        assert all(str(text).startswith(begins) for text in _spoken([plan]))
     # And it does not matter how many processes share the calls.
     halves = [planned(Share(index, 2)) for index in range(2)]
     assert [plan.background for pair in zip(*halves, strict=True) for plan in pair] == [

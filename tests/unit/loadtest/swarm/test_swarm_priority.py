@@ -29,8 +29,8 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == os.SCHED_OTHER, had.
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the system has no such thing")
 def test_real_time_is_had_where_it_is_allowed_and_children_have_none_of_it() -> None:
-    said = subprocess.run([sys.executable, "-c", ASK], check=True, capture_output=True, text=True).stdout.split()
-    realtime, is_so, child_is_as_others, _ = said
+    output = subprocess.run([sys.executable, "-c", ASK], check=True, capture_output=True, text=True).stdout.split()
+    realtime, is_so, child_is_as_others, _ = output
     assert realtime == is_so
     assert child_is_as_others == "True"
 

@@ -97,8 +97,8 @@ def test_sample_times_follow_the_microphone_convention() -> None:
     started, stopped = events
     assert isinstance(started, SpeechStarted)
     assert isinstance(stopped, SpeechStopped)
-    said_from_ns = started.speech_start_perf_ns - 5_000_000_000
-    assert said_from_ns - started.audio_start_ns == pytest.approx(300_000_000, abs=50_000)
+    spoken_from_ns = started.speech_start_perf_ns - 5_000_000_000
+    assert spoken_from_ns - started.audio_start_ns == pytest.approx(300_000_000, abs=50_000)
     assert stopped.speech_end_perf_ns - 5_000_000_000 == pytest.approx(stopped.speech_end_audio_ns, abs=50_000)
     assert abs(stopped.speech_end_audio_ns - 1_500_000_000) < 12_000_000
     waited_ns = stopped.audio_end_ns - stopped.speech_end_audio_ns

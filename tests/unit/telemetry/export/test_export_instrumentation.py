@@ -113,8 +113,8 @@ def test_a_call_holds_its_turn_and_the_turn_its_stages(telemetry: Telemetry, wri
 
 def test_the_callers_words_are_on_the_turn_alone(telemetry: Telemetry, written: InMemorySpanExporter) -> None:
     open_call(telemetry).emit(TURN)
-    told = [span.name for span in written.get_finished_spans() if "my name is" in str(dict(span.attributes))]
-    assert told == ["voice.turn"]
+    reported = [span.name for span in written.get_finished_spans() if "my name is" in str(dict(span.attributes))]
+    assert reported == ["voice.turn"]
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def test_a_process_that_is_killed_leaves_its_turns_and_half_a_turn_is_left_out(t
     assert _left(folder) == [client_turn(index) for index in range(49)]
 
 
-def test_a_disk_that_fails_is_said_once_and_what_it_holds_is_readable(
+def test_a_disk_that_fails_is_reported_once_and_what_it_holds_is_readable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     wal = TurnLog(tmp_path, "p1")

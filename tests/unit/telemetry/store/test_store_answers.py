@@ -120,7 +120,7 @@ def test_objectives_are_counted_as_the_rule_counts_them(tmp_path: Path) -> None:
             assert reader.count()(objective) == expected(objective), objective.name
 
 
-def test_agreement_allows_for_where_each_side_believes_speech_ended(tmp_path: Path) -> None:
+def test_the_client_service_delta_allows_for_where_each_side_believes_speech_ended(tmp_path: Path) -> None:
     turns: list[Turn] = []
     for index in range(100):
         client, service = exchange(index, network_ms=6.0)
@@ -256,7 +256,7 @@ def test_cohorts_stand_beside_each_other_and_add_up(tmp_path: Path) -> None:
     assert sum(summary.cache.hits_by_tier.values()) == summary.cache.hits
 
 
-def test_fallback_is_a_share_of_the_turns_that_said_anything(tmp_path: Path) -> None:
+def test_fallback_is_a_share_of_the_turns_that_reported_it(tmp_path: Path) -> None:
     turns = [client_turn(0), client_turn(1, route="cloud"), client_turn(2, fallback="rule", route="rule")]
     with _reader(tmp_path, *turns) as reader:
         summary = reader.summary()
@@ -277,18 +277,18 @@ def test_turns_that_the_endpoint_did_not_read_count_and_are_counted(tmp_path: Pa
 
 
 def test_the_health_of_the_generator_is_the_worst_of_its_processes(tmp_path: Path) -> None:
-    def said(name: str, process: str, *values: float) -> list[PointRow]:
+    def output(name: str, process: str, *values: float) -> list[PointRow]:
         attributes = {"run_id": "run-1", "process_id": process}
         return [
             PointRow(name, START_UNIX_NS + second * SECOND, value, attributes) for second, value in enumerate(values)
         ]
 
     points = (
-        *said("voice.generator.clock_offset_drift_ns", "a", -10, -80_000_000, -20),
-        *said("voice.generator.clock_offset_drift_ns", "b", 30, 5_000),
-        *said("voice.generator.unsent_worst_bytes", "a", 0, 40_000, 0),
-        *said("voice.generator.frames_held_up", "a", 0, 3, 5),
-        *said("voice.generator.frames_held_up", "b", 1, 1),
+        *output("voice.generator.clock_offset_drift_ns", "a", -10, -80_000_000, -20),
+        *output("voice.generator.clock_offset_drift_ns", "b", 30, 5_000),
+        *output("voice.generator.unsent_worst_bytes", "a", 0, 40_000, 0),
+        *output("voice.generator.frames_held_up", "a", 0, 3, 5),
+        *output("voice.generator.frames_held_up", "b", 1, 1),
     )
     turns = [client_turn(0, unsent_bytes_at_speech_end=1_300, send_blocked_worst_ns=7 * MS), client_turn(1)]
     with _reader(tmp_path, *turns, points=points) as reader:
@@ -361,8 +361,8 @@ def test_percentiles_of_the_answered_say_how_many_were_not(tmp_path: Path) -> No
 
 
 def _failed(index: int, kind: str | None, code: str | None = None, **changes: object) -> Turn:
-    said = f"turn {index} went wrong"
-    cause = {"failure_kind": kind, "failure_code": code, "outcome_reason": said}
+    output = f"turn {index} went wrong"
+    cause = {"failure_kind": kind, "failure_code": code, "outcome_reason": output}
     return client_turn(index, voice_to_voice_ms=None, **{"outcome": "error", **cause, **changes})
 
 

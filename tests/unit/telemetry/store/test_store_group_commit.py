@@ -99,7 +99,7 @@ def test_a_sender_that_goes_away_does_not_undo_what_it_sent(tmp_path: Path) -> N
         assert len(reader.turns()) == 2
 
 
-def test_a_full_disk_is_told_to_everybody_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_to_everybody_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_self: StoreWriter, _batch: Batch) -> Appended:
         raise StoreError("the disk is full")
 

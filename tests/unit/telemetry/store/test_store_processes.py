@@ -12,7 +12,7 @@ from telemetry.store.writer import StoreWriter
 from tests.fixtures_turns import SECOND, START_UNIX_NS, client_turn, run_span
 
 
-def _said(process: str, at_s: int, phase: str) -> SpanRow:
+def _spoken(process: str, at_s: int, phase: str) -> SpanRow:
     span = run_span(f"run-1-{process}", START_UNIX_NS + at_s * SECOND, phase)
     attributes = {"voice.run.run_id": "run-1", "voice.run.process_id": process, "voice.run.worker": f"{process} of 2"}
     return replace(span, attributes={**attributes, "voice.run.phase": phase})
@@ -23,9 +23,9 @@ def _calls(process: str, at_s: int, calls: float) -> PointRow:
     return PointRow(gauge_metric("calls_in_flight"), START_UNIX_NS + at_s * SECOND, calls, attributes)
 
 
-def test_who_said_goodbye_and_who_did_not(tmp_path: Path) -> None:
+def test_which_processes_ended_properly(tmp_path: Path) -> None:
     turns = [client_turn(index, process_id=str(index % 2 + 1)) for index in range(5)]
-    spans = [_said("1", 0, "start"), _said("2", 1, "start"), _said("1", 30, "end")]
+    spans = [_spoken("1", 0, "start"), _spoken("2", 1, "start"), _spoken("1", 30, "end")]
     points = [_calls("1", 10, 4), _calls("2", 10, 4), _calls("2", 12, 3), _calls("1", 29, 0)]
     with StoreWriter(tmp_path) as writer:
         writer.append(Batch(turns=turns, spans=spans, points=points))
@@ -46,7 +46,7 @@ def test_who_said_goodbye_and_who_did_not(tmp_path: Path) -> None:
 
 
 def test_a_run_of_two_processes_has_ended_when_both_say_so(tmp_path: Path) -> None:
-    spans = [_said(process, at_s, phase) for process in "12" for at_s, phase in ((0, "start"), (9, "end"))]
+    spans = [_spoken(process, at_s, phase) for process in "12" for at_s, phase in ((0, "start"), (9, "end"))]
     with StoreWriter(tmp_path) as writer:
         writer.append(Batch(spans=spans))
     with StoreReader(tmp_path) as reader:
@@ -63,18 +63,18 @@ def test_a_process_whose_beginning_was_not_heard_is_known_from_its_turns(tmp_pat
     assert (process.process_id, process.began_unix_ns, process.ended, process.turns) == ("1", None, False, 1)
 
 
-def test_what_the_generator_said_of_itself_comes_one_row_a_process_and_moment(tmp_path: Path) -> None:
+def test_what_the_generator_reported_of_itself_comes_one_row_a_process_and_moment(tmp_path: Path) -> None:
     def point(name: str, process: str, at_s: int, value: float) -> PointRow:
         return PointRow(name, START_UNIX_NS + at_s * SECOND, value, {"run_id": "run-1", "process_id": process})
 
-    said = [
+    output = [
         point(gauge_metric("cpu_ratio"), "b", 2, 0.5),
         point(gauge_metric("frames_sent"), "b", 2, 1000),
         point(gauge_metric("cpu_ratio"), "a", 1, 0.25),
         point(gauge_metric("calls_in_flight"), "a", 3, 7),
     ]
     with StoreWriter(tmp_path) as writer:
-        writer.append(Batch(points=said))
+        writer.append(Batch(points=output))
     with StoreReader(tmp_path) as reader:
         found = reader.generator_points(Filter(run_id="run-1"))
         assert [(each.process_id, each.cpu_ratio, each.frames_sent) for each in found] == [

@@ -18,7 +18,7 @@ FRAMEWORKS: list[dict[str, Any]] = json.loads(
     (Path(__file__).parents[3] / "fixtures" / "framework_attributes.json").read_text()
 )
 NAMED = {framework["package"]: framework for framework in FRAMEWORKS}
-SAID = "my card number is 4711"
+TEXTS = "my card number is 4711"
 # Found stored by a reader of the issue; and one of each kind that a list of names misses.
 ALWAYS_WORDS = [
     *("tool.arguments", "tool.result", "session.instructions", "tools.definitions", "settings.system_instruction"),
@@ -32,7 +32,7 @@ ALWAYS_WORDS = [
     ),
     *("process.command_args", "http.request.header.authorization", "db.query.text", "url.full", "enduser.id"),
 ]
-SHAPES = [SAID, [SAID], [1, SAID], {"text": SAID}, {"deep": {"er": [SAID]}}, SAID.encode(), [{"a": 1}]]
+SHAPES = [TEXTS, [TEXTS], [1, TEXTS], {"text": TEXTS}, {"deep": {"er": [TEXTS]}}, TEXTS.encode(), [{"a": 1}]]
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda framework: framework["package"])
@@ -40,13 +40,13 @@ def test_words_of_a_framework_are_left_out_and_the_rest_stays(framework: dict[st
     assert framework["words"]
     assert framework["labels"]
     for name in framework["words"]:
-        assert without_text({name: SAID}) == {}, name
-        assert without_text({f"{name}.0": SAID}) == {}, f"an entry of a list, {name}"
+        assert without_text({name: TEXTS}) == {}, name
+        assert without_text({f"{name}.0": TEXTS}) == {}, f"an entry of a list, {name}"
     for name in framework["labels"]:
         assert without_text({name: "a-label"}) == {name: "a-label"}
     for name in framework["numbers"]:
         assert without_text({name: 3}) == {name: 3}
-        assert without_text({name: SAID}) == {}, f"{name} is a figure, and no text"
+        assert without_text({name: TEXTS}) == {}, f"{name} is a figure, and no text"
 
 
 @pytest.mark.parametrize("name", ALWAYS_WORDS)

@@ -219,7 +219,7 @@ def test_the_true_number_of_good_turns_lies_within_the_range(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("slow_ms", "stated_ms", "met", "within", "said"),
+    ("slow_ms", "stated_ms", "met", "within", "output"),
     [
         (790, 5, True, False, "100 % of 40 turns, met"),
         (790, 15, True, True, "met, within the measurement's error (50 % to 100 %)"),
@@ -228,7 +228,7 @@ def test_the_true_number_of_good_turns_lies_within_the_range(tmp_path: Path) -> 
     ],
 )
 def test_a_threshold_within_the_error_leaves_the_verdict_open(
-    tmp_path: Path, slow_ms: int, stated_ms: int, met: bool, within: bool, said: str
+    tmp_path: Path, slow_ms: int, stated_ms: int, met: bool, within: bool, output: str
 ) -> None:
     turns = [
         client_turn(i, voice_to_voice_ms=slow_ms if i % 2 else 400, speech_end_uncertainty_ns=stated_ms * MS)
@@ -237,7 +237,7 @@ def test_a_threshold_within_the_error_leaves_the_verdict_open(
     with reader_of(tmp_path, *turns) as reader:
         (verdict,) = judge([FAST], reader.count(), reader.good_range())
     assert (verdict.met, verdict.within_error) == (met, within)
-    assert verdict.sentence.endswith(said)
+    assert verdict.sentence.endswith(output)
     found = verdict.good_range
     assert found is not None
     assert found.unknown == 0

@@ -62,11 +62,11 @@ def test_nothing_is_known_where_nothing_was_transcribed(tmp_path: Path) -> None:
 def test_the_interval_agrees_with_a_bootstrap_over_turns(tmp_path: Path) -> None:
     rng = random.Random(4)
     # Words of a turn fail together: most turns are right, some are wrong in every word.
-    said = [(words if rng.random() < 0.2 else 0, words) for words in (rng.randint(2, 15) for _ in range(200))]
-    with _reader(tmp_path, [heard(i, errors, words) for i, (errors, words) in enumerate(said)]) as reader:
+    output = [(words if rng.random() < 0.2 else 0, words) for words in (rng.randint(2, 15) for _ in range(200))]
+    with _reader(tmp_path, [heard(i, errors, words) for i, (errors, words) in enumerate(output)]) as reader:
         (row,) = reader.summary().wer_by_condition
-    draws = np.random.default_rng(1).integers(0, len(said), (4000, len(said)))
-    errors, words = np.array(said).T
+    draws = np.random.default_rng(1).integers(0, len(output), (4000, len(output)))
+    errors, words = np.array(output).T
     rates = errors[draws].sum(axis=1) / words[draws].sum(axis=1)
     low, high = np.percentile(rates, (2.5, 97.5))
     assert row.interval is not None

@@ -16,7 +16,7 @@ CALLER = ((2.0, 3.0), (5.0, 6.2), (7.1, 8.0), (10.0, 11.0))
 AGENT = ((0.2, 1.5), (3.5, 4.5), (8.4, 10.5))
 
 
-def voiced(spans: tuple[tuple[float, float], ...], seed: int, seconds: float = 12.0) -> Samples:
+def speech_rows(spans: tuple[tuple[float, float], ...], seed: int, seconds: float = 12.0) -> Samples:
     rng = np.random.default_rng(seed)
     line = rng.standard_normal(round(seconds * RATE_HZ)) * 1e-4
     for start_s, end_s in spans:
@@ -27,9 +27,9 @@ def voiced(spans: tuple[tuple[float, float], ...], seed: int, seconds: float = 1
 
 @pytest.fixture
 def call(tmp_path: Path) -> Path:
-    echo = voiced(AGENT, 2)
+    echo = speech_rows(AGENT, 2)
     # The echo is more than 50 dB below the speech; a louder one could not be distinguished from soft speech.
-    caller = voiced(CALLER, 1) + 0.002 * echo
+    caller = speech_rows(CALLER, 1) + 0.002 * echo
     return put(tmp_path / "in" / "call.wav", np.stack((caller, echo), axis=1))
 
 
@@ -76,7 +76,7 @@ def test_the_texts_come_from_a_transcript_beside_the_call(call: Path) -> None:
 
 def test_a_call_with_one_channel_or_a_silent_caller_is_a_fault(tmp_path: Path) -> None:
     put(tmp_path / "in" / "mono.wav", speech())
-    put(tmp_path / "in" / "silent.wav", np.stack((np.zeros(RATE_HZ), voiced(AGENT, 2)[:RATE_HZ]), axis=1))
+    put(tmp_path / "in" / "silent.wav", np.stack((np.zeros(RATE_HZ), speech_rows(AGENT, 2)[:RATE_HZ]), axis=1))
     with pytest.raises(SourceError) as caught:
         import_source(tmp_path / "in", tmp_path / "out", caller_channel=0)
     mono, silent = caught.value.faults
@@ -85,7 +85,7 @@ def test_a_call_with_one_channel_or_a_silent_caller_is_a_fault(tmp_path: Path) -
 
 
 def test_a_caller_without_pauses_is_a_fault_with_the_times(tmp_path: Path) -> None:
-    line = np.stack((voiced(((0.5, 11.0),), 1), voiced(AGENT, 2) * 0.1), axis=1)
+    line = np.stack((speech_rows(((0.5, 11.0),), 1), speech_rows(AGENT, 2) * 0.1), axis=1)
     put(tmp_path / "in" / "long.wav", line)
     with pytest.raises(SourceError, match=r"from 0\.5 to 11\.0 s without a pause of 0\.7 s"):
         import_source(tmp_path / "in", tmp_path / "out", caller_channel=0, max_s=5.0)
