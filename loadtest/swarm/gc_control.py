@@ -30,7 +30,7 @@ class GcControl:
         gc.set_threshold(_YOUNG, _YOUNG_ROUNDS, _NEVER)
 
     def collect(self) -> None:
-        """Run a full collection now, while nobody calls: it delays no call, and is not one of those that are reported."""
+        """Run a full collection while nobody calls: it delays no call and is not one of those that are reported."""
         worst_ns = self._worst_ns
         gc.collect()
         self._worst_ns = worst_ns

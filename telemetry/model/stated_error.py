@@ -68,7 +68,7 @@ def uncertainty_ns(metric: Metric, turn: Turn) -> int | None:
 
 
 def interval(low: float | None, high: float | None, instrument_ns: float | None) -> Interval | None:
-    """Two quantiles as an interval with the instrument's error on both sides; None where one of them is not a number."""
+    """Two quantiles as an interval with the instrument's error on both sides; None if one of them is not a number."""
     if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
         return None
     widened = instrument_ns or 0.0
