@@ -4,7 +4,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from telemetry.model import semconv
@@ -170,8 +170,8 @@ def _metrics(
     stats = {
         name: _metric_stats(metric, total, reasons.get(name), error, instrument_ns) for name, metric in METRICS.items()
     }
-    n, q, largest = (gap["n"], gap["q"], gap["max"]) if gap is not None else (0, None, None)
-    stats[ITL] = _stats(ITL, "ns", n, q, largest, reasons.get(ITL))
+    gaps = _Observed(0, None, None) if gap is None else _Observed(gap["n"], gap["q"], gap["max"])
+    stats[ITL] = _stats(ITL, "ns", gaps, reasons.get(ITL))
     return stats
 
 
@@ -184,7 +184,8 @@ def _metric_stats(
 ) -> MetricStats:
     """A metric's statistics from a row of `queries.totals` or `queries.phases`, and one of their errors."""
     name = metric.name
-    stats = _stats(name, metric.unit, row[f"n_{name}"], row[f"q_{name}"], row[f"max_{name}"], why)
+    observed = _Observed(row[f"n_{name}"], row[f"q_{name}"], row[f"max_{name}"])
+    stats = _stats(name, metric.unit, observed, why)
     if name == CONNECT:
         stats = replace(stats, eligible=stats.n + row[f"u_{name}"], unanswered=row[f"u_{name}"])
     elif name not in NOT_OF_AN_ANSWER:
@@ -211,8 +212,18 @@ def _error(metric: Metric, stats: MetricStats, row: dict[str, Any] | None, instr
     )
 
 
-def _stats(name: str, unit: str, n: int, q: list[float] | None, largest: float | None, why: str | None) -> MetricStats:
-    p50, p95, p99 = q if q is not None and n else (None, None, None)
+@dataclass(frozen=True, slots=True)
+class _Observed:
+    """What a query gives of a metric's `n` values, in the metric's unit: p50, p95 and p99, and the largest."""
+
+    n: int
+    quantiles: list[float] | None
+    largest: float | None
+
+
+def _stats(name: str, unit: str, observed: _Observed, why: str | None) -> MetricStats:
+    n, quantiles, largest = observed.n, observed.quantiles, observed.largest
+    p50, p95, p99 = quantiles if quantiles is not None and n else (None, None, None)
     return MetricStats(
         name=name,
         unit=unit,

@@ -3,6 +3,7 @@
 # ruff: noqa: S608 - the identifiers in this statement are our own, every value is bound
 
 import math
+from dataclasses import dataclass, fields
 from statistics import NormalDist
 from typing import Any, Final
 
@@ -23,8 +24,9 @@ def wer_by_condition(connection: Connection, f: Filter) -> tuple[WerByCondition,
         f"""
         SELECT noise_profile, snr_asked_db, channel_profile, count(*) AS turns,
                sum(wer_reference_words)::BIGINT AS words, sum(wer_errors)::BIGINT AS errors,
-               sum(wer_errors * wer_errors)::DOUBLE AS ee, sum(wer_errors * wer_reference_words)::DOUBLE AS ew,
-               sum(wer_reference_words * wer_reference_words)::DOUBLE AS ww
+               sum(wer_errors * wer_errors)::DOUBLE AS errors_squared,
+               sum(wer_errors * wer_reference_words)::DOUBLE AS errors_times_words,
+               sum(wer_reference_words * wer_reference_words)::DOUBLE AS words_squared
         FROM turns WHERE {where.sql}
         GROUP BY noise_profile, snr_asked_db, channel_profile
         ORDER BY channel_profile <> 'clean', channel_profile, noise_profile <> 'clean', noise_profile,
@@ -35,26 +37,40 @@ def wer_by_condition(connection: Connection, f: Filter) -> tuple[WerByCondition,
     return tuple(_row(row) for row in found)
 
 
+@dataclass(frozen=True, slots=True)
+class _WordErrorSums:
+    """Sums over the turns of one condition; `words` are those of the references."""
+
+    turns: int
+    words: int
+    errors: int
+    errors_squared: float
+    errors_times_words: float
+    words_squared: float
+
+    def rate_interval(self) -> tuple[float, float] | None:
+        """Return the interval of errors / words; None with fewer than FEWEST_TURNS turns.
+
+        The variance of this ratio of two sums is that of errors - rate x words, over words squared. A bootstrap would
+        need each turn, and 1.2 s for 5,000 of them.
+        """
+        if self.turns < FEWEST_TURNS:
+            return None
+        rate = self.errors / self.words
+        squares = self.errors_squared - 2 * rate * self.errors_times_words + rate * rate * self.words_squared
+        spread = max(0.0, squares) * self.turns / (self.turns - 1)
+        half = _Z * math.sqrt(spread) / self.words
+        return max(0.0, rate - half), rate + half
+
+
 def _row(row: dict[str, Any]) -> WerByCondition:
+    sums = _WordErrorSums(**{each.name: row[each.name] for each in fields(_WordErrorSums)})
     return WerByCondition(
         noise_profile=row["noise_profile"],
         snr_asked_db=row["snr_asked_db"],
         channel_profile=row["channel_profile"],
-        turns=row["turns"],
-        words=row["words"],
-        errors=row["errors"],
-        interval=_interval(row["turns"], row["words"], row["errors"], row["ee"], row["ew"], row["ww"]),
+        turns=sums.turns,
+        words=sums.words,
+        errors=sums.errors,
+        interval=sums.rate_interval(),
     )
-
-
-def _interval(turns: int, words: int, errors: int, ee: float, ew: float, ww: float) -> tuple[float, float] | None:
-    """Of the ratio of two sums over turns: its variance is that of errors - rate x words, over words squared.
-
-    From five sums that the query gives: a bootstrap would need each turn, and 1.2 s for 5,000 of them.
-    """
-    if turns < FEWEST_TURNS:
-        return None
-    rate = errors / words
-    spread = max(0.0, ee - 2 * rate * ew + rate * rate * ww) * turns / (turns - 1)
-    half = _Z * math.sqrt(spread) / words
-    return max(0.0, rate - half), rate + half
