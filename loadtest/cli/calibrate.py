@@ -13,6 +13,7 @@ EXAMPLE: Final = "Example: voiceprobe calibrate --quick --json calibration.json 
 
 
 def calibrate(
+    *,
     quick: Annotated[bool, flag("load", "--quick", help="about a minute: loads 1, 50 and 200")] = False,
     loads: Annotated[str | None, flag("load", help="loads to try, callers in rising order, e.g. 1,50,200")] = None,
     turns: Annotated[int | None, flag("load", help="turns of each caller (default: 8, with --quick 4)")] = None,

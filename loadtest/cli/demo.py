@@ -14,6 +14,7 @@ EXAMPLE: Final = "Example: voiceprobe demo --users 8 --run-time 60s --exit --jso
 
 @sends_callers("speech")
 def demo(
+    *,
     users: Users = 8,
     run_time: Annotated[str, flag("load", help="how long the swarm runs, e.g. 60s", metavar=DURATION)] = "60s",
     exit_after: Annotated[bool, flag("output", "--exit", help="end by itself instead of staying until Ctrl-C")] = False,
@@ -21,7 +22,6 @@ def demo(
     slo: Slo = None,
     out: Out = None,
     json_file: Json = None,
-    *,
     settings: SwarmSettings,
 ) -> None:
     """Start the reference assistant, the sidecar and the dashboard, and send callers: the whole way, once."""

@@ -20,6 +20,7 @@ EXAMPLE: Final = (
 def run(
     context: typer.Context,
     target: Target,
+    *,
     users: Users = 1,
     spawn_rate: Annotated[
         float | None, flag("load", help="callers to start a second (default: all within 5 s, at least 10)")
@@ -41,7 +42,6 @@ def run(
     slo: Slo = None,
     out: Out = None,
     json_file: Json = None,
-    *,
     settings: SwarmSettings,
 ) -> None:
     """Send callers to an endpoint and judge what they heard.
