@@ -24,6 +24,7 @@ from loadtest.targets.assistant.config import AssistantConfig
 from loadtest.targets.assistant.engines import Engines
 from loadtest.targets.assistant.faults import SLOW_ACCEPT_S, FaultPlan, FaultySender
 from loadtest.targets.assistant.session import Session
+from loadtest.targets.assistant.session_parts import CallParts
 from loadtest.targets.assistant.sink import CallerGone, Sink
 from loadtest.targets.assistant.spans import CallIdentity, CallReport
 
@@ -160,7 +161,7 @@ class AssistantServer:
         parts = self._engines.parts
         cohort = parts.split.assign(call_key) if parts.split else None
         report = CallReport(self._telemetry, self._clock, identity, cohort)
-        session = Session(parts, service, sender, report, call_key, make_id, failed)
+        session = Session(parts, CallParts(call_key, service, sender, report, failed), make_id)
         try:
             await session.begin()
             async for message in connection:

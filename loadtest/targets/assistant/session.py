@@ -11,18 +11,16 @@ from numpy.typing import NDArray
 from loadtest.distributions import random_source
 from loadtest.protocols.openai_realtime import commands
 from loadtest.protocols.openai_realtime.reply import Reason, ServiceReply, Usage
-from loadtest.protocols.openai_realtime.service import ServiceSession
 from loadtest.targets.assistant.asr.recognition import UtteranceRecognition
 from loadtest.targets.assistant.endpointing import Endpointer, SpeechStarted, SpeechStopped
-from loadtest.targets.assistant.faults import FaultySender
 from loadtest.targets.assistant.history import History
 from loadtest.targets.assistant.record import TurnRecord, merge_metadata
-from loadtest.targets.assistant.session_parts import SessionParts
+from loadtest.targets.assistant.session_parts import CallParts, SessionParts
 from loadtest.targets.assistant.sink import CallerGone
-from loadtest.targets.assistant.spans import CallReport
 from loadtest.targets.assistant.tts.base import TtsFailed
-from loadtest.targets.assistant.turn import ReplyRequest, ReplySink, reply, transcribe
-from loadtest.targets.assistant.underway import AskedTurn, PendingReply, without_transcript
+from loadtest.targets.assistant.tts.speaking import SpeechSink
+from loadtest.targets.assistant.turn import ReplyRequest, ReplySink, ServedTurn, reply, transcribe
+from loadtest.targets.assistant.underway import AskedTurn, PendingReply, SpokenTurn, without_transcript
 
 _logger = logging.getLogger(__name__)
 _NS_PER_MS: Final = 1_000_000
@@ -32,28 +30,19 @@ _Result = TypeVar("_Result")
 class Session:
     """One connection's session. `receive` handles a message; `close` must be called when the connection is gone."""
 
-    def __init__(
-        self,
-        parts: SessionParts,
-        service: ServiceSession,
-        sender: FaultySender,
-        report: CallReport,
-        call_id: str,
-        make_id: Callable[[str], str],
-        on_fault: Callable[[BaseException], None],
-    ) -> None:
+    def __init__(self, parts: SessionParts, call: CallParts, make_id: Callable[[str], str]) -> None:
         self._parts = parts
-        self._on_fault = on_fault
+        self._on_fault = call.on_fault
         self._clock = parts.turn.clock
-        self._service = service
-        self._sender = sender
-        self._report = report
-        self._call_id = call_id
+        self._service = call.service
+        self._sender = call.sender
+        self._report = call.report
+        self._call_id = call.call_id
         self._make_id = make_id
-        self.cohort = parts.split.assign(call_id) if parts.split else None
+        self.cohort = parts.split.assign(call.call_id) if parts.split else None
         flipped = parts.split is not None and self.cohort == parts.split.treatment
         self._stream = parts.llm_stream != flipped
-        self._endpointer = Endpointer(service.config.input_format.rate_hz)
+        self._endpointer = Endpointer(call.service.config.input_format.rate_hz)
         self._utterance: UtteranceRecognition | None = None
         self._asked: AskedTurn | None = None
         self._answering: PendingReply | None = None
@@ -173,26 +162,18 @@ class Session:
         source = random_source(self._parts.turn.seed, self._call_id, record.turn_index, "endpoint")
         record.injected_endpointing_ns = silence_ms * _NS_PER_MS + self._parts.endpoint_delay.draw_ns(source)
         end_ns = stopped.speech_end_perf_ns + record.injected_endpointing_ns
-        transcript = utterance.finish(stopped.silent_samples)
-        self._spawn(self._end_turn(record, utterance, transcript, stopped, end_ns, create_response))
+        turn = SpokenTurn(record, utterance, utterance.finish(stopped.silent_samples), end_ns)
+        self._spawn(self._end_turn(turn, stopped.audio_end_ns, create_response))
 
-    async def _end_turn(
-        self,
-        record: TurnRecord,
-        utterance: UtteranceRecognition,
-        transcript: asyncio.Task[str],
-        stopped: SpeechStopped,
-        end_ns: int,
-        create_response: bool,
-    ) -> None:
-        await self._clock.until(end_ns)
-        await self._send(self._service.speech_stopped(utterance.item_id, stopped.audio_end_ns // _NS_PER_MS))
-        asked = await self._commit_item(record, utterance, transcript, end_ns)
+    async def _end_turn(self, turn: SpokenTurn, audio_end_ns: int, create_response: bool) -> None:
+        await self._clock.until(turn.end_perf_ns)
+        await self._send(self._service.speech_stopped(turn.utterance.item_id, audio_end_ns // _NS_PER_MS))
+        asked = await self._commit_item(turn)
         if create_response and self._utterance is None and self._answering is None:
-            await self._answer(record, asked.transcribing, commands.CreateResponse())
+            await self._answer(turn.record, asked.transcribing, commands.CreateResponse())
         elif create_response:
-            record.outcome_reason = "the caller continued to speak, or a response was in progress"
-            self._report.turn(record, "interrupted")
+            turn.record.outcome_reason = "the caller continued to speak, or a response was in progress"
+            self._report.turn(turn.record, "interrupted")
 
     async def _commit(self, command: commands.Commit, arrival_perf_ns: int) -> None:
         audio = self._endpointer.turn_audio()
@@ -205,11 +186,10 @@ class Session:
         record = self._new_record(stopped.speech_start_perf_ns)
         record.mark_speech(stopped, utterance.first_partial_perf_ns)
         transcript = utterance.finish(stopped.silent_samples)
-        await self._commit_item(record, utterance, transcript, arrival_perf_ns)
+        await self._commit_item(SpokenTurn(record, utterance, transcript, arrival_perf_ns))
 
-    async def _commit_item(
-        self, record: TurnRecord, utterance: UtteranceRecognition, transcript: asyncio.Task[str], end_ns: int
-    ) -> AskedTurn:
+    async def _commit_item(self, turn: SpokenTurn) -> AskedTurn:
+        record, utterance = turn.record, turn.utterance
         record.endpoint_perf_ns = self._clock.perf_ns()
         await self._send(
             self._service.committed(utterance.item_id, self._last_item_id),
@@ -222,8 +202,8 @@ class Session:
                 seconds = utterance.samples / utterance.rate_hz
                 await self._send(self._service.transcription_completed(utterance.item_id, final, seconds))
 
-        work = transcribe(self._parts.turn, record, self._call_id, transcript, end_ns, show)
-        self._asked = AskedTurn(record, self._spawn(work))
+        served = ServedTurn(self._parts.turn, self._call_id, record)
+        self._asked = AskedTurn(record, self._spawn(transcribe(served, turn.transcript, turn.end_perf_ns, show)))
         self._typed = None
         return self._asked
 
@@ -277,10 +257,11 @@ class Session:
                 await self._sender.send_audio(message)
 
         instructions = command.instructions or self._service.config.instructions or None
-        request = ReplyRequest(self._call_id, instructions, self._history.messages(), self._stream)
-        sink = ReplySink(wire.rate_hz if wire.modality == "audio" else None, show, prepare, play)
+        request = ReplyRequest(question, asked_ns, instructions, self._history.messages(), self._stream)
+        speech = SpeechSink(wire.rate_hz, prepare, play) if wire.modality == "audio" else None
         try:
-            answer = await reply(self._parts.turn, record, request, question, asked_ns, sink)
+            turn = ServedTurn(self._parts.turn, self._call_id, record)
+            answer = await reply(turn, request, ReplySink(show, speech))
         except TtsFailed as failed:
             _logger.warning("A reply failed: %s.", failed)
             record.outcome_reason = str(failed)

@@ -1,11 +1,15 @@
-"""The parts that all sessions of one assistant share."""
+"""What a session is made of: the parts that all sessions of one assistant share, and those of its call alone."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from loadtest.distributions import Delay
+from loadtest.protocols.openai_realtime.service import ServiceSession
 from loadtest.targets.assistant.asr.base import AsrEngine
 from loadtest.targets.assistant.asr.recognition import PartialTiming
 from loadtest.targets.assistant.cohorts import CohortSplit
+from loadtest.targets.assistant.faults import FaultySender
+from loadtest.targets.assistant.spans import CallReport
 from loadtest.targets.assistant.turn import TurnParts
 
 
@@ -19,3 +23,14 @@ class SessionParts:
     endpoint_delay: Delay
     split: CohortSplit | None
     llm_stream: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CallParts:
+    """The parts of one call. `on_fault` is called with an internal error of its session."""
+
+    call_id: str
+    service: ServiceSession
+    sender: FaultySender
+    report: CallReport
+    on_fault: Callable[[BaseException], None]

@@ -6,12 +6,10 @@ times can be compared with the configured ones.
 """
 
 import asyncio
+import random
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import NDArray
 
 from loadtest.distributions import Delay, random_source
 from loadtest.targets.assistant.answering import Answering
@@ -19,7 +17,7 @@ from loadtest.targets.assistant.clock import Clock
 from loadtest.targets.assistant.llm.base import Question, TextDelta
 from loadtest.targets.assistant.llm.sentences import SentenceSplitter
 from loadtest.targets.assistant.record import TurnRecord
-from loadtest.targets.assistant.tts.speaking import SpeechOutput, VoiceSettings
+from loadtest.targets.assistant.tts.speaking import SpeechOutput, SpeechSink, VoiceSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,38 +32,48 @@ class TurnParts:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplySink:
-    """The output of a reply. `prepare` encodes audio in advance; `rate_hz` None means a text reply."""
+class ServedTurn:
+    """One turn of one call: the parts that serve it, and the record of what happened in it."""
 
-    rate_hz: int | None
+    parts: TurnParts
+    call_id: str
+    record: TurnRecord
+
+    def source(self, stage: str) -> random.Random:
+        """Return the seeded source of this turn's draws for one stage."""
+        return random_source(self.parts.seed, self.call_id, self.record.turn_index, stage)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplySink:
+    """The output of a reply. `speech` None means a text reply."""
+
     text: Callable[[str], Awaitable[None]]
-    prepare: Callable[[NDArray[np.int16]], list[bytes]]
-    audio: Callable[[list[bytes]], Awaitable[None]]
+    speech: SpeechSink | None
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyRequest:
-    """What a reply depends on. `stream`: whether speech starts with the first sentence or after the whole answer."""
+    """What a reply depends on. The answer's delays count from `asked_perf_ns`.
 
-    call_id: str
+    `stream`: whether speech starts with the first sentence or after the whole answer.
+    """
+
+    question: str
+    asked_perf_ns: int
     instructions: str | None
     history: tuple[tuple[str, str], ...]
     stream: bool
 
 
 async def transcribe(
-    parts: TurnParts,
-    record: TurnRecord,
-    call_id: str,
-    recognizing: Awaitable[str],
-    turn_end_perf_ns: int,
-    show: Callable[[str], Awaitable[None]],
+    turn: ServedTurn, recognizing: Awaitable[str], turn_end_perf_ns: int, show: Callable[[str], Awaitable[None]]
 ) -> int:
     """Send the transcript when it is due, relative to the end of the turn; return when it was due.
 
     The answer's delays count from that time. Recognition is already in progress.
     """
-    source = random_source(parts.seed, call_id, record.turn_index, "asr")
+    parts, record, source = turn.parts, turn.record, turn.source("asr")
     transcript = await recognizing
     due_ns = max(turn_end_perf_ns, parts.clock.perf_ns())
     if parts.asr_delay is not None:
@@ -78,21 +86,13 @@ async def transcribe(
     return due_ns
 
 
-async def reply(
-    parts: TurnParts, record: TurnRecord, request: ReplyRequest, question: str, asked_perf_ns: int, sink: ReplySink
-) -> str:
+async def reply(turn: ServedTurn, request: ReplyRequest, sink: ReplySink) -> str:
     """Answer a question, sending text and audio to the sink when due; return the answer. Raises TtsFailed."""
     sentences: asyncio.Queue[tuple[str, int] | None] = asyncio.Queue()
-    asked = Question(
-        question,
-        asked_perf_ns,
-        random_source(parts.seed, call_id := request.call_id, record.turn_index, "llm"),
-        request.instructions,
-        request.history,
-    )
-    deltas = parts.answering.deltas(asked, record)
-    text = asyncio.create_task(_send_text(parts.clock, record, deltas, asked_perf_ns, request.stream, sink, sentences))
-    speech = asyncio.create_task(_speak(parts, record, call_id, sink, sentences))
+    asked = Question(request.question, request.asked_perf_ns, turn.source("llm"), request.instructions, request.history)
+    deltas = turn.parts.answering.deltas(asked, turn.record)
+    text = asyncio.create_task(_send_text(turn, request, deltas, sink, sentences))
+    speech = asyncio.create_task(_speak(turn, sink, sentences))
     try:
         await asyncio.gather(text, speech)
     finally:
@@ -103,14 +103,13 @@ async def reply(
 
 
 async def _send_text(
-    clock: Clock,
-    record: TurnRecord,
+    turn: ServedTurn,
+    request: ReplyRequest,
     deltas: AsyncGenerator[TextDelta],
-    asked_perf_ns: int,
-    stream: bool,
     sink: ReplySink,
     sentences: asyncio.Queue[tuple[str, int] | None],
 ) -> str:
+    clock, record, asked_perf_ns = turn.parts.clock, turn.record, request.asked_perf_ns
     splitter = SentenceSplitter()
     texts: list[str] = []
     scripted = True
@@ -129,15 +128,15 @@ async def _send_text(
                 continue
             scripted = scripted and delta.due_perf_ns is not None
             due_ns = clock.perf_ns() if delta.due_perf_ns is None else delta.due_perf_ns
-            if not stream:
+            if not request.stream:
                 held.append(delta)
                 continue
-            await _send_delta(clock, record, delta, due_ns, asked_perf_ns, sink)
+            await _send_delta(turn, delta, due_ns, asked_perf_ns, sink.text)
             texts.append(delta.text)
             for sentence in splitter.feed(delta.text):
                 sentence_complete(sentence)
         for delta in held:
-            await _send_delta(clock, record, delta, due_ns, asked_perf_ns, sink)
+            await _send_delta(turn, delta, due_ns, asked_perf_ns, sink.text)
             texts.append(delta.text)
             for sentence in splitter.feed(delta.text):
                 sentence_complete(sentence)
@@ -149,28 +148,22 @@ async def _send_text(
 
 
 async def _send_delta(
-    clock: Clock, record: TurnRecord, delta: TextDelta, due_ns: int, asked_perf_ns: int, sink: ReplySink
+    turn: ServedTurn, delta: TextDelta, due_ns: int, asked_perf_ns: int, text: Callable[[str], Awaitable[None]]
 ) -> None:
+    clock, record = turn.parts.clock, turn.record
     if record.llm_first_token_perf_ns is None:
         record.injected_llm_ttft_ns = None if delta.due_perf_ns is None else due_ns - asked_perf_ns
         await clock.until_exactly(due_ns)
     else:
         await clock.until(due_ns)
     record.token_sent(clock.perf_ns())
-    await sink.text(delta.text)
+    await text(delta.text)
 
 
-async def _speak(
-    parts: TurnParts,
-    record: TurnRecord,
-    call_id: str,
-    sink: ReplySink,
-    sentences: asyncio.Queue[tuple[str, int] | None],
-) -> None:
+async def _speak(turn: ServedTurn, sink: ReplySink, sentences: asyncio.Queue[tuple[str, int] | None]) -> None:
     output: SpeechOutput | None = None
-    if sink.rate_hz is not None:
-        source = random_source(parts.seed, call_id, record.turn_index, "tts")
-        output = SpeechOutput(parts.voice, sink.rate_hz, record, source, sink.prepare, sink.audio)
+    if sink.speech is not None:
+        output = SpeechOutput(turn.parts.voice, turn.record, turn.source("tts"), sink.speech)
     while (sentence := await sentences.get()) is not None:
         if output is not None:
             await output.say(*sentence)

@@ -4,7 +4,18 @@ import asyncio
 from dataclasses import dataclass
 
 from loadtest.protocols.openai_realtime.reply import ServiceReply
+from loadtest.targets.assistant.asr.recognition import UtteranceRecognition
 from loadtest.targets.assistant.record import TurnRecord
+
+
+@dataclass(frozen=True, slots=True)
+class SpokenTurn:
+    """A caller's turn whose speech has stopped. It ends at `end_perf_ns`; `transcript` results in its final words."""
+
+    record: TurnRecord
+    utterance: UtteranceRecognition
+    transcript: asyncio.Task[str]
+    end_perf_ns: int
 
 
 @dataclass(slots=True)

@@ -39,31 +39,32 @@ class VoiceSettings:
     clock: Clock
 
 
-class SpeechOutput:
-    """Speaks one reply. `prepare` encodes a chunk, `send` sends the encoded messages."""
+@dataclass(frozen=True, slots=True)
+class SpeechSink:
+    """The output of a reply's speech. `prepare` encodes a chunk in advance, `send` sends the encoded messages."""
 
-    def __init__(
-        self,
-        settings: VoiceSettings,
-        rate_hz: int,
-        record: TurnRecord,
-        source: random.Random,
-        prepare: Callable[[Pcm], list[bytes]],
-        send: Callable[[list[bytes]], Awaitable[None]],
-    ) -> None:
+    rate_hz: int
+    prepare: Callable[[Pcm], list[bytes]]
+    send: Callable[[list[bytes]], Awaitable[None]]
+
+
+class SpeechOutput:
+    """Speaks one reply."""
+
+    def __init__(self, settings: VoiceSettings, record: TurnRecord, source: random.Random, sink: SpeechSink) -> None:
         self._settings = settings
-        self._rate_hz = rate_hz
+        self._rate_hz = sink.rate_hz
         self._record = record
         self._source = source
-        self._prepare = prepare
-        self._send = send
-        self._chunk_samples = settings.chunk_ms * rate_hz // 1000
+        self._prepare = sink.prepare
+        self._send = sink.send
+        self._chunk_samples = settings.chunk_ms * sink.rate_hz // 1000
         self._pending: Pcm = np.zeros(0, np.int16)
         self._sent_samples = 0
         self._first_sent_ns: int | None = None
         self._first_due_ns = 0
         self._play_end_ns = 0
-        self._audible = AudibleSpan(DEFAULT_PRESET, rate_hz)
+        self._audible = AudibleSpan(DEFAULT_PRESET, sink.rate_hz)
         self._chunks: list[tuple[int, int]] = []  # (first sample, time at which it is played)
 
     async def say(self, sentence: str, due_perf_ns: int) -> None:

@@ -13,8 +13,8 @@ from loadtest.targets.assistant.answering import Answering
 from loadtest.targets.assistant.llm.rules import RuleLlm
 from loadtest.targets.assistant.record import TurnRecord, merge_metadata
 from loadtest.targets.assistant.tts.scripted import ScriptedTts, hum, sentence_ns
-from loadtest.targets.assistant.tts.speaking import SpeechOutput, VoiceSettings
-from loadtest.targets.assistant.turn import ReplyRequest, ReplySink, TurnParts, reply
+from loadtest.targets.assistant.tts.speaking import SpeechOutput, SpeechSink, VoiceSettings
+from loadtest.targets.assistant.turn import ReplyRequest, ReplySink, ServedTurn, TurnParts, reply
 from tests.unit.loadtest.targets.virtual_clock import VirtualClock
 
 MS = 1_000_000
@@ -32,7 +32,7 @@ def speak(pace: float, silence_ms: int = 40, sentences: int = 1) -> tuple[list[t
         sent.append((clock.now_ns, len(messages[0])))
 
     async def work() -> None:
-        output = SpeechOutput(settings, RATE, record, random_source(1), lambda pcm: [pcm.tobytes()], send)
+        output = SpeechOutput(settings, record, random_source(1), SpeechSink(RATE, lambda pcm: [pcm.tobytes()], send))
         for _ in range(sentences):
             await output.say("The change is made.", START + 10 * MS)
 
@@ -102,9 +102,9 @@ def run_reply(*, stream: bool, rate_hz: int | None = RATE) -> tuple[TurnRecord, 
     async def play(messages: list[bytes]) -> None:
         audio[0] += len(messages[0]) // 2
 
-    sink = ReplySink(rate_hz, show, lambda pcm: [pcm.tobytes()], play)
-    request = ReplyRequest("call", None, (), stream)
-    answer = clock.run(reply(turn_parts(clock), record, request, "turn on the light", START, sink))
+    sink = ReplySink(show, None if rate_hz is None else SpeechSink(rate_hz, lambda pcm: [pcm.tobytes()], play))
+    request = ReplyRequest("turn on the light", START, None, (), stream)
+    answer = clock.run(reply(ServedTurn(turn_parts(clock), "call", record), request, sink))
     return record, texts, audio[0], answer
 
 
@@ -149,7 +149,7 @@ def test_engines_without_configured_delays_report_none() -> None:
 
     async def work() -> None:
         settings = VoiceSettings(Real(), 100, 0, None, None, clock)  # type: ignore[arg-type] - fake
-        output = SpeechOutput(settings, RATE, record, random_source(1), lambda pcm: [pcm.tobytes()], send)
+        output = SpeechOutput(settings, record, random_source(1), SpeechSink(RATE, lambda pcm: [pcm.tobytes()], send))
         await output.say("Hello there.", START)
 
     clock.run(work())
