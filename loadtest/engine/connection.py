@@ -12,6 +12,7 @@ import ssl
 import struct
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from loadtest.engine import tls_mismatch
@@ -73,6 +74,25 @@ class ConnectionCallbacks(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class ConnectionParts:
+    """The parts of an engine that all its connections share. `loop` is the gevent hub's."""
+
+    loop: Any
+    watch: SocketWatch
+    clocks: Clocks
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedSocket:
+    """A connected socket, which its Connection then owns. `server` is HOST:PORT, for error sentences."""
+
+    fd: int
+    family: int
+    server: str
+    tls: Tls | None
+
+
 class Connection:
     """One socket. `closed` is the reason why the connection ended, None while it is open.
 
@@ -81,26 +101,16 @@ class Connection:
     only be used while the outbox is empty.
     """
 
-    def __init__(
-        self,
-        loop: Any,
-        watch: SocketWatch,
-        fd: int,
-        family: int,
-        clocks: Clocks,
-        tls: Tls | None,
-        callbacks: ConnectionCallbacks,
-        server: str,
-    ) -> None:
-        """`server` is HOST:PORT, for error sentences."""
-        self._sock = _socket.socket(family, socket_names.SOCK_STREAM, 0, fileno=fd)
+    def __init__(self, parts: ConnectionParts, opened: OpenedSocket, callbacks: ConnectionCallbacks) -> None:
+        fd, tls = opened.fd, opened.tls
+        self._sock = _socket.socket(opened.family, socket_names.SOCK_STREAM, 0, fileno=fd)
         self._sock.setblocking(False)
         self._sock.setsockopt(socket_names.IPPROTO_TCP, socket_names.TCP_NODELAY, 1)
         self._fd = fd
-        self._clocks = clocks
+        self._clocks = parts.clocks
         self._callbacks = callbacks
         self._tls = tls
-        self._server = server
+        self._server = opened.server
         self._bound_unsent()
         self.stamped = self._ask_for_stamps()
         self.outbox = Outbox(self._sock.send, None if tls is None else tls.encrypt)
@@ -110,9 +120,9 @@ class Connection:
         self._reading = False
         self._broken: OSError | None = None
         self.clock_fault = False
-        self._watch = watch
-        self._writer = loop.io(fd, _WRITE)
-        watch.add(fd, self, stamped=self.stamped)
+        self._watch = parts.watch
+        self._writer = parts.loop.io(fd, _WRITE)
+        self._watch.add(fd, self, stamped=self.stamped)
 
     def begin(self) -> None:
         """Begin the TLS handshake; without TLS, call `secured` at once."""

@@ -18,7 +18,7 @@ from loadtest.conversation.exchange import Exchange
 from loadtest.conversation.plan import CallPlan, Limits
 from loadtest.engine.call import Call
 from loadtest.engine.clock import Clocks
-from loadtest.engine.connection import Connection, broken_by
+from loadtest.engine.connection import Connection, ConnectionParts, OpenedSocket, broken_by
 from loadtest.engine.descriptors import Descriptors
 from loadtest.engine.health import EngineHealth
 from loadtest.engine.ticker import Ticker
@@ -71,20 +71,21 @@ class Engine:
         self._onset_preset = onset_preset
         self._max_message_bytes = max_message_bytes
         self._tls = tls
-        self._loop: Any = gevent.get_hub().loop
+        loop: Any = gevent.get_hub().loop
         base = self.clocks.perf_ns()
         self._base_perf_ns = base
         self._ticks_served = 0
         self._offset_at_tick = _OFFSET_EVERY_TICKS
         self._wheel: TimingWheel[Call] = TimingWheel(base, frame_ns)
-        self._watch = SocketWatch(self._loop, self.clocks.perf_ns)
+        self._watch = SocketWatch(loop, self.clocks.perf_ns)
+        self._connection_parts = ConnectionParts(loop, self._watch, self.clocks)
         self._lateness_ns: list[int] = []  # of the frames of this tick
         self._descriptors = Descriptors()
         self._descriptors.allow_many()
         self._calls: set[Call] = set()
         self._winding_down = False
         self.cut_by = "the end of the caller"  # named as the cause when a caller is ended from outside
-        self._ticker = Ticker(self._loop, self._tick, base)
+        self._ticker = Ticker(loop, self._tick, base)
 
     @property
     def pacer(self) -> str:
@@ -269,8 +270,8 @@ class Engine:
         descriptor = opened.detach()
         try:
             tls = (self._tls or TlsClient()).begin(address.host) if address.tls else None
-            server = f"{address.host}:{address.port}"
-            return Connection(self._loop, self._watch, descriptor, family, self.clocks, tls, call, server)
+            socket = OpenedSocket(descriptor, family, f"{address.host}:{address.port}", tls)
+            return Connection(self._connection_parts, socket, call)
         except (OSError, ssl.SSLError, ValueError) as error:
             sentence = f"cannot set up TLS to {address.host}:{address.port}: {error}"
             raise _ConnectionFailed(sentence, Failure("tls", code_of(getattr(error, "reason", None)))) from error

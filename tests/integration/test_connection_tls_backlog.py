@@ -11,7 +11,7 @@ import gevent.event
 import pytest
 
 from loadtest.engine.clock import Clocks
-from loadtest.engine.connection import Connection
+from loadtest.engine.connection import Connection, ConnectionParts, OpenedSocket
 from loadtest.engine.tls import tls_client
 from loadtest.engine.watch import SocketWatch
 from loadtest.protocols.failure import Failure
@@ -85,7 +85,8 @@ def test_frames_that_waited_for_a_deaf_endpoint_arrive_in_order(server: tuple[De
     watch = SocketWatch(loop, clocks.perf_ns)
     sock = socket.create_connection(deaf.listener.getsockname())
     tls = tls_client(str(ca)).begin("localhost")
-    connection = Connection(loop, watch, sock.detach(), socket.AF_INET, clocks, tls, callbacks, "127.0.0.1:0")
+    parts, opened = ConnectionParts(loop, watch, clocks), OpenedSocket(sock.detach(), sock.family, "127.0.0.1:0", tls)
+    connection = Connection(parts, opened, callbacks)
     try:
         connection.begin()
         assert callbacks.ready.wait(10)
