@@ -110,11 +110,11 @@ def prepare(settings: SwarmSettings, protocol: CallerProtocol, progress: Progres
     `progress(done, total)` is called from time to time. Raises CorpusError.
     """
     corpus, utterances = choose(settings)
-    wire = Wire.of(protocol, settings.mask)
+    preparation = _Preparation(settings, corpus, utterances, Wire.of(protocol, settings.mask), progress)
     lines = tuple(
         PreparedLine(profile, share, drawn[0], noise, drawn[1:])
         for profile, share in settings.profiles
-        for drawn, noise in (_line(settings, corpus, utterances, profile, wire, progress),)
+        for drawn, noise in (preparation.prepared(profile),)
     )
     return PreparedCorpus(corpus, lines)
 
@@ -122,59 +122,68 @@ def prepare(settings: SwarmSettings, protocol: CallerProtocol, progress: Progres
 def render_ahead(settings: SwarmSettings, protocol: CallerProtocol, progress: Progress | None = None) -> None:
     """Fill the cache before the processes of a swarm need it. Raises CorpusError."""
     corpus, utterances = choose(settings)
-    wire = Wire.of(protocol, settings.mask)
+    preparation = _Preparation(settings, corpus, utterances, Wire.of(protocol, settings.mask), progress)
     for profile, _ in settings.profiles:
         try:
-            frame_cache = FrameCache.open(corpus, profile, settings.seed, wire)
-            fill(frame_cache, utterances, settings.protocol, progress, variants_of(settings, profile, utterances))
+            preparation.fill(preparation.open_cache(profile), preparation.variants(profile))
         except OSError:
             return  # the cache is not writable, so each worker renders for itself
 
 
-def _line(
-    settings: SwarmSettings,
-    corpus: Corpus,
-    utterances: tuple[Utterance, ...],
-    profile: Profile,
-    wire: Wire,
-    progress: Progress | None,
-) -> Prepared:
-    variants = variants_of(settings, profile, utterances)
+@dataclass(frozen=True, slots=True)
+class _Preparation:
+    """What is prepared for the wire; the same for all profiles. `progress` is None if nothing shows it."""
 
-    def take_from(frame_cache: FrameCache) -> Prepared:
-        return _from(frame_cache, utterances, variants, settings.protocol, progress)
+    settings: SwarmSettings
+    corpus: Corpus
+    utterances: tuple[Utterance, ...]
+    wire: Wire
+    progress: Progress | None
 
-    try:
-        return take_from(FrameCache.open(corpus, profile, settings.seed, wire))
-    except OSError:
-        # The cache is not writable. Mapped files stay accessible after their folder is deleted.
-        with tempfile.TemporaryDirectory(prefix="voiceprobe-", ignore_cleanup_errors=True) as scratch:
-            try:
-                return take_from(FrameCache.open(corpus, profile, settings.seed, wire, Path(scratch)))
-            except OSError as error:
-                raise CorpusError(
-                    f"{cache_root()} and {scratch} are not writable ({error.strerror}); rendered speech needs disk "
-                    "space: free some, or set VOICEPROBE_CACHE to another folder."
-                ) from error
+    def prepared(self, profile: Profile) -> Prepared:
+        """Prepare the utterances with one profile. Raises CorpusError."""
+        variants = self.variants(profile)
+        try:
+            return self._take_from(self.open_cache(profile), variants)
+        except OSError:
+            # The cache is not writable. Mapped files stay accessible after their folder is deleted.
+            with tempfile.TemporaryDirectory(prefix="voiceprobe-", ignore_cleanup_errors=True) as scratch:
+                try:
+                    return self._take_from(self.open_cache(profile, Path(scratch)), variants)
+                except OSError as error:
+                    raise CorpusError(
+                        f"{cache_root()} and {scratch} are not writable ({error.strerror}); rendered speech needs disk "
+                        "space: free some, or set VOICEPROBE_CACHE to another folder."
+                    ) from error
 
+    def variants(self, profile: Profile) -> int:
+        """Return how many variants of each utterance this profile gets."""
+        return variants_of(self.settings, profile, self.utterances)
 
-def _from(
-    frame_cache: FrameCache, utterances: tuple[Utterance, ...], variants: int, protocol: str, progress: Progress | None
-) -> Prepared:
-    """Load from the cache, which is read and checked first: a page that is not in memory would delay audio."""
-    distinct = dict.fromkeys(utterances)  # a mix may contain one several times
-    keys = [BACKGROUND_KEY, *(entry_key(each, variant) for each in distinct for variant in range(variants))]
-    frame_cache.cache_entry.check(keys, lambda: None if progress is None else progress(0, len(keys) - 1))
-    if frame_cache.missing(distinct, variants) or frame_cache.background() is None:
-        fill(frame_cache, utterances, protocol, progress, variants)
-    noise = frame_cache.background()
-    drawn: list[tuple[PreparedClip, ...]] = []
-    for variant in range(variants):
-        clips = {utterance.id: frame_cache.clip(utterance, variant) for utterance in distinct}
-        drawn.append(tuple(clip for utterance in utterances if (clip := clips[utterance.id]) is not None))
-    if noise is None or any(len(clips) != len(utterances) for clips in drawn):
-        raise CorpusError(
-            f"{frame_cache.cache_entry.folder}: data written to this folder is lost; set VOICEPROBE_CACHE to another"
-            " folder."
-        )
-    return tuple(drawn), noise
+    def open_cache(self, profile: Profile, root: Path | None = None) -> FrameCache:
+        """Open the cache of the frames with this profile; `root` None means the usual cache folder."""
+        return FrameCache.open(self.corpus, profile, self.settings.seed, self.wire, root)
+
+    def fill(self, frame_cache: FrameCache, variants: int) -> None:
+        """Render what is missing in the cache."""
+        fill(frame_cache, self.utterances, self.settings.protocol, self.progress, variants)
+
+    def _take_from(self, frame_cache: FrameCache, variants: int) -> Prepared:
+        """Load from the cache, which is read and checked first: a page that is not in memory would delay audio."""
+        utterances, progress = self.utterances, self.progress
+        distinct = dict.fromkeys(utterances)  # a mix may contain one several times
+        keys = [BACKGROUND_KEY, *(entry_key(each, variant) for each in distinct for variant in range(variants))]
+        frame_cache.cache_entry.check(keys, lambda: None if progress is None else progress(0, len(keys) - 1))
+        if frame_cache.missing(distinct, variants) or frame_cache.background() is None:
+            self.fill(frame_cache, variants)
+        noise = frame_cache.background()
+        drawn: list[tuple[PreparedClip, ...]] = []
+        for variant in range(variants):
+            clips = {utterance.id: frame_cache.clip(utterance, variant) for utterance in distinct}
+            drawn.append(tuple(clip for utterance in utterances if (clip := clips[utterance.id]) is not None))
+        if noise is None or any(len(clips) != len(utterances) for clips in drawn):
+            raise CorpusError(
+                f"{frame_cache.cache_entry.folder}: data written to this folder is lost; set VOICEPROBE_CACHE to "
+                "another folder."
+            )
+        return tuple(drawn), noise
