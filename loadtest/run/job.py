@@ -8,7 +8,7 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -91,7 +91,7 @@ def run(
         settings = _settings_of_run(checked, run_id, request.settings.sidecar if notes else own.url)
         swarm = _start_swarm(request, settings)
         stack.enter_context(processes.ending(swarm))
-        interrupted = _follow(checked, run_id, own.store, swarm, console, notes, watch)
+        interrupted = _follow(_StartedRun(checked, run_id, own.store, swarm, tuple(notes)), console, watch)
         killed_by = _check_ending(swarm, interrupted)
         spooled = deliver_all(checked, own, stack)
         load = AskedLoad(request.users, request.run_time_s, request.processes)
@@ -168,30 +168,34 @@ def _start_swarm(request: RunRequest, settings: SwarmSettings) -> processes.Chil
     )
 
 
-def _follow(
-    checked: CheckedRun,
-    run_id: str,
-    store: Path,
-    swarm: processes.Child,
-    console: Console,
-    notes: list[str],
-    watch: Callable[[], None],
-) -> bool:
+@dataclass(frozen=True, slots=True)
+class _StartedRun:
+    """A run whose swarm has been started. `notes` are shown beside its figures."""
+
+    checked: CheckedRun
+    run_id: str
+    store: Path
+    swarm: processes.Child
+    notes: tuple[str, ...]
+
+
+def _follow(started: _StartedRun, console: Console, watch: Callable[[], None]) -> bool:
     """Show the run until it ends; whether somebody interrupted it."""
+    swarm = started.swarm
     processes.stand_by()
     began, reported_s = time.monotonic(), 0.0
-    with Interruption() as interruption, StoreReader(store) as reader, ExitStack() as stack:
+    with Interruption() as interruption, StoreReader(started.store) as reader, ExitStack() as stack:
         live = None
         if console.is_terminal:
             live = stack.enter_context(Live(console=console, refresh_per_second=4, transient=True))
-        patience_s = checked.request.stop_timeout_s + LAST_WORDS_S
+        patience_s = started.checked.request.stop_timeout_s + LAST_WORDS_S
         while not swarm.all_ended(patience_s):
             watch()
             if interruption.wait(LOOK_EVERY_S):
                 _stop(swarm, interruption, console, patience_s)
                 return True
             elapsed_s = time.monotonic() - began
-            info = _live_info(checked, reader, run_id, elapsed_s, notes)
+            info = _live_info(started, reader, elapsed_s)
             if live is not None:
                 live.update(live_view(info))
             elif elapsed_s - reported_s >= SAY_EVERY_S:
@@ -201,19 +205,20 @@ def _follow(
     return False
 
 
-def _live_info(checked: CheckedRun, reader: StoreReader, run_id: str, elapsed_s: float, notes: list[str]) -> LiveInfo:
-    request, settings = checked.request, checked.request.settings
+def _live_info(started: _StartedRun, reader: StoreReader, elapsed_s: float) -> LiveInfo:
+    request, notes, where = started.checked.request, started.notes, Filter(run_id=started.run_id)
+    settings = request.settings
     summary = in_flight = None
     try:
-        summary = reader.summary(Filter(run_id=run_id))
-        reported = [point.calls_in_flight for point in reader.timeline(Filter(run_id=run_id), buckets=30)]
+        summary = reader.summary(where)
+        reported = [point.calls_in_flight for point in reader.timeline(where, buckets=30)]
         in_flight = next((calls for calls in reversed(reported) if calls is not None), None)
         if not summary.generator.processes:
-            notes = ["the callers are preparing their speech", *notes]
+            notes = ("the callers are preparing their speech", *notes)
         elif summary.ramp_turns:
-            notes = [f"{summary.ramp_turns} turns began during a ramp and are not among these", *notes]
+            notes = (f"{summary.ramp_turns} turns began during a ramp and are not among these", *notes)
     except StoreError:
-        notes = [*notes, "the store cannot be read at the moment"]
+        notes = (*notes, "the store cannot be read at the moment")
     return LiveInfo(
         target=public_target(request.settings.host),
         users=settings.max_calls if settings.has_open_arrivals else request.users,

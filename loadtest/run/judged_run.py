@@ -22,7 +22,7 @@ from loadtest.run.json_file import write_json
 from loadtest.run.losses import is_under_way, lost_processes
 from telemetry.objectives.openslo import Objective
 from telemetry.objectives.slo import Verdict, judge
-from telemetry.store.answers import Filter, ProcessInfo, RunRecord, Summary
+from telemetry.store.answers import CallCounts, Filter, ProcessInfo, RunRecord, Summary
 from telemetry.store.reader import StoreReader
 
 UNKNOWN: Final = "unknown"
@@ -63,8 +63,7 @@ def judged_run(
     and every process that did not end was lost. `asked` is what the run was asked to do, for one whose processes never
     said so. Raises StoreError.
     """
-    info = next((each for each in reader.runs() if each.run_id == run_id), None)
-    info = _info(reader, run_id, info, now_unix_ns, asked or {}, beside)
+    info = _info(_StoredRun.read(reader, run_id), asked or {}, beside, now_unix_ns)
     where = Filter(run_id=run_id)
     summary = reader.summary(where)
     verdicts = judge(objectives, reader.count(where), reader.good_range(where))
@@ -86,23 +85,37 @@ def print_and_write(result: RunResult, console: Console, json_file: Path | None)
     return result.run_outcome.code
 
 
-def _info(
-    reader: StoreReader,
-    run_id: str,
-    info: RunRecord | None,
-    now_unix_ns: int | None,
-    asked: Mapping[str, object],
-    beside: BesideStore,
-) -> RunInfo:
-    declared = _Declared({**asked, **(info.declared if info is not None else {})})
-    known = reader.processes(run_id)
-    calls = reader.calls(Filter(run_id=run_id))
+@dataclass(frozen=True, slots=True)
+class _StoredRun:
+    """What the store holds of a run besides its turns. `record` is None for a run that the store does not list."""
+
+    run_id: str
+    record: RunRecord | None
+    processes: Sequence[ProcessInfo]
+    calls: CallCounts
+    store: Path
+
+    @classmethod
+    def read(cls, reader: StoreReader, run_id: str) -> "_StoredRun":
+        """Read what the store of `reader` holds of a run. Raises StoreError."""
+        return cls(
+            run_id=run_id,
+            record=next((each for each in reader.runs() if each.run_id == run_id), None),
+            processes=reader.processes(run_id),
+            calls=reader.calls(Filter(run_id=run_id)),
+            store=reader.directory,
+        )
+
+
+def _info(stored: _StoredRun, asked: Mapping[str, object], beside: BesideStore, now_unix_ns: int | None) -> RunInfo:
+    record, known, calls = stored.record, stored.processes, stored.calls
+    declared = _Declared({**asked, **(record.declared if record is not None else {})})
     processes = declared.whole("processes") or max(1, len(known))
-    target = info.target if info is not None else None
+    target = record.target if record is not None else None
     return RunInfo(
-        run_id=run_id,
+        run_id=stored.run_id,
         target=declared.text("target") or target or UNKNOWN,
-        protocol=declared.text("protocol") or (info.protocol if info is not None else None) or UNKNOWN,
+        protocol=declared.text("protocol") or (record.protocol if record is not None else None) or UNKNOWN,
         corpus=RunCorpus(
             name=declared.text("corpus") or UNKNOWN,
             kind=declared.text("corpus_kind") or UNKNOWN,
@@ -116,7 +129,7 @@ def _info(
         scenario=declared.text("scenario"),
         seed=declared.whole("seed"),
         run_time_s=declared.number("run_time_s"),
-        started_unix_ns=_began_unix_ns(known, info),
+        started_unix_ns=_began_unix_ns(known, record),
         elapsed_s=_elapsed_s(known),
         processes=processes,
         profile=RunProfile(
@@ -135,16 +148,16 @@ def _info(
         lost=lost_processes(known, processes, now_unix_ns),
         killed_by=beside.killed_by,
         spooled=beside.spooled,
-        store=str(reader.directory),
+        store=str(stored.store),
         dashboard_url=beside.dashboard_url,
         calibration=_citation(declared),
     )
 
 
-def _began_unix_ns(known: Sequence[ProcessInfo], info: RunRecord | None) -> int:
+def _began_unix_ns(known: Sequence[ProcessInfo], record: RunRecord | None) -> int:
     """When the first process was ready, or the first turn of a run whose processes did not say so began."""
     began = [process.began_unix_ns for process in known if process.began_unix_ns is not None]
-    return min(began) if began else info.first_unix_ns if info is not None else 0
+    return min(began) if began else record.first_unix_ns if record is not None else 0
 
 
 def _elapsed_s(known: Sequence[ProcessInfo]) -> float | None:
