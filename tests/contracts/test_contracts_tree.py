@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("corpora", "loadtest", "telemetry", "dashboard")
 MOST_LINES = 400
 MOST_LINES_OF_A_FUNCTION = 60
+MOST_POSITIONAL_PARAMETERS = 5
 
 # What is longer, and why it is right so.
 LONG_FILES: dict[str, str] = {
@@ -69,6 +70,15 @@ def long_functions(source: str) -> Iterator[tuple[str, int]]:
                 yield node.name, length
 
 
+def long_signatures(source: str) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            names = [each.arg for each in (*node.args.posonlyargs, *node.args.args)]
+            count = len(names) - (names[:1] in (["self"], ["cls"]))
+            if count > MOST_POSITIONAL_PARAMETERS:
+                yield getattr(node, "name", "lambda"), count
+
+
 def wall_clock_calls(source: str) -> Iterator[int]:
     for node in ast.walk(ast.parse(source)):
         match node:
@@ -86,6 +96,16 @@ def test_files_are_short_or_say_why() -> None:
 def test_functions_are_short_or_say_why() -> None:
     long = {f"{path}:{function}": length for path, text in python_files() for function, length in long_functions(text)}
     assert long.keys() == LONG_FUNCTIONS.keys(), long
+
+
+def test_functions_take_a_value_object_or_keywords_rather_than_many_positional_parameters() -> None:
+    product = (*PACKAGES, "docs_build")
+    assert [
+        f"{path}: {function} has {count}"
+        for path, text in python_files()
+        if path.startswith(product)
+        for function, count in long_signatures(text)
+    ] == []
 
 
 def test_every_name_says_what_is_inside() -> None:
@@ -147,6 +167,24 @@ def test_a_long_function_is_found() -> None:
     body = "\n".join("    x = 1" for _ in range(MOST_LINES_OF_A_FUNCTION))
     assert list(long_functions(f"def long():\n{body}\n")) == [("long", MOST_LINES_OF_A_FUNCTION + 1)]
     assert list(long_functions("def short():\n    x = 1\n")) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("def many(a, b, c, d, e, f): ...", [("many", 6)]),
+        ("def many(a, b, c, /, d, e, f=1): ...", [("many", 6)]),
+        ("async def many(a, b, c, d, e, f, *, g): ...", [("many", 6)]),
+        ("def outer():\n    return lambda a, b, c, d, e, f: a", [("lambda", 6)]),
+        ("class Box:\n    def __init__(self, a, b, c, d, e, f): ...", [("__init__", 6)]),
+        ("class Box:\n    def __init__(self, a, b, c, d, e, *, f, g): ...", []),
+        ("class Box:\n    @classmethod\n    def of(cls, a, b, c, d, e): ...", []),
+        ("class Box:\n    @staticmethod\n    def of(a, b, c, d, e, f): ...", [("of", 6)]),
+        ("def few(a, b, c, d, e, *rest, f, **others): ...", []),
+    ],
+)
+def test_a_long_signature_is_found(source: str, found: list[tuple[str, int]]) -> None:
+    assert list(long_signatures(source)) == found
 
 
 @pytest.mark.parametrize(
