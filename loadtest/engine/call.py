@@ -254,7 +254,12 @@ class Call:
     def disconnected(self, reason: str, failure: Failure) -> None:
         """End the call because the connection is gone."""
         if not self.ended:
-            self.lost(reason, self.engine.clocks.perf_ns(), failure)
+            now_perf_ns = self.engine.clocks.perf_ns()
+            for item in self.websocket.receive_eof():
+                # A refusal whose body has no stated length is complete only when the connection ends.
+                if isinstance(item, Rejected) and item.status is not None:
+                    self._on_item(item, now_perf_ns)
+            self.lost(reason, now_perf_ns, failure)
 
     def failed(self, error: Exception) -> None:
         """End this call, and only this call, because of an internal error."""

@@ -57,11 +57,23 @@ def _one(peer: socket.socket, behave: Behave) -> None:
 
 def refusing(status: str, *headers: str) -> Behave:
     """Answers the upgrade with this status line and these headers."""
+    lines = "".join(f"{header}\r\n" for header in (*headers, "Content-Length: 2", "Connection: close"))
+    return _answering_and_closing(f"HTTP/1.1 {status}\r\n{lines}\r\nno".encode())
 
+
+def refusing_until_closed(status: str, *headers: str, reset: bool = False) -> Behave:
+    """Answers the upgrade with a body of no stated length: it ends with the connection, by its end or by a reset."""
+    lines = "".join(f"{header}\r\n" for header in (*headers, "Connection: close"))
+    return _answering_and_closing(f"HTTP/1.1 {status}\r\n{lines}\r\nno room".encode(), reset=reset)
+
+
+def _answering_and_closing(answer: bytes, *, reset: bool = False) -> Behave:
     def behave(peer: socket.socket) -> None:
         _head(peer)
-        lines = "".join(f"{header}\r\n" for header in (*headers, "Content-Length: 2", "Connection: close"))
-        peer.sendall(f"HTTP/1.1 {status}\r\n{lines}\r\nno".encode())
+        peer.sendall(answer)
+        if reset:
+            _reset_on_close(peer)
+            return
         peer.shutdown(socket.SHUT_WR)
         _drain(peer)
 
@@ -92,8 +104,7 @@ def upgraded(*frames: bytes, then: bytes = b"", after_bytes: int = 0, reset: boo
             after_bytes -= len(data)
         peer.sendall(then)
         if reset:
-            # Data that nobody read makes the kernel reset the connection.
-            peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            _reset_on_close(peer)
             return
         if hold:
             _drain(peer)
@@ -116,6 +127,10 @@ def close(code: int, reason: str = "") -> bytes:
 
 
 READY = text(b'{"type":"session.created","session":{}}') + text(b'{"type":"session.updated","session":{}}')
+
+
+def _reset_on_close(peer: socket.socket) -> None:
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 def _head(peer: socket.socket) -> bytes:

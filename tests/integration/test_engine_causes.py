@@ -6,7 +6,17 @@ import pytest
 
 from telemetry.model.turns import Turn
 from tests.integration.calling import Callers
-from tests.integration.raw_endpoint import READY, Behave, close, raw_endpoint, refusing, saying, text, upgraded
+from tests.integration.raw_endpoint import (
+    READY,
+    Behave,
+    close,
+    raw_endpoint,
+    refusing,
+    refusing_until_closed,
+    saying,
+    text,
+    upgraded,
+)
 
 ERROR = b'{"type":"error","error":{"type":"invalid_request_error","code":"session_expired","message":"over"}}'
 BUSY = b'{"type":"error","error":{"code":"rate_limit_exceeded","message":"slow down","retry_after":2.5}}'
@@ -23,6 +33,8 @@ CASES: tuple[tuple[str, Behave, str, str | None, int | None], ...] = (
         30 * S,
     ),
     ("403", refusing("403 Forbidden"), "http_status", "403", None),
+    ("503-no-length", refusing_until_closed("503 Busy", "Retry-After: 7"), "http_status", "503", 7 * S),
+    ("503-reset", refusing_until_closed("503 Busy", "Retry-After: 7", reset=True), "http_status", "503", 7 * S),
     ("not-http", saying(b"SSH-2.0-OpenSSH_9.2\r\n\r\n"), "protocol_violation", "not_http", None),
     ("101-without-key", refusing("101 Switching Protocols"), "protocol_violation", "bad_upgrade", None),
     ("closed-1008", upgraded(READY, close(1008, "policy")), "close_code", "1008", None),

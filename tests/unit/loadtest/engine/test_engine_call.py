@@ -4,6 +4,8 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from loadtest.conversation.evidence import ValidityLimits
 from loadtest.conversation.state import State
 from loadtest.engine.call import MAX_WAITING_BYTES, Call
@@ -12,6 +14,7 @@ from loadtest.engine.health import EngineHealth
 from loadtest.engine.timing_wheel import WheelSlot
 from loadtest.protocols import registry
 from loadtest.protocols.base import CallerOptions
+from loadtest.protocols.failure import Failure
 from loadtest.protocols.websocket import WebSocketClient
 from tests.unit.loadtest.conversation.world import MS, make_plan, reply
 
@@ -261,3 +264,22 @@ def test_without_kernel_timestamps_the_loops_lateness_bounds_the_receive_lag() -
     caller.wire.stamped = True
     call.receive(5001 * MS, 5004 * MS, b"")
     assert (evidence.receive_lag_worst_ns, evidence.receive_lag_bound_ns) == (3 * MS, 32 * MS)
+
+
+@pytest.mark.parametrize(
+    ("received", "reason"),
+    [
+        (b"HTTP/1.1 503 Busy\r\n\r\nno room", "the endpoint refused the connection with HTTP 503 (Busy): no room"),
+        (b"HTTP/1.1 503 Busy\r\n\r\n", "the endpoint refused the connection with HTTP 503 (Busy)"),
+        (b"HTTP/1.1 503 Bu", "the connection is gone"),
+        (b"HTTP/1.1 503 Busy\r\nRetry-", "the connection is gone"),
+        (b"", "the connection is gone"),
+    ],
+)
+def test_the_end_of_the_connection_completes_a_refusal_without_a_stated_length(received: bytes, reason: str) -> None:
+    caller = Caller()
+    caller.call.secured()
+    caller.call.receive(0, 0, received)
+    assert caller.call.failure is None
+    caller.call.disconnected("the connection is gone", Failure("tcp", "EOF"))
+    assert caller.call.failure == reason
