@@ -271,7 +271,7 @@ def test_without_kernel_timestamps_the_loops_lateness_bounds_the_receive_lag() -
     [
         (b"HTTP/1.1 503 Busy\r\n\r\nno room", "the endpoint refused the connection with HTTP 503 (Busy): no room"),
         (b"HTTP/1.1 503 Busy\r\n\r\n", "the endpoint refused the connection with HTTP 503 (Busy)"),
-        (b"HTTP/1.1 503 Bu", "the connection is gone"),
+        (b"HTTP/1.1 503 No", "the connection is gone"),
         (b"HTTP/1.1 503 Busy\r\nRetry-", "the connection is gone"),
         (b"", "the connection is gone"),
     ],
