@@ -6,9 +6,10 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
-from loadtest.cli.flags import DURATION, Json, Out, Processes, Slo, Target, durations, flag, sends_callers
+from loadtest.cli.flags import Json, Out, Processes, Slo, Target, durations, flag, sends_callers
 from loadtest.run.request import RunRequest, default_out
 from loadtest.scenario.settings import SwarmSettings
+from telemetry.model.durations import METAVAR
 
 EXAMPLE: Final = "Example: voiceprobe capacity ws://127.0.0.1:8765/v1/realtime --from 4 --max 64 --out cap"
 
@@ -22,9 +23,9 @@ def capacity(
     resolution: Annotated[float, flag("load", help="how close to bisect, as a share of the callers")] = 0.1,
     turns_per_step: Annotated[int, flag("load", help="turns wanted at each step, at least 20")] = 100,
     step_time: Annotated[
-        str, flag("load", help="how long one measurement of a step may last", metavar=DURATION)
+        str, flag("load", help="how long one measurement of a step may last", metavar=METAVAR)
     ] = "60s",
-    rest: Annotated[str, flag("load", help="pause between two steps", metavar=DURATION)] = "3s",
+    rest: Annotated[str, flag("load", help="pause between two steps", metavar=METAVAR)] = "3s",
     processes: Processes = 1,
     slo: Slo = None,
     out: Out = None,

@@ -5,9 +5,10 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
-from loadtest.cli.flags import DURATION, Json, Out, Slo, Users, durations, flag, sends_callers
+from loadtest.cli.flags import Json, Out, Slo, Users, durations, flag, sends_callers
 from loadtest.run.request import default_out
 from loadtest.scenario.settings import SwarmSettings
+from telemetry.model.durations import METAVAR
 
 EXAMPLE: Final = "Example: voiceprobe demo --users 8 --run-time 60s --exit --json summary.json"
 
@@ -16,7 +17,7 @@ EXAMPLE: Final = "Example: voiceprobe demo --users 8 --run-time 60s --exit --jso
 def demo(
     *,
     users: Users = 8,
-    run_time: Annotated[str, flag("load", help="how long the swarm runs, e.g. 60s", metavar=DURATION)] = "60s",
+    run_time: Annotated[str, flag("load", help="how long the swarm runs, e.g. 60s", metavar=METAVAR)] = "60s",
     exit_after: Annotated[bool, flag("output", "--exit", help="end by itself instead of staying until Ctrl-C")] = False,
     engines: Annotated[str, flag("target", help="the assistant's engines: scripted or real")] = "scripted",
     slo: Slo = None,

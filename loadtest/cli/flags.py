@@ -4,16 +4,14 @@ import inspect
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 
 from loadtest.errors import UsageError
 from loadtest.scenario.access import TARGET_VARIABLE
 from loadtest.scenario.options import GROUPS, OPTIONS, Group, Option, Scope, settings_from
-from telemetry.model.durations import Duration, DurationError
-
-DURATION: Final = "<duration>"
+from telemetry.model.durations import METAVAR, Duration, DurationError
 
 
 def panel(group: Group) -> str:
@@ -81,7 +79,7 @@ def sends_callers(*scopes: Scope) -> Callable[[Callable[..., None]], Callable[..
 def _parameter(option: Option) -> inspect.Parameter:
     names = [option.ours or option.flag] if option.ours or option.kind is bool else []
     kind: Any = list[str] if option.repeatable else str if option.kind is Duration else option.kind
-    metavar = DURATION if option.kind is Duration else option.metavar
+    metavar = METAVAR if option.kind is Duration else option.metavar
     declared = typer.Option(*names, help=option.help, metavar=metavar, rich_help_panel=panel(option.group))
     annotation = Annotated[kind if option.default is not None else kind | None, declared]
     return inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=option.default, annotation=annotation)

@@ -7,9 +7,10 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
-from loadtest.cli.flags import DURATION, Json, Out, Processes, Slo, Target, Users, durations, flag, sends_callers
+from loadtest.cli.flags import Json, Out, Processes, Slo, Target, Users, durations, flag, sends_callers
 from loadtest.run.request import RunRequest, check, default_out
 from loadtest.scenario.settings import SwarmSettings
+from telemetry.model.durations import METAVAR
 
 EXAMPLE: Final = (
     "Example: voiceprobe run ws://127.0.0.1:8765/v1/realtime --users 20 --run-time 2m --noise babble --snr 10"
@@ -26,13 +27,13 @@ def run(
         float | None, flag("load", help="callers to start a second (default: all within 5 s, at least 10)")
     ] = None,
     processes: Processes = 1,
-    run_time: Annotated[str, flag("load", help="how long, e.g. 90s or 2m", metavar=DURATION)] = "1m",
+    run_time: Annotated[str, flag("load", help="how long, e.g. 90s or 2m", metavar=METAVAR)] = "1m",
     stop_timeout: Annotated[
         str,
         flag(
             "load",
             help="how long turns under way then have to end; what is left is cut, and shown",
-            metavar=DURATION,
+            metavar=METAVAR,
         ),
     ] = "30s",
     scenario: Annotated[

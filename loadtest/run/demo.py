@@ -34,12 +34,12 @@ OBJECTIVES: Final = Path(__file__).with_name("demo-objectives.yaml")
 # What the assistant of the demo is like: stated here, drawn with a seed, reported by it turn by turn.
 SCRIPTED: Final = (
     *("--asr", "scripted", "--asr-delay", "lognormal:40ms:0.3"),
-    *("--llm-ttft", "lognormal:90ms:0.3;tail=0.03:3s", "--llm-gap", "lognormal:6ms:0.4", "--llm-deadline-ms", "300"),
+    *("--llm-ttft", "lognormal:90ms:0.3;tail=0.03:3s", "--llm-gap", "lognormal:6ms:0.4", "--llm-deadline", "300ms"),
     *("--tts", "scripted", "--tts-delay", "lognormal:50ms:0.3"),
 )
-REAL: Final = ("--asr", "pocketsphinx", "--tts", "espeak", "--llm-deadline-ms", "450")
+REAL: Final = ("--asr", "pocketsphinx", "--tts", "espeak", "--llm-deadline", "450ms")
 COMMON: Final = ("--cohort", "streaming=0.5", "--cohort-control", "whole-answer", "--llm-stream", "false")
-CACHE_TTL_S: Final = 20
+CACHE_TTL: Final = Duration.parse("20s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ def _start_parts(request: DemoRequest, checked: CheckedRun, stack: ExitStack) ->
         "assistant",
         [
             *("-m", "loadtest.targets.assistant", "--port", str(processes.free_port(ASSISTANT_PORT))),
-            *("--otlp", f"http://127.0.0.1:{http_port}", "--cache-ttl-s", str(CACHE_TTL_S)),
+            *("--otlp", f"http://127.0.0.1:{http_port}", "--cache-ttl", str(CACHE_TTL)),
             *(*engines, *COMMON, *corpus),
         ],
         logs,

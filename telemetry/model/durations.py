@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import Final
 
 HELP: Final = "500ms, 2s, 1.5m or 1h"
+METAVAR: Final = "<duration>"  # for the help of flags
 
 _NS_PER: Final = {
     "h": 3_600 * 10**9,
@@ -16,6 +17,7 @@ _NS_PER: Final = {
     "µs": 10**3,
     "ns": 1,
 }
+_LONGEST_NUMBER_BITS: Final = 1000  # Python refuses to write out much longer ones
 _NUMBER: Final = r"[0-9]{1,19}(?:\.[0-9]{1,9})?"
 _BARE: Final = re.compile(_NUMBER)
 _PART: Final = re.compile(rf"({_NUMBER}) ?(ms|us|µs|ns|s|m|h)")
@@ -53,6 +55,15 @@ class Duration:
             return cls(round(Fraction(seconds) * _NS_PER["s"]))
         except (ValueError, OverflowError):
             raise DurationError(f"{seconds:g} is not a duration: write it as {HELP}, or in seconds") from None
+
+    @classmethod
+    def of_value(cls, value: object) -> "Duration":
+        """A value of a file: a text, or a number of seconds. Raises DurationError; ValueError for any other value."""
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise ValueError("neither text nor a number")  # noqa: TRY004 - pydantic asks for a ValueError
+        if isinstance(value, int) and value.bit_length() > _LONGEST_NUMBER_BITS:
+            raise ValueError("too large")
+        return cls.parse(value) if isinstance(value, str) else cls.of_s(value)
 
     @property
     def seconds(self) -> float:

@@ -233,7 +233,7 @@ def test_missed_deadline_falls_back_to_a_rule() -> None:
             await caller.update(VAD)
             return (await one_turn(caller, "home-stop"))["response"]["metadata"]  # type: ignore[index] - JSON
 
-    with assistant("--llm-ttft", "constant:20s", "--llm-deadline-ms", "100") as url:
+    with assistant("--llm-ttft", "constant:20s", "--llm-deadline", "100ms") as url:
         reported = asyncio.run(work(url))
     assert (reported["voice.fallback"], reported["voice.route"]) == ("rule", "rule")
 

@@ -43,7 +43,7 @@ def test_the_capacity_lies_where_the_assistant_has_no_place_left(tmp_path: Path)
     processes share the callers of each step."""
     (tmp_path / "slo.yaml").write_text(SLO)
     llm = ("--llm-ttft", "constant:400ms", "--llm-gap", "constant:10ms", "--llm-parallel", "2", "--cache", "off")
-    with assistant(tmp_path / "logs", *llm, "--llm-deadline-ms", "30000") as url:
+    with assistant(tmp_path / "logs", *llm, "--llm-deadline", "30s") as url:
         result = _capacity(
             *(url, "--from", "8", "--max", "64", "--resolution", "1", "--turns-per-step", "20", "--step-time", "8s"),
             *("--processes", "2", "--rest", "0.5", "--slo", str(tmp_path / "slo.yaml")),

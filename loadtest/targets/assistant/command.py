@@ -11,6 +11,7 @@ from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.targets.assistant.config import build_config, help_texts
 from loadtest.targets.assistant.main import load, run
+from telemetry.model.durations import METAVAR, Duration
 
 HELP: Final = """Run the reference voice assistant: an OpenAI Realtime endpoint with known timing.
 
@@ -51,11 +52,18 @@ def _signature() -> inspect.Signature:
             name,
             inspect.Parameter.KEYWORD_ONLY,
             default=None,
-            annotation=Annotated[str | None, typer.Option(f"--{name.replace('_', '-')}", help=_help_text(name, text))],
+            annotation=Annotated[
+                str | None,
+                typer.Option(f"--{name.replace('_', '-')}", help=_help_text(name, text), metavar=_metavar(name)),
+            ],
         )
         for name, text in help_texts().items()
     ]
     return inspect.Signature(parameters)
+
+
+def _metavar(name: str) -> str | None:
+    return METAVAR if isinstance(getattr(_DEFAULTS, name), Duration) else None
 
 
 def _help_text(name: str, text: str) -> str:

@@ -15,6 +15,7 @@ from loadtest.errors import UsageError
 from loadtest.targets.assistant.cohorts import CohortSplit
 from loadtest.targets.assistant.faults import FAULTS
 from loadtest.toml_text import TomlText, parse_toml
+from telemetry.model.durations import Duration
 from telemetry.model.validation import CheckedTable, FaultAt, path_text, refused, shown, validated
 
 _MS: Final = 1_000_000
@@ -56,6 +57,22 @@ def _read_delay(value: object) -> Delay:
         raise refused(str(error)) from None
 
 
+def _within(limits: tuple[Duration, Duration]) -> AfterValidator:
+    def check(duration: Duration) -> Duration:
+        low, high = limits
+        if not low <= duration <= high:
+            raise ValueError("out of range")
+        return duration
+
+    return AfterValidator(check)
+
+
+def _whole_ms(duration: Duration) -> Duration:
+    if duration.ns % _MS:
+        raise ValueError("a fraction of a millisecond")
+    return duration
+
+
 def _read_url(*schemes: str) -> AfterValidator:
     def read(text: str) -> str:
         parts = urlsplit(text)
@@ -95,6 +112,7 @@ _Switch = Annotated[bool, PlainValidator(_read_switch)]
 _Delay = Annotated[Delay, PlainValidator(_read_delay)]
 _HttpUrl = Annotated[_Text, _read_url("http", "https")]
 _RedisUrl = Annotated[_Text, _read_url("redis", "rediss")]
+_Duration = Annotated[Duration, PlainValidator(Duration.of_value)]
 _File = Annotated[Path, PlainValidator(_read_file)]
 _Token = Annotated[str, PlainValidator(_read_token)]
 _Cohort = Annotated[CohortSplit, PlainValidator(_read_cohort)]
@@ -119,6 +137,11 @@ def _number(default: float, low: float, high: float, help_text: str) -> Any:
     return _setting(default, help_text, f"a number from {low:g} to {high:g} is expected", ge=low, le=high)
 
 
+def _duration(default: str, limits: tuple[Duration, Duration], help_text: str, more: str = "") -> Any:
+    low, high = limits
+    return _setting(Duration.parse(default), help_text, f"a duration from {low} to {high}{more} is expected")
+
+
 def _choice(default: str | None, names: tuple[str, ...], help_text: str) -> Any:
     return _setting(default, help_text, f"one of {', '.join(names)} is expected")
 
@@ -140,6 +163,10 @@ _ASR: Final = ("scripted", "pocketsphinx")
 _TTS: Final = ("scripted", "espeak")
 _CACHE: Final = ("memory", "off")
 
+
+_LLM_WAIT: Final = (Duration.parse("1ms"), Duration.parse("10m"))
+_TTS_CHUNK: Final = (Duration.parse("10ms"), Duration.parse("2s"))
+_CACHE_TTL: Final = (Duration.parse("1ms"), Duration.parse("100000h"))
 
 _ENDPOINT_DELAY: Final = Delay("constant", 30 * _MS)
 _ASR_PARTIAL_DELAY: Final = Delay("lognormal", 450 * _MS, 0.25)
@@ -181,17 +208,23 @@ class AssistantConfig(CheckedTable):
     llm_stream: _Switch = _setting(
         True, "feed the voice sentence by sentence; off waits for the whole answer", _A_SWITCH
     )
-    llm_deadline_ms: _Whole = _whole(3000, 1, 600_000, "a first token later than this is a rule's answer")
-    llm_stall_ms: _Whole = _whole(5000, 1, 600_000, "an answer that stalls this long ends where it is")
+    llm_deadline: Annotated[_Duration, _within(_LLM_WAIT)] = _duration(
+        "3s", _LLM_WAIT, "a first token later than this is a rule's answer"
+    )
+    llm_stall: Annotated[_Duration, _within(_LLM_WAIT)] = _duration(
+        "5s", _LLM_WAIT, "an answer that stalls this long ends where it is"
+    )
     tts: Annotated[str, _one_of(_TTS)] = _choice("scripted", _TTS, "voice")
     tts_voice: _Text = _setting("en-us", "voice of espeak-ng")
     tts_delay: _Delay | None = _delay(None, "sentence to its first audio, scripted")
     tts_leading_silence: _Delay | None = _delay(None, "silence before the first audible sample, scripted")
-    tts_chunk_ms: _Whole = _whole(100, 10, 2000, "audio in one message")
+    tts_chunk: Annotated[_Duration, _within(_TTS_CHUNK), AfterValidator(_whole_ms)] = _duration(
+        "100ms", _TTS_CHUNK, "audio in one message", " in whole milliseconds"
+    )
     tts_pace: _Number = _number(1.5, 0, 1000, "times real time at which audio is sent; 0 sends at once")
     cache: Annotated[str, _one_of(_CACHE)] = _choice("memory", _CACHE, "prompt cache in this process (tier edge)")
     cache_url: _RedisUrl | None = _setting(None, "prompt cache in Redis instead (tier central)", _A_REDIS_URL)
-    cache_ttl_s: _Number = _number(300.0, 0.001, 1e9, "how long an answer is kept")
+    cache_ttl: Annotated[_Duration, _within(_CACHE_TTL)] = _duration("5m", _CACHE_TTL, "how long an answer is kept")
     cache_delay: _Delay = _delay(_CACHE_DELAY, "final transcript to first token on a hit")
     cohort: _Cohort | None = _setting(
         None,

@@ -96,13 +96,13 @@ def build_engines(config: AssistantConfig, clock: Clock) -> Engines:
         llm=llm,
         cache=cache,
         cache_delay=config.cache_delay,
-        deadline_ns=config.llm_deadline_ms * _NS_PER_MS,
-        stall_ns=config.llm_stall_ms * _NS_PER_MS,
+        deadline_ns=config.llm_deadline.ns,
+        stall_ns=config.llm_stall.ns,
         clock=clock,
     )
     voice = VoiceSettings(
         tts=tts,
-        chunk_ms=config.tts_chunk_ms,
+        chunk_ms=config.tts_chunk.ns // _NS_PER_MS,
         pace=config.tts_pace,
         delay=config.tts_delay,
         leading_silence=config.tts_leading_silence,
@@ -136,9 +136,8 @@ def _llm(config: AssistantConfig) -> Llm:
 
 
 def _cache(config: AssistantConfig) -> PromptCache | None:
-    ttl_ns = round(config.cache_ttl_s * 1e9)
     if config.cache_url is not None:
         from loadtest.targets.assistant.cache.redis_cache import RedisCache
 
-        return RedisCache(config.cache_url, ttl_ns, time.perf_counter_ns)
-    return None if config.cache == "off" else MemoryCache(ttl_ns, time.perf_counter_ns)
+        return RedisCache(config.cache_url, config.cache_ttl.ns, time.perf_counter_ns)
+    return None if config.cache == "off" else MemoryCache(config.cache_ttl.ns, time.perf_counter_ns)

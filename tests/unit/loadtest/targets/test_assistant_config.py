@@ -26,6 +26,42 @@ def test_the_defaults_are_scripted_with_known_delays() -> None:
         assert isinstance(getattr(config, name), Delay)
 
 
+def test_durations_have_their_defaults() -> None:
+    config = build_config({})
+    times_s = (config.llm_deadline, config.llm_stall, config.tts_chunk, config.cache_ttl)
+    assert tuple(time.seconds for time in times_s) == (3.0, 5.0, 0.1, 300.0)
+
+
+@pytest.mark.parametrize("name", ["llm_deadline", "llm_stall", "tts_chunk", "cache_ttl"])
+@pytest.mark.parametrize(
+    ("value", "ns"),
+    [("500ms", 500_000_000), ("0.02m", 1_200_000_000), ("2s", 2_000_000_000), ("1", 10**9), (0.25, 250_000_000)],
+)
+def test_every_time_is_a_duration(tmp_path: Path, name: str, value: object, ns: int) -> None:
+    file = tmp_path / "assistant.toml"
+    file.write_text(f"{name} = {value!r}\n")
+    assert getattr(load(file, {}), name).ns == ns
+    assert getattr(load(None, {name: str(value)}), name).ns == ns
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("llm_deadline", "0.5ms", "is '0.5ms'; a duration from 1ms to 10m is expected"),
+        ("llm_deadline", "601s", "is '601s'; a duration from 1ms to 10m is expected"),
+        ("llm_stall", "soon", "is 'soon'; a duration from 1ms to 10m is expected"),
+        ("tts_chunk", "9ms", "is '9ms'; a duration from 10ms to 2s in whole milliseconds is expected"),
+        ("tts_chunk", "10.5ms", "is '10.5ms'; a duration from 10ms to 2s in whole milliseconds is expected"),
+        ("cache_ttl", 0, "is 0; a duration from 1ms to 100000h is expected"),
+        ("cache_ttl", -1, "is -1; a duration from 1ms to 100000h is expected"),
+    ],
+)
+def test_times_out_of_range(name: str, value: object, expected: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        build_config({name: value})
+    assert str(caught.value) == f"{name}: {expected}."
+
+
 def test_real_engines_have_no_scripted_delays() -> None:
     config = build_config({"asr": "pocketsphinx", "tts": "espeak", "llm_url": "http://127.0.0.1:1/v1"})
     for name in ("asr_delay", "llm_ttft", "llm_gap", "tts_delay", "tts_leading_silence"):
@@ -98,6 +134,11 @@ def test_faults_of_the_file_have_its_lines_and_flags_win(tmp_path: Path) -> None
         ("tts_pace", "nan"),
         ("tts_pace", True),
         ("tts_pace", 10**400),
+        ("llm_stall", True),
+        ("llm_stall", float("nan")),
+        ("llm_stall", ["5s"]),
+        ("cache_ttl", 10**400),
+        pytest.param("cache_ttl", -(16**6000), id="ttl-huge"),
         ("host", ""),
         ("run_id", ""),
         pytest.param("llm_model", 16**6000, id="model-huge"),

@@ -56,6 +56,23 @@ def test_a_number_of_seconds_is_finite_and_not_negative(seconds: float) -> None:
         Duration.of_s(seconds)
 
 
+@pytest.mark.parametrize(("value", "ns"), [("20ms", 20 * MS), ("2", 2_000 * MS), (2, 2_000 * MS), (0.25, 250 * MS)])
+def test_a_file_holds_a_text_or_a_number_of_seconds(value: object, ns: int) -> None:
+    assert Duration.of_value(value) == Duration(ns)
+
+
+@pytest.mark.parametrize("value", [None, True, ["2s"], {}, 10**400, pytest.param(-(16**6000), id="huge")])
+def test_a_file_holds_nothing_else(value: object) -> None:
+    with pytest.raises(ValueError, match=r"^(neither text nor a number|too large)$"):
+        Duration.of_value(value)
+
+
+@pytest.mark.parametrize("value", ["soon", -1, float("nan")])
+def test_a_text_or_a_number_that_is_not_a_duration(value: object) -> None:
+    with pytest.raises(DurationError):
+        Duration.of_value(value)
+
+
 @pytest.mark.parametrize(
     ("ns", "text"),
     [
