@@ -7,6 +7,7 @@ from typing import Final
 from corpora.output_paths import unwritable
 from loadtest.bench.cases import DEFAULT_MODES, DUPLEX, MODES, PARTS, WIRES, Case
 from loadtest.errors import UsageError
+from telemetry.model.durations import Duration, DurationError
 
 DEFAULT_CALLERS: Final = (100, 500, 1000, 2000)
 # TLS costs every sender the same: it is compared at the smaller sizes only.
@@ -14,6 +15,8 @@ MOST_CALLERS_OVER_TLS: Final = 500
 # A peer in Python cannot keep up with more than this, and there is no control to compare with anyway.
 MOST_CALLERS_WITHOUT_COMPILER: Final = 100
 MOST_CALLERS: Final = 20_000
+SHORTEST_WINDOW: Final = Duration.parse("200ms")
+LONGEST_WINDOW: Final = Duration.parse("10m")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,17 @@ def _counts(text: str, faults: list[str]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(int(part) for part in parts))
 
 
+def _window(text: str, faults: list[str]) -> Duration:
+    try:
+        found = Duration.parse(text)
+    except DurationError as error:
+        faults.append(f"--window {error}")
+        return Duration()
+    if not SHORTEST_WINDOW <= found <= LONGEST_WINDOW:
+        faults.append(f"--window {text}: give a duration from {SHORTEST_WINDOW} to {LONGEST_WINDOW}")
+    return found
+
+
 def checked(
     *,
     only: str,
@@ -70,7 +84,7 @@ def checked(
     modes: str,
     wires: str,
     rounds: int | None,
-    seconds: float | None,
+    window: str | None,
     short: bool,
     json_file: Path | None,
     out: Path | None,
@@ -80,11 +94,9 @@ def checked(
     faults: list[str] = []
     sizes = _counts(callers, faults) if callers is not None else ((100,) if short else DEFAULT_CALLERS)
     rounds = rounds if rounds is not None else (1 if short else 3)
-    seconds = seconds if seconds is not None else (0.6 if short else 3.0)
     if not 1 <= rounds <= 100:
         faults.append(f"--rounds {rounds}: give a number from 1 to 100")
-    if not 0.2 <= seconds <= 600:
-        faults.append(f"--seconds {seconds:g}: give a length from 0.2 to 600")
+    measured = _window(window if window is not None else ("600ms" if short else "3s"), faults)
     files = (("--json", json_file), ("--out", None if out is None else out / "x"))
     faults += [f"{flag} {fault}" for flag, file in files if file is not None and (fault := unwritable(file))]
     options = Options(
@@ -94,7 +106,7 @@ def checked(
         wires=_listed(wires, WIRES, "--wires", faults) if not short or wires != ",".join(WIRES) else ("ws",),
         rounds=rounds,
         warm_up_s=0.3 if short else 1.5,
-        window_s=seconds,
+        window_s=measured.seconds,
         times=200 if short else 2000,
         turns=250 if short else 5000,
         stamps_modes=(DUPLEX,) if short else DEFAULT_MODES,

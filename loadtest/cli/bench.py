@@ -6,6 +6,7 @@ from typing import Annotated, Final
 import typer
 
 from loadtest.bench.cases import DEFAULT_MODES, PARTS, WIRES
+from telemetry.model.durations import METAVAR
 
 EXAMPLE: Final = "Example: voiceprobe bench --callers 100,500 --modes duplex --json bench.json --out pictures"
 
@@ -22,7 +23,9 @@ def bench(
     ] = ",".join(DEFAULT_MODES),
     wires: Annotated[str, typer.Option(help="ws, wss (up to 500 callers, without the C control)")] = ",".join(WIRES),
     rounds: Annotated[int | None, typer.Option(help="rounds, in each of which every sender runs (default: 3)")] = None,
-    seconds: Annotated[float | None, typer.Option(help="length of each measured window (default: 3)")] = None,
+    window: Annotated[
+        str | None, typer.Option(help="length of each measured window (default: 3s)", metavar=METAVAR)
+    ] = None,
     short: Annotated[bool, typer.Option("--short", help="a few seconds of everything, to see that it works")] = False,
     json_file: Annotated[Path | None, typer.Option("--json", help="write all figures as one JSON object")] = None,
     out: Annotated[Path | None, typer.Option(help="folder for pictures of the senders' cost and pacing")] = None,
@@ -43,7 +46,7 @@ def bench(
         modes=modes,
         wires=wires,
         rounds=rounds,
-        seconds=seconds,
+        window=window,
         short=short,
         json_file=json_file,
         out=out,

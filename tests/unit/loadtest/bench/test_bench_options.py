@@ -15,7 +15,7 @@ PLAIN: dict[str, Any] = {
     "modes": "one-way,duplex",
     "wires": "ws,wss",
     "rounds": None,
-    "seconds": None,
+    "window": None,
     "short": False,
     "json_file": None,
     "out": None,
@@ -47,10 +47,27 @@ def test_all_faults_are_reported_at_once(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
     with pytest.raises(UsageError) as raised:
-        asked(
-            only="x", callers="0", modes="", wires="tcp", rounds=0, seconds=0.0, json_file=file / "no" / "f", out=file
-        )
+        asked(only="x", callers="0", modes="", wires="tcp", rounds=0, window="0", json_file=file / "no" / "f", out=file)
     output = str(raised.value).splitlines()
     assert [line.split()[0] for line in output] == [
-        *("--callers", "--rounds", "--seconds", "--json", "--out", "--only", "--modes", "--wires")
+        *("--callers", "--rounds", "--window", "--json", "--out", "--only", "--modes", "--wires")
     ]
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("200ms", 0.2), ("1.5", 1.5), ("10m", 600.0)])
+def test_the_window_is_a_duration(text: str, seconds: float) -> None:
+    assert asked(window=text).window_s == seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("199ms", "--window 199ms: give a duration from 200ms to 10m"),
+        ("601s", "--window 601s: give a duration from 200ms to 10m"),
+        ("long", "--window 'long' is not a duration: write it as 500ms, 2s, 1.5m or 1h"),
+    ],
+)
+def test_a_window_that_cannot_be_measured(text: str, sentence: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        asked(window=text)
+    assert str(raised.value) == sentence

@@ -15,7 +15,7 @@ def test_flags_become_the_options_of_the_benchmark(tmp_path: Path, monkeypatch: 
     asked: list[Options] = []
     monkeypatch.setattr(job, "bench", asked.append)
     flags = ["--only", "stamps,senders", "--callers", "50,100", "--modes", "duplex", "--wires", "ws", "--rounds", "2"]
-    flags += ["--seconds", "1.5", "--json", str(tmp_path / "a.json"), "--out", str(tmp_path), "--markdown"]
+    flags += ["--window", "1500ms", "--json", str(tmp_path / "a.json"), "--out", str(tmp_path), "--markdown"]
     assert guarded(lambda: app(["bench", *flags])) == ExitCode.OK
     (options,) = asked
     assert options.parts == ("senders", "stamps")
