@@ -12,21 +12,23 @@ from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.targets.ground_truth.plan import BEHAVIORS, EARLIEST_NS, MS, check_behavior
 from loadtest.targets.ground_truth.server import GroundTruthServer, GroundTruthSettings
+from telemetry.model.durations import Duration, DurationError
 
-SHORTEST_MS = EARLIEST_NS // MS + 6
-LONGEST_MS = 60_000
+SHORTEST = Duration(EARLIEST_NS + 6 * MS)
+LONGEST = Duration.parse("1m")
 
 
 def parse_delays(text: str) -> tuple[int, ...]:
-    """Parse a list of delays in ms, such as "50,200,800", into ns. Raises UsageError."""
-    delays: list[int] = []
-    for word in text.split(","):
-        if not word.strip().isdigit() or not SHORTEST_MS <= int(word) <= LONGEST_MS:
-            raise UsageError(
-                f"--delays {text!r}: give whole milliseconds from {SHORTEST_MS} to {LONGEST_MS}, separated by commas"
-            )
-        delays.append(int(word) * MS)
-    return tuple(delays)
+    """Parse a list of delays, such as "50ms,2s", into ns. Raises UsageError."""
+    try:
+        delays = [Duration.parse(word) for word in text.split(",")]
+    except DurationError as error:
+        raise UsageError(f"--delays {text!r}: {error}; separate several by commas") from None
+    if any(not SHORTEST <= delay <= LONGEST or delay.ns % MS for delay in delays):
+        raise UsageError(
+            f"--delays {text!r}: give durations from {SHORTEST} to {LONGEST} in whole milliseconds, separated by commas"
+        )
+    return tuple(delay.ns for delay in delays)
 
 
 def ground_truth_command(
@@ -34,7 +36,9 @@ def ground_truth_command(
         Path, typer.Option(help="file to append the ground truth of each turn to, one JSON object per line")
     ],
     port: Annotated[int, typer.Option(help="loopback port; 0 for any free one")] = 0,
-    delays: Annotated[str, typer.Option(help="voice-to-voice delays to draw from, ms")] = "50,200,800,2000",
+    delays: Annotated[
+        str, typer.Option(help="voice-to-voice delays to draw from, separated by commas")
+    ] = "50ms,200ms,800ms,2s",
     behavior: Annotated[
         str, typer.Option(help=f"one for all connections, or several separated by commas: {', '.join(BEHAVIORS)}")
     ] = "plain",
@@ -45,7 +49,7 @@ def ground_truth_command(
     Prints one JSON line with its URL when it is ready, and serves until SIGTERM. Its callers must use the calibration
     corpus of `voiceprobe calibrate`.
 
-    Example: python -m loadtest.targets.ground_truth --truth truth.jsonl --delays 200,800
+    Example: python -m loadtest.targets.ground_truth --truth truth.jsonl --delays 200ms,800ms
     """
     try:
         _check_folder(truth)

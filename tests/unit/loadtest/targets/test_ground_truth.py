@@ -380,14 +380,21 @@ def test_silence_only_precedes_a_reply() -> None:
     assert reply_audio(5, 0, 10) != reply_audio(0, 0, 10)
 
 
-@pytest.mark.parametrize("text", ["", "50,", "x", "5", "-50", "50;60", "90000"])
+@pytest.mark.parametrize("text", ["", "50ms,", "x", "-50ms", "50ms;60ms", "50ms,soon"])
 def test_invalid_delays_are_rejected(text: str) -> None:
-    with pytest.raises(UsageError, match="whole milliseconds"):
+    with pytest.raises(UsageError, match=r"^--delays .* is not a duration: .*; separate several by commas$"):
+        parse_delays(text)
+
+
+@pytest.mark.parametrize("text", ["70", "5ms", "29ms", "50.5ms", "61s", "50ms,90000"])
+def test_delays_out_of_range_are_rejected(text: str) -> None:
+    with pytest.raises(UsageError, match=r"from 30ms to 1m in whole milliseconds, separated by commas$"):
         parse_delays(text)
 
 
 def test_delays_and_behaviors_are_parsed() -> None:
-    assert parse_delays("50, 200") == (50 * MS, 200 * MS)
+    assert parse_delays("50ms, 200ms") == (50 * MS, 200 * MS)
+    assert parse_delays("30ms,0.5,1m") == (30 * MS, 500 * MS, 60_000 * MS)
     assert check_behavior("burst") == "burst"
     with pytest.raises(UsageError, match="bursts"):
         check_behavior("bursts")
