@@ -264,7 +264,7 @@ def _run_cell(swarms: Swarms, callers: int, turns: int, behavior: str, name: str
     arguments = ["-m", "loadtest.targets.ground_truth", "--truth", str(truth)]
     arguments += ["--delays", DELAYS, "--behavior", behavior]
     ramp_s = max(1.0, callers / MOST_SPAWNS_A_SECOND)
-    endpoint = processes.start("known-answer", arguments, folder / "logs", says_ready=True, bystander=False)
+    endpoint = processes.start("ground-truth", arguments, folder / "logs", says_ready=True, bystander=False)
     with processes.ending(endpoint):
         url = str(processes.wait_until_ready(endpoint, READY_S)["url"])
         # The truth has to come in time as well: the endpoint asks for the processor as the generator does.
