@@ -30,7 +30,7 @@ _MAX_UNIX_NS: Final = 2**64 - 1
 
 @dataclass(slots=True)
 class ReplayResult:
-    """What `replay` did: `left` records were not taken and stay on disk; `torn_logs` ended in half a record.
+    """What `replay` did: `left` records were not taken and stay on disk.
 
     Records, spans and turns are those of export requests, whose turns are counted as `replay` was given to count them.
     Last turns of processes that were killed are counted by logs: `turn_logs` held some, and `left_turn_logs` of these
@@ -40,7 +40,6 @@ class ReplayResult:
     records: int = 0
     spans: int = 0
     left: int = 0
-    torn_logs: int = 0
     turns: int = 0
     left_spans: int = 0
     left_turns: int = 0
@@ -92,16 +91,15 @@ def _hand_over(
     log: LogFile, sink: Callable[[SpoolRecord], bool], turns_in: Callable[[SpoolRecord], int], result: ReplayResult
 ) -> bool:
     """Hand over one log; whether all of it was taken."""
-    end, is_taken, holds_turns = log.taken, True, False
+    is_taken, holds_turns = True, False
     for request, until, is_of_turns in _requests(log):
-        end, holds_turns = until, holds_turns or is_of_turns
+        holds_turns = holds_turns or is_of_turns
         if is_taken and (is_taken := sink(request)):
             log.take(until)
         if not is_of_turns:
             result.add(request, turns_in(request), is_taken=is_taken)
     result.turn_logs += holds_turns
     result.left_turn_logs += holds_turns and not is_taken
-    result.torn_logs += is_taken and end < log.written
     return is_taken
 
 

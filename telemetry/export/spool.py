@@ -38,17 +38,11 @@ class Spool:
         self._next_number = 0
         self._bytes = 0
         self._spans = 0
-        self._records = 0
 
     @property
     def pending_spans(self) -> int:
         """Spans on disk which nobody has acknowledged."""
         return self._spans
-
-    @property
-    def pending_records(self) -> int:
-        """Records on disk which nobody has acknowledged."""
-        return self._records
 
     def append(self, record: SpoolRecord) -> bool:
         """Whether the record is durably on disk; False when the spool is full. Raises OSError."""
@@ -57,7 +51,6 @@ class Spool:
             return False
         self._writable_log().append(entry, durable=True)
         self._bytes += entry.size_bytes
-        self._records += 1
         self._spans += record.items if record.signal == "traces" else 0
         return True
 
@@ -75,7 +68,6 @@ class Spool:
         log = self._logs[0]
         size = LogRecord(record.signal, record.items, record.payload).size_bytes
         self._bytes -= size
-        self._records -= 1
         self._spans -= record.items if record.signal == "traces" else 0
         if log.taken + size >= log.written:
             self._remove_oldest_log()
@@ -98,7 +90,7 @@ class Spool:
     def _remove_oldest_log(self) -> None:
         self._logs.popleft().remove()
         if not self._logs:
-            self._bytes = self._records = self._spans = 0
+            self._bytes = self._spans = 0
 
 
 def export_request(entry: LogRecord) -> SpoolRecord | None:
