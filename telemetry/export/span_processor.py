@@ -49,14 +49,13 @@ class Sender(Protocol):
 class ExportStats:
     """What became of every span so far. `spooled_spans` lie on disk now; `dropped_spans` are lost, and
     `rejected_spans` were refused by the collector for good (both count as loss). `waiting_spans` are in memory.
-    `failing_since_unix_ns` is None while the collector takes what it is sent."""
+    `failure` is None while the collector takes what it is sent."""
 
     exported_spans: int
     spooled_spans: int
     dropped_spans: int
     rejected_spans: int
     waiting_spans: int
-    failing_since_unix_ns: int | None
     failure: str | None
 
 
@@ -105,11 +104,10 @@ class SpoolingSpanProcessor(SpanProcessor):
         batch: int,
         queue: int,
         clock_s: Callable[[], float] = time.monotonic,
-        wall_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self._sender, self._make_spool = sender, make_spool
         self._batch, self._capacity = batch, queue
-        self._clock_s, self._wall_ns = clock_s, wall_ns
+        self._clock_s = clock_s
         self._begin()
 
     def _begin(self) -> None:
@@ -121,8 +119,7 @@ class SpoolingSpanProcessor(SpanProcessor):
         self._spool = self._make_spool() if self._make_spool else None
         self._drop_lock = threading.Lock()
         self._exported = self._dropped = self._rejected = 0
-        self._failing_since_unix_ns: int | None = None
-        self._failure: str | None = None
+        self._failure: str | None = None  # why the collector takes no data; None while it does
         self._retry_at_s, self._retry_s = 0.0, _FIRST_RETRY_S
         self._last_batch_s = self._clock_s()
         self._flushes_asked = self._flushes_done = 0
@@ -187,7 +184,6 @@ class SpoolingSpanProcessor(SpanProcessor):
             dropped_spans=self._dropped,
             rejected_spans=self._rejected,
             waiting_spans=0 if self._closed else self._waiting(),
-            failing_since_unix_ns=self._failing_since_unix_ns,
             failure=self._failure,
         )
 
@@ -257,7 +253,7 @@ class SpoolingSpanProcessor(SpanProcessor):
         return self._keep(record)
 
     def _failing(self) -> bool:
-        return self._failing_since_unix_ns is not None
+        return self._failure is not None
 
     def _note(self, record: SpoolRecord, delivery: Delivery) -> None:
         if delivery.outcome == "failed":
@@ -265,7 +261,7 @@ class SpoolingSpanProcessor(SpanProcessor):
             return
         if self._failing():
             _logger.info("the telemetry collector takes data again")
-        self._failing_since_unix_ns, self._failure, self._retry_s = None, None, _FIRST_RETRY_S
+        self._failure, self._retry_s = None, _FIRST_RETRY_S
         if record.signal != "traces":
             return
         lost = record.items if delivery.outcome == "refused" else delivery.rejected_items
@@ -276,7 +272,6 @@ class SpoolingSpanProcessor(SpanProcessor):
 
     def _outage(self, reason: str) -> None:
         if not self._failing():
-            self._failing_since_unix_ns = self._wall_ns()
             what = "spans are kept on disk" if self._spool else "spans wait in memory, and are dropped when it is full,"
             _logger.warning("the telemetry collector takes no data (%s); %s until it does", reason, what)
         self._failure = reason
