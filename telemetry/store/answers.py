@@ -356,8 +356,6 @@ class TimelinePoint:
     p95: float | None
     p99: float | None
     calls_in_flight: int | None
-    cache_hit_rate: float | None
-    fallback_rate: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,12 +370,10 @@ class GeneratorPoint:
 
 @dataclass(frozen=True, slots=True)
 class StageStats:
-    """One stage's part in voice-to-voice over the turns where it is known: exact quantiles of its length and of its
-    share (stage / voice-to-voice); p95 None under 20 turns."""
+    """One stage's part in voice-to-voice over the turns where it is known: exact quantiles of its length; p95
+    None under 20 turns."""
 
     name: str
     n: int
     p50_ns: float | None
     p95_ns: float | None
-    share_p50: float | None
-    share_p95: float | None

@@ -307,7 +307,7 @@ def client_service_delta(f: Filter) -> tuple[str, list[Any]]:
 
 
 def stage_budget(f: Filter) -> tuple[str, list[Any]]:
-    """Rows `stage, ns, share` of every valid turn with a voice-to-voice.
+    """Rows `stage, n, q` (median and p95 in ns) of every valid turn with a voice-to-voice.
 
     The service's own points where it reported them, else the points as the client saw them. A transcript that came
     after the first token was not on the way to it: there the model's stage begins at the endpoint.
@@ -347,8 +347,7 @@ def stage_budget(f: Filter) -> tuple[str, list[Any]]:
             SELECT *, total_ns - coalesce(endpointing, 0) - coalesce(asr, 0) - coalesce(llm, 0) - coalesce(tts, 0)
                       - coalesce(leading_silence, 0) AS unexplained FROM stages
         )
-        SELECT stage, count(ns) AS n, quantile_cont(ns, [0.5, 0.95]) AS q,
-               quantile_cont(ns / total_ns, [0.5, 0.95]) AS share
+        SELECT stage, count(ns) AS n, quantile_cont(ns, [0.5, 0.95]) AS q
         FROM (UNPIVOT whole ON endpointing, asr, llm, tts, leading_silence, unexplained INTO NAME stage VALUE ns)
         GROUP BY stage
         """,

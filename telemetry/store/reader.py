@@ -220,8 +220,6 @@ class StoreReader:
                     n=row["n"],
                     p50_ns=row["q"][0],
                     p95_ns=enough("p95", row["n"], row["q"][1]),
-                    share_p50=row["share"][0],
-                    share_p95=enough("p95", row["n"], row["share"][1]),
                 )
                 for name in ("endpointing", "asr", "llm", "tts", "leading_silence", "unexplained")
                 if (row := found.get(name)) is not None and row["n"]

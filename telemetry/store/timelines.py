@@ -44,10 +44,7 @@ def timeline(connection: Connection, f: Filter, column: str, buckets: int) -> li
             connection,
             f"""
             SELECT started_unix_ns // {width_ns} AS bucket, count({column}) AS n,
-                   quantile_cont({column}, [0.5, 0.95, 0.99]) AS q,
-                   count(cache_hit) AS cache_reported, count(*) FILTER (WHERE cache_hit) AS hits,
-                   count(fallback) AS fallbacks,
-                   count(*) FILTER (WHERE coalesce(fallback, route, cache_hit::VARCHAR) IS NOT NULL) AS reported
+                   quantile_cont({column}, [0.5, 0.95, 0.99]) AS q
             FROM turns WHERE {where.sql} GROUP BY bucket
             """,
             list(where.values),
@@ -67,15 +64,9 @@ def timeline(connection: Connection, f: Filter, column: str, buckets: int) -> li
                 p95=enough("p95", n, p95),
                 p99=enough("p99", n, p99),
                 calls_in_flight=in_flight.get(bucket),
-                cache_hit_rate=_rate(0, 0) if row is None else _rate(row["hits"], row["cache_reported"]),
-                fallback_rate=_rate(0, 0) if row is None else _rate(row["fallbacks"], row["reported"]),
             )
         )
     return points
-
-
-def _rate(part: int, whole: int) -> float | None:
-    return part / whole if whole else None
 
 
 def _calls_in_flight(connection: Connection, f: Filter, width_ns: int) -> dict[int, int]:

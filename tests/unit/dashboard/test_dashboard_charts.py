@@ -49,7 +49,7 @@ def test_without_an_objective_there_is_no_rule() -> None:
 
 
 def test_a_bucket_with_too_few_turns_has_no_percentile() -> None:
-    points = [TimelinePoint(5 * S, 12, 400.0 * MS, None, None, 3, None, None)]
+    points = [TimelinePoint(5 * S, 12, 400.0 * MS, None, None, 3)]
     assert timeline_rows(points, []) == [
         {
             "time": 5000.0,

@@ -167,13 +167,13 @@ def test_a_slow_turn_links_to_its_waterfall_and_keeps_the_filter() -> None:
 
 def test_the_budget_bar_shares_one_scale_and_says_too_few() -> None:
     stages = {
-        "endpointing": StageStats("endpointing", 200, 200.0 * MS, 300.0 * MS, 0.4, 0.5),
-        "llm": StageStats("llm", 200, 100.0 * MS, 300.0 * MS, 0.2, 0.4),
+        "endpointing": StageStats("endpointing", 200, 200.0 * MS, 300.0 * MS),
+        "llm": StageStats("llm", 200, 100.0 * MS, 300.0 * MS),
     }
     html = bars.budget(stages)
     assert "width:33.33%" in html
     assert "width:50.00%" in html
-    few = {"llm": StageStats("llm", 3, 100.0 * MS, None, 0.2, None)}
+    few = {"llm": StageStats("llm", 3, 100.0 * MS, None)}
     assert "too few (3)" in bars.budget(few)
     assert "too few turns" in bars.budget(few)
     assert "no turn shows its stages" in bars.budget({})

@@ -165,7 +165,6 @@ def test_a_stage_s_part_in_voice_to_voice(tmp_path: Path) -> None:
             "leading_silence": 20 * MS,
             "unexplained": 10 * MS,
         }
-        assert sum(stats.share_p95 or 0 for stats in budget.values()) == pytest.approx(1.0)
     with _reader(tmp_path / "client", *(turn for turn in turns if turn.source == "client")) as reader:
         budget = reader.stage_budget()
         assert (budget["endpointing"].p50_ns, budget["unexplained"].p50_ns) == (210 * MS, 0.0)
