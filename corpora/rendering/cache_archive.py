@@ -88,7 +88,6 @@ class PackWriter:
 class Archive:
     """A pack that is mapped. Slicing `data` copies; nothing else does."""
 
-    file: Path
     data: mmap.mmap
     chunks: dict[str, Chunk]
 
@@ -112,7 +111,7 @@ def open_pack(file: Path) -> Archive | None:
         if magic == _MAGIC and begin >= 0:
             index = data[begin : begin + length]
             if hashlib.sha256(index).digest() == digest:
-                return Archive(file, data, msgspec.json.decode(index, type=dict[str, Chunk]))
+                return Archive(data, msgspec.json.decode(index, type=dict[str, Chunk]))
     data.close()
     return None
 
