@@ -64,18 +64,6 @@ class CallerBehavior:
     conversations: bool = False
     call_pause: Delay | None = None  # between two calls of a caller; None: it calls again at once
 
-    @classmethod
-    def of(
-        cls, *, turns: int, think: float | str = 1.0, patience: float | str | None = None, barge_in: float = 0.0
-    ) -> "CallerBehavior":
-        """From what people write. Raises UsageError."""
-        return cls(
-            turns=turns,
-            think=parse_think(think),
-            patience=None if patience is None else parse_patience(patience),
-            barge_ins=(BargeIn(barge_in),) if barge_in else (),
-        )
-
 
 def parse_think(value: float | str) -> Delay:
     """The pause before a turn: seconds stand for their mean. Raises UsageError."""

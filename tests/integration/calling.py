@@ -19,7 +19,7 @@ from loadtest.engine.tls import TlsClient, tls_client
 from loadtest.protocols import registry
 from loadtest.protocols.base import CallerOptions, CallerProtocol
 from loadtest.run import processes
-from loadtest.scenario.behavior import CallerBehavior
+from loadtest.scenario.behavior import CallerBehavior, parse_patience, parse_think
 from loadtest.scenario.settings import SwarmSettings
 from loadtest.speech.preparation import PreparedCorpus, prepare
 from loadtest.swarm.planner import CallPlanner
@@ -98,7 +98,11 @@ class Callers:
         return CallPlanner(
             prepared.lines,
             behavior=self.behavior
-            or CallerBehavior.of(turns=self.turns_per_call, think=self.think_s, patience=self.patience_s),
+            or CallerBehavior(
+                turns=self.turns_per_call,
+                think=parse_think(self.think_s),
+                patience=None if self.patience_s is None else parse_patience(self.patience_s),
+            ),
             conversations=prepared.corpus.conversations,
             limits=limits,
             manual_turns=self.manual_turns,

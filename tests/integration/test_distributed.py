@@ -23,7 +23,7 @@ from loadtest.protocols import registry
 from loadtest.protocols.base import CallerOptions
 from loadtest.run import processes
 from loadtest.run.sidecars import start_sidecar
-from loadtest.scenario.behavior import CallerBehavior
+from loadtest.scenario.behavior import CallerBehavior, parse_think
 from loadtest.scenario.settings import SwarmSettings
 from loadtest.speech.preparation import prepare
 from loadtest.swarm.planner import CallPlanner
@@ -118,7 +118,7 @@ def _planned_by_one_process(url: str, calls: int) -> Counter[str]:
     prepared = prepare(settings, registry.make_caller(settings.protocol, CallerOptions()))
     planner = CallPlanner(
         prepared.lines,
-        behavior=CallerBehavior.of(turns=1, think=0.1, patience=None),
+        behavior=CallerBehavior(turns=1, think=parse_think(0.1)),
         limits=Limits(),
         manual_turns=False,
         seed=settings.seed,

@@ -12,13 +12,13 @@ from corpora.manifest.conversations import ConversationTurn, ScriptedConversatio
 from corpora.manifest.library import open_corpus
 from loadtest.conversation.behavior import BY_THE_CALLER
 from loadtest.distributions import parse_delay
-from loadtest.scenario.behavior import BargeIn, CallerBehavior, parse_point
+from loadtest.scenario.behavior import BargeIn, CallerBehavior, parse_point, parse_think
 from telemetry.model.metrics import METRICS
 from telemetry.model.turns import Turn
 from tests.integration.calling import CORPUS, Callers, assistant
 
 MS = 1_000_000
-PATIENT = CallerBehavior.of(turns=3, think=0.1)
+PATIENT = CallerBehavior(turns=3, think=parse_think(0.1))
 INTERRUPTING = CallerBehavior(turns=3, think=PATIENT.think, barge_ins=(BargeIn(1.0, parse_point("500ms")),))
 
 

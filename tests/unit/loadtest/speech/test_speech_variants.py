@@ -55,7 +55,7 @@ def planned(
     script = ScriptedConversation("script", tuple(ConversationTurn(name) for name in ids))
     planner = CallPlanner(
         prepared.lines,
-        behavior=replace(CallerBehavior.of(turns=3, think=1.0), conversations=conversations, talk_over=0.5),
+        behavior=CallerBehavior(turns=3, conversations=conversations, talk_over=0.5),
         limits=Limits(),
         manual_turns=False,
         seed=seed,

@@ -6,7 +6,7 @@ import pytest
 
 from corpora.rendering.profiles.profile import Profile
 from loadtest.conversation.plan import CallPlan, Limits
-from loadtest.scenario.behavior import CallerBehavior, parse_call_pause
+from loadtest.scenario.behavior import CallerBehavior, parse_call_pause, parse_patience
 from loadtest.scenario.shares import WHOLE, Share, deal
 from loadtest.speech.preparation import PreparedLine
 from loadtest.swarm.planner import CallPlanner
@@ -27,7 +27,7 @@ def _planner(
 ) -> CallPlanner:
     return CallPlanner(
         [PreparedLine(Profile(), 1.0, tuple(CLIPS), (b"-",))],
-        behavior=CallerBehavior.of(turns=3, think=1.0, patience=patience_s),
+        behavior=CallerBehavior(turns=3, patience=None if patience_s is None else parse_patience(patience_s)),
         limits=Limits(),
         manual_turns=False,
         seed=seed,
@@ -119,7 +119,7 @@ def test_each_call_keeps_to_one_line_and_lines_have_their_shares() -> None:
     ]
 
     def planned(share: Share = WHOLE) -> list[CallPlan]:
-        behavior = CallerBehavior.of(turns=3, think=1.0, patience=None)
+        behavior = CallerBehavior(turns=3)
         planner = CallPlanner(lines, behavior=behavior, limits=Limits(), manual_turns=False, seed=1, share=share)
         return [planner.plan(f"call-{index}") for index in range(share.count(200))]
 
