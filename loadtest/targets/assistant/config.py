@@ -286,15 +286,15 @@ def build_config(flags: Mapping[str, object], file: TomlText | None = None) -> A
     given = {
         name: value for name, value in flags.items() if value is not None or name not in AssistantConfig.model_fields
     }
-    said = file.table if file is not None else {}
-    values = {**said, **given}
+    table = file.table if file is not None else {}
+    values = {**table, **given}
     found, faults = validated(AssistantConfig, values)
     # What contradicts itself is looked for among the settings that can be used.
     faulty = {fault.path[0] for fault in faults}
     config = found or AssistantConfig.model_validate({k: v for k, v in values.items() if k not in faulty})
     faults += _contradictions(config)
     if faults:
-        of_file = [fault for fault in faults if fault.path[0] in said and fault.path[0] not in given]
+        of_file = [fault for fault in faults if fault.path[0] in table and fault.path[0] not in given]
         lines = file.sentences(of_file) if file is not None else []
         lines += [f"{path_text(fault.path)}: {fault.sentence}" for fault in faults if fault not in of_file]
         raise UsageError("\n".join(line if line.endswith(".") else f"{line}." for line in lines))
