@@ -5,23 +5,33 @@ A corpus may hold a `conversations.jsonl` (UTF-8) beside its manifest. Each line
 fields only `utterance` is required, and null says the same as leaving a field out: not known, or left to the scenario.
 """
 
-import math
-import re
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final, cast
 
 import msgspec
 
 from corpora.manifest.errors import ManifestError
+from corpora.manifest.json_lines import decode_rows, read_bounded
 from corpora.manifest.manifest import replace_file
+from corpora.manifest.validation import (
+    NAME_RULE,
+    DuplicateFinder,
+    Row,
+    RowChecker,
+    Rule,
+    one_line_rule,
+    row_label,
+    shown,
+)
 
 CONVERSATIONS_NAME = "conversations.jsonl"
 MAX_PAUSE_S = 600.0
 
 _MAX_BYTES = 64 * 1024 * 1024
 _MAX_TURNS = 10_000
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_INTENT = re.compile(r"[^\x00-\x1f\x7f]{1,200}")
+_MAX_INTENT_CHARS = 200
 
 
 class ConversationTurn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -45,80 +55,97 @@ class ScriptedConversation(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     turns: tuple[ConversationTurn, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _ConversationRow:
+    id: str
+    turns: list[object]  # each is checked on its own
+
+
+_PAUSE: Final = Rule(f"a number of seconds from 0 to {MAX_PAUSE_S:g}, or null", {"ge": 0, "le": MAX_PAUSE_S})
+_CONVERSATION_CHECKER: Final = RowChecker(
+    _ConversationRow,
+    {
+        "id": NAME_RULE,
+        "turns": Rule(f"a list of 1 to {_MAX_TURNS} turns", {"min_length": 1, "max_length": _MAX_TURNS}),
+    },
+)
+_TURN_CHECKER: Final = RowChecker(
+    ConversationTurn,
+    {
+        "utterance": Rule("the id of an utterance in the manifest"),
+        "think_s": _PAUSE,
+        "intent": one_line_rule(_MAX_INTENT_CHARS, ", or null"),
+        "barge_in_after_s": _PAUSE,
+    },
+)
+
+
 def read_conversations(folder: Path, utterances: Collection[str]) -> tuple[ScriptedConversation, ...]:
     """Read the conversations of a corpus folder whose manifest lists these utterances (ids); none if it has no file.
 
     Raises ManifestError with every fault in the file.
     """
     file = folder / CONVERSATIONS_NAME
-    found: list[ScriptedConversation] = []
+    try:
+        if not file.is_file():
+            return ()
+    except OSError as error:
+        raise ManifestError(file, [f"{file}: cannot be read ({error.strerror}); check its permissions."]) from error
+    conversations: list[ScriptedConversation] = []
     faults: list[str] = []
-    line_by_id: dict[str, int] = {}
+    duplicates = DuplicateFinder()
     known = frozenset(utterances)
-    for number, line in enumerate(_lines(file), start=1):
-        if not line.strip():
-            continue
+    for number, line, row in decode_rows(file, read_bounded(file, _MAX_BYTES), faults):
+        found = _row_faults(row, known)
+        if isinstance(name := row.get("id"), str):
+            found += duplicates.find("id", name, number)
         try:
-            conversation = msgspec.json.decode(line, type=ScriptedConversation)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            faults.append(f'{file}:{number}: is no conversation ({error}); a line is {{"id": ..., "turns": [...]}}.')
-            continue
-        earlier = line_by_id.setdefault(conversation.id.casefold(), number)
-        if earlier != number:
-            faults.append(
-                f"{file}:{number}: the id {conversation.id!r} is taken by line {earlier} already; change one."
-            )
-        faults += [f"{file}:{number}: {fault}" for fault in find_conversation_faults(conversation, known)]
-        found.append(conversation)
+            conversations.append(msgspec.json.decode(line, type=ScriptedConversation))
+        except msgspec.ValidationError as error:
+            # A row has the last value of a repeated key; the earlier ones must be of the right type, too.
+            found = found or [f"a key is repeated, and an earlier value is wrong ({error}); remove one."]
+        faults += [f"{file}:{number}: {row_label(row)}: {fault}" for fault in found]
     if faults:
         raise ManifestError(file, faults)
-    return tuple(found)
+    return tuple(conversations)
 
 
 def write_conversations(folder: Path, conversations: Iterable[ScriptedConversation]) -> None:
-    """Write a folder's conversations in one step, in the order given; the same conversations give the same bytes."""
+    """Write a folder's conversations atomically, in the order given; the same conversations give the same bytes."""
     rows = [msgspec.json.encode(conversation) + b"\n" for conversation in conversations]
     replace_file(folder / CONVERSATIONS_NAME, b"".join(rows))
 
 
 def find_conversation_faults(conversation: ScriptedConversation, utterances: Collection[str]) -> list[str]:
-    """Everything that is wrong with one conversation over these utterances, one sentence each."""
-    faults: list[str] = []
-    if not _NAME.fullmatch(conversation.id):
-        faults.append(
-            f"the id {conversation.id[:100]!r} must be 1 to 100 letters, digits, dots, dashes or underscores, "
-            "beginning with one of the first."
+    """Return everything that is wrong with one conversation over these utterances (ids), one sentence each."""
+    row = cast("Row", msgspec.to_builtins(conversation))
+    return _row_faults({**row, "turns": list(cast("Iterable[object]", row["turns"]))}, utterances)
+
+
+def _row_faults(row: Row, utterances: Collection[str]) -> list[str]:
+    sentences = [fault.sentence for fault in _CONVERSATION_CHECKER.find_faults(row)]
+    if isinstance(turns := row.get("turns"), list):
+        for position, turn in enumerate(cast("list[object]", turns)):
+            sentences += _turn_faults(turn, position, utterances)
+    return sentences
+
+
+def _turn_faults(value: object, position: int, utterances: Collection[str]) -> list[str]:
+    found = _TURN_CHECKER.find_faults(value)
+    if not isinstance(value, dict):
+        return [f"turns[{position}] {fault.sentence}" for fault in found]
+    turn = cast("Row", value)
+    sentences = [fault.sentence for fault in found]
+    faulty = {fault.key for fault in found}
+    if "utterance" not in faulty and turn["utterance"] not in utterances:
+        sentences.append(
+            f"the utterance {shown(turn['utterance'])} is not in the manifest; add it there or correct the id."
         )
-    if not 1 <= len(conversation.turns) <= _MAX_TURNS:
-        faults.append(f"it has {len(conversation.turns)} turns; a conversation has 1 to {_MAX_TURNS}.")
-    for position, turn in enumerate(conversation.turns):
-        faults += [f"turns[{position}]: {fault}" for fault in _turn_faults(turn, position, utterances)]
-    return faults
-
-
-def _turn_faults(turn: ConversationTurn, position: int, utterances: Collection[str]) -> list[str]:
-    faults: list[str] = []
-    if turn.utterance not in utterances:
-        faults.append(f"the utterance {turn.utterance[:100]!r} is not in the manifest; add it there or correct the id.")
-    for field, value in (("think_s", turn.think_s), ("barge_in_after_s", turn.barge_in_after_s)):
-        if value is not None and not (math.isfinite(value) and 0.0 <= value <= MAX_PAUSE_S):
-            faults.append(f"{field} is {value:g}; it must be from 0 to {MAX_PAUSE_S:g} seconds, or null.")
-    if turn.intent is not None and not (turn.intent.strip() and _INTENT.fullmatch(turn.intent)):
-        faults.append("intent must be one line of 1 to 200 characters, or null.")
-    if turn.barge_in_after_s is not None and turn.think_s is not None:
-        faults.append("has both think_s and barge_in_after_s; a caller waits for the reply or interrupts it.")
-    if turn.barge_in_after_s is not None and position == 0:
-        faults.append("the first turn cannot interrupt, no reply comes before it; take barge_in_after_s away.")
-    return faults
-
-
-def _lines(file: Path) -> list[bytes]:
-    try:
-        if not file.is_file():
-            return []
-        if file.stat().st_size > _MAX_BYTES:
-            fault = f"{file}: is larger than {_MAX_BYTES >> 20} MB; split the corpus into several folders."
-            raise ManifestError(file, [fault])
-        return file.read_bytes().split(b"\n")
-    except OSError as error:
-        raise ManifestError(file, [f"{file}: cannot be read ({error.strerror}); check its permissions."]) from error
+    interrupts = turn.get("barge_in_after_s") is not None
+    if interrupts and turn.get("think_s") is not None:
+        sentences.append(
+            "has both think_s and barge_in_after_s; remove one: a caller waits for the reply or interrupts it."
+        )
+    if interrupts and position == 0:
+        sentences.append("the first turn cannot interrupt because no reply precedes it; remove barge_in_after_s.")
+    return [f"turns[{position}]: {sentence}" for sentence in sentences]

@@ -8,16 +8,26 @@ them.
 """
 
 import os
-import re
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
-from typing import Literal, cast, get_args
+from pathlib import Path
+from typing import Final, Literal, cast, get_args
 
 import msgspec
 
 from corpora.manifest.errors import ManifestError
+from corpora.manifest.json_lines import decode_rows, read_bounded
+from corpora.manifest.validation import (
+    NAME_RULE,
+    DuplicateFinder,
+    Row,
+    RowChecker,
+    Rule,
+    one_line_rule,
+    row_label,
+    shown,
+)
 
 MANIFEST_NAME = "manifest.jsonl"
 FORMAT = 2
@@ -32,16 +42,6 @@ LONG_ABOVE_S = 6.0
 _MAX_MANIFEST_BYTES = 256 * 1024 * 1024
 _MAX_TEXT_CHARS = 10_000
 _MAX_UNCERTAINTY_MS = 600_000.0  # no clip is longer
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-
-_TEXTS = ("text", "speaker", "language", "domain", "license", "source")
-_COUNTS = ("sample_rate_hz", "samples", "speech_start_sample", "speech_end_sample")
-_REQUIRED = ("id", "path", *_TEXTS, "sha256", *_COUNTS)
-_NULLABLE = ("text", "consent", "processing")
-_UNCERTAINTIES = ("speech_start_uncertainty_ms", "speech_end_uncertainty_ms")
-_OPTIONAL = ("consent", "processing", "bounds_confidence_db", *_UNCERTAINTIES, "reviewed", "pii_kinds")
 RATES_HZ = range(8_000, 48_001)
 
 
@@ -99,33 +99,102 @@ class Manifest:
     lines: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Header:
+    corpus: str
+    kind: CorpusKind
+    format: float  # 2.0 is accepted, too
+
+
+_TEXT: Final = one_line_rule(_MAX_TEXT_CHARS)
+_TEXT_OR_NULL: Final = one_line_rule(_MAX_TEXT_CHARS, ", or null")
+_COUNT: Final = Rule("a whole number of samples, at least 0", {"ge": 0})
+_UNCERTAINTY: Final = Rule(
+    f"a number of milliseconds from 0 to {_MAX_UNCERTAINTY_MS:g}, or null if it is not known",
+    {"ge": 0, "le": _MAX_UNCERTAINTY_MS},
+)
+_PII_KINDS: Final = ", ".join(get_args(PiiKind))
+# A part of a path that is not empty, "." or "..", without colon, backslash and control characters.
+_PATH_PART: Final = r"(?:[^.{0}][^{0}]*|\.[^.{0}][^{0}]*|\.\.[^{0}]+)".replace("{0}", r"/\\:\x00-\x1f\x7f")
+_HEADER_CHECKER: Final = RowChecker(
+    _Header,
+    {
+        "corpus": NAME_RULE,
+        "kind": Rule(f"one of {', '.join(get_args(CorpusKind))}"),
+        "format": Rule(f"{FORMAT}, the format that this version reads", {"ge": FORMAT, "le": FORMAT}),
+    },
+    unknown_keys="ignore",
+)
+_UTTERANCE_CHECKER: Final = RowChecker(
+    Utterance,
+    {
+        "id": NAME_RULE,
+        # "." is accepted here; reading the clip then fails because it is not a file.
+        "path": Rule(
+            "a file in the corpus folder, relative to it and with forward slashes, such as clips/one.flac; "
+            "'.', '..', colons and control characters are not allowed",
+            {"pattern": rf"^(?:{_PATH_PART}(?:/{_PATH_PART})*|\.)$"},
+        ),
+        "text": one_line_rule(_MAX_TEXT_CHARS, ", or null if nobody wrote it down"),
+        "speaker": _TEXT,
+        "language": _TEXT,
+        "domain": _TEXT,
+        "license": _TEXT,
+        "source": _TEXT,
+        "sha256": Rule("64 lowercase hexadecimal digits", {"pattern": "^[0-9a-f]{64}$"}),
+        "sample_rate_hz": Rule(
+            f"a whole number from {RATES_HZ[0]} to {RATES_HZ[-1]}", {"ge": RATES_HZ[0], "le": RATES_HZ[-1]}
+        ),
+        "samples": _COUNT,
+        "speech_start_sample": _COUNT,
+        "speech_end_sample": _COUNT,
+        "consent": _TEXT_OR_NULL,
+        "bounds_confidence_db": Rule("a number of decibels, or null if a person set the bounds"),
+        "speech_start_uncertainty_ms": _UNCERTAINTY,
+        "speech_end_uncertainty_ms": _UNCERTAINTY,
+        # JSON has lists only; the tuple of `Utterance` is made from one.
+        "pii_kinds": Rule(f"a list of any of {_PII_KINDS}", {"strict": False}, each=f"one of {_PII_KINDS}"),
+        "processing": _TEXT_OR_NULL,
+        "reviewed": Rule("true or false"),
+    },
+)
+_BOUNDS: Final = ("speech_start_sample", "speech_end_sample", "samples")
+
+
 def read_manifest(folder: Path) -> Manifest:
-    """Read the manifest of a folder without looking at its clips.
+    """Read the manifest of a folder without reading its clips.
 
     Raises ManifestError with every fault in it.
     """
     file = folder / MANIFEST_NAME
-    header, rows, faults = _read_rows(file)
-    form = header.get("format")
-    if type(form) is int and form != FORMAT:  # its lines follow other rules
-        why = f"{file}:1: has format {form}, this version reads {FORMAT}; install, import or build the corpus again."
-        raise ManifestError(file, [why])
-    name, kind = _check_header(header, f"{file}:1", faults)
+    if not file.is_file():
+        fault = f"{folder}: contains no {MANIFEST_NAME}, so it is not a corpus; give a folder that has one."
+        raise ManifestError(file, [fault])
+    faults: list[str] = []
+    header: Row | None = None
     utterances: list[Utterance] = []
     lines: list[int] = []
-    for line, row in rows:
-        found = _check_row(row)
-        where = f"{file}:{line}: {_called(row)}"
-        faults += [f"{where}: {fault}" for fault in found]
-        if not found:
-            utterances.append(_utterance(row))
-            lines.append(line)
-    faults += _duplicates(file, utterances, lines)
-    if not rows and not faults:
-        faults.append(f"{file}: lists no utterance; add at least one line after the header.")
-    if faults:
+    duplicates = DuplicateFinder()
+    for number, _, row in decode_rows(file, read_bounded(file, _MAX_MANIFEST_BYTES), faults):
+        if number == 1:
+            header = row
+            faults += _header_faults(header, file)
+            continue
+        found = _utterance_faults(row, number, duplicates)
+        if found:
+            faults += [f"{file}:{number}: {row_label(row)}: {fault}" for fault in found]
+        else:
+            utterances.append(msgspec.convert(row, Utterance))
+            lines.append(number)
+    if header is None:
+        begin = '{"corpus": NAME, "kind": "recorded human" or "generated", "format": 2}'
+        after_line_1 = int(bool(faults) and faults[0].startswith(f"{file}:1:"))
+        faults.insert(after_line_1, f"{file}:1: is not the header of a manifest; begin the file with {begin}.")
+    if not utterances and not faults:
+        faults.append(f"{file}: contains no utterance; add at least one line after the header.")
+    if header is None or faults:
         raise ManifestError(file, faults)
-    return Manifest(name, kind, tuple(utterances), tuple(lines))
+    return Manifest(str(header["corpus"]), cast("CorpusKind", header["kind"]), tuple(utterances), tuple(lines))
 
 
 def write_manifest(folder: Path, name: str, kind: CorpusKind, utterances: Iterable[Utterance]) -> None:
@@ -159,149 +228,26 @@ def _row(utterance: Utterance) -> dict[str, object]:
     return row
 
 
-def _read_rows(file: Path) -> tuple[Mapping[str, object], list[tuple[int, Mapping[str, object]]], list[str]]:
-    if not file.is_file():
-        fault = f"{file.parent}: holds no {MANIFEST_NAME}, so it is not a corpus; name a folder that has one."
-        raise ManifestError(file, [fault])
-    try:
-        if file.stat().st_size > _MAX_MANIFEST_BYTES:
-            fault = f"{file}: is larger than {_MAX_MANIFEST_BYTES >> 20} MB; split the corpus into several folders."
-            raise ManifestError(file, [fault])
-        content = file.read_bytes()
-    except OSError as error:
-        raise ManifestError(file, [f"{file}: cannot be read ({error.strerror}); check its permissions."]) from error
-    rows: list[tuple[int, Mapping[str, object]]] = []
-    faults: list[str] = []
-    for number, line in enumerate(content.split(b"\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            row = msgspec.json.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            faults.append(f"{file}:{number}: is not JSON in UTF-8 ({error}); each line holds one JSON object.")
-            continue
-        if isinstance(row, dict):
-            rows.append((number, cast("dict[str, object]", row)))
-        else:
-            faults.append(f"{file}:{number}: is not a JSON object; each line holds one, in braces.")
-    if rows and rows[0][0] == 1:
-        return rows[0][1], rows[1:], faults
-    return {}, rows, faults
+def _header_faults(header: Row, file: Path) -> list[str]:
+    version = header.get("format")
+    if type(version) is int and version != FORMAT:  # its lines follow other rules
+        found = f"{file}:1: has format {shown(version)}, but this version reads format {FORMAT}"
+        raise ManifestError(file, [f"{found}; install, import or build the corpus again."])
+    return [f"{file}:1: header: {fault.sentence}" for fault in _HEADER_CHECKER.find_faults(header)]
 
 
-def _check_header(header: Mapping[str, object], where: str, faults: list[str]) -> tuple[str, CorpusKind]:
-    name, kind, form = header.get("corpus"), header.get("kind"), header.get("format")
-    if not (isinstance(name, str) and _NAME.fullmatch(name)):
-        faults.append(f'{where}: the header names no corpus; begin with {{"corpus": NAME, "kind": KIND, "format": 2}}.')
-    if kind not in get_args(CorpusKind):
-        faults.append(f"{where}: the header's kind is {kind!r}; it is one of {_listed(get_args(CorpusKind))}.")
-    if form != FORMAT or isinstance(form, bool):
-        faults.append(f"{where}: the header's format is {form!r}; this version reads format {FORMAT}.")
-    return str(name), cast("CorpusKind", kind)
-
-
-def _check_row(row: Mapping[str, object]) -> list[str]:
-    faults = [f"the field {field} is missing." for field in _REQUIRED if field not in row]
-    known = {*_REQUIRED, *_OPTIONAL}
-    faults += [f"the field {field!r} is unknown; check its spelling." for field in row if field not in known]
-    if "id" in row and not (isinstance(row["id"], str) and _NAME.fullmatch(row["id"])):
-        faults.append(
-            "id must be 1 to 100 letters, digits, dots, dashes or underscores, beginning with one of the first."
-        )
-    for field in (field for field in (*_TEXTS, "consent", "processing") if field in row):
-        if not (field in _NULLABLE and row[field] is None):
-            faults += _check_text(field, row[field])
-    if not isinstance(row.get("reviewed", False), bool):
-        faults.append("reviewed must be true or false.")
-    if "path" in row:
-        faults += _check_path(row["path"])
-    if "sha256" in row and not (isinstance(row["sha256"], str) and _SHA256.fullmatch(row["sha256"])):
-        faults.append("sha256 must be 64 lower-case hex digits.")
-    return faults + _check_numbers(row) + _check_pii(row.get("pii_kinds", []))
-
-
-def _check_text(field: str, value: object) -> list[str]:
-    if not isinstance(value, str) or not value.strip():
-        return [f"{field} must be a text that is not empty."]
-    if len(value) > _MAX_TEXT_CHARS or _CONTROL.search(value):
-        return [f"{field} must be one line of at most {_MAX_TEXT_CHARS} characters, without control characters."]
-    return []
-
-
-def _check_path(value: object) -> list[str]:
-    if not isinstance(value, str) or not value or _CONTROL.search(value):
-        return ["path must be the clip's file, relative to the manifest."]
-    if "\\" in value or value.startswith("/") or ":" in value or str(PurePosixPath(value)) != value:
-        return [f"path {value!r} must be plain and relative to the manifest, with forward slashes."]
-    if ".." in PurePosixPath(value).parts:
-        return [f"path {value!r} leads out of the corpus; keep the clips in its folder."]
-    return []
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _is_uncertainty(value: object) -> bool:
-    if value is None:
-        return True
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= _MAX_UNCERTAINTY_MS
-
-
-def _check_numbers(row: Mapping[str, object]) -> list[str]:
-    counts = {field: row[field] for field in _COUNTS if field in row}
-    wrong = [field for field, value in counts.items() if not _is_count(value)]
-    faults = [f"{field} must be a whole number, at least 0." for field in wrong]
-    confidence = row.get("bounds_confidence_db")
-    if confidence is not None and (isinstance(confidence, bool) or not isinstance(confidence, (int, float))):
-        faults.append("bounds_confidence_db must be a number of decibels, or null.")
-    faults += [
-        f"{field} must be a number of milliseconds from 0 to {_MAX_UNCERTAINTY_MS:g}, or null where it is not known."
-        for field in _UNCERTAINTIES
-        if not _is_uncertainty(row.get(field))
-    ]
-    if wrong or len(counts) != len(_COUNTS):
-        return faults
-    rate_hz, samples, start, end = (cast("int", counts[field]) for field in _COUNTS)
-    if rate_hz not in RATES_HZ:
-        faults.append(f"sample_rate_hz is {rate_hz}; it must be from {RATES_HZ[0]} to {RATES_HZ[-1]}.")
-    if not start < end < samples:
-        faults.append(
-            f"the speech bounds {start} to {end} do not lie within its {samples} samples; "
-            "start must come before end, and end before the number of samples."
-        )
-    return faults
-
-
-def _check_pii(value: object) -> list[str]:
-    kinds = get_args(PiiKind)
-    if not isinstance(value, list):
-        return [f"pii_kinds must be a list of any of {_listed(kinds)}."]
-    unknown = [kind for kind in cast("list[object]", value) if kind not in kinds]
-    return [f"pii_kinds holds {kind!r}; known are {_listed(kinds)}." for kind in unknown]
-
-
-def _utterance(row: Mapping[str, object]) -> Utterance:
-    return msgspec.convert(row, Utterance)
-
-
-def _duplicates(file: Path, utterances: Iterable[Utterance], lines: Iterable[int]) -> list[str]:
-    first_by_id: dict[str, int] = {}
-    first_by_path: dict[str, int] = {}
-    faults: list[str] = []
-    for utterance, line in zip(utterances, lines, strict=True):
-        # Ids and files are compared without case: the same corpus must work on file systems that ignore it.
-        for what, value, seen in (("id", utterance.id, first_by_id), ("path", utterance.path, first_by_path)):
-            earlier = seen.setdefault(value.casefold(), line)
-            if earlier != line:
-                where = f"{file}:{line}: {utterance.id}"
-                faults.append(f"{where}: {what} {value!r} is taken by line {earlier} already; each must be unique.")
-    return faults
-
-
-def _called(row: Mapping[str, object]) -> str:
-    return str(row.get("id", "?"))[:100]
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(names)
+def _utterance_faults(row: Row, line: int, duplicates: DuplicateFinder) -> list[str]:
+    found = _UTTERANCE_CHECKER.find_faults(row)
+    sentences = [fault.sentence for fault in found]
+    faulty = {fault.key for fault in found}
+    if faulty.isdisjoint(_BOUNDS):
+        start, end, samples = (cast("int", row[key]) for key in _BOUNDS)
+        if not start < end < samples:
+            sentences.append(
+                f"speech_start_sample {shown(start)} and speech_end_sample {shown(end)} do not lie within its "
+                f"{shown(samples)} samples; the start must be less than the end, and the end less than samples."
+            )
+    for key in ("id", "path"):
+        if key not in faulty:
+            sentences += duplicates.find(key, cast("str", row[key]), line)
+    return sentences

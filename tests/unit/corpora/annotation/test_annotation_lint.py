@@ -77,7 +77,11 @@ def on_a_floor(level: float) -> Any:
             {"speech_end_uncertainty_ms": None},
             "the uncertainty of where its speech ends is unknown; review it",
         ),
-        (burst(), {"speech_end_uncertainty_ms": -1}, "speech_end_uncertainty_ms must be a number of milliseconds"),
+        (
+            burst(),
+            {"speech_end_uncertainty_ms": -1},
+            "speech_end_uncertainty_ms is -1; it must be a number of milliseconds",
+        ),
         (on_a_floor(5e-3), {"bounds_confidence_db": 60.0}, "where its speech ends is known to ±"),
         (
             on_a_floor(1e-5),
@@ -88,8 +92,12 @@ def on_a_floor(level: float) -> Any:
         (burst(9.0), {"text": "three short expected"}, "correct the text, the bounds or the sample rate"),
         (burst(), {"license": "unknown"}, "its license is 'unknown', which is not a license"),
         (burst(), {"license": "???"}, "write the SPDX name of the actual one"),
-        (burst(), {"license": ""}, "license must be a text that is not empty"),
-        (burst(), {"speech_end_sample": 99_999}, "the speech bounds 3200 to 99999 do not lie within its 22400 samples"),
+        (burst(), {"license": ""}, "license is ''; it must be one line of 1 to 10000 characters"),
+        (
+            burst(),
+            {"speech_end_sample": 99_999},
+            "speech_start_sample 3200 and speech_end_sample 99999 do not lie within its 22400 samples",
+        ),
         (burst(), {"sample_rate_hz": 8_000}, "has a rate of 16000 Hz, its manifest says 8000"),
         (np.zeros(22_400), {}, "is silent between its speech bounds"),
     ],

@@ -9,6 +9,7 @@ import pytest
 from corpora.manifest.conversations import (
     ConversationTurn,
     ScriptedConversation,
+    find_conversation_faults,
     read_conversations,
     write_conversations,
 )
@@ -60,17 +61,24 @@ def test_what_is_not_known_may_be_left_out_or_null(tmp_path: Path) -> None:
     ("turns", "says"),
     [
         ([{"utterance": "nobody"}], "turns[0]: the utterance 'nobody' is not in the manifest"),
-        ([{"utterance": "bye", "think_s": -0.1}], "think_s is -0.1; it must be from 0 to 600 seconds"),
+        (
+            [{"utterance": "bye", "think_s": -0.1}],
+            "think_s is -0.1; it must be a number of seconds from 0 to 600, or null",
+        ),
         ([{"utterance": "bye", "think_s": 601}], "think_s is 601"),
-        ([{"utterance": "bye"}, {"utterance": "bye", "barge_in_after_s": 1e9}], "turns[1]: barge_in_after_s is 1e+09"),
-        ([{"utterance": "bye", "barge_in_after_s": 1}], "the first turn cannot interrupt"),
+        (
+            [{"utterance": "bye"}, {"utterance": "bye", "barge_in_after_s": 1e9}],
+            "turns[1]: barge_in_after_s is 1000000000.0; it",
+        ),
+        ([{"utterance": "bye", "barge_in_after_s": 1}], "turns[0]: the first turn cannot interrupt because no reply"),
         ([{"utterance": "bye"}, {"utterance": "bye", "barge_in_after_s": 1, "think_s": 1}], "has both think_s and"),
-        ([{"utterance": "bye", "intent": " "}], "intent must be one line"),
-        ([{"utterance": "bye", "intent": "a\nb"}], "intent must be one line"),
-        ([{"utterance": "bye", "think": 1}], "unknown field"),
-        ([{"think_s": 1}], "missing required field"),
-        ([], "it has 0 turns"),
-        ("bye", "is no conversation"),
+        ([{"utterance": "bye", "intent": " "}], "intent is ' '; it must be one line of 1 to 200 characters"),
+        ([{"utterance": "bye", "intent": "a\nb"}], "intent is 'a\\nb'; it must be one line"),
+        ([{"utterance": "bye", "think": 1}], "turns[0]: the field 'think' is unknown; did you mean think_s?"),
+        ([{"think_s": 1}], "turns[0]: the field utterance is missing; it must be the id of an utterance"),
+        ([], "turns is []; it must be a list of 1 to 10000 turns"),
+        ("bye", "turns is 'bye'; it must be a list"),
+        (["bye"], "turns[0] is 'bye'; it must be an object with utterance, think_s, intent, barge_in_after_s"),
     ],
 )
 def test_each_fault_is_one_sentence_with_its_line(tmp_path: Path, turns: Any, says: str) -> None:
@@ -83,7 +91,41 @@ def test_all_faults_are_named_at_once(tmp_path: Path) -> None:
     good = [{"utterance": "hello"}]
     found = faults(tmp_path, "{", {"id": "../x", "turns": good}, {"id": "a", "turns": good}, {"id": "A", "turns": good})
     assert [fault.split(": ", 1)[0].rsplit(":", 1)[1] for fault in found] == ["1", "2", "4"]
-    assert "is taken by line 3 already" in found[2]
+    assert "is already used in line 3" in found[2]
+
+
+def test_all_faults_of_a_line_are_named_at_once(tmp_path: Path) -> None:
+    turns = [{"utterance": 5, "think_s": True, "barge_in_after_s": 1}, None, {"intent": [], "shout": 1}]
+    found = faults(tmp_path, {"id": "a b", "turns": turns, "title": "x"})
+    assert [fault.partition("conversations.jsonl:1: a b: ")[2].partition(";")[0] for fault in found] == [
+        "id is 'a b'",
+        "the field 'title' is unknown",
+        "turns[0]: utterance is 5",
+        "turns[0]: think_s is true",
+        "turns[0]: has both think_s and barge_in_after_s",
+        "turns[0]: the first turn cannot interrupt because no reply precedes it",
+        "turns[1] is null",
+        "turns[2]: the field utterance is missing",
+        "turns[2]: intent is []",
+        "turns[2]: the field 'shout' is unknown",
+    ]
+
+
+def test_every_value_of_a_repeated_key_must_be_valid(tmp_path: Path) -> None:
+    turn = '{"utterance": "hello"}'
+    put(tmp_path, f'{{"id": "a", "id": "b", "turns": [{turn}]}}')
+    assert [each.id for each in read_conversations(tmp_path, {"hello"})] == ["b"]
+    (fault,) = faults(tmp_path, f'{{"id": 5, "id": "b", "turns": [{turn}]}}')
+    assert "conversations.jsonl:1: b: a key is repeated, and an earlier value is wrong" in fault
+
+
+def test_a_conversation_that_is_not_from_a_file_is_checked_by_the_same_rules() -> None:
+    turns = (ConversationTurn("\udcff"), ConversationTurn("hello", think_s=float("nan")), ConversationTurn("hello"))
+    assert find_conversation_faults(ScriptedConversation("a", turns), {"hello"}) == [
+        "turns[0]: the utterance '\\udcff' is not in the manifest; add it there or correct the id.",
+        "turns[1]: think_s is nan; it must be a number of seconds from 0 to 600, or null.",
+    ]
+    assert find_conversation_faults(ScriptedConversation("a", turns[2:]), {"hello"}) == []
 
 
 def test_an_opened_corpus_carries_its_conversations_and_their_faults(workshop: Any) -> None:

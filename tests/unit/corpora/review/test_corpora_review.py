@@ -122,5 +122,5 @@ def test_the_page_runs_only_its_own_script(workshop: Any) -> None:
 
 
 def test_a_folder_that_is_not_a_corpus_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match=r"holds no manifest\.jsonl"):
+    with pytest.raises(CorpusError, match=r"contains no manifest\.jsonl"):
         Review(tmp_path)
