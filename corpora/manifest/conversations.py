@@ -1,8 +1,8 @@
-"""Dialogues: which utterances of a corpus follow one another, with the caller's pauses and what each turn is after.
+"""Reads and writes dialogues: the order of utterances, the caller's pauses and the intent of each turn.
 
-A corpus may hold a `conversations.jsonl` (UTF-8) beside its manifest. Each line is one conversation, `{"id": NAME,
+A corpus may have a `conversations.jsonl` (UTF-8) beside its manifest. Each line is one conversation, `{"id": NAME,
 "turns": [{"utterance": ID, "think_s": SECONDS, "intent": NAME, "barge_in_after_s": SECONDS}, ...]}`; of a turn's
-fields only `utterance` is required, and null says the same as leaving a field out: not known, or left to the scenario.
+fields only `utterance` is required, and null is the same as an omitted field: not known, or set by the scenario.
 """
 
 from collections.abc import Collection, Iterable
@@ -37,9 +37,9 @@ _MAX_INTENT_CHARS = 200
 class ConversationTurn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One thing the caller says in a conversation.
 
-    `think_s` is the pause between the end of what the agent said before and the first speech sample of this turn.
-    `barge_in_after_s` makes the turn an interruption of the reply before it, begun so long after that reply's first
-    audible sample. A turn has one of the two at most, and the first turn interrupts nothing.
+    `think_s` is the pause between the end of the previous reply and the first speech sample of this turn.
+    `barge_in_after_s` makes the turn an interruption of the previous reply, this long after that reply's first
+    audible sample. A turn has at most one of the two, and the first turn cannot interrupt.
     """
 
     utterance: str
@@ -81,7 +81,7 @@ _TURN_CHECKER: Final = RowChecker(
 
 
 def read_conversations(folder: Path, utterances: Collection[str]) -> tuple[ScriptedConversation, ...]:
-    """Read the conversations of a corpus folder whose manifest lists these utterances (ids); none if it has no file.
+    """Read the conversations of a corpus folder with these utterances (ids); empty if it has no such file.
 
     Raises ManifestError with every fault in the file.
     """

@@ -1,8 +1,8 @@
-"""What can be wrong with a corpus, said in one sentence.
+"""The exceptions of corpora; each text says what is wrong, where, and how to mend it.
 
 CorpusError          a corpus, a name or a profile cannot be used
-├── ManifestError    a manifest and the clips it describes disagree; carries every fault found, not only the first
-└── SourceError      a source holds what cannot be imported; carries every fault found
+├── ManifestError    a manifest is invalid or differs from its clips; carries every fault found
+└── SourceError      a source contains recordings that cannot be imported; carries every fault found
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ class SourceError(CorpusError):
 
 
 def _listed(heading: str, faults: Sequence[str], most: int, where_all: str) -> str:
-    """A heading with at most so many faults below it, a line each, and where all of them are listed."""
+    """Return a heading, at most `most` faults below it, one per line, and where all of them are listed."""
     lines = [heading, *(f"  {fault}" for fault in faults[:most])]
     if len(faults) > most:
         lines.append(f"  ... and {len(faults) - most} more: {where_all}")

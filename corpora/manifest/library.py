@@ -1,6 +1,6 @@
-"""Finding corpora by name or folder, and choosing utterances from one.
+"""Finds corpora by name or folder, and selects utterances from one.
 
-Bundled corpora lie beside this file; installed ones in `$VOICEPROBE_HOME/corpora`, or in the user's data folder where
+Bundled corpora are in `corpora/data`; installed ones in `$VOICEPROBE_HOME/corpora`, or in the user's data folder if
 that variable is not set.
 """
 
@@ -24,7 +24,7 @@ _PREFERRED_RECORDED = ("pocketsphinx-testdata", "asterisk-core-sounds-en")
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
-    """A corpus whose manifest and clips agreed when it was opened."""
+    """A corpus whose manifest was valid when it was opened, and whose clips were, too, unless they were not checked."""
 
     name: str
     path: Path
@@ -35,9 +35,9 @@ class Corpus:
     def select(
         self, length: str | None = None, domains: Collection[str] | None = None, include_pii: bool = True
     ) -> tuple[Utterance, ...]:
-        """The utterances of a length class and of any of the domains (None: all), in the manifest's order.
+        """Return the utterances of a length class and of any of the domains (None: all), in the manifest's order.
 
-        Raises CorpusError for an unknown class or domain, and when nothing is left.
+        Raises CorpusError for an unknown class or domain, and if no utterance remains.
         """
         classes = get_args(LengthClass)
         if length is not None and length not in classes:
@@ -57,21 +57,21 @@ class Corpus:
             asked = [length or "", "/".join(sorted(domains or ())), "" if include_pii else "free of PII"]
             wanted = ", ".join(word for word in asked if word)
             raise CorpusError(
-                f"The corpus {self.name} has no utterance that is {wanted}; ask for less or name another."
+                f"The corpus {self.name} has no utterance that is {wanted}; select less narrowly or use another corpus."
             )
         return chosen
 
     def read(self, utterance: Utterance) -> Samples:
-        """The clip of one utterance: mono, shape (samples,), full scale ±1.0, at `utterance.sample_rate_hz`.
+        """Return the clip of one utterance: mono, shape (samples,), full scale ±1.0, at `utterance.sample_rate_hz`.
 
-        Raises CorpusError when the clip is no longer the one its manifest describes.
+        Raises CorpusError if the clip is not the one that its manifest describes.
         """
         return read_clip(self.path, utterance)
 
 
 @dataclass(frozen=True, slots=True)
 class CorpusInfo:
-    """What can be said about a corpus from its manifest alone. `fault` says why it cannot be used, if it cannot."""
+    """A summary of a corpus from its manifest alone; `fault` is the reason if the corpus cannot be used."""
 
     name: str
     path: Path
@@ -87,27 +87,27 @@ class CorpusInfo:
 
 
 def data_home() -> Path:
-    """Where what outlives a run is kept: `$VOICEPROBE_HOME`, or the user's data folder."""
+    """Return the folder of data that outlives a run: `$VOICEPROBE_HOME`, or the user's data folder."""
     home = os.environ.get("VOICEPROBE_HOME")
     return Path(home).expanduser() if home else Path(platformdirs.user_data_dir("voiceprobe", False))
 
 
 def installed_root() -> Path:
-    """Where installed corpora are kept."""
+    """Return the folder of the installed corpora."""
     return data_home() / "corpora"
 
 
 def available() -> list[CorpusInfo]:
-    """The corpora that a name would find, bundled ones first; one that is broken is listed with its fault."""
+    """Return the corpora that can be opened by name, bundled ones first; a broken one is listed with its fault."""
     return [_info(name, folder) for name, folder in _known().items()]
 
 
 def open_corpus(where: str | Path | None = None, *, check_clips: bool = True) -> Corpus:
     """Open a corpus and check every clip against its manifest.
 
-    `where` is a folder, or the name of a bundled or installed corpus; None takes recorded human speech if some is
-    installed, otherwise the bundled set. Without `check_clips` a clip is checked when it is read. Raises ManifestError
-    with everything that is wrong, CorpusError for an unknown name.
+    `where` is a folder, or the name of a bundled or installed corpus; None opens recorded human speech if some is
+    installed, otherwise the bundled corpus. Without `check_clips` a clip is checked when it is read. Raises
+    ManifestError with every fault, and CorpusError for an unknown name.
     """
     folder = _folder(where)
     manifest = read_manifest(folder)

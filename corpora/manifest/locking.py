@@ -1,4 +1,4 @@
-"""One writer of a corpus folder at a time: who changes a corpus holds its lock from reading it to having written it."""
+"""Locks a corpus folder, so that only one process at a time reads, changes and writes the corpus."""
 
 import os
 from collections.abc import Callable, Generator
@@ -7,15 +7,15 @@ from pathlib import Path
 
 try:
     import fcntl
-except ImportError:  # Windows has no lock on a folder: there, two writers at once are the user's to avoid
+except ImportError:  # Windows cannot lock a folder; the user must not run two writers at once
     fcntl = None
 
 
 @contextmanager
 def corpus_lock(folder: Path, waiting: Callable[[], None] = lambda: None) -> Generator[None]:
-    """Hold the lock of a folder that is there. `waiting` is called once if somebody else has it. Raises OSError.
+    """Lock an existing folder; `waiting` is called once if another process has the lock. Raises OSError.
 
-    The lock is on the folder itself: no file is left in it, and it is released with the process that holds it.
+    The lock is on the folder itself: it leaves no file, and it is released when the process ends.
     """
     if fcntl is None:
         yield
@@ -28,7 +28,7 @@ def corpus_lock(folder: Path, waiting: Callable[[], None] = lambda: None) -> Gen
             except BlockingIOError:
                 waiting()
                 fcntl.flock(held, fcntl.LOCK_EX)
-            # While this one waited, another folder may have been put in its place.
+            # Another folder may have replaced this one in the meantime.
             if not os.path.samestat(os.fstat(held), folder.stat()):
                 continue
             yield

@@ -1,10 +1,9 @@
-"""The manifest of a corpus: what is known about each utterance, pinned to the very bytes of its clip.
+"""Reads and writes the manifest of a corpus: the metadata of each utterance, with the SHA-256 of its clip.
 
-A corpus is a folder with a `manifest.jsonl` (UTF-8, one JSON object a line) and the clips it names. The first line is
-the header, `{"corpus": NAME, "kind": "recorded human" | "generated", "format": 2}`; each further line is one utterance
-with the fields of `Utterance` (those with a default may be left out). `text` is null where nobody wrote down what is
-said; word errors are then not measured. This file checks the words of the manifest; `clips` checks the audio against
-them.
+A corpus is a folder with a `manifest.jsonl` (UTF-8, one JSON object per line) and the clips that it names. The first
+line is the header, `{"corpus": NAME, "kind": "recorded human" | "generated", "format": 2}`; each further line is one
+utterance with the fields of `Utterance` (those with a default may be omitted). `text` is null if nobody wrote down what
+is said; word errors are then not measured. This module checks the manifest alone; `clips` checks the audio against it.
 """
 
 import os
@@ -51,19 +50,21 @@ class Utterance:
 
     id: str
     path: str  # relative to the manifest, with forward slashes
-    text: str | None  # what is said; None where it was not written down
+    text: str | None  # what is said; None if it was not written down
     speaker: str
     language: str  # BCP 47, as in en-US
     domain: str
     license: str  # SPDX, as in CC0-1.0
     source: str
-    sha256: str  # of the clip's file, in lower-case hex
+    sha256: str  # of the clip's file, in lowercase hexadecimal
     sample_rate_hz: int
     samples: int
     speech_start_sample: int  # the first speech sample
     speech_end_sample: int  # the last speech sample itself, not the one after it
-    consent: str | None = None  # how the speaker agreed to this use; None where it is not known or nobody spoke
-    bounds_confidence_db: float | None = None  # speech over floor when the bounds were found; None: set by a human
+    consent: str | None = None  # how the speaker agreed to this use; None if not known or if nobody spoke
+    bounds_confidence_db: float | None = (
+        None  # speech level above the noise floor when the bounds were found; None: set by a person
+    )
     # How far the bounds may be off, as half-widths of 95 % intervals; None: not known.
     speech_start_uncertainty_ms: float | None = None
     speech_end_uncertainty_ms: float | None = None
@@ -73,7 +74,7 @@ class Utterance:
 
     @property
     def pii(self) -> bool:
-        """Whether the text holds personal data, be it made up."""
+        """Whether the text contains personal data, even if it is made up."""
         return bool(self.pii_kinds)
 
     @property
@@ -91,7 +92,7 @@ class Utterance:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A manifest whose words are in order; `lines` holds the line number of each utterance."""
+    """A valid manifest; `lines` are the line numbers of the utterances, from 1."""
 
     name: str
     kind: CorpusKind
@@ -198,20 +199,20 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def write_manifest(folder: Path, name: str, kind: CorpusKind, utterances: Iterable[Utterance]) -> None:
-    """Write a folder's manifest in one step, in the order given and with the same bytes for the same utterances."""
+    """Write a folder's manifest atomically, in the order given; the same utterances give the same bytes."""
     header = {"corpus": name, "kind": kind, "format": FORMAT}
     rows = [msgspec.json.encode(row) for row in (header, *map(_row, utterances))]
     replace_file(folder / MANIFEST_NAME, b"\n".join(rows) + b"\n")
 
 
 def replace_file(file: Path, content: bytes) -> None:
-    """Write a whole file in one step: who reads it sees what was there or what is there now, never a part."""
+    """Replace a file atomically: a reader sees the old content or the new, never a part."""
     with tempfile.NamedTemporaryFile(prefix=f".{file.name}-", dir=file.parent, delete=False) as fresh:
         try:
             fresh.write(content)
             fresh.flush()
             os.fsync(fresh.fileno())
-            # Temporary files are for their owner alone; a corpus is not.
+            # Only the owner may read a temporary file; everyone may read a corpus.
             os.fchmod(fresh.fileno(), 0o644)
             Path(fresh.name).replace(file)
         except BaseException:

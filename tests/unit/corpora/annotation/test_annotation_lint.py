@@ -98,7 +98,7 @@ def on_a_floor(level: float) -> Any:
             {"speech_end_sample": 99_999},
             "speech_start_sample 3200 and speech_end_sample 99999 do not lie within its 22400 samples",
         ),
-        (burst(), {"sample_rate_hz": 8_000}, "has a rate of 16000 Hz, its manifest says 8000"),
+        (burst(), {"sample_rate_hz": 8_000}, "has a rate of 16000 Hz, but its manifest says 8000"),
         (np.zeros(22_400), {}, "is silent between its speech bounds"),
     ],
 )

@@ -55,7 +55,9 @@ def test_truncated(workshop: Any, encode: Encode, make_burst: Any, form: str, ke
     content = encode(make_burst(), form=form)
     workshop.replace("one", content[: int(len(content) * keep)])
     fault = only_fault(workshop)
-    assert "is truncated: it holds" in fault or (form == "FLAC" and "cannot be" not in fault and "not audio" in fault)
+    assert "is truncated: it contains" in fault or (
+        form == "FLAC" and "cannot be" not in fault and "not audio" in fault
+    )
 
 
 def test_truncated_without_a_new_hash_is_called_truncated_too(workshop: Any) -> None:
@@ -73,7 +75,7 @@ def test_another_clip_of_the_same_length(workshop: Any, encode: Encode, make_bur
 def test_wrong_rate(workshop: Any, encode: Encode, make_burst: Any) -> None:
     workshop.add("one")
     workshop.replace("one", encode(make_burst(), rate_hz=22_050))
-    assert "has a rate of 22050 Hz, its manifest says 16000" in only_fault(workshop)
+    assert "has a rate of 22050 Hz, but its manifest says 16000" in only_fault(workshop)
 
 
 @pytest.mark.parametrize("rate_hz", [4_000, 96_000])
@@ -91,7 +93,7 @@ def test_stereo(workshop: Any, encode: Encode, make_burst: Any) -> None:
 
 def test_more_samples_than_said(workshop: Any) -> None:
     workshop.add("one", samples=20_000, speech_end_sample=19_000)
-    assert "holds 22400 samples, its manifest says 20000" in only_fault(workshop)
+    assert "contains 22400 samples, but its manifest says 20000" in only_fault(workshop)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
