@@ -1,7 +1,7 @@
-"""Counting the frames of MPEG audio and of AAC without a container: whether the last one is whole, and all are there.
+"""Counts the frames of MPEG audio and of AAC without a container, to find missing or incomplete ones.
 
-The header of a frame says how long it is (ISO/IEC 11172-3, 13818-3; ADTS: 13818-7). Encoders of MP3 put a first frame
-before the others that says how many there are and how many bytes they take (Xing, Info, VBRI).
+The header of a frame gives its length (ISO/IEC 11172-3, 13818-3; ADTS: 13818-7). MP3 encoders put a first frame
+before the others that contains their number and their size in bytes (Xing, Info, VBRI).
 """
 
 from dataclasses import dataclass
@@ -23,14 +23,14 @@ _WINDOW: Final = 2048  # more than a frame
 
 @dataclass(slots=True)
 class _Window:
-    """A file of which some bytes at a place can be had without a read for each."""
+    """A buffered window of a file, so that not every access is a read."""
 
     content: BinaryIO
     begin: int = 0
     data: bytes = b""
 
     def at(self, place: int, length: int) -> bytes:
-        """So many bytes from a place on; fewer at the end of the file."""
+        """Return `length` bytes from a byte position on; fewer at the end of the file."""
         if not self.begin <= place <= place + length <= self.begin + len(self.data):
             self.content.seek(place)
             self.begin, self.data = place, self.content.read(_BLOCK)
@@ -38,12 +38,12 @@ class _Window:
 
 
 def mp3_truncation(content: BinaryIO, size: int) -> str | None:
-    """What is missing from MPEG audio of any layer, as the end of a sentence; None where nothing is known to be."""
+    """Return what is missing from MPEG audio of any layer, as the end of a sentence; None if nothing is known to be."""
     window = _Window(content)
     at = _after_tags(window, 0)
     length = _mpeg_length(window.at(at, _HEADER_BYTES))
     if length is None:
-        return None  # no frame where one is due, or of a free format: for the decoder to judge
+        return None  # no frame, or one of free format: the decoder reports it
     said = _said(window.at(at, _WINDOW))
     first, frames = at, 0
     while at < size:
@@ -63,7 +63,7 @@ def mp3_truncation(content: BinaryIO, size: int) -> str | None:
     if said is None:
         return None
     wanted, bytes_wanted = said
-    held = frames - 1  # the first one is no sound
+    held = frames - 1  # the first one contains no sound
     if held < wanted and (at < size or bytes_wanted is None or size - first < bytes_wanted):
         broken = f", and is no MPEG audio from byte {at} on" if at < size else ""
         return f"it promises {wanted} frames and holds {held}{broken}"
@@ -71,7 +71,7 @@ def mp3_truncation(content: BinaryIO, size: int) -> str | None:
 
 
 def adts_truncation(content: BinaryIO, size: int) -> str | None:
-    """What is missing from AAC without a container, as the end of a sentence; None where nothing is known to be."""
+    """Return what is missing from AAC without a container, as the end of a sentence; None if nothing is known to be."""
     window, at = _Window(content), 0
     while at < size:
         header = window.at(at, 7)
@@ -99,7 +99,7 @@ def _after_tags(window: _Window, at: int) -> int:
 
 
 def _mpeg_length(header: bytes) -> int | None:
-    """The length of a frame in bytes, from its header; None where it is none or does not say."""
+    """Return the length of a frame in bytes, from its header; None if it is not a header or has no length."""
     if len(header) < _HEADER_BYTES or header[0] != 0xFF or header[1] & 0xE0 != 0xE0:
         return None
     version, layer = header[1] >> 3 & 3, header[1] >> 1 & 3
@@ -114,7 +114,7 @@ def _mpeg_length(header: bytes) -> int | None:
 
 
 def _said(frame: bytes) -> tuple[int, int | None] | None:
-    """How many frames follow a first one that says so, and how many bytes they take with it."""
+    """Return how many frames follow the first one, and their bytes including it; None if the first does not say."""
     mono = frame[3] >> 6 == 3
     side = (17 if mono else 32) if frame[1] >> 3 & 3 == 3 else (9 if mono else 17)
     tag = frame[4 + side :]

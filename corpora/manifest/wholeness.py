@@ -1,8 +1,8 @@
-"""Whether a recording is all there: what its container promises against the bytes of the file.
+"""Finds truncated recordings: compares the size that a container declares with the bytes of the file.
 
-Decoders read what there is and say nothing of the rest: a WAV, MP3 or Opus file whose second half is missing decodes
-without an error. The containers know better. Each check walks headers only, and believes nothing that it cannot find: a
-container that does not say how long it is (one that was streamed) is taken to be whole.
+Decoders read what there is and do not report the rest: a WAV, MP3 or Opus file whose second half is missing decodes
+without an error. The container declares its size. Each check reads headers only; a container that does not declare
+its size (because it was streamed) is taken to be complete.
 """
 
 import struct
@@ -12,7 +12,7 @@ from typing import BinaryIO, Final
 from corpora.manifest.mpeg import adts_truncation, mp3_truncation
 
 HEAD_BYTES: Final = 1_024  # the longest header that is looked at: that of NIST SPHERE
-_UNKNOWN_32: Final = 0x7FFF_F000  # from here up, what programs write that do not know the size yet
+_UNKNOWN_32: Final = 0x7FFF_F000  # programs that do not know the size yet write this or more
 _OGG_EOS: Final = 4
 _AMR_BYTES: Final = (13, 14, 16, 18, 20, 21, 27, 32, 6, 1, 1, 1, 1, 1, 1, 1)
 _AMR_WB_BYTES: Final = (18, 24, 33, 37, 41, 47, 51, 59, 61, 6, 1, 1, 1, 1, 1, 1)
@@ -21,8 +21,10 @@ _MOST_HEADERS: Final = 4_000_000
 
 
 def find_truncation(content: BinaryIO, head: bytes) -> str | None:
-    """What is missing from a recording, as the end of a sentence; None where nothing is known to be. `head` is how it
-    begins. Leaves the file at its beginning."""
+    """Return what is missing from a recording, as the end of a sentence; None if nothing is known to be.
+
+    `head` are its first bytes. The position of the file is then its beginning.
+    """
     check = next((check for magic, check in _CHECKS if head.startswith(magic)), None)
     if check is None and head[4:8] == b"ftyp":
         check = _mp4
@@ -33,7 +35,7 @@ def find_truncation(content: BinaryIO, head: bytes) -> str | None:
     try:
         return None if check is None else check(content, size)
     except (struct.error, IndexError):
-        return None  # it ends inside a header: its decoder says so
+        return None  # it ends inside a header: its decoder reports that
     finally:
         content.seek(0)
 
@@ -157,7 +159,7 @@ def _asf(content: BinaryIO, size: int) -> str | None:
 
 
 def _ogg(content: BinaryIO, size: int) -> str | None:
-    """Every stream in it must come to its last page, and no page may be missing before."""
+    """Check that each stream has its last page and that no page before it is missing."""
     at, open_streams, numbers = 0, set[int](), dict[int, int]()
     for _ in range(_MOST_HEADERS):
         if at == size:
@@ -207,7 +209,7 @@ def _nist(content: BinaryIO, size: int) -> str | None:
 
 
 def nist_fields(head: bytes) -> dict[str, str]:
-    """The fields of a NIST SPHERE header, and under `header` its length in bytes."""
+    """Return the fields of a NIST SPHERE header, and under `header` its length in bytes."""
     lines = head.decode("latin-1").split("\n")
     fields = {"header": lines[1].strip()} if len(lines) > 1 else {}
     for line in lines[2:]:
