@@ -44,7 +44,7 @@ def mp3_truncation(content: BinaryIO, size: int) -> str | None:
     length = _mpeg_length(window.at(at, _HEADER_BYTES))
     if length is None:
         return None  # no frame, or one of free format: the decoder reports it
-    said = _said(window.at(at, _WINDOW))
+    stated = _stated_length(window.at(at, _WINDOW))
     first, frames = at, 0
     while at < size:
         header = window.at(at, _HEADER_BYTES)
@@ -60,9 +60,9 @@ def mp3_truncation(content: BinaryIO, size: int) -> str | None:
         if at + length > size:
             return "it ends inside a frame"
         frames, at = frames + 1, at + length
-    if said is None:
+    if stated is None:
         return None
-    wanted, bytes_wanted = said
+    wanted, bytes_wanted = stated
     held = frames - 1  # the first one contains no sound
     if held < wanted and (at < size or bytes_wanted is None or size - first < bytes_wanted):
         broken = f", and is no MPEG audio from byte {at} on" if at < size else ""
@@ -113,7 +113,7 @@ def _mpeg_length(header: bytes) -> int | None:
     return samples // 8 * bits // rate_hz + padding
 
 
-def _said(frame: bytes) -> tuple[int, int | None] | None:
+def _stated_length(frame: bytes) -> tuple[int, int | None] | None:
     """Return how many frames follow the first one, and their bytes including it; None if the first does not say."""
     mono = frame[3] >> 6 == 3
     side = (17 if mono else 32) if frame[1] >> 3 & 3 == 3 else (9 if mono else 17)

@@ -121,8 +121,8 @@ def _mp4(content: BinaryIO, size: int) -> str | None:
         if length < 8:
             return None
         if at + length > size:
-            said = name.decode("latin-1") if name.isalnum() else "last"
-            return f"its {said} box promises {length} bytes and holds {size - at}"
+            box = name.decode("latin-1") if name.isalnum() else "last"
+            return f"its {box} box promises {length} bytes and holds {size - at}"
         at += length
     return None
 

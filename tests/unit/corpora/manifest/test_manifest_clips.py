@@ -91,7 +91,7 @@ def test_stereo(workshop: Any, encode: Encode, make_burst: Any) -> None:
     assert "has 2 channels" in only_fault(workshop)
 
 
-def test_more_samples_than_said(workshop: Any) -> None:
+def test_more_samples_than_stated(workshop: Any) -> None:
     workshop.add("one", samples=20_000, speech_end_sample=19_000)
     assert "contains 22400 samples, but its manifest says 20000" in only_fault(workshop)
 

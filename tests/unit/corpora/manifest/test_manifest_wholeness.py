@@ -70,7 +70,7 @@ def test_what_ffmpeg_writes(form: str, codec: str, rate_hz: int, fmt: str) -> No
     assert_noticed(encoded(form, codec, rate_hz, fmt))
 
 
-def test_an_mp3_cut_exactly_between_two_frames_is_told_by_its_first_frame() -> None:
+def test_an_mp3_cut_exactly_between_two_frames_is_recognized_by_its_first_frame() -> None:
     whole = encoded("mp3", "libmp3lame", 16_000, "fltp", id3v2_version="0")
     cuts = [cut for cut in range(len(whole) // 2, len(whole)) if whole[cut : cut + 2] == whole[:2]]
     assert len(cuts) > 5
@@ -90,9 +90,9 @@ def test_an_ogg_cut_exactly_between_two_pages_lacks_its_last_page() -> None:
 def test_an_mp3_with_rubbish_in_its_middle_says_where() -> None:
     whole = bytearray(encoded("mp3", "libmp3lame", 16_000, "fltp", id3v2_version="0"))
     whole[2_000:3_000] = bytes(1_000)
-    said = found(bytes(whole))
-    assert said is not None
-    assert "is no MPEG audio from byte" in said
+    reason = found(bytes(whole))
+    assert reason is not None
+    assert "is no MPEG audio from byte" in reason
 
 
 @pytest.mark.parametrize("tail", [b"TAG" + bytes(125), b"APETAGEX" + bytes(60), bytes(500)])
