@@ -1,0 +1,126 @@
+"""The words that the project has left behind stay out: each has a standard term of the field in its place."""
+
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.contracts.test_contracts_tree import files, name
+
+# Words of identifiers (the parts of snake_case and CamelCase names) and what to write in their place.
+RETIRED_NAMES = {
+    "voice caller": "VoiceUser",
+    "turnstile": "GreenletThrottle",
+    "rehearsal": "warmup",
+    "seat": "an entry of the TimingWheel",
+    "hush": "mute",
+    "aside": "backchannel",
+    "talk over sign": "backchannel",
+    "judging": "outcome",
+    "facts": "RunInfo, or what the values are",
+    "wording": "formatting",
+    "told": "what was reported, to whom",
+    "said": "what the value is: texts, output, parsed",
+    "standing": "ObjectiveStatus",
+    "rung": "LoadStep",
+    "doubts": "boundary_review",
+    "findings": "Diagnostic",
+    "revival": "recovery",
+    "journal": "a write-ahead log (wal)",
+    "delivering processor": "SpoolingSpanProcessor",
+    "otlp sender": "OtlpHttpExporter",
+    "known answer": "ground_truth",
+    "shelf": "CacheEntry",
+    "missed starts": "dropped_calls",
+    "switchboard": "named callbacks",
+    "outlet": "a sink",
+    "voiced": "speech",
+    "knee": "capacity",
+    "audio rtf": "audio_rtfx",
+    "colour": "color",
+    "behaviour": "behavior",
+    "licence": "license",
+}
+# What no native engineer would say, in docstrings, comments, sentences and documents.
+RETIRED_PHRASES = {
+    r"of no use": "requires, not supported with",
+    r"(?<!there )is none\b": "not supported, is not a …, there is no …",
+    r"\bis no (number|file|duration|address|name|folder|option|flag|key)\b": "is not a …",
+    r"\ban own\b": "its own, your own",
+    r"\blets? .{1,30} go\b(?! on)": "closes, releases",
+}
+
+
+def words_of(identifier: str) -> str:
+    """An identifier's parts in lower case, separated by spaces, with a space at either end."""
+    parts = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", identifier)
+    return f" {' '.join(part.lower() for part in parts)} "
+
+
+def retired_names(source: str) -> Iterator[tuple[int, str, str]]:
+    """Line, identifier and what to write instead, for each identifier of Python source that holds a retired word."""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.NAME:
+            words = words_of(token.string)
+            yield from (
+                (token.start[0], token.string, use) for word, use in RETIRED_NAMES.items() if f" {word} " in words
+            )
+
+
+def retired_phrases(text: str) -> Iterator[tuple[int, str, str]]:
+    """Line, phrase and what to write instead, for each retired phrase of a text."""
+    for number, line in enumerate(text.splitlines(), 1):
+        for phrase, use in RETIRED_PHRASES.items():
+            if found := re.search(phrase, line):
+                yield number, found[0], use
+
+
+def written(*suffixes: str) -> list[Path]:
+    """The project's own files of some kinds, without this one, which has to name what it looks for."""
+    return [path for path in files() if path.suffix in suffixes and path != Path(__file__).resolve()]
+
+
+def test_no_identifier_holds_a_retired_word() -> None:
+    found = [
+        f"{name(path)}:{line}: {identifier}: use {use}"
+        for path in written(".py")
+        for line, identifier, use in retired_names(path.read_text())
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_no_file_is_named_by_a_retired_word() -> None:
+    found = [
+        name(path) for path in written(".py", ".md") for word in RETIRED_NAMES if f" {word} " in words_of(path.stem)
+    ]
+    assert not found
+
+
+def test_no_text_holds_a_retired_phrase() -> None:
+    found = [
+        f"{name(path)}:{line}: {phrase!r}: write {use}"
+        for path in written(".py", ".md", ".toml", ".yaml", ".yml", ".html", ".json")
+        if not name(path).startswith("corpora/data/")
+        for line, phrase, use in retired_phrases(path.read_text())
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("source", ["told = 1", "class VoiceCaller: ...", "x.missed_starts", "def run_facts(): ..."])
+def test_a_retired_word_is_found(source: str) -> None:
+    assert list(retired_names(source))
+
+
+@pytest.mark.parametrize("source", ["untold = 1", "'told'", "journaling = 1", "# said"])
+def test_a_word_that_only_looks_like_it_is_not(source: str) -> None:
+    assert not list(retired_names(source))
+
+
+def test_a_retired_phrase_is_found() -> None:
+    assert [phrase for _, phrase, _ in retired_phrases("a key is of no use\nthere is one\nit is none")] == [
+        "of no use",
+        "is none",
+    ]
