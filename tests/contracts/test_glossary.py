@@ -40,9 +40,6 @@ RETIRED_NAMES = {
     "voiced": "speech",
     "knee": "capacity",
     "audio rtf": "audio_rtfx",
-    "colour": "color",
-    "behaviour": "behavior",
-    "licence": "license",
 }
 # What no native engineer would say, in docstrings, comments, sentences and documents.
 RETIRED_PHRASES = {

@@ -132,8 +132,8 @@ def test_gain_and_position_in_the_file_do_not_change_the_bounds(gain_db: float, 
     samples = noise_burst(1_600, 16_000, 1_600, seed) + 1e-5 * np.random.default_rng(seed).standard_normal(19_200)
     found = find_speech_bounds(samples, RATE_HZ)
     moved = find_speech_bounds(np.concatenate((np.zeros(shift), samples * 10 ** (gain_db / 20))), RATE_HZ)
-    # The silence put before it lowers the floor, and the levels are taken at other samples: of 400 draws the worst moved
-    # by 1.6 ms, a sixth of what the surest bound states.
+    # The silence put before it lowers the floor, and the levels are taken at other samples: of 400 draws the worst
+    # moved by 1.6 ms, a sixth of what the surest bound states.
     allowed = RATE_HZ // 500
     assert abs(moved.start_sample - shift - found.start_sample) <= allowed
     assert abs(moved.end_sample - shift - found.end_sample) <= allowed
