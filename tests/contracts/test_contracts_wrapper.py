@@ -58,13 +58,20 @@ class Checkout:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            # A suite that a shell started in the background ignores interrupts, and its children would, too.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - pytest has one thread
         )
 
     def run(
         self, *arguments: str, command: Path | None = None, cwd: Path | None = None, **settings: str
     ) -> subprocess.CompletedProcess[str]:
         process = self.start(*arguments, command=command, cwd=cwd, **settings)
-        out, err = process.communicate(timeout=BOUND_S)
+        try:
+            out, err = process.communicate(timeout=BOUND_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            raise
         return subprocess.CompletedProcess(arguments, process.returncode, out, err)
 
 
