@@ -38,15 +38,19 @@ True
 [True]
 """
 
-from corpora.manifest.conversations import ConversationTurn, ScriptedConversation
-from corpora.manifest.errors import CorpusError, ManifestError, SourceError
-from corpora.manifest.library import Corpus, CorpusInfo, available, open_corpus
-from corpora.manifest.manifest import LengthClass, Utterance
-from corpora.rendering.profiles.impairments import Jitter, PacketLoss
-from corpora.rendering.profiles.parsing import profile_from_text, profiles_from_text
-from corpora.rendering.render import Obtained, Profile, Rendered, background, render
-from corpora.sources.importing.recordings import Outcome, import_recordings
-from corpora.sources.install import install
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from corpora.manifest.conversations import ConversationTurn, ScriptedConversation
+    from corpora.manifest.errors import CorpusError, ManifestError, SourceError
+    from corpora.manifest.library import Corpus, CorpusInfo, available, open_corpus
+    from corpora.manifest.manifest import LengthClass, Utterance
+    from corpora.rendering.profiles.impairments import Jitter, PacketLoss
+    from corpora.rendering.profiles.parsing import profile_from_text, profiles_from_text
+    from corpora.rendering.render import Obtained, Profile, Rendered, background, render
+    from corpora.sources.importing.recordings import Outcome, import_recordings
+    from corpora.sources.install import install
 
 __all__ = [
     "ConversationTurn",
@@ -73,3 +77,43 @@ __all__ = [
     "profiles_from_text",
     "render",
 ]
+
+# Imported when they are asked for: every module below this package imports it first, and most commands need neither
+# the rendering nor the import of recordings, which take SciPy with them.
+_MODULE_OF: Final = {
+    "ConversationTurn": "corpora.manifest.conversations",
+    "Corpus": "corpora.manifest.library",
+    "CorpusError": "corpora.manifest.errors",
+    "CorpusInfo": "corpora.manifest.library",
+    "Jitter": "corpora.rendering.profiles.impairments",
+    "LengthClass": "corpora.manifest.manifest",
+    "ManifestError": "corpora.manifest.errors",
+    "Obtained": "corpora.rendering.render",
+    "Outcome": "corpora.sources.importing.recordings",
+    "PacketLoss": "corpora.rendering.profiles.impairments",
+    "Profile": "corpora.rendering.render",
+    "Rendered": "corpora.rendering.render",
+    "ScriptedConversation": "corpora.manifest.conversations",
+    "SourceError": "corpora.manifest.errors",
+    "Utterance": "corpora.manifest.manifest",
+    "available": "corpora.manifest.library",
+    "background": "corpora.rendering.render",
+    "import_recordings": "corpora.sources.importing.recordings",
+    "install": "corpora.sources.install",
+    "open_corpus": "corpora.manifest.library",
+    "profile_from_text": "corpora.rendering.profiles.parsing",
+    "profiles_from_text": "corpora.rendering.profiles.parsing",
+    "render": "corpora.rendering.render",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """A public name, imported now. Raises AttributeError for any other."""
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_MODULE_OF[name]), name)
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return [*__all__]

@@ -1,6 +1,8 @@
 """Tests of the public API of `corpora` and of the examples in its documentation."""
 
 import doctest
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,19 @@ def test_every_public_name_exists_and_has_a_docstring() -> None:
         found = getattr(corpora, name)
         assert callable(found) or name == "LengthClass"
         assert name == "LengthClass" or found.__doc__, name
+
+
+def test_a_module_of_the_package_imports_no_more_than_it_needs() -> None:
+    heavy = "{'scipy', 'soundfile', 'pydantic'} & {name.partition('.')[0] for name in sys.modules}"
+    script = f"import sys; import corpora.manifest.errors; print(sorted({heavy}))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_an_unknown_name_is_no_attribute() -> None:
+    assert dir(corpora) == corpora.__all__
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = corpora.no_such_name
 
 
 @pytest.mark.parametrize(
