@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -27,6 +27,7 @@ from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
 from tests.integration.calling import CORPUS, assistant
 from tests.integration.expected_exit import code_by_objectives
+from tests.integration.waiting import answers, wait_until
 from tests.unit.loadtest.calibration.calibration_material import calibration, step
 
 COMMAND = [sys.executable, "-m", "loadtest.cli.main"]
@@ -51,13 +52,6 @@ def _finish(process: subprocess.Popen[str], timeout_s: float = 150.0) -> tuple[i
 
 def _run(arguments: list[str]) -> tuple[int, str, str]:
     return _finish(_start(arguments))
-
-
-def _wait(condition: Callable[[], bool], within_s: float = 60.0) -> None:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.1)
 
 
 def _turns(store: Path) -> int:
@@ -138,7 +132,7 @@ def test_a_run_measures_judges_and_says_so(url: str, tmp_path: Path, monkeypatch
 def test_a_run_that_is_interrupted_keeps_its_results(url: str, tmp_path: Path) -> None:
     file, out = tmp_path / "summary.json", tmp_path / "out"
     process = _start(["run", url, "--users", "4", "--run-time", "10m", *QUICK, "--out", str(out), "--json", str(file)])
-    _wait(lambda: _turns(out / "store") >= 4)
+    wait_until(lambda: _turns(out / "store") >= 4)
     process.send_signal(signal.SIGINT)
     code, output, err = _finish(process)
     assert (code, err) == (ExitCode.INTERRUPTED, "")
@@ -153,7 +147,7 @@ def test_a_run_that_is_interrupted_keeps_its_results(url: str, tmp_path: Path) -
 def test_a_generator_that_is_stopped_blames_itself(url: str, tmp_path: Path) -> None:
     file, out = tmp_path / "summary.json", tmp_path / "out"
     process = _start(["run", url, "--users", "4", "--run-time", "30s", *QUICK, "--out", str(out), "--json", str(file)])
-    _wait(lambda: _turns(out / "store") >= 1)
+    wait_until(lambda: _turns(out / "store") >= 1)
     swarm = next(
         child for child in psutil.Process(process.pid).children(recursive=True) if "locust" in " ".join(child.cmdline())
     )
@@ -223,7 +217,7 @@ def test_a_sidecar_that_is_killed_in_a_run_loses_nothing(url: str, tmp_path: Pat
                 sidecar.url,
             ]
         )
-        _wait(lambda: _turns(tmp_path / "store") >= 2)
+        wait_until(lambda: _turns(tmp_path / "store") >= 2)
         os.kill(child.process.pid, signal.SIGKILL)
         code, output, _ = _finish(process)
     summary = json.loads(file.read_text())
@@ -332,19 +326,12 @@ def test_the_same_callers_start_and_stop_from_locusts_own_page(url: str, tmp_pat
         httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30.0) as page,
         processes.ending(processes.start("locust", arguments, tmp_path, says_ready=False)),
     ):
-        _wait(lambda: _answers(page))
+        wait_until(lambda: answers(page))
         started = page.post("/swarm", data={"user_count": "2", "spawn_rate": "2", "host": url})
         assert started.json()["success"], started.text
-        _wait(lambda: "voice_to_voice" in page.get("/stats/requests").text)
+        wait_until(lambda: "voice_to_voice" in page.get("/stats/requests").text)
         assert page.post("/stop").json()["success"]
-        _wait(lambda: page.get("/stats/requests").json()["state"] == "stopped")
-
-
-def _answers(page: httpx.Client) -> bool:
-    try:
-        return page.get("/").status_code == 200
-    except httpx.TransportError:
-        return False
+        wait_until(lambda: page.get("/stats/requests").json()["state"] == "stopped")
 
 
 def test_plain_locust_refuses_what_it_cannot_use(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -31,6 +30,7 @@ from telemetry.model.turns import Turn
 from telemetry.store.answers import ProcessInfo
 from telemetry.store.reader import StoreReader
 from tests.integration.calling import CORPUS, assistant
+from tests.integration.waiting import wait_until
 
 LOCUST = ["-m", "locust", "-f", str(processes.ROOT / "loadtest" / "locustfile.py"), "--headless"]
 SPEECH = ["--corpus", CORPUS, "--length", "short", "--clips", "4", "--think", "0.1", "--endpointing", "200ms"]
@@ -60,14 +60,6 @@ def _finish(process: subprocess.Popen[str], out: Path) -> tuple[str, dict[str, A
     summary = json.loads((out / "summary.json").read_text())
     assert summary["exit_code"] == process.returncode
     return " ".join(output.split()), summary
-
-
-def _wait(condition: Callable[[], Any], within_s: float = 90.0) -> Any:
-    deadline = time.monotonic() + within_s
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.1)
-    return found
 
 
 def _is_over(pid: int) -> bool:
@@ -153,11 +145,14 @@ def test_two_processes_say_and_measure_what_one_would(url: str, tmp_path: Path) 
 def test_killed_processes_lose_only_what_they_had_not_finished(url: str, tmp_path: Path) -> None:
     store = tmp_path / "store"
     process = _start(url, tmp_path, "--users", "2", "--processes", "2", "--run-time", "5m")
-    victim, other = _wait(_busy(store, 2))
+    victim, other = wait_until(_busy(store, 2), within_s=90.0)
     master = os.getpgid(_pid(victim))
     os.kill(_pid(victim), signal.SIGKILL)
     before = other.turns
-    _wait(lambda: next(known.turns for known in _known(store) if known.process_id == other.process_id) > before)
+    wait_until(
+        lambda: next(known.turns for known in _known(store) if known.process_id == other.process_id) > before,
+        within_s=90.0,
+    )
     os.kill(master, signal.SIGKILL)
     output, summary = _finish(process, tmp_path)
     assert summary["exit_code"] == ExitCode.GENERATOR_LIMITED
@@ -173,7 +168,7 @@ def test_killed_processes_lose_only_what_they_had_not_finished(url: str, tmp_pat
     assert summary["telemetry"]["missing"] == 0
     assert list((tmp_path / "spool").iterdir()) == []
     for each in (victim, other):
-        _wait(partial(_is_over, _pid(each)))
+        wait_until(partial(_is_over, _pid(each)), within_s=90.0)
 
 
 @pytest.mark.slow
@@ -192,12 +187,12 @@ def test_a_swarm_put_together_by_hand_is_one_run_and_names_who_went_missing(url:
     master = locust("master", *leading, *asked)
     first, second = worker("first"), worker("second")
     with processes.ending(child, first, second, master):
-        working = _wait(_busy(store, 2))
+        working = wait_until(_busy(store, 2), within_s=90.0)
         late = worker("late")
         with processes.ending(late):
-            _wait(lambda: len(_known(store)) == 3)
+            wait_until(lambda: len(_known(store)) == 3, within_s=90.0)
             os.kill(first.process.pid, signal.SIGKILL)
-            _wait(lambda: "went missing after" in master.log.read_text())
+            wait_until(lambda: "went missing after" in master.log.read_text(), within_s=90.0)
             assert master.end(60.0) == ExitCode.GENERATOR_LIMITED
             for ended in (second, late):
                 ended.process.wait(60.0)

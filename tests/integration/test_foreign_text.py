@@ -8,8 +8,7 @@ import re
 import struct
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
@@ -24,6 +23,7 @@ from dashboard.source import ENV_SLO, ENV_STORE
 from loadtest.run import processes
 from tests.integration.calling import CORPUS
 from tests.integration.hosted_endpoint import HostedEndpoint
+from tests.integration.waiting import answers, wait_until
 
 PAINT = "\x1b]0;owned\x07\x1b[2J\x1b[31m\x9b5m\u202egnp.exe\u2028[/red][link=x]<script>alert(1)</script>"
 MARK = "<script>alert(1)"
@@ -176,26 +176,12 @@ def test_locusts_page_and_its_report_show_it_as_text(painter: Painter, tmp_path:
     arguments += ["--web-host", "127.0.0.1", "--web-port", port, *QUICK, "--turns", "1"]
     child = processes.start("locust", arguments, tmp_path, says_ready=False)
     with processes.ending(child), httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30.0) as page:
-        _wait(lambda: _answers(page))
+        wait_until(lambda: answers(page))
         started = page.post("/swarm", data={"user_count": "2", "spawn_rate": "2", "host": painter.url})
         assert started.json()["success"]
-        _wait(lambda: b"owned" in page.get("/stats/requests").content)
+        wait_until(lambda: b"owned" in page.get("/stats/requests").content)
         pages = ("/", "/stats/requests", "/exceptions", "/stats/report", "/logs", "/stats/failures/csv")
         seen = {path: page.get(path).content for path in pages}
     assert _acting({**seen, "log": child.log.read_bytes()}) == []
     for path in ("/", "/stats/report"):
         assert MARK.encode() not in seen[path], path
-
-
-def _wait(condition: Callable[[], bool], within_s: float = 60.0) -> None:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.1)
-
-
-def _answers(page: httpx.Client) -> bool:
-    try:
-        return page.get("/").status_code == 200
-    except httpx.TransportError:
-        return False

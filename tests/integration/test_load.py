@@ -4,8 +4,7 @@ import json
 import re
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from telemetry.model.turns import Turn
 from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
 from tests.integration.calling import CORPUS, assistant
+from tests.integration.waiting import answers, wait_until
 
 QUICK = ["--corpus", CORPUS, "--length", "short", "--clips", "4", "--think", "0.1", "--endpointing", "200ms"]
 EXAMPLE = Path(__file__).parents[2] / "examples" / "objectives.yaml"
@@ -190,13 +190,13 @@ def test_locusts_own_page_starts_stops_and_starts_again(url: str, tmp_path: Path
         httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30.0) as page,
         processes.ending(processes.start("locust", [*arguments, "--host", url], tmp_path, says_ready=False)),
     ):
-        _wait(lambda: _answers(page))
+        wait_until(lambda: answers(page), within_s=90.0)
         for _ in range(2):
             started = page.post("/swarm", data={"user_count": "1", "spawn_rate": "1", "host": url})
             assert started.json()["success"], started.text
-            _wait(lambda: _heard(page) > 0)
+            wait_until(lambda: _heard(page) > 0, within_s=90.0)
             assert page.post("/stop").json()["success"]
-            _wait(lambda: page.get("/stats/requests").json()["state"] == "stopped")
+            wait_until(lambda: page.get("/stats/requests").json()["state"] == "stopped", within_s=90.0)
 
 
 def _heard(page: httpx.Client) -> int:
@@ -204,17 +204,3 @@ def _heard(page: httpx.Client) -> int:
     found = page.get("/stats/requests").json()
     running = found["state"] in ("running", "spawning")
     return sum(row["num_requests"] for row in found["stats"] if row["name"] == HEARD) if running else 0
-
-
-def _answers(page: httpx.Client) -> bool:
-    try:
-        return page.get("/").status_code == 200
-    except httpx.TransportError:
-        return False
-
-
-def _wait(until: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 90
-    while not until():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.2)

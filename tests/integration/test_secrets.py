@@ -8,8 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -23,6 +22,7 @@ from websockets.http11 import Request, Response
 from loadtest.run import processes
 from tests.integration.calling import CORPUS
 from tests.integration.hosted_endpoint import HostedEndpoint
+from tests.integration.waiting import answers, wait_until
 
 TOKEN, VALUE, PASSPHRASE = "tok-51f0c8aa93be", "val-77d2e91b04cc", "open-sesame-4711"
 USER, PASSWORD, KEY = "ursula-4711", "pw-0c9d8e7f6a5b", "key-9b8a7c6d5e4f"
@@ -105,20 +105,6 @@ def _rows(folder: Path) -> dict[str, bytes]:
         }
 
 
-def _wait(condition: Callable[[], bool], within_s: float = 60.0) -> None:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.1)
-
-
-def _answers(page: httpx.Client) -> bool:
-    try:
-        return page.get("/").status_code == 200
-    except httpx.TransportError:
-        return False
-
-
 def _call(arguments: list[str], cwd: Path) -> tuple[int, dict[str, bytes]]:
     done = subprocess.run(
         [sys.executable, "-m", *arguments],
@@ -169,13 +155,13 @@ def test_locusts_page_shows_no_secret_and_its_callers_get_in(
         monkeypatch.setenv(name, value)
     child = processes.start("locust", arguments, tmp_path, says_ready=False)
     with processes.ending(child), httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30.0) as page:
-        _wait(lambda: _answers(page))
+        wait_until(lambda: answers(page))
         shown = page.get("/")
         host = f"ws://127.0.0.1:{parrot.port}/v1/realtime"
         assert host in shown.text
         assert page.post("/swarm", data={"user_count": "1", "spawn_rate": "1", "host": host}).json()["success"]
-        _wait(lambda: any(KEY in seen["path"] for seen in parrot.seen) and len(parrot.seen) >= 3)
-        _wait(lambda: "[hidden]" in page.get("/stats/requests").text)
+        wait_until(lambda: any(KEY in seen["path"] for seen in parrot.seen) and len(parrot.seen) >= 3)
+        wait_until(lambda: "[hidden]" in page.get("/stats/requests").text)
         pages = ("/", "/stats/requests", "/exceptions", "/stats/report", "/logs")
         seen = {path: page.get(path).content for path in pages}
     assert _leaks({**seen, "log": child.log.read_bytes()}) == []
@@ -254,7 +240,7 @@ def test_no_list_of_processes_shows_a_credential(parrot: Parrot, tmp_path: Path,
             stderr=subprocess.PIPE,
         )
         # The callers were seen, and they were let in by the whole address.
-        _wait(lambda: process.poll() is not None or (_has_callers(watch) and len(parrot.seen) >= 4))
+        wait_until(lambda: process.poll() is not None or (_has_callers(watch) and len(parrot.seen) >= 4))
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=120)
     assert process.returncode not in (1, 2), err.decode()

@@ -24,7 +24,8 @@ from tests.integration.calling import CORPUS
 from tests.integration.expected_exit import code_by_objectives
 from tests.integration.provoking import MS, TOLERANT, ShortSpeech
 from tests.integration.quick_endpoint import quick_endpoint
-from tests.integration.test_cli_run import _finish, _run, _start, _turns, _wait
+from tests.integration.test_cli_run import _finish, _run, _start, _turns
+from tests.integration.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -82,7 +83,7 @@ def _run_with(
     file, out = tmp_path / "summary.json", tmp_path / "out"
     load = flags or ("--users", str(CALLERS), "--run-time", RUN_TIME)
     process = _start(["run", assistant.url, *load, *RUN, "--out", str(out), "--json", str(file)])
-    _wait(lambda: _turns(out / "store") >= 1)
+    wait_until(lambda: _turns(out / "store") >= 1)
     meanwhile()
     code, output, err = _finish(process)
     assert "Traceback" not in err
