@@ -37,7 +37,7 @@ State = Literal["live", "stale", "ended"]
 
 
 def percentile(stats: MetricStats, name: str, *, with_unit: bool = False) -> str:
-    """One percentile as the table shows it: the figure, or why there is none ("too few (12)")."""
+    """One percentile as the table shows it: the figure, or why it is missing ("too few (12)")."""
     value: float | None = getattr(stats, name)
     if value is not None:
         return DEFINITIONS[stats.name].format(value, unit=with_unit)

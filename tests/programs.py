@@ -10,7 +10,7 @@ REASON_VARIABLE = "VOICEPROBE_MISSING_PROGRAMS"
 
 
 def needed(*names: str) -> str:
-    """The path of the program, the first of these that there is. Fails the test where there is none."""
+    """The path of the program, the first of these that there is. Fails the test if all are missing."""
     found = next(filter(None, map(shutil.which, names)), None)
     if found is None:
         reason = os.environ.get(REASON_VARIABLE) or "it is not on PATH; ./voiceprobe test says how to install it"

@@ -120,7 +120,7 @@ class CacheEntry:
             os.utime(self.folder)
 
     def get(self, key: str) -> tuple[Archive, Chunk] | None:
-        """Where an entry is; None where there is none."""
+        """Where an entry is; None if it is not in the cache."""
         found = self._found.get(key)
         return found[0] if found else None
 

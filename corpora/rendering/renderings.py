@@ -43,7 +43,7 @@ class Renderings:
         )
 
     def get(self, utterance: Utterance, variant: int = 0) -> Rendered | None:
-        """A rendering that is on disk, its samples mapped; None where there is none."""
+        """A rendering that is on disk, its samples mapped; None if it is not there."""
         found = self.cache_entry.get(entry_key(utterance, variant))
         if found is None:
             return None

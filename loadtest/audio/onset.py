@@ -68,7 +68,7 @@ class AudibleSpan:
 
     @property
     def first_sample(self) -> int | None:
-        """Index of the first audible sample so far; None if there is none yet."""
+        """Index of the first audible sample so far; None if all was silent."""
         if self._first is None and len(self._rest):
             partial = self._incomplete_hop()
             return partial.first if partial is not None and self._counts(partial) else None
@@ -76,7 +76,7 @@ class AudibleSpan:
 
     @property
     def last_sample(self) -> int | None:
-        """Index of the last audible sample so far; None if there is none yet."""
+        """Index of the last audible sample so far; None if all was silent."""
         self._catch_up()
         if len(self._rest):
             partial = self._incomplete_hop()
@@ -85,7 +85,7 @@ class AudibleSpan:
         return self._last
 
     def last_before(self, sample: int) -> int | None:
-        """Return the index of the last audible sample before `sample`, to within 10 ms; None if there is none."""
+        """Return the index of the last audible sample before `sample`, to within 10 ms; None if all before it was silent."""
         last = self.last_sample
         if last is None or last < sample:
             return last

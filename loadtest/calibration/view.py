@@ -90,7 +90,7 @@ def _table(*columns: str) -> Table:
 
 
 def _p99(stats: ErrorStats) -> str:
-    """The p99, or the largest where there is none, marked as such."""
+    """The p99, or the largest marked as such if there are too few for a p99."""
     if stats.n == 0:
         return formatting.DASH
     return _error(stats.p99_ns) if stats.p99_ns is not None else f"≤ {_error(stats.max_ns)}"

@@ -289,7 +289,7 @@ class Timeline:
 
     @property
     def nearest(self) -> Reply | None:
-        """The answer; where there is none, the reply that came nearest to one, for the record of the turn: the first
+        """The answer; without one, the reply that came nearest to one, for the record of the turn: the first
         that sent audio, else the first with text, else the first."""
         candidates = [reply for reply, _ in self._candidates()]
         return self.answer or max(

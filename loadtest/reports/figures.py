@@ -1,4 +1,4 @@
-"""How the statistics of a metric are written on a terminal: the figure, or why there is none."""
+"""How the statistics of a metric are written on a terminal: the figure, or why it is missing."""
 
 from typing import Final
 
@@ -18,7 +18,7 @@ def turns_and_spans(turn_count: int, span_count: int) -> str:
 
 
 def statistic(stats: MetricStats, which: str) -> str:
-    """p50, p95, p99 or max of a metric, or the words for why there is none."""
+    """p50, p95, p99 or max of a metric, or the words for why it is missing."""
     if stats.n == 0:
         return DASH
     value: float | None = getattr(stats, which)

@@ -37,7 +37,7 @@ def _cells(phase: PhaseSummary) -> list[str]:
 
 
 def ramp_line(summary: Summary) -> str | None:
-    """What became of the turns of ramps, None where there is none."""
+    """What became of the turns of ramps, None for a run without ramps."""
     if not summary.ramp_turns:
         return None
     return f"{formatting.turns(summary.ramp_turns)} began during a ramp: shown apart under phases, in no figure above"

@@ -15,7 +15,7 @@ from loadtest.swarm.machine_options import with_own
 
 
 def handed_over() -> str:
-    """The document of the command that started this process; empty where there is none. Raises UsageError."""
+    """The document of the command that started this process; empty if no command did. Raises UsageError."""
     file = os.environ.get(SETTINGS_VARIABLE)
     return encode_settings(read_settings(Path(file))) if file else ""
 

@@ -24,7 +24,7 @@ LOOK_EVERY_S: Final = 0.05
 
 
 class Starting:
-    """One process's part in the start of runs; `clock` is that of the present run, None while there is none."""
+    """One process's part in the start of runs; `clock` is that of the present run, None between runs."""
 
     def __init__(self, environment: Environment) -> None:
         self.clock: RunClock | None = None

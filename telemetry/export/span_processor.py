@@ -279,7 +279,7 @@ class SpoolingSpanProcessor(SpanProcessor):
         self._retry_s = min(self._retry_s * 2, _LAST_RETRY_S)
 
     def _keep(self, record: SpoolRecord) -> bool:
-        """Put a record on the spool; False when there is none. A spool that cannot hold it counts as a loss."""
+        """Put a record on the spool; False without a spool. A spool that cannot hold it counts as a loss."""
         if self._spool is None:
             return False
         try:

@@ -121,7 +121,7 @@ def links(text: str) -> Iterator[tuple[str, str]]:
 
 
 def table(text: str, first_heading: str) -> list[list[str]]:
-    """The rows of the Markdown table whose first column has that heading. Raises LookupError where there is none."""
+    """The rows of the Markdown table whose first column has that heading. Raises LookupError without such a table."""
     lines = text.splitlines()
     for index, line in enumerate(lines):
         cells = _cells(line)

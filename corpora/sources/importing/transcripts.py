@@ -160,7 +160,7 @@ def _object(value: object) -> dict[str, Any] | None:
 
 
 def string(row: Mapping[str, Any], *names: str) -> str | None:
-    """The first of some fields that is a non-empty text or an integer, as text; None if there is none."""
+    """The first of some fields that is a non-empty text or an integer, as text; None if all are missing."""
     for name in names:
         value = row.get(name)
         if isinstance(value, (str, int)) and not isinstance(value, bool) and str(value).strip():
@@ -169,7 +169,7 @@ def string(row: Mapping[str, Any], *names: str) -> str | None:
 
 
 def number(row: Mapping[str, Any], *names: str) -> float | None:
-    """The first of some fields that has a value, as a number of at least 0; None if there is none.
+    """The first of some fields that has a value, as a number of at least 0; None if all are missing.
 
     Raises CorpusError if it is anything else.
     """

@@ -12,7 +12,7 @@ from loadtest.scenario.file.speech import Speech
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What a scenario file says. Nothing, where there is none."""
+    """What a scenario file says; without a file, nothing."""
 
     name: str | None = None
     seed: int | None = None

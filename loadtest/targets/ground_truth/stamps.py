@@ -37,7 +37,7 @@ class StampClock:
         self._offset_ns = min(pairs)[1]
 
     def moment_perf_ns(self, ancillary: list[tuple[int, int, bytes]]) -> int:
-        """Return the timestamp in a read's ancillary data, or the current time if there is none."""
+        """Return the timestamp in a read's ancillary data, or the current time if it has no timestamp."""
         for level, kind, payload in ancillary:
             if level == socket.SOL_SOCKET and kind == _SO_TIMESTAMPNS:
                 seconds, nanoseconds = struct.unpack_from("qq", payload)

@@ -14,7 +14,7 @@ class AsrStream(Protocol):
         ...
 
     async def partial(self) -> str:
-        """Return the text so far; empty if there is none yet."""
+        """Return the text so far; empty until the first word."""
         ...
 
     async def finish(self, silent_samples: int) -> str:
