@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 
 from loadtest.cli.flags import Json, Out, flag
-from loadtest.run.request import default_out
+from loadtest.run.request import out_folder
 
 EXAMPLE: Final = "Example: voiceprobe calibrate --quick --json calibration.json --picture calibration.svg"
 
@@ -37,7 +37,7 @@ def calibrate(
         loads=loads,
         turns=turns,
         faults=faults,
-        out=out if out is not None else default_out(),
+        out=out_folder(out),
         json_file=json_file,
         picture=picture,
     )

@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 
 from loadtest.cli.flags import Json, Out, Processes, Slo, Target, durations, flag, sends_callers
-from loadtest.run.request import RunRequest, default_out
+from loadtest.run.request import RunRequest, out_folder
 from loadtest.scenario.settings import SwarmSettings
 from telemetry.model.durations import METAVAR
 
@@ -41,7 +41,7 @@ def capacity(
     from loadtest.capacity.job import capacity as carry_out
 
     times = durations(step_time=step_time, rest=rest)
-    folder = out if out is not None else default_out()
+    folder = out_folder(out)
     request = CapacityRequest(
         RunRequest(replace(settings, host=target), first, None, None, slo, folder, json_file, processes),
         first,

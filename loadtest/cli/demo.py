@@ -6,7 +6,7 @@ import typer
 from rich.console import Console
 
 from loadtest.cli.flags import Json, Out, Slo, Users, durations, flag, sends_callers
-from loadtest.run.request import default_out
+from loadtest.run.request import out_folder
 from loadtest.scenario.settings import SwarmSettings
 from telemetry.model.durations import METAVAR
 
@@ -29,7 +29,7 @@ def demo(
     from loadtest.run.demo import DemoRequest
     from loadtest.run.demo import demo as carry_out
 
-    folder = out if out is not None else default_out()
+    folder = out_folder(out)
     run_time_s = durations(run_time=run_time)["run_time"].seconds
     request = DemoRequest(users, run_time_s, exit_after, engines, settings, slo, folder, json_file)
     raise typer.Exit(int(carry_out(request, Console())))

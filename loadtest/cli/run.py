@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from loadtest.cli.flags import Json, Out, Processes, Slo, Target, Users, durations, flag, sends_callers
-from loadtest.run.request import RunRequest, check, default_out
+from loadtest.run.request import RunRequest, check, out_folder
 from loadtest.scenario.settings import SwarmSettings
 from telemetry.model.durations import METAVAR
 
@@ -60,7 +60,7 @@ def run(
         spawn_rate,
         times["run_time"].seconds,
         slo,
-        out if out is not None else default_out(),
+        out_folder(out),
         json_file,
         processes,
         scenario,

@@ -138,8 +138,10 @@ def check_places(*files: Path | None) -> None:
         raise UsageError("\n".join(faults))
 
 
-def default_out() -> Path:
-    """A folder for a run that named none."""
+def out_folder(out: Path | None) -> Path:
+    """The folder that a command was given, or a new one."""
+    if out is not None:
+        return out
     from loadtest.swarm.worker import new_run_id
 
     return Path("runs") / new_run_id()
