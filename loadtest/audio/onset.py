@@ -85,7 +85,7 @@ class AudibleSpan:
         return self._last
 
     def last_before(self, sample: int) -> int | None:
-        """Return the index of the last audible sample before `sample`, to within 10 ms; None if all before it was silent."""
+        """Return the index of the last audible sample before `sample`, to within 10 ms; None if silent before it."""
         last = self.last_sample
         if last is None or last < sample:
             return last

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class CallerRange:
-    """`met` is the highest step met below every missed one, `missed` the lowest missed one; None without such a step."""
+    """`met` is the highest step met below every missed one, `missed` the lowest missed one; None if unknown."""
 
     met: int | None
     missed: int | None
