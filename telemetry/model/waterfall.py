@@ -175,9 +175,9 @@ def _partials(client: Turn, spans: Iterable[SpanRow], zero_perf_ns: int) -> list
     # Spans under the caller's turn carry the caller's own wall clock, which its turn ties to the monotonic one.
     by_ns = client.started_perf_ns - client.started_unix_ns - zero_perf_ns
     return [
-        Mark(PARTIAL, "client", at_unix_ns + by_ns)
+        Mark(PARTIAL, "client", event.unix_ns + by_ns)
         for span in spans
         if span.parent_span_id == client.span_id and client.span_id
-        for name, at_unix_ns in span.events
-        if name == semconv.EVENT_ASR_PARTIAL
+        for event in span.events
+        if event.name == semconv.EVENT_ASR_PARTIAL
     ]

@@ -2,14 +2,12 @@
 
 from typing import Final
 
-import orjson
-
 from telemetry.model import semconv
 from telemetry.store.answers import Filter
-from telemetry.store.snapshot import Connection, rows
+from telemetry.store.run_spans import RUN_IDS, run_spans
+from telemetry.store.snapshot import Connection
 
 _CALIBRATED: Final = semconv.RUN_PREFIX + "calibrated_to_ms"
-_RUN_IDS: Final = (semconv.RUN_PREFIX + "run_id", semconv.RUN_PREFIX + "id", "run_id")
 
 
 def instrument_error_ns(connection: Connection, f: Filter) -> float | None:
@@ -18,10 +16,9 @@ def instrument_error_ns(connection: Connection, f: Filter) -> float | None:
     if f.run_id is None:
         return None
     bounds_ns: list[float] = []
-    for row in rows(connection, "SELECT attributes FROM spans WHERE name = ?", [semconv.SPAN_RUN]):
-        attributes = orjson.loads(row["attributes"])
-        if any(attributes.get(name) == f.run_id for name in _RUN_IDS):
-            bounds_ns += _milliseconds(attributes.get(_CALIBRATED))
+    for span in run_spans(connection):
+        if any(span.attributes.get(name) == f.run_id for name in RUN_IDS):
+            bounds_ns += _milliseconds(span.attributes.get(_CALIBRATED))
     return max(bounds_ns, default=None)
 
 

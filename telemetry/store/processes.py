@@ -1,12 +1,11 @@
 """The generator's processes of a run, and which of them ended without announcing it."""
 
-from typing import Any, Final
-
-import orjson
+from typing import Final
 
 from telemetry.model import semconv
 from telemetry.model.generator_health import gauge_metric
 from telemetry.store.answers import ProcessInfo
+from telemetry.store.run_spans import run_spans
 from telemetry.store.snapshot import Connection, rows
 
 _RUN_ID: Final = f"{semconv.RUN_PREFIX}run_id"
@@ -21,17 +20,16 @@ def processes(connection: Connection, run_id: str) -> list[ProcessInfo]:
     names: dict[str, str] = {}
     ended: set[str] = set()
     seen: dict[str, int] = {}
-    for row in rows(connection, "SELECT * FROM spans WHERE name = ?", [semconv.SPAN_RUN]):
-        attributes: dict[str, Any] = orjson.loads(row["attributes"])
-        process_id = attributes.get(_PROCESS)
-        if attributes.get(_RUN_ID) != run_id or not isinstance(process_id, str):
+    for span in run_spans(connection):
+        process_id = span.attributes.get(_PROCESS)
+        if span.attributes.get(_RUN_ID) != run_id or not isinstance(process_id, str):
             continue
-        seen[process_id] = max(seen.get(process_id, 0), row["end_unix_ns"])
-        if attributes.get(_PHASE) == "end":
+        seen[process_id] = max(seen.get(process_id, 0), span.end_unix_ns)
+        if span.attributes.get(_PHASE) == "end":
             ended.add(process_id)
         else:
-            began[process_id] = row["start_unix_ns"]
-            names[process_id] = str(attributes.get(_WORKER) or "")
+            began[process_id] = span.start_unix_ns
+            names[process_id] = str(span.attributes.get(_WORKER) or "")
     turns: dict[str, int] = {}
     emitted = """
         SELECT process_id, count(*) AS turns, max(ended_unix_ns) AS last FROM turns

@@ -7,10 +7,9 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import msgspec
-import orjson
 
 from telemetry.model import semconv
 from telemetry.model.errors import StoreError
@@ -34,6 +33,7 @@ from telemetry.store.instrument_error import instrument_error_ns
 from telemetry.store.objectives import count_objective, range_of_objective
 from telemetry.store.processes import processes
 from telemetry.store.queries import CLIENT, VALID_CLIENT, Condition
+from telemetry.store.run_spans import RUN_IDS, RunSpan, run_spans
 from telemetry.store.schema import TURN_FIELDS, span_from_row, turn_from_row
 from telemetry.store.snapshot import Connection, Snapshots, rows
 from telemetry.store.summaries import enough, summarize
@@ -43,7 +43,6 @@ ANY: Final = Filter()
 _TURN_COLUMNS: Final = ", ".join(TURN_FIELDS)
 _PHASE: Final = semconv.RUN_PREFIX + "phase"
 _PROCESS: Final = semconv.RUN_PREFIX + "process_id"
-_RUN_IDS: Final = (semconv.RUN_PREFIX + "run_id", semconv.RUN_PREFIX + "id", "run_id")
 
 
 class StoreReader:
@@ -150,7 +149,7 @@ class StoreReader:
 
     def spans(self, trace_id: str) -> list[SpanRow]:
         """The spans of a trace in the order of their beginning."""
-        statement = "SELECT * FROM spans WHERE trace_id = ? ORDER BY start_unix_ns, end_unix_ns DESC, span_id"
+        statement = "SELECT * FROM spans WHERE trace_id = ? ORDER BY timestamp_unix_ns, duration_ns DESC, span_id"
         return self._snapshots.ask(
             lambda connection: [span_from_row(r) for r in rows(connection, statement, [trace_id])]
         )
@@ -261,32 +260,28 @@ def _runs(connection: Connection) -> list[RunRecord]:
             ended=False,
             declared={},
         )
-    spans = "SELECT * FROM spans WHERE name = ? ORDER BY start_unix_ns"
     # A run of several processes has ended when each of those that began it has announced its end.
     running: defaultdict[str, set[str]] = defaultdict(set)
-    for row in rows(connection, spans, [semconv.SPAN_RUN]):
-        attributes: dict[str, Any] = orjson.loads(row["attributes"])
-        run_id = next((str(attributes[name]) for name in _RUN_IDS if attributes.get(name)), None)
+    for span in run_spans(connection):
+        run_id = next((str(span.attributes[name]) for name in RUN_IDS if span.attributes.get(name)), None)
         if run_id is not None:
-            known[run_id] = _with_declaration(known.get(run_id), run_id, row, attributes)
-            change = running[run_id].discard if attributes.get(_PHASE) == "end" else running[run_id].add
-            change(str(attributes.get(_PROCESS)))
+            known[run_id] = _with_declaration(known.get(run_id), run_id, span)
+            change = running[run_id].discard if span.attributes.get(_PHASE) == "end" else running[run_id].add
+            change(str(span.attributes.get(_PROCESS)))
     for run_id, still_there in running.items():
         known[run_id] = replace(known[run_id], ended=not still_there)
     return sorted(known.values(), key=lambda run: (run.first_unix_ns, run.run_id), reverse=True)
 
 
-def _with_declaration(
-    known: RunRecord | None, run_id: str, span: dict[str, Any], attributes: dict[str, Any]
-) -> RunRecord:
+def _with_declaration(known: RunRecord | None, run_id: str, span: RunSpan) -> RunRecord:
     declared = {} if known is None else dict(known.declared)
-    for name, value in attributes.items():
+    for name, value in span.attributes.items():
         if name.startswith(semconv.RUN_PREFIX) and name != _PHASE:
             declared[name.removeprefix(semconv.RUN_PREFIX)] = _shown(value)
     return RunRecord(
         run_id=run_id,
-        first_unix_ns=span["start_unix_ns"] if known is None else min(known.first_unix_ns, span["start_unix_ns"]),
-        last_unix_ns=span["end_unix_ns"] if known is None else max(known.last_unix_ns, span["end_unix_ns"]),
+        first_unix_ns=span.start_unix_ns if known is None else min(known.first_unix_ns, span.start_unix_ns),
+        last_unix_ns=span.end_unix_ns if known is None else max(known.last_unix_ns, span.end_unix_ns),
         turns=0 if known is None else known.turns,
         target=(known.target if known is not None else None) or declared.get("target"),
         protocol=(known.protocol if known is not None else None) or declared.get("protocol"),

@@ -1,7 +1,8 @@
 """The columns of the store, derived from the turn and the metrics, and the way of a row in and out.
 
 `turns` has a column per field of `Turn`, one per metric (computed at ingest by its one definition; a metric that is a
-field of the turn shares the field's column) and `ended_unix_ns`. `spans` are raw; `points` are OTLP gauges and sums.
+field of the turn shares the field's column) and `ended_unix_ns`. `spans` are whole, as they were received; each of
+their columns is one of the OpenTelemetry Collector's ClickHouse table `otel_traces`. `points` are OTLP gauges and sums.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,14 +13,17 @@ import msgspec
 import orjson
 import pyarrow as pa
 
+from telemetry.model.foreign_text import one_line, several_lines
 from telemetry.model.metrics import METRICS, TIMESTAMPS, Metric, is_withheld, timestamp
-from telemetry.model.spans import SpanRow
+from telemetry.model.spans import SpanEvent, SpanLink, SpanRow
 from telemetry.model.turns import Turn
+from telemetry.store.attribute_values import ATTRIBUTES_TYPE, read_attributes, stored_attributes
 from telemetry.store.manifest import Table
 
 # A turn's integers stay below this so that sums and differences of two of them fit the store's 64 bits.
 INTEGER_LIMIT: Final = 2**62
 _INT64_LIMIT: Final = 2**63
+_STATUS_MESSAGE_MAX_CHARS: Final = 2**16
 
 # pyarrow ships no types of its own.
 ArrowTable = Any
@@ -83,6 +87,20 @@ TURN_FIELDS: Final[dict[str, ArrowType]] = _turn_fields()
 DERIVED_METRICS: Final[tuple[Metric, ...]] = tuple(m for m in METRICS.values() if m.column not in TURN_FIELDS)
 ENDED_COLUMN: Final = "ended_unix_ns"
 
+EVENTS_TYPE: Final[ArrowType] = pa.list_(
+    pa.struct([("timestamp_unix_ns", pa.int64()), ("name", pa.string()), ("attributes", ATTRIBUTES_TYPE)])
+)
+LINKS_TYPE: Final[ArrowType] = pa.list_(
+    pa.struct(
+        [
+            ("trace_id", pa.string()),
+            ("span_id", pa.string()),
+            ("trace_state", pa.string()),
+            ("attributes", ATTRIBUTES_TYPE),
+        ]
+    )
+)
+
 SCHEMAS: Final[dict[Table, Any]] = {
     "turns": pa.schema(
         [
@@ -96,15 +114,23 @@ SCHEMAS: Final[dict[Table, Any]] = {
     ),
     "spans": pa.schema(
         [
+            ("timestamp_unix_ns", pa.int64()),
             ("trace_id", pa.string()),
             ("span_id", pa.string()),
             ("parent_span_id", pa.string()),
-            ("name", pa.string()),
-            ("service", pa.string()),
-            ("start_unix_ns", pa.int64()),
-            ("end_unix_ns", pa.int64()),
-            ("attributes", pa.string()),
-            ("events", pa.string()),
+            ("trace_state", pa.string()),
+            ("span_name", pa.string()),
+            ("span_kind", pa.string()),
+            ("service_name", pa.string()),
+            ("resource_attributes", ATTRIBUTES_TYPE),
+            ("scope_name", pa.string()),
+            ("scope_version", pa.string()),
+            ("span_attributes", ATTRIBUTES_TYPE),
+            ("duration_ns", pa.int64()),
+            ("status_code", pa.string()),
+            ("status_message", pa.string()),
+            ("events", EVENTS_TYPE),
+            ("links", LINKS_TYPE),
         ]
     ),
     "points": pa.schema(
@@ -160,18 +186,41 @@ def turns_table(turns: Sequence[Turn]) -> ArrowTable:
 
 
 def spans_table(spans: Sequence[SpanRow]) -> ArrowTable:
-    """Spans as a table; attributes and events are JSON."""
+    """Spans as a table of the store's schema."""
     rows = [
         {
+            "timestamp_unix_ns": span.start_unix_ns,
             "trace_id": span.trace_id,
             "span_id": span.span_id,
             "parent_span_id": span.parent_span_id,
-            "name": span.name,
-            "service": span.service,
-            "start_unix_ns": span.start_unix_ns,
-            "end_unix_ns": span.end_unix_ns,
-            "attributes": _json(span.attributes),
-            "events": _json(span.events),
+            "trace_state": span.trace_state,
+            "span_name": span.name,
+            "span_kind": span.kind,
+            "service_name": span.service,
+            "resource_attributes": stored_attributes(span.resource_attributes),
+            "scope_name": span.scope_name,
+            "scope_version": span.scope_version,
+            "span_attributes": stored_attributes(span.attributes),
+            "duration_ns": span.end_unix_ns - span.start_unix_ns,
+            "status_code": span.status_code,
+            "status_message": span.status_message,
+            "events": [
+                {
+                    "timestamp_unix_ns": event.unix_ns,
+                    "name": event.name,
+                    "attributes": stored_attributes(event.attributes),
+                }
+                for event in span.events
+            ],
+            "links": [
+                {
+                    "trace_id": link.trace_id,
+                    "span_id": link.span_id,
+                    "trace_state": link.trace_state,
+                    "attributes": stored_attributes(link.attributes),
+                }
+                for link in span.links
+            ],
         }
         for span in spans
     ]
@@ -202,18 +251,36 @@ def turn_from_row(row: dict[str, Any]) -> Turn:
 
 
 def span_from_row(row: dict[str, Any]) -> SpanRow:
-    """The span of a row of the store."""
-    events = tuple((str(name), int(moment)) for name, moment in orjson.loads(row["events"] or b"[]"))
+    """The span of a row of the store, its texts fit to be shown: control characters are written out."""
     return SpanRow(
         trace_id=row["trace_id"],
         span_id=row["span_id"],
         parent_span_id=row["parent_span_id"],
-        name=row["name"],
-        service=row["service"],
-        start_unix_ns=row["start_unix_ns"],
-        end_unix_ns=row["end_unix_ns"],
-        attributes=orjson.loads(row["attributes"] or b"{}"),
-        events=events,
+        name=one_line(row["span_name"]),
+        service=one_line(row["service_name"]),
+        start_unix_ns=row["timestamp_unix_ns"],
+        end_unix_ns=row["timestamp_unix_ns"] + row["duration_ns"],
+        attributes=read_attributes(row["span_attributes"]),
+        events=tuple(
+            SpanEvent(one_line(each["name"]), each["timestamp_unix_ns"], read_attributes(each["attributes"]))
+            for each in row["events"]
+        ),
+        links=tuple(
+            SpanLink(
+                each["trace_id"],
+                each["span_id"],
+                one_line(each["trace_state"]),
+                read_attributes(each["attributes"]),
+            )
+            for each in row["links"]
+        ),
+        kind=row["span_kind"],
+        status_code=row["status_code"],
+        status_message=several_lines(row["status_message"], _STATUS_MESSAGE_MAX_CHARS),
+        trace_state=one_line(row["trace_state"]),
+        scope_name=one_line(row["scope_name"]),
+        scope_version=one_line(row["scope_version"]),
+        resource_attributes=read_attributes(row["resource_attributes"]),
     )
 
 

@@ -22,7 +22,7 @@ from telemetry.model.errors import StoreError
 from telemetry.store import manifest as manifests
 from telemetry.store.manifest import SEGMENTS_FOLDER, TEMPORARY_SUFFIX, Segment, StoreManifest, Table
 from telemetry.store.recent import RECENT_LIMIT, RecentKeys, point_key, span_key, span_row_key, turn_key
-from telemetry.store.redaction import turn_without_text, without_text
+from telemetry.store.redaction import span_without_text, turn_without_text, without_text
 from telemetry.store.schema import ArrowTable, Batch, PointRow, points_table, spans_table, turn_from_row, turns_table
 
 _Item = TypeVar("_Item")
@@ -234,6 +234,6 @@ class StoreWriter:
 def _batch_without_text(batch: Batch) -> Batch:
     return Batch(
         turns=[turn_without_text(turn) for turn in batch.turns],
-        spans=[replace(span, attributes=without_text(span.attributes)) for span in batch.spans],
+        spans=[span_without_text(span) for span in batch.spans],
         points=[replace(point, attributes=without_text(point.attributes)) for point in batch.points],
     )

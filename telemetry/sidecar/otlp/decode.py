@@ -18,7 +18,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import DataPointFlags, Metric
 
 from telemetry.model import semconv
 from telemetry.model.foreign_text import one_line, several_lines
-from telemetry.model.spans import SpanRow
+from telemetry.model.spans import SpanEvent, SpanRow
 from telemetry.model.turn_spans import TurnDecodeError, decode_turn
 from telemetry.model.turn_texts import with_plain_texts
 from telemetry.model.turns import Turn
@@ -245,7 +245,7 @@ def _row(span: _Span, attributes: dict[str, object]) -> SpanRow:
         start_unix_ns=span.start_unix_ns,
         end_unix_ns=span.end_unix_ns,
         attributes=_plain_attributes(attributes),
-        events=tuple((one_line(name), moment) for name, moment in span.events),
+        events=tuple(SpanEvent(one_line(name), moment) for name, moment in span.events),
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from telemetry.model import semconv
 from telemetry.model.generator_health import gauge_metric
-from telemetry.model.spans import SpanRow
+from telemetry.model.spans import SpanEvent, SpanRow
 from telemetry.model.turns import Turn
 from telemetry.store.schema import Batch, PointRow
 from telemetry.store.writer import StoreWriter
@@ -182,7 +182,7 @@ def call_span(turn: Turn) -> list[SpanRow]:
             start_unix_ns=start,
             end_unix_ns=turn.asr_final_perf_ns + offset,
             attributes={},
-            events=tuple((semconv.EVENT_ASR_PARTIAL, start + k * 300 * MS) for k in range(1, 4)),
+            events=tuple(SpanEvent(semconv.EVENT_ASR_PARTIAL, start + k * 300 * MS) for k in range(1, 4)),
         )
     ]
 

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from telemetry.model import semconv
-from telemetry.model.spans import SpanRow
+from telemetry.model.spans import SpanEvent, SpanRow
 from telemetry.model.turns import Turn
 from telemetry.model.waterfall import PARTIAL, Bar, waterfall
 
@@ -142,7 +142,7 @@ def test_the_service_alone_stands_on_its_own_zero() -> None:
 
 def test_partials_under_the_callers_turn_are_marks_and_others_are_not() -> None:
     at = CLIENT.started_unix_ns + 1_400 * MS
-    events = ((semconv.EVENT_ASR_PARTIAL, at), ("other", at))
+    events = (SpanEvent(semconv.EVENT_ASR_PARTIAL, at), SpanEvent("other", at))
     spans = [
         SpanRow("t", "s", parent, semconv.SPAN_ASR, "x", at, at, {}, events) for parent in (CLIENT.span_id, "elsewhere")
     ]

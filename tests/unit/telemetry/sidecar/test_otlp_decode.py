@@ -231,7 +231,7 @@ def test_control_characters_in_texts_of_a_service_are_removed() -> None:
         f"{escaped}  forged": f"{escaped}\nforged",
         "deep": {f"{escaped}  forged": [f"{escaped}\nforged"]},
     }
-    assert span.events[0][0] == f"{escaped}  forged"
+    assert span.events[0].name == f"{escaped}  forged"
     assert set(decoded.unmapped) == {span.name}
 
 
