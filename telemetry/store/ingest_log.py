@@ -1,0 +1,300 @@
+"""The ingest log: what was acknowledged and is not yet in segments, on disk in files of numbered names.
+
+    file      magic, with the version of the format (8 octets), then records
+    record    header | payload
+    header    mark (4 octets) | length u32 | kind u8 | CRC-32 of the payload u32 | CRC-32 of the header so far u32
+
+all little endian. `append` writes records, waits for the disk once and returns the position behind them. The owner says
+up to which position everything is in segments (`committed`); that position is a small file replaced atomically, and a
+log file goes when all of it was committed. If the position is lost, records are read again, never left out: the store
+recognizes what it has. Each life of a process writes new files.
+
+A killed process leaves half an append at the end of a file. It is left out: nobody heard that it was stored. All other
+damage is copied to the quarantine, and the records behind it are found by their marks.
+"""
+
+import errno
+import logging
+import mmap
+import os
+import re
+import struct
+import threading
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from telemetry.model.errors import StoreError
+from telemetry.store.manifest import fsync_directory
+
+FOLDER: Final = "ingest"
+FILE_BYTES_MAX: Final = 64 << 20
+COMMITTED_NAME: Final = "committed"
+_MAGIC: Final = b"vpingst\1"
+_MARK: Final = b"\xf3vp\xa5"
+_HEADER: Final = struct.Struct("<4sIBI")
+_CHECK: Final = struct.Struct("<I")
+_HEADER_BYTES: Final = _HEADER.size + _CHECK.size
+_NAME: Final = re.compile(r"([0-9]{12})\.log")
+_NOTE: Final = re.compile(r"([0-9]+ [0-9]+) ([0-9a-f]{8})\n", re.ASCII)
+_OWNER_ONLY: Final = 0o600
+
+_log = logging.getLogger(__name__)
+
+
+class Position(NamedTuple):
+    """A place between two records: the number of a file and an offset in it. Positions are ordered."""
+
+    file: int
+    offset: int
+
+
+START: Final = Position(0, 0)
+
+
+class Record(NamedTuple):
+    """One record. What `kind` (0 to 255) means is its writer's affair."""
+
+    kind: int
+    payload: bytes
+
+
+class IngestLog:
+    """The log of one store, in a folder that is made where it is missing. `append` is for one thread at a time.
+
+    Raises StoreError when the folder cannot be used.
+    """
+
+    def __init__(self, folder: Path, quarantine: Path, *, file_bytes_max: int = FILE_BYTES_MAX) -> None:
+        self._folder = folder
+        self._quarantine = quarantine
+        self._file_bytes_max = file_bytes_max
+        self._lock = threading.Lock()
+        self._file: int | None = None
+        self._written = START
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._left = _numbers(folder)
+            self._committed = _read_committed(folder)
+        except OSError as error:
+            raise StoreError(f"{folder}: cannot be used for the ingest log ({_why(error)})") from error
+        self._next_number = max([self._committed.file, *self._left]) + 1
+        self._own: list[int] = []
+
+    @property
+    def position(self) -> Position:
+        """The position behind the last record of this life."""
+        return self._written
+
+    def append(self, records: Sequence[Record]) -> Position:
+        """Make records durable. Raises StoreError when the disk does not take them: then none of them is in the log."""
+        blob = b"".join(part for record in records for part in (_header(record), record.payload))
+        try:
+            if self._file is None or self._written.offset >= self._file_bytes_max:
+                self._begin_file()
+            self._write(blob)
+        except OSError as error:
+            raise StoreError(
+                f"{self._folder}: nothing of this could be stored ({_why(error)}); send it again"
+            ) from error
+        return self._written
+
+    def committed(self, position: Position) -> None:
+        """Note that every record before `position` is in segments, and remove the files that hold no other.
+
+        A disk that does not take the note is no error: more is read again than needed.
+        """
+        with self._lock:
+            if position <= self._committed:
+                return
+            self._committed = position
+            try:
+                temporary = self._folder / f"{COMMITTED_NAME}.tmp"
+                temporary.touch(_OWNER_ONLY)
+                note = f"{position.file} {position.offset}"
+                temporary.write_text(f"{note} {zlib.crc32(note.encode()):08x}\n", encoding="ascii")
+                temporary.replace(self._folder / COMMITTED_NAME)
+                self._remove_before(position.file)
+            except OSError as error:
+                _log.warning("%s: the committed position could not be noted (%s)", self._folder, _why(error))
+
+    def replay(self) -> Iterator[tuple[Record, Position]]:
+        """Yield the records that earlier lives left and that are not committed, each with the position behind it.
+
+        What is damaged is copied to the quarantine. Raises StoreError when a file cannot be read.
+        """
+        for number in self._left:
+            if number >= self._committed.file:
+                start = self._committed.offset if number == self._committed.file else 0
+                yield from self._replay_file(number, start)
+
+    def close(self) -> None:
+        """Release the files, and remove the last one if everything in it was committed."""
+        if self._file is None:
+            return
+        os.close(self._file)
+        self._file = None
+        with self._lock:
+            if self._committed >= self._written:
+                self._path(self._written.file).unlink(missing_ok=True)
+
+    def _begin_file(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+        number = self._next_number
+        self._next_number += 1  # a name is not used twice, even if this fails
+        path = self._path(number)
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _OWNER_ONLY)
+        try:
+            _write_all(file, _MAGIC, 0)
+            os.fsync(file)
+            fsync_directory(self._folder)
+        except OSError:
+            os.close(file)
+            path.unlink(missing_ok=True)
+            raise
+        with self._lock:
+            self._own.append(number)
+        self._file = file
+        self._written = Position(number, len(_MAGIC))
+
+    def _write(self, blob: bytes) -> None:
+        assert self._file is not None  # noqa: S101 - `append` has opened it
+        try:
+            _write_all(self._file, blob, self._written.offset)
+            os.fdatasync(self._file)
+        except OSError:
+            # Half of it may be there, and after a failed wait nobody knows what is: the next append has a new file.
+            file, self._file = self._file, None
+            try:
+                os.ftruncate(file, self._written.offset)
+            finally:
+                os.close(file)
+            raise
+        self._written = Position(self._written.file, self._written.offset + len(blob))
+
+    def _remove_before(self, number: int) -> None:
+        for numbers in (self._left, self._own):
+            for old in [each for each in numbers if each < number]:
+                self._path(old).unlink(missing_ok=True)
+                numbers.remove(old)
+
+    def _replay_file(self, number: int, start: int) -> Iterator[tuple[Record, Position]]:
+        path = self._path(number)
+        try:
+            with path.open("rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                if size == 0:
+                    return  # its process was killed before it wrote anything
+                with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                    for part in _parts(content, start):
+                        if isinstance(part, _Damage):
+                            self._keep_damaged(path, part.start, content[part.start : part.end])
+                        else:
+                            yield part.record, Position(number, part.end)
+        except OSError as error:
+            raise StoreError(f"{path}: cannot be read ({_why(error)})") from error
+
+    def _keep_damaged(self, path: Path, offset: int, octets: bytes) -> None:
+        self._quarantine.mkdir(mode=0o700, parents=True, exist_ok=True)
+        kept = self._quarantine / f"{FOLDER}-{path.stem}-{offset}.damaged"
+        kept.touch(_OWNER_ONLY)
+        kept.write_bytes(octets)
+        _log.warning("%s: %d octets from %d on are damaged; they are kept in %s", path, len(octets), offset, kept)
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"{number:012d}.log"
+
+
+class _Found(NamedTuple):
+    record: Record
+    end: int
+
+
+class _Damage(NamedTuple):
+    start: int
+    end: int
+
+
+def _parts(content: mmap.mmap, start: int) -> Iterator[_Found | _Damage]:
+    """Yield the records from an offset on, and what lies between them and is none; half an append is left out."""
+    size = len(content)
+    at = max(start, len(_MAGIC))
+    if content[: len(_MAGIC)] != _MAGIC[:size]:
+        yield _Damage(0, _next_header(content, 0))
+        at = max(start, _next_header(content, 0))
+    while at < size:
+        header = _header_at(content, at)
+        if header is None:
+            end = _next_header(content, at + 1)
+            if end < size or not _is_torn_header(content, at):
+                yield _Damage(at, end)
+        else:
+            kind, length, checksum = header
+            end = at + _HEADER_BYTES + length
+            if end <= size:
+                payload = content[at + _HEADER_BYTES : end]
+                whole = zlib.crc32(payload) == checksum
+                yield _Found(Record(kind, payload), end) if whole else _Damage(at, end)
+        at = end
+
+
+def _header(record: Record) -> bytes:
+    header = _HEADER.pack(_MARK, len(record.payload), record.kind, zlib.crc32(record.payload))
+    return header + _CHECK.pack(zlib.crc32(header))
+
+
+def _header_at(content: mmap.mmap, at: int) -> tuple[int, int, int] | None:
+    """Read kind, length and checksum of the record at an offset; None where no record begins."""
+    octets = content[at : at + _HEADER_BYTES]
+    if len(octets) < _HEADER_BYTES or not octets.startswith(_MARK):
+        return None
+    if _CHECK.unpack_from(octets, _HEADER.size)[0] != zlib.crc32(octets[: _HEADER.size]):
+        return None
+    _mark, length, kind, checksum = _HEADER.unpack_from(octets)
+    return kind, length, checksum
+
+
+def _next_header(content: mmap.mmap, start: int) -> int:
+    """Find where the next record begins; the size of the content if none does."""
+    at = content.find(_MARK, start)
+    while at >= 0:
+        if _header_at(content, at) is not None:
+            return at
+        at = content.find(_MARK, at + 1)
+    return len(content)
+
+
+def _is_torn_header(content: mmap.mmap, at: int) -> bool:
+    """Whether the rest is what an interrupted append leaves: a part of a header, or blocks that were never written."""
+    rest = content[at:]
+    return (len(rest) < _HEADER_BYTES and rest[: len(_MARK)] == _MARK[: len(rest)]) or not any(rest)
+
+
+def _numbers(folder: Path) -> list[int]:
+    return sorted(int(found[1]) for path in folder.iterdir() if (found := _NAME.fullmatch(path.name)))
+
+
+def _read_committed(folder: Path) -> Position:
+    """Read the position up to which everything is committed; the beginning if that cannot be trusted."""
+    try:
+        found = _NOTE.fullmatch((folder / COMMITTED_NAME).read_text(encoding="ascii"))
+    except (FileNotFoundError, UnicodeDecodeError):
+        return START
+    if found is None or f"{zlib.crc32(found[1].encode()):08x}" != found[2]:
+        return START
+    file, offset = found[1].split()
+    return Position(int(file), int(offset))
+
+
+def _write_all(file: int, blob: bytes, offset: int) -> None:
+    view = memoryview(blob)
+    while view:
+        taken = os.pwrite(file, view, offset)
+        view, offset = view[taken:], offset + taken
+
+
+def _why(error: OSError) -> str:
+    return "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror or str(error)
