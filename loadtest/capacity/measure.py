@@ -107,14 +107,14 @@ def _filters(results: list[RunResult]) -> list[Filter]:
 
 def _verdicts(bench: Bench, results: list[RunResult]) -> list[Verdict]:
     with StoreReader(bench.sidecar.store) as reader:
-        counts = [reader.count(each) for each in _filters(results)]
+        objectives = bench.checked.objectives
+        counts = [reader.objective_counts(each, objectives) for each in _filters(results)]
 
         def count(objective: Objective) -> tuple[int, int]:
-            parts = [one(objective) for one in counts]
+            parts = [one.count(objective) for one in counts]
             return sum(good for good, _ in parts), sum(eligible for _, eligible in parts)
 
-        ranges = [reader.good_range(each) for each in _filters(results)]
-        return judge(bench.checked.objectives, count, lambda objective: pooled(one(objective) for one in ranges))
+        return judge(objectives, count, lambda objective: pooled(one.good_range(objective) for one in counts))
 
 
 def _step(

@@ -66,7 +66,8 @@ def judged_run(
     info = _info(_StoredRun.read(reader, run_id), asked or {}, beside, now_unix_ns)
     where = Filter(run_id=run_id)
     summary = reader.summary(where)
-    verdicts = judge(objectives, reader.count(where), reader.good_range(where))
+    counts = reader.objective_counts(where, objectives)
+    verdicts = judge(objectives, counts.count, counts.good_range)
     return RunResult(info, summary, verdicts, run_outcome_for(run=info, summary=summary, verdicts=verdicts))
 
 

@@ -1,138 +1,226 @@
-"""Good and eligible turns of an objective, counted in the store by the one rule, `telemetry.objectives.slo.is_good`.
+"""Good and eligible turns of objectives, counted in the store by the one rule, `telemetry.objectives.slo.is_good`.
 
-The rule depends on few things of a turn: its outcome and kind, whether the metric is withheld, unknown, within or
-beyond the threshold, its fallback, route and cache, and of a turn that was cut whether anything was heard and whether
-the caller had waited beyond the threshold. So turns alike in these are grouped in SQL, and the rule is
-asked about one turn of each group.
+A rule depends on few things of a turn: its outcome and kind, its dimensions, whether the metric is withheld, unknown,
+within or beyond the threshold, its fallback, route and cache, and of a turn that was cut whether anything was heard
+and whether the caller had waited beyond the threshold. So one statement groups the turns that no objective can tell
+apart, and each objective's rule is asked about one turn of each group. All objectives, and each of them per cohort,
+come from that one pass over the turns.
 """
 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
 
 import math
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from telemetry.model.metrics import METRICS
+from telemetry.model.metrics import METRICS, is_withheld
 from telemetry.model.stated_error import GoodRange, good_range, instrument_part_ns
 from telemetry.model.turns import Turn
 from telemetry.objectives.slo import WAITED_FROM, NotObservable, Objective, is_good
 from telemetry.store.answers import Filter
 from telemetry.store.error_queries import uncertainty_column
 from telemetry.store.queries import VALID_CLIENT, Condition, judged
-from telemetry.store.schema import TURN_FIELDS, turn_from_row
+from telemetry.store.schema import turn_from_row
 from telemetry.store.snapshot import Connection, rows
 
-_TURN_COLUMNS: Final = ", ".join(TURN_FIELDS)
 _DIMENSIONS: Final = ("cohort", "length_class", "noise_profile", "channel_profile", "route")
-
-
-# What the rule asks of a turn that was cut, beside how long its caller had waited.
-_CUT_ALIKE: Final = ", ".join(
-    f"outcome = 'cut' AND {each}"
-    for each in ("first_audio_perf_ns IS NULL", "speech_start_perf_ns IS NULL", "turn_index = 0")
+# One column holds so many yes-or-no answers about a turn.
+_BITS: Final = 60
+# The fields of a turn from which a metric's value is computed.
+FIELDS_OF: Final[dict[str, tuple[str, ...]]] = {
+    "voice_to_voice": ("first_audio_perf_ns", "speech_end_perf_ns"),
+    "endpointing": ("endpoint_perf_ns", "speech_end_perf_ns"),
+    "asr_partial_latency": ("asr_first_partial_perf_ns", "speech_start_perf_ns"),
+    "asr_final_latency": ("asr_final_perf_ns", "speech_end_perf_ns"),
+    "llm_first_token_latency": ("llm_first_token_perf_ns", "speech_end_perf_ns"),
+    "llm_ttft": ("asr_final_perf_ns", "llm_first_token_perf_ns"),
+    "tts_first_chunk_latency": ("tts_first_chunk_perf_ns", "llm_first_token_perf_ns"),
+    "leading_silence": ("leading_silence_ns",),
+    "time_to_first_sentence": ("llm_first_sentence_perf_ns", "speech_end_perf_ns"),
+    "connect": ("connect_ns",),
+    "barge_in_stop": ("barge_in_stop_ns",),
+    "talk_over": ("talk_over_ns",),
+    "underrun_worst": ("underrun_worst_ns",),
+    "underrun_total": ("underrun_total_ns",),
+    "underrun_count": ("underrun_count",),
+    "tokens_per_s": ("llm_tokens", "llm_chunks", "llm_first_token_perf_ns", "llm_last_token_perf_ns"),
+    "tokens_per_s_wall": (
+        "llm_tokens",
+        "llm_chunks",
+        "llm_last_token_perf_ns",
+        "asr_final_perf_ns",
+        "speech_end_perf_ns",
+    ),
+    "tokens_per_chunk": ("llm_tokens", "llm_chunks"),
+    "audio_rtfx": ("reply_audio_ns", "tts_first_chunk_perf_ns", "tts_last_chunk_perf_ns"),
+    "wer": ("wer_errors", "wer_reference_words"),
+}
+# What every rule asks of a turn, and what of one that was cut.
+_ASKED_OF_ALL: Final = (
+    *("outcome", "turn_kind", "turn_index", "fallback", "route", "cache_hit", "started_unix_ns"),
+    *("withheld_metrics", "withheld_reasons"),
 )
+_ASKED_OF_CUT: Final = ("started_perf_ns", "speech_start_perf_ns", "first_audio_perf_ns", "hangup_perf_ns")
 
 
-def count_objective(connection: Connection, f: Filter, objective: Objective) -> tuple[int, int]:
-    """Good and eligible turns. Raises NotObservable when none counts because the wire withholds the metric."""
-    value = "NULL" if objective.metric is None else METRICS[objective.metric].column
-    waited = _waited_of_cut(objective.metric)
-    groups = _groups(
-        connection,
-        f,
-        objective,
-        f"""
-        turn_index = 0, {value} IS NULL, {value} < ?, {value} = ?,
-        fallback IS NULL, route IS NULL, cache_hit, {_CUT_ALIKE}, {waited} > ?
-        """,
-        [objective.threshold] * 3,
+@dataclass(frozen=True, slots=True)
+class ObjectiveCount:
+    """Good and eligible turns of one objective. `withheld` says why none counts where the wire withholds the metric;
+    `range` is how many would be good within the measurement's error, None where that has nothing to do with it."""
+
+    good: int = 0
+    eligible: int = 0
+    withheld: str | None = None
+    range: GoodRange | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectiveCounts:
+    """What `objectives.slo.judge` asks, of the objectives that were counted together: over all turns of the filter, and
+    over those of each cohort. Every method raises KeyError for an objective that was not among them."""
+
+    whole: Mapping[str, ObjectiveCount]
+    cohorts: Mapping[str, Mapping[str, ObjectiveCount]] = field(default_factory=dict[str, dict[str, ObjectiveCount]])
+
+    def count(self, objective: Objective) -> tuple[int, int]:
+        """Good and eligible turns. Raises NotObservable when none counts because the wire withholds the metric."""
+        found = self.whole[objective.name]
+        if found.withheld is not None:
+            raise NotObservable(found.withheld)
+        return found.good, found.eligible
+
+    def good_range(self, objective: Objective) -> GoodRange | None:
+        """How many turns would be good within the measurement's error."""
+        return self.whole[objective.name].range
+
+    def of_cohort(self, cohort: str) -> "ObjectiveCounts":
+        """The same over the turns of one cohort."""
+        return ObjectiveCounts(self.cohorts.get(cohort, {name: ObjectiveCount() for name in self.whole}))
+
+
+@dataclass(frozen=True, slots=True)
+class _Alike:
+    """Turns that no objective tells apart: one of them, and how many there are."""
+
+    one: Turn
+    count: int
+
+
+def count_objectives(
+    connection: Connection, f: Filter, objectives: Sequence[Objective], instrument_ns: float | None
+) -> ObjectiveCounts:
+    """All objectives over the filter's turns and over each of their cohorts. Objectives have names of their own."""
+    if not objectives:
+        return ObjectiveCounts({})
+    groups = _groups(connection, f, objectives, instrument_ns)
+    by_cohort: defaultdict[str, list[_Alike]] = defaultdict(list)
+    for group in groups:
+        if group.one.cohort is not None:
+            by_cohort[group.one.cohort].append(group)
+    return ObjectiveCounts(
+        _judged(objectives, groups, instrument_ns),
+        {cohort: _judged(objectives, found, instrument_ns) for cohort, found in sorted(by_cohort.items())},
     )
+
+
+def _judged(
+    objectives: Iterable[Objective], groups: Sequence[_Alike], instrument_ns: float | None
+) -> dict[str, ObjectiveCount]:
+    return {objective.name: _one(objective, groups, instrument_ns) for objective in objectives}
+
+
+def _one(objective: Objective, groups: Sequence[_Alike], instrument_ns: float | None) -> ObjectiveCount:
     good = eligible = 0
-    reason: str | None = None
-    for turn, count, is_withheld, why in groups:
-        verdict = is_good(objective, turn)
-        eligible += 0 if verdict is None else count
-        good += count if verdict else 0
-        if is_withheld:
-            reason = why or f"this wire does not show {objective.metric}"
-    if eligible == 0 and reason is not None:
-        raise NotObservable(reason)
-    return good, eligible
+    withheld: list[Turn] = []
+    for group in groups:
+        verdict = is_good(objective, group.one)
+        eligible += 0 if verdict is None else group.count
+        good += group.count if verdict else 0
+        if objective.metric is not None and is_withheld(group.one, objective.metric) and _matches(objective, group.one):
+            withheld.append(group.one)
+    found = None
+    if objective.metric is not None and METRICS[objective.metric].counts_from is not None:
+        turns = ((group.one, group.count) for group in groups if _matches(objective, group.one))
+        found = good_range(turns, objective.metric, lambda turn: is_good(objective, turn), instrument_ns)
+    why = _why(objective.metric or "", withheld) if withheld and not eligible else None
+    return ObjectiveCount(good, eligible, why, found)
 
 
-def range_of_objective(
-    connection: Connection, f: Filter, objective: Objective, instrument_ns: float | None
-) -> GoodRange | None:
-    """How many turns would be good within what is not known of the speech bounds, and of the instrument; None for an
-    objective on nothing that counts from them. As in `count_objective`, turns alike are asked about once."""
-    if objective.metric is None or METRICS[objective.metric].counts_from is None:
-        return None
-    metric = METRICS[objective.metric]
-    value, stated = metric.column, uncertainty_column(metric)
-    waited = _waited_of_cut(objective.metric)
-    part_ns = math.ceil(instrument_part_ns(metric, instrument_ns) or 0.0)
-    threshold = objective.threshold
-    groups = _groups(
-        connection,
-        f,
-        objective,
-        f"""
-        {value} IS NULL, {stated} IS NULL, {value} <= ?,
-        {value} - coalesce({stated}, 0) - ? <= ?, {value} + coalesce({stated}, 0) + ? <= ?,
-        {_CUT_ALIKE}, {waited} > ?
-        """,
-        [threshold, part_ns, threshold, part_ns, threshold, threshold],
-    )
-    turns = ((turn, count) for turn, count, _, _ in groups)
-    return good_range(turns, metric.name, lambda turn: is_good(objective, turn), instrument_ns)
+def _why(metric: str, withheld: Sequence[Turn]) -> str:
+    """What the earliest of the turns says of its wire."""
+    first = min(withheld, key=lambda turn: turn.started_unix_ns)
+    place = first.withheld_metrics.index(metric)
+    reason = first.withheld_reasons[place] if place < len(first.withheld_reasons) else ""
+    return reason or f"this wire does not show {metric}"
+
+
+def _matches(objective: Objective, turn: Turn) -> bool:
+    return all(getattr(objective, each) in (None, getattr(turn, each)) for each in _DIMENSIONS)
 
 
 def _groups(
-    connection: Connection, f: Filter, objective: Objective, alike: str, values: Sequence[Any]
-) -> list[tuple[Turn, int, bool, str | None]]:
-    """The eligible turns in groups that a rule cannot tell apart, by the expressions in `alike` besides what every rule
-    asks: one turn of each group, how many there are, and whether and why the wire withholds the
-    objective's metric."""
-    where = _eligible(f, objective)
-    groups = rows(
+    connection: Connection, f: Filter, objectives: Sequence[Objective], instrument_ns: float | None
+) -> list[_Alike]:
+    asked: dict[tuple[str, tuple[Any, ...]], None] = {}
+    for objective in objectives:
+        asked.update(dict.fromkeys(_questions(objective, instrument_ns)))
+    words, values = _words(list(asked))
+    where = judged(f) & Condition(VALID_CLIENT)
+    named = [each for each in _DIMENSIONS[1:] if any(getattr(o, each) is not None for o in objectives)]
+    keys = ["cohort", "outcome", "turn_kind", "cache_hit", *named, *words]
+    kept = dict.fromkeys((*_ASKED_OF_ALL, *_ASKED_OF_CUT, *_DIMENSIONS))
+    for metric in (METRICS[objective.metric] for objective in objectives if objective.metric is not None):
+        kept.update(dict.fromkeys(FIELDS_OF[metric.name]))
+        if metric.counts_from is not None:
+            kept[uncertainty_column(metric)] = None
+    packed = ", ".join(f"{name} := {name}" for name in kept)
+    found = rows(
         connection,
         f"""
-        SELECT count(*) AS n, arg_min(struct_pack(t := trace_id, s := span_id), started_unix_ns) AS one,
-               coalesce(list_contains(withheld_metrics, ?), false) AS is_withheld,
-               withheld_reasons[list_position(withheld_metrics, ?)] AS why_withheld
-        FROM turns WHERE {where.sql}
-        GROUP BY outcome, turn_kind, is_withheld, why_withheld, {alike}
+        SELECT count(*) AS n, arg_min(struct_pack({packed}), started_unix_ns) AS one
+        FROM turns WHERE {where.sql} GROUP BY {", ".join(keys)}
         """,
-        [objective.metric or "", objective.metric or "", *where.values, *values],
+        [*where.values, *values],
     )
-    ones = [(group["one"]["t"], group["one"]["s"]) for group in groups]
-    turns = _turns(connection, ones)
-    return [
-        (turns[one], group["n"], group["is_withheld"], group["why_withheld"])
-        for one, group in zip(ones, groups, strict=True)
-    ]
+    constant = {"run_id": "", "call_id": "", "source": "client"}
+    return [_Alike(turn_from_row(constant | row["one"]), row["n"]) for row in found]
 
 
-def _eligible(f: Filter, objective: Objective) -> Condition:
-    where = judged(f) & Condition(VALID_CLIENT)
-    for column in _DIMENSIONS:
-        wanted = getattr(objective, column)
-        if wanted is not None:
-            where &= Condition(f"{column} = ?", (wanted,))
-    return where
+def _questions(objective: Objective, instrument_ns: float | None) -> Iterable[tuple[str, tuple[Any, ...]]]:
+    """The yes-or-no questions about a turn, with their values, whose answers decide the objective's rule together with
+    the keys that every rule asks."""
+    yield from (("fallback IS NULL", ()), ("route IS NULL", ()), ("turn_index = 0", ()))
+    if objective.metric is None:
+        return
+    metric, threshold = METRICS[objective.metric], objective.threshold
+    value, stated = metric.column, uncertainty_column(metric)
+    # The name stands between quotes: a bound value would be read anew for every turn.
+    yield f"list_contains(withheld_metrics, '{metric.name}')", ()
+    yield f"{value} IS NULL", ()
+    yield f"{value} < ?", (threshold,)
+    yield f"{value} = ?", (threshold,)
+    yield "outcome = 'cut' AND first_audio_perf_ns IS NULL", ()
+    yield "outcome = 'cut' AND speech_start_perf_ns IS NULL", ()
+    since = WAITED_FROM.get(metric.name)
+    if since is not None:
+        yield f"outcome = 'cut' AND hangup_perf_ns - {since}_perf_ns > ?", (threshold,)
+    if metric.counts_from is not None:
+        part_ns = math.ceil(instrument_part_ns(metric, instrument_ns) or 0.0)
+        yield f"{stated} IS NULL", ()
+        # As DOUBLE, so that no value that a sender makes up leaves the integers.
+        yield f"{value}::DOUBLE - coalesce({stated}, 0) - ? <= ?", (part_ns, threshold)
+        yield f"{value}::DOUBLE + coalesce({stated}, 0) + ? <= ?", (part_ns, threshold)
 
 
-def _waited_of_cut(metric: str | None) -> str:
-    """How long a caller whose turn was cut had waited for what the metric measures; NULL of every other turn."""
-    since = WAITED_FROM.get(metric or "")
-    return "NULL::BIGINT" if since is None else f"CASE WHEN outcome = 'cut' THEN hangup_perf_ns - {since}_perf_ns END"
-
-
-def _turns(connection: Connection, identities: list[tuple[str, str]]) -> dict[tuple[str, str], Turn]:
-    if not identities:
-        return {}
-    known = ", ".join("(?, ?)" for _ in identities)
-    values = [part for identity in identities for part in identity]
-    statement = f"SELECT {_TURN_COLUMNS} FROM turns WHERE source = 'client' AND (trace_id, span_id) IN ({known})"
-    found = [turn_from_row(row) for row in rows(connection, statement, values)]
-    return {(turn.trace_id, turn.span_id): turn for turn in found}
+def _words(questions: Sequence[tuple[str, tuple[Any, ...]]]) -> tuple[list[str], list[Any]]:
+    """The answers to all questions as bits of as few integers as hold them, and the questions' values in order."""
+    words: list[str] = []
+    for begin in range(0, len(questions), _BITS):
+        bits = (
+            f"CASE WHEN {sql} THEN {1 << place}::BIGINT ELSE 0 END"
+            for place, (sql, _) in enumerate(questions[begin : begin + _BITS])
+        )
+        words.append("(" + " + ".join(bits) + ")")
+    return words, [value for _, values in questions for value in values]

@@ -4,7 +4,7 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, Self
@@ -30,7 +30,7 @@ from telemetry.store.answers import (
     TimelinePoint,
 )
 from telemetry.store.instrument_error import instrument_error_ns
-from telemetry.store.objectives import count_objective, range_of_objective
+from telemetry.store.objectives import ObjectiveCounts, count_objectives
 from telemetry.store.processes import processes
 from telemetry.store.queries import CLIENT, VALID_CLIENT, Condition
 from telemetry.store.run_spans import RUN_IDS, RunSpan, run_spans
@@ -175,23 +175,22 @@ class StoreReader:
         """The generator's processes of a run; at its end, one that has not announced its end was lost."""
         return self._snapshots.ask(lambda connection: processes(connection, run_id))
 
-    def count(self, f: Filter = ANY) -> Callable[[Objective], tuple[int, int]]:
-        """What `objectives.slo.judge` asks: good and eligible turns of an objective among those of the filter.
+    def objective_counts(self, f: Filter, objectives: Sequence[Objective]) -> ObjectiveCounts:
+        """What `objectives.slo.judge` asks of all the objectives, over the filter's turns and over each cohort's, from
+        one consistent read. How far turns may be off is what the clips state of their speech bounds and the filter's
+        run of its instrument."""
+        return self._snapshots.ask(
+            lambda connection: count_objectives(connection, f, objectives, instrument_error_ns(connection, f))
+        )
 
-        The function raises NotObservable when the wire withholds the metric on all of them.
-        """
-        return lambda objective: self._snapshots.ask(lambda connection: count_objective(connection, f, objective))
+    def count(self, f: Filter = ANY) -> Callable[[Objective], tuple[int, int]]:
+        """Good and eligible turns of one objective after another. The function raises NotObservable when the wire
+        withholds the metric on all of them."""
+        return lambda objective: self.objective_counts(f, [objective]).count(objective)
 
     def good_range(self, f: Filter = ANY) -> Callable[[Objective], GoodRange | None]:
-        """What `objectives.slo.judge` asks beside `count`: how many turns would be good within the measurement's error,
-        which is what the clips state of their speech bounds and the filter's run of its instrument."""
-
-        def ask(objective: Objective) -> GoodRange | None:
-            return self._snapshots.ask(
-                lambda connection: range_of_objective(connection, f, objective, instrument_error_ns(connection, f))
-            )
-
-        return ask
+        """How many turns would be good within the measurement's error, of one objective after another."""
+        return lambda objective: self.objective_counts(f, [objective]).good_range(objective)
 
     def metric_values(self, f: Filter, metric: str) -> list[float]:
         """The raw values of a metric over the valid client turns in the order of the turns, in the metric's unit."""

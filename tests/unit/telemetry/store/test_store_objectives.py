@@ -1,0 +1,109 @@
+"""All objectives are counted together, over all turns and by cohort, as the rule counts them one by one."""
+
+import random
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from telemetry.model.metrics import METRICS
+from telemetry.model.stated_error import good_range
+from telemetry.model.turns import Turn
+from telemetry.objectives.slo import NotObservable, Objective, count_turns, default_objectives, is_good
+from telemetry.store.answers import Filter
+from telemetry.store.objectives import FIELDS_OF
+from telemetry.store.reader import StoreReader
+from tests.fixtures_turns import MS, Run, fill_store, synthetic_run
+from tests.strategies_turns import turns
+
+OBJECTIVES = [
+    *default_objectives(),
+    *(
+        Objective(f"{name}-{threshold}", "metric", 0.9, name, threshold, cohort=cohort)
+        for name in METRICS
+        for threshold, cohort in ((300.0 * MS, None), (0.9, "streaming"), (520.0 * MS, None))
+    ),
+    Objective("outcomes", "outcome", 0.9, outcomes=("ok", "interrupted"), length_class="short"),
+    Objective("answered", "fallback", 0.9, route="rule"),
+    Objective("cached", "cache", 0.3, noise_profile="babble"),
+]
+
+
+def mixed_turns(seed: int) -> list[Turn]:
+    """A run whose turns differ in all that the rule asks: cut, withheld, of unknown uncertainty, without a cohort."""
+    dice = random.Random(seed)
+    found: list[Turn] = []
+    for turn in synthetic_run(turns=200, seed=seed).turns:
+        changes: dict[str, object] = {"speech_end_uncertainty_ns": dice.choice((None, 0, 15 * MS, 40 * MS))}
+        if dice.random() < 0.15:
+            changes["outcome"] = dice.choice(("interrupted", "cut", "error", "no_reply"))
+            changes["hangup_perf_ns"] = turn.started_perf_ns + dice.choice((2_400, 2_900, 3_400)) * MS
+        if dice.random() < 0.1:
+            changes |= {"first_audio_perf_ns": None, "asr_final_perf_ns": None}
+        if dice.random() < 0.05:
+            changes |= {"withheld_metrics": ("voice_to_voice",), "withheld_reasons": ("not on this wire",)}
+        if dice.random() < 0.1:
+            changes |= {"cohort": None}
+        found.append(msgspec.structs.replace(turn, **changes))
+    return found
+
+
+def test_one_pass_counts_every_objective_and_cohort_as_the_rule_does(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        seen = mixed_turns(seed)
+        with StoreReader(fill_store(tmp_path / str(seed), Run(turns=seen))) as reader:
+            counts = reader.objective_counts(Filter(run_id="run-1"), OBJECTIVES)
+        assert set(counts.cohorts) == {"control", "streaming"}
+        for cohort in (None, "control", "streaming"):
+            mine = [turn for turn in seen if cohort is None or turn.cohort == cohort]
+            found, expected = counts if cohort is None else counts.of_cohort(cohort), count_turns(mine)
+            for objective in OBJECTIVES:
+                assert found.count(objective) == expected(objective), (cohort, objective.name)
+                metric = objective.metric
+                if metric is not None and METRICS[metric].counts_from is not None:
+                    of_it = [(t, 1) for t in mine if objective.cohort in (None, t.cohort)]
+                    stated = good_range(of_it, metric, partial(is_good, objective), None)
+                    assert found.good_range(objective) == stated, (cohort, objective.name)
+                else:
+                    assert found.good_range(objective) is None
+
+
+def test_a_cohort_without_a_turn_has_none_that_count(tmp_path: Path) -> None:
+    with StoreReader(fill_store(tmp_path, synthetic_run(turns=3))) as reader:
+        counts = reader.objective_counts(Filter(), OBJECTIVES[:2])
+        assert counts.of_cohort("nobody").count(OBJECTIVES[0]) == (0, 0)
+        assert reader.objective_counts(Filter(run_id="nobody"), OBJECTIVES[:1]).count(OBJECTIVES[0]) == (0, 0)
+        assert reader.objective_counts(Filter(), []).whole == {}
+
+
+def test_what_the_wire_withholds_says_why_by_cohort(tmp_path: Path) -> None:
+    def seen(turn: Turn) -> Turn:
+        if turn.cohort != "control":
+            return turn
+        return msgspec.structs.replace(turn, withheld_metrics=("voice_to_voice",), withheld_reasons=("no audio",))
+
+    objective = Objective("fast", "metric", 0.9, "voice_to_voice", 800.0 * MS)
+    with StoreReader(fill_store(tmp_path, Run(turns=[seen(t) for t in synthetic_run(turns=60).turns]))) as reader:
+        counts = reader.objective_counts(Filter(), [objective])
+    assert counts.whole["fast"].withheld is None
+    assert counts.whole["fast"].eligible > 0
+    control = counts.cohorts["control"]["fast"]
+    assert (control.good, control.eligible, control.withheld) == (0, 0, "no audio")
+    with pytest.raises(NotObservable, match="no audio"):
+        counts.of_cohort("control").count(objective)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(turns(), min_size=1, max_size=4))
+def test_the_fields_of_a_metric_are_all_that_its_value_needs(seen: list[Turn]) -> None:
+    assert set(FIELDS_OF) == set(METRICS)
+    for turn in seen:
+        for name, metric in METRICS.items():
+            kept = {field: getattr(turn, field) for field in (*FIELDS_OF[name], "withheld_metrics")}
+            bare = Turn(
+                run_id="", call_id="", turn_index=0, source="client", outcome="ok", started_unix_ns=0, started_perf_ns=0
+            )
+            assert metric.value(msgspec.structs.replace(bare, **kept)) == metric.value(turn), name
