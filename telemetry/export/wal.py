@@ -32,6 +32,7 @@ _ABOUT: Final = struct.Struct("<BI")
 RECORD_OVERHEAD_BYTES: Final = _FRAME.size + _ABOUT.size
 _MAX_PAYLOAD_BYTES: Final = 64 * 2**20  # a longer length is a torn or foreign record
 _OWNER_ONLY: Final = 0o600  # a log may hold what callers said
+_FOLDER_OF_OWNER_ONLY: Final = 0o700
 
 
 class ForeignLogError(Exception):
@@ -63,9 +64,12 @@ class LogFile:
     @classmethod
     def create(cls, path: Path) -> "LogFile":
         """A new file, in a folder that is made where it is missing; only the owner may read either."""
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not path.parent.is_dir():
+            path.parent.mkdir(parents=True, exist_ok=True, mode=_FOLDER_OF_OWNER_ONLY)
+            path.parent.chmod(_FOLDER_OF_OWNER_ONLY)
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _OWNER_ONLY)
         try:
+            os.fchmod(file, _OWNER_ONLY)  # whatever the umask takes away
             _write_all(file, _HEADER.pack(_MAGIC, _HEADER.size), 0)
         except OSError:
             os.close(file)

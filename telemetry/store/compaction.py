@@ -85,7 +85,7 @@ class Compactor:
             return True
         try:
             merged = pa.concat_tables([part for part in parts if part is not None], promote_options="default")
-            segment = self._writer.write_segment(chosen[0].table, merged, level=chosen[0].level + 1)
+            segment = self._writer.write_segment(chosen[0].table, merged, level=chosen[0].level + 1, replaces=chosen)
             self._writer.swap(chosen, segment)
         except OSError as error:
             raise StoreError(f"{self._writer.directory}: segments could not be merged ({error.strerror})") from error

@@ -10,7 +10,7 @@ from typing import Final
 
 from telemetry.model.errors import StoreError
 from telemetry.store.schema import Batch
-from telemetry.store.writer import Appended, StoreWriter
+from telemetry.store.writer import AppendedTables, StoreWriter
 
 WINDOW_S: Final = 0.03
 PENDING_ROWS_MAX: Final = 200_000
@@ -42,7 +42,7 @@ class GroupCommit:
         *,
         window_s: float = WINDOW_S,
         pending_rows_max: int = PENDING_ROWS_MAX,
-        on_stored: Callable[[Appended], None] = lambda _appended: None,
+        on_stored: Callable[[AppendedTables], None] = lambda _appended: None,
     ) -> None:
         self._writer = writer
         self._window_s = window_s

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from telemetry.model.errors import StoreError
-from telemetry.store.manifest import fsync_directory
+from telemetry.store.private_files import fsync_directory
 
 FOLDER: Final = "ingest"
 FILE_BYTES_MAX: Final = 64 << 20

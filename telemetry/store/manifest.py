@@ -1,38 +1,62 @@
 """The manifest: the one file that says which segments make up the store.
 
 A segment exists for a reader only when the manifest names it, so replacing this small file atomically is what commits
-an append or a compaction. Files in the segments folder which it does not name are left-overs of a killed writer.
+an append or a compaction. The manifest before it is kept beside it. A folder that holds segments but no manifest is a
+damaged store, never an empty one.
 """
 
+import errno
 import os
+import re
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Literal
 
 import msgspec
 
 from telemetry.model.errors import StoreError
+from telemetry.store.private_files import write_durably
 
 MANIFEST_NAME: Final = "manifest.json"
+PREVIOUS_NAME: Final = "manifest.previous.json"
 SEGMENTS_FOLDER: Final = "segments"
+QUARANTINE_FOLDER: Final = "quarantine"
 LOCK_NAME: Final = "writer.lock"
 TEMPORARY_SUFFIX: Final = ".tmp"
-MANIFEST_VERSION: Final = 3
+MANIFEST_VERSION: Final = 4
+# What file systems that have no links answer.
+_WITHOUT_LINKS: Final = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
 _READ_CHUNK_BYTES: Final = 1 << 20
+# Table, number and CRC-32 of the content; or the roll-up of a segment. Half-written files end in `.tmp`, and what was
+# set aside under a name that was taken in a number.
+_OWN_NAME: Final = re.compile(
+    r"(?:(?:turns|spans|points)-(\d{9,})-[0-9a-f]{8}|rollup-[\w.-]+)\.parquet(?:\.tmp)?(?:\.\d+)?"
+)
 
 Table = Literal["turns", "spans", "points"]
 TABLES: Final[tuple[Table, ...]] = ("turns", "spans", "points")
 
 
 class Segment(msgspec.Struct, frozen=True, kw_only=True):
-    """One immutable Parquet file. `level` counts the compactions it went through; `crc32` is of the whole file."""
+    """One immutable Parquet file. `level` counts the compactions it went through; `crc32` is of the whole file.
+
+    `raw_bytes` is what its rows take in memory. `first_unix_ns` and `last_unix_ns` are the bounds of the rows' time
+    (None when it has no rows). `run_ids` are the runs of its rows in order, None when they are many or unknown.
+    `rollup` is the file that holds its partial answers.
+    """
 
     table: Table
     file: str
     rows: int
     size_bytes: int
     crc32: int
+    raw_bytes: int
     level: int = 0
+    first_unix_ns: int | None = None
+    last_unix_ns: int | None = None
+    run_ids: tuple[str, ...] | None = None
+    rollup: str | None = None
 
 
 class StoreManifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,52 +71,101 @@ class StoreManifest(msgspec.Struct, frozen=True, kw_only=True):
         """The segments of one table, oldest first."""
         return tuple(segment for segment in self.segments if segment.table == table)
 
+    @property
+    def files(self) -> frozenset[str]:
+        """The names of all files that belong to the store: segments and their roll-ups."""
+        rollups = (segment.rollup for segment in self.segments if segment.rollup is not None)
+        return frozenset((*(segment.file for segment in self.segments), *rollups))
+
+
+class _Version(msgspec.Struct):
+    version: int
+
 
 def load(directory: Path) -> StoreManifest:
-    """Read the manifest; a directory without one is an empty store. Raises StoreError when it cannot be understood."""
+    """Read the manifest; a folder that holds nothing of a store is an empty store.
+
+    Raises StoreError when there are segments without a manifest, and when the manifest cannot be understood.
+    """
     path = directory / MANIFEST_NAME
     try:
         content = path.read_bytes()
     except FileNotFoundError:
+        if any(own_files(directory)) or (directory / PREVIOUS_NAME).exists():
+            raise StoreError(
+                f"{path}: is missing, but the folder holds a store; `voiceprobe store repair {directory}` makes it anew"
+            ) from None
         return StoreManifest()
     except OSError as error:
         raise StoreError(f"{path}: cannot be read ({error.strerror}); check the permissions of the store") from error
+    return decode(path, content)
+
+
+def decode(path: Path, content: bytes) -> StoreManifest:
+    """The manifest that a file holds. Raises StoreError when it is torn, of another format or none at all."""
     try:
-        manifest = msgspec.json.decode(content, type=StoreManifest)
+        version = msgspec.json.decode(content, type=_Version).version
+        if version == MANIFEST_VERSION:
+            return msgspec.json.decode(content, type=StoreManifest)
     except msgspec.DecodeError as error:
         raise StoreError(
-            f"{path}: is not a store's manifest ({error}); point --store at another directory or restore the file"
+            f"{path}: is not a store's manifest ({error}); if {path.parent} is a store, "
+            f"`voiceprobe store repair {path.parent}` makes it anew, otherwise name another folder"
         ) from error
-    if manifest.version != MANIFEST_VERSION:
-        raise StoreError(
-            f"{path}: has format {manifest.version}, this version reads {MANIFEST_VERSION}; "
-            "use the version that wrote it or another directory"
-        )
-    return manifest
+    raise StoreError(
+        f"{path}: has format {version}, this version reads {MANIFEST_VERSION}; "
+        "use the version that wrote it or another directory"
+    )
 
 
 def publish(directory: Path, manifest: StoreManifest) -> None:
-    """Replace the manifest atomically. After this a reader sees it; `fsync_directory` makes the rename durable."""
+    """Replace the manifest atomically. After this a reader sees it; `fsync_directory` makes the rename durable.
+
+    The one before it stays as `manifest.previous.json`. Raises OSError, and then nothing has changed.
+    """
     temporary = directory / (MANIFEST_NAME + TEMPORARY_SUFFIX)
     write_durably(temporary, msgspec.json.encode(manifest))
-    temporary.replace(directory / MANIFEST_NAME)
-
-
-def write_durably(path: Path, content: bytes) -> None:
-    """Write a new file and wait until the disk has its content. The name is durable only after `fsync_directory`."""
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def fsync_directory(directory: Path) -> None:
-    """Make renames in the directory durable."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        _keep_previous(directory)
+        temporary.replace(directory / MANIFEST_NAME)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _keep_previous(directory: Path) -> None:
+    path, kept = directory / MANIFEST_NAME, directory / (PREVIOUS_NAME + TEMPORARY_SUFFIX)
+    if not path.exists():
+        return
+    kept.unlink(missing_ok=True)
+    try:
+        os.link(path, kept)
+    except OSError as error:
+        if error.errno not in _WITHOUT_LINKS:
+            raise
+        write_durably(kept, path.read_bytes())
+    kept.replace(directory / PREVIOUS_NAME)
+
+
+def own_files(directory: Path) -> Iterator[os.DirEntry[str]]:
+    """The files below `segments` and `quarantine` that have a name of ours, half-written ones among them."""
+    for name in (SEGMENTS_FOLDER, QUARANTINE_FOLDER):
+        try:
+            with os.scandir(directory / name) as entries:
+                yield from (each for each in entries if is_own_name(each.name) and each.is_file(follow_symlinks=False))
+        except FileNotFoundError:
+            continue
+
+
+def is_own_name(name: str) -> bool:
+    """Whether a writer of a store could have given this name to a file."""
+    return _OWN_NAME.fullmatch(name) is not None
+
+
+def number_of(name: str) -> int:
+    """The number in the name of a segment; -1 when it has none."""
+    found = _OWN_NAME.fullmatch(name)
+    return -1 if found is None or found[1] is None else int(found[1])
 
 
 def segment_path(directory: Path, segment: Segment) -> Path:
@@ -100,13 +173,16 @@ def segment_path(directory: Path, segment: Segment) -> Path:
     return directory / SEGMENTS_FOLDER / segment.file
 
 
-def is_intact(directory: Path, segment: Segment) -> bool:
-    """Whether the file holds exactly the bytes that were committed. Raises FileNotFoundError when it is gone."""
-    path = segment_path(directory, segment)
-    if path.stat().st_size != segment.size_bytes:
-        return False
+def crc32_of(path: Path) -> int:
+    """The checksum of a file's content. Raises OSError."""
     crc32 = 0
     with path.open("rb") as file:
         while chunk := file.read(_READ_CHUNK_BYTES):
             crc32 = zlib.crc32(chunk, crc32)
-    return crc32 == segment.crc32
+    return crc32
+
+
+def is_intact(directory: Path, segment: Segment) -> bool:
+    """Whether the file holds exactly the bytes that were committed. Raises FileNotFoundError when it is gone."""
+    path = segment_path(directory, segment)
+    return path.stat().st_size == segment.size_bytes and crc32_of(path) == segment.crc32

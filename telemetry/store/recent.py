@@ -3,14 +3,19 @@
 import hashlib
 from collections import OrderedDict
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
-from telemetry.model.spans import SpanRow
-from telemetry.model.turns import Turn
-from telemetry.store.schema import PointRow
+from telemetry.store.manifest import Table
+from telemetry.store.schema import ArrowTable
 
 # A retry follows within seconds, a spool within the hour: some 200,000 items cover either at any rate we can take in.
 RECENT_LIMIT: Final = 200_000
+# A turn without a span is known by its place in the call.
+KEY_COLUMNS: Final[dict[Table, tuple[str, ...]]] = {
+    "turns": ("trace_id", "span_id", "run_id", "call_id", "turn_index", "source"),
+    "spans": ("trace_id", "span_id"),
+    "points": ("name", "unix_ns", "service", "attributes"),
+}
 
 
 class RecentKeys:
@@ -40,28 +45,13 @@ class RecentKeys:
             self._keys.popitem(last=False)
 
 
-def _digest(*parts: str) -> bytes:
-    return hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+def row_keys(table: Table, content: ArrowTable) -> list[bytes]:
+    """The identity of each row; `content` has at least the columns of `KEY_COLUMNS`."""
+    columns: list[list[Any]] = [content.column(name).to_pylist() for name in KEY_COLUMNS[table]]
+    if table == "turns":
+        return [_digest(*(row[:2] if row[0] or row[1] else row[2:])) for row in zip(*columns, strict=True)]
+    return [_digest(*row) for row in zip(*columns, strict=True)]
 
 
-def span_key(trace_id: str, span_id: str) -> bytes:
-    """The identity of a span."""
-    return _digest(trace_id, span_id)
-
-
-def turn_key(turn: Turn) -> bytes:
-    """The identity of a turn: that of its span, or its place in the call where it has none."""
-    if turn.trace_id or turn.span_id:
-        return span_key(turn.trace_id, turn.span_id)
-    return _digest(turn.run_id, turn.call_id, str(turn.turn_index), turn.source)
-
-
-def span_row_key(span: SpanRow) -> bytes:
-    """The identity of a stored span."""
-    return span_key(span.trace_id, span.span_id)
-
-
-def point_key(point: PointRow) -> bytes:
-    """The identity of a metric point: what, whose and when."""
-    attributes = "\1".join(f"{name}={value}" for name, value in sorted(point.attributes.items()))
-    return _digest(point.name, str(point.unix_ns), point.service, attributes)
+def _digest(*parts: object) -> bytes:
+    return hashlib.blake2b("\0".join(map(str, parts)).encode("utf-8", "surrogatepass"), digest_size=16).digest()

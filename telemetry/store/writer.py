@@ -1,71 +1,71 @@
-"""The one writer of a store: what `append` has returned is on the disk, and a reader sees all of it or none of it.
+"""The one writer of a store: what an append has returned is on the disk, and a reader sees all of it or none of it.
 
 An append writes one Parquet file per table, waits for the disk, renames them, makes the folder durable and replaces the
-manifest. A process killed anywhere in between leaves files that no manifest names; the next writer removes them.
+manifest. A process killed anywhere in between leaves files that no manifest names; the next writer sets them aside.
 """
 
 import errno
 import fcntl
-import io
+import os
 import threading
-import zlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import BinaryIO, Final, Self
 
-import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from telemetry.model.errors import StoreError
 from telemetry.store import manifest as manifests
+from telemetry.store import quarantine, segment_files
 from telemetry.store.manifest import SEGMENTS_FOLDER, TEMPORARY_SUFFIX, Segment, StoreManifest, Table
-from telemetry.store.recent import RECENT_LIMIT, RecentKeys, point_key, span_key, span_row_key, turn_key
-from telemetry.store.redaction import span_without_text, turn_without_text, without_text
-from telemetry.store.schema import ArrowTable, Batch, PointRow, points_table, spans_table, turn_from_row, turns_table
+from telemetry.store.private_files import fsync_directory, make_folder, open_private, write_durably
+from telemetry.store.recent import KEY_COLUMNS, RECENT_LIMIT, RecentKeys, row_keys
+from telemetry.store.schema import ArrowTable, Batch, points_table, spans_table, turns_table
+from telemetry.store.table_redaction import table_without_text
 
-_Item = TypeVar("_Item")
-_COMPRESSION: Final = "zstd"
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True, slots=True)
-class Appended:
-    """What an append did: what is durable now (as stored, without text), and how many rows were there already."""
+class AppendedTables:
+    """What an append did: the rows that are durable now, as they were stored, and how many were there already."""
 
-    stored: Batch
+    turns: ArrowTable
+    spans: ArrowTable
+    points: ArrowTable
     duplicates: int
+
+    @property
+    def rows(self) -> int:
+        """How many rows were new."""
+        return self.turns.num_rows + self.spans.num_rows + self.points.num_rows
 
 
 class StoreWriter:
     """Owns a store directory (created when missing) until `close`; thread-safe.
 
-    Raises StoreError when another writer owns the directory or it cannot be used. `keep_text` stores transcripts and
-    prompts; without it they are removed here, so that no way in can store them.
+    Raises StoreError when another writer owns the directory, when it cannot be used, and when its manifest is missing,
+    torn or not the last one. `keep_text` stores transcripts and prompts; without it they are removed here, so that no
+    way in can store them.
     """
 
     def __init__(self, directory: Path, *, keep_text: bool = False, recent_limit: int = RECENT_LIMIT) -> None:
         self.directory = directory
         self._keep_text = keep_text
         self._lock = threading.Lock()
+        self._number_lock = threading.Lock()
         self._recent: dict[Table, RecentKeys] = {table: RecentKeys(recent_limit) for table in manifests.TABLES}
         self._unsynced_rename = False
+        self._lock_file = locked(directory)
         try:
-            (directory / SEGMENTS_FOLDER).mkdir(parents=True, exist_ok=True)
-            self._lock_file = (directory / manifests.LOCK_NAME).open("ab")
-        except OSError as error:
-            raise StoreError(f"{directory}: cannot be used as a store ({error.strerror}); name another one") from error
-        try:
-            fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._manifest = self._open()
+            self._next_file = quarantine.next_number(directory, self._manifest)
+            self._rebuild_recent()
         except OSError as error:
             self._lock_file.close()
-            raise StoreError(
-                f"{directory}: another sidecar is writing to this store; stop it or name another directory"
-            ) from error
-        try:
-            self._manifest = manifests.load(directory)
-            self._remove_orphans()
-            self._rebuild_recent()
+            raise StoreError(f"{directory}: cannot be used as a store ({error.strerror}); name another one") from error
         except BaseException:
             self._lock_file.close()
             raise
@@ -85,83 +85,88 @@ class StoreWriter:
         """What is committed at this moment."""
         return self._manifest
 
-    def append(self, batch: Batch) -> Appended:
-        """Store what is new in the batch; when this returns it is durable.
+    def append(self, batch: Batch) -> AppendedTables:
+        """As `append_tables`, of rows that are objects."""
+        return self.append_tables(turns_table(batch.turns), spans_table(batch.spans), points_table(batch.points))
 
-        Raises StoreError when it could not be written (a full disk): then nothing of it is stored, and the same batch
+    def append_tables(self, turns: ArrowTable, spans: ArrowTable, points: ArrowTable) -> AppendedTables:
+        """Store what is new in tables of the store's schemas; when this returns it is durable.
+
+        Raises StoreError when it could not be written (a full disk): then nothing of it is stored, and the same tables
         may be appended again.
         """
+        given: dict[Table, ArrowTable] = {"turns": turns, "spans": spans, "points": points}
+        rows = sum(content.num_rows for content in given.values())
         if not self._keep_text:
-            batch = _batch_without_text(batch)
+            given = {table: table_without_text(table, content) for table, content in given.items()}
         with self._lock:
-            turns, turn_keys = self._fresh("turns", batch.turns, turn_key)
-            spans, span_keys = self._fresh("spans", batch.spans, span_row_key)
-            points, point_keys = self._fresh("points", batch.points, point_key)
-            tables: list[tuple[Table, ArrowTable]] = []
-            if turns:
-                tables.append(("turns", turns_table(turns)))
-            if spans:
-                tables.append(("spans", spans_table(spans)))
-            if points:
-                tables.append(("points", points_table(points)))
+            fresh: dict[Table, ArrowTable] = {}
+            keys: dict[Table, list[bytes]] = {}
+            for table, content in given.items():
+                fresh[table], keys[table] = self._fresh(table, content)
             try:
-                if tables:
-                    self._commit(tables, {"turns": turn_keys, "spans": span_keys, "points": point_keys})
+                if any(content.num_rows for content in fresh.values()):
+                    self._commit(fresh)
+                    for table, added in keys.items():
+                        self._recent[table].add(added)
                 if self._unsynced_rename:
-                    manifests.fsync_directory(self.directory)
+                    fsync_directory(self.directory)
                     self._unsynced_rename = False
             except OSError as error:
                 raise self._write_error(error) from error
-            stored = Batch(turns, spans, points)
-            return Appended(stored, batch.rows - stored.rows)
+            stored = AppendedTables(fresh["turns"], fresh["spans"], fresh["points"], 0)
+            return AppendedTables(stored.turns, stored.spans, stored.points, rows - stored.rows)
 
-    def write_segment(self, table: Table, content: ArrowTable, level: int) -> Segment:
-        """Write a segment that no reader sees yet; `swap` or an append makes it part of the store. Raises OSError."""
-        buffer = io.BytesIO()
-        pq.write_table(content, buffer, compression=_COMPRESSION)
-        data = buffer.getvalue()
+    def write_segment(
+        self, table: Table, content: ArrowTable, level: int, *, replaces: Sequence[Segment] = ()
+    ) -> Segment:
+        """Write a segment that no reader sees yet; `swap` or an append makes it part of the store. Raises OSError.
+
+        `replaces` are the segments whose rows it takes over, so that nobody who finds both counts a row twice.
+        """
+        files = [segment.file for segment in replaces]
+        origin = segment_files.origin_of(table, content, level, files, self._manifest.sequence)
+        data = segment_files.encoded(content, origin)
         with self._number_lock:
             number = self._next_file
             self._next_file += 1
-        name = f"{table}-{number:09d}.parquet"
-        path = self.directory / SEGMENTS_FOLDER / name
-        temporary = path.with_name(name + TEMPORARY_SUFFIX)
+        segment = segment_files.named(origin, number, content.num_rows, data)
+        path = manifests.segment_path(self.directory, segment)
+        temporary = path.with_name(segment.file + TEMPORARY_SUFFIX)
+        write_durably(temporary, data)
         try:
-            manifests.write_durably(temporary, data)
             temporary.replace(path)
         except OSError:
             temporary.unlink(missing_ok=True)
             raise
-        return Segment(
-            table=table, file=name, rows=content.num_rows, size_bytes=len(data), crc32=zlib.crc32(data), level=level
-        )
+        return segment
 
     def swap(self, old: Sequence[Segment], new: Segment) -> None:
         """Put a merged segment in the place of those it was made of, in one step for every reader. Raises OSError."""
         with self._lock:
-            manifests.fsync_directory(self.directory / SEGMENTS_FOLDER)
+            fsync_directory(self.directory / SEGMENTS_FOLDER)
             gone = set(old)
             first = self._manifest.segments.index(old[0])
             kept = [segment for segment in self._manifest.segments if segment not in gone]
             before = sum(segment not in gone for segment in self._manifest.segments[:first])
             self._publish((*kept[:before], new, *kept[before:]))
-            manifests.fsync_directory(self.directory)
+            fsync_directory(self.directory)
             self._unsynced_rename = False
 
-    def _commit(self, tables: list[tuple[Table, ArrowTable]], keys: dict[Table, list[bytes]]) -> None:
+    def _commit(self, tables: dict[Table, ArrowTable]) -> None:
+        """Write the tables that have rows; from its end readers see them, and a retry must find them here even if
+        making the rename durable fails."""
         written: list[Segment] = []
         try:
-            for table, content in tables:
-                written.append(self.write_segment(table, content, level=0))
-            manifests.fsync_directory(self.directory / SEGMENTS_FOLDER)
+            for table, content in tables.items():
+                if content.num_rows:
+                    written.append(self.write_segment(table, content, level=0))
+            fsync_directory(self.directory / SEGMENTS_FOLDER)
             self._publish((*self._manifest.segments, *written))
         except OSError:
             for segment in written:
                 manifests.segment_path(self.directory, segment).unlink(missing_ok=True)
             raise
-        # From here readers see the rows: a retry must find them here even if making the rename durable fails.
-        for table, added in keys.items():
-            self._recent[table].add(added)
 
     def _publish(self, segments: tuple[Segment, ...]) -> None:
         manifest = StoreManifest(sequence=self._manifest.sequence + 1, next_file=self._next_file, segments=segments)
@@ -169,29 +174,33 @@ class StoreWriter:
         self._manifest = manifest
         self._unsynced_rename = True
 
-    def _fresh(
-        self, table: Table, items: Sequence[_Item], key_of: Callable[[_Item], bytes]
-    ) -> tuple[list[_Item], list[bytes]]:
+    def _fresh(self, table: Table, content: ArrowTable) -> tuple[ArrowTable, list[bytes]]:
         known = self._recent[table]
-        fresh: dict[bytes, _Item] = {}
-        for item in items:
-            key = key_of(item)
-            if key not in known and key not in fresh:
-                fresh[key] = item
-        return list(fresh.values()), list(fresh)
+        fresh: dict[bytes, int] = {}
+        for place, key in enumerate(row_keys(table, content)):
+            if key not in known:
+                fresh.setdefault(key, place)
+        if len(fresh) < content.num_rows:
+            content = content.take(pa.array(fresh.values(), pa.int64()))
+        return content, list(fresh)
 
     def _write_error(self, error: OSError) -> StoreError:
-        why = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror or str(error)
+        why = "the disk is full" if error.errno in _FULL else error.strerror or str(error)
         return StoreError(f"{self.directory}: nothing of this batch could be stored ({why}); it may be sent again")
 
-    def _remove_orphans(self) -> None:
-        self._number_lock = threading.Lock()
-        self._next_file = self._manifest.next_file
-        named = {segment.file for segment in self._manifest.segments}
-        for path in (self.directory / SEGMENTS_FOLDER).iterdir():
-            if path.name not in named and path.suffix in (".parquet", TEMPORARY_SUFFIX):
-                path.unlink(missing_ok=True)
-        (self.directory / (manifests.MANIFEST_NAME + TEMPORARY_SUFFIX)).unlink(missing_ok=True)
+    def _open(self) -> StoreManifest:
+        """The manifest, after what no manifest names was set aside. Raises StoreError, OSError."""
+        manifest = manifests.load(self.directory)
+        if not (self.directory / manifests.MANIFEST_NAME).exists():
+            # So that from now on segments without a manifest are damage, whenever this process ends.
+            manifests.publish(self.directory, manifest)
+            fsync_directory(self.directory)
+        make_folder(self.directory / SEGMENTS_FOLDER)
+        orphans = quarantine.left_overs(self.directory, manifest)
+        quarantine.refuse_outdated(self.directory, manifest, orphans)
+        for path in orphans:
+            quarantine.move_to_quarantine(self.directory, path)
+        return manifest
 
     def _rebuild_recent(self) -> None:
         for table, recent in self._recent.items():
@@ -208,32 +217,25 @@ class StoreWriter:
 
     def _segment_keys(self, segment: Segment) -> list[bytes]:
         path = manifests.segment_path(self.directory, segment)
-        columns = {
-            "turns": ["trace_id", "span_id", "run_id", "call_id", "turn_index", "source"],
-            "spans": ["trace_id", "span_id"],
-            "points": ["name", "unix_ns", "service", "attributes"],
-        }[segment.table]
         try:
-            rows: list[dict[str, Any]] = pq.read_table(path, columns=columns).to_pylist()
+            content = pq.read_table(path, columns=list(KEY_COLUMNS[segment.table]))
         except (OSError, pa.ArrowException):
             return []  # a damaged segment is the reader's to report; its rows can no longer be told from new ones
-        if segment.table == "spans":
-            return [span_key(row["trace_id"], row["span_id"]) for row in rows]
-        if segment.table == "points":
-            return [
-                point_key(
-                    PointRow(row["name"], row["unix_ns"], 0.0, msgspec.json.decode(row["attributes"]), row["service"])
-                )
-                for row in rows
-            ]
-        return [
-            turn_key(turn_from_row(row | {"outcome": "ok", "started_unix_ns": 0, "started_perf_ns": 0})) for row in rows
-        ]
+        return row_keys(segment.table, content)
 
 
-def _batch_without_text(batch: Batch) -> Batch:
-    return Batch(
-        turns=[turn_without_text(turn) for turn in batch.turns],
-        spans=[span_without_text(span) for span in batch.spans],
-        points=[replace(point, attributes=without_text(point.attributes)) for point in batch.points],
-    )
+def locked(directory: Path) -> BinaryIO:
+    """Make the folder of a store where it is missing and own it until the file is closed. Raises StoreError."""
+    try:
+        make_folder(directory)
+        lock_file = open_private(directory / manifests.LOCK_NAME, os.O_APPEND)
+    except OSError as error:
+        raise StoreError(f"{directory}: cannot be used as a store ({error.strerror}); name another one") from error
+    try:
+        fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        lock_file.close()
+        raise StoreError(
+            f"{directory}: another sidecar is writing to this store; stop it or name another directory"
+        ) from error
+    return lock_file

@@ -12,7 +12,8 @@ from telemetry.model.errors import StoreError
 from telemetry.model.turns import Turn
 from telemetry.sidecar.otlp.decode import Decoded
 from telemetry.store.group_commit import GroupCommit
-from telemetry.store.writer import Appended, StoreWriter
+from telemetry.store.schema import turn_from_row
+from telemetry.store.writer import AppendedTables, StoreWriter
 
 # Names in the counts below come from senders: at most this many are distinguished, the others are "(other)".
 _NAMES_MAX: Final = 500
@@ -76,15 +77,15 @@ class Ingest:
             _count(state.unmapped_spans, decoded.unmapped)
             _count(state.unknown_turn_fields, decoded.unknown_turn_fields)
 
-    def _stored(self, appended: Appended) -> None:
+    def _stored(self, appended: AppendedTables) -> None:
         """Count what an append made durable; called in the thread that writes."""
         state = self.state
         with self._lock:
-            state.stored_turns += len(appended.stored.turns)
-            state.stored_spans += len(appended.stored.spans)
-            state.stored_points += len(appended.stored.points)
+            state.stored_turns += appended.turns.num_rows
+            state.stored_spans += appended.spans.num_rows
+            state.stored_points += appended.points.num_rows
             state.duplicates += appended.duplicates
-        self._on_turns(appended.stored.turns)
+        self._on_turns([turn_from_row(row) for row in appended.turns.to_pylist()])
 
     def close(self) -> None:
         """Make everything durable; nothing more is accepted."""

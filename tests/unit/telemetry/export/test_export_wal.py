@@ -54,6 +54,18 @@ def test_a_name_is_given_once_and_only_the_owner_may_read(tmp_path: Path) -> Non
     assert read(path) == RECORDS
 
 
+@pytest.mark.parametrize("umask", [0o000, 0o277, 0o777])
+def test_only_the_owner_may_read_under_any_umask(tmp_path: Path, umask: int) -> None:
+    path = tmp_path / "folder" / "one.wal"
+    before = os.umask(umask)
+    try:
+        LogFile.create(path).close()
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
 def test_cut_off_anywhere_the_whole_records_before_are_read(tmp_path: Path) -> None:
     path = written(tmp_path / "one.wal")
     content = path.read_bytes()

@@ -14,13 +14,13 @@ from telemetry.sidecar.otlp.http import routes
 from telemetry.sidecar.otlp.ingest import Ingest
 from telemetry.sidecar.prometheus import Cap, Exposition, series_name
 from telemetry.store.schema import Batch
-from telemetry.store.writer import Appended, StoreWriter
+from telemetry.store.writer import AppendedTables, StoreWriter
 from tests.fixtures_sidecar import turns_json, turns_request
 from tests.fixtures_turns import client_turn
 
 
 class _FullWriter(StoreWriter):
-    def append(self, batch: Batch) -> Appended:
+    def append(self, batch: Batch) -> AppendedTables:
         raise StoreError(f"{self.directory}: nothing of {batch.rows} rows could be stored (the disk is full)")
 
 

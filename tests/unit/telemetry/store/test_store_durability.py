@@ -8,6 +8,7 @@ import pytest
 
 from telemetry.model.errors import StoreError
 from telemetry.store import manifest as manifests
+from telemetry.store.quarantine import quarantined
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter
@@ -25,7 +26,7 @@ class _Fault:
         self.calls = 0
         self.at: int | None = None
         self.error: BaseException = _Killed()
-        for owner, name in ((os, "fsync"), (Path, "replace")):
+        for owner, name in ((os, "fsync"), (os, "link"), (Path, "replace")):
             monkeypatch.setattr(owner, name, self._wrap(getattr(owner, name)))
 
     def _wrap(self, original):
@@ -83,9 +84,11 @@ def test_killed_at_any_step(tmp_path: Path, fault: _Fault) -> None:
         writer.close()  # as the kernel does for a killed process
         total, _ = _seen(directory)
         assert total in (1, 2)
+        left = {path.name for path in (directory / manifests.SEGMENTS_FOLDER).iterdir()}
         with StoreWriter(directory) as writer:
-            left = {path.name for path in (directory / manifests.SEGMENTS_FOLDER).iterdir()}
-            assert left == {segment.file for segment in writer.manifest.segments}
+            found = {path.name for path in (directory / manifests.SEGMENTS_FOLDER).iterdir()}
+            assert found == {segment.file for segment in writer.manifest.segments}
+            assert {path.name for path in quarantined(directory)} == left - found
             writer.append(_batch(1))  # the exporter had no answer: it sends it again
             assert _seen(directory)[0] == 2
 
@@ -115,7 +118,7 @@ def test_a_duplicate_is_acknowledged_only_when_the_first_is_durable(tmp_path: Pa
         with pytest.raises(StoreError):
             writer.append(_batch(1))
         fault.arm(10**9, _Killed())
-        assert writer.append(_batch(1)).stored.rows == 0
+        assert writer.append(_batch(1)).rows == 0
         assert fault.calls == 1, "the rename must be made durable before the retry is acknowledged"
 
 
@@ -132,7 +135,7 @@ def test_duplicates_are_known_after_a_restart_and_within_one_batch(tmp_path: Pat
         writer.append(Batch(spans=batch.spans, points=batch.points))
     with StoreWriter(tmp_path) as writer:
         again = writer.append(batch)
-    assert (again.stored.rows, again.duplicates) == (0, batch.rows)
+    assert (again.rows, again.duplicates) == (0, batch.rows)
 
 
 def test_what_is_remembered_is_bounded(tmp_path: Path) -> None:
@@ -146,8 +149,8 @@ def test_what_is_remembered_is_bounded(tmp_path: Path) -> None:
 
 
 def test_a_store_of_an_older_format_is_refused_with_a_sentence(tmp_path: Path) -> None:
-    (tmp_path / manifests.MANIFEST_NAME).write_bytes(b'{"version": 2, "sequence": 1, "next_file": 1, "segments": []}')
-    sentence = r"manifest\.json: has format 2, this version reads 3; use the version that wrote it or another directory"
+    (tmp_path / manifests.MANIFEST_NAME).write_bytes(b'{"version": 3, "sequence": 1, "next_file": 1, "segments": []}')
+    sentence = r"manifest\.json: has format 3, this version reads 4; use the version that wrote it or another directory"
     with StoreReader(tmp_path) as reader, pytest.raises(StoreError, match=sentence):
         reader.summary()
 

@@ -12,7 +12,7 @@ from telemetry.sidecar.otlp.ingest import Ingest
 from telemetry.store.group_commit import GroupCommit, Overloaded
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import Batch
-from telemetry.store.writer import Appended, StoreWriter
+from telemetry.store.writer import AppendedTables, StoreWriter
 from tests.fixtures_turns import client_turn
 
 
@@ -24,7 +24,7 @@ class _HeldWriter(StoreWriter):
         self.entered, self.go = threading.Event(), threading.Event()
         self.appends = 0
 
-    def append(self, batch: Batch) -> Appended:
+    def append(self, batch: Batch) -> AppendedTables:
         self.appends += 1
         self.entered.set()
         assert self.go.wait(30)
@@ -100,7 +100,7 @@ def test_a_sender_that_goes_away_does_not_undo_what_it_sent(tmp_path: Path) -> N
 
 
 def test_a_full_disk_is_reported_to_everybody_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(_self: StoreWriter, _batch: Batch) -> Appended:
+    def full(_self: StoreWriter, _batch: Batch) -> AppendedTables:
         raise StoreError("the disk is full")
 
     with StoreWriter(tmp_path) as writer:
