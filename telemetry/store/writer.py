@@ -13,16 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, Self
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from telemetry.model.errors import StoreError
 from telemetry.store import manifest as manifests
 from telemetry.store import quarantine, segment_files
+from telemetry.store.known_items import RECENT_ROWS_MAX, KnownItems, NewRows
 from telemetry.store.manifest import SEGMENTS_FOLDER, TEMPORARY_SUFFIX, Segment, StoreManifest, Table
 from telemetry.store.private_files import fsync_directory, make_folder, open_private, write_durably
-from telemetry.store.recent import KEY_COLUMNS, RECENT_LIMIT, RecentKeys, row_keys
 from telemetry.store.schema import ArrowTable, Batch, points_table, spans_table, turns_table
+from telemetry.store.stored_keys import StoredKeys
 from telemetry.store.table_redaction import table_without_text
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
@@ -51,18 +49,17 @@ class StoreWriter:
     way in can store them.
     """
 
-    def __init__(self, directory: Path, *, keep_text: bool = False, recent_limit: int = RECENT_LIMIT) -> None:
+    def __init__(self, directory: Path, *, keep_text: bool = False, recent_rows_max: int = RECENT_ROWS_MAX) -> None:
         self.directory = directory
         self._keep_text = keep_text
         self._lock = threading.Lock()
         self._number_lock = threading.Lock()
-        self._recent: dict[Table, RecentKeys] = {table: RecentKeys(recent_limit) for table in manifests.TABLES}
+        self._known = KnownItems(StoredKeys(directory), recent_rows_max=recent_rows_max)
         self._unsynced_rename = False
         self._lock_file = locked(directory)
         try:
             self._manifest = self._open()
             self._next_file = quarantine.next_number(directory, self._manifest)
-            self._rebuild_recent()
         except OSError as error:
             self._lock_file.close()
             raise StoreError(f"{directory}: cannot be used as a store ({error.strerror}); name another one") from error
@@ -100,22 +97,20 @@ class StoreWriter:
         if not self._keep_text:
             given = {table: table_without_text(table, content) for table, content in given.items()}
         with self._lock:
-            fresh: dict[Table, ArrowTable] = {}
-            keys: dict[Table, list[bytes]] = {}
-            for table, content in given.items():
-                fresh[table], keys[table] = self._fresh(table, content)
             try:
-                if any(content.num_rows for content in fresh.values()):
-                    self._commit(fresh)
-                    for table, added in keys.items():
-                        self._recent[table].add(added)
+                new: dict[Table, NewRows] = {
+                    table: self._known.new_rows(table, content, self._manifest.of(table))
+                    for table, content in given.items()
+                }
+                self._commit(new)
                 if self._unsynced_rename:
                     fsync_directory(self.directory)
                     self._unsynced_rename = False
             except OSError as error:
                 raise self._write_error(error) from error
-            stored = AppendedTables(fresh["turns"], fresh["spans"], fresh["points"], 0)
-            return AppendedTables(stored.turns, stored.spans, stored.points, rows - stored.rows)
+            stored = {table: each.content for table, each in new.items()}
+            new_count = sum(content.num_rows for content in stored.values())
+            return AppendedTables(**stored, duplicates=rows - new_count)
 
     def write_segment(
         self, table: Table, content: ArrowTable, level: int, *, replaces: Sequence[Segment] = ()
@@ -150,39 +145,34 @@ class StoreWriter:
             kept = [segment for segment in self._manifest.segments if segment not in gone]
             before = sum(segment not in gone for segment in self._manifest.segments[:first])
             self._publish((*kept[:before], new, *kept[before:]))
+            self._known.replace(old, new)
             fsync_directory(self.directory)
             self._unsynced_rename = False
 
-    def _commit(self, tables: dict[Table, ArrowTable]) -> None:
+    def _commit(self, new: dict[Table, NewRows]) -> None:
         """Write the tables that have rows; from its end readers see them, and a retry must find them here even if
         making the rename durable fails."""
-        written: list[Segment] = []
+        written: dict[Table, Segment] = {}
         try:
-            for table, content in tables.items():
-                if content.num_rows:
-                    written.append(self.write_segment(table, content, level=0))
+            for table, rows in new.items():
+                if rows.keys:
+                    written[table] = self.write_segment(table, rows.content, level=0)
+            if not written:
+                return
             fsync_directory(self.directory / SEGMENTS_FOLDER)
-            self._publish((*self._manifest.segments, *written))
+            self._publish((*self._manifest.segments, *written.values()))
         except OSError:
-            for segment in written:
+            for segment in written.values():
                 manifests.segment_path(self.directory, segment).unlink(missing_ok=True)
             raise
+        for table, segment in written.items():
+            self._known.add(segment, new[table].keys)
 
     def _publish(self, segments: tuple[Segment, ...]) -> None:
         manifest = StoreManifest(sequence=self._manifest.sequence + 1, next_file=self._next_file, segments=segments)
         manifests.publish(self.directory, manifest)
         self._manifest = manifest
         self._unsynced_rename = True
-
-    def _fresh(self, table: Table, content: ArrowTable) -> tuple[ArrowTable, list[bytes]]:
-        known = self._recent[table]
-        fresh: dict[bytes, int] = {}
-        for place, key in enumerate(row_keys(table, content)):
-            if key not in known:
-                fresh.setdefault(key, place)
-        if len(fresh) < content.num_rows:
-            content = content.take(pa.array(fresh.values(), pa.int64()))
-        return content, list(fresh)
 
     def _write_error(self, error: OSError) -> StoreError:
         why = "the disk is full" if error.errno in _FULL else error.strerror or str(error)
@@ -201,27 +191,6 @@ class StoreWriter:
         for path in orphans:
             quarantine.move_to_quarantine(self.directory, path)
         return manifest
-
-    def _rebuild_recent(self) -> None:
-        for table, recent in self._recent.items():
-            newest_first: list[list[bytes]] = []
-            count = 0
-            for segment in reversed(self._manifest.of(table)):
-                if count >= recent.limit:
-                    break
-                keys = self._segment_keys(segment)
-                newest_first.append(keys)
-                count += len(keys)
-            for keys in reversed(newest_first):
-                recent.add(keys)
-
-    def _segment_keys(self, segment: Segment) -> list[bytes]:
-        path = manifests.segment_path(self.directory, segment)
-        try:
-            content = pq.read_table(path, columns=list(KEY_COLUMNS[segment.table]))
-        except (OSError, pa.ArrowException):
-            return []  # a damaged segment is the reader's to report; its rows can no longer be told from new ones
-        return row_keys(segment.table, content)
 
 
 def locked(directory: Path) -> BinaryIO:

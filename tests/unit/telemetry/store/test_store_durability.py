@@ -138,16 +138,6 @@ def test_duplicates_are_known_after_a_restart_and_within_one_batch(tmp_path: Pat
     assert (again.rows, again.duplicates) == (0, batch.rows)
 
 
-def test_what_is_remembered_is_bounded(tmp_path: Path) -> None:
-    turns = [client_turn(index) for index in range(8)]
-    with StoreWriter(tmp_path, recent_limit=4) as writer:
-        for turn in turns:
-            writer.append(Batch(turns=[turn]))
-    with StoreWriter(tmp_path, recent_limit=4) as writer:
-        assert [writer.append(Batch(turns=[turn])).duplicates for turn in turns[4:]] == [1, 1, 1, 1]
-        assert writer.append(Batch(turns=[turns[0]])).duplicates == 0
-
-
 def test_a_store_of_an_older_format_is_refused_with_a_sentence(tmp_path: Path) -> None:
     (tmp_path / manifests.MANIFEST_NAME).write_bytes(b'{"version": 3, "sequence": 1, "next_file": 1, "segments": []}')
     sentence = r"manifest\.json: has format 3, this version reads 4; use the version that wrote it or another directory"

@@ -1,0 +1,82 @@
+"""What tells a row of the store from every other: computed for whole tables, alike for new rows and for stored ones."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from telemetry.store.manifest import Table
+from telemetry.store.schema import ArrowTable
+from telemetry.store.segment_files import TIME_COLUMNS
+
+# pyarrow ships no types of its own.
+_Column = Any
+_compute: Any = pc
+
+_IDENTITY_COLUMNS: Final[Mapping[Table, tuple[str, ...]]] = {
+    "turns": ("trace_id", "span_id", "run_id", "call_id", "turn_index", "source"),
+    "spans": ("trace_id", "span_id"),
+    "points": ("name", "unix_ns", "service", "attributes"),
+}
+# What `keys` and `starts` need of a table.
+KEY_COLUMNS: Final[Mapping[Table, tuple[str, ...]]] = {
+    table: tuple(dict.fromkeys((*columns, TIME_COLUMNS[table]))) for table, columns in _IDENTITY_COLUMNS.items()
+}
+_SEPARATOR: Final = b"\0"
+
+
+def keys(table: Table, content: ArrowTable) -> list[bytes]:
+    """The identity of each row: its ids; of a turn without any its place in the call; of a point what, whose, when."""
+    columns = [_binary(content.column(name)) for name in _IDENTITY_COLUMNS[table]]
+    if table == "points":
+        columns[3] = _in_one_order(columns[3])
+        joined = _joined(columns)
+    elif table == "spans":
+        joined = _joined(columns)
+    else:
+        joined = _joined(columns[:2])
+        without_ids = _compute.equal(joined, pa.scalar(_SEPARATOR, pa.binary()))
+        if _compute.any(without_ids).as_py():
+            joined = _compute.if_else(without_ids, _joined(columns[2:]), joined)
+    found: list[bytes] = joined.to_numpy(zero_copy_only=False).tolist()
+    return found
+
+
+def starts(table: Table, content: ArrowTable) -> NDArray[np.int64]:
+    """The moment of each row as an array of nanoseconds since 1970; 0 where it is unknown."""
+    return _compute.fill_null(_flat(content.column(TIME_COLUMNS[table])), 0).to_numpy()
+
+
+def _joined(columns: list[_Column]) -> _Column:
+    return _compute.binary_join_element_wise(*columns, pa.scalar(_SEPARATOR, pa.binary()))
+
+
+def _binary(column: _Column) -> _Column:
+    flat = _flat(column)
+    if pa.types.is_integer(flat.type):
+        flat = flat.cast(pa.string())
+    return _compute.fill_null(flat.cast(pa.binary()), b"")
+
+
+def _flat(column: _Column) -> _Column:
+    combined = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    # Without rows, older versions of pyarrow leave an array of no chunks.
+    return pa.concat_arrays(combined.chunks) if isinstance(combined, pa.ChunkedArray) else combined
+
+
+def _in_one_order(attributes: _Column) -> _Column:
+    """The same JSON objects with their names sorted: two senders' orders are one point. Few are distinct."""
+    encoded = attributes.dictionary_encode()
+    ordered = [_sorted_json(each) for each in encoded.dictionary.to_pylist()]
+    return pa.array(ordered, pa.binary()).take(encoded.indices)
+
+
+def _sorted_json(text: bytes) -> bytes:
+    try:
+        return orjson.dumps(orjson.loads(text), option=orjson.OPT_SORT_KEYS)
+    except orjson.JSONDecodeError:
+        return text
