@@ -31,7 +31,8 @@ _READ_CHUNK_BYTES: Final = 1 << 20
 # Table, number and CRC-32 of the content; or the roll-up of a segment. Half-written files end in `.tmp`, and what was
 # set aside under a name that was taken in a number.
 _OWN_NAME: Final = re.compile(
-    r"(?:(?:turns|spans|points)-(\d{9,})-[0-9a-f]{8}|rollup-[\w.-]+)\.parquet(?:\.tmp)?(?:\.\d+)?"
+    r"(?P<file>(?:(?:turns|spans|points)-(?P<number>\d{9,})-(?P<crc32>[0-9a-f]{8})|rollup-[\w.-]+)\.parquet)"
+    r"(?:\.tmp)?(?:\.\d+)?"
 )
 
 Table = Literal["turns", "spans", "points"]
@@ -78,6 +79,10 @@ class StoreManifest(msgspec.Struct, frozen=True, kw_only=True):
         return frozenset((*(segment.file for segment in self.segments), *rollups))
 
 
+class OtherFormatError(StoreError):
+    """A store that another version of voiceprobe wrote."""
+
+
 class _Version(msgspec.Struct):
     version: int
 
@@ -112,21 +117,22 @@ def decode(path: Path, content: bytes) -> StoreManifest:
             f"{path}: is not a store's manifest ({error}); if {path.parent} is a store, "
             f"`voiceprobe store repair {path.parent}` makes it anew, otherwise name another folder"
         ) from error
-    raise StoreError(
+    raise OtherFormatError(
         f"{path}: has format {version}, this version reads {MANIFEST_VERSION}; "
         "use the version that wrote it or another directory"
     )
 
 
-def publish(directory: Path, manifest: StoreManifest) -> None:
+def publish(directory: Path, manifest: StoreManifest, *, keep_previous: bool = True) -> None:
     """Replace the manifest atomically. After this a reader sees it; `fsync_directory` makes the rename durable.
 
-    The one before it stays as `manifest.previous.json`. Raises OSError, and then nothing has changed.
+    The one before it becomes `manifest.previous.json`. Raises OSError, and then nothing has changed.
     """
     temporary = directory / (MANIFEST_NAME + TEMPORARY_SUFFIX)
     write_durably(temporary, msgspec.json.encode(manifest))
     try:
-        _keep_previous(directory)
+        if keep_previous:
+            _keep_previous(directory)
         temporary.replace(directory / MANIFEST_NAME)
     except OSError:
         temporary.unlink(missing_ok=True)
@@ -165,7 +171,13 @@ def is_own_name(name: str) -> bool:
 def number_of(name: str) -> int:
     """The number in the name of a segment; -1 when it has none."""
     found = _OWN_NAME.fullmatch(name)
-    return -1 if found is None or found[1] is None else int(found[1])
+    return -1 if found is None or found["number"] is None else int(found["number"])
+
+
+def parsed_name(name: str) -> tuple[str, int] | None:
+    """The name that a segment had when it was written, and its checksum; None for all other files."""
+    found = _OWN_NAME.fullmatch(name)
+    return None if found is None or found["crc32"] is None else (found["file"], int(found["crc32"], 16))
 
 
 def segment_path(directory: Path, segment: Segment) -> Path:

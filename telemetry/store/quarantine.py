@@ -8,7 +8,7 @@ from typing import Final
 from telemetry.model.errors import StoreError
 from telemetry.store import manifest as manifests
 from telemetry.store.manifest import QUARANTINE_FOLDER, SEGMENTS_FOLDER, StoreManifest
-from telemetry.store.private_files import make_folder
+from telemetry.store.private_files import make_folder, write_durably
 from telemetry.store.segment_files import read_footer
 
 _NO_CHECKSUM: Final = 0
@@ -29,13 +29,25 @@ def quarantined(directory: Path) -> list[Path]:
 
 def move_to_quarantine(directory: Path, path: Path) -> Path:
     """Move a file into quarantine, beside whatever is there already; gives its new place. Raises OSError."""
+    target = _free_place(directory, path.name)
+    path.rename(target)
+    return target
+
+
+def copy_to_quarantine(directory: Path, path: Path) -> Path:
+    """Copy a file into quarantine, beside whatever is there already; gives the copy's place. Raises OSError."""
+    target = _free_place(directory, path.name)
+    write_durably(target, path.read_bytes())
+    return target
+
+
+def _free_place(directory: Path, name: str) -> Path:
     folder = directory / QUARANTINE_FOLDER
     make_folder(folder)
-    target, again = folder / path.name, 0
+    target, again = folder / name, 0
     while os.path.lexists(target):
         again += 1
-        target = folder / f"{path.name}.{again}"
-    path.rename(target)
+        target = folder / f"{name}.{again}"
     return target
 
 
@@ -50,7 +62,7 @@ def refuse_outdated(directory: Path, manifest: StoreManifest, orphans: list[Path
 
     Files that no manifest names are what a killed writer leaves, too; that alone proves nothing.
     """
-    reason = _why_outdated(directory, manifest, orphans)
+    reason = why_outdated(directory, manifest, orphans)
     if reason is not None:
         raise StoreError(
             f"{directory / manifests.MANIFEST_NAME}: is not the last manifest of this store ({reason}); "
@@ -58,7 +70,8 @@ def refuse_outdated(directory: Path, manifest: StoreManifest, orphans: list[Path
         )
 
 
-def _why_outdated(directory: Path, manifest: StoreManifest, orphans: list[Path]) -> str | None:
+def why_outdated(directory: Path, manifest: StoreManifest, orphans: list[Path]) -> str | None:
+    """Why the manifest is provably not the last one, None when nothing proves it. Raises OSError."""
     previous = directory / manifests.PREVIOUS_NAME
     with contextlib.suppress(OSError, StoreError):
         before = manifests.decode(previous, previous.read_bytes()).sequence

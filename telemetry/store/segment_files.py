@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from telemetry.store.manifest import MANIFEST_VERSION, Segment, Table
+from telemetry.store.manifest import MANIFEST_VERSION, TEMPORARY_SUFFIX, Segment, Table, segment_path
+from telemetry.store.private_files import write_durably
 from telemetry.store.schema import ArrowTable
 
 METADATA_KEY: Final = "voiceprobe"
@@ -71,10 +72,21 @@ def encoded(content: ArrowTable, origin: Origin) -> bytes:
     return buffer.getvalue()
 
 
-def named(origin: Origin, number: int, rows: int, data: bytes) -> Segment:
-    """The segment that a file with these bytes is, under the name that it shall have."""
+def write(directory: Path, content: ArrowTable, origin: Origin, number: int) -> Segment:
+    """Write a segment which no manifest names yet; it is either whole or not there. Raises OSError."""
+    data = encoded(content, origin)
     crc32 = zlib.crc32(data)
-    return _segment(origin, f"{origin.table}-{number:09d}-{crc32:08x}.parquet", rows, len(data), crc32)
+    file = f"{origin.table}-{number:09d}-{crc32:08x}.parquet"
+    segment = _segment(origin, file, content.num_rows, len(data), crc32)
+    path = segment_path(directory, segment)
+    temporary = path.with_name(file + TEMPORARY_SUFFIX)
+    write_durably(temporary, data)
+    try:
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    return segment
 
 
 def read_footer(path: Path, crc32: int) -> tuple[Segment, Origin] | None:

@@ -17,8 +17,8 @@ from telemetry.model.errors import StoreError
 from telemetry.store import manifest as manifests
 from telemetry.store import quarantine, segment_files
 from telemetry.store.known_items import RECENT_ROWS_MAX, KnownItems, NewRows
-from telemetry.store.manifest import SEGMENTS_FOLDER, TEMPORARY_SUFFIX, Segment, StoreManifest, Table
-from telemetry.store.private_files import fsync_directory, make_folder, open_private, write_durably
+from telemetry.store.manifest import SEGMENTS_FOLDER, Segment, StoreManifest, Table
+from telemetry.store.private_files import fsync_directory, make_folder, open_private
 from telemetry.store.schema import ArrowTable, Batch, points_table, spans_table, turns_table
 from telemetry.store.stored_keys import StoredKeys
 from telemetry.store.table_redaction import table_without_text
@@ -121,20 +121,10 @@ class StoreWriter:
         """
         files = [segment.file for segment in replaces]
         origin = segment_files.origin_of(table, content, level, files, self._manifest.sequence)
-        data = segment_files.encoded(content, origin)
         with self._number_lock:
             number = self._next_file
             self._next_file += 1
-        segment = segment_files.named(origin, number, content.num_rows, data)
-        path = manifests.segment_path(self.directory, segment)
-        temporary = path.with_name(segment.file + TEMPORARY_SUFFIX)
-        write_durably(temporary, data)
-        try:
-            temporary.replace(path)
-        except OSError:
-            temporary.unlink(missing_ok=True)
-            raise
-        return segment
+        return segment_files.write(self.directory, content, origin, number)
 
     def swap(self, old: Sequence[Segment], new: Segment) -> None:
         """Put a merged segment in the place of those it was made of, in one step for every reader. Raises OSError."""
