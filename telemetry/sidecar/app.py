@@ -30,6 +30,7 @@ from telemetry.sidecar.otlp.access import is_authorized, is_loopback
 from telemetry.sidecar.otlp.ingest import Ingest
 from telemetry.sidecar.prometheus import Exposition
 from telemetry.store.compaction import Compactor
+from telemetry.store.schema import turns_table
 from telemetry.store.writer import StoreWriter
 
 EXIT_USAGE: Final = 2
@@ -72,7 +73,7 @@ async def serve(options: SidecarOptions, ready: Callable[[dict[str, object]], No
         compactor = Compactor(writer)
         compactor.start()
         stack.callback(compactor.stop)
-        ingest = Ingest(writer, on_turns=exposition.observe)
+        ingest = Ingest(writer, on_turns=lambda turns: exposition.observe(turns_table(turns)))
         stack.callback(ingest.close)
         exposition.watch(ingest)
         grpc_server, grpc_port = await otlp_grpc.start(ingest, options.host, options.grpc_port, options.token)
@@ -136,7 +137,7 @@ def _application(ingest: Ingest, exposition: Exposition, options: SidecarOptions
         return Response(b"ok\n", media_type="text/plain")
 
     async def state(_request: Request) -> Response:
-        content = {**ingest.state.as_dict(), "store": str(options.store.resolve())}
+        content = {**ingest.snapshot().as_dict(), "store": str(options.store.resolve())}
         return Response(orjson.dumps(content), media_type="application/json")
 
     async def metrics(request: Request) -> Response:

@@ -1,218 +1,331 @@
 """Prometheus metrics of the turns that were stored, and of the telemetry itself.
 
 Classic histograms whose buckets include every objective's threshold, so that good turns can be counted from them;
-percentiles for a decision come from the store. Labels are dimensions with few values, capped in number; never a call,
-a user or an utterance. Exemplars carry the turn's trace id (OpenMetrics only).
+percentiles for a decision come from the store. Labels are dimensions with few values, each limited by itself (see
+`telemetry.sidecar.counts.label_values`); never a call, a user or an utterance. Exemplars carry the turn's trace id
+(OpenMetrics only).
+
+Two locks: one for each table of turns that is counted, and a short one under which its counts are added or copied.
+Whatever takes long, grouping turns or writing the text, happens outside the short one: a scrape waits for nobody and
+nobody waits for a scrape.
 """
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+import numpy as np
+import pyarrow as pa
 from prometheus_client.exposition import choose_encoder
-from prometheus_client.registry import Collector
 
-from telemetry.model.metrics import METRICS, Metric, is_withheld
-from telemetry.model.turns import Turn
+from telemetry.model import semconv
+from telemetry.model.metrics import METRICS
 from telemetry.objectives.openslo import Objective
-from telemetry.sidecar.otlp.ingest import IngestState
-
-LABELS: Final = ("cohort", "route", "tier", "model")
-OTHER: Final = "other"
-_SERIES_MAX: Final = 64
-_REASONS_MAX: Final = 32
-_PROCESSES_MAX: Final = 10_000
-_NS_PER_S: Final = 1e9
-_SECONDS: Final = (
-    *(0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.3),
-    *(0.4, 0.5, 0.6, 0.8, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0),
+from telemetry.sidecar.counts import turn_columns
+from telemetry.sidecar.counts.histograms import Array, Buckets, Counts, Observed, observed, series_name
+from telemetry.sidecar.counts.label_values import (
+    LABELS,
+    OTHER,
+    PLACES,
+    Assigned,
+    Combination,
+    Combinations,
+    LabelValues,
 )
-_RATIOS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 5.0, 10.0)
-_COUNTS: Final = (0.0, 1.0, 2.0, 5.0, 10.0, 20.0)
-_RATES: Final = (5.0, 10.0, 20.0, 30.0, 50.0, 75.0, 100.0, 150.0, 200.0, 500.0, 1000.0)
+from telemetry.sidecar.counts.sequence_numbers import SequenceNumbers
+from telemetry.sidecar.counts.text import Family, histogram_lines, label_text
+from telemetry.sidecar.otlp.ingest import IngestState
+from telemetry.store.schema import ArrowTable
 
+_REASONS_MAX: Final = 32
+_UNKNOWN: Final = "unknown"
+_LATENCIES: Final = tuple(metric for metric in METRICS.values() if metric.unit == "ns")
 
-@dataclass(frozen=True, slots=True)
-class _Scale:
-    suffix: str
-    divisor: float
-    buckets: tuple[float, ...]
-
-
-_SCALES: Final[dict[str, _Scale]] = {
-    "ns": _Scale("_seconds", _NS_PER_S, _SECONDS),
-    "ratio": _Scale("_ratio", 1.0, _RATIOS),
-    "count": _Scale("", 1.0, _COUNTS),
-    "per_s": _Scale("", 1.0, _RATES),
+# Counts of turns by their labels and one more, whose values are known beforehand.
+_TURNS: Final = Family("voice_turns", "counter", "Turns as the caller heard them, by outcome.", (*LABELS, "outcome"))
+_CACHE: Final = Family(
+    "voice_cache_lookups", "counter", "Valid turns whose endpoint said whether a cache answered.", (*LABELS, "hit")
+)
+_FALLBACKS: Final = Family(
+    "voice_fallbacks", "counter", "Valid turns answered by a fallback, by kind.", (*LABELS, "kind")
+)
+_VALUES: Final[dict[Family, tuple[str, ...]]] = {
+    _TURNS: (*semconv.OUTCOMES, OTHER),
+    _CACHE: ("false", "true"),
+    _FALLBACKS: (*semconv.FALLBACKS, OTHER),
 }
-# When a series began is not needed here and would add a series to each.
-disable_created_metrics()
+_INVALID: Final = Family(
+    "voice_turns_invalid", "counter", "Turns on which the instrument was not to be trusted, by reason.", ("reason",)
+)
+_BELOW_ZERO: Final = Family(
+    "voice_turn_below_zero_seconds",
+    "counter",
+    "Time below zero of negative latencies (the agent spoke first), by metric: the sum of the metric's values is its "
+    "histogram's _sum minus this.",
+    (*LABELS, "metric"),
+)
+_MISSING: Final = Family(
+    "voice_telemetry_missing_turns",
+    "gauge",
+    "Holes in the sequence numbers of the processes heard from: turns lost on the way.",
+)
+_IMPLAUSIBLE: Final = Family(
+    "voice_telemetry_implausible_sequence_numbers",
+    "counter",
+    "Turns whose sequence number is too far from the others of its process to be believed; no hole was counted.",
+)
+_STORED: Final = Family("voice_telemetry_stored_rows", "counter", "Rows made durable.", ("table",))
+_RECEIVED: Final[dict[str, Family]] = {
+    name: Family(f"voice_telemetry_{name}", "counter", text)
+    for name, text in (
+        ("received_items", "Spans and metric points that arrived."),
+        ("rejected_items", "Spans and metric points that were refused."),
+        ("duplicate_items", "Rows that had been stored already (retries)."),
+        ("bad_requests", "Requests that could not be read."),
+        ("refused_requests", "Requests told to come back: overload or a full disk."),
+        ("unmapped_spans", "Spans with names that are not ours, kept raw."),
+    )
+}
 
 
 class StateSource(Protocol):
     """What counts the telemetry that came in."""
 
-    @property
-    def state(self) -> IngestState:
-        """The counts so far."""
+    def snapshot(self) -> IngestState:
+        """The counts so far, as a copy that no other thread changes."""
         ...
 
 
-def series_name(metric: Metric) -> str:
-    """The Prometheus name of a metric: the base unit is in it."""
-    name = metric.name.replace("_per_s", "_per_second")
-    if name.endswith("_count"):
-        name = name.removesuffix("_count") + "s"  # `_count` is a histogram's own suffix
-    return f"voice_turn_{name}{_SCALES[metric.unit].suffix}"
+@dataclass(frozen=True, slots=True)
+class _Addition:
+    """What a table of turns adds to the counts; rows of all arrays are those of `places`."""
+
+    assigned: Assigned
+    places: Array
+    by_value: dict[Family, Array]
+    invalid: tuple[list[str], Counter[str]]  # the reasons given up, and the counts of reasons
+    histograms: dict[str, tuple[Observed, Array]]  # each with the trace ids of its exemplars
 
 
-class Cap:
-    """The first `limit` values stay distinct, later ones are `other`: what is sent must not grow the series."""
+@dataclass(frozen=True, slots=True)
+class _Snapshot:
+    """A copy of all counts, rows in the order of `labels`."""
 
-    def __init__(self, limit: int, width: int) -> None:
-        self._limit = limit
-        self._other = (OTHER,) * width
-        self._known: set[tuple[str, ...]] = set()
-
-    def __call__(self, *values: str) -> tuple[str, ...]:
-        """The label values to use."""
-        if values not in self._known:
-            if len(self._known) >= self._limit:
-                return self._other
-            self._known.add(values)
-        return values
+    labels: list[Combination]
+    by_value: dict[Family, Array]
+    invalid: Counter[str]
+    histograms: dict[str, Counts]
+    missing: int
+    implausible: int
 
 
 class Exposition:
-    """Counts stored turns and renders `/metrics`; thread-safe."""
+    """Counts stored turns and renders `/metrics`; thread-safe. Its memory and its number of series are bounded."""
 
-    def __init__(self, objectives: Sequence[Objective] = ()) -> None:
-        self.registry = CollectorRegistry(auto_describe=True)
-        self._series = Cap(_SERIES_MAX, len(LABELS))
-        self._reasons = Cap(_REASONS_MAX, 1)
-        self._lock = threading.Lock()
-        self._numbers: dict[str, tuple[int, int, int]] = {}
-        self._histograms = {
-            metric.name: Histogram(
-                series_name(metric),
-                f"{metric.definition} (client-heard, valid turns)",
-                LABELS,
-                buckets=_buckets(metric, objectives),
-                registry=self.registry,
-            )
+    def __init__(
+        self,
+        objectives: Sequence[Objective] = (),
+        *,
+        clock_s: Callable[[], float] = time.monotonic,
+        wall_clock_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._clock_s = clock_s
+        self._wall_clock_ns = wall_clock_ns
+        self._source: StateSource | None = None
+        self._buckets = {metric.name: Buckets(metric, objectives) for metric in METRICS.values()}
+        self._families = {
+            metric.name: Family(series_name(metric), "histogram", _histogram_text(metric.definition), LABELS)
             for metric in METRICS.values()
         }
-        self._turns = Counter(
-            "voice_turns", "Turns as the caller heard them, by outcome.", (*LABELS, "outcome"), registry=self.registry
-        )
-        self._invalid = Counter(
-            "voice_turns_invalid",
-            "Turns on which the instrument was not to be trusted, by reason.",
-            ("reason",),
-            registry=self.registry,
-        )
-        self._cache = Counter(
-            "voice_cache_lookups",
-            "Valid turns whose endpoint said whether a cache answered.",
-            (*LABELS, "hit"),
-            registry=self.registry,
-        )
-        self._fallbacks = Counter(
-            "voice_fallbacks", "Valid turns answered by a fallback, by kind.", (*LABELS, "kind"), registry=self.registry
-        )
+        # Changed by the one who counts.
+        self._counting = threading.Lock()
+        self._combinations = Combinations()
+        self._reasons = LabelValues(_REASONS_MAX)
+        self._numbers = SequenceNumbers()
+        # Changed and copied under the short lock.
+        self._adding = threading.Lock()
+        self._labels: dict[int, Combination] = {}
+        self._by_value = {family: np.zeros((PLACES, len(values)), np.int64) for family, values in _VALUES.items()}
+        self._invalid = Counter[str]()
+        self._histograms = {name: Counts.of_nothing(PLACES, len(each)) for name, each in self._buckets.items()}
+        self._missing = 0
+        self._implausible = 0
 
     def watch(self, source: StateSource) -> None:
         """Show the receiver's counts too."""
-        self.registry.register(_TelemetryCollector(source, self))
+        self._source = source
 
-    def observe(self, turns: Iterable[Turn]) -> None:
-        """Count turns that were stored, each once."""
-        with self._lock:
-            for turn in turns:
-                self._number(turn)
-                if turn.source == "client":
-                    self._observe_client(turn)
+    def families(self) -> tuple[Family, ...]:
+        """Every family that can be exposed, in the order of the text."""
+        receiver = (*_RECEIVED.values(), _STORED, _MISSING, _IMPLAUSIBLE)
+        return (*self._families.values(), _BELOW_ZERO, *_VALUES, _INVALID, *receiver)
+
+    def observe(self, turns: ArrowTable) -> None:
+        """Count the turns of a table that were stored (columns of the store's `turns`), each once."""
+        with self._counting:
+            processes, of_row = turn_columns.encoded(turns, "process_id")
+            sequence = turns.column("sequence").combine_chunks()
+            numbered = sequence.is_valid().to_numpy(zero_copy_only=False)
+            numbers = sequence.fill_null(0).to_numpy(zero_copy_only=False)
+            self._numbers.observe(processes, of_row[numbered], numbers[numbered])
+            found = self._found(turn_columns.heard(turns))
+            unix_s = self._wall_clock_ns() / 1e9
+            with self._adding:
+                self._add(found, unix_s)
 
     @property
     def missing_turns(self) -> int:
         """Holes in the sequence numbers of the processes heard from since the start."""
-        return sum(most - least + 1 - seen for least, most, seen in self._numbers.values())
+        with self._adding:
+            return self._missing
 
     def render(self, accept: str) -> tuple[bytes, str]:
         """The body and content type for an Accept header."""
-        encode, content_type = choose_encoder(accept)
-        return encode(self.registry), content_type
+        _, content_type = choose_encoder(accept)
+        openmetrics = content_type.startswith("application/openmetrics-text")
+        state = self._source.snapshot() if self._source is not None else None
+        with self._adding:
+            snapshot = self._copy(with_exemplars=openmetrics)
+        body = bytearray()
+        for part in self._parts(snapshot, state, openmetrics=openmetrics):
+            body += part.encode()
+        return bytes(body), content_type
 
-    def _number(self, turn: Turn) -> None:
-        if turn.sequence is None or not turn.process_id:
-            return
-        if turn.process_id not in self._numbers and len(self._numbers) >= _PROCESSES_MAX:
-            return
-        least, most, seen = self._numbers.get(turn.process_id, (turn.sequence, turn.sequence, 0))
-        self._numbers[turn.process_id] = (min(least, turn.sequence), max(most, turn.sequence), seen + 1)
-
-    def _observe_client(self, turn: Turn) -> None:
-        if turn.turn_kind == "silence":
-            return  # it asked nothing, and is no part of the service's figures
-        labels = self._series(turn.cohort or "", turn.route or "", turn.cache_tier or "", turn.model or "")
-        self._turns.labels(*labels, turn.outcome).inc()
-        if turn.outcome == "invalid":
-            for reason in turn.invalid_reasons or ("unknown",):
-                self._invalid.labels(*self._reasons(reason)).inc()
-            return
-        if turn.cache_hit is not None:
-            self._cache.labels(*labels, "true" if turn.cache_hit else "false").inc()
-        if turn.fallback is not None:
-            self._fallbacks.labels(*labels, turn.fallback).inc()
-        exemplar = {"trace_id": turn.trace_id} if turn.trace_id else None
-        for metric in METRICS.values():
-            value = None if is_withheld(turn, metric.name) else metric.value(turn)
-            if value is not None:
-                scaled = value / _SCALES[metric.unit].divisor
-                self._histograms[metric.name].labels(*labels).observe(scaled, exemplar)
-
-
-class _TelemetryCollector(Collector):
-    """The receiver's counts, read when they are asked for."""
-
-    def __init__(self, source: StateSource, exposition: Exposition) -> None:
-        self._source = source
-        self._exposition = exposition
-
-    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
-        state = self._source.state
-        for name, text, value in (
-            ("received_items", "Spans and metric points that arrived.", state.received),
-            ("rejected_items", "Spans and metric points that were refused.", state.rejected),
-            ("duplicate_items", "Rows that had been stored already (retries).", state.duplicates),
-            ("bad_requests", "Requests that could not be read.", state.bad_requests),
-            ("refused_requests", "Requests told to come back: overload or a full disk.", state.refused_requests),
-            ("unmapped_spans", "Spans with names that are not ours, kept raw.", state.unmapped_spans.total()),
-        ):
-            yield CounterMetricFamily(f"voice_telemetry_{name}", text, value=value)
-        stored = CounterMetricFamily("voice_telemetry_stored_rows", "Rows made durable.", labels=("table",))
-        stored.add_metric(("turns",), state.stored_turns)
-        stored.add_metric(("spans",), state.stored_spans)
-        stored.add_metric(("points",), state.stored_points)
-        yield stored
-        yield GaugeMetricFamily(
-            "voice_telemetry_missing_turns",
-            "Holes in the sequence numbers of the processes heard from: turns lost on the way.",
-            value=self._exposition.missing_turns,
+    def _found(self, heard: ArrowTable) -> _Addition:
+        now_s = self._clock_s()
+        asked, of_row, given_up = turn_columns.combinations(heard, self._combinations.labels, now_s)
+        assigned = self._combinations.assign(asked, given_up, now_s)
+        # Several combinations can share a place.
+        places, row_of_asked = np.unique(np.array(assigned.places, np.int64), return_inverse=True)
+        rows = row_of_asked.astype(np.int64)[of_row]
+        is_invalid = turn_columns.is_invalid(heard)
+        valid, invalid = heard.filter(pa.array(~is_invalid)), heard.filter(pa.array(is_invalid))
+        valid_rows = rows[~is_invalid]
+        by_value = {
+            _TURNS: _by_value(_TURNS, heard, "outcome", rows, places.size),
+            _CACHE: _by_value(_CACHE, valid, "cache_hit", valid_rows, places.size),
+            _FALLBACKS: _by_value(_FALLBACKS, valid, "fallback", valid_rows, places.size),
+        }
+        return _Addition(
+            assigned=assigned,
+            places=places,
+            by_value=by_value,
+            invalid=self._invalid_reasons(invalid, now_s),
+            histograms=self._observed(valid, valid_rows, places.size),
         )
 
-    def describe(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
-        return self.collect()
+    def _observed(self, valid: ArrowTable, rows: Array, row_count: int) -> dict[str, tuple[Observed, Array]]:
+        hidden = turn_columns.withheld(valid)
+        found: dict[str, Observed] = {}
+        for name, metric in METRICS.items():
+            turns, values = turn_columns.values(valid, metric, hidden.get(name))
+            if turns.size:
+                found[name] = observed(self._buckets[name], rows[turns], turns, values, row_count)
+        if not found:
+            return {}
+        exemplars = turn_columns.trace_ids(valid, np.unique(np.concatenate([each.turns for each in found.values()])))
+        return {
+            name: (each, np.array([exemplars[turn] for turn in each.turns.tolist()], "S32"))
+            for name, each in found.items()
+        }
+
+    def _invalid_reasons(self, invalid: ArrowTable, now_s: float) -> tuple[list[str], Counter[str]]:
+        """The reasons that gave way to new ones, and of how many turns each reason was one."""
+        texts, of_item, rows = turn_columns.items(invalid, "invalid_reasons")
+        shown, given_up = self._reasons.take(texts, now_s)
+        found = Counter[str]()
+        for reason, count in zip(shown, np.bincount(of_item, minlength=len(texts)).tolist(), strict=True):
+            found[reason or _UNKNOWN] += count
+        if without := invalid.num_rows - np.unique(rows).size:
+            found[_UNKNOWN] += without
+        return given_up, found
+
+    def _add(self, found: _Addition, unix_s: float) -> None:
+        cleared = found.assigned.cleared
+        if cleared:
+            for place in cleared:
+                self._labels.pop(place, None)
+            for array in self._by_value.values():
+                array[cleared] = 0
+            for counts in self._histograms.values():
+                counts.clear(cleared)
+        self._labels |= found.assigned.named
+        for family, counts in found.by_value.items():
+            self._by_value[family][found.places] += counts
+        for name, (each, trace_ids) in found.histograms.items():
+            self._histograms[name].add(found.places, each, trace_ids, unix_s)
+        given_up, reasons = found.invalid
+        for reason in given_up:
+            self._invalid.pop(reason, None)
+        self._invalid += reasons
+        self._missing, self._implausible = self._numbers.missing, self._numbers.implausible
+
+    def _copy(self, *, with_exemplars: bool) -> _Snapshot:
+        places = np.array(list(self._labels), np.int64)
+        return _Snapshot(
+            labels=list(self._labels.values()),
+            by_value={family: array[places] for family, array in self._by_value.items()},
+            invalid=self._invalid.copy(),
+            histograms={
+                name: counts.copy(places, with_exemplars=with_exemplars) for name, counts in self._histograms.items()
+            },
+            missing=self._missing,
+            implausible=self._implausible,
+        )
+
+    def _parts(self, found: _Snapshot, state: IngestState | None, *, openmetrics: bool) -> Iterator[str]:
+        labels = [label_text(LABELS, values) for values in found.labels]
+        for name, counts in found.histograms.items():
+            yield self._families[name].head(openmetrics=openmetrics)
+            yield from histogram_lines(self._families[name], self._buckets[name], labels, counts)
+        yield _BELOW_ZERO.head(openmetrics=openmetrics)
+        for metric in _LATENCIES:
+            for text, value in zip(labels, found.histograms[metric.name].below_zero.tolist(), strict=True):
+                if value:
+                    yield _BELOW_ZERO.sample(f'{text},metric="{metric.name}"', value)
+        for family, array in found.by_value.items():
+            yield family.head(openmetrics=openmetrics)
+            ends = [f',{family.labels[-1]}="{value}"' for value in _VALUES[family]]
+            for text, row in zip(labels, array.tolist(), strict=True):
+                yield "".join(family.sample(text + end, count) for end, count in zip(ends, row, strict=True) if count)
+        yield _INVALID.head(openmetrics=openmetrics)
+        for reason, count in found.invalid.items():
+            yield _INVALID.sample(label_text(_INVALID.labels, (reason,)), count)
+        for family, value in ((_MISSING, found.missing), (_IMPLAUSIBLE, found.implausible)):
+            yield family.head(openmetrics=openmetrics) + family.sample("", value)
+        if state is not None:
+            yield from _receiver_parts(state, openmetrics=openmetrics)
+        if openmetrics:
+            yield "# EOF\n"
 
 
-def _buckets(metric: Metric, objectives: Sequence[Objective]) -> tuple[float, ...]:
-    scale = _SCALES[metric.unit]
-    thresholds = {
-        objective.threshold / scale.divisor
-        for objective in objectives
-        if objective.metric == metric.name and objective.threshold is not None
-    }
-    return tuple(sorted({*scale.buckets, *thresholds}))
+def _receiver_parts(state: IngestState, *, openmetrics: bool) -> Iterator[str]:
+    for name, value in (
+        ("received_items", state.received),
+        ("rejected_items", state.rejected),
+        ("duplicate_items", state.duplicates),
+        ("bad_requests", state.bad_requests),
+        ("refused_requests", state.refused_requests),
+        ("unmapped_spans", state.unmapped_spans.total()),
+    ):
+        yield _RECEIVED[name].head(openmetrics=openmetrics) + _RECEIVED[name].sample("", value)
+    yield _STORED.head(openmetrics=openmetrics)
+    stored = {"turns": state.stored_turns, "spans": state.stored_spans, "points": state.stored_points}
+    for table, value in stored.items():
+        yield _STORED.sample(label_text(_STORED.labels, (table,)), value)
+
+
+def _by_value(family: Family, table: ArrowTable, column: str, rows: Array, row_count: int) -> Array:
+    """Rows of counts of the values of a column, in the order of the family's values; null is not counted."""
+    places = {value: place for place, value in enumerate(_VALUES[family])}
+    width = len(places) + 1  # the last column is for null
+    texts, of_turn = turn_columns.encoded(table, column)
+    place = np.array([places.get(text, width - 2) if text else width - 1 for text in texts], np.int64)[of_turn]
+    return np.bincount(rows * width + place, minlength=row_count * width).reshape(row_count, width)[:, :-1]
+
+
+def _histogram_text(definition: str) -> str:
+    return f"{definition} (client-heard, valid turns). A value below zero is in the lowest bucket and adds 0 to _sum."

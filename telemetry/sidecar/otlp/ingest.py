@@ -5,7 +5,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Final
 
 from telemetry.model.errors import StoreError
@@ -90,6 +90,12 @@ class Ingest:
     def close(self) -> None:
         """Make everything durable; nothing more is accepted."""
         self._commit.close()
+
+    def snapshot(self) -> IngestState:
+        """The counts so far, as a copy that no other thread changes."""
+        with self._lock:
+            unmapped, unknown = self.state.unmapped_spans.copy(), self.state.unknown_turn_fields.copy()
+            return replace(self.state, unmapped_spans=unmapped, unknown_turn_fields=unknown)
 
     def bad_request(self) -> None:
         """Count a request that could not be decoded."""

@@ -1,0 +1,231 @@
+"""The counts of /metrics against the same counts by DuckDB and by a loop over the turns."""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from functools import cache
+
+import duckdb
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from telemetry.model.foreign_text import one_line
+from telemetry.model.metrics import METRICS, is_withheld
+from telemetry.model.turns import Turn
+from telemetry.objectives.slo import load_objectives
+from telemetry.sidecar.counts.histograms import series_name
+from telemetry.sidecar.counts.label_values import LABELS
+from telemetry.sidecar.prometheus import Exposition
+from telemetry.store.schema import INTEGER_LIMIT, ArrowTable, turns_table
+from tests.exposed import Exposed, Labels, exposed
+from tests.fixtures_turns import client_turn, synthetic_run
+from tests.strategies_turns import turns as any_turns
+
+NS_PER_S = 1e9
+DIVISORS = {"ns": NS_PER_S, "ratio": 1.0, "count": 1.0, "per_s": 1.0}
+
+
+def labels_of(*values: str | None) -> Labels:
+    return frozenset(zip(LABELS, (value or "" for value in values), strict=True))
+
+
+def observed(*batches: Sequence[Turn]) -> Exposed:
+    exposition = Exposition(load_objectives(None))
+    for batch in batches:
+        exposition.observe(turns_table(batch))
+    return exposed(exposition)
+
+
+@cache
+def synthetic() -> tuple[Exposed, ArrowTable]:
+    """What two runs, counted one after the other, are shown as, and the table of their turns."""
+    batches = [synthetic_run("run-1", 240).turns, synthetic_run("run-2", 60, seed=7).turns]
+    return observed(*batches), turns_table([turn for batch in batches for turn in batch])
+
+
+@pytest.mark.parametrize("name", list(METRICS))
+def test_counts_are_those_of_a_query_over_the_same_turns(name: str) -> None:
+    found, table = synthetic()
+    metric, series = METRICS[name], series_name(METRICS[name])
+    divisor = DIVISORS[metric.unit]
+    bounds = {value for each, shown in found.series if each == f"{series}_bucket" for n, value in shown if n == "le"}
+    where = (
+        "source = 'client' AND turn_kind IS DISTINCT FROM 'silence' AND outcome <> 'invalid' "
+        f"AND {metric.column} IS NOT NULL AND NOT coalesce(list_contains(withheld_metrics, '{name}'), false)"
+    )
+    column, edges = metric.column, sorted(bounds - {"+Inf"})
+    within_each = "".join(f", count(*) FILTER ({column} / {divisor} <= {edge})" for edge in edges)
+    with duckdb.connect() as connection:
+        connection.register("turns", table)
+        rows = connection.execute(
+            f"SELECT cohort, route, cache_tier, model, count(*), sum(greatest({column}, 0)) / {divisor}{within_each} "  # noqa: S608 - names of ours
+            f"FROM turns WHERE {where} GROUP BY ALL"
+        ).fetchall()
+    assert len(found.of(f"{series}_count")) == len(rows)
+    for cohort, route, tier, model, count, total, *within in rows:
+        labels = labels_of(cohort, route, tier, model)
+        assert found.series[f"{series}_count", labels] == count
+        assert found.series[f"{series}_sum", labels] == pytest.approx(total)
+        assert found.series[f"{series}_bucket", labels | {("le", "+Inf")}] == count
+        for bound, expected in zip(edges, within, strict=True):
+            assert found.series[f"{series}_bucket", labels | {("le", bound)}] == expected, bound
+
+
+def test_every_metric_of_the_run_is_compared() -> None:
+    found, _ = synthetic()
+    empty = [name for name, metric in METRICS.items() if not found.of(f"{series_name(metric)}_count")]
+    assert empty == ["barge_in_stop"], "the synthetic run has a value of every other metric"
+
+
+# Turns of any kind. Few texts, so that turns share their labels.
+FEW = st.sampled_from(["", "a", "b", 'quote " and \\', "line\nbreak", "a" * 70])
+
+
+@pytest.mark.slow
+@given(st.lists(any_turns(), max_size=8), st.lists(FEW, min_size=20, max_size=20), st.integers(0, 8))
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+def test_counts_are_those_of_a_loop_over_any_turns(turns: list[Turn], cohorts: list[str], cut: int) -> None:
+    turns = [
+        msgspec.structs.replace(turn, cohort=cohort, source="client", model=None)
+        for turn, cohort in zip(turns, cohorts, strict=False)
+    ]
+    found = observed(turns[:cut], turns[cut:])
+    outcomes: Counter[tuple[Labels, str]] = Counter()
+    values: defaultdict[tuple[str, Labels], list[float]] = defaultdict(list)
+    for turn in turns:
+        if turn.turn_kind == "silence":
+            continue
+        labels = labels_of(one_line(turn.cohort or "", 64), turn.route, turn.cache_tier, turn.model)
+        outcomes[labels, turn.outcome] += 1
+        for metric in METRICS.values() if turn.outcome != "invalid" else ():
+            value = None if is_withheld(turn, metric.name) else metric.value(turn)
+            # Timestamps farther apart than 64 bits can say are not stored as a difference.
+            if value is not None and not (isinstance(value, int) and abs(value) >= 2 * INTEGER_LIMIT):
+                values[metric.name, labels].append(value / DIVISORS[metric.unit])
+    assert found.total("voice_turns_total") == outcomes.total()
+    for (labels, outcome), count in outcomes.items():
+        assert found.series["voice_turns_total", labels | {("outcome", outcome)}] == count
+    assert {key for key in found.series if key[0].endswith("_sum")} == {
+        (f"{series_name(METRICS[name])}_sum", labels) for name, labels in values
+    }
+    for (name, labels), measured in values.items():
+        series = series_name(METRICS[name])
+        assert found.series[f"{series}_sum", labels] == pytest.approx(sum(max(0.0, value) for value in measured))
+        assert found.series[f"{series}_count", labels] == len(measured)
+        for shown, count in found.of(f"{series}_bucket", **dict(labels)).items():
+            assert count == sum(value <= float(dict(shown)["le"]) for value in measured)
+        if METRICS[name].unit == "ns":
+            below = found.series.get(("voice_turn_below_zero_seconds_total", labels | {("metric", name)}), 0.0)
+            assert below == pytest.approx(sum(max(0.0, -value) for value in measured))
+
+
+def test_a_negative_latency_does_not_make_a_sum_fall() -> None:
+    exposition = Exposition()
+    sums: list[float] = []
+    for index, latency_ms in enumerate((500.0, -300.0, 200.0)):
+        exposition.observe(turns_table([client_turn(index, voice_to_voice_ms=latency_ms)]))
+        sums.append(exposed(exposition).total("voice_turn_voice_to_voice_seconds_sum"))
+    assert sums == pytest.approx([0.5, 0.5, 0.7])
+    found = exposed(exposition)
+    assert found.total("voice_turn_below_zero_seconds_total", metric="voice_to_voice") == pytest.approx(0.3)
+    assert found.total("voice_turn_voice_to_voice_seconds_bucket", le="0.0") == 1
+    assert found.total("voice_turn_voice_to_voice_seconds_count") == 3
+
+
+def test_a_turn_exactly_at_the_threshold_of_an_objective_is_good() -> None:
+    thresholds = {
+        objective.threshold
+        for objective in load_objectives(None)
+        if objective.metric == "voice_to_voice" and objective.threshold is not None
+    }
+    assert thresholds
+    for threshold in thresholds:
+        ms = threshold / 1e6
+        exposition = Exposition(load_objectives(None))
+        exposition.observe(
+            turns_table([client_turn(0, voice_to_voice_ms=ms), client_turn(1, voice_to_voice_ms=ms + 1e-6)])
+        )
+        counts = exposed(exposition).of("voice_turn_voice_to_voice_seconds_bucket")
+        assert {dict(shown)["le"]: count for shown, count in counts.items()}[str(threshold / NS_PER_S)] == 1
+
+
+def test_an_exemplar_is_a_turn_of_its_bucket() -> None:
+    run = synthetic_run(turns=240).turns
+    found = observed(run[:100], run[100:])
+    series = "voice_turn_voice_to_voice_seconds_bucket"
+    heard = {
+        (turn.trace_id, round(value / NS_PER_S, 6)): value / NS_PER_S
+        for turn in run
+        if turn.source == "client" and (value := METRICS["voice_to_voice"].value(turn)) is not None
+    }
+    with_exemplar = {labels: each for (name, labels), each in found.exemplars.items() if name == series}
+    assert len(with_exemplar) >= 10
+    for labels, exemplar in with_exemplar.items():
+        bound = float(dict(labels)["le"])
+        lower = [
+            float(dict(other)["le"])
+            for other in found.of(series, **{name: value for name, value in labels if name != "le"})
+            if float(dict(other)["le"]) < bound
+        ]
+        assert max(lower, default=0.0) < exemplar.value <= bound
+        assert exemplar.value == pytest.approx(heard[exemplar.labels["trace_id"], round(exemplar.value, 6)])
+    counts = found.of(series)
+    hit = {
+        labels
+        for labels, count in counts.items()
+        if count > max((least for other, least in counts.items() if _is_before(other, labels)), default=0.0)
+    }
+    assert set(with_exemplar) == hit, "each bucket that counted a turn has one"
+
+
+def _is_before(other: Labels, labels: Labels) -> bool:
+    one, two = dict(other), dict(labels)
+    return {**one, "le": ""} == {**two, "le": ""} and float(one["le"]) < float(two["le"])
+
+
+@pytest.mark.parametrize("name", list(METRICS))
+def test_every_metric_has_a_series(name: str) -> None:
+    assert f"# TYPE {series_name(METRICS[name])} histogram" in Exposition().render("")[0].decode()
+
+
+def test_reasons_cache_and_fallbacks_are_counted() -> None:
+    invalid = {"outcome": "invalid", "cache_hit": True, "fallback": "rule"}
+    found = observed(
+        [
+            client_turn(0, cache_hit=True, cache_tier="edge", route="cache"),
+            client_turn(1, cache_hit=False),
+            client_turn(2, fallback="rule", route="rule"),
+            client_turn(3, invalid_reasons=("drift", "loop_lag"), **invalid),
+            client_turn(4, invalid_reasons=("drift",), **invalid),
+            client_turn(5, **invalid),
+            client_turn(6, turn_kind="silence"),
+            client_turn(7, source="service"),
+        ]
+    )
+    assert found.of("voice_turns_invalid_total") == {
+        frozenset({("reason", "drift")}): 2,
+        frozenset({("reason", "loop_lag")}): 1,
+        frozenset({("reason", "unknown")}): 1,
+    }
+    assert found.total("voice_cache_lookups_total", hit="true", tier="edge", route="cache") == 1
+    assert found.total("voice_cache_lookups_total") == 2
+    assert found.of("voice_fallbacks_total") == {labels_of("", "rule", "", "") | {("kind", "rule")}: 1}
+    assert found.total("voice_turns_total") == 6
+    assert found.total("voice_turns_total", outcome="invalid") == 3
+    assert found.total("voice_turn_voice_to_voice_seconds_count") == 3
+
+
+def test_what_the_wire_withholds_is_not_counted() -> None:
+    found = observed(
+        [
+            client_turn(0, leading_silence_ns=5, withheld_metrics=("leading_silence",), withheld_reasons=("why",)),
+            client_turn(1, leading_silence_ns=5, withheld_metrics=("voice_to_voice",), withheld_reasons=("why",)),
+        ]
+    )
+    assert found.total("voice_turn_leading_silence_seconds_count") == 1
+    assert found.total("voice_turn_voice_to_voice_seconds_count") == 1
+
+
+def test_nothing_is_a_table_too() -> None:
+    assert observed([]).total("voice_turns_total") == 0

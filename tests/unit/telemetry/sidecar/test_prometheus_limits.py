@@ -1,0 +1,371 @@
+"""What a sender can do to /metrics: names without end, numbers that are not believed, and scrapes at the wrong time."""
+
+import itertools
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import msgspec
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from telemetry.model import semconv
+from telemetry.model.turns import Turn
+from telemetry.sidecar import prometheus
+from telemetry.sidecar.counts.label_values import (
+    COHORTS_MAX,
+    COMBINATIONS_MAX,
+    IDLE_S,
+    LABELS,
+    MODELS_MAX,
+    OTHER,
+    PLACES,
+)
+from telemetry.sidecar.counts.sequence_numbers import GAP_MAX, PROCESSES_MAX
+from telemetry.sidecar.otlp.ingest import IngestState
+from telemetry.sidecar.prometheus import Exposition
+from telemetry.store.schema import ArrowTable, turns_table
+from tests.exposed import exposed
+from tests.fixtures_turns import client_turn, exchange
+
+WAIT_S = 30.0  # for another thread; only ends a hopeless wait
+
+
+class _Clock:
+    now_s = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def _cohorts(exposition: Exposition) -> set[str]:
+    return exposed(exposition).values("cohort")
+
+
+def _observe(exposition: Exposition, *turns: Turn) -> None:
+    exposition.observe(turns_table(turns))
+
+
+def test_no_legitimate_combination_is_other() -> None:
+    exposition = Exposition()
+    asked = list(itertools.product(("control", "canary", "next"), semconv.ROUTES, semconv.CACHE_TIERS[:3], ("a", "b")))
+    assert len(asked) == 72
+    for cohort, route, tier, model in asked:
+        _observe(exposition, client_turn(cohort=cohort, route=route, cache_tier=tier, model=model))
+    found = exposed(exposition).of("voice_turns_total", outcome="ok")
+    shown = {tuple(dict(labels)[name] for name in LABELS) for labels in found}
+    assert shown == set(asked)
+    assert set(found.values()) == {1}
+
+
+def test_a_full_label_leaves_the_others_alone() -> None:
+    exposition = Exposition()
+    for index in range(COHORTS_MAX + 5):
+        _observe(exposition, client_turn(cohort=f"cohort-{index}", route="cloud", model="one"))
+    found = exposed(exposition)
+    assert found.of("voice_turns_total", cohort=OTHER) == {
+        frozenset({("cohort", OTHER), ("route", "cloud"), ("tier", ""), ("model", "one"), ("outcome", "ok")}): 5
+    }
+    assert len(found.of("voice_turns_total")) == COHORTS_MAX + 1
+
+
+def test_a_late_cohort_takes_the_place_of_one_that_fell_silent() -> None:
+    clock = _Clock()
+    exposition = Exposition(clock_s=clock)
+    for index in range(COHORTS_MAX):
+        _observe(exposition, client_turn(cohort=f"old-{index}"))
+    clock.now_s += IDLE_S - 1
+    _observe(exposition, client_turn(cohort="old-0"), client_turn(cohort="late"))
+    assert _cohorts(exposition) == {f"old-{index}" for index in range(COHORTS_MAX)} | {OTHER}
+    clock.now_s += 1
+    _observe(exposition, client_turn(cohort="late"), client_turn(cohort="late"))
+    shown = _cohorts(exposition)
+    assert "late" in shown
+    assert "old-0" in shown, "one that is in use stays"
+    assert "old-1" not in shown, "the one silent for longest gives way"
+    assert exposed(exposition).total("voice_turns_total", cohort="late") == 2
+
+
+def test_a_cohort_that_comes_back_begins_at_zero() -> None:
+    clock = _Clock()
+    exposition = Exposition(clock_s=clock)
+    _observe(exposition, *(client_turn(index, cohort="back") for index in range(5)))
+    for index in range(COHORTS_MAX - 1):
+        _observe(exposition, client_turn(cohort=f"old-{index}"))
+    clock.now_s += IDLE_S
+    _observe(exposition, client_turn(cohort="late"))
+    assert "back" not in _cohorts(exposition)
+    _observe(exposition, client_turn(cohort="back"))
+    found = exposed(exposition)
+    assert found.total("voice_turns_total", cohort="back") == 1
+    assert found.total("voice_turn_voice_to_voice_seconds_count", cohort="back") == 1
+
+
+def test_too_many_combinations_keep_cohort_and_route() -> None:
+    exposition = Exposition()
+    cohorts, models = [f"c{i}" for i in range(COHORTS_MAX)], [f"m{i}" for i in range(MODELS_MAX)]
+    turns = [
+        client_turn(index, cohort=cohort, model=model, route="cloud")
+        for index, (cohort, model) in enumerate(itertools.product(cohorts, models))
+    ]
+    assert len(turns) > COMBINATIONS_MAX
+    for _ in range(2):
+        _observe(exposition, *turns)
+    found = exposed(exposition)
+    for cohort in cohorts:
+        assert found.total("voice_turns_total", cohort=cohort, route="cloud") == 2 * len(models)
+    whole = [labels for labels in found.of("voice_turns_total") if ("model", OTHER) not in labels]
+    assert len(whole) == COMBINATIONS_MAX
+
+
+def test_a_combination_of_other_names_is_not_shown_twice() -> None:
+    exposition = Exposition()
+    _observe(exposition, client_turn(cohort="c31", route="cloud", cache_tier=None, model=OTHER))
+    table = turns_table([client_turn(cohort="c31", route="cloud", model=OTHER)])
+    exposition.observe(_with(table, cache_tier=["a tier of a newer version"]))
+    product = itertools.product(range(COHORTS_MAX), range(MODELS_MAX))
+    _observe(exposition, *(client_turn(cohort=f"c{c}", model=f"m{m}", route="cloud") for c, m in product))
+    assert exposed(exposition).total("voice_turns_total") == 2 + COHORTS_MAX * MODELS_MAX
+
+
+HOSTILE = st.one_of(
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=200),
+    st.integers(0, 10_000).map("name-{}".format),
+    st.just("x" * 100_000),
+    st.sampled_from(['"', "\\", "\n", '",le="0.8"} 1\n', OTHER, "", "\u202e", "# EOF"]),
+)
+
+
+@st.composite
+def hostile_batches(draw: Callable[..., object]) -> list[tuple[float, list[Turn]]]:
+    batches: list[tuple[float, list[Turn]]] = []
+    number = itertools.count()
+    for _ in range(draw(st.integers(1, 4))):
+        turns = [
+            client_turn(
+                next(number),
+                cohort=draw(HOSTILE),
+                model=draw(HOSTILE),
+                route=draw(st.sampled_from((None, *semconv.ROUTES))),
+                cache_tier=draw(st.sampled_from((None, *semconv.CACHE_TIERS))),
+                process_id=draw(HOSTILE),
+                sequence=draw(st.integers(-(2**62) + 1, 2**62 - 1)),
+                outcome=draw(st.sampled_from(("ok", "invalid"))),
+                invalid_reasons=tuple(draw(st.lists(HOSTILE, max_size=3))),
+                withheld_metrics=tuple(draw(st.lists(HOSTILE, max_size=2))),
+            )
+            for _ in range(draw(st.integers(0, 12)))
+        ]
+        # The same with other names, many times over: labels fill up.
+        more = [
+            msgspec.structs.replace(turn, cohort=f"{turn.cohort}{i}", model=f"{turn.model}{i * 7}")
+            for turn in turns
+            for i in range(draw(st.sampled_from((0, 0, 60))))
+        ]
+        batches.append((draw(st.sampled_from((0.0, 1.0, IDLE_S, 3 * IDLE_S))), turns + more))
+    return batches
+
+
+@pytest.mark.slow
+@given(hostile_batches())
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+def test_whatever_the_names_the_series_are_few_and_never_go_backwards(batches: list[tuple[float, list[Turn]]]) -> None:
+    clock = _Clock()
+    exposition = Exposition(clock_s=clock)
+    before: dict[tuple[str, frozenset[tuple[str, str]]], float] = {}
+    for wait_s, turns in batches:
+        clock.now_s += wait_s
+        _observe(exposition, *turns)
+        found = exposed(exposition)
+        combinations = {
+            tuple(sorted(pair for pair in labels if pair[0] in LABELS))
+            for name, labels in found.series
+            if name == "voice_turns_total"
+        }
+        assert len(combinations) <= PLACES
+        assert len(found.values("cohort")) <= COHORTS_MAX + 2
+        assert len(found.values("model")) <= MODELS_MAX + 2
+        assert len(found.values("reason")) <= 32 + 2
+        assert all(len(value) <= 64 for _, labels in found.series for _, value in labels)
+        fallen = [
+            key
+            for key, value in found.series.items()
+            if key[0] != "voice_telemetry_missing_turns" and value < before.get(key, 0.0)
+        ]
+        assert fallen == []
+        before = found.series
+
+
+def _with(table: ArrowTable, **texts: list[str]) -> ArrowTable:
+    """The table with other texts in some columns."""
+    for column, values in texts.items():
+        place = table.column_names.index(column)
+        table = table.set_column(place, table.schema.field(place), pa.array(values, pa.string()))
+    return table
+
+
+@pytest.mark.slow
+def test_a_flood_of_names_does_not_grow_the_text() -> None:
+    exposition, rng = Exposition(), random.Random(1)
+    turns = [exchange(index, barge_in_stop_ns=index)[0] for index in range(4_000)]
+    table = turns_table(turns)
+    sizes: list[int] = []
+    for _ in range(8):
+        exposition.observe(
+            _with(
+                table,
+                cohort=[f"{rng.randrange(60)}-{'x' * 200}" for _ in turns],
+                model=[f"{rng.randrange(40)}-{'y' * 200}" for _ in turns],
+                route=[rng.choice((*semconv.ROUTES, "newer")) for _ in turns],
+                cache_tier=[rng.choice((*semconv.CACHE_TIERS, "newer")) for _ in turns],
+            )
+        )
+        sizes.append(len(exposition.render("")[0]))
+    shown = exposition.render("")[0].decode()
+    combinations = {line.partition(',outcome="')[0] for line in shown.splitlines() if line.startswith("voice_turns_t")}
+    assert 0.8 * PLACES < len(combinations) <= PLACES
+    # Every metric has values in each of them by now: what still grows are digits.
+    assert sizes[-1] < 1.02 * sizes[3], sizes
+    assert sizes[-1] < 60_000_000
+
+
+def test_a_wild_number_is_not_believed() -> None:
+    exposition = Exposition()
+    _observe(exposition, client_turn(1, sequence=10), client_turn(2, sequence=12), client_turn(3, sequence=2**62 - 1))
+    _observe(exposition, client_turn(4, sequence=14), client_turn(5, sequence=-5))
+    found = exposed(exposition)
+    assert exposition.missing_turns == found.total("voice_telemetry_missing_turns") == 2
+    assert found.total("voice_telemetry_implausible_sequence_numbers_total") == 2
+
+
+def test_a_wild_number_that_comes_first_does_not_hide_the_process() -> None:
+    exposition = Exposition()
+    _observe(exposition, client_turn(1, sequence=2**62 - 1))
+    _observe(exposition, client_turn(2, sequence=0))
+    assert exposition.missing_turns == 0
+    _observe(exposition, client_turn(3, sequence=1), client_turn(4, sequence=3))
+    assert exposition.missing_turns == 1
+
+
+@pytest.mark.parametrize(("gap", "missing"), [(GAP_MAX, GAP_MAX - 1), (GAP_MAX + 1, 0)])
+def test_a_hole_is_believed_up_to_a_limit(gap: int, missing: int) -> None:
+    exposition = Exposition()
+    _observe(exposition, client_turn(0, sequence=0))
+    _observe(exposition, client_turn(1, sequence=gap))
+    assert exposition.missing_turns == missing
+
+
+def test_missing_turns_are_the_gaps_in_the_numbers() -> None:
+    exposition = Exposition()
+    _observe(exposition, client_turn(3), client_turn(4), client_turn(7), client_turn(0, process_id="worker-2"))
+    assert exposition.missing_turns == 2
+    _observe(exposition, client_turn(6), client_turn(5, source="service"))
+    assert exposition.missing_turns == 0
+
+
+def test_a_forgotten_process_leaves_its_missing_turns() -> None:
+    exposition = Exposition()
+    _observe(exposition, client_turn(0, process_id="first"), client_turn(9, process_id="first"))
+    for start in range(0, PROCESSES_MAX + 100, 5_050):
+        _observe(exposition, *(client_turn(0, process_id=f"p{start + i}") for i in range(5_050)))
+    assert exposition.missing_turns == 8
+    assert len(exposition._numbers._ranges) == PROCESSES_MAX
+
+
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=60, unique=True), st.integers(1, 10))
+@settings(deadline=None)
+def test_missing_turns_do_not_depend_on_the_order(numbers: list[int], size: int) -> None:
+    exposition = Exposition()
+    for start in range(0, len(numbers), size):
+        _observe(exposition, *(client_turn(number) for number in numbers[start : start + size]))
+    assert exposition.missing_turns == len(set(range(min(numbers), max(numbers) + 1)) - set(numbers))
+
+
+class _Source:
+    def snapshot(self) -> IngestState:
+        return IngestState(received=3, unmapped_spans=Counter({"a": 2}))
+
+
+def test_the_receivers_counts_are_shown() -> None:
+    exposition = Exposition()
+    exposition.watch(_Source())
+    found = exposed(exposition)
+    assert found.total("voice_telemetry_received_items_total") == 3
+    assert found.total("voice_telemetry_unmapped_spans_total") == 2
+    typed = {line.split(" ")[2] for line in exposition.render("")[0].decode().splitlines() if line.startswith("# TYPE")}
+    assert typed == {family.shown_name for family in exposition.families()}
+
+
+def test_turns_are_counted_while_a_scrape_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    exposition = Exposition()
+    _observe(exposition, client_turn(0))
+    writing, go_on = threading.Event(), threading.Event()
+
+    def stop_here(*_arguments: object) -> Iterator[str]:
+        writing.set()
+        assert go_on.wait(WAIT_S)
+        yield ""
+
+    monkeypatch.setattr(prometheus, "histogram_lines", stop_here)
+    scrape = threading.Thread(target=exposition.render, args=("",))
+    scrape.start()
+    assert writing.wait(WAIT_S)
+    counted = threading.Thread(target=_observe, args=(exposition, client_turn(1)))
+    counted.start()
+    counted.join(WAIT_S)
+    was_counted = not counted.is_alive()
+    go_on.set()
+    scrape.join(WAIT_S)
+    monkeypatch.undo()
+    assert was_counted
+    assert exposed(exposition).total("voice_turns_total") == 2
+
+
+def test_a_scrape_is_written_while_turns_are_counted() -> None:
+    counting, go_on = threading.Event(), threading.Event()
+
+    def stop_here() -> int:
+        counting.set()
+        assert go_on.wait(WAIT_S)
+        return 0
+
+    exposition = Exposition(wall_clock_ns=stop_here)
+    thread = threading.Thread(target=_observe, args=(exposition, client_turn(0)))
+    thread.start()
+    assert counting.wait(WAIT_S)
+    bodies: list[bytes] = []
+    scrape = threading.Thread(target=lambda: bodies.append(exposition.render("")[0]))
+    scrape.start()
+    scrape.join(WAIT_S)
+    seen = list(bodies)
+    go_on.set()
+    thread.join(WAIT_S)
+    assert seen
+    assert b"voice_turns_total{" not in seen[0]
+    assert exposed(exposition).total("voice_turns_total") == 1
+
+
+def test_scrapes_and_turns_from_many_threads_lose_nothing() -> None:
+    exposition = Exposition()
+    batches = [[client_turn(worker * 1_000 + i, cohort=f"c{i % 40}") for i in range(200)] for worker in range(4)]
+    tables = [turns_table(batch) for batch in batches]
+    failures: list[BaseException] = []
+
+    def work(table: object) -> None:
+        try:
+            for _ in range(5):
+                exposition.observe(table)
+                exposition.render("application/openmetrics-text")
+        except BaseException as error:  # noqa: BLE001 - of another thread
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(table,)) for table in tables]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert exposed(exposition).total("voice_turns_total") == 4 * 200 * 5
