@@ -1,5 +1,6 @@
 """The sidecar of a run: one of our own, or a named one that is there before; and what it did not take, brought home."""
 
+import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,9 @@ from telemetry.export.spooled_turns import turns_in
 SIDECAR_READY_S: Final = 30.0
 # After the run nothing is urgent, and the first request of a busy machine's sidecar takes its time.
 DELIVER_TIMEOUT_S: Final = 30.0
+# A sidecar commits to its store about half a second after it has acknowledged.
+VISIBLE_S: Final = 10.0
+_UNAVAILABLE: Final = 503
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +61,7 @@ def named_sidecar(url: str) -> Sidecar | None:
     Raises UsageError when its store cannot be read from here, because the summary is a question to that store.
     """
     try:
-        token = sidecar_token()
-        headers = {"authorization": f"Bearer {token}"} if token is not None else {}
-        state = httpx.get(f"{url.rstrip('/')}/v1/state", headers=headers, timeout=5.0).raise_for_status().json()
+        state = _ask_state(url).raise_for_status().json()
     except (httpx.HTTPError, ValueError):
         return None
     named = state.get("store") if isinstance(state, dict) else None
@@ -90,12 +92,36 @@ def deliver_all(checked: CheckedRun, own: Sidecar, stack: ExitStack) -> SpoolInf
     """Bring what waits on disk into the store; what was delivered, and what waits there still."""
     spool = checked.request.out / "spool"
     first = deliver_spool(spool, own.url)
-    if first.is_complete:
+    if first.is_complete and _commits(own):
         return _spool_info(first)
     # The named sidecar died: its store is free now, and one of our own takes what is still on disk.
     child, successor = start_sidecar(own.store, checked.request.out / "logs", slo=checked.request.slo)
     stack.enter_context(processes.ending(child))
-    return _spool_info(first, deliver_spool(spool, successor.url))
+    second = deliver_spool(spool, successor.url)
+    _commits(successor)
+    return _spool_info(first, second)
+
+
+def _commits(sidecar: Sidecar) -> bool:
+    """Wait until readers of the store see what the sidecar has acknowledged; False if it is gone."""
+    deadline = time.monotonic() + VISIBLE_S
+    while time.monotonic() < deadline:
+        try:
+            answer = _ask_state(sidecar.url)
+        except httpx.HTTPError:
+            return False
+        if answer.status_code != _UNAVAILABLE:
+            state = answer.json() if answer.is_success else {}
+            if not state.get("waiting_rows"):
+                return True
+        time.sleep(0.05)
+    return True
+
+
+def _ask_state(url: str) -> httpx.Response:
+    token = sidecar_token()
+    headers = {"authorization": f"Bearer {token}"} if token is not None else {}
+    return httpx.get(f"{url.rstrip('/')}/v1/state", headers=headers, timeout=5.0)
 
 
 def _spool_info(*replays: ReplayResult) -> SpoolInfo:

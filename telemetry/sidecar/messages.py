@@ -97,7 +97,7 @@ class Page(msgspec.Struct, frozen=True, array_like=True, tag="page"):
     body: bytes
 
 
-class Fault(msgspec.Struct, frozen=True):
+class StoreFault(msgspec.Struct, frozen=True):
     """What is wrong with the store, as one sentence; `stops_storing` when nothing can be acknowledged meanwhile."""
 
     name: str
@@ -108,7 +108,7 @@ class Fault(msgspec.Struct, frozen=True):
 class Faults(msgspec.Struct, frozen=True, array_like=True, tag="faults"):
     """From the store process whenever they change: all faults at this moment."""
 
-    faults: tuple[Fault, ...]
+    faults: tuple[StoreFault, ...]
 
 
 ToStore = Take | Ask | Stop

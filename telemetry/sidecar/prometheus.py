@@ -37,7 +37,7 @@ from telemetry.sidecar.counts.label_values import (
 )
 from telemetry.sidecar.counts.sequence_numbers import SequenceNumbers
 from telemetry.sidecar.counts.text import Family, histogram_lines, label_text
-from telemetry.sidecar.otlp.ingest import IngestState
+from telemetry.sidecar.ingest_state import IngestState
 from telemetry.store.schema import ArrowTable
 
 _REASONS_MAX: Final = 32

@@ -13,6 +13,7 @@ A killed process leaves half an append at the end of a file. It is left out: nob
 damage is copied to the quarantine, and the records behind it are found by their marks.
 """
 
+import contextlib
 import errno
 import logging
 import mmap
@@ -31,6 +32,8 @@ from telemetry.store.private_files import fsync_directory
 FOLDER: Final = "ingest"
 FILE_BYTES_MAX: Final = 64 << 20
 COMMITTED_NAME: Final = "committed"
+PROBE_NAME: Final = "probe"
+_PROBE_BYTES: Final = 64 << 10
 _MAGIC: Final = b"vpingst\1"
 _MARK: Final = b"\xf3vp\xa5"
 _HEADER: Final = struct.Struct("<4sIBI")
@@ -81,6 +84,7 @@ class IngestLog:
             raise StoreError(f"{folder}: cannot be used for the ingest log ({_why(error)})") from error
         self._next_number = max([self._committed.file, *self._left]) + 1
         self._own: list[int] = []
+        self._damage: list[str] = []
 
     @property
     def position(self) -> Position:
@@ -99,6 +103,18 @@ class IngestLog:
                 f"{self._folder}: nothing of this could be stored ({_why(error)}); send it again"
             ) from error
         return self._written
+
+    def probe(self) -> None:
+        """Try whether the disk takes octets at all. Raises StoreError."""
+        path = self._folder / PROBE_NAME
+        try:
+            path.touch(_OWNER_ONLY)
+            path.write_bytes(bytes(_PROBE_BYTES))
+            path.unlink()
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+            raise StoreError(f"{self._folder}: nothing can be stored ({_why(error)})") from error
 
     def committed(self, position: Position) -> None:
         """Note that every record before `position` is in segments, and remove the files that hold no other.
@@ -124,10 +140,32 @@ class IngestLog:
 
         What is damaged is copied to the quarantine. Raises StoreError when a file cannot be read.
         """
-        for number in self._left:
+        for number in tuple(self._left):
             if number >= self._committed.file:
-                start = self._committed.offset if number == self._committed.file else 0
-                yield from self._replay_file(number, start)
+                yield from self._read_file(number, self._committed.offset if number == self._committed.file else 0)
+
+    def read(self, begin: Position, end: Position) -> Iterator[tuple[Record, Position]]:
+        """Yield the records between two positions, each with the position behind it. Raises StoreError."""
+        for number in sorted({*self._left, *self._own}):
+            if begin.file <= number <= end.file:
+                for record, position in self._read_file(number, begin.offset if number == begin.file else 0):
+                    if position > end:
+                        return
+                    yield record, position
+
+    def keep_apart(self, record: Record, position: Position) -> Path:
+        """Keep a record that can never be committed in the quarantine. Raises StoreError."""
+        try:
+            return self._keep(
+                f"{FOLDER}-{position.file:012d}-{position.offset}.record", _header(record), record.payload
+            )
+        except OSError as error:
+            raise StoreError(f"{self._quarantine}: cannot be written ({_why(error)})") from error
+
+    @property
+    def damage(self) -> tuple[str, ...]:
+        """One sentence for each damage that was found when files were read."""
+        return tuple(self._damage)
 
     def close(self) -> None:
         """Release the files, and remove the last one if everything in it was committed."""
@@ -181,7 +219,7 @@ class IngestLog:
                 self._path(old).unlink(missing_ok=True)
                 numbers.remove(old)
 
-    def _replay_file(self, number: int, start: int) -> Iterator[tuple[Record, Position]]:
+    def _read_file(self, number: int, start: int) -> Iterator[tuple[Record, Position]]:
         path = self._path(number)
         try:
             with path.open("rb") as file:
@@ -189,20 +227,25 @@ class IngestLog:
                 if size == 0:
                     return  # its process was killed before it wrote anything
                 with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-                    for part in _parts(content, start):
+                    for part in _parts(content, start if start <= size else 0):
                         if isinstance(part, _Damage):
-                            self._keep_damaged(path, part.start, content[part.start : part.end])
+                            self._keep_damaged(path, part, content)
                         else:
                             yield part.record, Position(number, part.end)
         except OSError as error:
             raise StoreError(f"{path}: cannot be read ({_why(error)})") from error
 
-    def _keep_damaged(self, path: Path, offset: int, octets: bytes) -> None:
+    def _keep_damaged(self, path: Path, damage: "_Damage", content: mmap.mmap) -> None:
+        kept = self._keep(f"{FOLDER}-{path.stem}-{damage.start}.damaged", content[damage.start : damage.end])
+        self._damage.append(f"{path}: {damage.end - damage.start} octets are damaged; they are kept in {kept}")
+        _log.warning("%s", self._damage[-1])
+
+    def _keep(self, name: str, *octets: bytes) -> Path:
         self._quarantine.mkdir(mode=0o700, parents=True, exist_ok=True)
-        kept = self._quarantine / f"{FOLDER}-{path.stem}-{offset}.damaged"
+        kept = self._quarantine / name
         kept.touch(_OWNER_ONLY)
-        kept.write_bytes(octets)
-        _log.warning("%s: %d octets from %d on are damaged; they are kept in %s", path, len(octets), offset, kept)
+        kept.write_bytes(b"".join(octets))
+        return kept
 
     def _path(self, number: int) -> Path:
         return self._folder / f"{number:012d}.log"
@@ -219,7 +262,7 @@ class _Damage(NamedTuple):
 
 
 def _parts(content: mmap.mmap, start: int) -> Iterator[_Found | _Damage]:
-    """Yield the records from an offset on, and what lies between them and is none; half an append is left out."""
+    """Yield the records from an offset on, and what lies between them; half an append is left out."""
     size = len(content)
     at = max(start, len(_MAGIC))
     if content[: len(_MAGIC)] != _MAGIC[:size]:

@@ -11,6 +11,7 @@ from telemetry.model.turns import Turn
 from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
 from tests.fixtures_sidecar import running_sidecar
+from tests.integration.waiting import wait_until_visible
 
 MS = 1_000_000
 UNIX = 1_790_000_000_000_000_000
@@ -60,6 +61,7 @@ def test_what_was_emitted_is_what_the_store_answers(tmp_path: Path) -> None:
         telemetry.shutdown(10)
         stats = telemetry.export_stats()
         assert (stats.exported_spans, stats.spooled_spans, stats.dropped_spans, stats.rejected_spans) == (163, 0, 0, 0)
+        wait_until_visible(sidecar.http)
         with StoreReader(store) as reader:
             summary = reader.summary(Filter(run_id="run"))
             (run,) = reader.runs()
@@ -90,6 +92,7 @@ def test_what_was_spooled_reaches_a_later_sidecar(tmp_path: Path) -> None:
             return sender.send(record).outcome == "taken"
 
         assert replay(tmp_path / "spool", deliver).spans == 20
+        wait_until_visible(sidecar.http)
         with StoreReader(store) as reader:
             summary = reader.summary(Filter(run_id="run"))
             stored = reader.turns(Filter(run_id="run"))

@@ -19,6 +19,7 @@ from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
 from tests.fixtures_sidecar import SidecarProcess, running_sidecar, sidecar_command, turns_json, turns_request
 from tests.fixtures_turns import client_turn, exchange
+from tests.integration.waiting import wait_until_visible
 
 PROTOBUF = {"content-type": "application/x-protobuf"}
 JSON = {"content-type": "application/json"}
@@ -31,6 +32,8 @@ class Running:
     client: httpx.Client
 
     def reader(self) -> StoreReader:
+        """A reader that sees everything that was acknowledged."""
+        wait_until_visible(self.sidecar.http)
         return StoreReader(self.store)
 
 
@@ -150,6 +153,7 @@ def test_an_undecodable_turn_is_refused_alone_and_reported(running: Running) -> 
 
 def test_a_batch_sent_twice_is_stored_once(running: Running) -> None:
     body = turns_request([client_turn(7, run_id="twice", trace_id="a" * 32)]).SerializeToString()
+    wait_until_visible(running.sidecar.http)
     before = running.client.get("/v1/state").json()["duplicates"]
     for _ in range(3):
         assert running.client.post("/v1/traces", content=body, headers=PROTOBUF).status_code == 200
@@ -204,8 +208,10 @@ def test_text_is_stored_when_it_is_asked_for(tmp_path: Path) -> None:
 def test_state_counts_what_came_and_names_foreign_spans(running: Running) -> None:
     request = turns_request([client_turn(1, run_id="foreign", trace_id="d" * 32)])
     request.resource_spans[0].scope_spans[0].spans[0].name = "agent_turn"
+    wait_until_visible(running.sidecar.http)
     before = running.client.get("/v1/state").json()
     running.client.post("/v1/traces", content=request.SerializeToString(), headers=PROTOBUF)
+    wait_until_visible(running.sidecar.http)
     state = running.client.get("/v1/state").json()
     assert state["unmapped_spans"]["agent_turn"] == before["unmapped_spans"].get("agent_turn", 0) + 1
     assert state["received"] == before["received"] + 1
@@ -214,14 +220,17 @@ def test_state_counts_what_came_and_names_foreign_spans(running: Running) -> Non
 
 
 def test_health(running: Running) -> None:
-    assert running.client.get("/healthz").text == "ok\n"
+    answer = running.client.get("/healthz")
+    assert (answer.status_code, answer.json()) == (200, {"alive": True, "faults": {}})
+    answer = running.client.get("/readyz")
+    assert (answer.status_code, answer.json()) == (200, {"ready": True, "reasons": []})
 
 
 def test_a_token_guards_everything_but_health(tmp_path: Path) -> None:
     with running_sidecar(tmp_path, "--host", "0.0.0.0", "--token", "s3cret") as sidecar:
         url = sidecar.http.replace("0.0.0.0", "127.0.0.1")
         body = turns_request([client_turn()]).SerializeToString()
-        assert httpx.get(f"{url}/healthz").status_code == 200
+        assert [httpx.get(f"{url}{page}").status_code for page in ("/healthz", "/readyz")] == [200, 200]
         for headers in (
             PROTOBUF,
             {**PROTOBUF, "authorization": "Bearer wrong"},
@@ -229,9 +238,10 @@ def test_a_token_guards_everything_but_health(tmp_path: Path) -> None:
         ):
             answer = httpx.post(f"{url}/v1/traces", content=body, headers=headers)
             assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
-        assert httpx.get(f"{url}/metrics").status_code == 401
+        assert [httpx.get(f"{url}{page}").status_code for page in ("/metrics", "/v1/state")] == [401, 401]
         right = {"authorization": "Bearer s3cret"}
         assert httpx.post(f"{url}/v1/traces", content=body, headers={**PROTOBUF, **right}).status_code == 200
+        wait_until_visible(url, "s3cret")
         assert httpx.get(f"{url}/v1/state", headers=right).json()["stored_turns"] == 1
 
 

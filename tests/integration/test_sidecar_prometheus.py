@@ -13,6 +13,7 @@ from loadtest.run import processes
 from telemetry.model.metrics import METRICS
 from tests.fixtures_sidecar import SidecarProcess, running_sidecar, turns_request
 from tests.fixtures_turns import synthetic_run
+from tests.integration.waiting import wait_until_visible
 from tests.programs import needed
 
 PROTOBUF = {"content-type": "application/x-protobuf"}
@@ -26,6 +27,7 @@ def sidecar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SidecarProcess
         body = turns_request(synthetic_run(turns=TURNS).turns).SerializeToString()
         for _ in range(2):  # a retry must not count twice
             assert httpx.post(f"{sidecar.http}/v1/traces", content=body, headers=PROTOBUF).status_code == 200
+        wait_until_visible(sidecar.http)
         yield sidecar
 
 

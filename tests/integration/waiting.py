@@ -24,3 +24,14 @@ def answers(page: httpx.Client) -> bool:
         return page.get("/").status_code == 200
     except httpx.TransportError:
         return False
+
+
+def wait_until_visible(sidecar_url: str, token: str | None = None) -> None:
+    """Wait until readers see everything that a sidecar has acknowledged."""
+    headers = {"authorization": f"Bearer {token}"} if token is not None else {}
+
+    def is_visible() -> bool:
+        state = httpx.get(f"{sidecar_url}/v1/state", headers=headers, timeout=20)
+        return state.status_code == 200 and state.json()["waiting_rows"] == 0
+
+    wait_until(is_visible)

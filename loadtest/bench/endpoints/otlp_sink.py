@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 
 @dataclass(slots=True)
-class Taken:
+class SinkCounts:
     """What came so far."""
 
     requests: int = 0
     bytes: int = 0
 
 
-async def _serve(taken: Taken, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _serve(taken: SinkCounts, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
         while True:
             head = (await reader.readuntil(b"\r\n\r\n")).lower()
@@ -30,7 +30,7 @@ async def _serve(taken: Taken, reader: asyncio.StreamReader, writer: asyncio.Str
 
 
 async def _main() -> None:
-    taken, over = Taken(), asyncio.Event()
+    taken, over = SinkCounts(), asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, over.set)
     server = await asyncio.start_server(lambda r, w: _serve(taken, r, w), "127.0.0.1", 0)
     sys.stdout.write(json.dumps({"port": server.sockets[0].getsockname()[1]}) + "\n")

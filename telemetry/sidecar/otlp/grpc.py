@@ -19,12 +19,13 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 
 from telemetry.model.errors import ConfigError, StoreError
+from telemetry.sidecar.messages import Signal
 from telemetry.sidecar.otlp.access import is_authorized
 from telemetry.sidecar.otlp.attributes import OtlpDecodeError
+from telemetry.sidecar.otlp.backlog import RETRY_AFTER_S
 from telemetry.sidecar.otlp.body import BODY_BYTES_MAX
-from telemetry.sidecar.otlp.decode import Decoded, metrics_from_protobuf, traces_from_protobuf
-from telemetry.sidecar.otlp.http import RETRY_AFTER_S, metrics_response, traces_response
-from telemetry.sidecar.otlp.ingest import Ingest
+from telemetry.sidecar.otlp.http import metrics_response, traces_response
+from telemetry.sidecar.otlp.ingest import Ingest, Taken
 
 _STATUS_DETAILS: Final = "grpc-status-details-bin"
 _Context = Any  # grpc.aio has no type information
@@ -40,18 +41,18 @@ class _Service:
         if not is_authorized(metadata.get("authorization"), self._token):
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "a valid bearer token is required")
 
-    async def _take(self, decoded: Decoded, context: _Context) -> None:
+    async def _take(self, signal: Signal, body: bytes, context: _Context) -> Taken:
         try:
-            await self._ingest.take(decoded)
+            return await self._ingest.take(signal, "protobuf", body)
+        except OtlpDecodeError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            raise
         except StoreError as error:
             retry = Status(code=grpc.StatusCode.UNAVAILABLE.value[0], message=str(error))
             retry.details.add().Pack(RetryInfo(retry_delay=Duration(seconds=RETRY_AFTER_S)))
             context.set_trailing_metadata(((_STATUS_DETAILS, retry.SerializeToString()),))
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
-
-    async def _refuse(self, error: OtlpDecodeError, context: _Context) -> None:
-        self._ingest.bad_request()
-        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            raise
 
 
 class TraceService(_Service, trace_service_pb2_grpc.TraceServiceServicer):
@@ -62,13 +63,7 @@ class TraceService(_Service, trace_service_pb2_grpc.TraceServiceServicer):
     ) -> ExportTraceServiceResponse:
         """Store spans; they are durable when this returns."""
         await self._authorize(context)
-        try:
-            decoded = traces_from_protobuf(request)
-        except OtlpDecodeError as error:
-            await self._refuse(error, context)
-            raise
-        await self._take(decoded, context)
-        return traces_response(decoded)
+        return traces_response(await self._take("traces", request.SerializeToString(), context))
 
 
 class MetricsService(_Service, metrics_service_pb2_grpc.MetricsServiceServicer):
@@ -79,13 +74,7 @@ class MetricsService(_Service, metrics_service_pb2_grpc.MetricsServiceServicer):
     ) -> ExportMetricsServiceResponse:
         """Store metric points; they are durable when this returns."""
         await self._authorize(context)
-        try:
-            decoded = metrics_from_protobuf(request)
-        except OtlpDecodeError as error:
-            await self._refuse(error, context)
-            raise
-        await self._take(decoded, context)
-        return metrics_response(decoded)
+        return metrics_response(await self._take("metrics", request.SerializeToString(), context))
 
 
 async def start(ingest: Ingest, host: str, port: int, token: str | None) -> tuple[grpc.aio.Server, int]:

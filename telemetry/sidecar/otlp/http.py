@@ -15,24 +15,21 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from telemetry.model.errors import StoreError
+from telemetry.sidecar.messages import Encoding, Signal
 from telemetry.sidecar.otlp.access import is_authorized
 from telemetry.sidecar.otlp.attributes import OtlpDecodeError
+from telemetry.sidecar.otlp.backlog import RETRY_AFTER_S
 from telemetry.sidecar.otlp.body import BODY_BYTES_MAX, BodyDamaged, BodyTooLarge, decompress, read_limited
-from telemetry.sidecar.otlp.decode import Decoded, Encoding, decode_metrics, decode_traces
-from telemetry.sidecar.otlp.ingest import Ingest
+from telemetry.sidecar.otlp.ingest import Ingest, Taken
 
 _ENCODINGS: Final[dict[str, Encoding]] = {"application/x-protobuf": "protobuf", "application/json": "json"}
 _CONTENT_TYPES: Final[dict[Encoding, str]] = {"protobuf": "application/x-protobuf", "json": "application/json"}
 _UNPACKED: Final = ("", "identity")
 _PACKED: Final = ("gzip", "deflate")
-# Python's exporters give up ten seconds after their first attempt, so a retry must come well before that.
-RETRY_AFTER_S: Final = 1
-# A body of this size takes several milliseconds to decode, during which no other request would be answered.
-_DECODE_IN_THREAD_BYTES: Final = 256 << 10
 
 
 class _Refusal(Exception):  # noqa: N818 - a response, not an internal error
-    """A response other than 200 to a request that was not decoded."""
+    """A response other than 200 to a request that was not taken."""
 
     def __init__(self, status: int, code: Code.ValueType, message: str, headers: dict[str, str] | None = None) -> None:
         super().__init__(message)
@@ -43,48 +40,43 @@ class _Refusal(Exception):  # noqa: N818 - a response, not an internal error
 def routes(ingest: Ingest, token: str | None) -> list[Route]:
     """Create the routes `/v1/traces` and `/v1/metrics`; methods other than POST are answered with 405."""
     return [
-        Route("/v1/traces", _endpoint(ingest, token, decode_traces, traces_response), methods=["POST"]),
-        Route("/v1/metrics", _endpoint(ingest, token, decode_metrics, metrics_response), methods=["POST"]),
+        Route("/v1/traces", _endpoint(ingest, token, "traces", traces_response), methods=["POST"]),
+        Route("/v1/metrics", _endpoint(ingest, token, "metrics", metrics_response), methods=["POST"]),
     ]
 
 
-def traces_response(decoded: Decoded) -> ExportTraceServiceResponse:
+def traces_response(taken: Taken) -> ExportTraceServiceResponse:
     """Create the response to a trace export, with the number of rejected spans."""
     response = ExportTraceServiceResponse()
-    if decoded.rejected:
-        response.partial_success.rejected_spans = decoded.rejected
-        response.partial_success.error_message = "; ".join(decoded.reasons)
+    if taken.rejected:
+        response.partial_success.rejected_spans = taken.rejected
+        response.partial_success.error_message = "; ".join(taken.reasons)
     return response
 
 
-def metrics_response(decoded: Decoded) -> ExportMetricsServiceResponse:
+def metrics_response(taken: Taken) -> ExportMetricsServiceResponse:
     """Create the response to a metrics export, with the number of rejected points."""
     response = ExportMetricsServiceResponse()
-    if decoded.rejected:
-        response.partial_success.rejected_data_points = decoded.rejected
-        response.partial_success.error_message = "; ".join(decoded.reasons)
+    if taken.rejected:
+        response.partial_success.rejected_data_points = taken.rejected
+        response.partial_success.error_message = "; ".join(taken.reasons)
     return response
 
 
 def _endpoint(
     ingest: Ingest,
     token: str | None,
-    decode: Callable[[bytes, Encoding], Decoded],
-    respond: Callable[[Decoded], Message],
+    signal: Signal,
+    respond: Callable[[Taken], Message],
 ) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         encoding = _ENCODINGS.get(media_type)
         try:
             body = await _body(request, media_type, token)
-            if len(body) < _DECODE_IN_THREAD_BYTES:
-                decoded = decode(body, encoding or "json")
-            else:
-                decoded = await asyncio.to_thread(decode, body, encoding or "json")
-            await ingest.take(decoded)
-            return _response(200, respond(decoded), encoding)
+            taken = await ingest.take(signal, encoding or "json", body)
+            return _response(200, respond(taken), encoding)
         except OtlpDecodeError as error:
-            ingest.bad_request()
             return _response(400, Status(code=Code.INVALID_ARGUMENT, message=str(error)), encoding)
         except StoreError as error:
             status = Status(code=Code.UNAVAILABLE, message=str(error))

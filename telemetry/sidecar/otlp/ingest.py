@@ -1,107 +1,158 @@
-"""The ingest path of all transports: a decoded request is stored durably and then counted."""
+"""The front's side of ingest: passes the bodies of requests to the store process and waits for its answers."""
 
 import asyncio
-import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from telemetry.model.errors import StoreError
-from telemetry.model.turns import Turn
-from telemetry.sidecar.otlp.decode import Decoded
-from telemetry.store.group_commit import GroupCommit
-from telemetry.store.schema import turn_from_row
-from telemetry.store.writer import AppendedTables, StoreWriter
+from telemetry.sidecar.messages import Answer, Answered, Begun, Encoding, Signal, Take
+from telemetry.sidecar.otlp.attributes import OtlpDecodeError
+from telemetry.sidecar.otlp.backlog import Backlog, Overloaded
+from telemetry.sidecar.otlp.suspects import ENDINGS_MAX, Suspects
 
-# Names in the counts below come from senders: at most this many are distinguished, the others are "(other)".
-_NAMES_MAX: Final = 500
-_OTHER: Final = "(other)"
+# Who still waits after this is sent back: it may be stored later, and is recognized when it is sent again.
+ANSWER_WITHIN_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What became of an accepted request: how many of its items were rejected, and the first few reasons."""
+
+    rejected: int = 0
+    reasons: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
-class IngestState:
-    """Counts since the start. Items are spans and metric points."""
-
-    requests: int = 0
-    received: int = 0
-    rejected: int = 0
-    bad_requests: int = 0
-    refused_requests: int = 0  # rejected with a retry hint: overload, full disk
-    stored_turns: int = 0
-    stored_spans: int = 0
-    stored_points: int = 0
-    duplicates: int = 0
-    unmapped_spans: Counter[str] = field(default_factory=Counter[str])
-    unknown_turn_fields: Counter[str] = field(default_factory=Counter[str])
-    last_receive_unix_ns: int | None = None
-
-    def as_dict(self) -> dict[str, object]:
-        """Return the counts as a JSON object."""
-        found = {each.name: getattr(self, each.name) for each in fields(self)}
-        return {name: dict(value) if isinstance(value, Counter) else value for name, value in found.items()}
+class _Waiting:
+    body: bytes
+    alone: bool
+    since_s: float
+    answer: "asyncio.Future[Taken]"
 
 
 class Ingest:
-    """Stores decoded requests. `on_turns` is called with turns once they are durable."""
+    """Takes requests of all transports, in the event loop. `send` passes a message to the store process.
+
+    `send` raises StoreError while there is no store process to take it.
+    """
 
     def __init__(
         self,
-        writer: StoreWriter,
+        send: Callable[[Take], None],
         *,
-        on_turns: Callable[[Sequence[Turn]], None] = lambda _turns: None,
-        wall_clock_ns: Callable[[], int] = time.time_ns,
+        backlog: Backlog | None = None,
+        clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.state = IngestState()
-        self._on_turns = on_turns
-        self._commit = GroupCommit(writer, on_stored=self._stored)
-        self._wall_clock_ns = wall_clock_ns
-        # Receivers share one event loop; the lock protects against the writing thread.
-        self._lock = threading.Lock()
+        self._send = send
+        self._backlog = backlog or Backlog()
+        self._clock_s = clock_s
+        self._waiting: dict[int, _Waiting] = {}
+        self._begun: tuple[int, ...] = ()
+        self._suspects = Suspects()
+        self._next_number = 0
+        self._bad_requests = 0
+        self._refused_requests = 0
 
-    async def take(self, decoded: Decoded) -> None:
-        """Store a request durably. Raises StoreError (including Overloaded) if it must be sent again."""
-        try:
-            if decoded.batch.rows:
-                await asyncio.wrap_future(self._commit.submit(decoded.batch))
-        except StoreError:
-            self.state.refused_requests += 1
-            raise
-        state = self.state
-        with self._lock:
-            state.requests += 1
-            state.received += decoded.received
-            state.rejected += decoded.rejected
-            state.last_receive_unix_ns = self._wall_clock_ns()
-            _count(state.unmapped_spans, decoded.unmapped)
-            _count(state.unknown_turn_fields, decoded.unknown_turn_fields)
+    @property
+    def bad_requests(self) -> int:
+        """How many requests could not be read, whoever noticed."""
+        return self._bad_requests
 
-    def _stored(self, appended: AppendedTables) -> None:
-        """Count what an append made durable; called in the thread that writes."""
-        state = self.state
-        with self._lock:
-            state.stored_turns += appended.turns.num_rows
-            state.stored_spans += appended.spans.num_rows
-            state.stored_points += appended.points.num_rows
-            state.duplicates += appended.duplicates
-        self._on_turns([turn_from_row(row) for row in appended.turns.to_pylist()])
-
-    def close(self) -> None:
-        """Make everything durable; nothing more is accepted."""
-        self._commit.close()
-
-    def snapshot(self) -> IngestState:
-        """The counts so far, as a copy that no other thread changes."""
-        with self._lock:
-            unmapped, unknown = self.state.unmapped_spans.copy(), self.state.unknown_turn_fields.copy()
-            return replace(self.state, unmapped_spans=unmapped, unknown_turn_fields=unknown)
+    @property
+    def refused_requests(self) -> int:
+        """How many requests were told to come back: overload, a full disk, a store process that starts."""
+        return self._refused_requests
 
     def bad_request(self) -> None:
-        """Count a request that could not be decoded."""
-        self.state.bad_requests += 1
+        """Count a request that was refused before it reached `take`."""
+        self._bad_requests += 1
+
+    async def take(self, signal: Signal, encoding: Encoding, body: bytes) -> Taken:
+        """Store the request durably. `body` is decompressed.
+
+        Raises OtlpDecodeError for a body that cannot be read, Overloaded and StoreError if it is to be sent again.
+        """
+        try:
+            return await self._submit(signal, encoding, body)
+        except OtlpDecodeError:
+            self._bad_requests += 1
+            raise
+        except StoreError:
+            self._refused_requests += 1
+            raise
+
+    def _submit(self, signal: Signal, encoding: Encoding, body: bytes) -> "asyncio.Future[Taken]":
+        endings = self._suspects.endings(body)
+        if endings >= ENDINGS_MAX:
+            raise OtlpDecodeError(
+                f"this request was being decoded each of {endings} times when the store process ended; "
+                "it is not tried again"
+            )
+        self._backlog.add(len(body))
+        number = self._next_number
+        try:
+            self._send(Take(number, signal, encoding, endings > 0, body))
+        except StoreError:
+            self._backlog.remove(len(body))
+            raise
+        self._next_number += 1
+        future: asyncio.Future[Taken] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = _Waiting(body, endings > 0, self._clock_s(), future)
+        return future
+
+    @property
+    def oldest_s(self) -> float:
+        """How long the request has waited that waits longest; 0 when none does."""
+        for waiting in self._waiting.values():
+            return self._clock_s() - waiting.since_s
+        return 0.0
+
+    def expire(self) -> None:
+        """Send those back who have waited too long; to be called about every second."""
+        now_s = self._clock_s()
+        for waiting in self._waiting.values():
+            if now_s - waiting.since_s < ANSWER_WITHIN_S:
+                break
+            if not waiting.answer.done():
+                waiting.answer.set_exception(
+                    Overloaded(f"the store did not answer within {ANSWER_WITHIN_S:.0f} s; send it again")
+                )
+
+    def begun(self, message: Begun) -> None:
+        """Note which requests are being decoded."""
+        self._begun = message.numbers
+
+    def answered(self, message: Answered) -> None:
+        """Give the senders of a group their answers."""
+        self._begun = ()
+        size_bytes = 0
+        for answer in message.answers:
+            waiting = self._waiting.pop(answer.number)
+            size_bytes += len(waiting.body)
+            self._backlog.remove(len(waiting.body))
+            if waiting.alone:
+                self._suspects.clear(waiting.body)
+            if not waiting.answer.done():
+                _answer(waiting.answer, answer)
+        self._backlog.measured(len(message.answers), size_bytes, message.decode_s, message.durable_s)
+
+    def lost(self) -> None:
+        """Send everybody back: the store process has ended."""
+        self._suspects.blame(self._waiting[number].body for number in self._begun)
+        self._begun = ()
+        waiting, self._waiting = self._waiting, {}
+        for each in waiting.values():
+            self._backlog.remove(len(each.body))
+            if not each.answer.done():
+                each.answer.set_exception(Overloaded("the store process has ended and starts again; send it again"))
 
 
-def _count(known: Counter[str], added: Counter[str]) -> None:
-    for name, times in added.items():
-        known[name if name in known or len(known) < _NAMES_MAX else _OTHER] += times
+def _answer(future: "asyncio.Future[Taken]", answer: Answer) -> None:
+    if answer.undecodable is not None:
+        future.set_exception(OtlpDecodeError(answer.undecodable))
+    elif answer.failure is not None:
+        future.set_exception(StoreError(answer.failure))
+    else:
+        future.set_result(Taken(answer.rejected, answer.reasons))

@@ -25,7 +25,7 @@ from telemetry.sidecar.counts.label_values import (
     PLACES,
 )
 from telemetry.sidecar.counts.sequence_numbers import GAP_MAX, PROCESSES_MAX
-from telemetry.sidecar.otlp.ingest import IngestState
+from telemetry.sidecar.ingest_state import IngestState
 from telemetry.sidecar.prometheus import Exposition
 from telemetry.store.schema import ArrowTable, turns_table
 from tests.exposed import exposed

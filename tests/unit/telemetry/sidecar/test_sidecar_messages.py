@@ -4,7 +4,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from telemetry.sidecar import messages
-from telemetry.sidecar.messages import Answer, Answered, Ask, Begun, Fault, Faults, FrontCounts, Page, Ready, Stop, Take
+from telemetry.sidecar.messages import (
+    Answer,
+    Answered,
+    Ask,
+    Begun,
+    Faults,
+    FrontCounts,
+    Page,
+    Ready,
+    Stop,
+    StoreFault,
+    Take,
+)
 
 TO_STORE = [
     Take(7, "traces", "json", alone=True, body=b"\0" * 300),
@@ -16,7 +28,7 @@ FROM_STORE = [
     Begun((7, 8)),
     Answered((Answer(7, 1, ("no trace id",)), Answer(8, failure="the disk is full")), 0.25, 0.5),
     Page(8, "text/plain", b"voice_turns 1\n"),
-    Faults((Fault("disk", "the disk is full", stops_storing=True),)),
+    Faults((StoreFault("disk", "the disk is full", stops_storing=True),)),
 ]
 
 

@@ -189,16 +189,16 @@ class _Disk:
 
 
 @pytest.mark.parametrize("fails_at", ["write", "wait"])
-@pytest.mark.parametrize(("error", "said"), [(errno.ENOSPC, "the disk is full"), (errno.EIO, "error")])
+@pytest.mark.parametrize(("error", "text"), [(errno.ENOSPC, "the disk is full"), (errno.EIO, "error")])
 def test_what_the_disk_does_not_take_is_refused_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_at: str, error: int, said: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_at: str, error: int, text: str
 ) -> None:
     log = _log(tmp_path)
     log.append(RECORDS[:1])
     disk = _Disk(monkeypatch)
     disk.fails_at, disk.error = fails_at, error
     for _ in range(3):
-        with pytest.raises(StoreError, match=said):
+        with pytest.raises(StoreError, match=text):
             log.append(RECORDS[1:3])
     disk.error = None
     position = log.append(RECORDS[3:])

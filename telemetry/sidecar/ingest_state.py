@@ -1,0 +1,51 @@
+"""What a sidecar has counted since its start; names that come from senders are bounded in number and in length."""
+
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Final
+
+# At most this many names are distinguished in a count, the others are "(other)"; longer names are cut.
+_NAMES_MAX: Final = 500
+_NAME_LENGTH_MAX: Final = 120
+_OTHER: Final = "(other)"
+
+
+@dataclass(slots=True)
+class IngestState:
+    """Counts since the start. Items are spans and metric points."""
+
+    requests: int = 0
+    received: int = 0
+    rejected: int = 0
+    bad_requests: int = 0
+    refused_requests: int = 0  # rejected with a retry hint: overload, full disk
+    store_process_restarts: int = 0
+    stored_turns: int = 0
+    stored_spans: int = 0
+    stored_points: int = 0
+    waiting_rows: int = 0  # acknowledged, and not yet visible to readers
+    duplicates: int = 0
+    unmapped_spans: Counter[str] = field(default_factory=Counter[str])
+    unknown_turn_fields: Counter[str] = field(default_factory=Counter[str])
+    last_receive_unix_ns: int | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+
+    def snapshot(self) -> "IngestState":
+        """The counts so far, as a copy that no other thread changes."""
+        with self.lock:
+            unmapped, unknown = self.unmapped_spans.copy(), self.unknown_turn_fields.copy()
+            return replace(self, unmapped_spans=unmapped, unknown_turn_fields=unknown)
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the counts as a JSON object."""
+        found = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "lock"}
+        return {name: dict(value) if isinstance(value, Counter) else value for name, value in found.items()}
+
+
+def count_names(known: Counter[str], added: Mapping[str, int]) -> None:
+    """Add counts of names that senders made up."""
+    for name, times in added.items():
+        short = name if len(name) <= _NAME_LENGTH_MAX else name[: _NAME_LENGTH_MAX - 1] + "…"
+        known[short if short in known or len(known) < _NAMES_MAX else _OTHER] += times

@@ -1,0 +1,17 @@
+"""The options of a sidecar."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class SidecarOptions:
+    """The options of a sidecar. Port 0 means any free port; `slo` determines the boundaries of histogram buckets."""
+
+    store: Path
+    host: str = "127.0.0.1"
+    http_port: int = 4318
+    grpc_port: int = 4317
+    token: str | None = None
+    keep_transcripts: bool = False
+    slo: Path | None = None

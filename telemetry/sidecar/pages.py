@@ -1,0 +1,72 @@
+"""The pages that a sidecar shows: health, readiness, state and Prometheus metrics."""
+
+from collections.abc import Awaitable, Callable
+from typing import Literal
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from telemetry.model.errors import StoreError
+from telemetry.sidecar.messages import FrontCounts, StoreFault
+from telemetry.sidecar.otlp.access import is_authorized
+from telemetry.sidecar.otlp.backlog import RETRY_AFTER_S
+from telemetry.sidecar.otlp.ingest import Ingest
+from telemetry.sidecar.store_link import StoreLink
+
+_Answer = Callable[[Request], Awaitable[Response]]
+
+
+def routes(link: StoreLink, ingest: Ingest, token: str | None) -> list[Route]:
+    """Create the routes of the pages. Health and readiness ask for no token, and never wait for the store process."""
+
+    async def healthz(_request: Request) -> Response:
+        return _json({"alive": True, "faults": _named(link.faults)})
+
+    async def readyz(_request: Request) -> Response:
+        reasons = [fault for fault in link.faults if fault.stops_storing]
+        content = {"ready": not reasons, "reasons": [fault.sentence for fault in reasons]}
+        return _json(content, 503 if reasons else 200)
+
+    async def state(_request: Request) -> Response:
+        return await _page(link, "state", "", _counts(link, ingest))
+
+    async def metrics(request: Request) -> Response:
+        return await _page(link, "metrics", request.headers.get("accept", ""), _counts(link, ingest))
+
+    return [
+        Route("/healthz", healthz),
+        Route("/readyz", readyz),
+        Route("/v1/state", _guarded(state, token)),
+        Route("/metrics", _guarded(metrics, token)),
+    ]
+
+
+def _counts(link: StoreLink, ingest: Ingest) -> FrontCounts:
+    return FrontCounts(ingest.bad_requests, ingest.refused_requests, link.restarts)
+
+
+async def _page(link: StoreLink, page: Literal["state", "metrics"], accept: str, counts: FrontCounts) -> Response:
+    try:
+        answer = await link.ask(page, accept, counts)
+    except StoreError as error:
+        return Response(f"{error}\n", 503, {"retry-after": str(RETRY_AFTER_S)}, "text/plain")
+    return Response(answer.body, headers={"content-type": answer.content_type})
+
+
+def _guarded(answer: _Answer, token: str | None) -> _Answer:
+    async def endpoint(request: Request) -> Response:
+        if is_authorized(request.headers.get("authorization"), token):
+            return await answer(request)
+        return Response(b"a valid bearer token is required\n", 401, {"www-authenticate": "Bearer"}, "text/plain")
+
+    return endpoint
+
+
+def _named(faults: tuple[StoreFault, ...]) -> dict[str, str]:
+    return {fault.name: fault.sentence for fault in faults}
+
+
+def _json(content: object, status: int = 200) -> Response:
+    return Response(orjson.dumps(content), status, media_type="application/json")

@@ -1,0 +1,104 @@
+"""The front of a sidecar: its sockets, from the start of the store process to its end."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable, Generator
+from typing import Final
+
+import uvicorn
+from starlette.applications import Starlette
+
+from telemetry.model.errors import ConfigError
+from telemetry.sidecar import pages
+from telemetry.sidecar.messages import StoreOptions
+from telemetry.sidecar.options import SidecarOptions
+from telemetry.sidecar.otlp import grpc as otlp_grpc
+from telemetry.sidecar.otlp import http as otlp_http
+from telemetry.sidecar.otlp.access import is_loopback
+from telemetry.sidecar.otlp.ingest import Ingest
+from telemetry.sidecar.store_link import StoreLink
+
+# On shutdown, requests in progress get this long to finish; what was acknowledged is durable in any case.
+_GRACE_S: Final = 3
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Capture no signals: they stop the whole sidecar, not only the HTTP server."""
+        yield
+
+
+async def serve(options: SidecarOptions, ready: Callable[[dict[str, object]], None], stop: asyncio.Event) -> None:
+    """Run until `stop` is set; `ready` is called with the addresses once both receivers are listening.
+
+    Raises ConfigError for an unusable port, address or objectives file, and StoreError for a store that another process
+    owns. Whatever ends it, everything that was acknowledged is durable.
+    """
+    if options.token is None and not is_loopback(options.host):
+        raise ConfigError("--host", [f"{options.host} is reachable from other machines; add --token or use 127.0.0.1"])
+    async with contextlib.AsyncExitStack() as stack:
+        listener = stack.enter_context(_listen(options.host, options.http_port))
+        link = StoreLink(
+            StoreOptions(
+                str(options.store.resolve()), options.keep_transcripts, str(options.slo) if options.slo else None
+            )
+        )
+        ingest = Ingest(link.send)
+        stack.push_async_callback(link.stop)
+        await link.start(ingest)
+        grpc_server, grpc_port = await otlp_grpc.start(ingest, options.host, options.grpc_port, options.token)
+        http = _Server(
+            uvicorn.Config(
+                Starlette(
+                    routes=[*otlp_http.routes(ingest, options.token), *pages.routes(link, ingest, options.token)]
+                ),
+                log_level="warning",
+                access_log=False,
+                lifespan="off",
+                timeout_graceful_shutdown=_GRACE_S,
+            )
+        )
+        serving = asyncio.create_task(http.serve(sockets=[listener]))
+        while not http.started and not serving.done():  # noqa: ASYNC110 - uvicorn only sets this flag
+            await asyncio.sleep(0.005)
+        if not serving.done():
+            ready(_addresses(options, listener.getsockname()[1], grpc_port))
+            await asyncio.wait([serving, stopping := asyncio.create_task(stop.wait())], return_when="FIRST_COMPLETED")
+            stopping.cancel()
+        http.should_exit = True
+        await asyncio.gather(serving, grpc_server.stop(_GRACE_S))
+
+
+def _addresses(options: SidecarOptions, http_port: int, grpc_port: int) -> dict[str, object]:
+    host = f"[{options.host}]" if ":" in options.host else options.host
+    return {
+        "ready": True,
+        "http": f"http://{host}:{http_port}",
+        "grpc": f"{host}:{grpc_port}",
+        "store": str(options.store.resolve()),
+    }
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Open a listening socket. Raises ConfigError if the port is in use or the address is not this machine's."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise ConfigError("--host", [f"{host} is not an address of this machine ({error.strerror})"]) from error
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(1024)
+    except OSError as error:
+        listener.close()
+        raise ConfigError(
+            "--http-port",
+            [
+                f"cannot listen on {host}:{port} ({error.strerror}); "
+                "free the port, choose another one, or give 0 for any free port"
+            ],
+        ) from error
+    return listener

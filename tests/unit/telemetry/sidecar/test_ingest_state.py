@@ -1,0 +1,36 @@
+"""What is counted of senders is bounded, in names and in their length."""
+
+from collections import Counter
+
+from telemetry.sidecar.ingest_state import IngestState, count_names
+
+
+def test_names_from_outside_are_bounded_in_number() -> None:
+    known: Counter[str] = Counter()
+    for index in range(600):
+        count_names(known, {f"span-{index}": 2})
+    assert len(known) == 501
+    assert known["(other)"] == 200
+
+
+def test_names_from_outside_are_bounded_in_length() -> None:
+    known: Counter[str] = Counter()
+    count_names(known, {"x" * 1_000_000: 1, "x" * 999_999: 1, "y" * 120: 1})
+    assert known == {"x" * 119 + "…": 2, "y" * 120: 1}
+
+
+def test_the_counts_are_a_json_object() -> None:
+    state = IngestState(requests=3)
+    state.unmapped_spans["agent"] = 1
+    found = state.as_dict()
+    assert (found["requests"], found["unmapped_spans"], found["last_receive_unix_ns"]) == (3, {"agent": 1}, None)
+    assert "lock" not in found
+
+
+def test_a_snapshot_of_the_counts_is_a_copy() -> None:
+    state = IngestState()
+    state.unmapped_spans["a"] = 1
+    snapshot = state.snapshot()
+    state.unmapped_spans["b"] = 1
+    state.bad_requests += 1
+    assert (snapshot.unmapped_spans, snapshot.bad_requests) == ({"a": 1}, 0)
