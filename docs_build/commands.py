@@ -46,19 +46,16 @@ def commands() -> Iterator[tuple[str, Any]]:
         "dashboard": dashboard.__main__.app,
         "corpus": corpora.cli.app,
     }
-    for name, command in _children(main.app):
-        if name not in own_processes:
-            yield f"voiceprobe {name}", command
-            continue
-        children = list(_children(own_processes[name]))
+    for name, command in _children(typer.main.get_command(main.app)):
+        own = typer.main.get_command(own_processes[name]) if name in own_processes else command
+        children = _children(own)
         if not children:
-            yield f"voiceprobe {name}", typer.main.get_command(own_processes[name])
+            yield f"voiceprobe {name}", own
         for child, parser in children:
             yield f"voiceprobe {name} {child}", parser
 
 
-def _children(app: typer.Typer) -> list[tuple[str, Any]]:
-    group: Any = typer.main.get_command(app)
+def _children(group: Any) -> list[tuple[str, Any]]:
     return list(getattr(group, "commands", {}).items())
 
 

@@ -15,6 +15,7 @@ class ExitCode(IntEnum):
     GENERATOR_LIMITED = 4
     UNREACHABLE = 5
     UNDECIDED = 6
+    STORE_DAMAGED = 7
     INTERRUPTED = 130
 
 
@@ -34,6 +35,9 @@ MEANINGS: Final[Mapping[ExitCode, str]] = {
     ExitCode.UNDECIDED: (
         "undecided: no objective is missed, but not every one is shown to be met: too few turns (or calls) were heard, "
         "lost telemetry could turn the verdict, or the endpoint does not show what the objective is about"
+    ),
+    ExitCode.STORE_DAMAGED: (
+        "`voiceprobe store check` found faults in a store, or `voiceprobe store repair` could not bring back every row"
     ),
     ExitCode.INTERRUPTED: "interrupted; the results so far are kept",
 }

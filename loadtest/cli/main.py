@@ -25,6 +25,7 @@ from loadtest.cli.report import report
 from loadtest.cli.run import EXAMPLE as RUN_EXAMPLE
 from loadtest.cli.run import run
 from loadtest.cli.sidecar import sidecar
+from loadtest.cli.store import store
 from loadtest.exit_codes import ExitCode
 
 HELP: Final = "Load tests and an observability sidecar for voice assistants."
@@ -45,7 +46,8 @@ WAYS: Final = (
 )
 EXIT_CODES: Final = (
     "Exit codes: 0 all objectives met; 1 unexpected fault; 2 usage or configuration; 3 an objective missed; 4 "
-    "generator-limited; 5 target unreachable or refused; 6 undecided, e.g. too few turns; 130 interrupted."
+    "generator-limited; 5 target unreachable or refused; 6 undecided, e.g. too few turns; 7 a damaged store; "
+    "130 interrupted."
 )
 
 app = typer.Typer(
@@ -73,6 +75,7 @@ app.command(epilog=CALIBRATE_EXAMPLE)(calibrate)
 app.command(epilog=REPORT_EXAMPLE)(report)
 app.command(epilog=DELIVER_EXAMPLE)(deliver)
 app.command(epilog=BENCH_EXAMPLE)(bench)
+app.add_typer(store, name="store")
 for _forwarded in (assistant, sidecar, dashboard, corpus):
     app.command(add_help_option=False, context_settings=CONTEXT)(_forwarded)
 

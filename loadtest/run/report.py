@@ -17,7 +17,7 @@ from telemetry.model.errors import ConfigError
 from telemetry.objectives.openslo import Objective
 from telemetry.objectives.slo import load_objectives
 from telemetry.store.answers import RunRecord
-from telemetry.store.manifest import MANIFEST_NAME
+from telemetry.store.manifest import MANIFEST_NAME, SEGMENTS_FOLDER
 from telemetry.store.reader import StoreReader
 
 
@@ -74,7 +74,7 @@ def _store(store: Path) -> Path:
     """The folder, if it is a store. Raises UsageError."""
     if not store.is_dir():
         raise UsageError(f"--store {store} is not a folder: give the one that the sidecar was given with --store")
-    if not (store / MANIFEST_NAME).exists():
+    if not (store / MANIFEST_NAME).exists() and not (store / SEGMENTS_FOLDER).exists():
         inner = store / "store"
         hint = f"give {inner}" if (inner / MANIFEST_NAME).exists() else "give the folder that the sidecar writes"
         raise UsageError(f"--store {store} is not a store, or nothing was ever written to it: {hint}")

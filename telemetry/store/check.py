@@ -20,7 +20,8 @@ from telemetry.store.inventory import (
 )
 from telemetry.store.manifest import LOCK_NAME, SEGMENTS_FOLDER, Table, segment_path
 from telemetry.store.quarantine import quarantined
-from telemetry.store.repair import changes, outdated
+from telemetry.store.repair import faults as find_faults
+from telemetry.store.repair import outdated
 from telemetry.store.repair_plan import plan_repair
 
 _ATTEMPTS = 20
@@ -60,7 +61,7 @@ def check(directory: Path, *, progress: Progress = lambda _done, _total: None) -
     named = frozenset[str]() if known.current is None else frozenset(each.file for each in known.current.segments)
     sound = [file for file in inventory.intact if file.segment.file in named and file.is_in_place]
     duplicates, unread = _duplicate_turns(sound)
-    faults = [*changes(known, inventory, plan, None if is_in_use else outdated(directory, known)), *unread]
+    faults = [*find_faults(known, inventory, plan, None if is_in_use else outdated(directory, known)), *unread]
     if duplicates:
         faults.append(f"{duplicates:,} turns stand in the store more than once")
     rows = dict.fromkeys(manifests.TABLES, 0)

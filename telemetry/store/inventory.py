@@ -67,7 +67,7 @@ def known_manifests(directory: Path) -> KnownManifests:
         raise StoreError(f"{directory}: holds nothing of a store; name the folder that the sidecar was given")
     fault = current if isinstance(current, str) else None
     if current is None:
-        fault = f"{directory / MANIFEST_NAME} is missing"
+        fault = f"{directory / MANIFEST_NAME}: is missing"
     return KnownManifests(
         current if isinstance(current, StoreManifest) else None,
         previous if isinstance(previous, StoreManifest) else None,

@@ -27,9 +27,9 @@ from telemetry.store.writer import locked
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """What a repair did, or would do: a sentence for each change, the rows of each table afterwards, and those lost."""
+    """What was wrong with a store, a sentence each, the rows of each table afterwards, and how many are lost."""
 
-    changes: tuple[str, ...]
+    faults: tuple[str, ...]
     rows: dict[Table, int]
     lost_rows: int
 
@@ -45,15 +45,15 @@ def repair(directory: Path, *, dry_run: bool = False, progress: Progress = lambd
         known = known_manifests(directory)
         inventory = take_inventory(directory, progress)
         plan = plan_repair(known, inventory)
-        needed = changes(known, inventory, plan, outdated(directory, known))
-        if needed and not dry_run:
+        found = faults(known, inventory, plan, outdated(directory, known))
+        if found and not dry_run:
             try:
                 _carry_out(directory, known, inventory, plan)
             except OSError as error:
                 raise StoreError(
                     f"{directory}: cannot be repaired now ({error.strerror or error}); nothing is lost, repair it again"
                 ) from error
-    return Repair(tuple(needed), plan.rows(), sum(each.rows for each in plan.lost))
+    return Repair(tuple(found), plan.rows(), sum(each.rows for each in plan.lost))
 
 
 def outdated(directory: Path, known: KnownManifests) -> str | None:
@@ -63,40 +63,40 @@ def outdated(directory: Path, known: KnownManifests) -> str | None:
     return quarantine.why_outdated(directory, known.current, quarantine.left_overs(directory, known.current))
 
 
-def changes(known: KnownManifests, inventory: Inventory, plan: RepairPlan, outdated: str | None) -> list[str]:
-    """What has to change for the store to be as planned, a sentence each; none for a sound store."""
+def faults(known: KnownManifests, inventory: Inventory, plan: RepairPlan, outdated: str | None) -> list[str]:
+    """In what the store is not as planned, a sentence each; nothing for a sound store."""
     fault = known.fault or outdated
     return [
-        *([] if fault is None else [f"the manifest is made anew: {fault}"]),
+        *([] if fault is None else [fault]),
         *(
-            f"{path} is moved to quarantine: {why}"
+            f"{path} is damaged: {why}"
             for path, why in inventory.damaged.items()
             if path.parent.name == SEGMENTS_FOLDER
         ),
         *(f"{each.file} is lost: {each.rows:,} rows of {each.table}" for each in plan.lost),
-        *_returns(plan),
+        *_not_named(plan),
         *(
-            f"{file.path} is moved to quarantine: its rows are in other segments"
+            f"{file.path} is superfluous: its rows are in other segments"
             for file in plan.superfluous
             if file.path.parent.name == SEGMENTS_FOLDER
         ),
     ]
 
 
-def _returns(plan: RepairPlan) -> Iterable[str]:
+def _not_named(plan: RepairPlan) -> Iterable[str]:
     committed = {each.file: each for each in plan.base.segments}
     for file in plan.kept:
         segment = file.segment
         if segment.file not in committed:
-            yield f"{file.path} belongs to the store again: {segment.rows:,} rows of {segment.table}"
+            yield f"{file.path} is not in the manifest: {segment.rows:,} rows of {segment.table}"
         elif not file.is_in_place:
-            yield f"{file.path} is moved back: {segment.rows:,} rows of {segment.table}"
+            yield f"{file.path} is not where the manifest says: {segment.rows:,} rows of {segment.table}"
         elif committed[segment.file] != segment:
-            yield f"the manifest says of {file.path} what its footer says: {segment.rows:,} rows of {segment.table}"
+            yield f"{file.path} is not as the manifest says: it holds {segment.rows:,} rows of {segment.table}"
     for file, places in plan.partly.values():
         yield (
-            f"{file.segment.rows - len(places):,} rows of {file.segment.table} of {file.path} belong to the store "
-            f"again; {len(places):,} are in it already"
+            f"{file.path} is not in the manifest: {file.segment.rows - len(places):,} rows of {file.segment.table}; "
+            f"{len(places):,} others are in the store already"
         )
 
 

@@ -1,0 +1,54 @@
+"""`voiceprobe store`: the flags of its commands."""
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+
+CHECK_EXAMPLE: Final = "Example: voiceprobe store check ./store --json check.json"
+REPAIR_EXAMPLE: Final = "Example: voiceprobe store repair ./store --dry-run"
+COMPACT_EXAMPLE: Final = "Example: voiceprobe store compact ./store"
+
+Folder = Annotated[Path, typer.Argument(help="folder of the store, as the sidecar was given it")]
+
+store = typer.Typer(
+    help="Check, repair, compact and export the store of a sidecar.", no_args_is_help=True, add_completion=False
+)
+
+
+@store.command(epilog=CHECK_EXAMPLE)
+def check(
+    folder: Folder,
+    json_file: Annotated[Path | None, typer.Option("--json", help="write the result as one JSON object")] = None,
+) -> None:
+    """Read every file of a store and say what is wrong with it; changes nothing.
+
+    Works while a sidecar writes the store. The exit code is 0 for a sound store, and 7 for one that needs a repair.
+    """
+    from loadtest.run.store import check as carry_out
+
+    raise typer.Exit(int(carry_out(folder, Console(), json_file)))
+
+
+@store.command(epilog=REPAIR_EXAMPLE)
+def repair(
+    folder: Folder,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="say what would be done, and change nothing")] = False,
+) -> None:
+    """Make the manifest of a store anew from its segments, so that every intact row counts once.
+
+    Nothing is deleted: damaged files, superfluous files and the manifest that was there move to the folder
+    `quarantine`. Refused while a sidecar writes the store. The exit code is 7 if rows are lost.
+    """
+    from loadtest.run.store import repair as carry_out
+
+    raise typer.Exit(int(carry_out(folder, Console(), dry_run=dry_run)))
+
+
+@store.command(epilog=COMPACT_EXAMPLE)
+def compact(folder: Folder) -> None:
+    """Merge the small segments of a store that no sidecar writes, as the sidecar does in the background."""
+    from loadtest.run.store import compact as carry_out
+
+    carry_out(folder, Console())
