@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -17,7 +18,7 @@ from telemetry.store.compaction import Compactor
 from telemetry.store.manifest import MANIFEST_NAME, PREVIOUS_NAME, QUARANTINE_FOLDER, SEGMENTS_FOLDER
 from telemetry.store.reader import StoreReader
 from telemetry.store.repair import repair
-from telemetry.store.schema import Batch
+from telemetry.store.schema import Batch, turns_table
 from telemetry.store.writer import StoreWriter
 from tests.fixtures_turns import client_turn, exchange, generator_points, stage_spans
 
@@ -281,9 +282,12 @@ def test_every_table_comes_back(tmp_path: Path) -> None:
 
 
 def test_turns_that_stand_there_twice_are_a_fault(tmp_path: Path) -> None:
-    with StoreWriter(tmp_path, recent_limit=1) as writer:
-        for index in (0, 1, 0):
-            writer.append(Batch([client_turn(index)]))
+    with StoreWriter(tmp_path) as writer:
+        writer.append(Batch([client_turn(0), client_turn(1)]))
+        again = writer.write_segment("turns", turns_table([client_turn(0)]), level=0)
+        one = writer.manifest
+    twice = msgspec.structs.replace(one, sequence=one.sequence + 1, segments=(*one.segments, again))
+    manifests.publish(tmp_path, twice)
     found = check(tmp_path)
     assert (found.duplicate_turns, found.faults) == (1, ("1 turns stand in the store more than once",))
 
