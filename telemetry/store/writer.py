@@ -4,14 +4,14 @@ An append writes one Parquet file per table, waits for the disk, renames them, m
 manifest. A process killed anywhere in between leaves files that no manifest names; the next writer sets them aside.
 """
 
-import errno
+import contextlib
 import fcntl
 import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final, Self
+from typing import BinaryIO, Self
 
 from telemetry.model.errors import StoreError
 from telemetry.store import manifest as manifests
@@ -22,8 +22,7 @@ from telemetry.store.private_files import fsync_directory, make_folder, open_pri
 from telemetry.store.schema import ArrowTable, Batch, points_table, spans_table, turns_table
 from telemetry.store.stored_keys import StoredKeys
 from telemetry.store.table_redaction import table_without_text
-
-_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+from telemetry.store.write_health import StoreFaults, WriteHealth, reason_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +55,9 @@ class StoreWriter:
         self._number_lock = threading.Lock()
         self._known = KnownItems(StoredKeys(directory), recent_rows_max=recent_rows_max)
         self._unsynced_rename = False
+        self._health = WriteHealth(directory)
+        self._damaged: dict[Segment, str] = {}
+        self._quarantined = 0
         self._lock_file = locked(directory)
         try:
             self._manifest = self._open()
@@ -82,6 +84,17 @@ class StoreWriter:
         """What is committed at this moment."""
         return self._manifest
 
+    def faults(self) -> StoreFaults:
+        """Whether it can store now, which segments are known to be damaged, and how much is in quarantine."""
+        named = self._manifest.segments
+        damaged = tuple(why for segment, why in list(self._damaged.items()) if segment in named)
+        return StoreFaults(self._health.why_unwritable(), damaged, self._quarantined)
+
+    def note_damage(self, segment: Segment, why: str) -> None:
+        """Show in `faults` that the rows of a segment cannot be read, and why."""
+        path = manifests.segment_path(self.directory, segment)
+        self._damaged[segment] = f"{path}: {segment.rows:,} rows of {segment.table} cannot be read, {why}"
+
     def append(self, batch: Batch) -> AppendedTables:
         """As `append_tables`, of rows that are objects."""
         return self.append_tables(turns_table(batch.turns), spans_table(batch.spans), points_table(batch.points))
@@ -107,7 +120,12 @@ class StoreWriter:
                     fsync_directory(self.directory)
                     self._unsynced_rename = False
             except OSError as error:
-                raise self._write_error(error) from error
+                self._health.failed(error)
+                raise StoreError(
+                    f"{self.directory}: nothing of this batch could be stored ({reason_of(error)}); "
+                    "it may be sent again"
+                ) from error
+            self._health.succeeded()
             stored = {table: each.content for table, each in new.items()}
             new_count = sum(content.num_rows for content in stored.values())
             return AppendedTables(**stored, duplicates=rows - new_count)
@@ -164,10 +182,6 @@ class StoreWriter:
         self._manifest = manifest
         self._unsynced_rename = True
 
-    def _write_error(self, error: OSError) -> StoreError:
-        why = "the disk is full" if error.errno in _FULL else error.strerror or str(error)
-        return StoreError(f"{self.directory}: nothing of this batch could be stored ({why}); it may be sent again")
-
     def _open(self) -> StoreManifest:
         """The manifest, after what no manifest names was set aside. Raises StoreError, OSError."""
         manifest = manifests.load(self.directory)
@@ -179,8 +193,24 @@ class StoreWriter:
         orphans = quarantine.left_overs(self.directory, manifest)
         quarantine.refuse_outdated(self.directory, manifest, orphans)
         for path in orphans:
-            quarantine.move_to_quarantine(self.directory, path)
+            with contextlib.suppress(OSError):  # on a full disk it stays where it is: no name is given twice
+                quarantine.move_to_quarantine(self.directory, path)
+        self._quarantined = len(quarantine.quarantined(self.directory)) + len(
+            quarantine.left_overs(self.directory, manifest)
+        )
+        for segment in manifest.segments:
+            if (why := _visible_damage(self.directory, segment)) is not None:
+                self.note_damage(segment, why)
         return manifest
+
+
+def _visible_damage(directory: Path, segment: Segment) -> str | None:
+    """What is wrong with a file, as far as can be seen without reading it."""
+    try:
+        size_bytes = manifests.segment_path(directory, segment).stat().st_size
+    except OSError as error:
+        return "the file is missing" if isinstance(error, FileNotFoundError) else reason_of(error)
+    return None if size_bytes == segment.size_bytes else "its content is not what was written"
 
 
 def locked(directory: Path) -> BinaryIO:
