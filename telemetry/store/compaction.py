@@ -1,61 +1,96 @@
 """Merging small segments in the background, so that a store of many appends stays quick to read.
 
-Segments of one table have levels, older ones higher; when `FAN_IN` neighbors share a level they become one of the
-next. The merged file takes their place in the manifest in one step. Readers that still hold the old manifest keep the
-old files for a while (`grace_s`), and a reader that comes even later asks again.
+The merged file takes the place of those it was made of in the manifest in one step. Readers that still hold the old
+manifest keep the old files for a while, and a reader that comes even later asks again.
 """
 
+import contextlib
+import errno
 import logging
+import os
+import shutil
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
+import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from telemetry.model.errors import StoreError
 from telemetry.store import manifest as manifests
-from telemetry.store.manifest import Segment, StoreManifest
-from telemetry.store.schema import SCHEMAS, ArrowTable
+from telemetry.store.compaction_plan import MergeLimits, backlog, plan
+from telemetry.store.manifest import SEGMENTS_FOLDER, Segment
+from telemetry.store.merging import UnreadableError, merged
+from telemetry.store.retired import GRACE_S, RetiredFiles
 from telemetry.store.writer import StoreWriter
 
 _log = logging.getLogger(__name__)
 
-FAN_IN: Final = 16
-# Above this a merge costs more than it saves, and all of it would stand in memory at once.
-MERGED_BYTES_MAX: Final = 128 << 20
-GRACE_S: Final = 30.0
 _EVERY_S: Final = 2.0
+# Segments whose merge failed are left out for so long, so that others are merged meanwhile.
+RETRY_S: Final = 30.0
+_NICE: Final = 10
+
+# Writes the roll-up of a merged segment that no manifest names yet; the name of its file, None for a segment without.
+RollUp = Callable[[Path, Segment], str | None]
 
 
-def plan(manifest: StoreManifest, unusable: frozenset[Segment] = frozenset()) -> tuple[Segment, ...]:
-    """The next segments to merge, oldest first; empty when there is nothing to do."""
-    for table in manifests.TABLES:
-        by_level: dict[int, list[Segment]] = {}
-        for segment in manifest.of(table):
-            if segment not in unusable:
-                by_level.setdefault(segment.level, []).append(segment)
-        for level in sorted(by_level):
-            chosen = by_level[level][:FAN_IN]
-            if len(chosen) == FAN_IN and sum(segment.size_bytes for segment in chosen) <= MERGED_BYTES_MAX:
-                return tuple(chosen)
-    return ()
+@dataclass(frozen=True, slots=True)
+class CompactionHealth:
+    """`backlog` segments wait to be merged; `last_failure` is None as soon as a later merge succeeds."""
+
+    running: bool
+    merges: int
+    last_merge_unix_s: float | None
+    last_failure: str | None
+    backlog: int
+    damaged: tuple[str, ...]
 
 
 class Compactor:
-    """Merges a writer's segments, by `run_once` or in a thread of its own between `start` and `stop`."""
+    """Merges a writer's segments, by `run_once` or in a thread of its own between `start` and `stop`.
+
+    The thread goes on whatever fails: `health` says what did.
+    """
 
     def __init__(
-        self, writer: StoreWriter, *, grace_s: float = GRACE_S, clock_s: Callable[[], float] = time.monotonic
+        self,
+        writer: StoreWriter,
+        *,
+        limits: MergeLimits = MergeLimits(),  # noqa: B008 - frozen
+        roll_up: RollUp = lambda _path, _segment: None,
+        grace_s: float = GRACE_S,
+        clock_s: Callable[[], float] = time.monotonic,
+        unix_s: Callable[[], float] = time.time,
     ) -> None:
         self._writer = writer
-        self._grace_s = grace_s
+        self._limits = limits
+        self._roll_up = roll_up
         self._clock_s = clock_s
-        self._retired: list[tuple[float, Segment]] = []
-        self._unusable: frozenset[Segment] = frozenset()
+        self._unix_s = unix_s
+        self._retired = RetiredFiles(writer, grace_s=grace_s, clock_s=clock_s)
+        self._damaged: frozenset[Segment] = frozenset()
+        self._resting: dict[Segment, float] = {}
+        self._merges = 0
+        self._last_merge_unix_s: float | None = None
+        self._last_failure: str | None = None
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
+
+    @property
+    def health(self) -> CompactionHealth:
+        """How it goes at this moment, from any thread."""
+        return CompactionHealth(
+            running=self._thread is not None and self._thread.is_alive(),
+            merges=self._merges,
+            last_merge_unix_s=self._last_merge_unix_s,
+            last_failure=self._last_failure,
+            backlog=backlog(self._writer.manifest, self._limits, self._damaged),
+            damaged=tuple(sorted(segment.file for segment in self._damaged)),
+        )
 
     def start(self) -> None:
         """Begin compacting in the background."""
@@ -63,70 +98,74 @@ class Compactor:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread, and remove what no reader of a current manifest needs."""
+        """End the thread after the merge under way, and remove what no reader of a current manifest needs."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join()
-        self._remove_retired(everything=True)
+        self._retired.remove_due(everything=True)
 
     def run_once(self) -> bool:
         """Do one merge; False when there was none to do. A damaged segment is left where it is for good.
 
-        Raises StoreError when the merged segment cannot be written.
+        Raises StoreError when the merge failed: then nothing has changed, no file is left, and these segments rest.
         """
-        self._remove_retired(everything=False)
-        chosen = plan(self._writer.manifest, self._unusable)
+        self._retired.remove_due()
+        now = self._clock_s()
+        self._resting = {segment: until for segment, until in self._resting.items() if until > now}
+        chosen = plan(self._writer.manifest, self._limits, self._damaged | self._resting.keys())
         if not chosen:
             return False
-        parts = [self._read(segment) for segment in chosen]
-        damaged = frozenset(segment for segment, part in zip(chosen, parts, strict=True) if part is None)
-        if damaged:
-            self._unusable |= damaged
-            return True
         try:
-            merged = pa.concat_tables([part for part in parts if part is not None], promote_options="default")
-            segment = self._writer.write_segment(chosen[0].table, merged, level=chosen[0].level + 1, replaces=chosen)
-            self._writer.swap(chosen, segment)
-        except OSError as error:
-            raise StoreError(f"{self._writer.directory}: segments could not be merged ({error.strerror})") from error
-        retired_at = self._clock_s()
-        self._retired += [(retired_at, old) for old in chosen]
+            self._merge(chosen)
+        except UnreadableError as error:
+            self._damaged |= {error.segment}
+        except Exception as error:
+            self._resting |= dict.fromkeys(chosen, now + RETRY_S)
+            self._last_failure = self._sentence(chosen, error)
+            raise StoreError(self._last_failure) from error
+        else:
+            self._merges += 1
+            self._last_merge_unix_s = self._unix_s()
+            self._last_failure = None
+        finally:
+            # Arrow keeps what it freed for its next use; here that is minutes away.
+            pa.default_memory_pool().release_unused()
         return True
 
-    def _read(self, segment: Segment) -> ArrowTable | None:
+    def _merge(self, chosen: tuple[Segment, ...]) -> None:
+        directory = self._writer.directory
+        needed = sum(segment.size_bytes for segment in chosen)
+        if shutil.disk_usage(directory).free < 2 * needed:
+            raise OSError(errno.ENOSPC, f"the disk has no room for {2 * needed} bytes beside what is received")
+        table, level = chosen[0].table, max(segment.level for segment in chosen) + 1
+        segment = self._writer.write_segment(table, merged(directory, chosen), level, replaces=chosen)
         try:
-            if not manifests.is_intact(self._writer.directory, segment):
-                return None
-            content: ArrowTable = pq.read_table(manifests.segment_path(self._writer.directory, segment))
-        except (OSError, pa.ArrowException):
-            return None
-        # Columns that an older version did not have are unknown in its rows; columns of a newer one are kept.
-        current = SCHEMAS[segment.table]
-        newer = [field for field in content.schema if field.name not in current.names]
-        schema = pa.schema([*current, *newer])
-        columns = [
-            content.column(field.name).cast(field.type)
-            if field.name in content.schema.names
-            else pa.nulls(content.num_rows, field.type)
-            for field in schema
-        ]
-        return pa.Table.from_arrays(columns, schema=schema)
-
-    def _remove_retired(self, *, everything: bool) -> None:
-        now = self._clock_s()
-        kept: list[tuple[float, Segment]] = []
-        for retired_at, segment in self._retired:
-            if everything or now - retired_at >= self._grace_s:
-                manifests.segment_path(self._writer.directory, segment).unlink(missing_ok=True)
+            rollup = self._roll_up(manifests.segment_path(directory, segment), segment)
+            segment = msgspec.structs.replace(segment, rollup=rollup)
+            self._writer.swap(chosen, segment)
+        finally:
+            # What is published stays published, even if making that durable fails; everything else leaves no file.
+            if segment in self._writer.manifest.segments:
+                self._retired.add(chosen)
             else:
-                kept.append((retired_at, segment))
-        self._retired = kept
+                for file in (segment.file, segment.rollup):
+                    if file is not None:
+                        (directory / SEGMENTS_FOLDER / file).unlink(missing_ok=True)
+
+    def _sentence(self, chosen: tuple[Segment, ...], error: Exception) -> str:
+        why = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+        return (
+            f"{self._writer.directory}: {len(chosen)} segments of {chosen[0].table} could not be merged ({why}); "
+            "nothing is lost, it is tried again"
+        )
 
     def _run(self) -> None:
+        with contextlib.suppress(OSError, AttributeError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
         while not self._stopping.wait(_EVERY_S):
             try:
                 while self.run_once() and not self._stopping.is_set():
                     pass
-            except StoreError as error:
-                # Nothing is lost by not merging; a full disk may have room again later.
-                _log.warning("%s", error)
+            except Exception as error:  # noqa: BLE001 - whatever it was, the next merge must be tried
+                self._last_failure = str(error) or type(error).__name__
+                _log.warning("%s", self._last_failure)

@@ -1,5 +1,6 @@
 """What tells a row of the store from every other: computed for whole tables, alike for new rows and for stored ones."""
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -27,13 +28,15 @@ KEY_COLUMNS: Final[Mapping[Table, tuple[str, ...]]] = {
     table: tuple(dict.fromkeys((*columns, TIME_COLUMNS[table]))) for table, columns in _IDENTITY_COLUMNS.items()
 }
 _SEPARATOR: Final = b"\0"
+# Ids take 49 bytes. What a sender makes longer is kept as a digest: identities stay in memory by the hundred thousand.
+_KEY_BYTES_MAX: Final = 64
 
 
 def keys(table: Table, content: ArrowTable) -> list[bytes]:
     """The identity of each row: its ids; of a turn without any its place in the call; of a point what, whose, when."""
     columns = [_binary(content.column(name)) for name in _IDENTITY_COLUMNS[table]]
     if table == "points":
-        columns[3] = _in_one_order(columns[3])
+        columns[3] = _digests_in_one_order(columns[3])
         joined = _joined(columns)
     elif table == "spans":
         joined = _joined(columns)
@@ -43,7 +46,8 @@ def keys(table: Table, content: ArrowTable) -> list[bytes]:
         if _compute.any(without_ids).as_py():
             joined = _compute.if_else(without_ids, _joined(columns[2:]), joined)
     found: list[bytes] = joined.to_numpy(zero_copy_only=False).tolist()
-    return found
+    longest: int | None = _compute.max(_compute.binary_length(joined)).as_py()
+    return found if (longest or 0) <= _KEY_BYTES_MAX else [_short(key) for key in found]
 
 
 def starts(table: Table, content: ArrowTable) -> NDArray[np.int64]:
@@ -68,11 +72,11 @@ def _flat(column: _Column) -> _Column:
     return pa.concat_arrays(combined.chunks) if isinstance(combined, pa.ChunkedArray) else combined
 
 
-def _in_one_order(attributes: _Column) -> _Column:
-    """The same JSON objects with their names sorted: two senders' orders are one point. Few are distinct."""
-    encoded = attributes.dictionary_encode()
-    ordered = [_sorted_json(each) for each in encoded.dictionary.to_pylist()]
-    return pa.array(ordered, pa.binary()).take(encoded.indices)
+def _digests_in_one_order(attributes: _Column) -> _Column:
+    """Digests of JSON objects, the same for any order of their names: two senders' orders are one point."""
+    encoded = attributes.dictionary_encode()  # few are distinct
+    digests = [_digest(_sorted_json(each)) for each in encoded.dictionary.to_pylist()]
+    return pa.array(digests, pa.binary()).take(encoded.indices)
 
 
 def _sorted_json(text: bytes) -> bytes:
@@ -80,3 +84,11 @@ def _sorted_json(text: bytes) -> bytes:
         return orjson.dumps(orjson.loads(text), option=orjson.OPT_SORT_KEYS)
     except orjson.JSONDecodeError:
         return text
+
+
+def _short(key: bytes) -> bytes:
+    return key if len(key) <= _KEY_BYTES_MAX else _digest(key)
+
+
+def _digest(text: bytes) -> bytes:
+    return hashlib.blake2b(text, digest_size=16).digest()

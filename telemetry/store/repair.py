@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from telemetry.model.errors import StoreError
 from telemetry.store import manifest as manifests
-from telemetry.store import quarantine, segment_files
+from telemetry.store import quarantine
 from telemetry.store.inventory import IntactFile, Inventory, KnownManifests, Progress, known_manifests, take_inventory
 from telemetry.store.manifest import (
     MANIFEST_NAME,
@@ -22,6 +22,8 @@ from telemetry.store.manifest import (
 )
 from telemetry.store.private_files import fsync_directory, make_folder
 from telemetry.store.repair_plan import RepairPlan, plan_repair
+from telemetry.store.row_groups import row_groups
+from telemetry.store.segment_stream import NewSegment, write_segment
 from telemetry.store.writer import locked
 
 
@@ -135,5 +137,7 @@ def _without_rows(directory: Path, file: IntactFile, places: list[int], number: 
     gone = set(places)
     content = content.take(pa.array([place for place in range(content.num_rows) if place not in gone], pa.int64()))
     segment = file.segment
-    origin = segment_files.origin_of(segment.table, content, segment.level, [segment.file], sequence)
-    return segment_files.write(directory, content, origin, number)
+    new = NewSegment(
+        table=segment.table, number=number, sequence=sequence, level=segment.level, replaces=(segment.file,)
+    )
+    return write_segment(directory, new, row_groups(content))

@@ -4,9 +4,6 @@ The name carries the CRC-32 of the whole file. The footer's key-value metadata h
 the files whose rows a merged segment took over: as long as it is intact, those must not be counted beside it.
 """
 
-import io
-import zlib
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -15,15 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from telemetry.store.manifest import MANIFEST_VERSION, TEMPORARY_SUFFIX, Segment, Table, segment_path
-from telemetry.store.private_files import write_durably
+from telemetry.store.manifest import MANIFEST_VERSION, Segment, Table
 from telemetry.store.schema import ArrowTable
 
 METADATA_KEY: Final = "voiceprobe"
 TIME_COLUMNS: Final[dict[Table, str]] = {"turns": "started_unix_ns", "spans": "timestamp_unix_ns", "points": "unix_ns"}
 RUN_COLUMN: Final = "run_id"
 RUN_IDS_MAX: Final = 16
-_COMPRESSION: Final = "zstd"
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,53 +35,23 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     sequence: int
 
 
-def origin_of(table: Table, content: ArrowTable, level: int, replaces: Iterable[str], sequence: int) -> Origin:
-    """The footer of a segment with these rows, which is written while manifest `sequence` is the published one."""
+def bounds_of(table: Table, content: ArrowTable) -> tuple[int | None, int | None]:
+    """The least and the greatest moment of the rows; None without rows."""
     bounds = pc.call_function("min_max", [content.column(TIME_COLUMNS[table])]).as_py()
-    return Origin(
-        format=MANIFEST_VERSION,
-        table=table,
-        level=level,
-        raw_bytes=content.nbytes,
-        first_unix_ns=bounds["min"],
-        last_unix_ns=bounds["max"],
-        run_ids=_run_ids(content),
-        replaces=tuple(replaces),
-        sequence=sequence,
-    )
+    return bounds["min"], bounds["max"]
 
 
-def _run_ids(content: ArrowTable) -> tuple[str, ...] | None:
+def run_ids_of(content: ArrowTable) -> frozenset[str] | None:
+    """The runs of the rows; None when they are many, or when the table does not tell."""
     if RUN_COLUMN not in content.schema.names:
         return None
     found = content.column(RUN_COLUMN).unique().drop_null()
-    return tuple(sorted(found.to_pylist())) if len(found) <= RUN_IDS_MAX else None
+    return frozenset(found.to_pylist()) if len(found) <= RUN_IDS_MAX else None
 
 
-def encoded(content: ArrowTable, origin: Origin) -> bytes:
-    """The bytes of the file."""
-    buffer = io.BytesIO()
-    with pq.ParquetWriter(buffer, content.schema, compression=_COMPRESSION) as file:
-        file.write_table(content)
-        file.add_key_value_metadata({METADATA_KEY: msgspec.json.encode(origin)})
-    return buffer.getvalue()
-
-
-def write(directory: Path, content: ArrowTable, origin: Origin, number: int) -> Segment:
-    """Write a segment which no manifest names yet; it is either whole or not there. Raises OSError."""
-    data = encoded(content, origin)
-    crc32 = zlib.crc32(data)
-    file = f"{origin.table}-{number:09d}-{crc32:08x}.parquet"
-    segment = _segment(origin, file, content.num_rows, len(data), crc32)
-    path = segment_path(directory, segment)
-    temporary = path.with_name(file + TEMPORARY_SUFFIX)
-    write_durably(temporary, data)
-    try:
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
-    return segment
+def named(origin: Origin, number: int, rows: int, size_bytes: int, crc32: int) -> Segment:
+    """The segment that a file of this content is, under the name that it shall have."""
+    return _segment(origin, f"{origin.table}-{number:09d}-{crc32:08x}.parquet", rows, size_bytes, crc32)
 
 
 def read_footer(path: Path, crc32: int) -> tuple[Segment, Origin] | None:

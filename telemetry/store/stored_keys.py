@@ -16,11 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from telemetry.store import identity
+from telemetry.store import identity, row_groups
 from telemetry.store import manifest as manifests
 from telemetry.store.manifest import Segment
 from telemetry.store.schema import ArrowTable
-from telemetry.store.segment_files import TIME_COLUMNS
 
 FINGERPRINT_BYTES_MAX: Final = 64 << 20
 _READ_ROWS: Final = 1 << 16
@@ -120,20 +119,8 @@ class StoredKeys:
             if error.errno is None:  # pyarrow's way to say that the content is not Parquet
                 return ()
             raise
-        name = TIME_COLUMNS[segment.table]
-        groups: list[_Group] = []
-        for number in range(metadata.num_row_groups):
-            group = metadata.row_group(number)
-            column = next(
-                (group.column(each) for each in range(group.num_columns) if group.column(each).path_in_schema == name),
-                None,
-            )
-            statistics = None if column is None else column.statistics
-            if statistics is None or not statistics.has_min_max:
-                groups.append(_Group(number, segment.first_unix_ns or 0, segment.last_unix_ns or 0))
-            else:
-                groups.append(_Group(number, statistics.min, statistics.max))
-        return tuple(groups)
+        ranges = row_groups.ranges(metadata, segment)
+        return tuple(_Group(number, first, last) for number, (first, last) in enumerate(ranges))
 
     def _fingerprints_of(self, segment: Segment, group: _Group) -> _Fingerprints:
         place = (segment.file, group.number)

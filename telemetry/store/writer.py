@@ -8,18 +8,20 @@ import contextlib
 import fcntl
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Self
 
 from telemetry.model.errors import StoreError
 from telemetry.store import manifest as manifests
-from telemetry.store import quarantine, segment_files
+from telemetry.store import quarantine
 from telemetry.store.known_items import RECENT_ROWS_MAX, KnownItems, NewRows
 from telemetry.store.manifest import SEGMENTS_FOLDER, Segment, StoreManifest, Table
 from telemetry.store.private_files import fsync_directory, make_folder, open_private
+from telemetry.store.row_groups import row_groups
 from telemetry.store.schema import ArrowTable, Batch, points_table, spans_table, turns_table
+from telemetry.store.segment_stream import NewSegment, write_segment
 from telemetry.store.stored_keys import StoredKeys
 from telemetry.store.table_redaction import table_without_text
 from telemetry.store.write_health import StoreFaults, WriteHealth, reason_of
@@ -116,9 +118,7 @@ class StoreWriter:
                     for table, content in given.items()
                 }
                 self._commit(new)
-                if self._unsynced_rename:
-                    fsync_directory(self.directory)
-                    self._unsynced_rename = False
+                self._sync()
             except OSError as error:
                 self._health.failed(error)
                 raise StoreError(
@@ -131,18 +131,20 @@ class StoreWriter:
             return AppendedTables(**stored, duplicates=rows - new_count)
 
     def write_segment(
-        self, table: Table, content: ArrowTable, level: int, *, replaces: Sequence[Segment] = ()
+        self, table: Table, groups: Iterable[ArrowTable], level: int, *, replaces: Sequence[Segment] = ()
     ) -> Segment:
-        """Write a segment that no reader sees yet; `swap` or an append makes it part of the store. Raises OSError.
+        """Write a segment that no reader sees yet, one row group after the other; `swap` or an append makes it part of
+        the store. When it fails, no file is left. Raises OSError and whatever reading the groups raises.
 
         `replaces` are the segments whose rows it takes over, so that nobody who finds both counts a row twice.
         """
-        files = [segment.file for segment in replaces]
-        origin = segment_files.origin_of(table, content, level, files, self._manifest.sequence)
         with self._number_lock:
             number = self._next_file
             self._next_file += 1
-        return segment_files.write(self.directory, content, origin, number)
+        files = tuple(segment.file for segment in replaces)
+        sequence = self._manifest.sequence
+        new = NewSegment(table=table, number=number, sequence=sequence, level=level, replaces=files)
+        return write_segment(self.directory, new, groups)
 
     def swap(self, old: Sequence[Segment], new: Segment) -> None:
         """Put a merged segment in the place of those it was made of, in one step for every reader. Raises OSError."""
@@ -154,6 +156,15 @@ class StoreWriter:
             before = sum(segment not in gone for segment in self._manifest.segments[:first])
             self._publish((*kept[:before], new, *kept[before:]))
             self._known.replace(old, new)
+        self.sync()
+
+    def sync(self) -> None:
+        """Make the published manifest durable, after which files that it no longer names may go. Raises OSError."""
+        with self._lock:
+            self._sync()
+
+    def _sync(self) -> None:
+        if self._unsynced_rename:
             fsync_directory(self.directory)
             self._unsynced_rename = False
 
@@ -164,7 +175,7 @@ class StoreWriter:
         try:
             for table, rows in new.items():
                 if rows.keys:
-                    written[table] = self.write_segment(table, rows.content, level=0)
+                    written[table] = self.write_segment(table, row_groups(rows.content), level=0)
             if not written:
                 return
             fsync_directory(self.directory / SEGMENTS_FOLDER)

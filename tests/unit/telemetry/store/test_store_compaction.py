@@ -2,13 +2,14 @@
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
-from telemetry.store import compaction
 from telemetry.store import manifest as manifests
-from telemetry.store.compaction import Compactor, plan
+from telemetry.store.compaction import Compactor
+from telemetry.store.compaction_plan import MergeLimits, plan
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter
@@ -17,10 +18,8 @@ from tests.fixtures_turns import client_turn, stage_spans
 FAN_IN = 4
 
 
-@pytest.fixture(autouse=True)
-def small_fan_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rule is the same for any fan-in, and the tests quicker for a small one."""
-    monkeypatch.setattr(compaction, "FAN_IN", FAN_IN)
+def _compactor(writer: StoreWriter, **options: Any) -> Compactor:
+    return Compactor(writer, limits=MergeLimits(fan_in=FAN_IN), **options)
 
 
 def _segments(directory: Path) -> list[Path]:
@@ -38,7 +37,7 @@ def test_a_reader_sees_each_turn_once_while_segments_are_merged(tmp_path: Path) 
 
     def write() -> None:
         with StoreWriter(tmp_path) as writer:
-            compactor = Compactor(writer, grace_s=0.0)
+            compactor = _compactor(writer, grace_s=0.0)
             for index in range(total):
                 writer.append(Batch(turns=[client_turn(index)]))
                 appended[0] = index + 1
@@ -68,7 +67,7 @@ def test_a_reader_sees_each_turn_once_while_segments_are_merged(tmp_path: Path) 
 def test_files_vanish_between_the_manifest_and_the_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with StoreWriter(tmp_path) as writer, StoreReader(tmp_path) as reader:
         _fill(writer, FAN_IN)
-        compactor = Compactor(writer, grace_s=0.0)
+        compactor = _compactor(writer, grace_s=0.0)
         prepare = reader._snapshots._prepare
         merged = []
 
@@ -86,13 +85,13 @@ def test_files_vanish_between_the_manifest_and_the_read(tmp_path: Path, monkeypa
 
 def test_levels_are_merged_in_turn_and_order_is_kept(tmp_path: Path) -> None:
     with StoreWriter(tmp_path) as writer:
-        compactor = Compactor(writer, grace_s=0.0)
+        compactor = _compactor(writer, grace_s=0.0)
         _fill(writer, FAN_IN * FAN_IN)
         while compactor.run_once():
             pass
         compactor.stop()
         (only,) = writer.manifest.segments
-        assert (only.level, only.rows, plan(writer.manifest)) == (2, FAN_IN * FAN_IN, ())
+        assert (only.level, only.rows, plan(writer.manifest, MergeLimits(fan_in=FAN_IN))) == (2, FAN_IN * FAN_IN, ())
     assert len(_segments(tmp_path)) == 1
     assert pq.read_table(_segments(tmp_path)[0], columns=["sequence"]).column(0).to_pylist() == list(range(FAN_IN**2))
 
@@ -103,7 +102,7 @@ def test_tables_do_not_mix(tmp_path: Path) -> None:
             turn = client_turn(index)
             spans = stage_spans(turn) or []
             writer.append(Batch([turn], spans))
-        compactor = Compactor(writer)
+        compactor = _compactor(writer)
         while compactor.run_once():
             pass
         assert reader.summary().turns.total == FAN_IN
@@ -112,7 +111,7 @@ def test_tables_do_not_mix(tmp_path: Path) -> None:
 def test_retired_files_stay_for_readers_for_a_while(tmp_path: Path) -> None:
     now = [0.0]
     with StoreWriter(tmp_path) as writer:
-        compactor = Compactor(writer, grace_s=10.0, clock_s=lambda: now[0])
+        compactor = _compactor(writer, grace_s=10.0, clock_s=lambda: now[0])
         _fill(writer, FAN_IN)
         assert compactor.run_once()
         assert len(_segments(tmp_path)) == FAN_IN + 1
@@ -148,7 +147,7 @@ def test_compaction_goes_on_beside_a_damaged_segment(tmp_path: Path) -> None:
     with StoreWriter(tmp_path) as writer:
         _fill(writer, FAN_IN + 1)
         _segments(tmp_path)[2].write_bytes(b"PAR1")
-        compactor = Compactor(writer, grace_s=0.0)
+        compactor = _compactor(writer, grace_s=0.0)
         while compactor.run_once():
             pass
         compactor.stop()
@@ -172,6 +171,6 @@ def test_segments_of_an_older_schema_are_read_and_merged(tmp_path: Path, monkeyp
             writer.append(Batch(turns=[client_turn(index, pacer="timerfd")]))
         with StoreReader(tmp_path) as reader:
             before = reader.turns()
-            assert Compactor(writer, grace_s=0.0).run_once()
+            assert _compactor(writer, grace_s=0.0).run_once()
             assert reader.turns() == before
             assert reader.summary().generator.pacer == "timerfd"

@@ -14,22 +14,17 @@ from hypothesis import strategies as st
 from telemetry.model.errors import StoreError
 from telemetry.model.spans import SpanRow
 from telemetry.model.turns import Turn
-from telemetry.store import compaction, stored_keys
+from telemetry.store import identity, stored_keys
 from telemetry.store import manifest as manifests
 from telemetry.store.compaction import Compactor
+from telemetry.store.compaction_plan import MergeLimits
 from telemetry.store.reader import StoreReader
-from telemetry.store.schema import Batch, PointRow
+from telemetry.store.schema import Batch, PointRow, points_table, turns_table
 from telemetry.store.writer import StoreWriter
 from tests.fixtures_turns import SECOND, START_UNIX_NS, client_turn
 
 FAN_IN = 4
 LATEST = 2**62 - 1
-
-
-@pytest.fixture(autouse=True)
-def small_fan_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rule is the same for any fan-in, and the tests quicker for a small one."""
-    monkeypatch.setattr(compaction, "FAN_IN", FAN_IN)
 
 
 def _sequences(directory: Path) -> list[int]:
@@ -39,7 +34,7 @@ def _sequences(directory: Path) -> list[int]:
 
 
 def _compact(writer: StoreWriter) -> None:
-    compactor = Compactor(writer, grace_s=0.0)
+    compactor = Compactor(writer, limits=MergeLimits(fan_in=FAN_IN), grace_s=0.0)
     while compactor.run_once():
         pass
     compactor.stop()
@@ -199,6 +194,18 @@ def test_memory_is_bounded_whatever_is_sent(tmp_path: Path) -> None:
         _compact(writer)
         assert _append(writer, turns) == 600
         assert known._stored.fingerprint_bytes <= 30 * FAN_IN * FAN_IN * 4  # a single row group may exceed the bound
+
+
+def test_long_texts_of_a_sender_stay_out_of_memory(tmp_path: Path) -> None:
+    turns = [client_turn(index, trace_id="", span_id="", call_id=f"{index}" * 5_000) for index in range(3)]
+    points = [PointRow("n" * 5_000, START_UNIX_NS, 1.0, {"note": f"{index}" * 5_000}) for index in range(3)]
+    for table, content in (("turns", turns_table(turns)), ("points", points_table(points))):
+        keys = identity.keys(table, content)
+        assert max(map(len, keys)) <= 64
+        assert len(set(keys)) == 3
+    with StoreWriter(tmp_path, keep_text=True, recent_rows_max=0) as writer:
+        assert writer.append(Batch(turns=turns[:2], points=points[:2])).duplicates == 0
+        assert writer.append(Batch(turns=turns, points=points)).duplicates == 4
 
 
 def test_rows_that_begin_now_cost_no_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from telemetry.model.errors import StoreError
-from telemetry.store import compaction
 from telemetry.store import manifest as manifests
 from telemetry.store.check import check
 from telemetry.store.compaction import Compactor
+from telemetry.store.compaction_plan import MergeLimits
 from telemetry.store.manifest import MANIFEST_NAME, PREVIOUS_NAME, QUARANTINE_FOLDER, SEGMENTS_FOLDER
 from telemetry.store.reader import StoreReader
 from telemetry.store.repair import repair
@@ -23,12 +23,6 @@ from telemetry.store.writer import StoreWriter
 from tests.fixtures_turns import client_turn, exchange, generator_points, stage_spans
 
 TURNS = 10
-
-
-@pytest.fixture(autouse=True)
-def small_fan_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rule is the same for any fan-in, and the tests quicker for a small one."""
-    monkeypatch.setattr(compaction, "FAN_IN", 4)
 
 
 def _filled(directory: Path, turns: int = TURNS, first: int = 0) -> Path:
@@ -212,7 +206,7 @@ def _merged(store: Path) -> tuple[list[Path], Path]:
         for index in range(4):
             writer.append(Batch([client_turn(index)]))
         parts = [manifests.segment_path(store, segment) for segment in writer.manifest.segments]
-        assert Compactor(writer).run_once()
+        assert Compactor(writer, limits=MergeLimits(fan_in=4)).run_once()
         (merged,) = writer.manifest.segments
         return parts, manifests.segment_path(store, merged)
 
@@ -296,7 +290,7 @@ def test_a_store_that_is_written_is_checked_beside_its_writer(tmp_path: Path) ->
     _merged(tmp_path)
     with StoreWriter(tmp_path) as writer:
         before = check(tmp_path)
-        writer.write_segment("turns", pq.read_table(next((tmp_path / SEGMENTS_FOLDER).iterdir())), level=0)
+        writer.write_segment("turns", [pq.read_table(next((tmp_path / SEGMENTS_FOLDER).iterdir()))], level=0)
         after = check(tmp_path)
     assert (before.is_in_use, before.faults, before.unnamed) == (True, (), 0)
     assert (after.is_in_use, after.faults, after.unnamed) == (True, (), 1)

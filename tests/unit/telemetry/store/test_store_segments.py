@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from telemetry.store import compaction
 from telemetry.store import manifest as manifests
 from telemetry.store.compaction import Compactor
+from telemetry.store.compaction_plan import MergeLimits
 from telemetry.store.manifest import Segment
 from telemetry.store.private_files import make_folder, write_durably
 from telemetry.store.schema import Batch, points_table, spans_table, turns_table
@@ -64,19 +64,16 @@ def test_more_runs_than_may_be_named_are_not_named(tmp_path: Path) -> None:
 def test_a_segment_without_rows_has_no_time(tmp_path: Path) -> None:
     with StoreWriter(tmp_path) as writer:
         for table, content in (("turns", turns_table([])), ("spans", spans_table([])), ("points", points_table([]))):
-            segment = writer.write_segment(table, content, level=0)  # pyright: ignore[reportArgumentType]
+            segment = writer.write_segment(table, [content], level=0)  # pyright: ignore[reportArgumentType]
             assert (segment.rows, segment.first_unix_ns, segment.last_unix_ns) == (0, None, None)
 
 
-def test_the_footer_says_what_the_manifest_says_and_which_files_a_merge_replaces(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(compaction, "FAN_IN", 2)
+def test_the_footer_says_what_the_manifest_says_and_which_files_a_merge_replaces(tmp_path: Path) -> None:
     with StoreWriter(tmp_path) as writer:
         for index in range(2):
             writer.append(Batch([client_turn(index)]))
         parts = writer.manifest.of("turns")
-        assert Compactor(writer).run_once()
+        assert Compactor(writer, limits=MergeLimits(fan_in=2)).run_once()
         merged = _only(writer, "turns")
         for segment, replaces in ((parts[0], ()), (parts[1], ()), (merged, (parts[0].file, parts[1].file))):
             found = read_footer(manifests.segment_path(tmp_path, segment), segment.crc32)
