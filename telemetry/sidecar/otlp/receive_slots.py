@@ -1,0 +1,82 @@
+"""How many gRPC messages are received at once, and for how long."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+# gRPC keeps what has arrived of a message, up to 20 MiB, and does not show how much that is.
+SLOTS: Final = 8
+# Each of these holds at most 64 KiB, which is what a sender may send before its message is asked for.
+WAITING_MAX: Final = 256
+PATIENCE_S: Final = 0.5
+
+
+class NoSlot(Exception):  # noqa: N818 - reads as what happened
+    """Too many messages are being received."""
+
+
+class ReceiveSlots:
+    """Admits a number of messages at once; a slow one yields its place after `patience_s` if others wait.
+
+    Of those that wait, the newest is next: senders that hold back their messages then wait for one another.
+    """
+
+    def __init__(
+        self, receive_s: float, *, slots: int = SLOTS, waiting_max: int = WAITING_MAX, patience_s: float = PATIENCE_S
+    ) -> None:
+        self._receive_s = receive_s
+        self._free = slots
+        self._waiting_max = waiting_max
+        self._patience_s = patience_s
+        self._waiting: dict[asyncio.Future[None], None] = {}
+
+    async def receive(self, read: Callable[[], Coroutine[Any, Any, object]]) -> object:
+        """Wait for a slot and then for the message that `read` returns.
+
+        Raises NoSlot if no slot becomes free in time, and TimeoutError if the message does not arrive in time or others
+        wait for its slot.
+        """
+        await self._take_slot()
+        reading = asyncio.ensure_future(read())
+        try:
+            await self._wait_for(reading)
+        finally:
+            reading.cancel()
+            self._free_slot()
+        return reading.result()
+
+    async def _wait_for(self, reading: "asyncio.Future[object]") -> None:
+        now = asyncio.get_running_loop().time
+        end = now() + self._receive_s
+        while not reading.done():
+            await asyncio.wait([reading], timeout=min(self._patience_s, max(0.0, end - now())))
+            if not reading.done() and (self._waiting or now() >= end):
+                raise TimeoutError
+
+    async def _take_slot(self) -> None:
+        if self._free:
+            self._free -= 1
+            return
+        if len(self._waiting) >= self._waiting_max:
+            oldest = next(iter(self._waiting))
+            del self._waiting[oldest]
+            oldest.cancel()
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting[turn] = None
+        try:
+            await asyncio.wait([turn], timeout=self._receive_s)
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._free_slot()
+            raise
+        finally:
+            self._waiting.pop(turn, None)
+        if turn.cancelled() or not turn.done():
+            raise NoSlot
+
+    def _free_slot(self) -> None:
+        if self._waiting:
+            newest, _ = self._waiting.popitem()
+            newest.set_result(None)
+        else:
+            self._free += 1
