@@ -14,6 +14,8 @@ import typer
 
 from telemetry.export.sdk import SIDECAR_TOKEN_VARIABLE
 from telemetry.model.errors import TelemetryError
+from telemetry.sidecar.body_budget import BODIES_BYTES_MAX
+from telemetry.sidecar.connection_limits import BODY_S, CONNECTIONS_MAX, HEADER_S, IDLE_S, ConnectionLimits
 from telemetry.sidecar.options import SidecarOptions
 from telemetry.sidecar.server import serve
 
@@ -66,7 +68,23 @@ def sidecar(
     slo: Annotated[
         Path | None, typer.Option(help="Objectives (OpenSLO) whose thresholds become histogram buckets.")
     ] = None,
+    max_connections: Annotated[
+        int, typer.Option(min=1, help="Most connections, for HTTP and for gRPC each; fewer if descriptors are scarce.")
+    ] = CONNECTIONS_MAX,
+    body_memory: Annotated[
+        int, typer.Option(min=64, help="Most memory for bodies of requests in progress, in MiB; beyond it, 503.")
+    ] = BODIES_BYTES_MAX >> 20,
+    header_timeout: Annotated[
+        float, typer.Option(min=0.1, help="Seconds for the header of a request, or for opening a gRPC connection.")
+    ] = HEADER_S,
+    body_timeout: Annotated[
+        float, typer.Option(min=0.1, help="Seconds for the body of a request; one that stalls has a third of them.")
+    ] = BODY_S,
+    idle_timeout: Annotated[
+        float, typer.Option(min=0.1, help="Seconds after which a connection without a request is closed.")
+    ] = IDLE_S,
 ) -> None:
     """Receive OTLP traces and metrics, store them, and serve Prometheus metrics."""
-    options = SidecarOptions(store, host, http_port, grpc_port, token, keep_transcripts, slo)
+    limits = ConnectionLimits(max_connections, body_memory << 20, header_timeout, body_timeout, idle_timeout)
+    options = SidecarOptions(store, host, http_port, grpc_port, token, keep_transcripts, slo, limits)
     raise typer.Exit(run(options))

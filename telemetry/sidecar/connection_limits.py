@@ -7,6 +7,9 @@ from typing import Final
 from telemetry.sidecar.body_budget import BODIES_BYTES_MAX
 
 CONNECTIONS_MAX: Final = 1024
+HEADER_S: Final = 10.0
+BODY_S: Final = 15.0  # exporters give up ten seconds after their first attempt
+IDLE_S: Final = 75.0  # exporters send every five seconds, or every minute
 # For the store, the process itself, and connections that are accepted in one go before the first of them is refused.
 _RESERVED_DESCRIPTORS: Final = 256
 
@@ -17,9 +20,9 @@ class ConnectionLimits:
 
     connections: int = CONNECTIONS_MAX
     bodies_bytes: int = BODIES_BYTES_MAX
-    header_s: float = 10.0  # from the connection, or the first octet of a further request, to the end of its header
-    body_s: float = 15.0  # exporters give up ten seconds after their first attempt
-    idle_s: float = 75.0  # between requests; exporters send every five seconds, or every minute
+    header_s: float = HEADER_S  # from the connection, or the first octet of a further request, to the end of its header
+    body_s: float = BODY_S
+    idle_s: float = IDLE_S  # between requests
     linger_s: float = 5.0  # for the rest of a refused request, and for reading the last of a response
     write_s: float = 15.0  # for a reader that does not accept a response
     stall_bytes: int = 5 << 10

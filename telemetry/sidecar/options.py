@@ -1,7 +1,9 @@
 """The options of a sidecar."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from telemetry.sidecar.connection_limits import ConnectionLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,3 +17,4 @@ class SidecarOptions:
     token: str | None = None
     keep_transcripts: bool = False
     slo: Path | None = None
+    limits: ConnectionLimits = field(default_factory=ConnectionLimits)

@@ -3,31 +3,27 @@
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable, Generator
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
-import uvicorn
 from starlette.applications import Starlette
 
 from telemetry.model.errors import ConfigError
 from telemetry.sidecar import pages
+from telemetry.sidecar.connection_limits import connections_allowed
+from telemetry.sidecar.http_connections import http_server
 from telemetry.sidecar.messages import StoreOptions
 from telemetry.sidecar.options import SidecarOptions
 from telemetry.sidecar.otlp import grpc as otlp_grpc
 from telemetry.sidecar.otlp import http as otlp_http
 from telemetry.sidecar.otlp.access import is_loopback
+from telemetry.sidecar.otlp.body import Bodies
 from telemetry.sidecar.otlp.ingest import Ingest
 from telemetry.sidecar.store_link import StoreLink
 
 # On shutdown, requests in progress get this long to finish; what was acknowledged is durable in any case.
 _GRACE_S: Final = 3
-
-
-class _Server(uvicorn.Server):
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        """Capture no signals: they stop the whole sidecar, not only the HTTP server."""
-        yield
 
 
 async def serve(options: SidecarOptions, ready: Callable[[dict[str, object]], None], stop: asyncio.Event) -> None:
@@ -48,18 +44,12 @@ async def serve(options: SidecarOptions, ready: Callable[[dict[str, object]], No
         ingest = Ingest(link.send)
         stack.push_async_callback(link.stop)
         await link.start(ingest)
-        grpc_server, grpc_port = await otlp_grpc.start(ingest, options.host, options.grpc_port, options.token)
-        http = _Server(
-            uvicorn.Config(
-                Starlette(
-                    routes=[*otlp_http.routes(ingest, options.token), *pages.routes(link, ingest, options.token)]
-                ),
-                log_level="warning",
-                access_log=False,
-                lifespan="off",
-                timeout_graceful_shutdown=_GRACE_S,
-            )
-        )
+        limits = replace(options.limits, connections=connections_allowed(options.limits.connections))
+        bodies = Bodies(limits)
+        stack.callback(bodies.close)
+        grpc_server, grpc_port = await otlp_grpc.start(ingest, bodies, options.host, options.grpc_port, options.token)
+        routes = [*otlp_http.routes(ingest, bodies, options.token), *pages.routes(link, ingest, options.token)]
+        http = http_server(Starlette(routes=routes), limits, _GRACE_S)
         serving = asyncio.create_task(http.serve(sockets=[listener]))
         while not http.started and not serving.done():  # noqa: ASYNC110 - uvicorn only sets this flag
             await asyncio.sleep(0.005)

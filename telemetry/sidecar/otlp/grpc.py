@@ -1,92 +1,134 @@
-"""OTLP over gRPC: the generated services, on the same ingest path as HTTP."""
+"""OTLP over gRPC: the services of the Collector, on the same ingest path as HTTP.
 
-from typing import Any, Final
+Messages stay bytes, and gRPC does not decompress them: it would do so in the event loop and without a limit on memory.
+"""
+
+from collections.abc import AsyncIterator
+from typing import Any, Final, cast
 
 import grpc
 import grpc.aio
-from google.protobuf.duration_pb2 import Duration
-from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
-from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2_grpc
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
-    ExportMetricsServiceRequest,
-    ExportMetricsServiceResponse,
-)
-from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
-    ExportTraceServiceRequest,
-    ExportTraceServiceResponse,
-)
 
 from telemetry.model.errors import ConfigError, StoreError
+from telemetry.sidecar.body_budget import BodyLease, BudgetExhausted
+from telemetry.sidecar.connection_limits import ConnectionLimits
 from telemetry.sidecar.messages import Signal
 from telemetry.sidecar.otlp.access import is_authorized
 from telemetry.sidecar.otlp.attributes import OtlpDecodeError
-from telemetry.sidecar.otlp.backlog import RETRY_AFTER_S
-from telemetry.sidecar.otlp.body import BODY_BYTES_MAX
-from telemetry.sidecar.otlp.http import metrics_response, traces_response
-from telemetry.sidecar.otlp.ingest import Ingest, Taken
+from telemetry.sidecar.otlp.backlog import RETRY_AFTER_S, Overloaded
+from telemetry.sidecar.otlp.body import Bodies
+from telemetry.sidecar.otlp.compression import BODY_BYTES_MAX, BodyDamaged, BodyTooLarge
+from telemetry.sidecar.otlp.ingest import Ingest
+from telemetry.sidecar.otlp.receive_slots import NoSlot, ReceiveSlots
+from telemetry.sidecar.otlp.responses import TOO_LARGE, TOO_MANY_BODIES, UNAUTHORIZED, retryable, success
 
+_SERVICES: Final[dict[str, Signal]] = {
+    "opentelemetry.proto.collector.trace.v1.TraceService": "traces",
+    "opentelemetry.proto.collector.metrics.v1.MetricsService": "metrics",
+}
 _STATUS_DETAILS: Final = "grpc-status-details-bin"
+_STREAMS_PER_CONNECTION: Final = 64
+_METADATA_BYTES_MAX: Final = 16 << 10
+_GZIP_MAGIC: Final = b"\x1f\x8b"
 _Context = Any  # grpc.aio has no type information
+_NO_MESSAGE: Final[object] = cast(Any, grpc.aio).EOF
 
 
-class _Service:
-    def __init__(self, ingest: Ingest, token: str | None) -> None:
+def compression_of(message: bytes) -> list[str]:
+    """Return how a message is compressed: gzip, zlib (which gRPC calls deflate) or not at all.
+
+    The first bytes tell: gRPC does not pass its flag on, and no export message starts with these.
+    """
+    if message.startswith(_GZIP_MAGIC):
+        return ["gzip"]
+    if len(message) >= 2 and message[0] == 0x78 and int.from_bytes(message[:2], "big") % 31 == 0:
+        return ["zlib"]
+    return []
+
+
+class _Export:
+    """The method `Export` of one of the services."""
+
+    def __init__(self, signal: Signal, ingest: Ingest, bodies: Bodies, slots: ReceiveSlots, token: str | None) -> None:
+        self._signal: Signal = signal
         self._ingest = ingest
+        self._bodies = bodies
+        self._slots = slots
         self._token = token
 
-    async def _authorize(self, context: _Context) -> None:
+    async def answer(self, _messages: AsyncIterator[bytes], context: _Context) -> bytes:
+        """Store an export; it is durable when this returns."""
         metadata = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
         if not is_authorized(metadata.get("authorization"), self._token):
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "a valid bearer token is required")
-
-    async def _take(self, signal: Signal, body: bytes, context: _Context) -> Taken:
+            self._ingest.bad_request()
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, UNAUTHORIZED)
         try:
-            return await self._ingest.take(signal, "protobuf", body)
+            with self._bodies.budget.lease() as lease:
+                body = await self._message(context, lease)
+                taken = await self._ingest.take(self._signal, "protobuf", body)
+            return success(self._signal, taken).SerializeToString()
         except OtlpDecodeError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-            raise
+        except (BudgetExhausted, NoSlot):
+            self._ingest.refused_request()
+            await _abort_retryable(context, retryable(TOO_MANY_BODIES))
         except StoreError as error:
-            retry = Status(code=grpc.StatusCode.UNAVAILABLE.value[0], message=str(error))
-            retry.details.add().Pack(RetryInfo(retry_delay=Duration(seconds=RETRY_AFTER_S)))
-            context.set_trailing_metadata(((_STATUS_DETAILS, retry.SerializeToString()),))
-            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
-            raise
+            after_s = error.retry_after_s if isinstance(error, Overloaded) else RETRY_AFTER_S
+            await _abort_retryable(context, retryable(str(error), after_s))
+        except TimeoutError:
+            self._ingest.bad_request()
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the message did not arrive in time")
+        except BodyTooLarge:
+            self._ingest.bad_request()
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, TOO_LARGE)
+        except BodyDamaged as error:
+            self._ingest.bad_request()
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"the message cannot be decompressed ({error})")
+        raise AssertionError("abort raises")
+
+    async def _message(self, context: _Context, lease: BodyLease) -> bytes:
+        """Receive the message and decompress it."""
+        received = await self._slots.receive(context.read)
+        if received is _NO_MESSAGE:
+            raise BodyDamaged("there is no message")
+        message = cast(bytes, received)
+        lease.grow(len(message))
+        return await self._bodies.decompress(message, compression_of(message), lease)
 
 
-class TraceService(_Service, trace_service_pb2_grpc.TraceServiceServicer):
-    """`opentelemetry.proto.collector.trace.v1.TraceService`."""
-
-    async def Export(  # noqa: N802 - the name that the service defines
-        self, request: ExportTraceServiceRequest, context: _Context
-    ) -> ExportTraceServiceResponse:
-        """Store spans; they are durable when this returns."""
-        await self._authorize(context)
-        return traces_response(await self._take("traces", request.SerializeToString(), context))
+async def _abort_retryable(context: _Context, status: Status) -> None:
+    context.set_trailing_metadata(((_STATUS_DETAILS, status.SerializeToString()),))
+    await context.abort(grpc.StatusCode.UNAVAILABLE, status.message)
 
 
-class MetricsService(_Service, metrics_service_pb2_grpc.MetricsServiceServicer):
-    """`opentelemetry.proto.collector.metrics.v1.MetricsService`."""
+def _options(limits: ConnectionLimits) -> list[tuple[str, int]]:
+    header_ms, idle_ms = int(limits.header_s * 1000), int(limits.idle_s * 1000)
+    return [
+        ("grpc.so_reuseport", 0),  # otherwise a second sidecar would silently share the port
+        ("grpc.max_allowed_incoming_connections", limits.connections),
+        ("grpc.server_handshake_timeout_ms", header_ms),
+        ("grpc.http2.settings_timeout", header_ms),
+        ("grpc.max_connection_idle_ms", idle_ms),
+        ("grpc.keepalive_time_ms", idle_ms),  # finds those that are gone without a word
+        ("grpc.keepalive_timeout_ms", header_ms),
+        ("grpc.max_concurrent_streams", _STREAMS_PER_CONNECTION),
+        ("grpc.max_metadata_size", _METADATA_BYTES_MAX),
+        ("grpc.absolute_max_metadata_size", _METADATA_BYTES_MAX),
+        ("grpc.max_receive_message_length", BODY_BYTES_MAX),
+        ("grpc.per_message_decompression", 0),
+        ("grpc.http2.bdp_probe", 0),  # it widens the window of what is kept for calls that are not read yet
+    ]
 
-    async def Export(  # noqa: N802 - the name that the service defines
-        self, request: ExportMetricsServiceRequest, context: _Context
-    ) -> ExportMetricsServiceResponse:
-        """Store metric points; they are durable when this returns."""
-        await self._authorize(context)
-        return metrics_response(await self._take("metrics", request.SerializeToString(), context))
 
-
-async def start(ingest: Ingest, host: str, port: int, token: str | None) -> tuple[grpc.aio.Server, int]:
+async def start(ingest: Ingest, bodies: Bodies, host: str, port: int, token: str | None) -> tuple[grpc.aio.Server, int]:
     """Start a server; return it and its port (0 requests any free port). Raises ConfigError if the port is in use."""
-    server = grpc.aio.server(
-        options=[
-            ("grpc.max_receive_message_length", BODY_BYTES_MAX),
-            ("grpc.so_reuseport", 0),  # otherwise a second sidecar would silently share the port
-        ]
-    )
-    trace_service_pb2_grpc.add_TraceServiceServicer_to_server(TraceService(ingest, token), server)
-    metrics_service_pb2_grpc.add_MetricsServiceServicer_to_server(MetricsService(ingest, token), server)
+    server = grpc.aio.server(options=_options(bodies.limits))
+    slots = ReceiveSlots(bodies.limits.body_s)
+    for service, signal in _SERVICES.items():
+        # A call with a stream of requests reaches its handler before its message does.
+        handler = grpc.stream_unary_rpc_method_handler(_Export(signal, ingest, bodies, slots, token).answer)
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {"Export": handler}),))
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
         bound = server.add_insecure_port(address)

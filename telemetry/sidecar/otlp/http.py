@@ -1,35 +1,37 @@
-"""OTLP over HTTP, compatible with the OpenTelemetry Collector; `decode` and `ingest` do the actual work."""
+"""OTLP over HTTP, compatible with the OpenTelemetry Collector: reads requests and passes their bodies on."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Final
 
 from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import Message
 from google.rpc.code_pb2 import Code
 from google.rpc.status_pb2 import Status
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from telemetry.model.errors import StoreError
+from telemetry.sidecar.body_budget import BodyLease, BudgetExhausted
 from telemetry.sidecar.messages import Encoding, Signal
 from telemetry.sidecar.otlp.access import is_authorized
 from telemetry.sidecar.otlp.attributes import OtlpDecodeError
-from telemetry.sidecar.otlp.backlog import RETRY_AFTER_S
-from telemetry.sidecar.otlp.body import BODY_BYTES_MAX, BodyDamaged, BodyTooLarge, decompress, read_limited
-from telemetry.sidecar.otlp.ingest import Ingest, Taken
+from telemetry.sidecar.otlp.backlog import RETRY_AFTER_S, Overloaded
+from telemetry.sidecar.otlp.body import Bodies, BodyTooSlow
+from telemetry.sidecar.otlp.compression import BODY_BYTES_MAX, COMPRESSIONS, BodyDamaged, BodyTooLarge
+from telemetry.sidecar.otlp.ingest import Ingest
+from telemetry.sidecar.otlp.responses import TOO_LARGE, TOO_MANY_BODIES, UNAUTHORIZED, retryable, success
 
 _ENCODINGS: Final[dict[str, Encoding]] = {"application/x-protobuf": "protobuf", "application/json": "json"}
 _CONTENT_TYPES: Final[dict[Encoding, str]] = {"protobuf": "application/x-protobuf", "json": "application/json"}
-_UNPACKED: Final = ("", "identity")
-_PACKED: Final = ("gzip", "deflate")
+# More than one is unusual; each takes memory and time for a whole body.
+_COMPRESSIONS_MAX: Final = 3
+_CLIENT_IS_GONE: Final = Response(status_code=400)
 
 
 class _Refusal(Exception):  # noqa: N818 - a response, not an internal error
-    """A response other than 200 to a request that was not taken."""
+    """A response other than 200 to a request that was not passed on."""
 
     def __init__(self, status: int, code: Code.ValueType, message: str, headers: dict[str, str] | None = None) -> None:
         super().__init__(message)
@@ -37,85 +39,84 @@ class _Refusal(Exception):  # noqa: N818 - a response, not an internal error
         self.body = Status(code=code, message=message)
 
 
-def routes(ingest: Ingest, token: str | None) -> list[Route]:
-    """Create the routes `/v1/traces` and `/v1/metrics`; methods other than POST are answered with 405."""
-    return [
-        Route("/v1/traces", _endpoint(ingest, token, "traces", traces_response), methods=["POST"]),
-        Route("/v1/metrics", _endpoint(ingest, token, "metrics", metrics_response), methods=["POST"]),
-    ]
+@dataclass(frozen=True, slots=True)
+class _Endpoint:
+    signal: Signal
+    ingest: Ingest
+    bodies: Bodies
+    token: str | None
 
-
-def traces_response(taken: Taken) -> ExportTraceServiceResponse:
-    """Create the response to a trace export, with the number of rejected spans."""
-    response = ExportTraceServiceResponse()
-    if taken.rejected:
-        response.partial_success.rejected_spans = taken.rejected
-        response.partial_success.error_message = "; ".join(taken.reasons)
-    return response
-
-
-def metrics_response(taken: Taken) -> ExportMetricsServiceResponse:
-    """Create the response to a metrics export, with the number of rejected points."""
-    response = ExportMetricsServiceResponse()
-    if taken.rejected:
-        response.partial_success.rejected_data_points = taken.rejected
-        response.partial_success.error_message = "; ".join(taken.reasons)
-    return response
-
-
-def _endpoint(
-    ingest: Ingest,
-    token: str | None,
-    signal: Signal,
-    respond: Callable[[Taken], Message],
-) -> Callable[[Request], Awaitable[Response]]:
-    async def endpoint(request: Request) -> Response:
+    async def answer(self, request: Request) -> Response:
         media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         encoding = _ENCODINGS.get(media_type)
         try:
-            body = await _body(request, media_type, token)
-            taken = await ingest.take(signal, encoding or "json", body)
-            return _response(200, respond(taken), encoding)
+            with self.bodies.budget.lease() as lease:
+                body = await self._body(request, media_type, lease)
+                taken = await self.ingest.take(self.signal, encoding or "json", body)
+            return _response(200, success(self.signal, taken), encoding)
         except OtlpDecodeError as error:
             return _response(400, Status(code=Code.INVALID_ARGUMENT, message=str(error)), encoding)
+        except BudgetExhausted:
+            self.ingest.refused_request()
+            return _unavailable(TOO_MANY_BODIES, encoding)
         except StoreError as error:
-            status = Status(code=Code.UNAVAILABLE, message=str(error))
-            return _response(503, status, encoding, {"retry-after": str(RETRY_AFTER_S)})
+            after_s = error.retry_after_s if isinstance(error, Overloaded) else RETRY_AFTER_S
+            return _unavailable(str(error), encoding, after_s)
         except _Refusal as refusal:
-            ingest.bad_request()
+            self.ingest.bad_request()
             return _response(refusal.status, refusal.body, encoding, refusal.headers)
         except ClientDisconnect:
-            ingest.bad_request()
-            return Response(status_code=400)  # the client is gone
+            self.ingest.bad_request()
+            return _CLIENT_IS_GONE
 
-    return endpoint
+    async def _body(self, request: Request, media_type: str, lease: BodyLease) -> bytes:
+        """Return a request's decompressed body. Raises _Refusal for an unauthorized or unsupported request."""
+        compressions = self._check_header(request, media_type)
+        try:
+            body = await self.bodies.read(request.stream(), lease)
+            return await self.bodies.decompress(body, compressions, lease)
+        except BodyTooLarge:
+            raise _Refusal(413, Code.RESOURCE_EXHAUSTED, TOO_LARGE) from None
+        except BodyTooSlow:
+            slow = "the body did not arrive in time; send smaller batches"
+            raise _Refusal(408, Code.DEADLINE_EXCEEDED, slow, {"connection": "close"}) from None
+        except BodyDamaged as error:
+            packing = ", ".join(compressions)
+            raise _Refusal(400, Code.INVALID_ARGUMENT, f"the body is not valid {packing} data ({error})") from error
+
+    def _check_header(self, request: Request, media_type: str) -> list[str]:
+        """Return the compressions of the body, in the order in which they were applied. Raises _Refusal."""
+        headers = request.headers
+        if not is_authorized(headers.get("authorization"), self.token):
+            raise _Refusal(401, Code.UNAUTHENTICATED, UNAUTHORIZED, {"www-authenticate": "Bearer"})
+        if media_type not in _ENCODINGS:
+            known = " or ".join(_ENCODINGS)
+            raise _Refusal(415, Code.INVALID_ARGUMENT, f"content type {media_type!r}: send {known}")
+        stated = ",".join(headers.getlist("content-encoding")).lower()
+        compressions = [name for each in stated.split(",") if (name := each.strip()) not in ("", "identity")]
+        if len(compressions) > _COMPRESSIONS_MAX or not COMPRESSIONS.issuperset(compressions):
+            known = ", ".join(sorted(COMPRESSIONS))
+            raise _Refusal(415, Code.INVALID_ARGUMENT, f"content encoding {stated!r}: send {known} or none")
+        length = headers.get("content-length", "")
+        if length.isdecimal() and int(length) > BODY_BYTES_MAX:
+            raise _Refusal(413, Code.RESOURCE_EXHAUSTED, TOO_LARGE)
+        return compressions
 
 
-async def _body(request: Request, media_type: str, token: str | None) -> bytes:
-    """Return a request's decompressed body. Raises _Refusal for an unauthorized or unsupported request."""
-    if not is_authorized(request.headers.get("authorization"), token):
-        raise _Refusal(401, Code.UNAUTHENTICATED, "a valid bearer token is required", {"www-authenticate": "Bearer"})
-    if media_type not in _ENCODINGS:
-        known = " or ".join(_ENCODINGS)
-        raise _Refusal(415, Code.INVALID_ARGUMENT, f"content type {media_type!r}: send {known}")
-    packing = request.headers.get("content-encoding", "").strip().lower()
-    if packing not in _UNPACKED and packing not in _PACKED:
-        raise _Refusal(415, Code.INVALID_ARGUMENT, f"content encoding {packing!r}: send gzip, deflate or none")
-    too_large = _Refusal(
-        413,
-        Code.RESOURCE_EXHAUSTED,
-        f"the body exceeds {BODY_BYTES_MAX >> 20} MiB, compressed or decompressed; send smaller batches",
-    )
-    stated = request.headers.get("content-length", "")
-    if stated.isdecimal() and int(stated) > BODY_BYTES_MAX:
-        raise too_large
-    try:
-        body = await read_limited(request.stream())
-        return body if packing in _UNPACKED else await asyncio.to_thread(decompress, body)
-    except BodyTooLarge:
-        raise too_large from None
-    except BodyDamaged as error:
-        raise _Refusal(400, Code.INVALID_ARGUMENT, f"the body is not valid {packing} data ({error})") from error
+def routes(ingest: Ingest, bodies: Bodies, token: str | None) -> list[Route]:
+    """Create the routes `/v1/traces` and `/v1/metrics`; methods other than POST are answered with 405."""
+    signals: tuple[Signal, ...] = ("traces", "metrics")
+    found: list[Route] = []
+    for signal in signals:
+        answer: Callable[[Request], Awaitable[Response]] = _Endpoint(signal, ingest, bodies, token).answer
+        # Senders put the path behind an address that the user gave, which may end in a slash.
+        paths = (f"{start}v1/{signal}{end}" for start in ("/", "//") for end in ("", "/"))
+        found += [Route(path, answer, methods=["POST"]) for path in paths]
+    return found
+
+
+def _unavailable(sentence: str, encoding: Encoding | None, after_s: int = RETRY_AFTER_S) -> Response:
+    return _response(503, retryable(sentence, after_s), encoding, {"retry-after": str(after_s)})
 
 
 def _response(

@@ -69,6 +69,10 @@ class Ingest:
         """Count a request that was refused before it reached `take`."""
         self._bad_requests += 1
 
+    def refused_request(self) -> None:
+        """Count a request that was told to come back before it reached `take`."""
+        self._refused_requests += 1
+
     async def take(self, signal: Signal, encoding: Encoding, body: bytes) -> Taken:
         """Store the request durably. `body` is decompressed.
 

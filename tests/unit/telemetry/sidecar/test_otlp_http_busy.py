@@ -6,7 +6,9 @@ import httpx
 from google.rpc.status_pb2 import Status
 from starlette.applications import Starlette
 
+from telemetry.sidecar.connection_limits import ConnectionLimits
 from telemetry.sidecar.messages import Answer, Answered, Take
+from telemetry.sidecar.otlp.body import Bodies
 from telemetry.sidecar.otlp.http import routes
 from telemetry.sidecar.otlp.ingest import Ingest
 from tests.fixtures_sidecar import turns_json, turns_request
@@ -20,7 +22,7 @@ def test_a_full_disk_is_503_with_a_retry_after_that_exporters_honor() -> None:
         )
 
     async def ask() -> list[httpx.Response]:
-        app = Starlette(routes=routes(ingest, None))
+        app = Starlette(routes=routes(ingest, Bodies(ConnectionLimits()), None))
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://sidecar") as client:
             return [
                 await client.post("/v1/traces", content=body, headers={"content-type": content_type})

@@ -1,0 +1,43 @@
+"""The messages that answer an export, the same over HTTP and gRPC."""
+
+from typing import Final
+
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
+from google.rpc.code_pb2 import Code
+from google.rpc.error_details_pb2 import RetryInfo
+from google.rpc.status_pb2 import Status
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+
+from telemetry.sidecar.messages import Signal
+from telemetry.sidecar.otlp.backlog import RETRY_AFTER_S
+from telemetry.sidecar.otlp.compression import BODY_BYTES_MAX
+from telemetry.sidecar.otlp.ingest import Taken
+
+UNAUTHORIZED: Final = "a valid bearer token is required"
+TOO_LARGE: Final = f"the body exceeds {BODY_BYTES_MAX >> 20} MiB, compressed or decompressed; send smaller batches"
+TOO_MANY_BODIES: Final = "the bodies of requests in progress exceed the memory for them; send it again"
+
+
+def success(signal: Signal, taken: Taken) -> Message:
+    """Create the response to an export that was stored, with the number of rejected items."""
+    message = "; ".join(taken.reasons)
+    if signal == "traces":
+        traces = ExportTraceServiceResponse()
+        if taken.rejected:
+            traces.partial_success.rejected_spans = taken.rejected
+            traces.partial_success.error_message = message
+        return traces
+    metrics = ExportMetricsServiceResponse()
+    if taken.rejected:
+        metrics.partial_success.rejected_data_points = taken.rejected
+        metrics.partial_success.error_message = message
+    return metrics
+
+
+def retryable(message: str, retry_after_s: int = RETRY_AFTER_S) -> Status:
+    """Create the status of an export that is to be sent again."""
+    status = Status(code=Code.UNAVAILABLE, message=message)
+    status.details.add().Pack(RetryInfo(retry_delay=Duration(seconds=retry_after_s)))
+    return status
