@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from telemetry.model.generator_health import HEALTH_FIGURES
+from telemetry.model.metrics import MIN_COUNT_FOR
 from telemetry.model.semconv import RAMP
 from telemetry.model.stated_error import StatedError
 from telemetry.store.beside import NOTHING_BESIDE, Beside
@@ -23,6 +24,11 @@ INVALID_TURNS_LIMIT: Final = 2
 def too_many_invalid(invalid: int, total: int) -> bool:
     """Whether so many of `total` turns are invalid that the instrument, not the endpoint, was the limit."""
     return invalid > INVALID_TURNS_LIMIT and invalid > INVALID_SHARE_LIMIT * total
+
+
+def enough(percentile: str, n: int, value: float | None) -> float | None:
+    """The percentile, or None where there are too few values for it to be a figure."""
+    return value if n >= MIN_COUNT_FOR[percentile] else None
 
 
 @dataclass(frozen=True, slots=True)

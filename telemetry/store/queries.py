@@ -5,6 +5,7 @@ A metric's percentiles are `quantile_cont` over the raw values (linear between n
 
 # ruff: noqa: S608 - the identifiers in these statements come from the metric table, every value is bound
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -99,15 +100,22 @@ def dimension_values(f: Filter) -> tuple[str, list[Any]]:
 _UNANSWERED: Final = f"outcome IN ({', '.join(repr(outcome) for outcome in UNANSWERED)})"
 
 
-def _metric_columns(metric: Metric) -> str:
-    """Count, maximum and quantiles of a metric over valid turns. `u_` counts valid turns that no answer came to, and no
-    value; of `connect` calls that could not be connected."""
-    valid, value, name = "FILTER (WHERE outcome <> 'invalid')", metric.column, metric.name
-    return (
-        f"count({value}) {valid} AS n_{name}, max({value}) {valid} AS max_{name}, "
-        f"quantile_cont({value}, {FRACTIONS}) {valid} AS q_{name}, "
-        f"count(*) FILTER (WHERE {_without_value(metric)}) AS u_{name}"
+def _metric_columns(metrics: Iterable[Metric]) -> str:
+    """Count, maximum and quantiles of metrics over valid turns.
+
+    Of a statement that is about valid turns only: each quantile behind a FILTER takes five times as long.
+    """
+    return ", ".join(
+        f"count({metric.column}) AS n_{metric.name}, max({metric.column}) AS max_{metric.name}, "
+        f"quantile_cont({metric.column}, {FRACTIONS}) AS q_{metric.name}"
+        for metric in metrics
     )
+
+
+def _lacking_columns(metrics: Iterable[Metric]) -> str:
+    """Of turns that no answer came to: those without a value of a metric; of `connect` calls that could not be
+    connected."""
+    return ", ".join(f"count(*) FILTER (WHERE {_without_value(metric)}) AS u_{metric.name}" for metric in metrics)
 
 
 def _without_value(metric: Metric) -> str:
@@ -116,21 +124,43 @@ def _without_value(metric: Metric) -> str:
     return "false" if metric.name in NOT_OF_AN_ANSWER else f"{_UNANSWERED} AND {metric.column} IS NULL"
 
 
+_OF_BOTH: Final = "grouping(cohort) = 1 AS is_total, cohort"
+_BY_COHORT: Final = "GROUP BY GROUPING SETS ((), (cohort))"
+_LACKING: Final = f"outcome = 'error' OR {_UNANSWERED}"
+
+
 def totals(f: Filter) -> tuple[str, list[Any]]:
-    """One row for all client turns (`is_total`) and one per cohort: counts, shares and every metric's quantiles."""
+    """One row for all client turns (`is_total`) and one per cohort: counts and shares."""
     valid = "FILTER (WHERE outcome <> 'invalid')"
-    metrics = ", ".join(_metric_columns(metric) for metric in METRICS.values())
     where = grouped(f)
     return (
         f"""
-        SELECT grouping(cohort) = 1 AS is_total, cohort, count(*) AS total,
+        SELECT {_OF_BOTH}, count(*) AS total,
                count(*) FILTER (WHERE outcome = 'ok') AS ok,
                count(*) {valid} AS valid, {_UNREAD} AS unread,
                count(cache_hit) {valid} AS cache_reported,
                count(*) FILTER (WHERE cache_hit AND outcome <> 'invalid') AS cache_hits,
-               max(ended_unix_ns) AS newest_unix_ns, {metrics}
-        FROM turns WHERE {where.sql} GROUP BY GROUPING SETS ((), (cohort)) ORDER BY cohort
+               max(ended_unix_ns) AS newest_unix_ns
+        FROM turns WHERE {where.sql} {_BY_COHORT} ORDER BY cohort
         """,
+        list(where.values),
+    )
+
+
+def metric_totals(f: Filter) -> tuple[str, list[Any]]:
+    """As `totals`, every metric's count, maximum and quantiles over the valid turns."""
+    where = grouped(f) & Condition(VALID_CLIENT)
+    return (
+        f"SELECT {_OF_BOTH}, {_metric_columns(METRICS.values())} FROM turns WHERE {where.sql} {_BY_COHORT}",
+        list(where.values),
+    )
+
+
+def lacking_totals(f: Filter) -> tuple[str, list[Any]]:
+    """As `totals`, how many turns that no answer came to lack a value of each metric."""
+    where = grouped(f) & Condition(_LACKING)
+    return (
+        f"SELECT {_OF_BOTH}, {_lacking_columns(METRICS.values())} FROM turns WHERE {where.sql} {_BY_COHORT}",
         list(where.values),
     )
 
@@ -171,19 +201,35 @@ def gap_totals(f: Filter) -> tuple[str, list[Any]]:
 PHASE_METRICS: Final = shown_in("phases")
 
 
+_OF_PHASES: Final = f"{CLIENT} AND {ASKED} AND phase IS NOT NULL"
+
+
 def phases(f: Filter) -> tuple[str, list[Any]]:
-    """A row per phase in the order of time, the ramps too: counts and the quantiles of PHASE_METRICS."""
+    """A row per phase in the order of time, the ramps too: counts."""
     valid = "FILTER (WHERE outcome <> 'invalid')"
-    metrics = ", ".join(_metric_columns(METRICS[name]) for name in PHASE_METRICS)
-    where = turns_of(f) & Condition(f"{CLIENT} AND {ASKED} AND phase IS NOT NULL")
+    where = turns_of(f) & Condition(_OF_PHASES)
     return (
         f"""
         SELECT phase, any_value(phase_kind) AS kind, min(started_unix_ns) AS first_unix_ns, count(*) AS total,
-               count(*) FILTER (WHERE outcome = 'ok') AS ok, count(*) {valid} AS valid, {_UNREAD} AS unread, {metrics}
+               count(*) FILTER (WHERE outcome = 'ok') AS ok, count(*) {valid} AS valid, {_UNREAD} AS unread
         FROM turns WHERE {where.sql} GROUP BY phase ORDER BY first_unix_ns, phase
         """,
         list(where.values),
     )
+
+
+def phase_metrics(f: Filter) -> tuple[str, list[Any]]:
+    """As `phases`, count, maximum and quantiles of PHASE_METRICS over the valid turns."""
+    where = turns_of(f) & Condition(f"{_OF_PHASES} AND {VALID_CLIENT}")
+    metrics = _metric_columns(METRICS[name] for name in PHASE_METRICS)
+    return f"SELECT phase, {metrics} FROM turns WHERE {where.sql} GROUP BY phase", list(where.values)
+
+
+def phase_lacking(f: Filter) -> tuple[str, list[Any]]:
+    """As `phases`, how many turns that no answer came to lack a value of each of PHASE_METRICS."""
+    where = turns_of(f) & Condition(f"{_OF_PHASES} AND ({_LACKING})")
+    metrics = _lacking_columns(METRICS[name] for name in PHASE_METRICS)
+    return f"SELECT phase, {metrics} FROM turns WHERE {where.sql} GROUP BY phase", list(where.values)
 
 
 def phase_outcomes(f: Filter) -> tuple[str, list[Any]]:
@@ -202,12 +248,13 @@ def phase_outcomes(f: Filter) -> tuple[str, list[Any]]:
 
 
 def names(f: Filter) -> tuple[str, list[Any]]:
-    """Counts by outcome, and of valid turns by fallback, route and tier of a hit, per cohort."""
+    """Counts by outcome, and of valid turns by fallback, route and tier of a hit, per cohort; the commonest first."""
     where = grouped(f)
     return (
         f"""
         SELECT cohort, outcome, fallback, route, cache_tier, cache_hit, count(*) AS n
         FROM turns WHERE {where.sql} GROUP BY ALL
+        ORDER BY n DESC, cohort, outcome, fallback, route, cache_tier, cache_hit
         """,
         list(where.values),
     )
@@ -248,108 +295,4 @@ def withheld_reasons(f: Filter) -> tuple[str, list[Any]]:
         WHERE metric IS NOT NULL GROUP BY ALL ORDER BY n DESC, metric, reason
         """,
         list(where.values),
-    )
-
-
-def joined_service(where: Condition) -> tuple[str, list[Any]]:
-    """A common table `pairs`: each client turn of the condition beside the service's turn, where there is one.
-
-    A response is known by its id within the trace; where the wire shows no id, by the turn's place in the call.
-    """
-    return (
-        f"""
-        clients AS (SELECT * FROM turns WHERE source = 'client' AND {where.sql}),
-        services AS (
-            SELECT * FROM turns WHERE source = 'service'
-            QUALIFY row_number() OVER (
-                PARTITION BY trace_id, coalesce(response_id, turn_index::VARCHAR) ORDER BY started_unix_ns, span_id) = 1
-        ),
-        pairs AS (
-            SELECT c AS client, s AS service FROM clients c LEFT JOIN services s
-            ON c.trace_id = s.trace_id AND c.trace_id <> '' AND (
-                c.response_id = s.response_id
-                OR (c.turn_index = s.turn_index AND (c.response_id IS NULL OR s.response_id IS NULL)))
-        )
-        """,
-        list(where.values),
-    )
-
-
-def client_service_delta(f: Filter) -> tuple[str, list[Any]]:
-    """Client-heard minus service-reported voice-to-voice, and what found no counterpart."""
-    pairs, values = joined_service(turns_of(f))
-    run = Condition("true") if f.run_id is None else Condition("s.run_id = ?", (f.run_id,))
-    # A service that does not know the run is still one side of it when a call of the run has its trace.
-    service = "(" + run.sql + " OR s.trace_id IN (SELECT trace_id FROM clients))"
-    return (
-        f"""
-        WITH {pairs},
-        differences AS (
-            SELECT client.voice_to_voice_ns - service.voice_to_voice_ns
-                   - (service.speech_end_audio_ns - client.speech_end_audio_ns) AS difference_ns
-            FROM pairs
-            WHERE service.trace_id IS NOT NULL AND client.outcome <> 'invalid'
-              AND client.voice_to_voice_ns IS NOT NULL AND service.voice_to_voice_ns IS NOT NULL
-        )
-        SELECT
-            (SELECT count(*) FROM differences) AS joined,
-            (SELECT count(difference_ns) FROM differences) AS comparable,
-            (SELECT quantile_cont(difference_ns, [0.5, 0.99]) FROM differences) AS q,
-            (SELECT max(abs(difference_ns)) FROM differences) AS abs_max,
-            (SELECT count(*) FROM pairs WHERE service.trace_id IS NULL AND client.outcome <> 'invalid'
-                AND client.voice_to_voice_ns IS NOT NULL) AS client_only,
-            (SELECT count(*) FROM services s WHERE {service} AND s.voice_to_voice_ns IS NOT NULL AND NOT EXISTS (
-                SELECT 1 FROM pairs WHERE service.trace_id = s.trace_id AND service.span_id = s.span_id)
-            ) AS service_only
-        """,
-        [*values, *run.values],
-    )
-
-
-def stage_budget(f: Filter) -> tuple[str, list[Any]]:
-    """Rows `stage, n, q` (median and p95 in ns) of every valid turn with a voice-to-voice.
-
-    The service's own points where it reported them, else the points as the client saw them. A transcript that came
-    after the first token was not on the way to it: there the model's stage begins at the endpoint.
-    """
-    pairs, values = joined_service(judged(f))
-    return (
-        f"""
-        WITH {pairs},
-        chosen AS (
-            SELECT client.voice_to_voice_ns AS total_ns,
-                   CASE WHEN service.voice_to_voice_ns IS NOT NULL THEN service ELSE client END AS t,
-                   client.leading_silence_ns AS leading_silence_ns,
-                   coalesce(service.speech_end_audio_ns - client.speech_end_audio_ns, 0) AS later_ns,
-                   service.voice_to_voice_ns IS NOT NULL AS by_service
-            FROM pairs WHERE client.outcome <> 'invalid' AND client.voice_to_voice_ns > 0
-        ),
-        points AS (
-            SELECT total_ns, leading_silence_ns,
-                   t.speech_end_perf_ns - CASE WHEN by_service THEN later_ns ELSE 0 END AS speech_end,
-                   t.endpoint_perf_ns AS endpoint, t.llm_first_token_perf_ns AS token,
-                   t.tts_first_chunk_perf_ns AS chunk,
-                   CASE WHEN t.asr_final_perf_ns <= t.llm_first_token_perf_ns
-                         AND t.asr_final_perf_ns >= coalesce(t.endpoint_perf_ns, t.speech_end_perf_ns)
-                        THEN t.asr_final_perf_ns END AS final
-            FROM chosen
-        ),
-        stages AS (
-            SELECT total_ns,
-                   endpoint - speech_end AS endpointing,
-                   final - coalesce(endpoint, speech_end) AS asr,
-                   token - coalesce(final, endpoint, speech_end) AS llm,
-                   chunk - token AS tts,
-                   leading_silence_ns AS leading_silence
-            FROM points
-        ),
-        whole AS (
-            SELECT *, total_ns - coalesce(endpointing, 0) - coalesce(asr, 0) - coalesce(llm, 0) - coalesce(tts, 0)
-                      - coalesce(leading_silence, 0) AS unexplained FROM stages
-        )
-        SELECT stage, count(ns) AS n, quantile_cont(ns, [0.5, 0.95]) AS q
-        FROM (UNPIVOT whole ON endpointing, asr, llm, tts, leading_silence, unexplained INTO NAME stage VALUE ns)
-        GROUP BY stage
-        """,
-        values,
     )

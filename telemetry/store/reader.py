@@ -30,13 +30,14 @@ from telemetry.store.answers import (
     TimelinePoint,
 )
 from telemetry.store.instrument_error import instrument_error_ns
+from telemetry.store.joined import join_services, stage_budget
 from telemetry.store.objectives import ObjectiveCounts, count_objectives
 from telemetry.store.processes import processes
 from telemetry.store.queries import CLIENT, VALID_CLIENT, Condition
 from telemetry.store.run_spans import RUN_IDS, RunSpan, run_spans
 from telemetry.store.schema import TURN_FIELDS, span_from_row, turn_from_row
 from telemetry.store.snapshot import Connection, Snapshots, rows
-from telemetry.store.summaries import enough, summarize
+from telemetry.store.summaries import summarize
 from telemetry.store.timelines import generator_points, timeline
 
 ANY: Final = Filter()
@@ -208,20 +209,10 @@ class StoreReader:
     def stage_budget(self, f: Filter = ANY) -> dict[str, StageStats]:
         """Where voice-to-voice goes: endpointing, asr, llm, tts, leading_silence, and what none of them explains
         (`unexplained`: network, playout). Stages that no turn shows are left out."""
-        statement, values = queries.stage_budget(f)
 
         def question(connection: Connection) -> dict[str, StageStats]:
-            found = {row["stage"]: row for row in rows(connection, statement, values)}
-            return {
-                name: StageStats(
-                    name=name,
-                    n=row["n"],
-                    p50_ns=row["q"][0],
-                    p95_ns=enough("p95", row["n"], row["q"][1]),
-                )
-                for name in ("endpointing", "asr", "llm", "tts", "leading_silence", "unexplained")
-                if (row := found.get(name)) is not None and row["n"]
-            }
+            join_services(connection, f)
+            return stage_budget(connection, f)
 
         return self._snapshots.ask(question)
 

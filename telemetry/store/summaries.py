@@ -5,16 +5,16 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Final
 
 from telemetry.model import semconv
-from telemetry.model.metrics import CONNECT, ITL, METRICS, MIN_COUNT_FOR, NOT_OF_AN_ANSWER, Metric
+from telemetry.model.metrics import CONNECT, ITL, METRICS, NOT_OF_AN_ANSWER, Metric
 from telemetry.model.stated_error import Interval, StatedError, instrument_part_ns, interval
 from telemetry.store import error_queries, queries
 from telemetry.store.answers import (
     Behavior,
     CacheStats,
-    ClientServiceDelta,
     CohortSummary,
     Filter,
     MetricStats,
@@ -24,10 +24,12 @@ from telemetry.store.answers import (
     Summary,
     TelemetryLoss,
     TurnCounts,
+    enough,
 )
 from telemetry.store.failures import failures, retries
 from telemetry.store.generator import generator
 from telemetry.store.instrument_error import instrument_error_ns
+from telemetry.store.joined import client_service_delta, join_services
 from telemetry.store.noticed import beside
 from telemetry.store.snapshot import Connection, rows
 from telemetry.store.starts import StartsOfPhase, starts_by_phase, total
@@ -38,14 +40,13 @@ from telemetry.store.wer_by_condition import wer_by_condition
 EXPORT_GRACE_NS: Final = 15_000_000_000
 
 
-def enough(percentile: str, n: int, value: float | None) -> float | None:
-    """The percentile, or None where there are too few values for it to be a figure."""
-    return value if n >= MIN_COUNT_FOR[percentile] else None
-
-
 def summarize(connection: Connection, f: Filter, now_unix_ns: int, skipped_segments: int) -> Summary:
     """Everything about one filter; all statements see the same snapshot."""
-    totals = rows(connection, *queries.totals(f))
+    totals = _merged(
+        rows(connection, *queries.totals(f)),
+        rows(connection, *queries.metric_totals(f)),
+        rows(connection, *queries.lacking_totals(f)),
+    )
     gaps = rows(connection, *queries.gap_totals(f))
     named = rows(connection, *queries.names(f))
     invalid = rows(connection, *queries.invalid_reasons(f))
@@ -73,6 +74,7 @@ def summarize(connection: Connection, f: Filter, now_unix_ns: int, skipped_segme
         )
 
     starts = starts_by_phase(connection, f)
+    join_services(connection, f)
     whole = next(row for row in totals if row["is_total"])
     overall = part(whole)
     return Summary(
@@ -83,7 +85,7 @@ def summarize(connection: Connection, f: Filter, now_unix_ns: int, skipped_segme
         fallback=overall.fallback,
         routes=_routes(whole, named),
         cohorts=tuple(part(total) for total in totals if not total["is_total"] and total["cohort"] is not None),
-        client_service_delta=_client_service_delta(connection, f),
+        client_service_delta=client_service_delta(connection, f),
         loss=_loss(connection, f, now_unix_ns),
         generator=generator(connection, f),
         newest_unix_ns=whole["newest_unix_ns"],
@@ -99,10 +101,28 @@ def summarize(connection: Connection, f: Filter, now_unix_ns: int, skipped_segme
     )
 
 
+def _merged(counted: list[dict[str, Any]], *more: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of `counted`, each with what the others have of the same cohort or phase: statements over fewer turns,
+    which know fewer of them."""
+
+    def key(row: dict[str, Any]) -> tuple[Any, ...]:
+        return row.get("is_total"), row.get("cohort"), row.get("phase")
+
+    known: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in chain(*more):
+        known.setdefault(key(row), {}).update(row)
+    return [row | known.get(key(row), {}) for row in counted]
+
+
 def _phases(
     connection: Connection, f: Filter, starts: dict[str, StartsOfPhase], instrument_ns: float | None
 ) -> tuple[PhaseSummary, ...]:
-    outcomes = rows(connection, *queries.phase_outcomes(f))
+    phases = _merged(
+        rows(connection, *queries.phases(f)),
+        rows(connection, *queries.phase_metrics(f)),
+        rows(connection, *queries.phase_lacking(f)),
+    )
+    outcomes = rows(connection, *queries.phase_outcomes(f)) if phases else []
     errors = {row["phase"]: row for row in rows(connection, *error_queries.phase_errors(f))}
 
     def of(phase: str, *, reasons: bool) -> list[dict[str, Any]]:
@@ -120,7 +140,7 @@ def _phases(
             },
             starts=None if row["phase"] not in starts else starts[row["phase"]].answer,
         )
-        for row in rows(connection, *queries.phases(f))
+        for row in phases
     }
     if not starts:
         return tuple(found.values())
@@ -182,14 +202,15 @@ def _metric_stats(
     error: dict[str, Any] | None,
     instrument_ns: float | None,
 ) -> MetricStats:
-    """A metric's statistics from a row of `queries.totals` or `queries.phases`, and one of their errors."""
+    """A metric's statistics from a row of `queries.totals` or `queries.phases` and the others of the same turns."""
     name = metric.name
-    observed = _Observed(row[f"n_{name}"], row[f"q_{name}"], row[f"max_{name}"])
+    observed = _Observed(row.get(f"n_{name}", 0), row.get(f"q_{name}"), row.get(f"max_{name}"))
+    unanswered = row.get(f"u_{name}", 0)
     stats = _stats(name, metric.unit, observed, why)
     if name == CONNECT:
-        stats = replace(stats, eligible=stats.n + row[f"u_{name}"], unanswered=row[f"u_{name}"])
+        stats = replace(stats, eligible=stats.n + unanswered, unanswered=unanswered)
     elif name not in NOT_OF_AN_ANSWER:
-        stats = replace(stats, eligible=row["valid"], unanswered=row[f"u_{name}"])
+        stats = replace(stats, eligible=row["valid"], unanswered=unanswered)
     return stats if metric.counts_from is None else replace(stats, error=_error(metric, stats, error, instrument_ns))
 
 
@@ -265,19 +286,6 @@ def _routes(total: dict[str, Any], named: list[dict[str, Any]]) -> ShareByName:
         if row["route"] is not None:
             counts[row["route"]] += row["n"]
     return ShareByName(total=total["valid"], reported=counts.total(), counts=dict(counts))
-
-
-def _client_service_delta(connection: Connection, f: Filter) -> ClientServiceDelta:
-    (row,) = rows(connection, *queries.client_service_delta(f))
-    p50, p99 = row["q"] if row["q"] is not None else (None, None)
-    return ClientServiceDelta(
-        joined=row["joined"],
-        client_only=row["client_only"],
-        service_only=row["service_only"],
-        difference_p50_ns=p50,
-        difference_p99_ns=enough("p99", row["comparable"], p99),
-        difference_abs_max_ns=None if row["abs_max"] is None else float(row["abs_max"]),
-    )
 
 
 def _loss(connection: Connection, f: Filter, now_unix_ns: int) -> TelemetryLoss:
