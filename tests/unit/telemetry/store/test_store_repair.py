@@ -278,7 +278,7 @@ def test_every_table_comes_back(tmp_path: Path) -> None:
 def test_turns_that_stand_there_twice_are_a_fault(tmp_path: Path) -> None:
     with StoreWriter(tmp_path) as writer:
         writer.append(Batch([client_turn(0), client_turn(1)]))
-        again = writer.write_segment("turns", turns_table([client_turn(0)]), level=0)
+        again = writer.write_segment("turns", [turns_table([client_turn(0)])], level=0)
         one = writer.manifest
     twice = msgspec.structs.replace(one, sequence=one.sequence + 1, segments=(*one.segments, again))
     manifests.publish(tmp_path, twice)
