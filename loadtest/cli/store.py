@@ -1,13 +1,14 @@
 """`voiceprobe store`: the flags of its commands."""
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import typer
 from rich.console import Console
 
 CHECK_EXAMPLE: Final = "Example: voiceprobe store check ./store --json check.json"
 REPAIR_EXAMPLE: Final = "Example: voiceprobe store repair ./store --dry-run"
+EXPORT_EXAMPLE: Final = "Example: voiceprobe store export ./store --to ./exported --turns csv"
 COMPACT_EXAMPLE: Final = "Example: voiceprobe store compact ./store"
 
 Folder = Annotated[Path, typer.Argument(help="folder of the store, as the sidecar was given it")]
@@ -52,3 +53,20 @@ def compact(folder: Folder) -> None:
     from loadtest.run.store import compact as carry_out
 
     carry_out(folder, Console())
+
+
+@store.command(epilog=EXPORT_EXAMPLE)
+def export(
+    folder: Folder,
+    to: Annotated[Path, typer.Option(help="folder for the files, new or empty")],
+    turns: Annotated[Literal["parquet", "csv"], typer.Option(help="format of the turns")] = "parquet",
+) -> None:
+    """Write the turns and the spans of a store into files for other programs.
+
+    Spans become Parquet files with the columns of `otel_traces`, the table of the OpenTelemetry Collector's ClickHouse
+    exporter; turns become one file. Works while a sidecar writes the store. The exit code is 7 if damaged segments had
+    to be left out.
+    """
+    from loadtest.run.store import export as carry_out
+
+    raise typer.Exit(int(carry_out(folder, to, Console(), turns)))

@@ -1,4 +1,4 @@
-"""`voiceprobe store`: checks, repairs and compacts a store, and prints what it found."""
+"""`voiceprobe store`: checks, repairs, compacts and exports a store, and prints what it found."""
 
 from pathlib import Path
 
@@ -12,6 +12,8 @@ from loadtest.run.json_file import write_json
 from telemetry.store.check import StoreCheck
 from telemetry.store.check import check as check_store
 from telemetry.store.compaction import Compactor
+from telemetry.store.export import TurnsFormat
+from telemetry.store.export import export as export_store
 from telemetry.store.inventory import known_manifests
 from telemetry.store.manifest import QUARANTINE_FOLDER, TABLES
 from telemetry.store.repair import repair as repair_store
@@ -80,3 +82,14 @@ def compact(folder: Path, console: Console) -> None:
             compactor.stop()
         after = len(writer.manifest.segments)
     console.print(f"{folder}: {before:,} segments before, {after:,} after {merges:,} merges", soft_wrap=True)
+
+
+def export(folder: Path, target: Path, console: Console, turns: TurnsFormat) -> ExitCode:
+    """Export a store and print what was written. Raises StoreError."""
+    with progress_bar("exporting rows") as progress:
+        done = export_store(folder, target, turns=turns, progress=progress)
+    for fault in done.faults:
+        console.print(f"fault: {fault}", soft_wrap=True, markup=False, highlight=False)
+    line = f"{target}: {done.turns:,} turns and {done.spans:,} spans in {len(done.files):,} files"
+    console.print(line, soft_wrap=True, markup=False, highlight=False)
+    return ExitCode.STORE_DAMAGED if done.faults else ExitCode.OK

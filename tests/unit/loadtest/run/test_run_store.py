@@ -72,6 +72,17 @@ def test_small_segments_are_merged(
     assert [segment.rows for segment in load(store).segments] == [3, 3]
 
 
+def test_turns_and_spans_are_exported(store: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    code, text = _ended(capfd, "export", store, "--to", tmp_path / "out", "--turns", "csv")
+    assert (code, text) == (0, f"{tmp_path / 'out'}: 6 turns and 0 spans in 2 files")
+    assert len((tmp_path / "out" / "turns.csv").read_text().splitlines()) == 7
+    code, text = _ended(capfd, "export", store, "--to", tmp_path / "out")
+    assert code == 2
+    assert "is there already; name a folder that is new or empty" in text
+    min((store / SEGMENTS_FOLDER).iterdir()).unlink()
+    assert _ended(capfd, "export", store, "--to", tmp_path / "rest")[0] == 7
+
+
 @pytest.mark.parametrize("command", ["check", "repair", "compact"])
 def test_what_is_not_a_store_is_a_usage_error(tmp_path: Path, command: str, capfd: pytest.CaptureFixture[str]) -> None:
     code, text = _ended(capfd, command, tmp_path / "nowhere")

@@ -82,7 +82,7 @@ def test_a_store_starts_on_a_full_disk_with_left_overs(small_disk: Path) -> None
             writer.append(Batch([client_turn(1)]))
 
 
-def test_a_read_only_disk_is_said_and_over_when_it_is_writable(small_disk: Path) -> None:
+def test_a_read_only_disk_is_named_until_it_is_writable(small_disk: Path) -> None:
     store = small_disk / "store"
     with StoreWriter(store) as writer:
         writer.append(Batch([client_turn(0)]))

@@ -1,0 +1,244 @@
+"""What other programs read of a store: the Collector's columns, every row, and nothing in half."""
+
+import base64
+import csv
+import io
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from telemetry.model.errors import StoreError
+from telemetry.model.spans import SpanEvent, SpanLink, SpanRow
+from telemetry.store import export as exporting
+from telemetry.store import manifest as manifests
+from telemetry.store.export import export
+from telemetry.store.reader import StoreReader
+from telemetry.store.schema import Batch
+from telemetry.store.writer import StoreWriter
+from tests.fixtures_turns import START_UNIX_NS, client_turn, fill_store, synthetic_run
+
+# The columns of the table that the Collector's ClickHouse exporter creates, and what each type is in Arrow.
+CLICKHOUSE_COLUMNS = """
+Timestamp DateTime64(9)
+TraceId String
+SpanId String
+ParentSpanId String
+TraceState String
+SpanName LowCardinality(String)
+SpanKind LowCardinality(String)
+ServiceName LowCardinality(String)
+ResourceAttributes Map(LowCardinality(String), String)
+ScopeName String
+ScopeVersion String
+SpanAttributes Map(LowCardinality(String), String)
+Duration UInt64
+StatusCode LowCardinality(String)
+StatusMessage String
+Events.Timestamp Array(DateTime64(9))
+Events.Name Array(LowCardinality(String))
+Events.Attributes Array(Map(LowCardinality(String), String))
+Links.TraceId Array(String)
+Links.SpanId Array(String)
+Links.TraceState Array(String)
+Links.Attributes Array(Map(LowCardinality(String), String))
+"""
+ARROW = {
+    "DateTime64(9)": "timestamp[ns, tz=UTC]",
+    "String": "string",
+    "UInt64": "uint64",
+    "Map(String, String)": "map<string, string>",
+}
+
+
+def _arrow(clickhouse: str) -> str:
+    plain = re.sub(r"LowCardinality\((\w+)\)", r"\1", clickhouse)
+    of = re.fullmatch(r"Array\((.+)\)", plain)
+    return f"list<item: {ARROW[of[1]]}>" if of else ARROW[plain]
+
+
+def _span(**changes: object) -> SpanRow:
+    given: dict[str, object] = {
+        "trace_id": "0af7651916cd43dd8448eb211c80319c",
+        "span_id": "b7ad6b7169203331",
+        "parent_span_id": "00f067aa0ba902b7",
+        "name": "llm_request",
+        "service": "assistant",
+        "start_unix_ns": START_UNIX_NS + 123_456_789,
+        "end_unix_ns": START_UNIX_NS + 1_123_456_789,
+        "attributes": {},
+    }
+    return SpanRow(**(given | changes))  # type: ignore[arg-type]
+
+
+def _exported(tmp_path: Path, *spans: SpanRow) -> list[dict[str, object]]:
+    with StoreWriter(tmp_path / "store", keep_text=True) as writer:
+        writer.append(Batch(spans=spans))
+    export(tmp_path / "store", tmp_path / "out")
+    return pq.read_table(tmp_path / "out" / "otel_traces-00001.parquet").to_pylist()
+
+
+def test_the_columns_are_those_of_the_collector_in_its_order(tmp_path: Path) -> None:
+    declared = [line.split(" ", 1) for line in CLICKHOUSE_COLUMNS.split("\n") if line]
+    _exported(tmp_path, _span())
+    schema = pq.read_schema(tmp_path / "out" / "otel_traces-00001.parquet")
+    found = [
+        [field.name, re.sub(r" \('[^)]*'\)", "", str(field.type)).replace("<element: ", "<item: ")] for field in schema
+    ]
+    assert found == [[name, _arrow(kind)] for name, kind in declared]
+
+
+# Attributes of every type, and what the Collector makes of each.
+ATTRIBUTES: dict[str, object] = {
+    "text": "grüße",
+    "flag": True,
+    "off": False,
+    "count": -7,
+    "ratio": 0.25,
+    "whole": 3.0,
+    "bytes": b"\x00\xff",
+    "list": ["a", 1, True, None],
+    "map": {"b": 2, "a": [b"\x01"]},
+    "nothing": None,
+}
+ATTRIBUTE_TEXTS = {
+    "text": "grüße",
+    "flag": "true",
+    "off": "false",
+    "count": "-7",
+    "ratio": "0.25",
+    "whole": "3",
+    "bytes": base64.b64encode(b"\x00\xff").decode(),
+    "list": '["a",1,true,null]',
+    "map": '{"a":["AQ=="],"b":2}',
+    "nothing": "",
+}
+
+
+def test_a_span_is_whole_in_the_words_of_the_collector(tmp_path: Path) -> None:
+    span = _span(
+        kind="Client",
+        status_code="Error",
+        status_message="refused",
+        trace_state="a=b",
+        scope_name="scope",
+        scope_version="1.2",
+        attributes=ATTRIBUTES,
+        resource_attributes={"service.name": "assistant", "host.cpus": 8},
+        events=(SpanEvent("first", START_UNIX_NS + 5, {"n": 1}), SpanEvent("second", START_UNIX_NS + 7, {})),
+        links=(SpanLink("1" * 32, "2" * 16, "s=t", {"why": "retry"}),),
+    )
+    (row,) = _exported(tmp_path, span)
+    began = datetime.fromtimestamp(START_UNIX_NS // 10**9, UTC) + timedelta(microseconds=123_456)
+    assert str(row.pop("Timestamp"))[:26] == str(began)[:26]
+    assert dict(row.pop("SpanAttributes")) == ATTRIBUTE_TEXTS  # type: ignore[call-overload]
+    assert dict(row.pop("ResourceAttributes")) == {"service.name": "assistant", "host.cpus": "8"}  # type: ignore[call-overload]
+    assert [moment.value - START_UNIX_NS for moment in row.pop("Events.Timestamp")] == [5, 7]  # type: ignore[attr-defined]
+    assert row == {
+        "TraceId": span.trace_id,
+        "SpanId": span.span_id,
+        "ParentSpanId": span.parent_span_id,
+        "TraceState": "a=b",
+        "SpanName": "llm_request",
+        "SpanKind": "Client",
+        "ServiceName": "assistant",
+        "ScopeName": "scope",
+        "ScopeVersion": "1.2",
+        "Duration": 1_000_000_000,
+        "StatusCode": "Error",
+        "StatusMessage": "refused",
+        "Events.Name": ["first", "second"],
+        "Events.Attributes": [[("n", "1")], []],
+        "Links.TraceId": ["1" * 32],
+        "Links.SpanId": ["2" * 16],
+        "Links.TraceState": ["s=t"],
+        "Links.Attributes": [[("why", "retry")]],
+    }
+
+
+def test_a_span_without_anything_has_empty_values_and_never_null(tmp_path: Path) -> None:
+    (row,) = _exported(tmp_path, _span(parent_span_id=None, end_unix_ns=START_UNIX_NS))
+    assert (row["ParentSpanId"], row["Duration"], row["SpanAttributes"], row["Links.SpanId"]) == ("", 0, [], [])
+    assert None not in row.values()
+
+
+def test_every_row_of_every_segment_is_exported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exporting, "SPANS_IN_A_FILE", 500)
+    monkeypatch.setattr(exporting, "_ROWS_AT_ONCE", 90)
+    runs = [synthetic_run(f"run-{number}", 120, seed=number) for number in range(3)]
+    store = fill_store(tmp_path / "store", *runs)
+    seen: list[tuple[int, int]] = []
+    done = export(store, tmp_path / "out", progress=lambda now, total: seen.append((now, total)))
+    spans = sum(len(run.spans) for run in runs)
+    assert (done.turns, done.spans, done.faults) == (720, spans, ())
+    assert seen[-1] == (720 + spans, 720 + spans)
+    files = sorted((tmp_path / "out").glob("otel_traces-*.parquet"))
+    assert sorted(done.files) == [*files, tmp_path / "out" / "turns.parquet"]
+    assert [pq.read_metadata(file).num_rows <= 500 for file in files] == [True] * len(files)
+    ids = duckdb.read_parquet([str(file) for file in files]).project("TraceId, SpanId").fetchall()
+    assert sorted(ids) == sorted((span.trace_id, span.span_id) for run in runs for span in run.spans)
+    turns = pq.read_table(tmp_path / "out" / "turns.parquet")
+    with StoreReader(store) as reader:
+        assert turns.num_rows == len(reader.turns(limit=10_000))
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "out").iterdir()} == {0o600}
+
+
+def test_turns_as_csv(tmp_path: Path) -> None:
+    store = fill_store(tmp_path / "store", synthetic_run("run", 20))
+    export(store, tmp_path / "out", turns="csv")
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "out" / "turns.csv").read_text())))
+    expected = {turn.span_id: turn for run in [synthetic_run("run", 20)] for turn in run.turns}
+    assert {row["span_id"] for row in rows} == set(expected)
+    for row in rows:
+        turn = expected[row["span_id"]]
+        assert (row["outcome"], int(row["started_unix_ns"])) == (turn.outcome, turn.started_unix_ns)
+        assert tuple(json.loads(row["llm_chunk_gaps_ns"] or "[]")) == turn.llm_chunk_gaps_ns
+
+
+def test_what_is_there_is_not_overwritten(tmp_path: Path) -> None:
+    store = fill_store(tmp_path / "store", synthetic_run("run", 3))
+    (tmp_path / "empty").mkdir()
+    export(store, tmp_path / "empty")
+    before = {path: path.read_bytes() for path in (tmp_path / "empty").iterdir()}
+    with pytest.raises(StoreError, match="is there already; name a folder that is new or empty"):
+        export(store, tmp_path / "empty")
+    assert {path: path.read_bytes() for path in (tmp_path / "empty").iterdir()} == before
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(StoreError, match="is there already"):
+        export(store, tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_an_export_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = fill_store(tmp_path / "store", synthetic_run("run", 3))
+
+    def full(_content: object) -> pa.Table:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(exporting, "otel_traces", full)
+    with pytest.raises(StoreError, match="No space left on device"):
+        export(store, tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_damaged_segments_are_left_out_and_named(tmp_path: Path) -> None:
+    with StoreWriter(tmp_path / "store") as writer:
+        for index in range(3):
+            writer.append(Batch([client_turn(index)]))
+        victim = manifests.segment_path(tmp_path / "store", writer.manifest.segments[1])
+    victim.write_bytes(victim.read_bytes()[:-3])
+    done = export(tmp_path / "store", tmp_path / "out")
+    assert done.turns == 2
+    assert done.faults == (f"{victim}: 1 rows of turns left out, its content is not what was written",)
+
+
+def test_what_is_not_a_store_is_refused(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(StoreError, match="is not a store"):
+            export(folder, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
