@@ -44,7 +44,7 @@ class CompactionHealth:
 
     running: bool
     merges: int
-    last_merge_unix_s: float | None
+    last_merge_unix_ns: int | None
     last_failure: str | None
     backlog: int
     damaged: tuple[str, ...]
@@ -64,18 +64,18 @@ class Compactor:
         roll_up: RollUp = lambda _path, _segment: None,
         grace_s: float = GRACE_S,
         clock_s: Callable[[], float] = time.monotonic,
-        unix_s: Callable[[], float] = time.time,
+        unix_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self._writer = writer
         self._limits = limits
         self._roll_up = roll_up
         self._clock_s = clock_s
-        self._unix_s = unix_s
+        self._unix_ns = unix_ns
         self._retired = RetiredFiles(writer, grace_s=grace_s, clock_s=clock_s)
         self._damaged: frozenset[Segment] = frozenset()
         self._resting: dict[Segment, float] = {}
         self._merges = 0
-        self._last_merge_unix_s: float | None = None
+        self._last_merge_unix_ns: int | None = None
         self._last_failure: str | None = None
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -86,7 +86,7 @@ class Compactor:
         return CompactionHealth(
             running=self._thread is not None and self._thread.is_alive(),
             merges=self._merges,
-            last_merge_unix_s=self._last_merge_unix_s,
+            last_merge_unix_ns=self._last_merge_unix_ns,
             last_failure=self._last_failure,
             backlog=backlog(self._writer.manifest, self._limits, self._damaged),
             damaged=tuple(sorted(segment.file for segment in self._damaged)),
@@ -119,13 +119,14 @@ class Compactor:
             self._merge(chosen)
         except UnreadableError as error:
             self._damaged |= {error.segment}
+            self._writer.note_damage(error.segment, "its content is not what was written")
         except Exception as error:
             self._resting |= dict.fromkeys(chosen, now + RETRY_S)
             self._last_failure = self._sentence(chosen, error)
             raise StoreError(self._last_failure) from error
         else:
             self._merges += 1
-            self._last_merge_unix_s = self._unix_s()
+            self._last_merge_unix_ns = self._unix_ns()
             self._last_failure = None
         finally:
             # Arrow keeps what it freed for its next use; here that is minutes away.

@@ -38,7 +38,7 @@ class UnreadableError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
+class _UnreadGroup:
     """A row group to read: `first_unix_ns` is the least moment of its rows."""
 
     segment: Segment
@@ -67,7 +67,7 @@ def merged(directory: Path, segments: Sequence[Segment]) -> Iterator[ArrowTable]
         groups = sorted(
             (group for segment, file in files for group in _groups(segment, file)), key=lambda each: each.first_unix_ns
         )
-        waiting = _Waiting(table)
+        waiting = _UnsettledRows(table)
         for place, group in enumerate(groups):
             for batch in group.batches():
                 waiting.add(_with_schema(batch, schema))
@@ -78,7 +78,7 @@ def merged(directory: Path, segments: Sequence[Segment]) -> Iterator[ArrowTable]
         yield from waiting.take(waiting.rows, everything=True)
 
 
-class _Waiting:
+class _UnsettledRows:
     """Rows that were read and not given out yet."""
 
     def __init__(self, table: Table) -> None:
@@ -130,9 +130,9 @@ def _fault(segment: Segment, error: Exception) -> Exception:
     return UnreadableError(segment)
 
 
-def _groups(segment: Segment, file: ParquetFile) -> Iterator[_Group]:
+def _groups(segment: Segment, file: ParquetFile) -> Iterator[_UnreadGroup]:
     for number, (first_unix_ns, _) in enumerate(row_groups.ranges(file.metadata, segment)):
-        yield _Group(segment, file, number, first_unix_ns)
+        yield _UnreadGroup(segment, file, number, first_unix_ns)
 
 
 def _schema(table: Table, found: Sequence[ArrowSchema]) -> ArrowSchema:

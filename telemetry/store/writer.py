@@ -180,7 +180,7 @@ class StoreWriter:
                 return
             fsync_directory(self.directory / SEGMENTS_FOLDER)
             self._publish((*self._manifest.segments, *written.values()))
-        except OSError:
+        except Exception:
             for segment in written.values():
                 manifests.segment_path(self.directory, segment).unlink(missing_ok=True)
             raise

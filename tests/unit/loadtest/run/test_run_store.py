@@ -7,7 +7,6 @@ import pytest
 
 from loadtest.cli.guard import guarded
 from loadtest.cli.main import app
-from telemetry.store import compaction
 from telemetry.store.manifest import MANIFEST_NAME, SEGMENTS_FOLDER, load
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import Batch
@@ -64,12 +63,12 @@ def test_a_damaged_store_is_checked_and_repaired(
         assert len(reader.turns()) == 5
 
 
-def test_small_segments_are_merged(
-    store: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(compaction, "FAN_IN", 3)
-    assert _ended(capfd, "compact", store) == (0, f"{store}: 6 segments before, 2 after 2 merges")
-    assert [segment.rows for segment in load(store).segments] == [3, 3]
+def test_small_segments_are_merged(store: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with StoreWriter(store) as writer:
+        for index in range(6, 33):
+            writer.append(Batch([client_turn(index)]))
+    assert _ended(capfd, "compact", store) == (0, f"{store}: 33 segments before, 3 after 2 merges")
+    assert [segment.rows for segment in load(store).segments] == [16, 16, 1]
 
 
 def test_turns_and_spans_are_exported(store: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -20,7 +20,7 @@ from telemetry.store.compaction_plan import MergeLimits
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter
-from tests.fixtures_turns import client_turn, generator_points
+from tests.fixtures_turns import START_UNIX_NS, client_turn, generator_points
 from tests.integration.waiting import wait_until
 
 FAN_IN = 4
@@ -232,7 +232,7 @@ def test_the_thread_goes_on_whatever_fails(tmp_path: Path, monkeypatch: pytest.M
             raise error
 
     with StoreWriter(tmp_path) as writer:
-        compactor = _compactor(writer, roll_up=fail, unix_s=lambda: 1_790_000_000.0)
+        compactor = _compactor(writer, roll_up=fail, unix_ns=lambda: START_UNIX_NS)
         assert not compactor.health.running
         _fill(writer)
         compactor.start()
@@ -242,7 +242,7 @@ def test_the_thread_goes_on_whatever_fails(tmp_path: Path, monkeypatch: pytest.M
         wait_until(lambda: compactor.health.merges == 1)
         health = compactor.health
         assert (health.running, health.last_failure, health.backlog) == (True, None, 0)
-        assert health.last_merge_unix_s == 1_790_000_000.0
+        assert health.last_merge_unix_ns == START_UNIX_NS
         compactor.stop()
         assert not compactor.health.running
 

@@ -64,7 +64,7 @@ def test_a_batch_is_taken_once_after_more_than_the_window_holds(
     assert _sequences(tmp_path) == list(range(31))
 
 
-def test_items_that_begin_at_once_are_told_apart_and_found_again(tmp_path: Path) -> None:
+def test_items_that_begin_at_once_are_distinct_and_found_again(tmp_path: Path) -> None:
     turns = [client_turn(index, started_unix_ns=START_UNIX_NS) for index in range(20)]
     with StoreWriter(tmp_path, recent_rows_max=4) as writer:
         for turn in turns:
