@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import msgspec
 
-from telemetry.model.foreign_text import one_line
+from telemetry.model.foreign_text import LONGEST_CHARS, one_line
 from telemetry.model.turns import Turn
 
 # What was said is longer than what is said of it.
@@ -25,3 +25,8 @@ def with_plain_texts(turn: Turn) -> Turn:
         elif type(value) is tuple and value and type(value[0]) is str:
             changes[name] = tuple(map(one_line, value))
     return msgspec.structs.replace(turn, **changes) if changes else turn
+
+
+def longest_chars(field: str) -> int:
+    """How many characters of a text of this field of a turn are kept."""
+    return _LONGER.get(field, LONGEST_CHARS)

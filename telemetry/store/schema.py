@@ -176,13 +176,18 @@ def _storable(value: int | float | None) -> int | float | None:
 
 def turns_table(turns: Sequence[Turn]) -> ArrowTable:
     """Turns as a table of the store's schema, the metrics computed."""
-    columns: list[pa.Array] = [pa.array([getattr(t, name) for t in turns], kind) for name, kind in TURN_FIELDS.items()]
-    schema = SCHEMAS["turns"]
+    fields = [pa.array([getattr(t, name) for t in turns], kind) for name, kind in TURN_FIELDS.items()]
+    return pa.Table.from_arrays([*fields, *derived_columns(turns)], schema=SCHEMAS["turns"])
+
+
+def derived_columns(turns: Sequence[Turn]) -> list[Any]:
+    """The columns behind those of the turn's fields: the derived metrics, and the turn's end."""
+    columns: list[pa.Array] = []
     for metric in DERIVED_METRICS:
         values = [_storable(_metric_value(metric, turn)) for turn in turns]
-        columns.append(pa.array(values, schema.field(metric.column).type))
+        columns.append(pa.array(values, SCHEMAS["turns"].field(metric.column).type))
     columns.append(pa.array([_storable(ended_unix_ns(turn)) for turn in turns], pa.int64()))
-    return pa.Table.from_arrays(columns, schema=schema)
+    return columns
 
 
 def spans_table(spans: Sequence[SpanRow]) -> ArrowTable:

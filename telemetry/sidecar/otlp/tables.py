@@ -1,14 +1,34 @@
 """Decodes a group of OTLP export requests into the tables of the store. Pure: bytes in, tables out."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
+from typing import Final
 
+import pyarrow as pa
+
+from telemetry.model import semconv
+from telemetry.model.foreign_text import one_line
+from telemetry.sidecar.otlp.arrow_messages import compute
 from telemetry.sidecar.otlp.attributes import OtlpDecodeError
-from telemetry.sidecar.otlp.decode import Decoded, Encoding
 from telemetry.sidecar.otlp.decode import decode_metrics as _decode_metrics
-from telemetry.sidecar.otlp.decode import decode_traces as _decode_traces
-from telemetry.store.schema import ArrowTable, points_table, spans_table, turns_table
+from telemetry.sidecar.otlp.span_chunks import decode_chunks
+from telemetry.sidecar.otlp.span_groups import SpanGroup
+from telemetry.store.manifest import Table
+from telemetry.store.schema import SCHEMAS, ArrowTable, points_table
+
+KNOWN_SPANS: Final = frozenset(
+    {
+        semconv.SPAN_RUN,
+        semconv.SPAN_CALL,
+        semconv.SPAN_TURN,
+        semconv.SPAN_ASR,
+        semconv.SPAN_LLM,
+        semconv.SPAN_TTS,
+    }
+)
+_REASONS_MAX: Final = 3
 
 
 @dataclass(slots=True)
@@ -52,30 +72,56 @@ class DecodedTables:
 
 def decode_traces(bodies: Sequence[bytes]) -> DecodedTables:
     """Decode the bodies of trace exports in protobuf. A body that cannot be decoded harms no other."""
-    return _decode(bodies, _decode_traces)
+    group = SpanGroup()
+    for body in bodies:
+        group.add(body)
+    decoded = decode_chunks(group)
+    requests = [
+        DecodedRequest(fault=fault) if fault is not None else DecodedRequest(received=received)
+        for fault, received in zip(group.faults, group.received, strict=True)
+    ]
+    for number, reason in chain(group.too_large, *(chunk.rejections for chunk in decoded)):
+        request = requests[number]
+        if request.fault is not None:
+            continue
+        request.rejected += 1
+        if len(request.reasons) < _REASONS_MAX and reason not in request.reasons:
+            request.reasons.append(reason)
+    tables = [chunk.without(group.faulty()) for chunk in decoded]
+    spans = _together("spans", [spans for _, spans in tables])
+    return DecodedTables(
+        requests,
+        _together("turns", [turns for turns, _ in tables]),
+        spans,
+        SCHEMAS["points"].empty_table(),
+        unmapped=_unmapped(spans),
+        unknown_turn_fields=sum((chunk.unknown_fields for chunk in decoded), Counter[str]()),
+    )
 
 
 def decode_metrics(bodies: Sequence[bytes]) -> DecodedTables:
     """Decode the bodies of metrics exports in protobuf. A body that cannot be decoded harms no other."""
-    return _decode(bodies, _decode_metrics)
-
-
-def _decode(bodies: Sequence[bytes], decode: Callable[[bytes, Encoding], Decoded]) -> DecodedTables:
     requests: list[DecodedRequest] = []
-    found: list[Decoded] = []
+    points = []
     for body in bodies:
         try:
-            decoded = decode(body, "protobuf")
+            decoded = _decode_metrics(body, "protobuf")
         except OtlpDecodeError as error:
             requests.append(DecodedRequest(fault=str(error)))
             continue
         requests.append(DecodedRequest(decoded.received, decoded.rejected, decoded.reasons))
-        found.append(decoded)
-    return DecodedTables(
-        requests,
-        turns_table([turn for decoded in found for turn in decoded.turns]),
-        spans_table([span for decoded in found for span in decoded.spans]),
-        points_table([point for decoded in found for point in decoded.points]),
-        unmapped=sum((decoded.unmapped for decoded in found), Counter[str]()),
-        unknown_turn_fields=sum((decoded.unknown_turn_fields for decoded in found), Counter[str]()),
-    )
+        points += decoded.points
+    empty = {name: schema.empty_table() for name, schema in SCHEMAS.items()}
+    return DecodedTables(requests, empty["turns"], empty["spans"], points_table(points))
+
+
+def _together(name: Table, tables: list[ArrowTable]) -> ArrowTable:
+    return pa.concat_tables([SCHEMAS[name].empty_table(), *tables]) if len(tables) != 1 else tables[0]
+
+
+def _unmapped(spans: ArrowTable) -> Counter[str]:
+    found = Counter[str]()
+    for each in compute.value_counts(spans["span_name"]).to_pylist():
+        if each["values"] not in KNOWN_SPANS:
+            found[one_line(each["values"])] += each["counts"]
+    return found

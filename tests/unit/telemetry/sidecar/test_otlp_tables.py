@@ -1,25 +1,133 @@
-"""Groups of OTLP requests, decoded to the store's tables."""
+"""Groups of OTLP requests, decoded to the store's tables: spans whole, hostile bodies refused, none harms another."""
 
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from google.protobuf.message import DecodeError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span
+
+from telemetry.model.spans import SPAN_KINDS, STATUS_CODES, SpanEvent, SpanLink, SpanRow
+from telemetry.sidecar.otlp import attributes as values
+from telemetry.sidecar.otlp.framing import ITEMS_MAX
+from telemetry.sidecar.otlp.span_limits import NAME_BYTES_MAX, PARTS_MAX
 from telemetry.sidecar.otlp.tables import decode_metrics, decode_traces
-from telemetry.store.schema import SCHEMAS, turn_from_row
-from tests.fixtures_sidecar import turns_request
+from telemetry.store.schema import SCHEMAS, span_from_row, spans_table, turn_from_row
+from tests.fixtures_sidecar import any_value, turns_request
 from tests.fixtures_turns import client_turn
+
+ROOT = Path(__file__).parents[4]
+NO_REQUEST = "the body is not a protobuf ExportTraceServiceRequest"
+
+
+def _request(*spans: Span) -> ExportTraceServiceRequest:
+    request = ExportTraceServiceRequest()
+    request.resource_spans.add().scope_spans.add().spans.extend(spans)
+    return request
+
+
+def _span(number: int = 1, **fields: object) -> Span:
+    return Span(**{"trace_id": b"\1" * 16, "span_id": number.to_bytes(8, "big"), "name": "x", **fields})  # type: ignore[arg-type]
+
+
+def _pair(key: str, value: object) -> KeyValue:
+    return KeyValue(key=key, value=any_value(value))
+
+
+def _whole() -> ExportTraceServiceRequest:
+    """A request that uses every field of which the store has a column."""
+    request = ExportTraceServiceRequest()
+    for service in ("a", "b"):
+        of_resource = request.resource_spans.add()
+        of_resource.resource.attributes.extend([_pair("service.name", service), _pair("host.cpu", 1.5)])
+        for version in ("1", "2"):
+            of_scope = of_resource.scope_spans.add()
+            of_scope.scope.name, of_scope.scope.version = "scope", version
+            span = of_scope.spans.add(name=f"span {version}", kind=Span.SPAN_KIND_CLIENT, trace_state="k=v")
+            span.trace_id, span.span_id, span.parent_span_id = b"\1" * 16, b"\2" * 8, b"\3" * 8
+            span.start_time_unix_nano, span.end_time_unix_nano = 2**63 - 1, 5
+            span.status.code, span.status.message = 2, "went wrong"
+            span.attributes.extend([_pair("list", [1, ["a", True]]), _pair("none", None), _pair("n", -1)])
+            span.attributes.add(key="bytes").value.bytes_value = b"\0\xff"
+            span.attributes.add(key="unset")
+            event = span.events.add(name="event", time_unix_nano=7)
+            event.attributes.extend([_pair("a", 1), _pair("a", "2")])
+            span.links.add(trace_id=b"\4" * 16, span_id=b"\5" * 8, trace_state="t").attributes.append(_pair("l", 0.5))
+            of_scope.spans.add(name="next", trace_id=b"\6" * 16, span_id=b"\7" * 8)
+    return request
+
+
+def _rows_of(request: ExportTraceServiceRequest) -> list[SpanRow]:
+    """The spans of a request, read one after the other by Google's parser."""
+    return [
+        _row_of(span, of_resource, of_scope)
+        for of_resource in request.resource_spans
+        for of_scope in of_resource.scope_spans
+        for span in of_scope.spans
+    ]
+
+
+def _row_of(span: Span, of_resource: ResourceSpans, of_scope: ScopeSpans) -> SpanRow:
+    resource_attributes = values.from_protobuf(of_resource.resource.attributes)
+    service = resource_attributes.get("service.name")
+    return SpanRow(
+        trace_id=span.trace_id.hex(),
+        span_id=span.span_id.hex(),
+        parent_span_id=span.parent_span_id.hex() or None,
+        name=span.name,
+        service=service if isinstance(service, str) else "",
+        start_unix_ns=span.start_time_unix_nano,
+        end_unix_ns=span.end_time_unix_nano,
+        attributes=values.from_protobuf(span.attributes),
+        events=tuple(
+            SpanEvent(each.name, each.time_unix_nano, values.from_protobuf(each.attributes)) for each in span.events
+        ),
+        links=tuple(
+            SpanLink(each.trace_id.hex(), each.span_id.hex(), each.trace_state, values.from_protobuf(each.attributes))
+            for each in span.links
+        ),
+        kind=SPAN_KINDS[span.kind] if span.kind in range(6) else "Unspecified",
+        status_code=STATUS_CODES[span.status.code] if span.status.code in range(3) else "Unset",
+        status_message=span.status.message,
+        trace_state=span.trace_state,
+        scope_name=of_scope.scope.name,
+        scope_version=of_scope.scope.version,
+        resource_attributes=resource_attributes,
+    )
+
+
+def _shown(rows: list[SpanRow]) -> list[str]:
+    """As the store gives them back, with their types and NaN."""
+    return [repr(span_from_row(row)) for row in spans_table(rows).to_pylist()]
 
 
 def test_a_group_is_decoded_at_once_and_a_bad_request_harms_no_other() -> None:
     turns = [client_turn(index) for index in range(4)]
     good = [turns_request(turns[:2]).SerializeToString(), turns_request(turns[2:]).SerializeToString()]
-    found = decode_traces([good[0], b"\xff\xff", good[1], b""])
+    deep = _request(_span(attributes=[KeyValue(key="deep", value=_nested(40))])).SerializeToString()
+    found = decode_traces([good[0], b"\xff\xff", deep, good[1], b""])
     assert [turn_from_row(row) for row in found.turns.to_pylist()] == turns
     assert found.spans["span_id"].to_pylist() == [turn.span_id for turn in turns]
     assert [(each.received, each.rejected, each.reasons) for each in found.requests] == [
         (2, 0, []),
         (0, 0, []),
+        (0, 0, []),
         (2, 0, []),
         (0, 0, []),
     ]
-    assert [each.fault is None for each in found.requests] == [True, False, True, True]
-    assert found.requests[1].fault == "the body is not a protobuf ExportTraceServiceRequest"
+    assert [each.fault for each in found.requests] == [
+        None,
+        NO_REQUEST,
+        "attributes: nested more than 32 levels deep",
+        None,
+        None,
+    ]
 
 
 def test_tables_have_the_columns_of_the_store_even_of_nothing() -> None:
@@ -31,3 +139,219 @@ def test_tables_have_the_columns_of_the_store_even_of_nothing() -> None:
             SCHEMAS["spans"],
             SCHEMAS["points"],
         )
+
+
+def test_spans_are_kept_whole() -> None:
+    request = _whole()
+    found = decode_traces([request.SerializeToString()])
+    found.spans.validate(full=True)
+    assert [span_from_row(row) for row in found.spans.to_pylist()] == _rows_of(request)
+    assert dict(found.unmapped) == {"span 1": 2, "span 2": 2, "next": 4}
+
+
+def test_numbers_that_a_newer_version_gives_to_kinds_are_unspecified() -> None:
+    spans = [_span(1), _span(2)]
+    spans[0].kind = 77  # type: ignore[assignment]
+    spans[1].status.code = -3  # type: ignore[assignment]
+    found = decode_traces([_request(*spans).SerializeToString()]).spans
+    assert (found["span_kind"].to_pylist(), found["status_code"].to_pylist()) == (["Unspecified"] * 2, ["Unset"] * 2)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.data())
+def test_damaged_bodies_are_read_as_googles_parser_reads_them_or_refused(data: st.DataObject) -> None:
+    body = bytearray(_whole().SerializeToString())
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(body) - 1))
+        other = data.draw(st.integers(0, len(body) - 1))
+        match data.draw(st.sampled_from(("flip", "cut", "copy", "insert"))):
+            case "flip":
+                body[at] = data.draw(st.integers(0, 255))
+            case "cut":
+                del body[at : at + data.draw(st.integers(1, 9))]
+            case "copy":
+                body[at:at] = body[other : other + data.draw(st.integers(1, 40))]
+            case _:
+                body[at:at] = data.draw(st.sampled_from((b"\xff" * 9 + b"\1", b"\x7b", b"\x7c", b"\x4a\x00", b"\0")))
+    found = decode_traces([bytes(body)])
+    found.spans.validate(full=True)
+    try:
+        request = ExportTraceServiceRequest.FromString(bytes(body))
+    except DecodeError:
+        return  # what no column is made of (a schema's address) may be damaged
+    if found.requests[0].fault is None:
+        kept = [span for span in _rows_of(request) if _is_storable(span)]
+        assert [repr(span_from_row(row)) for row in found.spans.to_pylist()] == _shown(kept)
+        assert found.requests[0].received == found.spans.num_rows + found.requests[0].rejected
+    else:
+        assert b"\x7b" in body or found.requests[0].fault != NO_REQUEST, "only groups are refused beside"
+
+
+def _is_storable(span: SpanRow) -> bool:
+    times = [span.start_unix_ns, span.end_unix_ns, *(event.unix_ns for event in span.events)]
+    ids = [(span.trace_id, 32), (span.span_id, 16)]
+    return (
+        all(len(each) == digits and each.strip("0") for each, digits in ids)
+        and len(span.parent_span_id or "0" * 16) == 16
+        and max(times) < 2**63
+    )
+
+
+def _length_delimited(tag: int, content: bytes) -> bytes:
+    size, varint = len(content), bytearray()
+    while size > 127:
+        varint.append(size & 127 | 128)
+        size >>= 7
+    return bytes([tag]) + bytes([*varint, size]) + content
+
+
+def _wrapped(span: bytes, times: int = 1) -> bytes:
+    return _length_delimited(0x0A, _length_delimited(0x12, _length_delimited(0x12, span) * times))
+
+
+def _nested(depth: int) -> AnyValue:
+    value = AnyValue(int_value=1)
+    for _ in range(depth):
+        value = AnyValue(array_value=ArrayValue(values=[value]))
+    return value
+
+
+@pytest.mark.parametrize("depth", [32, 33])
+def test_the_limit_of_nesting_is_exact(depth: int) -> None:
+    for fields in ({"attributes": [KeyValue(value=_nested(depth))]}, {"events": [{}], "links": [{}]}):
+        request = _request(_span(**fields))
+        (span,) = request.resource_spans[0].scope_spans[0].spans
+        for owner in (*span.events, *span.links):
+            owner.attributes.add().value.CopyFrom(_nested(depth))
+        (result,) = decode_traces([request.SerializeToString()]).requests
+        assert (result.fault is None) == (depth == 32)
+
+
+@pytest.mark.parametrize(
+    "span",
+    [
+        b"\x7b" * 200_000,  # groups that begin and do not end
+        b"\x7b" * 200_000 + b"\x7c" * 200_000,
+        b"\x4a" + b"\xff" * 9 + b"\1" + b"a",  # a length of 2**64 - 1
+        b"\x2a\2\xff\xfe",  # a name that is not UTF-8
+        _length_delimited(0x4A, _length_delimited(0x12, _length_delimited(0x2A, b"\x0a\x09"))),  # a cut array
+        _length_delimited(0x4A, _length_delimited(0x12, _length_delimited(0x2A, b"\x0a\3\x0a\1\xff"))),
+    ],
+    ids=["open groups", "groups", "length", "utf-8", "array", "utf-8 in an array"],
+)
+def test_bodies_that_would_end_a_decoder_are_refused(span: bytes) -> None:
+    good = _request(_span()).SerializeToString()
+    found = decode_traces([good, _wrapped(span), good])
+    assert [each.fault for each in found.requests] == [None, NO_REQUEST, None]
+    assert found.spans.num_rows == 2
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [(b"\x18\5", b"\x0a\1x"), (b"\x0a\1x", b"\x18\5"), (b"\x18\5", b""), (b"\x2a\0", b"\x10\1")]
+)
+def test_of_a_value_that_is_set_twice_the_last_counts(first: bytes, second: bytes) -> None:
+    span = _span().SerializeToString()
+    for value in (
+        _length_delimited(0x12, first + second),
+        _length_delimited(0x12, first) + _length_delimited(0x12, second),
+    ):
+        body = _wrapped(span + _length_delimited(0x4A, b"\x0a\1k" + value))
+        (expected,) = _rows_of(ExportTraceServiceRequest.FromString(body))
+        (row,) = decode_traces([body]).spans.to_pylist()
+        assert span_from_row(row) == expected
+
+
+def _limit_cases() -> list[tuple[str, Span, str]]:
+    many = [KeyValue(key="a")] * (PARTS_MAX + 1)
+    long = "é" * NAME_BYTES_MAX
+    parts = f"more than {PARTS_MAX}"
+    return [
+        ("attributes", _span(attributes=many), f"it has {parts} attributes"),
+        ("events", _span(events=[Span.Event()] * (PARTS_MAX + 1)), f"it has {parts} events"),
+        ("links", _span(links=[Span.Link()] * (PARTS_MAX + 1)), f"it has {parts} links"),
+        ("of event", _span(events=[Span.Event(attributes=many)]), f"the resource of it has {parts} attributes"),
+        ("of link", _span(links=[Span.Link(attributes=many)]), f"the resource of it has {parts} attributes"),
+        ("name", _span(name=long), "a name of it is longer than 4096 bytes"),
+        ("key", _span(attributes=[KeyValue(key=long)]), "a name of it is longer than 4096 bytes"),
+        ("event name", _span(events=[Span.Event(name=long)]), "a name of it is longer than 4096 bytes"),
+        ("size", _span(attributes=[_pair("a", "x" * (2 << 20))]), "larger than 2 MiB"),
+    ]
+
+
+@pytest.mark.parametrize(("span", "reason"), [pytest.param(*case[1:], id=case[0]) for case in _limit_cases()])
+def test_a_span_beyond_a_limit_is_rejected_by_name_and_its_neighbors_are_kept(span: Span, reason: str) -> None:
+    found = decode_traces([_request(_span(1), span, _span(2)).SerializeToString()])
+    (result,) = found.requests
+    assert (result.received, result.rejected, found.spans["span_id"].to_pylist()) == (
+        3,
+        1,
+        ["0" * 15 + "1", "0" * 15 + "2"],
+    )
+    assert reason in result.reasons[0]
+    assert len(result.reasons[0]) < 1000
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        (_wrapped(b"", ITEMS_MAX), f"more than {ITEMS_MAX} spans"),
+        (b"\x0a\0" * (ITEMS_MAX + 1), f"more than {ITEMS_MAX} spans"),
+        (b"\x10\0" * (ITEMS_MAX + 1), f"more than {ITEMS_MAX} spans"),
+    ],
+    ids=["spans", "resources", "unknown"],
+)
+def test_a_request_with_too_many_items_is_refused_with_the_limit(body: bytes, sentence: str) -> None:
+    (result,) = decode_traces([body]).requests
+    assert sentence in (result.fault or "")
+
+
+_MEASURED = """
+import resource, sys
+from telemetry.sidecar.otlp.tables import decode_traces
+from tests.unit.telemetry.sidecar.test_otlp_tables import HOSTILE
+body = HOSTILE[sys.argv[1]]()
+decode_traces([b""])
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+(result,) = decode_traces([body]).requests
+print(len(body), (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10, result.fault, result.reasons)
+"""
+
+
+def _filled(unit: bytes, tag: int) -> bytes:
+    """20 MB of spans that repeat a short field as often as a span may."""
+    span = _span().SerializeToString() + (bytes([tag]) + unit) * 999
+    return _wrapped(span, 20_000_000 // (len(span) + 3))
+
+
+HOSTILE: dict[str, Callable[[], bytes]] = {
+    "empty spans": lambda: _wrapped(b"", 10_000_000),
+    "attributes of spans": lambda: _filled(b"\0", 0x4A),
+    "events": lambda: _filled(b"\0", 0x5A),
+    "attributes of one span": lambda: _wrapped(b"\x4a\0" * 10_000_000),
+    "attributes of large spans": lambda: _wrapped(b"\x4a\0" * 1_000_000, 10),
+    "items of arrays": lambda: _wrapped(
+        _length_delimited(0x4A, _length_delimited(0x12, _length_delimited(0x2A, b"\x0a\0" * 1_000_000))), 10
+    ),
+    "attributes of resources": lambda: (
+        _length_delimited(
+            0x0A,
+            _length_delimited(0x0A, b"\x0a\0" * 900) + _length_delimited(0x12, _length_delimited(0x12, b"") * 20_000),
+        )
+        * 20
+    ),
+    "a large resource": lambda: _length_delimited(
+        0x0A,
+        _length_delimited(0x0A, _pair("k", "x" * (1 << 20)).SerializeToString())
+        + _length_delimited(0x12, _length_delimited(0x12, _span().SerializeToString()) * 20_000),
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_twenty_megabytes_of_next_to_nothing_take_bounded_memory(hostile: str) -> None:
+    command = [sys.executable, "-c", _MEASURED, hostile]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, timeout=300)
+    size, grown_mb, outcome = done.stdout.split(maxsplit=2)
+    print(hostile, size, grown_mb, outcome)
+    assert int(grown_mb) < 300, f"{size} bytes took {grown_mb} MiB: {outcome}"

@@ -1,0 +1,126 @@
+"""Cuts an OTLP export request into its resources, scopes and items without decoding any of them.
+
+What arrives with two bytes on the wire takes sixty and more in memory once it is decoded. Here a request that says too
+much of it is refused before anything is decoded, and each item remains a slice of the body. Trace and metric requests
+have the same outer form: a request repeats resources (1), a resource has scopes (2), a scope has items (2).
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from telemetry.sidecar.otlp.attributes import OtlpDecodeError
+
+ITEMS_MAX: Final = 50_000
+ITEM_BYTES_MAX: Final = 2 << 20
+# Every row of the store repeats its resource and its scope.
+REPEATED_BYTES_MAX: Final = 64 << 20
+_VARINT_BYTES_MAX: Final = 10
+
+
+@dataclass(slots=True)
+class Framed:
+    """The items (spans or metrics) of a request, serialized, and for each the place of its resource and its scope."""
+
+    items: list[bytes] = field(default_factory=list[bytes])
+    resource_of: list[int] = field(default_factory=list[int])
+    scope_of: list[int] = field(default_factory=list[int])
+    resources: list[bytes] = field(default_factory=list[bytes])
+    scopes: list[bytes] = field(default_factory=list[bytes])
+
+
+def framed(body: bytes, message: str, what: str) -> Framed:
+    """Cut a request of type `message` whose items are called `what`. Raises OtlpDecodeError when it is not one, or when
+    it holds more than can be taken."""
+    found = Framed()
+    repeated_bytes = 0
+    cutter = _Cutter(what)
+    try:
+        for resource_items in cutter.children(body)[0]:
+            resource, scopes = cutter.children(resource_items)
+            found.resources.append(b"".join(resource))
+            for scope_items in scopes:
+                scope, items = cutter.children(scope_items)
+                found.scopes.append(b"".join(scope))
+                found.items += items
+                found.resource_of += [len(found.resources) - 1] * len(items)
+                found.scope_of += [len(found.scopes) - 1] * len(items)
+                repeated_bytes += (len(found.resources[-1]) + len(found.scopes[-1])) * len(items)
+    except (IndexError, ValueError) as error:
+        raise OtlpDecodeError(f"the body is not a protobuf {message}") from error
+    if repeated_bytes > REPEATED_BYTES_MAX:
+        raise OtlpDecodeError(
+            f"the resources and scopes of the {what} take {repeated_bytes >> 20} MiB where each of the {what} repeats "
+            f"them; {REPEATED_BYTES_MAX >> 20} MiB are taken: send shorter resource attributes, or smaller batches"
+        )
+    return found
+
+
+class _Cutter:
+    """Cuts the messages of one request and counts their fields."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._fields = 0
+
+    def children(self, data: bytes) -> tuple[list[bytes], list[bytes]]:
+        """The contents of the fields 1 and 2 of a message. Raises IndexError and ValueError when it is malformed, and
+        OtlpDecodeError when the request holds too many fields."""
+        first: list[bytes] = []
+        second: list[bytes] = []
+        at, end, fields = 0, len(data), self._fields
+        while at < end:
+            fields += 1
+            if fields > ITEMS_MAX:
+                raise OtlpDecodeError(
+                    f"the request holds more than {ITEMS_MAX} {self._what}, resources and scopes together; "
+                    "send smaller batches"
+                )
+            tag = data[at]
+            at += 1
+            if tag >= 0x80:
+                tag, at = _varint(data, at - 1)
+            if tag < 8:
+                raise ValueError("a field has no number")
+            if tag & 7 != 2:
+                at = _after(data, at, tag)
+                continue
+            size = data[at]
+            at += 1
+            if size >= 0x80:
+                size, at = _varint(data, at - 1)
+            stop = at + size
+            if stop > end:
+                raise ValueError("a field ends behind its message")
+            if tag == 0x12:
+                second.append(data[at:stop])
+            elif tag == 0x0A:
+                first.append(data[at:stop])
+            at = stop
+        self._fields = fields
+        return first, second
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = 0
+    for place in range(_VARINT_BYTES_MAX):
+        byte = data[at + place]
+        value |= (byte & 0x7F) << (7 * place)
+        if byte < 0x80:
+            return value, at + place + 1
+    raise ValueError("a number is longer than 64 bits")
+
+
+def _after(data: bytes, at: int, tag: int) -> int:
+    """Where a field ends that is not of bytes; its type is in the lowest three bits of the tag."""
+    match tag & 7:
+        case 0:
+            at = _varint(data, at)[1]
+        case 1:
+            at += 8
+        case 5:
+            at += 4
+        case _:
+            raise ValueError("a group, which OTLP does not have")
+    if at > len(data):
+        raise ValueError("a field ends behind its message")
+    return at

@@ -1,0 +1,73 @@
+"""The spans of a group of requests, serialized, and the chunks in which they are decoded."""
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from telemetry.sidecar.otlp.attributes import OtlpDecodeError
+from telemetry.sidecar.otlp.framing import ITEM_BYTES_MAX, framed
+from telemetry.sidecar.otlp.span_columns import Places
+
+_MESSAGE: Final = "ExportTraceServiceRequest"
+NOT_A_REQUEST: Final = f"the body is not a protobuf {_MESSAGE}"
+# What is decoded at a time may take 37 times as much in memory as on the wire.
+_CHUNK_BYTES: Final = 4 << 20
+
+
+class SpanGroup:
+    """The spans of a group of requests, serialized; of each the number of its request and the places of its resource
+    and scope. `faults` has a sentence for each request that cannot be taken."""
+
+    def __init__(self) -> None:
+        self.spans: list[bytes] = []
+        self.request_of: list[int] = []
+        self.resource_of: list[int] = []
+        self.scope_of: list[int] = []
+        self.resources: list[bytes] = []
+        self.scopes: list[bytes] = []
+        self.faults: list[str | None] = []
+        self.received: list[int] = []
+        self.too_large: list[tuple[int, str]] = []
+
+    def add(self, body: bytes) -> None:
+        """Add a request."""
+        number = len(self.faults)
+        self.faults.append(None)
+        self.received.append(0)
+        try:
+            cut = framed(body, _MESSAGE, "spans")
+        except OtlpDecodeError as error:
+            self.faults[number] = str(error)
+            return
+        self.received[number] = len(cut.items)
+        first_resource, first_scope = len(self.resources), len(self.scopes)
+        self.resources += cut.resources
+        self.scopes += cut.scopes
+        for span, resource, scope in zip(cut.items, cut.resource_of, cut.scope_of, strict=True):
+            if max(len(span), len(cut.resources[resource]), len(cut.scopes[scope])) > ITEM_BYTES_MAX:
+                reason = f"a span, its resource or its scope is larger than {ITEM_BYTES_MAX >> 20} MiB"
+                self.too_large.append((number, reason))
+                continue
+            self.spans.append(span)
+            self.request_of.append(number)
+            self.resource_of.append(first_resource + resource)
+            self.scope_of.append(first_scope + scope)
+
+    def refuse(self, number: int, sentence: str) -> None:
+        """Take nothing of a request."""
+        self.faults[number] = self.faults[number] or sentence
+
+    def faulty(self) -> list[int]:
+        """The requests that cannot be taken."""
+        return [number for number, fault in enumerate(self.faults) if fault is not None]
+
+    def chunks(self) -> Iterator[Places]:
+        """The places of the spans in chunks; each is bounded, with the resources and scopes that its spans repeat."""
+        if not self.spans:
+            return
+        sizes = np.fromiter(map(len, self.spans), np.int64, len(self.spans))
+        for payloads, of_span in ((self.resources, self.resource_of), (self.scopes, self.scope_of)):
+            sizes += np.fromiter(map(len, payloads), np.int64, len(payloads))[of_span]
+        chunk_of = np.cumsum(sizes) // _CHUNK_BYTES
+        yield from np.split(np.arange(len(sizes)), np.flatnonzero(np.diff(chunk_of)) + 1)

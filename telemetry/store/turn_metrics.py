@@ -1,0 +1,36 @@
+"""Adds to the fields of turns the columns that follow from them: the metrics and the turn's end.
+
+Each metric has one definition, a function of a turn. It is given a turn that has only the fields that metrics read.
+"""
+
+from typing import Any, Final
+
+import pyarrow as pa
+
+from telemetry.model.metrics import TIMESTAMPS
+from telemetry.model.turns import Turn
+from telemetry.store.schema import SCHEMAS, ArrowTable, derived_columns
+
+# Every field that a metric or the turn's end is computed from.
+READ_BY_METRICS: Final = (
+    "started_unix_ns",
+    "started_perf_ns",
+    *(f"{name}_perf_ns" for name in TIMESTAMPS),
+    "reply_audio_ns",
+    "llm_tokens",
+    "llm_chunks",
+    "wer_errors",
+    "wer_reference_words",
+)
+_UNREAD: Final[dict[str, Any]] = {"run_id": "", "call_id": "", "turn_index": 0, "source": "client", "outcome": "ok"}
+
+
+def with_metrics(fields: ArrowTable) -> ArrowTable:
+    """The turns of a table that has a column for each field of a turn, as the store keeps them."""
+    columns = [fields[name].to_pylist() for name in READ_BY_METRICS]
+    withheld = map(tuple, fields["withheld_metrics"].to_pylist())
+    turns = [
+        Turn(withheld_metrics=of_turn, **_UNREAD, **dict(zip(READ_BY_METRICS, values, strict=True)))
+        for of_turn, *values in zip(withheld, *columns, strict=True)
+    ]
+    return pa.Table.from_arrays([*fields.columns, *derived_columns(turns)], schema=SCHEMAS["turns"])
