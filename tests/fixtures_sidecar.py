@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue
 
@@ -28,6 +29,12 @@ class SidecarProcess:
     http: str
     grpc: str
 
+    @property
+    def store_process(self) -> psutil.Process:
+        """The process that owns the store."""
+        (child,) = psutil.Process(self.process.pid).children()
+        return child
+
     def kill(self) -> None:
         """kill -9."""
         self.process.send_signal(signal.SIGKILL)
@@ -44,9 +51,13 @@ def sidecar_command(store: Path, *arguments: str) -> list[str]:
 
 
 @contextmanager
-def running_sidecar(store: Path, *arguments: str) -> Iterator[SidecarProcess]:
-    """A sidecar on free ports, ready to receive; killed by its pid at the end if it still runs."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+def running_sidecar(store: Path, *arguments: str, before: Path | None = None) -> Iterator[SidecarProcess]:
+    """A sidecar on free ports, ready to receive; killed by its pid at the end if it still runs.
+
+    `before` is a folder that its Python looks into first.
+    """
+    path = os.pathsep.join(str(folder) for folder in (before, ROOT) if folder is not None)
+    environment = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
     process = subprocess.Popen(
         sidecar_command(store, "--http-port", "0", "--grpc-port", "0", *arguments),
         stdout=subprocess.PIPE,

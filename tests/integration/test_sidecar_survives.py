@@ -15,6 +15,7 @@ from telemetry.store.manifest import SEGMENTS_FOLDER, load
 from telemetry.store.reader import StoreReader
 from tests.fixtures_sidecar import running_sidecar, turns_request
 from tests.fixtures_turns import client_turn
+from tests.integration.waiting import wait_until_released, wait_until_visible
 
 PROTOBUF = {"content-type": "application/x-protobuf"}
 
@@ -66,6 +67,7 @@ def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
                 acknowledged += stream.acknowledged
                 sent |= {*stream.acknowledged, *stream.unsure}
             first = max(stream.next for stream in streams)
+    wait_until_released(tmp_path)
     with StoreReader(tmp_path) as reader:
         stored = [turn.trace_id for turn in reader.turns(limit=100_000)]
         assert reader.faults == ()
@@ -86,6 +88,7 @@ def test_what_is_retried_after_a_restart_is_stored_once(tmp_path: Path) -> None:
     with running_sidecar(tmp_path) as sidecar:
         answer = httpx.post(f"{sidecar.http}/v1/traces", content=body, headers=PROTOBUF)
         assert answer.status_code == 200
+        wait_until_visible(sidecar.http)
         assert httpx.get(f"{sidecar.http}/v1/state").json()["duplicates"] == 4
     with StoreReader(tmp_path) as reader:
         assert len(reader.turns()) == 2
@@ -109,6 +112,7 @@ def test_a_real_exporter_s_stream_survives(tmp_path: Path, ending: str) -> None:
             tracer.start_span(semconv.SPAN_TURN, attributes=turn_attributes(client_turn(index))).end()
         getattr(sidecar, ending)()
         provider.shutdown()
+    wait_until_released(tmp_path)
     with StoreReader(tmp_path) as reader:
         assert sorted(turn.span_id for turn in reader.turns()) == sorted(acknowledged)
     assert len(acknowledged) == 20

@@ -1,10 +1,14 @@
 """Waiting for what other processes do."""
 
+import fcntl
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 import httpx
+
+from telemetry.store.manifest import LOCK_NAME
 
 T = TypeVar("T")
 
@@ -35,3 +39,17 @@ def wait_until_visible(sidecar_url: str, token: str | None = None) -> None:
         return state.status_code == 200 and state.json()["waiting_rows"] == 0
 
     wait_until(is_visible)
+
+
+def wait_until_released(store: Path) -> None:
+    """Wait until no process owns a store: one whose front was killed has committed what was acknowledged, and ended."""
+
+    def is_free() -> bool:
+        with (store / LOCK_NAME).open("rb") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+            return True
+
+    wait_until(is_free)

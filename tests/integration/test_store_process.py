@@ -1,0 +1,351 @@
+"""The store process of a real sidecar: killed, hung, flooded and left alone; what was acknowledged is stored, once."""
+
+import asyncio
+import json
+import random
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from telemetry.sidecar.messages import StoreOptions
+from telemetry.sidecar.otlp.attributes import OtlpDecodeError
+from telemetry.sidecar.otlp.backlog import Overloaded
+from telemetry.sidecar.otlp.ingest import Ingest
+from telemetry.sidecar.otlp.suspects import ENDINGS_MAX
+from telemetry.sidecar.store_link import StoreLink
+from telemetry.store.reader import StoreReader
+from tests.fixtures_sidecar import ROOT, SidecarProcess, running_sidecar, turns_json, turns_request
+from tests.fixtures_turns import client_turn
+from tests.integration.waiting import wait_until, wait_until_released, wait_until_visible
+
+PROTOBUF = {"content-type": "application/x-protobuf"}
+JSON = {"content-type": "application/json"}
+
+# Ends or stops the store process when it decodes a body that says so.
+_SABOTAGE = """
+import os, sys, time
+
+def _act(body):
+    if b"deadly" in body:
+        os._exit(77)
+    if b"endless" in body:
+        time.sleep(3600)
+
+if "telemetry.sidecar.store_process" in " ".join(sys.orig_argv):
+    from telemetry.sidecar.store_process import groups
+
+    def _sabotaged(decode):
+        def decode_bodies(bodies):
+            for body in bodies:
+                _act(body)
+            return decode(bodies)
+        return decode_bodies
+
+    for form, decode in groups._DECODERS.items():
+        groups._DECODERS[form] = _sabotaged(decode)
+"""
+
+
+@pytest.fixture
+def sabotage(tmp_path: Path) -> Path:
+    """A folder that makes the store process obey certain bodies."""
+    folder = tmp_path / "sabotage"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(_SABOTAGE)
+    return folder
+
+
+def _body(index: int, service: str = "voiceprobe", sender: int = 0) -> bytes:
+    turn = client_turn(index, trace_id=f"{sender + 1:016x}{index + 1:016x}")
+    return turns_request([turn], service).SerializeToString()
+
+
+def _trace_id(index: int, sender: int = 0) -> str:
+    return f"{sender + 1:016x}{index + 1:016x}"
+
+
+def _stored(store: Path) -> list[str]:
+    with StoreReader(store) as reader:
+        assert reader.faults == ()
+        return [turn.trace_id for turn in reader.turns(limit=1_000_000)]
+
+
+def _is_ready(sidecar: SidecarProcess) -> bool:
+    return httpx.get(f"{sidecar.http}/readyz", timeout=20).status_code == 200
+
+
+class _Senders:
+    """Threads that send turns one request after another, each again until it is taken; they know what was."""
+
+    def __init__(self, url: str, count: int) -> None:
+        self.acknowledged: list[str] = []
+        self.codes: list[int] = []
+        self._url = url
+        self._enough = threading.Event()
+        self._threads = [threading.Thread(target=self._run, args=(sender,)) for sender in range(count)]
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        self._enough.set()
+        for thread in self._threads:
+            thread.join(60)
+            assert not thread.is_alive()
+
+    def _run(self, sender: int) -> None:
+        with httpx.Client(timeout=30) as client:
+            for index in range(1_000_000):
+                body, code = _body(index, sender=sender), 0
+                while code != 200 and not self._enough.is_set():
+                    code = client.post(f"{self._url}/v1/traces", content=body, headers=PROTOBUF).status_code
+                    self.codes.append(code)
+                    if code != 200:
+                        time.sleep(0.02)
+                if code == 200:
+                    self.acknowledged.append(_trace_id(index, sender))
+                if self._enough.is_set():
+                    return
+
+
+@pytest.mark.slow
+def test_kill_9_of_the_store_process_under_load_loses_nothing_and_doubles_nothing(tmp_path: Path) -> None:
+    chance = random.Random(1)
+    with running_sidecar(tmp_path) as sidecar:
+        senders = _Senders(sidecar.http, 4)
+        for _ in range(4):
+            enough = len(senders.acknowledged) + chance.randrange(20, 120)
+            wait_until(lambda enough=enough: len(senders.acknowledged) >= enough)
+            victim = sidecar.store_process
+            victim.send_signal(signal.SIGKILL)
+            wait_until(lambda victim=victim: not _runs(victim))
+            health = httpx.get(f"{sidecar.http}/healthz", timeout=20)
+            assert health.status_code == 200
+            wait_until(lambda: _is_ready(sidecar))
+        senders.stop()
+        assert set(senders.codes) <= {200, 503}
+        assert httpx.get(f"{sidecar.http}/v1/state").json()["store_process_restarts"] == 4
+        assert sidecar.terminate() == 0
+    stored = _stored(tmp_path)
+    assert len(stored) == len(set(stored)), "a turn is there twice"
+    assert set(senders.acknowledged) <= set(stored)
+
+
+def _runs(process: psutil.Process) -> bool:
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+
+
+def test_while_the_store_process_starts_again_senders_are_sent_back_and_the_pages_say_so(tmp_path: Path) -> None:
+    with running_sidecar(tmp_path) as sidecar:
+        url = sidecar.http
+        assert httpx.post(f"{url}/v1/traces", content=_body(1), headers=PROTOBUF).status_code == 200
+        sidecar.store_process.send_signal(signal.SIGKILL)
+        # Its successor needs a second to import what it needs: what is asked at once comes before that.
+        waits = wait_until(lambda: next((a for a in [httpx.get(f"{url}/readyz")] if a.status_code == 503), None))
+        assert "starting again" in waits.json()["reasons"][0]
+        sent = httpx.post(f"{url}/v1/traces", content=_body(2), headers=PROTOBUF)
+        page = httpx.get(f"{url}/v1/state")
+        health = httpx.get(f"{url}/healthz")
+        assert (sent.status_code, page.status_code, health.status_code) == (503, 503, 200)
+        assert 0 < int(sent.headers["retry-after"]) <= 2
+        assert "starting again" in health.json()["faults"]["store_process"]
+        wait_until(lambda: _is_ready(sidecar))
+        assert httpx.get(f"{url}/healthz").json()["faults"] == {}
+        assert httpx.post(f"{url}/v1/traces", content=_body(2), headers=PROTOBUF).status_code == 200
+        assert sidecar.terminate() == 0
+    assert sorted(_stored(tmp_path)) == [_trace_id(1), _trace_id(2)]
+
+
+def test_a_front_that_is_killed_leaves_a_store_with_everything_and_without_an_owner(tmp_path: Path) -> None:
+    with running_sidecar(tmp_path) as sidecar:
+        store_process = sidecar.store_process
+        for index in range(5):
+            assert httpx.post(f"{sidecar.http}/v1/traces", content=_body(index), headers=PROTOBUF).status_code == 200
+        sidecar.kill()
+        wait_until(lambda: not _runs(store_process))
+    wait_until_released(tmp_path)
+    assert sorted(_stored(tmp_path)) == [_trace_id(index) for index in range(5)]
+    assert list((tmp_path / "ingest").glob("*.log")) == [], "what is committed needs no log"
+
+
+def test_what_both_processes_left_in_the_log_is_there_after_the_next_start(tmp_path: Path) -> None:
+    with running_sidecar(tmp_path) as sidecar:
+        store_process = sidecar.store_process
+        for index in range(20):
+            assert httpx.post(f"{sidecar.http}/v1/traces", content=_body(index), headers=PROTOBUF).status_code == 200
+        store_process.send_signal(signal.SIGKILL)
+        sidecar.kill()
+        wait_until(lambda: not _runs(store_process))
+    assert len(_stored(tmp_path)) < 20, "the log had nothing to give"
+    with running_sidecar(tmp_path) as sidecar:
+        assert sorted(_stored(tmp_path)) == [_trace_id(index) for index in range(20)], "ready means visible"
+
+
+def test_a_body_that_ends_the_store_process_is_refused_and_harms_nobody(tmp_path: Path, sabotage: Path) -> None:
+    store = tmp_path / "store"
+    with running_sidecar(store, before=sabotage) as sidecar, httpx.Client(base_url=sidecar.http, timeout=30) as client:
+        for _ in range(ENDINGS_MAX):
+            assert client.post("/v1/traces", content=_body(1, "deadly"), headers=PROTOBUF).status_code == 503
+            wait_until(lambda: _is_ready(sidecar))
+        refused = client.post("/v1/traces", content=_body(1, "deadly"), headers=PROTOBUF)
+        assert refused.status_code == 400
+        assert b"not tried again" in refused.content
+        assert client.post("/v1/traces", content=_body(2), headers=PROTOBUF).status_code == 200
+        assert client.get("/v1/state").json()["store_process_restarts"] == ENDINGS_MAX
+        assert sidecar.terminate() == 0
+    assert _stored(store) == [_trace_id(2)]
+
+
+@contextmanager
+def _sabotaged(sabotage: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as patch:
+        patch.setenv("PYTHONPATH", f"{sabotage}:{ROOT}")
+        yield
+
+
+def test_a_body_that_hangs_the_store_process_does_so_a_few_times_only(
+    tmp_path: Path, sabotage: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        link = StoreLink(StoreOptions(str(tmp_path / "store")), hangs_after_s=0.2)
+        ingest = Ingest(link.send)
+        await link.start(ingest)
+        try:
+            for _ in range(ENDINGS_MAX):
+                with pytest.raises(Overloaded, match="send it again"):
+                    await ingest.take("traces", "protobuf", _body(1, "endless"))
+                while link.faults:  # noqa: ASYNC110 - the link is asked as a page asks it
+                    await asyncio.sleep(0.01)
+            with pytest.raises(OtlpDecodeError, match="not tried again"):
+                await ingest.take("traces", "protobuf", _body(1, "endless"))
+            assert (await ingest.take("traces", "protobuf", _body(2))).rejected == 0
+            assert link.restarts == ENDINGS_MAX
+        finally:
+            await link.stop()
+
+    with _sabotaged(sabotage, monkeypatch):
+        asyncio.run(test())
+    assert _stored(tmp_path / "store") == [_trace_id(2)]
+
+
+def test_health_answers_while_the_store_process_decodes_20_megabytes_of_json(tmp_path: Path) -> None:
+    turns = [client_turn(index, trace_id=f"{index + 1:032x}") for index in range(5000)]
+    body = turns_json(turns)
+    body = body + b" " * ((20 << 20) - 1000 - len(body))
+    assert len(body) > 20_000_000
+
+    async def test(url: str) -> list[str]:
+        order: list[str] = []
+
+        async def send() -> None:
+            async with httpx.AsyncClient(base_url=url, timeout=120) as client:
+                answer = await client.post("/v1/traces", content=body, headers=JSON)
+            order.append(f"stored {answer.status_code}")
+
+        async def ask() -> None:
+            async with httpx.AsyncClient(base_url=url, timeout=120) as client:
+                while not sending.done():
+                    before = (await client.get("/v1/state")).json() if not order else None
+                    answers = [(await client.get(page)).status_code for page in ("/healthz", "/readyz")]
+                    assert answers == [200, 200]
+                    order.append("healthy")
+                    del before
+
+        sending = asyncio.create_task(send())
+        await ask()
+        await sending
+        return order
+
+    with running_sidecar(tmp_path) as sidecar:
+        order = asyncio.run(test(sidecar.http))
+    assert "stored 200" in order
+    assert order.index("stored 200") > 1, "health was answered only after the request"
+
+
+@pytest.mark.slow
+def test_128_senders_are_answered_and_what_was_acknowledged_is_stored(tmp_path: Path) -> None:
+    """More than can be stored comes from 128 sides: each is stored or sent back, none waits for an exporter's end."""
+    exporter_gives_up_s = 10.0
+
+    async def sender(client: httpx.AsyncClient, number: int, until_s: float) -> None:
+        index = 0
+        while time.monotonic() < until_s:
+            turns = [client_turn(i, trace_id=_trace_id(index * 64 + i, number)) for i in range(64)]
+            body = turns_request(turns).SerializeToString()
+            try:
+                answer = await client.post("/v1/traces", content=body, headers=PROTOBUF)
+            except httpx.TimeoutException:
+                codes.append(0)
+                continue
+            codes.append(answer.status_code)
+            if answer.status_code == 200:
+                acknowledged.extend(turn.trace_id for turn in turns)
+                index += 1
+            else:
+                await asyncio.sleep(int(answer.headers["retry-after"]))
+
+    async def flood(url: str) -> None:
+        limits = httpx.Limits(max_connections=None)
+        async with httpx.AsyncClient(base_url=url, timeout=exporter_gives_up_s, limits=limits) as client:
+            until_s = time.monotonic() + 15
+            await asyncio.gather(*(sender(client, number, until_s) for number in range(128)))
+
+    acknowledged: list[str] = []
+    codes: list[int] = []
+    with running_sidecar(tmp_path) as sidecar:
+        store_process = sidecar.store_process
+        # A store process that gets a tenth of a processor stands for a machine that is too small.
+        throttle = _Throttle(store_process)
+        asyncio.run(flood(sidecar.http))
+        throttle.end()
+        wait_until_visible(sidecar.http)
+        assert sidecar.terminate() == 0
+    stored = _stored(tmp_path)
+    print({code: codes.count(code) for code in set(codes)}, len(stored))
+    assert set(codes) == {200, 503}, "some waited until an exporter gives up, or nobody was sent back"
+    assert len(stored) == len(set(stored))
+    assert set(acknowledged) <= set(stored)
+
+
+class _Throttle:
+    """Stops and continues a process so that it has a tenth of the time."""
+
+    def __init__(self, process: psutil.Process) -> None:
+        self._process = process
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._over.wait(0.01):
+            self._process.suspend()
+            self._over.wait(0.09)
+            self._process.resume()
+
+    def end(self) -> None:
+        self._over.set()
+        self._thread.join()
+        self._process.resume()
+
+
+def test_names_that_senders_make_up_do_not_grow_the_state_page(tmp_path: Path) -> None:
+    with running_sidecar(tmp_path) as sidecar:
+        for start in range(0, 1200, 300):
+            request = turns_request(
+                [client_turn(index, trace_id=_trace_id(index)) for index in range(start, start + 300)]
+            )
+            for index, span in enumerate(request.resource_spans[0].scope_spans[0].spans):
+                span.name = f"span {start + index} " + "x" * 5000
+            answer = httpx.post(f"{sidecar.http}/v1/traces", content=request.SerializeToString(), headers=PROTOBUF)
+            assert answer.status_code == 200
+        state = httpx.get(f"{sidecar.http}/v1/state")
+    names = json.loads(state.content)["unmapped_spans"]
+    assert sum(names.values()) == 1200
+    assert len(names) == 501
+    assert len(state.content) < 100_000
