@@ -211,7 +211,7 @@ class StoreLink:
             if self._ingest is None or self._process is None:
                 continue
             self._ingest.expire()
-            if self._is_ready and self._ingest.oldest_s > self._hangs_after_s:
+            if self._is_ready and self._ingest.unanswered_s > self._hangs_after_s:
                 _log.warning("the store process %d has not answered for %.0f s", self._process.pid, self._hangs_after_s)
                 self._process.kill()
 

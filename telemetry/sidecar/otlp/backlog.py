@@ -13,7 +13,7 @@ RETRY_AFTER_S: Final = 1
 _REQUEST_OVERHEAD_BYTES: Final = 4096
 # The rate is a mean over about this many seconds of work; before anything was measured it is assumed.
 _MEMORY_S: Final = 1.0
-_ASSUMED_BYTES_PER_S: Final = 10e6
+_ASSUMED_BYTES_PER_S: Final = 4e6
 _ASSUMED_FOR_S: Final = 0.1
 # The store process ends a group after about this much decoding, and then waits for the disk once.
 GROUP_S: Final = 0.05

@@ -52,6 +52,7 @@ class Ingest:
         self._begun: tuple[int, ...] = ()
         self._suspects = Suspects()
         self._next_number = 0
+        self._answered_s = clock_s()
         self._bad_requests = 0
         self._refused_requests = 0
 
@@ -107,10 +108,10 @@ class Ingest:
         return future
 
     @property
-    def oldest_s(self) -> float:
-        """How long the request has waited that waits longest; 0 when none does."""
+    def unanswered_s(self) -> float:
+        """How long the store process has answered nothing while somebody waits; 0 when nobody does."""
         for waiting in self._waiting.values():
-            return self._clock_s() - waiting.since_s
+            return self._clock_s() - max(waiting.since_s, self._answered_s)
         return 0.0
 
     def expire(self) -> None:
@@ -131,6 +132,7 @@ class Ingest:
     def answered(self, message: Answered) -> None:
         """Give the senders of a group their answers."""
         self._begun = ()
+        self._answered_s = self._clock_s()
         size_bytes = 0
         for answer in message.answers:
             waiting = self._waiting.pop(answer.number)

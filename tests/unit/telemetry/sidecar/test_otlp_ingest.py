@@ -77,7 +77,7 @@ def test_who_waits_when_the_store_process_ends_is_sent_back() -> None:
         again = await store.taking(b"x")
         store.answer(Answer(store.sent[-1].number))
         assert await again == Taken()
-        assert store.ingest.oldest_s == 0.0
+        assert store.ingest.unanswered_s == 0.0
 
     _run(test)
 
@@ -112,7 +112,7 @@ def test_who_waits_too_long_is_sent_back_and_may_be_stored_all_the_same() -> Non
         with pytest.raises(Overloaded, match="send it again"):
             await task
         assert not late.done()
-        assert store.ingest.oldest_s == ANSWER_WITHIN_S, "it still waits for the store process"
+        assert store.ingest.unanswered_s == ANSWER_WITHIN_S, "it still waits for the store process"
         store.answer(Answer(store.sent[0].number), Answer(store.sent[1].number))
         assert await late == Taken()
 
@@ -162,6 +162,22 @@ def test_a_request_that_ends_the_process_is_tried_alone_and_then_refused() -> No
             await store.ingest.take("traces", "protobuf", b"deadly")
         assert not (await store.taking(b"neighbor")).done()
         assert not store.sent[-1].alone
+
+    _run(test)
+
+
+def test_a_store_process_that_is_slow_is_not_one_that_hangs() -> None:
+    async def test(store: _Store) -> None:
+        tasks = [await store.taking(b"x") for _ in range(5)]
+        for number in range(4):
+            store.now_s += 7.0
+            store.answer(Answer(number))
+            assert store.ingest.unanswered_s == 0.0
+        store.now_s += 3.0
+        assert store.ingest.unanswered_s == 3.0
+        store.answer(Answer(4))
+        assert store.ingest.unanswered_s == 0.0
+        await asyncio.gather(*tasks)
 
     _run(test)
 
