@@ -4,7 +4,6 @@ import contextlib
 import fcntl
 import logging
 import queue
-import shutil
 import signal
 import threading
 import time
@@ -24,6 +23,7 @@ from telemetry.sidecar.store_process.connection import FrontConnection
 from telemetry.sidecar.store_process.fault_board import FaultBoard
 from telemetry.sidecar.store_process.groups import DecodedGroup, decode_group, merged
 from telemetry.sidecar.store_process.replay import replay
+from telemetry.sidecar.store_process.watch import LOG_FAULT, Watch
 from telemetry.store import ingest_log
 from telemetry.store import manifest as manifests
 from telemetry.store.compaction import Compactor
@@ -40,11 +40,7 @@ _ASSUMED_BYTES_PER_S: Final = 5e6
 # Under load, requests that follow one another this closely share a group.
 _WINDOW_S: Final = 0.015
 _BUSY_S: Final = 0.05
-_LOG_FAULT: Final = "log"
-_DAMAGE_FAULT: Final = "damage"
 _METRICS_FAULT: Final = "metrics"
-# A disk with less room than this will be full soon.
-_ROOM_BYTES_MIN: Final = 32 << 20
 _WATCH_S: Final = 1.0
 
 _log = logging.getLogger(__name__)
@@ -82,11 +78,11 @@ class StoreProcess:
         self._log = IngestLog(directory / ingest_log.FOLDER, directory / manifests.QUARANTINE_FOLDER)
         stack.callback(self._log.close)
         replay(self._log, directory / ingest_log.FOLDER, self._write)
-        if self._log.damage:
-            self._faults.set(_DAMAGE_FAULT, "; ".join(self._log.damage[:3]))
         compactor = Compactor(self._writer)
         compactor.start()
         stack.callback(compactor.stop)
+        self._watch_for = Watch(self._log, self._writer, compactor, self._faults)
+        self._watch_for.look()
         self._committer = Committer(self._write, self._log, self._faults)
         stack.callback(self._committer.close)
         self._queue: queue.SimpleQueue[Take | None] = queue.SimpleQueue()
@@ -148,10 +144,10 @@ class StoreProcess:
                 end = self._log.append(group.records)
                 self._committer.add(group, begin, end)
                 durable_s = time.monotonic() - decoded_s
-                self._faults.set(_LOG_FAULT, None)
+                self._faults.set(LOG_FAULT, None)
             except StoreError as error:
                 if decoded_s:
-                    self._faults.set(_LOG_FAULT, str(error), stops_storing=True)
+                    self._faults.set(LOG_FAULT, str(error), stops_storing=True)
                 answers = [_failed(answer, str(error)) for answer in answers]
         self._last_end_s = time.monotonic()
         decode_s = self._last_end_s - began_s - durable_s
@@ -218,17 +214,11 @@ class StoreProcess:
             self._connection.send(Page(ask.number, content_type, body))
 
     def _watch(self) -> None:
-        """Look after the disk also while nobody sends: a fault that has gone must not keep senders away."""
         while not self._ended.wait(_WATCH_S):
             try:
-                self._log.probe()
-                self._faults.set(_LOG_FAULT, None)
-            except StoreError as error:
-                self._faults.set(_LOG_FAULT, str(error), stops_storing=True)
-            with contextlib.suppress(OSError):
-                free_bytes = shutil.disk_usage(self._directory).free
-                short = f"{self._directory}: the disk has room for {free_bytes >> 20} MiB only; make room"
-                self._faults.set("room", short if free_bytes < _ROOM_BYTES_MIN else None)
+                self._watch_for.look()
+            except Exception:  # noqa: BLE001 - what fails once is looked at again
+                _log.exception("the state of the store could not be looked at")
 
 
 def _failed(answer: Answer, sentence: str) -> Answer:
