@@ -39,9 +39,13 @@ def replay(log: IngestLog, folder: Path, write: Callable[[Sequence[DecodedGroup]
         log.committed(first[1])
         first = next(pending, None)
     single = tries > TOGETHER_ATTEMPTS
-    for group in _groups(first, pending, 0 if single else _GROUP_BYTES):
-        done += _commit(log, group, write)
-        log.committed(group[-1][1])
+    try:
+        for group in _groups(first, pending, 0 if single else _GROUP_BYTES):
+            done += _commit(log, group, write)
+            log.committed(group[-1][1])
+    except StoreError:
+        attempts.end()  # it is the disk that refuses, no record
+        raise
     attempts.end()
     return done
 
