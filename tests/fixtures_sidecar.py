@@ -51,15 +51,18 @@ def sidecar_command(store: Path, *arguments: str) -> list[str]:
 
 
 @contextmanager
-def running_sidecar(store: Path, *arguments: str, before: Path | None = None) -> Iterator[SidecarProcess]:
+def running_sidecar(
+    store: Path, *arguments: str, before: Path | None = None, descriptors: int | None = None
+) -> Iterator[SidecarProcess]:
     """A sidecar on free ports, ready to receive; killed by its pid at the end if it still runs.
 
-    `before` is a folder that its Python looks into first.
+    `before` is a folder that its Python looks into first, `descriptors` limits how many descriptors it may open.
     """
+    limit = ["sh", "-c", f'ulimit -n {descriptors}; exec "$@"', "sh"] if descriptors is not None else []
     path = os.pathsep.join(str(folder) for folder in (before, ROOT) if folder is not None)
     environment = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
     process = subprocess.Popen(
-        sidecar_command(store, "--http-port", "0", "--grpc-port", "0", *arguments),
+        [*limit, *sidecar_command(store, "--http-port", "0", "--grpc-port", "0", *arguments)],
         stdout=subprocess.PIPE,
         text=True,
         env=environment,

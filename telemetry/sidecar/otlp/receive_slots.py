@@ -5,14 +5,17 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 # gRPC keeps what has arrived of a message, up to 20 MiB, and does not show how much that is.
-SLOTS: Final = 8
+SLOTS: Final = 6
 # Each of these holds at most 64 KiB, which is what a sender may send before its message is asked for.
 WAITING_MAX: Final = 256
 PATIENCE_S: Final = 0.5
+# The more wait, the sooner a slow message yields; one of up to 64 KiB needs no time, as it has arrived already.
+_PATIENCE_S_MIN: Final = 0.05
+_WAITING_TO_HALVE: Final = 8
 
 
 class NoSlot(Exception):  # noqa: N818 - reads as what happened
-    """Too many messages are being received."""
+    """Too many messages are being received, and this one is slow or has to wait."""
 
 
 class ReceiveSlots:
@@ -33,8 +36,8 @@ class ReceiveSlots:
     async def receive(self, read: Callable[[], Coroutine[Any, Any, object]]) -> object:
         """Wait for a slot and then for the message that `read` returns.
 
-        Raises NoSlot if no slot becomes free in time, and TimeoutError if the message does not arrive in time or others
-        wait for its slot.
+        Raises NoSlot if no slot becomes free in time or if others wait for the slot of a slow message, and TimeoutError
+        if the message does not arrive in time.
         """
         await self._take_slot()
         reading = asyncio.ensure_future(read())
@@ -49,9 +52,12 @@ class ReceiveSlots:
         now = asyncio.get_running_loop().time
         end = now() + self._receive_s
         while not reading.done():
-            await asyncio.wait([reading], timeout=min(self._patience_s, max(0.0, end - now())))
-            if not reading.done() and (self._waiting or now() >= end):
+            patience_s = max(_PATIENCE_S_MIN, self._patience_s / (1 + len(self._waiting) / _WAITING_TO_HALVE))
+            await asyncio.wait([reading], timeout=min(patience_s, max(0.0, end - now())))
+            if not reading.done() and now() >= end:
                 raise TimeoutError
+            if not reading.done() and self._waiting:
+                raise NoSlot
 
     async def _take_slot(self) -> None:
         if self._free:
