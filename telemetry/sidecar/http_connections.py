@@ -153,6 +153,7 @@ class HttpConnection(H11Protocol):
         self.timeout_keep_alive = self.known.limits.idle_s
         self._phase = _Phase.HEADER
         self._timer: asyncio.TimerHandle | None = None
+        self._write_timer: asyncio.TimerHandle | None = None
         self._turn: asyncio.Handle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -170,7 +171,7 @@ class HttpConnection(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection and its timers."""
         self.known.forget(self)
-        for handle in (self._timer, self._turn):
+        for handle in (self._timer, self._write_timer, self._turn):
             if handle is not None:
                 handle.cancel()
         super().connection_lost(exc)
@@ -219,19 +220,21 @@ class HttpConnection(H11Protocol):
     def pause_writing(self) -> None:
         """Give the client a limited time to read the response."""
         super().pause_writing()
-        self._start_timer(self.known.limits.write_s)
+        self._write_timer = self.loop.call_later(self.known.limits.write_s, self.transport.abort)
 
     def resume_writing(self) -> None:
         """Stop limiting the time for reading the response."""
         super().resume_writing()
-        self._start_timer()
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
 
     def _enter(self, phase: _Phase) -> None:
         if phase is not self._phase:
             self._phase = phase
             self._start_timer()
 
-    def _start_timer(self, seconds: float | None = None) -> None:
+    def _start_timer(self) -> None:
         """Start the deadline of the phase; while the application answers a request, it has deadlines of its own."""
         limits = self.known.limits
         if self._timer is not None:
@@ -239,9 +242,8 @@ class HttpConnection(H11Protocol):
             self._timer = None
         self.known.waits(self, self._phase in (_Phase.IDLE, _Phase.HEADER))
         of_phase = {_Phase.IDLE: limits.idle_s, _Phase.HEADER: limits.header_s, _Phase.LINGERING: limits.linger_s}
-        seconds = of_phase.get(self._phase) if seconds is None else seconds
-        if seconds is not None:
-            self._timer = self.loop.call_later(seconds, self._expire)
+        if self._phase in of_phase:
+            self._timer = self.loop.call_later(of_phase[self._phase], self._expire)
 
     def _expire(self) -> None:
         """Close the connection; what is still unsent after a lingering phase is dropped."""

@@ -126,6 +126,12 @@ def peak_memory_bytes(pid: int) -> int:
     return int(status.partition("VmHWM:")[2].split()[0]) << 10
 
 
+def memory_bytes(pid: int) -> int:
+    """The memory that a process uses now."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("VmRSS:")[2].split()[0]) << 10
+
+
 def open_descriptors(pid: int) -> int:
     return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
 
