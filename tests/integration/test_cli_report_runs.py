@@ -65,8 +65,8 @@ def test_report_gives_the_verdict_of_the_run(url: str, tmp_path: Path) -> None:
     first_line, rest = reported.stdout.split("\n", 1)
     assert first_line == f"run {output['run']['id']} of {out / 'store'} (the only one)"
     # Only `run` knows what had to be delivered from the spool, which happens on a busy machine.
-    said = re.sub(r", [\w ()]+? delivered from the spool after the run", "", _on_one_line(ran.stdout))
-    assert _on_one_line(rest) in said, "the same text, word for word"
+    printed = re.sub(r", [\w ()]+? delivered from the spool after the run", "", _on_one_line(ran.stdout))
+    assert _on_one_line(rest) in printed, "the same text, word for word"
 
 
 def _on_one_line(text: str) -> str:
