@@ -35,7 +35,7 @@ from telemetry.store.objectives import ObjectiveCounts, count_objectives
 from telemetry.store.processes import processes
 from telemetry.store.queries import CLIENT, VALID_CLIENT, Condition
 from telemetry.store.run_spans import RUN_IDS, RunSpan, run_spans
-from telemetry.store.schema import TURN_FIELDS, span_from_row, turn_from_row
+from telemetry.store.schema import TURN_FIELDS, span_from_row, turn_from_row, with_turn
 from telemetry.store.snapshot import Connection, Snapshots, rows
 from telemetry.store.summaries import summarize
 from telemetry.store.timelines import generator_points, timeline
@@ -149,11 +149,18 @@ class StoreReader:
         return self._snapshots.ask(question)
 
     def spans(self, trace_id: str) -> list[SpanRow]:
-        """The spans of a trace in the order of their beginning."""
-        statement = "SELECT * FROM spans WHERE trace_id = ? ORDER BY timestamp_unix_ns, duration_ns DESC, span_id"
-        return self._snapshots.ask(
-            lambda connection: [span_from_row(r) for r in rows(connection, statement, [trace_id])]
-        )
+        """The spans of a trace in the order of their beginning, each with every attribute that it came with."""
+        spans = "SELECT * FROM spans WHERE trace_id = ? ORDER BY timestamp_unix_ns, duration_ns DESC, span_id"
+        turns = f"SELECT {_TURN_COLUMNS} FROM turns WHERE trace_id = ?"
+
+        def question(connection: Connection) -> list[SpanRow]:
+            found = [span_from_row(row) for row in rows(connection, spans, [trace_id])]
+            if not any(span.name == semconv.SPAN_TURN for span in found):
+                return found
+            of_turns = {row["span_id"]: turn_from_row(row) for row in rows(connection, turns, [trace_id])}
+            return [with_turn(span, of_turns.get(span.span_id)) for span in found]
+
+        return self._snapshots.ask(question)
 
     def calls(self, f: Filter = ANY) -> CallCounts:
         """How many calls the client began and how many reached a session: their first turn carries the connect time."""

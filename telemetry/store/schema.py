@@ -6,16 +6,18 @@ their columns is one of the OpenTelemetry Collector's ClickHouse table `otel_tra
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import msgspec
 import orjson
 import pyarrow as pa
 
+from telemetry.model import semconv
 from telemetry.model.foreign_text import one_line, several_lines
 from telemetry.model.metrics import METRICS, TIMESTAMPS, Metric, is_withheld, timestamp
 from telemetry.model.spans import SpanEvent, SpanLink, SpanRow
+from telemetry.model.turn_spans import turn_attributes
 from telemetry.model.turns import Turn
 from telemetry.store.attribute_values import ATTRIBUTES_TYPE, read_attributes, stored_attributes
 from telemetry.store.manifest import Table
@@ -287,6 +289,18 @@ def span_from_row(row: dict[str, Any]) -> SpanRow:
         scope_version=one_line(row["scope_version"]),
         resource_attributes=read_attributes(row["resource_attributes"]),
     )
+
+
+def with_turn(span: SpanRow, turn: Turn | None) -> SpanRow:
+    """The span with the attributes that are stored in the row of its turn only; any other span as it is."""
+    if turn is None or span.name != semconv.SPAN_TURN:
+        return span
+    of_turn = {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in turn_attributes(turn).items()
+        if name.startswith(semconv.TURN_PREFIX)
+    }
+    return replace(span, attributes={**of_turn, **span.attributes})
 
 
 def _text(value: object) -> str | None:

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 import pytest
@@ -18,7 +17,7 @@ from telemetry.model.turn_texts import with_plain_texts
 from telemetry.model.turns import Turn
 from telemetry.sidecar.otlp import attributes as values
 from telemetry.sidecar.otlp.tables import DecodedTables, decode_traces
-from telemetry.store.schema import fits, span_from_row, turn_from_row, turns_table
+from telemetry.store.schema import fits, span_from_row, turn_from_row, turns_table, with_turn
 from tests.fixtures_sidecar import any_value
 from tests.fixtures_turns import client_turn, exchange
 from tests.strategies_turns import turns
@@ -105,14 +104,7 @@ def _by_rows(request: ExportTraceServiceRequest) -> tuple[list[Turn], list[str],
 def _given_back(found: DecodedTables) -> list[dict[str, object]]:
     """The attributes of each span with those that the row of its turn holds."""
     rows = zip(found.spans.to_pylist(), found.turns.to_pylist(), strict=True)
-    return [{**_held(turn_from_row(turn)), **span_from_row(span).attributes} for span, turn in rows]
-
-
-def _held(turn: Turn) -> dict[str, Any]:
-    attributes = turn_attributes(turn).items()
-    return {
-        key: list(value) if isinstance(value, tuple) else value for key, value in attributes if key.startswith(_PREFIX)
-    }
+    return [dict(with_turn(span_from_row(span), turn_from_row(turn)).attributes) for span, turn in rows]
 
 
 def _check(spans: Sequence[Pairs]) -> DecodedTables:

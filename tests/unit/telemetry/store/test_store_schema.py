@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue, KeyValueList
 
+from telemetry.model import semconv
 from telemetry.model.spans import SPAN_KINDS, STATUS_CODES, SpanEvent, SpanLink, SpanRow
-from telemetry.store.schema import SCHEMAS, span_from_row, spans_table
+from telemetry.store.schema import SCHEMAS, span_from_row, spans_table, with_turn
+from tests.fixtures_turns import client_turn
 
 PAINT = "\x1b]0;owned\x07\u202e\r\nforged"
 SHOWN = "\\x1b]0;owned\\x07\\u202e"
@@ -155,3 +157,15 @@ def test_nested_values_are_the_serialized_messages_of_otlp() -> None:
     assert ArrayValue.FromString(items["array_value"]) == ArrayValue(values=[AnyValue(int_value=1), inner])
     expected = KeyValueList(values=[KeyValue(key="k", value=AnyValue(bytes_value=b"\0"))])
     assert KeyValueList.FromString(pairs["kvlist_value"]) == expected
+
+
+def test_a_span_of_a_turn_is_read_with_the_attributes_that_only_the_turn_holds() -> None:
+    turn = client_turn(3, invalid_reasons=("late",))
+    held = with_turn(_span(name=semconv.SPAN_TURN, attributes={"a": 1, "voice.turn.sequence": "3"}), turn)
+    assert held.attributes["a"] == 1
+    assert held.attributes["voice.turn.sequence"] == "3", "what its sender wrote, where that is stored"
+    assert held.attributes["voice.turn.call_id"] == "call-3"
+    assert held.attributes["voice.turn.invalid_reasons"] == ["late"]
+    assert not [name for name in held.attributes if name.startswith("gen_ai.")]
+    assert with_turn(_span(name="other"), turn) == _span(name="other")
+    assert with_turn(_span(name=semconv.SPAN_TURN), None) == _span(name=semconv.SPAN_TURN)
