@@ -7,13 +7,7 @@ to be a label (an id, a model, a state). Anything else, a service's own attribut
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final, cast
-
-import msgspec
-
-from telemetry.model.spans import SpanRow
-from telemetry.model.turns import Turn
 
 # Names under which text is kept: those of OpenTelemetry, of the GenAI conventions, OpenInference, OpenLLMetry, Pipecat
 # and LiveKit whose values are labels. Compared with the frameworks' own code in the tests.
@@ -233,20 +227,3 @@ def _holds_text(value: object) -> bool:
     if isinstance(value, dict):
         return bool(value)  # its keys are text
     return isinstance(value, (str, bytes))
-
-
-def span_without_text(span: SpanRow) -> SpanRow:
-    """The span without what may be words: its status message, and texts under names that are no labels."""
-    return replace(
-        span,
-        status_message="",
-        attributes=without_text(span.attributes),
-        resource_attributes=without_text(span.resource_attributes),
-        events=tuple(replace(event, attributes=without_text(event.attributes)) for event in span.events),
-        links=tuple(replace(link, attributes=without_text(link.attributes)) for link in span.links),
-    )
-
-
-def turn_without_text(turn: Turn) -> Turn:
-    """The turn without the caller's words."""
-    return turn if turn.transcript_pii is None else msgspec.structs.replace(turn, transcript_pii=None)

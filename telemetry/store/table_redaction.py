@@ -1,31 +1,121 @@
-"""The rules of `redaction` on the store's tables, inside the writer, so that no way in can store text."""
+"""The rules of `redaction` on the store's tables, inside the writer, so that no way in can store text.
 
-from typing import Any, cast
+Names of spans, events and scopes and trace states are kept: they say what was done, and not what was said. The message
+of a status is free text and is not.
+"""
 
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+import numpy as np
+import numpy.typing as npt
 import orjson
 import pyarrow as pa
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue
 
+from telemetry.store.attribute_values import VALUE_TYPE
 from telemetry.store.manifest import Table
-from telemetry.store.redaction import span_without_text, without_text
-from telemetry.store.schema import ArrowTable, span_from_row, spans_table
+from telemetry.store.redaction import is_label, without_text
+from telemetry.store.schema import ArrowTable
 
-_WORDS = "transcript_pii"
-_ATTRIBUTES = "attributes"
+_ArrowArray = Any
+_TRANSCRIPT: Final = "transcript_pii"
+_ATTRIBUTES: Final = "attributes"
+_MAY_HOLD_TEXT: Final = ("string_value", "bytes_value", "array_value", "kvlist_value")
 
 
 def table_without_text(table: Table, content: ArrowTable) -> ArrowTable:
     """The table without what people said."""
     if table == "turns":
-        if _WORDS not in content.schema.names:
-            return content
-        place = content.schema.get_field_index(_WORDS)
-        return content.set_column(place, content.schema.field(place), pa.nulls(content.num_rows, pa.string()))
+        return _with(content, _TRANSCRIPT, pa.nulls(content.num_rows, pa.string()))
     if table == "spans":
-        return spans_table([span_without_text(span_from_row(row)) for row in content.to_pylist()])
-    place = content.schema.get_field_index(_ATTRIBUTES)
-    kept = [_without_text(text) for text in content.column(_ATTRIBUTES).to_pylist()]
-    return content.set_column(place, content.schema.field(place), pa.array(kept, pa.string()))
+        return _spans_without_text(content)
+    encoded = _whole(content, _ATTRIBUTES).dictionary_encode()
+    kept = pa.array([_points_without_text(text) for text in encoded.dictionary.to_pylist()], pa.string())
+    return _with(content, _ATTRIBUTES, kept.take(encoded.indices))
 
 
-def _without_text(attributes: str) -> str:
+def _spans_without_text(spans: ArrowTable) -> ArrowTable:
+    for name in ("span_attributes", "resource_attributes"):
+        spans = _with(spans, name, _pairs_without_text(_whole(spans, name)))
+    for name in ("events", "links"):
+        spans = _with(spans, name, _items_without_text(_whole(spans, name)))
+    return _with(spans, "status_message", pa.array([""] * spans.num_rows, pa.string()))
+
+
+def _with(content: ArrowTable, name: str, column: _ArrowArray) -> ArrowTable:
+    place = content.schema.get_field_index(name)
+    return content.set_column(place, content.schema.field(place), column) if place >= 0 else content
+
+
+def _whole(content: ArrowTable, name: str) -> _ArrowArray:
+    """A column in one piece that begins at the beginning of its buffers."""
+    chunks = content.column(name).chunks
+    return pa.concat_arrays(chunks) if chunks else pa.array([], content.schema.field(name).type)
+
+
+def _items_without_text(lists: _ArrowArray) -> _ArrowArray:
+    """Events or links, each with only the attributes that may be stored."""
+    items = lists.values
+    columns = [items.field(place) for place in range(items.type.num_fields)]
+    place = items.type.get_field_index("attributes")
+    columns[place] = _pairs_without_text(columns[place])
+    kept = pa.StructArray.from_arrays(columns, fields=list(items.type))
+    return pa.ListArray.from_arrays(lists.offsets, kept, type=lists.type)
+
+
+def _pairs_without_text(lists: _ArrowArray) -> _ArrowArray:
+    """Lists of attributes with only those that may be stored."""
+    pairs = lists.values
+    values = pairs.field(1)
+    keep = ~np.logical_or.reduce([_is_valid(values, name) for name in _MAY_HOLD_TEXT])
+    suspect = np.flatnonzero(~keep)
+    if not len(suspect):
+        return lists
+    keys = pairs.field(0).take(pa.array(suspect)).dictionary_encode()
+    labels = np.array([is_label(key) for key in keys.dictionary.to_pylist()], np.bool_)
+    keep[suspect] = labels[keys.indices.to_numpy()]
+    _keep_numbers(values, keep)
+    if keep.all():
+        return lists
+    before = np.concatenate([[0], np.cumsum(keep)]).astype(np.int32)
+    offsets = pa.array(before[lists.offsets.to_numpy()])
+    return pa.ListArray.from_arrays(offsets, pairs.filter(pa.array(keep)), type=lists.type)
+
+
+def _keep_numbers(values: _ArrowArray, keep: npt.NDArray[np.bool_]) -> None:
+    """Keep also those arrays and lists of pairs that hold no text at any depth; the keys of pairs are text."""
+    for name, holds in _NESTED.items():
+        left_out = np.flatnonzero(~keep & _is_valid(values, name))
+        contents = values.field(VALUE_TYPE.get_field_index(name)).take(pa.array(left_out)).to_pylist()
+        keep[left_out] = [not holds(content) for content in contents]
+
+
+def _is_valid(values: _ArrowArray, name: str) -> npt.NDArray[np.bool_]:
+    column = values.field(VALUE_TYPE.get_field_index(name))
+    if column.null_count == len(column):
+        return np.zeros(len(column), np.bool_)
+    return column.is_valid().to_numpy(zero_copy_only=False)
+
+
+def _array_holds_text(content: bytes) -> bool:
+    items = ArrayValue.FromString(content)
+    items.DiscardUnknownFields()
+    # Bytes that do not come back hold more than the message says: a value that was set twice, an unknown field.
+    return items.SerializeToString() != content or any(map(_message_holds_text, items.values))
+
+
+def _message_holds_text(value: AnyValue) -> bool:
+    kind = value.WhichOneof("value")
+    if kind == "array_value":
+        return any(map(_message_holds_text, value.array_value.values))
+    return kind in ("string_value", "bytes_value") or (kind == "kvlist_value" and bool(value.kvlist_value.values))
+
+
+_NESTED: Final[dict[str, Callable[[bytes], bool]]] = {"array_value": _array_holds_text, "kvlist_value": bool}
+
+
+def _points_without_text(attributes: str | None) -> str | None:
+    if attributes is None:
+        return None
     return orjson.dumps(without_text(cast("dict[str, Any]", orjson.loads(attributes)))).decode()

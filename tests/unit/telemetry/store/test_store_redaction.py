@@ -6,13 +6,31 @@ figures and flags.
 """
 
 import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import orjson
+import pyarrow as pa
 import pytest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 
+from telemetry.model.spans import SpanEvent, SpanLink, SpanRow
 from telemetry.store.redaction import LABELS, is_label, without_text
+from telemetry.store.schema import (
+    SCHEMAS,
+    PointRow,
+    points_table,
+    span_from_row,
+    spans_table,
+    turn_from_row,
+    turns_table,
+)
+from telemetry.store.table_redaction import table_without_text
+from tests.fixtures_turns import client_turn
 
 FRAMEWORKS: list[dict[str, Any]] = json.loads(
     (Path(__file__).parents[3] / "fixtures" / "framework_attributes.json").read_text()
@@ -35,30 +53,126 @@ ALWAYS_WORDS = [
 SHAPES = [TEXTS, [TEXTS], [1, TEXTS], {"text": TEXTS}, {"deep": {"er": [TEXTS]}}, TEXTS.encode(), [{"a": 1}]]
 
 
+Kept = Callable[[Mapping[str, object]], Mapping[str, object]]
+
+
+def _of_point(attributes: Mapping[str, object]) -> Mapping[str, object]:
+    """What is kept of the attributes of a point."""
+    (row,) = table_without_text("points", points_table([PointRow("p", 1, 1.0, dict(attributes))])).to_pylist()
+    return orjson.loads(row["attributes"])
+
+
+def _of_span(change: Callable[[SpanRow, Mapping[str, object]], SpanRow], read: Callable[[SpanRow], Any]) -> Kept:
+    """What is kept of the attributes at one place of a span, beside spans that have none there and one with many."""
+
+    def kept(attributes: Mapping[str, object]) -> Mapping[str, object]:
+        other = change(SPAN, {"my.own.note": TEXTS, "http.route": "/a", "n": 3})
+        spans = [SPAN, other, change(SPAN, attributes), SPAN, other]
+        rows = table_without_text("spans", spans_table(spans)).to_pylist()
+        found = [span_from_row(row) for row in rows]
+        assert found[0] == found[3] == SPAN
+        assert read(found[1]) == read(found[4]) == {"http.route": "/a", "n": 3}
+        return read(found[2])
+
+    return kept
+
+
+SPAN = SpanRow("ab" * 16, "cd" * 8, None, "name", "service", 1, 2, {})
+OTHER = (SpanEvent("first", 1, {"a": 1}), SpanLink("ab" * 16, "cd" * 8, "", {"a": 1}))
+PLACES: dict[str, Kept] = {
+    "span": _of_span(lambda span, kept: replace(span, attributes=kept), lambda span: span.attributes),
+    "resource": _of_span(
+        lambda span, kept: replace(span, resource_attributes=kept), lambda span: span.resource_attributes
+    ),
+    "event": _of_span(
+        lambda span, kept: replace(span, events=(OTHER[0], SpanEvent("second", 2, kept))),
+        lambda span: span.events[1].attributes,
+    ),
+    "link": _of_span(
+        lambda span, kept: replace(span, links=(OTHER[1], SpanLink("ab" * 16, "ef" * 8, "t=1", kept))),
+        lambda span: span.links[1].attributes,
+    ),
+}
+
+
+@pytest.fixture(params=[*PLACES, "point"])
+def kept_of(request: pytest.FixtureRequest) -> Kept:
+    return PLACES.get(request.param, _of_point)
+
+
 @pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda framework: framework["package"])
-def test_words_of_a_framework_are_left_out_and_the_rest_stays(framework: dict[str, Any]) -> None:
+def test_words_of_a_framework_are_left_out_and_the_rest_stays(framework: dict[str, Any], kept_of: Kept) -> None:
     assert framework["words"]
     assert framework["labels"]
-    for name in framework["words"]:
-        assert without_text({name: TEXTS}) == {}, name
-        assert without_text({f"{name}.0": TEXTS}) == {}, f"an entry of a list, {name}"
-    for name in framework["labels"]:
-        assert without_text({name: "a-label"}) == {name: "a-label"}
-    for name in framework["numbers"]:
-        assert without_text({name: 3}) == {name: 3}
-        assert without_text({name: TEXTS}) == {}, f"{name} is a figure, and no text"
+    words = [*framework["words"], *(f"{name}.0" for name in framework["words"])]  # and an entry of a list
+    for name in words:
+        assert not is_label(name)
+    assert kept_of(dict.fromkeys(words, TEXTS)) == {}
+    labels = dict.fromkeys(framework["labels"], "a-label")
+    assert kept_of(labels) == labels
+    numbers = dict.fromkeys(framework["numbers"], 3)
+    assert kept_of(numbers) == numbers
+    assert kept_of(dict.fromkeys(framework["numbers"], TEXTS)) == {}, "each is a figure, and no text"
+    assert kept_of({**dict.fromkeys(words, TEXTS), **labels, **numbers}) == {**labels, **numbers}
 
 
 @pytest.mark.parametrize("name", ALWAYS_WORDS)
 @pytest.mark.parametrize("value", SHAPES, ids=lambda value: type(value).__name__)
 def test_no_shape_of_a_value_lets_words_through(name: str, value: object) -> None:
+    for place, kept_of in PLACES.items():
+        assert kept_of({name: value, "kept": 1}) == {"kept": 1}, place
     assert without_text({name: value, "kept": 1}) == {"kept": 1}
 
 
-@pytest.mark.parametrize("value", [3, 2.5, True, None, [1, 2], [], {}, "ok"], ids=repr)
-def test_figures_are_kept_under_any_name_and_text_under_known_ones(value: object) -> None:
+@pytest.mark.parametrize("value", [3, 2.5, True, None, [1, 2], [], {}, "ok", [[1.5], [], {}]], ids=repr)
+def test_figures_are_kept_under_any_name_and_text_under_known_ones(value: object, kept_of: Kept) -> None:
     name = "gen_ai.request.model" if value == "ok" else "my.own.figure"
-    assert without_text({name: value}) == {name: value}
+    assert kept_of({name: value}) == {name: value}
+
+
+def test_of_names_and_messages_only_the_message_of_a_status_is_text() -> None:
+    span = replace(
+        SPAN,
+        status_code="Error",
+        status_message=TEXTS,
+        trace_state="k=v",
+        scope_name="a",
+        scope_version="1",
+        events=(SpanEvent("gen_ai.choice", 1),),
+    )
+    (row,) = table_without_text("spans", spans_table([span])).to_pylist()
+    assert span_from_row(row) == replace(span, status_message="")
+
+
+def test_what_a_message_hides_behind_a_number_is_left_out() -> None:
+    hidden = AnyValue(string_value=TEXTS).SerializeToString() + AnyValue(int_value=3).SerializeToString()
+    twice = b"\x0a" + bytes([len(hidden)]) + hidden
+    unknown = (
+        ArrayValue(values=[AnyValue(int_value=3)]).SerializeToString() + b"\x7a" + bytes([len(TEXTS)]) + TEXTS.encode()
+    )
+    for content in (twice, unknown):
+        assert [item.int_value for item in ArrayValue.FromString(content).values] == [3]
+        table = spans_table([replace(SPAN, attributes={"my.own.list": [1]})])
+        (row,) = table.to_pylist()
+        row["span_attributes"][0]["value"]["array_value"] = content
+        altered = pa.Table.from_pylist([row], schema=table.schema)
+        (found,) = table_without_text("spans", altered).to_pylist()
+        assert found["span_attributes"] == []
+
+
+def test_tables_in_several_pieces_and_none_are_cleaned() -> None:
+    table = spans_table([replace(SPAN, attributes={"a": TEXTS, "b": n}) for n in range(4)])
+    pieces = pa.concat_tables([table.slice(1, 2), table.slice(3), table.slice(0, 0)])
+    found = [span_from_row(row) for row in table_without_text("spans", pieces).to_pylist()]
+    assert [span.attributes for span in found] == [{"b": 1}, {"b": 2}, {"b": 3}]
+    for name, schema in SCHEMAS.items():
+        assert table_without_text(name, schema.empty_table()).equals(schema.empty_table())
+
+
+def test_a_turn_keeps_all_but_what_the_caller_said() -> None:
+    turn = client_turn(0, transcript_pii=TEXTS, outcome_reason="no reply")
+    (row,) = table_without_text("turns", turns_table([turn])).to_pylist()
+    assert turn_from_row(row) == msgspec.structs.replace(turn, transcript_pii=None)
 
 
 def test_the_installed_conventions_have_no_name_that_nobody_looked_at() -> None:
