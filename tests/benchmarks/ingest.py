@@ -1,7 +1,7 @@
 """What a sidecar stores in a second, and what that costs: `python -m tests.benchmarks.ingest [SPANS_PER_S [SECONDS]]`.
 
 The mix is that of our own calls: 1 turn of some 66 attributes, 3 stages, and a call for every 3 turns; 64 spans a
-request, from 8 senders that send at a fixed rate (0: as fast as they are answered). CPU is that of the front and of the
+request, from 32 senders that send at a fixed rate (0: as fast as they are answered). CPU is that of the front and of the
 store process together, per span that was acknowledged.
 """
 
@@ -25,7 +25,7 @@ from tests.fixtures_sidecar import any_value, running_sidecar
 from tests.fixtures_turns import exchange
 from tests.integration.waiting import wait_until_visible
 
-SENDERS = 8
+SENDERS = 32
 BATCH = 64
 _PREFIX = bytes.fromhex("f00dfeedf00dfeed")  # the first half of every trace id; replaced for each request
 
