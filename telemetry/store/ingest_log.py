@@ -153,7 +153,7 @@ class IngestLog:
                         return
                     yield record, position
 
-    def keep_apart(self, record: Record, position: Position) -> Path:
+    def to_quarantine(self, record: Record, position: Position) -> Path:
         """Keep a record that can never be committed in the quarantine. Raises StoreError."""
         try:
             return self._keep(

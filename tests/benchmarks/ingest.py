@@ -1,8 +1,8 @@
 """What a sidecar stores in a second, and what that costs: `python -m tests.benchmarks.ingest [SPANS_PER_S [SECONDS]]`.
 
 The mix is that of our own calls: 1 turn of some 66 attributes, 3 stages, and a call for every 3 turns; 64 spans a
-request, from 32 senders that send at a fixed rate (0: as fast as they are answered). CPU is that of the front and of the
-store process together, per span that was acknowledged.
+request, from 32 senders that send at a fixed rate (0: as fast as they are answered). CPU is that of the front and of
+the store process, per span that was acknowledged.
 """
 
 import os

@@ -145,7 +145,7 @@ class Committer:
             except StoreError:
                 raise
             except Exception as error:  # noqa: BLE001 - whatever it is, it is kept aside
-                kept = self._log.keep_apart(record, position)
+                kept = self._log.to_quarantine(record, position)
                 sentence = f"{kept}: holds a request that could not be committed ({type(error).__name__}: {error})"
                 self._faults.set(_RECORD_FAULT, sentence)
                 _log.exception("%s", sentence)

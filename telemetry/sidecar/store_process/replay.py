@@ -35,7 +35,7 @@ def replay(log: IngestLog, folder: Path, write: Callable[[Sequence[DecodedGroup]
     tries = attempts.begin(first[1])
     done = 0
     if tries > TOGETHER_ATTEMPTS + SINGLE_ATTEMPTS:
-        log.keep_apart(*first)
+        log.to_quarantine(*first)
         log.committed(first[1])
         first = next(pending, None)
     single = tries > TOGETHER_ATTEMPTS
@@ -60,13 +60,13 @@ def _commit(log: IngestLog, group: list[_Logged], write: Callable[[Sequence[Deco
     except Exception:  # noqa: BLE001 - one request must not keep the others from being committed
         if len(group) > 1:
             return sum(_commit(log, [each], write) for each in group)
-        log.keep_apart(*group[0])
+        log.to_quarantine(*group[0])
         return 0
     # What an older version took and this one cannot read is kept.
     taken = {answer.number for answer in decoded.answers if answer.undecodable is None}
     for number, logged in enumerate(group):
         if number not in taken:
-            log.keep_apart(*logged)
+            log.to_quarantine(*logged)
     return len(taken)
 
 

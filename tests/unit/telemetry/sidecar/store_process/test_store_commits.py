@@ -57,13 +57,13 @@ class _Setup:
     def __init__(self, folder: Path, **options: float) -> None:
         self.folder = folder
         self.segments = _Segments()
-        self.told: list[Faults] = []
+        self.reported: list[Faults] = []
         self.changed = threading.Event()
         self.log = IngestLog(folder / "ingest", folder / "quarantine")
         self.committer = Committer(self.segments.write, self.log, FaultBoard(self._tell), **options)
 
     def _tell(self, faults: Faults) -> None:
-        self.told.append(faults)
+        self.reported.append(faults)
         self.changed.set()
 
     def take(self, *indexes: int) -> None:
@@ -113,19 +113,19 @@ def test_what_waits_is_bounded_by_committing_first(tmp_path: Path) -> None:
     assert setup.segments.turns == [0, 1, 2]
 
 
-def test_a_full_disk_is_told_refuses_beyond_the_bound_and_ends(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_refuses_beyond_the_bound_and_ends(tmp_path: Path) -> None:
     setup = _Setup(tmp_path, interval_s=0.0, rows_max=2)
     setup.segments.refuses = True
     setup.take(0)
     assert setup.changed.wait(30)
     with pytest.raises(StoreError, match="the disk is full"):
         setup.take(1)
-    (fault,) = setup.told[-1].faults
+    (fault,) = setup.reported[-1].faults
     assert (fault.name, fault.stops_storing, "the disk is full" in fault.sentence) == ("commit", True, True)
     setup.segments.refuses = False
     setup.committer.close()
     assert setup.segments.turns == [0]
-    assert setup.told[-1].faults == ()
+    assert setup.reported[-1].faults == ()
 
 
 def test_what_cannot_be_committed_at_the_end_stays_in_the_log(tmp_path: Path) -> None:
@@ -136,14 +136,14 @@ def test_what_cannot_be_committed_at_the_end_stays_in_the_log(tmp_path: Path) ->
     assert setup.left_in_log() == 2
 
 
-def test_one_request_that_cannot_be_committed_is_kept_aside(setup: _Setup) -> None:
+def test_one_request_that_cannot_be_committed_is_quarantined(setup: _Setup) -> None:
     setup.segments.fails_at = 2
     setup.take(0, 1, 2, 3)
     setup.committer.close()
     assert setup.segments.turns == [0, 1, 3]
     (kept,) = (setup.folder / "quarantine").iterdir()
     assert kept.read_bytes().endswith(_request(2).body)
-    assert [fault.name for fault in setup.told[-1].faults] == ["record"]
+    assert [fault.name for fault in setup.reported[-1].faults] == ["record"]
     assert setup.left_in_log() == 0
 
 
@@ -178,7 +178,7 @@ def test_a_replay_on_a_full_disk_is_refused_and_loses_nothing(tmp_path: Path) ->
     assert segments.turns == [0, 1, 2]
 
 
-def test_a_record_that_cannot_be_committed_is_kept_aside_by_a_replay(tmp_path: Path) -> None:
+def test_a_record_that_cannot_be_committed_is_quarantined_by_a_replay(tmp_path: Path) -> None:
     records = _logged(tmp_path, 4)
     segments = _Segments()
     segments.fails_at = 1

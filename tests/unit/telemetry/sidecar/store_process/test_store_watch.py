@@ -1,4 +1,4 @@
-"""What health pages are told of a store, and that it is taken back."""
+"""What health pages know of a store, and that it is taken back."""
 
 import errno
 import os
@@ -20,16 +20,16 @@ _Usage = namedtuple("_Usage", "total used free")
 
 class _Watched:
     def __init__(self, directory: Path) -> None:
-        self.told: list[Faults] = []
+        self.reported: list[Faults] = []
         self.writer = StoreWriter(directory)
         self.log = IngestLog(directory / "ingest", directory / "quarantine")
         self.compactor = Compactor(self.writer)
         self.compactor.start()
-        self.watch = Watch(self.log, self.writer, self.compactor, FaultBoard(self.told.append))
+        self.watch = Watch(self.log, self.writer, self.compactor, FaultBoard(self.reported.append))
 
     def names(self) -> dict[str, bool]:
         self.watch.look()
-        return {fault.name: fault.stops_storing for fault in self.told[-1].faults} if self.told else {}
+        return {fault.name: fault.stops_storing for fault in self.reported[-1].faults} if self.reported else {}
 
 
 @pytest.fixture
@@ -41,8 +41,8 @@ def watched(tmp_path: Path) -> Iterator[_Watched]:
     found.writer.close()
 
 
-def test_a_sound_store_has_no_fault_and_nothing_is_told(watched: _Watched) -> None:
-    assert (watched.names(), watched.told) == ({}, [])
+def test_a_sound_store_has_no_fault_and_nothing_is_reported(watched: _Watched) -> None:
+    assert (watched.names(), watched.reported) == ({}, [])
 
 
 def test_a_disk_that_takes_nothing_stops_storing_until_it_does(
@@ -54,9 +54,9 @@ def test_a_disk_that_takes_nothing_stops_storing_until_it_does(
     with monkeypatch.context() as patch:
         patch.setattr(Path, "write_bytes", full)
         assert watched.names() == {"ingest_log": True}
-        assert "the disk is full" in watched.told[-1].faults[0].sentence
+        assert "the disk is full" in watched.reported[-1].faults[0].sentence
         watched.names()
-        assert len(watched.told) == 1, "the same is not told again"
+        assert len(watched.reported) == 1, "the same is not reported again"
     assert watched.names() == {}
 
 
@@ -80,6 +80,6 @@ def test_damage_of_the_log_is_named(tmp_path: Path) -> None:
     watched = _Watched(tmp_path)
     assert len(list(watched.log.replay())) == 1
     assert watched.names() == {"ingest_log_damage": False}
-    assert "are damaged" in watched.told[-1].faults[0].sentence
+    assert "are damaged" in watched.reported[-1].faults[0].sentence
     watched.compactor.stop()
     watched.writer.close()
