@@ -27,6 +27,7 @@ _CHUNK_BYTES_MIN: Final = 256
 _EVENTS_PER_TURN: Final = 200
 _READ_BYTES: Final = 64 << 10
 _ACCEPTED_AT_ONCE: Final = 128
+_BAD_REQUEST: Final = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 _OVERLOADED: Final = (
     b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 )
@@ -214,7 +215,12 @@ class HttpConnection(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         """Answer what cannot be parsed, unless a response has begun, and close the connection."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            super().send_400_response(msg)
+            # Not by h11, which forbids a body in the response to some requests.
+            self.transport.write(_BAD_REQUEST)
+        if self.cycle:
+            # The application may still be at work on it; its response has no place any more.
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
         self._close()
 
     def pause_writing(self) -> None:

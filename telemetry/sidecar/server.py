@@ -58,7 +58,7 @@ async def serve(options: SidecarOptions, ready: Callable[[dict[str, object]], No
             await asyncio.wait([serving, stopping := asyncio.create_task(stop.wait())], return_when="FIRST_COMPLETED")
             stopping.cancel()
         http.should_exit = True
-        await asyncio.gather(serving, grpc_server.stop(_GRACE_S))
+        await asyncio.gather(serving, grpc_server.shutdown(_GRACE_S))
 
 
 def _addresses(options: SidecarOptions, http_port: int, grpc_port: int) -> dict[str, object]:

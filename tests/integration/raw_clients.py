@@ -20,7 +20,7 @@ def http2_frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 
 def _literal(name: str, value: str) -> bytes:
     """A header field in HPACK: literal, not indexed, not compressed."""
-    parts = [name.encode(), value.encode()]
+    parts = [name.encode(), value.encode(errors="surrogateescape")]
     assert all(len(part) < 127 for part in parts)
     return b"\0" + b"".join(bytes([len(part)]) + part for part in parts)
 

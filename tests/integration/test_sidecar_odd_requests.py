@@ -18,7 +18,15 @@ from google.rpc.status_pb2 import Status
 
 from tests.fixtures_sidecar import SidecarProcess, running_sidecar, turns_json, turns_request
 from tests.fixtures_turns import client_turn
-from tests.integration.raw_clients import TRACES, address, connections, http_request, send_evenly
+from tests.integration.raw_clients import (
+    GRPC_OPENED,
+    TRACES,
+    address,
+    connections,
+    grpc_call,
+    http_request,
+    send_evenly,
+)
 from tests.integration.waiting import wait_until
 
 PROTOBUF = {"content-type": "application/x-protobuf"}
@@ -273,15 +281,30 @@ def test_grpc_answers_as_the_collector_does(running: Running) -> None:
             assert too_large is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert _export(channel, gzip.compress(_body())[:-5]) is grpc.StatusCode.INVALID_ARGUMENT
         assert _export(channel, b"") is grpc.StatusCode.OK
-        unknown = channel.unary_unary("/unknown.Service/Export")
-        with pytest.raises(grpc.RpcError) as refused:
-            unknown(b"", timeout=60)
-        assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
+        for method, code in (
+            ("/opentelemetry.proto.collector.logs.v1.LogsService/Export", grpc.StatusCode.UNIMPLEMENTED),
+            ("/unknown.Service/Export", grpc.StatusCode.CANCELLED),
+        ):
+            with pytest.raises(grpc.RpcError) as refused:
+                channel.unary_unary(method)(b"", timeout=60)
+            assert refused.value.code() is code
         silent = channel.stream_unary(TRACES)
         with pytest.raises(grpc.RpcError) as refused:
             silent(iter(()), timeout=60)
         assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert running.stored() == before + 3
+
+
+def test_a_method_that_is_no_text_does_not_end_the_grpc_server(running: Running) -> None:
+    with connections(running.sidecar.grpc, 3, GRPC_OPENED + grpc_call(path="/\udce9\udcff")) as opened:
+        for each in opened:
+            each.setblocking(True)
+            received = b""
+            while b"\0\0\4\3\0\0\0\0\1" not in received:  # RST_STREAM
+                received += (piece := each.recv(1000))
+                assert piece
+    with grpc.insecure_channel(running.sidecar.grpc, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
+        assert _export(channel, _body()) is grpc.StatusCode.OK
 
 
 @pytest.mark.slow

@@ -3,12 +3,14 @@
 Messages stay bytes, and gRPC does not decompress them: it would do so in the event loop and without a limit on memory.
 """
 
+import asyncio
 from collections.abc import AsyncIterator
-from typing import Any, Final, cast
+from typing import Any, Final, NoReturn, cast
 
 import grpc
 import grpc.aio
 from google.rpc.status_pb2 import Status
+from grpc._cython import cygrpc
 
 from telemetry.model.errors import ConfigError, StoreError
 from telemetry.sidecar.body_budget import BodyLease, BudgetExhausted
@@ -23,15 +25,24 @@ from telemetry.sidecar.otlp.ingest import Ingest
 from telemetry.sidecar.otlp.receive_slots import NoSlot, ReceiveSlots
 from telemetry.sidecar.otlp.responses import TOO_LARGE, TOO_MANY_BODIES, UNAUTHORIZED, retryable, success
 
-_SERVICES: Final[dict[str, Signal]] = {
-    "opentelemetry.proto.collector.trace.v1.TraceService": "traces",
-    "opentelemetry.proto.collector.metrics.v1.MetricsService": "metrics",
+_METHODS: Final[dict[str, Signal]] = {
+    "/opentelemetry.proto.collector.trace.v1.TraceService/Export": "traces",
+    "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export": "metrics",
 }
+# What senders may try beside these; they retry a call that is canceled, but not one that is not implemented.
+_UNIMPLEMENTED: Final = (
+    "/opentelemetry.proto.collector.logs.v1.LogsService/Export",
+    "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export",
+    "/grpc.health.v1.Health/Check",
+    "/grpc.health.v1.Health/Watch",
+)
 _STATUS_DETAILS: Final = "grpc-status-details-bin"
 _STREAMS_PER_CONNECTION: Final = 64
 _METADATA_BYTES_MAX: Final = 16 << 10
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _Context = Any  # grpc.aio has no type information
+# The public class only passes calls on to this one, and offers no way to put another in its place.
+_AioServer: Any = cygrpc.AioServer
 _NO_MESSAGE: Final[object] = cast(Any, grpc.aio).EOF
 
 
@@ -45,6 +56,19 @@ def compression_of(message: bytes) -> list[str]:
     if len(message) >= 2 and message[0] == 0x78 and int.from_bytes(message[:2], "big") % 31 == 0:
         return ["zlib"]
     return []
+
+
+class RegisteredMethodsServer(_AioServer):
+    """grpc.aio's server, which cancels calls of other methods than those that are registered for it.
+
+    It would decode their names itself, and end on the first name that is not UTF-8.
+    """
+
+    async def _request_call(self) -> NoReturn:
+        """Cancel every call that reaches this, which are those of no registered method."""
+        while True:
+            call = await super()._request_call()
+            del call  # which cancels it
 
 
 class _Export:
@@ -121,17 +145,26 @@ def _options(limits: ConnectionLimits) -> list[tuple[str, int]]:
     ]
 
 
-async def start(ingest: Ingest, bodies: Bodies, host: str, port: int, token: str | None) -> tuple[grpc.aio.Server, int]:
+async def _unimplemented(_messages: AsyncIterator[bytes], context: _Context) -> bytes:
+    await context.abort(grpc.StatusCode.UNIMPLEMENTED, "this sidecar takes traces and metrics")
+    raise AssertionError("abort raises")
+
+
+async def start(
+    ingest: Ingest, bodies: Bodies, host: str, port: int, token: str | None
+) -> tuple["RegisteredMethodsServer", int]:
     """Start a server; return it and its port (0 requests any free port). Raises ConfigError if the port is in use."""
-    server = grpc.aio.server(options=_options(bodies.limits))
+    server = RegisteredMethodsServer(asyncio.get_running_loop(), None, (), (), _options(bodies.limits), None)
     slots = ReceiveSlots(bodies.limits.body_s)
-    for service, signal in _SERVICES.items():
-        # A call with a stream of requests reaches its handler before its message does.
-        handler = grpc.stream_unary_rpc_method_handler(_Export(signal, ingest, bodies, slots, token).answer)
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {"Export": handler}),))
+    answers = dict.fromkeys(_UNIMPLEMENTED, _unimplemented)
+    answers |= {method: _Export(signal, ingest, bodies, slots, token).answer for method, signal in _METHODS.items()}
+    # A call with a stream of requests reaches its handler before its message does.
+    server.add_registered_method_handlers(
+        {method: grpc.stream_unary_rpc_method_handler(answer) for method, answer in answers.items()}
+    )
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
-        bound = server.add_insecure_port(address)
+        bound = server.add_insecure_port(address.encode())
     except RuntimeError:
         bound = 0
     if bound == 0:
