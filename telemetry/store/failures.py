@@ -7,8 +7,8 @@ from typing import Final
 from telemetry.store import queries
 from telemetry.store.answers import Filter
 from telemetry.store.causes import FailureCount, Retries
+from telemetry.store.connection import Connection, rows
 from telemetry.store.queries import CLIENT, Condition
-from telemetry.store.snapshot import Connection, rows
 
 MOST_CAUSES: Final = 20
 

@@ -8,8 +8,8 @@ from telemetry.model.generator_health import GAUGES, SUMMARY_FIGURES, HealthFigu
 from telemetry.model.metrics import MIN_COUNT_FOR
 from telemetry.store import queries
 from telemetry.store.answers import Filter, Generator
+from telemetry.store.connection import Connection, rows
 from telemetry.store.queries import CLIENT
-from telemetry.store.snapshot import Connection, rows
 
 _OF_TURNS: Final = {"max": "max({})", "p99": "quantile_cont({}, 0.99)"}
 

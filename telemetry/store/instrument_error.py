@@ -4,8 +4,8 @@ from typing import Final
 
 from telemetry.model import semconv
 from telemetry.store.answers import Filter
+from telemetry.store.connection import Connection
 from telemetry.store.run_spans import RUN_IDS, run_spans
-from telemetry.store.snapshot import Connection
 
 _CALIBRATED: Final = semconv.RUN_PREFIX + "calibrated_to_ms"
 

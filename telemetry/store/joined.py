@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from telemetry.model.semconv import RAMP
 from telemetry.store.answers import ClientServiceDelta, Filter, StageStats, enough
+from telemetry.store.connection import Connection, near, rows
 from telemetry.store.queries import CLIENT, Condition, turns_of
-from telemetry.store.snapshot import Connection, rows
 
 _STAGES: Final = ("endpointing", "asr", "llm", "tts", "leading_silence", "unexplained")
 _POINTS: Final = (
@@ -35,25 +35,26 @@ def join_services(connection: Connection, f: Filter) -> None:
     connection.execute(
         f"""
         CREATE OR REPLACE TEMP TABLE clients AS
-        SELECT {", ".join(_BOTH)}, outcome, phase_kind, leading_silence_ns FROM turns WHERE {where.sql}
+        SELECT {", ".join(_BOTH)}, outcome, phase_kind, leading_silence_ns, started_unix_ns FROM turns WHERE {where.sql}
         """,
         list(where.values),
     )
-    own = Condition("true")
-    if f.run_id is not None:
-        own = Condition(
-            """trace_id IN (SELECT trace_id FROM clients
-                            UNION SELECT trace_id FROM turns WHERE source = 'service' AND run_id = ?)""",
-            (f.run_id,),
-        )
+    _look_at_services_of(connection, f)
+    run = Condition("true") if f.run_id is None else Condition("run_id = ?", (f.run_id,))
+    columns = f"{', '.join(_BOTH)}, span_id, run_id, started_unix_ns"
     connection.execute(
         f"""
         CREATE OR REPLACE TEMP TABLE services AS
-        SELECT {", ".join(_BOTH)}, span_id, run_id FROM turns WHERE source = 'service' AND {own.sql}
+        SELECT * FROM (
+            SELECT {columns} FROM turns WHERE source = 'service' AND {run.sql}
+            UNION ALL
+            SELECT {columns} FROM strange_services
+            WHERE source = 'service' AND NOT ({run.sql}) AND trace_id IN (SELECT trace_id FROM clients)
+        )
         QUALIFY row_number() OVER (
             PARTITION BY trace_id, coalesce(response_id, turn_index::VARCHAR) ORDER BY started_unix_ns, span_id) = 1
         """,
-        list(own.values),
+        [*run.values, *run.values],
     )
     columns = ", ".join(
         [f"c.{name} AS c_{name}" for name in (*_BOTH, "outcome", "phase_kind", "leading_silence_ns")]
@@ -68,6 +69,18 @@ def join_services(connection: Connection, f: Filter) -> None:
             OR (c.turn_index = s.turn_index AND (c.response_id IS NULL OR s.response_id IS NULL)))
         """
     )
+
+
+def _look_at_services_of(connection: Connection, f: Filter) -> None:
+    """Make the view `strange_services` of the turns of other runs among which services of the filter's calls may be:
+    those of about the same time, as a service need not know the run of its caller."""
+    segments = []
+    if f.run_id is not None:
+        statement = "SELECT min(started_unix_ns) AS first, max(started_unix_ns) AS last FROM clients"
+        (row,) = rows(connection, statement)
+        others = [each for each in connection.segments("turns") if each.run_ids != (f.run_id,)]
+        segments = near(others, row["first"], row["last"])
+    connection.view("strange_services", "turns", segments)
 
 
 def client_service_delta(connection: Connection, f: Filter) -> ClientServiceDelta:

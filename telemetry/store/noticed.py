@@ -6,8 +6,8 @@ from typing import Final
 
 from telemetry.store.answers import Filter
 from telemetry.store.beside import Beside
+from telemetry.store.connection import Connection, rows
 from telemetry.store.queries import CLIENT, Condition, turns_of
-from telemetry.store.snapshot import Connection, rows
 
 NAMED_EVENTS: Final = 8
 

@@ -20,10 +20,10 @@ from telemetry.model.stated_error import GoodRange, good_range, instrument_part_
 from telemetry.model.turns import Turn
 from telemetry.objectives.slo import WAITED_FROM, NotObservable, Objective, is_good
 from telemetry.store.answers import Filter
+from telemetry.store.connection import Connection, rows
 from telemetry.store.error_queries import uncertainty_column
 from telemetry.store.queries import VALID_CLIENT, Condition, judged
 from telemetry.store.schema import turn_from_row
-from telemetry.store.snapshot import Connection, rows
 
 _DIMENSIONS: Final = ("cohort", "length_class", "noise_profile", "channel_profile", "route")
 # One column holds so many yes-or-no answers about a turn.

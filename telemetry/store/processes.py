@@ -5,8 +5,8 @@ from typing import Final
 from telemetry.model import semconv
 from telemetry.model.generator_health import gauge_metric
 from telemetry.store.answers import ProcessInfo
+from telemetry.store.connection import Connection, rows
 from telemetry.store.run_spans import run_spans
-from telemetry.store.snapshot import Connection, rows
 
 _RUN_ID: Final = f"{semconv.RUN_PREFIX}run_id"
 _PROCESS: Final = f"{semconv.RUN_PREFIX}process_id"

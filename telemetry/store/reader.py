@@ -3,13 +3,9 @@
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
 
 import time
-from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Final, Self
-
-import msgspec
 
 from telemetry.model import semconv
 from telemetry.model.errors import StoreError
@@ -29,21 +25,20 @@ from telemetry.store.answers import (
     Summary,
     TimelinePoint,
 )
+from telemetry.store.connection import Connection, rows
 from telemetry.store.instrument_error import instrument_error_ns
 from telemetry.store.joined import join_services, stage_budget
 from telemetry.store.objectives import ObjectiveCounts, count_objectives
 from telemetry.store.processes import processes
 from telemetry.store.queries import CLIENT, VALID_CLIENT, Condition
-from telemetry.store.run_spans import RUN_IDS, RunSpan, run_spans
+from telemetry.store.runs import runs
 from telemetry.store.schema import TURN_FIELDS, span_from_row, turn_from_row, with_turn
-from telemetry.store.snapshot import Connection, Snapshots, rows
+from telemetry.store.snapshot import Snapshots
 from telemetry.store.summaries import summarize
 from telemetry.store.timelines import generator_points, timeline
 
 ANY: Final = Filter()
 _TURN_COLUMNS: Final = ", ".join(TURN_FIELDS)
-_PHASE: Final = semconv.RUN_PREFIX + "phase"
-_PROCESS: Final = semconv.RUN_PREFIX + "process_id"
 
 
 class StoreReader:
@@ -76,27 +71,29 @@ class StoreReader:
 
     def runs(self) -> list[RunRecord]:
         """Every run in the store, from what its generator declared or from its turns; the newest first."""
-        return self._snapshots.ask(_runs)
+        return self._snapshots.ask(runs)
 
     def summary(self, f: Filter = ANY) -> Summary:
         """Everything about a filter from one consistent read."""
         now_unix_ns = self._wall_clock_ns()
-        return self._snapshots.ask(lambda connection: summarize(connection, f, now_unix_ns, self._snapshots.skipped))
+        return self._snapshots.ask(
+            lambda connection: summarize(connection, f, now_unix_ns, self._snapshots.skipped), f.run_id
+        )
 
     def timeline(self, f: Filter = ANY, metric: str = "voice_to_voice", buckets: int = 60) -> list[TimelinePoint]:
         """The metric over time in at most `buckets` buckets of one round width; empty ones in between are given too."""
         column = _column(metric)
-        return self._snapshots.ask(lambda connection: timeline(connection, f, column, max(1, buckets)))
+        return self._snapshots.ask(lambda connection: timeline(connection, f, column, max(1, buckets)), f.run_id)
 
     def generator_points(self, f: Filter = ANY) -> list[GeneratorPoint]:
         """What the load generator's processes reported of themselves over time, the oldest first."""
-        return self._snapshots.ask(lambda connection: generator_points(connection, f))
+        return self._snapshots.ask(lambda connection: generator_points(connection, f), f.run_id)
 
     def slowest(self, f: Filter = ANY, metric: str = "voice_to_voice", limit: int = 10) -> list[Turn]:
         """The valid client turns with the largest values of a metric, the largest first."""
         column = _column(metric)
         where = queries.turns_of(f) & Condition(VALID_CLIENT) & Condition(f"{column} IS NOT NULL")
-        return self._turns(where, f"{column} DESC, started_unix_ns, span_id", limit, 0)
+        return self._turns(f.run_id, where, f"{column} DESC, started_unix_ns, span_id", limit, 0)
 
     def turn(self, trace_id: str, turn_index: int) -> tuple[Turn | None, Turn | None]:
         """One turn as the client heard it and as the service reported it."""
@@ -136,7 +133,7 @@ class StoreReader:
             where &= Condition("source = ?", (source,))
         if outcome is not None:
             where &= Condition("outcome = ?", (outcome,))
-        return self._turns(where, "started_unix_ns, span_id", limit, offset)
+        return self._turns(f.run_id, where, "started_unix_ns, span_id", limit, offset)
 
     def dimension_values(self, f: Filter = ANY) -> dict[str, tuple[str, ...]]:
         """The values that occur among the client turns of a filter, for each dimension that a filter can ask for."""
@@ -146,7 +143,7 @@ class StoreReader:
             (row,) = rows(connection, statement, values)
             return {name: tuple(found or ()) for name, found in row.items()}
 
-        return self._snapshots.ask(question)
+        return self._snapshots.ask(question, f.run_id)
 
     def spans(self, trace_id: str) -> list[SpanRow]:
         """The spans of a trace in the order of their beginning, each with every attribute that it came with."""
@@ -177,18 +174,19 @@ class StoreReader:
             (row,) = rows(connection, statement, list(where.values))
             return CallCounts(row["started"], row["connected"], row["failure"])
 
-        return self._snapshots.ask(question)
+        return self._snapshots.ask(question, f.run_id)
 
     def processes(self, run_id: str) -> list[ProcessInfo]:
         """The generator's processes of a run; at its end, one that has not announced its end was lost."""
-        return self._snapshots.ask(lambda connection: processes(connection, run_id))
+        return self._snapshots.ask(lambda connection: processes(connection, run_id), run_id)
 
     def objective_counts(self, f: Filter, objectives: Sequence[Objective]) -> ObjectiveCounts:
         """What `objectives.slo.judge` asks of all the objectives, over the filter's turns and over each cohort's, from
         one consistent read. How far turns may be off is what the clips state of their speech bounds and the filter's
         run of its instrument."""
         return self._snapshots.ask(
-            lambda connection: count_objectives(connection, f, objectives, instrument_error_ns(connection, f))
+            lambda connection: count_objectives(connection, f, objectives, instrument_error_ns(connection, f)),
+            f.run_id,
         )
 
     def count(self, f: Filter = ANY) -> Callable[[Objective], tuple[int, int]]:
@@ -210,7 +208,8 @@ class StoreReader:
             ) WHERE value IS NOT NULL ORDER BY started_unix_ns, span_id
             """
         return self._snapshots.ask(
-            lambda connection: [float(row["value"]) for row in rows(connection, statement, list(where.values))]
+            lambda connection: [float(row["value"]) for row in rows(connection, statement, list(where.values))],
+            f.run_id,
         )
 
     def stage_budget(self, f: Filter = ANY) -> dict[str, StageStats]:
@@ -221,13 +220,13 @@ class StoreReader:
             join_services(connection, f)
             return stage_budget(connection, f)
 
-        return self._snapshots.ask(question)
+        return self._snapshots.ask(question, f.run_id)
 
-    def _turns(self, where: Condition, order: str, limit: int, offset: int) -> list[Turn]:
+    def _turns(self, run_id: str | None, where: Condition, order: str, limit: int, offset: int) -> list[Turn]:
         statement = f"SELECT {_TURN_COLUMNS} FROM turns WHERE {where.sql} ORDER BY {order} LIMIT ? OFFSET ?"
         values = [*where.values, limit, offset]
         return self._snapshots.ask(
-            lambda connection: [turn_from_row(row) for row in rows(connection, statement, values)]
+            lambda connection: [turn_from_row(row) for row in rows(connection, statement, values)], run_id
         )
 
 
@@ -235,57 +234,3 @@ def _column(metric: str) -> str:
     if metric not in METRIC_NAMES:
         raise StoreError(f"there is no metric {metric!r}; known are {', '.join(METRIC_NAMES)}")
     return queries.metric_column(metric)
-
-
-def _runs(connection: Connection) -> list[RunRecord]:
-    known: dict[str, RunRecord] = {}
-    statement = f"""
-        SELECT run_id, min(started_unix_ns) AS first, max(ended_unix_ns) AS last,
-               count(*) FILTER (WHERE {CLIENT}) AS turns,
-               first(target ORDER BY started_unix_ns) FILTER (WHERE {CLIENT} AND target IS NOT NULL) AS target,
-               first(protocol ORDER BY started_unix_ns) FILTER (WHERE {CLIENT} AND protocol IS NOT NULL) AS protocol
-        FROM turns WHERE run_id <> '' GROUP BY run_id
-        """
-    for row in rows(connection, statement):
-        known[row["run_id"]] = RunRecord(
-            run_id=row["run_id"],
-            first_unix_ns=row["first"],
-            last_unix_ns=row["last"],
-            turns=row["turns"],
-            target=row["target"],
-            protocol=row["protocol"],
-            ended=False,
-            declared={},
-        )
-    # A run of several processes has ended when each of those that began it has announced its end.
-    running: defaultdict[str, set[str]] = defaultdict(set)
-    for span in run_spans(connection):
-        run_id = next((str(span.attributes[name]) for name in RUN_IDS if span.attributes.get(name)), None)
-        if run_id is not None:
-            known[run_id] = _with_declaration(known.get(run_id), run_id, span)
-            change = running[run_id].discard if span.attributes.get(_PHASE) == "end" else running[run_id].add
-            change(str(span.attributes.get(_PROCESS)))
-    for run_id, still_there in running.items():
-        known[run_id] = replace(known[run_id], ended=not still_there)
-    return sorted(known.values(), key=lambda run: (run.first_unix_ns, run.run_id), reverse=True)
-
-
-def _with_declaration(known: RunRecord | None, run_id: str, span: RunSpan) -> RunRecord:
-    declared = {} if known is None else dict(known.declared)
-    for name, value in span.attributes.items():
-        if name.startswith(semconv.RUN_PREFIX) and name != _PHASE:
-            declared[name.removeprefix(semconv.RUN_PREFIX)] = _shown(value)
-    return RunRecord(
-        run_id=run_id,
-        first_unix_ns=span.start_unix_ns if known is None else min(known.first_unix_ns, span.start_unix_ns),
-        last_unix_ns=span.end_unix_ns if known is None else max(known.last_unix_ns, span.end_unix_ns),
-        turns=0 if known is None else known.turns,
-        target=(known.target if known is not None else None) or declared.get("target"),
-        protocol=(known.protocol if known is not None else None) or declared.get("protocol"),
-        ended=False,
-        declared=declared,
-    )
-
-
-def _shown(value: object) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -5,10 +5,14 @@ from typing import Final
 
 from telemetry.model import semconv
 from telemetry.store.attribute_values import read_attributes
-from telemetry.store.snapshot import Connection, rows
+from telemetry.store.connection import Connection
 
 # The attributes under which a sender may name the run; the first that it states counts.
 RUN_IDS: Final = (semconv.RUN_PREFIX + "run_id", semconv.RUN_PREFIX + "id", "run_id")
+_STATEMENT: Final = f"""
+    SELECT file, timestamp_unix_ns, duration_ns, span_attributes FROM one_by_one
+    WHERE span_name = '{semconv.SPAN_RUN}'
+    """  # noqa: S608 - the name is our own
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,15 +26,12 @@ class RunSpan:
 
 def run_spans(connection: Connection) -> list[RunSpan]:
     """Every `voice.run` span of the store in the order of their beginning."""
-    statement = """
-        SELECT timestamp_unix_ns, duration_ns, span_attributes FROM spans WHERE span_name = ?
-        ORDER BY timestamp_unix_ns
-        """
+    found = connection.of_each_segment("run spans", "spans", _STATEMENT)
     return [
         RunSpan(
             start_unix_ns=row["timestamp_unix_ns"],
             end_unix_ns=row["timestamp_unix_ns"] + row["duration_ns"],
             attributes=read_attributes(row["span_attributes"]),
         )
-        for row in rows(connection, statement, [semconv.SPAN_RUN])
+        for row in sorted(found, key=lambda row: row["timestamp_unix_ns"])
     ]

@@ -4,25 +4,27 @@ The manifest decides; a question runs against the files that one manifest names.
 meantime sends the question back to a fresh manifest, a damaged file is left out and named.
 """
 
-# ruff: noqa: S608 - the identifiers in these statements come from our own tables, values are bound or quoted here
-
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import duckdb
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from telemetry.model.errors import StoreError
 from telemetry.store import manifest as manifests
-from telemetry.store.manifest import Segment, StoreManifest, Table
+from telemetry.store.connection import Connection
+from telemetry.store.manifest import Segment, StoreManifest
 from telemetry.store.schema import SCHEMAS
 
 _Answer = TypeVar("_Answer")
 _ATTEMPTS: Final = 50
-# Questions share the machine with what is measured.
-_THREADS: Final = 2
+# Segments whose checksums are computed side by side: of a large store this is most of what its first question takes.
+_CHECKED_AT_ONCE: Final = 2
 
 
 class Snapshots:
@@ -36,17 +38,12 @@ class Snapshots:
         self.faults: list[str] = []
         self._lock = threading.RLock()
         self._intact: set[Segment] = set()
+        self._incomplete: set[Segment] = set()
         self._damaged: dict[Segment, str] = {}
         self._manifest: StoreManifest | None = None
         self._stamp: tuple[int, int, int] | None = None
         self._prepared: tuple[Segment, ...] | None = None
-        self._connection = duckdb.connect(
-            ":memory:", config={"threads": _THREADS, "autoinstall_known_extensions": "false"}
-        )
-        for table, schema in SCHEMAS.items():
-            self._connection.register("empty_arrow", schema.empty_table())
-            self._connection.execute(f"CREATE TEMP TABLE empty_{table} AS SELECT * FROM empty_arrow")
-            self._connection.unregister("empty_arrow")
+        self._connection = Connection(directory)
 
     @property
     def skipped(self) -> int:
@@ -57,16 +54,23 @@ class Snapshots:
         """Release DuckDB."""
         self._connection.close()
 
-    def ask(self, question: Callable[["Connection"], _Answer]) -> _Answer:
-        """Answer a question from one consistent read. Raises StoreError when the store cannot be read at all."""
+    def ask(self, question: Callable[[Connection], _Answer], run_id: str | None = None) -> _Answer:
+        """Answer a question from one consistent read, about one run or, for None, the whole store.
+
+        Raises StoreError when the store cannot be read at all, or the question needs more memory than it may take.
+        """
         with self._lock:
             for _ in range(_ATTEMPTS):
                 manifest = self._current()
                 try:
                     self._prepare(manifest)
-                    return question(self._connection)
+                    return question(self._connection.about(run_id))
                 except FileNotFoundError:
                     self._stamp = None  # compaction took a file away: its rows are in another one by now
+                except duckdb.OutOfMemoryException as error:
+                    raise StoreError(
+                        f"{self.directory}: too many turns for one answer, narrow it by time or a dimension ({error})"
+                    ) from error
                 except (duckdb.IOException, duckdb.InvalidInputException, duckdb.SerializationException) as error:
                     self._stamp = None
                     if self._current().sequence == manifest.sequence and not self._recheck(manifest):
@@ -92,85 +96,61 @@ class Snapshots:
         if self._prepared == manifest.segments:
             return
         self._prepared = None
-        usable: list[Segment] = []
-        for segment in manifest.segments:
-            fault = self._fault(segment, manifest)
-            if fault is None:
-                usable.append(segment)
-        self._intact &= set(manifest.segments)
-        self.faults = [self._damaged[segment] for segment in manifest.segments if segment in self._damaged]
-        for table in manifests.TABLES:
-            self._connection.execute(f"CREATE OR REPLACE TEMP VIEW {table} AS {self._source(table, usable)}")
-        self._prepared = manifest.segments
-
-    def _source(self, table: Table, usable: list[Segment]) -> str:
-        files = [
-            _quoted(_without_glob(str(manifests.segment_path(self.directory, segment))))
-            for segment in usable
-            if segment.table == table
-        ]
-        if not files:
-            return f"SELECT * FROM empty_{table}"
-        # The empty table gives the columns that segments of an older version do not have.
-        return (
-            f"SELECT * FROM empty_{table} UNION ALL BY NAME "
-            f"SELECT * FROM read_parquet([{', '.join(files)}], union_by_name = true)"
+        named = set(manifest.segments)
+        self._intact &= named
+        self._incomplete &= named
+        new = [segment for segment in manifest.segments if segment not in self._intact | self._damaged.keys()]
+        with ThreadPoolExecutor(_CHECKED_AT_ONCE) as pool:
+            found = zip(new, pool.map(partial(self._check, manifest), new), strict=True)
+            passing = {segment: fault for segment, fault in found if fault is not None}
+        faults = {**self._damaged, **passing}
+        self.faults = [faults[segment] for segment in manifest.segments if segment in faults]
+        self._connection.read(
+            (segment for segment in manifest.segments if segment not in faults), frozenset(self._incomplete)
         )
+        if not passing.keys() - self._damaged.keys():
+            self._prepared = manifest.segments
 
-    def _fault(self, segment: Segment, manifest: StoreManifest) -> str | None:
-        """Why a segment cannot be used. Raises FileNotFoundError when a newer manifest no longer names it."""
-        if segment in self._damaged:
-            return self._damaged[segment]
-        if segment in self._intact:
-            return None
+    def _check(self, manifest: StoreManifest, segment: Segment) -> str | None:
+        """Why a segment cannot be used. Raises FileNotFoundError when a newer manifest no longer names it.
+
+        Damage is remembered; that a file cannot be opened at this moment is not.
+        """
         path = manifests.segment_path(self.directory, segment)
+        left_out = f"{path}: {segment.rows} rows of {segment.table} left out"
         try:
-            intact = manifests.is_intact(self.directory, segment)
-            why = "its content is not what was written"
+            if manifests.is_intact(self.directory, segment):
+                if not pq.read_schema(path).equals(SCHEMAS[segment.table]):
+                    self._incomplete.add(segment)
+                self._intact.add(segment)
+                return None
+            self._damaged[segment] = f"{left_out}, its content is not what was written"
         except FileNotFoundError:
             if manifests.load(self.directory).sequence != manifest.sequence:
                 raise
-            intact, why = False, "the file is missing"
-        except OSError as error:
-            intact, why = False, error.strerror or str(error)
-        if intact:
-            self._intact.add(segment)
-            return None
-        self._damaged[segment] = f"{path}: {segment.rows} rows of {segment.table} left out, {why}"
+            self._damaged[segment] = f"{left_out}, the file is missing"
+        except (OSError, pa.ArrowException) as error:
+            why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            return f"{left_out}, {why}"
         return self._damaged[segment]
 
     def _recheck(self, manifest: StoreManifest) -> bool:
         """Look again at files that were sound once; True when the question may be tried again without some of them."""
         found = False
         self._prepared = None
+        self._connection.forget_views()
         for segment in [each for each in manifest.segments if each in self._intact]:
             path = manifests.segment_path(self.directory, segment)
             try:
                 pq.read_metadata(path)
                 intact = manifests.is_intact(self.directory, segment)
-            except (OSError, ValueError):
+            except FileNotFoundError:
                 intact = False
+            except (OSError, ValueError) as error:
+                # A file that cannot be opened at this moment may be sound; Arrow's own errors have no number.
+                intact = isinstance(error, OSError) and error.errno is not None
             if not intact:
                 self._intact.discard(segment)
                 self._damaged[segment] = f"{path}: {segment.rows} rows of {segment.table} left out, it was damaged"
                 found = True
         return found
-
-
-Connection = duckdb.DuckDBPyConnection
-
-
-def rows(connection: Connection, statement: str, parameters: list[Any] | None = None) -> list[dict[str, Any]]:
-    """The rows of a statement as dictionaries."""
-    cursor = connection.execute(statement, parameters or [])
-    names = [column[0] for column in cursor.description or []]
-    return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
-def _without_glob(path: str) -> str:
-    # A directory may be called anything: characters that DuckDB reads as a pattern stand for themselves.
-    return "".join(f"[{character}]" if character in "*?[" else character for character in path)

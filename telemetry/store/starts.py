@@ -11,7 +11,7 @@ import orjson
 from telemetry.model import semconv
 from telemetry.store import queries
 from telemetry.store.answers import Filter, StartCounts
-from telemetry.store.snapshot import Connection, rows
+from telemetry.store.connection import Connection, rows
 
 
 @dataclass(slots=True)

@@ -1,12 +1,10 @@
 """Rows of the summary's statements → `Summary`: counts, exact percentiles, agreement, loss and generator health."""
 
-# ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any, Final
+from typing import Any
 
 from telemetry.model import semconv
 from telemetry.model.metrics import CONNECT, ITL, METRICS, NOT_OF_AN_ANSWER, Metric
@@ -22,22 +20,18 @@ from telemetry.store.answers import (
     ShareByName,
     SpeechBoundErrors,
     Summary,
-    TelemetryLoss,
     TurnCounts,
     enough,
 )
+from telemetry.store.connection import Connection, rows
 from telemetry.store.failures import failures, retries
 from telemetry.store.generator import generator
 from telemetry.store.instrument_error import instrument_error_ns
 from telemetry.store.joined import client_service_delta, join_services
 from telemetry.store.noticed import beside
-from telemetry.store.snapshot import Connection, rows
 from telemetry.store.starts import StartsOfPhase, starts_by_phase, total
+from telemetry.store.telemetry_loss import telemetry_loss
 from telemetry.store.wer_by_condition import wer_by_condition
-
-# A process states how many turns it emitted ahead of the turns themselves, which wait for their batch: what it reported
-# this long ago must have arrived by now.
-EXPORT_GRACE_NS: Final = 15_000_000_000
 
 
 def summarize(connection: Connection, f: Filter, now_unix_ns: int, skipped_segments: int) -> Summary:
@@ -86,7 +80,7 @@ def summarize(connection: Connection, f: Filter, now_unix_ns: int, skipped_segme
         routes=_routes(whole, named),
         cohorts=tuple(part(total) for total in totals if not total["is_total"] and total["cohort"] is not None),
         client_service_delta=client_service_delta(connection, f),
-        loss=_loss(connection, f, now_unix_ns),
+        loss=telemetry_loss(connection, f, now_unix_ns),
         generator=generator(connection, f),
         newest_unix_ns=whole["newest_unix_ns"],
         wer_by_condition=wer_by_condition(connection, f),
@@ -286,42 +280,3 @@ def _routes(total: dict[str, Any], named: list[dict[str, Any]]) -> ShareByName:
         if row["route"] is not None:
             counts[row["route"]] += row["n"]
     return ShareByName(total=total["valid"], reported=counts.total(), counts=dict(counts))
-
-
-def _loss(connection: Connection, f: Filter, now_unix_ns: int) -> TelemetryLoss:
-    """Missing turns per process: holes in the numbers it gave them, and what it says it emitted and did not arrive.
-
-    Of the filter only the run narrows this, as numbers know no cohort. A process may outlive a run (an assistant does):
-    its numbers are then looked at from the run's first to the run's last.
-    """
-    run, values = ("true", []) if f.run_id is None else ("run_id = ?", [f.run_id])
-    found = rows(
-        connection,
-        f"""
-        WITH numbered AS (SELECT run_id, process_id, sequence FROM turns
-                          WHERE sequence IS NOT NULL AND process_id <> ''),
-        lowest AS (SELECT process_id, min(sequence) AS lowest FROM numbered GROUP BY process_id),
-        mine AS (SELECT process_id, count(DISTINCT sequence) AS received, max(sequence) + 1 AS upper,
-                        CASE WHEN any_value(lowest) < min(sequence) THEN min(sequence) ELSE 0 END AS lower
-                 FROM numbered JOIN lowest USING (process_id) WHERE {run} GROUP BY process_id),
-        holes AS (SELECT m.process_id, any_value(m.upper - m.lower) - count(DISTINCT n.sequence) AS holes
-                  FROM mine m JOIN numbered n
-                  ON n.process_id = m.process_id AND n.sequence >= m.lower AND n.sequence < m.upper
-                  GROUP BY m.process_id),
-        counters AS (SELECT process_id, run_id, max(value) AS emitted, max(value) FILTER (WHERE unix_ns <= ?) AS due
-                     FROM points WHERE {run} AND name = ? AND process_id IS NOT NULL GROUP BY process_id, run_id),
-        reported AS (SELECT process_id, sum(emitted)::BIGINT AS emitted, coalesce(sum(due), 0)::BIGINT AS due
-                 FROM counters GROUP BY process_id)
-        SELECT process_id, coalesce(received, 0) AS received, coalesce(holes, 0) AS holes, emitted,
-               coalesce(due, 0) AS due
-        FROM mine JOIN holes USING (process_id) FULL JOIN reported USING (process_id)
-        """,
-        [*values, now_unix_ns - EXPORT_GRACE_NS, *values, semconv.METRIC_TURNS_EMITTED],
-    )
-    reports = any(row["emitted"] is not None for row in found)
-    return TelemetryLoss(
-        processes=len(found),
-        emitted=sum(max(row["emitted"] or 0, row["received"] + row["holes"]) for row in found) if reports else None,
-        received=sum(row["received"] for row in found),
-        missing=sum(max(row["holes"], row["due"] - row["received"]) for row in found),
-    )

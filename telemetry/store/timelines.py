@@ -7,8 +7,8 @@ from typing import Final
 from telemetry.model.generator_health import gauge_metric
 from telemetry.store import queries
 from telemetry.store.answers import Filter, GeneratorPoint, TimelinePoint, enough
+from telemetry.store.connection import Connection, rows
 from telemetry.store.queries import VALID_CLIENT, Condition
-from telemetry.store.snapshot import Connection, rows
 
 _SECOND_NS: Final = 1_000_000_000
 _WIDTHS_S: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200, 86400)

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from telemetry.store import queries
 from telemetry.store.answers import Filter, WerByCondition
+from telemetry.store.connection import Connection, rows
 from telemetry.store.queries import VALID_CLIENT, Condition
-from telemetry.store.snapshot import Connection, rows
 
 FEWEST_TURNS: Final = 20
 _Z: Final = NormalDist().inv_cdf(0.975)

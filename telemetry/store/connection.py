@@ -1,0 +1,155 @@
+"""DuckDB over one consistent read of a store: what a question gets.
+
+The views `turns`, `spans` and `points` hold the segments that can hold a row of the run the question is about, of the
+whole store when it is about no run. What a question asks of every segment by itself is computed once for each, since a
+segment never changes.
+"""
+
+# ruff: noqa: S608 - the identifiers in these statements come from our own tables, values are bound or quoted here
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final, Self
+
+import duckdb
+
+from telemetry.store.manifest import TABLES, Segment, Table, segment_path
+from telemetry.store.schema import SCHEMAS
+
+# Questions share the machine with what is measured.
+_THREADS: Final = 2
+# Beyond this a question is refused; one about a few hundred thousand turns stays far below.
+_MEMORY_LIMIT: Final = "1GB"
+# The clocks of two hosts, and the beginning of a turn as its two sides see it, differ by less than this.
+SIDES_APART_NS: Final = 3600 * 1_000_000_000
+
+Row = dict[str, Any]
+
+
+class Connection:
+    """Statements over the segments of one snapshot. One question at a time."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._duckdb = duckdb.connect(
+            ":memory:",
+            config={
+                "threads": _THREADS,
+                "memory_limit": _MEMORY_LIMIT,
+                "autoinstall_known_extensions": "false",
+                "parquet_metadata_cache": "true",
+            },
+        )
+        for table, schema in SCHEMAS.items():
+            self._duckdb.register("empty_arrow", schema.empty_table())
+            self._duckdb.execute(f"CREATE TEMP TABLE empty_{table} AS SELECT * FROM empty_arrow")
+            self._duckdb.unregister("empty_arrow")
+        self._segments: tuple[Segment, ...] = ()
+        self._incomplete: frozenset[Segment] = frozenset()
+        self._views: dict[str, str] = {}
+        self._known: dict[tuple[str, str], list[Row]] = {}
+
+    def close(self) -> None:
+        """Release DuckDB."""
+        self._duckdb.close()
+
+    def read(self, segments: Iterable[Segment], incomplete: frozenset[Segment]) -> Self:
+        """Look at these segments from now on. The `incomplete` ones lack columns or have others."""
+        self._segments = tuple(segments)
+        self._incomplete = incomplete
+        files = {segment.file for segment in self._segments}
+        self._known = {key: found for key, found in self._known.items() if key[1] in files}
+        return self
+
+    def about(self, run_id: str | None) -> Self:
+        """Let the views hold what can be of one run; of the whole store for None."""
+        for table in TABLES:
+            self.view(table, table, self.segments(table, run_id))
+        return self
+
+    def segments(self, table: Table, run_id: str | None = None) -> list[Segment]:
+        """The segments of a table, oldest first; of those that can hold a row of the run when one is named."""
+        return [
+            segment
+            for segment in self._segments
+            if segment.table == table and (run_id is None or segment.run_ids is None or run_id in segment.run_ids)
+        ]
+
+    def view(self, name: str, table: Table, segments: Sequence[Segment]) -> None:
+        """Give the rows of these segments a name."""
+        source = self._source(table, segments)
+        if self._views.get(name) != source:
+            self._views.pop(name, None)
+            self._duckdb.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS SELECT * FROM {source}")
+            self._views[name] = source
+
+    def forget_views(self) -> None:
+        """Make every view anew when it is asked for again: a file may have changed under its name."""
+        self._views.clear()
+        self._known.clear()
+        self._duckdb.execute("SET parquet_metadata_cache = false")
+        self._duckdb.execute("SET parquet_metadata_cache = true")
+
+    def execute(self, statement: str, parameters: Sequence[Any] | None = None) -> duckdb.DuckDBPyConnection:
+        """Run a statement, its values bound."""
+        return self._duckdb.execute(statement, parameters or [])
+
+    def of_each_segment(self, name: str, table: Table, statement: str) -> list[Row]:
+        """The rows that a statement gives of each segment of a table by itself, one segment after the other.
+
+        The statement, which always is the same under a `name`, reads `one_by_one` and groups by its column `file`.
+        """
+        segments = self.segments(table)
+        unknown = [segment for segment in segments if (name, segment.file) not in self._known]
+        if unknown:
+            self._duckdb.execute(
+                f"CREATE OR REPLACE TEMP VIEW one_by_one AS SELECT * FROM {self._source(table, unknown, file='file')}"
+            )
+            found: dict[str, list[Row]] = {segment.file: [] for segment in unknown}
+            for row in rows(self, statement):
+                found[Path(row["file"]).name].append(row)
+            self._known.update({(name, file): each for file, each in found.items()})
+        return [row for segment in segments for row in self._known[name, segment.file]]
+
+    def _source(self, table: Table, segments: Sequence[Segment], file: str | None = None) -> str:
+        if not segments:
+            return f"empty_{table}" if file is None else f"(SELECT *, NULL AS {file} FROM empty_{table})"
+        files = ", ".join(_quoted(_without_glob(str(segment_path(self._directory, each)))) for each in segments)
+        named = "" if file is None else f", filename = '{file}'"
+        if self._incomplete.isdisjoint(segments):
+            return f"read_parquet([{files}]{named})"
+        # The empty table gives the columns that none of the segments has.
+        return (
+            f"(SELECT * FROM empty_{table} UNION ALL BY NAME "
+            f"SELECT * FROM read_parquet([{files}], union_by_name = true{named}))"
+        )
+
+
+def near(segments: Iterable[Segment], first_unix_ns: int | None, last_unix_ns: int | None) -> list[Segment]:
+    """The segments with rows of about this time: of the other side of turns that began within it."""
+    if first_unix_ns is None or last_unix_ns is None:
+        return []
+    return [
+        segment
+        for segment in segments
+        if segment.first_unix_ns is not None
+        and segment.last_unix_ns is not None
+        and segment.first_unix_ns <= last_unix_ns + SIDES_APART_NS
+        and segment.last_unix_ns >= first_unix_ns - SIDES_APART_NS
+    ]
+
+
+def rows(connection: Connection, statement: str, parameters: Sequence[Any] | None = None) -> list[Row]:
+    """The rows of a statement as dictionaries."""
+    cursor = connection.execute(statement, parameters)
+    names = [column[0] for column in cursor.description or []]
+    return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _without_glob(path: str) -> str:
+    # A directory may be called anything: characters that DuckDB reads as a pattern stand for themselves.
+    return "".join(f"[{character}]" if character in "*?[" else character for character in path)

@@ -1,0 +1,70 @@
+"""The runs of a store, from what their generators declared or from their turns."""
+
+from collections import defaultdict
+from dataclasses import replace
+from typing import Final
+
+import msgspec
+
+from telemetry.model import semconv
+from telemetry.store.answers import RunRecord
+from telemetry.store.connection import Connection
+from telemetry.store.run_catalog import CatalogRow, catalog
+from telemetry.store.run_spans import RUN_IDS, RunSpan, run_spans
+
+_PHASE: Final = semconv.RUN_PREFIX + "phase"
+_PROCESS: Final = semconv.RUN_PREFIX + "process_id"
+
+
+def runs(connection: Connection) -> list[RunRecord]:
+    """Every run in the store, the newest first."""
+    known: dict[str, RunRecord] = {}
+    by_run: defaultdict[str, list[CatalogRow]] = defaultdict(list)
+    for row in catalog(connection):
+        if row.run_id:
+            by_run[row.run_id].append(row)
+    for run_id, found in by_run.items():
+        targets = [(row.target_unix_ns, row.target) for row in found if row.target_unix_ns is not None]
+        protocols = [(row.protocol_unix_ns, row.protocol) for row in found if row.protocol_unix_ns is not None]
+        known[run_id] = RunRecord(
+            run_id=run_id,
+            first_unix_ns=min(row.first_unix_ns for row in found),
+            last_unix_ns=max(row.last_unix_ns for row in found),
+            turns=sum(row.turns for row in found),
+            target=min(targets, default=(0, None))[1],
+            protocol=min(protocols, default=(0, None))[1],
+            ended=False,
+            declared={},
+        )
+    # A run of several processes has ended when each of those that began it has announced its end.
+    running: defaultdict[str, set[str]] = defaultdict(set)
+    for span in run_spans(connection):
+        run_id = next((str(span.attributes[name]) for name in RUN_IDS if span.attributes.get(name)), None)
+        if run_id is not None:
+            known[run_id] = _with_declaration(known.get(run_id), run_id, span)
+            change = running[run_id].discard if span.attributes.get(_PHASE) == "end" else running[run_id].add
+            change(str(span.attributes.get(_PROCESS)))
+    for run_id, still_there in running.items():
+        known[run_id] = replace(known[run_id], ended=not still_there)
+    return sorted(known.values(), key=lambda run: (run.first_unix_ns, run.run_id), reverse=True)
+
+
+def _with_declaration(known: RunRecord | None, run_id: str, span: RunSpan) -> RunRecord:
+    declared = {} if known is None else dict(known.declared)
+    for name, value in span.attributes.items():
+        if name.startswith(semconv.RUN_PREFIX) and name != _PHASE:
+            declared[name.removeprefix(semconv.RUN_PREFIX)] = _shown(value)
+    return RunRecord(
+        run_id=run_id,
+        first_unix_ns=span.start_unix_ns if known is None else min(known.first_unix_ns, span.start_unix_ns),
+        last_unix_ns=span.end_unix_ns if known is None else max(known.last_unix_ns, span.end_unix_ns),
+        turns=0 if known is None else known.turns,
+        target=(known.target if known is not None else None) or declared.get("target"),
+        protocol=(known.protocol if known is not None else None) or declared.get("protocol"),
+        ended=False,
+        declared=declared,
+    )
+
+
+def _shown(value: object) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -1,0 +1,91 @@
+"""Telemetry that is missing, from the sequence numbers that each process gave its turns."""
+
+# ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
+
+from typing import Any, Final
+
+from telemetry.model import semconv
+from telemetry.store.answers import Filter, TelemetryLoss
+from telemetry.store.connection import Connection, rows
+from telemetry.store.run_catalog import CatalogRow, catalog
+
+# A process states how many turns it emitted ahead of the turns themselves, which wait for their batch: what it reported
+# this long ago must have arrived by now.
+EXPORT_GRACE_NS: Final = 15_000_000_000
+
+
+def telemetry_loss(connection: Connection, f: Filter, now_unix_ns: int) -> TelemetryLoss:
+    """Missing turns per process: holes in the numbers it gave them, and what it says it emitted and did not arrive.
+
+    Of the filter only the run narrows this, as numbers know no cohort. A process may outlive a run (an assistant does):
+    its numbers are then looked at from the run's first to the run's last.
+    """
+    run, values = ("true", []) if f.run_id is None else ("run_id = ?", [f.run_id])
+    lowest = _look_at_numbers_of(connection, f.run_id)
+    found = rows(
+        connection,
+        f"""
+        WITH numbered AS (SELECT run_id, process_id, sequence FROM numbered_turns
+                          WHERE sequence IS NOT NULL AND process_id <> ''),
+        lowest AS (SELECT unnest(?::VARCHAR[]) AS process_id, unnest(?::BIGINT[]) AS lowest),
+        mine AS (SELECT process_id, count(DISTINCT sequence) AS received, max(sequence) + 1 AS upper,
+                        CASE WHEN any_value(lowest) < min(sequence) THEN min(sequence) ELSE 0 END AS lower
+                 FROM numbered JOIN lowest USING (process_id) WHERE {run} GROUP BY process_id),
+        holes AS (SELECT m.process_id, any_value(m.upper - m.lower) - count(DISTINCT n.sequence) AS holes
+                  FROM mine m JOIN numbered n
+                  ON n.process_id = m.process_id AND n.sequence >= m.lower AND n.sequence < m.upper
+                  GROUP BY m.process_id),
+        counters AS (SELECT process_id, run_id, max(value) AS emitted, max(value) FILTER (WHERE unix_ns <= ?) AS due
+                     FROM points WHERE {run} AND name = ? AND process_id IS NOT NULL GROUP BY process_id, run_id),
+        reported AS (SELECT process_id, sum(emitted)::BIGINT AS emitted, coalesce(sum(due), 0)::BIGINT AS due
+                 FROM counters GROUP BY process_id)
+        SELECT process_id, coalesce(received, 0) AS received, coalesce(holes, 0) AS holes, emitted,
+               coalesce(due, 0) AS due
+        FROM mine JOIN holes USING (process_id) FULL JOIN reported USING (process_id)
+        """,
+        [
+            *(list(lowest), list(lowest.values())),
+            *values,
+            *(now_unix_ns - EXPORT_GRACE_NS, *values, semconv.METRIC_TURNS_EMITTED),
+        ],
+    )
+    return _loss(found)
+
+
+def _loss(found: list[dict[str, Any]]) -> TelemetryLoss:
+    reports = any(row["emitted"] is not None for row in found)
+    return TelemetryLoss(
+        processes=len(found),
+        emitted=sum(max(row["emitted"] or 0, row["received"] + row["holes"]) for row in found) if reports else None,
+        received=sum(row["received"] for row in found),
+        missing=sum(max(row["holes"], row["due"] - row["received"]) for row in found),
+    )
+
+
+def _look_at_numbers_of(connection: Connection, run_id: str | None) -> dict[str, int]:
+    """Make the view `numbered_turns` of all turns whose numbers matter for a run; the lowest number of each of its
+    processes in the whole store.
+
+    Beside the run's own turns these are the numbers that a process of the run gave in between to those of other runs.
+    """
+    numbered = [row for row in catalog(connection) if row.lowest is not None and row.process_id]
+    lowest: dict[str, int] = {}
+    bounds: dict[str, tuple[int, int]] = {}
+    for row in numbered:
+        low, high = row.lowest or 0, row.highest or 0
+        lowest[row.process_id] = min(low, lowest.get(row.process_id, low))
+        if run_id is None or row.run_id == run_id:
+            known = bounds.get(row.process_id, (low, high))
+            bounds[row.process_id] = min(low, known[0]), max(high, known[1])
+
+    def matters(row: CatalogRow) -> bool:
+        if row.process_id not in bounds:
+            return False
+        first, last = bounds[row.process_id]
+        # Where nothing lies below the run's numbers they are looked at from 0: there is nothing below to be found.
+        return (row.lowest or 0) <= last and (row.highest or 0) >= first
+
+    files = {row.file.rpartition("/")[2] for row in numbered if matters(row)}
+    segments = [segment for segment in connection.segments("turns") if segment.file in files]
+    connection.view("numbered_turns", "turns", segments)
+    return {process_id: lowest[process_id] for process_id in bounds}
