@@ -1,0 +1,116 @@
+"""The histograms of staged turns: of metrics, of what the speech bounds leave open of them, of gaps and evidence."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+
+from telemetry.model.metrics import CONNECT, HEADLINE, ITL, METRICS, Metric
+from telemetry.objectives.slo import WAITED_FROM
+from telemetry.store.rollups import statements
+from telemetry.store.rollups.buckets import DURATIONS, scale_of
+from telemetry.store.rollups.histogram import Histogram, counted_by_group
+from telemetry.store.rollups.rollup import Key, RollupCell
+from telemetry.store.rollups.rows import key_of
+from telemetry.store.rollups.staged import Bools, Staged
+
+MINUTE_NS: Final = 60_000_000_000
+# A number beyond this is no measurement; differences of it with an uncertainty still fit 64 bits.
+_BOUND: Final = 4_000_000_000_000_000_000
+
+Found = Iterator[tuple[Key, RollupCell]]
+
+
+def histograms(staged: Staged) -> Found:
+    """Cells of the parts `metric` (labels kind, metric, withheld, side), `waited`, `gap`, `bound`, `evidence` and
+    `minute`."""
+    for metric in METRICS.values():
+        yield from _of_metric(staged, metric)
+    for name, since in WAITED_FROM.items():
+        yield from _of_cut(staged, METRICS[name], since)
+    yield from _of_gaps(staged)
+    spoken = staged.is_valid & staged.known("speech_end_perf_ns")
+    for name, column in statements.BOUNDS.items():
+        yield from _plain(staged, "bound", name, column, spoken)
+    for name, column in statements.EVIDENCE_P99.items():
+        yield from _plain(staged, "evidence", name, column, staged.is_client)
+    yield from _of_minutes(staged)
+
+
+def _of_metric(staged: Staged, metric: Metric) -> Found:
+    """Of a metric that counts from a bound of the speech also its values as much earlier (`low`) and later (`high`) as
+    the bound may be off, and apart (`unknown`) those for which that is not known."""
+    rows = np.flatnonzero(staged.is_valid & staged.known(metric.column))
+    if not rows.size:
+        return
+    values, withheld = staged.values(metric.column)[rows], staged.withheld(metric.name)[rows]
+    sides: dict[str, tuple[Any, Any]] = {"known": (slice(None), values)}
+    if metric.counts_from is not None:
+        stated = f"{metric.counts_from}_uncertainty_ns"
+        is_stated = staged.known(stated)[rows]
+        by = staged.values(stated)[rows][is_stated]
+        around = np.clip(values[is_stated], -_BOUND, _BOUND)
+        sides = {
+            "known": (is_stated, values[is_stated]),
+            "unknown": (~is_stated, values[~is_stated]),
+            "low": (is_stated, around - by),
+            "high": (is_stated, around + by),
+        }
+    scale = scale_of(metric.unit)
+    for side, (which, shifted) in sides.items():
+        some = rows[which]
+        group = (staged.group[some] * len(staged.kinds) + staged.kind[some]) * 2 + withheld[which]
+        for number, histogram in counted_by_group(group, shifted, scale):
+            grp, kind = divmod(number // 2, len(staged.kinds))
+            labels = (staged.kinds[kind], metric.name, "withheld" if number % 2 else "", side)
+            yield _cell(staged, "metric", grp, labels, histogram)
+
+
+def _of_cut(staged: Staged, metric: Metric, since: str) -> Found:
+    """How long callers had waited for what the metric measures when the generator cut their turn."""
+    begin = f"{since}_perf_ns"
+    which = staged.is_client & staged.is_outcome("cut") & ~staged.known(metric.column)
+    which &= ~staged.known("first_audio_perf_ns") & ~staged.withheld(metric.name)
+    which &= staged.known("hangup_perf_ns") & staged.known(begin)
+    if metric.name == CONNECT:
+        which &= (staged.values("turn_index") == 0) & ~staged.known("speech_start_perf_ns")
+    rows = np.flatnonzero(which)
+    if not rows.size:
+        return
+    values = staged.values("hangup_perf_ns")[rows] - staged.values(begin)[rows]
+    group = staged.group[rows] * len(staged.kinds) + staged.kind[rows]
+    for number, histogram in counted_by_group(group, values, DURATIONS):
+        grp, kind = divmod(number, len(staged.kinds))
+        yield _cell(staged, "waited", grp, (staged.kinds[kind], metric.name), histogram)
+
+
+def _of_gaps(staged: Staged) -> Found:
+    gaps, parents = staged.gaps()
+    which = staged.is_valid[parents]
+    for grp, histogram in counted_by_group(staged.group[parents[which]], gaps[which], DURATIONS):
+        yield _cell(staged, "gap", grp, (ITL,), histogram)
+
+
+def _plain(staged: Staged, part: str, name: str, column: str, which: Bools) -> Found:
+    rows = np.flatnonzero(which & staged.known(column))
+    for grp, histogram in counted_by_group(staged.group[rows], staged.values(column)[rows], DURATIONS):
+        yield _cell(staged, part, grp, (name,), histogram)
+
+
+def _of_minutes(staged: Staged) -> Found:
+    column = METRICS[HEADLINE].column
+    rows = np.flatnonzero(staged.is_valid & staged.known(column))
+    if not rows.size:
+        return
+    minutes = staged.values("started_unix_ns")[rows] // MINUTE_NS
+    known, places = np.unique(minutes, return_inverse=True)
+    group = staged.group[rows] * len(known) + places.reshape(-1)
+    for number, histogram in counted_by_group(group, staged.values(column)[rows], DURATIONS):
+        grp, place = divmod(number, len(known))
+        yield _cell(staged, "minute", grp, (str(known[place]),), histogram)
+
+
+def _cell(
+    staged: Staged, part: str, grp: int, labels: tuple[str | None, ...], histogram: Histogram
+) -> tuple[Key, RollupCell]:
+    return key_of(part, staged.groups[grp], labels), RollupCell(n=histogram.n, histogram=histogram)

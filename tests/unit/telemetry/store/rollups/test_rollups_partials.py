@@ -1,0 +1,163 @@
+"""Roll-ups of turns: added in any order and grouping they are the roll-up of all, also through their files."""
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+
+import duckdb
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from telemetry.model.errors import StoreError
+from telemetry.model.turns import Turn
+from telemetry.store.rollups import files
+from telemetry.store.rollups.pairs import pair
+from telemetry.store.rollups.partials import partial, with_slowest_turns
+from telemetry.store.rollups.rollup import SLOWEST, Key, Rollup, RollupCell, added, union_of_ranges
+from telemetry.store.schema import turns_table
+from telemetry.store.snapshot import Connection
+from tests.fixtures_turns import MS, synthetic_run
+
+
+@pytest.fixture(scope="module")
+def connection() -> Iterator[Connection]:
+    with duckdb.connect(config={"threads": 1}) as opened:
+        yield opened
+
+
+def mixed_turns(seed: int, turns: int = 150) -> list[Turn]:
+    """Turns that differ in all that a roll-up tells apart."""
+    dice = random.Random(seed)
+    found: list[Turn] = []
+    for turn in synthetic_run(turns=turns, seed=seed).turns:
+        changes: dict[str, object] = {
+            "phase": dice.choice((None, "warm", "steady")),
+            "speech_end_uncertainty_ns": dice.choice((None, 0, 15 * MS)),
+        }
+        changes["phase_kind"] = "ramp" if changes["phase"] == "warm" else None
+        if dice.random() < 0.15:
+            changes["outcome"] = dice.choice(("interrupted", "cut", "error", "no_reply"))
+            changes["hangup_perf_ns"] = turn.started_perf_ns + dice.choice((2_400, 2_900, 3_400)) * MS
+        if dice.random() < 0.1:
+            changes |= {"withheld_metrics": ("voice_to_voice",), "withheld_reasons": ("not on this wire",)}
+        if dice.random() < 0.1:
+            changes |= {"cohort": None, "turn_kind": "silence"}
+        if dice.random() < 0.1:
+            changes |= {"response_id": None}
+        if dice.random() < 0.2 and turn.source == "service":
+            continue
+        found.append(msgspec.structs.replace(turn, **changes))
+    return found
+
+
+def comparable(rollup: Rollup) -> tuple[dict[Key, tuple[object, ...]], dict[tuple[str, str], list[list[int]]]]:
+    """The content as plain values; open turns are to be closed before."""
+
+    def of(cell: RollupCell) -> tuple[object, ...]:
+        histogram = cell.histogram
+        counted = None if histogram is None else (histogram.buckets.tolist(), histogram.counts.tolist())
+        ends = None if histogram is None else (histogram.low, histogram.high)
+        return (
+            *(getattr(cell, name) for name in ("n", "total", "least", "most", "first", "last", "text")),
+            counted,
+            ends,
+        )
+
+    return (
+        {key: of(cell) for key, cell in rollup.cells.items()},
+        {process: found.tolist() for process, found in rollup.sequences.items()},
+    )
+
+
+def closed(connection: Connection, *rollups: Rollup) -> Rollup:
+    return pair(connection, added(rollups), is_last=True)
+
+
+@pytest.mark.slow
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(1, 10_000), parts=st.integers(1, 5))
+def test_roll_ups_added_in_any_grouping_are_the_roll_up_of_all(connection: Connection, seed: int, parts: int) -> None:
+    dice = random.Random(seed)
+    turns = mixed_turns(seed)
+    dice.shuffle(turns)
+    whole = comparable(closed(connection, partial(connection, turns_table(turns))))
+    piles = [partial(connection, turns_table(turns[begin::parts])) for begin in range(parts)]
+    assert comparable(closed(connection, *piles)) == whole
+    dice.shuffle(piles)
+    half = len(piles) // 2
+    nested = [pair(connection, added(pile), is_last=False) for pile in (piles[:half], piles[half:]) if pile]
+    assert comparable(closed(connection, *nested)) == whole
+
+
+def test_counts_of_turns_are_those_of_the_turns(connection: Connection) -> None:
+    turns = mixed_turns(3)
+    rollup = partial(connection, turns_table(turns))
+    outcomes, cohorts = Counter[str](), Counter[str | None]()
+    for key, cell in rollup.of("turns"):
+        outcomes[key.labels[1] or ""] += cell.n
+        cohorts[key.cohort] += cell.n
+    heard = [turn for turn in turns if turn.source == "client"]
+    assert outcomes == Counter(turn.outcome for turn in heard)
+    assert cohorts == Counter(turn.cohort for turn in heard)
+    assert len(outcomes) > 4  # the turns do differ
+
+
+def test_the_file_gives_back_what_was_written(connection: Connection) -> None:
+    turns = turns_table(mixed_turns(5))
+    connection.register("these", turns)
+    rollup = with_slowest_turns(connection, partial(connection, turns), "these")
+    connection.unregister("these")
+    back = files.decoded(files.encoded(rollup, 77), 77)
+    assert rollup.open_turns is not None
+    assert back.open_turns is not None
+    assert back.open_turns.num_rows > 10
+    assert back.open_turns.to_pylist() == rollup.open_turns.to_pylist()
+    assert comparable(back) == comparable(rollup)
+
+
+def test_a_file_that_is_damaged_old_or_of_another_segment_is_refused(connection: Connection) -> None:
+    content = files.encoded(partial(connection, turns_table(mixed_turns(7, 30))), 77)
+    with pytest.raises(StoreError, match="another segment"):
+        files.decoded(content, 78)
+    for place in (0, len(content) // 2, len(content) - 1):
+        with pytest.raises(StoreError, match="damaged"):
+            files.decoded(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :], 77)
+    for shorter in (b"", content[:3], content[: len(content) // 2]):
+        with pytest.raises(StoreError):
+            files.decoded(shorter, 77)
+
+
+def test_the_slowest_turns_are_kept_whole(connection: Connection) -> None:
+    turns = mixed_turns(9)
+    table = turns_table(turns)
+    connection.register("these", table)
+    rollup = with_slowest_turns(connection, partial(connection, table), "these")
+    connection.unregister("these")
+    waited = {
+        (turn.trace_id, turn.span_id): turn.first_audio_perf_ns - turn.speech_end_perf_ns
+        for turn in turns
+        if turn.source == "client"
+        and turn.outcome != "invalid"
+        and "voice_to_voice" not in turn.withheld_metrics
+        and turn.first_audio_perf_ns is not None
+        and turn.speech_end_perf_ns is not None
+    }
+    slowest = max(waited, key=lambda each: waited[each])
+    kept = {key.labels: cell for key, cell in rollup.of(SLOWEST)}
+    assert kept[slowest].most == waited[slowest]
+    assert msgspec.json.decode(kept[slowest].text or "", type=Turn) in turns
+    assert all(cell.text is not None for cell in kept.values())
+
+
+@given(st.lists(st.sets(st.integers(0, 60), min_size=1), min_size=1, max_size=5))
+def test_ranges_hold_exactly_the_numbers_of_their_parts(parts: list[set[int]]) -> None:
+    ranges = [np.array([[number, number] for number in part], dtype=np.int64) for part in parts]
+    union = union_of_ranges(ranges)
+    held = [number for first, last in union.tolist() for number in range(first, last + 1)]
+    assert held == sorted(set().union(*parts))
+    assert all(
+        later - earlier > 1 for earlier, later in zip(union[:-1, 1].tolist(), union[1:, 0].tolist(), strict=True)
+    )
