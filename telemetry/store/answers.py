@@ -80,7 +80,10 @@ class ProcessInfo:
 
 @dataclass(frozen=True, slots=True)
 class MetricStats:
-    """Exact statistics of one metric over the valid client-heard turns of a filter, in the metric's unit.
+    """Statistics of one metric over the valid client-heard turns of a filter, in the metric's unit.
+
+    They are exact, except that the percentiles of very many turns are estimated from histograms, within 1 %
+    (`approximate`); `n` and `max` are exact then, too.
 
     `n` values, of `eligible` turns (of `connect`: calls); None where most turns have nothing to measure. `unanswered`
     of them ended without an answer and without a value: no percentile includes them, so the figures are of the answered
@@ -98,6 +101,7 @@ class MetricStats:
     eligible: int | None = None
     unanswered: int = 0
     error: StatedError | None = None  # None where the metric counts from neither bound of the caller's speech
+    approximate: bool = False  # whether the percentiles are estimates
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 # ruff: noqa: S608 - the identifiers in these statements are our own, every value is bound
 
+from collections.abc import Sequence
 from typing import Final
 
 from telemetry.store import queries
@@ -14,15 +15,18 @@ MOST_CAUSES: Final = 20
 
 
 def failures(connection: Connection, f: Filter) -> tuple[FailureCount, ...]:
-    """Eligible turns that did not end well by their cause, the commonest first. What an endpoint with ever new codes
-    sends beyond MOST_CAUSES is one."""
+    """Eligible turns that did not end well by their cause, the commonest first."""
     where = queries.grouped(f) & Condition("outcome NOT IN ('ok', 'cut', 'invalid')")
     statement = f"""
         SELECT failure_kind AS kind, failure_code AS code, count(*) AS turns,
                arg_max(outcome_reason, started_unix_ns) AS example
         FROM turns WHERE {where.sql} GROUP BY ALL ORDER BY turns DESC, kind NULLS LAST, code NULLS FIRST
         """
-    found = [FailureCount(**row) for row in rows(connection, statement, list(where.values))]
+    return folded([FailureCount(**row) for row in rows(connection, statement, list(where.values))])
+
+
+def folded(found: Sequence[FailureCount]) -> tuple[FailureCount, ...]:
+    """The causes, the commonest first, with what an endpoint with ever new codes sends beyond MOST_CAUSES as one."""
     if len(found) <= MOST_CAUSES:
         return tuple(found)
     rest = found[MOST_CAUSES - 1 :]

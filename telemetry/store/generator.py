@@ -14,9 +14,9 @@ from telemetry.store.queries import CLIENT
 _OF_TURNS: Final = {"max": "max({})", "p99": "quantile_cont({}, 0.99)"}
 
 
-def generator(connection: Connection, f: Filter) -> Generator:
-    """Every figure of SUMMARY_FIGURES over a filter, from the turns' evidence and the processes' gauges."""
-    turns, points = _of_turns(connection, f), _of_processes(connection, f)
+def generator(connection: Connection, f: Filter, turns: dict[str, Any]) -> Generator:
+    """Every figure of SUMMARY_FIGURES over a filter, from the turns' `evidence` and the processes' gauges."""
+    points = _of_processes(connection, f)
     return Generator(
         processes=max(turns["processes"], points["processes"]),
         figures={figure.name: _combined(figure, turns, points) for figure in SUMMARY_FIGURES},
@@ -25,7 +25,7 @@ def generator(connection: Connection, f: Filter) -> Generator:
     )
 
 
-def _of_turns(connection: Connection, f: Filter) -> dict[str, Any]:
+def evidence(connection: Connection, f: Filter) -> dict[str, Any]:
     """A row with `v_NAME`, the combined value of a figure's column, and `n_NAME`, of how many turns."""
     where = queries.turns_of(f)
     columns = ", ".join(

@@ -1,4 +1,4 @@
-"""Rows of the summary's statements → `Summary`: counts, exact percentiles, agreement, loss and generator health."""
+"""Rows of the summary's statements → `Summary`: counts, percentiles, agreement, loss and generator health."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -13,6 +13,7 @@ from telemetry.store import error_queries, queries
 from telemetry.store.answers import (
     Behavior,
     CacheStats,
+    ClientServiceDelta,
     CohortSummary,
     Filter,
     MetricStats,
@@ -21,55 +22,114 @@ from telemetry.store.answers import (
     SpeechBoundErrors,
     Summary,
     TurnCounts,
+    WerByCondition,
     enough,
 )
+from telemetry.store.beside import Beside
+from telemetry.store.causes import FailureCount, Retries
 from telemetry.store.connection import Connection, rows
 from telemetry.store.failures import failures, retries
-from telemetry.store.generator import generator
+from telemetry.store.generator import evidence, generator
 from telemetry.store.instrument_error import instrument_error_ns
 from telemetry.store.joined import client_service_delta, join_services
 from telemetry.store.noticed import beside
 from telemetry.store.starts import StartsOfPhase, starts_by_phase, total
-from telemetry.store.telemetry_loss import telemetry_loss
+from telemetry.store.telemetry_loss import received, telemetry_loss
 from telemetry.store.wer_by_condition import wer_by_condition
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SummaryRows:
+    """What a summary is put together from: rows of the shapes of the statements in `queries` and `error_queries` (those
+    of totals and phases with their metrics and lacking values), and the parts that nothing else goes into."""
+
+    totals: list[Row]
+    gaps: list[Row]
+    names: list[Row]
+    invalid_reasons: list[Row]
+    cut_reasons: list[Row]
+    withheld_reasons: list[Row]
+    errors: list[Row]
+    phases: list[Row]
+    phase_outcomes: list[Row]
+    phase_errors: list[Row]
+    client_service_delta: ClientServiceDelta
+    received: list[Row]
+    evidence: Row
+    wer_by_condition: tuple[WerByCondition, ...]
+    behavior: Behavior
+    beside: Beside
+    speech_bounds: SpeechBoundErrors
+    failures: tuple[FailureCount, ...]
+    retries: Retries
 
 
 def summarize(connection: Connection, f: Filter, now_unix_ns: int, skipped_segments: int) -> Summary:
-    """Everything about one filter; all statements see the same snapshot."""
-    totals = _merged(
-        rows(connection, *queries.totals(f)),
-        rows(connection, *queries.metric_totals(f)),
-        rows(connection, *queries.lacking_totals(f)),
-    )
-    gaps = rows(connection, *queries.gap_totals(f))
-    named = rows(connection, *queries.names(f))
-    invalid = rows(connection, *queries.invalid_reasons(f))
-    withheld = rows(connection, *queries.withheld_reasons(f))
-    errors = rows(connection, *error_queries.errors(f))
-    instrument_ns = instrument_error_ns(connection, f)
-    cut = rows(connection, *queries.cut_reasons(f))
+    """Everything about one filter from its turns; all statements see the same snapshot."""
+    return assemble(connection, f, now_unix_ns, skipped_segments, _read(connection, f))
 
-    def part(total: dict[str, Any]) -> CohortSummary:
+
+def _read(connection: Connection, f: Filter) -> SummaryRows:
+    phases = _merged(
+        rows(connection, *queries.phases(f)),
+        rows(connection, *queries.phase_metrics(f)),
+        rows(connection, *queries.phase_lacking(f)),
+    )
+    join_services(connection, f)
+    return SummaryRows(
+        totals=_merged(
+            rows(connection, *queries.totals(f)),
+            rows(connection, *queries.metric_totals(f)),
+            rows(connection, *queries.lacking_totals(f)),
+        ),
+        gaps=rows(connection, *queries.gap_totals(f)),
+        names=rows(connection, *queries.names(f)),
+        invalid_reasons=rows(connection, *queries.invalid_reasons(f)),
+        cut_reasons=rows(connection, *queries.cut_reasons(f)),
+        withheld_reasons=rows(connection, *queries.withheld_reasons(f)),
+        errors=rows(connection, *error_queries.errors(f)),
+        phases=phases,
+        phase_outcomes=rows(connection, *queries.phase_outcomes(f)) if phases else [],
+        phase_errors=rows(connection, *error_queries.phase_errors(f)),
+        client_service_delta=client_service_delta(connection, f),
+        received=received(connection, f),
+        evidence=evidence(connection, f),
+        wer_by_condition=wer_by_condition(connection, f),
+        behavior=Behavior(**rows(connection, *queries.behavior(f))[0]),
+        beside=beside(connection, f),
+        speech_bounds=SpeechBoundErrors(**rows(connection, *error_queries.speech_bounds(f))[0]),
+        failures=failures(connection, f),
+        retries=retries(connection, f),
+    )
+
+
+def assemble(connection: Connection, f: Filter, now_unix_ns: int, skipped_segments: int, found: SummaryRows) -> Summary:
+    """The summary from its rows; what processes reported of themselves is read here."""
+    instrument_ns = instrument_error_ns(connection, f)
+
+    def part(total: Row) -> CohortSummary:
         everyone, cohort = bool(total["is_total"]), total["cohort"]
 
-        def mine(candidates: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        def mine(candidates: list[Row]) -> list[Row]:
             return [row for row in candidates if everyone or row["cohort"] == cohort]
 
-        def one(candidates: list[dict[str, Any]]) -> dict[str, Any] | None:
+        def one(candidates: list[Row]) -> Row | None:
             return next((c for c in mine(candidates) if bool(c["is_total"]) == everyone), None)
 
-        gap, error = one(gaps), one(errors)
+        gap, error = one(found.gaps), one(found.errors)
+        named = mine(found.names)
         return CohortSummary(
             cohort=cohort or "",
-            turns=_counts(total, mine(named), mine(invalid), mine(cut)),
-            metrics=_metrics(total, gap, mine(withheld), error, instrument_ns),
-            cache=_cache(total, mine(named)),
-            fallback=_fallback(total, mine(named)),
+            turns=_counts(total, named, mine(found.invalid_reasons), mine(found.cut_reasons)),
+            metrics=_metrics(total, gap, mine(found.withheld_reasons), error, instrument_ns),
+            cache=_cache(total, named),
+            fallback=_fallback(total, named),
         )
 
     starts = starts_by_phase(connection, f)
-    join_services(connection, f)
-    whole = next(row for row in totals if row["is_total"])
+    whole = next(row for row in found.totals if row["is_total"])
     overall = part(whole)
     return Summary(
         filter=f,
@@ -77,49 +137,44 @@ def summarize(connection: Connection, f: Filter, now_unix_ns: int, skipped_segme
         metrics=overall.metrics,
         cache=overall.cache,
         fallback=overall.fallback,
-        routes=_routes(whole, named),
-        cohorts=tuple(part(total) for total in totals if not total["is_total"] and total["cohort"] is not None),
-        client_service_delta=client_service_delta(connection, f),
-        loss=telemetry_loss(connection, f, now_unix_ns),
-        generator=generator(connection, f),
+        routes=_routes(whole, found.names),
+        cohorts=tuple(part(each) for each in found.totals if not each["is_total"] and each["cohort"] is not None),
+        client_service_delta=found.client_service_delta,
+        loss=telemetry_loss(connection, f, now_unix_ns, found.received),
+        generator=generator(connection, f, found.evidence),
         newest_unix_ns=whole["newest_unix_ns"],
-        wer_by_condition=wer_by_condition(connection, f),
-        behavior=Behavior(**rows(connection, *queries.behavior(f))[0]),
-        beside=beside(connection, f),
+        wer_by_condition=found.wer_by_condition,
+        behavior=found.behavior,
+        beside=found.beside,
         skipped_segments=skipped_segments,
-        phases=_phases(connection, f, starts, instrument_ns),
-        speech_bounds=SpeechBoundErrors(**rows(connection, *error_queries.speech_bounds(f))[0]),
-        failures=failures(connection, f),
-        retries=retries(connection, f),
+        phases=_phases(found, starts, instrument_ns),
+        speech_bounds=found.speech_bounds,
+        failures=found.failures,
+        retries=found.retries,
         starts=total(starts),
     )
 
 
-def _merged(counted: list[dict[str, Any]], *more: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _merged(counted: list[Row], *more: list[Row]) -> list[Row]:
     """The rows of `counted`, each with what the others have of the same cohort or phase: statements over fewer turns,
     which know fewer of them."""
 
-    def key(row: dict[str, Any]) -> tuple[Any, ...]:
+    def key(row: Row) -> tuple[Any, ...]:
         return row.get("is_total"), row.get("cohort"), row.get("phase")
 
-    known: dict[tuple[Any, ...], dict[str, Any]] = {}
+    known: dict[tuple[Any, ...], Row] = {}
     for row in chain(*more):
         known.setdefault(key(row), {}).update(row)
     return [row | known.get(key(row), {}) for row in counted]
 
 
 def _phases(
-    connection: Connection, f: Filter, starts: dict[str, StartsOfPhase], instrument_ns: float | None
+    rows_of_phases: SummaryRows, starts: dict[str, StartsOfPhase], instrument_ns: float | None
 ) -> tuple[PhaseSummary, ...]:
-    phases = _merged(
-        rows(connection, *queries.phases(f)),
-        rows(connection, *queries.phase_metrics(f)),
-        rows(connection, *queries.phase_lacking(f)),
-    )
-    outcomes = rows(connection, *queries.phase_outcomes(f)) if phases else []
-    errors = {row["phase"]: row for row in rows(connection, *error_queries.phase_errors(f))}
+    outcomes = rows_of_phases.phase_outcomes
+    errors = {row["phase"]: row for row in rows_of_phases.phase_errors}
 
-    def of(phase: str, *, reasons: bool) -> list[dict[str, Any]]:
+    def of(phase: str, *, reasons: bool) -> list[Row]:
         return [row for row in outcomes if row["phase"] == phase and (row["reason"] is not None) is reasons]
 
     found = {
@@ -134,7 +189,7 @@ def _phases(
             },
             starts=None if row["phase"] not in starts else starts[row["phase"]].answer,
         )
-        for row in phases
+        for row in rows_of_phases.phases
     }
     if not starts:
         return tuple(found.values())
@@ -148,10 +203,10 @@ def _phases(
 
 
 def _counts(
-    total: dict[str, Any],
-    named: list[dict[str, Any]],
-    invalid: list[dict[str, Any]],
-    cut: Sequence[dict[str, Any]] = (),
+    total: Row,
+    named: list[Row],
+    invalid: list[Row],
+    cut: Sequence[Row] = (),
 ) -> TurnCounts:
     outcomes, reasons, cut_by = Counter[str](), Counter[str](), Counter[str]()
     for row in cut:
@@ -172,10 +227,10 @@ def _counts(
 
 
 def _metrics(
-    total: dict[str, Any],
-    gap: dict[str, Any] | None,
-    withheld: list[dict[str, Any]],
-    error: dict[str, Any] | None,
+    total: Row,
+    gap: Row | None,
+    withheld: list[Row],
+    error: Row | None,
     instrument_ns: float | None,
 ) -> dict[str, MetricStats]:
     reasons: dict[str, str] = {}
@@ -184,21 +239,23 @@ def _metrics(
     stats = {
         name: _metric_stats(metric, total, reasons.get(name), error, instrument_ns) for name, metric in METRICS.items()
     }
-    gaps = _Observed(0, None, None) if gap is None else _Observed(gap["n"], gap["q"], gap["max"])
+    gaps = _Observed(0, None, None)
+    if gap is not None:
+        gaps = _Observed(gap["n"], gap["q"], gap["max"], _is_approximate(gap))
     stats[ITL] = _stats(ITL, "ns", gaps, reasons.get(ITL))
     return stats
 
 
 def _metric_stats(
     metric: Metric,
-    row: dict[str, Any],
+    row: Row,
     why: str | None,
-    error: dict[str, Any] | None,
+    error: Row | None,
     instrument_ns: float | None,
 ) -> MetricStats:
     """A metric's statistics from a row of `queries.totals` or `queries.phases` and the others of the same turns."""
     name = metric.name
-    observed = _Observed(row.get(f"n_{name}", 0), row.get(f"q_{name}"), row.get(f"max_{name}"))
+    observed = _Observed(row.get(f"n_{name}", 0), row.get(f"q_{name}"), row.get(f"max_{name}"), _is_approximate(row))
     unanswered = row.get(f"u_{name}", 0)
     stats = _stats(name, metric.unit, observed, why)
     if name == CONNECT:
@@ -208,7 +265,7 @@ def _metric_stats(
     return stats if metric.counts_from is None else replace(stats, error=_error(metric, stats, error, instrument_ns))
 
 
-def _error(metric: Metric, stats: MetricStats, row: dict[str, Any] | None, instrument_ns: float | None) -> StatedError:
+def _error(metric: Metric, stats: MetricStats, row: Row | None, instrument_ns: float | None) -> StatedError:
     name, part_ns = metric.name, instrument_part_ns(metric, instrument_ns)
     if row is None or not stats.n:
         return StatedError(None, None, None, None, 0, part_ns)
@@ -234,6 +291,12 @@ class _Observed:
     n: int
     quantiles: list[float] | None
     largest: float | None
+    is_approximate: bool = False
+
+
+def _is_approximate(row: Row) -> bool:
+    """Whether the quantiles of a row were estimated from histograms."""
+    return bool(row.get("is_approximate"))
 
 
 def _stats(name: str, unit: str, observed: _Observed, why: str | None) -> MetricStats:
@@ -248,14 +311,15 @@ def _stats(name: str, unit: str, observed: _Observed, why: str | None) -> Metric
         p99=enough("p99", n, p99),
         max=None if largest is None else float(largest),
         withheld=why if n == 0 else None,
+        approximate=observed.is_approximate,
     )
 
 
-def _valid(named: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _valid(named: list[Row]) -> list[Row]:
     return [row for row in named if row["outcome"] != "invalid"]
 
 
-def _cache(total: dict[str, Any], named: list[dict[str, Any]]) -> CacheStats:
+def _cache(total: Row, named: list[Row]) -> CacheStats:
     tiers = Counter[str]()
     for row in _valid(named):
         if row["cache_hit"]:
@@ -263,7 +327,7 @@ def _cache(total: dict[str, Any], named: list[dict[str, Any]]) -> CacheStats:
     return CacheStats(reported=total["cache_reported"], hits=total["cache_hits"], hits_by_tier=dict(tiers))
 
 
-def _fallback(total: dict[str, Any], named: list[dict[str, Any]]) -> ShareByName:
+def _fallback(total: Row, named: list[Row]) -> ShareByName:
     # An endpoint that tells the route or the cache of a turn would tell its fallback: without one there was none.
     counts, reported = Counter[str](), 0
     for row in _valid(named):
@@ -274,7 +338,7 @@ def _fallback(total: dict[str, Any], named: list[dict[str, Any]]) -> ShareByName
     return ShareByName(total=total["valid"], reported=reported, counts=dict(counts))
 
 
-def _routes(total: dict[str, Any], named: list[dict[str, Any]]) -> ShareByName:
+def _routes(total: Row, named: list[Row]) -> ShareByName:
     counts = Counter[str]()
     for row in _valid(named):
         if row["route"] is not None:

@@ -14,15 +14,15 @@ from telemetry.store.run_catalog import CatalogRow, catalog
 EXPORT_GRACE_NS: Final = 15_000_000_000
 
 
-def telemetry_loss(connection: Connection, f: Filter, now_unix_ns: int) -> TelemetryLoss:
-    """Missing turns per process: holes in the numbers it gave them, and what it says it emitted and did not arrive.
+def received(connection: Connection, f: Filter) -> list[dict[str, Any]]:
+    """Rows `process_id, received, holes`: how many numbers of the turns arrived, and how many in between did not.
 
     Of the filter only the run narrows this, as numbers know no cohort. A process may outlive a run (an assistant does):
     its numbers are then looked at from the run's first to the run's last.
     """
-    run, values = ("true", []) if f.run_id is None else ("run_id = ?", [f.run_id])
+    run, values = _of_run(f)
     lowest = _look_at_numbers_of(connection, f.run_id)
-    found = rows(
+    return rows(
         connection,
         f"""
         WITH numbered AS (SELECT run_id, process_id, sequence FROM numbered_turns
@@ -34,32 +34,43 @@ def telemetry_loss(connection: Connection, f: Filter, now_unix_ns: int) -> Telem
         holes AS (SELECT m.process_id, any_value(m.upper - m.lower) - count(DISTINCT n.sequence) AS holes
                   FROM mine m JOIN numbered n
                   ON n.process_id = m.process_id AND n.sequence >= m.lower AND n.sequence < m.upper
-                  GROUP BY m.process_id),
-        counters AS (SELECT process_id, run_id, max(value) AS emitted, max(value) FILTER (WHERE unix_ns <= ?) AS due
-                     FROM points WHERE {run} AND name = ? AND process_id IS NOT NULL GROUP BY process_id, run_id),
-        reported AS (SELECT process_id, sum(emitted)::BIGINT AS emitted, coalesce(sum(due), 0)::BIGINT AS due
-                 FROM counters GROUP BY process_id)
-        SELECT process_id, coalesce(received, 0) AS received, coalesce(holes, 0) AS holes, emitted,
-               coalesce(due, 0) AS due
-        FROM mine JOIN holes USING (process_id) FULL JOIN reported USING (process_id)
+                  GROUP BY m.process_id)
+        SELECT process_id, received, holes FROM mine JOIN holes USING (process_id)
         """,
-        [
-            *(list(lowest), list(lowest.values())),
-            *values,
-            *(now_unix_ns - EXPORT_GRACE_NS, *values, semconv.METRIC_TURNS_EMITTED),
-        ],
+        [list(lowest), list(lowest.values()), *values],
     )
-    return _loss(found)
 
 
-def _loss(found: list[dict[str, Any]]) -> TelemetryLoss:
-    reports = any(row["emitted"] is not None for row in found)
+def telemetry_loss(connection: Connection, f: Filter, now_unix_ns: int, arrived: list[dict[str, Any]]) -> TelemetryLoss:
+    """Missing turns per process: holes in the numbers it gave them (rows of `received`), and what it says it emitted
+    and did not arrive."""
+    run, values = _of_run(f)
+    reported = rows(
+        connection,
+        f"""
+        WITH counters AS (SELECT process_id, run_id, max(value) AS emitted,
+                                 max(value) FILTER (WHERE unix_ns <= ?) AS due
+                          FROM points WHERE {run} AND name = ? AND process_id IS NOT NULL GROUP BY process_id, run_id)
+        SELECT process_id, sum(emitted)::BIGINT AS emitted, coalesce(sum(due), 0)::BIGINT AS due
+        FROM counters GROUP BY process_id
+        """,
+        [now_unix_ns - EXPORT_GRACE_NS, *values, semconv.METRIC_TURNS_EMITTED],
+    )
+    nothing = {"received": 0, "holes": 0, "emitted": None, "due": 0}
+    by_process: dict[str, dict[str, Any]] = {}
+    for row in (*arrived, *reported):
+        by_process[row["process_id"]] = by_process.get(row["process_id"], nothing) | row
+    found = by_process.values()
     return TelemetryLoss(
         processes=len(found),
-        emitted=sum(max(row["emitted"] or 0, row["received"] + row["holes"]) for row in found) if reports else None,
+        emitted=sum(max(row["emitted"] or 0, row["received"] + row["holes"]) for row in found) if reported else None,
         received=sum(row["received"] for row in found),
         missing=sum(max(row["holes"], row["due"] - row["received"]) for row in found),
     )
+
+
+def _of_run(f: Filter) -> tuple[str, list[Any]]:
+    return ("true", []) if f.run_id is None else ("run_id = ?", [f.run_id])
 
 
 def _look_at_numbers_of(connection: Connection, run_id: str | None) -> dict[str, int]:

@@ -3,6 +3,7 @@
 # ruff: noqa: S608 - the identifiers in this statement are our own, every value is bound
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from statistics import NormalDist
 from typing import Any, Final
@@ -34,11 +35,13 @@ def wer_by_condition(connection: Connection, f: Filter) -> tuple[WerByCondition,
         """,
         list(where.values),
     )
-    return tuple(_row(row) for row in found)
+    return tuple(
+        wer_row(row, WordErrorSums(**{each.name: row[each.name] for each in fields(WordErrorSums)})) for row in found
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class _WordErrorSums:
+class WordErrorSums:
     """Sums over the turns of one condition; `words` are those of the references."""
 
     turns: int
@@ -63,12 +66,12 @@ class _WordErrorSums:
         return max(0.0, rate - half), rate + half
 
 
-def _row(row: dict[str, Any]) -> WerByCondition:
-    sums = _WordErrorSums(**{each.name: row[each.name] for each in fields(_WordErrorSums)})
+def wer_row(condition: Mapping[str, Any], sums: WordErrorSums) -> WerByCondition:
+    """The rate of one condition (its profiles and the SNR that was asked for) with its interval."""
     return WerByCondition(
-        noise_profile=row["noise_profile"],
-        snr_asked_db=row["snr_asked_db"],
-        channel_profile=row["channel_profile"],
+        noise_profile=condition["noise_profile"],
+        snr_asked_db=condition["snr_asked_db"],
+        channel_profile=condition["channel_profile"],
         turns=sums.turns,
         words=sums.words,
         errors=sums.errors,
