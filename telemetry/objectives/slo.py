@@ -41,7 +41,7 @@ WAITED_FROM: Final[dict[str, str]] = {
 }
 # What stays as it is once it is known, however the turn goes on. Other figures of a turn that was cut may have become
 # worse: they count only where they are bad already.
-_SETTLED: Final = frozenset({*WAITED_FROM, "llm_ttft", "tts_first_chunk_latency", "leading_silence", "wer"})
+SETTLED: Final = frozenset({*WAITED_FROM, "llm_ttft", "tts_first_chunk_latency", "leading_silence", "wer"})
 
 
 class NotObservable(Exception):  # noqa: N818 - reads as what it is
@@ -181,7 +181,7 @@ def _is_cut_good(objective: Objective, turn: Turn, value: float | None) -> bool 
             return None
         return False if turn.hangup_perf_ns - since > threshold else None
     good = value >= threshold if metric.higher_is_better else value <= threshold
-    return good if not good or metric.name in _SETTLED else None
+    return good if not good or metric.name in SETTLED else None
 
 
 def _matches(objective: Objective, turn: Turn) -> bool:

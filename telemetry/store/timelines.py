@@ -49,7 +49,7 @@ def timeline(connection: Connection, f: Filter, column: str, buckets: int) -> li
             list(where.values),
         )
     }
-    in_flight = _calls_in_flight(connection, f, width_ns)
+    in_flight = calls_in_flight(connection, f, width_ns)
     points: list[TimelinePoint] = []
     for bucket in range(first, span["last"] // width_ns + 1):
         row = found.get(bucket)
@@ -68,7 +68,7 @@ def timeline(connection: Connection, f: Filter, column: str, buckets: int) -> li
     return points
 
 
-def _calls_in_flight(connection: Connection, f: Filter, width_ns: int) -> dict[int, int]:
+def calls_in_flight(connection: Connection, f: Filter, width_ns: int) -> dict[int, int]:
     """By bucket, what the generator reported: the mean of each process over the bucket, added up. Unknown where it
     reported nothing, and where the filter asks for what only turns carry."""
     if queries.is_by_turn(f):

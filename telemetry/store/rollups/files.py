@@ -1,4 +1,7 @@
-"""The file of a roll-up: Parquet with the cells in one row group and the open turns in the next."""
+"""The file of a roll-up: Parquet with the cells in one row group and the open turns in the next.
+
+Its name is `rollup-SEGMENT-CRC32.parquet`, with the checksum of its own content.
+"""
 
 import io
 import zlib
@@ -10,6 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from telemetry.model.errors import StoreError
+from telemetry.store.manifest import Segment
+from telemetry.store.private_files import write_durably
 from telemetry.store.rollups.buckets import Ints
 from telemetry.store.rollups.histogram import Histogram
 from telemetry.store.rollups.pairs import OPEN_COLUMNS
@@ -19,6 +24,8 @@ from telemetry.store.schema import SCHEMAS, ArrowTable
 # Grows when a roll-up's content changes its meaning: one of another version is made anew.
 VERSION: Final = 1
 _VERSION_KEY: Final = b"voiceprobe.rollup"
+_SEGMENT_KEY: Final = b"segment_crc32"
+_SUFFIX: Final = ".parquet"
 _SEQUENCES: Final = "sequence"
 _MEASURES: Final = ("n", "total", "least", "most", "first", "last", "text_at", "text")
 _INTS: Final = pa.list_(pa.int64())
@@ -59,7 +66,7 @@ def encoded(rollup: Rollup, segment_crc32: int) -> bytes:
     """The roll-up as the content of its file, which names the segment it belongs to by the segment's checksum."""
     cells = _cells_table(rollup)
     open_turns = rollup.open_turns if rollup.open_turns is not None else OPEN_SCHEMA.empty_table()
-    schema = _BOTH.with_metadata({_VERSION_KEY: str(VERSION).encode(), b"segment_crc32": str(segment_crc32).encode()})
+    schema = _BOTH.with_metadata({_VERSION_KEY: str(VERSION).encode(), _SEGMENT_KEY: str(segment_crc32).encode()})
     sink = io.BytesIO()
     # pyarrow's own types know of columns' names here only in its documentation.
     texts: Any = [*(field.name for field in schema if field.type == pa.string()), "labels.list.element"]
@@ -73,22 +80,18 @@ def encoded(rollup: Rollup, segment_crc32: int) -> bytes:
     ) as writer:
         for table in (cells, open_turns.rename_columns([_OPEN_PREFIX + name for name in OPEN_COLUMNS])):
             writer.write_table(_filled(table, schema))
-    content = sink.getvalue()
-    return content + zlib.crc32(content).to_bytes(4, "little")
+    return sink.getvalue()
 
 
 def decoded(content: bytes, segment_crc32: int) -> Rollup:
     """The roll-up in the content of a file. Raises StoreError when it is damaged, of another version, or of another
     segment."""
-    content, checksum = content[:-4], int.from_bytes(content[-4:], "little")
-    if zlib.crc32(content) != checksum:
-        raise StoreError("the roll-up is damaged: it is not what was written")
     try:
         file = pq.ParquetFile(io.BytesIO(content))
         metadata: dict[bytes, bytes] = file.schema_arrow.metadata or {}
         if metadata.get(_VERSION_KEY) != str(VERSION).encode():
             raise StoreError("the roll-up is of another version")
-        if metadata.get(b"segment_crc32") != str(segment_crc32).encode():
+        if metadata.get(_SEGMENT_KEY) != str(segment_crc32).encode():
             raise StoreError("the roll-up is of another segment")
         cells = file.read_row_group(0, columns=_CELLS.names)
         names = [_OPEN_PREFIX + name for name in OPEN_COLUMNS]
@@ -101,9 +104,44 @@ def decoded(content: bytes, segment_crc32: int) -> Rollup:
     return rollup
 
 
-def write(path: Path, content: bytes) -> None:
-    """Write the file. Raises OSError."""
-    path.write_bytes(content)
+def write(folder: Path, segment: Segment, rollup: Rollup, most_bytes: int) -> str | None:
+    """Write the roll-up of a segment; the file's name, or None for one that would be larger than that. Raises
+    OSError."""
+    content = encoded(rollup, segment.crc32)
+    if len(content) > most_bytes:
+        return None
+    name = f"{_prefix(segment.file)}{zlib.crc32(content):08x}{_SUFFIX}"
+    write_durably(folder / name, content)
+    return name
+
+
+def read(folder: Path, segment: Segment) -> Rollup | None:
+    """The roll-up that a segment names; None when it names none. Raises StoreError when it is missing or damaged."""
+    return None if segment.rollup is None else _read(folder / segment.rollup, segment.crc32)
+
+
+def read_of_file(folder: Path, file: str) -> Rollup | None:
+    """The roll-up of a segment by the name of the segment's file; None when there is none that can be read."""
+    for path in sorted(folder.glob(f"{_prefix(file)}*{_SUFFIX}")):
+        try:
+            return _read(path, int(file.removesuffix(_SUFFIX)[-8:], 16))
+        except (StoreError, ValueError):
+            continue
+    return None
+
+
+def _read(path: Path, segment_crc32: int) -> Rollup:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise StoreError(f"{path}: the roll-up cannot be read ({error.strerror})") from error
+    if path.name.removesuffix(_SUFFIX)[-8:] != f"{zlib.crc32(content):08x}":
+        raise StoreError(f"{path}: the roll-up is damaged, its content is not what was written")
+    return decoded(content, segment_crc32)
+
+
+def _prefix(file: str) -> str:
+    return f"rollup-{file.removesuffix(_SUFFIX)}-"
 
 
 def _cells_table(rollup: Rollup) -> ArrowTable:

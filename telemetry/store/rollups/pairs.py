@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from telemetry.store.rollups.buckets import DURATIONS
+from telemetry.store.rollups.database import Database, fetched
 from telemetry.store.rollups.histogram import counted_by_group
 from telemetry.store.rollups.rollup import DIMENSIONS, Key, Rollup, RollupCell, added
 from telemetry.store.rollups.rows import cells_of_rows, gathered, grouped, key_of
 from telemetry.store.schema import ArrowTable
-from telemetry.store.snapshot import Connection, rows
 
 # `trace_run` is no column of `turns`: the run of a client turn that was met in the same trace.
 OPEN_COLUMNS: Final = (
@@ -120,28 +120,53 @@ _OPEN: Final = f"""
     """
 
 
-def pair(connection: Connection, rollup: Rollup, *, is_last: bool) -> Rollup:
+def pair(database: Database, rollup: Rollup, *, is_last: bool) -> Rollup:
     """The roll-up with its open turns brought together. Those without a counterpart stay open, or, if `is_last`, are
     counted as turns that have none."""
     if rollup.open_turns is None or not rollup.open_turns.num_rows:
         return rollup
-    connection.register("open_turns", rollup.open_turns)
+    database.register("open_turns", rollup.open_turns)
     try:
-        connection.execute(_SERVICES)
-        connection.execute(_PAIRS)
-        connection.execute(f"CREATE OR REPLACE TEMP VIEW chosen AS SELECT * FROM pairs WHERE is_joined OR {is_last}")
-        of_services = [_NO_GROUP | row for row in rows(connection, _OF_SERVICES, [is_last])]
-        cells = cells_of_rows([*rows(connection, _COUNTS), *of_services]) | gathered(_histograms(connection))
-        still_open: ArrowTable | None = None if is_last else connection.sql(_OPEN).to_arrow_table()
+        database.execute(_SERVICES)
+        database.execute(_PAIRS)
+        database.execute(f"CREATE OR REPLACE TEMP VIEW chosen AS SELECT * FROM pairs WHERE is_joined OR {is_last}")
+        of_services = [_NO_GROUP | row for row in fetched(database, _OF_SERVICES, [is_last])]
+        cells = cells_of_rows([*fetched(database, _COUNTS), *of_services]) | gathered(_histograms(database))
+        still_open: ArrowTable | None = None if is_last else database.sql(_OPEN).to_arrow_table()
         return added([Rollup(rollup.cells, rollup.sequences), Rollup(cells, {}, still_open)])
     finally:
-        connection.unregister("open_turns")
-        connection.execute("DROP VIEW IF EXISTS chosen; DROP TABLE IF EXISTS pairs; DROP TABLE IF EXISTS services")
+        database.unregister("open_turns")
+        database.execute("DROP VIEW IF EXISTS chosen; DROP TABLE IF EXISTS pairs; DROP TABLE IF EXISTS services")
 
 
-def _histograms(connection: Connection) -> Iterator[tuple[Key, RollupCell]]:
+def closed_beyond(
+    database: Database, rollup: Rollup, first_unix_ns: int, last_unix_ns: int, kept: int = KEPT_OPEN
+) -> Rollup:
+    """The roll-up with no more than so many open turns of each source: those that began nearest to one of the two
+    moments. The others are counted as turns without a counterpart."""
+    if rollup.open_turns is None:
+        return rollup
+    database.register("open_turns", rollup.open_turns)
+    try:
+        ordered = database.sql(
+            f"""
+            SELECT *, row_number() OVER (
+                PARTITION BY source ORDER BY least(abs(started_unix_ns - {int(first_unix_ns)}),
+                                                   abs(started_unix_ns - {int(last_unix_ns)})), span_id) AS place
+            FROM open_turns
+            """
+        ).to_arrow_table()
+    finally:
+        database.unregister("open_turns")
+    is_kept = ordered.column("place").to_numpy() <= kept
+    columns = ordered.select(OPEN_COLUMNS)
+    far = pair(database, Rollup(open_turns=columns.filter(~is_kept)), is_last=True)
+    return added([Rollup(rollup.cells, rollup.sequences, columns.filter(is_kept)), Rollup(far.cells)])
+
+
+def _histograms(database: Database) -> Iterator[tuple[Key, RollupCell]]:
     """Cells of the parts `difference` and, by stage, `stage`."""
-    table = connection.sql(_TIMES).to_arrow_table()
+    table = database.sql(_TIMES).to_arrow_table()
     if not table.num_rows:
         return
     group, groups = grouped(table, DIMENSIONS)

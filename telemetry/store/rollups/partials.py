@@ -5,6 +5,9 @@ The same functions serve for a segment whose roll-up is kept and for turns that 
 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, values are bound
 
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -12,44 +15,44 @@ import numpy as np
 
 from telemetry.store.rollups import statements
 from telemetry.store.rollups.buckets import Ints
+from telemetry.store.rollups.database import Database, fetched, parquet
 from telemetry.store.rollups.distributions import histograms
 from telemetry.store.rollups.pairs import OPEN_COLUMNS, pair
 from telemetry.store.rollups.rollup import SLOWEST, Key, Rollup, RollupCell, union_of_ranges, without_faster
 from telemetry.store.rollups.rows import cells_of_rows, gathered, key_of
 from telemetry.store.rollups.staged import Staged, stage
 from telemetry.store.schema import TURN_FIELDS, ArrowTable, turn_from_row
-from telemetry.store.snapshot import Connection, rows
 
 _STAGED: Final = "staged"
 
 
-def partial(connection: Connection, turns: ArrowTable) -> Rollup:
+def partial(database: Database, turns: ArrowTable) -> Rollup:
     """The roll-up of a table of turns (the columns `staged.NEEDED`).
 
     Its client and service turns are brought together, the others stay open. The text of the slowest turns is not yet
     there (`with_slowest_turns`).
     """
-    staged = stage(connection, turns)
-    connection.register(_STAGED, staged.table)
+    staged = stage(database, turns)
+    database.register(_STAGED, staged.table)
     try:
-        cells = cells_of_rows(_with_groups(connection, staged, statements.counted()))
-        cells |= _wide(connection, staged)
-        cells |= _slowest(connection, staged)
-        sequences = _sequences(connection)
+        cells = cells_of_rows(_with_groups(database, staged, statements.counted()))
+        cells |= _wide(database, staged)
+        cells |= _slowest(database, staged)
+        sequences = _sequences(database)
     finally:
-        connection.unregister(_STAGED)
+        database.unregister(_STAGED)
     cells |= gathered(histograms(staged))
     open_turns = staged.table.select(OPEN_COLUMNS)
-    return pair(connection, Rollup(cells, sequences, open_turns), is_last=False)
+    return pair(database, Rollup(cells, sequences, open_turns), is_last=False)
 
 
-def _with_groups(connection: Connection, staged: Staged, statement: str) -> list[dict[str, object]]:
-    return [staged.groups[row.pop("grp")] | row for row in rows(connection, statement)]
+def _with_groups(database: Database, staged: Staged, statement: str) -> list[dict[str, object]]:
+    return [staged.groups[row.pop("grp")] | row for row in fetched(database, statement)]
 
 
-def _wide(connection: Connection, staged: Staged) -> dict[Key, RollupCell]:
+def _wide(database: Database, staged: Staged) -> dict[Key, RollupCell]:
     found: dict[Key, RollupCell] = {}
-    for row in rows(connection, statements.wide()):
+    for row in fetched(database, statements.wide()):
         group = staged.groups[row["grp"]]
         found[key_of("span", group, ())] = RollupCell(first=row["first"], last=row["last"])
         for column, value in row.items():
@@ -61,39 +64,41 @@ def _wide(connection: Connection, staged: Staged) -> dict[Key, RollupCell]:
     return found
 
 
-def _slowest(connection: Connection, staged: Staged) -> dict[Key, RollupCell]:
+def _slowest(database: Database, staged: Staged) -> dict[Key, RollupCell]:
     return without_faster(
         {
             key_of(SLOWEST, staged.groups[row["grp"]], (row["trace_id"], row["span_id"])): RollupCell(
                 n=1, first=row["first"], most=row["most"]
             )
-            for row in rows(connection, statements.slowest())
+            for row in fetched(database, statements.slowest())
         }
     )
 
 
-def _sequences(connection: Connection) -> dict[tuple[str, str], Ints]:
+def _sequences(database: Database) -> dict[tuple[str, str], Ints]:
     ranges: dict[tuple[str, str], list[Ints]] = {}
-    for row in rows(connection, statements.sequences()):
+    for row in fetched(database, statements.sequences()):
         one = np.array([[row["first"], row["last"]]], dtype=np.int64)
         ranges.setdefault((row["run_id"], row["process_id"]), []).append(one)
     return {process: union_of_ranges(found) for process, found in ranges.items()}
 
 
-def with_slowest_turns(connection: Connection, rollup: Rollup, relation: str) -> Rollup:
-    """The roll-up with each of its slowest turns as JSON, read from the relation that it was made of."""
+def with_slowest_turns(database: Database, rollup: Rollup, paths: Sequence[Path]) -> Rollup:
+    """The roll-up with each of its slowest turns as JSON, read from the files that it was made of."""
     slow = {key: cell for key, cell in rollup.cells.items() if key.part == SLOWEST and cell.text is None}
-    if not slow:
-        return rollup
     identities = ", ".join("(?, ?)" for _ in slow)
-    moments = sorted({str(cell.first) for cell in slow.values()})
-    statement = f"""
-        SELECT {", ".join(TURN_FIELDS)} FROM {relation}
-        WHERE started_unix_ns IN ({", ".join(moments)}) AND source = 'client'
-              AND (trace_id, span_id) IN ({identities})
-        """
-    turns = map(turn_from_row, rows(connection, statement, [part for key in slow for part in key.labels]))
-    texts = {(turn.trace_id, turn.span_id): msgspec.json.encode(turn).decode() for turn in turns}
+    moments = ", ".join(sorted({str(cell.first) for cell in slow.values()}))
+    texts: dict[tuple[str, str], str] = {}
+    for path in paths if slow else ():
+        with_columns = f"(SELECT * FROM no_turns UNION ALL BY NAME SELECT * FROM {parquet(path)})"
+        statement = f"""
+            SELECT {", ".join(TURN_FIELDS)} FROM {with_columns}
+            WHERE started_unix_ns IN ({moments}) AND source = 'client' AND (trace_id, span_id) IN ({identities})
+            """
+        for row in fetched(database, statement, [part for key in slow for part in key.labels]):
+            # A row that a newer version wrote may be no turn to this one: it stays without text.
+            with contextlib.suppress(msgspec.ValidationError):
+                texts[row["trace_id"], row["span_id"]] = msgspec.json.encode(turn_from_row(row)).decode()
     for key, cell in slow.items():
         cell.text_at, cell.text = cell.first, texts.get((key.labels[0] or "", key.labels[1] or ""))
     return rollup

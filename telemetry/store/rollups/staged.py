@@ -14,11 +14,11 @@ import pyarrow.compute
 from telemetry.model.metrics import METRICS
 from telemetry.store.rollups import statements
 from telemetry.store.rollups.buckets import Ints
+from telemetry.store.rollups.database import Database
 from telemetry.store.rollups.pairs import OPEN_COLUMNS
 from telemetry.store.rollups.rollup import DIMENSIONS
 from telemetry.store.rollups.rows import grouped, numbered
 from telemetry.store.schema import ENDED_COLUMN, SCHEMAS, ArrowTable
-from telemetry.store.snapshot import Connection
 
 Bools = npt.NDArray[np.bool_]
 # pyarrow ships no types of its own.
@@ -96,21 +96,26 @@ class Staged:
         return pc.list_flatten(column), _parents(column)
 
 
-def stage(connection: Connection, turns: ArrowTable) -> Staged:
-    """Turns with the columns of NEEDED, of which some may be missing, grouped."""
-    columns = [
-        turns.column(name)
-        if name in turns.column_names
-        else pa.nulls(turns.num_rows, SCHEMAS["turns"].field(name).type)
-        for name in NEEDED
-    ]
+def complete(turns: ArrowTable) -> ArrowTable:
+    """Turns with all columns of NEEDED, those that they lack unknown."""
     schema = pa.schema([SCHEMAS["turns"].field(name) for name in NEEDED])
-    table = pa.Table.from_arrays(columns, schema=schema).combine_chunks()
-    connection.register("staged", table)
+    columns = [
+        turns.column(field.name).cast(field.type)
+        if field.name in turns.column_names
+        else pa.nulls(turns.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def stage(database: Database, turns: ArrowTable) -> Staged:
+    """Turns with the columns of NEEDED, of which some may be missing, grouped."""
+    table = complete(turns).combine_chunks()
+    database.register("staged", table)
     try:
-        kinds = connection.sql(f"SELECT {statements.KIND} AS kind FROM staged").to_arrow_table()
+        kinds = database.sql(f"SELECT {statements.KIND} AS kind FROM staged").to_arrow_table()
     finally:
-        connection.unregister("staged")
+        database.unregister("staged")
     kind, kind_names = numbered(kinds.column("kind"))
     dimensions = ("source", *DIMENSIONS)
     group, groups = grouped(table, dimensions)

@@ -81,8 +81,6 @@ def counted() -> str:
     names = {
         "invalid": ("reason", f"unnest(invalid_reasons) AS reason FROM staged WHERE source = 'client' AND {ASKED}"
                     " AND outcome = 'invalid'"),
-        "withheld": ("metric, reason", "unnest(withheld_metrics) AS metric, unnest(withheld_reasons) AS reason "
-                     f"FROM staged WHERE {VALID}"),
         "withheld_turns": ("kind, metric", "kind, unnest(list_distinct(withheld_metrics)) AS metric "
                            f"FROM staged WHERE {VALID}"),
         "unknown_name": ("name", "unnest(unknown_event_names) AS name FROM staged WHERE source = 'client'"),
@@ -98,6 +96,11 @@ def counted() -> str:
         f"SELECT grp, '{part}' AS part, [{labels}] AS labels, count(*) AS n FROM (SELECT grp, {source}) GROUP BY ALL"
         for part, (labels, source) in names.items()
     ]
+    found.append(f"""
+        SELECT grp, 'withheld' AS part, [metric, reason] AS labels, count(*) AS n, min(started_unix_ns) AS first
+        FROM (SELECT grp, unnest(withheld_metrics) AS metric, unnest(withheld_reasons) AS reason, started_unix_ns
+              FROM staged WHERE {VALID}) WHERE metric IS NOT NULL GROUP BY ALL
+        """)
     found.append("""
         SELECT grp, 'turns' AS part, [kind, outcome, fallback, route, cache_tier, cache_hit::VARCHAR,
                endpoint_did_not_read::VARCHAR] AS labels, count(*) AS n,

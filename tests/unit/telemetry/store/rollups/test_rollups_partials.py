@@ -3,28 +3,30 @@
 import random
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
-import duckdb
 import msgspec
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from telemetry.model.errors import StoreError
 from telemetry.model.turns import Turn
+from telemetry.store.manifest import Segment
 from telemetry.store.rollups import files
+from telemetry.store.rollups.database import Database, open_database
 from telemetry.store.rollups.pairs import pair
 from telemetry.store.rollups.partials import partial, with_slowest_turns
 from telemetry.store.rollups.rollup import SLOWEST, Key, Rollup, RollupCell, added, union_of_ranges
 from telemetry.store.schema import turns_table
-from telemetry.store.snapshot import Connection
 from tests.fixtures_turns import MS, synthetic_run
 
 
 @pytest.fixture(scope="module")
-def connection() -> Iterator[Connection]:
-    with duckdb.connect(config={"threads": 1}) as opened:
+def database() -> Iterator[Database]:
+    with open_database() as opened:
         yield opened
 
 
@@ -72,29 +74,29 @@ def comparable(rollup: Rollup) -> tuple[dict[Key, tuple[object, ...]], dict[tupl
     )
 
 
-def closed(connection: Connection, *rollups: Rollup) -> Rollup:
-    return pair(connection, added(rollups), is_last=True)
+def closed(database: Database, *rollups: Rollup) -> Rollup:
+    return pair(database, added(rollups), is_last=True)
 
 
 @pytest.mark.slow
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(1, 10_000), parts=st.integers(1, 5))
-def test_roll_ups_added_in_any_grouping_are_the_roll_up_of_all(connection: Connection, seed: int, parts: int) -> None:
+def test_roll_ups_added_in_any_grouping_are_the_roll_up_of_all(database: Database, seed: int, parts: int) -> None:
     dice = random.Random(seed)
     turns = mixed_turns(seed)
     dice.shuffle(turns)
-    whole = comparable(closed(connection, partial(connection, turns_table(turns))))
-    piles = [partial(connection, turns_table(turns[begin::parts])) for begin in range(parts)]
-    assert comparable(closed(connection, *piles)) == whole
+    whole = comparable(closed(database, partial(database, turns_table(turns))))
+    piles = [partial(database, turns_table(turns[begin::parts])) for begin in range(parts)]
+    assert comparable(closed(database, *piles)) == whole
     dice.shuffle(piles)
     half = len(piles) // 2
-    nested = [pair(connection, added(pile), is_last=False) for pile in (piles[:half], piles[half:]) if pile]
-    assert comparable(closed(connection, *nested)) == whole
+    nested = [pair(database, added(pile), is_last=False) for pile in (piles[:half], piles[half:]) if pile]
+    assert comparable(closed(database, *nested)) == whole
 
 
-def test_counts_of_turns_are_those_of_the_turns(connection: Connection) -> None:
+def test_counts_of_turns_are_those_of_the_turns(database: Database) -> None:
     turns = mixed_turns(3)
-    rollup = partial(connection, turns_table(turns))
+    rollup = partial(database, turns_table(turns))
     outcomes, cohorts = Counter[str](), Counter[str | None]()
     for key, cell in rollup.of("turns"):
         outcomes[key.labels[1] or ""] += cell.n
@@ -105,11 +107,10 @@ def test_counts_of_turns_are_those_of_the_turns(connection: Connection) -> None:
     assert len(outcomes) > 4  # the turns do differ
 
 
-def test_the_file_gives_back_what_was_written(connection: Connection) -> None:
+def test_the_file_gives_back_what_was_written(database: Database, tmp_path: Path) -> None:
     turns = turns_table(mixed_turns(5))
-    connection.register("these", turns)
-    rollup = with_slowest_turns(connection, partial(connection, turns), "these")
-    connection.unregister("these")
+    pq.write_table(turns, tmp_path / "turns.parquet")
+    rollup = with_slowest_turns(database, partial(database, turns), [tmp_path / "turns.parquet"])
     back = files.decoded(files.encoded(rollup, 77), 77)
     assert rollup.open_turns is not None
     assert back.open_turns is not None
@@ -118,24 +119,33 @@ def test_the_file_gives_back_what_was_written(connection: Connection) -> None:
     assert comparable(back) == comparable(rollup)
 
 
-def test_a_file_that_is_damaged_old_or_of_another_segment_is_refused(connection: Connection) -> None:
-    content = files.encoded(partial(connection, turns_table(mixed_turns(7, 30))), 77)
+def test_a_file_that_is_damaged_or_of_another_segment_is_refused(database: Database, tmp_path: Path) -> None:
+    segment = Segment(table="turns", file="turns-1.parquet", rows=1, size_bytes=1, crc32=77, raw_bytes=1)
+    name = files.write(tmp_path, segment, partial(database, turns_table(mixed_turns(7, 30))), 10**6)
+    named = msgspec.structs.replace(segment, rollup=name)
+    assert files.read(tmp_path, named) is not None
     with pytest.raises(StoreError, match="another segment"):
-        files.decoded(content, 78)
+        files.read(tmp_path, msgspec.structs.replace(named, crc32=78))
+    path = tmp_path / (name or "")
+    content = path.read_bytes()
     for place in (0, len(content) // 2, len(content) - 1):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
         with pytest.raises(StoreError, match="damaged"):
-            files.decoded(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :], 77)
+            files.read(tmp_path, named)
     for shorter in (b"", content[:3], content[: len(content) // 2]):
-        with pytest.raises(StoreError):
-            files.decoded(shorter, 77)
+        path.write_bytes(shorter)
+        with pytest.raises(StoreError, match="damaged"):
+            files.read(tmp_path, named)
+    path.unlink()
+    with pytest.raises(StoreError, match="cannot be read"):
+        files.read(tmp_path, named)
 
 
-def test_the_slowest_turns_are_kept_whole(connection: Connection) -> None:
+def test_the_slowest_turns_are_kept_whole(database: Database, tmp_path: Path) -> None:
     turns = mixed_turns(9)
     table = turns_table(turns)
-    connection.register("these", table)
-    rollup = with_slowest_turns(connection, partial(connection, table), "these")
-    connection.unregister("these")
+    pq.write_table(table, tmp_path / "[turns]'s.parquet")
+    rollup = with_slowest_turns(database, partial(database, table), [tmp_path / "[turns]'s.parquet"])
     waited = {
         (turn.trace_id, turn.span_id): turn.first_audio_perf_ns - turn.speech_end_perf_ns
         for turn in turns

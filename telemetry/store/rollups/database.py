@@ -1,0 +1,41 @@
+"""DuckDB over tables in memory, by which turns are rolled up: apart from the connection that questions share."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import duckdb
+
+from telemetry.store.schema import SCHEMAS
+
+Database = duckdb.DuckDBPyConnection
+
+_MEMORY_LIMIT: Final = "256MB"
+
+
+def open_database(threads: int = 1) -> Database:
+    """A database with the table `no_turns`, which has the columns of `turns`."""
+    options: dict[str, Any] = {
+        "threads": threads,
+        "memory_limit": _MEMORY_LIMIT,
+        "autoinstall_known_extensions": "false",
+    }
+    database = duckdb.connect(":memory:", config=options)
+    database.register("schema_of_turns", SCHEMAS["turns"].empty_table())
+    database.execute("CREATE TABLE no_turns AS SELECT * FROM schema_of_turns")
+    database.unregister("schema_of_turns")
+    return database
+
+
+def fetched(database: Database, statement: str, values: Sequence[Any] = ()) -> list[dict[str, Any]]:
+    """The rows of a statement as dictionaries."""
+    cursor = database.execute(statement, list(values))
+    names = [column[0] for column in cursor.description or []]
+    return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+
+def parquet(path: Path) -> str:
+    """A Parquet file as a relation. Its folder may be called anything: what DuckDB reads as a pattern stands for
+    itself."""
+    plain = "".join(f"[{character}]" if character in "*?[" else character for character in str(path))
+    return "read_parquet('" + plain.replace("'", "''") + "')"

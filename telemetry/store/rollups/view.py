@@ -1,0 +1,126 @@
+"""The store's answers about one filter from roll-ups, in the shapes of telemetry.store.answers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import msgspec
+
+from telemetry.model.turns import Turn
+from telemetry.objectives.slo import Objective
+from telemetry.store.answers import Filter, StageStats, Summary, TimelinePoint, enough
+from telemetry.store.connection import Connection
+from telemetry.store.objectives import ObjectiveCounts
+from telemetry.store.queries import DIMENSIONS
+from telemetry.store.rollups import parts
+from telemetry.store.rollups.buckets import DURATIONS
+from telemetry.store.rollups.distributions import MINUTE_NS
+from telemetry.store.rollups.figures import FRACTIONS, Figures
+from telemetry.store.rollups.histogram import Histogram
+from telemetry.store.rollups.objectives import count_objectives
+from telemetry.store.rollups.rollup import KEPT_SLOWEST, SLOWEST, Rollup, order_of_slowest
+from telemetry.store.rollups.statements import LISTED
+from telemetry.store.summaries import SummaryRows, assemble
+from telemetry.store.timelines import bucket_width_ns, calls_in_flight
+
+
+@dataclass(frozen=True)
+class RolledUp:
+    """Turns of a filter, rolled up: `rollup` holds those of its stretch of time, `everything` all of the store. The
+    pairs of both are closed."""
+
+    filter: Filter
+    rollup: Rollup
+    everything: Rollup
+
+    @cached_property
+    def figures(self) -> Figures:
+        """The rows of the filter."""
+        return Figures(self.rollup, self.filter)
+
+    def summary(self, connection: Connection, now_unix_ns: int, skipped_segments: int) -> Summary:
+        """As `summaries.summarize`."""
+        figures = self.figures
+        found = SummaryRows(
+            totals=figures.totals(),
+            gaps=figures.gaps(),
+            names=figures.names(),
+            invalid_reasons=figures.reasons("invalid"),
+            cut_reasons=figures.reasons("cut"),
+            withheld_reasons=figures.withheld(),
+            errors=figures.errors(),
+            phases=figures.phases(),
+            phase_outcomes=figures.phase_outcomes(),
+            phase_errors=figures.phase_errors(),
+            client_service_delta=parts.client_service_delta(figures, self.everything, self.filter),
+            received=parts.received(self.everything, self.filter.run_id),
+            evidence=parts.evidence(figures),
+            wer_by_condition=parts.wer_by_condition(figures),
+            behavior=parts.behavior(figures),
+            beside=parts.beside(figures),
+            speech_bounds=parts.speech_bounds(figures),
+            failures=parts.failures(figures),
+            retries=parts.retries(figures),
+        )
+        return assemble(connection, self.filter, now_unix_ns, skipped_segments, found)
+
+    def stage_budget(self) -> dict[str, StageStats]:
+        """As `joined.stage_budget`."""
+        return parts.stage_budget(self.figures)
+
+    def objective_counts(self, objectives: Sequence[Objective], instrument_ns: float | None) -> ObjectiveCounts:
+        """As `objectives.count_objectives`, of objectives that a roll-up can count."""
+        return count_objectives(self.figures, objectives, instrument_ns)
+
+    def dimension_values(self) -> dict[str, tuple[str, ...]]:
+        """The values that occur among the client turns, for each dimension that a filter can ask for."""
+        found: dict[str, set[str]] = {name: set() for name in DIMENSIONS}
+        for key, _ in self.figures.of("turns"):
+            for name in ("cohort", "target", "phase"):
+                if (value := getattr(key, name)) is not None:
+                    found[name].add(value)
+        for name in LISTED:
+            found[name] = {key.labels[0] or "" for key, _ in self.figures.of(f"value_{name}")}
+        return {name: tuple(sorted(values)) for name, values in found.items()}
+
+    def slowest(self, limit: int) -> list[Turn] | None:
+        """The valid client turns that waited longest for the answer; None where more are asked for than are kept."""
+        if limit > KEPT_SLOWEST:
+            return None
+        cells = sorted(self.figures.of(SLOWEST), key=order_of_slowest)[:limit]
+        if any(cell.text is None for _, cell in cells):
+            return None
+        return [msgspec.json.decode(cell.text or "", type=Turn) for _, cell in cells]
+
+    def timeline(self, connection: Connection, buckets: int) -> list[TimelinePoint] | None:
+        """As `timelines.timeline` of the headline; None where a bucket would be shorter than a minute."""
+        moments = [cell for _, cell in self.figures.of("span") if cell.first is not None and cell.last is not None]
+        if not moments:
+            return []
+        first = min(cell.first for cell in moments if cell.first is not None)
+        last = max(cell.last for cell in moments if cell.last is not None)
+        width_ns = bucket_width_ns(last - first, buckets)
+        if width_ns % MINUTE_NS:
+            return None
+        found: dict[int, list[Histogram]] = {}
+        for key, cell in self.figures.of("minute"):
+            if cell.histogram is not None:
+                found.setdefault(int(key.labels[0] or 0) * MINUTE_NS // width_ns, []).append(cell.histogram)
+        in_flight = calls_in_flight(connection, self.filter, width_ns)
+        return [
+            _point(bucket * width_ns, Histogram.added(found.get(bucket, ())), in_flight.get(bucket))
+            for bucket in range(first // width_ns, last // width_ns + 1)
+        ]
+
+
+def _point(start_unix_ns: int, histogram: Histogram, calls: int | None) -> TimelinePoint:
+    n = histogram.n
+    p50, p95, p99 = histogram.quantiles(DURATIONS, FRACTIONS) or (None, None, None)
+    return TimelinePoint(
+        start_unix_ns=start_unix_ns,
+        n=n,
+        p50=p50,
+        p95=enough("p95", n, p95),
+        p99=enough("p99", n, p99),
+        calls_in_flight=calls,
+    )

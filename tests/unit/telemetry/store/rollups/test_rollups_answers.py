@@ -1,0 +1,294 @@
+"""A store answers from roll-ups as it does from its turns: counts the same, percentiles within a bucket."""
+
+import dataclasses
+import random
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from telemetry.model.turns import Turn
+from telemetry.objectives.slo import Objective, default_objectives
+from telemetry.store.answers import Filter
+from telemetry.store.compaction import Compactor
+from telemetry.store.compaction_plan import MergeLimits
+from telemetry.store.manifest import SEGMENTS_FOLDER, load, publish
+from telemetry.store.reader import StoreReader
+from telemetry.store.rollups.making import RollUpMaker
+from telemetry.store.rollups.objectives import can_count
+from telemetry.store.schema import Batch
+from telemetry.store.writer import StoreWriter
+from tests.fixtures_turns import MS, START_UNIX_NS, generator_points, run_span, synthetic_run
+
+LIMITS = MergeLimits(fan_in=2, rows=400)
+EVERY = RollUpMaker(fewest_rows=2, most_of_segment=9.0)
+NOW_NS = START_UNIX_NS + 10**15
+# What may differ between figures that are exact and figures from roll-ups.
+ESTIMATED = frozenset({"p50", "p95", "p99", "p50_ns", "p95_ns", "difference_p50_ns", "difference_p99_ns",
+                       "start_median_ns", "end_median_ns", "frame_lateness_p99_ns"})  # fmt: skip
+
+
+def mixed_turns(seed: int, turns: int) -> list[Turn]:
+    """A run in three phases with turns that differ in all that figures tell apart."""
+    dice = random.Random(seed)
+    found: list[Turn] = []
+    for place, turn in enumerate(synthetic_run(turns=turns, seed=seed).turns):
+        phase = ("up", "steady", None)[min(2, place * 5 // (2 * turns))]
+        changes: dict[str, object] = {
+            "phase": phase,
+            "phase_kind": {"up": "ramp", "steady": "hold"}.get(phase or ""),
+            "speech_end_uncertainty_ns": dice.choice((None, 0, 15 * MS, 40 * MS)) if dice.random() < 0.3 else 5 * MS,
+            "speech_start_uncertainty_ns": dice.choice((None, 3 * MS)),
+        }
+        if dice.random() < 0.15:
+            changes["outcome"] = dice.choice(("interrupted", "cut", "error", "no_reply"))
+            changes["hangup_perf_ns"] = turn.started_perf_ns + dice.choice((2_400, 2_900, 3_400)) * MS
+            changes |= {"failure_kind": dice.choice((None, "tcp")), "failure_code": dice.choice(("503", None))}
+            changes |= {"outcome_reason": f"reason {place}", "cut_by": dice.choice((None, "stop"))}
+        if dice.random() < 0.1:
+            changes |= {"first_audio_perf_ns": None, "asr_final_perf_ns": None}
+        if dice.random() < 0.05:
+            changes |= {"withheld_metrics": ("voice_to_voice",), "withheld_reasons": ("not on this wire",)}
+        if dice.random() < 0.05:
+            changes |= {"cohort": None, "turn_kind": "silence", "silence_ns": 3 * MS, "reprompted": True}
+        if dice.random() < 0.05:
+            changes |= {"retry_after_ns": 5 * MS, "retry_wait_ns": 6 * MS, "unknown_events": 2}
+            changes |= {"unknown_event_names": ("b", "a"), "connect_ns": None, "barge_in_at_ns": MS}
+        if turn.source == "service" and dice.random() < 0.1:
+            continue
+        if turn.source == "service" and dice.random() < 0.1:
+            changes |= {"response_id": None}
+        found.append(msgspec.structs.replace(turn, **changes))
+    dice.shuffle(found)
+    return found
+
+
+def stored(
+    folder: Path, turns: Sequence[Turn], *, segments: int, compacted: int = 0, roll_up: RollUpMaker = EVERY
+) -> Path:
+    """A store of so many segments, of which those of the first `compacted` were merged by two, with roll-ups."""
+    with StoreWriter(folder) as writer:
+        size = -(-len(turns) // segments)
+        for begin in range(0, len(turns), size):
+            writer.append(Batch(turns[begin : begin + size]))
+            if begin // size + 1 == compacted:
+                compactor = Compactor(writer, limits=LIMITS, roll_up=roll_up)
+                while compactor.run_once():
+                    pass
+                compactor.stop()
+        spans = [run_span("run-1", START_UNIX_NS, "start"), run_span("run-1", START_UNIX_NS + 10**12, "end")]
+        writer.append(Batch((), spans, generator_points("run-1", 30)))
+    return folder
+
+
+def compared(exact: Any, found: Any, path: str = "") -> None:
+    """Assert that two answers agree, except that estimates may be a bucket off."""
+    if dataclasses.is_dataclass(exact) and not isinstance(exact, type):
+        assert type(found) is type(exact), path
+        for each in dataclasses.fields(exact):
+            if each.name != "approximate":
+                compared(getattr(exact, each.name), getattr(found, each.name), f"{path}.{each.name}")
+    elif isinstance(exact, dict):
+        assert exact.keys() == found.keys(), path
+        for key, value in exact.items():
+            compared(value, found[key], f"{path}.{key}")
+    elif isinstance(exact, tuple | list) and ".error." not in path:
+        assert len(exact) == len(found), (path, exact, found)
+        for place, value in enumerate(exact):
+            compared(value, found[place], f"{path}.{place}")
+    elif path.rpartition(".")[2] in ESTIMATED or ".error." in path:
+        close(exact, found, path)
+    elif isinstance(exact, float):
+        assert found == pytest.approx(exact, rel=1e-9), path
+    else:
+        assert found == exact, path
+
+
+def close(exact: Any, found: Any, path: str) -> None:
+    if isinstance(exact, tuple):
+        for one, other in zip(exact, found, strict=True):
+            close(one, other, path)
+    elif exact is None or found is None:
+        assert exact is found, (path, exact, found)
+    else:
+        assert found == pytest.approx(exact, rel=0.011, abs=1.1 * MS), path
+
+
+FILTERS = (
+    Filter(),
+    Filter(run_id="run-1"),
+    Filter(run_id="run-1", cohort="streaming"),
+    Filter(run_id="run-1", phase="steady"),
+    Filter(run_id="run-1", phase="up"),
+    Filter(run_id="other"),
+    Filter(run_id="run-1", since_unix_ns=START_UNIX_NS + 60 * 10**9, until_unix_ns=START_UNIX_NS + 200 * 10**9),
+)
+OBJECTIVES = [
+    *default_objectives(),
+    Objective("streaming", "metric", 0.9, "voice_to_voice", 500.0 * MS, cohort="streaming"),
+    *(
+        Objective(f"{name}-300", "metric", 0.9, name, 300.0 * MS)
+        for name in (
+            "endpointing",
+            "llm_ttft",
+            "barge_in_stop",
+            "talk_over",
+            "leading_silence",
+            "time_to_first_sentence",
+        )
+    ),
+    Objective("answered", "fallback", 0.9),
+    Objective("cached", "cache", 0.3),
+]
+
+
+def answers_agree(folder: Path, filters: Sequence[Filter] = FILTERS) -> None:
+    """Every answer of a page from roll-ups is that from turns."""
+    with (
+        StoreReader(folder, wall_clock_ns=lambda: NOW_NS) as exact,
+        StoreReader(folder, wall_clock_ns=lambda: NOW_NS, fewest_rolled_up=-1) as rolled,
+    ):
+        for f in filters:
+            summary = rolled.summary(f)
+            compared(exact.summary(f), summary)
+            if summary.turns.total:
+                assert summary.metrics["voice_to_voice"].approximate
+            compared(exact.stage_budget(f), rolled.stage_budget(f))
+            compared(exact.timeline(f, buckets=6), rolled.timeline(f, buckets=6))
+            assert rolled.slowest(f, limit=7) == exact.slowest(f, limit=7)
+            assert rolled.dimension_values(f) == exact.dimension_values(f)
+            assert rolled.objective_counts(f, OBJECTIVES) == exact.objective_counts(f, OBJECTIVES)
+        assert rolled.runs() == exact.runs()
+
+
+@pytest.mark.slow
+def test_a_store_without_roll_ups_answers_the_same(tmp_path: Path) -> None:
+    answers_agree(stored(tmp_path / "store", mixed_turns(1, 300), segments=3))
+
+
+def test_a_small_store_with_roll_ups_answers_the_same(tmp_path: Path) -> None:
+    folder = stored(tmp_path / "store", mixed_turns(1, 200), segments=3, compacted=2)
+    assert rollups_of(folder)
+    answers_agree(folder, FILTERS[1:2])
+
+
+def rollups_of(folder: Path) -> list[Path]:
+    named = [segment.rollup for segment in load(folder).segments]
+    return [folder / SEGMENTS_FOLDER / name for name in named if name is not None]
+
+
+@pytest.mark.slow
+@settings(max_examples=2, deadline=None)
+@given(seed=st.integers(1, 10_000), segments=st.integers(4, 9), compacted=st.integers(2, 9))
+def test_segments_with_and_without_roll_up_answer_the_same(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, segments: int, compacted: int
+) -> None:
+    folder = tmp_path_factory.mktemp("store")
+    stored(folder, mixed_turns(seed, 400), segments=segments, compacted=min(compacted, segments))
+    assert rollups_of(folder)
+    answers_agree(folder)
+
+
+@pytest.mark.slow
+def test_a_roll_up_that_is_missing_or_damaged_is_made_anew(tmp_path: Path) -> None:
+    folder = stored(tmp_path / "store", mixed_turns(4, 300), segments=6, compacted=6)
+    missing, damaged, *_ = rollups_of(folder)
+    missing.unlink()
+    content = bytearray(damaged.read_bytes())
+    content[len(content) // 2] ^= 1
+    damaged.write_bytes(content)
+    answers_agree(folder, FILTERS[1:3])
+
+
+@pytest.mark.slow
+def test_a_roll_up_of_other_turns_is_not_believed(tmp_path: Path) -> None:
+    folder = stored(tmp_path / "store", mixed_turns(4, 300), segments=6, compacted=6)
+    one, other, *_ = rollups_of(folder)
+    content = other.read_bytes()
+    manifest = load(folder)
+    forged = one.with_name(f"rollup-turns-forged-{zlib.crc32(content):08x}.parquet")
+    forged.write_bytes(content)
+    changed = [
+        msgspec.structs.replace(segment, rollup=forged.name) if segment.rollup == one.name else segment
+        for segment in manifest.segments
+    ]
+    publish(folder, msgspec.structs.replace(manifest, segments=tuple(changed), sequence=manifest.sequence + 1))
+    answers_agree(folder, FILTERS[1:2])
+
+
+@pytest.mark.slow
+def test_roll_ups_of_merged_segments_come_from_those_that_they_replace(tmp_path: Path) -> None:
+    folder, turns = tmp_path / "store", mixed_turns(8, 200)
+    with StoreWriter(folder) as writer:
+        for begin in range(0, 400, 100):
+            writer.append(Batch(turns[begin : begin + 100]))
+        compactor = Compactor(writer, limits=LIMITS, roll_up=EVERY, grace_s=0.0)
+        while compactor.run_once():
+            pass
+        compactor.stop()
+    (segment,) = load(folder).segments
+    left = [path.name for path in (folder / SEGMENTS_FOLDER).iterdir()]
+    assert sorted(left) == sorted([segment.file, segment.rollup or ""])
+    answers_agree(folder, FILTERS[:3])
+
+
+@pytest.mark.slow
+def test_a_roll_up_larger_than_it_is_worth_is_not_kept(tmp_path: Path) -> None:
+    # A run for each turn: a roll-up would say as much as the turns.
+    turns = [msgspec.structs.replace(turn, run_id=f"run-{place}") for place, turn in enumerate(mixed_turns(8, 100))]
+    folder = stored(tmp_path / "store", turns, segments=2, compacted=2, roll_up=RollUpMaker(fewest_rows=2))
+    assert rollups_of(folder) == []
+    answers_agree(folder, FILTERS[:1])
+
+
+@pytest.mark.slow
+def test_a_service_that_does_not_know_the_run_is_joined_across_segments(tmp_path: Path) -> None:
+    turns = [
+        msgspec.structs.replace(turn, run_id="") if turn.source == "service" else turn for turn in mixed_turns(2, 150)
+    ]
+    folder = stored(tmp_path / "store", turns, segments=6, compacted=4)
+    with StoreReader(folder) as exact, StoreReader(folder, fewest_rolled_up=-1) as rolled:
+        found = rolled.summary(Filter(run_id="run-1")).client_service_delta
+        compared(exact.summary(Filter(run_id="run-1")).client_service_delta, found)
+    assert found.joined > 50
+    assert found.client_only > 3
+
+
+def test_few_turns_and_other_dimensions_are_answered_exactly(tmp_path: Path) -> None:
+    folder = stored(tmp_path / "store", mixed_turns(1, 100), segments=2)
+    few = StoreReader(folder, fewest_rolled_up=1_000)
+    by_noise = StoreReader(folder, fewest_rolled_up=-1)
+    with few, by_noise:
+        assert not few.summary(Filter()).metrics["voice_to_voice"].approximate
+        assert not by_noise.summary(Filter(noise_profile="none")).metrics["voice_to_voice"].approximate
+        assert by_noise.summary(Filter()).metrics["voice_to_voice"].approximate
+
+
+def test_objectives_that_no_edge_decides_are_counted_over_turns(tmp_path: Path) -> None:
+    folder = stored(tmp_path / "store", mixed_turns(1, 200), segments=2)
+    odd = [
+        Objective("fine", "metric", 0.9, "voice_to_voice", 512.3456 * MS),
+        Objective("rate", "metric", 0.9, "tokens_per_s", 40.0),
+        Objective("short", "metric", 0.9, "voice_to_voice", 500.0 * MS, length_class="short"),
+    ]
+    with StoreReader(folder) as exact, StoreReader(folder, fewest_rolled_up=-1) as rolled:
+        for objective in odd:
+            assert not can_count(objective, None)
+            assert rolled.objective_counts(Filter(), [objective]) == exact.objective_counts(Filter(), [objective])
+
+
+def test_new_turns_are_seen_at_once(tmp_path: Path) -> None:
+    folder, turns = tmp_path / "store", mixed_turns(1, 100)
+    with StoreWriter(folder) as writer, StoreReader(folder, fewest_rolled_up=-1) as rolled:
+        seen: list[int] = []
+        for begin in range(0, 150, 50):
+            writer.append(Batch(turns[begin : begin + 50]))
+            seen.append(rolled.summary(Filter()).turns.total)
+    heard = [sum(t.source == "client" and t.turn_kind != "silence" and t.phase != "up" for t in turns[:end])
+             for end in (50, 100, 150)]  # fmt: skip
+    assert seen == heard
