@@ -17,6 +17,7 @@ from telemetry.store.export import export as export_store
 from telemetry.store.inventory import known_manifests
 from telemetry.store.manifest import QUARANTINE_FOLDER, TABLES
 from telemetry.store.repair import repair as repair_store
+from telemetry.store.rollups.making import RollUpMaker
 from telemetry.store.writer import StoreWriter
 
 
@@ -72,7 +73,7 @@ def compact(folder: Path, console: Console) -> None:
     known_manifests(folder)
     with StoreWriter(folder) as writer:
         before = len(writer.manifest.segments)
-        compactor = Compactor(writer, grace_s=0.0)
+        compactor = Compactor(writer, roll_up=RollUpMaker(), grace_s=0.0)
         merges = 0
         try:
             with console.status("merging segments"):
