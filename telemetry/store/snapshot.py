@@ -23,6 +23,8 @@ from telemetry.store.schema import SCHEMAS
 
 _Answer = TypeVar("_Answer")
 _ATTEMPTS: Final = 50
+# When a file was changed, which one it is, and its size.
+_Stamp = tuple[int, int, int]
 # Segments whose checksums are computed side by side: of a large store this is most of what its first question takes.
 _CHECKED_AT_ONCE: Final = 2
 
@@ -40,8 +42,9 @@ class Snapshots:
         self._intact: set[Segment] = set()
         self._incomplete: set[Segment] = set()
         self._damaged: dict[Segment, str] = {}
+        self._damaged_as: dict[Segment, _Stamp | None] = {}
         self._manifest: StoreManifest | None = None
-        self._stamp: tuple[int, int, int] | None = None
+        self._stamp: _Stamp | None = None
         self._prepared: tuple[Segment, ...] | None = None
         self._connection = Connection(directory)
 
@@ -78,21 +81,18 @@ class Snapshots:
             raise StoreError(f"{self.directory}: the store changes faster than it can be read; ask again")
 
     def _current(self) -> StoreManifest:
-        try:
-            stat = (self.directory / manifests.MANIFEST_NAME).stat()
-            stamp = (stat.st_mtime_ns, stat.st_ino, stat.st_size)
-        except FileNotFoundError:
-            if not self.directory.is_dir():
-                raise StoreError(
-                    f"{self.directory}: there is no store here; start the sidecar with --store or name its directory"
-                ) from None
-            stamp = (0, 0, 0)
-        if self._manifest is None or stamp != self._stamp:
+        stamp = _stamp_of(self.directory / manifests.MANIFEST_NAME)
+        if stamp is None and not self.directory.is_dir():
+            raise StoreError(
+                f"{self.directory}: there is no store here; start the sidecar with --store or name its directory"
+            )
+        if self._manifest is None or stamp is None or stamp != self._stamp:
             self._manifest = manifests.load(self.directory)
             self._stamp = stamp
         return self._manifest
 
     def _prepare(self, manifest: StoreManifest) -> None:
+        self._forget_mended()
         if self._prepared == manifest.segments:
             return
         self._prepared = None
@@ -124,11 +124,11 @@ class Snapshots:
                     self._incomplete.add(segment)
                 self._intact.add(segment)
                 return None
-            self._damaged[segment] = f"{left_out}, its content is not what was written"
+            self._note_damage(segment, f"{left_out}, its content is not what was written")
         except FileNotFoundError:
             if manifests.load(self.directory).sequence != manifest.sequence:
                 raise
-            self._damaged[segment] = f"{left_out}, the file is missing"
+            self._note_damage(segment, f"{left_out}, the file is missing")
         except (OSError, pa.ArrowException) as error:
             why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             return f"{left_out}, {why}"
@@ -151,6 +151,26 @@ class Snapshots:
                 intact = isinstance(error, OSError) and error.errno is not None
             if not intact:
                 self._intact.discard(segment)
-                self._damaged[segment] = f"{path}: {segment.rows} rows of {segment.table} left out, it was damaged"
+                self._note_damage(segment, f"{path}: {segment.rows} rows of {segment.table} left out, it was damaged")
                 found = True
         return found
+
+    def _note_damage(self, segment: Segment, fault: str) -> None:
+        self._damaged[segment] = fault
+        self._damaged_as[segment] = _stamp_of(manifests.segment_path(self.directory, segment))
+
+    def _forget_mended(self) -> None:
+        """Look again at damaged files that somebody has replaced or brought back."""
+        for segment, stamp in list(self._damaged_as.items()):
+            if _stamp_of(manifests.segment_path(self.directory, segment)) != stamp:
+                del self._damaged[segment], self._damaged_as[segment]
+                self._prepared = None
+
+
+def _stamp_of(path: Path) -> _Stamp | None:
+    """What changes whenever a file is replaced; None when it is missing, or cannot be looked at now."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return stat.st_mtime_ns, stat.st_ino, stat.st_size
