@@ -69,6 +69,7 @@ def test_small_segments_are_merged(store: Path, capfd: pytest.CaptureFixture[str
             writer.append(Batch([client_turn(index)]))
     assert _ended(capfd, "compact", store) == (0, f"{store}: 33 segments before, 3 after 2 merges")
     assert [segment.rows for segment in load(store).segments] == [16, 16, 1]
+    assert _ended(capfd, "check", store)[0] == 0
 
 
 def test_turns_and_spans_are_exported(store: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
