@@ -1,5 +1,6 @@
 """`voiceprobe store`: checks, repairs, compacts and exports a store, and prints what it found."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.console import Console
@@ -9,6 +10,7 @@ from corpora.progress import progress_bar
 from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.run.json_file import write_json
+from telemetry.model.formatting import NS_PER_S
 from telemetry.store.check import StoreCheck
 from telemetry.store.check import check as check_store
 from telemetry.store.compaction import Compactor
@@ -45,6 +47,9 @@ def _lines(found: StoreCheck) -> list[str]:
         lines.append(f"files in {QUARANTINE_FOLDER}: {found.quarantined:,}")
     if found.strangers:
         lines.append(f"files among the segments that are not the store's: {found.strangers:,}")
+    for table, removed in found.removed.items():
+        until = datetime.fromtimestamp((removed.until_unix_ns or 0) // NS_PER_S, UTC)
+        lines.append(f"removed because they were old: {removed.rows:,} {table}, of until {until:%Y-%m-%d %H:%M:%S} UTC")
     lines += [f"fault: {fault}" for fault in found.faults]
     if found.faults:
         return [*lines, f"to repair it: voiceprobe store repair {found.store}"]

@@ -5,9 +5,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import duckdb
+import msgspec
 
 from telemetry.model.errors import StoreError
 from telemetry.store import manifest as manifests
+from telemetry.store import quarantine
 from telemetry.store.duplicate_rows import duplicate_rows
 from telemetry.store.inventory import (
     IntactFile,
@@ -18,8 +20,7 @@ from telemetry.store.inventory import (
     known_manifests,
     take_inventory,
 )
-from telemetry.store.manifest import LOCK_NAME, SEGMENTS_FOLDER, Table, segment_path
-from telemetry.store.quarantine import quarantined
+from telemetry.store.manifest import LOCK_NAME, SEGMENTS_FOLDER, Removed, StoreManifest, Table, segment_path
 from telemetry.store.repair import faults as find_faults
 from telemetry.store.repair import outdated
 from telemetry.store.repair_plan import plan_repair
@@ -33,7 +34,7 @@ class StoreCheck:
 
     `rows` are those of sound segments that the manifest names. `unnamed` files lie among the segments without being
     named by the manifest, `quarantined` ones were moved out of the way, `strangers` are not ours. `duplicate_turns`
-    are counted more than once.
+    are counted more than once. `removed` is what went because it was old, up to which moment.
     """
 
     store: str
@@ -45,11 +46,13 @@ class StoreCheck:
     quarantined: int
     strangers: int
     duplicate_turns: int
+    removed: dict[Table, Removed]
     faults: tuple[str, ...]
 
     def as_dict(self) -> dict[str, object]:
         """The state as a JSON object."""
-        return asdict(self)
+        removed = {table: msgspec.structs.asdict(each) for table, each in self.removed.items()}
+        return {**asdict(self), "removed": removed}
 
 
 def check(directory: Path, *, progress: Progress = lambda _done, _total: None) -> StoreCheck:
@@ -67,18 +70,18 @@ def check(directory: Path, *, progress: Progress = lambda _done, _total: None) -
     rows = dict.fromkeys(manifests.TABLES, 0)
     for file in sound:
         rows[file.segment.table] += file.segment.rows
-    files = [Path(entry.path) for entry in manifests.own_files(directory)]
-    all_named = frozenset[str]() if known.current is None else known.current.files
+    current = StoreManifest() if known.current is None else known.current
     return StoreCheck(
         store=str(directory.resolve()),
         is_in_use=is_in_use,
         segments=len(named),
         rows=rows,
         damaged=len(named) - len({file.segment.file for file in sound}),
-        unnamed=sum(path.parent.name == SEGMENTS_FOLDER and path.name not in all_named for path in files),
-        quarantined=len(quarantined(directory)),
+        unnamed=len(quarantine.left_overs(directory, current)),
+        quarantined=len(quarantine.quarantined(directory)),
         strangers=len(inventory.strangers),
         duplicate_turns=duplicates,
+        removed=current.removed,
         faults=tuple(faults),
     )
 

@@ -1,4 +1,4 @@
-"""Merging small segments in the background, so that a store of many appends stays quick to read.
+"""Merging small segments in the background, so that a store of many appends stays quick to read, and removing old ones.
 
 The merged file takes the place of those it was made of in the manifest in one step. Readers that still hold the old
 manifest keep the old files for a while, and a reader that comes even later asks again.
@@ -22,8 +22,9 @@ import pyarrow as pa
 from telemetry.model.errors import StoreError
 from telemetry.store import manifest as manifests
 from telemetry.store.compaction_plan import MergeLimits, backlog, plan
-from telemetry.store.manifest import SEGMENTS_FOLDER, Segment
+from telemetry.store.manifest import SEGMENTS_FOLDER, Segment, files_of
 from telemetry.store.merging import UnreadableError, merged
+from telemetry.store.retention import Keep, to_remove
 from telemetry.store.retired import GRACE_S, RetiredFiles
 from telemetry.store.writer import StoreWriter
 
@@ -33,6 +34,10 @@ _EVERY_S: Final = 2.0
 # Segments whose merge failed are left out for so long, so that others are merged meanwhile.
 RETRY_S: Final = 30.0
 _NICE: Final = 10
+_MERGE: Final = "merge"
+_REMOVE: Final = "remove"
+
+KEEP_ALL: Final = Keep()
 
 # Writes the roll-up of a merged segment that no manifest names yet; the name of its file, None for a segment without.
 RollUp = Callable[[Path, Segment], str | None]
@@ -40,7 +45,7 @@ RollUp = Callable[[Path, Segment], str | None]
 
 @dataclass(frozen=True, slots=True)
 class CompactionHealth:
-    """`backlog` segments wait to be merged; `last_failure` is None as soon as a later merge succeeds."""
+    """`backlog` segments wait to be merged; `last_failure` is None as soon as the same succeeds later."""
 
     running: bool
     merges: int
@@ -61,13 +66,15 @@ class Compactor:
         writer: StoreWriter,
         *,
         limits: MergeLimits = MergeLimits(),  # noqa: B008 - frozen
+        keep: Keep = KEEP_ALL,
         roll_up: RollUp = lambda _path, _segment: None,
         grace_s: float = GRACE_S,
         clock_s: Callable[[], float] = time.monotonic,
         unix_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self._writer = writer
-        self._limits = limits
+        self._limits = limits.for_keeping(keep)
+        self._keep = keep
         self._roll_up = roll_up
         self._clock_s = clock_s
         self._unix_ns = unix_ns
@@ -76,7 +83,7 @@ class Compactor:
         self._resting: dict[Segment, float] = {}
         self._merges = 0
         self._last_merge_unix_ns: int | None = None
-        self._last_failure: str | None = None
+        self._failures: dict[str, str] = {}
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -87,7 +94,7 @@ class Compactor:
             running=self._thread is not None and self._thread.is_alive(),
             merges=self._merges,
             last_merge_unix_ns=self._last_merge_unix_ns,
-            last_failure=self._last_failure,
+            last_failure=next(iter(self._failures.values()), None),
             backlog=backlog(self._writer.manifest, self._limits, self._damaged),
             damaged=tuple(sorted(segment.file for segment in self._damaged)),
         )
@@ -114,6 +121,8 @@ class Compactor:
         self._resting = {segment: until for segment, until in self._resting.items() if until > now}
         chosen = plan(self._writer.manifest, self._limits, self._damaged | self._resting.keys())
         if not chosen:
+            if not self._resting:
+                self._failures.pop(_MERGE, None)
             return False
         try:
             self._merge(chosen)
@@ -122,16 +131,37 @@ class Compactor:
             self._writer.note_damage(error.segment, "its content is not what was written")
         except Exception as error:
             self._resting |= dict.fromkeys(chosen, now + RETRY_S)
-            self._last_failure = self._sentence(chosen, error)
-            raise StoreError(self._last_failure) from error
+            self._failures[_MERGE] = self._sentence(chosen, error)
+            raise StoreError(self._failures[_MERGE]) from error
         else:
             self._merges += 1
             self._last_merge_unix_ns = self._unix_ns()
-            self._last_failure = None
+            self._failures.pop(_MERGE, None)
         finally:
             # Arrow keeps what it freed for its next use; here that is minutes away.
             pa.default_memory_pool().release_unused()
         return True
+
+    def remove_old(self) -> int:
+        """Take what is not to be kept out of the store; how many segments it was. Readers keep their files for a while.
+
+        Raises StoreError when the manifest cannot be written: then nothing has changed.
+        """
+        self._retired.remove_due()
+        chosen = to_remove(self._writer.manifest, self._keep, self._unix_ns())
+        if chosen:
+            try:
+                self._writer.remove(chosen)
+            except OSError as error:
+                self._failures[_REMOVE] = (
+                    f"{self._writer.directory}: old rows could not be removed ({error.strerror}); it is tried again"
+                )
+                raise StoreError(self._failures[_REMOVE]) from error
+            finally:
+                if chosen[0] not in self._writer.manifest.segments:
+                    self._retired.add(chosen)
+        self._failures.pop(_REMOVE, None)
+        return len(chosen)
 
     def _merge(self, chosen: tuple[Segment, ...]) -> None:
         directory = self._writer.directory
@@ -149,9 +179,8 @@ class Compactor:
             if segment in self._writer.manifest.segments:
                 self._retired.add(chosen)
             else:
-                for file in (segment.file, segment.rollup):
-                    if file is not None:
-                        (directory / SEGMENTS_FOLDER / file).unlink(missing_ok=True)
+                for file in files_of([segment]):
+                    (directory / SEGMENTS_FOLDER / file).unlink(missing_ok=True)
 
     def _sentence(self, chosen: tuple[Segment, ...], error: Exception) -> str:
         why = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
@@ -164,9 +193,14 @@ class Compactor:
         with contextlib.suppress(OSError, AttributeError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
         while not self._stopping.wait(_EVERY_S):
-            try:
-                while self.run_once() and not self._stopping.is_set():
-                    pass
-            except Exception as error:  # noqa: BLE001 - whatever it was, the next merge must be tried
-                self._last_failure = str(error) or type(error).__name__
-                _log.warning("%s", self._last_failure)
+            self._tried(_REMOVE, self.remove_old)
+            while self._tried(_MERGE, self.run_once) and not self._stopping.is_set():
+                pass
+
+    def _tried(self, what: str, step: Callable[[], int]) -> int:
+        try:
+            return step()
+        except Exception as error:  # noqa: BLE001 - whatever it was, the next step must be tried
+            self._failures[what] = str(error) or type(error).__name__
+            _log.warning("%s", self._failures[what])
+            return 0

@@ -6,19 +6,47 @@ segment of the next level, so a level ends with fewer than `fan_in` segments tha
 which any two neighbors exceed a limit together: their number is bounded by the store's size, whatever was appended.
 """
 
-from collections.abc import Container, Iterator
-from dataclasses import dataclass
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Self
 
 from telemetry.store.manifest import TABLES, Segment, StoreManifest
+from telemetry.store.retention import Keep
+
+_PARTS_KEPT: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class MergeLimits:
-    """The most segments that become one, and what one may hold at most: rows, and bytes of them in memory."""
+    """The most segments that become one, and what one may hold at most: rows, and bytes of them in memory.
+
+    `size_bytes` and `stored_ns` bound what goes at once when the store is kept to a size or an age: the file's size and
+    the time between the storing of its first and last segment.
+    """
 
     fan_in: int = 16
     rows: int = 2_000_000
     raw_bytes: int = 2 << 30
+    size_bytes: int | None = None
+    stored_ns: int | None = None
+
+    def allow(self, segments: Sequence[Segment]) -> bool:
+        """Whether these may become one."""
+        stored = [each.stored_unix_ns for each in segments]
+        return (
+            sum(each.rows for each in segments) <= self.rows
+            and sum(each.raw_bytes for each in segments) <= self.raw_bytes
+            and (self.size_bytes is None or sum(each.size_bytes for each in segments) <= self.size_bytes)
+            and (self.stored_ns is None or max(stored) - min(stored) <= self.stored_ns)
+        )
+
+    def for_keeping(self, keep: Keep) -> Self:
+        """The same limits, with segments small enough that an eighth of what is kept goes at once at most."""
+        return replace(
+            self,
+            size_bytes=None if keep.size_bytes is None else keep.size_bytes // _PARTS_KEPT,
+            stored_ns=None if keep.age_ns is None else keep.age_ns // _PARTS_KEPT,
+        )
 
 
 def plan(
@@ -49,13 +77,12 @@ def _groups_of_level(segments: list[Segment], limits: MergeLimits) -> Iterator[t
     group: list[Segment] = []
     for segment in segments:
         together = [*group, segment]
-        too_many_rows = sum(each.rows for each in together) > limits.rows
-        if too_many_rows or sum(each.raw_bytes for each in together) > limits.raw_bytes:
+        if limits.allow(together):
+            group = together
+        else:
             if len(group) > 1:
                 yield tuple(group)
             group = [segment]
-        else:
-            group = together
         if len(group) == limits.fan_in:
             yield tuple(group)
             group = []

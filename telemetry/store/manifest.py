@@ -9,7 +9,7 @@ import errno
 import os
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, Literal
 
@@ -43,8 +43,8 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
     """One immutable Parquet file. `level` counts the compactions it went through; `crc32` is of the whole file.
 
     `raw_bytes` is what its rows take in memory. `first_unix_ns` and `last_unix_ns` are the bounds of the rows' time
-    (None when it has no rows). `run_ids` are the runs of its rows in order, None when they are many or unknown.
-    `rollup` is the file that holds its partial answers.
+    (None when it has no rows), `stored_unix_ns` is when the newest of them was stored. `run_ids` are the runs of its
+    rows in order, None when they are many or unknown. `rollup` is the file that holds its partial answers.
     """
 
     table: Table
@@ -53,6 +53,7 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int
     crc32: int
     raw_bytes: int
+    stored_unix_ns: int
     level: int = 0
     first_unix_ns: int | None = None
     last_unix_ns: int | None = None
@@ -60,13 +61,28 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
     rollup: str | None = None
 
 
+class Removed(msgspec.Struct, frozen=True, kw_only=True):
+    """What retention took out of a table since the store began; `until_unix_ns` is the latest moment of such a row."""
+
+    segments: int = 0
+    rows: int = 0
+    until_unix_ns: int | None = None
+
+
 class StoreManifest(msgspec.Struct, frozen=True, kw_only=True):
-    """The segments in the order of their commits. `sequence` grows with each published manifest."""
+    """The segments in the order of their commits. `sequence` grows with each published manifest.
+
+    `retired` are files that it no longer names and readers of older manifests may still read; whoever finds them later
+    may delete them. Those among `expired` were not merged into others. `removed` is what is missing because it was old.
+    """
 
     version: int = MANIFEST_VERSION
     sequence: int = 0
     next_file: int = 0
     segments: tuple[Segment, ...] = ()
+    retired: tuple[str, ...] = ()
+    expired: tuple[str, ...] = ()
+    removed: dict[Table, Removed] = {}
 
     def of(self, table: Table) -> tuple[Segment, ...]:
         """The segments of one table, oldest first."""
@@ -75,8 +91,12 @@ class StoreManifest(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def files(self) -> frozenset[str]:
         """The names of all files that belong to the store: segments and their roll-ups."""
-        rollups = (segment.rollup for segment in self.segments if segment.rollup is not None)
-        return frozenset((*(segment.file for segment in self.segments), *rollups))
+        return frozenset(files_of(self.segments))
+
+
+def files_of(segments: Iterable[Segment]) -> list[str]:
+    """The names of the segments' files and of their roll-ups."""
+    return [file for segment in segments for file in (segment.file, segment.rollup) if file is not None]
 
 
 class OtherFormatError(StoreError):

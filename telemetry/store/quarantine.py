@@ -15,10 +15,11 @@ _NO_CHECKSUM: Final = 0
 
 
 def left_overs(directory: Path, manifest: StoreManifest) -> list[Path]:
-    """The files of ours among the segments which the manifest does not name, in the order of their names."""
+    """The files of ours among the segments that the manifest neither names nor gave up, in the order of their names."""
     folder = directory / SEGMENTS_FOLDER
     found = (Path(entry.path) for entry in manifests.own_files(directory))
-    return sorted(path for path in found if path.parent == folder and path.name not in manifest.files)
+    known = manifest.files.union(manifest.retired)
+    return sorted(path for path in found if path.parent == folder and path.name not in known)
 
 
 def quarantined(directory: Path) -> list[Path]:

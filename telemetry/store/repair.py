@@ -126,7 +126,9 @@ def _carry_out(directory: Path, known: KnownManifests, inventory: Inventory, pla
     for name in (MANIFEST_NAME, PREVIOUS_NAME):
         if (directory / name).exists():
             quarantine.copy_to_quarantine(directory, directory / name)
-    manifest = StoreManifest(sequence=sequence, next_file=number + len(plan.partly), segments=tuple(segments))
+    next_file = number + len(plan.partly)
+    removed = plan.base.removed
+    manifest = StoreManifest(sequence=sequence, next_file=next_file, segments=tuple(segments), removed=removed)
     manifests.publish(directory, manifest, keep_previous=known.current is not None)
     fsync_directory(directory)
 
@@ -138,6 +140,11 @@ def _without_rows(directory: Path, file: IntactFile, places: list[int], number: 
     content = content.take(pa.array([place for place in range(content.num_rows) if place not in gone], pa.int64()))
     segment = file.segment
     new = NewSegment(
-        table=segment.table, number=number, sequence=sequence, level=segment.level, replaces=(segment.file,)
+        table=segment.table,
+        number=number,
+        sequence=sequence,
+        stored_unix_ns=segment.stored_unix_ns,
+        level=segment.level,
+        replaces=(segment.file,),
     )
     return write_segment(directory, new, row_groups(content))

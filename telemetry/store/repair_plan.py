@@ -97,6 +97,8 @@ def plan_repair(known: KnownManifests, inventory: Inventory) -> RepairPlan:
     """What makes up the store. Raises StoreError when segments cannot be compared."""
     by_name = _by_name(inventory.intact)
     base = _base(known, set(by_name))
+    for file in base.expired:
+        by_name.pop(file, None)
     rollups = {path.name for path in inventory.others if path.parent.name == SEGMENTS_FOLDER}
     choice = _Choice()
     missing: list[Segment] = []

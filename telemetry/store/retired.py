@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from telemetry.store.manifest import SEGMENTS_FOLDER, Segment
+from telemetry.store.manifest import SEGMENTS_FOLDER, Segment, files_of
 from telemetry.store.writer import StoreWriter
 
 GRACE_S: Final = 30.0
@@ -25,8 +25,7 @@ class RetiredFiles:
     def add(self, segments: Iterable[Segment]) -> None:
         """Segments that the manifest has just ceased to name, with their roll-ups."""
         now = self._clock_s()
-        for segment in segments:
-            self._waiting += [(now, file) for file in (segment.file, segment.rollup) if file is not None]
+        self._waiting += [(now, file) for file in files_of(segments)]
 
     def remove_due(self, *, everything: bool = False) -> None:
         """Remove what is due, or everything. What cannot be removed now is tried again the next time."""
@@ -40,3 +39,4 @@ class RetiredFiles:
             for entry in due:
                 (self._writer.directory / SEGMENTS_FOLDER / entry[1]).unlink(missing_ok=True)
                 self._waiting.remove(entry)
+                self._writer.deleted([entry[1]])

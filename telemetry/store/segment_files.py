@@ -28,6 +28,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     table: Table
     level: int
     raw_bytes: int
+    stored_unix_ns: int
     first_unix_ns: int | None
     last_unix_ns: int | None
     run_ids: tuple[str, ...] | None
@@ -81,6 +82,7 @@ def _segment(origin: Origin, file: str, rows: int, size_bytes: int, crc32: int) 
         size_bytes=size_bytes,
         crc32=crc32,
         raw_bytes=origin.raw_bytes,
+        stored_unix_ns=origin.stored_unix_ns,
         level=origin.level,
         first_unix_ns=origin.first_unix_ns,
         last_unix_ns=origin.last_unix_ns,

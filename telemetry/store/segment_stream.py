@@ -33,12 +33,13 @@ class NewSegment:
     """What is known of a segment before its rows are.
 
     `number` is for its name, `replaces` are files whose rows it takes over, `sequence` is that of the manifest
-    published back then.
+    published back then, `stored_unix_ns` is when the newest of its rows was stored.
     """
 
     table: Table
     number: int
     sequence: int
+    stored_unix_ns: int
     level: int = 0
     replaces: tuple[str, ...] = ()
 
@@ -101,6 +102,7 @@ class _Stream:
             table=self._new.table,
             level=self._new.level,
             raw_bytes=self._raw_bytes,
+            stored_unix_ns=self._new.stored_unix_ns,
             first_unix_ns=self._first,
             last_unix_ns=self._last,
             run_ids=None if self._run_ids is None else tuple(sorted(self._run_ids)),

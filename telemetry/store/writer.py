@@ -8,7 +8,8 @@ import contextlib
 import fcntl
 import os
 import threading
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Self
@@ -17,7 +18,7 @@ from telemetry.model.errors import StoreError
 from telemetry.store import manifest as manifests
 from telemetry.store import quarantine
 from telemetry.store.known_items import RECENT_ROWS_MAX, KnownItems, NewRows
-from telemetry.store.manifest import SEGMENTS_FOLDER, Segment, StoreManifest, Table
+from telemetry.store.manifest import SEGMENTS_FOLDER, Removed, Segment, StoreManifest, Table, files_of
 from telemetry.store.private_files import fsync_directory, make_folder, open_private
 from telemetry.store.row_groups import row_groups
 from telemetry.store.schema import ArrowTable, Batch, points_table, spans_table, turns_table
@@ -50,8 +51,16 @@ class StoreWriter:
     way in can store them.
     """
 
-    def __init__(self, directory: Path, *, keep_text: bool = False, recent_rows_max: int = RECENT_ROWS_MAX) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        keep_text: bool = False,
+        recent_rows_max: int = RECENT_ROWS_MAX,
+        unix_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
         self.directory = directory
+        self._unix_ns = unix_ns
         self._keep_text = keep_text
         self._lock = threading.Lock()
         self._number_lock = threading.Lock()
@@ -59,6 +68,7 @@ class StoreWriter:
         self._unsynced_rename = False
         self._health = WriteHealth(directory)
         self._damaged: dict[Segment, str] = {}
+        self._deleted: set[str] = set()
         self._quarantined = 0
         self._lock_file = locked(directory)
         try:
@@ -141,9 +151,14 @@ class StoreWriter:
         with self._number_lock:
             number = self._next_file
             self._next_file += 1
-        files = tuple(segment.file for segment in replaces)
-        sequence = self._manifest.sequence
-        new = NewSegment(table=table, number=number, sequence=sequence, level=level, replaces=files)
+        new = NewSegment(
+            table=table,
+            number=number,
+            sequence=self._manifest.sequence,
+            stored_unix_ns=max((each.stored_unix_ns for each in replaces), default=self._unix_ns()),
+            level=level,
+            replaces=tuple(segment.file for segment in replaces),
+        )
         return write_segment(self.directory, new, groups)
 
     def swap(self, old: Sequence[Segment], new: Segment) -> None:
@@ -154,9 +169,24 @@ class StoreWriter:
             first = self._manifest.segments.index(old[0])
             kept = [segment for segment in self._manifest.segments if segment not in gone]
             before = sum(segment not in gone for segment in self._manifest.segments[:first])
-            self._publish((*kept[:before], new, *kept[before:]))
+            self._publish((*kept[:before], new, *kept[before:]), retired=old)
             self._known.replace(old, new)
         self.sync()
+
+    def remove(self, old: Sequence[Segment]) -> None:
+        """Take segments out of the store, in one step for every reader; their files stay. Raises OSError."""
+        with self._lock:
+            gone = set(old)
+            kept = tuple(segment for segment in self._manifest.segments if segment not in gone)
+            self._publish(kept, retired=old, expired=old)
+            for segment in old:
+                self._known.replace([segment], None)
+        self.sync()
+
+    def deleted(self, files: Iterable[str]) -> None:
+        """Retired files are gone; manifests need not name them any more."""
+        with self._lock:
+            self._deleted.update(files)
 
     def sync(self) -> None:
         """Make the published manifest durable, after which files that it no longer names may go. Raises OSError."""
@@ -187,10 +217,25 @@ class StoreWriter:
         for table, segment in written.items():
             self._known.add(segment, new[table].keys)
 
-    def _publish(self, segments: tuple[Segment, ...]) -> None:
-        manifest = StoreManifest(sequence=self._manifest.sequence + 1, next_file=self._next_file, segments=segments)
+    def _publish(
+        self,
+        segments: tuple[Segment, ...],
+        *,
+        retired: Sequence[Segment] = (),
+        expired: Sequence[Segment] = (),
+    ) -> None:
+        before = self._manifest
+        manifest = StoreManifest(
+            sequence=before.sequence + 1,
+            next_file=self._next_file,
+            segments=segments,
+            retired=(*(file for file in before.retired if file not in self._deleted), *files_of(retired)),
+            expired=(*(file for file in before.expired if file not in self._deleted), *files_of(expired)),
+            removed=_with_removed(before.removed, expired),
+        )
         manifests.publish(self.directory, manifest)
         self._manifest = manifest
+        self._deleted.clear()
         self._unsynced_rename = True
 
     def _open(self) -> StoreManifest:
@@ -203,6 +248,9 @@ class StoreWriter:
         make_folder(self.directory / SEGMENTS_FOLDER)
         orphans = quarantine.left_overs(self.directory, manifest)
         quarantine.refuse_outdated(self.directory, manifest, orphans)
+        for file in manifest.retired:
+            (self.directory / SEGMENTS_FOLDER / file).unlink(missing_ok=True)
+            self._deleted.add(file)
         for path in orphans:
             with contextlib.suppress(OSError):  # on a full disk it stays where it is: no name is given twice
                 quarantine.move_to_quarantine(self.directory, path)
@@ -213,6 +261,20 @@ class StoreWriter:
             if (why := _visible_damage(self.directory, segment)) is not None:
                 self.note_damage(segment, why)
         return manifest
+
+
+def _with_removed(before: dict[Table, Removed], old: Sequence[Segment]) -> dict[Table, Removed]:
+    """The sums of what was removed. No row is later than when it was stored, whatever its sender says."""
+    after = dict(before)
+    for segment in old:
+        known = after.get(segment.table, Removed())
+        moments = (known.until_unix_ns, min(segment.last_unix_ns or 0, segment.stored_unix_ns))
+        after[segment.table] = Removed(
+            segments=known.segments + 1,
+            rows=known.rows + segment.rows,
+            until_unix_ns=max(moment for moment in moments if moment is not None),
+        )
+    return after
 
 
 def _visible_damage(directory: Path, segment: Segment) -> str | None:

@@ -13,7 +13,16 @@ LIMITS = MergeLimits(fan_in=4, rows=1_000, raw_bytes=100_000)
 
 def _segment(number: int, rows: int, raw_bytes: int, *, level: int = 0, table: Table = "turns") -> Segment:
     file = f"{table}-{number:09d}.parquet"
-    return Segment(table=table, file=file, rows=rows, size_bytes=1, crc32=0, raw_bytes=raw_bytes, level=level)
+    return Segment(
+        table=table,
+        file=file,
+        rows=rows,
+        size_bytes=1,
+        crc32=0,
+        raw_bytes=raw_bytes,
+        stored_unix_ns=number,
+        level=level,
+    )
 
 
 def _merged(segments: tuple[Segment, ...], chosen: tuple[Segment, ...], number: int) -> tuple[Segment, ...]:

@@ -16,6 +16,7 @@ from telemetry.store.check import check
 from telemetry.store.compaction import Compactor
 from telemetry.store.compaction_plan import MergeLimits
 from telemetry.store.manifest import MANIFEST_NAME, PREVIOUS_NAME, QUARANTINE_FOLDER, SEGMENTS_FOLDER
+from telemetry.store.quarantine import move_to_quarantine
 from telemetry.store.reader import StoreReader
 from telemetry.store.repair import repair
 from telemetry.store.schema import Batch, turns_table
@@ -222,8 +223,9 @@ def test_a_merged_segment_and_its_parts_are_counted_once_without_any_manifest(tm
 
 @pytest.mark.parametrize("manifest", ["current", "torn", "missing"])
 def test_the_parts_stand_in_for_a_merged_segment_that_is_damaged(tmp_path: Path, manifest: str) -> None:
-    _, merged = _merged(tmp_path)
-    StoreWriter(tmp_path).close()  # which moves the parts to quarantine
+    parts, merged = _merged(tmp_path)
+    for part in parts:
+        move_to_quarantine(tmp_path, part)
     merged.write_bytes(merged.read_bytes()[:-9])
     if manifest != "current":
         {"torn": _torn, "missing": _both_missing}[manifest](tmp_path)
