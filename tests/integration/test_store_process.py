@@ -145,6 +145,7 @@ def test_while_the_store_process_starts_again_senders_are_sent_back_and_the_page
     with running_sidecar(tmp_path) as sidecar:
         url = sidecar.http
         assert httpx.post(f"{url}/v1/traces", content=_body(1), headers=PROTOBUF).status_code == 200
+        wait_until_visible(url)  # a commit that is cut off leaves a file for the quarantine, which is a fault
         sidecar.store_process.send_signal(signal.SIGKILL)
         # Its successor needs a second to import what it needs: what is asked at once comes before that.
         waits = wait_until(lambda: next((a for a in [httpx.get(f"{url}/readyz")] if a.status_code == 503), None))
@@ -341,7 +342,7 @@ def test_names_that_senders_make_up_do_not_grow_the_state_page(tmp_path: Path) -
                 [client_turn(index, trace_id=_trace_id(index)) for index in range(start, start + 300)]
             )
             for index, span in enumerate(request.resource_spans[0].scope_spans[0].spans):
-                span.name = f"span {start + index} " + "x" * 5000
+                span.name = f"span {start + index} " + "x" * 1000
             answer = httpx.post(f"{sidecar.http}/v1/traces", content=request.SerializeToString(), headers=PROTOBUF)
             assert answer.status_code == 200
         state = httpx.get(f"{sidecar.http}/v1/state")
