@@ -108,8 +108,12 @@ class IngestLog:
         """Try whether the disk takes octets at all. Raises StoreError."""
         path = self._folder / PROBE_NAME
         try:
-            path.touch(_OWNER_ONLY)
-            path.write_bytes(bytes(_PROBE_BYTES))
+            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, _OWNER_ONLY)
+            try:
+                _write_all(file, bytes(_PROBE_BYTES), 0)
+                os.fdatasync(file)
+            finally:
+                os.close(file)
             path.unlink()
         except OSError as error:
             with contextlib.suppress(OSError):
@@ -203,6 +207,8 @@ class IngestLog:
         try:
             _write_all(self._file, blob, self._written.offset)
             os.fdatasync(self._file)
+            if os.fstat(self._file).st_nlink == 0:
+                raise FileNotFoundError(errno.ENOENT, "somebody has deleted its file")
         except OSError:
             # Half of it may be there, and after a failed wait nobody knows what is: the next append has a new file.
             file, self._file = self._file, None

@@ -135,6 +135,8 @@ def main() -> None:
         for name, process in processes.items():
             used_s = _cpu_s(process) - before[name]
             print(f"CPU of {name}: {used_s / spans * 1e6:.1f} us a span, {used_s / took_s:.2f} cores")
+            by_thread = sorted((thread.user_time + thread.system_time for thread in process.threads()), reverse=True)
+            print(f"  of its threads since the start, in s: {[round(each, 1) for each in by_thread[:5]]}")
         print(f"RSS of both in MiB, second by second: {sizes}")
 
 

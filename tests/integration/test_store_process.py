@@ -28,7 +28,7 @@ from tests.integration.waiting import wait_until, wait_until_released, wait_unti
 PROTOBUF = {"content-type": "application/x-protobuf"}
 JSON = {"content-type": "application/json"}
 
-# Ends or stops the store process when it decodes a body that says so.
+# Ends or stops the store process when it decodes a body that says so; the disk is full while there is a file `full`.
 _SABOTAGE = """
 import os, sys, time
 
@@ -38,7 +38,15 @@ def _act(body):
     if b"endless" in body:
         time.sleep(3600)
 
+_fdatasync = os.fdatasync
+
+def _full(file):
+    if os.path.exists(os.path.join(os.path.dirname(__file__), "full")):
+        raise OSError(28, os.strerror(28))
+    _fdatasync(file)
+
 if "telemetry.sidecar.store_process" in " ".join(sys.orig_argv):
+    os.fdatasync = _full
     from telemetry.sidecar.store_process import groups
 
     def _sabotaged(decode):
@@ -201,6 +209,26 @@ def test_a_body_that_ends_the_store_process_is_refused_and_harms_nobody(tmp_path
         assert client.get("/v1/state").json()["store_process_restarts"] == ENDINGS_MAX
         assert sidecar.terminate() == 0
     assert _stored(store) == [_trace_id(2)]
+
+
+def test_a_full_disk_is_said_to_senders_and_on_the_pages_until_there_is_room(tmp_path: Path, sabotage: Path) -> None:
+    store = tmp_path / "store"
+    with running_sidecar(store, before=sabotage) as sidecar, httpx.Client(base_url=sidecar.http, timeout=30) as client:
+        assert client.post("/v1/traces", content=_body(1), headers=PROTOBUF).status_code == 200
+        (sabotage / "full").touch()
+        refused = client.post("/v1/traces", content=_body(2), headers=PROTOBUF)
+        assert (refused.status_code, b"the disk is full" in refused.content) == (503, True)
+        assert 0 < int(refused.headers["retry-after"]) <= 2
+        ready, health = client.get("/readyz"), client.get("/healthz")
+        assert (ready.status_code, health.status_code) == (503, 200)
+        assert "the disk is full" in ready.json()["reasons"][0]
+        assert "the disk is full" in health.json()["faults"]["ingest_log"]
+        (sabotage / "full").unlink()
+        wait_until(lambda: _is_ready(sidecar))
+        assert client.post("/v1/traces", content=_body(2), headers=PROTOBUF).status_code == 200
+        assert client.get("/healthz").json()["faults"] == {}
+        assert sidecar.terminate() == 0
+    assert sorted(_stored(store)) == [_trace_id(1), _trace_id(2)]
 
 
 @contextmanager

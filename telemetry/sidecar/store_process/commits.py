@@ -1,6 +1,7 @@
 """Commits decoded groups to segments in a thread of its own: at once after a pause, otherwise every `INTERVAL_S`."""
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ from telemetry.store.ingest_log import IngestLog, Position
 
 INTERVAL_S: Final = 0.4
 _RETRY_S: Final = 0.5
+EXIT_FAILED: Final = 70
 # What was decoded and waits to be committed stands in memory.
 WAITING_ROWS_MAX: Final = 200_000
 WAITING_BYTES_MAX: Final = 256 << 20
@@ -53,7 +55,7 @@ class Committer:
         self._bytes = 0
         self._failure: str | None = None
         self._closing = False
-        self._thread = threading.Thread(target=self._run, name="commits", daemon=True)
+        self._thread = threading.Thread(target=self._run_or_exit, name="commits", daemon=True)
         self._thread.start()
 
     def wait_for_room(self) -> None:
@@ -88,6 +90,14 @@ class Committer:
     @property
     def _is_full(self) -> bool:
         return self._rows >= self._rows_max or self._bytes >= WAITING_BYTES_MAX
+
+    def _run_or_exit(self) -> None:
+        try:
+            self._run()
+        except BaseException:  # noqa: BLE001 - nobody else hears of it
+            # Nothing would be committed any more; the next life commits what is in the log.
+            _log.exception("the thread that commits has failed, and the process ends with it")
+            os._exit(EXIT_FAILED)
 
     def _run(self) -> None:
         last_began_s = -self._interval_s

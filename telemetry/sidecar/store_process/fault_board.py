@@ -25,3 +25,7 @@ class FaultBoard:
             else:
                 self._faults[name] = fault
             self._tell(Faults(tuple(self._faults.values())))
+
+    def has(self, name: str) -> bool:
+        """Whether a fault is named at this moment."""
+        return name in self._faults

@@ -199,20 +199,23 @@ class StoreProcess:
     def _render(self) -> None:
         while True:
             ask = self._pages.get()
-            state = self._state
-            with state.lock:
-                state.bad_requests = ask.counts.bad_requests
-                state.refused_requests = ask.counts.refused_requests
-                state.store_process_restarts = ask.counts.restarts
-                state.waiting_rows = self._committer.waiting_rows
-            if ask.page == "state":
-                content_type, body = (
-                    "application/json",
-                    orjson.dumps({**state.snapshot().as_dict(), "store": self._options.store}),
-                )
-            else:
-                body, content_type = self._exposition.render(ask.accept)
-            self._connection.send(Page(ask.number, content_type, body))
+            try:
+                self._connection.send(self._page(ask))
+            except Exception:  # noqa: BLE001 - who asked is answered by the front, and the next page must be tried
+                _log.exception("a page could not be rendered")
+
+    def _page(self, ask: Ask) -> Page:
+        state = self._state
+        with state.lock:
+            state.bad_requests = ask.counts.bad_requests
+            state.refused_requests = ask.counts.refused_requests
+            state.store_process_restarts = ask.counts.restarts
+            state.waiting_rows = self._committer.waiting_rows
+        if ask.page == "state":
+            content = {**state.snapshot().as_dict(), "store": self._options.store}
+            return Page(ask.number, "application/json", orjson.dumps(content))
+        body, content_type = self._exposition.render(ask.accept)
+        return Page(ask.number, content_type, body)
 
     def _watch(self) -> None:
         while not self._ended.wait(_WATCH_S):

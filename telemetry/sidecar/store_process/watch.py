@@ -14,6 +14,8 @@ from telemetry.store.writer import StoreWriter
 LOG_FAULT: Final = "ingest_log"
 # A disk with less room than this will be full soon.
 ROOM_BYTES_MIN: Final = 32 << 20
+# A disk is asked to write something so often while nothing is wrong with it, and at every look otherwise.
+_LOOKS_PER_PROBE: Final = 10
 # A fault names so many causes at most.
 _NAMED_MAX: Final = 3
 
@@ -27,14 +29,13 @@ class Watch:
         self._compactor = compactor
         self._faults = faults
         self._directory: Path = writer.directory
+        self._looks = 0
 
     def look(self) -> None:
         """Set or take back every fault that is looked for."""
-        try:
-            self._log.probe()
-            self._faults.set(LOG_FAULT, None)
-        except StoreError as error:
-            self._faults.set(LOG_FAULT, str(error), stops_storing=True)
+        if self._looks % _LOOKS_PER_PROBE == 0 or self._faults.has(LOG_FAULT):
+            self._probe()
+        self._looks += 1
         self._faults.set("ingest_log_damage", _listed(self._log.damage))
         store = self._writer.faults()
         unwritable = store.why_unwritable
@@ -55,6 +56,13 @@ class Watch:
             free_bytes = shutil.disk_usage(self._directory).free
             short = f"{self._directory}: the disk has room for {free_bytes >> 20} MiB only; make room"
             self._faults.set("room", short if free_bytes < ROOM_BYTES_MIN else None)
+
+    def _probe(self) -> None:
+        try:
+            self._log.probe()
+            self._faults.set(LOG_FAULT, None)
+        except StoreError as error:
+            self._faults.set(LOG_FAULT, str(error), stops_storing=True)
 
 
 def _listed(sentences: tuple[str, ...]) -> str | None:

@@ -208,6 +208,16 @@ def test_what_the_disk_does_not_take_is_refused_whole(
     assert _files(tmp_path) == [], "the files of the failures must go, too"
 
 
+def test_nothing_is_acknowledged_into_a_file_that_somebody_deleted(tmp_path: Path) -> None:
+    log = _log(tmp_path)
+    log.append(RECORDS[:1])
+    _files(tmp_path)[0].unlink()
+    with pytest.raises(StoreError, match="deleted"):
+        log.append(RECORDS[1:2])
+    log.append(RECORDS[2:])
+    assert _left(tmp_path) == RECORDS[2:]
+
+
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "ingest").write_text("a file")
     with pytest.raises(StoreError, match="ingest"):

@@ -48,11 +48,11 @@ def test_a_sound_store_has_no_fault_and_nothing_is_reported(watched: _Watched) -
 def test_a_disk_that_takes_nothing_stops_storing_until_it_does(
     watched: _Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(_path: Path, _content: bytes) -> int:
+    def full(_file: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "write_bytes", full)
+        patch.setattr(os, "fdatasync", full)
         assert watched.names() == {"ingest_log": True}
         assert "the disk is full" in watched.reported[-1].faults[0].sentence
         watched.names()
