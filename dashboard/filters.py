@@ -3,14 +3,16 @@
 Pure: the page's widgets read and write a `Choice`, a link carries it, and the store gets it as a `Filter`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Final
 from urllib.parse import urlencode
 
 from telemetry.model.formatting import NS_PER_S
 from telemetry.model.semconv import LENGTH_CLASSES, ROUTES
-from telemetry.store.answers import Filter, RunRecord
+from telemetry.objectives.openslo import Objective
+from telemetry.store.answers import Filter
+from telemetry.store.pages import PageQuestion
 
 WINDOWS_S: Final[dict[str, int]] = {"1m": 60, "5m": 300, "15m": 900, "1h": 3600}
 WINDOW_LABELS: Final[dict[str, str]] = {
@@ -33,16 +35,19 @@ class Choice:
     route: str | None = None
     window: str | None = None
 
-    def filter(self, run: RunRecord) -> Filter:
-        """The turns of `run` that were chosen; a window ends with the run's newest turn, not with the clock."""
-        return Filter(
-            run_id=run.run_id,
-            cohort=self.cohort,
-            phase=self.phase,
-            noise_profile=self.noise,
-            length_class=self.length,
-            route=self.route,
-            since_unix_ns=None if self.window is None else run.last_unix_ns - WINDOWS_S[self.window] * NS_PER_S,
+    def question(self, objectives: Sequence[Objective]) -> PageQuestion:
+        """What the page asks of the store; a window ends with the run's newest turn, not with the clock."""
+        return PageQuestion(
+            filter=Filter(
+                run_id=self.run,
+                cohort=self.cohort,
+                phase=self.phase,
+                noise_profile=self.noise,
+                length_class=self.length,
+                route=self.route,
+            ),
+            window_ns=None if self.window is None else WINDOWS_S[self.window] * NS_PER_S,
+            objectives=tuple(objectives),
         )
 
     def query(self) -> dict[str, str]:

@@ -7,7 +7,7 @@ idle refreshes cost nothing. Nothing here computes a figure.
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from threading import Lock
@@ -15,26 +15,20 @@ from typing import Any, Final, Protocol, TypeVar, cast
 
 from dashboard.filters import Choice
 from dashboard.objective_status import ObjectiveStatus, statuses
-from telemetry.model import semconv
 from telemetry.model.metrics import HEADLINE
 from telemetry.model.spans import SpanRow
-from telemetry.model.stated_error import GoodRange
 from telemetry.model.turns import Turn
 from telemetry.objectives.slo import Objective, load_objectives
 from telemetry.store import manifest
 from telemetry.store.answers import Filter, RunRecord, StageStats, Summary, TimelinePoint
+from telemetry.store.objectives import ObjectiveCounts
+from telemetry.store.pages import PageAnswer, PageQuestion
 from telemetry.store.reader import StoreReader
 
 ENV_STORE: Final = "VOICEPROBE_DASHBOARD_STORE"
 ENV_SLO: Final = "VOICEPROBE_DASHBOARD_SLO"
 
-SLOWEST_ROWS: Final = 5
-# Below this every turn is drawn as a dot of its own; above it the buckets hold enough for their percentiles.
-MAX_DOTS: Final = 800
 _KEPT_ANSWERS: Final = 64
-_TURNS_PER_BUCKET: Final = 30
-_MIN_BUCKETS: Final = 10
-_MAX_BUCKETS: Final = 90
 
 _Answer = TypeVar("_Answer")
 
@@ -42,19 +36,10 @@ _Answer = TypeVar("_Answer")
 class ReadStore(Protocol):
     """What the pages ask of a store: `telemetry.store.reader.StoreReader`, or a stand-in."""
 
-    @property
-    def faults(self) -> Sequence[str]: ...
-    def runs(self) -> Sequence[RunRecord]: ...
-    def summary(self, f: Filter) -> Summary: ...
-    def timeline(self, f: Filter, metric: str, buckets: int) -> Sequence[TimelinePoint]: ...
-    def slowest(self, f: Filter, metric: str, limit: int) -> Sequence[Turn]: ...
-    def turns(self, f: Filter, limit: int, *, source: semconv.Source | None = None) -> Sequence[Turn]: ...
+    def page(self, asked: PageQuestion) -> PageAnswer: ...
     def turn(self, trace_id: str, turn_index: int) -> tuple[Turn | None, Turn | None]: ...
     def spans(self, trace_id: str) -> Sequence[SpanRow]: ...
     def dimension_values(self, f: Filter) -> Mapping[str, tuple[str, ...]]: ...
-    def count(self, f: Filter) -> Callable[[Objective], tuple[int, int]]: ...
-    def good_range(self, f: Filter) -> Callable[[Objective], GoodRange | None]: ...
-    def stage_budget(self, f: Filter) -> dict[str, StageStats]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,33 +86,33 @@ class Source:
         )
 
     def _now(self, choice: Choice) -> NowView:
-        runs = self._reader.runs()
-        run = newest(runs) if choice.run is None else next((r for r in runs if r.run_id == choice.run), None)
-        if run is None:
-            return NowView(runs, None, Filter(), None, faults=tuple(self._reader.faults), missing_run=choice.run)
-        f = choice.filter(run)
-        summary = self._reader.summary(f)
+        answer = self._reader.page(choice.question(self.objectives))
+        if answer.run is None or answer.summary is None:
+            missing = choice.run
+            return NowView(answer.runs, None, Filter(), None, faults=answer.faults, missing_run=missing)
         return NowView(
-            runs=runs,
-            run=run,
-            filter=f,
-            summary=summary,
-            timeline=self._reader.timeline(f, HEADLINE, buckets_for(summary.turns.eligible)),
-            dots=self._reader.turns(f, MAX_DOTS, source="client") if summary.turns.total <= MAX_DOTS else (),
-            budget=self._reader.stage_budget(f),
-            slowest=self._reader.slowest(f, HEADLINE, SLOWEST_ROWS),
-            statuses=statuses(self.objectives, self._reader.count(f), self._reader.good_range(f)),
-            cohort_statuses={each.cohort: self._headline(f, each.cohort) for each in summary.cohorts},
-            faults=tuple(self._reader.faults),
+            runs=answer.runs,
+            run=answer.run,
+            filter=answer.filter,
+            summary=answer.summary,
+            timeline=answer.timeline,
+            dots=answer.dots,
+            budget=answer.budget,
+            slowest=answer.slowest,
+            statuses=statuses(self.objectives, answer.counts.count, answer.counts.good_range),
+            cohort_statuses={
+                each.cohort: self._headline(answer.counts, each.cohort) for each in answer.summary.cohorts
+            },
+            faults=answer.faults,
         )
 
-    def _headline(self, f: Filter, cohort: str) -> ObjectiveStatus | None:
+    def _headline(self, counts: ObjectiveCounts, cohort: str) -> ObjectiveStatus | None:
         """How a cohort stands on the first objective for voice-to-voice that is about every turn."""
         objective = next((o for o in self.objectives if o.metric == HEADLINE and o.cohort is None), None)
         if objective is None:
             return None
-        of_cohort = replace(f, cohort=cohort)
-        return statuses([objective], self._reader.count(of_cohort), self._reader.good_range(of_cohort))[0]
+        of_cohort = counts.of_cohort(cohort)
+        return statuses([objective], of_cohort.count, of_cohort.good_range)[0]
 
     def _answer(self, question: Hashable, ask: Callable[[], _Answer]) -> _Answer:
         key = (self._state(), question)
@@ -141,16 +126,6 @@ class Source:
             while len(self._kept) > _KEPT_ANSWERS:
                 self._kept.popitem(last=False)
         return answer
-
-
-def newest(runs: Sequence[RunRecord]) -> RunRecord | None:
-    """The run that began last."""
-    return max(runs, key=lambda run: run.first_unix_ns, default=None)
-
-
-def buckets_for(turns: int) -> int:
-    """How many buckets a timeline may have so that each holds enough turns for a percentile worth drawing."""
-    return min(_MAX_BUCKETS, max(_MIN_BUCKETS, turns // _TURNS_PER_BUCKET))
 
 
 @cache

@@ -1,8 +1,8 @@
 """DuckDB over one consistent read of a store: what a question gets.
 
 The views `turns`, `spans` and `points` hold the segments that can hold a row of the run the question is about, of the
-whole store when it is about no run. What a question asks of every segment by itself is computed once for each, since a
-segment never changes.
+whole store when it is about no run; `run_turns` holds the same as `turns`, until that is narrowed by a copy. What is
+asked of every segment by itself is computed once for each, since a segment never changes.
 """
 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, values are bound or quoted here
@@ -65,7 +65,15 @@ class Connection:
         """Let the views hold what can be of one run; of the whole store for None."""
         for table in TABLES:
             self.view(table, table, self.segments(table, run_id))
+        self.view("run_turns", "turns", self.segments("turns", run_id))
         return self
+
+    def copy(self, table: Table, statement: str, values: Sequence[Any]) -> None:
+        """Let the view of a table show, until the next question, the rows of a statement as they are now: all that
+        is asked of it is then asked of a copy in memory. `run_turns` stays what it is."""
+        self._duckdb.execute(f"CREATE OR REPLACE TEMP TABLE copied_{table} AS {statement}", values)
+        self._duckdb.execute(f"CREATE OR REPLACE TEMP VIEW {table} AS SELECT * FROM copied_{table}")
+        self._views.pop(table)
 
     def segments(self, table: Table, run_id: str | None = None) -> list[Segment]:
         """The segments of a table, oldest first; of those that can hold a row of the run when one is named."""

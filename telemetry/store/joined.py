@@ -46,7 +46,7 @@ def join_services(connection: Connection, f: Filter) -> None:
         f"""
         CREATE OR REPLACE TEMP TABLE services AS
         SELECT * FROM (
-            SELECT {columns} FROM turns WHERE source = 'service' AND {run.sql}
+            SELECT {columns} FROM run_turns WHERE source = 'service' AND {run.sql}
             UNION ALL
             SELECT {columns} FROM strange_services
             WHERE source = 'service' AND NOT ({run.sql}) AND trace_id IN (SELECT trace_id FROM clients)

@@ -7,12 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, Self
 
-import duckdb
-import pyarrow as pa
-
 from telemetry.model import semconv
 from telemetry.model.errors import StoreError
-from telemetry.model.metrics import HEADLINE, ITL, METRIC_NAMES
+from telemetry.model.metrics import ITL, METRIC_NAMES
 from telemetry.model.spans import SpanRow
 from telemetry.model.stated_error import GoodRange
 from telemetry.model.turns import Turn
@@ -29,19 +26,17 @@ from telemetry.store.answers import (
     TimelinePoint,
 )
 from telemetry.store.connection import Connection, rows
-from telemetry.store.instrument_error import instrument_error_ns
-from telemetry.store.joined import join_services, stage_budget
-from telemetry.store.objectives import ObjectiveCounts, count_objectives
+from telemetry.store.objectives import ObjectiveCounts
+from telemetry.store.pages import PageAnswer, PageQuestion, page
 from telemetry.store.processes import processes
 from telemetry.store.queries import CLIENT, VALID_CLIENT, Condition
 from telemetry.store.rollups.library import FEWEST_TURNS, RollupLibrary
-from telemetry.store.rollups.objectives import can_count
-from telemetry.store.rollups.view import RolledUp
 from telemetry.store.runs import runs
 from telemetry.store.schema import TURN_FIELDS, span_from_row, turn_from_row, with_turn
 from telemetry.store.snapshot import Snapshots
-from telemetry.store.summaries import summarize
-from telemetry.store.timelines import generator_points, timeline
+from telemetry.store.timelines import generator_points
+from telemetry.store.turn_questions import TurnQuestions
+from telemetry.store.turn_rows import full_turns
 
 ANY: Final = Filter()
 _TURN_COLUMNS: Final = ", ".join(TURN_FIELDS)
@@ -90,25 +85,22 @@ class StoreReader:
     def summary(self, f: Filter = ANY) -> Summary:
         """Everything about a filter from one consistent read."""
         now_unix_ns = self._wall_clock_ns()
+        return self._snapshots.ask(
+            lambda connection: self._about(connection, f).summary(now_unix_ns, self._snapshots.skipped), f.run_id
+        )
 
-        def question(connection: Connection) -> Summary:
-            rolled, skipped = self._rolled_up(connection, f), self._snapshots.skipped
-            if rolled is not None:
-                return rolled.summary(connection, now_unix_ns, skipped)
-            return summarize(connection, f, now_unix_ns, skipped)
-
-        return self._snapshots.ask(question, f.run_id)
+    def page(self, asked: PageQuestion) -> PageAnswer:
+        """All that a page shows, from one consistent read."""
+        _column(asked.metric)
+        now_unix_ns = self._wall_clock_ns()
+        return self._snapshots.ask(lambda connection: page(connection, asked, self._library, now_unix_ns, self.faults))
 
     def timeline(self, f: Filter = ANY, metric: str = "voice_to_voice", buckets: int = 60) -> list[TimelinePoint]:
         """The metric over time in at most `buckets` buckets of one round width; empty ones in between are given too."""
-        column = _column(metric)
-
-        def question(connection: Connection) -> list[TimelinePoint]:
-            rolled = self._rolled_up(connection, f) if metric == HEADLINE else None
-            found = None if rolled is None else rolled.timeline(connection, max(1, buckets))
-            return timeline(connection, f, column, max(1, buckets)) if found is None else found
-
-        return self._snapshots.ask(question, f.run_id)
+        _column(metric)
+        return self._snapshots.ask(
+            lambda connection: self._about(connection, f).timeline(metric, max(1, buckets)), f.run_id
+        )
 
     def generator_points(self, f: Filter = ANY) -> list[GeneratorPoint]:
         """What the load generator's processes reported of themselves over time, the oldest first."""
@@ -116,16 +108,8 @@ class StoreReader:
 
     def slowest(self, f: Filter = ANY, metric: str = "voice_to_voice", limit: int = 10) -> list[Turn]:
         """The valid client turns with the largest values of a metric, the largest first."""
-        column = _column(metric)
-        where = queries.turns_of(f) & Condition(VALID_CLIENT) & Condition(f"{column} IS NOT NULL")
-
-        def question(connection: Connection) -> list[Turn]:
-            rolled = self._rolled_up(connection, f) if metric == HEADLINE else None
-            found = None if rolled is None else rolled.slowest(limit)
-            order = f"{column} DESC, started_unix_ns, span_id"
-            return _turns(connection, where, order, limit) if found is None else found
-
-        return self._snapshots.ask(question, f.run_id)
+        _column(metric)
+        return self._snapshots.ask(lambda connection: self._about(connection, f).slowest(metric, limit), f.run_id)
 
     def turn(self, trace_id: str, turn_index: int) -> tuple[Turn | None, Turn | None]:
         """One turn as the client heard it and as the service reported it."""
@@ -166,20 +150,12 @@ class StoreReader:
         if outcome is not None:
             where &= Condition("outcome = ?", (outcome,))
         return self._snapshots.ask(
-            lambda connection: _turns(connection, where, "started_unix_ns, span_id", limit, offset), f.run_id
+            lambda connection: full_turns(connection, where, "started_unix_ns, span_id", limit, offset), f.run_id
         )
 
     def dimension_values(self, f: Filter = ANY) -> dict[str, tuple[str, ...]]:
         """The values that occur among the client turns of a filter, for each dimension that a filter can ask for."""
-        statement, values = queries.dimension_values(f)
-
-        def question(connection: Connection) -> dict[str, tuple[str, ...]]:
-            if (rolled := self._rolled_up(connection, f)) is not None:
-                return rolled.dimension_values()
-            (row,) = rows(connection, statement, values)
-            return {name: tuple(found or ()) for name, found in row.items()}
-
-        return self._snapshots.ask(question, f.run_id)
+        return self._snapshots.ask(lambda connection: self._about(connection, f).dimension_values(), f.run_id)
 
     def spans(self, trace_id: str) -> list[SpanRow]:
         """The spans of a trace in the order of their beginning, each with every attribute that it came with."""
@@ -220,16 +196,7 @@ class StoreReader:
         """What `objectives.slo.judge` asks of all the objectives, over the filter's turns and over each cohort's, from
         one consistent read. How far turns may be off is what the clips state of their speech bounds and the filter's
         run of its instrument."""
-
-        def question(connection: Connection) -> ObjectiveCounts:
-            instrument_ns = instrument_error_ns(connection, f)
-            is_exact = all(can_count(objective, instrument_ns) for objective in objectives)
-            rolled = self._rolled_up(connection, f) if is_exact else None
-            if rolled is not None:
-                return rolled.objective_counts(objectives, instrument_ns)
-            return count_objectives(connection, f, objectives, instrument_ns)
-
-        return self._snapshots.ask(question, f.run_id)
+        return self._snapshots.ask(lambda connection: self._about(connection, f).objective_counts(objectives), f.run_id)
 
     def count(self, f: Filter = ANY) -> Callable[[Objective], tuple[int, int]]:
         """Good and eligible turns of one objective after another. The function raises NotObservable when the wire
@@ -257,28 +224,10 @@ class StoreReader:
     def stage_budget(self, f: Filter = ANY) -> dict[str, StageStats]:
         """Where voice-to-voice goes: endpointing, asr, llm, tts, leading_silence, and what none of them explains
         (`unexplained`: network, playout). Stages that no turn shows are left out."""
+        return self._snapshots.ask(lambda connection: self._about(connection, f).stage_budget(), f.run_id)
 
-        def question(connection: Connection) -> dict[str, StageStats]:
-            if (rolled := self._rolled_up(connection, f)) is not None:
-                return rolled.stage_budget()
-            join_services(connection, f)
-            return stage_budget(connection, f)
-
-        return self._snapshots.ask(question, f.run_id)
-
-    def _rolled_up(self, connection: Connection, f: Filter) -> RolledUp | None:
-        """The filter's turns in roll-ups; None where they are to be read one by one."""
-        try:
-            return self._library.of(connection.segments("turns"), f)
-        except FileNotFoundError:
-            raise  # a newer manifest has the rows in another file
-        except (OSError, pa.ArrowException, duckdb.Error):
-            return None  # the statements over turns find out what is damaged, and say so
-
-
-def _turns(connection: Connection, where: Condition, order: str, limit: int, offset: int = 0) -> list[Turn]:
-    statement = f"SELECT {_TURN_COLUMNS} FROM turns WHERE {where.sql} ORDER BY {order} LIMIT ? OFFSET ?"
-    return [turn_from_row(row) for row in rows(connection, statement, [*where.values, limit, offset])]
+    def _about(self, connection: Connection, f: Filter) -> TurnQuestions:
+        return TurnQuestions(connection, f, self._library)
 
 
 def _column(metric: str) -> str:

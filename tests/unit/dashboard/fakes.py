@@ -1,14 +1,12 @@
 """A reader in memory, for pages and caching: real shapes, chosen values."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from telemetry.model import semconv
 from telemetry.model.metrics import METRIC_NAMES, METRICS
 from telemetry.model.spans import SpanRow
 from telemetry.model.stated_error import GoodRange
 from telemetry.model.turns import Turn
-from telemetry.objectives.openslo import Objective
 from telemetry.store.answers import (
     CacheStats,
     ClientServiceDelta,
@@ -18,12 +16,12 @@ from telemetry.store.answers import (
     MetricStats,
     RunRecord,
     ShareByName,
-    StageStats,
     Summary,
     TelemetryLoss,
-    TimelinePoint,
     TurnCounts,
 )
+from telemetry.store.objectives import ObjectiveCount, ObjectiveCounts
+from telemetry.store.pages import PageAnswer, PageQuestion
 
 MS = 1_000_000
 
@@ -73,27 +71,37 @@ class FakeReader:
         self.asked: list[str] = []
         self.faults: Sequence[str] = ()
         self.good = (190, 200)
+        self.good_of: dict[str, tuple[int, int]] = {}
         self.range: GoodRange | None = None
         self.many: Sequence[Turn] = ()
 
-    def runs(self) -> Sequence[RunRecord]:
-        self.asked.append("runs")
-        return self.known
+    def page(self, asked: PageQuestion) -> PageAnswer:
+        self.asked.append("page")
+        wanted = asked.filter.run_id
+        found = [run for run in self.known if wanted in (None, run.run_id)]
+        run = max(found, key=lambda each: each.first_unix_ns, default=None)
+        if run is None:
+            return PageAnswer(self.known, faults=self.faults)
 
-    def summary(self, f: Filter) -> Summary:
-        self.asked.append("summary")
-        return replace(self.answer, filter=f)
+        def counted(name: str) -> dict[str, ObjectiveCount]:
+            return {
+                each.name: ObjectiveCount(
+                    *self.good_of.get(name, self.good), None, self.range if each.metric == "voice_to_voice" else None
+                )
+                for each in asked.objectives
+            }
 
-    def timeline(self, f: Filter, metric: str, buckets: int) -> Sequence[TimelinePoint]:
-        self.asked.append(f"timeline {metric} {buckets}")
-        return ()
-
-    def slowest(self, f: Filter, metric: str, limit: int) -> Sequence[Turn]:
-        return self.many[:limit]
-
-    def turns(self, f: Filter, limit: int, *, source: semconv.Source | None = None) -> Sequence[Turn]:
-        self.asked.append(f"turns {source} {limit}")
-        return self.many
+        f = replace(asked.filter, run_id=run.run_id)
+        return PageAnswer(
+            runs=self.known,
+            run=run,
+            filter=f,
+            summary=replace(self.answer, filter=f),
+            dots=self.many[: asked.dots],
+            slowest=self.many[: asked.slowest],
+            counts=ObjectiveCounts(counted(""), {each.cohort: counted(each.cohort) for each in self.answer.cohorts}),
+            faults=self.faults,
+        )
 
     def turn(self, trace_id: str, turn_index: int) -> tuple[Turn | None, Turn | None]:
         self.asked.append("turn")
@@ -101,19 +109,6 @@ class FakeReader:
 
     def spans(self, trace_id: str) -> Sequence[SpanRow]:
         return ()
-
-    def count(self, f: Filter) -> Callable[[Objective], tuple[int, int]]:
-        def counted(objective: Objective) -> tuple[int, int]:
-            self.asked.append(f"good {f.cohort} {objective.metric or objective.kind}")
-            return self.good
-
-        return counted
-
-    def good_range(self, f: Filter) -> Callable[[Objective], GoodRange | None]:
-        return lambda objective: self.range if objective.metric == "voice_to_voice" else None
-
-    def stage_budget(self, f: Filter) -> dict[str, StageStats]:
-        return {}
 
     def dimension_values(self, f: Filter) -> Mapping[str, tuple[str, ...]]:
         self.asked.append("dimensions")

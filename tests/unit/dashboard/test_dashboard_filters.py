@@ -7,23 +7,20 @@ from hypothesis import strategies as st
 
 from dashboard.filters import Choice, choice_of
 from telemetry.model.formatting import NS_PER_S
-from telemetry.store.answers import Filter, RunRecord
+from telemetry.objectives.slo import default_objectives
+from telemetry.store.answers import Filter
+from telemetry.store.pages import PageQuestion
 
-RUN = RunRecord("r1", 0, 1_000 * NS_PER_S, 3, None, None, False, {})
 
-
-def test_a_choice_is_the_filter_of_its_run() -> None:
-    choice = Choice(cohort="B", phase="up", noise="babble", length="short", route="cache", window="5m")
-    assert choice.filter(RUN) == Filter(
-        run_id="r1",
-        cohort="B",
-        phase="up",
-        noise_profile="babble",
-        length_class="short",
-        route="cache",
-        since_unix_ns=700 * NS_PER_S,
+def test_a_choice_is_a_question_to_the_store() -> None:
+    choice = Choice(run="r1", cohort="B", phase="up", noise="babble", length="short", route="cache", window="5m")
+    asked = choice.question(default_objectives())
+    assert asked.filter == Filter(
+        run_id="r1", cohort="B", phase="up", noise_profile="babble", length_class="short", route="cache"
     )
-    assert Choice().filter(RUN) == Filter(run_id="r1")
+    assert asked.window_ns == 300 * NS_PER_S
+    assert asked.objectives == tuple(default_objectives())
+    assert Choice().question([]) == PageQuestion()
 
 
 def test_a_link_that_asks_for_what_cannot_be_is_reported() -> None:

@@ -1,7 +1,9 @@
 """Which segments a question looks at, and that it finds all that it is about among them."""
 
 import errno
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -22,10 +24,12 @@ def later(run: Run, by_ns: int) -> Run:
 
 
 @pytest.fixture
-def connection(tmp_path: Path) -> Connection:
+def connection(tmp_path: Path) -> Iterator[Connection]:
     runs = [later(synthetic_run(f"run-{day}", turns=12, seed=day), day * DAY) for day in range(4)]
     store = fill_store(tmp_path, *runs)
-    return Connection(store).read(manifests.load(store).segments, frozenset())
+    connection = Connection(store).read(manifests.load(store).segments, frozenset())
+    yield connection
+    connection.close()
 
 
 def test_a_question_about_a_run_looks_at_the_segments_that_hold_it(connection: Connection) -> None:
@@ -58,9 +62,12 @@ def test_what_is_asked_of_each_segment_is_asked_once(connection: Connection, mon
     assert {row.run_id for row in first} == {f"run-{day}" for day in range(4)}
     asked: list[str] = []
     execute = Connection.execute
-    monkeypatch.setattr(
-        Connection, "execute", lambda self, statement, values=None: asked.append(statement) or execute(self, statement)
-    )
+
+    def heard(self: Connection, statement: str, values: Sequence[Any] | None = None) -> Any:
+        asked.append(statement)
+        return execute(self, statement, values)
+
+    monkeypatch.setattr(Connection, "execute", heard)
     assert catalog(connection) == first
     assert asked == []
     connection.read(connection.segments("turns")[1:], frozenset())

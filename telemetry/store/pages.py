@@ -1,0 +1,109 @@
+"""All that one page of the dashboard shows, from one consistent read of the store."""
+
+# ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from telemetry.model.metrics import HEADLINE
+from telemetry.model.turns import Turn
+from telemetry.objectives.slo import Objective
+from telemetry.store import queries
+from telemetry.store.answers import Filter, RunRecord, StageStats, Summary, TimelinePoint
+from telemetry.store.connection import Connection, rows
+from telemetry.store.objectives import ObjectiveCounts
+from telemetry.store.queries import CLIENT, Condition
+from telemetry.store.rollups.library import RollupLibrary
+from telemetry.store.runs import runs
+from telemetry.store.turn_questions import TurnQuestions
+from telemetry.store.turn_rows import full_turns
+
+# Up to so many turns of a filter are copied once for all the statements of a page: each of some forty then costs next
+# to nothing. Of more the copy would take as long as what it saves.
+COPIED_TURNS: Final = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class PageQuestion:
+    """What a page asks. A filter without a run means the newest one; `window_ns` is how long before the end of its run
+    the turns began, None for all of it. `dots` and `slowest` are the most single turns that are wanted."""
+
+    filter: Filter = Filter()  # noqa: RUF009 - immutable
+    window_ns: int | None = None
+    metric: str = HEADLINE
+    objectives: tuple[Objective, ...] = ()
+    slowest: int = 5
+    dots: int = 800
+    # A timeline has so many buckets that each holds enough turns for its percentiles.
+    turns_per_bucket: int = 30
+    fewest_buckets: int = 10
+    most_buckets: int = 90
+
+
+@dataclass(frozen=True, slots=True)
+class PageAnswer:
+    """What the store answers: `run` is None, and nothing of it is known, when there is no such run. `dots` are all
+    client turns while they are few."""
+
+    runs: Sequence[RunRecord]
+    run: RunRecord | None = None
+    filter: Filter = Filter()  # noqa: RUF009 - immutable
+    summary: Summary | None = None
+    timeline: Sequence[TimelinePoint] = ()
+    dots: Sequence[Turn] = ()
+    budget: dict[str, StageStats] = field(default_factory=dict[str, StageStats])
+    slowest: Sequence[Turn] = ()
+    counts: ObjectiveCounts = field(default_factory=lambda: ObjectiveCounts({}))
+    faults: Sequence[str] = ()
+
+
+def page(
+    connection: Connection, asked: PageQuestion, library: RollupLibrary, now_unix_ns: int, faults: Sequence[str]
+) -> PageAnswer:
+    """Answer all of it. Raises KeyError for a metric that there is none of."""
+    known = runs(connection)
+    wanted = asked.filter.run_id
+    if wanted is None:
+        run = max(known, key=lambda each: each.first_unix_ns, default=None)
+    else:
+        run = next((each for each in known if each.run_id == wanted), None)
+    if run is None:
+        return PageAnswer(known, faults=faults)
+    f = replace(asked.filter, run_id=run.run_id)
+    if asked.window_ns is not None:
+        f = replace(f, since_unix_ns=run.last_unix_ns - asked.window_ns)
+    connection.about(run.run_id)
+    about = TurnQuestions(connection, f, library)
+    if not about.is_rolled_up:
+        _copy_if_few(connection, f)
+    summary = about.summary(now_unix_ns, len(faults))
+    return PageAnswer(
+        runs=known,
+        run=run,
+        filter=f,
+        summary=summary,
+        timeline=about.timeline(asked.metric, buckets_for(summary.turns.eligible, asked)),
+        dots=_dots(connection, f, asked.dots) if summary.turns.total <= asked.dots else (),
+        budget=about.stage_budget(),
+        slowest=about.slowest(asked.metric, asked.slowest),
+        counts=about.objective_counts(asked.objectives),
+        faults=faults,
+    )
+
+
+def buckets_for(turns: int, asked: PageQuestion) -> int:
+    """How many buckets a timeline may have so that each holds enough turns for a percentile worth drawing."""
+    return min(asked.most_buckets, max(asked.fewest_buckets, turns // asked.turns_per_bucket))
+
+
+def _dots(connection: Connection, f: Filter, limit: int) -> list[Turn]:
+    where = queries.turns_of(f) & Condition(CLIENT)
+    return full_turns(connection, where, "started_unix_ns, span_id", limit)
+
+
+def _copy_if_few(connection: Connection, f: Filter) -> None:
+    where = queries.turns_of(f) & Condition(CLIENT)
+    (row,) = rows(connection, f"SELECT count(*) AS n FROM turns WHERE {where.sql}", list(where.values))
+    if row["n"] <= COPIED_TURNS:
+        connection.copy("turns", f"SELECT * FROM turns WHERE {where.sql}", where.values)

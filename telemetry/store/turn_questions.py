@@ -1,0 +1,99 @@
+"""Questions about the turns of a filter: answered from the turns while they are few, from roll-ups when they are many.
+
+Both ways give the same counts. Percentiles from roll-ups are within their buckets' width, and marked approximate.
+"""
+
+from collections.abc import Sequence
+
+import duckdb
+import pyarrow as pa
+
+from telemetry.model.metrics import HEADLINE
+from telemetry.model.turns import Turn
+from telemetry.objectives.slo import Objective
+from telemetry.store import queries
+from telemetry.store.answers import Filter, StageStats, Summary, TimelinePoint
+from telemetry.store.connection import Connection, rows
+from telemetry.store.instrument_error import instrument_error_ns
+from telemetry.store.joined import join_services, stage_budget
+from telemetry.store.objectives import ObjectiveCounts, count_objectives
+from telemetry.store.queries import VALID_CLIENT, Condition
+from telemetry.store.rollups.library import RollupLibrary
+from telemetry.store.rollups.objectives import can_count
+from telemetry.store.rollups.view import RolledUp
+from telemetry.store.summaries import summarize
+from telemetry.store.timelines import timeline
+from telemetry.store.turn_rows import full_turns
+
+
+class TurnQuestions:
+    """The questions about one filter to one snapshot."""
+
+    def __init__(self, connection: Connection, f: Filter, library: RollupLibrary) -> None:
+        self._connection = connection
+        self._filter = f
+        self._rolled = _rolled_up(connection, f, library)
+        self._is_joined = False
+
+    @property
+    def is_rolled_up(self) -> bool:
+        """Whether the turns are so many that roll-ups answer."""
+        return self._rolled is not None
+
+    def summary(self, now_unix_ns: int, skipped_segments: int) -> Summary:
+        """Everything about the filter."""
+        if self._rolled is not None:
+            return self._rolled.summary(self._connection, now_unix_ns, skipped_segments)
+        self._is_joined = True
+        return summarize(self._connection, self._filter, now_unix_ns, skipped_segments)
+
+    def timeline(self, metric: str, buckets: int) -> list[TimelinePoint]:
+        """A metric over time. Raises KeyError for a metric that there is none of."""
+        rolled = self._rolled if metric == HEADLINE else None
+        found = rolled.timeline(self._connection, buckets) if rolled is not None else None
+        if found is not None:
+            return found
+        return timeline(self._connection, self._filter, queries.metric_column(metric), buckets)
+
+    def slowest(self, metric: str, limit: int) -> list[Turn]:
+        """The valid client turns with the largest values of a metric, the largest first."""
+        rolled = self._rolled if metric == HEADLINE else None
+        found = rolled.slowest(limit) if rolled is not None else None
+        if found is not None:
+            return found
+        column = queries.metric_column(metric)
+        where = queries.turns_of(self._filter) & Condition(VALID_CLIENT) & Condition(f"{column} IS NOT NULL")
+        return full_turns(self._connection, where, f"{column} DESC, started_unix_ns, span_id", limit)
+
+    def stage_budget(self) -> dict[str, StageStats]:
+        """Where voice-to-voice goes, by stage."""
+        if self._rolled is not None:
+            return self._rolled.stage_budget()
+        if not self._is_joined:  # a summary leaves the turns of both sides joined
+            join_services(self._connection, self._filter)
+            self._is_joined = True
+        return stage_budget(self._connection, self._filter)
+
+    def objective_counts(self, objectives: Sequence[Objective]) -> ObjectiveCounts:
+        """Good and eligible turns of every objective, also by cohort; exact either way."""
+        instrument_ns = instrument_error_ns(self._connection, self._filter)
+        if self._rolled is not None and all(can_count(objective, instrument_ns) for objective in objectives):
+            return self._rolled.objective_counts(objectives, instrument_ns)
+        return count_objectives(self._connection, self._filter, objectives, instrument_ns)
+
+    def dimension_values(self) -> dict[str, tuple[str, ...]]:
+        """The values that occur among the client turns, by dimension."""
+        if self._rolled is not None:
+            return self._rolled.dimension_values()
+        (row,) = rows(self._connection, *queries.dimension_values(self._filter))
+        return {name: tuple(found or ()) for name, found in row.items()}
+
+
+def _rolled_up(connection: Connection, f: Filter, library: RollupLibrary) -> RolledUp | None:
+    """The filter's turns in roll-ups; None where they are to be read one by one."""
+    try:
+        return library.of(connection.segments("turns"), f)
+    except FileNotFoundError:
+        raise  # a newer manifest has the rows in another file
+    except (OSError, pa.ArrowException, duckdb.Error):
+        return None  # the statements over turns find out what is damaged, and say so

@@ -1,0 +1,94 @@
+"""A page is one question, answered as its parts would be."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from telemetry.model.errors import StoreError
+from telemetry.objectives.slo import default_objectives
+from telemetry.store import pages
+from telemetry.store.answers import Filter
+from telemetry.store.pages import PageQuestion, buckets_for
+from telemetry.store.reader import StoreReader
+from tests.fixtures_turns import SECOND, START_UNIX_NS, Run, fill_store, synthetic_run
+
+NOW = START_UNIX_NS + 10_000 * SECOND
+OBJECTIVES = tuple(default_objectives())
+
+
+def reader_of(directory: Path) -> StoreReader:
+    later = synthetic_run("run-2", turns=90, seed=2, ended=False)
+    turns = [msgspec.structs.replace(t, started_unix_ns=t.started_unix_ns + 500 * SECOND) for t in later.turns]
+    store = fill_store(directory, synthetic_run("run-1", turns=240), Run(turns, [], later.points))
+    return StoreReader(store, wall_clock_ns=lambda: NOW)
+
+
+@pytest.mark.parametrize("copied", [0, 50, 100_000])
+@pytest.mark.parametrize(
+    ("f", "window_s"),
+    [
+        (Filter(run_id="run-1"), None),
+        (Filter(run_id="run-1", cohort="streaming", noise_profile="babble"), None),
+        (Filter(run_id="run-1", length_class="short"), 60),
+        (Filter(run_id="run-2", route="cache"), None),
+        (Filter(run_id="run-2", cohort="nobody"), None),
+    ],
+)
+def test_a_page_is_what_each_question_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copied: int, f: Filter, window_s: int | None
+) -> None:
+    monkeypatch.setattr(pages, "COPIED_TURNS", copied)
+    with reader_of(tmp_path) as reader:
+        window_ns = None if window_s is None else window_s * SECOND
+        found = reader.page(PageQuestion(f, window_ns, objectives=OBJECTIVES, slowest=3, dots=100))
+        assert found.runs == reader.runs()
+        assert found.run is not None
+        assert found.summary is not None
+        assert found.run == next(run for run in found.runs if run.run_id == f.run_id)
+        if window_ns is not None:
+            f = Filter(run_id=f.run_id, length_class=f.length_class, since_unix_ns=found.run.last_unix_ns - window_ns)
+        assert found.filter == f
+        assert found.summary == reader.summary(f)
+        buckets = buckets_for(found.summary.turns.eligible, PageQuestion())
+        assert found.timeline == reader.timeline(f, "voice_to_voice", buckets)
+        assert found.budget == reader.stage_budget(f)
+        assert found.slowest == reader.slowest(f, "voice_to_voice", 3)
+        assert found.counts == reader.objective_counts(f, OBJECTIVES)
+        few = found.summary.turns.total <= 100
+        assert found.dots == (reader.turns(f, 100, source="client") if few else ())
+        assert found.faults == ()
+        # What the page copied is no other question's.
+        assert reader.summary(Filter(run_id="run-1")).turns.total == 240
+
+
+def test_the_newest_run_is_meant_when_none_is_named(tmp_path: Path) -> None:
+    with reader_of(tmp_path) as reader:
+        found = reader.page(PageQuestion())
+        assert found.run is not None
+        assert (found.run.run_id, found.filter) == ("run-2", Filter(run_id="run-2"))
+
+
+def test_a_run_that_is_not_there_is_not_replaced(tmp_path: Path) -> None:
+    with reader_of(tmp_path) as reader:
+        found = reader.page(PageQuestion(Filter(run_id="gone")))
+        assert (found.run, found.summary, len(found.runs)) == (None, None, 2)
+        with pytest.raises(StoreError, match="there is no metric 'speed'"):
+            reader.page(PageQuestion(metric="speed"))
+    with StoreReader(fill_store(tmp_path / "empty")) as reader:
+        assert reader.page(PageQuestion()).run is None
+
+
+def test_a_damaged_segment_is_named_on_the_page(tmp_path: Path) -> None:
+    store = fill_store(tmp_path, synthetic_run("run-1", turns=9), synthetic_run("run-2", turns=9))
+    victim = min((store / "segments").glob("turns-*"))
+    victim.write_bytes(victim.read_bytes()[:-9] + b"damaged!!")
+    with StoreReader(store) as reader:
+        found = reader.page(PageQuestion(Filter(run_id="run-2")))
+        assert [victim.name in fault for fault in found.faults] == [True]
+        assert found.summary is not None
+        assert found.summary.skipped_segments == 1
+
+
+def test_buckets_grow_with_the_turns_within_bounds() -> None:
+    assert [buckets_for(n, PageQuestion()) for n in (0, 300, 1_200, 10_000_000)] == [10, 10, 40, 90]
