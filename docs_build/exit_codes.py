@@ -11,6 +11,6 @@ def exit_codes_page() -> str:
         "Exit codes",
         "`voiceprobe run`, `demo` and `capacity` end with one of these codes. A pipeline can therefore distinguish a "
         "slow service (3) from a load generator that could not measure it (4). The help of `calibrate` describes the "
-        "meaning of its codes.",
+        "meaning of its codes. The commands of `voiceprobe store` end with 0, 2 or 7.",
         table(("Exit code", "Name", "Meaning"), rows),
     )
