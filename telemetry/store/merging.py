@@ -145,6 +145,8 @@ def _schema(table: Table, found: Sequence[ArrowSchema]) -> ArrowSchema:
 
 
 def _with_schema(batch: ArrowTable, schema: ArrowSchema) -> ArrowTable:
+    if batch.schema.equals(schema):  # nearly always, and a cast of each of a hundred columns takes its time
+        return pa.Table.from_batches([batch])
     columns = [
         batch.column(field.name).cast(field.type)
         if field.name in batch.schema.names
