@@ -5,18 +5,25 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import psutil
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue
 
 from telemetry.model import semconv
+from telemetry.model.spans import SpanRow
 from telemetry.model.turn_spans import turn_attributes
 from telemetry.model.turns import Turn
+from telemetry.sidecar.otlp.attributes import OtlpDecodeError
+from telemetry.sidecar.otlp.json_requests import metrics_from_json, traces_from_json
+from telemetry.sidecar.otlp.tables import DecodedTables, decode_metrics, decode_traces
+from telemetry.store.schema import PointRow, span_from_row, turn_from_row
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -139,4 +146,53 @@ def turns_json(turns: Iterable[Turn], service: str = "voiceprobe") -> bytes:
         for turn in turns
     ]
     resource = {"attributes": [{"key": "service.name", "value": {"stringValue": service}}]}
-    return json.dumps({"resourceSpans": [{"resource": resource, "scopeSpans": [{"spans": spans}]}]}).encode()
+    scope_spans = {"scope": {"name": semconv.SCOPE}, "spans": spans}
+    return json.dumps({"resourceSpans": [{"resource": resource, "scopeSpans": [scope_spans]}]}).encode()
+
+
+@dataclass
+class DecodedRows:
+    """What one request brought, as values."""
+
+    turns: list[Turn]
+    spans: list[SpanRow]
+    points: list[PointRow]
+    received: int
+    rejected: int
+    reasons: list[str]
+    unmapped: Counter[str]
+    unknown_turn_fields: Counter[str]
+
+    @property
+    def rows(self) -> int:
+        return len(self.turns) + len(self.spans) + len(self.points)
+
+
+def decoded_traces(body: bytes, encoding: Literal["protobuf", "json"] = "protobuf") -> DecodedRows:
+    """Decode one trace export. Raises OtlpDecodeError if it is invalid."""
+    return _rows(decode_traces([traces_from_json(body) if encoding == "json" else body]))
+
+
+def decoded_metrics(body: bytes, encoding: Literal["protobuf", "json"] = "protobuf") -> DecodedRows:
+    """Decode one metrics export. Raises OtlpDecodeError if it is invalid."""
+    return _rows(decode_metrics([metrics_from_json(body) if encoding == "json" else body]))
+
+
+def _rows(found: DecodedTables) -> DecodedRows:
+    (request,) = found.requests
+    if request.fault is not None:
+        assert found.rows == 0
+        raise OtlpDecodeError(request.fault)
+    return DecodedRows(
+        turns=[turn_from_row(row) for row in found.turns.to_pylist()],
+        spans=[span_from_row(row) for row in found.spans.to_pylist()],
+        points=[
+            PointRow(row["name"], row["unix_ns"], row["value"], json.loads(row["attributes"]), row["service"])
+            for row in found.points.to_pylist()
+        ],
+        received=request.received,
+        rejected=request.rejected,
+        reasons=request.reasons,
+        unmapped=found.unmapped,
+        unknown_turn_fields=found.unknown_turn_fields,
+    )

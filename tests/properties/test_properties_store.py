@@ -11,10 +11,9 @@ from telemetry.model.metrics import METRICS
 from telemetry.model.turn_texts import with_plain_texts
 from telemetry.model.turns import Turn
 from telemetry.sidecar.otlp.attributes import OtlpDecodeError
-from telemetry.sidecar.otlp.decode import decode_metrics, decode_traces
 from telemetry.store.queries import metric_column
 from telemetry.store.schema import SCHEMAS, turn_from_row, turns_table
-from tests.fixtures_sidecar import turns_json, turns_request
+from tests.fixtures_sidecar import decoded_metrics, decoded_traces, turns_json, turns_request
 from tests.strategies_turns import turns
 
 
@@ -37,12 +36,12 @@ def test_turn_to_parquet_to_turn(written: list[Turn]) -> None:
 def test_turn_over_otlp_in_both_encodings(sent: list[Turn]) -> None:
     # Texts may come from anybody: the receiver writes control characters out. All else comes back as it was.
     kept = [with_plain_texts(turn) for turn in sent]
-    by_protobuf = decode_traces(turns_request(sent).SerializeToString(), "protobuf")
+    by_protobuf = decoded_traces(turns_request(sent).SerializeToString())
     assert by_protobuf.reasons == []
     assert by_protobuf.turns == kept
-    by_json = decode_traces(turns_json(sent), "json")
+    by_json = decoded_traces(turns_json(sent), "json")
     assert by_json.turns == kept
-    again = decode_traces(turns_request(kept).SerializeToString(), "protobuf")
+    again = decoded_traces(turns_request(kept).SerializeToString())
     assert again.turns == kept
     assert by_json.spans == by_protobuf.spans
 
@@ -50,7 +49,7 @@ def test_turn_over_otlp_in_both_encodings(sent: list[Turn]) -> None:
 @settings(max_examples=80, deadline=None)
 @given(st.binary(max_size=200))
 def test_any_bytes_are_decoded_or_refused(body: bytes) -> None:
-    for decode in (decode_traces, decode_metrics):
+    for decode in (decoded_traces, decoded_metrics):
         for encoding in ("protobuf", "json"):
             with contextlib.suppress(OtlpDecodeError):
                 decode(body, encoding)

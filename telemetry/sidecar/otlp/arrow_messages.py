@@ -45,7 +45,7 @@ def check_message(kind: type[Message], payload: bytes) -> None:
 
 
 def record_batch(messages: Any, payloads: Sequence[bytes]) -> RecordBatch:
-    """One row for each message. Raises MalformedMessageError when one of them is none."""
+    """One row for each message. Raises MalformedMessageError when one of them is malformed."""
     try:
         return messages.list_to_record_batch(payloads if isinstance(payloads, list) else list(payloads))
     except ValueError as error:

@@ -50,7 +50,7 @@ class DecodedChunk:
 
 
 @dataclass(frozen=True, slots=True)
-class _Chunk:
+class _ReadChunk:
     """What was read of a chunk; of each span its request, and the places of its resource and scope in `read`."""
 
     read: ReadSpans
@@ -72,7 +72,7 @@ def decode_chunks(group: SpanGroup) -> list[DecodedChunk]:
     return found
 
 
-def _read(group: SpanGroup, places: Places) -> _Chunk:
+def _read(group: SpanGroup, places: Places) -> _ReadChunk:
     """Read the spans of a chunk; requests of which anything cannot be read are refused and left out."""
     places = _taken(group, places)
     try:
@@ -94,7 +94,7 @@ def _taken(group: SpanGroup, places: Places) -> Places:
     return places[~np.isin(np.array(group.request_of, np.int64)[places], refused)] if refused else places
 
 
-def _read_all(group: SpanGroup, places: Places) -> _Chunk:
+def _read_all(group: SpanGroup, places: Places) -> _ReadChunk:
     first, last = (int(places[0]), int(places[-1]) + 1) if len(places) else (0, 0)
     shifted = places - first
     request_of, resource_of, scope_of = (
@@ -107,10 +107,10 @@ def _read_all(group: SpanGroup, places: Places) -> _Chunk:
         [group.resources[place] for place in resources.tolist()],
         [group.scopes[place] for place in scopes.tolist()],
     )
-    return _Chunk(read, request_of, resource_of, scope_of)
+    return _ReadChunk(read, request_of, resource_of, scope_of)
 
 
-def _decoded(chunk: _Chunk) -> DecodedChunk:
+def _decoded(chunk: _ReadChunk) -> DecodedChunk:
     reasons = _faults(chunk)
     good = np.ones(len(chunk.request_of), np.bool_)
     good[list(reasons)] = False
@@ -131,7 +131,7 @@ def _decoded(chunk: _Chunk) -> DecodedChunk:
     )
 
 
-def _faults(chunk: _Chunk) -> dict[int, str]:
+def _faults(chunk: _ReadChunk) -> dict[int, str]:
     """Why spans are not taken, by their row; of several faults of one the first."""
     found: dict[int, str] = {}
     masks = fault_masks(chunk.read.spans) | beyond_limits(chunk.read, chunk.resource_of, chunk.scope_of)
@@ -168,7 +168,7 @@ def _without(lists: ArrowArray, held: Mask) -> ArrowArray:
     return pa.ListArray.from_arrays(pa.array(before[ends]), stored.values.filter(pa.array(~held)), type=stored.type)
 
 
-def _origin(chunk: _Chunk) -> dict[str, ArrowArray]:
+def _origin(chunk: _ReadChunk) -> dict[str, ArrowArray]:
     """The columns that a span has from its resource and its scope."""
     resources = stored_attributes(chunk.read.resources["attributes"])
     resource_of, scope_of = pa.array(chunk.resource_of), pa.array(chunk.scope_of)

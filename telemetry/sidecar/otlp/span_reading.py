@@ -41,7 +41,7 @@ class ReadSpans:
 
 
 def read_spans(spans: Sequence[bytes], resources: Sequence[bytes], scopes: Sequence[bytes]) -> ReadSpans:
-    """Read messages, none of them larger than `ITEM_BYTES_MAX`. Raises MalformedMessageError when one is none, and
+    """Read messages, none of them larger than `ITEM_BYTES_MAX`. Raises MalformedMessageError when one is malformed, and
     OtlpDecodeError when values are nested too deeply."""
     span_batch = _read(_spans, Span, spans, _values_of_spans)
     resource_batch = _read(_resources, Resource, resources, _values_of_resources)

@@ -12,11 +12,11 @@ from telemetry.model import semconv
 from telemetry.model.foreign_text import one_line
 from telemetry.sidecar.otlp.arrow_messages import compute
 from telemetry.sidecar.otlp.attributes import OtlpDecodeError
-from telemetry.sidecar.otlp.decode import decode_metrics as _decode_metrics
+from telemetry.sidecar.otlp.metric_points import read_points
 from telemetry.sidecar.otlp.span_chunks import decode_chunks
 from telemetry.sidecar.otlp.span_groups import SpanGroup
 from telemetry.store.manifest import Table
-from telemetry.store.schema import SCHEMAS, ArrowTable, points_table
+from telemetry.store.schema import SCHEMAS, ArrowTable, PointRow, points_table
 
 KNOWN_SPANS: Final = frozenset(
     {
@@ -102,15 +102,16 @@ def decode_traces(bodies: Sequence[bytes]) -> DecodedTables:
 def decode_metrics(bodies: Sequence[bytes]) -> DecodedTables:
     """Decode the bodies of metrics exports in protobuf. A body that cannot be decoded harms no other."""
     requests: list[DecodedRequest] = []
-    points = []
+    points: list[PointRow] = []
     for body in bodies:
         try:
-            decoded = _decode_metrics(body, "protobuf")
+            read = read_points(body)
         except OtlpDecodeError as error:
             requests.append(DecodedRequest(fault=str(error)))
             continue
-        requests.append(DecodedRequest(decoded.received, decoded.rejected, decoded.reasons))
-        points += decoded.points
+        reasons = list(read.rejected)[:_REASONS_MAX]
+        requests.append(DecodedRequest(read.received, sum(read.rejected.values()), reasons))
+        points += read.points
     empty = {name: schema.empty_table() for name, schema in SCHEMAS.items()}
     return DecodedTables(requests, empty["turns"], empty["spans"], points_table(points))
 

@@ -7,26 +7,29 @@ from typing import Final
 
 import pyarrow as pa
 
-from telemetry.sidecar.messages import Answer, Encoding, Signal, Take
-from telemetry.sidecar.otlp import decode
+from telemetry.sidecar.messages import Answer, Signal, Take
 from telemetry.sidecar.otlp.attributes import OtlpDecodeError
-from telemetry.sidecar.otlp.decode import Decoded
-from telemetry.sidecar.otlp.tables import DecodedRequest, DecodedTables, decode_metrics, decode_traces
+from telemetry.sidecar.otlp.json_requests import metrics_from_json, traces_from_json
+from telemetry.sidecar.otlp.tables import DecodedTables, decode_metrics, decode_traces
 from telemetry.store.ingest_log import Record
-from telemetry.store.schema import ArrowTable, points_table, spans_table, turns_table
+from telemetry.store.schema import ArrowTable
 
-_Decode = Callable[[Sequence[bytes]], DecodedTables]
-
-_Form = tuple[Signal, Encoding]
-
-# What the kinds of records in the ingest log mean.
-_KINDS: Final[dict[_Form, int]] = {
-    ("traces", "protobuf"): 1,
-    ("metrics", "protobuf"): 2,
-    ("traces", "json"): 3,
-    ("metrics", "json"): 4,
+# What the kinds of records in the ingest log mean: the log holds protobuf only.
+_KINDS: Final[dict[Signal, int]] = {"traces": 1, "metrics": 2}
+_SIGNALS: Final[dict[int, Signal]] = {kind: signal for signal, kind in _KINDS.items()}
+_DECODERS: Final[dict[Signal, Callable[[Sequence[bytes]], DecodedTables]]] = {
+    "traces": decode_traces,
+    "metrics": decode_metrics,
 }
-_FORMS: Final = {kind: form for form, kind in _KINDS.items()}
+_FROM_JSON: Final[dict[Signal, Callable[[bytes], bytes]]] = {"traces": traces_from_json, "metrics": metrics_from_json}
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """A request in protobuf."""
+
+    number: int
+    body: bytes
 
 
 @dataclass(slots=True)
@@ -55,19 +58,18 @@ class DecodedGroup:
 def decode_group(requests: Sequence[Take]) -> DecodedGroup:
     """Decode requests. One that cannot be decoded has an answer that says so, and harms no other."""
     group = DecodedGroup()
-    for form in _KINDS:
-        chosen = [request for request in requests if (request.signal, request.encoding) == form]
+    for signal in _KINDS:
+        chosen = [found for each in requests if each.signal == signal and (found := _in_protobuf(group, each))]
         if chosen:
-            _decode(group, form, chosen)
+            _decode(group, signal, chosen)
     return group
 
 
 def take_again(number: int, record: Record) -> Take | None:
     """Make a record of the log a request again; None for a kind that this version does not know."""
-    if record.kind not in _FORMS:
+    if record.kind not in _SIGNALS:
         return None
-    signal, encoding = _FORMS[record.kind]
-    return Take(number, signal, encoding, alone=False, body=record.payload)
+    return Take(number, _SIGNALS[record.kind], "protobuf", alone=False, body=record.payload)
 
 
 def merged(groups: Sequence[DecodedGroup]) -> tuple[ArrowTable, ArrowTable, ArrowTable]:
@@ -80,17 +82,29 @@ def merged(groups: Sequence[DecodedGroup]) -> tuple[ArrowTable, ArrowTable, Arro
     )
 
 
-def _decode(group: DecodedGroup, form: _Form, requests: Sequence[Take]) -> None:
-    bodies = [request.body for request in requests]
+def _in_protobuf(group: DecodedGroup, request: Take) -> _Request | None:
+    """The request in protobuf; None when it cannot be decoded, which is its answer then."""
+    if request.encoding == "protobuf":
+        return _Request(request.number, request.body)
     try:
-        tables = _DECODERS[form](bodies)
+        return _Request(request.number, _FROM_JSON[request.signal](request.body))
+    except OtlpDecodeError as error:
+        sentence = str(error)
+    except Exception as error:  # noqa: BLE001 - whatever a body provokes, its neighbors are stored
+        sentence = _undecodable(error)
+    group.answers.append(Answer(request.number, undecodable=sentence))
+    return None
+
+
+def _decode(group: DecodedGroup, signal: Signal, requests: Sequence[_Request]) -> None:
+    try:
+        tables = _DECODERS[signal]([request.body for request in requests])
     except Exception as error:  # noqa: BLE001 - whatever a body provokes, its neighbors are stored
         if len(requests) > 1:
             for request in requests:
-                _decode(group, form, [request])
+                _decode(group, signal, [request])
         else:
-            sentence = f"the body could not be decoded ({type(error).__name__}: {error})"
-            group.answers.append(Answer(requests[0].number, undecodable=sentence))
+            group.answers.append(Answer(requests[0].number, undecodable=_undecodable(error)))
         return
     for request, decoded in zip(requests, tables.requests, strict=True):
         if decoded.fault is not None:
@@ -100,42 +114,12 @@ def _decode(group: DecodedGroup, form: _Form, requests: Sequence[Take]) -> None:
         group.received += decoded.received
         group.rejected += decoded.rejected
         if decoded.received > decoded.rejected:
-            group.records.append(Record(_KINDS[form], request.body))
+            group.records.append(Record(_KINDS[signal], request.body))
     group.unmapped += tables.unmapped
     group.unknown_turn_fields += tables.unknown_turn_fields
     if tables.rows:
         group.tables.append(tables)
 
 
-def _json(decode_one: Callable[[bytes, Encoding], Decoded]) -> _Decode:
-    """Make a decoder of JSON bodies."""
-
-    def decode_bodies(bodies: Sequence[bytes]) -> DecodedTables:
-        requests: list[DecodedRequest] = []
-        found: list[Decoded] = []
-        for body in bodies:
-            try:
-                decoded = decode_one(body, "json")
-            except OtlpDecodeError as error:
-                requests.append(DecodedRequest(fault=str(error)))
-                continue
-            requests.append(DecodedRequest(decoded.received, decoded.rejected, decoded.reasons))
-            found.append(decoded)
-        return DecodedTables(
-            requests,
-            turns_table([turn for decoded in found for turn in decoded.turns]),
-            spans_table([span for decoded in found for span in decoded.spans]),
-            points_table([point for decoded in found for point in decoded.points]),
-            unmapped=sum((decoded.unmapped for decoded in found), Counter[str]()),
-            unknown_turn_fields=sum((decoded.unknown_turn_fields for decoded in found), Counter[str]()),
-        )
-
-    return decode_bodies
-
-
-_DECODERS: Final[dict[_Form, _Decode]] = {
-    ("traces", "protobuf"): decode_traces,
-    ("metrics", "protobuf"): decode_metrics,
-    ("traces", "json"): _json(decode.decode_traces),
-    ("metrics", "json"): _json(decode.decode_metrics),
-}
+def _undecodable(error: Exception) -> str:
+    return f"the body could not be decoded ({type(error).__name__}: {error})"

@@ -15,7 +15,7 @@ from telemetry.export.turn_log import TurnLog
 from telemetry.export.wal import LogFile, LogRecord
 from telemetry.model.turn_texts import with_plain_texts
 from telemetry.model.turns import Turn
-from telemetry.sidecar.otlp.decode import decode_traces
+from tests.fixtures_sidecar import decoded_traces
 from tests.fixtures_turns import client_turn, exchange
 from tests.strategies_turns import turns
 
@@ -102,7 +102,7 @@ def test_a_turn_that_is_brought_home_is_the_turn_that_was_emitted(turn: Turn) ->
     last_unix_ns = turn.started_unix_ns + max(points, default=0) - min(points, default=0)
     kept = with_plain_texts(turn)  # the receiver writes control characters out
     # What lies beyond the 63 bits of the store is refused on any way to it.
-    assert decode_traces(entry.payload, "protobuf").turns in ([[kept]] if last_unix_ns < 2**62 else [[kept], []])
+    assert decoded_traces(entry.payload).turns in ([[kept]] if last_unix_ns < 2**62 else [[kept], []])
 
 
 def test_a_turn_log_that_is_not_taken_stays(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_many_turns_go_in_batches_and_the_taken_ones_once(tmp_path: Path) -> Non
     result = replay(tmp_path, lambda entry: len(first) < 1 and first.append(entry) is None)
     assert result == ReplayResult(turn_logs=1, left_turn_logs=1)
     payloads = [entry.payload for entry in (*first, *replayed(tmp_path))]
-    found = [turn.sequence for payload in payloads for turn in decode_traces(payload, "protobuf").turns]
+    found = [turn.sequence for payload in payloads for turn in decoded_traces(payload).turns]
     assert found == list(range(150))
     assert len(payloads) == 3
 
@@ -146,7 +146,7 @@ def test_requests_and_turns_of_one_owner_come_home_in_this_order(tmp_path: Path)
     result = replay(tmp_path, lambda entry: taken.append(entry) is None, lambda _: 1)
     assert result == ReplayResult(records=1, spans=2, turns=1, turn_logs=1)
     assert taken[0] == record(0)
-    assert [turn.sequence for turn in decode_traces(taken[1].payload, "protobuf").turns] == [0]
+    assert [turn.sequence for turn in decoded_traces(taken[1].payload).turns] == [0]
 
 
 def test_a_log_of_another_version_stays_with_a_warning_and_the_others_come_home(

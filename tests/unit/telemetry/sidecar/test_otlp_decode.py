@@ -6,11 +6,13 @@ import msgspec
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
+from telemetry.model.turn_spans import turn_attributes
 from telemetry.model.turn_texts import with_plain_texts
 from telemetry.sidecar.otlp.access import is_authorized, is_loopback
 from telemetry.sidecar.otlp.attributes import OtlpDecodeError
-from telemetry.sidecar.otlp.decode import decode_metrics, decode_traces
-from tests.fixtures_sidecar import turns_json, turns_request
+from telemetry.sidecar.otlp.metric_points import POINTS_MAX
+from telemetry.store.schema import with_turn
+from tests.fixtures_sidecar import decoded_metrics, decoded_traces, turns_json, turns_request
 from tests.fixtures_turns import client_turn, synthetic_run
 
 
@@ -29,17 +31,19 @@ def _span(**changes: object) -> bytes:
 
 def test_both_encodings_decode_to_the_same() -> None:
     turns = synthetic_run(turns=10).turns
-    by_json = decode_traces(turns_json(turns), "json")
-    by_protobuf = decode_traces(turns_request(turns).SerializeToString(), "protobuf")
+    by_json = decoded_traces(turns_json(turns), "json")
+    by_protobuf = decoded_traces(turns_request(turns).SerializeToString())
     assert by_json.turns == by_protobuf.turns == turns
     assert by_json.spans == by_protobuf.spans
     assert (by_json.received, by_json.rejected) == (20, 0)
-    assert set(by_json.spans[0].attributes) >= {"voice.turn.turn_index", "voice.turn.source", "voice.turn.outcome"}
-    assert "voice.turn.model" not in by_json.spans[0].attributes, "the turn's fields are in the turns table"
+    (first, *_), (turn, *_) = by_json.spans, by_json.turns
+    names = [name for name in first.attributes if name.startswith("voice.turn.")]
+    assert names == [], "the turn's fields are in the turns table"
+    assert set(with_turn(first, turn).attributes) == set(turn_attributes(turns[0]))
 
 
 def test_json_ids_are_hex() -> None:
-    (span,) = decode_traces(_span(parentSpanId="EEE19B7EC3C1B173"), "json").spans
+    (span,) = decoded_traces(_span(parentSpanId="EEE19B7EC3C1B173"), "json").spans
     assert (span.trace_id, span.span_id) == ("5b8efff798038103d269b633813fc60c", "eee19b7ec3c1b174")
     assert span.parent_span_id == "eee19b7ec3c1b173"
     assert (span.start_unix_ns, span.end_unix_ns) == (1544712660000000000, 1544712661000000000)
@@ -60,9 +64,9 @@ def test_json_ids_are_hex() -> None:
     ],
 )
 def test_an_invalid_span_is_rejected_with_the_reason(changes: dict[str, object]) -> None:
-    decoded = decode_traces(_span(**changes), "json")
+    decoded = decoded_traces(_span(**changes), "json")
     assert (decoded.received, decoded.rejected, len(decoded.reasons)) == (1, 1, 1)
-    assert decoded.batch.rows == 0
+    assert decoded.rows == 0
 
 
 @pytest.mark.parametrize(
@@ -88,7 +92,7 @@ def test_an_invalid_span_is_rejected_with_the_reason(changes: dict[str, object])
 )
 def test_invalid_otlp_json_is_rejected(body: bytes) -> None:
     with pytest.raises(OtlpDecodeError):
-        decode_traces(body, "json")
+        decoded_traces(body, "json")
 
 
 def test_every_kind_of_attribute_is_decoded() -> None:
@@ -104,7 +108,7 @@ def test_every_kind_of_attribute_is_decoded() -> None:
         "newer": {"somethingValue": 3},
     }
     body = _span(attributes=[{"key": key, "value": value} for key, value in values.items()])
-    (span,) = decode_traces(body, "json").spans
+    (span,) = decoded_traces(body, "json").spans
     assert span.attributes == {
         "text": "a",
         "bool": False,
@@ -123,17 +127,64 @@ def test_nesting_is_limited() -> None:
     for _ in range(200):
         value = {"arrayValue": {"values": [value]}}
     with pytest.raises(OtlpDecodeError, match="nested more than"):
-        decode_traces(_span(attributes=[{"key": "a", "value": value}]), "json")
+        decoded_traces(_span(attributes=[{"key": "a", "value": value}]), "json")
+
+
+def test_both_encodings_carry_a_span_whole() -> None:
+    pairs = [{"key": "k", "value": {"doubleValue": "NaN"}}, {"key": "l", "value": {"arrayValue": {"values": [{}]}}}]
+    whole = {
+        "kind": 3,
+        "traceState": "a=b",
+        "status": {"code": "STATUS_CODE_ERROR", "message": "why"},
+        "events": [{"name": "e", "timeUnixNano": "7", "attributes": pairs}],
+        "links": [{"traceId": "ab" * 16, "spanId": "CD" * 8, "traceState": "t", "attributes": pairs}],
+    }
+    (span,) = decoded_traces(_span(**whole), "json").spans
+    assert (span.kind, span.trace_state, span.status_code, span.status_message) == ("Client", "a=b", "Error", "why")
+    (event,), (link,) = span.events, span.links
+    assert (event.name, event.unix_ns, repr(dict(event.attributes))) == ("e", 7, "{'k': nan, 'l': [None]}")
+    assert (link.trace_id, link.span_id, link.trace_state) == ("ab" * 16, "cd" * 8, "t")
+    assert repr(link.attributes) == repr(event.attributes)
+    (odd,) = decoded_traces(_span(kind="SPAN_KIND_NEWER", status={"code": 7}), "json").spans
+    assert (odd.kind, odd.status_code) == ("Unspecified", "Unset")
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        (b"[" * 600_000, "more than 500000 objects"),
+        (b"[" + b"0," * 3_000_000, "more than 2000000 values"),
+        (b'{"resourceSpans": [{"scopeSpans": [{"spans": [' + b"{}," * 60_000 + b"{}]}]}]}", "more than 50000 spans"),
+    ],
+)
+def test_json_that_would_take_much_memory_is_refused(body: bytes, sentence: str) -> None:
+    with pytest.raises(OtlpDecodeError, match=sentence):
+        decoded_traces(body, "json")
+
+
+@pytest.mark.parametrize("kind", ["arrayValue", "kvlistValue"])
+@pytest.mark.parametrize(("depth", "taken"), [(20, True), (33, False), (150, False)])
+def test_both_encodings_have_one_limit_of_nesting(kind: str, depth: int, *, taken: bool) -> None:
+    value: dict[str, object] = {"intValue": 1}
+    for _ in range(depth):
+        item = value if kind == "arrayValue" else {"key": "k", "value": value}
+        value = {kind: {"values": [item]}}
+    body = _span(attributes=[{"key": "a", "value": value}])
+    if taken:
+        assert len(decoded_traces(body, "json").spans) == 1
+    else:
+        with pytest.raises(OtlpDecodeError, match="nested more than"):
+            decoded_traces(body, "json")
 
 
 def test_unknown_spans_are_stored_and_counted_by_name() -> None:
-    decoded = decode_traces(_span(), "json")
+    decoded = decoded_traces(_span(), "json")
     assert (dict(decoded.unmapped), len(decoded.spans), decoded.rejected) == ({"agent_turn": 1}, 1, 0)
 
 
 def test_only_the_turn_with_too_large_integers_is_rejected() -> None:
     turns = [client_turn(0), client_turn(1, speech_end_perf_ns=2**62)]
-    decoded = decode_traces(turns_request(turns).SerializeToString(), "protobuf")
+    decoded = decoded_traces(turns_request(turns).SerializeToString())
     assert (decoded.turns, decoded.rejected) == (turns[:1], 1)
     assert "too large to store" in decoded.reasons[0]
 
@@ -141,7 +192,7 @@ def test_only_the_turn_with_too_large_integers_is_rejected() -> None:
 def test_fields_of_a_newer_sender_are_counted() -> None:
     request = turns_request([client_turn(0)])
     request.resource_spans[0].scope_spans[0].spans[0].attributes.add(key="voice.turn.mood").value.string_value = "good"
-    decoded = decode_traces(request.SerializeToString(), "protobuf")
+    decoded = decoded_traces(request.SerializeToString())
     assert (decoded.turns, dict(decoded.unknown_turn_fields)) == ([client_turn(0)], {"voice.turn.mood": 1})
 
 
@@ -158,10 +209,25 @@ def test_gauges_and_sums_are_points_and_the_rest_is_rejected() -> None:
     histogram.data_points.add()
     histogram.data_points.add()
     metrics.add(name="empty")
-    decoded = decode_metrics(request.SerializeToString(), "protobuf")
+    decoded = decoded_metrics(request.SerializeToString())
     assert [(p.name, p.value, p.unix_ns) for p in decoded.points] == [("g", 1.5, 7), ("s", 3.0, 8)]
     assert (decoded.received, decoded.rejected) == (8, 4)
     assert any("histogram points are not stored" in reason for reason in decoded.reasons)
+
+
+def test_metrics_that_would_take_much_memory_are_refused() -> None:
+    request = ExportMetricsServiceRequest()
+    points = request.resource_metrics.add().scope_metrics.add().metrics.add(name="g").gauge.data_points
+    for _ in range(POINTS_MAX // 10):
+        points.add()
+    (metric,) = request.resource_metrics[0].scope_metrics[0].metrics
+    request.resource_metrics[0].scope_metrics[0].metrics.extend([metric] * 10)
+    with pytest.raises(OtlpDecodeError, match=f"more than {POINTS_MAX} points"):
+        decoded_metrics(request.SerializeToString())
+    with pytest.raises(OtlpDecodeError, match="more than 50000 metrics"):
+        decoded_metrics(b"\x0a\0" * 60_000)
+    with pytest.raises(OtlpDecodeError, match="not a protobuf ExportMetricsServiceRequest"):
+        decoded_metrics(b"\x0a\x04\x12\x02\x12\x01")
 
 
 def test_json_metrics() -> None:
@@ -186,7 +252,7 @@ def test_json_metrics() -> None:
             }
         ]
     }
-    decoded = decode_metrics(json.dumps(body).encode(), "json")
+    decoded = decoded_metrics(json.dumps(body).encode(), "json")
     assert [(p.name, p.value, p.unix_ns, p.service) for p in decoded.points] == [
         ("g", 1.5, 5, "svc"),
         ("s", 3.0, 5, "svc"),
@@ -206,7 +272,7 @@ def test_control_characters_in_texts_of_a_service_are_removed() -> None:
     paint = "\x1b]0;owned\x07\u202e\r\nforged"
     inner = {"kvlistValue": {"values": [{"key": paint, "value": {"arrayValue": {"values": [{"stringValue": paint}]}}}]}}
     attributes = [{"key": paint, "value": {"stringValue": paint}}, {"key": "deep", "value": inner}]
-    decoded = decode_traces(_span(name=paint, attributes=attributes, events=[{"name": paint}]), "json")
+    decoded = decoded_traces(_span(name=paint, attributes=attributes, events=[{"name": paint}]), "json")
     (span,) = decoded.spans
     escaped = "\\x1b]0;owned\\x07\\u202e"
     assert span.name == f"{escaped}  forged"
@@ -223,7 +289,7 @@ def test_control_characters_in_texts_of_a_turn_are_removed() -> None:
     turn = msgspec.structs.replace(
         client_turn(0), outcome_reason=paint * 500, cohort=paint, withheld_reasons=(paint, "plain")
     )
-    (decoded,) = decode_traces(turns_json([turn]), "json").turns
+    (decoded,) = decoded_traces(turns_json([turn]), "json").turns
     assert decoded.cohort == "\\x1b[2J "
     assert decoded.withheld_reasons == ("\\x1b[2J ", "plain")
     assert decoded.outcome_reason is not None
