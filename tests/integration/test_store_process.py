@@ -122,6 +122,14 @@ class _Senders:
                     return
 
 
+def test_a_sidecar_that_is_stopped_has_nothing_to_say(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with running_sidecar(tmp_path) as sidecar:
+        assert httpx.post(f"{sidecar.http}/v1/traces", content=_body(1), headers=PROTOBUF).status_code == 200
+        assert sidecar.terminate() == 0
+    assert capfd.readouterr().err == ""
+    assert _stored(tmp_path) == [_trace_id(1)]
+
+
 @pytest.mark.slow
 def test_kill_9_of_the_store_process_under_load_loses_nothing_and_doubles_nothing(tmp_path: Path) -> None:
     chance = random.Random(1)

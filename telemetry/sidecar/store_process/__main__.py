@@ -1,5 +1,6 @@
 """Runs a store process for a front: `python -m telemetry.sidecar.store_process DESCRIPTOR OPTIONS`."""
 
+import os
 import signal
 import socket
 import sys
@@ -18,6 +19,9 @@ def main() -> None:
     descriptor, options = sys.argv[1:]
     with socket.socket(fileno=int(descriptor)) as connection:
         run(FrontConnection(connection), msgspec.json.decode(options, type=StoreOptions))
+    # Everything is closed. Threads that still wait for something must not meet an interpreter that takes itself apart.
+    sys.stderr.flush()
+    os._exit(0)
 
 
 if __name__ == "__main__":
