@@ -60,7 +60,6 @@ class StoreLink:
         self._lost = asyncio.Event()
         self._pages: dict[int, asyncio.Future[Page]] = {}
         self._next_page = 0
-        self._stopping = False
         self._tasks: list[asyncio.Task[None]] = []
         self.restarts = 0
 
@@ -75,12 +74,13 @@ class StoreLink:
 
     async def stop(self) -> None:
         """End the process; everything that was acknowledged is committed before, or stays in the log."""
-        self._stopping = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._is_ready:
             self.send(Stop())
+        elif self._transport is not None:
+            self._transport.close()  # one that only starts ends with its connection
         await self._reap()
 
     @property
@@ -121,19 +121,23 @@ class StoreLink:
         ours, theirs = socket.socketpair()
         options = msgspec.json.encode(self._options).decode()
         command = [sys.executable, "-m", "telemetry.sidecar.store_process", str(theirs.fileno()), options]
-        with theirs:
-            self._process = await asyncio.to_thread(
-                subprocess.Popen,
-                command,
-                pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL,
-                stdout=sys.stderr.fileno(),
-            )
-        self._lost.clear()
         self._opened = loop.create_future()
-        self._transport, _ = await loop.create_unix_connection(
-            lambda: _Connection(self._received, self._connection_lost), sock=ours
-        )
+        self._lost.clear()
+        try:
+            with theirs:
+                self._process = await asyncio.to_thread(
+                    subprocess.Popen,
+                    command,
+                    pass_fds=(theirs.fileno(),),
+                    stdin=subprocess.DEVNULL,
+                    stdout=sys.stderr.fileno(),
+                )
+            self._transport, _ = await loop.create_unix_connection(
+                lambda: _Connection(self._received, self._connection_lost), sock=ours
+            )
+        except BaseException:
+            ours.close()
+            raise
         return await self._opened
 
     def _received(self, message: FromStore) -> None:

@@ -157,6 +157,7 @@ def _runs(process: psutil.Process) -> bool:
     return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
 
 
+@pytest.mark.slow
 def test_while_the_store_process_starts_again_senders_are_sent_back_and_the_pages_say_so(tmp_path: Path) -> None:
     with running_sidecar(tmp_path) as sidecar:
         url = sidecar.http
@@ -179,6 +180,16 @@ def test_while_the_store_process_starts_again_senders_are_sent_back_and_the_page
     assert sorted(_stored(tmp_path)) == [_trace_id(1), _trace_id(2)]
 
 
+def test_a_sidecar_is_stopped_while_its_store_process_starts_again(tmp_path: Path) -> None:
+    with running_sidecar(tmp_path) as sidecar:
+        assert httpx.post(f"{sidecar.http}/v1/traces", content=_body(1), headers=PROTOBUF).status_code == 200
+        store_process = sidecar.store_process
+        store_process.terminate()  # as a service manager stops all processes of a service
+        wait_until(lambda: not _runs(store_process))
+        assert sidecar.terminate() == 0
+    assert _stored(tmp_path) == [_trace_id(1)]
+
+
 def test_a_front_that_is_killed_leaves_a_store_with_everything_and_without_an_owner(tmp_path: Path) -> None:
     with running_sidecar(tmp_path) as sidecar:
         store_process = sidecar.store_process
@@ -191,6 +202,7 @@ def test_a_front_that_is_killed_leaves_a_store_with_everything_and_without_an_ow
     assert list((tmp_path / "ingest").glob("*.log")) == [], "what is committed needs no log"
 
 
+@pytest.mark.slow
 def test_what_both_processes_left_in_the_log_is_there_after_the_next_start(tmp_path: Path) -> None:
     with running_sidecar(tmp_path) as sidecar:
         store_process = sidecar.store_process
@@ -204,6 +216,7 @@ def test_what_both_processes_left_in_the_log_is_there_after_the_next_start(tmp_p
         assert sorted(_stored(tmp_path)) == [_trace_id(index) for index in range(20)], "ready means visible"
 
 
+@pytest.mark.slow
 def test_a_body_that_ends_the_store_process_is_refused_and_harms_nobody(tmp_path: Path, sabotage: Path) -> None:
     store = tmp_path / "store"
     with running_sidecar(store, before=sabotage) as sidecar, httpx.Client(base_url=sidecar.http, timeout=30) as client:
@@ -246,6 +259,7 @@ def _sabotaged(sabotage: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
         yield
 
 
+@pytest.mark.slow
 def test_a_body_that_hangs_the_store_process_does_so_a_few_times_only(
     tmp_path: Path, sabotage: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
