@@ -25,7 +25,9 @@ _SMALL_CHUNKS_MAX: Final = 4096
 _CHUNK_BYTES_MIN: Final = 256
 # An event of the parser takes some 15 µs; others are served after so many of them.
 _EVENTS_PER_TURN: Final = 200
-_READ_BYTES: Final = 64 << 10
+# Fields of a header or of a trailer take 1 µs a byte, those of a body of known length next to nothing.
+_FIELDS_READ_BYTES: Final = 8 << 10
+_BODY_READ_BYTES: Final = 64 << 10
 _ACCEPTED_AT_ONCE: Final = 128
 _BAD_REQUEST: Final = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 _OVERLOADED: Final = (
@@ -82,6 +84,12 @@ class _Parser(h11.Connection):
         self.has_more = False
         self._chunks = 0
         self._body_bytes = 0
+        self._is_sized = False
+
+    @property
+    def reads_sized_body(self) -> bool:
+        """Whether a body whose length was stated is being received."""
+        return self._is_sized and self.their_state is h11.SEND_BODY
 
     def next_event(self) -> Any:
         if self.turn_events >= _EVENTS_PER_TURN:
@@ -95,6 +103,7 @@ class _Parser(h11.Connection):
             if len(event.headers) > _HEADER_FIELDS_MAX:
                 raise h11.RemoteProtocolError(f"more than {_HEADER_FIELDS_MAX} header fields", 431)
             self._chunks = self._body_bytes = 0
+            self._is_sized = all(name != b"transfer-encoding" for name, _ in event.headers)
         elif isinstance(event, h11.Data):
             self._body_bytes += len(event.data)
             self._chunks += event.chunk_end
@@ -159,10 +168,9 @@ class HttpConnection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Admit or refuse the connection."""
-        # Less is held for each connection, and parsed in one turn, than by asyncio's 256 KiB.
-        transport.max_size = _READ_BYTES  # type: ignore[attr-defined]
         super().connection_made(transport)
         self.flow = self._turns = _Flow(transport)
+        self._set_read_bytes(_FIELDS_READ_BYTES)
         if self.known.admit(self):
             self._start_timer()
         else:
@@ -200,6 +208,7 @@ class HttpConnection(H11Protocol):
             self._turn = self.loop.call_soon(self.handle_events)
         else:
             self._turns.release()
+        self._set_read_bytes(_BODY_READ_BYTES if self.conn.reads_sized_body else _FIELDS_READ_BYTES)
         if self.cycle and not self.cycle.response_complete:
             self._enter(_Phase.REQUEST)
         elif self._phase is _Phase.LINGERING and self.conn.their_state is h11.IDLE:
@@ -234,6 +243,10 @@ class HttpConnection(H11Protocol):
         if self._write_timer is not None:
             self._write_timer.cancel()
             self._write_timer = None
+
+    def _set_read_bytes(self, count: int) -> None:
+        """Limit how much is received, held and parsed at once; asyncio's own limit is 256 KiB."""
+        self.transport.max_size = count  # type: ignore[attr-defined]
 
     def _enter(self, phase: _Phase) -> None:
         if phase is not self._phase:

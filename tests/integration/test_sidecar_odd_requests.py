@@ -186,6 +186,17 @@ def test_small_chunks_are_taken_and_floods_of_them_are_not(running: Running) -> 
     assert accepted < len(flood)
 
 
+def test_a_flood_of_trailers_is_400_and_holds_up_nobody(running: Running) -> None:
+    flood = _chunked_request(b"0\r\n" + b"a:\r\n" * 100_000 + b"\r\n")
+    before = _cpu_s(running.sidecar.process.pid)
+    with connections(running.sidecar.http, 50) as opened:
+        accepted = send_evenly(opened, flood)
+        assert running.client.get("/healthz").status_code == 200
+        wait_until(lambda: not any(map(is_open, opened)))
+    print(f"{accepted:,} bytes in {_cpu_s(running.sidecar.process.pid) - before:.2f} s of CPU")
+    assert accepted < 50 * len(flood)
+
+
 @pytest.mark.parametrize(
     "header",
     [
