@@ -10,6 +10,7 @@ from telemetry.model.formatting import (
     DASH,
     NS_PER_S,
     count,
+    estimate,
     milliseconds,
     number,
     share,
@@ -40,7 +41,8 @@ def percentile(stats: MetricStats, name: str, *, with_unit: bool = False) -> str
     """One percentile as the table shows it: the figure, or why it is missing ("too few (12)")."""
     value: float | None = getattr(stats, name)
     if value is not None:
-        return DEFINITIONS[stats.name].format(value, unit=with_unit)
+        text = DEFINITIONS[stats.name].format(value, unit=with_unit)
+        return estimate(text) if stats.approximate else text
     if stats.n == 0:
         return DASH
     return f"too few ({stats.n})" if stats.n < MIN_COUNT_FOR[name] else DASH

@@ -30,9 +30,10 @@ def stages(summary: Summary, statuses: Sequence[ObjectiveStatus]) -> str:
     rows += "".join(_other(each) for each in statuses if by_metric.get(each.metric or "") is not each)
     valid = formatting.count(summary.turns.eligible, "valid turn")
     answered = f"; {ANSWERED}" if summary.metrics[HEADLINE].unanswered else ""
+    how = f"{formatting.APPROXIMATELY} within 1 %" if summary.metrics[HEADLINE].approximate else "exact"
     return (
         '<div class="vp"><div class="vp-head"><h2>Stages against objectives '
-        f'<span class="hint">ms, exact, over {valid}{answered}</span></h2>{_tally(statuses)}</div>'
+        f'<span class="hint">ms, {how}, over {valid}{answered}</span></h2>{_tally(statuses)}</div>'
         '<table><thead><tr><th>stage</th><th class="num">p50</th><th class="num">p95</th><th class="num">p99</th>'
         f'<th class="num">n</th><th>objective</th><th>verdict</th></tr></thead><tbody>{rows}</tbody></table></div>'
     )

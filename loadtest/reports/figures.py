@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from telemetry.model.formatting import DASH, count, number
+from telemetry.model.formatting import DASH, count, estimate, number
 from telemetry.model.metrics import DEFINITIONS
 from telemetry.store.answers import MetricStats
 
@@ -22,7 +22,10 @@ def statistic(stats: MetricStats, which: str) -> str:
     if stats.n == 0:
         return DASH
     value: float | None = getattr(stats, which)
-    return TOO_FEW if value is None else DEFINITIONS[stats.name].format(value)
+    if value is None:
+        return TOO_FEW
+    text = DEFINITIONS[stats.name].format(value)
+    return estimate(text) if stats.approximate and which != "max" else text
 
 
 def answered(stats: MetricStats) -> str:

@@ -128,6 +128,7 @@ def metric_object(name: str, stats: MetricStats | None) -> dict[str, Any]:
         "unanswered": 0 if stats is None else stats.unanswered,
         **{f"{key}_s": _seconds(value) if is_duration else None for key, value in values.items()},
         **{key: None if is_duration else value for key, value in values.items()},
+        "approximate": stats is not None and stats.approximate,
         "withheld": None if stats is None else stats.withheld,
         "error": None if stats is None else _error(stats.error),
     }

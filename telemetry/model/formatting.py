@@ -7,6 +7,7 @@ The rules:
 - A share is a percentage with one decimal, `12.5 %`, without a decimal that is 0: `95 %`. It is cut off, not rounded:
   94.996 % never reads as the 95 % that an objective asks for. A part never reads as nothing or as the whole.
 - Thousands are apart: `1,204`.
+- An estimate begins with a sign: `≈ 812 ms`.
 - Unknown is `DASH`, never 0.
 
 Durations come as nanoseconds, shares as ratios. Nothing here depends on a metric.
@@ -19,6 +20,7 @@ from typing import Final
 NS_PER_MS: Final = 1_000_000
 NS_PER_S: Final = 1_000_000_000
 DASH: Final = "–"
+APPROXIMATELY: Final = "≈"
 _WHOLE_FROM_MS: Final = 100
 _PER_MILLE: Final = 1000
 
@@ -131,6 +133,11 @@ def count(how_many: int, singular: str, plural: str | None = None) -> str:
 def turns(how_many: int) -> str:
     """How many turns: `1 turn`, `1,204 turns`."""
     return count(how_many, "turn")
+
+
+def estimate(text: str) -> str:
+    """A figure that is written already, as an estimate: `≈ 812 ms`."""
+    return f"{APPROXIMATELY} {text}"
 
 
 def figure(value: float | None, kind: str, *, unit: bool = True) -> str:

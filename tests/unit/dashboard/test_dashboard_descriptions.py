@@ -35,6 +35,8 @@ def test_a_percentile_without_enough_turns_says_how_many_there_are() -> None:
 
 
 def test_a_metric_without_a_value_says_why() -> None:
+    estimated = MetricStats("voice_to_voice", "ns", 300_000, 5e8, 6e8, None, 6e8, approximate=True)
+    assert descriptions.percentile(estimated, "p95", with_unit=True) == "≈ 600 ms"
     withheld = MetricStats("asr_partial_latency", "ns", 0, None, None, None, None, "no partials")
     unmeasured = MetricStats("barge_in_stop", "ns", 0, None, None, None, None)
     assert descriptions.why_no_figures(withheld) == "not observable on this wire: no partials"

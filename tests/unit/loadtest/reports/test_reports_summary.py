@@ -10,9 +10,10 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 
 from loadtest.exit_codes import ExitCode
+from loadtest.reports import figures
 from loadtest.reports.calibration_citing import Citation
 from loadtest.reports.run_info import SpoolInfo
-from loadtest.reports.summary import schema, summary_object
+from loadtest.reports.summary import metric_object, schema, summary_object
 from telemetry.model.metrics import METRIC_NAMES, METRICS
 from telemetry.model.stated_error import GoodRange, StatedError
 from telemetry.store.answers import SpeechBoundErrors, TelemetryLoss
@@ -83,6 +84,17 @@ def test_a_metric_the_store_did_not_answer_is_there_and_unknown(validator) -> No
     validator.validate(made)
     assert made["metrics"]["voice_to_voice"]["n"] == 0
     assert made["metrics"]["voice_to_voice"]["p50_s"] is None
+
+
+def test_estimates_are_marked() -> None:
+    known = material.stats("voice_to_voice", 300_000, p50=5e8, p95=6e8, p99=7e8, max=9e8)
+    for approximate in (False, True):
+        estimated = replace(known, approximate=approximate)
+        found = metric_object("voice_to_voice", estimated)
+        assert found["approximate"] is approximate
+        sign = "≈ " if approximate else ""
+        assert figures.statistic(estimated, "p95") == f"{sign}600 ms"
+        assert figures.statistic(estimated, "max") == "900 ms"
 
 
 def test_figures_and_verdicts_state_their_error(validator) -> None:
