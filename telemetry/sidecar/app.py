@@ -18,8 +18,11 @@ from telemetry.sidecar.body_budget import BODIES_BYTES_MAX
 from telemetry.sidecar.connection_limits import BODY_S, CONNECTIONS_MAX, HEADER_S, IDLE_S, ConnectionLimits
 from telemetry.sidecar.options import SidecarOptions
 from telemetry.sidecar.server import serve
+from telemetry.store.retention import Keep
 
 EXIT_USAGE: Final = 2
+_DAY_NS: Final = 86_400 * 10**9
+_GIB: Final = 1 << 30
 
 
 def run(options: SidecarOptions) -> int:
@@ -68,6 +71,12 @@ def sidecar(
     slo: Annotated[
         Path | None, typer.Option(help="Objectives (OpenSLO) whose thresholds become histogram buckets.")
     ] = None,
+    keep_days: Annotated[
+        float | None, typer.Option(min=0.01, help="Days for which the store keeps what it received; all if not given.")
+    ] = None,
+    keep_gib: Annotated[
+        float | None, typer.Option(min=0.001, help="GiB to which the store is kept, the newest data; all if not given.")
+    ] = None,
     max_connections: Annotated[
         int, typer.Option(min=1, help="Most connections, for HTTP and for gRPC each; fewer if descriptors are scarce.")
     ] = CONNECTIONS_MAX,
@@ -86,5 +95,8 @@ def sidecar(
 ) -> None:
     """Receive OTLP traces and metrics, store them, and serve Prometheus metrics."""
     limits = ConnectionLimits(max_connections, body_memory << 20, header_timeout, body_timeout, idle_timeout)
-    options = SidecarOptions(store, host, http_port, grpc_port, token, keep_transcripts, slo, limits)
+    keep = Keep(
+        None if keep_days is None else round(keep_days * _DAY_NS), None if keep_gib is None else round(keep_gib * _GIB)
+    )
+    options = SidecarOptions(store, host, http_port, grpc_port, token, keep_transcripts, slo, keep, limits)
     raise typer.Exit(run(options))

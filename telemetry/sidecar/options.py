@@ -4,11 +4,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from telemetry.sidecar.connection_limits import ConnectionLimits
+from telemetry.store.retention import KEEP_ALL, Keep
 
 
 @dataclass(frozen=True, slots=True)
 class SidecarOptions:
-    """The options of a sidecar. Port 0 means any free port; `slo` determines the boundaries of histogram buckets."""
+    """The options of a sidecar. Port 0 means any free port; `slo` determines the boundaries of histogram buckets.
+
+    What `keep` does not keep is removed from the store.
+    """
 
     store: Path
     host: str = "127.0.0.1"
@@ -17,4 +21,5 @@ class SidecarOptions:
     token: str | None = None
     keep_transcripts: bool = False
     slo: Path | None = None
+    keep: Keep = KEEP_ALL
     limits: ConnectionLimits = field(default_factory=ConnectionLimits)

@@ -38,7 +38,11 @@ async def serve(options: SidecarOptions, ready: Callable[[dict[str, object]], No
         listener = stack.enter_context(_listen(options.host, options.http_port))
         link = StoreLink(
             StoreOptions(
-                str(options.store.resolve()), options.keep_transcripts, str(options.slo) if options.slo else None
+                str(options.store.resolve()),
+                options.keep_transcripts,
+                str(options.slo) if options.slo else None,
+                options.keep.age_ns,
+                options.keep.size_bytes,
             )
         )
         ingest = Ingest(link.send)

@@ -24,7 +24,7 @@ from telemetry.store import manifest as manifests
 from telemetry.store.compaction_plan import MergeLimits, backlog, plan
 from telemetry.store.manifest import SEGMENTS_FOLDER, Segment, files_of
 from telemetry.store.merging import UnreadableError, merged
-from telemetry.store.retention import Keep, to_remove
+from telemetry.store.retention import KEEP_ALL, Keep, to_remove
 from telemetry.store.retired import GRACE_S, RetiredFiles
 from telemetry.store.writer import StoreWriter
 
@@ -36,8 +36,6 @@ RETRY_S: Final = 30.0
 _NICE: Final = 10
 _MERGE: Final = "merge"
 _REMOVE: Final = "remove"
-
-KEEP_ALL: Final = Keep()
 
 # Writes the roll-up of a merged segment that no manifest names yet; the name of its file, None for a segment without.
 RollUp = Callable[[Path, Segment], str | None]

@@ -5,6 +5,7 @@ keeps rows for ever nor takes new ones away. Whole segments go, the oldest first
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 from telemetry.store.manifest import TABLES, Segment, StoreManifest
 
@@ -18,6 +19,9 @@ class Keep:
 
     age_ns: int | None = None
     size_bytes: int | None = None
+
+
+KEEP_ALL: Final = Keep()
 
 
 def to_remove(manifest: StoreManifest, keep: Keep, now_unix_ns: int) -> tuple[Segment, ...]:

@@ -28,6 +28,7 @@ from telemetry.store import ingest_log
 from telemetry.store import manifest as manifests
 from telemetry.store.compaction import Compactor
 from telemetry.store.ingest_log import IngestLog
+from telemetry.store.retention import Keep
 from telemetry.store.rollups.making import RollUpMaker
 from telemetry.store.writer import StoreWriter
 
@@ -79,7 +80,8 @@ class StoreProcess:
         self._log = IngestLog(directory / ingest_log.FOLDER, directory / manifests.QUARANTINE_FOLDER)
         stack.callback(self._log.close)
         replay(self._log, directory / ingest_log.FOLDER, self._write)
-        compactor = Compactor(self._writer, roll_up=RollUpMaker())
+        keep = Keep(options.keep_age_ns, options.keep_bytes)
+        compactor = Compactor(self._writer, roll_up=RollUpMaker(), keep=keep)
         compactor.start()
         stack.callback(compactor.stop)
         self._watch_for = Watch(self._log, self._writer, compactor, self._faults)
