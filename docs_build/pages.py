@@ -10,6 +10,7 @@ from docs_build.environment import environment_page
 from docs_build.exit_codes import exit_codes_page
 from docs_build.metrics import metrics_page
 from docs_build.prometheus import prometheus_page
+from docs_build.receivers import receivers_page
 from docs_build.scenario import scenario_page
 from docs_build.spans import spans_page
 from docs_build.summary_schema import summary_page
@@ -20,6 +21,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "reference/metrics.md": metrics_page,
     "reference/json-summary.md": summary_page,
     "reference/spans.md": spans_page,
+    "reference/otlp-receivers.md": receivers_page,
     "reference/prometheus.md": prometheus_page,
     "reference/corpus-folder.md": corpus_page,
     "reference/environment.md": environment_page,

@@ -18,8 +18,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from telemetry.sidecar.connection_limits import ConnectionLimits
 
-_HEADER_BYTES_MAX: Final = 16 << 10
-_HEADER_FIELDS_MAX: Final = 200
+HEADER_BYTES_MAX: Final = 16 << 10
+HEADER_FIELDS_MAX: Final = 200
 # A body may begin with small chunks, but on average they must have this size.
 _SMALL_CHUNKS_MAX: Final = 4096
 _CHUNK_BYTES_MIN: Final = 256
@@ -79,7 +79,7 @@ class _Parser(h11.Connection):
     """h11's parser, with limits on the header and on the number of chunks, and in turns."""
 
     def __init__(self) -> None:
-        super().__init__(h11.SERVER, _HEADER_BYTES_MAX)
+        super().__init__(h11.SERVER, HEADER_BYTES_MAX)
         self.turn_events = 0
         self.has_more = False
         self._chunks = 0
@@ -100,8 +100,8 @@ class _Parser(h11.Connection):
         self.turn_events += 1
         event = super().next_event()
         if isinstance(event, h11.Request):
-            if len(event.headers) > _HEADER_FIELDS_MAX:
-                raise h11.RemoteProtocolError(f"more than {_HEADER_FIELDS_MAX} header fields", 431)
+            if len(event.headers) > HEADER_FIELDS_MAX:
+                raise h11.RemoteProtocolError(f"more than {HEADER_FIELDS_MAX} header fields", 431)
             self._chunks = self._body_bytes = 0
             self._is_sized = all(name != b"transfer-encoding" for name, _ in event.headers)
         elif isinstance(event, h11.Data):
@@ -114,11 +114,11 @@ class _Parser(h11.Connection):
     def _check_header_size(self) -> None:
         """Refuse a header that arrived whole but is too large; h11 itself limits those that arrive in parts."""
         received, _ = self.trailing_data
-        if len(received) <= _HEADER_BYTES_MAX:
+        if len(received) <= HEADER_BYTES_MAX:
             return
-        start = received[:_HEADER_BYTES_MAX].lstrip(b"\r\n")
+        start = received[:HEADER_BYTES_MAX].lstrip(b"\r\n")
         if b"\n\r\n" not in start and b"\n\n" not in start:
-            raise h11.RemoteProtocolError(f"a header of more than {_HEADER_BYTES_MAX} bytes", 431)
+            raise h11.RemoteProtocolError(f"a header of more than {HEADER_BYTES_MAX} bytes", 431)
 
 
 class _Flow(FlowControl):
@@ -287,10 +287,10 @@ class _Server(uvicorn.Server):
 def http_server(application: ASGIApp, limits: ConnectionLimits, grace_s: int) -> uvicorn.Server:
     """Create a server whose connections keep to the limits; on shutdown, requests have `grace_s` to finish."""
 
-    class Connection(HttpConnection):
+    class AdmittedConnection(HttpConnection):
         known = HttpConnections(limits)
 
-    protocol: Callable[..., Any] = Connection
+    protocol: Callable[..., Any] = AdmittedConnection
     return _Server(
         uvicorn.Config(
             application,

@@ -19,6 +19,7 @@ from loadtest.scenario.options import OPTIONS
 from telemetry.model import semconv
 from telemetry.model.metrics import METRIC_NAMES, TIMESTAMPS
 from telemetry.model.turn_spans import CARRIED
+from telemetry.sidecar.otlp.compression import COMPRESSIONS
 from telemetry.sidecar.prometheus import Exposition
 from tests.contracts.command_help import ROOT, VOICEPROBE, help_of
 
@@ -64,6 +65,7 @@ def test_locust_takes_every_option_that_the_page_lists() -> None:
     [
         ("reference/metrics.md", (*METRIC_NAMES, *TIMESTAMPS, *semconv.OUTCOMES)),
         ("reference/spans.md", tuple(semconv.TURN_PREFIX + name for name in CARRIED)),
+        ("reference/otlp-receivers.md", (*COMPRESSIONS, "--max-connections", "--body-memory", "--idle-timeout")),
         ("reference/exit-codes.md", tuple(str(int(each)) for each in ExitCode)),
         ("reference/scenario-file.md", tuple(scenario.keys())),
         ("reference/environment.md", tuple(name for name, _, _ in environment.VARIABLES)),

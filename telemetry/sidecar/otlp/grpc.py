@@ -37,7 +37,7 @@ _UNIMPLEMENTED: Final = (
     "/grpc.health.v1.Health/Watch",
 )
 _STATUS_DETAILS: Final = "grpc-status-details-bin"
-_STREAMS_PER_CONNECTION: Final = 64
+STREAMS_PER_CONNECTION: Final = 64
 _METADATA_BYTES_MAX: Final = 16 << 10
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _Context = Any  # grpc.aio has no type information
@@ -136,7 +136,7 @@ def _options(limits: ConnectionLimits) -> list[tuple[str, int]]:
         ("grpc.max_connection_idle_ms", idle_ms),
         ("grpc.keepalive_time_ms", idle_ms),  # finds those that are gone without a word
         ("grpc.keepalive_timeout_ms", header_ms),
-        ("grpc.max_concurrent_streams", _STREAMS_PER_CONNECTION),
+        ("grpc.max_concurrent_streams", STREAMS_PER_CONNECTION),
         ("grpc.max_metadata_size", _METADATA_BYTES_MAX),
         ("grpc.absolute_max_metadata_size", _METADATA_BYTES_MAX),
         ("grpc.max_receive_message_length", BODY_BYTES_MAX),

@@ -120,7 +120,9 @@ def test_the_file_gives_back_what_was_written(database: Database, tmp_path: Path
 
 
 def test_a_file_that_is_damaged_or_of_another_segment_is_refused(database: Database, tmp_path: Path) -> None:
-    segment = Segment(table="turns", file="turns-1.parquet", rows=1, size_bytes=1, crc32=77, raw_bytes=1, stored_unix_ns=0)
+    segment = Segment(
+        table="turns", file="turns-1.parquet", rows=1, size_bytes=1, crc32=77, raw_bytes=1, stored_unix_ns=0
+    )
     name = files.write(tmp_path, segment, partial(database, turns_table(mixed_turns(7, 30))), 10**6)
     named = msgspec.structs.replace(segment, rollup=name)
     assert files.read(tmp_path, named) is not None

@@ -1,0 +1,70 @@
+"""Generates the page of the sidecar's OTLP receivers from their limits."""
+
+from typing import Final
+
+from docs_build.markdown import code, page, table
+from telemetry.sidecar.connection_limits import ConnectionLimits
+from telemetry.sidecar.http_connections import HEADER_BYTES_MAX, HEADER_FIELDS_MAX
+from telemetry.sidecar.otlp.backlog import PENDING_BYTES_MAX, PENDING_S_MAX
+from telemetry.sidecar.otlp.compression import BODY_BYTES_MAX, COMPRESSIONS
+from telemetry.sidecar.otlp.grpc import STREAMS_PER_CONNECTION
+from telemetry.sidecar.otlp.receive_slots import PATIENCE_S, SLOTS, WAITING_MAX
+
+_NAMES: Final = ", ".join(map(code, sorted(COMPRESSIONS)))
+INTRODUCTION: Final = f"""
+The sidecar receives traces and metrics as the OpenTelemetry Collector does: over gRPC, and over HTTP by POST to
+`/v1/traces` and `/v1/metrics`, in protobuf (`application/x-protobuf`) or JSON (`application/json`). A body may be
+compressed: {_NAMES} over HTTP,
+also several times; gzip and deflate over gRPC. What was accepted is durable when it is answered.
+"""
+
+ANSWERS: Final = (
+    ("accepted, perhaps with rejected items in `partial_success`", "200", "OK"),
+    ("the body cannot be decoded or decompressed", "400", "INVALID_ARGUMENT"),
+    ("the token is missing or wrong", "401", "UNAUTHENTICATED"),
+    ("another method or path", "405 or 404", "CANCELLED"),
+    ("the body did not arrive in time", "408", "DEADLINE_EXCEEDED"),
+    (f"more than {BODY_BYTES_MAX >> 20} MiB, compressed or decompressed", "413", "RESOURCE_EXHAUSTED"),
+    ("another content type or compression", "415", "UNIMPLEMENTED"),
+    (
+        "overload, a full disk: send it again as it says",
+        "503 with `Retry-After`",
+        "UNAVAILABLE with `RetryInfo`",
+    ),
+)
+
+AFTER: Final = f"""
+Connections above the limit are answered 503 or closed at once. Of HTTP connections, those that wait for a request are
+closed first, longest waiting first, to admit new ones. At its start, the sidecar raises its limit of open descriptors
+as far as it may; if that is not enough for the connections, it admits fewer.
+
+A gRPC message that is slow yields its place to others that wait: after {PATIENCE_S:g} s, sooner the more wait.
+"""
+
+
+def receivers_page() -> str:
+    """Return the page with the answers of the receivers and their limits."""
+    limits = ConnectionLimits()
+    rows = (
+        ("connections, for HTTP and for gRPC each", f"{limits.connections}", code("--max-connections")),
+        ("a body, compressed or decompressed", f"{BODY_BYTES_MAX >> 20} MiB", "fixed"),
+        ("all bodies of requests in progress", f"{limits.bodies_bytes >> 20} MiB", code("--body-memory")),
+        ("requests that wait to be stored", f"{PENDING_BYTES_MAX >> 20} MiB, {PENDING_S_MAX:g} s of work", "fixed"),
+        ("gRPC messages that are received at once", f"{SLOTS}, and {WAITING_MAX} that wait for it", "fixed"),
+        ("gRPC calls at once on a connection", f"{STREAMS_PER_CONNECTION}", "fixed"),
+        ("header of a request", f"{HEADER_BYTES_MAX >> 10} KiB, {HEADER_FIELDS_MAX} fields", "fixed"),
+        ("time for a header, or for opening a gRPC connection", f"{limits.header_s:g} s", code("--header-timeout")),
+        ("time for a body", f"{limits.body_s:g} s", code("--body-timeout")),
+        (f"time for every {limits.stall_bytes >> 10} KiB of an HTTP body", f"{limits.stall_s:g} s", "a third of it"),
+        ("time between two requests", f"{limits.idle_s:g} s", code("--idle-timeout")),
+        ("time for reading a response", f"{limits.write_s:g} s", "fixed"),
+    )
+    return page(
+        "OTLP receivers",
+        INTRODUCTION,
+        "## Answers\n\nErrors carry a `google.rpc.Status` in the encoding of the request.\n",
+        table(("A request", "HTTP", "gRPC"), ANSWERS),
+        "## Limits\n",
+        table(("Of", "Limit", "Option"), rows),
+        AFTER,
+    )
