@@ -7,7 +7,7 @@ from typing import Final
 
 from telemetry.model.errors import StoreError
 from telemetry.store import manifest as manifests
-from telemetry.store.manifest import QUARANTINE_FOLDER, SEGMENTS_FOLDER, StoreManifest
+from telemetry.store.manifest import QUARANTINE_FOLDER, SEGMENTS_FOLDER, TEMPORARY_SUFFIX, StoreManifest
 from telemetry.store.private_files import make_folder, write_durably
 from telemetry.store.segment_files import read_footer
 
@@ -26,6 +26,26 @@ def quarantined(directory: Path) -> list[Path]:
     """The files of ours that were set aside, in the order of their names."""
     folder = directory / QUARANTINE_FOLDER
     return sorted(path for entry in manifests.own_files(directory) if (path := Path(entry.path)).parent == folder)
+
+
+def unexplained(directory: Path, manifest: StoreManifest) -> list[Path]:
+    """The files outside the store that may hold rows which are not in it.
+
+    Half-written files hold none that was acknowledged, roll-ups none at all, and the rows of those that a merged
+    segment replaced are in that one. Reads the footers of merged segments if there are any others. Raises OSError.
+    """
+    found = [
+        path
+        for path in (*quarantined(directory), *left_overs(directory, manifest))
+        if manifests.parsed_name(path.name) is not None and TEMPORARY_SUFFIX not in path.suffixes
+    ]
+    replaced: set[str] = set()
+    for segment in manifest.segments if found else ():
+        with contextlib.suppress(OSError):  # of a segment that is lost or damaged, nothing is known
+            footer = read_footer(manifests.segment_path(directory, segment), segment.crc32) if segment.level else None
+            replaced.update(() if footer is None else footer[1].replaces)
+    names = ((path, manifests.parsed_name(path.name)) for path in found)
+    return [path for path, parsed in names if parsed is not None and parsed[0] not in replaced]
 
 
 def move_to_quarantine(directory: Path, path: Path) -> Path:

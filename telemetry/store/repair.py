@@ -68,6 +68,8 @@ def outdated(directory: Path, known: KnownManifests) -> str | None:
 def faults(known: KnownManifests, inventory: Inventory, plan: RepairPlan, outdated: str | None) -> list[str]:
     """In what the store is not as planned, a sentence each; nothing for a sound store."""
     fault = known.fault or outdated
+    if fault is None and known.current is not None and plan.base is not known.current:
+        fault = f"{MANIFEST_NAME}: names no segment that is here, {PREVIOUS_NAME} does"
     return [
         *([] if fault is None else [fault]),
         *(

@@ -118,11 +118,14 @@ def plan_repair(known: KnownManifests, inventory: Inventory) -> RepairPlan:
 
 
 def _base(known: KnownManifests, present: set[str]) -> StoreManifest:
-    """The last manifest, unless it is another store's."""
+    """The last manifest, unless it names nothing that is here and the one before it does: then it is another store's,
+    or what it names is lost while the files before a merge are there."""
     current, previous = known.current, known.previous
-    if current is not None and (not current.segments or any(each.file in present for each in current.segments)):
+    if current is None:
+        return previous or StoreManifest()
+    if previous is None or not current.segments or any(each.file in present for each in current.segments):
         return current
-    return previous or current or StoreManifest()
+    return previous if any(each.file in present for each in previous.segments) else current
 
 
 def _by_name(files: Sequence[IntactFile]) -> dict[str, IntactFile]:

@@ -21,8 +21,8 @@ _PROBE_EVERY_S: Final = 1.0
 class StoreFaults:
     """What is wrong with a store at this moment. `why_unwritable` says why nothing can be stored, None when it can.
 
-    `damaged` names the segments whose rows cannot be read, a sentence each. `quarantined` counts the files that no
-    manifest named when the writer started, which `voiceprobe store check` explains.
+    `damaged` names the segments whose rows cannot be read, a sentence each. `quarantined` counts the files that
+    no manifest named when the writer started and that may hold rows beside it: `voiceprobe store check` explains them.
     """
 
     why_unwritable: str | None = None

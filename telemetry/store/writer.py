@@ -248,18 +248,17 @@ class StoreWriter:
         make_folder(self.directory / SEGMENTS_FOLDER)
         orphans = quarantine.left_overs(self.directory, manifest)
         quarantine.refuse_outdated(self.directory, manifest, orphans)
-        for file in manifest.retired:
+        for segment in manifest.segments:
+            if (why := _visible_damage(self.directory, segment)) is not None:
+                self.note_damage(segment, why)
+        # Merged files hold the rows of retired ones: as long as one of those is missing, a repair may need these.
+        for file in () if self._damaged else manifest.retired:
             (self.directory / SEGMENTS_FOLDER / file).unlink(missing_ok=True)
             self._deleted.add(file)
         for path in orphans:
             with contextlib.suppress(OSError):  # on a full disk it stays where it is: no name is given twice
                 quarantine.move_to_quarantine(self.directory, path)
-        self._quarantined = len(quarantine.quarantined(self.directory)) + len(
-            quarantine.left_overs(self.directory, manifest)
-        )
-        for segment in manifest.segments:
-            if (why := _visible_damage(self.directory, segment)) is not None:
-                self.note_damage(segment, why)
+        self._quarantined = len(quarantine.unexplained(self.directory, manifest))
         return manifest
 
 

@@ -94,6 +94,8 @@ def test_repair_counts_every_row_of_an_intact_file_once(data: st.DataObject) -> 
         for _ in range(2)
     )
     fates = {name: data.draw(FATES, label=name) for name in sorted(life.files)}
+    if data.draw(st.booleans(), label="nothing that the manifest names is there"):
+        fates |= {name: "lost" for name in fates if current is not None and f'"{name}"'.encode() in current}
     with tempfile.TemporaryDirectory() as folder:
         store = Path(folder) / "store"
         for inner in (SEGMENTS_FOLDER, QUARANTINE_FOLDER):

@@ -11,9 +11,13 @@ import pytest
 from telemetry.model.errors import StoreError
 from telemetry.store import manifest as manifests
 from telemetry.store.check import check
+from telemetry.store.compaction import Compactor
+from telemetry.store.compaction_plan import MergeLimits
 from telemetry.store.manifest import SEGMENTS_FOLDER
+from telemetry.store.quarantine import quarantined
 from telemetry.store.reader import StoreReader
-from telemetry.store.schema import Batch
+from telemetry.store.repair import repair
+from telemetry.store.schema import Batch, turns_table
 from telemetry.store.write_health import WriteHealth
 from telemetry.store.writer import StoreWriter
 from tests.fixtures_turns import client_turn, synthetic_run
@@ -73,7 +77,7 @@ def test_a_store_starts_on_a_full_disk_with_left_overs(small_disk: Path) -> None
     store = small_disk / "store"
     with StoreWriter(store) as writer:
         writer.append(Batch([client_turn(0)]))
-    (store / SEGMENTS_FOLDER / "turns-000000009-00000000.parquet.tmp").write_bytes(b"half")
+    (store / SEGMENTS_FOLDER / "turns-000000009-00000000.parquet").write_bytes(b"half")
     room = os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_frsize
     (small_disk / "filling").write_bytes(bytes(room))
     with StoreWriter(store) as writer:
@@ -178,3 +182,34 @@ def test_damage_that_is_found_later_is_shown_while_the_segment_is_named(tmp_path
         assert [first.file in sentence for sentence in writer.faults().damaged] == [True]
         writer.swap([first], second)
         assert writer.faults().damaged == ()
+
+
+def test_what_a_kill_leaves_behind_is_shown_only_if_it_may_hold_rows(tmp_path: Path) -> None:
+    with StoreWriter(tmp_path) as writer:
+        for index in range(2):
+            writer.append(Batch([client_turn(index)]))
+        Compactor(writer, limits=MergeLimits(fan_in=2)).run_once()  # its parts are retired
+        writer.write_segment("turns", [turns_table([client_turn(0)])], level=0)
+    (tmp_path / SEGMENTS_FOLDER / "spans-000000009-00000000.parquet.tmp").write_bytes(b"half")
+    (tmp_path / SEGMENTS_FOLDER / "rollup-000000002.parquet").write_bytes(b"PAR1")
+    for _ in range(2):
+        with StoreWriter(tmp_path) as writer:
+            assert len(quarantined(tmp_path)) == 3
+            assert writer.faults().quarantined == 1
+    assert check(tmp_path).faults == (), "its rows are in the store"
+
+
+def test_retired_files_stay_while_the_one_that_replaced_them_is_missing(tmp_path: Path) -> None:
+    with StoreWriter(tmp_path) as writer:
+        for index in range(2):
+            writer.append(Batch([client_turn(index)]))
+        assert Compactor(writer, limits=MergeLimits(fan_in=2)).run_once()
+        (merged,) = writer.manifest.segments
+    manifests.segment_path(tmp_path, merged).unlink()
+    for _ in range(2):
+        with StoreWriter(tmp_path) as writer:
+            assert len(writer.faults().damaged) == 1
+            assert len(_present(tmp_path)) == 2
+    assert repair(tmp_path).lost_rows == 0
+    with StoreReader(tmp_path) as reader:
+        assert len(reader.turns()) == 2
