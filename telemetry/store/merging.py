@@ -21,7 +21,7 @@ from telemetry.store import manifest as manifests
 from telemetry.store.manifest import Segment, Table
 from telemetry.store.schema import SCHEMAS, ArrowTable
 
-WAITING_BYTES_MAX: Final = 2 * row_groups.GROUP_BYTES
+WAITING_BYTES_MAX: Final = row_groups.GROUP_BYTES * 5 // 4
 _READ_BYTES: Final = 4 << 20
 
 # pyarrow ships no types of its own.
@@ -99,7 +99,7 @@ class _UnsettledRows:
 
     def take(self, count: int, *, everything: bool = False) -> Iterator[ArrowTable]:
         """Give out the first `count` rows in the order of their moments: whole row groups only, or everything."""
-        size = row_groups.group_rows(self.rows, self.raw_bytes)
+        size = row_groups.group_rows(self.rows, self.raw_bytes, row_groups.GROUP_BYTES)
         count = count if everything else count - count % size
         if not count:
             return

@@ -17,14 +17,14 @@ GROUP_BYTES: Final = 16 << 20
 ParquetMetadata = Any
 
 
-def group_rows(rows: int, raw_bytes: int, group_bytes: int = GROUP_BYTES) -> int:
+def group_rows(rows: int, raw_bytes: int, group_bytes: int) -> int:
     """How many rows take `group_bytes`, where `rows` of them take `raw_bytes`."""
     return max(1, min(GROUP_ROWS_MAX, group_bytes * rows // max(raw_bytes, 1)))
 
 
 def row_groups(content: ArrowTable) -> Iterator[ArrowTable]:
     """The rows of a table in parts that are a row group each."""
-    size = group_rows(content.num_rows, content.nbytes)
+    size = group_rows(content.num_rows, content.nbytes, GROUP_BYTES)
     for first in range(0, content.num_rows, size):
         yield content.slice(first, size)
 
