@@ -10,6 +10,7 @@ from corpora.progress import progress_bar
 from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.run.json_file import write_json
+from telemetry.model.foreign_text import one_line
 from telemetry.model.formatting import NS_PER_S
 from telemetry.store.check import StoreCheck
 from telemetry.store.check import check as check_store
@@ -50,6 +51,8 @@ def _lines(found: StoreCheck) -> list[str]:
     for table, removed in found.removed.items():
         until = datetime.fromtimestamp((removed.until_unix_ns or 0) // NS_PER_S, UTC)
         lines.append(f"removed because they were old: {removed.rows:,} {table}, of until {until:%Y-%m-%d %H:%M:%S} UTC")
+        if removed.run_ids:
+            lines.append(f"runs that lack some of their {table}: {', '.join(map(one_line, removed.run_ids))}")
     lines += [f"fault: {fault}" for fault in found.faults]
     if found.faults:
         return [*lines, f"to repair it: voiceprobe store repair {found.store}"]

@@ -62,11 +62,15 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Removed(msgspec.Struct, frozen=True, kw_only=True):
-    """What retention took out of a table since the store began; `until_unix_ns` is the latest moment of such a row."""
+    """What retention took out of a table since the store began; `until_unix_ns` is the latest moment of such a row.
+
+    `run_ids` are runs of which rows are gone and others may still be there, as far as segments name their runs.
+    """
 
     segments: int = 0
     rows: int = 0
     until_unix_ns: int | None = None
+    run_ids: tuple[str, ...] = ()
 
 
 class StoreManifest(msgspec.Struct, frozen=True, kw_only=True):

@@ -231,7 +231,7 @@ class StoreWriter:
             segments=segments,
             retired=(*(file for file in before.retired if file not in self._deleted), *files_of(retired)),
             expired=(*(file for file in before.expired if file not in self._deleted), *files_of(expired)),
-            removed=_with_removed(before.removed, expired),
+            removed=_with_removed(before.removed, expired, segments) if expired else before.removed,
         )
         manifests.publish(self.directory, manifest)
         self._manifest = manifest
@@ -262,9 +262,12 @@ class StoreWriter:
         return manifest
 
 
-def _with_removed(before: dict[Table, Removed], old: Sequence[Segment]) -> dict[Table, Removed]:
+def _with_removed(
+    before: dict[Table, Removed], old: Sequence[Segment], left: Sequence[Segment]
+) -> dict[Table, Removed]:
     """The sums of what was removed. No row is later than when it was stored, whatever its sender says."""
     after = dict(before)
+    runs_left = {run_id for segment in left for run_id in segment.run_ids or ()}
     for segment in old:
         known = after.get(segment.table, Removed())
         moments = (known.until_unix_ns, min(segment.last_unix_ns or 0, segment.stored_unix_ns))
@@ -272,6 +275,7 @@ def _with_removed(before: dict[Table, Removed], old: Sequence[Segment]) -> dict[
             segments=known.segments + 1,
             rows=known.rows + segment.rows,
             until_unix_ns=max(moment for moment in moments if moment is not None),
+            run_ids=tuple(sorted(runs_left.intersection((*known.run_ids, *(segment.run_ids or ()))))),
         )
     return after
 

@@ -7,8 +7,10 @@ import pytest
 
 from loadtest.cli.guard import guarded
 from loadtest.cli.main import app
+from telemetry.store.compaction import Compactor
 from telemetry.store.manifest import MANIFEST_NAME, SEGMENTS_FOLDER, load
 from telemetry.store.reader import StoreReader
+from telemetry.store.retention import Keep
 from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter
 from tests.fixtures_turns import client_turn
@@ -96,3 +98,12 @@ def test_a_store_that_is_written_is_left_alone(store: Path, command: str, capfd:
         code, text = _ended(capfd, command, store)
     assert code == 2
     assert "another sidecar is writing to this store" in text
+
+
+def test_what_was_removed_for_its_age_is_stated(store: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with StoreWriter(store) as writer:
+        Compactor(writer, keep=Keep(size_bytes=0)).remove_old()
+    code, text = _ended(capfd, "check", store)
+    assert code == 0
+    assert "removed because they were old: 5 turns, of until 2026-09-21 14:13:24 UTC" in text
+    assert "runs that lack some of their turns: run-1" in text

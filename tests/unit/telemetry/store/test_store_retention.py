@@ -66,7 +66,7 @@ def test_what_was_stored_too_long_ago_goes(tmp_path: Path, clock: _Clock) -> Non
         assert compactor.remove_old() == 0
         assert _sequences(tmp_path) == [6, 7, 8, 9]
         assert writer.manifest.removed == {
-            "turns": Removed(segments=6, rows=6, until_unix_ns=START_UNIX_NS + 5 * HOUR),
+            "turns": Removed(segments=6, rows=6, until_unix_ns=START_UNIX_NS + 5 * HOUR, run_ids=("run-1",)),
         }
         clock.unix_ns += 1_000 * HOUR
         assert compactor.remove_old() == 3
@@ -158,6 +158,20 @@ def test_killed_before_the_files_are_deleted(tmp_path: Path, clock: _Clock) -> N
         assert not (tmp_path / manifests.QUARANTINE_FOLDER).exists(), "the manifest said that they may go"
         writer.append(Batch(turns=[client_turn(9)]))
         assert writer.manifest.retired == ()
+
+
+def test_a_run_that_lost_some_of_its_turns_is_named(tmp_path: Path, clock: _Clock) -> None:
+    with StoreWriter(tmp_path, unix_ns=clock) as writer:
+        for index, run_id in enumerate(["first", "second", "second", "third"]):
+            clock.unix_ns = START_UNIX_NS + index * HOUR
+            writer.append(Batch(turns=[client_turn(index, run_id=run_id)]))
+        compactor = Compactor(writer, keep=Keep(age_ns=HOUR), grace_s=0.0, unix_ns=clock)
+        assert compactor.remove_old() == 2
+        assert writer.manifest.removed["turns"].run_ids == ("second",)
+        assert check(tmp_path).removed["turns"].run_ids == ("second",)
+        clock.unix_ns += HOUR
+        assert compactor.remove_old() == 1
+        assert writer.manifest.removed["turns"].run_ids == (), "nothing is left of it"
 
 
 def test_a_repair_does_not_bring_back_what_was_removed(tmp_path: Path, clock: _Clock) -> None:
