@@ -1,7 +1,6 @@
 """The store process of a real sidecar: killed, hung, flooded and left alone; what was acknowledged is stored, once."""
 
 import asyncio
-import json
 import random
 import signal
 import threading
@@ -21,7 +20,7 @@ from telemetry.sidecar.otlp.ingest import Ingest
 from telemetry.sidecar.otlp.suspects import ENDINGS_MAX
 from telemetry.sidecar.store_link import StoreLink
 from telemetry.store.reader import StoreReader
-from tests.fixtures_sidecar import ROOT, SidecarProcess, running_sidecar, turns_json, turns_request
+from tests.fixtures_sidecar import ROOT, SidecarProcess, running_sidecar, turns_request
 from tests.fixtures_turns import client_turn
 from tests.integration.waiting import wait_until, wait_until_released, wait_until_visible
 
@@ -232,7 +231,7 @@ def test_a_body_that_ends_the_store_process_is_refused_and_harms_nobody(tmp_path
     assert _stored(store) == [_trace_id(2)]
 
 
-def test_a_full_disk_is_said_to_senders_and_on_the_pages_until_there_is_room(tmp_path: Path, sabotage: Path) -> None:
+def test_a_full_disk_refuses_senders_and_is_on_the_pages_until_there_is_room(tmp_path: Path, sabotage: Path) -> None:
     store = tmp_path / "store"
     with running_sidecar(store, before=sabotage) as sidecar, httpx.Client(base_url=sidecar.http, timeout=30) as client:
         assert client.post("/v1/traces", content=_body(1), headers=PROTOBUF).status_code == 200
@@ -283,120 +282,3 @@ def test_a_body_that_hangs_the_store_process_does_so_a_few_times_only(
     with _sabotaged(sabotage, monkeypatch):
         asyncio.run(test())
     assert _stored(tmp_path / "store") == [_trace_id(2)]
-
-
-def test_health_answers_while_the_store_process_decodes_20_megabytes_of_json(tmp_path: Path) -> None:
-    turns = [client_turn(index, trace_id=f"{index + 1:032x}") for index in range(5000)]
-    body = turns_json(turns)
-    body = body + b" " * ((20 << 20) - 1000 - len(body))
-    assert len(body) > 20_000_000
-
-    async def test(url: str) -> list[str]:
-        order: list[str] = []
-
-        async def send() -> None:
-            async with httpx.AsyncClient(base_url=url, timeout=120) as client:
-                answer = await client.post("/v1/traces", content=body, headers=JSON)
-            order.append(f"stored {answer.status_code}")
-
-        async def ask() -> None:
-            async with httpx.AsyncClient(base_url=url, timeout=120) as client:
-                while not sending.done():
-                    before = (await client.get("/v1/state")).json() if not order else None
-                    answers = [(await client.get(page)).status_code for page in ("/healthz", "/readyz")]
-                    assert answers == [200, 200]
-                    order.append("healthy")
-                    del before
-
-        sending = asyncio.create_task(send())
-        await ask()
-        await sending
-        return order
-
-    with running_sidecar(tmp_path) as sidecar:
-        order = asyncio.run(test(sidecar.http))
-    assert "stored 200" in order
-    assert order.index("stored 200") > 1, "health was answered only after the request"
-
-
-@pytest.mark.slow
-def test_128_senders_are_answered_and_what_was_acknowledged_is_stored(tmp_path: Path) -> None:
-    """More than can be stored comes from 128 sides: each is stored or sent back, none waits for an exporter's end."""
-    exporter_gives_up_s = 10.0
-
-    async def sender(client: httpx.AsyncClient, number: int, until_s: float) -> None:
-        index = 0
-        while time.monotonic() < until_s:
-            turns = [client_turn(i, trace_id=_trace_id(index * 64 + i, number)) for i in range(64)]
-            body = turns_request(turns).SerializeToString()
-            try:
-                answer = await client.post("/v1/traces", content=body, headers=PROTOBUF)
-            except httpx.TimeoutException:
-                codes.append(0)
-                continue
-            codes.append(answer.status_code)
-            if answer.status_code == 200:
-                acknowledged.extend(turn.trace_id for turn in turns)
-                index += 1
-            else:
-                await asyncio.sleep(int(answer.headers["retry-after"]))
-
-    async def flood(url: str) -> None:
-        limits = httpx.Limits(max_connections=None)
-        async with httpx.AsyncClient(base_url=url, timeout=exporter_gives_up_s, limits=limits) as client:
-            until_s = time.monotonic() + 15
-            await asyncio.gather(*(sender(client, number, until_s) for number in range(128)))
-
-    acknowledged: list[str] = []
-    codes: list[int] = []
-    with running_sidecar(tmp_path) as sidecar:
-        store_process = sidecar.store_process
-        # A store process that gets a tenth of a processor stands for a machine that is too small.
-        throttle = _Throttle(store_process)
-        asyncio.run(flood(sidecar.http))
-        throttle.end()
-        wait_until_visible(sidecar.http)
-        assert sidecar.terminate() == 0
-    stored = _stored(tmp_path)
-    print({code: codes.count(code) for code in set(codes)}, len(stored))
-    assert set(codes) == {200, 503}, "some waited until an exporter gives up, or nobody was sent back"
-    assert len(stored) == len(set(stored))
-    assert set(acknowledged) <= set(stored)
-
-
-class _Throttle:
-    """Stops and continues a process so that it has a tenth of the time."""
-
-    def __init__(self, process: psutil.Process) -> None:
-        self._process = process
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def _run(self) -> None:
-        while not self._over.wait(0.01):
-            self._process.suspend()
-            self._over.wait(0.09)
-            self._process.resume()
-
-    def end(self) -> None:
-        self._over.set()
-        self._thread.join()
-        self._process.resume()
-
-
-def test_names_that_senders_make_up_do_not_grow_the_state_page(tmp_path: Path) -> None:
-    with running_sidecar(tmp_path) as sidecar:
-        for start in range(0, 1200, 300):
-            request = turns_request(
-                [client_turn(index, trace_id=_trace_id(index)) for index in range(start, start + 300)]
-            )
-            for index, span in enumerate(request.resource_spans[0].scope_spans[0].spans):
-                span.name = f"span {start + index} " + "x" * 1000
-            answer = httpx.post(f"{sidecar.http}/v1/traces", content=request.SerializeToString(), headers=PROTOBUF)
-            assert answer.status_code == 200
-        state = httpx.get(f"{sidecar.http}/v1/state")
-    names = json.loads(state.content)["unmapped_spans"]
-    assert sum(names.values()) == 1200
-    assert len(names) == 501
-    assert len(state.content) < 100_000

@@ -12,8 +12,9 @@ from telemetry.sidecar.otlp.attributes import OtlpDecodeError
 from telemetry.sidecar.otlp.backlog import Backlog, Overloaded
 from telemetry.sidecar.otlp.suspects import ENDINGS_MAX, Suspects
 
-# Who still waits after this is sent back: it may be stored later, and is recognized when it is sent again.
-ANSWER_WITHIN_S: Final = 5.0
+# Exporters give up after ten seconds. Who waits until shortly before is sent back; it may be stored all the same, and
+# is recognized when it is sent again.
+ANSWER_WITHIN_S: Final = 8.0
 
 
 @dataclass(frozen=True, slots=True)

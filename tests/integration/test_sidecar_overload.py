@@ -1,0 +1,146 @@
+"""A real sidecar under more than it can take: it answers, sends back what it cannot store, and does not grow."""
+
+import asyncio
+import json
+import threading
+import time
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from telemetry.store.reader import StoreReader
+from tests.fixtures_sidecar import running_sidecar, turns_json, turns_request
+from tests.fixtures_turns import client_turn
+from tests.integration.waiting import wait_until_visible
+
+PROTOBUF = {"content-type": "application/x-protobuf"}
+JSON = {"content-type": "application/json"}
+
+
+def _trace_id(index: int, sender: int = 0) -> str:
+    return f"{sender + 1:016x}{index + 1:016x}"
+
+
+def _stored(store: Path) -> list[str]:
+    with StoreReader(store) as reader:
+        assert reader.faults == ()
+        return [turn.trace_id for turn in reader.turns(limit=1_000_000)]
+
+
+def test_health_answers_while_the_store_process_decodes_20_megabytes_of_json(tmp_path: Path) -> None:
+    turns = [client_turn(index, trace_id=f"{index + 1:032x}") for index in range(5000)]
+    body = turns_json(turns)
+    body = body + b" " * ((20 << 20) - 1000 - len(body))
+    assert len(body) > 20_000_000
+
+    async def test(url: str) -> list[str]:
+        order: list[str] = []
+
+        async def send() -> None:
+            async with httpx.AsyncClient(base_url=url, timeout=120) as client:
+                while (answer := await client.post("/v1/traces", content=body, headers=JSON)).status_code == 503:
+                    order.append("sent back")  # by a machine that is too busy to decode it in time
+            order.append(f"stored {answer.status_code}")
+
+        async def ask() -> None:
+            async with httpx.AsyncClient(base_url=url, timeout=120) as client:
+                while not sending.done():
+                    answers = [(await client.get(page)).status_code for page in ("/healthz", "/readyz")]
+                    assert answers == [200, 200]
+                    order.append("healthy")
+
+        sending = asyncio.create_task(send())
+        await ask()
+        await sending
+        return order
+
+    with running_sidecar(tmp_path) as sidecar:
+        order = asyncio.run(test(sidecar.http))
+    assert "stored 200" in order
+    assert order.index("healthy") == 0, "health was answered only after the request"
+    assert order.count("healthy") > 1
+
+
+@pytest.mark.slow
+def test_128_senders_are_answered_and_what_was_acknowledged_is_stored(tmp_path: Path) -> None:
+    """More than can be stored comes from 128 sides: each is stored or sent back, none waits for an exporter's end."""
+    exporter_gives_up_s = 10.0
+
+    async def sender(client: httpx.AsyncClient, number: int, until_s: float) -> None:
+        index = 0
+        while time.monotonic() < until_s:
+            turns = [client_turn(i, trace_id=_trace_id(index * 64 + i, number)) for i in range(64)]
+            body = turns_request(turns).SerializeToString()
+            try:
+                answer = await client.post("/v1/traces", content=body, headers=PROTOBUF)
+            except httpx.TimeoutException:
+                codes.append(0)
+                continue
+            codes.append(answer.status_code)
+            if answer.status_code == 200:
+                acknowledged.extend(turn.trace_id for turn in turns)
+                index += 1
+            else:
+                await asyncio.sleep(int(answer.headers["retry-after"]))
+
+    async def flood(url: str) -> None:
+        limits = httpx.Limits(max_connections=None)
+        async with httpx.AsyncClient(base_url=url, timeout=exporter_gives_up_s, limits=limits) as client:
+            until_s = time.monotonic() + 15
+            await asyncio.gather(*(sender(client, number, until_s) for number in range(128)))
+
+    acknowledged: list[str] = []
+    codes: list[int] = []
+    with running_sidecar(tmp_path) as sidecar:
+        store_process = sidecar.store_process
+        # A store process that gets a tenth of a processor stands for a machine that is too small.
+        throttle = _Throttle(store_process)
+        asyncio.run(flood(sidecar.http))
+        throttle.end()
+        wait_until_visible(sidecar.http)
+        assert sidecar.terminate() == 0
+    stored = _stored(tmp_path)
+    print({code: codes.count(code) for code in set(codes)}, len(stored))
+    assert set(codes) == {200, 503}, "some waited until an exporter gives up, or nobody was sent back"
+    assert len(stored) == len(set(stored))
+    assert set(acknowledged) <= set(stored)
+
+
+class _Throttle:
+    """Stops and continues a process so that it has a tenth of the time."""
+
+    def __init__(self, process: psutil.Process) -> None:
+        self._process = process
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._over.wait(0.01):
+            self._process.suspend()
+            self._over.wait(0.09)
+            self._process.resume()
+
+    def end(self) -> None:
+        self._over.set()
+        self._thread.join()
+        self._process.resume()
+
+
+def test_names_that_senders_make_up_do_not_grow_the_state_page(tmp_path: Path) -> None:
+    with running_sidecar(tmp_path) as sidecar:
+        for start in range(0, 1200, 300):
+            request = turns_request(
+                [client_turn(index, trace_id=_trace_id(index)) for index in range(start, start + 300)]
+            )
+            for index, span in enumerate(request.resource_spans[0].scope_spans[0].spans):
+                span.name = f"span {start + index} " + "x" * 1000
+            answer = httpx.post(f"{sidecar.http}/v1/traces", content=request.SerializeToString(), headers=PROTOBUF)
+            assert answer.status_code == 200
+        state = httpx.get(f"{sidecar.http}/v1/state")
+    names = json.loads(state.content)["unmapped_spans"]
+    assert sum(names.values()) == 1200
+    assert len(names) == 501
+    assert len(state.content) < 100_000
