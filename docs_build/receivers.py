@@ -5,10 +5,15 @@ from typing import Final
 from docs_build.markdown import code, page, table
 from telemetry.sidecar.connection_limits import ConnectionLimits
 from telemetry.sidecar.http_connections import HEADER_BYTES_MAX, HEADER_FIELDS_MAX
+from telemetry.sidecar.otlp.attributes import DEPTH_MAX
 from telemetry.sidecar.otlp.backlog import PENDING_BYTES_MAX, PENDING_S_MAX
 from telemetry.sidecar.otlp.compression import BODY_BYTES_MAX, COMPRESSIONS
+from telemetry.sidecar.otlp.framing import ITEM_BYTES_MAX, ITEMS_MAX, REPEATED_BYTES_MAX
 from telemetry.sidecar.otlp.grpc import STREAMS_PER_CONNECTION
+from telemetry.sidecar.otlp.json_requests import OBJECTS_MAX, VALUES_MAX
+from telemetry.sidecar.otlp.metric_points import ATTRIBUTES_MAX, POINTS_MAX
 from telemetry.sidecar.otlp.receive_slots import PATIENCE_S, SLOTS, WAITING_MAX
+from telemetry.sidecar.otlp.span_limits import NAME_BYTES_MAX, PARTS_MAX, REQUEST_PARTS_MAX
 
 _NAMES: Final = ", ".join(map(code, sorted(COMPRESSIONS)))
 INTRODUCTION: Final = f"""
@@ -41,6 +46,19 @@ as far as it may; if that is not enough for the connections, it admits fewer.
 A gRPC message that is slow yields its place to others that wait: after {PATIENCE_S:g} s, sooner the more wait.
 """
 
+CONTENTS: Final = (
+    ("resources, scopes, and spans or metrics of a request, together", f"{ITEMS_MAX:,}", "the request"),
+    ("attributes, events and links of all its spans", f"{REQUEST_PARTS_MAX:,}", "the request"),
+    ("resources and scopes, times the spans that repeat them", f"{REPEATED_BYTES_MAX >> 20} MiB", "the request"),
+    ("metric points, and attributes of them", f"{POINTS_MAX:,}; {ATTRIBUTES_MAX:,}", "the request"),
+    ("objects and arrays in JSON, and values", f"{OBJECTS_MAX:,}; {VALUES_MAX:,}", "the request"),
+    ("levels of nested values", f"{DEPTH_MAX}", "the request"),
+    ("a span, its resource or its scope", f"{ITEM_BYTES_MAX >> 20} MiB", "the span"),
+    ("attributes, events and links of a span, each", f"{PARTS_MAX:,}", "the span"),
+    ("attributes of a resource, an event or a link", f"{PARTS_MAX:,}", "the span"),
+    ("a name: of a span, an event, a scope, an attribute", f"{NAME_BYTES_MAX:,} bytes", "the span"),
+)
+
 
 def receivers_page() -> str:
     """Return the page with the answers of the receivers and their limits."""
@@ -67,4 +85,6 @@ def receivers_page() -> str:
         "## Limits\n",
         table(("Of", "Limit", "Option"), rows),
         AFTER,
+        "## Contents of a request\n\nWhat holds more is rejected; the answer names the limit. No span is cut short.\n",
+        table(("Of", "Limit", "Rejected"), CONTENTS),
     )

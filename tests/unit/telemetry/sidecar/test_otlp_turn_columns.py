@@ -155,7 +155,7 @@ def test_most_turns_are_read_by_columns_alone(monkeypatch: pytest.MonkeyPatch) -
         raise AssertionError("a turn of our own encoder was decoded on its own")
 
     monkeypatch.setattr("telemetry.sidecar.otlp.turn_columns.decode_turn", by_rows)
-    sent = [side for index in range(20) for side in exchange(index, transcript_pii="wie spät ist es?")]
+    sent = [side for index in range(20) for side in exchange(index, transcript_pii="tschüß 中文")]
     found = decode_traces([_request([_pairs(turn) for turn in sent]).SerializeToString()])
     expected = [
         msgspec.structs.replace(turn, trace_id="01" * 16, span_id=f"{number + 1:016x}")
