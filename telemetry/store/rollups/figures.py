@@ -45,7 +45,7 @@ class _Counted:
     gaps: list[Histogram] = field(default_factory=list[Histogram])
 
 
-class Figures:
+class RolledFigures:
     """The rows about one filter, from a roll-up whose pairs are closed.
 
     `judged` are the cells over which figures are taken: none of a ramp, unless the filter asks for it by its name.

@@ -52,6 +52,8 @@ class RollupLibrary:
         self._turns: dict[str, ArrowTable] = {}  # of segments that are
         self._sums: OrderedDict[Hashable, Rollup] = OrderedDict()
         self._unreadable: set[str] = set()
+        # A page asks several questions about one filter.
+        self._answered: tuple[Hashable, RolledUp | None] | None = None
 
     def close(self) -> None:
         """Release DuckDB."""
@@ -67,11 +69,18 @@ class RollupLibrary:
             return None
         if sum(segment.rows for segment in segments if _concerns(segment, f)) <= self._fewest_turns:
             return None
-        rolled = self.whole(segments)
-        if rolled is None or (f.since_unix_ns is None and f.until_unix_ns is None):
-            return None if rolled is None else RolledUp(f, rolled, rolled)
-        window = (f.run_id, f.since_unix_ns, f.until_unix_ns, *_files(segments))
-        return RolledUp(f, self._kept(window, lambda: self._within(segments, f)), rolled)
+        key = (f, _files(segments))
+        if self._answered is None or self._answered[0] != key:
+            self._answered = key, self._rolled_up(segments, f)
+        return self._answered[1]
+
+    def _rolled_up(self, segments: Sequence[Segment], f: Filter) -> RolledUp | None:
+        everything = self.whole(segments)
+        if everything is None:
+            return None
+        if f.since_unix_ns is None and f.until_unix_ns is None:
+            return RolledUp(f, everything, everything)
+        return RolledUp(f, self._within(segments, f), everything)
 
     def whole(self, segments: Sequence[Segment]) -> Rollup | None:
         """Everything of the store; None where too much would have to be rolled up first."""

@@ -17,7 +17,7 @@ from telemetry.model.stated_error import GoodRange, instrument_part_ns
 from telemetry.objectives.slo import SETTLED, Objective
 from telemetry.store.objectives import ObjectiveCount, ObjectiveCounts
 from telemetry.store.rollups.buckets import DURATIONS, EXACT_UP_TO_NS, MILLISECOND_NS
-from telemetry.store.rollups.figures import Figures
+from telemetry.store.rollups.figures import RolledFigures
 from telemetry.store.rollups.histogram import Histogram
 from telemetry.store.rollups.rollup import Key, RollupCell
 from telemetry.store.rollups.statements import SILENT
@@ -46,7 +46,9 @@ def _is_edge(value: float) -> bool:
     return 0 <= value <= EXACT_UP_TO_NS and value % MILLISECOND_NS == 0
 
 
-def count_objectives(figures: Figures, objectives: Sequence[Objective], instrument_ns: float | None) -> ObjectiveCounts:
+def count_objectives(
+    figures: RolledFigures, objectives: Sequence[Objective], instrument_ns: float | None
+) -> ObjectiveCounts:
     """Objectives of which each `can_count`, over the filter's turns and over each of their cohorts."""
     whole, cohorts = _Turns(), defaultdict[str, _Turns](_Turns)
     for part in ("turns", "metric", "waited", "withheld_turns", "withheld"):

@@ -20,7 +20,7 @@ from telemetry.store.causes import FailureCount, Retries
 from telemetry.store.failures import folded
 from telemetry.store.noticed import NAMED_EVENTS
 from telemetry.store.rollups.buckets import DURATIONS, Ints
-from telemetry.store.rollups.figures import Figures
+from telemetry.store.rollups.figures import RolledFigures
 from telemetry.store.rollups.histogram import Histogram
 from telemetry.store.rollups.pairs import STAGES
 from telemetry.store.rollups.rollup import Rollup, union_of_ranges
@@ -31,13 +31,13 @@ Row = dict[str, Any]
 _NO_RANGES: Final = np.empty((0, 2), dtype=np.int64)
 
 
-def behavior(figures: Figures) -> Behavior:
+def behavior(figures: RolledFigures) -> Behavior:
     """As `queries.behavior`."""
     counts = figures.counts(judged=True)
     return Behavior(**{name: counts[name] for name in BEHAVIOR})
 
 
-def beside(figures: Figures) -> Beside:
+def beside(figures: RolledFigures) -> Beside:
     """As `noticed.beside`."""
     counts = figures.counts(judged=False)
     names = sorted({key.labels[0] or "" for key, _ in figures.of("unknown_name")})
@@ -49,7 +49,7 @@ def beside(figures: Figures) -> Beside:
     )
 
 
-def retries(figures: Figures) -> Retries:
+def retries(figures: RolledFigures) -> Retries:
     """As `failures.retries`."""
     counts, most = figures.counts(judged=False), largest(figures)
     worst = most.get("asked_worst_ns")
@@ -61,7 +61,7 @@ def retries(figures: Figures) -> Retries:
     )
 
 
-def largest(figures: Figures) -> dict[str, float]:
+def largest(figures: RolledFigures) -> dict[str, float]:
     """By name, the largest values that turns carry."""
     found: dict[str, float] = {}
     for key, cell in figures.of("most"):
@@ -71,7 +71,7 @@ def largest(figures: Figures) -> dict[str, float]:
     return found
 
 
-def failures(figures: Figures) -> tuple[FailureCount, ...]:
+def failures(figures: RolledFigures) -> tuple[FailureCount, ...]:
     """As `failures.failures`."""
     turns = Counter[tuple[str | None, str | None]]()
     examples: dict[tuple[str | None, str | None], tuple[int, str]] = {}
@@ -93,7 +93,7 @@ def failures(figures: Figures) -> tuple[FailureCount, ...]:
     )
 
 
-def speech_bounds(figures: Figures) -> SpeechBoundErrors:
+def speech_bounds(figures: RolledFigures) -> SpeechBoundErrors:
     """As `error_queries.speech_bounds`."""
     counts = figures.counts(judged=True)
     start, end = (figures.histogram("bound", name) for name in ("start", "end"))
@@ -112,7 +112,7 @@ def _median(histogram: Histogram) -> float | None:
     return None if found is None else found[0]
 
 
-def wer_by_condition(figures: Figures) -> tuple[WerByCondition, ...]:
+def wer_by_condition(figures: RolledFigures) -> tuple[WerByCondition, ...]:
     """As `wer_by_condition.wer_by_condition`."""
     sums: defaultdict[tuple[str | None, ...], dict[str, float]] = defaultdict(dict)
     for key, cell in figures.judged("wer"):
@@ -144,7 +144,7 @@ def wer_by_condition(figures: Figures) -> tuple[WerByCondition, ...]:
     return tuple(found)
 
 
-def client_service_delta(figures: Figures, everything: Rollup, f: Filter) -> ClientServiceDelta:
+def client_service_delta(figures: RolledFigures, everything: Rollup, f: Filter) -> ClientServiceDelta:
     """As `joined.client_service_delta`; the service's turns of the filter's run count however narrow the filter is."""
     counts = Counter[str]()
     of_run = 0
@@ -170,7 +170,7 @@ def client_service_delta(figures: Figures, everything: Rollup, f: Filter) -> Cli
     )
 
 
-def stage_budget(figures: Figures) -> dict[str, StageStats]:
+def stage_budget(figures: RolledFigures) -> dict[str, StageStats]:
     """As `joined.stage_budget`."""
     found: dict[str, StageStats] = {}
     for stage in STAGES:
@@ -215,7 +215,7 @@ def _within(ranges: Ints, first: int, last: int) -> int:
     return _size(cut[cut[:, 1] >= cut[:, 0]])
 
 
-def evidence(figures: Figures) -> Row:
+def evidence(figures: RolledFigures) -> Row:
     """As the row of the turns' evidence in `generator`."""
     most = largest(figures)
     row: Row = {"processes": len({key.labels[0] for key, _ in figures.of("process")})}
@@ -230,5 +230,5 @@ def evidence(figures: Figures) -> Row:
     return row
 
 
-def _texts(figures: Figures, part: str) -> Sequence[str]:
+def _texts(figures: RolledFigures, part: str) -> Sequence[str]:
     return sorted({key.labels[0] or "" for key, _ in figures.of(part)})

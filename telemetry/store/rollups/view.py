@@ -15,7 +15,7 @@ from telemetry.store.queries import DIMENSIONS
 from telemetry.store.rollups import parts
 from telemetry.store.rollups.buckets import DURATIONS
 from telemetry.store.rollups.distributions import MINUTE_NS
-from telemetry.store.rollups.figures import FRACTIONS, Figures
+from telemetry.store.rollups.figures import FRACTIONS, RolledFigures
 from telemetry.store.rollups.histogram import Histogram
 from telemetry.store.rollups.objectives import count_objectives
 from telemetry.store.rollups.rollup import KEPT_SLOWEST, SLOWEST, Rollup, order_of_slowest
@@ -34,9 +34,9 @@ class RolledUp:
     everything: Rollup
 
     @cached_property
-    def figures(self) -> Figures:
+    def figures(self) -> RolledFigures:
         """The rows of the filter."""
-        return Figures(self.rollup, self.filter)
+        return RolledFigures(self.rollup, self.filter)
 
     def summary(self, connection: Connection, now_unix_ns: int, skipped_segments: int) -> Summary:
         """As `summaries.summarize`."""
