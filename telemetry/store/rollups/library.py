@@ -30,7 +30,7 @@ from telemetry.store.schema import ArrowTable
 _log = logging.getLogger(__name__)
 pc: Any = pyarrow.compute  # pyarrow ships no types of its own
 
-# Fewer turns than that are read one by one, and their figures are exact.
+# A run of fewer turns than that (of both sides) is read turn by turn, and its figures are exact.
 FEWEST_TURNS: Final = 250_000
 # More turns without a roll-up than that are not rolled up for a question.
 _MOST_ROWS_MADE: Final = 2_000_000
@@ -67,7 +67,9 @@ class RollupLibrary:
         """
         if any((f.noise_profile, f.length_class, f.channel_profile, f.route)):
             return None
-        if sum(segment.rows for segment in segments if _concerns(segment, f)) <= self._fewest_turns:
+        # A stretch of time of a large run, too: what is lost, and what has no counterpart, is asked of all of the run.
+        run = Filter(run_id=f.run_id)
+        if sum(segment.rows for segment in segments if _concerns(segment, run)) <= self._fewest_turns:
             return None
         key = (f, _files(segments))
         if self._answered is None or self._answered[0] != key:

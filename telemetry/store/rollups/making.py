@@ -24,8 +24,8 @@ _log = logging.getLogger(__name__)
 
 # Smaller segments are rolled up when they are asked for.
 FEWEST_ROWS: Final = 10_000
-# Turns that are counted at once: some 60 MB of columns.
-BATCH_ROWS: Final = 65_536
+# Turns that are counted at once: some 30 MB of columns.
+BATCH_ROWS: Final = 32_768
 
 
 @dataclass(frozen=True, slots=True)
