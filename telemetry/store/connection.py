@@ -26,7 +26,7 @@ SIDES_APART_NS: Final = 3600 * 1_000_000_000
 Row = dict[str, Any]
 
 
-class Connection:
+class StoreConnection:
     """Statements over the segments of one snapshot. One question at a time."""
 
     def __init__(self, directory: Path) -> None:
@@ -147,7 +147,7 @@ def near(segments: Iterable[Segment], first_unix_ns: int | None, last_unix_ns: i
     ]
 
 
-def rows(connection: Connection, statement: str, parameters: Sequence[Any] | None = None) -> list[Row]:
+def rows(connection: StoreConnection, statement: str, parameters: Sequence[Any] | None = None) -> list[Row]:
     """The rows of a statement as dictionaries."""
     cursor = connection.execute(statement, parameters)
     names = [column[0] for column in cursor.description or []]

@@ -8,13 +8,13 @@ from typing import Final
 from telemetry.store import queries
 from telemetry.store.answers import Filter
 from telemetry.store.causes import FailureCount, Retries
-from telemetry.store.connection import Connection, rows
+from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.queries import CLIENT, Condition
 
 MOST_CAUSES: Final = 20
 
 
-def failures(connection: Connection, f: Filter) -> tuple[FailureCount, ...]:
+def failures(connection: StoreConnection, f: Filter) -> tuple[FailureCount, ...]:
     """Eligible turns that did not end well by their cause, the commonest first."""
     where = queries.grouped(f) & Condition("outcome NOT IN ('ok', 'cut', 'invalid')")
     statement = f"""
@@ -35,7 +35,7 @@ def folded(found: Sequence[FailureCount]) -> tuple[FailureCount, ...]:
     return (*found[: MOST_CAUSES - 1], beyond)
 
 
-def retries(connection: Connection, f: Filter) -> Retries:
+def retries(connection: StoreConnection, f: Filter) -> Retries:
     """Over all client turns: waits are no figure of a stage."""
     where = queries.turns_of(f) & Condition(CLIENT)
     statement = f"""

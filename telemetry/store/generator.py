@@ -8,13 +8,13 @@ from telemetry.model.generator_health import GAUGES, SUMMARY_FIGURES, HealthFigu
 from telemetry.model.metrics import MIN_COUNT_FOR
 from telemetry.store import queries
 from telemetry.store.answers import Filter, Generator
-from telemetry.store.connection import Connection, rows
+from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.queries import CLIENT
 
 _OF_TURNS: Final = {"max": "max({})", "p99": "quantile_cont({}, 0.99)"}
 
 
-def generator(connection: Connection, f: Filter, turns: dict[str, Any]) -> Generator:
+def generator(connection: StoreConnection, f: Filter, turns: dict[str, Any]) -> Generator:
     """Every figure of SUMMARY_FIGURES over a filter, from the turns' `evidence` and the processes' gauges."""
     points = _of_processes(connection, f)
     return Generator(
@@ -25,7 +25,7 @@ def generator(connection: Connection, f: Filter, turns: dict[str, Any]) -> Gener
     )
 
 
-def evidence(connection: Connection, f: Filter) -> dict[str, Any]:
+def evidence(connection: StoreConnection, f: Filter) -> dict[str, Any]:
     """A row with `v_NAME`, the combined value of a figure's column, and `n_NAME`, of how many turns."""
     where = queries.turns_of(f)
     columns = ", ".join(
@@ -45,7 +45,7 @@ def evidence(connection: Connection, f: Filter) -> dict[str, Any]:
     return row
 
 
-def _of_processes(connection: Connection, f: Filter) -> dict[str, Any]:
+def _of_processes(connection: StoreConnection, f: Filter) -> dict[str, Any]:
     """By gauge: the value farthest from 0, and under `sum_GAUGE` the sum of the most that each process counted."""
     where = queries.points_of(f)
     statement = f"""

@@ -4,13 +4,13 @@ from typing import Final
 
 from telemetry.model import semconv
 from telemetry.store.answers import Filter
-from telemetry.store.connection import Connection
+from telemetry.store.connection import StoreConnection
 from telemetry.store.run_spans import RUN_IDS, run_spans
 
 _CALIBRATED: Final = semconv.RUN_PREFIX + "calibrated_to_ms"
 
 
-def instrument_error_ns(connection: Connection, f: Filter) -> float | None:
+def instrument_error_ns(connection: StoreConnection, f: Filter) -> float | None:
     """The bound of the instrument's error in voice-to-voice, in ns, as the filter's run cites it from the calibration
     of its machine; None where it cites none, or where the filter asks for no run."""
     if f.run_id is None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from telemetry.model.semconv import RAMP
 from telemetry.store.answers import ClientServiceDelta, Filter, StageStats, enough
-from telemetry.store.connection import Connection, near, rows
+from telemetry.store.connection import StoreConnection, near, rows
 from telemetry.store.queries import CLIENT, Condition, turns_of
 
 _STAGES: Final = ("endpointing", "asr", "llm", "tts", "leading_silence", "unexplained")
@@ -24,7 +24,7 @@ _POINTS: Final = (
 _BOTH: Final = ("trace_id", "response_id", "turn_index", "voice_to_voice_ns", "speech_end_audio_ns", *_POINTS)
 
 
-def join_services(connection: Connection, f: Filter) -> None:
+def join_services(connection: StoreConnection, f: Filter) -> None:
     """Make the table `pairs`, for `client_service_delta` and `stage_budget` of the same filter: each client turn of the
     filter (columns `c_NAME`) beside the service's turn (`s_NAME`), where there is one; and the table `services`, of the
     service's turns that belong to the filter's run or calls.
@@ -71,7 +71,7 @@ def join_services(connection: Connection, f: Filter) -> None:
     )
 
 
-def _look_at_services_of(connection: Connection, f: Filter) -> None:
+def _look_at_services_of(connection: StoreConnection, f: Filter) -> None:
     """Make the view `strange_services` of the turns of other runs among which services of the filter's calls may be:
     those of about the same time, as a service need not know the run of its caller."""
     segments = []
@@ -83,7 +83,7 @@ def _look_at_services_of(connection: Connection, f: Filter) -> None:
     connection.view("strange_services", "turns", segments)
 
 
-def client_service_delta(connection: Connection, f: Filter) -> ClientServiceDelta:
+def client_service_delta(connection: StoreConnection, f: Filter) -> ClientServiceDelta:
     """Client-heard minus service-reported voice-to-voice, and what found no counterpart."""
     run = Condition("true") if f.run_id is None else Condition("s.run_id = ?", (f.run_id,))
     (row,) = rows(
@@ -122,7 +122,7 @@ def client_service_delta(connection: Connection, f: Filter) -> ClientServiceDelt
     )
 
 
-def stage_budget(connection: Connection, f: Filter) -> dict[str, StageStats]:
+def stage_budget(connection: StoreConnection, f: Filter) -> dict[str, StageStats]:
     """Median and p95 of each stage over every valid turn with a voice-to-voice, ramps left out.
 
     The service's own points where it reported them, else the points as the client saw them. A transcript that came

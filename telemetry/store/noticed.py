@@ -6,13 +6,13 @@ from typing import Final
 
 from telemetry.store.answers import Filter
 from telemetry.store.beside import Beside
-from telemetry.store.connection import Connection, rows
+from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.queries import CLIENT, Condition, turns_of
 
 NAMED_EVENTS: Final = 8
 
 
-def beside(connection: Connection, f: Filter) -> Beside:
+def beside(connection: StoreConnection, f: Filter) -> Beside:
     """Over all client turns, those of ramps and silent ones too: it is no figure of the service."""
     where = turns_of(f) & Condition(CLIENT)
     statement = f"""

@@ -20,7 +20,7 @@ from telemetry.model.stated_error import GoodRange, good_range, instrument_part_
 from telemetry.model.turns import Turn
 from telemetry.objectives.slo import WAITED_FROM, NotObservable, Objective, is_good
 from telemetry.store.answers import Filter
-from telemetry.store.connection import Connection, rows
+from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.error_queries import uncertainty_column
 from telemetry.store.queries import VALID_CLIENT, Condition, judged
 from telemetry.store.schema import turn_from_row
@@ -109,7 +109,7 @@ class _Alike:
 
 
 def count_objectives(
-    connection: Connection, f: Filter, objectives: Sequence[Objective], instrument_ns: float | None
+    connection: StoreConnection, f: Filter, objectives: Sequence[Objective], instrument_ns: float | None
 ) -> ObjectiveCounts:
     """All objectives over the filter's turns and over each of their cohorts. Objectives have names of their own."""
     if not objectives:
@@ -161,7 +161,7 @@ def _matches(objective: Objective, turn: Turn) -> bool:
 
 
 def _groups(
-    connection: Connection, f: Filter, objectives: Sequence[Objective], instrument_ns: float | None
+    connection: StoreConnection, f: Filter, objectives: Sequence[Objective], instrument_ns: float | None
 ) -> list[_Alike]:
     asked: dict[tuple[str, tuple[Any, ...]], None] = {}
     for objective in objectives:

@@ -11,7 +11,7 @@ from telemetry.model.turns import Turn
 from telemetry.objectives.slo import Objective
 from telemetry.store import queries
 from telemetry.store.answers import Filter, RunRecord, StageStats, Summary, TimelinePoint
-from telemetry.store.connection import Connection, rows
+from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.objectives import ObjectiveCounts
 from telemetry.store.queries import CLIENT, Condition
 from telemetry.store.rollups.library import RollupLibrary
@@ -59,7 +59,7 @@ class PageAnswer:
 
 
 def page(
-    connection: Connection, asked: PageQuestion, library: RollupLibrary, now_unix_ns: int, faults: Sequence[str]
+    connection: StoreConnection, asked: PageQuestion, library: RollupLibrary, now_unix_ns: int, faults: Sequence[str]
 ) -> PageAnswer:
     """Answer all of it. Raises KeyError for a metric that there is none of."""
     known = runs(connection)
@@ -97,12 +97,12 @@ def buckets_for(turns: int, asked: PageQuestion) -> int:
     return min(asked.most_buckets, max(asked.fewest_buckets, turns // asked.turns_per_bucket))
 
 
-def _dots(connection: Connection, f: Filter, limit: int) -> list[Turn]:
+def _dots(connection: StoreConnection, f: Filter, limit: int) -> list[Turn]:
     where = queries.turns_of(f) & Condition(CLIENT)
     return full_turns(connection, where, "started_unix_ns, span_id", limit)
 
 
-def _copy_if_few(connection: Connection, f: Filter) -> None:
+def _copy_if_few(connection: StoreConnection, f: Filter) -> None:
     where = queries.turns_of(f) & Condition(CLIENT)
     (row,) = rows(connection, f"SELECT count(*) AS n FROM turns WHERE {where.sql}", list(where.values))
     if row["n"] <= COPIED_TURNS:

@@ -5,7 +5,7 @@ from typing import Final
 from telemetry.model import semconv
 from telemetry.model.generator_health import gauge_metric
 from telemetry.store.answers import ProcessInfo
-from telemetry.store.connection import Connection, rows
+from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.run_spans import run_spans
 
 _RUN_ID: Final = f"{semconv.RUN_PREFIX}run_id"
@@ -14,7 +14,7 @@ _PHASE: Final = f"{semconv.RUN_PREFIX}phase"
 _WORKER: Final = f"{semconv.RUN_PREFIX}worker"
 
 
-def processes(connection: Connection, run_id: str) -> list[ProcessInfo]:
+def processes(connection: StoreConnection, run_id: str) -> list[ProcessInfo]:
     """Every process that announced its start, reported its health or emitted a client turn; earliest first."""
     began: dict[str, int] = {}
     names: dict[str, str] = {}

@@ -25,7 +25,7 @@ from telemetry.store.answers import (
     Summary,
     TimelinePoint,
 )
-from telemetry.store.connection import Connection, rows
+from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.objectives import ObjectiveCounts
 from telemetry.store.pages import PageAnswer, PageQuestion, page
 from telemetry.store.processes import processes
@@ -114,7 +114,7 @@ class StoreReader:
     def turn(self, trace_id: str, turn_index: int) -> tuple[Turn | None, Turn | None]:
         """One turn as the client heard it and as the service reported it."""
 
-        def question(connection: Connection) -> tuple[Turn | None, Turn | None]:
+        def question(connection: StoreConnection) -> tuple[Turn | None, Turn | None]:
             found = [
                 turn_from_row(row)
                 for row in rows(
@@ -162,7 +162,7 @@ class StoreReader:
         spans = "SELECT * FROM spans WHERE trace_id = ? ORDER BY timestamp_unix_ns, duration_ns DESC, span_id"
         turns = f"SELECT {_TURN_COLUMNS} FROM turns WHERE trace_id = ?"
 
-        def question(connection: Connection) -> list[SpanRow]:
+        def question(connection: StoreConnection) -> list[SpanRow]:
             found = [span_from_row(row) for row in rows(connection, spans, [trace_id])]
             if not any(span.name == semconv.SPAN_TURN for span in found):
                 return found
@@ -182,7 +182,7 @@ class StoreReader:
             FROM turns WHERE {where.sql}
             """
 
-        def question(connection: Connection) -> CallCounts:
+        def question(connection: StoreConnection) -> CallCounts:
             (row,) = rows(connection, statement, list(where.values))
             return CallCounts(row["started"], row["connected"], row["failure"])
 
@@ -226,7 +226,7 @@ class StoreReader:
         (`unexplained`: network, playout). Stages that no turn shows are left out."""
         return self._snapshots.ask(lambda connection: self._about(connection, f).stage_budget(), f.run_id)
 
-    def _about(self, connection: Connection, f: Filter) -> TurnQuestions:
+    def _about(self, connection: StoreConnection, f: Filter) -> TurnQuestions:
         return TurnQuestions(connection, f, self._library)
 
 

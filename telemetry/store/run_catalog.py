@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from telemetry.store.connection import Connection
+from telemetry.store.connection import StoreConnection
 from telemetry.store.queries import CLIENT
 
 _STATEMENT: Final = f"""
@@ -37,6 +37,6 @@ class CatalogRow:
     highest: int | None
 
 
-def catalog(connection: Connection) -> list[CatalogRow]:
+def catalog(connection: StoreConnection) -> list[CatalogRow]:
     """The rows of every segment of the store."""
     return [CatalogRow(**row) for row in connection.of_each_segment("catalog", "turns", _STATEMENT)]

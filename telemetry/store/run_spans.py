@@ -5,7 +5,7 @@ from typing import Final
 
 from telemetry.model import semconv
 from telemetry.store.attribute_values import read_attributes
-from telemetry.store.connection import Connection
+from telemetry.store.connection import StoreConnection
 
 # The attributes under which a sender may name the run; the first that it states counts.
 RUN_IDS: Final = (semconv.RUN_PREFIX + "run_id", semconv.RUN_PREFIX + "id", "run_id")
@@ -24,7 +24,7 @@ class RunSpan:
     attributes: dict[str, object]
 
 
-def run_spans(connection: Connection) -> list[RunSpan]:
+def run_spans(connection: StoreConnection) -> list[RunSpan]:
     """Every `voice.run` span of the store in the order of their beginning."""
     found = connection.of_each_segment("run spans", "spans", _STATEMENT)
     return [

@@ -8,7 +8,7 @@ import msgspec
 
 from telemetry.model import semconv
 from telemetry.store.answers import RunRecord
-from telemetry.store.connection import Connection
+from telemetry.store.connection import StoreConnection
 from telemetry.store.run_catalog import CatalogRow, catalog
 from telemetry.store.run_spans import RUN_IDS, RunSpan, run_spans
 
@@ -16,7 +16,7 @@ _PHASE: Final = semconv.RUN_PREFIX + "phase"
 _PROCESS: Final = semconv.RUN_PREFIX + "process_id"
 
 
-def runs(connection: Connection) -> list[RunRecord]:
+def runs(connection: StoreConnection) -> list[RunRecord]:
     """Every run in the store, the newest first."""
     known: dict[str, RunRecord] = {}
     by_run: defaultdict[str, list[CatalogRow]] = defaultdict(list)

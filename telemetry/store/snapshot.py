@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from telemetry.model.errors import StoreError
 from telemetry.store import manifest as manifests
-from telemetry.store.connection import Connection
+from telemetry.store.connection import StoreConnection
 from telemetry.store.manifest import Segment, StoreManifest
 from telemetry.store.schema import SCHEMAS
 
@@ -46,7 +46,7 @@ class Snapshots:
         self._manifest: StoreManifest | None = None
         self._stamp: _Stamp | None = None
         self._prepared: tuple[Segment, ...] | None = None
-        self._connection = Connection(directory)
+        self._connection = StoreConnection(directory)
 
     @property
     def skipped(self) -> int:
@@ -57,7 +57,7 @@ class Snapshots:
         """Release DuckDB."""
         self._connection.close()
 
-    def ask(self, question: Callable[[Connection], _Answer], run_id: str | None = None) -> _Answer:
+    def ask(self, question: Callable[[StoreConnection], _Answer], run_id: str | None = None) -> _Answer:
         """Answer a question from one consistent read, about one run or, for None, the whole store.
 
         Raises StoreError when the store cannot be read at all, or the question needs more memory than it may take.

@@ -11,7 +11,7 @@ import orjson
 from telemetry.model import semconv
 from telemetry.store import queries
 from telemetry.store.answers import Filter, StartCounts
-from telemetry.store.connection import Connection, rows
+from telemetry.store.connection import StoreConnection, rows
 
 
 @dataclass(slots=True)
@@ -29,7 +29,7 @@ class StartsOfPhase:
         return StartCounts(*(self.counts[which] for which in semconv.START_COUNTS))
 
 
-def starts_by_phase(connection: Connection, f: Filter) -> dict[str, StartsOfPhase]:
+def starts_by_phase(connection: StoreConnection, f: Filter) -> dict[str, StartsOfPhase]:
     """By the name of the phase, in the order of time; empty without open arrivals, and for a filter that asks for what
     a start does not know (a cohort, a stretch of time)."""
     if f.since_unix_ns is not None or f.until_unix_ns is not None or queries.asks_beyond_phases(f):

@@ -27,7 +27,7 @@ from telemetry.store.answers import (
 )
 from telemetry.store.beside import Beside
 from telemetry.store.causes import FailureCount, Retries
-from telemetry.store.connection import Connection, rows
+from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.failures import failures, retries
 from telemetry.store.generator import evidence, generator
 from telemetry.store.instrument_error import instrument_error_ns
@@ -66,12 +66,12 @@ class SummaryRows:
     retries: Retries
 
 
-def summarize(connection: Connection, f: Filter, now_unix_ns: int, skipped_segments: int) -> Summary:
+def summarize(connection: StoreConnection, f: Filter, now_unix_ns: int, skipped_segments: int) -> Summary:
     """Everything about one filter from its turns; all statements see the same snapshot."""
     return assemble(connection, f, now_unix_ns, skipped_segments, _read(connection, f))
 
 
-def _read(connection: Connection, f: Filter) -> SummaryRows:
+def _read(connection: StoreConnection, f: Filter) -> SummaryRows:
     phases = _merged(
         rows(connection, *queries.phases(f)),
         rows(connection, *queries.phase_metrics(f)),
@@ -105,7 +105,9 @@ def _read(connection: Connection, f: Filter) -> SummaryRows:
     )
 
 
-def assemble(connection: Connection, f: Filter, now_unix_ns: int, skipped_segments: int, found: SummaryRows) -> Summary:
+def assemble(
+    connection: StoreConnection, f: Filter, now_unix_ns: int, skipped_segments: int, found: SummaryRows
+) -> Summary:
     """The summary from its rows; what processes reported of themselves is read here."""
     instrument_ns = instrument_error_ns(connection, f)
 

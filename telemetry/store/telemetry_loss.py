@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from telemetry.model import semconv
 from telemetry.store.answers import Filter, TelemetryLoss
-from telemetry.store.connection import Connection, rows
+from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.run_catalog import CatalogRow, catalog
 
 # A process states how many turns it emitted ahead of the turns themselves, which wait for their batch: what it reported
@@ -14,7 +14,7 @@ from telemetry.store.run_catalog import CatalogRow, catalog
 EXPORT_GRACE_NS: Final = 15_000_000_000
 
 
-def received(connection: Connection, f: Filter) -> list[dict[str, Any]]:
+def received(connection: StoreConnection, f: Filter) -> list[dict[str, Any]]:
     """Rows `process_id, received, holes`: how many numbers of the turns arrived, and how many in between did not.
 
     Of the filter only the run narrows this, as numbers know no cohort. A process may outlive a run (an assistant does):
@@ -41,7 +41,9 @@ def received(connection: Connection, f: Filter) -> list[dict[str, Any]]:
     )
 
 
-def telemetry_loss(connection: Connection, f: Filter, now_unix_ns: int, arrived: list[dict[str, Any]]) -> TelemetryLoss:
+def telemetry_loss(
+    connection: StoreConnection, f: Filter, now_unix_ns: int, arrived: list[dict[str, Any]]
+) -> TelemetryLoss:
     """Missing turns per process: holes in the numbers it gave them (rows of `received`), and what it says it emitted
     and did not arrive."""
     run, values = _of_run(f)
@@ -73,7 +75,7 @@ def _of_run(f: Filter) -> tuple[str, list[Any]]:
     return ("true", []) if f.run_id is None else ("run_id = ?", [f.run_id])
 
 
-def _look_at_numbers_of(connection: Connection, run_id: str | None) -> dict[str, int]:
+def _look_at_numbers_of(connection: StoreConnection, run_id: str | None) -> dict[str, int]:
     """Make the view `numbered_turns` of all turns whose numbers matter for a run; the lowest number of each of its
     processes in the whole store.
 

@@ -7,7 +7,7 @@ from typing import Final
 from telemetry.model.generator_health import gauge_metric
 from telemetry.store import queries
 from telemetry.store.answers import Filter, GeneratorPoint, TimelinePoint, enough
-from telemetry.store.connection import Connection, rows
+from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.queries import VALID_CLIENT, Condition
 
 _SECOND_NS: Final = 1_000_000_000
@@ -25,7 +25,7 @@ def bucket_width_ns(length_ns: int, buckets: int) -> int:
     return max(1, days) * day_ns
 
 
-def timeline(connection: Connection, f: Filter, column: str, buckets: int) -> list[TimelinePoint]:
+def timeline(connection: StoreConnection, f: Filter, column: str, buckets: int) -> list[TimelinePoint]:
     """The points of the filter from its first to its last bucket, those without a turn included (n = 0)."""
     where = queries.turns_of(f) & Condition(VALID_CLIENT)
     (span,) = rows(
@@ -68,7 +68,7 @@ def timeline(connection: Connection, f: Filter, column: str, buckets: int) -> li
     return points
 
 
-def calls_in_flight(connection: Connection, f: Filter, width_ns: int) -> dict[int, int]:
+def calls_in_flight(connection: StoreConnection, f: Filter, width_ns: int) -> dict[int, int]:
     """By bucket, what the generator reported: the mean of each process over the bucket, added up. Unknown where it
     reported nothing, and where the filter asks for what only turns carry."""
     if queries.is_by_turn(f):
@@ -87,7 +87,7 @@ def calls_in_flight(connection: Connection, f: Filter, width_ns: int) -> dict[in
     return {row["bucket"]: row["calls"] for row in found}
 
 
-def generator_points(connection: Connection, f: Filter) -> list[GeneratorPoint]:
+def generator_points(connection: StoreConnection, f: Filter) -> list[GeneratorPoint]:
     """What the generator's processes reported of themselves over time, the oldest first."""
     where = queries.points_of(f)
     found = rows(

@@ -13,7 +13,7 @@ from telemetry.model.turns import Turn
 from telemetry.objectives.slo import Objective
 from telemetry.store import queries
 from telemetry.store.answers import Filter, StageStats, Summary, TimelinePoint
-from telemetry.store.connection import Connection, rows
+from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.instrument_error import instrument_error_ns
 from telemetry.store.joined import join_services, stage_budget
 from telemetry.store.objectives import ObjectiveCounts, count_objectives
@@ -29,7 +29,7 @@ from telemetry.store.turn_rows import full_turns
 class TurnQuestions:
     """The questions about one filter to one snapshot."""
 
-    def __init__(self, connection: Connection, f: Filter, library: RollupLibrary) -> None:
+    def __init__(self, connection: StoreConnection, f: Filter, library: RollupLibrary) -> None:
         self._connection = connection
         self._filter = f
         self._rolled = _rolled_up(connection, f, library)
@@ -89,7 +89,7 @@ class TurnQuestions:
         return {name: tuple(found or ()) for name, found in row.items()}
 
 
-def _rolled_up(connection: Connection, f: Filter, library: RollupLibrary) -> RolledUp | None:
+def _rolled_up(connection: StoreConnection, f: Filter, library: RollupLibrary) -> RolledUp | None:
     """The filter's turns in roll-ups; None where they are to be read one by one."""
     try:
         return library.of(connection.segments("turns"), f)

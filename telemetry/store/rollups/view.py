@@ -9,7 +9,7 @@ import msgspec
 from telemetry.model.turns import Turn
 from telemetry.objectives.slo import Objective
 from telemetry.store.answers import Filter, StageStats, Summary, TimelinePoint, enough
-from telemetry.store.connection import Connection
+from telemetry.store.connection import StoreConnection
 from telemetry.store.objectives import ObjectiveCounts
 from telemetry.store.queries import DIMENSIONS
 from telemetry.store.rollups import parts
@@ -38,7 +38,7 @@ class RolledUp:
         """The rows of the filter."""
         return RolledFigures(self.rollup, self.filter)
 
-    def summary(self, connection: Connection, now_unix_ns: int, skipped_segments: int) -> Summary:
+    def summary(self, connection: StoreConnection, now_unix_ns: int, skipped_segments: int) -> Summary:
         """As `summaries.summarize`."""
         figures = self.figures
         found = SummaryRows(
@@ -92,7 +92,7 @@ class RolledUp:
             return None
         return [msgspec.json.decode(cell.text or "", type=Turn) for _, cell in cells]
 
-    def timeline(self, connection: Connection, buckets: int) -> list[TimelinePoint] | None:
+    def timeline(self, connection: StoreConnection, buckets: int) -> list[TimelinePoint] | None:
         """As `timelines.timeline` of the headline; None where a bucket would be shorter than a minute."""
         moments = [cell for _, cell in self.figures.of("span") if cell.first is not None and cell.last is not None]
         if not moments:

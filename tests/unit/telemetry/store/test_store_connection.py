@@ -10,7 +10,7 @@ import pytest
 
 from telemetry.store import manifest as manifests
 from telemetry.store.answers import Filter
-from telemetry.store.connection import Connection, near, rows
+from telemetry.store.connection import StoreConnection, near, rows
 from telemetry.store.reader import StoreReader
 from telemetry.store.run_catalog import catalog
 from tests.fixtures_turns import MS, SECOND, START_UNIX_NS, Run, exchange, fill_store, synthetic_run
@@ -24,15 +24,15 @@ def later(run: Run, by_ns: int) -> Run:
 
 
 @pytest.fixture
-def connection(tmp_path: Path) -> Iterator[Connection]:
+def connection(tmp_path: Path) -> Iterator[StoreConnection]:
     runs = [later(synthetic_run(f"run-{day}", turns=12, seed=day), day * DAY) for day in range(4)]
     store = fill_store(tmp_path, *runs)
-    connection = Connection(store).read(manifests.load(store).segments, frozenset())
+    connection = StoreConnection(store).read(manifests.load(store).segments, frozenset())
     yield connection
     connection.close()
 
 
-def test_a_question_about_a_run_looks_at_the_segments_that_hold_it(connection: Connection) -> None:
+def test_a_question_about_a_run_looks_at_the_segments_that_hold_it(connection: StoreConnection) -> None:
     assert len(connection.segments("turns")) == 4
     (only,) = connection.segments("turns", "run-2")
     assert only.run_ids == ("run-2",)
@@ -41,7 +41,7 @@ def test_a_question_about_a_run_looks_at_the_segments_that_hold_it(connection: C
         assert found == [{"n": count, "turns": 24 * count}]
 
 
-def test_a_segment_of_unknown_runs_may_hold_any(connection: Connection) -> None:
+def test_a_segment_of_unknown_runs_may_hold_any(connection: StoreConnection) -> None:
     of_many = [msgspec.structs.replace(each, run_ids=None) for each in connection.segments("turns")]
     connection.read(of_many, frozenset())
     assert len(connection.segments("turns", "run-2")) == 4
@@ -49,7 +49,7 @@ def test_a_segment_of_unknown_runs_may_hold_any(connection: Connection) -> None:
     assert found == [{"n": 24}]
 
 
-def test_near_are_the_segments_of_about_the_same_time(connection: Connection) -> None:
+def test_near_are_the_segments_of_about_the_same_time(connection: StoreConnection) -> None:
     segments = connection.segments("turns")
     assert near(segments, START_UNIX_NS + DAY, START_UNIX_NS + DAY + SECOND) == [segments[1]]
     assert near(segments, START_UNIX_NS, START_UNIX_NS + 2 * DAY) == segments[:3]
@@ -57,17 +57,19 @@ def test_near_are_the_segments_of_about_the_same_time(connection: Connection) ->
     assert near(segments, None, None) == []
 
 
-def test_what_is_asked_of_each_segment_is_asked_once(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_asked_of_each_segment_is_asked_once(
+    connection: StoreConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = catalog(connection)
     assert {row.run_id for row in first} == {f"run-{day}" for day in range(4)}
     asked: list[str] = []
-    execute = Connection.execute
+    execute = StoreConnection.execute
 
-    def heard(self: Connection, statement: str, values: Sequence[Any] | None = None) -> Any:
+    def heard(self: StoreConnection, statement: str, values: Sequence[Any] | None = None) -> Any:
         asked.append(statement)
         return execute(self, statement, values)
 
-    monkeypatch.setattr(Connection, "execute", heard)
+    monkeypatch.setattr(StoreConnection, "execute", heard)
     assert catalog(connection) == first
     assert asked == []
     connection.read(connection.segments("turns")[1:], frozenset())
