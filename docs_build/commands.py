@@ -49,7 +49,7 @@ def commands() -> Iterator[tuple[str, Any]]:
     for name, command in _children(typer.main.get_command(main.app)):
         own = typer.main.get_command(own_processes[name]) if name in own_processes else command
         children = _children(own)
-        if not children:
+        if not children or getattr(own, "invoke_without_command", False):
             yield f"voiceprobe {name}", own
         for child, parser in children:
             yield f"voiceprobe {name} {child}", parser

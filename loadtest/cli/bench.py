@@ -6,12 +6,18 @@ from typing import Annotated, Final
 import typer
 
 from loadtest.bench.cases import DEFAULT_MODES, PARTS, WIRES
+from loadtest.errors import UsageError
 from telemetry.model.durations import METAVAR
 
 EXAMPLE: Final = "Example: voiceprobe bench --callers 100,500 --modes duplex --json bench.json --out pictures"
+STORE_EXAMPLE: Final = "Example: voiceprobe bench store --turns 10k,1M,10M --json store.json"
+
+bench = typer.Typer(invoke_without_command=True, add_completion=False)
 
 
-def bench(
+@bench.callback(epilog=EXAMPLE)
+def generator(
+    context: typer.Context,
     *,
     only: Annotated[str, typer.Option(help=f"parts to run, of {','.join(PARTS)}")] = ",".join(PARTS),
     callers: Annotated[str | None, typer.Option(help="sizes to compare at (default: 100,500,1000,2000)")] = None,
@@ -37,6 +43,9 @@ def bench(
     turn, and how far event stamps are from the truth. Targets are shown beside the figures and never decide the exit
     code: they are met or not met on this machine, as it is now. Takes about twelve minutes.
     """
+    if context.invoked_subcommand is not None:
+        _refuse_flags(context)
+        return
     from loadtest.bench.job import bench as carry_out
     from loadtest.bench.options import checked
 
@@ -53,3 +62,47 @@ def bench(
         markdown=markdown,
     )
     carry_out(options)
+
+
+@bench.command(epilog=STORE_EXAMPLE)
+def store(
+    *,
+    turns: Annotated[str | None, typer.Option(help="sizes of the stores, in turns (default: 10k,1M)")] = None,
+    window: Annotated[
+        str | None, typer.Option(help="how long spans are sent, twice for each store (default: 10s)", metavar=METAVAR)
+    ] = None,
+    spans_per_s: Annotated[int, typer.Option(help="rate of the paced sending")] = 10_000,
+    short: Annotated[bool, typer.Option("--short", help="a store of 3,000 turns, to see that it works")] = False,
+    folder: Annotated[Path | None, typer.Option(help="where the stores are made (default: a temporary folder)")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="write all figures as one JSON object")] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="print the table as Markdown")] = False,
+) -> None:
+    """Measure what the sidecar takes in and how fast its store answers, for stores of several sizes.
+
+    Each store is filled with generated turns and merged as a sidecar would. Then a sidecar is started on it; processes
+    of their own ask for a page, a turn and a summary; and spans are sent, at a rate and as fast as they are
+    acknowledged. Figures never decide the exit code. 10 million turns need about 8 GB of disk, and half an hour.
+    """
+    from loadtest.bench.store.job import bench_store
+    from loadtest.bench.store.options import checked
+
+    bench_store(
+        checked(
+            turns=turns,
+            window=window,
+            spans_per_s=spans_per_s,
+            short=short,
+            folder=folder,
+            json_file=json_file,
+            markdown=markdown,
+        )
+    )
+
+
+def _refuse_flags(context: typer.Context) -> None:
+    """Raise UsageError for a flag of `bench` before the name of a sub-command, which would be without effect."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    given = [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
+    if given:
+        flags = ", ".join(f"--{name.removesuffix('_file').replace('_', '-')}" for name in given)
+        raise UsageError(f"{flags}: write flags behind `{context.invoked_subcommand}`, voiceprobe bench store --help")

@@ -6,7 +6,6 @@ from typing import Final
 import typer
 
 from loadtest.cli.assistant import assistant
-from loadtest.cli.bench import EXAMPLE as BENCH_EXAMPLE
 from loadtest.cli.bench import bench
 from loadtest.cli.calibrate import EXAMPLE as CALIBRATE_EXAMPLE
 from loadtest.cli.calibrate import calibrate
@@ -74,7 +73,7 @@ app.command(epilog=CAPACITY_EXAMPLE)(capacity)
 app.command(epilog=CALIBRATE_EXAMPLE)(calibrate)
 app.command(epilog=REPORT_EXAMPLE)(report)
 app.command(epilog=DELIVER_EXAMPLE)(deliver)
-app.command(epilog=BENCH_EXAMPLE)(bench)
+app.add_typer(bench, name="bench")
 app.add_typer(store, name="store")
 for _forwarded in (assistant, sidecar, dashboard, corpus):
     app.command(add_help_option=False, context_settings=CONTEXT)(_forwarded)

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from loadtest.bench.store.templates import (
     CALLS,
+    LARGE_RUN,
     MS,
     SECOND,
     TURNS_OF_A_CALL,
@@ -78,7 +79,7 @@ def planned_runs(turns: int, end_unix_ns: int) -> tuple[GeneratedRun, ...]:
     rest = calls - large
     small = min(_SMALL_RUNS_MAX, rest, max(1, rest * TURNS_OF_A_CALL // _SMALL_RUN_TURNS_MIN)) if rest else 0
     begin = end_unix_ns - LARGE_RUN_NS
-    runs = [GeneratedRun("large", large, begin, LARGE_RUN_NS)]
+    runs = [GeneratedRun(LARGE_RUN, large, begin, LARGE_RUN_NS)]
     for number in range(small, 0, -1):
         begin -= SMALL_RUN_NS + _PAUSE_NS
         share = rest // small + (number <= rest % small)
@@ -114,18 +115,18 @@ def fill(
 
 
 @dataclass(frozen=True, slots=True)
-class _Chunk:
+class _Part:
     turns: ArrowTable
     spans: ArrowTable
     client_turns: int
 
 
-def _chunks(templates: Templates, run: GeneratedRun, rng: np.random.Generator) -> Iterator[_Chunk]:
+def _chunks(templates: Templates, run: GeneratedRun, rng: np.random.Generator) -> Iterator[_Part]:
     for first in range(0, run.calls, _CHUNK_CALLS):
         yield _chunk(templates, run, range(first, min(run.calls, first + _CHUNK_CALLS)), rng)
 
 
-def _chunk(templates: Templates, run: GeneratedRun, calls: range, rng: np.random.Generator) -> _Chunk:
+def _chunk(templates: Templates, run: GeneratedRun, calls: range, rng: np.random.Generator) -> _Part:
     count = len(calls)
     template = rng.integers(0, CALLS, count)
     rows = (template[:, None] * TURNS_OF_A_CALL + np.arange(TURNS_OF_A_CALL)).ravel()
@@ -161,7 +162,7 @@ def _chunk(templates: Templates, run: GeneratedRun, calls: range, rng: np.random
         found = _turn_spans(side, rows[chosen], ids, begin[chosen], rng)
         parents = call_spans.take(pa.array(of_call[chosen]))
         spans.append(_within(found, replaced["trace_id"], parents))
-    return _Chunk(pa.concat_tables(turns), pa.concat_tables(spans), rows.size)
+    return _Part(pa.concat_tables(turns), pa.concat_tables(spans), rows.size)
 
 
 def hex_texts(rng: np.random.Generator, count: int, digits: int) -> Any:

@@ -21,6 +21,8 @@ from telemetry.store.schema import ArrowTable, PointRow, points_table, spans_tab
 MS: Final = 1_000_000
 SECOND: Final = 1_000_000_000
 TURNS_OF_A_CALL: Final = 3
+# The newest run of a generated store, and the one with the most turns.
+LARGE_RUN: Final = "large"
 CALLS: Final = 1_200
 # Of the calls; the others are control's.
 _CANARY_SHARE: Final = 0.25
@@ -67,10 +69,10 @@ class Templates:
     call_span: ArrowTable
 
 
-def make_templates(seed: int) -> Templates:
-    """The templates of a seed."""
+def make_templates(seed: int, calls: int = CALLS) -> Templates:
+    """The templates of a seed, for so many calls."""
     rng = random.Random(seed)  # noqa: S311 - data, not a secret
-    pairs = [pair for call in range(CALLS) for pair in _call(rng, call)]
+    pairs = [pair for call in range(calls) for pair in _call(rng, call)]
     return Templates(
         client=_side([client for client, _ in pairs]),
         service=_side([service for _, service in pairs]),

@@ -6,6 +6,8 @@ import pytest
 
 from loadtest.bench import job
 from loadtest.bench.options import Options
+from loadtest.bench.store import job as store_job
+from loadtest.bench.store.options import StoreBenchOptions
 from loadtest.cli.guard import guarded
 from loadtest.cli.main import app
 from loadtest.exit_codes import ExitCode
@@ -42,3 +44,23 @@ def test_faults_are_a_sentence_each(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     output = capsys.readouterr().err
     assert output.count("\n") == 2
     assert all(line.startswith("voiceprobe: --") for line in output.splitlines())
+
+
+def test_flags_become_the_options_of_the_benchmark_of_stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[StoreBenchOptions] = []
+    monkeypatch.setattr(store_job, "bench_store", asked.append)
+    flags = ["--turns", "1M,10k", "--window", "2s", "--spans-per-s", "500", "--folder", str(tmp_path)]
+    flags += ["--json", str(tmp_path / "a.json"), "--markdown"]
+    assert guarded(lambda: app(["bench", "store", *flags])) == ExitCode.OK
+    assert asked == [StoreBenchOptions((10_000, 1_000_000), 2.0, 500, 5, tmp_path, tmp_path / "a.json", markdown=True)]
+
+
+def test_a_flag_before_the_sub_command_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr(store_job, "bench_store", asked.append)
+    monkeypatch.setattr(job, "bench", asked.append)
+    assert guarded(lambda: app(["bench", "--short", "--json", "a.json", "store"])) == ExitCode.USAGE
+    assert asked == []
+    assert "--short, --json: write flags behind `store`" in capsys.readouterr().err

@@ -1,0 +1,44 @@
+"""What one refresh of the page costs: `python -m dashboard.page_cost STORE [TIMES]` prints one JSON object.
+
+It asks what the Now page and its filters ask, for the newest run, in a process that has asked nothing yet. No answer is
+kept from one time to the next, as if the store changed in between.
+"""
+
+import json
+import resource
+import sys
+import time
+from itertools import count
+from pathlib import Path
+
+from dashboard.filters import Choice
+from dashboard.source import Source
+from telemetry.objectives.slo import load_objectives
+from telemetry.store.reader import StoreReader
+
+
+def main(store: Path, times: int) -> None:
+    """Print `wall_s` and `cpu_s` of each time, `peak_rss_bytes` and the number of `turns` that the page is about."""
+    states = count()
+    wall_s: list[float] = []
+    cpu_s: list[float] = []
+    turns = 0
+    with StoreReader(store) as reader:
+        source = Source(reader, load_objectives(None), lambda: next(states))
+        for _ in range(times):
+            began_s, used_s = time.perf_counter(), time.process_time()
+            view = source.now(Choice())
+            if view.run is not None:
+                source.choices(view.run.run_id)
+            wall_s.append(time.perf_counter() - began_s)
+            cpu_s.append(time.process_time() - used_s)
+            turns = 0 if view.summary is None else view.summary.turns.total
+    # Linux counts in KiB, macOS in bytes.
+    unit_bytes = 1 if sys.platform == "darwin" else 1024
+    peak_rss_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit_bytes
+    found = {"wall_s": wall_s, "cpu_s": cpu_s, "peak_rss_bytes": peak_rss_bytes, "turns": turns}
+    sys.stdout.write(json.dumps(found) + "\n")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 5)

@@ -1,0 +1,81 @@
+"""Asks a store one kind of question: `python -m loadtest.bench.store.questions KIND STORE TIMES [URL]` prints JSON.
+
+`lookup` finds turns by their trace id, another one each time; `summary` sums up the newest run; `fresh` sends a turn to
+the sidecar at URL and asks until a reader finds it, counted from its acknowledgment.
+"""
+
+import json
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import httpx
+
+from loadtest.bench.store.exports import one_turn
+from telemetry.model.errors import StoreError
+from telemetry.store.answers import Filter
+from telemetry.store.reader import StoreReader
+
+_HEADERS: Final = {"content-type": "application/x-protobuf"}
+_VISIBLE_S: Final = 30.0
+_POLL_S: Final = 0.01
+
+
+def lookups(reader: StoreReader, times: int) -> Iterator[Callable[[], None]]:
+    """Finds one turn after the other by its trace id."""
+    newest = reader.runs()[0]
+    turns = reader.turns(Filter(run_id=newest.run_id), times, source="client")
+    for turn in turns:
+
+        def find(trace_id: str = turn.trace_id, turn_index: int = turn.turn_index) -> None:
+            if reader.turn(trace_id, turn_index)[0] is None:
+                raise StoreError(f"the turn {trace_id} is not found in its own store")
+
+        yield find
+
+
+def summaries(reader: StoreReader, times: int) -> Iterator[Callable[[], None]]:
+    """Sums up the newest run, again and again."""
+    newest = reader.runs()[0]
+    for _ in range(times):
+        yield lambda: (reader.summary(Filter(run_id=newest.run_id)), None)[1]
+
+
+def fresh(reader: StoreReader, times: int, url: str) -> Iterator[Callable[[], None]]:
+    """Waits until a turn that was just acknowledged is found."""
+    for _ in range(times):
+        body, trace_id = one_turn(time.time_ns())
+        httpx.post(f"{url}/v1/traces", content=body, headers=_HEADERS, timeout=30).raise_for_status()
+
+        def find(trace_id: str = trace_id) -> None:
+            until_s = time.monotonic() + _VISIBLE_S
+            while reader.turn(trace_id, 0)[0] is None:
+                if time.monotonic() > until_s:
+                    raise StoreError(f"an acknowledged turn is not visible after {_VISIBLE_S:g} s")
+                time.sleep(_POLL_S)
+
+        yield find
+
+
+def main(kind: str, store: Path, times: int, url: str) -> None:
+    """Print `wall_s` of each time and `peak_rss_bytes`."""
+    wall_s: list[float] = []
+    with StoreReader(store) as reader:
+        if kind == "fresh":
+            asked = fresh(reader, times, url)
+        else:
+            asked = (lookups if kind == "lookup" else summaries)(reader, times)
+        for ask in asked:
+            began_s = time.perf_counter()
+            ask()
+            wall_s.append(time.perf_counter() - began_s)
+    unit_bytes = 1 if sys.platform == "darwin" else 1024  # Linux counts in KiB
+    peak_rss_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit_bytes
+    sys.stdout.write(json.dumps({"wall_s": wall_s, "peak_rss_bytes": peak_rss_bytes}) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4] if len(sys.argv) > 4 else "")
