@@ -16,7 +16,9 @@ app = typer.Typer(add_completion=False)
 
 @app.command(epilog=EPILOG)
 def run(
-    store: Annotated[Path, typer.Option(help="Directory of the store that the sidecar writes.")],
+    store: Annotated[
+        str, typer.Option(help="Folder of the store, or http://HOST:4318 of its sidecar (with its token).")
+    ],
     slo: Annotated[Path | None, typer.Option(help="File of objectives; without it, the default set.")] = None,
     host: Annotated[
         str, typer.Option(help="Address to listen on. It has no login: anything but loopback shows it to the network.")

@@ -33,7 +33,7 @@ HEALTH_PATH: Final = "/_stcore/health"
 class LaunchOptions:
     """What the command line asked for. Port 0 means any free one."""
 
-    store: Path
+    store: str  # a folder, or the address of a sidecar
     slo: Path | None = None
     host: str = "127.0.0.1"
     port: int = 8501
@@ -104,7 +104,7 @@ def url_of(host: str, port: int) -> str:
     return f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
 
 
-def warm_up(store: Path, slo: Path | None) -> None:
+def warm_up(store: str, slo: Path | None) -> None:
     """Do what the first viewer would wait for: import the pages, ask the store once, build each chart once."""
     from dashboard import palette, source
     from dashboard.charts import timeline_spec
@@ -145,7 +145,7 @@ def serve(options: LaunchOptions) -> None:
         )
     # Who looks on must not disturb what is measured beside it: the load generator goes first.
     os.nice(_POLITENESS)
-    os.environ[ENV_STORE] = str(options.store)
+    os.environ[ENV_STORE] = options.store
     if options.slo is None:
         os.environ.pop(ENV_SLO, None)
     else:

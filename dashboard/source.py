@@ -16,14 +16,14 @@ from typing import Any, Final, Protocol, TypeVar, cast
 from dashboard.filters import Choice
 from dashboard.objective_status import ObjectiveStatus, statuses
 from telemetry.model.metrics import HEADLINE
+from telemetry.model.semconv import SIDECAR_TOKEN_VARIABLE
 from telemetry.model.spans import SpanRow
 from telemetry.model.turns import Turn
 from telemetry.objectives.slo import Objective, load_objectives
-from telemetry.store import manifest
 from telemetry.store.answers import Filter, RunRecord, StageStats, Summary, TimelinePoint
 from telemetry.store.objectives import ObjectiveCounts
 from telemetry.store.pages import PageAnswer, PageQuestion
-from telemetry.store.reader import StoreReader
+from telemetry.store.remote import open_store
 
 ENV_STORE: Final = "VOICEPROBE_DASHBOARD_STORE"
 ENV_SLO: Final = "VOICEPROBE_DASHBOARD_SLO"
@@ -34,7 +34,7 @@ _Answer = TypeVar("_Answer")
 
 
 class ReadStore(Protocol):
-    """What the pages ask of a store: `telemetry.store.reader.StoreReader`, or a stand-in."""
+    """What the pages ask of a store: `StoreReader` of a folder, `RemoteStore` of a sidecar, or a stand-in."""
 
     def page(self, asked: PageQuestion) -> PageAnswer: ...
     def turn(self, trace_id: str, turn_index: int) -> tuple[Turn | None, Turn | None]: ...
@@ -129,12 +129,16 @@ class Source:
 
 
 @cache
-def open_source(store: Path, slo: Path | None) -> Source:
-    """The store's one reader in this process, shared by every viewer. Raises ConfigError for bad objectives."""
-    return Source(StoreReader(store), load_objectives(slo), lambda: manifest.load(store).sequence)
+def open_source(store: str, slo: Path | None) -> Source:
+    """The one reader of a folder, or of the sidecar at an address, in this process, shared by every viewer.
+
+    Raises ConfigError for bad objectives, StoreError for a bad address.
+    """
+    reader = open_store(store, os.environ.get(SIDECAR_TOKEN_VARIABLE) or None)
+    return Source(reader, load_objectives(slo), reader.state)
 
 
 def source_from_environment() -> Source:
     """The source that the launcher named. Raises ConfigError for bad objectives, KeyError when nothing was named."""
     slo = os.environ.get(ENV_SLO)
-    return open_source(Path(os.environ[ENV_STORE]), Path(slo) if slo else None)
+    return open_source(os.environ[ENV_STORE], Path(slo) if slo else None)

@@ -9,7 +9,7 @@ from loadtest.engine.tls import PASSPHRASE_VARIABLE
 from loadtest.scenario.access import TARGET_VARIABLE, TOKEN_VARIABLE
 from loadtest.swarm import priority
 from loadtest.targets.assistant.config import LLM_TOKEN_VARIABLE
-from telemetry.export.sdk import SIDECAR_TOKEN_VARIABLE
+from telemetry.model.semconv import SIDECAR_TOKEN_VARIABLE
 
 INTRODUCTION: Final = """
 Secrets are read from the environment and never from flags, because process lists show flags. They are never printed or

@@ -1,6 +1,5 @@
 """`voiceprobe report`."""
 
-from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -12,7 +11,9 @@ EXAMPLE: Final = "Example: voiceprobe report --store runs/20260101-120000-abcdef
 
 
 def report(
-    store: Annotated[Path, typer.Option(help="folder of the store, as the sidecar was given it")],
+    store: Annotated[
+        str, typer.Option(help="folder of the store, or http://HOST:4318 of its sidecar (with its token)")
+    ],
     run_id: Annotated[str | None, typer.Option("--run", help="name of the run (default: the newest)")] = None,
     list_runs: Annotated[bool, typer.Option("--list", help="list the runs of the store instead")] = False,
     slo: Slo = None,

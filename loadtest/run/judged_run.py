@@ -24,6 +24,7 @@ from telemetry.objectives.openslo import Objective
 from telemetry.objectives.slo import Verdict, judge
 from telemetry.store.answers import CallCounts, Filter, ProcessInfo, RunRecord, Summary
 from telemetry.store.reader import StoreReader
+from telemetry.store.remote import RemoteStore
 
 UNKNOWN: Final = "unknown"
 
@@ -49,7 +50,7 @@ class BesideStore:
 
 
 def judged_run(
-    reader: StoreReader,
+    reader: StoreReader | RemoteStore,
     run_id: str,
     objectives: Sequence[Objective],
     *,
@@ -94,10 +95,10 @@ class _StoredRun:
     record: RunRecord | None
     processes: Sequence[ProcessInfo]
     calls: CallCounts
-    store: Path
+    store: Path | str
 
     @classmethod
-    def read(cls, reader: StoreReader, run_id: str) -> "_StoredRun":
+    def read(cls, reader: StoreReader | RemoteStore, run_id: str) -> "_StoredRun":
         """Read what the store of `reader` holds of a run. Raises StoreError."""
         return cls(
             run_id=run_id,

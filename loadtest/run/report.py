@@ -13,16 +13,18 @@ from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.run.judged_run import judged_run, print_and_write
 from loadtest.run.losses import is_under_way
+from telemetry.export.sdk import sidecar_token
 from telemetry.model.errors import ConfigError
 from telemetry.objectives.openslo import Objective
 from telemetry.objectives.slo import load_objectives
 from telemetry.store.answers import RunRecord
 from telemetry.store.manifest import MANIFEST_NAME, SEGMENTS_FOLDER
 from telemetry.store.reader import StoreReader
+from telemetry.store.remote import RemoteStore, is_address, open_store
 
 
 def report(
-    store: Path,
+    store: str | Path,
     console: Console,
     *,
     run_id: str | None = None,
@@ -33,7 +35,7 @@ def report(
     """Judge one run of the store, the newest unless one is named. Raises UsageError, StoreError, OutputError."""
     now_unix_ns = time.time_ns() if now_unix_ns is None else now_unix_ns
     objectives = _objectives(slo, json_file)
-    with StoreReader(_store(store)) as reader:
+    with _opened(store) as reader:
         runs = _runs(reader, store)
         chosen = _choose(runs, run_id, store)
         result = judged_run(reader, chosen.run_id, objectives, now_unix_ns=now_unix_ns)
@@ -47,7 +49,7 @@ def report(
     return print_and_write(result, console, json_file)
 
 
-def list_runs(store: Path, console: Console, *, now_unix_ns: int | None = None) -> ExitCode:
+def list_runs(store: str | Path, console: Console, *, now_unix_ns: int | None = None) -> ExitCode:
     """Print every run of the store, the newest first. Raises UsageError, StoreError."""
     now_unix_ns = time.time_ns() if now_unix_ns is None else now_unix_ns
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
@@ -55,7 +57,7 @@ def list_runs(store: Path, console: Console, *, now_unix_ns: int | None = None) 
         table.add_column(name, no_wrap=True)
     table.add_column("turns", justify="right", no_wrap=True)
     table.add_column("target", overflow="fold")
-    with StoreReader(_store(store)) as reader:
+    with _opened(store) as reader:
         for run in _runs(reader, store):
             began = datetime.fromtimestamp(run.first_unix_ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S")
             table.add_row(run.run_id, began, _state(reader, run, now_unix_ns), f"{run.turns:,}", run.target or "–")
@@ -63,11 +65,15 @@ def list_runs(store: Path, console: Console, *, now_unix_ns: int | None = None) 
     return ExitCode.OK
 
 
-def _state(reader: StoreReader, run: RunRecord, now_unix_ns: int) -> str:
+def _state(reader: StoreReader | RemoteStore, run: RunRecord, now_unix_ns: int) -> str:
     known = reader.processes(run.run_id)
     if is_under_way(known, now_unix_ns):
         return "under way"
     return "ended" if known and all(process.ended for process in known) else "lost a process"
+
+
+def _opened(store: str | Path) -> StoreReader | RemoteStore:
+    return open_store(store if is_address(str(store)) else _store(Path(store)), sidecar_token())
 
 
 def _store(store: Path) -> Path:
@@ -81,7 +87,7 @@ def _store(store: Path) -> Path:
     return store
 
 
-def _runs(reader: StoreReader, store: Path) -> Sequence[RunRecord]:
+def _runs(reader: StoreReader | RemoteStore, store: str | Path) -> Sequence[RunRecord]:
     """The runs with callers: what services report alone is no run of ours."""
     runs = [run for run in reader.runs() if run.turns or run.declared]
     if not runs:
@@ -89,7 +95,7 @@ def _runs(reader: StoreReader, store: Path) -> Sequence[RunRecord]:
     return runs
 
 
-def _choose(runs: Sequence[RunRecord], run_id: str | None, store: Path) -> RunRecord:
+def _choose(runs: Sequence[RunRecord], run_id: str | None, store: str | Path) -> RunRecord:
     if run_id is None:
         return runs[0]
     found = next((run for run in runs if run.run_id == run_id), None)

@@ -37,9 +37,6 @@ from telemetry.model import semconv
 
 _logger = logging.getLogger(__name__)
 
-# Not the endpoint's token: the two are different secrets with different owners.
-SIDECAR_TOKEN_VARIABLE: Final = "VOICEPROBE_SIDECAR_TOKEN"  # noqa: S105 - the name of the variable
-
 _METRICS_EVERY_MS: Final = 1000.0
 # A turn has more fields than the SDK's default of 128 leaves room for in the long run; an environment variable of
 # somebody else's must not cut ours.
@@ -49,7 +46,7 @@ _MAX_TEXT: Final = 2**20
 
 def sidecar_token() -> str | None:
     """The token that the sidecar asks for, from the environment only, so that no list of processes shows it."""
-    return os.environ.get(SIDECAR_TOKEN_VARIABLE) or None
+    return os.environ.get(semconv.SIDECAR_TOKEN_VARIABLE) or None
 
 
 @dataclass(frozen=True, slots=True)

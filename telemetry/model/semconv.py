@@ -8,6 +8,8 @@ from typing import Final, Literal
 
 SCHEMA_VERSION: Final = 3
 SCOPE: Final = "voiceprobe"
+# Not the endpoint's token: the two are different secrets with different owners.
+SIDECAR_TOKEN_VARIABLE: Final = "VOICEPROBE_SIDECAR_TOKEN"  # noqa: S105 - the name of the variable
 
 # Spans: one call is the root, its turns are children, stages are children of the turn.
 SPAN_RUN: Final = "voice.run"

@@ -12,8 +12,8 @@ from typing import Annotated, Final
 import orjson
 import typer
 
-from telemetry.export.sdk import SIDECAR_TOKEN_VARIABLE
 from telemetry.model.errors import TelemetryError
+from telemetry.model.semconv import SIDECAR_TOKEN_VARIABLE
 from telemetry.sidecar.body_budget import BODIES_BYTES_MAX
 from telemetry.sidecar.connection_limits import BODY_S, CONNECTIONS_MAX, HEADER_S, IDLE_S, ConnectionLimits
 from telemetry.sidecar.options import SidecarOptions

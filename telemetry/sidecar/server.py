@@ -10,7 +10,7 @@ from typing import Final
 from starlette.applications import Starlette
 
 from telemetry.model.errors import ConfigError
-from telemetry.sidecar import pages
+from telemetry.sidecar import pages, query_api
 from telemetry.sidecar.connection_limits import connections_allowed
 from telemetry.sidecar.http_connections import http_server
 from telemetry.sidecar.messages import StoreOptions
@@ -51,8 +51,14 @@ async def serve(options: SidecarOptions, ready: Callable[[dict[str, object]], No
         limits = replace(options.limits, connections=connections_allowed(options.limits.connections))
         bodies = Bodies(limits)
         stack.callback(bodies.close)
+        questions = query_api.QueryLink(options.store)
+        stack.push_async_callback(questions.stop)
         grpc_server, grpc_port = await otlp_grpc.start(ingest, bodies, options.host, options.grpc_port, options.token)
-        routes = [*otlp_http.routes(ingest, bodies, options.token), *pages.routes(link, ingest, options.token)]
+        routes = [
+            *otlp_http.routes(ingest, bodies, options.token),
+            *pages.routes(link, ingest, options.token),
+            *query_api.routes(questions, options.token),
+        ]
         http = http_server(Starlette(routes=routes), limits, _GRACE_S)
         serving = asyncio.create_task(http.serve(sockets=[listener]))
         while not http.started and not serving.done():  # noqa: ASYNC110 - uvicorn only sets this flag

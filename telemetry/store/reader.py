@@ -14,7 +14,7 @@ from telemetry.model.spans import SpanRow
 from telemetry.model.stated_error import GoodRange
 from telemetry.model.turns import Turn
 from telemetry.objectives.slo import Objective
-from telemetry.store import queries
+from telemetry.store import manifest, queries
 from telemetry.store.answers import (
     CallCounts,
     Filter,
@@ -77,6 +77,10 @@ class StoreReader:
     def faults(self) -> tuple[str, ...]:
         """The segments that the last question had to leave out, a sentence each."""
         return tuple(self._snapshots.faults)
+
+    def state(self) -> int:
+        """A number that changes with what is committed: answers may be kept as long as it stays the same."""
+        return manifest.load(self.directory).sequence
 
     def runs(self) -> list[RunRecord]:
         """Every run in the store, from what its generator declared or from its turns; the newest first."""

@@ -11,7 +11,7 @@ from dashboard.__main__ import app
 from dashboard.launch import LaunchOptions, claim_port, is_loopback, streamlit_options, url_of
 from telemetry.model.errors import ConfigError
 
-HERE = LaunchOptions(store=Path("store"))
+HERE = LaunchOptions(store="store")
 
 
 @pytest.mark.parametrize(
@@ -41,8 +41,8 @@ def test_streamlit_is_configured_to_keep_to_itself() -> None:
     assert settings["server.address"] == "127.0.0.1"
     assert settings["server.allowedHosts"] == ["127.0.0.1", "localhost", "[::1]"]
     assert "server.headless" not in settings
-    assert streamlit_options(LaunchOptions(store=Path("store"), headless=True), 1)["server.headless"] is True
-    wide = streamlit_options(LaunchOptions(store=Path("store"), host="0.0.0.0"), 8501)
+    assert streamlit_options(LaunchOptions(store="store", headless=True), 1)["server.headless"] is True
+    wide = streamlit_options(LaunchOptions(store="store", host="0.0.0.0"), 8501)
     assert "server.allowedHosts" not in wide
 
 

@@ -63,7 +63,7 @@ def test_each_cohort_is_judged_on_its_own() -> None:
 
 def test_a_store_that_is_missing_says_so_when_it_is_asked(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="there is no store here"):
-        open_source(tmp_path / "none", None).now(Choice())
+        open_source(str(tmp_path / "none"), None).now(Choice())
 
 
 def test_the_launcher_names_the_store_through_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,150 @@
+"""Every question comes over the wire as it is asked in the folder; what is no question is refused with a sentence."""
+
+import inspect
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import msgspec
+import pytest
+
+from telemetry.objectives.slo import default_objectives
+from telemetry.sidecar.query_process import Asked, reply_to
+from telemetry.store.answers import Filter
+from telemetry.store.pages import PageQuestion
+from telemetry.store.questions import QUESTIONS, BadQuestionError, answer
+from telemetry.store.reader import StoreReader
+from telemetry.store.remote import RemoteStore
+from tests.fixtures_turns import SECOND, START_UNIX_NS, fill_store, synthetic_run
+
+NOW = START_UNIX_NS + 10_000 * SECOND
+FILTERS = [
+    Filter(run_id=run_id, cohort=cohort, noise_profile=noise, since_unix_ns=since)
+    for run_id, cohort, noise, since in product(
+        ("run-1", None, "gone"), ("streaming", None), ("babble", None), (START_UNIX_NS + 30 * SECOND, None)
+    )
+]
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreReader]:
+    store = fill_store(tmp_path_factory.mktemp("store"), synthetic_run("run-1", turns=120), synthetic_run("run-2", 30))
+    with StoreReader(store, wall_clock_ns=lambda: NOW) as opened:
+        yield opened
+
+
+class Wire(RemoteStore):
+    """A RemoteStore whose requests go to the query process's own code instead of a socket."""
+
+    def __init__(self, reader: StoreReader, *, is_msgpack: bool = True) -> None:
+        super().__init__("http://nowhere:1", None)
+        self.reader = reader
+        self.is_msgpack = is_msgpack
+
+    def _request(self, name: str, body: bytes) -> tuple[int, bytes]:
+        replied = reply_to(self.reader, Asked(name, body, self.is_msgpack))
+        return replied.status, replied.body
+
+
+def test_every_question_of_a_reader_can_be_asked_from_elsewhere() -> None:
+    def questions(of: type[object]) -> dict[str, list[str]]:
+        found = inspect.getmembers(of, inspect.isfunction)
+        return {name: list(inspect.signature(f).parameters) for name, f in found if not name.startswith("_")}
+
+    # `count` and `good_range` give functions, `metric_values` every value of a run: nothing for a network.
+    here = {k: v for k, v in questions(StoreReader).items() if k not in ("count", "good_range", "metric_values")}
+    assert questions(RemoteStore) == here
+    assert set(QUESTIONS) == set(here) - {"close"}
+
+
+@pytest.mark.parametrize("f", FILTERS, ids=str)
+def test_each_answer_is_that_of_the_folder(reader: StoreReader, f: Filter) -> None:
+    wire = Wire(reader)
+    objectives = tuple(default_objectives())
+    asked: list[tuple[str, dict[str, Any]]] = [
+        *((name, {}) for name in ("state", "runs")),
+        *((name, {"f": f}) for name in ("summary", "stage_budget", "dimension_values", "calls", "generator_points")),
+        ("timeline", {"f": f, "metric": "llm_ttft", "buckets": 7}),
+        ("slowest", {"f": f, "metric": "itl", "limit": 3}),
+        ("turns", {"f": f, "limit": 9, "offset": 2, "source": "client", "outcome": "ok"}),
+        ("objective_counts", {"f": f, "objectives": objectives}),
+        ("page", {"asked": PageQuestion(f, 60 * SECOND, objectives=objectives, dots=50)}),
+        ("processes", {"run_id": f.run_id or "run-2"}),
+    ]
+    for name, parameters in asked:
+        here, there = (getattr(each, name)(**parameters) for each in (reader, wire))
+        if name == "page":
+            assert (list(there.runs), there.run, there.filter) == (here.runs, here.run, here.filter)
+            assert (there.summary, there.budget, there.counts) == (here.summary, here.budget, here.counts)
+            for part in ("timeline", "dots", "slowest", "faults"):
+                assert list(getattr(there, part)) == list(getattr(here, part)), part
+        else:
+            assert there == here, name
+
+
+def test_turns_and_spans_come_as_they_are(reader: StoreReader) -> None:
+    wire = Wire(reader)
+    for turn in reader.turns(Filter(run_id="run-1"), 6):
+        assert wire.turn(turn.trace_id, turn.turn_index) == reader.turn(turn.trace_id, turn.turn_index)
+        assert wire.spans(turn.trace_id) == reader.spans(turn.trace_id) != []
+
+
+def test_an_answer_can_be_had_in_json(reader: StoreReader) -> None:
+    replied = reply_to(reader, Asked("summary", b'{"f": {"run_id": "run-1"}}', False))
+    found = msgspec.json.decode(replied.body, type=QUESTIONS["summary"].answer)
+    assert (replied.status, found) == (200, reader.summary(Filter(run_id="run-1")))
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "why"),
+    [
+        ("secrets", b"{}", "there is no question 'secrets'"),
+        ("__class__", b"{}", "there is no question"),
+        ("summary", b"{", "summary: "),
+        ("summary", b"[" * 100_000, "summary: "),
+        ("summary", b"\xff\xfe", "summary: "),
+        ("summary", b'{"f": {"run": 3}}', "summary: there is no 'run' to ask by"),
+        ("summary", b'{"f": {"run_id": 3}}', "summary: Expected `str | null`"),
+        ("page", b'{"asked": {"filter": {"runs": "x"}}}', "page: there is no 'runs' to ask by"),
+        (
+            "objective_counts",
+            b'{"objectives": [{"name": "x", "kind": "cache", "target": 0.9, "goal": 1}]}',
+            "there is no 'goal' to ask by",
+        ),
+        ("summary", b'{"g": {}}', "unknown field `g`"),
+        ("turns", b'{"limit": 10001}', "turns: Expected `int` <= 10000"),
+        ("turns", b'{"source": "x"}', "turns: Invalid enum value"),
+        ("timeline", b'{"buckets": 0}', "timeline: Expected `int` >= 1"),
+        ("timeline", b'{"metric": "1; DROP TABLE turns"}', "there is no metric '1; DROP TABLE turns'"),
+        ("slowest", b'{"metric": "speed"}', "there is no metric 'speed'"),
+        ("page", b'{"asked": {"metric": "speed"}}', "there is no metric 'speed'"),
+        ("page", b'{"asked": {"dots": 1000000000}}', "page: dots is 1000000000"),
+        ("page", b'{"asked": {"turns_per_bucket": 0}}', "page: turns_per_bucket is 0"),
+        ("turn", b'{"trace_id": "x"}', "missing required field `turn_index`"),
+    ],
+)
+def test_what_is_no_question_is_refused_with_a_sentence(
+    reader: StoreReader, name: str, parameters: bytes, why: str
+) -> None:
+    with pytest.raises(BadQuestionError) as caught:
+        answer(reader, name, parameters)
+    assert why in str(caught.value)
+    replied = reply_to(reader, Asked(name, parameters, True))
+    assert replied.status == 400
+    assert len(replied.body) < 1000
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("summary", b'{"f": {"since_unix_ns": 99999999999999999999999999}}'),
+        ("objective_counts", b'{"objectives": [{"name": "x", "kind": "metric", "target": 0.9, "metric": "speed"}]}'),
+        ("objective_counts", b'{"objectives": [{"name": "x", "kind": "metric", "target": 0.9}]}'),
+    ],
+)
+def test_what_cannot_be_answered_leaves_the_next_question_its_answer(
+    reader: StoreReader, name: str, parameters: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert reply_to(reader, Asked(name, parameters, True)).status in (400, 500)
+    assert reply_to(reader, Asked("runs", b"", True)).status == 200
+    capsys.readouterr()
