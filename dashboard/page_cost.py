@@ -5,7 +5,6 @@ kept from one time to the next, as if the store changed in between.
 """
 
 import json
-import resource
 import sys
 import time
 from itertools import count
@@ -14,6 +13,7 @@ from pathlib import Path
 from dashboard.filters import Choice
 from dashboard.source import Source
 from telemetry.objectives.slo import load_objectives
+from telemetry.store.peak_memory import peak_rss_bytes
 from telemetry.store.reader import StoreReader
 
 
@@ -33,10 +33,7 @@ def main(store: Path, times: int) -> None:
             wall_s.append(time.perf_counter() - began_s)
             cpu_s.append(time.process_time() - used_s)
             turns = 0 if view.summary is None else view.summary.turns.total
-    # Linux counts in KiB, macOS in bytes.
-    unit_bytes = 1 if sys.platform == "darwin" else 1024
-    peak_rss_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit_bytes
-    found = {"wall_s": wall_s, "cpu_s": cpu_s, "peak_rss_bytes": peak_rss_bytes, "turns": turns}
+    found = {"wall_s": wall_s, "cpu_s": cpu_s, "peak_rss_bytes": peak_rss_bytes(), "turns": turns}
     sys.stdout.write(json.dumps(found) + "\n")
 
 

@@ -17,6 +17,7 @@ from loadtest.bench.store.exports import one_turn
 from loadtest.run import processes
 from loadtest.run.processes import Child, ProcessFailedError
 from telemetry.store import manifest as manifests
+from telemetry.store.peak_memory import peak_rss_bytes_of
 
 READY_S: Final = 120.0
 # A store is settled when nothing was merged for so long.
@@ -96,7 +97,7 @@ class SidecarOfStore:
 
     def _peak_rss_bytes(self) -> int | None:
         """The most that its processes held together at most, each at its own worst; None where Linux does not say."""
-        peaks = [_high_water_bytes(process.pid) for process in self._processes]
+        peaks = [peak_rss_bytes_of(process.pid) for process in self._processes]
         return None if None in peaks else sum(peak for peak in peaks if peak is not None)
 
 
@@ -177,11 +178,3 @@ def _send(url: str, body: bytes) -> None:
                 return
         time.sleep(0.02)
     raise ProcessFailedError(f"the sidecar at {url} acknowledged nothing within {READY_S:g} s")
-
-
-def _high_water_bytes(pid: int) -> int | None:
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except OSError:
-        return None
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")), None)

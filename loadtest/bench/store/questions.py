@@ -5,7 +5,6 @@ the sidecar at URL and asks until a reader finds it, counted from its acknowledg
 """
 
 import json
-import resource
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ import httpx
 from loadtest.bench.store.exports import one_turn
 from telemetry.model.errors import StoreError
 from telemetry.store.answers import Filter
+from telemetry.store.peak_memory import peak_rss_bytes
 from telemetry.store.reader import StoreReader
 
 _HEADERS: Final = {"content-type": "application/x-protobuf"}
@@ -72,9 +72,7 @@ def main(kind: str, store: Path, times: int, url: str) -> None:
             began_s = time.perf_counter()
             ask()
             wall_s.append(time.perf_counter() - began_s)
-    unit_bytes = 1 if sys.platform == "darwin" else 1024  # Linux counts in KiB
-    peak_rss_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit_bytes
-    sys.stdout.write(json.dumps({"wall_s": wall_s, "peak_rss_bytes": peak_rss_bytes}) + "\n")
+    sys.stdout.write(json.dumps({"wall_s": wall_s, "peak_rss_bytes": peak_rss_bytes()}) + "\n")
 
 
 if __name__ == "__main__":
