@@ -32,7 +32,7 @@ GRPC_OPENED = GRPC_PREFACE + SETTINGS + SETTINGS_ACK
 
 def grpc_call(stream: int = 1, path: str = TRACES) -> bytes:
     """The header of a call whose message is still to come."""
-    fields = {":method": "POST", ":scheme": "http", ":path": path, ":authority": "a"}
+    fields = {":method": "POST", ":scheme": "http", ":path": path, ":authority": "a", "te": "trailers"}
     fields["content-type"] = "application/grpc"
     return http2_frame(1, 4, stream, b"".join(_literal(name, value) for name, value in fields.items()))
 
