@@ -94,7 +94,9 @@ def compact(folder: Path, console: Console) -> None:
 
 
 def export(folder: Path, target: Path, console: Console, turns: TurnsFormat) -> ExitCode:
-    """Export a store and print what was written. Raises StoreError."""
+    """Export a store and print what was written. Raises StoreError, UsageError."""
+    if fault := unwritable(target / "spans"):
+        raise UsageError(fault)
     with progress_bar("exporting rows") as progress:
         done = export_store(folder, target, turns=turns, progress=progress)
     for fault in done.faults:

@@ -5,7 +5,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, get_args, get_origin, get_type_hints
 
@@ -18,6 +18,7 @@ from loadtest.cli.main import app
 from loadtest.errors import OutputError
 from loadtest.run import processes
 from loadtest.run.json_file import write_json
+from tests.fixtures_turns import fill_store, synthetic_run
 from tests.integration.calling import CORPUS
 
 CALLERS = ["--corpus", CORPUS, "--clips", "1"]
@@ -39,6 +40,9 @@ OUTPUTS = {
     ("corpus say", "--into"): ["TEXTS", "--license", "CC0-1.0"],
     ("bench", "--json"): [],
     ("bench", "--out"): [],
+    ("bench store", "--json"): [],
+    ("store check", "--json"): ["store"],
+    ("store export", "--to"): ["store"],
 }
 # Paths that are read; and the folder of a corpus whose maker is us.
 INPUTS = {"slo", "scenario", "folder", "files", "texts", "source", "store"}
@@ -46,18 +50,30 @@ OURS = {("corpus build", "--out")}
 
 
 def _flags(prefix: str, commands: typer.Typer) -> Iterator[tuple[str, str]]:
-    """Every flag of every command that takes one path."""
+    """Every flag of every command that takes one path, those of groups and of the commands in them too."""
     for each in commands.registered_commands:
         assert each.callback is not None
-        name = each.name or each.callback.__name__
-        for parameter, hint in get_type_hints(each.callback, include_extras=True).items():
-            base, *extras = get_args(hint) if get_origin(hint) is Annotated else (hint,)
-            for extra in extras:
-                if isinstance(extra, OptionInfo) and base in (Path, Path | None) and parameter not in INPUTS:
-                    # Beside `Annotated` the first name stands where the default would.
-                    names = [word for word in (extra.default, *(extra.param_decls or ())) if isinstance(word, str)]
-                    flag = names[0] if names else f"--{parameter}"
-                    yield (name if prefix == name else f"{prefix} {name}".strip()), flag
+        yield from _flags_of(_joined(prefix, each.name or each.callback.__name__), each.callback)
+    for group in commands.registered_groups:
+        inner, name = group.typer_instance, _joined(prefix, str(group.name))
+        assert inner is not None
+        if inner.registered_callback is not None and inner.registered_callback.callback is not None:
+            yield from _flags_of(name, inner.registered_callback.callback)
+        yield from _flags(name, inner)
+
+
+def _joined(prefix: str, name: str) -> str:
+    return name if prefix == name else f"{prefix} {name}".strip()
+
+
+def _flags_of(name: str, callback: Callable[..., object]) -> Iterator[tuple[str, str]]:
+    for parameter, hint in get_type_hints(callback, include_extras=True).items():
+        base, *extras = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+        for extra in extras:
+            if isinstance(extra, OptionInfo) and base in (Path, Path | None) and parameter not in INPUTS:
+                # Beside `Annotated` the first name stands where the default would.
+                names = [word for word in (extra.default, *(extra.param_decls or ())) if isinstance(word, str)]
+                yield name, names[0] if names else f"--{parameter}"
 
 
 def test_every_output_of_every_command_is_tried_here() -> None:
@@ -92,6 +108,7 @@ def test_a_place_that_cannot_be_written_is_one_sentence_before_the_first_call(
     (tmp_path / "file").touch()
     (tmp_path / "texts.csv").write_text("text\nhello\n")
     (tmp_path / "audio").mkdir()
+    fill_store(tmp_path / "store", synthetic_run(turns=3))
     names = {"URL": url, "AUDIO": "audio", "TEXTS": "texts.csv", "INTO": "into"}
     name = "picture.svg" if flag == "--picture" else "result"
     given = [names.get(each, each) for each in OUTPUTS[command, flag]]
