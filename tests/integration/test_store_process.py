@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psutil
@@ -88,6 +89,11 @@ def _is_ready(sidecar: SidecarProcess) -> bool:
     return httpx.get(f"{sidecar.http}/readyz", timeout=20).status_code == 200
 
 
+def _state_if_ready(sidecar: SidecarProcess) -> dict[str, Any]:
+    state = httpx.get(f"{sidecar.http}/v1/state", timeout=20)
+    return state.json() if state.status_code == 200 and _is_ready(sidecar) else {}
+
+
 class _Senders:
     """Threads that send turns one request after another, each again until it is taken; they know what was."""
 
@@ -145,7 +151,9 @@ def test_kill_9_of_the_store_process_under_load_loses_nothing_and_doubles_nothin
             wait_until(lambda: _is_ready(sidecar))
         senders.stop()
         assert set(senders.codes) <= {200, 503}
-        assert httpx.get(f"{sidecar.http}/v1/state").json()["store_process_restarts"] == 4
+        # The front may notice the end of the last one only now.
+        state = wait_until(lambda: _state_if_ready(sidecar))
+        assert state["store_process_restarts"] == 4
         assert sidecar.terminate() == 0
     stored = _stored(tmp_path)
     assert len(stored) == len(set(stored)), "a turn is there twice"

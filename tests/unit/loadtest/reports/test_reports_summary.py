@@ -205,7 +205,9 @@ def test_the_reason_explains_the_code_that_is_given(whole) -> None:
 
 
 def test_every_documented_exit_code_is_in_the_schema() -> None:
-    assert set(schema()["properties"]["exit_code"]["enum"]) == {int(code) for code in ExitCode}
+    # A summary is of a run; only `voiceprobe store` ends with the code of a damaged store.
+    of_runs = {int(code) for code in ExitCode} - {int(ExitCode.STORE_DAMAGED)}
+    assert set(schema()["properties"]["exit_code"]["enum"]) == of_runs
 
 
 @pytest.mark.parametrize(
