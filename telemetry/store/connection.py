@@ -2,11 +2,13 @@
 
 The views `turns`, `spans` and `points` hold the segments that can hold a row of the run the question is about, of the
 whole store when it is about no run; `run_turns` holds the same as `turns`, until that is narrowed by a copy. What is
-asked of every segment by itself is computed once for each, since a segment never changes.
+asked of every segment by itself is computed once for each, since a segment never changes. A view is made, and what it
+holds is verified, when a statement first names it.
 """
 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, values are bound or quoted here
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
@@ -15,6 +17,7 @@ import duckdb
 
 from telemetry.store.manifest import TABLES, Segment, Table, segment_path
 from telemetry.store.schema import SCHEMAS
+from telemetry.store.segment_checks import SegmentChecks
 
 # Questions share the machine with what is measured.
 _THREADS: Final = 2
@@ -29,8 +32,9 @@ Row = dict[str, Any]
 class StoreConnection:
     """Statements over the segments of one snapshot. One question at a time."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, checks: SegmentChecks) -> None:
         self._directory = directory
+        self._checks = checks
         self._duckdb = duckdb.connect(
             ":memory:",
             config={
@@ -45,7 +49,7 @@ class StoreConnection:
             self._duckdb.execute(f"CREATE TEMP TABLE empty_{table} AS SELECT * FROM empty_arrow")
             self._duckdb.unregister("empty_arrow")
         self._segments: tuple[Segment, ...] = ()
-        self._incomplete: frozenset[Segment] = frozenset()
+        self._wanted: dict[str, tuple[Table, tuple[Segment, ...]]] = {}
         self._views: dict[str, str] = {}
         self._known: dict[tuple[str, str], list[Row]] = {}
 
@@ -53,10 +57,9 @@ class StoreConnection:
         """Release DuckDB."""
         self._duckdb.close()
 
-    def read(self, segments: Iterable[Segment], incomplete: frozenset[Segment]) -> Self:
-        """Look at these segments from now on. The `incomplete` ones lack columns or have others."""
+    def read(self, segments: Iterable[Segment]) -> Self:
+        """Look at these segments from now on."""
         self._segments = tuple(segments)
-        self._incomplete = incomplete
         files = {segment.file for segment in self._segments}
         self._known = {key: found for key, found in self._known.items() if key[1] in files}
         return self
@@ -71,9 +74,10 @@ class StoreConnection:
     def copy(self, table: Table, statement: str, values: Sequence[Any]) -> None:
         """Let the view of a table show, until the next question, the rows of a statement as they are now: all that
         is asked of it is then asked of a copy in memory. `run_turns` stays what it is."""
-        self._duckdb.execute(f"CREATE OR REPLACE TEMP TABLE copied_{table} AS {statement}", values)
+        self.execute(f"CREATE OR REPLACE TEMP TABLE copied_{table} AS {statement}", values)
         self._duckdb.execute(f"CREATE OR REPLACE TEMP VIEW {table} AS SELECT * FROM copied_{table}")
-        self._views.pop(table)
+        self._wanted.pop(table, None)
+        self._views.pop(table, None)
 
     def segments(self, table: Table, run_id: str | None = None) -> list[Segment]:
         """The segments of a table, oldest first; of those that can hold a row of the run when one is named."""
@@ -85,11 +89,7 @@ class StoreConnection:
 
     def view(self, name: str, table: Table, segments: Sequence[Segment]) -> None:
         """Give the rows of these segments a name."""
-        source = self._source(table, segments)
-        if self._views.get(name) != source:
-            self._views.pop(name, None)
-            self._duckdb.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS SELECT * FROM {source}")
-            self._views[name] = source
+        self._wanted[name] = table, tuple(segments)
 
     def forget_views(self) -> None:
         """Make every view anew when it is asked for again: a file may have changed under its name."""
@@ -99,8 +99,20 @@ class StoreConnection:
         self._duckdb.execute("SET parquet_metadata_cache = true")
 
     def execute(self, statement: str, parameters: Sequence[Any] | None = None) -> duckdb.DuckDBPyConnection:
-        """Run a statement, its values bound."""
+        """Run a statement, its values bound. Raises UnsoundSegmentsError when it would read a damaged segment."""
+        # A word that is the name of a view and means something else costs time, and no figure.
+        for name in [each for each in self._wanted if re.search(rf"\b{each}\b", statement, re.IGNORECASE)]:
+            self._make_view(name, *self._wanted[name])
+            del self._wanted[name]
         return self._duckdb.execute(statement, parameters or [])
+
+    def _make_view(self, name: str, table: Table, segments: Sequence[Segment]) -> None:
+        self._checks.verify(segments)
+        source = self._source(table, segments)
+        if self._views.get(name) != source:
+            self._views.pop(name, None)
+            self._duckdb.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS SELECT * FROM {source}")
+            self._views[name] = source
 
     def of_each_segment(self, name: str, table: Table, statement: str) -> list[Row]:
         """The rows that a statement gives of each segment of a table by itself, one segment after the other.
@@ -110,6 +122,7 @@ class StoreConnection:
         segments = self.segments(table)
         unknown = [segment for segment in segments if (name, segment.file) not in self._known]
         if unknown:
+            self._checks.verify(unknown)
             self._duckdb.execute(
                 f"CREATE OR REPLACE TEMP VIEW one_by_one AS SELECT * FROM {self._source(table, unknown, file='file')}"
             )
@@ -124,7 +137,7 @@ class StoreConnection:
             return f"empty_{table}" if file is None else f"(SELECT *, NULL AS {file} FROM empty_{table})"
         files = ", ".join(_quoted(_without_glob(str(segment_path(self._directory, each)))) for each in segments)
         named = "" if file is None else f", filename = '{file}'"
-        if self._incomplete.isdisjoint(segments):
+        if not any(self._checks.is_incomplete(segment) for segment in segments):
             return f"read_parquet([{files}]{named})"
         # The empty table gives the columns that none of the segments has.
         return (

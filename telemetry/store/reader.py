@@ -59,7 +59,7 @@ class StoreReader:
     ) -> None:
         self.directory = Path(directory)
         self._snapshots = Snapshots(self.directory)
-        self._library = RollupLibrary(self.directory, fewest_turns=fewest_rolled_up)
+        self._library = RollupLibrary(self.directory, self._snapshots.checks, fewest_turns=fewest_rolled_up)
         self._wall_clock_ns = wall_clock_ns
 
     def __enter__(self) -> Self:

@@ -8,7 +8,7 @@ from telemetry.store.queries import CLIENT
 
 _STATEMENT: Final = f"""
     SELECT file, run_id, process_id, min(started_unix_ns) AS first_unix_ns, max(ended_unix_ns) AS last_unix_ns,
-           count(*) FILTER (WHERE {CLIENT}) AS turns,
+           count(*) FILTER (WHERE {CLIENT}) AS client_turns,
            arg_min(target, started_unix_ns) FILTER (WHERE {CLIENT} AND target IS NOT NULL) AS target,
            min(started_unix_ns) FILTER (WHERE {CLIENT} AND target IS NOT NULL) AS target_unix_ns,
            arg_min(protocol, started_unix_ns) FILTER (WHERE {CLIENT} AND protocol IS NOT NULL) AS protocol,
@@ -28,7 +28,7 @@ class CatalogRow:
     process_id: str
     first_unix_ns: int
     last_unix_ns: int
-    turns: int
+    client_turns: int
     target: str | None
     target_unix_ns: int | None
     protocol: str | None

@@ -30,7 +30,7 @@ def runs(connection: StoreConnection) -> list[RunRecord]:
             run_id=run_id,
             first_unix_ns=min(row.first_unix_ns for row in found),
             last_unix_ns=max(row.last_unix_ns for row in found),
-            turns=sum(row.turns for row in found),
+            turns=sum(row.client_turns for row in found),
             target=min(targets, default=(0, None))[1],
             protocol=min(protocols, default=(0, None))[1],
             ended=False,

@@ -26,6 +26,7 @@ from telemetry.store.rollups.staged import complete
 from telemetry.store.rollups.view import RolledUp
 from telemetry.store.row_groups import ranges
 from telemetry.store.schema import ArrowTable
+from telemetry.store.segment_checks import SegmentChecks
 
 _log = logging.getLogger(__name__)
 pc: Any = pyarrow.compute  # pyarrow ships no types of its own
@@ -44,8 +45,9 @@ _KEPT_SUMS: Final = 12
 class RollupLibrary:
     """Answers questions from roll-ups. Not thread-safe: its reader asks one question at a time."""
 
-    def __init__(self, directory: Path, *, fewest_turns: int = FEWEST_TURNS) -> None:
+    def __init__(self, directory: Path, checks: SegmentChecks, *, fewest_turns: int = FEWEST_TURNS) -> None:
         self._folder = directory / SEGMENTS_FOLDER
+        self._checks = checks
         self._fewest_turns = fewest_turns
         self._database = open_database(threads=2)
         self._known: dict[str, Rollup] = {}  # of segments that are not small
@@ -63,7 +65,7 @@ class RollupLibrary:
         """The filter's turns, rolled up, of a store with these segments of turns; None where they are to be read one by
         one: few, or told apart by what roll-ups do not.
 
-        Raises OSError, pyarrow.ArrowException and duckdb.Error when a segment cannot be read.
+        Raises UnsoundSegmentsError, OSError, pyarrow.ArrowException and duckdb.Error when a segment cannot be read.
         """
         if any((f.noise_profile, f.length_class, f.channel_profile, f.route)):
             return None
@@ -116,8 +118,12 @@ class RollupLibrary:
 
     def _of_one(self, segment: Segment) -> Rollup:
         if segment.file not in self._known:
-            self._known[segment.file] = self._read(segment) or roll_up_file(self._database, self._path(segment))
+            self._known[segment.file] = self._read(segment) or self._rolled_up_here(segment)
         return self._known[segment.file]
+
+    def _rolled_up_here(self, segment: Segment) -> Rollup:
+        self._checks.verify([segment])
+        return roll_up_file(self._database, self._path(segment))
 
     def _read(self, segment: Segment) -> Rollup | None:
         try:
@@ -129,6 +135,7 @@ class RollupLibrary:
             return None
 
     def _of_small(self, segments: Sequence[Segment]) -> Rollup:
+        self._checks.verify(segments)
         for segment in segments:
             if segment.file not in self._turns:
                 self._turns[segment.file] = pa.concat_tables(tables_of_file(self._path(segment)))
@@ -142,10 +149,11 @@ class RollupLibrary:
         concerned = [segment for segment in segments if _concerns(segment, f)]
         inside = [segment for segment in concerned if _is_inside(segment, f)]
         parts = [self._added(inside)] if inside else []
-        for segment in concerned:
-            if segment not in inside:
-                cut = roll_up_tables(self._database, _batches(self._of_time(segment, f)))
-                parts.append(with_slowest_turns(self._database, cut, [self._path(segment)]))
+        edges = [segment for segment in concerned if segment not in inside]
+        self._checks.verify(edges)
+        for segment in edges:
+            cut = roll_up_tables(self._database, _batches(self._of_time(segment, f)))
+            parts.append(with_slowest_turns(self._database, cut, [self._path(segment)]))
         return pair(self._database, pair(self._database, added(parts), is_last=False), is_last=True)
 
     def _of_time(self, segment: Segment, f: Filter) -> Iterator[ArrowTable]:

@@ -135,8 +135,6 @@ def test_a_damaged_segment_is_left_out_and_named(tmp_path: Path, damage: str, kn
             middle = len(content) // 2
             flipped = content[:middle] + bytes([content[middle] ^ 0xFF]) + content[middle + 1 :]
             victim.write_bytes({"truncate": content[:-10], "flip": flipped, "empty": b""}[damage])
-        if known and damage == "flip":
-            return  # what was sound at the first look is read as it is: a later reader tells
         summary = reader.summary()
         assert summary.skipped_segments == 1
         assert [victim.name in fault for fault in reader.faults] == [True]

@@ -13,6 +13,7 @@ from telemetry.store.answers import Filter
 from telemetry.store.connection import StoreConnection, near, rows
 from telemetry.store.reader import StoreReader
 from telemetry.store.run_catalog import catalog
+from telemetry.store.segment_checks import SegmentChecks
 from tests.fixtures_turns import MS, SECOND, START_UNIX_NS, Run, exchange, fill_store, synthetic_run
 
 DAY = 86_400 * SECOND
@@ -27,7 +28,7 @@ def later(run: Run, by_ns: int) -> Run:
 def connection(tmp_path: Path) -> Iterator[StoreConnection]:
     runs = [later(synthetic_run(f"run-{day}", turns=12, seed=day), day * DAY) for day in range(4)]
     store = fill_store(tmp_path, *runs)
-    connection = StoreConnection(store).read(manifests.load(store).segments, frozenset())
+    connection = StoreConnection(store, SegmentChecks(store)).read(manifests.load(store).segments)
     yield connection
     connection.close()
 
@@ -43,7 +44,7 @@ def test_a_question_about_a_run_looks_at_the_segments_that_hold_it(connection: S
 
 def test_a_segment_of_unknown_runs_may_hold_any(connection: StoreConnection) -> None:
     of_many = [msgspec.structs.replace(each, run_ids=None) for each in connection.segments("turns")]
-    connection.read(of_many, frozenset())
+    connection.read(of_many)
     assert len(connection.segments("turns", "run-2")) == 4
     found = rows(connection.about("run-2"), "SELECT count(*) AS n FROM turns WHERE run_id = 'run-2'")
     assert found == [{"n": 24}]
@@ -72,7 +73,7 @@ def test_what_is_asked_of_each_segment_is_asked_once(
     monkeypatch.setattr(StoreConnection, "execute", heard)
     assert catalog(connection) == first
     assert asked == []
-    connection.read(connection.segments("turns")[1:], frozenset())
+    connection.read(connection.segments("turns")[1:])
     assert {row.run_id for row in catalog(connection)} == {"run-1", "run-2", "run-3"}
     assert asked == []
 
@@ -119,6 +120,8 @@ def test_a_file_that_could_not_be_opened_is_looked_at_again(tmp_path: Path, monk
 
         patch.setattr(manifests, "is_intact", starved)
         assert [run.run_id for run in reader.runs() if run.turns] == ["run-2"]
+        assert ["rows of turns left out, Too many open files" in fault for fault in reader.faults] == [True]
+        assert reader.summary().skipped_segments == 2
         assert ["Too many open files" in fault for fault in reader.faults] == [True, True]
         patch.undo()
         assert {run.run_id for run in reader.runs() if run.turns} == {"run-1", "run-2"}
