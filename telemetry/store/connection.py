@@ -9,7 +9,7 @@ holds is verified, when a statement first names it.
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, values are bound or quoted here
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -114,12 +114,19 @@ class StoreConnection:
             self._duckdb.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS SELECT * FROM {source}")
             self._views[name] = source
 
-    def of_each_segment(self, name: str, table: Table, statement: str) -> list[Row]:
+    def of_each_segment(
+        self, name: str, table: Table, statement: str, rolled_up: Callable[[Path, Segment], list[Row] | None]
+    ) -> list[Row]:
         """The rows that a statement gives of each segment of a table by itself, one segment after the other.
 
+        What the roll-up of a segment says of it is not asked of the segment: `rolled_up` is called with the store's
+        folder and the segment, and gives the rows, or None where there is no such roll-up.
         The statement, which always is the same under a `name`, reads `one_by_one` and groups by its column `file`.
         """
         segments = self.segments(table)
+        for segment in segments:
+            if (name, segment.file) not in self._known and (ready := rolled_up(self._directory, segment)) is not None:
+                self._known[name, segment.file] = ready
         unknown = [segment for segment in segments if (name, segment.file) not in self._known]
         if unknown:
             self._checks.verify(unknown)

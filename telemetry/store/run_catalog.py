@@ -1,10 +1,14 @@
-"""Which runs and processes each segment of turns holds: read once per segment, as a segment never changes."""
+"""Which runs and processes each segment of turns holds: read once per segment, as a segment never changes.
+
+Segments with a roll-up are not read for it.
+"""
 
 from dataclasses import dataclass
 from typing import Final
 
 from telemetry.store.connection import StoreConnection
 from telemetry.store.queries import CLIENT
+from telemetry.store.rollups.runs import catalog_rows
 
 _STATEMENT: Final = f"""
     SELECT file, run_id, process_id, min(started_unix_ns) AS first_unix_ns, max(ended_unix_ns) AS last_unix_ns,
@@ -21,7 +25,8 @@ _STATEMENT: Final = f"""
 @dataclass(frozen=True, slots=True)
 class CatalogRow:
     """The turns of one process in one run that one segment holds. `target` and `protocol` are those of the earliest
-    client turn that states one, at `…_unix_ns`; `lowest` and `highest` bound the sequence numbers."""
+    client turn that states one, at `…_unix_ns`; `lowest` and `highest` bound the sequence numbers. Rows from a roll-up
+    count the turns of a run without its processes, and bound the numbers of each process beside that."""
 
     file: str
     run_id: str
@@ -39,4 +44,4 @@ class CatalogRow:
 
 def catalog(connection: StoreConnection) -> list[CatalogRow]:
     """The rows of every segment of the store."""
-    return [CatalogRow(**row) for row in connection.of_each_segment("catalog", "turns", _STATEMENT)]
+    return [CatalogRow(**row) for row in connection.of_each_segment("catalog", "turns", _STATEMENT, catalog_rows)]

@@ -6,6 +6,7 @@ from typing import Final
 from telemetry.model import semconv
 from telemetry.store.attribute_values import read_attributes
 from telemetry.store.connection import StoreConnection
+from telemetry.store.rollups.runs import declaration_rows
 
 # The attributes under which a sender may name the run; the first that it states counts.
 RUN_IDS: Final = (semconv.RUN_PREFIX + "run_id", semconv.RUN_PREFIX + "id", "run_id")
@@ -26,7 +27,7 @@ class RunSpan:
 
 def run_spans(connection: StoreConnection) -> list[RunSpan]:
     """Every `voice.run` span of the store in the order of their beginning."""
-    found = connection.of_each_segment("run spans", "spans", _STATEMENT)
+    found = connection.of_each_segment("run spans", "spans", _STATEMENT, declaration_rows)
     return [
         RunSpan(
             start_unix_ns=row["timestamp_unix_ns"],

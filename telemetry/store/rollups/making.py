@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from telemetry.store.manifest import Segment
-from telemetry.store.rollups import files
+from telemetry.store.rollups import files, run_declarations
 from telemetry.store.rollups.database import Database, open_database
 from telemetry.store.rollups.pairs import closed_beyond, pair
 from telemetry.store.rollups.partials import partial, with_slowest_turns
@@ -41,15 +41,18 @@ class RollUpMaker:
 
     def __call__(self, path: Path, segment: Segment) -> str | None:
         """Make and write the roll-up of a segment in its folder."""
-        if segment.table != "turns" or segment.rows < self.fewest_rows:
+        if segment.table == "points" or segment.rows < self.fewest_rows:
             return None
+        most_bytes = int(segment.size_bytes * self.most_of_segment)
         try:
+            if segment.table == "spans":
+                return run_declarations.write(path, segment, most_bytes)
             with open_database() as database:
                 rollup = _made(database, path)
                 rollup = closed_beyond(database, rollup, segment.first_unix_ns or 0, segment.last_unix_ns or 0)
-                return files.write(path.parent, segment, rollup, int(segment.size_bytes * self.most_of_segment))
+                return files.write(path.parent, segment, rollup, most_bytes)
         except Exception as error:  # noqa: BLE001 - a merge must not fail for what only saves time
-            _log.warning("%s: its turns were not rolled up (%s)", path, error)
+            _log.warning("%s: it was not rolled up (%s)", path, error)
             return None
 
 
