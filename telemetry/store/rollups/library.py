@@ -31,8 +31,12 @@ from telemetry.store.segment_checks import SegmentChecks
 _log = logging.getLogger(__name__)
 pc: Any = pyarrow.compute  # pyarrow ships no types of its own
 
-# A run of fewer turns than that (of both sides) is read turn by turn, and its figures are exact.
-FEWEST_TURNS: Final = 250_000
+# A run of fewer turns than that (of both sides) is read turn by turn in about half a second; its figures are exact.
+FEWEST_TURNS: Final = 60_000
+# Rolling up takes several times as long as reading: a run of up to so many times FEWEST_TURNS is still read turn by
+# turn while more than this share of FEWEST_TURNS would have to be rolled up first.
+_TIMES_READ: Final = 4
+_SHARE_MADE: Final = 1 / 8
 # More turns without a roll-up than that are not rolled up for a question.
 _MOST_ROWS_MADE: Final = 2_000_000
 # Segments of so many rows seldom change: the sum of their roll-ups is kept apart from that of the others.
@@ -71,7 +75,11 @@ class RollupLibrary:
             return None
         # A stretch of time of a large run, too: what is lost, and what has no counterpart, is asked of all of the run.
         run = Filter(run_id=f.run_id)
-        if sum(segment.rows for segment in segments if _concerns(segment, run)) <= self._fewest_turns:
+        turns = sum(segment.rows for segment in segments if _concerns(segment, run))
+        if turns <= self._fewest_turns:
+            return None
+        is_read_sooner = self._rows_to_make(segments) > _SHARE_MADE * self._fewest_turns
+        if is_read_sooner and turns <= _TIMES_READ * self._fewest_turns:
             return None
         key = (f, _files(segments))
         if self._answered is None or self._answered[0] != key:
@@ -91,11 +99,14 @@ class RollupLibrary:
         current = {segment.file for segment in segments}
         self._known = {file: rollup for file, rollup in self._known.items() if file in current}
         self._turns = {file: table for file, table in self._turns.items() if file in current}
-        if sum(segment.rows for segment in segments if not self._is_ready(segment)) > _MOST_ROWS_MADE:
+        if self._rows_to_make(segments) > _MOST_ROWS_MADE:
             return None
         return self._kept(
             ("whole", *_files(segments)), lambda: pair(self._database, self._added(segments), is_last=True)
         )
+
+    def _rows_to_make(self, segments: Sequence[Segment]) -> int:
+        return sum(segment.rows for segment in segments if not self._is_ready(segment))
 
     def _is_ready(self, segment: Segment) -> bool:
         return segment.file in self._known or (segment.rollup is not None and segment.rollup not in self._unreadable)

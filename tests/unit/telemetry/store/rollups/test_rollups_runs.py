@@ -121,3 +121,19 @@ def test_a_damaged_segment_is_named_once_its_turns_are_read_beside_its_roll_up(t
         first = min(each.first_unix_ns or 0 for each in victims)
         reader.summary(Filter(since_unix_ns=first + 1))
         assert [any(each.file in fault for each in victims) for fault in reader.faults] == [True]
+
+
+@pytest.mark.parametrize(("fewest", "is_rolled_up"), [(114, False), (113, True), (9, True)])
+def test_how_many_turns_are_answered_from_roll_ups(tmp_path: Path, fewest: int, is_rolled_up: bool) -> None:
+    assert is_estimated(build(tmp_path, roll_up=True), fewest) == is_rolled_up
+
+
+@pytest.mark.parametrize(("fewest", "is_rolled_up"), [(113, False), (29, False), (28, True)])
+def test_without_roll_ups_more_turns_are_read_one_by_one(tmp_path: Path, fewest: int, is_rolled_up: bool) -> None:
+    assert is_estimated(build(tmp_path, roll_up=False), fewest) == is_rolled_up
+
+
+def is_estimated(store: Path, fewest: int) -> bool:
+    with StoreReader(store, fewest_rolled_up=fewest) as reader:
+        found = reader.summary().metrics["voice_to_voice"]
+    return found.approximate
