@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 
 import duckdb
 
-from telemetry.store.manifest import TABLES, Segment, Table, segment_path
+from telemetry.store.manifest import SEGMENTS_FOLDER, TABLES, Segment, Table
 from telemetry.store.schema import SCHEMAS
 from telemetry.store.segment_checks import SegmentChecks
 
@@ -25,6 +25,7 @@ _THREADS: Final = 2
 _MEMORY_LIMIT: Final = "1GB"
 # The clocks of two hosts, and the beginning of a turn as its two sides see it, differ by less than this.
 SIDES_APART_NS: Final = 3600 * 1_000_000_000
+_LITERAL: Final = str.maketrans({character: f"[{character}]" for character in "*?["})
 
 Row = dict[str, Any]
 
@@ -50,6 +51,7 @@ class StoreConnection:
             self._duckdb.unregister("empty_arrow")
         self._segments: tuple[Segment, ...] = ()
         self._wanted: dict[str, tuple[Table, tuple[Segment, ...]]] = {}
+        self._paths: dict[str, str] = {}
         self._views: dict[str, str] = {}
         self._known: dict[tuple[str, str], list[Row]] = {}
 
@@ -61,6 +63,7 @@ class StoreConnection:
         """Look at these segments from now on."""
         self._segments = tuple(segments)
         files = {segment.file for segment in self._segments}
+        self._paths = {file: self._paths.get(file) or self._path(file) for file in files}
         self._known = {key: found for key, found in self._known.items() if key[1] in files}
         return self
 
@@ -87,6 +90,21 @@ class StoreConnection:
             if segment.table == table and (run_id is None or segment.run_ids is None or run_id in segment.run_ids)
         ]
 
+    def segments_with(self, table: Table, column: str, value: str) -> list[Segment]:
+        """The segments of a table in which a row has this value in a column, oldest first."""
+        segments = self.segments(table)
+        name = f"{table}_by_{column}"
+        self._name(name, f"(SELECT {column}, file FROM {self._source(table, segments, file='file')})")
+        try:
+            found = rows(self, f"SELECT DISTINCT file FROM {name} WHERE {column} = ?", [value])
+        except duckdb.Error:
+            self._checks.verify(segments)
+            raise
+        files = {Path(row["file"]).name for row in found}
+        if not files:
+            self._checks.verify(segments)  # damage may hide the row, and only an intact segment says that there is none
+        return [segment for segment in segments if segment.file in files]
+
     def view(self, name: str, table: Table, segments: Sequence[Segment]) -> None:
         """Give the rows of these segments a name."""
         self._wanted[name] = table, tuple(segments)
@@ -108,11 +126,7 @@ class StoreConnection:
 
     def _make_view(self, name: str, table: Table, segments: Sequence[Segment]) -> None:
         self._checks.verify(segments)
-        source = self._source(table, segments)
-        if self._views.get(name) != source:
-            self._views.pop(name, None)
-            self._duckdb.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS SELECT * FROM {source}")
-            self._views[name] = source
+        self._name(name, self._source(table, segments))
 
     def of_each_segment(
         self, name: str, table: Table, statement: str, rolled_up: Callable[[Path, Segment], list[Row] | None]
@@ -139,10 +153,19 @@ class StoreConnection:
             self._known.update({(name, file): each for file, each in found.items()})
         return [row for segment in segments for row in self._known[name, segment.file]]
 
+    def _name(self, name: str, source: str) -> None:
+        if self._views.get(name) != source:
+            self._views.pop(name, None)
+            self._duckdb.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS SELECT * FROM {source}")
+            self._views[name] = source
+
+    def _path(self, file: str) -> str:
+        return _quoted(_without_glob(str(self._directory / SEGMENTS_FOLDER / file)))
+
     def _source(self, table: Table, segments: Sequence[Segment], file: str | None = None) -> str:
         if not segments:
             return f"empty_{table}" if file is None else f"(SELECT *, NULL AS {file} FROM empty_{table})"
-        files = ", ".join(_quoted(_without_glob(str(segment_path(self._directory, each)))) for each in segments)
+        files = ", ".join(self._paths[each.file] for each in segments)
         named = "" if file is None else f", filename = '{file}'"
         if not any(self._checks.is_incomplete(segment) for segment in segments):
             return f"read_parquet([{files}]{named})"
@@ -180,4 +203,4 @@ def _quoted(text: str) -> str:
 
 def _without_glob(path: str) -> str:
     # A directory may be called anything: characters that DuckDB reads as a pattern stand for themselves.
-    return "".join(f"[{character}]" if character in "*?[" else character for character in path)
+    return path.translate(_LITERAL)

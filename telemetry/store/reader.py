@@ -35,6 +35,7 @@ from telemetry.store.runs import runs
 from telemetry.store.schema import TURN_FIELDS, span_from_row, turn_from_row, with_turn
 from telemetry.store.snapshot import Snapshots
 from telemetry.store.timelines import generator_points
+from telemetry.store.traces import rows_of_trace
 from telemetry.store.turn_questions import TurnQuestions
 from telemetry.store.turn_rows import full_turns
 
@@ -121,10 +122,8 @@ class StoreReader:
         def question(connection: StoreConnection) -> tuple[Turn | None, Turn | None]:
             found = [
                 turn_from_row(row)
-                for row in rows(
-                    connection,
-                    f"SELECT {_TURN_COLUMNS} FROM turns WHERE trace_id = ? ORDER BY started_unix_ns, span_id",
-                    [trace_id],
+                for row in rows_of_trace(
+                    connection, "turns", trace_id, columns=_TURN_COLUMNS, order="started_unix_ns, span_id"
                 )
             ]
             client = next((t for t in found if t.source == "client" and t.turn_index == turn_index), None)
@@ -163,14 +162,15 @@ class StoreReader:
 
     def spans(self, trace_id: str) -> list[SpanRow]:
         """The spans of a trace in the order of their beginning, each with every attribute that it came with."""
-        spans = "SELECT * FROM spans WHERE trace_id = ? ORDER BY timestamp_unix_ns, duration_ns DESC, span_id"
-        turns = f"SELECT {_TURN_COLUMNS} FROM turns WHERE trace_id = ?"
+        order = "timestamp_unix_ns, duration_ns DESC, span_id"
 
         def question(connection: StoreConnection) -> list[SpanRow]:
-            found = [span_from_row(row) for row in rows(connection, spans, [trace_id])]
+            spans = rows_of_trace(connection, "spans", trace_id, columns="*", order=order)
+            found = [span_from_row(row) for row in spans]
             if not any(span.name == semconv.SPAN_TURN for span in found):
                 return found
-            of_turns = {row["span_id"]: turn_from_row(row) for row in rows(connection, turns, [trace_id])}
+            turns = rows_of_trace(connection, "turns", trace_id, columns=_TURN_COLUMNS, order="span_id")
+            of_turns = {row["span_id"]: turn_from_row(row) for row in turns}
             return [with_turn(span, of_turns.get(span.span_id)) for span in found]
 
         return self._snapshots.ask(question)

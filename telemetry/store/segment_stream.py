@@ -22,6 +22,7 @@ from telemetry.store.manifest import (
 from telemetry.store.private_files import open_private
 from telemetry.store.schema import ArrowTable
 from telemetry.store.segment_files import METADATA_KEY, RUN_IDS_MAX, Origin, bounds_of, named, run_ids_of
+from telemetry.store.trace_filters import FILTER_ROWS_MIN, trace_filters
 
 _COMPRESSION: Final = "zstd"
 # The name of a file carries its checksum, which is known when all of it is written.
@@ -33,7 +34,8 @@ class NewSegment:
     """What is known of a segment before its rows are.
 
     `number` is for its name, `replaces` are files whose rows it takes over, `sequence` is that of the manifest
-    published back then, `stored_unix_ns` is when the newest of its rows was stored.
+    published back then, `stored_unix_ns` is when the newest of its rows was stored. `filter_rows_min` is how many rows
+    make it large enough for filters of its traces.
     """
 
     table: Table
@@ -42,6 +44,7 @@ class NewSegment:
     stored_unix_ns: int
     level: int = 0
     replaces: tuple[str, ...] = ()
+    filter_rows_min: int = FILTER_ROWS_MIN
 
 
 def write_segment(directory: Path, new: NewSegment, groups: Iterable[ArrowTable]) -> Segment:
@@ -84,7 +87,8 @@ class _Stream:
     def write(self, group: ArrowTable) -> None:
         if self._parquet is None:
             sink = pa.PythonFile(self._file, mode="w")
-            self._parquet = pq.ParquetWriter(sink, group.schema, compression=_COMPRESSION)
+            filters = trace_filters(group, self._new.filter_rows_min)
+            self._parquet = pq.ParquetWriter(sink, group.schema, compression=_COMPRESSION, bloom_filter_options=filters)
         self._parquet.write_table(group, row_group_size=max(group.num_rows, 1))
         first, last = bounds_of(self._new.table, group)
         self._first = min((each for each in (self._first, first) if each is not None), default=None)

@@ -69,7 +69,9 @@ class Snapshots:
                     raise StoreError(
                         f"{self.directory}: too many turns for one answer, narrow it by time or a dimension ({error})"
                     ) from error
-                except (duckdb.IOException, duckdb.InvalidInputException, duckdb.SerializationException) as error:
+                except duckdb.Error as error:
+                    if not _may_be_a_file(error):
+                        raise
                     self._stamp = None
                     if self._current().sequence == manifest.sequence and not self._recheck(manifest):
                         raise StoreError(f"{self.directory}: the store cannot be read ({error})") from error
@@ -100,6 +102,12 @@ class Snapshots:
         """Look again at files that were sound once; True when the question may be tried again without some of them."""
         self._connection.forget_views()
         return self.checks.recheck(manifest.segments)
+
+
+def _may_be_a_file(error: duckdb.Error) -> bool:
+    """Whether an error can come from what a file holds. What cannot be decoded of Parquet's headers has no kind."""
+    kinds = (duckdb.IOException, duckdb.InvalidInputException, duckdb.SerializationException)
+    return isinstance(error, kinds) or type(error) is duckdb.Error
 
 
 def _stamp_of(path: Path) -> _Stamp | None:

@@ -25,6 +25,7 @@ from telemetry.store.schema import ArrowTable, Batch, points_table, spans_table,
 from telemetry.store.segment_stream import NewSegment, write_segment
 from telemetry.store.stored_keys import StoredKeys
 from telemetry.store.table_redaction import table_without_text
+from telemetry.store.trace_filters import FILTER_ROWS_MIN
 from telemetry.store.write_health import StoreFaults, WriteHealth, reason_of
 
 
@@ -57,10 +58,12 @@ class StoreWriter:
         *,
         keep_text: bool = False,
         recent_rows_max: int = RECENT_ROWS_MAX,
+        filter_rows_min: int = FILTER_ROWS_MIN,
         unix_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self.directory = directory
         self._unix_ns = unix_ns
+        self._filter_rows_min = filter_rows_min
         self._keep_text = keep_text
         self._lock = threading.Lock()
         self._number_lock = threading.Lock()
@@ -158,6 +161,7 @@ class StoreWriter:
             stored_unix_ns=max((each.stored_unix_ns for each in replaces), default=self._unix_ns()),
             level=level,
             replaces=tuple(segment.file for segment in replaces),
+            filter_rows_min=self._filter_rows_min,
         )
         return write_segment(self.directory, new, groups)
 
