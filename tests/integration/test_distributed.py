@@ -30,7 +30,7 @@ from telemetry.model.turns import Turn
 from telemetry.store.answers import ProcessInfo
 from telemetry.store.reader import StoreReader
 from tests.integration.calling import CORPUS, assistant
-from tests.integration.waiting import wait_until
+from tests.integration.waiting import wait_until, wait_until_visible
 
 LOCUST = ["-m", "locust", "-f", str(processes.ROOT / "loadtest" / "locustfile.py"), "--headless"]
 SPEECH = ["--corpus", CORPUS, "--length", "short", "--clips", "4", "--think", "0.1", "--endpointing", "200ms"]
@@ -196,6 +196,7 @@ def test_a_swarm_put_together_by_hand_is_one_run_and_names_who_went_missing(url:
             assert master.end(60.0) == ExitCode.GENERATOR_LIMITED
             for ended in (second, late):
                 ended.process.wait(60.0)
+            wait_until_visible(sidecar.url)
         known = _known(store)
         turns = _turns(store)
     with StoreReader(store) as reader:
