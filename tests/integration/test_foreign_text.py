@@ -99,12 +99,23 @@ def _stored(folder: Path) -> dict[str, bytes]:
     with duckdb.connect() as connection:
         return {
             path.name: "\n".join(
-                str(value)
+                text
                 for row in connection.execute("SELECT * FROM read_parquet($1)", [str(path)]).fetchall()
-                for value in row
+                for text in _texts(list(row))
             ).encode()
             for path in folder.rglob("*.parquet")
         }
+
+
+def _texts(value: object) -> Iterator[str]:
+    """Every value in rows, lists and structs, as text."""
+    if isinstance(value, dict):
+        value = [*value.keys(), *value.values()]
+    if isinstance(value, list):
+        for each in value:
+            yield from _texts(each)
+    elif value is not None:
+        yield str(value)
 
 
 def _run(painter: Painter, folder: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
