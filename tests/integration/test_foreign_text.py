@@ -169,7 +169,7 @@ def _page(**query: str) -> str:
 @pytest.mark.parametrize("visit", [2, 3, 4], ids=["refused", "closed", "complained"])
 def test_a_preflight_says_why_on_one_bounded_line(painter: Painter, tmp_path: Path, visit: int) -> None:
     painter.visits = visit - 1
-    done = _run(painter, tmp_path, "run")
+    done = _run(painter, tmp_path, "run", *FEW)
     if done.returncode != 5:
         assert visit != 2, "a session that opened and closed afterwards is no refusal"
     assert _acting({"stdout": done.stdout, "stderr": done.stderr}) == []
