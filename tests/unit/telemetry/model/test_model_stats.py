@@ -27,11 +27,11 @@ def test_percentile_is_numpys(values: list[int], fraction: float) -> None:
 
 def test_percentile_is_duckdbs() -> None:
     values = [float(value * value % 1009) for value in range(500)]
-    for fraction in (0.5, 0.95, 0.99):
-        (expected,) = duckdb.execute(
-            "select quantile_cont(v, ?) from (select unnest(?) v)", [fraction, values]
-        ).fetchone()
-        assert percentile(values, fraction) == pytest.approx(expected, rel=1e-12)
+    statement = "select quantile_cont(v, ?) from (select unnest(?) v)"
+    with duckdb.connect() as connection:
+        for fraction in (0.5, 0.95, 0.99):
+            (expected,) = connection.execute(statement, [fraction, values]).fetchone()
+            assert percentile(values, fraction) == pytest.approx(expected, rel=1e-12)
 
 
 def test_percentile_at_hand() -> None:

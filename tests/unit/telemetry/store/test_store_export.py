@@ -180,7 +180,9 @@ def test_every_row_of_every_segment_is_exported_once(tmp_path: Path, monkeypatch
     files = sorted((tmp_path / "out").glob("otel_traces-*.parquet"))
     assert sorted(done.files) == [*files, tmp_path / "out" / "turns.parquet"]
     assert [pq.read_metadata(file).num_rows <= 500 for file in files] == [True] * len(files)
-    ids = duckdb.read_parquet([str(file) for file in files]).project("TraceId, SpanId").fetchall()
+    # A connection of its own: the module's is shared with every other test.
+    with duckdb.connect() as connection:
+        ids = connection.read_parquet([str(file) for file in files]).project("TraceId, SpanId").fetchall()
     assert sorted(ids) == sorted((span.trace_id, span.span_id) for run in runs for span in run.spans)
     turns = pq.read_table(tmp_path / "out" / "turns.parquet")
     with StoreReader(store) as reader:
