@@ -23,6 +23,7 @@ from telemetry.model.turns import Turn
 from telemetry.sidecar.otlp.attributes import OtlpDecodeError
 from telemetry.sidecar.otlp.json_requests import metrics_from_json, traces_from_json
 from telemetry.sidecar.otlp.tables import DecodedTables, decode_metrics, decode_traces
+from telemetry.store.reader import StoreReader
 from telemetry.store.schema import PointRow, span_from_row, turn_from_row
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -196,3 +197,15 @@ def _rows(found: DecodedTables) -> DecodedRows:
         unmapped=found.unmapped,
         unknown_turn_fields=found.unknown_turn_fields,
     )
+
+
+def trace_id_of(index: int, sender: int = 0) -> str:
+    """The trace of one of the turns of a sender, of which there may be several."""
+    return f"{sender + 1:016x}{index + 1:016x}"
+
+
+def stored_trace_ids(store: Path) -> list[str]:
+    """The traces of all turns of a sound store."""
+    with StoreReader(store) as reader:
+        assert reader.faults == ()
+        return [turn.trace_id for turn in reader.turns(limit=1_000_000)]

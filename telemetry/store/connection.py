@@ -15,6 +15,7 @@ from typing import Any, Final, Self
 
 import duckdb
 
+from telemetry.store.duckdb_access import dictionaries, quoted_path
 from telemetry.store.manifest import SEGMENTS_FOLDER, TABLES, Segment, Table
 from telemetry.store.schema import SCHEMAS
 from telemetry.store.segment_checks import SegmentChecks
@@ -25,7 +26,6 @@ _THREADS: Final = 2
 _MEMORY_LIMIT: Final = "1GB"
 # The clocks of two hosts, and the beginning of a turn as its two sides see it, differ by less than this.
 SIDES_APART_NS: Final = 3600 * 1_000_000_000
-_LITERAL: Final = str.maketrans({character: f"[{character}]" for character in "*?["})
 
 Row = dict[str, Any]
 
@@ -160,7 +160,7 @@ class StoreConnection:
             self._views[name] = source
 
     def _path(self, file: str) -> str:
-        return _quoted(_without_glob(str(self._directory / SEGMENTS_FOLDER / file)))
+        return quoted_path(str(self._directory / SEGMENTS_FOLDER / file))
 
     def _source(self, table: Table, segments: Sequence[Segment], file: str | None = None) -> str:
         if not segments:
@@ -192,15 +192,4 @@ def near(segments: Iterable[Segment], first_unix_ns: int | None, last_unix_ns: i
 
 def rows(connection: StoreConnection, statement: str, parameters: Sequence[Any] | None = None) -> list[Row]:
     """The rows of a statement as dictionaries."""
-    cursor = connection.execute(statement, parameters)
-    names = [column[0] for column in cursor.description or []]
-    return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
-def _without_glob(path: str) -> str:
-    # A directory may be called anything: characters that DuckDB reads as a pattern stand for themselves.
-    return path.translate(_LITERAL)
+    return dictionaries(connection.execute(statement, parameters))

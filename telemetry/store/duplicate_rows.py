@@ -10,6 +10,7 @@ from typing import Final
 
 import duckdb
 
+from telemetry.store.duckdb_access import literal_path
 from telemetry.store.manifest import Table
 
 _THREADS: Final = 2
@@ -44,7 +45,7 @@ def duplicate_rows(table: Table, files: Sequence[Path]) -> Mapping[Path, list[in
             {"files": [str(path) for path in files]},
         )
         source = "read_parquet($files, filename = true, file_row_number = true, union_by_name = true)"
-        values = {"files": [_without_glob(str(path)) for path in files]}
+        values = {"files": [literal_path(str(path)) for path in files]}
         connection.execute(
             f"CREATE TEMP TABLE twice AS SELECT identity FROM (SELECT hash({identity}) AS identity FROM {source}) "
             "GROUP BY identity HAVING count(*) > 1",
@@ -65,8 +66,3 @@ def duplicate_rows(table: Table, files: Sequence[Path]) -> Mapping[Path, list[in
             for file, row in batch:
                 found[Path(file)].append(row)
     return found
-
-
-def _without_glob(path: str) -> str:
-    # A directory may be called anything: characters that DuckDB reads as a pattern stand for themselves.
-    return "".join(f"[{character}]" if character in "*?[" else character for character in path)

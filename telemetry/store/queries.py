@@ -165,22 +165,25 @@ def lacking_totals(f: Filter) -> tuple[str, list[Any]]:
     )
 
 
+# Which of the valid turns each count of `behavior` counts.
+BEHAVIOR: Final = {
+    "barge_ins": "barge_in_at_ns IS NOT NULL",
+    "barge_ins_recovered": "barge_in_recovered",
+    "barge_ins_missed": "barge_in_at_ns IS NULL AND barge_in_reason IS NOT NULL",
+    "backchannels": "backchannel_stopped IS NOT NULL",
+    "backchannels_stopped": "backchannel_stopped",
+    "silent_turns": "turn_kind = 'silence'",
+    "reprompted": "reprompted",
+    "intents_expected": "expected_intent IS NOT NULL",
+    "intents_reported": "expected_intent IS NOT NULL AND intent IS NOT NULL",
+    "intents_matched": "expected_intent = intent",
+}
+
+
 def behavior(f: Filter) -> tuple[str, list[Any]]:
     """One row on how callers behaved: counts over the valid client turns."""
     where = judged(f) & Condition(VALID_CLIENT)
-    counts = {
-        "barge_ins": "barge_in_at_ns IS NOT NULL",
-        "barge_ins_recovered": "barge_in_recovered",
-        "barge_ins_missed": "barge_in_at_ns IS NULL AND barge_in_reason IS NOT NULL",
-        "backchannels": "backchannel_stopped IS NOT NULL",
-        "backchannels_stopped": "backchannel_stopped",
-        "silent_turns": "turn_kind = 'silence'",
-        "reprompted": "reprompted",
-        "intents_expected": "expected_intent IS NOT NULL",
-        "intents_reported": "expected_intent IS NOT NULL AND intent IS NOT NULL",
-        "intents_matched": "expected_intent = intent",
-    }
-    columns = ", ".join(f"count(*) FILTER (WHERE {condition}) AS {name}" for name, condition in counts.items())
+    columns = ", ".join(f"count(*) FILTER (WHERE {condition}) AS {name}" for name, condition in BEHAVIOR.items())
     return f"SELECT {columns} FROM turns WHERE {where.sql}", list(where.values)
 
 

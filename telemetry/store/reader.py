@@ -32,15 +32,14 @@ from telemetry.store.processes import processes
 from telemetry.store.queries import CLIENT, VALID_CLIENT, Condition
 from telemetry.store.rollups.library import FEWEST_TURNS, RollupLibrary
 from telemetry.store.runs import runs
-from telemetry.store.schema import TURN_FIELDS, span_from_row, turn_from_row, with_turn
+from telemetry.store.schema import span_from_row, turn_from_row, with_turn
 from telemetry.store.snapshot import Snapshots
 from telemetry.store.timelines import generator_points
 from telemetry.store.traces import rows_of_trace
 from telemetry.store.turn_questions import TurnQuestions
-from telemetry.store.turn_rows import full_turns
+from telemetry.store.turn_rows import TURN_COLUMNS, full_turns
 
 ANY: Final = Filter()
-_TURN_COLUMNS: Final = ", ".join(TURN_FIELDS)
 
 
 class StoreReader:
@@ -123,7 +122,7 @@ class StoreReader:
             found = [
                 turn_from_row(row)
                 for row in rows_of_trace(
-                    connection, "turns", trace_id, columns=_TURN_COLUMNS, order="started_unix_ns, span_id"
+                    connection, "turns", trace_id, columns=TURN_COLUMNS, order="started_unix_ns, span_id"
                 )
             ]
             client = next((t for t in found if t.source == "client" and t.turn_index == turn_index), None)
@@ -169,7 +168,7 @@ class StoreReader:
             found = [span_from_row(row) for row in spans]
             if not any(span.name == semconv.SPAN_TURN for span in found):
                 return found
-            turns = rows_of_trace(connection, "turns", trace_id, columns=_TURN_COLUMNS, order="span_id")
+            turns = rows_of_trace(connection, "turns", trace_id, columns=TURN_COLUMNS, order="span_id")
             of_turns = {row["span_id"]: turn_from_row(row) for row in turns}
             return [with_turn(span, of_turns.get(span.span_id)) for span in found]
 

@@ -6,7 +6,6 @@ merged as far as the plan goes; `written_per_byte` is how many bytes merges writ
 
 import argparse
 import json
-import re
 import sys
 import tempfile
 import time
@@ -16,15 +15,10 @@ from typing import Any
 from telemetry.store.compaction import Compactor
 from telemetry.store.compaction_plan import MergeLimits
 from telemetry.store.manifest import TABLES
+from telemetry.store.peak_memory import peak_rss_bytes
 from telemetry.store.schema import points_table, spans_table, turns_table
 from telemetry.store.writer import StoreWriter
 from tests.fixtures_turns import exchange, stage_spans
-
-
-def _peak_bytes() -> int:
-    found = re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())
-    assert found is not None
-    return int(found[1]) * 1024
 
 
 def _tables(first: int, count: int) -> tuple[Any, Any]:
@@ -68,7 +62,7 @@ def measure(directory: Path, commits: int, turns: int) -> dict[str, Any]:
             "append_us_per_row": round(append_s / rows * 1e6, 2),
             "merge_us_per_row": round(merge_s / rows * 1e6, 2),
             "merge_us_per_merged_row": round(merge_s / max(merged_rows, 1) * 1e6, 2),
-            "peak_mb": round(_peak_bytes() / 1e6),
+            "peak_mb": round(peak_rss_bytes() / 1e6),
         }
 
 

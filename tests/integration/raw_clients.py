@@ -120,12 +120,6 @@ def send_evenly(opened: Sequence[socket.socket], octets: bytes) -> int:
     return accepted
 
 
-def peak_memory_bytes(pid: int) -> int:
-    """The most memory that a process has used so far."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.partition("VmHWM:")[2].split()[0]) << 10
-
-
 def memory_bytes(pid: int) -> int:
     """The memory that a process uses now."""
     status = Path(f"/proc/{pid}/status").read_text()

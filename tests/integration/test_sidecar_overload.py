@@ -10,23 +10,12 @@ import httpx
 import psutil
 import pytest
 
-from telemetry.store.reader import StoreReader
-from tests.fixtures_sidecar import running_sidecar, turns_json, turns_request
+from tests.fixtures_sidecar import running_sidecar, stored_trace_ids, trace_id_of, turns_json, turns_request
 from tests.fixtures_turns import client_turn
 from tests.integration.waiting import wait_until_visible
 
 PROTOBUF = {"content-type": "application/x-protobuf"}
 JSON = {"content-type": "application/json"}
-
-
-def _trace_id(index: int, sender: int = 0) -> str:
-    return f"{sender + 1:016x}{index + 1:016x}"
-
-
-def _stored(store: Path) -> list[str]:
-    with StoreReader(store) as reader:
-        assert reader.faults == ()
-        return [turn.trace_id for turn in reader.turns(limit=1_000_000)]
 
 
 def test_health_answers_while_the_store_process_decodes_20_megabytes_of_json(tmp_path: Path) -> None:
@@ -71,7 +60,7 @@ def test_128_senders_are_answered_and_what_was_acknowledged_is_stored(tmp_path: 
     async def sender(client: httpx.AsyncClient, number: int, until_s: float) -> None:
         index = 0
         while time.monotonic() < until_s:
-            turns = [client_turn(i, trace_id=_trace_id(index * 64 + i, number)) for i in range(64)]
+            turns = [client_turn(i, trace_id=trace_id_of(index * 64 + i, number)) for i in range(64)]
             body = turns_request(turns).SerializeToString()
             try:
                 answer = await client.post("/v1/traces", content=body, headers=PROTOBUF)
@@ -101,7 +90,7 @@ def test_128_senders_are_answered_and_what_was_acknowledged_is_stored(tmp_path: 
         throttle.end()
         wait_until_visible(sidecar.http)
         assert sidecar.terminate() == 0
-    stored = _stored(tmp_path)
+    stored = stored_trace_ids(tmp_path)
     print({code: codes.count(code) for code in set(codes)}, len(stored))
     assert set(codes) == {200, 503}, "some waited until an exporter gives up, or nobody was sent back"
     assert len(stored) == len(set(stored))
@@ -133,7 +122,7 @@ def test_names_that_senders_make_up_do_not_grow_the_state_page(tmp_path: Path) -
     with running_sidecar(tmp_path) as sidecar:
         for start in range(0, 1200, 300):
             request = turns_request(
-                [client_turn(index, trace_id=_trace_id(index)) for index in range(start, start + 300)]
+                [client_turn(index, trace_id=trace_id_of(index)) for index in range(start, start + 300)]
             )
             for index, span in enumerate(request.resource_spans[0].scope_spans[0].spans):
                 span.name = f"span {start + index} " + "x" * 1000

@@ -20,8 +20,7 @@ from telemetry.sidecar.otlp.backlog import Overloaded
 from telemetry.sidecar.otlp.ingest import Ingest
 from telemetry.sidecar.otlp.suspects import ENDINGS_MAX
 from telemetry.sidecar.store_link import StoreLink
-from telemetry.store.reader import StoreReader
-from tests.fixtures_sidecar import ROOT, SidecarProcess, running_sidecar, turns_request
+from tests.fixtures_sidecar import ROOT, SidecarProcess, running_sidecar, stored_trace_ids, trace_id_of, turns_request
 from tests.fixtures_turns import client_turn
 from tests.integration.waiting import wait_until, wait_until_released, wait_until_visible
 
@@ -75,16 +74,6 @@ def _body(index: int, service: str = "voiceprobe", sender: int = 0) -> bytes:
     return turns_request([turn], service).SerializeToString()
 
 
-def _trace_id(index: int, sender: int = 0) -> str:
-    return f"{sender + 1:016x}{index + 1:016x}"
-
-
-def _stored(store: Path) -> list[str]:
-    with StoreReader(store) as reader:
-        assert reader.faults == ()
-        return [turn.trace_id for turn in reader.turns(limit=1_000_000)]
-
-
 def _is_ready(sidecar: SidecarProcess) -> bool:
     return httpx.get(f"{sidecar.http}/readyz", timeout=20).status_code == 200
 
@@ -122,7 +111,7 @@ class _Senders:
                     if code != 200:
                         time.sleep(0.02)
                 if code == 200:
-                    self.acknowledged.append(_trace_id(index, sender))
+                    self.acknowledged.append(trace_id_of(index, sender))
                 if self._enough.is_set():
                     return
 
@@ -132,7 +121,7 @@ def test_a_sidecar_that_is_stopped_has_nothing_to_say(tmp_path: Path, capfd: pyt
         assert httpx.post(f"{sidecar.http}/v1/traces", content=_body(1), headers=PROTOBUF).status_code == 200
         assert sidecar.terminate() == 0
     assert capfd.readouterr().err == ""
-    assert _stored(tmp_path) == [_trace_id(1)]
+    assert stored_trace_ids(tmp_path) == [trace_id_of(1)]
 
 
 @pytest.mark.slow
@@ -155,7 +144,7 @@ def test_kill_9_of_the_store_process_under_load_loses_nothing_and_doubles_nothin
         state = wait_until(lambda: _state_if_ready(sidecar))
         assert state["store_process_restarts"] == 4
         assert sidecar.terminate() == 0
-    stored = _stored(tmp_path)
+    stored = stored_trace_ids(tmp_path)
     assert len(stored) == len(set(stored)), "a turn is there twice"
     assert set(senders.acknowledged) <= set(stored)
 
@@ -184,7 +173,7 @@ def test_while_the_store_process_starts_again_senders_are_sent_back_and_the_page
         assert httpx.get(f"{url}/healthz").json()["faults"] == {}
         assert httpx.post(f"{url}/v1/traces", content=_body(2), headers=PROTOBUF).status_code == 200
         assert sidecar.terminate() == 0
-    assert sorted(_stored(tmp_path)) == [_trace_id(1), _trace_id(2)]
+    assert sorted(stored_trace_ids(tmp_path)) == [trace_id_of(1), trace_id_of(2)]
 
 
 def test_a_sidecar_is_stopped_while_its_store_process_starts_again(tmp_path: Path) -> None:
@@ -194,7 +183,7 @@ def test_a_sidecar_is_stopped_while_its_store_process_starts_again(tmp_path: Pat
         store_process.terminate()  # as a service manager stops all processes of a service
         wait_until(lambda: not _runs(store_process))
         assert sidecar.terminate() == 0
-    assert _stored(tmp_path) == [_trace_id(1)]
+    assert stored_trace_ids(tmp_path) == [trace_id_of(1)]
 
 
 def test_a_front_that_is_killed_leaves_a_store_with_everything_and_without_an_owner(tmp_path: Path) -> None:
@@ -205,7 +194,7 @@ def test_a_front_that_is_killed_leaves_a_store_with_everything_and_without_an_ow
         sidecar.kill()
         wait_until(lambda: not _runs(store_process))
     wait_until_released(tmp_path)
-    assert sorted(_stored(tmp_path)) == [_trace_id(index) for index in range(5)]
+    assert sorted(stored_trace_ids(tmp_path)) == [trace_id_of(index) for index in range(5)]
     assert list((tmp_path / "ingest").glob("*.log")) == [], "what is committed needs no log"
 
 
@@ -218,9 +207,9 @@ def test_what_both_processes_left_in_the_log_is_there_after_the_next_start(tmp_p
         store_process.send_signal(signal.SIGKILL)
         sidecar.kill()
         wait_until(lambda: not _runs(store_process))
-    assert len(_stored(tmp_path)) < 20, "the log had nothing to give"
+    assert len(stored_trace_ids(tmp_path)) < 20, "the log had nothing to give"
     with running_sidecar(tmp_path) as sidecar:
-        assert sorted(_stored(tmp_path)) == [_trace_id(index) for index in range(20)], "ready means visible"
+        assert sorted(stored_trace_ids(tmp_path)) == [trace_id_of(index) for index in range(20)], "ready means visible"
 
 
 @pytest.mark.slow
@@ -236,7 +225,7 @@ def test_a_body_that_ends_the_store_process_is_refused_and_harms_nobody(tmp_path
         assert client.post("/v1/traces", content=_body(2), headers=PROTOBUF).status_code == 200
         assert client.get("/v1/state").json()["store_process_restarts"] == ENDINGS_MAX
         assert sidecar.terminate() == 0
-    assert _stored(store) == [_trace_id(2)]
+    assert stored_trace_ids(store) == [trace_id_of(2)]
 
 
 def test_a_full_disk_refuses_senders_and_is_on_the_pages_until_there_is_room(tmp_path: Path, sabotage: Path) -> None:
@@ -256,7 +245,7 @@ def test_a_full_disk_refuses_senders_and_is_on_the_pages_until_there_is_room(tmp
         assert client.post("/v1/traces", content=_body(2), headers=PROTOBUF).status_code == 200
         assert client.get("/healthz").json()["faults"] == {}
         assert sidecar.terminate() == 0
-    assert sorted(_stored(store)) == [_trace_id(1), _trace_id(2)]
+    assert sorted(stored_trace_ids(store)) == [trace_id_of(1), trace_id_of(2)]
 
 
 @contextmanager
@@ -289,4 +278,4 @@ def test_a_body_that_hangs_the_store_process_does_so_a_few_times_only(
 
     with _sabotaged(sabotage, monkeypatch):
         asyncio.run(test())
-    assert _stored(tmp_path / "store") == [_trace_id(2)]
+    assert stored_trace_ids(tmp_path / "store") == [trace_id_of(2)]

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import duckdb
 
+from telemetry.store.duckdb_access import dictionaries, quoted_path
 from telemetry.store.schema import SCHEMAS
 
 Database = duckdb.DuckDBPyConnection
@@ -29,13 +30,9 @@ def open_database(threads: int = 1) -> Database:
 
 def fetched(database: Database, statement: str, values: Sequence[Any] = ()) -> list[dict[str, Any]]:
     """The rows of a statement as dictionaries."""
-    cursor = database.execute(statement, list(values))
-    names = [column[0] for column in cursor.description or []]
-    return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+    return dictionaries(database.execute(statement, list(values)))
 
 
 def parquet(path: Path) -> str:
-    """A Parquet file as a relation. Its folder may be called anything: what DuckDB reads as a pattern stands for
-    itself."""
-    plain = "".join(f"[{character}]" if character in "*?[" else character for character in str(path))
-    return "read_parquet('" + plain.replace("'", "''") + "')"
+    """A Parquet file as a relation."""
+    return f"read_parquet({quoted_path(str(path))})"

@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -19,16 +19,16 @@ from telemetry.store.beside import Beside
 from telemetry.store.causes import FailureCount, Retries
 from telemetry.store.failures import folded
 from telemetry.store.noticed import NAMED_EVENTS
+from telemetry.store.queries import BEHAVIOR
 from telemetry.store.rollups.buckets import DURATIONS, Ints
 from telemetry.store.rollups.figures import RolledFigures
 from telemetry.store.rollups.histogram import Histogram
 from telemetry.store.rollups.pairs import STAGES
 from telemetry.store.rollups.rollup import Rollup, union_of_ranges
-from telemetry.store.rollups.statements import BEHAVIOR, EVIDENCE_MOST, EVIDENCE_P99
+from telemetry.store.rollups.statements import EVIDENCE_MOST, EVIDENCE_P99
 from telemetry.store.wer_by_condition import WordErrorSums, wer_row
 
 Row = dict[str, Any]
-_NO_RANGES: Final = np.empty((0, 2), dtype=np.int64)
 
 
 def behavior(figures: RolledFigures) -> Behavior:

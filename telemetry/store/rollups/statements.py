@@ -11,6 +11,7 @@ from typing import Final
 from telemetry.model.generator_health import SUMMARY_FIGURES
 from telemetry.model.metrics import HEADLINE, METRICS
 from telemetry.model.semconv import UNANSWERED
+from telemetry.store.queries import BEHAVIOR
 from telemetry.store.rollups.rollup import KEPT_SLOWEST
 
 SILENT: Final = "s:"
@@ -35,18 +36,6 @@ EVIDENCE_P99: Final = {
 }
 
 # Counted per group: which turns, and how often. Behavior is counted over valid turns, the rest over all of the client.
-BEHAVIOR: Final = {
-    "barge_ins": "barge_in_at_ns IS NOT NULL",
-    "barge_ins_recovered": "barge_in_recovered",
-    "barge_ins_missed": "barge_in_at_ns IS NULL AND barge_in_reason IS NOT NULL",
-    "backchannels": "backchannel_stopped IS NOT NULL",
-    "backchannels_stopped": "backchannel_stopped",
-    "silent_turns": "turn_kind = 'silence'",
-    "reprompted": "reprompted",
-    "intents_expected": "expected_intent IS NOT NULL",
-    "intents_reported": "expected_intent IS NOT NULL AND intent IS NOT NULL",
-    "intents_matched": "expected_intent = intent",
-}
 BOUNDS: Final = {"start": "speech_start_uncertainty_ns", "end": "speech_end_uncertainty_ns"}
 _SPOKEN: Final = "outcome <> 'invalid' AND speech_end_perf_ns IS NOT NULL"
 _COUNTED: Final = {

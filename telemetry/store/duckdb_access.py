@@ -1,0 +1,24 @@
+"""What every use of DuckDB shares: file names that stand for themselves, and rows as dictionaries."""
+
+from typing import Any, Final
+
+import duckdb
+
+# A folder may be called anything: characters that DuckDB reads as a pattern stand for themselves.
+_LITERAL: Final = str.maketrans({character: f"[{character}]" for character in "*?["})
+
+
+def literal_path(path: str) -> str:
+    """A file's path as DuckDB reads exactly that file, to be bound as a value."""
+    return path.translate(_LITERAL)
+
+
+def quoted_path(path: str) -> str:
+    """A file's path as it stands in a statement."""
+    return "'" + literal_path(path).replace("'", "''") + "'"
+
+
+def dictionaries(cursor: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
+    """All rows of a statement that was executed, by the names of the columns."""
+    names = [column[0] for column in cursor.description or []]
+    return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
