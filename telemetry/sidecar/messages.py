@@ -12,7 +12,7 @@ import msgspec
 Signal = Literal["traces", "metrics"]
 Encoding = Literal["protobuf", "json"]
 
-_LENGTH: Final = struct.Struct("<I")
+LENGTH: Final = struct.Struct("<I")
 _NO_TEXTS: Final[tuple[str, ...]] = ()
 
 
@@ -122,11 +122,11 @@ _to_store: Final[msgspec.msgpack.Decoder[ToStore]] = msgspec.msgpack.Decoder(ToS
 _from_store: Final[msgspec.msgpack.Decoder[FromStore]] = msgspec.msgpack.Decoder(FromStore)
 
 
-def frame(message: ToStore | FromStore) -> bytearray:
-    """Encode a message as one frame."""
-    buffer = bytearray(_LENGTH.size)
-    _encoder.encode_into(message, buffer, _LENGTH.size)
-    _LENGTH.pack_into(buffer, 0, len(buffer) - _LENGTH.size)
+def frame(message: msgspec.Struct) -> bytearray:
+    """Encode any message as one frame."""
+    buffer = bytearray(LENGTH.size)
+    _encoder.encode_into(message, buffer, LENGTH.size)
+    LENGTH.pack_into(buffer, 0, len(buffer) - LENGTH.size)
     return buffer
 
 
@@ -152,13 +152,13 @@ class Frames:
         buffer += octets
         found: list[bytes] = []
         start = 0
-        while len(buffer) - start >= _LENGTH.size:
-            (length,) = _LENGTH.unpack_from(buffer, start)
-            end = start + _LENGTH.size + length
+        while len(buffer) - start >= LENGTH.size:
+            (length,) = LENGTH.unpack_from(buffer, start)
+            end = start + LENGTH.size + length
             if len(buffer) < end:
                 break
             with memoryview(buffer) as view:
-                found.append(bytes(view[start + _LENGTH.size : end]))
+                found.append(bytes(view[start + LENGTH.size : end]))
             start = end
         del buffer[:start]
         return found

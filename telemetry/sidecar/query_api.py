@@ -11,8 +11,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from telemetry.sidecar.messages import LENGTH, frame
 from telemetry.sidecar.otlp.access import is_authorized
-from telemetry.sidecar.query_process import LENGTH, Asked, Replied, framed
+from telemetry.sidecar.query_messages import Asked, Replied, refusal
 
 MSGPACK: Final = "application/vnd.msgpack"
 PARAMETERS_BYTES_MAX: Final = 1 << 20
@@ -73,7 +74,7 @@ class QueryLink:
                 process = await self._started()
                 assert process.stdin is not None  # noqa: S101 - it was started with pipes
                 assert process.stdout is not None  # noqa: S101
-                process.stdin.write(framed(asked))
+                process.stdin.write(frame(asked))
                 await process.stdin.drain()
                 (size,) = LENGTH.unpack(await process.stdout.readexactly(LENGTH.size))
                 return msgspec.msgpack.decode(await process.stdout.readexactly(size), type=Replied)
@@ -97,11 +98,6 @@ class QueryLink:
                 start_new_session=True,  # it ends with its input, not by a Ctrl-C that is meant for the front
             )
         return self._process
-
-
-def refusal(status: int, sentence: str) -> Replied:
-    """A reply that says why there is no answer."""
-    return Replied(status, msgspec.json.encode({"error": sentence}))
 
 
 def routes(link: QueryLink, token: str | None) -> list[Route]:

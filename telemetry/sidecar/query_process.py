@@ -4,7 +4,6 @@ python -m telemetry.sidecar.query_process STORE
 """
 
 import os
-import struct
 import sys
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -13,32 +12,12 @@ import duckdb
 import msgspec
 
 from telemetry.model.errors import StoreError
+from telemetry.sidecar.messages import LENGTH, frame
+from telemetry.sidecar.query_messages import Asked, Replied, refusal
 from telemetry.store.questions import BadQuestionError, answer
 from telemetry.store.reader import StoreReader
 
-LENGTH: Final = struct.Struct("<I")
 _POLITENESS: Final = 5
-
-
-class Asked(msgspec.Struct, frozen=True, array_like=True):
-    """A question of the front: its name, its parameters in JSON, and whether the answer is wanted in msgpack."""
-
-    name: str
-    parameters: bytes
-    is_msgpack: bool
-
-
-class Replied(msgspec.Struct, frozen=True, array_like=True):
-    """The answer: the status of the HTTP response and its body."""
-
-    status: int
-    body: bytes
-
-
-def framed(message: msgspec.Struct) -> bytes:
-    """A message behind its length (u32, little endian)."""
-    content = msgspec.msgpack.encode(message)
-    return LENGTH.pack(len(content)) + content
 
 
 def reply_to(reader: StoreReader, asked: Asked) -> Replied:
@@ -47,13 +26,13 @@ def reply_to(reader: StoreReader, asked: Asked) -> Replied:
         found = answer(reader, asked.name, asked.parameters)
         return Replied(200, msgspec.msgpack.encode(found) if asked.is_msgpack else msgspec.json.encode(found))
     except BadQuestionError as error:
-        return _refusal(400, str(error))
+        return refusal(400, str(error))
     except StoreError as error:
-        return _refusal(503, str(error))
+        return refusal(503, str(error))
     except (ArithmeticError, LookupError, MemoryError, TypeError, ValueError, RecursionError, duckdb.Error) as error:
         # The next question must find the process as it is: one that cannot be answered may be about one odd turn.
         sys.stderr.write(f"query process: {asked.name}: {type(error).__name__}: {error}\n")
-        return _refusal(500, f"{asked.name} cannot be answered ({type(error).__name__}); see the sidecar's messages")
+        return refusal(500, f"{asked.name} cannot be answered ({type(error).__name__}); see the sidecar's messages")
 
 
 def serve(reader: StoreReader, questions: BinaryIO, answers: BinaryIO) -> None:
@@ -63,12 +42,8 @@ def serve(reader: StoreReader, questions: BinaryIO, answers: BinaryIO) -> None:
         if len(head) < LENGTH.size:
             return
         content = questions.read(*LENGTH.unpack(head))
-        answers.write(framed(reply_to(reader, msgspec.msgpack.decode(content, type=Asked))))
+        answers.write(frame(reply_to(reader, msgspec.msgpack.decode(content, type=Asked))))
         answers.flush()
-
-
-def _refusal(status: int, sentence: str) -> Replied:
-    return Replied(status, msgspec.json.encode({"error": sentence}))
 
 
 def main() -> None:

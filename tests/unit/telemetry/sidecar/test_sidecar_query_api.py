@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from telemetry.sidecar.query_api import Busy, QueryLink
-from telemetry.sidecar.query_process import Asked, Replied
+from telemetry.sidecar.query_messages import Asked, Replied
 from tests.fixtures_turns import fill_store, synthetic_run
 
 RUNS = Asked("runs", b"", False)

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from telemetry.objectives.slo import default_objectives
-from telemetry.sidecar.query_process import Asked, reply_to
+from telemetry.sidecar.query_messages import Asked
+from telemetry.sidecar.query_process import reply_to
 from telemetry.store.answers import Filter
 from telemetry.store.pages import PageQuestion
 from telemetry.store.questions import QUESTIONS, BadQuestionError, answer
