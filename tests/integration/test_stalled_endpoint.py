@@ -144,8 +144,13 @@ def test_turns_of_a_service_that_stalls_are_valid_long_and_counted(stoppable: As
     # On a machine that itself paused under every one of them, none is left to be a figure.
     if valid := [turn for turn in answered if turn.outcome == "ok"]:
         assert summary["metrics"]["voice_to_voice"]["max_s"] >= max(_voice_to_voice_s(turn) for turn in valid) - 1e-6
-        met = {objective["name"]: objective["met"] for objective in summary["objectives"]}
-        assert met["voice-to-voice"] is not True
+        objective = next(each for each in summary["objectives"] if each["name"] == "voice-to-voice")
+        counted = [turn for turn in valid if turn.phase_kind != "ramp"]
+        late = sum(_voice_to_voice_s(turn) > STALL_S / 2 for turn in counted)
+        assert objective["eligible"] - objective["good"] >= late
+        # Where pauses of this machine leave few of them, the others may be enough to meet the objective all the same.
+        if late > (1 - objective["target"]) * objective["eligible"]:
+            assert objective["met"] is not True
     assert "the endpoint did not read in" in " ".join(output.split())
 
 
