@@ -87,6 +87,8 @@ def compact(folder: Path, console: Console) -> None:
             with console.status("merging segments"):
                 while compactor.run_once():
                     merges += 1
+                while compactor.roll_up_once():
+                    pass
         finally:
             compactor.stop()
         after = len(writer.manifest.segments)

@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -24,6 +23,7 @@ from telemetry.store import manifest as manifests
 from telemetry.store.compaction_plan import MergeLimits, backlog, plan
 from telemetry.store.manifest import SEGMENTS_FOLDER, Segment, files_of
 from telemetry.store.merging import UnreadableError, merged
+from telemetry.store.missing_rollups import MissingRollUps, RollUp
 from telemetry.store.retention import KEEP_ALL, Keep, to_remove
 from telemetry.store.retired import GRACE_S, RetiredFiles
 from telemetry.store.writer import StoreWriter
@@ -36,9 +36,7 @@ RETRY_S: Final = 30.0
 _NICE: Final = 10
 _MERGE: Final = "merge"
 _REMOVE: Final = "remove"
-
-# Writes the roll-up of a merged segment that no manifest names yet; the name of its file, None for a segment without.
-RollUp = Callable[[Path, Segment], str | None]
+_ROLL_UP: Final = "roll up"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +75,7 @@ class Compactor:
         self._clock_s = clock_s
         self._unix_ns = unix_ns
         self._retired = RetiredFiles(writer, grace_s=grace_s, clock_s=clock_s)
+        self._missing = MissingRollUps(writer, roll_up, clock_s=clock_s, on_damage=self._note_damage)
         self._damaged: frozenset[Segment] = frozenset()
         self._resting: dict[Segment, float] = {}
         self._merges = 0
@@ -125,8 +124,7 @@ class Compactor:
         try:
             self._merge(chosen)
         except UnreadableError as error:
-            self._damaged |= {error.segment}
-            self._writer.note_damage(error.segment, "its content is not what was written")
+            self._note_damage(error.segment)
         except Exception as error:
             self._resting |= dict.fromkeys(chosen, now + RETRY_S)
             self._failures[_MERGE] = self._sentence(chosen, error)
@@ -139,6 +137,24 @@ class Compactor:
             # Arrow keeps what it freed for its next use; here that is minutes away.
             pa.default_memory_pool().release_unused()
         return True
+
+    def roll_up_once(self) -> bool:
+        """Give one large segment that was not merged its roll-up; False when none waits for one.
+
+        Raises StoreError when that failed: then it has none yet, and rests.
+        """
+        try:
+            done = self._missing.make_one()
+        except OSError as error:
+            self._failures[_ROLL_UP] = (
+                f"{self._writer.directory}: a segment could not be rolled up ({error.strerror}); it is tried again"
+            )
+            raise StoreError(self._failures[_ROLL_UP]) from error
+        finally:
+            pa.default_memory_pool().release_unused()
+        if done:
+            self._failures.pop(_ROLL_UP, None)
+        return done
 
     def remove_old(self) -> int:
         """Take what is not to be kept out of the store; how many segments it was. Readers keep their files for a while.
@@ -180,6 +196,10 @@ class Compactor:
                 for file in files_of([segment]):
                     (directory / SEGMENTS_FOLDER / file).unlink(missing_ok=True)
 
+    def _note_damage(self, segment: Segment) -> None:
+        self._damaged |= {segment}
+        self._writer.note_damage(segment, "its content is not what was written")
+
     def _sentence(self, chosen: tuple[Segment, ...], error: Exception) -> str:
         why = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
         return (
@@ -192,8 +212,12 @@ class Compactor:
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
         while not self._stopping.wait(_EVERY_S):
             self._tried(_REMOVE, self.remove_old)
-            while self._tried(_MERGE, self.run_once) and not self._stopping.is_set():
+            while not self._stopping.is_set() and self._rolled_up_or_merged():
                 pass
+
+    def _rolled_up_or_merged(self) -> bool:
+        # A reader waits longer for turns without roll-ups than for turns in many files.
+        return bool(self._tried(_ROLL_UP, self.roll_up_once) or self._tried(_MERGE, self.run_once))
 
     def _tried(self, what: str, step: Callable[[], int]) -> int:
         try:

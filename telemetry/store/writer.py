@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Self
 
+import msgspec
+
 from telemetry.model.errors import StoreError
 from telemetry.store import manifest as manifests
 from telemetry.store import quarantine
@@ -175,6 +177,16 @@ class StoreWriter:
             before = sum(segment not in gone for segment in self._manifest.segments[:first])
             self._publish((*kept[:before], new, *kept[before:]), retired=old)
             self._known.replace(old, new)
+        self.sync()
+
+    def name_rollup(self, segment: Segment, rollup: str) -> None:
+        """Give a segment a roll-up that lies beside it. Does nothing to one that is gone. Raises OSError."""
+        with self._lock:
+            if segment not in self._manifest.segments:
+                return
+            fsync_directory(self.directory / SEGMENTS_FOLDER)
+            named = msgspec.structs.replace(segment, rollup=rollup)
+            self._publish(tuple(named if each == segment else each for each in self._manifest.segments))
         self.sync()
 
     def remove(self, old: Sequence[Segment]) -> None:
