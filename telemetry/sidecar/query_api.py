@@ -22,6 +22,8 @@ ANSWER_WITHIN_S: Final = 30.0
 # One question is answered, the others wait their turn; beyond these the asker is told to come back.
 WAITING_MAX: Final = 8
 _RETRY_AFTER_S: Final = 2
+# What a process keeps of a large store takes a few hundred MiB, and making it anew a second of the first answer.
+IDLE_S: Final = 120.0
 
 
 class Busy(Exception):  # noqa: N818 - an answer, not an internal error
@@ -31,15 +33,23 @@ class Busy(Exception):  # noqa: N818 - an answer, not an internal error
 class QueryLink:
     """The query process of a front, started by the first question; used in one event loop.
 
-    A question that takes too long ends the process, the next one starts another.
+    A question that takes too long ends the process, and so does a time without any; the next one starts another.
     """
 
     def __init__(
-        self, store: Path, *, answer_within_s: float = ANSWER_WITHIN_S, waiting_max: int = WAITING_MAX
+        self,
+        store: Path,
+        *,
+        answer_within_s: float = ANSWER_WITHIN_S,
+        waiting_max: int = WAITING_MAX,
+        idle_s: float = IDLE_S,
     ) -> None:
         self._store = store
         self._answer_within_s = answer_within_s
         self._waiting_max = waiting_max
+        self._idle_s = idle_s
+        self._idle: asyncio.TimerHandle | None = None
+        self._ending: asyncio.Task[None] | None = None
         self._waiting = 0
         self._turn = asyncio.Lock()
         self._process: asyncio.subprocess.Process | None = None
@@ -54,19 +64,35 @@ class QueryLink:
         if self._waiting >= self._waiting_max:
             raise Busy
         self._waiting += 1
+        self._cancel_idle()
         try:
             async with self._turn:
                 return await self._ask(asked)
         finally:
             self._waiting -= 1
+            if not self._waiting and self._process is not None:
+                self._idle = asyncio.get_running_loop().call_later(self._idle_s, self._end_idle)
 
     async def stop(self) -> None:
         """End the process."""
+        self._cancel_idle()
         process, self._process = self._process, None
         if process is not None:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
+
+    def _cancel_idle(self) -> None:
+        if self._idle is not None:
+            self._idle.cancel()
+            self._idle = None
+
+    def _end_idle(self) -> None:
+        async def end() -> None:
+            if not self._waiting:
+                await self.stop()
+
+        self._ending = asyncio.create_task(end())
 
     async def _ask(self, asked: Asked) -> Replied:
         try:

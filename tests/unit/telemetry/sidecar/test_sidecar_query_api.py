@@ -79,6 +79,38 @@ def test_an_asker_who_goes_away_leaves_no_answer_for_the_next(store: Path) -> No
     asyncio.run(ask())
 
 
+def test_a_process_ends_when_nobody_asks_and_the_next_question_starts_another(store: Path) -> None:
+    async def ask() -> None:
+        link = QueryLink(store, idle_s=0.0)
+        assert run_ids(await link.ask(RUNS)) == ["run-1"]
+        first = link.pid
+        assert first is not None
+        async with asyncio.timeout(60):
+            while not is_gone(first):  # noqa: ASYNC110 - nothing tells of the end of a process
+                await asyncio.sleep(0.01)
+        assert link.pid is None
+        assert run_ids(await link.ask(RUNS)) == ["run-1"]
+        await link.stop()
+
+    asyncio.run(ask())
+
+
+def test_a_process_that_others_wait_for_does_not_end(store: Path) -> None:
+    async def ask() -> None:
+        link = QueryLink(store, idle_s=0.0)
+
+        async def answered_by() -> int | None:
+            assert run_ids(await link.ask(RUNS)) == ["run-1"]
+            return link.pid
+
+        pids = await asyncio.gather(*(answered_by() for _ in range(4)))
+        assert None not in pids
+        assert len(set(pids)) == 1
+        await link.stop()
+
+    asyncio.run(ask())
+
+
 def test_too_many_waiting_questions_are_busy(store: Path) -> None:
     async def ask() -> None:
         link = QueryLink(store, waiting_max=2)
