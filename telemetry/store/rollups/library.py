@@ -17,7 +17,7 @@ from telemetry.model.errors import StoreError
 from telemetry.store.answers import Filter
 from telemetry.store.manifest import SEGMENTS_FOLDER, Segment
 from telemetry.store.rollups import files
-from telemetry.store.rollups.database import open_database
+from telemetry.store.rollups.database import Database, open_database
 from telemetry.store.rollups.making import BATCH_ROWS, FEWEST_ROWS, roll_up_file, roll_up_tables, tables_of_file
 from telemetry.store.rollups.pairs import pair
 from telemetry.store.rollups.partials import with_slowest_turns
@@ -53,7 +53,7 @@ class RollupLibrary:
         self._folder = directory / SEGMENTS_FOLDER
         self._checks = checks
         self._fewest_turns = fewest_turns
-        self._database = open_database(threads=2)
+        self._opened: Database | None = None
         self._known: dict[str, Rollup] = {}  # of segments that are not small
         self._turns: dict[str, ArrowTable] = {}  # of segments that are
         self._sums: OrderedDict[Hashable, Rollup] = OrderedDict()
@@ -63,7 +63,15 @@ class RollupLibrary:
 
     def close(self) -> None:
         """Release DuckDB."""
-        self._database.close()
+        if self._opened is not None:
+            self._opened.close()
+
+    @property
+    def _database(self) -> Database:
+        """Opened when it is first needed, which most readers never do: that costs more than many a question."""
+        if self._opened is None:
+            self._opened = open_database(threads=2)
+        return self._opened
 
     def of(self, segments: Sequence[Segment], f: Filter) -> RolledUp | None:
         """The filter's turns, rolled up, of a store with these segments of turns; None where they are to be read one by

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -19,6 +20,8 @@ from telemetry.store.compaction import Compactor
 from telemetry.store.compaction_plan import MergeLimits
 from telemetry.store.manifest import SEGMENTS_FOLDER, load, publish
 from telemetry.store.reader import StoreReader
+from telemetry.store.rollups import library
+from telemetry.store.rollups.database import Database, open_database
 from telemetry.store.rollups.making import RollUpMaker
 from telemetry.store.rollups.objectives import can_count
 from telemetry.store.schema import Batch
@@ -267,6 +270,29 @@ def test_few_turns_and_other_dimensions_are_answered_exactly(tmp_path: Path) -> 
         assert not few.summary(Filter()).metrics["voice_to_voice"].approximate
         assert not by_noise.summary(Filter(noise_profile="none")).metrics["voice_to_voice"].approximate
         assert by_noise.summary(Filter()).metrics["voice_to_voice"].approximate
+
+
+def test_a_database_for_roll_ups_is_opened_only_where_they_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[Database] = []
+
+    def counted(threads: int) -> Database:
+        opened.append(open_database(threads))
+        return opened[-1]
+
+    monkeypatch.setattr(library, "open_database", counted)
+    folder = stored(tmp_path / "store", mixed_turns(1, 100), segments=2)
+    with StoreReader(folder, fewest_rolled_up=1_000) as few:
+        assert few.summary(Filter()).turns.total
+        assert few.runs()
+        assert opened == []
+    with StoreReader(folder, fewest_rolled_up=-1) as rolled:
+        for _ in range(2):
+            assert rolled.summary(Filter()).turns.total
+        assert len(opened) == 1
+    with pytest.raises(duckdb.ConnectionException):
+        opened[0].execute("SELECT 1")
 
 
 def test_objectives_that_no_edge_decides_are_counted_over_turns(tmp_path: Path) -> None:
