@@ -78,10 +78,18 @@ def roll_up_file(database: Database, path: Path) -> Rollup:
 
 def roll_up_tables(database: Database, tables: Iterable[ArrowTable]) -> Rollup:
     """The roll-up of turns in several tables; the slowest turns are without their text."""
-    found = Rollup()
+    found, left_open = Rollup(), 0
     for table in tables:
-        found = pair(database, added([found, partial(database, table)]), is_last=False)
-    return found
+        found = added([found, partial(database, table)])
+        # Pairing takes its time for each open turn: where few have a counterpart, it must not be done for each table.
+        if _open_turns(found) >= left_open + max(BATCH_ROWS, left_open):
+            found = pair(database, found, is_last=False)
+            left_open = _open_turns(found)
+    return pair(database, found, is_last=False)
+
+
+def _open_turns(rollup: Rollup) -> int:
+    return 0 if rollup.open_turns is None else rollup.open_turns.num_rows
 
 
 def tables_of_file(path: Path, skipped_groups: frozenset[int] = frozenset()) -> Iterator[ArrowTable]:

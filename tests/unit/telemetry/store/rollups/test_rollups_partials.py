@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from telemetry.model.errors import StoreError
 from telemetry.model.turns import Turn
 from telemetry.store.manifest import Segment
-from telemetry.store.rollups import files
+from telemetry.store.rollups import files, making
 from telemetry.store.rollups.database import Database, open_database
 from telemetry.store.rollups.pairs import pair
 from telemetry.store.rollups.partials import partial, with_slowest_turns
@@ -92,6 +92,25 @@ def test_roll_ups_added_in_any_grouping_are_the_roll_up_of_all(database: Databas
     half = len(piles) // 2
     nested = [pair(database, added(pile), is_last=False) for pile in (piles[:half], piles[half:]) if pile]
     assert comparable(closed(database, *nested)) == whole
+
+
+def test_tables_whose_turns_stay_open_are_paired_a_few_times_only(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(making, "BATCH_ROWS", 8)
+    times: list[Rollup] = []
+
+    def counted(database: Database, rollup: Rollup, *, is_last: bool) -> Rollup:
+        times.append(rollup)
+        return pair(database, rollup, is_last=is_last)
+
+    monkeypatch.setattr(making, "pair", counted)
+    turns = [turn for turn in mixed_turns(5) if turn.source == "client" or turn.turn_index == 0]
+    tables = [turns_table(turns[first : first + 8]) for first in range(0, len(turns), 8)]
+    found = making.roll_up_tables(database, tables)
+    assert comparable(closed(database, found)) == comparable(closed(database, partial(database, turns_table(turns))))
+    assert len(tables) > 20
+    assert len(times) < 9
 
 
 def test_counts_of_turns_are_those_of_the_turns(database: Database) -> None:
