@@ -17,7 +17,7 @@ import duckdb
 
 from telemetry.store.duckdb_access import dictionaries, quoted_path
 from telemetry.store.manifest import SEGMENTS_FOLDER, TABLES, Segment, Table
-from telemetry.store.schema import SCHEMAS
+from telemetry.store.schema import SCHEMAS, without_rows
 from telemetry.store.segment_checks import SegmentChecks
 
 # Questions share the machine with what is measured.
@@ -46,7 +46,7 @@ class StoreConnection:
             },
         )
         for table, schema in SCHEMAS.items():
-            self._duckdb.register("empty_arrow", schema.empty_table())
+            self._duckdb.register("empty_arrow", without_rows(schema))
             self._duckdb.execute(f"CREATE TEMP TABLE empty_{table} AS SELECT * FROM empty_arrow")
             self._duckdb.unregister("empty_arrow")
         self._segments: tuple[Segment, ...] = ()

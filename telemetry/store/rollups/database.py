@@ -7,7 +7,7 @@ from typing import Any, Final
 import duckdb
 
 from telemetry.store.duckdb_access import dictionaries, quoted_path
-from telemetry.store.schema import SCHEMAS
+from telemetry.store.schema import SCHEMAS, without_rows
 
 Database = duckdb.DuckDBPyConnection
 
@@ -22,7 +22,7 @@ def open_database(threads: int = 1) -> Database:
         "autoinstall_known_extensions": "false",
     }
     database = duckdb.connect(":memory:", config=options)
-    database.register("schema_of_turns", SCHEMAS["turns"].empty_table())
+    database.register("schema_of_turns", without_rows(SCHEMAS["turns"]))
     database.execute("CREATE TABLE no_turns AS SELECT * FROM schema_of_turns")
     database.unregister("schema_of_turns")
     return database

@@ -1,6 +1,8 @@
 """Which segments a question looks at, and that it finds all that it is about among them."""
 
 import errno
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -126,3 +128,20 @@ def test_a_file_that_could_not_be_opened_is_looked_at_again(tmp_path: Path, monk
         patch.undo()
         assert {run.run_id for run in reader.runs() if run.turns} == {"run-1", "run-2"}
         assert reader.faults == ()
+
+
+# Asks what a run, a report and a page ask, and prints whether pandas came with it.
+_ASKS = """
+import sys
+from telemetry.store.pages import PageQuestion
+from telemetry.store.reader import StoreReader
+with StoreReader(sys.argv[1]) as reader:
+    assert reader.summary().turns.total and reader.runs() and reader.turns() and reader.page(PageQuestion()).runs
+print("pandas" in sys.modules)
+"""
+
+
+def test_a_process_that_reads_a_store_imports_no_pandas(tmp_path: Path) -> None:
+    store = fill_store(tmp_path, synthetic_run("run-1", turns=12))
+    done = subprocess.run([sys.executable, "-c", _ASKS, store], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False"]
