@@ -46,12 +46,12 @@ class SidecarProcess:
     def kill(self) -> None:
         """kill -9."""
         self.process.send_signal(signal.SIGKILL)
-        self.process.wait(timeout=20)
+        self.process.wait(timeout=60)
 
     def terminate(self) -> int:
         """SIGTERM; gives the exit code."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout=20)
+        return self.process.wait(timeout=60)
 
 
 def sidecar_command(store: Path, *arguments: str) -> list[str]:
@@ -79,14 +79,14 @@ def running_sidecar(
     assert process.stdout is not None
     try:
         line = process.stdout.readline()
-        assert line, f"the sidecar ended with {process.wait(timeout=20)} before it was ready"
+        assert line, f"the sidecar ended with {process.wait(timeout=60)} before it was ready"
         ready = json.loads(line)
         assert ready["ready"] is True
         yield SidecarProcess(process, ready["http"], ready["grpc"])
     finally:
         if process.poll() is None:
             process.kill()
-        process.wait(timeout=20)
+        process.wait(timeout=60)
         process.stdout.close()
 
 

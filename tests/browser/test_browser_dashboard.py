@@ -21,7 +21,7 @@ from tests.unit.dashboard.scenes import S, Scene, fill, turns_of
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
-BOUND_S = 60
+BOUND_S = 180
 BOUND_MS = BOUND_S * 1000
 TOOL_WIDTH, TOOL_HEIGHT = 1280, 800
 SHOTS = os.environ.get("VOICEPROBE_SHOTS")  # where to keep screenshots for a person to look at

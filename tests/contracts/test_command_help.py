@@ -90,7 +90,7 @@ def bare_home(tmp_path: Path) -> dict[str, str]:
 def shell(program: Path | str, script: str, environment: dict[str, str]) -> str:
     """What a shell prints that carries out a script."""
     done = subprocess.run(
-        [program, "-c", script], env=environment, capture_output=True, text=True, timeout=60, check=False
+        [program, "-c", script], env=environment, capture_output=True, text=True, timeout=180, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -149,7 +149,7 @@ def test_prometheus_accepts_the_scrape_file() -> None:
         [promtool, "check", "config", "--syntax-only", str(SCRAPE)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
     assert result.returncode == 0, result.stdout + result.stderr

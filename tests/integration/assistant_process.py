@@ -39,7 +39,7 @@ def assistant(*flags: str, quick: bool = True, environment: dict[str, str] | Non
         assert ready["ready"] is True
         yield ready["url"]
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(180) == 0
     finally:
         if process.poll() is None:
             process.kill()

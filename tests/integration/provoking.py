@@ -59,7 +59,7 @@ def callers(url: str, count: int, turns: int, meanwhile: Callable[[Engine], None
 
 def in_mid_speech(engine: Engine, call_id: str, turn: int) -> Call:
     """Wait until a caller is in the middle of saying a turn's words."""
-    given_up_at = time.monotonic() + 30
+    given_up_at = time.monotonic() + 120
     while time.monotonic() < given_up_at:
         for call in engine._calls:
             exchange, clip = call.conversation.exchange, call.track.clip

@@ -246,7 +246,7 @@ def quick_endpoint(
         finally:
             assert process.stdin is not None
             process.stdin.close()
-            process.wait(10)
+            process.wait(180)
 
 
 if __name__ == "__main__":

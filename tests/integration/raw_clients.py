@@ -56,7 +56,7 @@ def connections(url: str, count: int, first: bytes = b"") -> Iterator[list[socke
     with contextlib.ExitStack() as stack:
         found: list[socket.socket] = []
         for _ in range(count):
-            found.append(stack.enter_context(socket.create_connection(address(url), timeout=20)))
+            found.append(stack.enter_context(socket.create_connection(address(url), timeout=60)))
             found[-1].setblocking(False)
             send(found[-1], first)
         yield found

@@ -32,7 +32,7 @@ def test_an_interrupted_calibration_keeps_the_loads_done_with_their_errors(tmp_p
                 break
         process.send_signal(signal.SIGINT)
         output = process.stdout.read()
-        assert process.wait(60) == ExitCode.INTERRUPTED
+        assert process.wait(180) == ExitCode.INTERRUPTED
     value = json.loads(file.read_text())
     assert value["interrupted"] is True
     # So few turns can be judged by nobody.

@@ -119,7 +119,7 @@ def test_engines_that_are_unknown_are_refused() -> None:
         env=processes.environment(),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
     assert done.returncode == ExitCode.USAGE

@@ -136,7 +136,7 @@ def test_a_result_goes_to_a_pipe_as_it_is(tmp_path: Path) -> None:
     reader = threading.Thread(target=lambda: read.append(pipe.read_text()))
     reader.start()
     write_json(pipe, {"a": 1})
-    reader.join(10)
+    reader.join(60)
     assert read == ['{\n  "a": 1\n}\n']
     assert pipe.is_fifo()
 

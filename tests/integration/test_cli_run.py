@@ -23,11 +23,11 @@ from loadtest.run.calibrations import keep
 from loadtest.run.machine import fingerprint
 from loadtest.run.sidecars import start_sidecar
 from telemetry.model.metrics import METRIC_NAMES
-from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
 from tests.integration.calling import CORPUS, assistant
 from tests.integration.expected_exit import code_by_objectives
 from tests.integration.waiting import answers, wait_until
+from tests.integration.waiting import stored_turns as _turns
 from tests.unit.loadtest.calibration.calibration_material import calibration, step
 
 COMMAND = [sys.executable, "-m", "loadtest.cli.main"]
@@ -52,13 +52,6 @@ def _finish(process: subprocess.Popen[str], timeout_s: float = 150.0) -> tuple[i
 
 def _run(arguments: list[str]) -> tuple[int, str, str]:
     return _finish(_start(arguments))
-
-
-def _turns(store: Path) -> int:
-    if not (store / "manifest.json").exists() and not store.is_dir():
-        return 0
-    with StoreReader(store) as reader:
-        return reader.summary(Filter()).turns.total
 
 
 @pytest.fixture(scope="module")
@@ -323,7 +316,7 @@ def test_the_same_callers_start_and_stop_from_locusts_own_page(url: str, tmp_pat
     arguments += ["--web-host", "127.0.0.1", "--web-port", str(port), "--stop-timeout", "15"]
     arguments += ["--corpus", CORPUS, "--length", "short", "--clips", "4", "--think", "0.2"]
     with (
-        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30.0) as page,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60.0) as page,
         processes.ending(processes.start("locust", arguments, tmp_path, says_ready=False)),
     ):
         wait_until(lambda: answers(page))

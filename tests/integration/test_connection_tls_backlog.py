@@ -75,7 +75,7 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Dea
     running = DeafServer(context)
     yield running, ca.cert
     running.may_read.set()
-    running.thread.join(10)
+    running.thread.join(60)
     running.listener.close()
 
 
@@ -89,7 +89,7 @@ def test_frames_that_waited_for_a_deaf_endpoint_arrive_in_order(server: tuple[De
     connection = Connection(parts, opened, callbacks)
     try:
         connection.begin()
-        assert callbacks.ready.wait(10)
+        assert callbacks.ready.wait(60)
         assert not callbacks.gone
         taken = [connection.write(frame) == len(frame) for frame in FRAMES]
         assert taken[0]

@@ -157,7 +157,7 @@ def test_a_run_shows_keeps_and_draws_nothing_that_acts(
 
 
 def _page(**query: str) -> str:
-    app = AppTest.from_file(str(Path(dashboard.__file__).with_name("app.py")), default_timeout=60)
+    app = AppTest.from_file(str(Path(dashboard.__file__).with_name("app.py")), default_timeout=180)
     for name, value in query.items():
         app.query_params[name] = value
     app.run()
@@ -186,7 +186,7 @@ def test_locusts_page_and_its_report_show_it_as_text(painter: Painter, tmp_path:
     arguments = ["-m", "locust", "-f", str(processes.ROOT / "loadtest" / "locustfile.py"), "--host", painter.url]
     arguments += ["--web-host", "127.0.0.1", "--web-port", port, *QUICK, "--turns", "1"]
     child = processes.start("locust", arguments, tmp_path, says_ready=False)
-    with processes.ending(child), httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30.0) as page:
+    with processes.ending(child), httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60.0) as page:
         wait_until(lambda: answers(page))
         started = page.post("/swarm", data={"user_count": "2", "spawn_rate": "2", "host": painter.url})
         assert started.json()["success"]

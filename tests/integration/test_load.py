@@ -187,16 +187,16 @@ def test_locusts_own_page_starts_stops_and_starts_again(url: str, tmp_path: Path
     arguments = ["-m", "locust", "-f", str(processes.ROOT / "loadtest" / "locustfile.py"), "--web-host", "127.0.0.1"]
     arguments += ["--web-port", str(port), "--stop-timeout", "15", *QUICK, "--turns", "1", "--scenario", str(scenario)]
     with (
-        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30.0) as page,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60.0) as page,
         processes.ending(processes.start("locust", [*arguments, "--host", url], tmp_path, says_ready=False)),
     ):
-        wait_until(lambda: answers(page), within_s=90.0)
+        wait_until(lambda: answers(page))
         for _ in range(2):
             started = page.post("/swarm", data={"user_count": "1", "spawn_rate": "1", "host": url})
             assert started.json()["success"], started.text
-            wait_until(lambda: _heard(page) > 0, within_s=90.0)
+            wait_until(lambda: _heard(page) > 0)
             assert page.post("/stop").json()["success"]
-            wait_until(lambda: page.get("/stats/requests").json()["state"] == "stopped", within_s=90.0)
+            wait_until(lambda: page.get("/stats/requests").json()["state"] == "stopped")
 
 
 def _heard(page: httpx.Client) -> int:

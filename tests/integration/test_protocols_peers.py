@@ -13,7 +13,7 @@ from loadtest.protocols.openai_realtime.caller import OpenAIRealtimeCaller
 from loadtest.protocols.websocket import Closed, FramePreparer, Item, Opened, Rejected, WebSocketClient
 from tests.integration.s2s_process import s2s_server
 
-BOUND_S = 20.0
+BOUND_S = 120.0
 
 
 class Line:

@@ -154,7 +154,7 @@ def test_locusts_page_shows_no_secret_and_its_callers_get_in(
     for name, value in ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
     child = processes.start("locust", arguments, tmp_path, says_ready=False)
-    with processes.ending(child), httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30.0) as page:
+    with processes.ending(child), httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60.0) as page:
         wait_until(lambda: answers(page))
         shown = page.get("/")
         host = f"ws://127.0.0.1:{parrot.port}/v1/realtime"
@@ -202,7 +202,7 @@ class Watch:
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
-        self._thread.join(10)
+        self._thread.join(60)
 
     def _look(self) -> None:
         me = psutil.Process()

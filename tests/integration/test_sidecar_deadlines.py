@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
-import httpx
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
 
 from telemetry.sidecar.otlp.receive_slots import SLOTS
 from telemetry.store.peak_memory import peak_rss_bytes_of
+from tests import asking
 from tests.fixtures_sidecar import SidecarProcess, running_sidecar, turns_request
 from tests.fixtures_turns import client_turn
 from tests.integration.raw_clients import (
@@ -42,7 +42,7 @@ def sidecar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SidecarProcess
 
 def stores_over_http(sidecar: SidecarProcess) -> bool:
     headers = {"content-type": "application/x-protobuf"}
-    answer = httpx.post(f"{sidecar.http}/v1/traces", content=REQUEST.SerializeToString(), headers=headers, timeout=60)
+    answer = asking.post(f"{sidecar.http}/v1/traces", content=REQUEST.SerializeToString(), headers=headers)
     return answer.status_code == 200
 
 
@@ -138,7 +138,7 @@ def test_connections_with_requests_above_the_limit_are_answered_503(tmp_path: Pa
                 assert each.recv(1000).startswith(b"HTTP/1.1 100 ")  # its body is waited for
             with connections(sidecar.http, 1) as (refused,):
                 refused.setblocking(True)
-                refused.settimeout(20)
+                refused.settimeout(60)
                 answer = refused.recv(1000)
             assert answer.startswith(b"HTTP/1.1 503 ")
             assert b"retry-after: 1\r\n" in answer
@@ -166,7 +166,7 @@ def test_half_sent_http_bodies_are_bounded_in_memory(tmp_path: Path) -> None:
             assert accepted > 128 << 20
             assert grown < 256 << 20
         assert stores_over_http(sidecar)
-        state = httpx.get(f"{sidecar.http}/v1/state").json()
+        state = asking.get(f"{sidecar.http}/v1/state").json()
         assert state["refused_requests"] > 0
 
 

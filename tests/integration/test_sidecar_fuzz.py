@@ -8,11 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import grpc
-import httpx
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
 
 from telemetry.store.reader import StoreReader
+from tests import asking
 from tests.fixtures_sidecar import SidecarProcess, running_sidecar, turns_json, turns_request
 from tests.fixtures_turns import client_turn
 from tests.integration.raw_clients import (
@@ -125,7 +125,7 @@ def _assert_stored(sidecar: SidecarProcess, sequence: int) -> None:
     request = turns_request([client_turn(sequence, run_id="proper")])
     headers = {"content-type": "application/x-protobuf"}
     content = request.SerializeToString()
-    assert httpx.post(f"{sidecar.http}/v1/traces", content=content, headers=headers, timeout=60).status_code == 200
+    assert asking.post(f"{sidecar.http}/v1/traces", content=content, headers=headers).status_code == 200
     request = turns_request([client_turn(sequence + 1, run_id="proper")])
     with grpc.insecure_channel(sidecar.grpc, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
         TraceServiceStub(channel).Export(request, timeout=60, wait_for_ready=True)
@@ -152,7 +152,7 @@ def test_random_input_leaves_no_trace(tmp_path: Path, seed: int, capfd: pytest.C
             print(f" memory after each half: {[f'{each / 2**20:.0f} MiB' for each in memory]}", end="")
         assert memory[1] < memory[0] + (16 << 20)
         assert sidecar.process.poll() is None
-        state = httpx.get(f"{sidecar.http}/v1/state", timeout=60).json()
+        state = asking.get(f"{sidecar.http}/v1/state").json()
         assert state["bad_requests"] > 50, "the random requests were refused"
         assert sidecar.terminate() == 0
     assert capfd.readouterr().err == "", "what clients send fills no log"

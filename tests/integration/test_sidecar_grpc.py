@@ -59,11 +59,11 @@ def test_grpc_refuses_what_http_refuses(tmp_path: Path) -> None:
         stub = TraceServiceStub(channel)
         request = turns_request([client_turn(1), client_turn(2)])
         with pytest.raises(grpc.RpcError) as refused:
-            stub.Export(request, timeout=20)
+            stub.Export(request, timeout=60)
         assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
         token = (("authorization", "Bearer s3cret"),)
         request.resource_spans[0].scope_spans[0].spans[0].trace_id = b"short"
-        answer = stub.Export(request, timeout=20, metadata=token)
+        answer = stub.Export(request, timeout=60, metadata=token)
         assert answer.partial_success.rejected_spans == 1
         assert "trace id" in answer.partial_success.error_message
         deep = any_value("bottom")
@@ -73,15 +73,15 @@ def test_grpc_refuses_what_http_refuses(tmp_path: Path) -> None:
             deep = outer
         request.resource_spans[0].scope_spans[0].spans[0].attributes.add(key="deep").value.CopyFrom(deep)
         with pytest.raises(grpc.RpcError) as refused:
-            stub.Export(request, timeout=20, metadata=token)
+            stub.Export(request, timeout=60, metadata=token)
         assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
         large = ExportTraceServiceRequest()
         large.resource_spans.add().resource.attributes.add(key="large").value.string_value = "\0" * (21 << 20)
         for compression in (grpc.Compression.NoCompression, grpc.Compression.Gzip):
             with pytest.raises(grpc.RpcError) as refused:
-                stub.Export(large, timeout=20, metadata=token, compression=compression)
+                stub.Export(large, timeout=60, metadata=token, compression=compression)
             assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED, compression
         assert len(gzip.compress(large.SerializeToString(), 1)) < 1 << 20
         assert (
-            stub.Export(turns_request([client_turn(5)]), timeout=20, metadata=token).partial_success.rejected_spans == 0
+            stub.Export(turns_request([client_turn(5)]), timeout=60, metadata=token).partial_success.rejected_spans == 0
         )

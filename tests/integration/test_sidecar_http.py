@@ -17,6 +17,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
+from tests import asking
 from tests.fixtures_sidecar import SidecarProcess, running_sidecar, sidecar_command, turns_json, turns_request
 from tests.fixtures_turns import client_turn, exchange
 from tests.integration.waiting import wait_until_visible
@@ -199,7 +200,7 @@ def test_text_is_not_stored(running: Running) -> None:
 def test_text_is_stored_when_it_is_asked_for(tmp_path: Path) -> None:
     turn = msgspec.structs.replace(client_turn(3), transcript_pii="turn the light on")
     with running_sidecar(tmp_path, "--keep-transcripts") as sidecar:
-        httpx.post(f"{sidecar.http}/v1/traces", content=turns_request([turn]).SerializeToString(), headers=PROTOBUF)
+        asking.post(f"{sidecar.http}/v1/traces", content=turns_request([turn]).SerializeToString(), headers=PROTOBUF)
         assert sidecar.terminate() == 0
     with StoreReader(tmp_path) as reader:
         assert reader.turns() == [turn]
@@ -230,23 +231,23 @@ def test_a_token_guards_everything_but_health(tmp_path: Path) -> None:
     with running_sidecar(tmp_path, "--host", "0.0.0.0", "--token", "s3cret") as sidecar:
         url = sidecar.http.replace("0.0.0.0", "127.0.0.1")
         body = turns_request([client_turn()]).SerializeToString()
-        assert [httpx.get(f"{url}{page}").status_code for page in ("/healthz", "/readyz")] == [200, 200]
+        assert [asking.get(f"{url}{page}").status_code for page in ("/healthz", "/readyz")] == [200, 200]
         for headers in (
             PROTOBUF,
             {**PROTOBUF, "authorization": "Bearer wrong"},
             {**PROTOBUF, "authorization": "Basic s"},
         ):
-            answer = httpx.post(f"{url}/v1/traces", content=body, headers=headers)
+            answer = asking.post(f"{url}/v1/traces", content=body, headers=headers)
             assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
-        assert [httpx.get(f"{url}{page}").status_code for page in ("/metrics", "/v1/state")] == [401, 401]
+        assert [asking.get(f"{url}{page}").status_code for page in ("/metrics", "/v1/state")] == [401, 401]
         right = {"authorization": "Bearer s3cret"}
-        assert httpx.post(f"{url}/v1/traces", content=body, headers={**PROTOBUF, **right}).status_code == 200
+        assert asking.post(f"{url}/v1/traces", content=body, headers={**PROTOBUF, **right}).status_code == 200
         wait_until_visible(url, "s3cret")
-        assert httpx.get(f"{url}/v1/state", headers=right).json()["stored_turns"] == 1
+        assert asking.get(f"{url}/v1/state", headers=right).json()["stored_turns"] == 1
 
 
 def _refused(store: Path, *arguments: str) -> tuple[int, str]:
-    done = subprocess.run(sidecar_command(store, *arguments), capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(sidecar_command(store, *arguments), capture_output=True, text=True, timeout=180, check=False)
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
     return done.returncode, done.stderr
@@ -275,6 +276,6 @@ def test_a_second_sidecar_on_the_same_store_is_refused(running: Running) -> None
 
 def test_help_gives_an_example() -> None:
     done = subprocess.run(
-        [*sidecar_command(Path("x"))[:3], "--help"], capture_output=True, text=True, timeout=60, check=True
+        [*sidecar_command(Path("x"))[:3], "--help"], capture_output=True, text=True, timeout=180, check=True
     )
     assert "Example:" in done.stdout

@@ -16,6 +16,7 @@ import pytest
 from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 
+from tests import asking
 from tests.fixtures_sidecar import SidecarProcess, running_sidecar, turns_json, turns_request
 from tests.fixtures_turns import client_turn
 from tests.integration.raw_clients import (
@@ -265,7 +266,7 @@ def test_a_reader_that_does_not_read_is_disconnected(tmp_path: Path) -> None:
                 return False
 
             wait_until(is_cut)
-        assert httpx.get(f"{sidecar.http}/healthz", timeout=60).status_code == 200
+        assert asking.get(f"{sidecar.http}/healthz").status_code == 200
 
 
 def _export(channel: grpc.Channel, message: bytes, **options: object) -> grpc.StatusCode:
@@ -328,19 +329,16 @@ def test_too_little_memory_is_503_and_unavailable_with_a_hint_when_to_retry(tmp_
             retry = RetryInfo()
             assert details.Unpack(retry)
             assert 0 < retry.retry_delay.seconds <= 2
-            answer = httpx.post(f"{sidecar.http}/v1/traces", content=bytes(10 << 20), headers=PROTOBUF, timeout=60)
+            answer = asking.post(f"{sidecar.http}/v1/traces", content=bytes(10 << 20), headers=PROTOBUF)
             assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
             assert Status.FromString(answer.content).code == 14
             json = {"content-type": "application/json", "content-encoding": "gzip"}
-            answer = httpx.post(
-                f"{sidecar.http}/v1/traces", content=gzip.compress(bytes(10 << 20)), headers=json, timeout=60
-            )
+            answer = asking.post(f"{sidecar.http}/v1/traces", content=gzip.compress(bytes(10 << 20)), headers=json)
             assert (answer.status_code, answer.json()["code"]) == (503, 14)
             # What is small still finds a place.
-            answer = httpx.post(
+            answer = asking.post(
                 f"{sidecar.http}/v1/traces",
                 content=turns_json([client_turn()]),
                 headers={"content-type": "application/json"},
-                timeout=60,
             )
             assert answer.status_code == 200

@@ -10,6 +10,7 @@ import httpx
 import psutil
 import pytest
 
+from tests import asking
 from tests.fixtures_sidecar import running_sidecar, stored_trace_ids, trace_id_of, turns_json, turns_request
 from tests.fixtures_turns import client_turn
 from tests.integration.waiting import wait_until_visible
@@ -126,9 +127,9 @@ def test_names_that_senders_make_up_do_not_grow_the_state_page(tmp_path: Path) -
             )
             for index, span in enumerate(request.resource_spans[0].scope_spans[0].spans):
                 span.name = f"span {start + index} " + "x" * 1000
-            answer = httpx.post(f"{sidecar.http}/v1/traces", content=request.SerializeToString(), headers=PROTOBUF)
+            answer = asking.post(f"{sidecar.http}/v1/traces", content=request.SerializeToString(), headers=PROTOBUF)
             assert answer.status_code == 200
-        state = httpx.get(f"{sidecar.http}/v1/state")
+        state = asking.get(f"{sidecar.http}/v1/state")
     names = json.loads(state.content)["unmapped_spans"]
     assert sum(names.values()) == 1200
     assert len(names) == 501

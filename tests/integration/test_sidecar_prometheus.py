@@ -11,6 +11,7 @@ import pytest
 
 from loadtest.run import processes
 from telemetry.model.metrics import METRICS
+from tests import asking
 from tests.fixtures_sidecar import SidecarProcess, running_sidecar, turns_request
 from tests.fixtures_turns import synthetic_run
 from tests.integration.waiting import wait_until_visible
@@ -26,7 +27,7 @@ def sidecar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SidecarProcess
     with running_sidecar(tmp_path_factory.mktemp("store")) as sidecar:
         body = turns_request(synthetic_run(turns=TURNS).turns).SerializeToString()
         for _ in range(2):  # a retry must not count twice
-            assert httpx.post(f"{sidecar.http}/v1/traces", content=body, headers=PROTOBUF).status_code == 200
+            assert asking.post(f"{sidecar.http}/v1/traces", content=body, headers=PROTOBUF).status_code == 200
         wait_until_visible(sidecar.http)
         yield sidecar
 
@@ -38,7 +39,7 @@ def _samples(text: str, name: str) -> float:
 
 
 def test_counts_are_those_of_the_turns_that_were_stored(sidecar: SidecarProcess) -> None:
-    text = httpx.get(f"{sidecar.http}/metrics").text
+    text = asking.get(f"{sidecar.http}/metrics").text
     run = synthetic_run(turns=TURNS)
     clients = [turn for turn in run.turns if turn.source == "client"]
     valid = [turn for turn in clients if turn.outcome != "invalid"]
@@ -65,7 +66,7 @@ def test_counts_are_those_of_the_turns_that_were_stored(sidecar: SidecarProcess)
 
 
 def test_no_label_identifies_a_call_a_user_or_an_utterance(sidecar: SidecarProcess) -> None:
-    text = httpx.get(f"{sidecar.http}/metrics", headers={"accept": OPENMETRICS}).text
+    text = asking.get(f"{sidecar.http}/metrics", headers={"accept": OPENMETRICS}).text
     assert '# {trace_id="' in text, "exemplars carry the trace"
     without_exemplars = "\n".join(line.partition(" # ")[0] for line in text.splitlines() if not line.startswith("#"))
     for identity in ("call-", "utterance-", "resp-", "trace_id", "span_id"):
@@ -73,9 +74,9 @@ def test_no_label_identifies_a_call_a_user_or_an_utterance(sidecar: SidecarProce
 
 
 def test_promtool_finds_nothing_to_say(sidecar: SidecarProcess) -> None:
-    body = httpx.get(f"{sidecar.http}/metrics").content
+    body = asking.get(f"{sidecar.http}/metrics").content
     done = subprocess.run(
-        [needed("promtool"), "check", "metrics"], input=body, capture_output=True, timeout=60, check=False
+        [needed("promtool"), "check", "metrics"], input=body, capture_output=True, timeout=180, check=False
     )
     assert (done.returncode, done.stdout + done.stderr) == (0, b"")
 
@@ -102,7 +103,7 @@ def test_a_real_prometheus_scrapes_it_with_exemplars(sidecar: SidecarProcess, tm
         stderr=subprocess.DEVNULL,
     )
     try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=20) as client:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
             found = _poll(
                 client, "/api/v1/query", {"query": "sum(voice_turn_voice_to_voice_seconds_count)"}, prometheus
             )
@@ -114,7 +115,7 @@ def test_a_real_prometheus_scrapes_it_with_exemplars(sidecar: SidecarProcess, tm
             assert len(exemplars["data"][0]["exemplars"][0]["labels"]["trace_id"]) == 32
     finally:
         prometheus.terminate()
-        prometheus.wait(timeout=30)
+        prometheus.wait(timeout=60)
 
 
 def _poll(client: httpx.Client, path: str, params: dict[str, str], process: subprocess.Popen[bytes]) -> dict:

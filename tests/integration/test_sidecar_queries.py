@@ -41,7 +41,7 @@ def sidecar(store: Path) -> Iterator[SidecarProcess]:
 
 def post(sidecar: SidecarProcess, path: str, body: bytes, **headers: str) -> tuple[int, bytes]:
     parts = urlsplit(sidecar.http)
-    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=30)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=60)
     sent = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
     sent |= {name.replace("_", "-"): value for name, value in headers.items()}
     try:
@@ -99,7 +99,7 @@ def test_the_page_is_drawn_over_the_network(sidecar: SidecarProcess, monkeypatch
     monkeypatch.setenv(ENV_STORE, sidecar.http)
     monkeypatch.setenv(SIDECAR_TOKEN_VARIABLE, TOKEN)
     monkeypatch.delenv(ENV_SLO, raising=False)
-    seen = AppTest.from_file(str(APP), default_timeout=60).run()
+    seen = AppTest.from_file(str(APP), default_timeout=180).run()
     assert not seen.exception
     text = "".join(str(getattr(each, "body", "")) for each in seen.get("html"))
     assert "run-1" in text

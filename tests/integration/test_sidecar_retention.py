@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-import httpx
 import pytest
 
 from telemetry.store.check import check
 from telemetry.store.manifest import load
 from telemetry.store.reader import StoreReader
+from tests import asking
 from tests.fixtures_sidecar import running_sidecar, turns_request
 from tests.fixtures_turns import client_turn
 from tests.integration.waiting import wait_until
@@ -24,9 +24,7 @@ def test_the_oldest_turns_go_when_the_store_is_too_large(tmp_path: Path) -> None
             nonlocal sent
             turns = [client_turn(sent + index, call_id=f"call-{sent + index}" * 20) for index in range(400)]
             body = turns_request(turns).SerializeToString()
-            assert (
-                httpx.post(f"{sidecar.http}/v1/traces", content=body, headers=PROTOBUF, timeout=30).status_code == 200
-            )
+            assert asking.post(f"{sidecar.http}/v1/traces", content=body, headers=PROTOBUF).status_code == 200
             sent += len(turns)
             return "turns" in load(tmp_path).removed
 

@@ -13,6 +13,7 @@ from telemetry.model import semconv
 from telemetry.model.turn_spans import turn_attributes
 from telemetry.store.manifest import SEGMENTS_FOLDER, load
 from telemetry.store.reader import StoreReader
+from tests import asking
 from tests.fixtures_sidecar import running_sidecar, turns_request
 from tests.fixtures_turns import client_turn
 from tests.integration.waiting import wait_until_released, wait_until_visible
@@ -32,7 +33,7 @@ class _Stream:
         self.thread = threading.Thread(target=self._run)
 
     def _run(self) -> None:
-        with httpx.Client(timeout=20) as client:
+        with httpx.Client(timeout=60) as client:
             while True:
                 turn = client_turn(self.next, trace_id=f"{self._sender:016x}{self.next + 1:016x}")
                 self.next += 1
@@ -93,13 +94,13 @@ def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path, killed: str)
 def test_what_is_retried_after_a_restart_is_stored_once(tmp_path: Path) -> None:
     body = turns_request([client_turn(1), client_turn(2)]).SerializeToString()
     with running_sidecar(tmp_path) as sidecar:
-        httpx.post(f"{sidecar.http}/v1/traces", content=body, headers=PROTOBUF)
+        asking.post(f"{sidecar.http}/v1/traces", content=body, headers=PROTOBUF)
         sidecar.kill()
     with running_sidecar(tmp_path) as sidecar:
-        answer = httpx.post(f"{sidecar.http}/v1/traces", content=body, headers=PROTOBUF)
+        answer = asking.post(f"{sidecar.http}/v1/traces", content=body, headers=PROTOBUF)
         assert answer.status_code == 200
         wait_until_visible(sidecar.http)
-        assert httpx.get(f"{sidecar.http}/v1/state").json()["duplicates"] == 4
+        assert asking.get(f"{sidecar.http}/v1/state").json()["duplicates"] == 4
     with StoreReader(tmp_path) as reader:
         assert len(reader.turns()) == 2
 
@@ -116,7 +117,7 @@ def test_a_real_exporter_s_stream_survives(tmp_path: Path, ending: str) -> None:
     acknowledged: list[str] = []
     with running_sidecar(tmp_path) as sidecar:
         provider = TracerProvider(shutdown_on_exit=False)
-        provider.add_span_processor(SimpleSpanProcessor(Recording(f"{sidecar.http}/v1/traces", timeout=20)))
+        provider.add_span_processor(SimpleSpanProcessor(Recording(f"{sidecar.http}/v1/traces", timeout=60)))
         tracer = provider.get_tracer(semconv.SCOPE)
         for index in range(20):
             tracer.start_span(semconv.SPAN_TURN, attributes=turn_attributes(client_turn(index))).end()

@@ -20,6 +20,7 @@ from telemetry.sidecar.otlp.backlog import Overloaded
 from telemetry.sidecar.otlp.ingest import Ingest
 from telemetry.sidecar.otlp.suspects import ENDINGS_MAX
 from telemetry.sidecar.store_link import StoreLink
+from tests import asking
 from tests.fixtures_sidecar import ROOT, SidecarProcess, running_sidecar, stored_trace_ids, trace_id_of, turns_request
 from tests.fixtures_turns import client_turn
 from tests.integration.waiting import wait_until, wait_until_released, wait_until_visible
@@ -75,11 +76,11 @@ def _body(index: int, service: str = "voiceprobe", sender: int = 0) -> bytes:
 
 
 def _is_ready(sidecar: SidecarProcess) -> bool:
-    return httpx.get(f"{sidecar.http}/readyz", timeout=20).status_code == 200
+    return asking.get(f"{sidecar.http}/readyz").status_code == 200
 
 
 def _state_if_ready(sidecar: SidecarProcess) -> dict[str, Any]:
-    state = httpx.get(f"{sidecar.http}/v1/state", timeout=20)
+    state = asking.get(f"{sidecar.http}/v1/state")
     return state.json() if state.status_code == 200 and _is_ready(sidecar) else {}
 
 
@@ -102,7 +103,7 @@ class _Senders:
             assert not thread.is_alive()
 
     def _run(self, sender: int) -> None:
-        with httpx.Client(timeout=30) as client:
+        with httpx.Client(timeout=60) as client:
             for index in range(1_000_000):
                 body, code = _body(index, sender=sender), 0
                 while code != 200 and not self._enough.is_set():
@@ -118,7 +119,7 @@ class _Senders:
 
 def test_a_sidecar_that_is_stopped_has_nothing_to_say(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with running_sidecar(tmp_path) as sidecar:
-        assert httpx.post(f"{sidecar.http}/v1/traces", content=_body(1), headers=PROTOBUF).status_code == 200
+        assert asking.post(f"{sidecar.http}/v1/traces", content=_body(1), headers=PROTOBUF).status_code == 200
         assert sidecar.terminate() == 0
     assert capfd.readouterr().err == ""
     assert stored_trace_ids(tmp_path) == [trace_id_of(1)]
@@ -135,7 +136,7 @@ def test_kill_9_of_the_store_process_under_load_loses_nothing_and_doubles_nothin
             victim = sidecar.store_process
             victim.send_signal(signal.SIGKILL)
             wait_until(lambda victim=victim: not _runs(victim))
-            health = httpx.get(f"{sidecar.http}/healthz", timeout=20)
+            health = asking.get(f"{sidecar.http}/healthz")
             assert health.status_code == 200
             wait_until(lambda: _is_ready(sidecar))
         senders.stop()
@@ -157,28 +158,28 @@ def _runs(process: psutil.Process) -> bool:
 def test_while_the_store_process_starts_again_senders_are_sent_back_and_the_pages_say_so(tmp_path: Path) -> None:
     with running_sidecar(tmp_path) as sidecar:
         url = sidecar.http
-        assert httpx.post(f"{url}/v1/traces", content=_body(1), headers=PROTOBUF).status_code == 200
+        assert asking.post(f"{url}/v1/traces", content=_body(1), headers=PROTOBUF).status_code == 200
         wait_until_visible(url)  # a commit that is cut off leaves a file for the quarantine, which is a fault
         sidecar.store_process.send_signal(signal.SIGKILL)
         # Its successor needs a second to import what it needs: what is asked at once comes before that.
-        waits = wait_until(lambda: next((a for a in [httpx.get(f"{url}/readyz")] if a.status_code == 503), None))
+        waits = wait_until(lambda: next((a for a in [asking.get(f"{url}/readyz")] if a.status_code == 503), None))
         assert "starting again" in waits.json()["reasons"][0]
-        sent = httpx.post(f"{url}/v1/traces", content=_body(2), headers=PROTOBUF)
-        page = httpx.get(f"{url}/v1/state")
-        health = httpx.get(f"{url}/healthz")
+        sent = asking.post(f"{url}/v1/traces", content=_body(2), headers=PROTOBUF)
+        page = asking.get(f"{url}/v1/state")
+        health = asking.get(f"{url}/healthz")
         assert (sent.status_code, page.status_code, health.status_code) == (503, 503, 200)
         assert 0 < int(sent.headers["retry-after"]) <= 2
         assert "starting again" in health.json()["faults"]["store_process"]
         wait_until(lambda: _is_ready(sidecar))
-        assert httpx.get(f"{url}/healthz").json()["faults"] == {}
-        assert httpx.post(f"{url}/v1/traces", content=_body(2), headers=PROTOBUF).status_code == 200
+        assert asking.get(f"{url}/healthz").json()["faults"] == {}
+        assert asking.post(f"{url}/v1/traces", content=_body(2), headers=PROTOBUF).status_code == 200
         assert sidecar.terminate() == 0
     assert sorted(stored_trace_ids(tmp_path)) == [trace_id_of(1), trace_id_of(2)]
 
 
 def test_a_sidecar_is_stopped_while_its_store_process_starts_again(tmp_path: Path) -> None:
     with running_sidecar(tmp_path) as sidecar:
-        assert httpx.post(f"{sidecar.http}/v1/traces", content=_body(1), headers=PROTOBUF).status_code == 200
+        assert asking.post(f"{sidecar.http}/v1/traces", content=_body(1), headers=PROTOBUF).status_code == 200
         store_process = sidecar.store_process
         store_process.terminate()  # as a service manager stops all processes of a service
         wait_until(lambda: not _runs(store_process))
@@ -190,7 +191,7 @@ def test_a_front_that_is_killed_leaves_a_store_with_everything_and_without_an_ow
     with running_sidecar(tmp_path) as sidecar:
         store_process = sidecar.store_process
         for index in range(5):
-            assert httpx.post(f"{sidecar.http}/v1/traces", content=_body(index), headers=PROTOBUF).status_code == 200
+            assert asking.post(f"{sidecar.http}/v1/traces", content=_body(index), headers=PROTOBUF).status_code == 200
         sidecar.kill()
         wait_until(lambda: not _runs(store_process))
     wait_until_released(tmp_path)
@@ -203,7 +204,7 @@ def test_what_both_processes_left_in_the_log_is_there_after_the_next_start(tmp_p
     with running_sidecar(tmp_path) as sidecar:
         store_process = sidecar.store_process
         for index in range(20):
-            assert httpx.post(f"{sidecar.http}/v1/traces", content=_body(index), headers=PROTOBUF).status_code == 200
+            assert asking.post(f"{sidecar.http}/v1/traces", content=_body(index), headers=PROTOBUF).status_code == 200
         store_process.send_signal(signal.SIGKILL)
         sidecar.kill()
         wait_until(lambda: not _runs(store_process))
@@ -215,7 +216,7 @@ def test_what_both_processes_left_in_the_log_is_there_after_the_next_start(tmp_p
 @pytest.mark.slow
 def test_a_body_that_ends_the_store_process_is_refused_and_harms_nobody(tmp_path: Path, sabotage: Path) -> None:
     store = tmp_path / "store"
-    with running_sidecar(store, before=sabotage) as sidecar, httpx.Client(base_url=sidecar.http, timeout=30) as client:
+    with running_sidecar(store, before=sabotage) as sidecar, httpx.Client(base_url=sidecar.http, timeout=60) as client:
         for _ in range(ENDINGS_MAX):
             assert client.post("/v1/traces", content=_body(1, "deadly"), headers=PROTOBUF).status_code == 503
             wait_until(lambda: _is_ready(sidecar))
@@ -230,7 +231,7 @@ def test_a_body_that_ends_the_store_process_is_refused_and_harms_nobody(tmp_path
 
 def test_a_full_disk_refuses_senders_and_is_on_the_pages_until_there_is_room(tmp_path: Path, sabotage: Path) -> None:
     store = tmp_path / "store"
-    with running_sidecar(store, before=sabotage) as sidecar, httpx.Client(base_url=sidecar.http, timeout=30) as client:
+    with running_sidecar(store, before=sabotage) as sidecar, httpx.Client(base_url=sidecar.http, timeout=60) as client:
         assert client.post("/v1/traces", content=_body(1), headers=PROTOBUF).status_code == 200
         (sabotage / "full").touch()
         refused = client.post("/v1/traces", content=_body(2), headers=PROTOBUF)

@@ -45,13 +45,13 @@ def _server(serve: Serve, context: ssl.SSLContext | None = None) -> Generator[in
 
     thread = threading.Thread(target=lambda: asyncio.run(run()), daemon=True)
     thread.start()
-    assert ready.wait(10)
+    assert ready.wait(60)
     port, end = found[0]
     try:
         yield port
     finally:
         end()
-        thread.join(10)
+        thread.join(60)
 
 
 def _answering(*pieces: bytes) -> Serve:

@@ -8,18 +8,26 @@ from typing import TypeVar
 
 import httpx
 
-from telemetry.store.manifest import LOCK_NAME
+from telemetry.store.manifest import LOCK_NAME, MANIFEST_NAME, load
+from tests import asking
 
 T = TypeVar("T")
 
 
-def wait_until(condition: Callable[[], T], within_s: float = 60.0) -> T:
+def wait_until(condition: Callable[[], T], within_s: float = 180.0) -> T:
     """Ask until a condition holds; what it returned. The bound only ends a hopeless wait."""
     deadline = time.monotonic() + within_s
     while not (value := condition()):
         assert time.monotonic() < deadline, "it did not happen"
         time.sleep(0.1)
     return value
+
+
+def stored_turns(store: Path) -> int:
+    """The turns of both sides that are committed. That is on the manifest: a reader would open DuckDB to count them."""
+    if not (store / MANIFEST_NAME).exists():
+        return 0
+    return sum(segment.rows for segment in load(store).segments if segment.table == "turns")
 
 
 def answers(page: httpx.Client) -> bool:
@@ -35,7 +43,7 @@ def wait_until_visible(sidecar_url: str, token: str | None = None) -> None:
     headers = {"authorization": f"Bearer {token}"} if token is not None else {}
 
     def is_visible() -> bool:
-        state = httpx.get(f"{sidecar_url}/v1/state", headers=headers, timeout=20)
+        state = asking.get(f"{sidecar_url}/v1/state", headers=headers)
         return state.status_code == 200 and state.json()["waiting_rows"] == 0
 
     wait_until(is_visible)

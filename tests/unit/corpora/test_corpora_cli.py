@@ -17,7 +17,7 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
     command = [sys.executable, "-m", "corpora", *arguments]
     # Without a terminal, COLUMNS determines the width of the tables.
     variables = {**os.environ, "COLUMNS": "160", **environment}
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=variables)
+    return subprocess.run(command, capture_output=True, text=True, timeout=180, check=False, env=variables)
 
 
 def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:

@@ -13,7 +13,7 @@ from telemetry.store.writer import StoreWriter
 from tests.unit.dashboard.scenes import S, Scene, fill
 
 APP = Path(dashboard.__file__).with_name("app.py")
-BOUND_S = 60
+BOUND_S = 180
 
 
 @pytest.fixture

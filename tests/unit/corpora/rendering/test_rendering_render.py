@@ -143,7 +143,7 @@ def test_another_process_with_another_hash_seed_gives_the_same_bytes(english: Co
         "import sys; from corpora import *; c = open_corpus('voiceprobe-en');"
         "r = render(c, c.utterances[1], Profile('babble', 5.0), 24_000, 9); sys.stdout.buffer.write(r.pcm.tobytes())"
     )
-    other = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, timeout=60)
+    other = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, timeout=180)
     here = render(english, english.utterances[1], Profile("babble", 5.0), 24_000, 9)
     assert other.stdout == here.pcm.tobytes()
 

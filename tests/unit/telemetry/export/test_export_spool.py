@@ -140,6 +140,6 @@ for number in range(5):
     assert spool.append(SpoolRecord("traces", 1, bytes([number]) * 100))
 os.kill(os.getpid(), signal.SIGKILL)
 """
-    ended = subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False, timeout=60)
+    ended = subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False, timeout=180)
     assert ended.returncode == -9
     assert [entry.payload[0] for entry in replayed(tmp_path)] == [0, 1, 2, 3, 4]

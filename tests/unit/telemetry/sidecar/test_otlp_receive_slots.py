@@ -24,7 +24,7 @@ async def _settled() -> None:
 
 
 def _run(test: Callable[[], Awaitable[Any]]) -> None:
-    asyncio.run(asyncio.wait_for(test(), 30))  # type: ignore[arg-type]
+    asyncio.run(asyncio.wait_for(test(), 120))  # type: ignore[arg-type]
 
 
 def test_a_message_is_received_and_its_slot_is_free_again() -> None:

@@ -276,7 +276,7 @@ def test_kill_9_at_any_moment_loses_nothing_that_was_appended(tmp_path: Path) ->
             last = int(child.stdout.readline())
         child.kill()
         last = int(([str(last), *child.stdout.read().split()])[-1])
-        child.wait(timeout=20)
+        child.wait(timeout=60)
         child.stdout.close()
         found = [tuple(map(int, record.payload.split(b" ", 2)[:2])) for record in _left(tmp_path)]
         assert found == sorted(found)

@@ -36,7 +36,7 @@ class _Segments:
 
     def write(self, groups: Sequence[DecodedGroup]) -> None:
         self.entered.set()
-        assert self.go.wait(30)
+        assert self.go.wait(120)
         if self.refuses:
             raise StoreError("the disk is full")
         numbers = [number for group in groups for tables in group.tables for number in _numbers(tables.turns)]
@@ -89,7 +89,7 @@ def test_the_first_is_committed_at_once_and_the_following_together(tmp_path: Pat
     setup = _Setup(tmp_path, interval_s=_LONG_S)
     setup.segments.go.clear()
     setup.take(0)
-    assert setup.segments.entered.wait(30)
+    assert setup.segments.entered.wait(120)
     for index in range(1, 5):
         setup.take(index)
     setup.segments.go.set()
@@ -105,10 +105,10 @@ def test_what_waits_is_bounded_by_committing_first(tmp_path: Path) -> None:
     setup.take(0, 1)  # a row each of turns and spans
     blocked = threading.Thread(target=lambda: setup.take(2))
     blocked.start()
-    assert setup.segments.entered.wait(30)
+    assert setup.segments.entered.wait(120)
     assert setup.committer.waiting_rows == 4
     setup.segments.go.set()
-    blocked.join(30)
+    blocked.join(120)
     setup.committer.close()
     assert setup.segments.turns == [0, 1, 2]
 
@@ -117,7 +117,7 @@ def test_a_full_disk_is_reported_refuses_beyond_the_bound_and_ends(tmp_path: Pat
     setup = _Setup(tmp_path, interval_s=0.0, rows_max=2)
     setup.segments.refuses = True
     setup.take(0)
-    assert setup.changed.wait(30)
+    assert setup.changed.wait(120)
     with pytest.raises(StoreError, match="the disk is full"):
         setup.take(1)
     (fault,) = setup.reported[-1].faults
