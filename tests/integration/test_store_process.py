@@ -19,7 +19,7 @@ from telemetry.sidecar.otlp.attributes import OtlpDecodeError
 from telemetry.sidecar.otlp.backlog import Overloaded
 from telemetry.sidecar.otlp.ingest import Ingest
 from telemetry.sidecar.otlp.suspects import ENDINGS_MAX
-from telemetry.sidecar.store_link import StoreLink
+from telemetry.sidecar.store_link import HANGS_AFTER_S, StoreLink
 from tests import asking
 from tests.fixtures_sidecar import ROOT, SidecarProcess, running_sidecar, stored_trace_ids, trace_id_of, turns_request
 from tests.fixtures_turns import client_turn
@@ -28,7 +28,8 @@ from tests.integration.waiting import wait_until, wait_until_released, wait_unti
 PROTOBUF = {"content-type": "application/x-protobuf"}
 JSON = {"content-type": "application/json"}
 
-# Ends or stops the store process when it decodes a body that says so; the disk is full while there is a file `full`.
+# Ends or stops the store process when it decodes a body that says so. There is a full disk while there is a file
+# `full`, nothing is committed while there is `uncommitted`, and no store process begins while there is `held`.
 _SABOTAGE = """
 import os, sys, time
 
@@ -40,14 +41,28 @@ def _act(body):
 
 _fdatasync = os.fdatasync
 
+def _is_there(name):
+    return os.path.exists(os.path.join(os.path.dirname(__file__), name))
+
 def _full(file):
-    if os.path.exists(os.path.join(os.path.dirname(__file__), "full")):
+    if _is_there("full"):
         raise OSError(28, os.strerror(28))
     _fdatasync(file)
 
 if "telemetry.sidecar.store_process" in " ".join(sys.orig_argv):
+    while _is_there("held"):
+        time.sleep(0.01)
     os.fdatasync = _full
-    from telemetry.sidecar.store_process import groups
+    from telemetry.sidecar.store_process import commits, groups
+
+    _commit = commits.Committer._commit
+
+    def _commit_later(self, taken):
+        while _is_there("uncommitted"):
+            time.sleep(0.01)
+        _commit(self, taken)
+
+    commits.Committer._commit = _commit_later
 
     def _sabotaged(decode):
         def decode_bodies(bodies):
@@ -155,13 +170,16 @@ def _runs(process: psutil.Process) -> bool:
 
 
 @pytest.mark.slow
-def test_while_the_store_process_starts_again_senders_are_sent_back_and_the_pages_say_so(tmp_path: Path) -> None:
-    with running_sidecar(tmp_path) as sidecar:
+def test_while_the_store_process_starts_again_senders_are_sent_back_and_the_pages_say_so(
+    tmp_path: Path, sabotage: Path
+) -> None:
+    store = tmp_path / "store"
+    with running_sidecar(store, before=sabotage) as sidecar:
         url = sidecar.http
         assert asking.post(f"{url}/v1/traces", content=_body(1), headers=PROTOBUF).status_code == 200
         wait_until_visible(url)  # a commit that is cut off leaves a file for the quarantine, which is a fault
+        (sabotage / "held").touch()  # its successor begins only when everything here was asked
         sidecar.store_process.send_signal(signal.SIGKILL)
-        # Its successor needs a second to import what it needs: what is asked at once comes before that.
         waits = wait_until(lambda: next((a for a in [asking.get(f"{url}/readyz")] if a.status_code == 503), None))
         assert "starting again" in waits.json()["reasons"][0]
         sent = asking.post(f"{url}/v1/traces", content=_body(2), headers=PROTOBUF)
@@ -170,11 +188,12 @@ def test_while_the_store_process_starts_again_senders_are_sent_back_and_the_page
         assert (sent.status_code, page.status_code, health.status_code) == (503, 503, 200)
         assert 0 < int(sent.headers["retry-after"]) <= 2
         assert "starting again" in health.json()["faults"]["store_process"]
+        (sabotage / "held").unlink()
         wait_until(lambda: _is_ready(sidecar))
         assert asking.get(f"{url}/healthz").json()["faults"] == {}
         assert asking.post(f"{url}/v1/traces", content=_body(2), headers=PROTOBUF).status_code == 200
         assert sidecar.terminate() == 0
-    assert sorted(stored_trace_ids(tmp_path)) == [trace_id_of(1), trace_id_of(2)]
+    assert sorted(stored_trace_ids(store)) == [trace_id_of(1), trace_id_of(2)]
 
 
 def test_a_sidecar_is_stopped_while_its_store_process_starts_again(tmp_path: Path) -> None:
@@ -200,17 +219,19 @@ def test_a_front_that_is_killed_leaves_a_store_with_everything_and_without_an_ow
 
 
 @pytest.mark.slow
-def test_what_both_processes_left_in_the_log_is_there_after_the_next_start(tmp_path: Path) -> None:
-    with running_sidecar(tmp_path) as sidecar:
+def test_what_both_processes_left_in_the_log_is_there_after_the_next_start(tmp_path: Path, sabotage: Path) -> None:
+    store = tmp_path / "store"
+    (sabotage / "uncommitted").touch()
+    with running_sidecar(store, before=sabotage) as sidecar:
         store_process = sidecar.store_process
         for index in range(20):
             assert asking.post(f"{sidecar.http}/v1/traces", content=_body(index), headers=PROTOBUF).status_code == 200
         store_process.send_signal(signal.SIGKILL)
         sidecar.kill()
         wait_until(lambda: not _runs(store_process))
-    assert len(stored_trace_ids(tmp_path)) < 20, "the log had nothing to give"
-    with running_sidecar(tmp_path) as sidecar:
-        assert sorted(stored_trace_ids(tmp_path)) == [trace_id_of(index) for index in range(20)], "ready means visible"
+    assert stored_trace_ids(store) == [], "only the log has something to give"
+    with running_sidecar(store):
+        assert sorted(stored_trace_ids(store)) == [trace_id_of(index) for index in range(20)], "ready means visible"
 
 
 @pytest.mark.slow
@@ -261,13 +282,18 @@ def test_a_body_that_hangs_the_store_process_does_so_a_few_times_only(
     tmp_path: Path, sabotage: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def test() -> None:
-        link = StoreLink(StoreOptions(str(tmp_path / "store")), hangs_after_s=0.2)
+        link = StoreLink(StoreOptions(str(tmp_path / "store")))
         ingest = Ingest(link.send)
         await link.start(ingest)
         try:
             for _ in range(ENDINGS_MAX):
+                taking = asyncio.create_task(ingest.take("traces", "protobuf", _body(1, "endless")))
+                while not ingest._begun:  # noqa: ASYNC110 - a slow start is no hanging
+                    await asyncio.sleep(0.01)
+                link._hangs_after_s = 0.2
                 with pytest.raises(Overloaded, match="send it again"):
-                    await ingest.take("traces", "protobuf", _body(1, "endless"))
+                    await taking
+                link._hangs_after_s = HANGS_AFTER_S
                 while link.faults:  # noqa: ASYNC110 - the link is asked as a page asks it
                     await asyncio.sleep(0.01)
             with pytest.raises(OtlpDecodeError, match="not tried again"):
