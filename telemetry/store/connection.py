@@ -19,6 +19,7 @@ from telemetry.store.duckdb_access import dictionaries, quoted_path
 from telemetry.store.manifest import SEGMENTS_FOLDER, TABLES, Segment, Table
 from telemetry.store.schema import SCHEMAS, without_rows
 from telemetry.store.segment_checks import SegmentChecks
+from telemetry.store.segment_traces import SoughtTrace, TracesOfSegments
 
 # Questions share the machine with what is measured.
 _THREADS: Final = 2
@@ -54,6 +55,7 @@ class StoreConnection:
         self._paths: dict[str, str] = {}
         self._views: dict[str, str] = {}
         self._known: dict[tuple[str, str], list[Row]] = {}
+        self._traces = TracesOfSegments(directory)
 
     def close(self) -> None:
         """Release DuckDB."""
@@ -65,6 +67,7 @@ class StoreConnection:
         files = {segment.file for segment in self._segments}
         self._paths = {file: self._paths.get(file) or self._path(file) for file in files}
         self._known = {key: found for key, found in self._known.items() if key[1] in files}
+        self._traces.keep_only(files)
         return self
 
     def about(self, run_id: str | None) -> Self:
@@ -90,20 +93,13 @@ class StoreConnection:
             if segment.table == table and (run_id is None or segment.run_ids is None or run_id in segment.run_ids)
         ]
 
-    def segments_with(self, table: Table, column: str, value: str) -> list[Segment]:
-        """The segments of a table in which a row has this value in a column, oldest first."""
-        segments = self.segments(table)
-        name = f"{table}_by_{column}"
-        self._name(name, f"(SELECT {column}, file FROM {self._source(table, segments, file='file')})")
-        try:
-            found = rows(self, f"SELECT DISTINCT file FROM {name} WHERE {column} = ?", [value])
-        except duckdb.Error:
-            self._checks.verify(segments)
-            raise
-        files = {Path(row["file"]).name for row in found}
-        if not files:
+    def segments_of_trace(self, table: Table, trace_id: str) -> list[Segment]:
+        """The segments of a table in which there are rows of a trace, oldest first, and at times another one."""
+        segments, trace = self.segments(table), SoughtTrace.of(trace_id)
+        found = [segment for segment in segments if self._traces.may_hold(segment, trace)]
+        if not found:
             self._checks.verify(segments)  # damage may hide the row, and only an intact segment says that there is none
-        return [segment for segment in segments if segment.file in files]
+        return found
 
     def view(self, name: str, table: Table, segments: Sequence[Segment]) -> None:
         """Give the rows of these segments a name."""
@@ -113,6 +109,7 @@ class StoreConnection:
         """Make every view anew when it is asked for again: a file may have changed under its name."""
         self._views.clear()
         self._known.clear()
+        self._traces.forget()
         self._duckdb.execute("SET parquet_metadata_cache = false")
         self._duckdb.execute("SET parquet_metadata_cache = true")
 

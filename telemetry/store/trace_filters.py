@@ -13,10 +13,10 @@ from telemetry.store.schema import ArrowTable
 
 TRACE_COLUMN: Final = "trace_id"
 FILTER_ROWS_MIN: Final = 10_000
-# Of the row groups without a trace, this share is read for nothing.
-_FALSE_POSITIVES: Final = 0.001
-# All filters of a file have one size. Row groups that follow may hold more traces than the first one: unless they hold
-# this many times fewer rows to a trace, their filters still exclude.
+# A segment is read for nothing for this share of the row groups without a trace, of which a large store has thousands.
+_FALSE_POSITIVES: Final = 1e-5
+# The first row group says how large the filters of a file become. Those that follow may hold more traces: unless they
+# hold this many times fewer rows to a trace, their filters still exclude.
 _ROWS_OF_A_TRACE_MAX: Final = 32
 
 

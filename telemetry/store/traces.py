@@ -13,6 +13,6 @@ from telemetry.store.trace_filters import TRACE_COLUMN
 
 def rows_of_trace(connection: StoreConnection, table: Table, trace_id: str, *, columns: str, order: str) -> list[Row]:
     """The rows of a trace in an order of columns."""
-    connection.view(f"{table}_of_trace", table, connection.segments_with(table, TRACE_COLUMN, trace_id))
+    connection.view(f"{table}_of_trace", table, connection.segments_of_trace(table, trace_id))
     statement = f"SELECT {columns} FROM {table}_of_trace WHERE {TRACE_COLUMN} = ? ORDER BY {order}"
     return rows(connection, statement, [trace_id])
