@@ -19,6 +19,7 @@ import msgspec
 from telemetry.model.errors import StoreError
 from telemetry.store import manifest as manifests
 from telemetry.store import quarantine
+from telemetry.store.interrupted import remove_redundant
 from telemetry.store.known_items import RECENT_ROWS_MAX, KnownItems, NewRows
 from telemetry.store.manifest import SEGMENTS_FOLDER, Removed, Segment, StoreManifest, Table, files_of
 from telemetry.store.private_files import fsync_directory, make_folder, open_private
@@ -112,6 +113,13 @@ class StoreWriter:
         path = manifests.segment_path(self.directory, segment)
         self._damaged[segment] = f"{path}: {segment.rows:,} rows of {segment.table} cannot be read, {why}"
 
+    def remove_redundant(self) -> None:
+        """Delete what a killed writer left, where each row of it is in the store: to be called when the ingest log has
+        been committed. Everything else stays in quarantine, and in `faults`."""
+        with self._lock, contextlib.suppress(OSError):
+            left = quarantine.unexplained(self.directory, self._manifest)
+            self._quarantined = len(remove_redundant(self._manifest, self.directory, left))
+
     def append(self, batch: Batch) -> AppendedTables:
         """As `append_tables`, of rows that are objects."""
         return self.append_tables(turns_table(batch.turns), spans_table(batch.spans), points_table(batch.points))
@@ -166,6 +174,13 @@ class StoreWriter:
             filter_rows_min=self._filter_rows_min,
         )
         return write_segment(self.directory, new, groups)
+
+    def add(self, new: Segment) -> None:
+        """Make a segment part of the store whose rows are not in it yet, which is not looked at. Raises OSError."""
+        with self._lock:
+            fsync_directory(self.directory / SEGMENTS_FOLDER)
+            self._publish((*self._manifest.segments, new))
+        self.sync()
 
     def swap(self, old: Sequence[Segment], new: Segment) -> None:
         """Put a merged segment in the place of those it was made of, in one step for every reader. Raises OSError."""

@@ -29,7 +29,8 @@ PROTOBUF = {"content-type": "application/x-protobuf"}
 JSON = {"content-type": "application/json"}
 
 # Ends or stops the store process when it decodes a body that says so. There is a full disk while there is a file
-# `full`, nothing is committed while there is `uncommitted`, and no store process begins while there is `held`.
+# `full`, nothing is committed while there is `uncommitted`, and no store process begins while there is `held`;
+# it is killed when it would publish a commit and there is a file `kill`.
 _SABOTAGE = """
 import os, sys, time
 
@@ -73,6 +74,19 @@ if "telemetry.sidecar.store_process" in " ".join(sys.orig_argv):
 
     for form, decode in groups._DECODERS.items():
         groups._DECODERS[form] = _sabotaged(decode)
+
+    from telemetry.store import manifest
+
+    def _killed_once(publish):
+        def publish_or_die(directory, found, **named):
+            mark = os.path.join(os.path.dirname(__file__), "kill")
+            if os.path.exists(mark) and found.segments:
+                os.unlink(mark)
+                os.kill(os.getpid(), 9)
+            publish(directory, found, **named)
+        return publish_or_die
+
+    manifest.publish = _killed_once(manifest.publish)
 """
 
 
@@ -248,6 +262,22 @@ def test_a_body_that_ends_the_store_process_is_refused_and_harms_nobody(tmp_path
         assert client.get("/v1/state").json()["store_process_restarts"] == ENDINGS_MAX
         assert sidecar.terminate() == 0
     assert stored_trace_ids(store) == [trace_id_of(2)]
+
+
+def test_kill_9_within_a_commit_leaves_nothing_to_be_mended(tmp_path: Path, sabotage: Path) -> None:
+    store = tmp_path / "store"
+    with running_sidecar(store, before=sabotage) as sidecar, httpx.Client(base_url=sidecar.http, timeout=30) as client:
+        (sabotage / "kill").touch()
+        victim = sidecar.store_process
+        assert client.post("/v1/traces", content=_body(1), headers=PROTOBUF).status_code == 200
+        wait_until(lambda: not _runs(victim))
+        wait_until(lambda: _is_ready(sidecar))
+        assert not (sabotage / "kill").exists()
+        wait_until_visible(sidecar.http)
+        wait_until(lambda: client.get("/healthz").json()["faults"] == {})
+        assert list((store / "quarantine").iterdir()) == []  # it was moved there, and then found to be in the store
+        assert sidecar.terminate() == 0
+    assert stored_trace_ids(store) == [trace_id_of(1)]
 
 
 def test_a_full_disk_refuses_senders_and_is_on_the_pages_until_there_is_room(tmp_path: Path, sabotage: Path) -> None:

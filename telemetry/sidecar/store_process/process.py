@@ -80,6 +80,7 @@ class StoreProcess:
         self._log = IngestLog(directory / ingest_log.FOLDER, directory / manifests.QUARANTINE_FOLDER)
         stack.callback(self._log.close)
         replay(self._log, directory / ingest_log.FOLDER, self._write)
+        self._writer.remove_redundant()
         keep = Keep(options.keep_age_ns, options.keep_bytes)
         compactor = Compactor(self._writer, roll_up=RollUpMaker(), keep=keep)
         compactor.start()
