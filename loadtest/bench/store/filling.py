@@ -1,4 +1,4 @@
-"""Fills a store with as many turns as asked for, in columns and without sending them: 10 million in minutes.
+"""Fills a store with as many turns as asked for, in columns, without sending and merging them: 10 million in minutes.
 
 What a store holds after N turns: N turns that a client heard, three to a call; the service's side of every fourth
 call; the span of every turn and of its stages, and of every call; and the generator's gauges. Half of the turns are
@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from loadtest.bench.store.merged_segments import MergedSegments
 from loadtest.bench.store.templates import (
     CALLS,
     LARGE_RUN,
@@ -29,6 +30,7 @@ from loadtest.bench.store.templates import (
     make_templates,
     run_span,
 )
+from telemetry.model.errors import StoreError
 from telemetry.model.metrics import TIMESTAMPS
 from telemetry.store.schema import DERIVED_METRICS, ENDED_COLUMN, SCHEMAS, ArrowTable, spans_table
 from telemetry.store.writer import StoreWriter
@@ -102,15 +104,19 @@ def fill(
     templates, rng = make_templates(seed), np.random.default_rng(seed)
     runs = planned_runs(turns, end_unix_ns)
     spans, trace_id, client_turns = 0, "", 0
-    with StoreWriter(directory, keep_text=True) as writer:  # it has no text to be removed
-        for run in runs:
-            writer.append_tables(SCHEMAS["turns"].empty_table(), _run_spans(run, rng), _run_points(run))
-            spans += 2
-            for chunk in _chunks(templates, run, rng):
-                writer.append_tables(chunk.turns, chunk.spans, SCHEMAS["points"].empty_table())
-                spans, trace_id = spans + chunk.spans.num_rows, chunk.turns.column("trace_id")[0].as_py()
-                client_turns += chunk.client_turns
-                on_turns(chunk.client_turns)
+    try:
+        # There is no text to be removed.
+        with StoreWriter(directory, keep_text=True) as writer, MergedSegments(writer) as segments:
+            for run in runs:
+                writer.append_tables(SCHEMAS["turns"].empty_table(), _run_spans(run, rng), _run_points(run))
+                spans += 2
+                for chunk in _chunks(templates, run, rng):
+                    segments.add(chunk.turns, chunk.spans)
+                    spans, trace_id = spans + chunk.spans.num_rows, chunk.turns.column("trace_id")[0].as_py()
+                    client_turns += chunk.client_turns
+                    on_turns(chunk.client_turns)
+    except OSError as error:
+        raise StoreError(f"{directory}: cannot be filled ({error.strerror or error}); name another folder") from error
     return Filled(runs, client_turns, spans, trace_id)
 
 

@@ -5,7 +5,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -17,11 +17,11 @@ from loadtest.bench.store.exports import one_turn
 from loadtest.run import processes
 from loadtest.run.processes import Child, ProcessFailedError
 from telemetry.store import manifest as manifests
+from telemetry.store.compaction_plan import MergeLimits, backlog
 from telemetry.store.peak_memory import peak_rss_bytes_of
 
 READY_S: Final = 120.0
-# A store is settled when nothing was merged for so long.
-_QUIET_S: Final = 5.0
+_LOOK_EVERY_S: Final = 0.2
 _SETTLED_S: Final = 1_800.0
 _ASKED_S: Final = 1_800.0
 _OK: Final = 200
@@ -116,18 +116,19 @@ def sidecar_on(store: Path, folder: Path) -> Generator[SidecarOfStore]:
         yield sidecar
 
 
-def settle(store: Path, folder: Path) -> None:
-    """Let a sidecar merge what it would merge, until there is nothing left to do. Raises ProcessFailedError."""
+def settle(store: Path, folder: Path, on_waiting: Callable[[int], None] = lambda _waiting: None) -> None:
+    """Let a sidecar merge what it would merge, until there is nothing left to do. Raises ProcessFailedError.
+
+    `on_waiting` is called with the number of segments that wait to be merged.
+    """
     with sidecar_on(store, folder):
         until_s = time.monotonic() + _SETTLED_S
-        seen, since_s = -1, time.monotonic()
         while time.monotonic() < until_s:
-            sequence = manifests.load(store).sequence
-            if sequence != seen:
-                seen, since_s = sequence, time.monotonic()
-            if time.monotonic() - since_s > _QUIET_S:
+            waiting = backlog(manifests.load(store), MergeLimits())
+            on_waiting(waiting)
+            if not waiting:
                 return
-            time.sleep(0.2)
+            time.sleep(_LOOK_EVERY_S)
     raise ProcessFailedError(f"the sidecar still merges the segments of {store} after {_SETTLED_S:g} s")
 
 
