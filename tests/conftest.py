@@ -13,8 +13,10 @@ VARIABLE = "VOICEPROBE_CACHE"
 # Several tests share the processors, and none of their swarms may take them from the others.
 os.environ.setdefault("VOICEPROBE_PRIORITY", "normal")
 
-# No time decides a test: an example that a busy machine draws out is no fault.
-settings.register_profile("voiceprobe", deadline=None)
+# Neither time nor chance decides a test: an example that a busy machine draws out is no fault, and the examples of a
+# property are the same in every run. With --hypothesis-profile=explore they are new ones each time.
+settings.register_profile("voiceprobe", deadline=None, derandomize=True)
+settings.register_profile("explore", deadline=None)
 settings.load_profile("voiceprobe")
 
 
