@@ -22,7 +22,7 @@ def test_word_errors_rise_as_noise_does(tmp_path: Path) -> None:
         for snr_db in LEVELS_DB:
             noise = None if snr_db is None else "white"
             callers = Callers(
-                url, 2, turns_per_call=2, length="short", noise=noise, snr_db=snr_db, manual_turns=True, reply_s=20.0
+                url, 2, turns_per_call=2, length="short", noise=noise, snr_db=snr_db, manual_turns=True, reply_s=120.0
             )
             turns += [turn for call in callers.call() for turn in call]
     with StoreWriter(tmp_path / "store") as writer:
