@@ -122,7 +122,7 @@ def _check(spans: Sequence[Pairs]) -> DecodedTables:
 
 
 @pytest.mark.slow
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(_changed(), max_size=4))
 def test_columns_hold_what_decode_turn_reads_of_each_span(spans: list[Pairs]) -> None:
     _check(spans)

@@ -2,8 +2,10 @@
 
 import contextlib
 import os
+import shutil
 import signal
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -115,15 +117,13 @@ def _after(store: Path, acknowledged: set[int]) -> None:
 
 def _stores(tmp_path: Path) -> Iterator[Path]:
     """One store after the other, each as an earlier life left it: with segments and something half-written."""
-    number = 0
-    while True:
-        store = tmp_path / str(number)
-        with StoreWriter(store) as writer:
-            for index in range(FIRST):
-                writer.append(_batch(index))
-        (store / "segments" / "turns-000000099-00000000.parquet.tmp").write_bytes(b"PAR1")
-        yield store
-        number += 1
+    left = tmp_path / "left"
+    with StoreWriter(left) as writer:
+        for index in range(FIRST):
+            writer.append(_batch(index))
+    (left / "segments" / "turns-000000099-00000000.parquet.tmp").write_bytes(b"PAR1")
+    for number in count():
+        yield shutil.copytree(left, tmp_path / str(number))
 
 
 @pytest.mark.slow

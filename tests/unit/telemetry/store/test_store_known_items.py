@@ -228,7 +228,7 @@ _STEPS = st.one_of(st.lists(_ITEMS, max_size=8), st.sampled_from(["compact", "re
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(_STEPS, max_size=25), st.integers(0, 12), st.lists(st.sampled_from(_STARTS), min_size=41, max_size=41))
 def test_like_a_set_of_everything_ever_stored(
     steps: list[list[int] | str], recent_rows_max: int, starts: list[int]

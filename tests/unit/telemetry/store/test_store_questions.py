@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Iterator
-from itertools import product
 from typing import Any
 
 import msgspec
@@ -19,11 +18,15 @@ from telemetry.store.remote import RemoteStore
 from tests.fixtures_turns import SECOND, START_UNIX_NS, fill_store, synthetic_run
 
 NOW = START_UNIX_NS + 10_000 * SECOND
+# Each part of a filter by itself, all together, none, and a run that is not there.
 FILTERS = [
-    Filter(run_id=run_id, cohort=cohort, noise_profile=noise, since_unix_ns=since)
-    for run_id, cohort, noise, since in product(
-        ("run-1", None, "gone"), ("streaming", None), ("babble", None), (START_UNIX_NS + 30 * SECOND, None)
-    )
+    Filter(),
+    Filter(run_id="run-1"),
+    Filter(run_id="gone"),
+    Filter(cohort="streaming"),
+    Filter(noise_profile="babble"),
+    Filter(since_unix_ns=START_UNIX_NS + 30 * SECOND),
+    Filter("run-1", cohort="streaming", noise_profile="babble", since_unix_ns=START_UNIX_NS + 30 * SECOND),
 ]
 
 

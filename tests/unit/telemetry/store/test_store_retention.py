@@ -131,7 +131,7 @@ def test_merged_segments_stay_small_enough_to_go_in_parts(tmp_path: Path, clock:
     keep = Keep(age_ns=16 * HOUR)
     with StoreWriter(tmp_path, unix_ns=clock) as writer:
         compactor = Compactor(writer, keep=keep, limits=MergeLimits(fan_in=4), grace_s=0.0, unix_ns=clock)
-        for index in range(64):
+        for index in range(40):
             clock.unix_ns = START_UNIX_NS + index * HOUR
             writer.append(Batch(turns=[client_turn(index, started_unix_ns=clock.unix_ns)]))
             compactor.remove_old()
@@ -218,7 +218,7 @@ def test_neither_side_waits_while_rows_come_are_merged_and_go(
     tmp_path: Path, clock: _Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compaction, "_EVERY_S", 0.001)
-    total, keep = 150, Keep(age_ns=20 * HOUR)
+    total, keep = 40, Keep(age_ns=12 * HOUR)
     done = threading.Event()
     faults: list[str] = []
     looks = [0]
