@@ -161,6 +161,7 @@ def test_where_uv_fails_it_says_why_and_pip_installs(used: Checkout, tmp_path: P
     assert used.run("demo").stderr == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
 def test_an_interrupt_ends_the_installation_at_once(used: Checkout, tmp_path: Path, ending: signal.Signals) -> None:
     process = used.start(

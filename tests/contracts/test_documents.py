@@ -59,6 +59,7 @@ def test_links_and_pictures_lead_to_what_is_there(place: str) -> None:
             assert anchor in headings(pages()[target]), f"{place} links to #{anchor}, a heading that {target} lacks"
 
 
+@pytest.mark.slow
 def test_the_site_is_built_strictly_and_loads_nothing_over_the_network(tmp_path: Path) -> None:
     site = tmp_path / "site"
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(site)]

@@ -80,6 +80,7 @@ def written(*suffixes: str) -> list[Path]:
     return [path for path in files() if path.suffix in suffixes and path != Path(__file__).resolve()]
 
 
+@pytest.mark.slow
 def test_no_identifier_holds_a_retired_word() -> None:
     found = [
         f"{name(path)}:{line}: {identifier}: use {use}"

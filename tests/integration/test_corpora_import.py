@@ -136,7 +136,8 @@ def killed(tmp_path: Path, into: str, *, append: bool) -> int:
     return subprocess.run(command, timeout=TIMEOUT_S, check=False).returncode
 
 
-@pytest.mark.parametrize("attempt", range(4))
+@pytest.mark.slow
+@pytest.mark.parametrize("attempt", range(2))
 def test_concurrent_imports_into_one_corpus_lose_nothing(tmp_path: Path, attempt: int) -> None:
     into = tmp_path / "out"
     children: list[subprocess.Popen[str]] = []

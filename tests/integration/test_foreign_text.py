@@ -166,6 +166,7 @@ def _page(**query: str) -> str:
     return " ".join(element.proto.body for element in app.get("html"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("visit", [2, 3, 4], ids=["refused", "closed", "complained"])
 def test_a_preflight_says_why_on_one_bounded_line(painter: Painter, tmp_path: Path, visit: int) -> None:
     painter.visits = visit - 1

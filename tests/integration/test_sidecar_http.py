@@ -253,6 +253,7 @@ def _refused(store: Path, *arguments: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
+@pytest.mark.slow
 def test_what_cannot_be_used_is_one_sentence_and_exit_code_2(tmp_path: Path) -> None:
     code, output = _refused(tmp_path / "a", "--host", "0.0.0.0")
     assert (code, "add --token" in output) == (2, True)

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -85,6 +86,7 @@ def _place(store: Path, name: str, content: bytes, fate: str) -> bool:
     return True
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_repair_counts_every_row_of_an_intact_file_once(data: st.DataObject) -> None:

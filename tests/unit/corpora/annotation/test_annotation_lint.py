@@ -28,6 +28,7 @@ def one_clip(workshop: Workshop, samples: Any, **changes: Any) -> list[str]:
     return reported_faults(workshop)
 
 
+@pytest.mark.slow
 def test_a_corpus_without_faults_has_no_diagnostics(workshop: Workshop) -> None:
     workshop.add("one", seed=1)
     workshop.add("two", seed=2, seconds=2.0)

@@ -55,6 +55,7 @@ def test_all_is_sixteen_kilohertz_public_domain_and_small(english: Corpus) -> No
     assert {file.relative_to(english.path).as_posix() for file in english.path.glob("clips/*")} == named
 
 
+@pytest.mark.slow
 def test_the_bounds_are_found_again(english: Corpus) -> None:
     for utterance in english.utterances:
         found = find_speech_bounds(english.read(utterance), utterance.sample_rate_hz)
@@ -70,6 +71,7 @@ def test_nothing_is_cut_or_silenced_by_where_the_bounds_are_believed_to_be(engli
         assert np.any(samples[utterance.speech_end_sample + 1 :]), utterance.id
 
 
+@pytest.mark.slow
 def test_every_clip_states_how_far_its_bounds_may_be_off(english: Corpus) -> None:
     for utterance in english.utterances:
         found = find_speech_bounds(english.read(utterance), utterance.sample_rate_hz)

@@ -88,6 +88,7 @@ def open_english():
     return open_corpus("voiceprobe-en", check_clips=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("words", "leave"), [("loss=5%", 0.95), ("loss=5%/3", 1 / 3), ("loss=10%/1", 1.0)])
 def test_over_a_run_losses_have_the_requested_rate_and_burst_length(cache: Path, words: str, leave: float) -> None:
     """Compare losses in the audio with the profile's Markov chain: transition rates and burst lengths.
@@ -209,6 +210,7 @@ def test_callers_do_not_all_start_at_the_first_background_frame(cache: Path) -> 
     assert all(sorted(plan.background) == sorted(prepared.background) for plan in plans)
 
 
+@pytest.mark.slow
 def test_several_processes_draw_the_same_as_one(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def content() -> list[list[bytes]]:
         (line,) = prepared_with("noise=babble snr=10 channel=g722 loss=5%/2", variants=3).lines

@@ -64,7 +64,7 @@ def _types(value: Any) -> Any:
     return type(value)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(_SPANS, max_size=3))
 def test_span_to_parquet_to_span(written: list[SpanRow]) -> None:
     file = io.BytesIO()

@@ -64,6 +64,7 @@ def known(store: Path) -> tuple[list[RunRecord], list[TelemetryLoss]]:
         return reader.runs(), [reader.summary(Filter(run_id=run_id)).loss for run_id in RUNS]
 
 
+@pytest.mark.slow
 def test_runs_from_roll_ups_are_those_of_the_turns(tmp_path: Path) -> None:
     runs, losses = known(build(tmp_path / "with", roll_up=True))
     assert (runs, losses) == known(build(tmp_path / "without", roll_up=False))
@@ -92,6 +93,7 @@ def test_a_page_from_roll_ups_reads_no_segment_that_has_one(tmp_path: Path, monk
     assert rolled_up.isdisjoint(read)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["missing", "changed", "of-another"])
 def test_what_a_damaged_roll_up_would_say_is_read_from_its_segment(tmp_path: Path, damage: str) -> None:
     store = build(tmp_path / "store", roll_up=True)
