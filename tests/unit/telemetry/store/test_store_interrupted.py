@@ -1,4 +1,4 @@
-"""What a killed writer left is deleted where each of its rows is in the store; in any other case it is kept, and named."""
+"""What a killed writer left is deleted where every row of it is in the store; otherwise it is kept, and named."""
 
 from pathlib import Path
 
