@@ -23,6 +23,7 @@ from telemetry.store.answers import RunRecord, Summary
 
 REFRESH_LIVE_S: Final = 2.0
 REFRESH_STALE_S: Final = 5.0
+OLD_TURNS_GONE: Final = "The store no longer keeps the oldest turns of this run: the figures are of the others."
 START_A_RUN: Final = "Start a run with <code>./voiceprobe demo</code> or <code>voiceprobe run ws://…</code>"
 
 
@@ -105,6 +106,8 @@ def draw(view: NowView, choice: Choice, zone: tzinfo) -> None:
         _no_turns(run, choice)
         return
     st.html(header.overview(run, summary, state, now_unix_ns, zone))
+    if run.lacks_old_turns:
+        st.html(header.notes([OLD_TURNS_GONE], "what the store keeps"))
     st.html(tiles(summary, view.statuses))
     _figures(view, run, summary, choice, zone)
 

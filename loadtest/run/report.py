@@ -44,6 +44,9 @@ def report(
             f"the newest of {len(runs)} runs; --run names another, --list shows them" if runs[1:] else "the only one"
         )
         console.print(f"run {chosen.run_id} of {store} ({others})", soft_wrap=True, markup=False)
+    if chosen.lacks_old_turns:
+        gone = "the store no longer keeps the oldest turns of the run: these are the figures of the others"
+        console.print(gone, soft_wrap=True)
     if result.info.is_under_way:
         console.print("the run is still under way: these are the figures so far", soft_wrap=True)
     return print_and_write(result, console, json_file)
@@ -60,7 +63,8 @@ def list_runs(store: str | Path, console: Console, *, now_unix_ns: int | None = 
     with _opened(store) as reader:
         for run in _runs(reader, store):
             began = datetime.fromtimestamp(run.first_unix_ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S")
-            table.add_row(run.run_id, began, _state(reader, run, now_unix_ns), f"{run.turns:,}", run.target or "–")
+            turns = f"{run.turns:,} left" if run.lacks_old_turns else f"{run.turns:,}"
+            table.add_row(run.run_id, began, _state(reader, run, now_unix_ns), turns, run.target or "–")
     console.print(table, markup=False)
     return ExitCode.OK
 

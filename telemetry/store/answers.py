@@ -53,7 +53,10 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """One run in the store. `declared` is what the generator declared of itself at the start (strings)."""
+    """One run in the store. `declared` is what the generator declared of itself at the start (strings).
+
+    `lacks_old_turns` when the store was kept to an age or a size, and turns of the run are gone for it.
+    """
 
     run_id: str
     first_unix_ns: int
@@ -63,6 +66,7 @@ class RunRecord:
     protocol: str | None
     ended: bool
     declared: dict[str, str]
+    lacks_old_turns: bool = False
 
 
 @dataclass(frozen=True, slots=True)

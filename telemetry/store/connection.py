@@ -51,6 +51,7 @@ class StoreConnection:
             self._duckdb.execute(f"CREATE TEMP TABLE empty_{table} AS SELECT * FROM empty_arrow")
             self._duckdb.unregister("empty_arrow")
         self._segments: tuple[Segment, ...] = ()
+        self._cut_runs = frozenset[str]()
         self._wanted: dict[str, tuple[Table, tuple[Segment, ...]]] = {}
         self._paths: dict[str, str] = {}
         self._views: dict[str, str] = {}
@@ -61,8 +62,14 @@ class StoreConnection:
         """Release DuckDB."""
         self._duckdb.close()
 
-    def read(self, segments: Iterable[Segment]) -> Self:
-        """Look at these segments from now on."""
+    @property
+    def cut_runs(self) -> frozenset[str]:
+        """The runs of which retention has removed turns and left others."""
+        return self._cut_runs
+
+    def read(self, segments: Iterable[Segment], cut_runs: Iterable[str] = ()) -> Self:
+        """Look at these segments from now on; of `cut_runs`, retention has removed turns."""
+        self._cut_runs = frozenset(cut_runs)
         self._segments = tuple(segments)
         files = {segment.file for segment in self._segments}
         self._paths = {file: self._paths.get(file) or self._path(file) for file in files}

@@ -46,6 +46,8 @@ def runs(connection: StoreConnection) -> list[RunRecord]:
             change(str(span.attributes.get(_PROCESS)))
     for run_id, still_there in running.items():
         known[run_id] = replace(known[run_id], ended=not still_there)
+    for run_id in connection.cut_runs & known.keys():
+        known[run_id] = replace(known[run_id], lacks_old_turns=True)
     return sorted(known.values(), key=lambda run: (run.first_unix_ns, run.run_id), reverse=True)
 
 

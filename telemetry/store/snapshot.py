@@ -15,7 +15,7 @@ import duckdb
 from telemetry.model.errors import StoreError
 from telemetry.store import manifest as manifests
 from telemetry.store.connection import StoreConnection
-from telemetry.store.manifest import Segment, StoreManifest
+from telemetry.store.manifest import Removed, Segment, StoreManifest
 from telemetry.store.segment_checks import SegmentChecks, UnsoundSegmentsError
 
 _Answer = TypeVar("_Answer")
@@ -95,7 +95,7 @@ class Snapshots:
         self.faults = [fault for fault in faults.values() if fault is not None]
         sound = tuple(segment for segment in manifest.segments if faults[segment.file] is None)
         if sound != self._prepared:
-            self._connection.read(sound)
+            self._connection.read(sound, manifest.removed.get("turns", Removed()).run_ids)
             self._prepared = sound
 
     def _recheck(self, manifest: StoreManifest) -> bool:

@@ -8,6 +8,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 import dashboard
+from dashboard.now import OLD_TURNS_GONE
 from dashboard.source import ENV_SLO, ENV_STORE
 from telemetry.store.writer import StoreWriter
 from tests.unit.dashboard.scenes import S, Scene, fill
@@ -127,6 +128,16 @@ def test_a_damaged_file_is_named_and_the_rest_is_shown(store: Path) -> None:
     _, text = shown()
     assert "damaged data left out; the figures below are from the rest" in text
     assert broken.name in text
+    assert "160 turns" in text
+
+
+def test_a_run_whose_oldest_turns_are_gone_is_not_shown_as_if_whole(store: Path) -> None:
+    fill(store, Scene(turns=240, newest_unix_ns=time.time_ns()))
+    assert OLD_TURNS_GONE not in shown()[1]
+    with StoreWriter(store) as writer:
+        writer.remove(writer.manifest.of("turns")[:1])
+    _, text = shown()
+    assert OLD_TURNS_GONE in text
     assert "160 turns" in text
 
 

@@ -147,6 +147,21 @@ def test_the_newest_run_is_taken_and_reported_and_another_can_be_named(tmp_path:
     assert [line.split()[0] for line in lines[1:]] == ["run-2", "run-1"]
 
 
+def test_a_run_of_which_the_store_keeps_a_part_is_reported_as_such(tmp_path: Path) -> None:
+    store = _store(tmp_path / "s", *_ended(), turns=3)
+    gone = "the store no longer keeps the oldest turns of the run: these are the figures of the others"
+    assert gone not in _report(store, tmp_path)[1]
+    with StoreWriter(store) as writer:
+        writer.append(Batch([client_turn(3, process_id="1")]))
+        writer.remove(writer.manifest.of("turns")[:1])
+    _, output, found = _report(store, tmp_path)
+    assert gone in output
+    assert found["turns"]["total"] == 1
+    text = StringIO()
+    assert list_runs(store, Console(file=text, width=200), now_unix_ns=START_UNIX_NS) is ExitCode.OK
+    assert "1 left" in text.getvalue()
+
+
 def test_runs_that_declared_nothing_or_nonsense_are_reported_all_the_same(tmp_path: Path) -> None:
     _, output, found = _report(_store(tmp_path / "s", turns=3), tmp_path)
     assert (found["run"]["users"], found["run"]["seed"], found["run"]["elapsed_s"]) == (None, None, None)

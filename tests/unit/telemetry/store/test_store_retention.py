@@ -169,6 +169,8 @@ def test_a_run_that_lost_some_of_its_turns_is_named(tmp_path: Path, clock: _Cloc
         assert compactor.remove_old() == 2
         assert writer.manifest.removed["turns"].run_ids == ("second",)
         assert check(tmp_path).removed["turns"].run_ids == ("second",)
+        with StoreReader(tmp_path) as reader:
+            assert {run.run_id: run.lacks_old_turns for run in reader.runs()} == {"second": True, "third": False}
         clock.unix_ns += HOUR
         assert compactor.remove_old() == 1
         assert writer.manifest.removed["turns"].run_ids == (), "nothing is left of it"
