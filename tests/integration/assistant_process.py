@@ -86,8 +86,8 @@ class Caller:
             audio = base64.b64encode(pcm[at : at + FRAME].tobytes()).decode()
             await self.send(type="input_audio_buffer.append", audio=audio)
 
-    async def until(self, wanted: str | Callable[[Event], bool], seconds: float = 30) -> Event:
-        """The next event of a type (or that a condition holds for)."""
+    async def until(self, wanted: str | Callable[[Event], bool], seconds: float = 180) -> Event:
+        """The next event of a type (or that a condition holds for). The bound only ends a hopeless wait."""
         async with asyncio.timeout(seconds):
             while True:
                 event = json.loads(await self.connection.recv())

@@ -10,12 +10,13 @@ import pytest
 
 from corpora.manifest.conversations import ConversationTurn, ScriptedConversation, write_conversations
 from corpora.manifest.library import open_corpus
-from loadtest.conversation.behavior import BY_THE_CALLER
+from loadtest.conversation.behavior import BY_THE_CALLER, SILENT_BY_THEN
 from loadtest.distributions import parse_delay
 from loadtest.scenario.behavior import BargeIn, CallerBehavior, parse_point, parse_think
 from telemetry.model.metrics import METRICS
 from telemetry.model.turns import Turn
 from tests.integration.calling import CORPUS, Callers, assistant
+from tests.integration.provoking import TRIES
 
 MS = 1_000_000
 PATIENT = CallerBehavior(turns=3, think=parse_think(0.1))
@@ -35,8 +36,12 @@ def _reported(turns: list[Turn]) -> str:
 
 @pytest.mark.slow
 def test_a_barge_in_stops_the_reply_and_the_assistant_answers_the_speech_in_it(url: str) -> None:
-    callers = Callers(url, 1, behavior=INTERRUPTING)
-    (turns,) = callers.call()
+    # Of an assistant that the machine itself made silent for a while, a caller says so: then there is nothing to stop.
+    for _ in range(TRIES):
+        callers = Callers(url, 1, behavior=INTERRUPTING)
+        (turns,) = callers.call()
+        if not any(turn.barge_in_reason == SILENT_BY_THEN for turn in turns):
+            break
     assert [turn.outcome for turn in turns] == ["ok"] * 3, _reported(turns)
     assert [turn.cut_short for turn in turns] == [True, True, None]
     assert [turn.turn_kind for turn in turns] == ["question", "barge_in", "barge_in"]
