@@ -15,4 +15,5 @@ def rows_of_trace(connection: StoreConnection, table: Table, trace_id: str, *, c
     """The rows of a trace in an order of columns."""
     connection.view(f"{table}_of_trace", table, connection.segments_of_trace(table, trace_id))
     statement = f"SELECT {columns} FROM {table}_of_trace WHERE {TRACE_COLUMN} = ? ORDER BY {order}"
-    return rows(connection, statement, [trace_id])
+    with connection.planned_plainly():
+        return rows(connection, statement, [trace_id])
