@@ -25,7 +25,9 @@ CASES = (
 def _hit(url: str, fault: str) -> list[Turn]:
     # Longer clips get longer answers, and the rate of a reply is only judged on a long one.
     length = "medium" if fault == "wrong-rate" else "short"
-    callers = Callers(url, 6, length=length, reply_s=2.5, ready_s=4.0, max_message_bytes=2**20)
+    # Patience ends only the calls to whom nothing comes: the others wait for as long as a busy machine needs.
+    reply_s, ready_s = (6.0 if fault == "never-answer" else 60.0), (4.0 if fault == "half-open" else 60.0)
+    callers = Callers(url, 6, length=length, reply_s=reply_s, ready_s=ready_s, max_message_bytes=2**20)
     return [turns[0] for turns in callers.call()]
 
 
