@@ -1,13 +1,16 @@
-"""The file of a roll-up: Parquet, of turns with the cells in one row group and the open turns in the next.
+"""The file of a roll-up: Parquet, of turns with the cells in one row group, the open turns in the next, and then the
+cells of each family of slots (telemetry.store.rollups.slot_tree), where `slot` is the place of a member.
 
 Its name is `rollup-SEGMENT-CRC32.parquet`, with the checksum of its own content.
 """
 
 import io
 import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute
@@ -16,18 +19,25 @@ import pyarrow.parquet as pq
 from telemetry.model.errors import StoreError
 from telemetry.store.manifest import Segment
 from telemetry.store.private_files import write_durably
+from telemetry.store.rollups import slot_tree
 from telemetry.store.rollups.buckets import Ints
 from telemetry.store.rollups.histogram import Histogram
 from telemetry.store.rollups.pairs import OPEN_COLUMNS
 from telemetry.store.rollups.rollup import DIMENSIONS, Key, Rollup, RollupCell, sorted_cells
+from telemetry.store.rollups.slot_tree import Member
 from telemetry.store.schema import SCHEMAS, ArrowTable
 
 pc: Any = pyarrow.compute  # pyarrow ships no types of its own
 
 # Grows when a roll-up's content changes its meaning: one of another version is made anew.
-VERSION: Final = 1
+VERSION: Final = 2
 _VERSION_KEY: Final = b"voiceprobe.rollup"
 _SEGMENT_KEY: Final = b"segment_crc32"
+_FAMILIES_KEY: Final = b"families"
+_OPEN_TURNS: Final = 1  # row groups
+_FIRST_FAMILY: Final = 2
+# Of turns whose source or run a window does not tell apart: kept of all times only.
+_OF_ALL_TIMES: Final = frozenset({"run", "run_target", "run_protocol", "service"})
 _SUFFIX: Final = ".parquet"
 SEQUENCES: Final = "sequence"
 _MEASURES: Final = ("n", "total", "least", "most", "first", "last", "text_at", "text")
@@ -69,9 +79,13 @@ def metadata(segment_crc32: int) -> dict[bytes, bytes]:
 
 def encoded(rollup: Rollup, segment_crc32: int) -> bytes:
     """The roll-up as the content of its file, which names the segment it belongs to by the segment's checksum."""
-    cells = _cells_table(rollup)
+    families = list(
+        slot_tree.families({key: cell for key, cell in rollup.cells.items() if key.part not in _OF_ALL_TIMES})
+    )
+    members = msgspec.json.encode([[member for member, _ in family] for family in families])
+    cells = _cells_table(Rollup(slot_tree.whole(rollup.cells), rollup.sequences))
     open_turns = rollup.open_turns if rollup.open_turns is not None else OPEN_SCHEMA.empty_table()
-    schema = _BOTH.with_metadata(metadata(segment_crc32))
+    schema = _BOTH.with_metadata(metadata(segment_crc32) | {_FAMILIES_KEY: members})
     sink = io.BytesIO()
     # pyarrow's own types know of columns' names here only in its documentation.
     texts: Any = [*(field.name for field in schema if field.type == pa.string()), "labels.list.element"]
@@ -85,30 +99,78 @@ def encoded(rollup: Rollup, segment_crc32: int) -> bytes:
     ) as writer:
         for table in (cells, open_turns.rename_columns([_OPEN_PREFIX + name for name in OPEN_COLUMNS])):
             writer.write_table(_filled(table, schema))
+        for family in families:
+            placed = {
+                key._replace(slot=str(place)): cell
+                for place, (_, cells_of_member) in enumerate(family)
+                for key, cell in cells_of_member.items()
+            }
+            writer.write_table(_filled(_cells_table(Rollup(placed)), schema))
     return sink.getvalue()
 
 
-def decoded(content: bytes, segment_crc32: int, parts: frozenset[str] | None = None) -> Rollup:
-    """The roll-up in the content of a file; of named `parts` only the cells of those. Raises StoreError when it is
-    damaged, of another version, or of another segment."""
-    file = opened(content, segment_crc32)
-    try:
-        cells = file.read_row_group(0, columns=_CELLS.names)
-        names = [_OPEN_PREFIX + name for name in OPEN_COLUMNS]
-        has_open_turns = parts is None and file.num_row_groups > 1
-        open_turns = file.read_row_group(1, columns=names) if has_open_turns else None
-    except (pa.ArrowException, OSError) as error:
-        raise StoreError(f"the roll-up cannot be read ({error})") from error
-    if parts is not None:
-        cells = cells.filter(pc.is_in(cells.column("part"), pa.array(sorted(parts))))
-    rollup = _rollup(cells)
-    if open_turns is not None:
-        rollup.open_turns = open_turns.rename_columns(list(OPEN_COLUMNS)).cast(OPEN_SCHEMA)
-    return rollup
+class RollupFile:
+    """The content of the file of a segment's roll-up, of which only what is asked for is decoded.
+
+    Raises StoreError when it is damaged, of another version, or of another segment; so do its methods.
+    """
+
+    def __init__(self, content: bytes, segment_crc32: int) -> None:
+        self._file = opened(content, segment_crc32)
+        found: dict[bytes, bytes] = self._file.schema_arrow.metadata
+        self.families = msgspec.json.decode(found[_FAMILIES_KEY], type=list[list[Member]])
+
+    def rollup(self, run_id: str | None = None, parts: frozenset[str] | None = None) -> Rollup:
+        """The turns of all times; of one run, beside what is asked of all turns of services, if one is named; with
+        named `parts` only the cells of those and no open turns."""
+        cells = self._cells(0)
+        if parts is not None:
+            cells = cells.filter(pc.is_in(cells.column("part"), pa.array(sorted(parts))))
+        if run_id is not None:
+            is_of_all = pc.is_in(cells.column("part"), pa.array([SEQUENCES, "service"]))
+            cells = cells.filter(pc.or_(is_of_all, pc.equal(cells.column("run_id"), run_id).fill_null(False)))
+        rollup = _rollup(cells)
+        if parts is None:
+            rollup.open_turns = self._open_turns()
+        return rollup
+
+    def members(self, taken: Mapping[int, Sequence[int]], run_id: str | None) -> Iterator[tuple[Key, RollupCell]]:
+        """The cells of some members of families, by the places of the members; of one run if one is named."""
+        for number, places in taken.items():
+            cells = self._cells(_FIRST_FAMILY + number)
+            is_meant = pc.is_in(cells.column("slot"), pa.array([str(place) for place in places], pa.string()))
+            if run_id is not None:
+                is_meant = pc.and_(is_meant, pc.equal(cells.column("run_id"), run_id).fill_null(False))
+            for key, cell in _cells_of(cells.filter(is_meant)):
+                yield key._replace(slot=None), cell
+
+    def by_slot(self) -> Rollup:
+        """The roll-up with the cells of each slot apart, and those that are of all times only."""
+        rollup = self.rollup()
+        cells = {key: cell for key, cell in rollup.cells.items() if key.part in _OF_ALL_TIMES}
+        for number, family in enumerate(self.families):
+            names = {str(place): member.slot.name for place, member in enumerate(family) if member.family is None}
+            for key, cell in _cells_of(self._cells(_FIRST_FAMILY + number)) if names else ():
+                if key.slot in names:
+                    cells[key._replace(slot=names[key.slot])] = cell
+        return Rollup(cells, rollup.sequences, rollup.open_turns)
+
+    def _cells(self, row_group: int) -> ArrowTable:
+        return self._read(row_group, _CELLS.names)
+
+    def _open_turns(self) -> ArrowTable:
+        found = self._read(_OPEN_TURNS, [_OPEN_PREFIX + name for name in OPEN_COLUMNS])
+        return found.rename_columns(list(OPEN_COLUMNS)).cast(OPEN_SCHEMA)
+
+    def _read(self, row_group: int, names: Sequence[str]) -> ArrowTable:
+        try:
+            return self._file.read_row_group(row_group, columns=list(names))
+        except (pa.ArrowException, OSError) as error:
+            raise StoreError(f"the roll-up cannot be read ({error})") from error
 
 
 def opened(content: bytes, segment_crc32: int) -> Any:
-    """The Parquet file in the content of a roll-up's file. Raises StoreError as `decoded`."""
+    """The Parquet file in the content of a roll-up's file. Raises StoreError as RollupFile."""
     try:
         file = pq.ParquetFile(io.BytesIO(content))
         found: dict[bytes, bytes] = file.schema_arrow.metadata or {}
@@ -137,17 +199,17 @@ def write_content(folder: Path, segment: Segment, content: bytes, most_bytes: in
     return name
 
 
-def read(folder: Path, segment: Segment, parts: frozenset[str] | None = None) -> Rollup | None:
-    """The roll-up that a segment names, or only some parts of it; None when it names none. Raises StoreError when it
-    is missing or damaged."""
-    return None if segment.rollup is None else decoded(content_of(folder / segment.rollup), segment.crc32, parts)
+def read(folder: Path, segment: Segment) -> RollupFile | None:
+    """The roll-up that a segment names; None when it names none. Raises StoreError when it is missing or damaged."""
+    return None if segment.rollup is None else RollupFile(content_of(folder / segment.rollup), segment.crc32)
 
 
 def read_of_file(folder: Path, file: str) -> Rollup | None:
-    """The roll-up of a segment by the name of the segment's file; None when there is none that can be read."""
+    """The roll-up of a segment, by slot, by the name of the segment's file; None when there is none that can be
+    read."""
     for path in sorted(folder.glob(f"{_prefix(file)}*{_SUFFIX}")):
         try:
-            return decoded(content_of(path), int(file.removesuffix(_SUFFIX)[-8:], 16))
+            return RollupFile(content_of(path), int(file.removesuffix(_SUFFIX)[-8:], 16)).by_slot()
         except (StoreError, ValueError):
             continue
     return None
@@ -172,7 +234,7 @@ def _cells_table(rollup: Rollup) -> ArrowTable:
     items = sorted_cells(rollup)
     items += [
         (
-            Key(SEQUENCES, run_id, None, None, None, None, (process_id,)),
+            Key(SEQUENCES, run_id, None, None, None, None, None, (process_id,)),
             RollupCell(histogram=Histogram(ranges[:, 0], ranges[:, 1], None, None)),
         )
         for (run_id, process_id), ranges in sorted(rollup.sequences.items())
@@ -213,6 +275,16 @@ def _filled(table: ArrowTable, schema: Any) -> ArrowTable:
 
 def _rollup(table: ArrowTable) -> Rollup:
     rollup = Rollup()
+    for key, cell in _cells_of(table):
+        if key.part == SEQUENCES and cell.histogram is not None:
+            ranges = np.stack([cell.histogram.buckets, cell.histogram.counts], axis=1)
+            rollup.sequences[key.run_id or "", key.labels[0] or ""] = ranges
+        else:
+            rollup.cells[key] = cell
+    return rollup
+
+
+def _cells_of(table: ArrowTable) -> Iterator[tuple[Key, RollupCell]]:
     lists = {name: table.column(name).combine_chunks() for name in ("buckets", "counts")}
     ends = lists["buckets"].offsets.to_numpy()
     buckets, counts = (lists[name].values.to_numpy() for name in ("buckets", "counts"))
@@ -225,10 +297,5 @@ def _rollup(table: ArrowTable) -> Rollup:
         if is_known[place]:
             part = slice(int(ends[place]), int(ends[place + 1]))
             histogram = Histogram(buckets[part], counts[part], low, high)
-        if key[0] == SEQUENCES and histogram is not None:
-            ranges = np.stack([histogram.buckets, histogram.counts], axis=1)
-            rollup.sequences[key[1] or "", key[6][0]] = ranges
-        else:
-            measures = {name: columns[name][place] for name in _MEASURES}
-            rollup.cells[Key._make((*key[:6], tuple(key[6])))] = RollupCell(**measures, histogram=histogram)
-    return rollup
+        measures = {name: columns[name][place] for name in _MEASURES}
+        yield Key._make((*key[:-1], tuple(key[-1]))), RollupCell(**measures, histogram=histogram)

@@ -1,31 +1,40 @@
 """Making the roll-up of a segment: from its turns, in parts that fit memory, or from those of what it replaces."""
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute
 import pyarrow.parquet as pq
 
 from telemetry.store.manifest import Segment
 from telemetry.store.rollups import files, run_declarations
 from telemetry.store.rollups.database import Database, open_database
 from telemetry.store.rollups.pairs import closed_beyond, pair
-from telemetry.store.rollups.partials import partial, with_slowest_turns
-from telemetry.store.rollups.rollup import Rollup, added
-from telemetry.store.rollups.staged import NEEDED
+from telemetry.store.rollups.partials import unpaired, with_slowest_turns
+from telemetry.store.rollups.rollup import Rollup, added, without_faster
+from telemetry.store.rollups.rows import gathered
+from telemetry.store.rollups.slots import NO_SLOTS, SLOT_TURNS, Slot, SlotGrid, folded
+from telemetry.store.rollups.staged import NEEDED, with_slots
 from telemetry.store.schema import ArrowTable
 from telemetry.store.segment_files import METADATA_KEY, Origin
 
 _log = logging.getLogger(__name__)
+pc: Any = pyarrow.compute  # pyarrow ships no types of its own
 
 # Smaller segments are rolled up when they are asked for.
 FEWEST_ROWS: Final = 10_000
 # Turns that are counted at once: some 30 MB of columns.
 BATCH_ROWS: Final = 32_768
+# Turns without a counterpart among so many others have none.
+_MOST_OPEN: Final = 200_000
+# A slot of more than so many times the turns that are asked for is divided anew, from the turns.
+_MOST_OF_A_SLOT: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +47,7 @@ class RollUpMaker:
 
     fewest_rows: int = FEWEST_ROWS
     most_of_segment: float = 1 / 8
+    slot_turns: int = SLOT_TURNS
 
     def __call__(self, path: Path, segment: Segment) -> str | None:
         """Make and write the roll-up of a segment in its folder."""
@@ -48,7 +58,7 @@ class RollUpMaker:
             if segment.table == "spans":
                 return run_declarations.write(path, segment, most_bytes)
             with open_database() as database:
-                rollup = _made(database, path)
+                rollup = _made(database, path, self.slot_turns)
                 rollup = closed_beyond(database, rollup, segment.first_unix_ns or 0, segment.last_unix_ns or 0)
                 return files.write(path.parent, segment, rollup, most_bytes)
         except Exception as error:  # noqa: BLE001 - a merge must not fail for what only saves time
@@ -56,13 +66,37 @@ class RollUpMaker:
             return None
 
 
-def _made(database: Database, path: Path) -> Rollup:
-    """The roll-up of a segment, if possible from those of the segments that it replaces."""
+def _made(database: Database, path: Path, slot_turns: int) -> Rollup:
+    """The roll-up of a segment by slot, if possible from those of the segments that it replaces."""
     known = [(path.parent / file, files.read_of_file(path.parent, file)) for file in _replaced(path)]
-    if not any(rollup for _, rollup in known):
-        return roll_up_file(database, path)
-    parts = (roll_up_file(database, source) if rollup is None else rollup for source, rollup in known)
-    return pair(database, added(parts), is_last=False)
+    if any(rollup for _, rollup in known):
+        parts = [roll_up_by_slot(database, source, slot_turns) if found is None else found for source, found in known]
+        together = _in_common_slots(added(parts), slot_turns)
+        if together is not None:
+            return pair(database, together, is_last=False)
+    return roll_up_by_slot(database, path, slot_turns)
+
+
+def _in_common_slots(rollup: Rollup, slot_turns: int) -> Rollup | None:
+    """The sum of roll-ups by slot with slots that are apart; None where a slot would hold far more turns than asked
+    for, as the roll-ups have different slots of the same time."""
+    rows = Counter[Slot]()
+    for key, cell in rollup.of("turns"):
+        if key.slot is not None:
+            rows[Slot.named(key.slot)] += cell.n
+    target = folded(rows, slot_turns) if rows else {}
+    after = Counter[Slot]()
+    for slot, n in rows.items():
+        after[target[slot]] += n
+    if any(n > _MOST_OF_A_SLOT * slot_turns for n in after.values()):
+        return None
+    names = {slot.name: whole.name for slot, whole in target.items()}
+    cells = gathered(
+        (key if key.slot is None else key._replace(slot=names[key.slot]), cell) for key, cell in rollup.cells.items()
+    )
+    grid = SlotGrid(tuple(sorted(after, key=lambda slot: slot.begin_unix_ns)))
+    open_turns = None if rollup.open_turns is None else with_slots(rollup.open_turns, grid)
+    return Rollup(without_faster(cells), rollup.sequences, open_turns)
 
 
 def _replaced(path: Path) -> tuple[str, ...]:
@@ -76,33 +110,54 @@ def roll_up_file(database: Database, path: Path) -> Rollup:
     return with_slowest_turns(database, found, [path])
 
 
-def roll_up_tables(database: Database, tables: Iterable[ArrowTable]) -> Rollup:
-    """The roll-up of turns in several tables; the slowest turns are without their text."""
-    found, left_open = Rollup(), 0
+def roll_up_by_slot(database: Database, path: Path, slot_turns: int) -> Rollup:
+    """As `roll_up_file`, with the cells of the client's turns by their slot."""
+    with pq.ParquetFile(path) as file:
+        turns = file.read(columns=["source", "started_unix_ns"])
+    of_client = turns.filter(pc.equal(turns.column("source"), "client"))
+    moments = of_client.column("started_unix_ns").fill_null(0).to_numpy()
+    found = roll_up_tables(database, tables_of_file(path), SlotGrid.of_moments(moments, slot_turns))
+    return with_slowest_turns(database, found, [path])
+
+
+def roll_up_tables(database: Database, tables: Iterable[ArrowTable], grid: SlotGrid = NO_SLOTS) -> Rollup:
+    """The roll-up of turns in several tables, those of about one time near each other; the slowest turns are without
+    their text."""
+    parts: list[Rollup] = []
+    open_turns: ArrowTable | None = None
+    left_open = 0
     for table in tables:
-        found = added([found, partial(database, table)])
+        part = added([unpaired(database, table, grid), Rollup(open_turns=open_turns)])
         # Pairing takes its time for each open turn: where few have a counterpart, it must not be done for each table.
-        if _open_turns(found) >= left_open + max(BATCH_ROWS, left_open):
-            found = pair(database, found, is_last=False)
-            left_open = _open_turns(found)
-    return pair(database, found, is_last=False)
+        if _open_turns(part) >= left_open + max(BATCH_ROWS, left_open):
+            part = pair(database, part, is_last=False)
+            if _open_turns(part) > _MOST_OPEN:
+                newest = pc.max(table.column("started_unix_ns")).as_py() or 0
+                part = closed_beyond(database, part, newest, newest, kept=_MOST_OPEN // 2)
+            left_open = _open_turns(part)
+        open_turns, part.open_turns = part.open_turns, None
+        parts.append(part)
+    return pair(database, added([*parts, Rollup(open_turns=open_turns)]), is_last=False)
 
 
 def _open_turns(rollup: Rollup) -> int:
     return 0 if rollup.open_turns is None else rollup.open_turns.num_rows
 
 
-def tables_of_file(path: Path, skipped_groups: frozenset[int] = frozenset()) -> Iterator[ArrowTable]:
-    """What a roll-up needs of a segment's turns, in tables of some BATCH_ROWS rows, without some row groups."""
+def tables_of_file(path: Path) -> Iterator[ArrowTable]:
+    """What a roll-up needs of a segment's turns, in tables of some BATCH_ROWS rows."""
     with pq.ParquetFile(path) as file:
         columns = [name for name in NEEDED if name in file.schema_arrow.names]
-        waiting: list[ArrowTable] = []
-        for number in range(file.num_row_groups):
-            if number in skipped_groups:
-                continue
-            waiting.append(file.read_row_group(number, columns=columns))
-            if sum(table.num_rows for table in waiting) >= BATCH_ROWS:
-                yield pa.concat_tables(waiting)
-                waiting = []
-        if waiting:
+        yield from in_batches(file.read_row_group(number, columns=columns) for number in range(file.num_row_groups))
+
+
+def in_batches(tables: Iterable[ArrowTable]) -> Iterator[ArrowTable]:
+    """The rows of tables in others of some BATCH_ROWS rows."""
+    waiting: list[ArrowTable] = []
+    for table in tables:
+        waiting.append(table)
+        if sum(each.num_rows for each in waiting) >= BATCH_ROWS:
             yield pa.concat_tables(waiting)
+            waiting = []
+    if waiting:
+        yield pa.concat_tables(waiting)

@@ -20,19 +20,24 @@ from telemetry.store.rollups.distributions import histograms
 from telemetry.store.rollups.pairs import OPEN_COLUMNS, pair
 from telemetry.store.rollups.rollup import SLOWEST, Key, Rollup, RollupCell, union_of_ranges, without_faster
 from telemetry.store.rollups.rows import cells_of_rows, gathered, key_of
+from telemetry.store.rollups.slots import NO_SLOTS, SlotGrid
 from telemetry.store.rollups.staged import Staged, stage
 from telemetry.store.schema import TURN_FIELDS, ArrowTable, turn_from_row
 
 _STAGED: Final = "staged"
 
 
-def partial(database: Database, turns: ArrowTable) -> Rollup:
-    """The roll-up of a table of turns (the columns `staged.NEEDED`).
+def partial(database: Database, turns: ArrowTable, grid: SlotGrid = NO_SLOTS) -> Rollup:
+    """As `unpaired`, with its client and service turns brought together; the others stay open."""
+    return pair(database, unpaired(database, turns, grid), is_last=False)
 
-    Its client and service turns are brought together, the others stay open. The text of the slowest turns is not yet
-    there (`with_slowest_turns`).
+
+def unpaired(database: Database, turns: ArrowTable, grid: SlotGrid = NO_SLOTS) -> Rollup:
+    """The roll-up of a table of turns (the columns `staged.NEEDED`), all of them open.
+
+    The text of the slowest turns is not yet there (`with_slowest_turns`).
     """
-    staged = stage(database, turns)
+    staged = stage(database, turns, grid)
     database.register(_STAGED, staged.table)
     try:
         cells = cells_of_rows(_with_groups(database, staged, statements.counted()))
@@ -42,8 +47,7 @@ def partial(database: Database, turns: ArrowTable) -> Rollup:
     finally:
         database.unregister(_STAGED)
     cells |= gathered(histograms(staged))
-    open_turns = staged.table.select(OPEN_COLUMNS)
-    return pair(database, Rollup(cells, sequences, open_turns), is_last=False)
+    return Rollup(cells, sequences, staged.table.select(OPEN_COLUMNS))
 
 
 def _with_groups(database: Database, staged: Staged, statement: str) -> list[dict[str, object]]:

@@ -18,8 +18,10 @@ from telemetry.store.rollups.buckets import Ints
 from telemetry.store.rollups.histogram import Histogram
 from telemetry.store.schema import ArrowTable
 
-# What a filter may ask for and still be answered from roll-ups; the kind of the phase tells ramps apart.
-DIMENSIONS: Final = ("run_id", "cohort", "target", "phase", "phase_kind")
+# What a filter may ask for and still be answered from roll-ups; the kind of the phase tells ramps apart, and the slot
+# is the stretch of time in which a turn began (telemetry.store.rollups.slots).
+DIMENSIONS: Final = ("run_id", "cohort", "target", "phase", "phase_kind", "slot")
+_LABELS: Final = 1 + len(DIMENSIONS)
 KEPT_SLOWEST: Final = 10
 SLOWEST: Final = "slowest"
 
@@ -33,6 +35,7 @@ class Key(NamedTuple):
     target: str | None
     phase: str | None
     phase_kind: str | None
+    slot: str | None
     labels: tuple[str | None, ...]
 
 
@@ -124,9 +127,9 @@ def without_faster(cells: dict[Key, RollupCell]) -> dict[Key, RollupCell]:
     """The cells with the KEPT_SLOWEST slowest turns of each run, cohort and phase, and no more."""
     slow = sorted(
         (item for item in cells.items() if item[0].part == SLOWEST),
-        key=lambda item: (tuple(str(each) for each in item[0][1:6]), *order_of_slowest(item)),
+        key=lambda item: (tuple(str(each) for each in item[0][1:_LABELS]), *order_of_slowest(item)),
     )
-    for _, of_one in groupby(slow, key=lambda item: item[0][1:6]):
+    for _, of_one in groupby(slow, key=lambda item: item[0][1:_LABELS]):
         for key, _ in list(of_one)[KEPT_SLOWEST:]:
             del cells[key]
     return cells
@@ -155,6 +158,6 @@ def sorted_cells(rollup: Rollup) -> list[tuple[Key, RollupCell]]:
 
     def order(item: tuple[Key, RollupCell]) -> Any:
         key, _ = item
-        return [(part is not None, part or "") for part in (*key[:6], *key.labels)]
+        return [(part is not None, part or "") for part in (*key[:_LABELS], *key.labels)]
 
     return sorted(rollup.cells.items(), key=order)

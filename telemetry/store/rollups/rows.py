@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from telemetry.store.rollups.buckets import Ints
-from telemetry.store.rollups.rollup import Key, RollupCell, added_cells
+from telemetry.store.rollups.rollup import DIMENSIONS, Key, RollupCell, added_cells
 from telemetry.store.schema import ArrowTable
 
 Row = Mapping[str, Any]
@@ -15,7 +15,7 @@ Row = Mapping[str, Any]
 
 def key_of(part: str, row: Row, labels: Iterable[str | None]) -> Key:
     """The key of a row that has the columns of DIMENSIONS."""
-    return Key(part, row["run_id"], row["cohort"], row["target"], row["phase"], row["phase_kind"], tuple(labels))
+    return Key(part, *(row[name] for name in DIMENSIONS), labels=tuple(labels))
 
 
 def gathered(cells: Iterable[tuple[Key, RollupCell]]) -> dict[Key, RollupCell]:

@@ -23,10 +23,10 @@ def catalog_rows(directory: Path, segment: Segment) -> list[Row] | None:
     A run is one row without a process; its processes follow with the bounds of their sequence numbers and no turns.
     """
     try:
-        rollup = files.read(directory / SEGMENTS_FOLDER, segment, _PARTS)
+        file = files.read(directory / SEGMENTS_FOLDER, segment)
+        return None if file is None else _rows(file.rollup(parts=_PARTS), segment)
     except StoreError:
         return None
-    return None if rollup is None else _rows(rollup, segment)
 
 
 def declaration_rows(directory: Path, segment: Segment) -> list[Row] | None:

@@ -18,6 +18,7 @@ from telemetry.store.rollups.database import Database
 from telemetry.store.rollups.pairs import OPEN_COLUMNS
 from telemetry.store.rollups.rollup import DIMENSIONS
 from telemetry.store.rollups.rows import grouped, numbered
+from telemetry.store.rollups.slots import SlotGrid
 from telemetry.store.schema import ENDED_COLUMN, SCHEMAS, ArrowTable
 
 Bools = npt.NDArray[np.bool_]
@@ -108,8 +109,8 @@ def complete(turns: ArrowTable) -> ArrowTable:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def stage(database: Database, turns: ArrowTable) -> Staged:
-    """Turns with the columns of NEEDED, of which some may be missing, grouped."""
+def stage(database: Database, turns: ArrowTable, grid: SlotGrid) -> Staged:
+    """Turns with the columns of NEEDED, of which some may be missing, grouped; the client's by their slot, too."""
     table = complete(turns).combine_chunks()
     database.register("staged", table)
     try:
@@ -117,11 +118,21 @@ def stage(database: Database, turns: ArrowTable) -> Staged:
     finally:
         database.unregister("staged")
     kind, kind_names = numbered(kinds.column("kind"))
+    table = with_slots(table, grid)
     dimensions = ("source", *DIMENSIONS)
     group, groups = grouped(table, dimensions)
     table = table.append_column("grp", pa.array(group)).append_column("kind", kinds.column("kind"))
     table = table.append_column("trace_run", pa.nulls(table.num_rows, pa.string()))
     return Staged(table, groups, group, [name or "" for name in kind_names], kind)
+
+
+def with_slots(turns: ArrowTable, grid: SlotGrid) -> ArrowTable:
+    """Turns with the name of the slot of each turn of the client in the column `slot`."""
+    names = pa.array(grid.names_of(turns.column("started_unix_ns").fill_null(0).to_numpy()), pa.string())
+    slots = pc.if_else(pc.equal(turns.column("source"), "client"), names, None)
+    if "slot" in turns.column_names:
+        return turns.set_column(turns.column_names.index("slot"), "slot", slots)
+    return turns.append_column("slot", slots)
 
 
 def _bools(column: Any) -> Bools:

@@ -19,17 +19,20 @@ from telemetry.store.answers import Filter
 from telemetry.store.compaction import Compactor
 from telemetry.store.compaction_plan import MergeLimits
 from telemetry.store.manifest import SEGMENTS_FOLDER, load, publish
+from telemetry.store.missing_rollups import MissingRollUps
 from telemetry.store.reader import StoreReader
-from telemetry.store.rollups import library
+from telemetry.store.rollups import files, library, windows
 from telemetry.store.rollups.database import Database, open_database
 from telemetry.store.rollups.making import RollUpMaker
 from telemetry.store.rollups.objectives import can_count
+from telemetry.store.rollups.partials import unpaired
 from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter
 from tests.fixtures_turns import MS, START_UNIX_NS, generator_points, run_span, synthetic_run
 
 LIMITS = MergeLimits(fan_in=2, rows=400)
-EVERY = RollUpMaker(fewest_rows=2, most_of_segment=9.0)
+# Slots of so few turns that every segment has several families of them.
+EVERY = RollUpMaker(fewest_rows=2, most_of_segment=99.0, slot_turns=4)
 NOW_NS = START_UNIX_NS + 10**15
 # What may differ between figures that are exact and figures from roll-ups.
 ESTIMATED = frozenset({"p50", "p95", "p99", "p50_ns", "p95_ns", "difference_p50_ns", "difference_p99_ns",
@@ -260,6 +263,67 @@ def test_a_service_that_does_not_know_the_run_is_joined_across_segments(tmp_path
         compared(exact.summary(Filter(run_id="run-1")).client_service_delta, found)
     assert found.joined > 50
     assert found.client_only > 3
+
+
+def slotted(folder: Path, turns: Sequence[Turn], *, merged: bool) -> Path:
+    """A store of two segments with roll-ups by slot, made from turns or added up from those of merged segments."""
+    with StoreWriter(folder) as writer:
+        size = -(-len(turns) // 4)
+        for begin in range(0, len(turns), size):
+            writer.append(Batch(turns[begin : begin + size]))
+        compactor = Compactor(writer, limits=LIMITS, roll_up=EVERY, grace_s=0.0)
+        missing = MissingRollUps(
+            writer, EVERY, clock_s=lambda: 0.0, on_damage=lambda _segment: None, fewest_rows={"turns": 2}
+        )
+        while (not merged and compactor.run_once()) or missing.make_one() or (merged and compactor.run_once()):
+            pass
+        compactor.stop()
+    return folder
+
+
+@pytest.mark.slow
+@settings(max_examples=3, deadline=None)
+@given(data=st.data(), seed=st.integers(1, 10_000), merged=st.booleans())
+def test_any_window_from_slots_is_that_of_its_turns(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, seed: int, merged: bool
+) -> None:
+    turns = mixed_turns(seed, 300)
+    folder = slotted(tmp_path_factory.mktemp("store"), turns, merged=merged)
+    (rollup, *_) = rollups_of(folder)
+    families = files.RollupFile(files.content_of(rollup), int(rollup.name.split("-")[3], 16)).families
+    assert len(families) > 2, "a window looks into several"
+    # Windows begin and end with a turn, just before one, or anywhere.
+    moments = sorted(turn.started_unix_ns for turn in turns)
+    edges = st.one_of(
+        st.none(),
+        st.sampled_from(moments),
+        st.sampled_from(moments).map(lambda moment: moment + 1),
+        st.integers(moments[0] - 10**9, moments[-1] + 10**9),
+    )
+    filters = [
+        Filter(run_id=run_id, cohort=cohort, since_unix_ns=data.draw(edges), until_unix_ns=data.draw(edges))
+        for run_id, cohort in ((None, None), ("run-1", None), ("run-1", "streaming"))
+    ]
+    answers_agree(folder, filters)
+
+
+@pytest.mark.slow
+def test_a_window_reads_the_turns_of_no_more_than_its_edges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = mixed_turns(3, 300)
+    folder = slotted(tmp_path, turns, merged=True)
+    read: list[int] = []
+
+    def counted(database: Database, table: Any) -> Any:
+        read.append(sum(source == "client" for source in table.column("source").to_pylist()))
+        return unpaired(database, table)
+
+    monkeypatch.setattr(windows, "unpaired", counted)
+    moments = sorted(turn.started_unix_ns for turn in turns if turn.source == "client")
+    window = Filter(run_id="run-1", since_unix_ns=moments[len(moments) // 3] + 1)
+    with StoreReader(folder, wall_clock_ns=lambda: NOW_NS, fewest_rolled_up=-1) as rolled:
+        found = rolled.summary(window).turns.total
+    assert found > 100
+    assert 0 < sum(read) <= 2 * 4 * EVERY.slot_turns
 
 
 def test_few_turns_and_other_dimensions_are_answered_exactly(tmp_path: Path) -> None:

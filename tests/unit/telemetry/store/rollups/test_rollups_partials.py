@@ -130,7 +130,7 @@ def test_the_file_gives_back_what_was_written(database: Database, tmp_path: Path
     turns = turns_table(mixed_turns(5))
     pq.write_table(turns, tmp_path / "turns.parquet")
     rollup = with_slowest_turns(database, partial(database, turns), [tmp_path / "turns.parquet"])
-    back = files.decoded(files.encoded(rollup, 77), 77)
+    back = files.RollupFile(files.encoded(rollup, 77), 77).rollup()
     assert rollup.open_turns is not None
     assert back.open_turns is not None
     assert back.open_turns.num_rows > 10
