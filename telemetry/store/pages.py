@@ -83,13 +83,18 @@ def page(
         run=run,
         filter=f,
         summary=summary,
-        timeline=about.timeline(asked.metric, buckets_for(summary.turns.eligible, asked)),
+        timeline=about.timeline(asked.metric, _buckets(about, summary.turns.eligible, asked)),
         dots=_dots(connection, f, asked.dots) if summary.turns.total <= asked.dots else (),
         budget=about.stage_budget(),
         slowest=about.slowest(asked.metric, asked.slowest),
         counts=about.objective_counts(asked.objectives),
         faults=faults,
     )
+
+
+def _buckets(about: TurnQuestions, turns: int, asked: PageQuestion) -> int:
+    wanted, quickly = buckets_for(turns, asked), about.buckets_max(asked.metric)
+    return wanted if quickly is None or quickly < asked.fewest_buckets else min(wanted, quickly)
 
 
 def buckets_for(turns: int, asked: PageQuestion) -> int:

@@ -55,6 +55,10 @@ class TurnQuestions:
             return found
         return timeline(self._connection, self._filter, queries.metric_column(metric), buckets)
 
+    def buckets_max(self, metric: str) -> int | None:
+        """The most buckets that a timeline may have without the turns being read one by one; None for any number."""
+        return self._rolled.buckets_max if self._rolled is not None and metric == HEADLINE else None
+
     def slowest(self, metric: str, limit: int) -> list[Turn]:
         """The valid client turns with the largest values of a metric, the largest first."""
         rolled = self._rolled if metric == HEADLINE else None

@@ -8,13 +8,17 @@ import numpy as np
 from telemetry.model.metrics import CONNECT, HEADLINE, ITL, METRICS, Metric
 from telemetry.objectives.slo import WAITED_FROM
 from telemetry.store.rollups import statements
-from telemetry.store.rollups.buckets import DURATIONS, scale_of
+from telemetry.store.rollups.buckets import DURATIONS, RATIOS, scale_of
 from telemetry.store.rollups.histogram import Histogram, counted_by_group
 from telemetry.store.rollups.rollup import Key, RollupCell
 from telemetry.store.rollups.rows import key_of
 from telemetry.store.rollups.staged import Bools, Staged
 
-MINUTE_NS: Final = 60_000_000_000
+# A timeline is made of ticks; their histograms are coarser than the others, as there are many of them.
+SHORT_TICK_NS: Final = 5_000_000_000
+LONG_TICK_NS: Final = 60_000_000_000
+_TURNS_OF_SHORT_TICKS: Final = 200
+TICK_SCALE: Final = RATIOS
 # A number beyond this is no measurement; differences of it with an uncertainty still fit 64 bits.
 _BOUND: Final = 4_000_000_000_000_000_000
 
@@ -23,7 +27,7 @@ Found = Iterator[tuple[Key, RollupCell]]
 
 def histograms(staged: Staged) -> Found:
     """Cells of the parts `metric` (labels kind, metric, withheld, side), `waited`, `gap`, `bound`, `evidence` and
-    `minute`."""
+    `tick`."""
     for metric in METRICS.values():
         yield from _of_metric(staged, metric)
     for name, since in WAITED_FROM.items():
@@ -34,7 +38,7 @@ def histograms(staged: Staged) -> Found:
         yield from _plain(staged, "bound", name, column, spoken)
     for name, column in statements.EVIDENCE_P99.items():
         yield from _plain(staged, "evidence", name, column, staged.is_client)
-    yield from _of_minutes(staged)
+    yield from _of_ticks(staged)
 
 
 def _of_metric(staged: Staged, metric: Metric) -> Found:
@@ -97,17 +101,20 @@ def _plain(staged: Staged, part: str, name: str, column: str, which: Bools) -> F
         yield _cell(staged, part, grp, (name,), histogram)
 
 
-def _of_minutes(staged: Staged) -> Found:
+def _of_ticks(staged: Staged) -> Found:
+    """The headline over time: labels the tick's number and its length in ns, short where turns are many."""
     column = METRICS[HEADLINE].column
     rows = np.flatnonzero(staged.is_valid & staged.known(column))
     if not rows.size:
         return
-    minutes = staged.values("started_unix_ns")[rows] // MINUTE_NS
-    known, places = np.unique(minutes, return_inverse=True)
+    started = staged.values("started_unix_ns")[rows]
+    ticks = min(len(np.unique(started // SHORT_TICK_NS)), (started.max() - started.min()) / SHORT_TICK_NS)
+    length_ns = SHORT_TICK_NS if rows.size >= _TURNS_OF_SHORT_TICKS * ticks else LONG_TICK_NS
+    known, places = np.unique(started // length_ns, return_inverse=True)
     group = staged.group[rows] * len(known) + places.reshape(-1)
-    for number, histogram in counted_by_group(group, staged.values(column)[rows], DURATIONS):
+    for number, histogram in counted_by_group(group, staged.values(column)[rows], TICK_SCALE):
         grp, place = divmod(number, len(known))
-        yield _cell(staged, "minute", grp, (str(known[place]),), histogram)
+        yield _cell(staged, "tick", grp, (str(known[place]), str(length_ns)), histogram)
 
 
 def _cell(

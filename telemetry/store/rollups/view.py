@@ -13,8 +13,7 @@ from telemetry.store.connection import StoreConnection
 from telemetry.store.objectives import ObjectiveCounts
 from telemetry.store.queries import DIMENSIONS
 from telemetry.store.rollups import parts
-from telemetry.store.rollups.buckets import DURATIONS
-from telemetry.store.rollups.distributions import MINUTE_NS
+from telemetry.store.rollups.distributions import SHORT_TICK_NS, TICK_SCALE
 from telemetry.store.rollups.figures import FRACTIONS, RolledFigures
 from telemetry.store.rollups.histogram import Histogram
 from telemetry.store.rollups.objectives import count_objectives
@@ -93,29 +92,44 @@ class RolledUp:
         return [msgspec.json.decode(cell.text or "", type=Turn) for _, cell in cells]
 
     def timeline(self, connection: StoreConnection, buckets: int) -> list[TimelinePoint] | None:
-        """As `timelines.timeline` of the headline; None where a bucket would be shorter than a minute."""
-        moments = [cell for _, cell in self.figures.of("span") if cell.first is not None and cell.last is not None]
-        if not moments:
+        """As `timelines.timeline` of the headline; None where its buckets are no whole ticks."""
+        if self._span is None:
             return []
-        first = min(cell.first for cell in moments if cell.first is not None)
-        last = max(cell.last for cell in moments if cell.last is not None)
+        first, last = self._span
         width_ns = bucket_width_ns(last - first, buckets)
-        if width_ns % MINUTE_NS:
-            return None
         found: dict[int, list[Histogram]] = {}
-        for key, cell in self.figures.of("minute"):
+        for key, cell in self.figures.of("tick"):
+            tick, length_ns = (int(label or 0) for label in key.labels)
+            if width_ns % length_ns:
+                return None
             if cell.histogram is not None:
-                found.setdefault(int(key.labels[0] or 0) * MINUTE_NS // width_ns, []).append(cell.histogram)
+                found.setdefault(tick * length_ns // width_ns, []).append(cell.histogram)
         in_flight = calls_in_flight(connection, self.filter, width_ns)
         return [
             _point(bucket * width_ns, Histogram.added(found.get(bucket, ())), in_flight.get(bucket))
             for bucket in range(first // width_ns, last // width_ns + 1)
         ]
 
+    @property
+    def buckets_max(self) -> int:
+        """The most buckets of a timeline that are whole ticks."""
+        if self._span is None:
+            return 1
+        lengths = [int(key.labels[1] or 0) for key, _ in self.figures.of("tick")]
+        return (self._span[1] - self._span[0]) // max(lengths, default=SHORT_TICK_NS) + 2
+
+    @cached_property
+    def _span(self) -> tuple[int, int] | None:
+        """When the first and the last valid turn began, Unix ns; None without one."""
+        moments = [cell for _, cell in self.figures.of("span") if cell.first is not None and cell.last is not None]
+        if not moments:
+            return None
+        return min(cell.first or 0 for cell in moments), max(cell.last or 0 for cell in moments)
+
 
 def _point(start_unix_ns: int, histogram: Histogram, calls: int | None) -> TimelinePoint:
     n = histogram.n
-    p50, p95, p99 = histogram.quantiles(DURATIONS, FRACTIONS) or (None, None, None)
+    p50, p95, p99 = histogram.quantiles(TICK_SCALE, FRACTIONS) or (None, None, None)
     return TimelinePoint(
         start_unix_ns=start_unix_ns,
         n=n,

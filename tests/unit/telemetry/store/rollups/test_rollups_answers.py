@@ -15,14 +15,17 @@ from hypothesis import strategies as st
 
 from telemetry.model.turns import Turn
 from telemetry.objectives.slo import Objective, default_objectives
+from telemetry.store import turn_questions
 from telemetry.store.answers import Filter
 from telemetry.store.compaction import Compactor
 from telemetry.store.compaction_plan import MergeLimits
 from telemetry.store.manifest import SEGMENTS_FOLDER, load, publish
 from telemetry.store.missing_rollups import MissingRollUps
+from telemetry.store.pages import PageQuestion
 from telemetry.store.reader import StoreReader
-from telemetry.store.rollups import files, library, windows
+from telemetry.store.rollups import distributions, files, library, windows
 from telemetry.store.rollups.database import Database, open_database
+from telemetry.store.rollups.distributions import SHORT_TICK_NS
 from telemetry.store.rollups.making import RollUpMaker
 from telemetry.store.rollups.objectives import can_count
 from telemetry.store.rollups.partials import unpaired
@@ -324,6 +327,30 @@ def test_a_window_reads_the_turns_of_no_more_than_its_edges(tmp_path: Path, monk
         found = rolled.summary(window).turns.total
     assert found > 100
     assert 0 < sum(read) <= 2 * 4 * EVERY.slot_turns
+
+
+@pytest.mark.slow
+def test_a_page_of_many_turns_a_second_has_a_timeline_of_short_ticks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(distributions, "_TURNS_OF_SHORT_TICKS", 10)
+    # What mixed_turns spreads over an hour, within seconds.
+    turns = [
+        msgspec.structs.replace(turn, started_unix_ns=START_UNIX_NS + (turn.started_unix_ns - START_UNIX_NS) // 100)
+        for turn in mixed_turns(6, 1_500)
+    ]
+    folder = slotted(tmp_path, turns, merged=False)
+    asked = PageQuestion(Filter(run_id="run-1"), fewest_buckets=3, dots=0)
+    with (
+        StoreReader(folder, wall_clock_ns=lambda: NOW_NS) as exact,
+        StoreReader(folder, wall_clock_ns=lambda: NOW_NS, fewest_rolled_up=-1) as rolled,
+    ):
+        with monkeypatch.context() as patched:
+            patched.setattr(turn_questions, "timeline", None)  # reads turns one by one
+            found = rolled.page(asked).timeline
+        assert len(found) >= 3
+        assert {point.start_unix_ns % SHORT_TICK_NS for point in found} == {0}
+        compared(exact.timeline(asked.filter, buckets=len(found) + 1), list(found))
 
 
 def test_few_turns_and_other_dimensions_are_answered_exactly(tmp_path: Path) -> None:

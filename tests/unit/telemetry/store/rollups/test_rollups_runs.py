@@ -84,7 +84,7 @@ def test_a_page_from_roll_ups_reads_no_segment_that_has_one(tmp_path: Path, monk
 
     monkeypatch.setattr(manifests, "crc32_of", heard)
     with StoreReader(store, fewest_rolled_up=0) as reader:
-        # Neither single turns are wanted, nor less than minutes.
+        # Neither single turns are wanted, nor less than whole ticks.
         page = reader.page(PageQuestion(Filter(run_id="run-1"), dots=0, fewest_buckets=1, most_buckets=1))
     assert page.summary is not None
     assert page.summary.turns.total > 0
