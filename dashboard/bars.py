@@ -28,7 +28,7 @@ percentiles of stages do not add up to that of the whole</span></h2></div>'
     reach = max(_length(known, "p50_ns"), _length(known, "p95_ns"))
     legend = "".join(
         f'<span><span class="vp-key vp-s-{stage.name}"></span>{STAGE_LABELS[stage.name]} '
-        f"<b>{formatting.milliseconds(stage.p50_ns, unit=False)}</b> / {_p95(stage)}</span>"
+        f"<b>{_value(stage, stage.p50_ns)}</b> / {_p95(stage)}</span>"
         for stage in known
     )
     rows = f"{_stack(known, 'p50_ns', reach)}{_stack(known, 'p95_ns', reach)}"
@@ -36,7 +36,11 @@ percentiles of stages do not add up to that of the whole</span></h2></div>'
 
 
 def _p95(stage: StageStats) -> str:
-    return formatting.milliseconds(stage.p95_ns, unit=False) if stage.p95_ns is not None else f"too few ({stage.n})"
+    return _value(stage, stage.p95_ns) if stage.p95_ns is not None else f"too few ({stage.n})"
+
+
+def _value(stage: StageStats, ns: float | None, *, unit: bool = False) -> str:
+    return formatting.estimate_if(stage.approximate, formatting.milliseconds(ns, unit=unit))
 
 
 def _length(known: Sequence[StageStats], name: str) -> float:
@@ -51,7 +55,7 @@ def _stack(known: Sequence[StageStats], name: str, reach: float) -> str:
         )
     pieces = "".join(
         f'<i class="vp-s-{stage.name}" style="width:{css_percent(value / reach)}" '
-        f'title="{STAGE_LABELS[stage.name]}: {formatting.milliseconds(value)}"></i>'
+        f'title="{STAGE_LABELS[stage.name]}: {_value(stage, value, unit=True)}"></i>'
         for stage in known
         if (value := getattr(stage, name)) is not None and value > 0
     )

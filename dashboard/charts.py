@@ -12,7 +12,7 @@ from typing import Any, Final
 import altair as alt
 
 from dashboard.palette import Palette
-from telemetry.model.formatting import NS_PER_MS, declared_milliseconds, in_milliseconds, milliseconds
+from telemetry.model.formatting import NS_PER_MS, declared_milliseconds, estimate_if, in_milliseconds, milliseconds
 from telemetry.model.metrics import HEADLINE, METRICS
 from telemetry.model.turns import Turn
 from telemetry.store.answers import TimelinePoint
@@ -139,6 +139,10 @@ def _objective_text(objective_ms: float) -> str:
     return f"objective {declared_milliseconds(objective_ms * NS_PER_MS)}"
 
 
+def _text(point: TimelinePoint, ns: float | None) -> str:
+    return estimate_if(point.approximate and ns is not None, milliseconds(ns))
+
+
 def timeline_rows(points: Sequence[TimelinePoint], dots: Sequence[Turn]) -> list[Row]:
     """Rows of the timeline: buckets (ms, None where there are too few turns) and, while there are few, the turns.
 
@@ -150,7 +154,7 @@ def timeline_rows(points: Sequence[TimelinePoint], dots: Sequence[Turn]) -> list
             "n": point.n,
             "calls": point.calls_in_flight,
             **{name: None if (ns := getattr(point, name)) is None else in_milliseconds(ns) for name in PERCENTILES},
-            **{f"{name}_text": milliseconds(getattr(point, name)) for name in PERCENTILES},
+            **{f"{name}_text": _text(point, getattr(point, name)) for name in PERCENTILES},
             "turn": None,
             "turn_text": None,
         }

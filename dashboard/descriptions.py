@@ -10,7 +10,7 @@ from telemetry.model.formatting import (
     DASH,
     NS_PER_S,
     count,
-    estimate,
+    estimate_if,
     milliseconds,
     number,
     share,
@@ -42,7 +42,7 @@ def percentile(stats: MetricStats, name: str, *, with_unit: bool = False) -> str
     value: float | None = getattr(stats, name)
     if value is not None:
         text = DEFINITIONS[stats.name].format(value, unit=with_unit)
-        return estimate(text) if stats.approximate else text
+        return estimate_if(stats.approximate, text)
     if stats.n == 0:
         return DASH
     return f"too few ({stats.n})" if stats.n < MIN_COUNT_FOR[name] else DASH
@@ -58,7 +58,8 @@ def describe_error(stats: MetricStats, name: str) -> str:
     if between is None:
         return open_turns
     low, high = between
-    known = f"within {milliseconds(low, unit=False)} to {milliseconds(high)} by the error of the clips' speech bounds"
+    interval = estimate_if(stats.approximate, f"{milliseconds(low, unit=False)} to {milliseconds(high)}")
+    known = f"within {interval} by the error of the clips' speech bounds"
     known += " and of the instrument" if stats.error.instrument_ns is not None else ""
     return f"{known}; {open_turns}" if open_turns else known
 
@@ -70,7 +71,8 @@ def describe_speech_bounds(bounds: SpeechBoundErrors) -> str:
     unknown = f"± not known for {number(bounds.turns_unknown)} of {count(bounds.turns, 'turn')}"
     if bounds.end_median_ns is None:
         return unknown
-    known = f"end ± {milliseconds(bounds.end_median_ns)} · worst ± {milliseconds(bounds.end_worst_ns)}"
+    median = estimate_if(bounds.approximate, f"± {milliseconds(bounds.end_median_ns)}")
+    known = f"end {median} · worst ± {milliseconds(bounds.end_worst_ns)}"
     return f"{known} · {unknown}" if bounds.turns_unknown else known
 
 
@@ -156,9 +158,10 @@ def describe_client_service_delta(client_service_delta: ClientServiceDelta) -> s
     """How far the service's own figures are from what callers heard."""
     if not client_service_delta.joined:
         return "the service reports nothing of its own"
-    p50 = signed_milliseconds(client_service_delta.difference_p50_ns)
+    is_estimate = client_service_delta.approximate
+    p50 = estimate_if(is_estimate, signed_milliseconds(client_service_delta.difference_p50_ns))
     p99 = (
-        signed_milliseconds(client_service_delta.difference_p99_ns)
+        estimate_if(is_estimate, signed_milliseconds(client_service_delta.difference_p99_ns))
         if client_service_delta.difference_p99_ns is not None
         else f"too few ({client_service_delta.joined})"
     )
@@ -169,7 +172,9 @@ def describe_generator(generator: Generator, line: str) -> str:
     """The figures of the load generator's health that one line of the page shows."""
     figures = [figure for figure in SUMMARY_FIGURES if figure.page_line == line]
     return " · ".join(
-        figure.describe(value) for figure in figures if (value := generator[figure.name]) or not figure.hidden_when_zero
+        figure.describe(value, is_estimate=figure.name in generator.approximate)
+        for figure in figures
+        if (value := generator[figure.name]) or not figure.hidden_when_zero
     )
 
 

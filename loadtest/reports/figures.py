@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from telemetry.model.formatting import DASH, count, estimate, number
+from telemetry.model.formatting import DASH, count, estimate_if, number
 from telemetry.model.metrics import DEFINITIONS
 from telemetry.store.answers import MetricStats
 
@@ -25,7 +25,7 @@ def statistic(stats: MetricStats, which: str) -> str:
     if value is None:
         return TOO_FEW
     text = DEFINITIONS[stats.name].format(value)
-    return estimate(text) if stats.approximate and which != "max" else text
+    return estimate_if(stats.approximate and which != "max", text)
 
 
 def answered(stats: MetricStats) -> str:

@@ -16,7 +16,11 @@ def error_line(stats: MetricStats) -> str | None:
         return None
     name = figures.label(stats.name)
     intervals = [(which, getattr(error, which)) for which in _STATISTICS]
-    within = ", ".join(f"{which} {_between(*each)}" for which, each in intervals if each is not None)
+    within = ", ".join(
+        f"{which} {formatting.estimate_if(stats.approximate and which != 'max', _between(*each))}"
+        for which, each in intervals
+        if each is not None
+    )
     parts = [f"{name} lies within {within}"] if within else []
     if error.turns_unknown:
         whose = "" if within else f"{name} "
@@ -40,7 +44,8 @@ def bounds_sentence(summary: Summary) -> str:
         ("start", bounds.start_median_ns, bounds.start_worst_ns),
     )
     parts = [
-        f"{side} of speech known to ±{formatting.milliseconds(middle)} (median),"
+        f"{side} of speech known to"
+        f" {formatting.estimate_if(bounds.approximate, '±' + formatting.milliseconds(middle))} (median),"
         f" ±{formatting.milliseconds(worst)} (worst)"
         for side, middle, worst in sides
         if middle is not None

@@ -309,6 +309,7 @@ def _speech_bounds(bounds: SpeechBoundErrors) -> dict[str, Any]:
         "start_worst_s": _seconds(bounds.start_worst_ns),
         "end_median_s": _seconds(bounds.end_median_ns),
         "end_worst_s": _seconds(bounds.end_worst_ns),
+        "approximate": bounds.approximate,
     }
 
 
@@ -320,6 +321,7 @@ def _client_service_delta(client_service_delta: ClientServiceDelta) -> dict[str,
         "p50_s": _seconds(client_service_delta.difference_p50_ns),
         "p99_s": _seconds(client_service_delta.difference_p99_ns),
         "max_abs_s": _seconds(client_service_delta.difference_abs_max_ns),
+        "approximate": client_service_delta.approximate,
     }
 
 
@@ -335,6 +337,7 @@ def _generator(run: RunInfo, summary: Summary) -> Mapping[str, Any]:
         ],
         "killed_by": run.killed_by,
         **{figure.json_key: figure.json_value(health[figure.name]) for figure in SUMMARY_FIGURES},
+        "approximate": [figure.json_key for figure in SUMMARY_FIGURES if figure.name in health.approximate],
         "receive_stamp": health.receive_stamp,
         "pacer": health.pacer,
         "calibration": _calibration(run.calibration),

@@ -248,7 +248,9 @@ def _health(health: Generator, row: str) -> str:
     """The figures of the generator's health that one row shows."""
     figures = [figure for figure in SUMMARY_FIGURES if figure.terminal_row == row]
     return ", ".join(
-        figure.describe(value) for figure in figures if (value := health[figure.name]) or not figure.hidden_when_zero
+        figure.describe(value, is_estimate=figure.name in health.approximate)
+        for figure in figures
+        if (value := health[figure.name]) or not figure.hidden_when_zero
     )
 
 
@@ -278,14 +280,15 @@ def _client_service_delta(summary: Summary) -> str:
     client_service_delta = summary.client_service_delta
     if not client_service_delta.joined:
         return "not known: the service reported none of these turns"
+    is_estimate = client_service_delta.approximate
     p99 = (
         figures.TOO_FEW
         if client_service_delta.difference_p99_ns is None
-        else formatting.milliseconds(client_service_delta.difference_p99_ns)
+        else formatting.estimate_if(is_estimate, formatting.milliseconds(client_service_delta.difference_p99_ns))
     )
+    p50 = formatting.estimate_if(is_estimate, formatting.milliseconds(client_service_delta.difference_p50_ns))
     return (
-        f"client against service on {formatting.turns(client_service_delta.joined)}: p50"
-        f" {formatting.milliseconds(client_service_delta.difference_p50_ns)}, p99 {p99},"
+        f"client against service on {formatting.turns(client_service_delta.joined)}: p50 {p50}, p99 {p99},"
         f" largest {formatting.milliseconds(client_service_delta.difference_abs_max_ns)}"
     )
 

@@ -140,6 +140,11 @@ def estimate(text: str) -> str:
     return f"{APPROXIMATELY} {text}"
 
 
+def estimate_if(is_estimate: bool, text: str) -> str:
+    """A figure that is written already, with the sign of an estimate if it is one."""
+    return estimate(text) if is_estimate else text
+
+
 def figure(value: float | None, kind: str, *, unit: bool = True) -> str:
     """A value of a metric by its kind: `ns`, `per_s`, `count`, `ratio`, or `share` for a ratio that is a share of a
     whole. Raises ValueError for another kind."""

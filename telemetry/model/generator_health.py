@@ -71,9 +71,11 @@ class HealthFigure:
         """The value as the JSON summary has it."""
         return value / formatting.NS_PER_S if value is not None and self.unit == "ns" else value
 
-    def describe(self, value: Number | None) -> str:
-        """The figure with its label, for people: `loop lag ≤ 2.0 ms`."""
-        return f"{self.label} {NOT_REPORTED if value is None else self._text(value)}"
+    def describe(self, value: Number | None, *, is_estimate: bool = False) -> str:
+        """The figure with its label, for people: `loop lag ≤ 2.0 ms`, `pacing p99 ≈ 1.2 ms`."""
+        if value is None:
+            return f"{self.label} {NOT_REPORTED}"
+        return f"{self.label} {formatting.estimate_if(is_estimate, self._text(value))}"
 
     def _text(self, value: Number) -> str:
         if self.unit == "share of a core":

@@ -288,6 +288,7 @@ class ClientServiceDelta:
     difference_p50_ns: float | None
     difference_p99_ns: float | None  # None under 100 joined turns
     difference_abs_max_ns: float | None
+    approximate: bool = False  # whether the percentiles are estimates
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,6 +310,7 @@ class Generator:
     figures: Mapping[str, int | float | None] = field(default_factory=dict[str, int | float | None])
     receive_stamp: str | None = None
     pacer: str | None = None
+    approximate: frozenset[str] = frozenset()  # the figures that are estimates, by name
 
     def __getitem__(self, name: str) -> int | float | None:
         """A figure by its name; None where it was not reported. Raises KeyError for a name that is no figure."""
@@ -326,6 +328,7 @@ class SpeechBoundErrors:
     start_worst_ns: int | None = None
     end_median_ns: float | None = None
     end_worst_ns: int | None = None
+    approximate: bool = False  # whether the medians are estimates
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,6 +374,7 @@ class TimelinePoint:
     p95: float | None
     p99: float | None
     calls_in_flight: int | None
+    approximate: bool = False  # whether the percentiles are estimates
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,10 +389,11 @@ class GeneratorPoint:
 
 @dataclass(frozen=True, slots=True)
 class StageStats:
-    """One stage's part in voice-to-voice over the turns where it is known: exact quantiles of its length; p95
-    None under 20 turns."""
+    """One stage's part in voice-to-voice over the turns where it is known: quantiles of its length; p95 None under 20
+    turns."""
 
     name: str
     n: int
     p50_ns: float | None
     p95_ns: float | None
+    approximate: bool = False  # whether they are estimates

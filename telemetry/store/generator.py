@@ -15,13 +15,19 @@ _OF_TURNS: Final = {"max": "max({})", "p99": "quantile_cont({}, 0.99)"}
 
 
 def generator(connection: StoreConnection, f: Filter, turns: dict[str, Any]) -> Generator:
-    """Every figure of SUMMARY_FIGURES over a filter, from the turns' `evidence` and the processes' gauges."""
+    """Every figure of SUMMARY_FIGURES over a filter, from the turns' `evidence` and the processes' gauges.
+
+    The evidence may be an estimate, which has `is_approximate`.
+    """
     points = _of_processes(connection, f)
     return Generator(
         processes=max(turns["processes"], points["processes"]),
         figures={figure.name: _combined(figure, turns, points) for figure in SUMMARY_FIGURES},
         receive_stamp=turns["receive_stamp"],
         pacer=turns["pacer"],
+        approximate=frozenset(each.name for each in SUMMARY_FIGURES if each.combine == "p99")
+        if turns.get("is_approximate")
+        else frozenset(),
     )
 
 

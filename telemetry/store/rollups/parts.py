@@ -104,6 +104,7 @@ def speech_bounds(figures: RolledFigures) -> SpeechBoundErrors:
         start_worst_ns=None if start.high is None else int(start.high),
         end_median_ns=_median(end),
         end_worst_ns=None if end.high is None else int(end.high),
+        approximate=True,
     )
 
 
@@ -167,6 +168,7 @@ def client_service_delta(figures: RolledFigures, everything: Rollup, f: Filter) 
         difference_p50_ns=None if quantiles is None else quantiles[0],
         difference_p99_ns=None if quantiles is None else enough("p99", differences.n, quantiles[1]),
         difference_abs_max_ns=max(ends, default=None),
+        approximate=True,
     )
 
 
@@ -178,7 +180,7 @@ def stage_budget(figures: RolledFigures) -> dict[str, StageStats]:
         quantiles = histogram.quantiles(DURATIONS, (0.5, 0.95))
         if quantiles is not None:
             p50, p95 = quantiles
-            found[stage] = StageStats(stage, histogram.n, p50, enough("p95", histogram.n, p95))
+            found[stage] = StageStats(stage, histogram.n, p50, enough("p95", histogram.n, p95), approximate=True)
     return found
 
 
@@ -218,7 +220,7 @@ def _within(ranges: Ints, first: int, last: int) -> int:
 def evidence(figures: RolledFigures) -> Row:
     """As the row of the turns' evidence in `generator`."""
     most = largest(figures)
-    row: Row = {"processes": len({key.labels[0] for key, _ in figures.of("process")})}
+    row: Row = {"processes": len({key.labels[0] for key, _ in figures.of("process")}), "is_approximate": True}
     for name in EVIDENCE_MOST:
         row[f"v_{name}"], row[f"n_{name}"] = most.get(name), 0
     for name in EVIDENCE_P99:

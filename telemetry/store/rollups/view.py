@@ -137,4 +137,5 @@ def _point(start_unix_ns: int, histogram: Histogram, calls: int | None) -> Timel
         p95=enough("p95", n, p95),
         p99=enough("p99", n, p99),
         calls_in_flight=calls,
+        approximate=True,
     )

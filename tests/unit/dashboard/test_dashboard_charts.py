@@ -68,6 +68,8 @@ def test_a_bucket_with_too_few_turns_has_no_percentile() -> None:
 
 
 def test_each_valid_answered_turn_is_a_dot() -> None:
+    (row,) = timeline_rows([TimelinePoint(5 * S, 12, 400.0 * MS, None, None, 3, approximate=True)], [])
+    assert (row["p50_text"], row["p95_text"]) == ("≈ 400 ms", "–")
     rows = timeline_rows([], TURNS)
     assert len(rows) == sum(turn.outcome == "ok" for turn in TURNS)
     assert all(row["n"] is None and row["turn"] > 0 and row["turn_text"].endswith(" ms") for row in rows)

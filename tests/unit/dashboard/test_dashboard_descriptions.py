@@ -112,6 +112,10 @@ def test_the_client_service_delta_gives_both_percentiles_or_says_what_is_missing
         descriptions.describe_client_service_delta(ClientServiceDelta(300, 0, 0, 2e6, -3e6, 3e6))
         == "p50 +2.0 ms · p99 -3.0 ms over 300 turns"
     )
+    assert (
+        descriptions.describe_client_service_delta(ClientServiceDelta(300, 0, 0, 2e6, -3e6, 3e6, approximate=True))
+        == "p50 ≈ +2.0 ms · p99 ≈ -3.0 ms over 300 turns"
+    )
 
 
 def test_generator_health_that_was_not_reported_is_never_zero() -> None:
@@ -120,6 +124,9 @@ def test_generator_health_that_was_not_reported_is_never_zero() -> None:
     figures = {"cpu_ratio_worst": 0.25, "loop_lag_worst_ns": 2_000_000, "frame_lateness_p99_ns": 900_000}
     known = descriptions.describe_generator(Generator(1, figures), "generator")
     assert known == "pacing p99 0.9 ms · loop lag ≤ 2.0 ms · CPU 25 % of a core"
+    estimated = Generator(1, figures, approximate=frozenset({"frame_lateness_p99_ns"}))
+    known = descriptions.describe_generator(estimated, "generator")
+    assert known == "pacing p99 ≈ 0.9 ms · loop lag ≤ 2.0 ms · CPU 25 % of a core"
     figures = {
         "gc_pause_worst_ns": 4_000_000,
         "unsent_worst_bytes": 12_345,

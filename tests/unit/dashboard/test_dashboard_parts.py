@@ -173,6 +173,10 @@ def test_the_budget_bar_shares_one_scale_and_says_too_few() -> None:
     html = bars.budget(stages)
     assert "width:33.33%" in html
     assert "width:50.00%" in html
+    assert "≈" not in html
+    estimated = {"llm": StageStats("llm", 70_000, 100.0 * MS, 300.0 * MS, approximate=True)}
+    assert text_of(bars.budget(estimated)).strip().endswith("LLM ≈ 100 / ≈ 300")
+    assert 'title="LLM: ≈ 300 ms"' in bars.budget(estimated)
     few = {"llm": StageStats("llm", 3, 100.0 * MS, None)}
     assert "too few (3)" in bars.budget(few)
     assert "too few turns" in bars.budget(few)

@@ -97,6 +97,22 @@ def test_estimates_are_marked() -> None:
         assert figures.statistic(estimated, "max") == "900 ms"
 
 
+def test_every_estimate_of_a_summary_is_marked(validator) -> None:
+    exact = material.summary()
+    estimated = replace(
+        exact,
+        speech_bounds=replace(exact.speech_bounds, approximate=True),
+        client_service_delta=replace(exact.client_service_delta, approximate=True),
+        generator=replace(exact.generator, approximate=frozenset({"frame_lateness_p99_ns"})),
+    )
+    for summary, is_estimate in ((exact, False), (estimated, True)):
+        made = summary_object(run=material.run_info(), summary=summary, verdicts=[], exit_code=ExitCode.OK)
+        validator.validate(made)
+        assert made["speech_bounds"]["approximate"] is is_estimate
+        assert made["client_service_delta"]["approximate"] is is_estimate
+        assert made["generator"]["approximate"] == (["pacing_p99_s"] if is_estimate else [])
+
+
 def test_figures_and_verdicts_state_their_error(validator) -> None:
     error = StatedError((5.9e8, 6.3e8), (7.8e8, 8.2e8), None, (1.2e9, 1.4e9), 3, 4e5)
     answer = material.summary(speech_bounds=SpeechBoundErrors(180, 3, 1e7, 40_000_000, 2e7, 80_000_000))

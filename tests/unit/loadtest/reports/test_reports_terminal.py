@@ -167,6 +167,20 @@ def test_the_evidence_of_the_measurement() -> None:
     assert "182 of 182 received" in output
 
 
+def test_estimates_of_many_turns_are_marked() -> None:
+    exact = material.summary()
+    estimated = replace(
+        exact,
+        client_service_delta=replace(exact.client_service_delta, approximate=True),
+        speech_bounds=SpeechBoundErrors(70_000, 0, 3e6, 5_000_000, 4e6, 6_000_000, approximate=True),
+        generator=replace(exact.generator, approximate=frozenset({"frame_lateness_p99_ns"})),
+    )
+    output = words(final(summary=estimated))
+    assert "p50 ≈ 0.4 ms, p99 ≈ 1.2 ms, largest 1.9 ms" in output
+    assert "end of speech known to ≈ ±4.0 ms (median), ±6.0 ms (worst)" in output
+    assert re.search(r"pacing p99 ≈ \d", output)
+
+
 def test_the_calibration_is_cited_where_somebody_looked() -> None:
     cited = Citation("beyond", "beyond the calibrated ceiling of 400 callers (2026-11-21)", date="2026-11-21")
     assert "calibration beyond the calibrated ceiling of 400 callers" in words(
