@@ -18,6 +18,7 @@ from telemetry.store.inventory import (
     Progress,
     examine,
     known_manifests,
+    rollup_fault,
     take_inventory,
 )
 from telemetry.store.manifest import LOCK_NAME, SEGMENTS_FOLDER, Removed, StoreManifest, Table, segment_path
@@ -106,6 +107,7 @@ def _settled(directory: Path, *, is_in_use: bool, progress: Progress) -> tuple[K
         file.segment.file: file for file in inventory.intact if file.is_in_place
     }
     kept = tuple(file for file in inventory.intact if file.path.parent.name != SEGMENTS_FOLDER)
+    rollups: dict[Path, str | None] = dict.fromkeys(inventory.others)
     for _ in range(_ATTEMPTS):
         known = known_manifests(directory)
         if known.current is None:
@@ -113,17 +115,26 @@ def _settled(directory: Path, *, is_in_use: bool, progress: Progress) -> tuple[K
         for segment in known.current.segments:
             if not isinstance(examined.get(segment.file), IntactFile):
                 examined[segment.file] = examine(segment_path(directory, segment))
+            if segment.rollup is not None and rollups.get(path := _rollup_path(directory, segment.rollup), "unknown"):
+                rollups[path] = rollup_fault(path)
         files = [examined[segment.file] for segment in known.current.segments]
+        named = [_rollup_path(directory, each.rollup) for each in known.current.segments if each.rollup is not None]
+        faults = {path: fault for path in named if (fault := rollups[path]) is not None}
         damaged = {
             segment_path(directory, segment): fault
             for segment in known.current.segments
             if isinstance(fault := examined[segment.file], str)
         }
-        if None in files and known_manifests(directory).sequence != known.sequence:
+        if (None in files or faults) and known_manifests(directory).sequence != known.sequence:
             continue  # compaction replaced a segment meanwhile
         intact = tuple(file for file in files if isinstance(file, IntactFile))
-        return known, Inventory((*intact, *kept), damaged, inventory.others, inventory.strangers)
+        others = tuple(path for path, fault in rollups.items() if fault is None)
+        return known, Inventory((*intact, *kept), damaged | faults, others, inventory.strangers)
     raise StoreError(f"{directory}: the store changes faster than it can be checked; check it again")
+
+
+def _rollup_path(directory: Path, rollup: str) -> Path:
+    return directory / SEGMENTS_FOLDER / rollup
 
 
 def _duplicate_turns(sound: list[IntactFile]) -> tuple[int, list[str]]:

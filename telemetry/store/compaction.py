@@ -15,7 +15,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-import msgspec
 import pyarrow as pa
 
 from telemetry.model.errors import StoreError
@@ -186,7 +185,7 @@ class Compactor:
         segment = self._writer.write_segment(table, merged(directory, chosen), level, replaces=chosen)
         try:
             rollup = self._roll_up(manifests.segment_path(directory, segment), segment)
-            segment = msgspec.structs.replace(segment, rollup=rollup)
+            segment = manifests.with_rollup(directory, segment, rollup)
             self._writer.swap(chosen, segment)
         finally:
             # What is published stays published, even if making that durable fails; everything else leaves no file.

@@ -31,9 +31,10 @@ class IntactFile:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """The files of a store. `damaged` are segments whose content is not what was written, with the reason.
+    """The files of a store. `damaged` are segments and roll-ups whose content is not what was written, with the reason.
 
-    `others` are our own files that are not segments: roll-ups. `strangers` are files among the segments whose names no
+    `others` are our own files beside them: intact roll-ups, and those that were not written to their end. `strangers`
+    are files among the segments whose names no
     writer of a store gives.
     """
 
@@ -101,7 +102,10 @@ def take_inventory(directory: Path, progress: Progress = lambda _done, _total: N
     for done, path in enumerate(paths):
         progress(done, len(paths))
         if manifests.parsed_name(path.name) is None:
-            others.append(path)
+            if (fault := rollup_fault(path)) is None:
+                others.append(path)
+            elif path.exists():
+                damaged[path] = fault
             continue
         found = examine(path)
         if isinstance(found, IntactFile):
@@ -136,6 +140,24 @@ def examine(path: Path) -> IntactFile | str | None:
         return "its footer is not that of a segment"
     segment, origin = footer
     return IntactFile(path, msgspec.structs.replace(segment, file=file), origin)
+
+
+def rollup_fault(path: Path) -> str | None:
+    """What is wrong with the file of a roll-up, None for an intact one and for what was not written to its end.
+
+    Raises StoreError as `examine`.
+    """
+    stated = manifests.crc32_of_rollup(path.name)
+    if stated is None:
+        return None
+    try:
+        return None if manifests.crc32_of(path) == stated else "its content is not what was written"
+    except FileNotFoundError:
+        return "it is missing"
+    except OSError as error:
+        if error.errno == errno.EIO:
+            return f"it cannot be read ({error.strerror})"
+        raise StoreError(f"{path}: cannot be read ({error.strerror}); see to that and try again") from error
 
 
 def strangers(directory: Path) -> tuple[Path, ...]:

@@ -35,6 +35,8 @@ _OWN_NAME: Final = re.compile(
     r"(?:\.tmp)?(?:\.\d+)?"
 )
 
+_ROLLUP_NAME: Final = re.compile(r"rollup-[\w.-]+-(?P<crc32>[0-9a-f]{8})\.parquet(?:\.\d+)?")
+
 Table = Literal["turns", "spans", "points"]
 TABLES: Final[tuple[Table, ...]] = ("turns", "spans", "points")
 
@@ -59,6 +61,12 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
     last_unix_ns: int | None = None
     run_ids: tuple[str, ...] | None = None
     rollup: str | None = None
+    rollup_bytes: int = 0
+
+    @property
+    def kept_bytes(self) -> int:
+        """What it takes on the disk with its roll-up."""
+        return self.size_bytes + self.rollup_bytes
 
 
 class Removed(msgspec.Struct, frozen=True, kw_only=True):
@@ -204,9 +212,21 @@ def parsed_name(name: str) -> tuple[str, int] | None:
     return None if found is None or found["crc32"] is None else (found["file"], int(found["crc32"], 16))
 
 
+def crc32_of_rollup(name: str) -> int | None:
+    """The checksum in the name of a roll-up; None for all other files, and for one that was not written to its end."""
+    found = _ROLLUP_NAME.fullmatch(name)
+    return None if found is None else int(found["crc32"], 16)
+
+
 def segment_path(directory: Path, segment: Segment) -> Path:
     """Where a segment lies."""
     return directory / SEGMENTS_FOLDER / segment.file
+
+
+def with_rollup(directory: Path, segment: Segment, rollup: str | None) -> Segment:
+    """The segment with a roll-up that lies beside it, or with none. Raises OSError."""
+    size_bytes = 0 if rollup is None else (directory / SEGMENTS_FOLDER / rollup).stat().st_size
+    return msgspec.structs.replace(segment, rollup=rollup, rollup_bytes=size_bytes)
 
 
 def crc32_of(path: Path) -> int:

@@ -95,6 +95,8 @@ def _not_named(plan: RepairPlan) -> Iterable[str]:
             yield f"{file.path} is not in the manifest: {segment.rows:,} rows of {segment.table}"
         elif not file.is_in_place:
             yield f"{file.path} is not where the manifest says: {segment.rows:,} rows of {segment.table}"
+        elif committed[segment.file].rollup != segment.rollup:
+            yield f"{file.path} has lost {committed[segment.file].rollup}: its rows are there, and slower to ask"
         elif committed[segment.file] != segment:
             yield f"{file.path} is not as the manifest says: it holds {segment.rows:,} rows of {segment.table}"
     for file, places in plan.partly.values():

@@ -107,7 +107,7 @@ def plan_repair(known: KnownManifests, inventory: Inventory) -> RepairPlan:
         if file is None or file.segment.crc32 != segment.crc32:
             missing.append(segment)
         else:
-            choice.commit(_with_rollup(file, segment.rollup if segment.rollup in rollups else None))
+            choice.commit(_with_rollup(file, segment if segment.rollup in rollups else file.segment))
     # The most merged first: what they replace need not be looked at.
     for file in sorted(by_name.values(), key=lambda each: (-each.segment.level, each.segment.file)):
         choice.add(file)
@@ -136,5 +136,6 @@ def _by_name(files: Sequence[IntactFile]) -> dict[str, IntactFile]:
     return found
 
 
-def _with_rollup(file: IntactFile, rollup: str | None) -> IntactFile:
-    return IntactFile(file.path, msgspec.structs.replace(file.segment, rollup=rollup), file.origin)
+def _with_rollup(file: IntactFile, named: Segment) -> IntactFile:
+    segment = msgspec.structs.replace(file.segment, rollup=named.rollup, rollup_bytes=named.rollup_bytes)
+    return IntactFile(file.path, segment, file.origin)

@@ -12,9 +12,9 @@ from telemetry.store.manifest import TABLES, Segment, StoreManifest
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Rows stored less than `age_ns` ago are kept, as long as all segments together have at most `size_bytes`.
+    """Rows stored less than `age_ns` ago are kept, as long as segments and roll-ups together have at most `size_bytes`.
 
-    None is no limit. Roll-ups and files that readers still need come on top of the size.
+    None is no limit. Files that readers still need come on top of the size.
     """
 
     age_ns: int | None = None
@@ -27,7 +27,7 @@ KEEP_ALL: Final = Keep()
 def to_remove(manifest: StoreManifest, keep: Keep, now_unix_ns: int) -> tuple[Segment, ...]:
     """The segments that must go, oldest first."""
     newest = {segments[-1] for table in TABLES if (segments := _by_age(manifest.of(table)))}
-    size_bytes = sum(segment.size_bytes for segment in manifest.segments)
+    size_bytes = sum(segment.kept_bytes for segment in manifest.segments)
     chosen: list[Segment] = []
     for segment in _by_age(manifest.segments):
         if segment in newest:
@@ -36,7 +36,7 @@ def to_remove(manifest: StoreManifest, keep: Keep, now_unix_ns: int) -> tuple[Se
         too_many = keep.size_bytes is not None and size_bytes > keep.size_bytes
         if too_old or too_many:
             chosen.append(segment)
-            size_bytes -= segment.size_bytes
+            size_bytes -= segment.kept_bytes
     return tuple(chosen)
 
 

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Self
 
-import msgspec
-
 from telemetry.model.errors import StoreError
 from telemetry.store import manifest as manifests
 from telemetry.store import quarantine
@@ -200,7 +198,7 @@ class StoreWriter:
             if segment not in self._manifest.segments:
                 return
             fsync_directory(self.directory / SEGMENTS_FOLDER)
-            named = msgspec.structs.replace(segment, rollup=rollup)
+            named = manifests.with_rollup(self.directory, segment, rollup)
             self._publish(tuple(named if each == segment else each for each in self._manifest.segments))
         self.sync()
 

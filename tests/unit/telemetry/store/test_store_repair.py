@@ -19,6 +19,7 @@ from telemetry.store.manifest import MANIFEST_NAME, PREVIOUS_NAME, QUARANTINE_FO
 from telemetry.store.quarantine import move_to_quarantine
 from telemetry.store.reader import StoreReader
 from telemetry.store.repair import repair
+from telemetry.store.rollups.making import RollUpMaker
 from telemetry.store.schema import Batch, turns_table
 from telemetry.store.writer import StoreWriter
 from tests.fixtures_turns import client_turn, exchange, generator_points, stage_spans
@@ -313,3 +314,37 @@ def test_what_cannot_be_read_for_a_while_is_not_taken_for_damage(
     with pytest.raises(StoreError, match=r"cannot be read \(Too many open files\)"):
         repair(store)
     assert _files(store) == before
+
+
+def _damage(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("spoil", [_damage, Path.unlink], ids=["damaged", "missing"])
+@pytest.mark.parametrize("is_in_use", [False, True], ids=["at rest", "in use"])
+def test_a_roll_up_that_is_not_what_was_written_is_a_fault_and_left_out(
+    tmp_path: Path, spoil: Callable[[Path], None], is_in_use: bool
+) -> None:
+    maker = RollUpMaker(fewest_rows=2, most_of_segment=99.0)
+    with StoreWriter(tmp_path) as writer:
+        for first in (0, TURNS):
+            writer.append(Batch([client_turn(index) for index in range(first, first + TURNS)]))
+        for segment in writer.manifest.segments:
+            writer.name_rollup(segment, maker(manifests.segment_path(tmp_path, segment), segment) or "")
+        segment, other = writer.manifest.segments
+        if not is_in_use:
+            writer.close()
+        assert check(tmp_path).faults == ()
+        spoil(tmp_path / SEGMENTS_FOLDER / (segment.rollup or ""))
+        found = check(tmp_path)
+        assert found.is_in_use is is_in_use
+        assert (found.damaged, found.rows["turns"]) == (0, 2 * TURNS), "no turn is lost"
+        assert found.faults
+        assert all(segment.file.removesuffix(".parquet") in fault for fault in found.faults)
+    repair(tmp_path)
+    assert check(tmp_path).faults == ()
+    assert _numbers(tmp_path) == list(range(2 * TURNS))
+    assert [each.rollup for each in manifests.load(tmp_path).segments] == [None, other.rollup]
+    assert manifests.load(tmp_path).segments[1].rollup_bytes == other.rollup_bytes > 0

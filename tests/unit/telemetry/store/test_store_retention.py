@@ -18,6 +18,7 @@ from telemetry.store.manifest import TABLES, Removed, Segment, StoreManifest, Ta
 from telemetry.store.reader import StoreReader
 from telemetry.store.repair import repair
 from telemetry.store.retention import Keep, to_remove
+from telemetry.store.rollups.making import RollUpMaker
 from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter
 from tests.fixtures_turns import SECOND, START_UNIX_NS, client_turn, generator_points
@@ -92,6 +93,27 @@ def test_what_is_too_much_goes_the_oldest_first_across_tables(tmp_path: Path, cl
         assert writer.manifest.segments == segments[3:]
         assert Compactor(writer, keep=Keep(size_bytes=0), unix_ns=clock).remove_old() == 1
         assert writer.manifest.segments == segments[4:], "the newest of each table"
+
+
+def test_roll_ups_count_as_what_is_kept(tmp_path: Path, clock: _Clock) -> None:
+    with StoreWriter(tmp_path, unix_ns=clock) as writer:
+        for first in range(0, 40, 10):
+            writer.append(Batch(turns=[client_turn(index) for index in range(first, first + 10)]))
+        maker = RollUpMaker(fewest_rows=2, most_of_segment=99.0)
+        for segment in writer.manifest.segments:
+            rollup = maker(manifests.segment_path(tmp_path, segment), segment)
+            writer.name_rollup(segment, rollup or "")
+        on_disk = [path.stat().st_size for path in (tmp_path / manifests.SEGMENTS_FOLDER).iterdir()]
+        segments = writer.manifest.segments
+        assert sum(segment.kept_bytes for segment in segments) == sum(on_disk)
+        assert sum(segment.size_bytes for segment in segments) < sum(on_disk)
+        kept_bytes = sum(segment.kept_bytes for segment in segments[1:])
+        compactor = Compactor(writer, keep=Keep(size_bytes=kept_bytes), grace_s=0.0, unix_ns=clock)
+        assert compactor.remove_old() == 1
+        assert writer.manifest.segments == segments[1:]
+        compactor.stop()
+        assert _files(tmp_path) == writer.manifest.files
+        assert sum(path.stat().st_size for path in (tmp_path / manifests.SEGMENTS_FOLDER).iterdir()) == kept_bytes
 
 
 def test_without_a_limit_everything_stays(tmp_path: Path, clock: _Clock) -> None:
