@@ -44,7 +44,7 @@ def metrics_page() -> str:
         "A turn that ended otherwise than with `ok` has a cause, and where there is one a code:",
         table(("Cause", "Label"), [(code(name), label) for name, label in FAILURE_LABELS.items()]),
         "## Percentiles",
-        "Percentiles are exact: they are computed from the value of every turn. Those of a run of more than 60,000 "
+        "Percentiles are exact: they are computed from the value of every turn. Those of a run of more than 30,000 "
         "turns may be estimates within 1 %, marked with `≈`. With fewer values than this, a percentile is shown as "
         "“too few” and is `null` in JSON.",
         table(("Percentile", "Values needed"), needed),

@@ -1,7 +1,7 @@
 """The shapes in which the store answers: what reports, the dashboard, Prometheus and the gate all read.
 
 Durations are integer nanoseconds (`unit == "ns"`). Percentiles are exact (from raw values); of a run of more than
-60,000 turns they may be estimates within 1 % (`approximate`). None means that it was not measured or that there are too
+30,000 turns they may be estimates within 1 % (`approximate`). None means that it was not measured or that there are too
 few values to say.
 """
 

@@ -141,8 +141,9 @@ class RollupFile:
             is_meant = pc.is_in(cells.column("slot"), pa.array([str(place) for place in places], pa.string()))
             if run_id is not None:
                 is_meant = pc.and_(is_meant, pc.equal(cells.column("run_id"), run_id).fill_null(False))
-            for key, cell in _cells_of(cells.filter(is_meant)):
-                yield key._replace(slot=None), cell
+            found = cells.filter(is_meant)
+            place = found.column_names.index("slot")
+            yield from _cells_of(found.set_column(place, "slot", pa.nulls(found.num_rows, pa.string())))
 
     def by_slot(self) -> Rollup:
         """The roll-up with the cells of each slot apart, and those that are of all times only."""

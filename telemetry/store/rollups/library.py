@@ -6,6 +6,7 @@ What has no roll-up of its own, or one that cannot be read, is rolled up here; t
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -19,22 +20,24 @@ from telemetry.store.rollups.database import Database, open_database
 from telemetry.store.rollups.files import RollupFile
 from telemetry.store.rollups.making import FEWEST_ROWS, in_batches, roll_up_file, roll_up_tables, tables_of_file
 from telemetry.store.rollups.pairs import pair
-from telemetry.store.rollups.partials import with_slowest_turns
+from telemetry.store.rollups.partials import OF_OTHERS, of_others, with_slowest_turns
 from telemetry.store.rollups.rollup import Rollup, added
 from telemetry.store.rollups.staged import complete
 from telemetry.store.rollups.view import RolledUp
-from telemetry.store.rollups.windows import WindowSums
+from telemetry.store.rollups.windows import WindowSums, can_hold
 from telemetry.store.schema import ArrowTable
 from telemetry.store.segment_checks import SegmentChecks
 
 _log = logging.getLogger(__name__)
 
 # A run of fewer turns than that (of both sides) is read turn by turn in about half a second; its figures are exact.
-FEWEST_TURNS: Final = 60_000
+FEWEST_TURNS: Final = 30_000
 # Rolling up takes somewhat longer than reading: a run of up to so many times FEWEST_TURNS is still read turn by turn
 # while more turns than this share of its own would have to be rolled up first.
 _TIMES_READ: Final = 4
 _SHARE_MADE: Final = 1 / 2
+# How much less it takes to look through turns of other runs than to roll turns up.
+_OF_OTHERS_SOONER: Final = 4
 # More turns without a roll-up than that are not rolled up for a question.
 _MOST_ROWS_MADE: Final = 2_000_000
 # Segments of so many rows seldom change: the sum of their roll-ups is kept apart from that of the others.
@@ -78,11 +81,10 @@ class RollupLibrary:
         if any((f.noise_profile, f.length_class, f.channel_profile, f.route)):
             return None
         # A stretch of time of a large run, too: what is lost, and what has no counterpart, is asked of all of the run.
-        run = Filter(run_id=f.run_id)
-        turns = sum(segment.rows for segment in segments if _concerns(segment, run))
+        turns = sum(segment.rows for segment in segments if can_hold(segment, f.run_id))
         if turns <= self._fewest_turns:
             return None
-        is_read_sooner = self._rows_to_make(segments) > _SHARE_MADE * turns
+        is_read_sooner = self._rows_to_make(segments, f.run_id) > _SHARE_MADE * turns
         if is_read_sooner and turns <= _TIMES_READ * self._fewest_turns:
             return None
         key = (f, _files(segments))
@@ -104,15 +106,19 @@ class RollupLibrary:
         current = {segment.file for segment in segments}
         self._known = {key: rollup for key, rollup in self._known.items() if key[0] in current}
         self._turns = {file: table for file, table in self._turns.items() if file in current}
-        if self._rows_to_make(segments) > _MOST_ROWS_MADE:
+        if self._rows_to_make(segments, run_id) > _MOST_ROWS_MADE:
             return None
         return self._kept(
             ("whole", run_id, *_files(segments)),
             lambda: pair(self._database, self._added(segments, run_id), is_last=True),
         )
 
-    def _rows_to_make(self, segments: Sequence[Segment]) -> int:
-        return sum(segment.rows for segment in segments if not self._is_ready(segment))
+    def _rows_to_make(self, segments: Sequence[Segment], run_id: str | None) -> int:
+        return sum(
+            segment.rows if can_hold(segment, run_id) else segment.rows // _OF_OTHERS_SOONER
+            for segment in segments
+            if not self._is_ready(segment)
+        )
 
     def _is_ready(self, segment: Segment) -> bool:
         return (segment.file, None) in self._known or (
@@ -121,8 +127,10 @@ class RollupLibrary:
 
     def _added(self, segments: Sequence[Segment], run_id: str | None) -> Rollup:
         """The sum of some segments' roll-ups, their turns still open."""
-        small = [segment for segment in segments if segment.rollup is None and segment.rows < FEWEST_ROWS]
-        others = [segment for segment in segments if segment not in small]
+        foreign = [each for each in segments if not self._is_ready(each) and not can_hold(each, run_id)]
+        mine = [segment for segment in segments if segment not in foreign]
+        small = [segment for segment in mine if segment.rollup is None and segment.rows < FEWEST_ROWS]
+        others = [segment for segment in mine if segment not in small]
         settled = [segment for segment in others if segment.rows >= _SETTLED_ROWS]
         changing = [segment for segment in others if segment.rows < _SETTLED_ROWS]
         sums = [
@@ -132,6 +140,8 @@ class RollupLibrary:
         ]
         if small:
             sums.append(self._kept(("small", *_files(small)), lambda: self._of_small(small)))
+        if foreign:
+            sums.append(self._kept(("foreign", *_files(foreign)), lambda: self._of_foreign(foreign)))
         return added(sums)
 
     def _of_one(self, segment: Segment, run_id: str | None) -> Rollup:
@@ -171,6 +181,11 @@ class RollupLibrary:
         found = roll_up_tables(self._database, in_batches(tables))
         return with_slowest_turns(self._database, found, [self._path(segment) for segment in segments])
 
+    def _of_foreign(self, segments: Sequence[Segment]) -> Rollup:
+        self._checks.verify(segments)
+        tables = chain.from_iterable(tables_of_file(self._path(segment), OF_OTHERS) for segment in segments)
+        return added(of_others(self._database, table) for table in in_batches(complete(table) for table in tables))
+
     def _path(self, segment: Segment) -> Path:
         return self._folder / segment.file
 
@@ -186,14 +201,3 @@ class RollupLibrary:
 
 def _files(segments: Iterable[Segment]) -> tuple[str, ...]:
     return tuple(segment.file for segment in segments)
-
-
-def _concerns(segment: Segment, f: Filter) -> bool:
-    """Whether a segment can hold turns of the filter."""
-    if segment.first_unix_ns is None or segment.last_unix_ns is None:
-        return False
-    return (
-        (f.run_id is None or segment.run_ids is None or f.run_id in segment.run_ids)
-        and (f.since_unix_ns is None or segment.last_unix_ns >= f.since_unix_ns)
-        and (f.until_unix_ns is None or segment.first_unix_ns < f.until_unix_ns)
-    )

@@ -2,7 +2,7 @@
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -144,11 +144,17 @@ def _open_turns(rollup: Rollup) -> int:
     return 0 if rollup.open_turns is None else rollup.open_turns.num_rows
 
 
-def tables_of_file(path: Path) -> Iterator[ArrowTable]:
-    """What a roll-up needs of a segment's turns, in tables of some BATCH_ROWS rows."""
+def tables_of_file(path: Path, names: Sequence[str] = NEEDED) -> Iterator[ArrowTable]:
+    """Some columns of a segment's turns, those that a roll-up needs, in tables of some BATCH_ROWS rows."""
     with pq.ParquetFile(path) as file:
-        columns = [name for name in NEEDED if name in file.schema_arrow.names]
+        columns = known_columns(file, names)
         yield from in_batches(file.read_row_group(number, columns=columns) for number in range(file.num_row_groups))
+
+
+def known_columns(file: Any, names: Sequence[str]) -> list[str]:
+    """The columns of these names that a Parquet file has."""
+    known = frozenset(file.schema_arrow.names)
+    return [name for name in names if name in known]
 
 
 def in_batches(tables: Iterable[ArrowTable]) -> Iterator[ArrowTable]:

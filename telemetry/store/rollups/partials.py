@@ -8,10 +8,12 @@ The same functions serve for a segment whose roll-up is kept and for turns that 
 import contextlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute
 
 from telemetry.store.rollups import statements
 from telemetry.store.rollups.buckets import Ints
@@ -21,10 +23,13 @@ from telemetry.store.rollups.pairs import OPEN_COLUMNS, pair
 from telemetry.store.rollups.rollup import SLOWEST, Key, Rollup, RollupCell, union_of_ranges, without_faster
 from telemetry.store.rollups.rows import cells_of_rows, gathered, key_of
 from telemetry.store.rollups.slots import NO_SLOTS, SlotGrid
-from telemetry.store.rollups.staged import Staged, stage
+from telemetry.store.rollups.staged import NEEDED, Staged, complete, stage
 from telemetry.store.schema import TURN_FIELDS, ArrowTable, turn_from_row
 
 _STAGED: Final = "staged"
+pc: Any = pyarrow.compute  # pyarrow ships no types of its own
+
+OF_OTHERS: Final = (*(name for name in OPEN_COLUMNS if name in NEEDED), "process_id", "sequence")
 
 
 def partial(database: Database, turns: ArrowTable, grid: SlotGrid = NO_SLOTS) -> Rollup:
@@ -48,6 +53,22 @@ def unpaired(database: Database, turns: ArrowTable, grid: SlotGrid = NO_SLOTS) -
         database.unregister(_STAGED)
     cells |= gathered(histograms(staged))
     return Rollup(cells, sequences, staged.table.select(OPEN_COLUMNS))
+
+
+def of_others(database: Database, turns: ArrowTable) -> Rollup:
+    """What is asked of the turns of other runs (the columns OF_OTHERS): which numbers arrived, and the turns of
+    services, all of them open."""
+    turns = complete(turns)
+    database.register(_STAGED, turns)
+    try:
+        sequences = _sequences(database)
+    finally:
+        database.unregister(_STAGED)
+    services = turns.filter(pc.equal(turns.column("source"), "service"))
+    for name in OPEN_COLUMNS:
+        if name not in services.column_names:
+            services = services.append_column(name, pa.nulls(services.num_rows, pa.string()))
+    return Rollup({}, sequences, services.select(OPEN_COLUMNS))
 
 
 def _with_groups(database: Database, staged: Staged, statement: str) -> list[dict[str, object]]:

@@ -34,7 +34,7 @@ class Member(msgspec.Struct, frozen=True, array_like=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class TakenMembers:
     """What a window takes: members by family and place; `left_over` are slots on its edges, as `[begin, end)`."""
 
     members: dict[int, list[int]]
@@ -65,9 +65,9 @@ def families(cells: Cells) -> Iterator[list[tuple[Member, Cells]]]:
         yield members
 
 
-def taken(known: Sequence[Sequence[Member]], since_unix_ns: int | None, until_unix_ns: int | None) -> Taken:
+def taken(known: Sequence[Sequence[Member]], since_unix_ns: int | None, until_unix_ns: int | None) -> TakenMembers:
     """What a window takes of these families. `since_unix_ns` is inclusive, `until_unix_ns` exclusive."""
-    found = Taken({}, [])
+    found = TakenMembers({}, [])
     waiting = [len(known) - 1] if known else []
     while waiting:
         number = waiting.pop()

@@ -2,6 +2,7 @@
 it."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -15,7 +16,7 @@ from telemetry.store.answers import Filter
 from telemetry.store.manifest import Segment
 from telemetry.store.rollups.database import Database
 from telemetry.store.rollups.files import RollupFile
-from telemetry.store.rollups.making import in_batches
+from telemetry.store.rollups.making import in_batches, known_columns
 from telemetry.store.rollups.pairs import OPEN_COLUMNS, pair
 from telemetry.store.rollups.partials import unpaired, with_slowest_turns
 from telemetry.store.rollups.rollup import Key, Rollup, RollupCell, without_faster
@@ -29,8 +30,9 @@ from telemetry.store.segment_checks import SegmentChecks
 pc: Any = pyarrow.compute  # pyarrow ships no types of its own
 
 # How far apart the two sides of a response may be recorded.
-SIDES_APART_NS: Final = 60_000_000_000
+_APART_NS: Final = 60_000_000_000
 _OPEN: Final = tuple(name for name in OPEN_COLUMNS if name in NEEDED)
+_OF_COUNTERPART: Final = ("source", "trace_id", "response_id", "started_unix_ns")
 _EVER: Final = 2**62
 
 Stretch = tuple[int, int]  # [begin, end), Unix ns
@@ -64,7 +66,7 @@ class WindowSums:
         """
         cells: list[Iterable[tuple[Key, RollupCell]]] = []
         open_turns: list[ArrowTable] = []
-        tables: list[Iterable[ArrowTable]] = []
+        left: list[_LeftOver] = []
         read: list[Path] = []
         for segment in segments:
             if not _is_near(segment, f):
@@ -85,9 +87,8 @@ class WindowSums:
             if left_over:
                 self._checks.verify([segment])
                 read.append(self._folder / segment.file)
-                tables.append(self._turns(segment, f, left_over))
-        for table in in_batches(chain.from_iterable(tables)):
-            part = unpaired(self._database, table)
+                left.append(_LeftOver(segment, left_over, is_rolled_up=known is not None))
+        for part in self._left_over(left, f):
             cells.append(part.cells.items())
             open_turns += [] if part.open_turns is None else [part.open_turns]
         together = Rollup(without_faster(gathered(chain.from_iterable(cells))))
@@ -95,33 +96,87 @@ class WindowSums:
         together.open_turns = pa.concat_tables(open_turns) if open_turns else None
         return pair(self._database, together, is_last=True)
 
-    def _turns(self, segment: Segment, f: Filter, left_over: Sequence[Stretch]) -> Iterator[ArrowTable]:
-        """The client's turns of a segment that began within the filter's time and one of the stretches, and the
-        service's turns of about then."""
+    def _left_over(self, left: Sequence["_LeftOver"], f: Filter) -> Iterator[Rollup]:
+        """The roll-ups, with open turns, of what is left over of segments: read turn by turn."""
+        tables = (table for each in left for table in self._turns(each, f))
+        for table in in_batches(tables):
+            yield unpaired(self._database, table)
+
+    def _turns(self, left: "_LeftOver", f: Filter) -> Iterator[ArrowTable]:
+        clients: list[ArrowTable] = []
+        if can_hold(left.segment, f.run_id):
+            clients.extend(self._clients(left, f))
+            yield from clients
+        if not left.is_rolled_up:
+            yield from self._services(left, None)
+        elif clients:
+            # The other turns of services have their counterparts, or are among the open turns of the roll-up.
+            yield from self._services(left, pa.concat_tables([table.select(_OF_COUNTERPART) for table in clients]))
+
+    def _clients(self, left: "_LeftOver", f: Filter) -> Iterator[ArrowTable]:
+        """The client's turns that began within the filter's time and one of the stretches."""
         stretches = [
-            (max(begin, f.since_unix_ns or begin), min(end, f.until_unix_ns or end)) for begin, end in left_over
+            (max(begin, f.since_unix_ns or begin), min(end, f.until_unix_ns or end)) for begin, end in left.stretches
         ]
-        with pq.ParquetFile(self._folder / segment.file) as file:
-            moments = list(ranges(file.metadata, segment))
-
-            def read(apart_ns: int, names: Sequence[str]) -> Iterator[ArrowTable]:
-                known = [name for name in names if name in file.schema_arrow.names]
-                for number, (first, last) in enumerate(moments):
-                    if any(first < end + apart_ns and last >= begin - apart_ns for begin, end in stretches):
-                        yield complete(file.read_row_group(number, columns=known))
-
-            for table in read(0, NEEDED):
+        with pq.ParquetFile(self._folder / left.segment.file) as file:
+            names = known_columns(file, NEEDED)
+            for number in _groups(file, left.segment, stretches):
+                table = complete(file.read_row_group(number, columns=names))
                 yield table.filter(_is_of(table, "client", stretches))
-            for table in read(SIDES_APART_NS, _OPEN):
-                yield table.filter(pc.equal(table.column("source"), "service"))
+
+    def _services(self, left: "_LeftOver", clients: ArrowTable | None) -> Iterator[ArrowTable]:
+        """The service's turns of about then; of given turns of the client only those that may be counterparts."""
+        around = [(begin - _APART_NS, end + _APART_NS) for begin, end in left.stretches]
+        with pq.ParquetFile(self._folder / left.segment.file) as file:
+            keys, names = known_columns(file, _OF_COUNTERPART), known_columns(file, _OPEN)
+            for number in _groups(file, left.segment, around):
+                table = complete(file.read_row_group(number, columns=keys))
+                is_meant = pc.equal(table.column("source"), "service")
+                if clients is not None:
+                    is_meant = pc.and_(is_meant, _may_be_counterparts(table, clients))
+                if pc.any(is_meant).as_py():
+                    yield complete(file.read_row_group(number, columns=names)).filter(is_meant)
+
+
+@dataclass(frozen=True, slots=True)
+class _LeftOver:
+    """What of a segment is read turn by turn; `is_rolled_up` where a roll-up tells of the rest of it."""
+
+    segment: Segment
+    stretches: Sequence[Stretch]
+    is_rolled_up: bool
+
+
+def _may_be_counterparts(services: ArrowTable, clients: ArrowTable) -> Any:
+    """Where a turn of a service is of the same trace as one of the client, and of the same response if both name
+    it."""
+    traces, responses = services.column("trace_id"), services.column("response_id")
+    unnamed = clients.filter(pc.is_null(clients.column("response_id"))).column("trace_id")
+    of_response = pc.or_(pc.is_null(responses), pc.is_in(responses, clients.column("response_id")))
+    of_response = pc.or_(of_response, pc.is_in(traces, unnamed))
+    return pc.and_(pc.is_in(traces, clients.column("trace_id")), of_response)
+
+
+def _groups(file: Any, segment: Segment, stretches: Sequence[Stretch]) -> list[int]:
+    """The row groups of a segment that can hold turns of some stretches of time."""
+    return [
+        number
+        for number, (first, last) in enumerate(ranges(file.metadata, segment))
+        if any(first < end and last >= begin for begin, end in stretches)
+    ]
+
+
+def can_hold(segment: Segment, run_id: str | None) -> bool:
+    """Whether a segment can hold turns of a run; of None any segment."""
+    return run_id is None or segment.run_ids is None or run_id in segment.run_ids
 
 
 def _is_near(segment: Segment, f: Filter) -> bool:
     """Whether a segment can hold turns of the filter's time, or their counterparts."""
     if segment.first_unix_ns is None or segment.last_unix_ns is None:
         return False
-    return (f.since_unix_ns is None or segment.last_unix_ns >= f.since_unix_ns - SIDES_APART_NS) and (
-        f.until_unix_ns is None or segment.first_unix_ns < f.until_unix_ns + SIDES_APART_NS
+    return (f.since_unix_ns is None or segment.last_unix_ns >= f.since_unix_ns - _APART_NS) and (
+        f.until_unix_ns is None or segment.first_unix_ns < f.until_unix_ns + _APART_NS
     )
 
 

@@ -72,6 +72,8 @@ def mixed_turns(seed: int, turns: int) -> list[Turn]:
             continue
         if turn.source == "service" and dice.random() < 0.1:
             changes |= {"response_id": None}
+        if turn.source == "client" and dice.random() < 0.05:
+            changes |= {"response_id": None}
         found.append(msgspec.structs.replace(turn, **changes))
     dice.shuffle(found)
     return found
