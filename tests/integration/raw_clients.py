@@ -99,9 +99,9 @@ def wait_until_closed(opened: Sequence[socket.socket], trickle: Callable[[], byt
     return time.monotonic() - started
 
 
-def send_evenly(opened: Sequence[socket.socket], octets: bytes, at_least: int) -> int:
-    """Send the octets on all connections side by side until so many were accepted and no more are for a second; the
-    octets accepted. The bound only ends a hopeless wait."""
+def send_evenly(opened: Sequence[socket.socket], octets: bytes, at_least: int = 0) -> int:
+    """Send the octets on all connections side by side until `at_least` so many were accepted and no more are for a
+    second; the octets accepted. The bound only ends a hopeless wait."""
     rest = {connection: memoryview(octets) for connection in opened}
     accepted = 0
     idle_since = time.monotonic()
