@@ -16,7 +16,7 @@ from typing import Any, Final, Self
 
 import duckdb
 
-from telemetry.store.duckdb_access import dictionaries, quoted_path
+from telemetry.store.duckdb_access import dictionaries, quoted_path, spill_folder
 from telemetry.store.manifest import SEGMENTS_FOLDER, TABLES, Segment, Table
 from telemetry.store.schema import SCHEMAS, without_rows
 from telemetry.store.segment_checks import SegmentChecks
@@ -46,6 +46,7 @@ class StoreConnection:
             config={
                 "threads": _THREADS,
                 "memory_limit": _MEMORY_LIMIT,
+                "temp_directory": spill_folder(),
                 "autoinstall_known_extensions": "false",
                 "parquet_metadata_cache": "true",
             },

@@ -1,11 +1,26 @@
-"""What every use of DuckDB shares: file names that stand for themselves, and rows as dictionaries."""
+"""What every use of DuckDB shares: where it spills, file names that stand for themselves, and rows as dictionaries."""
 
+import atexit
+import shutil
+import tempfile
+from functools import cache
 from typing import Any, Final
 
 import duckdb
 
 # A folder may be called anything: characters that DuckDB reads as a pattern stand for themselves.
 _LITERAL: Final = str.maketrans({character: f"[{character}]" for character in "*?["})
+
+
+@cache
+def spill_folder() -> str:
+    """A folder for what statements cannot hold in memory, which may be transcripts: only this user can read it.
+
+    DuckDB's own choice is the current folder. It is removed when the process ends.
+    """
+    folder = tempfile.mkdtemp(prefix="voiceprobe-spill-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def literal_path(path: str) -> str:

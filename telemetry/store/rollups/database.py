@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import duckdb
 
-from telemetry.store.duckdb_access import dictionaries, quoted_path
+from telemetry.store.duckdb_access import dictionaries, quoted_path, spill_folder
 from telemetry.store.schema import SCHEMAS, without_rows
 
 Database = duckdb.DuckDBPyConnection
@@ -19,6 +19,7 @@ def open_database(threads: int = 1) -> Database:
     options: dict[str, Any] = {
         "threads": threads,
         "memory_limit": _MEMORY_LIMIT,
+        "temp_directory": spill_folder(),
         "autoinstall_known_extensions": "false",
     }
     database = duckdb.connect(":memory:", config=options)
