@@ -81,7 +81,7 @@ def store(
 
     Each store is filled with generated turns and merged as a sidecar would. Then a sidecar is started on it; processes
     of their own ask for a page, a turn and a summary; and spans are sent, at a rate and as fast as they are
-    acknowledged. Figures never decide the exit code. 10 million turns need about 8 GB of disk, and half an hour.
+    acknowledged. Figures never decide the exit code. 10 million turns need about 6 GB of disk, and eight minutes.
     """
     from loadtest.bench.store.job import bench_store
     from loadtest.bench.store.options import checked
