@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from corpora.manifest.clips import read_clip
 from corpora.manifest.manifest import Utterance, read_manifest
@@ -22,6 +22,7 @@ from tests.unit.corpora.sources.importing.sources import RATE_HZ, import_source,
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 BOUND_S = 180
+expect.set_options(timeout=BOUND_S * 1000)
 SHOTS = os.environ.get("VOICEPROBE_SHOTS")  # where to keep screenshots for a person to look at
 
 
@@ -130,6 +131,22 @@ def test_a_bound_is_dragged_nudged_saved_and_found_in_the_manifest(served: Serve
     assert (after.speech_start_sample, after.speech_end_sample) == (moved + 16 - 160, before.speech_end_sample - 16)
     assert (after.reviewed, after.bounds_confidence_db, after.sha256) == (True, None, before.sha256)
     assert find_faults(served.folder) == ()
+
+
+def test_nothing_can_be_saved_before_there_is_a_clip(served: Served, browser: Browser) -> None:
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page = browser.new_page()
+    page.route("**/clips", hold)
+    with page.expect_request("**/clips"):
+        page.goto(served.url)
+    expect(page.locator("#save")).to_be_disabled()
+    held[0].continue_()
+    expect(page.locator("#save")).to_be_enabled()
+    page.close()
 
 
 def test_what_is_right_is_accepted_as_it_is_and_the_list_empties(served: Served, page: Page) -> None:
