@@ -23,7 +23,7 @@ from prometheus_client.exposition import choose_encoder
 
 from telemetry.model import semconv
 from telemetry.model.metrics import METRICS
-from telemetry.objectives.openslo import Objective
+from telemetry.objectives.objective import Objective
 from telemetry.sidecar.counts import turn_columns
 from telemetry.sidecar.counts.histograms import Array, Buckets, Counts, Observed, observed, series_name
 from telemetry.sidecar.counts.label_values import (

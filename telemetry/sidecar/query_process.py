@@ -16,6 +16,7 @@ from telemetry.sidecar.messages import LENGTH, frame
 from telemetry.sidecar.query_messages import Asked, Replied, refusal
 from telemetry.store.questions import BadQuestionError, answer
 from telemetry.store.reader import StoreReader
+from telemetry.store.without_pandas import refuse_pandas
 
 _POLITENESS: Final = 5
 
@@ -48,6 +49,7 @@ def serve(reader: StoreReader, questions: BinaryIO, answers: BinaryIO) -> None:
 
 def main() -> None:
     """Serve the store that the command line names."""
+    refuse_pandas()
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # nothing else may write between two answers
     os.nice(_POLITENESS)

@@ -20,7 +20,7 @@ import pyarrow as pa
 from telemetry.model.errors import StoreError
 from telemetry.store import manifest as manifests
 from telemetry.store.compaction_plan import MergeLimits, backlog, plan
-from telemetry.store.manifest import SEGMENTS_FOLDER, Segment, files_of
+from telemetry.store.manifest import Segment, files_of
 from telemetry.store.merging import UnreadableError, merged
 from telemetry.store.missing_rollups import MissingRollUps, RollUp
 from telemetry.store.retention import KEEP_ALL, Keep, to_remove
@@ -188,12 +188,9 @@ class Compactor:
             segment = manifests.with_rollup(directory, segment, rollup)
             self._writer.swap(chosen, segment)
         finally:
-            # What is published stays published, even if making that durable fails; everything else leaves no file.
             if segment in self._writer.manifest.segments:
                 self._retired.add(chosen)
-            else:
-                for file in files_of([segment]):
-                    (directory / SEGMENTS_FOLDER / file).unlink(missing_ok=True)
+            self._writer.discard_unpublished(files_of([segment]))
 
     def _note_damage(self, segment: Segment) -> None:
         self._damaged |= {segment}

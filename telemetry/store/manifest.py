@@ -8,12 +8,12 @@ damaged store, never an empty one.
 import errno
 import os
 import re
-import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, Literal
 
 import msgspec
+from isal import isal_zlib
 
 from telemetry.model.errors import StoreError
 from telemetry.store.private_files import write_durably
@@ -27,7 +27,7 @@ TEMPORARY_SUFFIX: Final = ".tmp"
 MANIFEST_VERSION: Final = 4
 # What file systems that have no links answer.
 _WITHOUT_LINKS: Final = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
-_READ_CHUNK_BYTES: Final = 1 << 20
+_READ_CHUNK_BYTES: Final = 1 << 18
 # Table, number and CRC-32 of the content; or the roll-up of a segment. Half-written files end in `.tmp`, and what was
 # set aside under a name that was taken in a number.
 _OWN_NAME: Final = re.compile(
@@ -232,9 +232,10 @@ def with_rollup(directory: Path, segment: Segment, rollup: str | None) -> Segmen
 def crc32_of(path: Path) -> int:
     """The checksum of a file's content. Raises OSError."""
     crc32 = 0
-    with path.open("rb") as file:
-        while chunk := file.read(_READ_CHUNK_BYTES):
-            crc32 = zlib.crc32(chunk, crc32)
+    chunk = memoryview(bytearray(_READ_CHUNK_BYTES))
+    with path.open("rb", buffering=0) as file:
+        while size := file.readinto(chunk):
+            crc32 = isal_zlib.crc32(chunk[:size], crc32)
     return crc32
 
 

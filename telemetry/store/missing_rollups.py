@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from telemetry.store import manifest as manifests
-from telemetry.store.manifest import SEGMENTS_FOLDER, Segment
+from telemetry.store.manifest import Segment
 from telemetry.store.writer import StoreWriter
 
 # Segments of fewer rows are merged soon, or cost little to read.
@@ -61,9 +61,7 @@ class MissingRollUps:
         try:
             self._writer.name_rollup(segment, rollup)
         finally:
-            # What is published stays published, even if making that durable fails; everything else leaves no file.
-            if rollup not in self._writer.manifest.files:
-                (directory / SEGMENTS_FOLDER / rollup).unlink(missing_ok=True)
+            self._writer.discard_unpublished([rollup])
         return True
 
     def _next(self) -> Segment | None:

@@ -45,6 +45,8 @@ FIELDS_OF: Final[dict[str, tuple[str, ...]]] = {
     "underrun_worst": ("underrun_worst_ns",),
     "underrun_total": ("underrun_total_ns",),
     "underrun_count": ("underrun_count",),
+    "packet_loss": ("rtp_packets_received", "rtp_packets_lost"),
+    "jitter": ("rtp_jitter_worst_ns",),
     "tokens_per_s": ("llm_tokens", "llm_chunks", "llm_first_token_perf_ns", "llm_last_token_perf_ns"),
     "tokens_per_s_wall": (
         "llm_tokens",

@@ -1,37 +1,26 @@
 """A store on another machine: the same questions, asked of its sidecar over HTTP with its token."""
 
+import functools
 import http.client
+import inspect
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 
 from telemetry.model import semconv
 from telemetry.model.errors import StoreError
-from telemetry.model.spans import SpanRow
-from telemetry.model.turns import Turn
-from telemetry.objectives.slo import Objective
-from telemetry.store.answers import (
-    CallCounts,
-    Filter,
-    GeneratorPoint,
-    ProcessInfo,
-    RunRecord,
-    StageStats,
-    Summary,
-    TimelinePoint,
-)
-from telemetry.store.objectives import ObjectiveCounts
-from telemetry.store.pages import PageAnswer, PageQuestion
 from telemetry.store.questions import QUESTIONS
 from telemetry.store.reader import StoreReader
 
+_Parameters = ParamSpec("_Parameters")
+_Answer = TypeVar("_Answer")
+
 QUERY_PATH: Final = "/v1/query/"
 TIMEOUT_S: Final = 40.0
-ANY: Final = Filter()
 _ANSWER_BYTES_MAX: Final = 256 << 20
 _MEDIA_TYPE: Final = "application/vnd.msgpack"
 
@@ -48,6 +37,22 @@ def open_store(store: str | Path, token: str | None) -> "StoreReader | RemoteSto
 
 class _Refused(msgspec.Struct):
     error: str = ""
+
+
+def _asked(
+    question: Callable[Concatenate[StoreReader, _Parameters], _Answer],
+) -> Callable[Concatenate["RemoteStore", _Parameters], _Answer]:
+    """The method with the same parameters and answer that asks the question of a sidecar."""
+    signature = inspect.signature(question)
+
+    @functools.wraps(question)
+    def asked(store: "RemoteStore", /, *values: _Parameters.args, **named: _Parameters.kwargs) -> _Answer:
+        given = signature.bind(store, *values, **named)
+        given.apply_defaults()
+        _, *parameters = given.arguments.items()
+        return store.ask(question.__name__, dict(parameters))
+
+    return asked
 
 
 class RemoteStore:
@@ -79,75 +84,24 @@ class RemoteStore:
     def close(self) -> None:
         """Nothing is held between two questions."""
 
-    def state(self) -> int:
-        """A number that changes with the content of the store."""
-        return self._ask("state")
+    state = _asked(StoreReader.state)
+    runs = _asked(StoreReader.runs)
+    summary = _asked(StoreReader.summary)
+    page = _asked(StoreReader.page)
+    timeline = _asked(StoreReader.timeline)
+    generator_points = _asked(StoreReader.generator_points)
+    slowest = _asked(StoreReader.slowest)
+    turn = _asked(StoreReader.turn)
+    turns = _asked(StoreReader.turns)
+    dimension_values = _asked(StoreReader.dimension_values)
+    spans = _asked(StoreReader.spans)
+    calls = _asked(StoreReader.calls)
+    processes = _asked(StoreReader.processes)
+    objective_counts = _asked(StoreReader.objective_counts)
+    stage_budget = _asked(StoreReader.stage_budget)
 
-    def runs(self) -> list[RunRecord]:
-        """As StoreReader.runs."""
-        return self._ask("runs")
-
-    def summary(self, f: Filter = ANY) -> Summary:
-        """As StoreReader.summary."""
-        return self._ask("summary", f=f)
-
-    def page(self, asked: PageQuestion) -> PageAnswer:
-        """As StoreReader.page."""
-        return self._ask("page", asked=asked)
-
-    def timeline(self, f: Filter = ANY, metric: str = "voice_to_voice", buckets: int = 60) -> list[TimelinePoint]:
-        """As StoreReader.timeline."""
-        return self._ask("timeline", f=f, metric=metric, buckets=buckets)
-
-    def generator_points(self, f: Filter = ANY) -> list[GeneratorPoint]:
-        """As StoreReader.generator_points."""
-        return self._ask("generator_points", f=f)
-
-    def slowest(self, f: Filter = ANY, metric: str = "voice_to_voice", limit: int = 10) -> list[Turn]:
-        """As StoreReader.slowest."""
-        return self._ask("slowest", f=f, metric=metric, limit=limit)
-
-    def turn(self, trace_id: str, turn_index: int) -> tuple[Turn | None, Turn | None]:
-        """As StoreReader.turn."""
-        return self._ask("turn", trace_id=trace_id, turn_index=turn_index)
-
-    def turns(
-        self,
-        f: Filter = ANY,
-        limit: int = 1000,
-        offset: int = 0,
-        *,
-        source: semconv.Source | None = None,
-        outcome: semconv.Outcome | None = None,
-    ) -> list[Turn]:
-        """As StoreReader.turns."""
-        return self._ask("turns", f=f, limit=limit, offset=offset, source=source, outcome=outcome)
-
-    def dimension_values(self, f: Filter = ANY) -> dict[str, tuple[str, ...]]:
-        """As StoreReader.dimension_values."""
-        return self._ask("dimension_values", f=f)
-
-    def spans(self, trace_id: str) -> list[SpanRow]:
-        """As StoreReader.spans."""
-        return self._ask("spans", trace_id=trace_id)
-
-    def calls(self, f: Filter = ANY) -> CallCounts:
-        """As StoreReader.calls."""
-        return self._ask("calls", f=f)
-
-    def processes(self, run_id: str) -> list[ProcessInfo]:
-        """As StoreReader.processes."""
-        return self._ask("processes", run_id=run_id)
-
-    def objective_counts(self, f: Filter, objectives: Sequence[Objective]) -> ObjectiveCounts:
-        """As StoreReader.objective_counts."""
-        return self._ask("objective_counts", f=f, objectives=tuple(objectives))
-
-    def stage_budget(self, f: Filter = ANY) -> dict[str, StageStats]:
-        """As StoreReader.stage_budget."""
-        return self._ask("stage_budget", f=f)
-
-    def _ask(self, name: str, **parameters: object) -> Any:
+    def ask(self, name: str, parameters: Mapping[str, object]) -> Any:
+        """Ask a question by its name. Raises StoreError."""
         status, content = self._request(name, msgspec.json.encode(parameters))
         if status != 200:
             raise StoreError(f"{self.directory}: {self._why(status, content)}")

@@ -1,7 +1,6 @@
 """Writing a segment one row group after the other, so that memory is bounded by a row group and not by the segment."""
 
 import os
-import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any, BinaryIO, Final, Self
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
+from isal import isal_zlib
 
 from telemetry.store.manifest import (
     MANIFEST_VERSION,
@@ -132,7 +132,7 @@ class _Checksummed:
         return self._file.closed
 
     def write(self, data: bytes) -> int:
-        self.crc32 = zlib.crc32(data, self.crc32)
+        self.crc32 = isal_zlib.crc32(data, self.crc32)
         self.size_bytes += len(data)
         return self._file.write(data)
 

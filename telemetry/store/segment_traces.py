@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import xxhash
 from numpy.typing import NDArray
 
 from telemetry.store.manifest import Segment, segment_path
 from telemetry.store.trace_filters import TRACE_COLUMN
-from telemetry.store.xxhash64 import xxhash64
 
 # Parquet's split block Bloom filter: blocks of eight words, in each of which a value sets one bit.
 _WORDS: Final = 8
@@ -42,7 +42,7 @@ class SoughtTrace:
     @classmethod
     def of(cls, trace_id: str) -> Self:
         """What filters are asked of a trace."""
-        hashed = xxhash64(trace_id.encode(errors="surrogatepass"))
+        hashed = xxhash.xxh64_intdigest(trace_id.encode(errors="surrogatepass"))
         lower = np.uint32(hashed & 0xFFFFFFFF)
         return cls(trace_id, hashed >> 32, np.uint32(1) << (lower * _SALT >> np.uint32(27)))
 

@@ -149,6 +149,7 @@ def assemble(
         behavior=found.behavior,
         beside=found.beside,
         skipped_segments=skipped_segments,
+        lacks_old_turns=bool(connection.cut_runs) if f.run_id is None else f.run_id in connection.cut_runs,
         phases=_phases(found, starts, instrument_ns),
         speech_bounds=found.speech_bounds,
         failures=found.failures,

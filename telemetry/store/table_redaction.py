@@ -20,6 +20,7 @@ from telemetry.store.schema import ArrowTable
 
 _ArrowArray = Any
 _TRANSCRIPT: Final = "transcript_pii"
+_PARTIALS: Final = "asr_partials_pii"
 _ATTRIBUTES: Final = "attributes"
 _MAY_HOLD_TEXT: Final = ("string_value", "bytes_value", "array_value", "kvlist_value")
 
@@ -27,7 +28,8 @@ _MAY_HOLD_TEXT: Final = ("string_value", "bytes_value", "array_value", "kvlist_v
 def table_without_text(table: Table, content: ArrowTable) -> ArrowTable:
     """The table without what people said."""
     if table == "turns":
-        return _with(content, _TRANSCRIPT, pa.nulls(content.num_rows, pa.string()))
+        texts = pa.array([[]] * content.num_rows, pa.list_(pa.string()))
+        return _with(_with(content, _PARTIALS, texts), _TRANSCRIPT, pa.nulls(content.num_rows, pa.string()))
     if table == "spans":
         return _spans_without_text(content)
     encoded = _whole(content, _ATTRIBUTES).dictionary_encode()

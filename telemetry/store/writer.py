@@ -29,6 +29,8 @@ from telemetry.store.table_redaction import table_without_text
 from telemetry.store.trace_filters import FILTER_ROWS_MIN
 from telemetry.store.write_health import StoreFaults, WriteHealth, reason_of
 
+_Segments = tuple[Segment, ...]
+
 
 @dataclass(frozen=True, slots=True)
 class AppendedTables:
@@ -175,41 +177,56 @@ class StoreWriter:
 
     def add(self, new: Segment) -> None:
         """Make a segment part of the store whose rows are not in it yet, which is not looked at. Raises OSError."""
-        with self._lock:
-            fsync_directory(self.directory / SEGMENTS_FOLDER)
-            self._publish((*self._manifest.segments, new))
-        self.sync()
+        self._change(lambda now: (*now, new))
 
     def swap(self, old: Sequence[Segment], new: Segment) -> None:
         """Put a merged segment in the place of those it was made of, in one step for every reader. Raises OSError."""
-        with self._lock:
-            fsync_directory(self.directory / SEGMENTS_FOLDER)
-            gone = set(old)
-            first = self._manifest.segments.index(old[0])
-            kept = [segment for segment in self._manifest.segments if segment not in gone]
-            before = sum(segment not in gone for segment in self._manifest.segments[:first])
-            self._publish((*kept[:before], new, *kept[before:]), retired=old)
-            self._known.replace(old, new)
-        self.sync()
+        gone = set(old)
+
+        def swapped(now: _Segments) -> _Segments:
+            first = now.index(old[0])
+            before, after = ([each for each in part if each not in gone] for part in (now[:first], now[first:]))
+            return (*before, new, *after)
+
+        self._change(swapped, old=old, new=new)
 
     def name_rollup(self, segment: Segment, rollup: str) -> None:
         """Give a segment a roll-up that lies beside it. Does nothing to one that is gone. Raises OSError."""
-        with self._lock:
-            if segment not in self._manifest.segments:
-                return
-            fsync_directory(self.directory / SEGMENTS_FOLDER)
-            named = manifests.with_rollup(self.directory, segment, rollup)
-            self._publish(tuple(named if each == segment else each for each in self._manifest.segments))
-        self.sync()
+        named = manifests.with_rollup(self.directory, segment, rollup)
+        self._change(lambda now: tuple(named if each == segment else each for each in now))
 
     def remove(self, old: Sequence[Segment]) -> None:
         """Take segments out of the store, in one step for every reader; their files stay. Raises OSError."""
+        gone = set(old)
+        self._change(lambda now: tuple(each for each in now if each not in gone), old=old, expired=old)
+
+    def discard_unpublished(self, files: Iterable[str]) -> None:
+        """Delete new files, except those that the manifest names: what is published stays published, even if making
+        that durable failed. Raises OSError."""
+        for file in set(files) - self._manifest.files:
+            (self.directory / SEGMENTS_FOLDER / file).unlink(missing_ok=True)
+
+    def _change(
+        self,
+        changed: Callable[[_Segments], _Segments],
+        *,
+        old: Sequence[Segment] = (),
+        new: Segment | None = None,
+        expired: Sequence[Segment] = (),
+    ) -> None:
+        """Publish other segments, in one step for every reader: their files are made durable before, and the manifest
+        after. What is known of `old` ones is known of `new` then. Raises OSError."""
         with self._lock:
-            gone = set(old)
-            kept = tuple(segment for segment in self._manifest.segments if segment not in gone)
-            self._publish(kept, retired=old, expired=old)
+            segments = changed(self._manifest.segments)
+            if segments == self._manifest.segments:
+                return
+            fsync_directory(self.directory / SEGMENTS_FOLDER)
+            self._publish(segments, retired=old, expired=expired)
+            by_table: dict[Table, list[Segment]] = {}
             for segment in old:
-                self._known.replace([segment], None)
+                by_table.setdefault(segment.table, []).append(segment)
+            for of_table in by_table.values():
+                self._known.replace(of_table, new)
         self.sync()
 
     def deleted(self, files: Iterable[str]) -> None:
@@ -240,8 +257,7 @@ class StoreWriter:
             fsync_directory(self.directory / SEGMENTS_FOLDER)
             self._publish((*self._manifest.segments, *written.values()))
         except Exception:
-            for segment in written.values():
-                manifests.segment_path(self.directory, segment).unlink(missing_ok=True)
+            self.discard_unpublished(segment.file for segment in written.values())
             raise
         for table, segment in written.items():
             self._known.add(segment, new[table].keys)

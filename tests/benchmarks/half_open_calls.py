@@ -1,5 +1,8 @@
 """What a proper sender gets, and how soon /healthz answers, in the middle of half-open gRPC calls; printed as JSON.
 
+Beside it stands what the machine and what the front are to blame for: how late an idle process woke meanwhile, and how
+long iterations of the front's event loop took, in CPU time of their thread and in all.
+
 300 calls announce a message and hold it back, for good or anew every 0.3 s, with the sidecar's own deadlines and with
 short ones: `python -m tests.benchmarks.half_open_calls [--seconds 6]`.
 """
@@ -19,6 +22,7 @@ import grpc
 import httpx
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
 
+from tests.benchmarks.pauses import instrument_loops, iterations_of, pauses_of_the_machine
 from tests.fixtures_sidecar import running_sidecar, turns_request
 from tests.fixtures_turns import client_turn
 from tests.integration.raw_clients import GRPC_OPENED, connections, grpc_call, http2_frame
@@ -57,7 +61,13 @@ def measured(arguments: tuple[str, ...], lasts_s: float, *, renewed: bool) -> di
     export_s: list[float] = []
     refused = 0
     request = turns_request([client_turn()])
-    with tempfile.TemporaryDirectory() as folder, running_sidecar(Path(folder), *arguments) as sidecar:
+    found: dict[str, Any] = {}
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running_sidecar(
+            Path(folder) / "store", *arguments, before=(loops := instrument_loops(Path(folder) / "before"))
+        ) as sidecar,
+    ):
 
         def look() -> None:
             began_s = time.perf_counter()
@@ -70,7 +80,9 @@ def measured(arguments: tuple[str, ...], lasts_s: float, *, renewed: bool) -> di
                 time.sleep(_RENEWED_S)
 
         with contextlib.ExitStack() as stack:
+            stack.callback(lambda: found.update(front_loop=iterations_of(loops, sidecar.process.pid)))
             stack.callback(sidecar.terminate)
+            stack.enter_context(pauses_of_the_machine(found))
             pages = stack.enter_context(httpx.Client(base_url=sidecar.http, timeout=20))
             stack.enter_context(repeated(look))
             stack.enter_context(connections(sidecar.grpc, CALLS, HALF_A_MESSAGE))
@@ -92,6 +104,7 @@ def measured(arguments: tuple[str, ...], lasts_s: float, *, renewed: bool) -> di
         "stored_worst_s": round(max(export_s, default=0.0), 3),
         "healthz_p99_ms": round(sorted(health_s)[len(health_s) * 99 // 100] * 1e3, 1),
         "healthz_worst_ms": round(max(health_s) * 1e3, 1),
+        **found,
     }
 
 

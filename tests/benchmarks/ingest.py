@@ -2,7 +2,8 @@
 
 The mix is that of our own calls: 1 turn of some 66 attributes, 3 stages, and a call for every 3 turns; 64 spans a
 request, from 32 senders that send at a fixed rate (0: as fast as they are answered). CPU is that of the front and of
-the store process, per span that was acknowledged.
+the store process, per span that was acknowledged. Beside it stands how late an idle process woke meanwhile, and how
+long iterations of the front's event loop took, in CPU time of their thread and in all.
 """
 
 import os
@@ -14,6 +15,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psutil
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -21,6 +23,7 @@ from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 
 from telemetry.model import semconv
 from telemetry.model.turn_spans import turn_attributes
+from tests.benchmarks.pauses import instrument_loops, iterations_of, pauses_of_the_machine
 from tests.fixtures_sidecar import any_value, running_sidecar
 from tests.fixtures_turns import exchange
 from tests.integration.waiting import wait_until_visible
@@ -102,7 +105,9 @@ def main() -> None:
     lasts_s = float(sys.argv[2]) if len(sys.argv) > 2 else 20.0
     body = mixed_request()
     folder = Path(tempfile.mkdtemp(dir=os.environ.get("BENCHMARK_FOLDER")))
-    with running_sidecar(folder / "store") as sidecar:
+    found: dict[str, Any] = {}
+    loops = instrument_loops(folder / "before")
+    with running_sidecar(folder / "store", before=loops) as sidecar, pauses_of_the_machine(found):
         host, port = sidecar.http.removeprefix("http://").rsplit(":", 1)
         processes = {"front": psutil.Process(sidecar.process.pid), "store": sidecar.store_process}
         for lasting_s in (3.0, lasts_s):  # the first warms it up
@@ -138,6 +143,9 @@ def main() -> None:
             by_thread = sorted((thread.user_time + thread.system_time for thread in process.threads()), reverse=True)
             print(f"  of its threads since the start, in s: {[round(each, 1) for each in by_thread[:5]]}")
         print(f"RSS of both in MiB, second by second: {sizes}")
+        sidecar.terminate()
+        print(f"iterations of the front's loop: {iterations_of(loops, sidecar.process.pid)}")
+    print(f"an idle process woke later than asked: {found['machine_pauses']}")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import psutil
 import pytest
 from rich.console import Console
 from streamlit.testing.v1 import AppTest
@@ -22,8 +23,9 @@ from telemetry.store.answers import Filter
 from telemetry.store.pages import PageQuestion
 from telemetry.store.reader import StoreReader
 from telemetry.store.remote import RemoteStore
-from tests.fixtures_sidecar import SidecarProcess, running_sidecar
-from tests.fixtures_turns import fill_store, synthetic_run
+from tests.fixtures_sidecar import SidecarProcess, running_sidecar, turns_request
+from tests.fixtures_turns import client_turn, fill_store, synthetic_run
+from tests.integration.waiting import wait_until_visible
 
 TOKEN = "a-token-for-this-test"
 
@@ -50,6 +52,22 @@ def post(sidecar: SidecarProcess, path: str, body: bytes, **headers: str) -> tup
         return response.status, response.read()
     finally:
         connection.close()
+
+
+def test_no_process_of_the_sidecar_loads_pandas(tmp_path: Path) -> None:
+    """pyarrow imports it with the first value that it converts; nothing in these processes uses it."""
+    with running_sidecar(tmp_path / "store") as running:
+        turn = client_turn()
+        body = turns_request([turn]).SerializeToString()
+        assert post(running, "/v1/traces", body, Content_Type="application/x-protobuf")[0] == 200
+        wait_until_visible(running.http)
+        with RemoteStore(running.http, None) as there:
+            assert there.turn(turn.trace_id, turn.turn_index)[0] == turn
+        front = psutil.Process(running.process.pid)
+        loaded = [{Path(each.path).parts for each in one.memory_maps()} for one in (front, *front.children())]
+    assert len(loaded) == 3
+    assert all(any("pyarrow" in parts for parts in each) for each in loaded[1:])
+    assert not any("pandas" in parts for each in loaded for parts in each)
 
 
 def test_the_answers_are_those_of_the_folder(sidecar: SidecarProcess, store: Path) -> None:

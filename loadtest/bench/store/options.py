@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Final
 
 from corpora.output_paths import unwritable
+from loadtest.bench.window_option import read_window
 from loadtest.errors import UsageError
-from telemetry.model.durations import Duration, DurationError
+from telemetry.model.durations import Duration
 
 DEFAULT_TURNS: Final = "10k,1M"
 TURNS_MIN: Final = 300
@@ -45,7 +46,9 @@ def checked(
     """The options as a whole. Raises UsageError with one sentence for each fault."""
     faults: list[str] = []
     sizes = _sizes(turns if turns is not None else ("3k" if short else DEFAULT_TURNS), faults)
-    lasts = _window(window if window is not None else ("1s" if short else "10s"), faults)
+    lasts = read_window(
+        window if window is not None else ("1s" if short else "10s"), SHORTEST_WINDOW, LONGEST_WINDOW, faults
+    ).seconds
     if not 1 <= spans_per_s <= SPANS_PER_S_MAX:
         faults.append(f"--spans-per-s {spans_per_s}: give a number from 1 to {SPANS_PER_S_MAX:,}")
     if folder is not None and not folder.is_dir():
@@ -67,14 +70,3 @@ def _sizes(text: str, faults: list[str]) -> tuple[int, ...]:
             return ()
         sizes.append(size)
     return tuple(sorted(set(sizes)))
-
-
-def _window(text: str, faults: list[str]) -> float:
-    try:
-        found = Duration.parse(text)
-    except DurationError as error:
-        faults.append(f"--window {error}")
-        return 0.0
-    if not SHORTEST_WINDOW <= found <= LONGEST_WINDOW:
-        faults.append(f"--window {text}: give a duration from {SHORTEST_WINDOW} to {LONGEST_WINDOW}")
-    return found.seconds

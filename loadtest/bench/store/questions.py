@@ -18,6 +18,7 @@ from telemetry.model.errors import StoreError
 from telemetry.store.answers import Filter
 from telemetry.store.peak_memory import peak_rss_bytes
 from telemetry.store.reader import StoreReader
+from telemetry.store.without_pandas import refuse_pandas
 
 _HEADERS: Final = {"content-type": "application/x-protobuf"}
 _VISIBLE_S: Final = 30.0
@@ -76,4 +77,5 @@ def main(kind: str, store: Path, times: int, url: str) -> None:
 
 
 if __name__ == "__main__":
+    refuse_pandas()  # as the sidecar's process for questions does
     main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4] if len(sys.argv) > 4 else "")

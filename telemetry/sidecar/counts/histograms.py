@@ -13,7 +13,7 @@ import numpy as np
 from prometheus_client.utils import floatToGoString
 
 from telemetry.model.metrics import Metric
-from telemetry.objectives.openslo import Objective
+from telemetry.objectives.objective import Objective
 from telemetry.store.schema import INTEGER_LIMIT
 
 _NS_PER_S: Final = 1e9

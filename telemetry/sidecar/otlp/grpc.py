@@ -113,7 +113,7 @@ class _Export:
 
     async def _message(self, context: _Context, lease: BodyLease) -> bytes:
         """Receive the message and decompress it."""
-        received = await self._slots.receive(context.read)
+        received = await self._slots.receive(context.read, context.peer())
         if received is _NO_MESSAGE:
             raise BodyDamaged("there is no message")
         message = cast(bytes, received)

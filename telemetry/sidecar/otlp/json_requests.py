@@ -7,8 +7,8 @@ parser, which would read the hex as base64, is therefore not used.
 import base64
 import binascii
 import re
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Iterator
+from typing import Any, Final, Literal
 
 import orjson
 from google.protobuf.message import EncodeError, Message
@@ -38,17 +38,8 @@ _NO_ID: Final = b"\0"
 def traces_from_json(body: bytes) -> bytes:
     """Turn a trace export into protobuf. Raises OtlpDecodeError if it is invalid."""
     request = ExportTraceServiceRequest()
-    count = 0
-    for resource in values.objects(_parsed(body).get("resourceSpans"), "resourceSpans"):
-        of_resource = request.resource_spans.add()
-        _resource(of_resource.resource, resource)
-        for scope in values.objects(resource.get("scopeSpans"), "scopeSpans"):
-            of_scope = of_resource.scope_spans.add()
-            _scope(of_scope.scope, scope)
-            for span in values.objects(scope.get("spans"), "spans"):
-                count += 1
-                _check_count(count, "spans")
-                _span(of_scope.spans.add(), span)
+    for scope, span in _items(body, request.resource_spans, "spans"):
+        _span(scope.spans.add(), span)
     return _serialized(request)
 
 
@@ -56,18 +47,25 @@ def metrics_from_json(body: bytes) -> bytes:
     """Turn a metrics export into protobuf; of the kinds that are not stored only the number of points is kept. Raises
     OtlpDecodeError if it is invalid."""
     request = ExportMetricsServiceRequest()
-    count = 0
-    for resource in values.objects(_parsed(body).get("resourceMetrics"), "resourceMetrics"):
-        of_resource = request.resource_metrics.add()
-        _resource(of_resource.resource, resource)
-        for scope in values.objects(resource.get("scopeMetrics"), "scopeMetrics"):
-            of_scope = of_resource.scope_metrics.add()
-            _scope(of_scope.scope, scope)
-            for metric in values.objects(scope.get("metrics"), "metrics"):
-                count += 1
-                _check_count(count, "metrics")
-                _metrics(of_scope.metrics.add, metric)
+    for scope, metric in _items(body, request.resource_metrics, "metrics"):
+        _metrics(scope.metrics.add, metric)
     return _serialized(request)
+
+
+def _items(body: bytes, messages: Any, what: Literal["spans", "metrics"]) -> Iterator[tuple[Any, Any]]:
+    """Every span or metric of a body with the message of its scope, which is added to `messages` with its resource."""
+    of_resource, of_scope, count = f"resource{what.capitalize()}", f"scope{what.capitalize()}", 0
+    for resource in values.objects(_parsed(body).get(of_resource), of_resource):
+        added = messages.add()
+        _resource(added.resource, resource)
+        scopes = getattr(added, f"scope_{what}")
+        for scope in values.objects(resource.get(of_scope), of_scope):
+            message = scopes.add()
+            _scope(message.scope, scope)
+            for item in values.objects(scope.get(what), what):
+                count += 1
+                _check_count(count, what)
+                yield message, item
 
 
 def _serialized(request: Message) -> bytes:

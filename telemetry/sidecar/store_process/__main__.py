@@ -9,11 +9,14 @@ import msgspec
 
 from telemetry.sidecar.messages import StoreOptions
 from telemetry.sidecar.store_process.connection import FrontConnection
-from telemetry.sidecar.store_process.process import run
+from telemetry.store.without_pandas import refuse_pandas
 
 
 def main() -> None:
     """Serve the front at the other end of the socket that was inherited."""
+    refuse_pandas()  # before modules are imported that make arrays
+    from telemetry.sidecar.store_process.process import run
+
     # Ctrl-C reaches every process of a terminal; the front says when to stop.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     descriptor, options = sys.argv[1:]

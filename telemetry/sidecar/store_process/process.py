@@ -17,6 +17,7 @@ from telemetry.model.errors import StoreError, TelemetryError
 from telemetry.objectives.slo import load_objectives
 from telemetry.sidecar.ingest_state import IngestState, count_names
 from telemetry.sidecar.messages import Answer, Answered, Ask, Begun, Page, Ready, Stop, StoreOptions, Take, Unusable
+from telemetry.sidecar.otlp.backlog import GROUP_S
 from telemetry.sidecar.prometheus import Exposition
 from telemetry.sidecar.store_process.commits import Committer
 from telemetry.sidecar.store_process.connection import FrontConnection
@@ -35,12 +36,10 @@ from telemetry.store.writer import StoreWriter
 # A store process whose front was killed ends within this; its successor waits for it.
 _LOCK_WITHIN_S: Final = 5.0
 _LOCK_EVERY_S: Final = 0.02
-# A group is as large as what waits, up to about this much decoding.
-_GROUP_S: Final = 0.05
 _GROUP_BYTES_MIN: Final = 64 << 10
 _ASSUMED_BYTES_PER_S: Final = 5e6
 # Under load, requests that follow one another this closely share a group: each group costs some 5 ms by itself.
-_WINDOW_S: Final = 0.03
+_WINDOW_S: Final = 0.02
 _BUSY_S: Final = 0.05
 _METRICS_FAULT: Final = "metrics"
 _WATCH_S: Final = 1.0
@@ -118,7 +117,7 @@ class StoreProcess:
         if time.monotonic() - self._last_end_s < _BUSY_S:
             time.sleep(_WINDOW_S)
         group, size_bytes = [first], len(first.body)
-        limit_bytes = max(_GROUP_BYTES_MIN, self._bytes_per_s * _GROUP_S)
+        limit_bytes = max(_GROUP_BYTES_MIN, self._bytes_per_s * GROUP_S)
         while size_bytes < limit_bytes and not group[-1].alone:
             try:
                 request = self._queue.get_nowait()

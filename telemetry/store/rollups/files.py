@@ -5,7 +5,6 @@ Its name is `rollup-SEGMENT-CRC32.parquet`, with the checksum of its own content
 """
 
 import io
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet as pq
+from isal import isal_zlib
 
 from telemetry.model.errors import StoreError
 from telemetry.store.manifest import Segment
@@ -195,7 +195,7 @@ def write_content(folder: Path, segment: Segment, content: bytes, most_bytes: in
     """Write the file of a segment's roll-up with this content, as `write`."""
     if len(content) > most_bytes:
         return None
-    name = f"{_prefix(segment.file)}{zlib.crc32(content):08x}{_SUFFIX}"
+    name = f"{_prefix(segment.file)}{isal_zlib.crc32(content):08x}{_SUFFIX}"
     write_durably(folder / name, content)
     return name
 
@@ -222,7 +222,7 @@ def content_of(path: Path) -> bytes:
         content = path.read_bytes()
     except OSError as error:
         raise StoreError(f"{path}: the roll-up cannot be read ({error.strerror})") from error
-    if path.name.removesuffix(_SUFFIX)[-8:] != f"{zlib.crc32(content):08x}":
+    if path.name.removesuffix(_SUFFIX)[-8:] != f"{isal_zlib.crc32(content):08x}":
         raise StoreError(f"{path}: the roll-up is damaged, its content is not what was written")
     return content
 

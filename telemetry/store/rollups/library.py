@@ -43,6 +43,8 @@ _MOST_ROWS_MADE: Final = 2_000_000
 # Segments of so many rows seldom change: the sum of their roll-ups is kept apart from that of the others.
 _SETTLED_ROWS: Final = 500_000
 _KEPT_SUMS: Final = 12
+# Of so many runs, those that were asked last, the roll-ups of segments are kept.
+KEPT_RUNS: Final = 4
 
 
 class RollupLibrary:
@@ -55,6 +57,7 @@ class RollupLibrary:
         self._opened: Database | None = None
         self._known: dict[tuple[str, str | None], Rollup] = {}  # of segments that are not small, by file and run
         self._turns: dict[str, ArrowTable] = {}  # of segments that are
+        self._asked_runs: OrderedDict[str, None] = OrderedDict()
         self._sums: OrderedDict[Hashable, Rollup] = OrderedDict()
         self._unreadable: set[str] = set()
         # A page asks several questions about one filter.
@@ -103,15 +106,24 @@ class RollupLibrary:
 
     def _whole(self, segments: Sequence[Segment], run_id: str | None) -> Rollup | None:
         """Everything of the store, or of a run; None where too much would have to be rolled up first."""
-        current = {segment.file for segment in segments}
-        self._known = {key: rollup for key, rollup in self._known.items() if key[0] in current}
-        self._turns = {file: table for file, table in self._turns.items() if file in current}
+        self._forget_all_but(segments, run_id)
         if self._rows_to_make(segments, run_id) > _MOST_ROWS_MADE:
             return None
         return self._kept(
             ("whole", run_id, *_files(segments)),
             lambda: pair(self._database, self._added(segments, run_id), is_last=True),
         )
+
+    def _forget_all_but(self, segments: Sequence[Segment], run_id: str | None) -> None:
+        """Keep what is known of these segments: of all of their turns, of this run and of those asked before it."""
+        if run_id is not None:
+            self._asked_runs[run_id] = None
+            self._asked_runs.move_to_end(run_id)
+            while len(self._asked_runs) > KEPT_RUNS:
+                self._asked_runs.popitem(last=False)
+        files, runs = set(_files(segments)), {None, *self._asked_runs}
+        self._known = {key: rollup for key, rollup in self._known.items() if key[0] in files and key[1] in runs}
+        self._turns = {file: table for file, table in self._turns.items() if file in files}
 
     def _rows_to_make(self, segments: Sequence[Segment], run_id: str | None) -> int:
         return sum(

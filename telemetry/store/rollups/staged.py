@@ -2,6 +2,7 @@
 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -97,9 +98,9 @@ class Staged:
         return pc.list_flatten(column), _parents(column)
 
 
-def complete(turns: ArrowTable) -> ArrowTable:
-    """Turns with all columns of NEEDED, those that they lack unknown."""
-    schema = pa.schema([SCHEMAS["turns"].field(name) for name in NEEDED])
+def complete(turns: ArrowTable, names: Sequence[str] = NEEDED) -> ArrowTable:
+    """Turns with all of these columns, those that they lack unknown."""
+    schema = pa.schema([SCHEMAS["turns"].field(name) for name in names])
     columns = [
         turns.column(field.name).cast(field.type)
         if field.name in turns.column_names

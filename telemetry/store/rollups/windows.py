@@ -34,6 +34,8 @@ _APART_NS: Final = 60_000_000_000
 _OPEN: Final = tuple(name for name in OPEN_COLUMNS if name in NEEDED)
 _OF_COUNTERPART: Final = ("source", "trace_id", "response_id", "started_unix_ns")
 _EVER: Final = 2**62
+# Row groups whose turns are compared with those of the client together: about 10 MB of keys.
+_GROUPS_AT_ONCE: Final = 8
 
 Stretch = tuple[int, int]  # [begin, end), Unix ns
 
@@ -94,7 +96,10 @@ class WindowSums:
         together = Rollup(without_faster(gathered(chain.from_iterable(cells))))
         together = with_slowest_turns(self._database, together, read)
         together.open_turns = pa.concat_tables(open_turns) if open_turns else None
-        return pair(self._database, together, is_last=True)
+        paired = pair(self._database, together, is_last=True)
+        # Arrow keeps what it freed for its next use: nearly 100 MB, which the next window may not need.
+        pa.default_memory_pool().release_unused()
+        return paired
 
     def _left_over(self, left: Sequence["_LeftOver"], f: Filter) -> Iterator[Rollup]:
         """The roll-ups, with open turns, of what is left over of segments: read turn by turn."""
@@ -104,38 +109,15 @@ class WindowSums:
 
     def _turns(self, left: "_LeftOver", f: Filter) -> Iterator[ArrowTable]:
         clients: list[ArrowTable] = []
-        if can_hold(left.segment, f.run_id):
-            clients.extend(self._clients(left, f))
-            yield from clients
-        if not left.is_rolled_up:
-            yield from self._services(left, None)
-        elif clients:
-            # The other turns of services have their counterparts, or are among the open turns of the roll-up.
-            yield from self._services(left, pa.concat_tables([table.select(_OF_COUNTERPART) for table in clients]))
-
-    def _clients(self, left: "_LeftOver", f: Filter) -> Iterator[ArrowTable]:
-        """The client's turns that began within the filter's time and one of the stretches."""
-        stretches = [
-            (max(begin, f.since_unix_ns or begin), min(end, f.until_unix_ns or end)) for begin, end in left.stretches
-        ]
         with pq.ParquetFile(self._folder / left.segment.file) as file:
-            names = known_columns(file, NEEDED)
-            for number in _groups(file, left.segment, stretches):
-                table = complete(file.read_row_group(number, columns=names))
-                yield table.filter(_is_of(table, "client", stretches))
-
-    def _services(self, left: "_LeftOver", clients: ArrowTable | None) -> Iterator[ArrowTable]:
-        """The service's turns of about then; of given turns of the client only those that may be counterparts."""
-        around = [(begin - _APART_NS, end + _APART_NS) for begin, end in left.stretches]
-        with pq.ParquetFile(self._folder / left.segment.file) as file:
-            keys, names = known_columns(file, _OF_COUNTERPART), known_columns(file, _OPEN)
-            for number in _groups(file, left.segment, around):
-                table = complete(file.read_row_group(number, columns=keys))
-                is_meant = pc.equal(table.column("source"), "service")
-                if clients is not None:
-                    is_meant = pc.and_(is_meant, _may_be_counterparts(table, clients))
-                if pc.any(is_meant).as_py():
-                    yield complete(file.read_row_group(number, columns=names)).filter(is_meant)
+            if can_hold(left.segment, f.run_id):
+                clients.extend(_clients(file, left, f))
+                yield from clients
+            if not left.is_rolled_up:
+                yield from _services(file, left, None)
+            elif clients:
+                # The other turns of services have their counterparts, or are among the open turns of the roll-up.
+                yield from _services(file, left, pa.concat_tables([table.select(_OF_COUNTERPART) for table in clients]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +127,37 @@ class _LeftOver:
     segment: Segment
     stretches: Sequence[Stretch]
     is_rolled_up: bool
+
+
+def _clients(file: Any, left: _LeftOver, f: Filter) -> Iterator[ArrowTable]:
+    """The client's turns of a segment's file that began within the filter's time and one of the stretches."""
+    stretches = [
+        (max(begin, f.since_unix_ns or begin), min(end, f.until_unix_ns or end)) for begin, end in left.stretches
+    ]
+    names = known_columns(file, NEEDED)
+    for number in _groups(file, left.segment, stretches):
+        table = file.read_row_group(number, columns=names)
+        yield complete(table.filter(_is_of(table, "client", stretches)))
+
+
+def _services(file: Any, left: _LeftOver, clients: ArrowTable | None) -> Iterator[ArrowTable]:
+    """The service's turns of about then; of given turns of the client only those that may be counterparts."""
+    around = [(begin - _APART_NS, end + _APART_NS) for begin, end in left.stretches]
+    keys, names = known_columns(file, _OF_COUNTERPART), known_columns(file, _OPEN)
+    groups = _groups(file, left.segment, around)
+    for first in range(0, len(groups), _GROUPS_AT_ONCE):
+        some = groups[first : first + _GROUPS_AT_ONCE]
+        table = complete(file.read_row_groups(some, columns=keys), _OF_COUNTERPART)
+        is_meant = pc.equal(table.column("source"), "service")
+        if clients is not None:
+            is_meant = pc.and_(is_meant, _may_be_counterparts(table, clients))
+        begin = 0
+        for number in some:
+            rows = file.metadata.row_group(number).num_rows
+            is_of_group = is_meant.slice(begin, rows)
+            begin += rows
+            if pc.any(is_of_group).as_py():
+                yield complete(file.read_row_group(number, columns=names).filter(is_of_group))
 
 
 def _may_be_counterparts(services: ArrowTable, clients: ArrowTable) -> Any:

@@ -145,3 +145,27 @@ def test_a_process_that_reads_a_store_imports_no_pandas(tmp_path: Path) -> None:
     store = fill_store(tmp_path, synthetic_run("run-1", turns=12))
     done = subprocess.run([sys.executable, "-c", _ASKS, store], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False"]
+
+
+# Asks the same from roll-ups, where pyarrow would import it.
+_REFUSES = """
+import sys
+from telemetry.store.pages import PageQuestion
+from telemetry.store.reader import StoreReader
+from telemetry.store.without_pandas import refuse_pandas
+refuse_pandas()
+with StoreReader(sys.argv[1], fewest_rolled_up=0) as reader:
+    print(reader.summary().turns.total, len(reader.page(PageQuestion()).runs), "pandas" in sys.modules)
+try:
+    import pandas
+except ModuleNotFoundError as error:
+    print(error.name)
+"""
+
+
+def test_a_process_that_refuses_pandas_answers_from_roll_ups(tmp_path: Path) -> None:
+    store = fill_store(tmp_path, synthetic_run("run-1", turns=12))
+    with StoreReader(store) as reader:
+        expected = str(reader.summary().turns.total)
+    done = subprocess.run([sys.executable, "-c", _REFUSES, store], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [expected, "1", "False", "pandas"]

@@ -140,3 +140,26 @@ def test_a_segment_that_was_removed_meanwhile_leaves_no_roll_up(tmp_path: Path) 
         assert compactor.roll_up_once()
         assert not [name for name in _files(tmp_path) if name.startswith("rollup-")]
         assert len(writer.manifest.segments) == 2
+
+
+def test_a_segment_of_just_so_many_rows_is_large(tmp_path: Path) -> None:
+    fewest = missing_rollups.FEWEST_ROWS["turns"]
+    with StoreWriter(tmp_path) as writer:
+        writer.append(Batch(turns=[client_turn(index) for index in range(fewest)]))
+        writer.append(Batch(turns=[client_turn(index) for index in range(fewest, 2 * fewest - 1)]))
+        compactor = Compactor(writer, roll_up=OF_ALL)
+        assert compactor.roll_up_once()
+        assert not compactor.roll_up_once()
+        assert [each.rollup is not None for each in writer.manifest.segments] == [True, False]
+
+
+def test_a_roll_up_of_a_segment_that_is_gone_changes_nothing(tmp_path: Path) -> None:
+    with StoreWriter(tmp_path) as writer:
+        _filled(writer)
+        gone = writer.manifest.segments[0]
+        rollup = OF_ALL(manifests.segment_path(tmp_path, gone), gone)
+        assert rollup is not None
+        writer.remove([gone])
+        before = writer.manifest
+        writer.name_rollup(gone, rollup)
+        assert writer.manifest == before == load(tmp_path)

@@ -169,10 +169,10 @@ def test_tables_in_several_pieces_and_none_are_cleaned() -> None:
         assert table_without_text(name, schema.empty_table()).equals(schema.empty_table())
 
 
-def test_a_turn_keeps_all_but_its_transcript() -> None:
-    turn = client_turn(0, transcript_pii=TEXTS, outcome_reason="no reply")
+def test_a_turn_keeps_all_but_its_transcripts() -> None:
+    turn = client_turn(0, transcript_pii=TEXTS, asr_partials_pii=(TEXTS,), outcome_reason="no reply")
     (row,) = table_without_text("turns", turns_table([turn])).to_pylist()
-    assert turn_from_row(row) == msgspec.structs.replace(turn, transcript_pii=None)
+    assert turn_from_row(row) == msgspec.structs.replace(turn, transcript_pii=None, asr_partials_pii=())
 
 
 def test_the_installed_conventions_have_no_name_that_nobody_looked_at() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from telemetry.model.errors import StoreError
 from telemetry.store import compaction
 from telemetry.store import manifest as manifests
+from telemetry.store.answers import Filter
 from telemetry.store.check import check
 from telemetry.store.compaction import Compactor
 from telemetry.store.compaction_plan import MergeLimits
@@ -193,9 +194,13 @@ def test_a_run_that_lost_some_of_its_turns_is_named(tmp_path: Path, clock: _Cloc
         assert check(tmp_path).removed["turns"].run_ids == ("second",)
         with StoreReader(tmp_path) as reader:
             assert {run.run_id: run.lacks_old_turns for run in reader.runs()} == {"second": True, "third": False}
+            asked = [Filter(run_id="second"), Filter(run_id="third"), Filter()]
+            assert [reader.summary(f).lacks_old_turns for f in asked] == [True, False, True]
         clock.unix_ns += HOUR
         assert compactor.remove_old() == 1
         assert writer.manifest.removed["turns"].run_ids == (), "nothing is left of it"
+        with StoreReader(tmp_path) as reader:
+            assert not reader.summary(Filter()).lacks_old_turns
 
 
 def test_a_repair_does_not_bring_back_what_was_removed(tmp_path: Path, clock: _Clock) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from telemetry.model.errors import StoreError
 from telemetry.model.metrics import METRICS
-from telemetry.objectives.openslo import Objective
+from telemetry.objectives.objective import Objective
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter

@@ -13,7 +13,7 @@ from telemetry.model.metrics import METRICS
 from telemetry.model.spans import SpanRow
 from telemetry.model.stated_error import good_range
 from telemetry.model.turns import Turn
-from telemetry.objectives.openslo import Objective
+from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import count_turns, is_good, judge
 from telemetry.store import writer as writing
 from telemetry.store.answers import Filter, SpeechBoundErrors

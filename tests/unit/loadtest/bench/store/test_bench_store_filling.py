@@ -15,6 +15,8 @@ from telemetry.store.schema import DERIVED_METRICS, ENDED_COLUMN, ended_unix_ns,
 
 TURNS = 1_200
 END_UNIX_NS = 1_790_000_000 * 10**9
+# What nobody in the store did, and what only calls over RTP have.
+EMPTY = {"barge_in_stop", "packet_loss", "jitter"}
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +77,7 @@ def test_the_reader_answers_over_it(filled: tuple[Path, Filled, list[int]]) -> N
         spans = reader.spans(made.trace_id)
     assert summary.loss.missing == 0
     assert {cohort.cohort for cohort in summary.cohorts} == {"control", "canary"}
-    assert all(summary.metrics[name].n for name in METRICS if name != "barge_in_stop")
+    assert all(summary.metrics[name].n for name in METRICS if name not in EMPTY)
     assert client is not None
     assert service is not None
     ids = {span.span_id for span in spans}

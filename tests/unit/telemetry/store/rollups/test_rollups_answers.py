@@ -4,6 +4,7 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import duckdb
 import msgspec
@@ -17,7 +18,7 @@ from telemetry.store import turn_questions
 from telemetry.store.answers import Filter
 from telemetry.store.compaction import Compactor
 from telemetry.store.manifest import SEGMENTS_FOLDER, load, publish
-from telemetry.store.missing_rollups import MissingRollUps
+from telemetry.store.missing_rollups import FEWEST_ROWS, MissingRollUps
 from telemetry.store.pages import PageQuestion
 from telemetry.store.reader import StoreReader
 from telemetry.store.rollups import distributions, files, library, windows
@@ -28,7 +29,7 @@ from telemetry.store.rollups.objectives import can_count
 from telemetry.store.rollups.partials import unpaired
 from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter
-from tests.fixtures_turns import MS, START_UNIX_NS
+from tests.fixtures_turns import MS, START_UNIX_NS, client_turn
 from tests.unit.telemetry.store.rollups.answers_compared import (
     EVERY,
     FILTERS,
@@ -275,3 +276,21 @@ def test_new_turns_are_seen_at_once(tmp_path: Path) -> None:
     heard = [sum(t.source == "client" and t.turn_kind != "silence" and t.phase != "up" for t in turns[:end])
              for end in (50, 100, 150)]  # fmt: skip
     assert seen == heard
+
+
+def test_of_runs_that_were_asked_long_ago_nothing_is_kept(tmp_path: Path) -> None:
+    """A dashboard that visits every run of a store stays as small as one that visits a few."""
+    runs = [f"run-{number}" for number in range(3 * library.KEPT_RUNS)]
+    with StoreWriter(tmp_path) as writer:
+        writer.append(Batch([client_turn(place, run_id=run_id) for place, run_id in enumerate(runs)]))
+        compactor = Compactor(writer, roll_up=EVERY)
+        with patch.dict(FEWEST_ROWS, turns=1):
+            assert compactor.roll_up_once()
+    assert rollups_of(tmp_path)
+    with StoreReader(tmp_path, fewest_rolled_up=-1) as reader:
+        for _ in range(2):
+            for place, run_id in enumerate(runs):
+                assert reader.summary(Filter(run_id=run_id)).turns.total == 1
+                kept = {known for _, known in reader._library._known}
+                assert run_id in kept
+                assert len(kept) <= library.KEPT_RUNS, f"after {place + 1} runs"

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from telemetry.store.rollups.rollup import Key, RollupCell
-from telemetry.store.rollups.slot_tree import FAN_OUT, families, taken
+from telemetry.store.rollups.slot_tree import FAN_OUT, Member, families, taken
 from telemetry.store.rollups.slots import FINEST_LEVEL, Slot, SlotGrid, folded
 
 SECOND = 1_000_000_000
@@ -111,3 +111,47 @@ def test_a_window_takes_each_slot_in_it_once_and_leaves_its_edges_over(
     assert total == sum(1 << place for place in inside)
     assert sorted(found.left_over) == cut
     assert sum(map(len, found.members.values())) <= 2 * FAN_OUT * 4
+
+
+def test_a_slot_holds_its_first_moment_and_not_the_one_after_its_last() -> None:
+    slots = (Slot(FINEST_LEVEL, 5), Slot(FINEST_LEVEL, 7))
+    first, second = ((place << FINEST_LEVEL, (place + 1) << FINEST_LEVEL) for place in (5, 7))
+    moments = [first[0] - 1, first[0], first[1] - 1, first[1], second[0] - 1, second[0], second[1] - 1, second[1]]
+    one, other = f"{FINEST_LEVEL}:5", f"{FINEST_LEVEL}:7"
+    assert SlotGrid(slots).names_of(np.array(moments)) == [None, one, one, None, None, other, other, None]
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "whole", "left_over"),
+    [
+        (100, 300, [0, 1], []),
+        (99, 301, [0, 1], []),
+        (100, 299, [0], [(200, 300)]),
+        (101, 300, [1], [(100, 200)]),
+        (100, 200, [0], []),
+        (100, 201, [0], [(200, 300)]),
+        (199, 300, [1], [(100, 200)]),
+        (200, 300, [1], []),
+        (100, 199, [], [(100, 200)]),
+        (300, 400, [], []),
+        (0, 100, [], []),
+        (None, 200, [0], []),
+        (200, None, [1], []),
+    ],
+)
+def test_a_slot_that_a_window_cuts_by_one_moment_is_left_over(
+    since: int | None, until: int | None, whole: list[int], left_over: list[tuple[int, int]]
+) -> None:
+    found = taken([[Member(100, 200), Member(200, 300)]], since, until)
+    assert found.members.get(0, []) == whole
+    assert found.left_over == left_over
+
+
+def test_turns_strewn_over_years_are_not_a_slot_each() -> None:
+    """Of 10,000 turns nearly a tenth lies outside of the hour of the others, far apart; 100 turns are asked for."""
+    bulk = [BEGIN + place * SECOND // 3 for place in range(9_040)]
+    strewn = [BEGIN + sign * place * 40_000 * SECOND for place in range(1, 481) for sign in (-1, 1)]
+    grid = SlotGrid.of_moments(np.array([*bulk, *strewn], dtype=np.int64), 100)
+    assert len(grid.slots) <= 4 * 100 + 16
+    assert apart(list(grid.slots))
+    assert None not in grid.names_of(np.array(strewn))
