@@ -126,6 +126,14 @@ def moments(picture: Waterfall) -> str:
     return _pairs("Moments", pairs, css="twice")
 
 
+def reported(client: Turn | None) -> str:
+    """What the service states of its own latencies, apart from what was measured; empty where it states nothing."""
+    if client is None or not client.service_reported:
+        return ""
+    stated = zip(client.service_reported, client.service_reported_ns, strict=False)
+    return _pairs("Stated by the service, not measured", [(name, milliseconds(ns)) for name, ns in stated])
+
+
 def _ms(ns: int | None) -> str:
     return descriptions.UNKNOWN if ns is None else milliseconds(ns)
 

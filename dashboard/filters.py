@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 from telemetry.model.formatting import NS_PER_S
 from telemetry.model.semconv import LENGTH_CLASSES, ROUTES
-from telemetry.objectives.openslo import Objective
+from telemetry.objectives.objective import Objective
 from telemetry.store.answers import Filter
 from telemetry.store.pages import PageQuestion
 

@@ -64,3 +64,5 @@ def draw(client: Turn | None, service: Turn | None, picture: Waterfall) -> None:
         st.html(evidence.dimensions(client or service))
     with right:
         st.html(evidence.moments(picture))
+        if stated := evidence.reported(client):
+            st.html(stated)

@@ -7,6 +7,7 @@ import msgspec
 
 from docs_build import comments
 from docs_build.markdown import cell, code, page, table
+from loadtest.protocols.endpoint_headers import CACHE_AND_ROUTE, MAX_VALUE_CHARS, REQUEST_IDS, WHO_ANSWERED
 from telemetry.model import semconv, turns
 from telemetry.model.generator_health import GAUGES
 from telemetry.model.metrics import TIMESTAMPS
@@ -24,6 +25,11 @@ The version of these conventions is {semconv.SCHEMA_VERSION}, in the attribute `
 """
 GEN_AI: Final = """
 If OpenTelemetry's GenAI conventions have a name for a value, the span also carries it under that name:
+"""
+HEADERS: Final = f"""
+`{semconv.TURN_PREFIX}endpoint_headers` and, on the call's span, `{semconv.CALL_PREFIX}endpoint_headers`
+hold only headers with these names. No other header of an endpoint is stored or shown: no cookie, and nothing that could
+be a secret. Values are cut after {MAX_VALUE_CHARS} characters.
 """
 METADATA: Final = """
 Some data is available only to the service. It can be reported without OpenTelemetry, as string pairs in the metadata of
@@ -52,6 +58,8 @@ def spans_page() -> str:
     parts = [INTRODUCTION, "## Attributes of a turn", *_turn(), GEN_AI]
     gen_ai = sorted(value for name, value in vars(semconv).items() if name.startswith("GEN_AI_"))
     parts += [", ".join(map(code, gen_ai)) + "."]
+    names = (*REQUEST_IDS, *WHO_ANSWERED, *CACHE_AND_ROUTE)
+    parts += ["## Headers that are kept", HEADERS, ", ".join(map(code, names)) + "."]
     parts += ["## Response metadata", METADATA, table(("Key", "Value"), _constants("META_", METADATA_MEANINGS))]
     parts += ["## Health of the load generator", HEALTH]
     rows = [(code(figure.metric or ""), cell(figure.definition)) for figure in GAUGES.values()]

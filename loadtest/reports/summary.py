@@ -103,6 +103,7 @@ def summary_object(
             "missing": summary.loss.missing,
             "spooled": _spooled(run.spooled),
             "unreadable_segments": summary.skipped_segments,
+            "lacks_old_turns": summary.lacks_old_turns,
         },
         "exit_code": int(exit_code),
         "exit_reason": reason,

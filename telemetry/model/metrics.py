@@ -96,9 +96,9 @@ def _between(name: str, later: str, earlier: str) -> Callable[[Turn], int | None
     return value
 
 
-def _field(field: str) -> Callable[[Turn], int | None]:
+def _field(name: str, field: str) -> Callable[[Turn], int | None]:
     def value(turn: Turn) -> int | None:
-        return getattr(turn, field)
+        return None if is_withheld(turn, name) else getattr(turn, field)
 
     return value
 
@@ -146,6 +146,11 @@ def _audio_rtfx(turn: Turn) -> float | None:
     if turn.reply_audio_ns is None or first is None or last is None or last <= first:
         return None
     return turn.reply_audio_ns / (last - first)
+
+
+def _packet_loss(turn: Turn) -> float | None:
+    received, lost = turn.rtp_packets_received, turn.rtp_packets_lost
+    return None if received is None or lost is None or not received + lost else lost / (received + lost)
 
 
 def _wer(turn: Turn) -> float | None:
@@ -230,7 +235,7 @@ _ALL: Final[tuple[MetricDefinition, ...]] = (
         unit="ns",
         definition="silence before the first audible sample of the reply",
         views=("terminal", "page"),
-        value=_field("leading_silence_ns"),
+        value=_field("leading_silence", "leading_silence_ns"),
     ),
     Metric(
         name="time_to_first_sentence",
@@ -249,7 +254,7 @@ _ALL: Final[tuple[MetricDefinition, ...]] = (
             "TCP + TLS + upgrade + session ready; never part of a turn; in open arrivals from the intended start"
         ),
         views=("terminal", "phases"),
-        value=_field("connect_ns"),
+        value=_field("connect", "connect_ns"),
     ),
     Metric(
         name="barge_in_stop",
@@ -261,7 +266,7 @@ _ALL: Final[tuple[MetricDefinition, ...]] = (
             "and stays in its figures"
         ),
         views=("terminal",),
-        value=_field("barge_in_stop_ns"),
+        value=_field("barge_in_stop", "barge_in_stop_ns"),
         counts_from="speech_start",
     ),
     Metric(
@@ -270,7 +275,7 @@ _ALL: Final[tuple[MetricDefinition, ...]] = (
         unit="ns",
         definition="total time in which both spoke",
         views=("terminal",),
-        value=_field("talk_over_ns"),
+        value=_field("talk_over", "talk_over_ns"),
     ),
     Metric(
         name="underrun_worst",
@@ -278,21 +283,41 @@ _ALL: Final[tuple[MetricDefinition, ...]] = (
         unit="ns",
         definition="longest starvation of a real-time player",
         views=("terminal", "page"),
-        value=_field("underrun_worst_ns"),
+        value=_field("underrun_worst", "underrun_worst_ns"),
     ),
     Metric(
         name="underrun_total",
         label="All underruns",
         unit="ns",
         definition="all starvation of a real-time player",
-        value=_field("underrun_total_ns"),
+        value=_field("underrun_total", "underrun_total_ns"),
     ),
     Metric(
         name="underrun_count",
         label="Underruns",
         unit="count",
         definition="how often a real-time player starved",
-        value=_field("underrun_count"),
+        value=_field("underrun_count", "underrun_count"),
+    ),
+    Metric(
+        name="packet_loss",
+        label="Packet loss",
+        unit="ratio",
+        definition=(
+            "packets of the endpoint's audio that were missing when a later one came / all packets of the turn, "
+            "where audio comes by RTP"
+        ),
+        views=("terminal",),
+        value=_packet_loss,
+        is_share=True,
+    ),
+    Metric(
+        name="jitter",
+        label="Jitter",
+        unit="ns",
+        definition="worst interarrival jitter of the endpoint's audio (RFC 3550), where audio comes by RTP",
+        views=("terminal",),
+        value=_field("jitter", "rtp_jitter_worst_ns"),
     ),
     Metric(
         name="tokens_per_s",

@@ -67,17 +67,17 @@ LengthClass = Literal["short", "medium", "long"]
 PhaseKind = Literal["smoke", "ramp", "hold", "spike", "soak", "recovery"]
 Route = Literal["local", "cache", "cloud", "rule"]
 CacheTier = Literal["device", "edge", "central", "prefix"]
-Fallback = Literal["rule", "cached", "partial"]
+Fallback = Literal["rule", "cached", "partial", "model"]  # model: another model than the one that was asked
 # Why a turn did not end well; beside it `failure_code` (see `Turn`).
 FailureKind = Literal[
     "dns",  # code: EAI_NONAME ...
     "tcp",  # errno name, or EOF: the stream ended without a closing handshake
     "tls",  # OpenSSL's name of the reason, not_tls, tls_required, or what ended the handshake: EOF, errno name
-    "http_status",  # the upgrade was refused with this status
-    "close_code",  # the endpoint closed the WebSocket with this code
+    "http_status",  # the upgrade, or the request before it, was refused with this status
+    "close_code",  # the endpoint closed the WebSocket with this code, or left a call over WebRTC: peerLeft
     "protocol_violation",  # bad_utf8, not_http, a WebSocket close code that we had to give, malformed_message ...
     "endpoint_error",  # the endpoint's own error code
-    "timeout",  # connect, tls_handshake, session, not_read, reply_not_heard, reply_endless
+    "timeout",  # prior_request, connect, tls_handshake, session, not_read, reply_not_heard, reply_endless
     "no_reply",  # inaudible, only_text, only_tool_call, empty, early: what came instead
     "abandoned",
     "interrupted",
@@ -110,7 +110,7 @@ UNANSWERED: Final[tuple[str, ...]] = ("no_reply", "timeout", "abandoned", "error
 RAMP: Final = "ramp"  # the kind of phase over which figures are never pooled
 ROUTES: Final[tuple[str, ...]] = ("local", "cache", "cloud", "rule")
 CACHE_TIERS: Final[tuple[str, ...]] = ("device", "edge", "central", "prefix")
-FALLBACKS: Final[tuple[str, ...]] = ("rule", "cached", "partial")
+FALLBACKS: Final[tuple[str, ...]] = ("rule", "cached", "partial", "model")
 
 
 def failure_label(kind: str | None, code: str | None) -> str:

@@ -57,6 +57,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     # Measured as such, not as a difference of two timestamps.
     connect_ns: int | None = None  # TCP, TLS, upgrade and session ready; on the first turn of a call
+    prior_request_ns: int | None = None  # HTTP request before it (a voice webhook), answered whole; on that turn, too
     leading_silence_ns: int | None = None  # silence before the first audible sample of the reply
     talk_over_ns: int | None = None  # total time in which both spoke
     underrun_worst_ns: int | None = None  # longest starvation of a real-time player
@@ -69,6 +70,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     wer_errors: int | None = None  # word errors of the final transcript
     wer_reference_words: int | None = None  # words of the clip's text
     transcript_pii: str | None = None  # the caller's words; kept only when asked for
+    asr_partials_pii: tuple[str, ...] = ()  # what was recognized by each partial transcript; likewise
+    asr_partials_after_ns: tuple[int, ...] = ()  # when each arrived, counted from speech_start; likewise
 
     # How the caller behaved. A barge-in is recorded on the turn that interrupts: `barge_in_at_ns` is its first speech
     # sample counted from the first audible sample of the reply before it. The turn that was interrupted stays what it
@@ -143,6 +146,13 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     unknown_event_names: tuple[str, ...] = ()  # the first few of them
     duplicate_events: NonNegative | None = None  # sent twice, and heard once
     service_latency_reports: NonNegative | None = None  # responses with which the service stated its own latencies
+    # A claim of the service's, never mixed with what was measured.
+    service_reported: tuple[str, ...] = ()  # latencies that the service states of itself, by its own names for them
+    service_reported_ns: tuple[int, ...] = ()  # their values, in the same order
+    # Headers of the endpoint's responses that say who answered, from a fixed list of names. Before each name is which
+    # response had it: on a call's first turn the `upgrade` or the `prior` request, on any turn a stage, such as `llm`.
+    endpoint_headers: tuple[str, ...] = ()  # their names: `upgrade.server`, `llm.x-request-id`
+    endpoint_header_values: tuple[str, ...] = ()  # their values, in the same order
 
     # Evidence of how well this turn was measured.
     frame_lateness_worst_ns: int | None = None  # worst lateness of an audio frame
@@ -152,6 +162,11 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     endpoint_did_not_read: bool | None = None  # what the caller said lay before the endpoint for too long
     loop_lag_worst_ns: int | None = None  # longest delay of the event loop
     receive_lag_worst_ns: int | None = None  # longest time from the kernel receiving a chunk to the program seeing it
+    rtp_packets_received: NonNegative | None = None  # of the endpoint's audio; None on wires without RTP
+    rtp_packets_lost: NonNegative | None = None  # of the endpoint's audio: missing when a later one came
+    rtp_jitter_worst_ns: int | None = None  # worst interarrival jitter of the endpoint's audio (RFC 3550)
+    rtp_reported_lost: NonNegative | None = None  # packets of the caller's audio, as the endpoint reports for the call
+    rtp_reported_jitter_ns: int | None = None  # interarrival jitter of the caller's audio, as the endpoint reports it
     start_late_ns: int | None = None  # how late the call began after its intended start
     receive_stamp: str | None = None  # "kernel" or "user"
     pacer: str | None = None  # "timerfd" or "timer"

@@ -12,70 +12,14 @@ objectives: one, with  target: 0.95  or  targetPercent: 95
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from telemetry.model.errors import ConfigError
-from telemetry.model.formatting import declared_figure, declared_percent
-from telemetry.model.metrics import CONNECT, METRICS
+from telemetry.objectives.objective import Objective
 
 if TYPE_CHECKING:
     from telemetry.objectives.openslo_document import SloDocument
-
-Kind = Literal["metric", "outcome", "fallback", "cache"]
-Counted = Literal["turns", "calls"]
-
-
-@dataclass(frozen=True, slots=True)
-class Objective:
-    """What is promised: at least `target` of the eligible turns are good.
-
-    A turn is good by its `kind`: `metric` at or below `threshold` (in the metric's unit, integer ns for durations; at
-    or above it where higher is better), an outcome of `outcomes`, no `fallback`, or a `cache` hit. The dimensions
-    narrow which turns count; None means any.
-    """
-
-    name: str
-    kind: Kind
-    target: float
-    metric: str | None = None
-    threshold: float | None = None
-    outcomes: tuple[str, ...] = ()
-    cohort: str | None = None
-    length_class: str | None = None
-    noise_profile: str | None = None
-    channel_profile: str | None = None
-    route: str | None = None
-    display_name: str | None = None
-    description: str | None = None
-    window: str | None = None
-
-    @property
-    def counts(self) -> Counted:
-        """What good ones are counted of: a call connects once, whatever number of turns it has."""
-        return "calls" if self.metric == CONNECT else "turns"
-
-    @property
-    def sentence(self) -> str:
-        """The promise in words: `95 % of turns: voice_to_voice at most 800 ms`."""
-        share = f"{declared_percent(self.target)} of {self.counts}"
-        only = [
-            value
-            for value in (self.cohort, self.length_class, self.noise_profile, self.channel_profile, self.route)
-            if value is not None
-        ]
-        narrowed = f" ({', '.join(only)})" if only else ""
-        return f"{share}{narrowed}: {self._promise()}"
-
-    def _promise(self) -> str:
-        if self.kind == "metric" and self.metric is not None and self.threshold is not None:
-            metric = METRICS[self.metric]
-            bound = "at least" if metric.higher_is_better else "at most"
-            return f"{self.metric} {bound} {declared_figure(self.threshold, metric.kind)}"
-        if self.kind == "outcome":
-            return f"outcome {' or '.join(self.outcomes)}"
-        return "no fallback" if self.kind == "fallback" else "answered from a cache"
 
 
 def parse_objectives(text: str, where: str) -> list[Objective]:

@@ -11,7 +11,7 @@ from telemetry.model import semconv
 from telemetry.model.durations import Duration, DurationError
 from telemetry.model.metrics import ITL, METRICS
 from telemetry.model.validation import CheckedTable, FaultAt, Path, nearest, path_text, refused, shown, validated
-from telemetry.objectives.openslo import Kind
+from telemetry.objectives.objective import Kind
 from telemetry.objectives.yaml_documents import Document
 
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)

@@ -14,7 +14,8 @@ from telemetry.model.semconv import UNANSWERED
 from telemetry.model.stated_error import GoodRange
 from telemetry.model.stats import minimum_for_target
 from telemetry.model.turns import Turn
-from telemetry.objectives.openslo import Counted, Objective, parse_objectives
+from telemetry.objectives.objective import Counted, Objective
+from telemetry.objectives.openslo import parse_objectives
 
 __all__ = [
     "NotObservable",

@@ -357,6 +357,7 @@ class Summary:
     retries: Retries = Retries()  # noqa: RUF009 - immutable
     speech_bounds: SpeechBoundErrors = SpeechBoundErrors()
     starts: StartCounts | None = None  # of the whole run; None without open arrivals, or where a filter narrows it
+    lacks_old_turns: bool = False  # as of RunRecord; without a run, of any of the store
 
     @property
     def ramp_turns(self) -> int:

@@ -21,6 +21,9 @@ READ_BY_METRICS: Final = (
     "llm_chunks",
     "wer_errors",
     "wer_reference_words",
+    "rtp_packets_received",
+    "rtp_packets_lost",
+    "rtp_jitter_worst_ns",
 )
 _UNREAD: Final[dict[str, Any]] = {"run_id": "", "call_id": "", "turn_index": 0, "source": "client", "outcome": "ok"}
 

@@ -235,6 +235,11 @@ def test_the_evidence_of_a_turn_is_in_words() -> None:
     assert "utt-00" in evidence.dimensions(turn)
     assert "babble at 10.1 dB" in evidence.dimensions(turn)
     assert "speech end, caller" in evidence.moments(picture)
+    assert evidence.reported(turn) == ""
+    stated = replace_turn(turn, service_reported=("llm ttft", "<tts>"), service_reported_ns=(187_000_000, 90_000_000))
+    assert "llm ttft 187 ms" in text_of(evidence.reported(stated))
+    assert "<tts>" not in evidence.reported(stated)
+    assert "llm ttft" not in evidence.moments(waterfall(stated, service)), "no claim stands among what was measured"
 
 
 def test_one_side_alone_is_reported() -> None:

@@ -199,7 +199,9 @@ def test_lost_and_spooled_turns_are_reported() -> None:
     made = summary_object(
         run=material.run_info(spooled=SpoolInfo(turns=7, spans=31, waiting_turns=2, waiting_spans=9)),
         summary=material.summary(
-            loss=TelemetryLoss(processes=2, emitted=192, received=182, missing=10), skipped_segments=1
+            loss=TelemetryLoss(processes=2, emitted=192, received=182, missing=10),
+            skipped_segments=1,
+            lacks_old_turns=True,
         ),
         verdicts=[],
         exit_code=ExitCode.OK,
@@ -210,6 +212,7 @@ def test_lost_and_spooled_turns_are_reported() -> None:
         "missing": 10,
         "spooled": {"turns": 7, "spans": 31, "waiting_turns": 2, "waiting_spans": 9},
         "unreadable_segments": 1,
+        "lacks_old_turns": True,
     }
     Draft202012Validator(schema()).validate(made)
 

@@ -15,6 +15,7 @@ from loadtest.reports.terminal import final_view
 from telemetry.model import formatting, semconv
 from telemetry.model.metrics import DEFINITIONS, HEADLINE, ITL, METRIC_NAMES, METRICS, View, shown_in
 from telemetry.store.queries import PHASE_METRICS
+from tests.fixtures_turns import client_turn
 from tests.unit.loadtest.reports import reports_material as material
 
 
@@ -66,3 +67,11 @@ def test_every_outcome_and_every_cause_has_a_label() -> None:
     assert semconv.failure_label("dns", None) == "host name"
     assert semconv.failure_label(None, None) == "not recorded"
     assert semconv.failure_label("of_tomorrow", None) == "of tomorrow"
+
+
+@pytest.mark.parametrize("name", ["connect", "leading_silence", "barge_in_stop", "underrun_count", "voice_to_voice"])
+def test_what_a_wire_cannot_show_has_no_value_though_something_was_timed(name: str) -> None:
+    timed = {"connect_ns": 5, "leading_silence_ns": 6, "barge_in_stop_ns": 7, "underrun_count": 1}
+    turn = client_turn(**timed)
+    assert METRICS[name].value(turn) is not None
+    assert METRICS[name].value(client_turn(**timed, withheld_metrics=(name,), withheld_reasons=("why",))) is None
