@@ -1,8 +1,7 @@
-"""One call: connects a connection, a protocol and the conversation. Runs on the hub and owns no clock."""
+"""One call: connects a transport, a protocol and the conversation. Runs on the hub and owns no clock."""
 
 from collections import deque
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
 import gevent.event
@@ -10,19 +9,23 @@ import gevent.queue
 from msgspec.structs import replace
 
 from loadtest.conversation.conversation import NO_CHANGE, Conversation
-from loadtest.conversation.exchange import Action, EndTurn, Exchange, HangUp, Interrupt, Say
+from loadtest.conversation.exchange import Action, BeginTurn, EndTurn, Exchange, HangUp, Interrupt, Played, Say
 from loadtest.conversation.plan import CallPlan
 from loadtest.conversation.playout import PlayoutBuffer
 from loadtest.conversation.prepared_clip import PreparedClip
 from loadtest.conversation.state import State
+from loadtest.conversation.wire import WireTraits
+from loadtest.engine.arrival_evidence import note_arrival
 from loadtest.engine.audio_track import AudioTrack
 from loadtest.engine.clock import Clocks
-from loadtest.engine.connection import Connection
 from loadtest.engine.health import EngineHealth
+from loadtest.engine.sent_frames import Frame, Sent
 from loadtest.engine.timing_wheel import WheelEntry
-from loadtest.protocols.base import CallerProtocol, EventKind, Message, VoiceEvent
+from loadtest.engine.transports.base import Transport, TransportItem
+from loadtest.protocols.base import CallerProtocol, EventKind, Incoming, Outgoing, VoiceEvent
+from loadtest.protocols.endpoint_headers import kept_headers
 from loadtest.protocols.failure import Failure, retry_after_of_headers
-from loadtest.protocols.websocket import Closed, Opened, Rejected, WebSocketClient
+from loadtest.protocols.transports.items import Closed, Opened, Rejected, Violation
 from telemetry.model.foreign_text import one_line
 
 # The most that may wait for one endpoint, however many answers it provokes: beyond it, the caller hangs up.
@@ -44,35 +47,17 @@ class CallHost(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """A frame that the socket has not accepted, when it was offered, and the exchange whose evidence it affects."""
-
-    offered_perf_ns: int
-    exchange: Exchange | None  # None: it cannot affect any metric
-    until_bytes: int  # it has been passed to the kernel when the outbox has drained this many
-
-
-@dataclass(frozen=True, slots=True)
-class _Sent:
-    """A frame of an utterance that was handed to the socket: its number, its bytes, when, and how late."""
-
-    index: int
-    size: int
-    sent_perf_ns: int
-    lateness_ns: int
-
-
 class Call:
     """One call and everything that belongs to it. `exchanges` yields each finished exchange, then None."""
 
     __slots__ = (
         "_frame_ns",
+        "began_perf_ns",
         "connect_began_perf_ns",
         "connect_ns",
-        "connection",
         "conversation",
         "ended",
+        "endpoint_headers",
         "engine",
         "entry",
         "exchanges",
@@ -81,12 +66,13 @@ class Call:
         "held",
         "plan",
         "playout",
+        "prior_request_ns",
         "protocol",
         "ready",
         "receive_stamp",
         "track",
+        "transport",
         "wake_perf_ns",
-        "websocket",
     )
 
     def __init__(
@@ -94,26 +80,29 @@ class Call:
         engine: CallHost,
         plan: CallPlan,
         protocol: CallerProtocol,
-        websocket: WebSocketClient,
+        transport: Transport | None,
         onset_preset: str,
     ) -> None:
+        """Without a transport, `transport` is set before `open` is called."""
         self.engine = engine
         self.plan = plan
         self.protocol = protocol
-        self.websocket = websocket
+        self.transport = transport  # None when the call has let go of it, or has none yet
         self.playout = PlayoutBuffer(onset_preset)
-        self.conversation = Conversation(plan, self.playout)
+        self.conversation = Conversation(plan, self.playout, WireTraits.of(protocol.capabilities))
         self.entry: WheelEntry[Call] = WheelEntry(_discard)
         self.track = AudioTrack(plan.background, self.entry)
         self.exchanges: gevent.queue.SimpleQueue[Exchange | None] = gevent.queue.SimpleQueue()
-        self.connection: Connection | None = None
-        self.receive_stamp = "user"  # the source of receive timestamps; stays valid after the connection is gone
+        self.receive_stamp = "user"  # the source of receive timestamps; stays valid after the transport is gone
         self.held: deque[Frame] = deque()  # frames that the socket has not accepted yet
         self.ready = gevent.event.Event()  # the session is ready, or has failed
         self.fault: str | None = None  # what failed on this machine rather than at the endpoint
         self.failure: str | None = None  # why the session never became ready
+        self.began_perf_ns = 0  # when the caller began to call
+        self.prior_request_ns: int | None = None  # how long the request before the connection took, if there was one
         self.connect_began_perf_ns = 0
         self.connect_ns: int | None = None  # how long it took until the session was ready; None until then
+        self.endpoint_headers: dict[str, str] = {}  # of the responses that led to the connection: those that are kept
         self.ended = False
         self._frame_ns = protocol.capabilities.frame_ms * 1_000_000
         self.wake_perf_ns = 0  # the conversation's next deadline
@@ -125,8 +114,8 @@ class Call:
 
         Returns whether a frame was sent: frames that were due before the caller joined are skipped.
         """
-        connection, conversation = self.connection, self.conversation
-        if connection is None or self.ended or due_perf_ns < self.entry.joined_perf_ns:
+        transport, conversation = self.transport, self.conversation
+        if transport is None or self.ended or due_perf_ns < self.entry.joined_perf_ns:
             return False
         frame, clip, index = self.track.take()
         lateness_ns = now_perf_ns - due_perf_ns
@@ -134,35 +123,35 @@ class Call:
         counts = exchange is not None and (
             conversation.state is State.WAITING or (clip is not None and index >= clip.speech_start_frame)
         )
-        taken = connection.send(frame)
+        taken = transport.send_frame(frame)
         if exchange is not None and counts:
             exchange.evidence.note_frame(lateness_ns)
         if not taken:
-            self._hold(connection, exchange if counts else None, now_perf_ns)
+            self._hold(transport, exchange if counts else None, now_perf_ns)
         if counts and clip is not None and (index == clip.speech_start_frame or index == clip.speech_end_frame):
-            self._mark(connection, clip, _Sent(index, len(frame), now_perf_ns, lateness_ns))
+            self._mark(transport, clip, Sent(index, now_perf_ns, lateness_ns))
         if now_perf_ns >= conversation.deadline_perf_ns:
-            connection.readable()  # events that have arrived take precedence over the deadline
+            transport.readable()  # events that have arrived take precedence over the deadline
             if not self.ended:
                 self.perform(conversation.on_time(now_perf_ns))
         self._follow()
-        if not connection.outbox.waiting_bytes:
+        if not transport.outbox.waiting_bytes:
             # Up to the first frame that is due at the conversation's deadline.
             self.track.schedule_ahead((self.wake_perf_ns - due_perf_ns - 1) // self._frame_ns)
         return True
 
     def held_up(self, frame: bytes, sent: int, counts: bool, now_perf_ns: int) -> None:
         """Handle a scheduled frame of which the socket accepted only `sent` bytes."""
-        connection = self.connection
-        if connection is None:
+        transport = self.transport
+        if transport is None:
             return
-        connection.keep(frame, sent)
+        transport.keep(frame, sent)
         self.track.clear_ahead()
-        self._hold(connection, self.conversation.exchange if counts else None, now_perf_ns)
+        self._hold(transport, self.conversation.exchange if counts else None, now_perf_ns)
 
-    def _hold(self, connection: Connection, exchange: Exchange | None, now_perf_ns: int) -> None:
+    def _hold(self, transport: Transport, exchange: Exchange | None, now_perf_ns: int) -> None:
         """Record a frame that the socket did not accept; end the call if the endpoint does not read for too long."""
-        outbox = connection.outbox
+        outbox = transport.outbox
         self.held.append(Frame(now_perf_ns, exchange, outbox.queued_bytes))
         self.engine.health.note_held_up(outbox.waiting_bytes)
         waited_ns = now_perf_ns - self.held[0].offered_perf_ns
@@ -182,14 +171,14 @@ class Call:
 
     def settle(self) -> None:
         """Record how long the frames waited that the socket has accepted by now."""
-        connection = self.connection
+        transport = self.transport
         now_perf_ns = self.engine.clocks.perf_ns()
-        while connection is not None and self.held and self.held[0].until_bytes <= connection.outbox.drained_bytes:
+        while transport is not None and self.held and self.held[0].until_bytes <= transport.outbox.drained_bytes:
             frame = self.held.popleft()
             if frame.exchange is not None:
                 frame.exchange.evidence.note_held_up(now_perf_ns - frame.offered_perf_ns)
 
-    def _mark(self, connection: Connection, clip: PreparedClip, sent: _Sent) -> None:
+    def _mark(self, transport: Transport, clip: PreparedClip, sent: Sent) -> None:
         rendered, index, lateness_ns = clip.rendered, sent.index, sent.lateness_ns
         if index == clip.speech_start_frame:
             moment = clip.moment_perf_ns(rendered.speech_start_sample, index, sent.sent_perf_ns)
@@ -198,87 +187,96 @@ class Call:
             moment = clip.moment_perf_ns(rendered.speech_end_sample, index, sent.sent_perf_ns)
             sample = self.track.clip_started_frame * clip.frame_samples + rendered.speech_end_sample
             position_ns = sample * 1_000_000_000 // rendered.rate_hz
-            unsent_bytes = connection.unsent_bytes()
+            unsent_bytes = transport.unsent_bytes()
             if unsent_bytes is not None:
                 self.engine.health.note_unsent(unsent_bytes)
             if self.conversation.exchange is not None:
-                self.conversation.exchange.evidence.frame_bytes_at_speech_end = sent.size
+                self.conversation.exchange.evidence.frame_bytes_at_speech_end = transport.frame_bytes
             self.perform(self.conversation.on_speech_end(moment, position_ns, lateness_ns, unsent_bytes))
 
     # Incoming data.
 
-    def opened_socket(self, connection: Connection) -> None:
-        """Take over the TCP connection that was opened."""
-        self.connection = connection
-        self.receive_stamp = connection.stamp_kind
-        self.entry.write = connection.write
-        connection.begin()
+    def open(self, timeout_s: float) -> None:
+        """Open the transport and begin its handshakes. Raises ConnectionFailed and InstrumentError."""
+        transport = self.transport
+        if transport is None:
+            return
+        transport.open(self, timeout_s)
+        self.receive_stamp = transport.stamp_kind
+        self.entry.write = transport.write
+        transport.begin()
 
-    def secured(self) -> None:
-        """Send the upgrade request."""
-        self._transmit(self.websocket.start())
-
-    def receive(self, stamp_perf_ns: int, seen_perf_ns: int, data: bytes) -> None:
-        """Decode received data and pass its events to the conversation."""
+    def receive(self, stamp_perf_ns: int, seen_perf_ns: int, items: Sequence[TransportItem]) -> None:
+        """Pass the events of what was received to the conversation."""
         if self.ended:
             return
-        exchange, connection = self.conversation.exchange, self.connection
-        if exchange is not None and connection is not None:
-            if connection.stamped:
-                exchange.evidence.note_receive_lag(seen_perf_ns - stamp_perf_ns)
-            else:
-                exchange.evidence.note_receive_lag_bound(self.engine.health.longest_unseen_ns(seen_perf_ns))
-            if connection.clock_fault:
-                exchange.evidence.note_fault("clock step")
-                connection.clock_fault = False
+        exchange, transport = self.conversation.exchange, self.transport
+        if exchange is not None and transport is not None:
+            note_arrival(exchange.evidence, transport, self.engine.health, (stamp_perf_ns, seen_perf_ns), items)
         moved = False
-        for item in self.websocket.receive(data):
-            if isinstance(item, (str, bytes)):
-                moved = self._on_message(item, stamp_perf_ns) or moved
+        for item in items:
+            if isinstance(item, (Opened, Rejected, Closed, Violation)):
+                self.note(item, stamp_perf_ns)
             else:
-                self._on_item(item, stamp_perf_ns)
-        self._flush()
+                moved = self._on_message(item, stamp_perf_ns) or moved
+        if not self.ended:
+            self._send_all(self.protocol.pending())
         if moved:
             self._follow()
 
-    def detach_connection(self) -> Connection | None:
-        """Detach the connection and return it.
+    def sent_late(self, late_ns: int) -> None:
+        """Record that a frame was sent late although it was handed over in time."""
+        self.engine.health.note_lateness(late_ns)
+        exchange = self.conversation.exchange
+        if exchange is not None and (self.conversation.state is State.WAITING or self.track.in_speech):
+            exchange.evidence.note_frame(late_ns)
 
-        The connection refers to this call. Without detaching, the reference cycle would keep a finished call until a
+    def queued(self) -> None:
+        """Schedule no frames ahead: they must go behind what is waiting."""
+        self.track.clear_ahead()
+
+    def detach_transport(self) -> Transport | None:
+        """Detach the transport and return it.
+
+        The transport refers to this call. Without detaching, the reference cycle would keep a finished call until a
         full garbage collection, which pauses every caller.
         """
-        connection, self.connection, self.entry.write = self.connection, None, _discard
-        self.websocket.release()
-        return connection
+        transport, self.transport, self.entry.write = self.transport, None, _discard
+        if transport is not None:
+            transport.release()
+        return transport
 
     def disconnected(self, reason: str, failure: Failure) -> None:
-        """End the call because the connection is gone."""
-        if not self.ended:
-            now_perf_ns = self.engine.clocks.perf_ns()
-            for item in self.websocket.receive_eof():
-                # A refusal whose body has no stated length is complete only when the connection ends.
-                if isinstance(item, Rejected) and item.status is not None:
-                    self._on_item(item, now_perf_ns)
-            self.lost(reason, now_perf_ns, failure)
+        """End the call because the transport cannot continue."""
+        self.lost(reason, self.engine.clocks.perf_ns(), failure)
 
     def failed(self, error: Exception) -> None:
         """End this call, and only this call, because of an internal error."""
         self.engine.internal_error(self, error)
 
-    def _on_item(self, item: Opened | Rejected | Closed, stamp_perf_ns: int) -> None:
+    def note(self, item: TransportItem, stamp_perf_ns: int) -> None:
+        """Handle the opening, a refusal or the end of the transport."""
+        if self.ended:
+            return
+        if isinstance(item, (Opened, Rejected)):
+            self.endpoint_headers |= kept_headers(item.headers, "upgrade")
         if isinstance(item, Opened):
             self._send_all(self.protocol.opened())
+            if self.protocol.capabilities.ready_when_open:
+                self._on_first_event(VoiceEvent(EventKind.READY, "opened"), stamp_perf_ns)
         elif isinstance(item, Rejected):
             status = f"with HTTP {item.status} " if item.status else ""
             detail = f": {item.body_excerpt}" if item.body_excerpt else ""
             retry_after_ns = retry_after_of_headers(item.headers, self.engine.clocks.to_unix_ns(stamp_perf_ns))
             failure = replace(item.failure, retry_after_ns=retry_after_ns)
             self.lost(f"the endpoint refused the connection {status}({item.reason}){detail}", stamp_perf_ns, failure)
-        else:
-            reason = f" {item.reason}" if item.reason else ""
-            self.lost(f"the endpoint closed the call ({item.code}{reason})", stamp_perf_ns, item.failure)
+        elif isinstance(item, Closed):
+            failure = (item.clean and self.protocol.close_cause(item.code, item.reason)) or item.failure
+            self.lost(f"the endpoint closed the call ({f'{item.code} {item.reason}'.rstrip()})", stamp_perf_ns, failure)
+        elif isinstance(item, Violation):
+            self.lost(f"the endpoint violated the protocol: {item.reason}", stamp_perf_ns, item.failure)
 
-    def _on_message(self, message: Message, stamp_perf_ns: int) -> bool:
+    def _on_message(self, message: Incoming, stamp_perf_ns: int) -> bool:
         """Pass the events of a message to the conversation; return whether its state changed."""
         moved = False
         for event in self.protocol.receive(message):
@@ -296,6 +294,8 @@ class Call:
     def _on_first_event(self, event: VoiceEvent, stamp_perf_ns: int) -> None:
         """Handle an event that arrives before the session is ready."""
         if event.kind is EventKind.READY:
+            if self.transport is not None:
+                self.receive_stamp = self.transport.stamp_kind  # of all connections that were needed
             self.connect_ns = stamp_perf_ns - self.connect_began_perf_ns
             self.ready.set()
         elif event.kind is EventKind.ERROR and event.fatal:
@@ -324,11 +324,16 @@ class Call:
                     exchange.evidence.clock_steps = self.engine.clocks.steps
                 self.track.mute()
                 self.track.say(action.clip)
+            elif isinstance(action, BeginTurn):
+                self.track.mute()
+                self._send_all(self.protocol.begin_turn(action.words))
             elif isinstance(action, EndTurn):
                 self.track.mute()
                 self._send_all(self.protocol.end_turn())
             elif isinstance(action, Interrupt):
                 self._send_all(self.protocol.interrupt(action.played_ms))
+            elif isinstance(action, Played):
+                self._send_all(self.protocol.played(action.mark))
             elif isinstance(action, HangUp):
                 self.engine.hang_up(self, action.reason)
             else:
@@ -348,26 +353,16 @@ class Call:
 
     def _check_clock(self, exchange: Exchange) -> None:
         """Note a fault if the wall clock was set: the kernel's timestamps, which use it, are then not valid."""
-        clocks, connection = self.engine.clocks, self.connection
+        clocks, transport = self.engine.clocks, self.transport
         clocks.measure()
         stepped = exchange.evidence.clock_steps not in (None, clocks.steps)
-        if stepped and connection is not None and connection.stamped:
+        if stepped and transport is not None and transport.stamped:
             exchange.evidence.note_fault("clock step")
 
-    def _send_all(self, messages: Iterable[Message]) -> None:
-        for message in messages:
-            self._transmit(self.websocket.send(message))
-
-    def _transmit(self, data: bytes) -> None:
-        if self.connection is not None and not self.connection.send(data):
-            self.track.clear_ahead()  # frames must go behind what is waiting
-
-    def _flush(self) -> None:
-        if self.ended:
-            return
-        self._send_all(self.protocol.pending())
-        if self.websocket.has_output:
-            self._transmit(self.websocket.take_output())
+    def _send_all(self, messages: Iterable[Outgoing]) -> None:
+        if self.transport is not None:
+            for message in messages:
+                self.transport.send(message)
 
     def lost(self, reason: str, now_perf_ns: int, failure: Failure | None) -> None:
         """End the conversation because it cannot continue; the current turn, or the first, fails."""
@@ -386,7 +381,7 @@ class Call:
         connecting = self.connect_ns is None
         if connecting:
             self.failure = f"cut by {cut_by}"
-        since = self.connect_began_perf_ns if connecting else None
+        since = self.began_perf_ns if connecting else None
         self.perform(self.conversation.break_off(cut_by, now_perf_ns, connecting_since_perf_ns=since))
 
     def fail_to_connect(self, reason: str, now_perf_ns: int, failure: Failure) -> None:

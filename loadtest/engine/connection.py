@@ -1,4 +1,4 @@
-"""A WebSocket on a raw non-blocking socket, served by the gevent hub.
+"""One TCP or TLS connection on a raw non-blocking socket, served by the gevent hub.
 
 Data is read with the kernel's receive timestamp and passed on at once. Writes never block: what the socket does not
 accept waits in `outbox`.
@@ -85,12 +85,17 @@ class ConnectionParts:
 
 @dataclass(frozen=True, slots=True)
 class OpenedSocket:
-    """A connected socket, which its Connection then owns. `server` is HOST:PORT, for error sentences."""
+    """A connected socket, which its Connection then owns. `server` is HOST:PORT of the side that was connected to.
+
+    `other_scheme` is that of an address which differs in nothing but TLS, for error sentences.
+    """
 
     fd: int
     family: int
     server: str
     tls: Tls | None
+    accepted: bool = False  # the other side has connected to us
+    other_scheme: str = ""
 
 
 class Connection:
@@ -110,7 +115,8 @@ class Connection:
         self._clocks = parts.clocks
         self._callbacks = callbacks
         self._tls = tls
-        self._server = opened.server
+        self._server, self._other_scheme = opened.server, opened.other_scheme
+        self._accepted = opened.accepted
         self._bound_unsent()
         self.stamped = self._ask_for_stamps()
         self.outbox = Outbox(self._sock.send, None if tls is None else tls.encrypt)
@@ -224,23 +230,27 @@ class Connection:
         """Check whether the first bytes show that only one side speaks TLS; if so, end the connection."""
         self._first += data[: 2 - len(self._first)]
         if self._tls is not None and tls_mismatch.cannot_be_tls(self._first):
-            self._lost(tls_mismatch.not_tls_sentence(self._server), tls_mismatch.NOT_TLS)
+            self._lost(tls_mismatch.not_tls_sentence(self._server, self._other_scheme), tls_mismatch.NOT_TLS)
         elif self._tls is None and tls_mismatch.is_alert(self._first):
-            self._lost(tls_mismatch.tls_required_sentence(self._server), tls_mismatch.TLS_REQUIRED)
+            self._lost(tls_mismatch.tls_required_sentence(self._server, self._other_scheme), tls_mismatch.TLS_REQUIRED)
         return self.closed is not None
 
     def no_session_reason(self, waited_s: float) -> tuple[str, Failure]:
         """Explain why an open connection has no session after `waited_s` seconds."""
-        hint = "" if self._first and not self._handshaking else f"; {self._hint}"
+        hint = "" if self._first and not self._handshaking else self._hint
         if self._handshaking:
             reason = f"the endpoint accepted the connection but did not finish the TLS handshake within {waited_s:g} s"
             return reason + hint, Failure("timeout", "tls_handshake")
-        reason = f"the endpoint accepted the connection but did not open a session within {waited_s:g} s"
+        did = "connected to" if self._accepted else "accepted"
+        what = self._server if self._accepted else "the connection"
+        reason = f"the endpoint {did} {what} but did not open a session within {waited_s:g} s"
         return reason + hint, Failure("timeout", "session")
 
     @property
     def _hint(self) -> str:
-        return tls_mismatch.hint(self._server, tls=self._tls is not None)
+        if self._accepted:
+            return ""
+        return f"; {tls_mismatch.hint(self._server, self._other_scheme, tls=self._tls is not None)}"
 
     def _decrypt(self, data: bytes) -> bytes:
         assert self._tls is not None  # noqa: S101 - the caller checks it
@@ -331,7 +341,7 @@ class Connection:
             return self._tls.why_it_ended(reason)
         if self._first:
             return f"{reason} during the TLS handshake" if self._handshaking else reason
-        return f"{reason} before it sent anything; {self._hint}"
+        return f"{reason} before it sent anything{self._hint}"
 
     def _broke(self, error: OSError) -> None:
         """Handle a failed send. Data that the endpoint sent before may be unread and contain the reason."""

@@ -6,52 +6,36 @@ caller's greenlet only waits.
 """
 
 import logging
-import socket as socket_names
-import ssl
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import gevent
-import gevent.socket
+from msgspec.structs import replace
 
 from loadtest.conversation.exchange import Exchange
 from loadtest.conversation.plan import CallPlan, Limits
 from loadtest.engine.call import Call
 from loadtest.engine.clock import Clocks
-from loadtest.engine.connection import Connection, ConnectionParts, OpenedSocket, broken_by
+from loadtest.engine.connection import ConnectionParts
 from loadtest.engine.descriptors import Descriptors
 from loadtest.engine.health import EngineHealth
 from loadtest.engine.ticker import Ticker
 from loadtest.engine.timing_wheel import TICK_NS, TimingWheel, WheelSlot
 from loadtest.engine.tls import TlsClient
+from loadtest.engine.transports.base import ConnectionFailed, TransportParts
+from loadtest.engine.transports.opening import make_transport
+from loadtest.engine.transports.prior_request import answer_of
 from loadtest.engine.watch import SocketWatch
-from loadtest.errors import EndpointUnreachable, InstrumentError
-from loadtest.protocols.address import parse_address
-from loadtest.protocols.base import CallerProtocol, UpgradeRequest
-from loadtest.protocols.failure import Failure, code_of
-from loadtest.protocols.websocket import ConnectionState, WebSocketClient
+from loadtest.engine.webrtc.media_process import LIVEKIT, MediaProcess
+from loadtest.errors import EndpointUnreachable, InstrumentError, UsageError
+from loadtest.protocols.base import CallerProtocol, OpenRequest, PriorRequest
+from loadtest.protocols.endpoint_headers import kept_headers
+from loadtest.protocols.failure import Failure, OpeningRefused, retry_after_of_headers
+from loadtest.protocols.transports.masked_frames import FIXED
 
 _log = logging.getLogger(__name__)
 
 _OFFSET_EVERY_TICKS: Final = 1000
-_LOOKUP_FAULTS: Final = {getattr(socket_names, name): name for name in dir(socket_names) if name.startswith("EAI_")}
-
-
-class _ConnectionFailed(EndpointUnreachable):
-    """No connection could be opened; `failure` is the cause."""
-
-    def __init__(self, sentence: str, failure: Failure) -> None:
-        super().__init__(sentence)
-        self.failure = failure
-
-
-def _cause_of(error: OSError | UnicodeError) -> Failure:
-    """Return why no TCP connection could be opened."""
-    if isinstance(error, socket_names.gaierror):
-        return Failure("dns", _LOOKUP_FAULTS.get(error.errno or 0))
-    if isinstance(error, UnicodeError):
-        return Failure("dns", "bad_name")
-    return Failure("timeout", "connect") if isinstance(error, TimeoutError) and not error.errno else broken_by(error)
 
 
 class Engine:
@@ -65,12 +49,12 @@ class Engine:
         clocks: Clocks | None = None,
         max_message_bytes: int = 16 * 2**20,
         tls: TlsClient | None = None,
+        mask: str = FIXED,
     ) -> None:
+        """`mask` is that of the calls' prepared frames, one of `masked_frames.MASKS`."""
         self.clocks = clocks or Clocks()
         self.health = EngineHealth()
         self._onset_preset = onset_preset
-        self._max_message_bytes = max_message_bytes
-        self._tls = tls
         loop: Any = gevent.get_hub().loop
         base = self.clocks.perf_ns()
         self._base_perf_ns = base
@@ -78,10 +62,14 @@ class Engine:
         self._offset_at_tick = _OFFSET_EVERY_TICKS
         self._wheel: TimingWheel[Call] = TimingWheel(base, frame_ns)
         self._watch = SocketWatch(loop, self.clocks.perf_ns)
-        self._connection_parts = ConnectionParts(loop, self._watch, self.clocks)
         self._lateness_ns: list[int] = []  # of the frames of this tick
-        self._descriptors = Descriptors()
-        self._descriptors.allow_many()
+        descriptors = Descriptors()
+        descriptors.allow_many()
+        connections = ConnectionParts(loop, self._watch, self.clocks)
+        self._webrtc, self._rooms = MediaProcess(connections), MediaProcess(connections, LIVEKIT)
+        self._transport_parts = TransportParts(
+            connections, self._webrtc, self._rooms, descriptors, tls, max_message_bytes, mask
+        )
         self._calls: set[Call] = set()
         self._winding_down = False
         self.cut_by = "the end of the caller"  # named as the cause when a caller is ended from outside
@@ -109,8 +97,10 @@ class Engine:
             call.break_off(self.cut_by, self.clocks.perf_ns())
 
     def close(self) -> None:
-        """Stop ticking."""
+        """Stop ticking, and end the processes of calls over WebRTC and in rooms."""
         self._ticker.close()
+        self._webrtc.close()
+        self._rooms.close()
         self._watch.close()
 
     # On the hub: no greenlet switch may happen here.
@@ -161,8 +151,8 @@ class Engine:
 
     def _refused(self, call: Call, error: OSError) -> int:
         """Handle a socket error and return how many bytes were sent: none. A broken connection ends the call."""
-        if call.connection is not None:
-            call.connection.refused(error)
+        if call.transport is not None:
+            call.transport.refused(error)
         return 0
 
     def internal_error(self, call: Call, error: Exception) -> None:
@@ -178,22 +168,32 @@ class Engine:
         if call.ended:
             return
         self._wheel.remove(call.entry)
-        connection = call.connection
-        if connection is not None and connection.closed is None and call.websocket.state is ConnectionState.OPEN:
+        transport = call.transport
+        if transport is not None and transport.is_open:
             for message in call.protocol.goodbye():
-                connection.send(call.websocket.send(message))
-            connection.send(call.websocket.close(1000, "" if len(reason) > 100 else reason))
+                transport.send(message)
+        if transport is not None:
+            transport.hang_up(reason)
         call.ended = True
         call.exchanges.put(None)
         call.ready.set()
 
     # In the callers' greenlets.
 
+    def new_call(self, plan: CallPlan, protocol: CallerProtocol, request: OpenRequest) -> Call:
+        """Create a call that is not connected yet.
+
+        Raises UsageError for a request that cannot be made, and InstrumentError where what carries it does not start.
+        It has no transport where the answer to a request before the connection says which.
+        """
+        transport = None if request.prior is not None else make_transport(self._transport_parts, protocol, request)
+        return Call(self, plan, protocol, transport, self._onset_preset)
+
     def call(
         self,
         plan: CallPlan,
         protocol: CallerProtocol,
-        request: UpgradeRequest,
+        request: OpenRequest,
         began: Callable[[Call], None] = lambda call: None,
     ) -> Iterator[tuple[Call, Exchange]]:
         """Make one call and yield each of its exchanges as it ends. Blocks only the calling greenlet.
@@ -202,8 +202,7 @@ class Engine:
         ends before the call does, the current turn is cut at once and left in the call's `exchanges`. `began` is called
         with the call before it is connected.
         """
-        websocket = WebSocketClient(request, max_message_bytes=self._max_message_bytes)
-        call = Call(self, plan, protocol, websocket, self._onset_preset)
+        call = self.new_call(plan, protocol, request)
         self._calls.add(call)
         began(call)
         if self._winding_down:
@@ -223,13 +222,12 @@ class Engine:
             self._calls.discard(call)
             self._end(call, "the caller left")
 
-    def probe(self, protocol: CallerProtocol, request: UpgradeRequest, limits: Limits) -> int:
+    def probe(self, protocol: CallerProtocol, request: OpenRequest, limits: Limits) -> int:
         """Open a session, close it again and return how long it took until the session was ready, in ns.
 
         Raises EndpointUnreachable with the reason. Blocks only the calling greenlet.
         """
-        websocket = WebSocketClient(request, max_message_bytes=self._max_message_bytes)
-        call = Call(self, CallPlan("probe", (), (b"",), limits), protocol, websocket, self._onset_preset)
+        call = self.new_call(CallPlan("probe", (), (b"",), limits), protocol, request)
         try:
             self._connect(call, request)
             if call.connect_ns is None:
@@ -238,12 +236,15 @@ class Engine:
         finally:
             self._end(call, "the endpoint answers")
 
-    def _connect(self, call: Call, request: UpgradeRequest) -> None:
+    def _connect(self, call: Call, request: OpenRequest) -> None:
         limits = call.plan.limits
-        call.connect_began_perf_ns = self.clocks.perf_ns()
+        call.began_perf_ns = self.clocks.perf_ns()
         try:
-            call.opened_socket(self._open(request, call, limits.connect_ns / 1e9))
-        except _ConnectionFailed as error:
+            if request.prior is not None and not self._find_transport(call, request.prior):
+                return
+            call.connect_began_perf_ns = self.clocks.perf_ns()
+            call.open(limits.connect_ns / 1e9)
+        except (ConnectionFailed, OpeningRefused) as error:
             call.fail_to_connect(str(error), self.clocks.perf_ns(), error.failure)
             return
         except InstrumentError as error:
@@ -251,38 +252,40 @@ class Engine:
             call.fail_to_connect(str(error), self.clocks.perf_ns(), Failure("generator", "descriptors"))
             return
         if not call.ready.wait(limits.ready_ns / 1e9):
-            assert call.connection is not None  # noqa: S101 - opened above, and only `_end` detaches it
-            reason, failure = call.connection.no_session_reason(limits.ready_ns / 1e9)
+            assert call.transport is not None  # noqa: S101 - opened above, and only `_end` detaches it
+            reason, failure = call.transport.no_session_reason(limits.ready_ns / 1e9)
             call.fail_to_connect(reason, self.clocks.perf_ns(), failure)
 
-    def _open(self, request: UpgradeRequest, call: Call, timeout_s: float) -> Connection:
-        address = parse_address(request.url)
+    def _find_transport(self, call: Call, prior: PriorRequest) -> bool:
+        """Make the request that precedes the connection, and give the call the transport that its answer names.
+
+        Returns whether the call goes on. Raises ConnectionFailed, OpeningRefused and InstrumentError.
+        """
+        began_perf_ns = self.clocks.perf_ns()
+        answer = answer_of(self._transport_parts, prior.request, call.plan.limits.ready_ns / 1e9, call.ready)
+        if answer is None:
+            return False
+        ended_perf_ns = self.clocks.perf_ns()
+        call.prior_request_ns = ended_perf_ns - began_perf_ns
+        call.endpoint_headers |= kept_headers(answer.headers, "prior")
         try:
-            opened = gevent.socket.create_connection((address.host, address.port), timeout=timeout_s)
-        except (OSError, UnicodeError) as error:  # UnicodeError: an invalid host name
-            shortage = self._descriptors.shortage(error) if isinstance(error, OSError) else None
-            if shortage is not None:
-                raise InstrumentError(shortage) from error
-            detail = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            sentence = f"cannot connect to {address.host}:{address.port}: {detail}"
-            raise _ConnectionFailed(sentence, _cause_of(error)) from error
-        family = int(opened.family)
-        descriptor = opened.detach()
-        try:
-            tls = (self._tls or TlsClient()).begin(address.host) if address.tls else None
-            socket = OpenedSocket(descriptor, family, f"{address.host}:{address.port}", tls)
-            return Connection(self._connection_parts, socket, call)
-        except (OSError, ssl.SSLError, ValueError) as error:
-            sentence = f"cannot set up TLS to {address.host}:{address.port}: {error}"
-            raise _ConnectionFailed(sentence, Failure("tls", code_of(getattr(error, "reason", None)))) from error
+            call.transport = make_transport(self._transport_parts, call.protocol, prior.opening(answer))
+        except OpeningRefused as error:
+            wait_ns = retry_after_of_headers(answer.headers, self.clocks.to_unix_ns(ended_perf_ns))
+            raise OpeningRefused(str(error), replace(error.failure, retry_after_ns=wait_ns)) from error
+        except UsageError as error:
+            asked = prior.request.request_id
+            sentence = f"the answer to the request {asked!r} names an address that cannot be opened: {error}"
+            raise OpeningRefused(sentence, Failure("protocol_violation", "bad_address")) from error
+        return True
 
     def _end(self, call: Call, reason: str) -> None:
         """Hang up and wait for the endpoint to close: the kernel resets a connection closed with unread data."""
         self.hang_up(call, reason)
-        connection = call.detach_connection()
-        if connection is None:
+        transport = call.detach_transport()
+        if transport is None:
             return
         deadline = self.clocks.perf_ns() + call.plan.limits.close_ns
-        while connection.closed is None and self.clocks.perf_ns() < deadline:
+        while transport.closed is None and self.clocks.perf_ns() < deadline:
             gevent.sleep(0.005)
-        connection.close()
+        transport.close()

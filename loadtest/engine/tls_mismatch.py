@@ -24,18 +24,21 @@ def is_alert(first: bytes) -> bool:
     return first[:1] == bytes((_ALERT,)) and not cannot_be_tls(first)
 
 
-def not_tls_sentence(server: str) -> str:
-    """Return the error for an answer that is not TLS; `server` is HOST:PORT, here and below."""
-    return f"the server at {server} does not speak TLS: use ws://"
+def not_tls_sentence(server: str, other_scheme: str) -> str:
+    """Return the error for an answer that is not TLS.
+
+    Here and below, `server` is HOST:PORT, and `other_scheme` the one that differs in nothing but TLS.
+    """
+    return f"the server at {server} does not speak TLS: use {other_scheme}://"
 
 
-def tls_required_sentence(server: str) -> str:
+def tls_required_sentence(server: str, other_scheme: str) -> str:
     """Return the error for a plain request that was answered with a TLS alert."""
-    return f"the server at {server} speaks TLS: use wss://"
+    return f"the server at {server} speaks TLS: use {other_scheme}://"
 
 
-def hint(server: str, *, tls: bool) -> str:
+def hint(server: str, other_scheme: str, *, tls: bool) -> str:
     """Return what to try when the server has sent nothing that shows whether it uses TLS."""
     if tls:
-        return f"if the server at {server} does not speak TLS, use ws://"
-    return f"if the server at {server} speaks TLS, use wss://"
+        return f"if the server at {server} does not speak TLS, use {other_scheme}://"
+    return f"if the server at {server} speaks TLS, use {other_scheme}://"

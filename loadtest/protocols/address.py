@@ -1,23 +1,50 @@
 """An endpoint's address, and how it is shown: never with credentials or the query, which may contain secrets."""
 
+import ipaddress
 import urllib.parse
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from loadtest.errors import UsageError
+from loadtest.protocols.base import TransportKind
 from telemetry.model.foreign_text import has_control_characters
+
+# The schemes of each kind of transport, its name in a sentence, and an example.
+_KINDS: Final[Mapping[TransportKind, tuple[tuple[str, ...], str, str]]] = {
+    "websocket": (("ws", "wss"), "a WebSocket address", "ws://127.0.0.1:8765/v1/realtime"),
+    "http": (("http", "https"), "an HTTP address", "http://127.0.0.1:8000/v1"),
+    "tcp": (("tcp", "tls"), "a TCP address", "tcp://127.0.0.1:10300"),
+    "tcp-listen": (("tcp-listen",), "an address to listen on", "tcp-listen://127.0.0.1:7777"),
+    "webrtc": (("http", "https", "ws", "wss"), "an address of a WebRTC endpoint", "http://127.0.0.1:7860/api/offer"),
+    "livekit-room": (("ws", "wss"), "an address of a LiveKit server", "wss://project.livekit.cloud"),
+}
+# Wires without a usual port.
+_WITH_PORT: Final = frozenset({"tcp", "tcp-listen"})
+SCHEMES: Final[Mapping[TransportKind, tuple[str, ...]]] = {kind: schemes for kind, (schemes, _, _) in _KINDS.items()}
+
+_SECURE: Final = {"ws": "wss", "http": "https", "tcp": "tls"}
+_PLAIN: Final = {secure: plain for plain, secure in _SECURE.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where to connect. `tls` is True for wss."""
+    """Where to connect. `tls` is True for wss, https and tls.
+
+    `other_scheme` is the one that differs from the address's in nothing but TLS, "" where there is none.
+    """
 
     host: str
     port: int
     tls: bool
+    other_scheme: str = ""
 
 
-def parse_address(url: str) -> Address:
-    """Parse a ws:// or wss:// URL. Raises UsageError with one sentence for anything else."""
+def parse_address(url: str, kind: TransportKind = "websocket") -> Address:
+    """Parse the URL of a transport: ws or wss, http or https, tcp or tls, or tcp-listen.
+
+    Raises UsageError with one sentence for anything else.
+    """
     # A malformed address may contain its password anywhere.
     shown = "the address (not shown because it contains credentials)" if "@" in url else repr(public_target(url))
     try:
@@ -25,17 +52,34 @@ def parse_address(url: str) -> Address:
         host = parts.hostname
     except ValueError:
         host, parts = None, urllib.parse.urlsplit("")
-    if parts.scheme not in ("ws", "wss") or not host:
-        raise UsageError(f"{shown} is not a WebSocket address; give one such as ws://127.0.0.1:8765/v1/realtime")
+    schemes, what, example = _KINDS[kind]
+    if parts.scheme not in schemes or not host:
+        raise UsageError(f"{shown} is not {what}; give one such as {example}")
     try:
         port = parts.port
     except ValueError:
         port = 0
-    if port == 0:
+    if port == 0 or (port is None and kind in _WITH_PORT):
         raise UsageError(f"{shown} has no valid port; it must be a number from 1 to 65535")
+    if kind == "tcp-listen" and not _is_loopback(host):
+        raise UsageError(f"{shown} is not an address of this machine alone; listen on one such as {example}")
     if fault := _fault(url, parts):
         raise UsageError(f"{shown} {fault}")
-    return Address(host, port or (443 if parts.scheme == "wss" else 80), parts.scheme == "wss")
+    tls = parts.scheme in _PLAIN
+    return Address(host, port or (443 if tls else 80), tls, other_scheme(parts.scheme))
+
+
+def other_scheme(scheme: str) -> str:
+    """Return the scheme that differs in nothing but TLS, "" if there is none."""
+    return (_PLAIN | _SECURE).get(scheme, "")
+
+
+def _is_loopback(host: str) -> bool:
+    """Return whether only this machine can connect: anybody who can would be taken for the endpoint."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _fault(url: str, parts: urllib.parse.SplitResult) -> str | None:

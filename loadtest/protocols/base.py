@@ -1,11 +1,12 @@
 """The interface between a virtual caller and a wire protocol. Pure: no socket, clock or sleep.
 
-A `CallerProtocol` is one conversation on one connection, from the caller's side. It is fed whole messages and returns
-normalized events and the messages to send. Framing (WebSocket) and timing are the engine's responsibility.
+A `CallerProtocol` is one conversation, from the caller's side. It is fed whole messages and returns normalized events
+and the messages to send. How messages travel (WebSocket, TCP, HTTP, WebRTC) is the transport's responsibility, and
+timing is the engine's.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final, Literal, Protocol
@@ -15,10 +16,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadtest.protocols.failure import Failure
+from loadtest.protocols.http_items import HttpAnswer, HttpCancel, HttpRequest
+from loadtest.protocols.room_items import JoinRoom
+from loadtest.protocols.webrtc_items import WebRtcCommand
 
 Message = str | bytes
+Outgoing = Message | HttpRequest | HttpCancel | WebRtcCommand | JoinRoom
+# What a transport passes on: `Message` (WebSocket; bytes on TCP), `HttpItem` (HTTP), or `Message`, `HttpItem` and
+# `WebRtcItem` (WebRTC). Each caller states its own.
+Incoming = Any
 Pcm16 = NDArray[np.int16]
 TurnControl = Literal["server", "manual"]
+# Under the calls, which know none of them. With "tcp-listen" the endpoint connects to the caller, which waits for it.
+TransportKind = Literal["websocket", "tcp", "tcp-listen", "http", "webrtc", "livekit-room"]
+# How the messages of a wire over TCP are parted: as Wyoming does, or each behind its length in 4 bytes.
+FramingKind = Literal["event_lines", "length_prefixed"]
+# What shows that a reply is complete: a message of the wire, or that no more audio of it comes.
+ReplyEnd = Literal["event", "silence"]
 
 
 class EventKind(StrEnum):
@@ -32,10 +46,15 @@ class EventKind(StrEnum):
     ASR_FAILED = "asr_failed"
     RESPONSE_STARTED = "response_started"
     LLM_TEXT = "llm_text"
+    SPOKEN_TEXT = "spoken_text"  # words of a reply that are sent when they are spoken: no stage of its making
     REASONING_TEXT = "reasoning_text"
+    SPEECH_SYNTHESIS_STARTED = "speech_synthesis_started"  # the endpoint says that it began to speak
     AUDIO = "audio"
     AUDIO_DONE = "audio_done"
+    CLEAR = "clear"  # the endpoint asks the caller to play nothing more of what it has sent
+    MARK = "mark"  # named by `text`: to be answered when all audio that came before it has been played
     RESPONSE_DONE = "response_done"  # the response is complete; its status says how it ended
+    SERVICE_REPORT = "service_report"  # the service reports its own latencies, cache, route or usage
     ERROR = "error"
     OTHER = "other"  # a known message that no caller needs
     UNKNOWN = "unknown"  # a type of message that the protocol does not define: counted
@@ -62,12 +81,14 @@ class VoiceEvent(msgspec.Struct, frozen=True, gc=False):
     response_id: str | None = None
     item_id: str | None = None
     text: str | None = None  # a delta, or the whole text for ASR_FINAL
+    dated_by_partial: bool = False  # ASR_FINAL: no message says that it is final; its moment is the last ASR_PARTIAL's
     audio: bytes | None = None  # PCM s16le mono at rate_hz, whatever the wire's encoding was
     rate_hz: int | None = None
     status: str | None = None  # RESPONSE_DONE: completed, cancelled, failed, incomplete or SUPERSEDED
     carried: frozenset[Content] = _NO_CONTENT  # RESPONSE_DONE: what the response contained
     owes_response: bool = False  # RESPONSE_DONE: the endpoint must send another response before it has answered
     reports_latency: bool = False  # RESPONSE_DONE: the service reports its own latencies
+    service_ns: Mapping[str, int] = _NOTHING  # the service's own latencies, by its names for them
     metadata: Mapping[str, str] = _NOTHING
     usage: Mapping[str, int] = _NOTHING  # flattened: output_tokens, cached_tokens, …
     message: str | None = None  # ERROR: the endpoint's error message
@@ -85,16 +106,60 @@ class Capabilities:
     input_rate_hz: int
     frame_ms: int
     not_observable: Mapping[str, str]
+    audio_heads: bool = False  # whether each audio message begins with `audio_head`, so that only its rest is shared
     audio_is_text: bool = True  # whether `audio_message` is sent in text frames rather than binary ones
+    transport: TransportKind = "websocket"
+    framing: FramingKind | None = None  # of the transports "tcp" and "tcp-listen"
+    turn_controls: frozenset[TurnControl] = frozenset({"server", "manual"})  # who can end the caller's turn
+    reply_end: ReplyEnd = "event"
+    paces_output: bool = False  # whether the endpoint sends a reply's audio no faster than it is played
+    ready_when_open: bool = False  # no message is a READY event: the session is ready once `opened` has been sent
+
+    @property
+    def caller_ends_turns(self) -> bool:
+        """Whether the caller must end its turns itself, since the endpoint cannot."""
+        return "server" not in self.turn_controls
 
 
 @dataclass(frozen=True, slots=True)
-class UpgradeRequest:
-    """How to open the WebSocket."""
+class OpenRequest:
+    """Where and how to open the transport. `headers` and `subprotocols` are those of a WebSocket's handshake.
+
+    Over HTTP they are not used: each request has headers of its own. With `prior`, nothing of this is used: the answer
+    to that request says where and how to open the transport.
+    """
 
     url: str
     headers: tuple[tuple[str, str], ...] = ()
     subprotocols: tuple[str, ...] = ()
+    wait_s: float | None = None  # how long to wait for an endpoint that connects to the caller; None: as for any other
+    prior: "PriorRequest | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class PriorRequest:
+    """A request over HTTP that precedes the connection, such as a voice webhook.
+
+    `opening` returns where and how to open the transport, without a `prior` of its own. It raises OpeningRefused for an
+    answer that opens none.
+    """
+
+    request: HttpRequest
+    opening: Callable[[HttpAnswer], OpenRequest]
+
+
+@dataclass(frozen=True, slots=True)
+class SpokenText:
+    """What the caller is about to say, for wires that carry words instead of audio, or beside it.
+
+    The first speech sample comes `lead_ns` after the beginning of the turn's audio. `utterance_id` is the utterance's
+    name in its corpus, None for words that are of none.
+    """
+
+    text: str
+    language: str | None = None
+    lead_ns: int = 0
+    utterance_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +177,61 @@ class CallerOptions:
     token: str | None = None  # a bearer token; never stored, never printed
     headers: tuple[tuple[str, str], ...] = ()
     metadata: tuple[tuple[str, str], ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])  # what only this wire knows; it checks them
+
+
+class CallerDefaults:
+    """What a wire does that has nothing to say at these points; most wires do at some of them."""
+
+    def audio_head(self) -> bytes | None:
+        """Return None: the same bytes of audio serve every caller."""
+        return None
+
+    def pending(self) -> Sequence[Outgoing]:
+        """Return nothing: no message needs an answer."""
+        return ()
+
+    def begin_turn(self, spoken: SpokenText) -> Sequence[Outgoing]:
+        """Return nothing: nothing precedes the caller's audio."""
+        del spoken
+        return ()
+
+    def end_turn(self) -> Sequence[Outgoing]:
+        """Return nothing: the endpoint detects the end of speech."""
+        return ()
+
+    def interrupt(self, played_ms: int) -> Sequence[Outgoing]:
+        """Return nothing: the endpoint is not told what was heard."""
+        del played_ms
+        return ()
+
+    def played(self, mark: str) -> Sequence[Outgoing]:
+        """Return nothing: this wire has no marks."""
+        del mark
+        return ()
+
+    def goodbye(self) -> Sequence[Outgoing]:
+        """Return nothing: the connection is just closed."""
+        return ()
+
+    def close_cause(self, code: int, reason: str) -> Failure | None:
+        """Return None: the code of a close frame is the cause."""
+        del code, reason
+        return None
+
+
+class AnsweringCaller(CallerDefaults):
+    """A wire on which what is received has to be answered: `_pending` is what waits to be sent."""
+
+    def __init__(self) -> None:
+        self._pending: list[Outgoing] = []
+
+    def pending(self) -> Sequence[Outgoing]:
+        """Return the messages that are waiting to be sent, and empty the queue."""
+        if not self._pending:
+            return ()
+        messages, self._pending = self._pending, []
+        return messages
 
 
 class CallerProtocol(Protocol):
@@ -119,15 +239,15 @@ class CallerProtocol(Protocol):
 
     capabilities: Capabilities
 
-    def upgrade(self, target_url: str, traceparent: str | None) -> UpgradeRequest:
-        """Return the URL, headers and subprotocols for the opening handshake."""
+    def upgrade(self, target_url: str, traceparent: str | None) -> OpenRequest:
+        """Return where and how to open the transport."""
         ...
 
-    def opened(self) -> Sequence[Message]:
+    def opened(self) -> Sequence[Outgoing]:
         """Return the messages to send as soon as the connection is open."""
         ...
 
-    def receive(self, message: Message) -> Sequence[VoiceEvent]:
+    def receive(self, message: Incoming) -> Sequence[VoiceEvent]:
         """Decode one message. Never raises: a message that cannot be decoded becomes an ERROR event.
 
         The protocol decides when a response is over: unless the connection ends first, every response that began ends
@@ -136,7 +256,7 @@ class CallerProtocol(Protocol):
         """
         ...
 
-    def pending(self) -> Sequence[Message]:
+    def pending(self) -> Sequence[Outgoing]:
         """Return the protocol's own answers to what it received, and empty the queue."""
         ...
 
@@ -147,14 +267,35 @@ class CallerProtocol(Protocol):
         """
         ...
 
-    def end_turn(self) -> Sequence[Message]:
+    def audio_head(self) -> bytes | None:
+        """Return the beginning of the next audio message where it carries something of the call, else None.
+
+        A sequence number, a time stamp or a stream id: the whole message is this followed by `audio_message`'s result,
+        which stays the same for all callers. Called once per frame, in order, when the frame is sent, and only where
+        `Capabilities.audio_heads` says so; None then stands for an empty beginning.
+        """
+        ...
+
+    def begin_turn(self, spoken: SpokenText) -> Sequence[Outgoing]:
+        """Return the messages that precede the first frame of the caller's turn; none on most wires."""
+        ...
+
+    def end_turn(self) -> Sequence[Outgoing]:
         """Return the messages that signal the end of the caller's turn; none under server turn control."""
         ...
 
-    def interrupt(self, played_ms: int) -> Sequence[Message]:
+    def interrupt(self, played_ms: int) -> Sequence[Outgoing]:
         """Return the messages to send when the caller interrupts the reply after hearing `played_ms` of it."""
         ...
 
-    def goodbye(self) -> Sequence[Message]:
+    def played(self, mark: str) -> Sequence[Outgoing]:
+        """Return the messages that tell the endpoint that everything before a MARK has been played or cleared."""
+        ...
+
+    def goodbye(self) -> Sequence[Outgoing]:
         """Return the messages to send before the connection is closed."""
+        ...
+
+    def close_cause(self, code: int, reason: str) -> Failure | None:
+        """Return the cause that the endpoint's close frame names in its reason, None where its code is the cause."""
         ...

@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from loadtest.errors import EndpointError
 from telemetry.model.semconv import FailureKind
 
 SECOND_NS: Final = 1_000_000_000
@@ -20,7 +21,7 @@ _NOT_IN_CODES: Final = re.compile(r"[^A-Za-z0-9_.:-]")
 _TEMPORARY: Final[Mapping[str, frozenset[str]]] = {
     "http_status": frozenset({"429", "503"}),
     "close_code": frozenset({"1012", "1013"}),  # service restart, try again later (RFC 6455's registry)
-    "endpoint_error": frozenset({"rate_limit_exceeded", "session_limit_reached"}),
+    "endpoint_error": frozenset({"rate_limit_exceeded", "session_limit_reached", "RESOURCE_EXHAUSTED", "UNAVAILABLE"}),
 }
 # The names that endpoints use for the wait in an error object, and their units in ns.
 _RETRY_FIELDS: Final = {"retry_after_ms": 1_000_000, "retry_after": SECOND_NS, "retry_after_seconds": SECOND_NS}
@@ -41,6 +42,14 @@ class Failure(msgspec.Struct, frozen=True, gc=False):
     def asks_to_wait(self) -> bool:
         """Whether the endpoint asks for a later call, with or without saying when."""
         return self.retry_after_ns is not None or self.code in _TEMPORARY.get(self.kind, ())
+
+
+class OpeningRefused(EndpointError):  # noqa: N818 - reads as what happened
+    """The endpoint answered, before there was a connection, in a way that opens none; `failure` is the cause."""
+
+    def __init__(self, sentence: str, failure: Failure) -> None:
+        super().__init__(sentence)
+        self.failure = failure
 
 
 def code_of(*candidates: object) -> str | None:

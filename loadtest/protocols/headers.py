@@ -1,4 +1,4 @@
-"""Checks which of a user's headers the opening handshake of a WebSocket can carry."""
+"""The headers of requests: those that most wires send, and which of a user's a WebSocket handshake can carry."""
 
 from typing import Final
 
@@ -6,6 +6,12 @@ from loadtest.errors import UsageError
 
 # Set by the library itself; another header with the same name would break the handshake.
 HANDSHAKE_HEADERS: Final = frozenset({"upgrade", "connection", "host"})
+
+
+def bearer_headers(token: str | None, traceparent: str | None) -> tuple[tuple[str, str], ...]:
+    """Return the headers that carry a bearer token and the trace, where there are any."""
+    authorization = () if token is None else (("Authorization", f"Bearer {token}"),)
+    return (*authorization, *(() if traceparent is None else (("traceparent", traceparent),)))
 
 
 def header_fault(name: str, value: str) -> str | None:

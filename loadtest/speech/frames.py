@@ -23,7 +23,7 @@ from corpora.rendering.render import Rendered, background
 from corpora.rendering.renderings import Renderings
 from loadtest.conversation.prepared_clip import PreparedClip, prepare_positions
 from loadtest.protocols.base import CallerProtocol, Pcm16
-from loadtest.protocols.websocket import FramePreparer
+from loadtest.protocols.transports.audio_frames import preparation
 
 BACKGROUND_S = 10.0
 BACKGROUND_KEY = "background"
@@ -94,12 +94,8 @@ class Wire:
 
     def frames(self, pcm: Pcm16, seed: int) -> tuple[bytes, ...]:
         """Encode a whole number of frames. `seed` is for random masks."""
-        framer = FramePreparer(self.mask, seed)
-        text, size = self.protocol.capabilities.audio_is_text, self.frame_samples
-        return tuple(
-            framer.frame(self.protocol.audio_message(pcm[start : start + size]), text=text)
-            for start in range(0, len(pcm), size)
-        )
+        prepare, size = preparation(self.protocol.capabilities, self.mask, seed), self.frame_samples
+        return tuple(prepare(self.protocol.audio_message(pcm[at : at + size])) for at in range(0, len(pcm), size))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

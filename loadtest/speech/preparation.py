@@ -19,7 +19,7 @@ from loadtest.conversation.prepared_clip import PreparedClip
 from loadtest.protocols.base import CallerProtocol
 from loadtest.scenario.settings import SwarmSettings
 from loadtest.speech.frames import BACKGROUND_KEY, FrameCache, Wire
-from loadtest.speech.rendering import Progress, fill
+from loadtest.speech.rendering import Progress, ProtocolChoice, fill
 
 # Half an hour is 90,000 packets. With 5 % independent loss, two standard deviations are 0.15 percentage points; with
 # bursts of three, 0.3. More variants would cost disk space and time without improving that noticeably.
@@ -166,7 +166,8 @@ class _Preparation:
 
     def fill(self, frame_cache: FrameCache, variants: int) -> None:
         """Render what is missing in the cache."""
-        fill(frame_cache, self.utterances, self.settings.protocol, self.progress, variants)
+        protocol = ProtocolChoice(self.settings.protocol, self.settings.protocol_settings)
+        fill(frame_cache, self.utterances, protocol, self.progress, variants)
 
     def _take_from(self, frame_cache: FrameCache, variants: int) -> Prepared:
         """Load from the cache, which is read and checked first: a page that is not in memory would delay audio."""

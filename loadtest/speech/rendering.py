@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -25,6 +25,7 @@ from corpora.manifest.manifest import Utterance
 from corpora.rendering.cache import cache_root, limit_bytes, trim
 from corpora.rendering.profiles.parsing import profile_from_text, text_of
 from corpora.rendering.render import clear_memory_cache
+from loadtest.errors import UsageError
 from loadtest.protocols import registry
 from loadtest.protocols.base import CallerOptions
 from loadtest.speech.frames import FrameCache, Take, Wire
@@ -38,13 +39,20 @@ _ONE_THREAD: Final = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "
 Progress = Callable[[int, int], None]
 
 
+class ProtocolChoice(msgspec.Struct, frozen=True):
+    """The protocol whose frames are rendered. Its settings may change them, even their rate."""
+
+    name: str
+    settings: dict[str, Any]
+
+
 class RenderJob(msgspec.Struct, frozen=True):
     """The share of one of several rendering processes."""
 
     corpus: str
     profile: str
     seed: int
-    protocol: str
+    protocol: ProtocolChoice
     mask: str
     cache: str
     takes: list[tuple[str, int]]  # an utterance's id and the index of a variant
@@ -54,7 +62,7 @@ class RenderJob(msgspec.Struct, frozen=True):
 def fill(
     frame_cache: FrameCache,
     utterances: Sequence[Utterance],
-    protocol: str,
+    protocol: ProtocolChoice,
     progress: Progress | None = None,
     variants: int = 1,
 ) -> None:
@@ -114,7 +122,11 @@ def _processes(missing: Sequence[Take]) -> int:
 
 
 def _render_in_processes(
-    frame_cache: FrameCache, missing: Sequence[Take], protocol: str, workers: int, report: Callable[[int], None]
+    frame_cache: FrameCache,
+    missing: Sequence[Take],
+    protocol: ProtocolChoice,
+    workers: int,
+    report: Callable[[int], None],
 ) -> None:
     made = frame_cache.renderings
     path = os.environ.get("PYTHONPATH")
@@ -185,7 +197,8 @@ def main(arguments: Sequence[str]) -> int:
     job = msgspec.json.decode(Path(arguments[0]).read_bytes(), type=RenderJob)
     try:
         corpus = open_corpus(Path(job.corpus), check_clips=False)
-        wire = Wire.of(registry.make_caller(job.protocol, CallerOptions()), job.mask)
+        options = CallerOptions(settings=job.protocol.settings)
+        wire = Wire.of(registry.make_caller(job.protocol.name, options), job.mask)
         frame_cache = FrameCache.open(corpus, profile_from_text(job.profile), job.seed, wire, Path(job.cache))
         by_id = {utterance.id: utterance for utterance in corpus.utterances}
         mine = [(by_id[name], variant) for name, variant in job.takes]
@@ -196,7 +209,7 @@ def main(arguments: Sequence[str]) -> int:
                 progress.write(b".")
 
             render_here(frame_cache, mine, report, with_background=False)
-    except (CorpusError, OSError) as error:
+    except (CorpusError, UsageError, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return 2
     return 0

@@ -1,6 +1,5 @@
 """The same callers over wss: verified by default, stamped by the kernel all the same."""
 
-import asyncio
 import contextlib
 import socket
 import ssl
@@ -19,50 +18,8 @@ from loadtest.errors import EndpointUnreachable, UsageError
 from loadtest.protocols import registry
 from loadtest.protocols.base import CallerOptions
 from tests.integration.calling import Callers, assistant
-from tests.integration.certificates import Authority, Signed, authority
-
-
-async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(ConnectionError, ssl.SSLError):
-        while data := await reader.read(65_536):
-            writer.write(data)
-            await writer.drain()
-    with contextlib.suppress(ConnectionError, ssl.SSLError):
-        writer.close()
-
-
-@contextlib.contextmanager
-def _terminated(port: int, context: ssl.SSLContext) -> Generator[int]:
-    """A proxy that ends TLS in front of a port; gives its own port."""
-    loop, ready, found = asyncio.new_event_loop(), threading.Event(), list[int]()
-    loop.set_exception_handler(lambda *_: None)  # refused handshakes are what some tests are about
-    stop = asyncio.Event()
-
-    async def serve() -> None:
-        async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", port)
-            await asyncio.gather(_carry(reader, inner_writer), _carry(inner_reader, writer))
-
-        async with await asyncio.start_server(connected, "127.0.0.1", 0, ssl=context) as server:
-            found.append(server.sockets[0].getsockname()[1])
-            ready.set()
-            await stop.wait()
-
-    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()), daemon=True)
-    thread.start()
-    assert ready.wait(60)
-    try:
-        yield found[0]
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join(60)
-        loop.close()
-
-
-def _served(signed: Signed) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(signed.cert, signed.key)
-    return context
+from tests.integration.certificates import Authority, authority
+from tests.integration.tls_door import served, tls_door
 
 
 @dataclass(frozen=True)
@@ -83,7 +40,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     with assistant(folder) as url:
         port = urllib.parse.urlsplit(url).port
         assert port is not None
-        yield House(authority(folder / "ca"), url, lambda context: _terminated(port, context))
+        yield House(authority(folder / "ca"), url, lambda context: tls_door(port, context))
 
 
 def refusal(url: str, tls: TlsClient) -> str | None:
@@ -101,14 +58,14 @@ def refusal(url: str, tls: TlsClient) -> str | None:
 
 @pytest.mark.slow
 def test_a_call_over_tls_with_an_own_authority(house: House) -> None:
-    with house.open_door(_served(house.ca.sign("localhost"))) as port:
+    with house.open_door(served(house.ca.sign("localhost"))) as port:
         for (turn,) in Callers(house.wss(port), 2, tls=tls_client(str(house.ca.cert))).call():
             assert turn.outcome == "ok", turn.outcome_reason
             assert turn.receive_stamp == "kernel"
 
 
 def test_an_endpoint_that_cannot_be_verified_is_refused(house: House) -> None:
-    with house.open_door(_served(house.ca.sign("localhost"))) as port:
+    with house.open_door(served(house.ca.sign("localhost"))) as port:
         ((turn,),) = Callers(house.wss(port), 1).call()
     assert turn.outcome == "error"
     assert "its certificate is not signed by a trusted CA" in (turn.outcome_reason or "")
@@ -116,16 +73,16 @@ def test_an_endpoint_that_cannot_be_verified_is_refused(house: House) -> None:
 
 def test_each_thing_wrong_with_an_endpoints_certificate_has_its_sentence(house: House) -> None:
     trusted = tls_client(str(house.ca.cert))
-    with house.open_door(_served(house.ca.sign("localhost", days=-1))) as port:
+    with house.open_door(served(house.ca.sign("localhost", days=-1))) as port:
         assert refusal(house.wss(port), trusted) == ("no secure connection to localhost: its certificate has expired")
-    with house.open_door(_served(house.ca.sign("elsewhere.test"))) as port:
+    with house.open_door(served(house.ca.sign("elsewhere.test"))) as port:
         output = refusal(house.wss(port), trusted)
     assert output is not None
     assert output.endswith("its certificate is not valid for localhost; give a name that it is valid for with --sni")
 
 
 def test_a_name_given_with_sni_chooses_the_certificate_and_is_verified(house: House) -> None:
-    one, other = _served(house.ca.sign("one.test")), _served(house.ca.sign("other.test"))
+    one, other = served(house.ca.sign("one.test")), served(house.ca.sign("other.test"))
 
     def choose(connection: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
         if name == "other.test":
@@ -163,7 +120,7 @@ def _doorkeeper(context: ssl.SSLContext) -> Generator[int]:
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=["1.2", "1.3"])
 def test_an_endpoint_that_asks_for_a_client_certificate_gets_it(house: House, version: ssl.TLSVersion) -> None:
-    door = _served(house.ca.sign("localhost"))
+    door = served(house.ca.sign("localhost"))
     door.maximum_version = version
     door.verify_mode = ssl.CERT_REQUIRED
     door.load_verify_locations(house.ca.cert)
@@ -187,7 +144,7 @@ def test_plain_text_where_tls_is_expected_and_the_other_way_round(house: House) 
     assert spoken is not None
     assert "does not speak TLS" in spoken
     assert spoken.endswith("use ws://")
-    with house.open_door(_served(house.ca.sign("localhost"))) as port:
+    with house.open_door(served(house.ca.sign("localhost"))) as port:
         output = refusal(house.wss(port).replace("wss://", "ws://"), tls_client())
     assert output is not None
     assert output.endswith("use wss://")

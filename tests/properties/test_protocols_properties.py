@@ -9,19 +9,20 @@ from hypothesis import strategies as st
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 
-from loadtest.protocols.base import CallerOptions, UpgradeRequest, VoiceEvent
+from loadtest.protocols.base import CallerOptions, OpenRequest, VoiceEvent
 from loadtest.protocols.openai_realtime.caller import OpenAIRealtimeCaller
 from loadtest.protocols.openai_realtime.commands import Refused
 from loadtest.protocols.openai_realtime.names import BETA_NAMES, ServerEvent
 from loadtest.protocols.openai_realtime.service import ServiceSession
-from loadtest.protocols.websocket import Item, WebSocketClient, frame
+from loadtest.protocols.transports.masked_frames import frame
+from loadtest.protocols.transports.websocket import Item, WebSocketClient
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "openai_realtime"
 RECORDED = (FIXTURES / "s2s-1.1.0.jsonl").read_text().splitlines()[1:]
 
 
 def connected() -> tuple[WebSocketClient, ServerProtocol]:
-    client, server = WebSocketClient(UpgradeRequest("ws://h/"), max_message_bytes=2**17), ServerProtocol()
+    client, server = WebSocketClient(OpenRequest("ws://h/"), max_message_bytes=2**17), ServerProtocol()
     # One key for every connection, so that the same bytes answer them all.
     client._wire.key = "dGhlIHNhbXBsZSBub25jZQ=="
     server.receive_data(client.start())
@@ -102,7 +103,7 @@ def test_whole_messages_come_out_as_they_went_in(pieces: list[tuple[str, Any]]) 
 
 @given(st.binary(max_size=200), st.integers(0, 200))
 def test_garbage_never_raises(data: bytes, cut: int) -> None:
-    client = WebSocketClient(UpgradeRequest("ws://h/"))
+    client = WebSocketClient(OpenRequest("ws://h/"))
     client.start()
     items = client.receive(data[:cut]) + client.receive(data[cut:]) + client.receive_eof()
     assert len(items) == 1

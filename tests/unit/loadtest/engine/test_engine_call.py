@@ -1,10 +1,13 @@
 """A call with its conversation, on a fake connection and a manual schedule."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from websockets.http11 import Request
+from websockets.server import ServerProtocol
 
 from loadtest.conversation.evidence import ValidityLimits
 from loadtest.conversation.state import State
@@ -12,10 +15,13 @@ from loadtest.engine.call import MAX_WAITING_BYTES, Call
 from loadtest.engine.clock import Clocks
 from loadtest.engine.health import EngineHealth
 from loadtest.engine.timing_wheel import WheelSlot
+from loadtest.engine.transports.base import TransportCallbacks
+from loadtest.engine.transports.stream import StreamTransport
 from loadtest.protocols import registry
-from loadtest.protocols.base import CallerOptions
+from loadtest.protocols.address import parse_address
+from loadtest.protocols.base import CallerOptions, CallerProtocol
 from loadtest.protocols.failure import Failure
-from loadtest.protocols.websocket import WebSocketClient
+from loadtest.protocols.transports.websocket import Closed, WebSocketClient
 from tests.unit.loadtest.conversation.world import MS, make_plan, reply
 
 FRAME = 20 * MS
@@ -30,7 +36,7 @@ class Wire:
         self.arrives: Callable[[], object] = lambda: None
         self.outbox = SimpleNamespace(waiting_bytes=0, queued_bytes=0, drained_bytes=0)
         self.closed = None
-        self.stamped = False
+        self.stamped = self.clock_fault = False
         self.stamp_kind = "kernel"
 
     def begin(self) -> None:
@@ -79,15 +85,28 @@ class FakeEngine:
         raise error
 
 
+class WiredTransport(StreamTransport):
+    """A transport whose connection is a fake one."""
+
+    def __init__(self, wire: Any, engine: FakeEngine, protocol: CallerProtocol) -> None:
+        request = protocol.upgrade("ws://127.0.0.1:1/", None)
+        parts: Any = SimpleNamespace(connections=SimpleNamespace(clocks=engine.clocks))
+        super().__init__(parts, parse_address(request.url), WebSocketClient(request))
+        self.wire = wire
+
+    def open(self, callbacks: TransportCallbacks, timeout_s: float) -> None:
+        self.take_over(self.wire, callbacks)
+
+
 class Caller:
     """A call in a slot, with a fake connection."""
 
     def __init__(self, **plan: Any) -> None:
         protocol = registry.make_caller("openai-realtime", CallerOptions())
-        websocket = WebSocketClient(protocol.upgrade("ws://127.0.0.1:1/", None))
-        self.call = Call(FakeEngine(), make_plan(**plan), protocol, websocket, "rms-10ms")
-        self.wire: Any = Wire()
-        self.call.opened_socket(self.wire)
+        engine, self.wire = FakeEngine(), Wire()
+        self.transport = WiredTransport(self.wire, engine, protocol)
+        self.call = Call(engine, make_plan(**plan), protocol, self.transport, "rms-10ms")
+        self.call.open(1.0)
         self.slot: WheelSlot[Call] = WheelSlot(1000 * FRAME, FRAME)
         self.slot.add(self.call.entry, self.call, self.slot.due_perf_ns)
         self.call.begin(self.slot.due_perf_ns)
@@ -156,7 +175,7 @@ def test_frames_queue_behind_what_the_socket_has_not_accepted() -> None:
     caller = Caller(think_ms=10_000)
     caller.rows(2)
     caller.wire.takes = False
-    caller.call._transmit(b"a pong")
+    caller.transport._transmit(b"a pong")
     assert caller.call.entry.ahead == 0, "none may be sent before it"
     assert caller.rows(3) == [None, None, None]
     assert len(caller.call.held) == 3
@@ -192,6 +211,19 @@ def test_our_own_lateness_shifts_timestamps_also_if_the_endpoint_does_not_read()
     read, unread = (each.call.conversation.exchange for each in (caller, stalled))
     assert unread.timeline.speech_end_perf_ns - read.timeline.speech_end_perf_ns == 7 * MS
     assert (unread.evidence.frame_lateness_worst_ns, unread.evidence.drift_ns) == (7 * MS, 0)
+
+
+def test_a_frame_that_leaves_this_machine_late_is_our_own_lateness_where_it_can_move_a_figure() -> None:
+    caller = Caller()
+    caller.call.sent_late(30 * MS)  # the background before the caller speaks
+    while caller.call.conversation.state is not State.WAITING:
+        caller.rows(1)
+    evidence = caller.call.conversation.exchange.evidence
+    assert evidence.reasons(ValidityLimits()) == ()
+    caller.call.sent_late(12 * MS)
+    assert evidence.frame_lateness_worst_ns == 12 * MS
+    assert evidence.reasons(ValidityLimits()) == ("frame lateness",)
+    assert caller.call.engine.health.take_lateness_worst_ns() == 30 * MS
 
 
 def test_frames_the_socket_accepts_late_count_as_held_up_and_not_as_late() -> None:
@@ -240,7 +272,7 @@ def test_answers_that_an_endpoint_does_not_read_are_bounded() -> None:
     caller = Caller(think_ms=10_000_000)
     caller.rows(2)
     caller.wire.takes = False
-    caller.call._transmit(bytes(MAX_WAITING_BYTES))
+    caller.transport._transmit(bytes(MAX_WAITING_BYTES))
     caller.rows(1)
     assert caller.call.ended
 
@@ -259,10 +291,10 @@ def test_without_kernel_timestamps_the_loops_lateness_bounds_the_receive_lag() -
     call, evidence = caller.call, caller.call.conversation.exchange.evidence
     call.engine.health.note_tick(30 * MS, 5000 * MS)
     caller.wire.stamped, caller.wire.clock_fault = False, False
-    call.receive(5002 * MS, 5002 * MS, b"")
+    caller.transport.receive(5002 * MS, 5002 * MS, b"")
     assert (evidence.receive_lag_worst_ns, evidence.receive_lag_bound_ns) == (None, 32 * MS)
     caller.wire.stamped = True
-    call.receive(5001 * MS, 5004 * MS, b"")
+    caller.transport.receive(5001 * MS, 5004 * MS, b"")
     assert (evidence.receive_lag_worst_ns, evidence.receive_lag_bound_ns) == (3 * MS, 32 * MS)
 
 
@@ -278,8 +310,50 @@ def test_without_kernel_timestamps_the_loops_lateness_bounds_the_receive_lag() -
 )
 def test_the_end_of_the_connection_completes_a_refusal_without_a_stated_length(received: bytes, reason: str) -> None:
     caller = Caller()
-    caller.call.secured()
-    caller.call.receive(0, 0, received)
+    caller.transport.secured()
+    caller.transport.receive(0, 0, received)
     assert caller.call.failure is None
-    caller.call.disconnected("the connection is gone", Failure("tcp", "EOF"))
+    caller.transport.disconnected("the connection is gone", Failure("tcp", "EOF"))
     assert caller.call.failure == reason
+
+
+@pytest.mark.parametrize("ready_when_open", [True, False])
+def test_a_session_without_a_message_that_says_so_is_ready_when_the_connection_is_open(ready_when_open: bool) -> None:
+    protocol = registry.make_caller("openai-realtime", CallerOptions())
+    protocol.capabilities = replace(protocol.capabilities, ready_when_open=ready_when_open)
+    engine, wire = FakeEngine(), Wire()
+    transport = WiredTransport(wire, engine, protocol)
+    call = Call(engine, make_plan(), protocol, transport, "rms-10ms")
+    call.open(1.0)
+    transport.secured()
+    server = ServerProtocol()
+    server.receive_data(b"".join(wire.sent))
+    (request,) = server.events_received()
+    assert isinstance(request, Request)
+    server.send_response(server.accept(request))
+    transport.receive(7 * MS, 7 * MS, b"".join(server.data_to_send()))
+    assert call.ready.is_set() is ready_when_open
+    assert call.connect_ns == (7 * MS if ready_when_open else None)
+
+
+@pytest.mark.parametrize(
+    ("closed", "failure", "reason"),
+    [
+        (Closed(1011, "full", clean=True), Failure("endpoint_error", "full"), "(1011 full)"),
+        (Closed(1011, "broken", clean=True), Failure("close_code", "1011"), "(1011 broken)"),
+        (Closed(1005, "", clean=True), Failure("close_code", "1005"), "(1005)"),
+        (Closed(1006, "full", clean=False), Failure("tcp", "EOF"), "(1006 full)"),
+    ],
+)
+def test_a_close_frame_of_the_endpoint_may_name_the_cause_in_its_reason(
+    closed: Closed, failure: Failure, reason: str
+) -> None:
+    caller = Caller()
+    caller.call.protocol.close_cause = lambda code, reason: (
+        Failure("endpoint_error", reason) if (code, reason) in ((1011, "full"), (1006, "full")) else None
+    )
+    caller.speak()
+    caller.call.note(closed, caller.slot.due_perf_ns)
+    exchange = caller.call.exchanges.get_nowait()
+    assert exchange.failure == failure
+    assert exchange.reason == f"the endpoint closed the call {reason}"

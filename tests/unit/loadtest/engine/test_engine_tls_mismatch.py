@@ -18,5 +18,5 @@ def test_bytes_that_a_tls_server_may_begin_with(first: bytes) -> None:
 
 
 def test_the_hint_names_the_other_scheme() -> None:
-    assert hint("h:1", tls=True) == "if the server at h:1 does not speak TLS, use ws://"
-    assert hint("h:1", tls=False) == "if the server at h:1 speaks TLS, use wss://"
+    assert hint("h:1", "ws", tls=True) == "if the server at h:1 does not speak TLS, use ws://"
+    assert hint("h:1", "tls", tls=False) == "if the server at h:1 speaks TLS, use tls://"

@@ -11,7 +11,7 @@ from loadtest.audio import g711
 from loadtest.errors import UsageError
 from loadtest.protocols.base import CallerOptions, EventKind, VoiceEvent
 from loadtest.protocols.openai_realtime.caller import OpenAIRealtimeCaller
-from loadtest.protocols.openai_realtime.client_events import BETA, Dialect
+from loadtest.protocols.openai_realtime.dialects import BETA, Dialect
 from loadtest.protocols.registry import make_caller, names
 
 PCM = bytes([1, 0, 2, 0])
@@ -287,7 +287,7 @@ class TestReply:
         assert event.usage == {"duration_ms": 1250}
 
     def test_cumulative_partials_of_a_dialect(self) -> None:
-        caller = ready(dialect=Dialect("cumulative", cumulative_partials=True))
+        caller = ready(dialect=Dialect(name="cumulative", cumulative_partials=True))
         name = "conversation.item.input_audio_transcription.delta"
         events = [one(caller, name, item_id="i", delta=text) for text in ("a", "a b", "a b")]
         assert [(event.kind, event.text) for event in events] == [
@@ -377,10 +377,11 @@ def test_metadata_that_the_wire_cannot_carry() -> None:
 
 
 def test_registry() -> None:
-    assert names() == ("openai-realtime", "openai-realtime-beta")
-    for name in names():
+    dialects = [name for name in names() if name.startswith("openai-realtime")]
+    assert dialects == ["openai-realtime", "openai-realtime-beta"]
+    for name in dialects:
         caller = make_caller(name, CallerOptions())
         beta = ("OpenAI-Beta", "realtime=v1") in caller.upgrade("ws://h/", None).headers
         assert beta is name.endswith("-beta")
-    with pytest.raises(UsageError, match="unknown protocol 'sip'; known: openai-realtime, openai-realtime-beta"):
+    with pytest.raises(UsageError, match=r"unknown protocol 'sip'; known: .*openai-realtime, openai-realtime-beta"):
         make_caller("sip", CallerOptions())

@@ -10,7 +10,7 @@ from loadtest.protocols.failure import (
     retry_after_of_fields,
     retry_after_of_headers,
 )
-from loadtest.protocols.websocket import Closed, Rejected
+from loadtest.protocols.transports.websocket import Closed, Rejected
 
 S = 1_000_000_000
 NOW = 1_445_412_400 * S  # Wed, 21 Oct 2015 07:26:40 GMT
@@ -94,6 +94,8 @@ def test_the_end_of_a_websocket_has_a_cause(item: Rejected | Closed, failure: Fa
         (Failure("close_code", "1013"), True),
         (Failure("close_code", "429"), False),
         (Failure("endpoint_error", "rate_limit_exceeded"), True),
+        (Failure("endpoint_error", "RESOURCE_EXHAUSTED"), True),
+        (Failure("endpoint_error", "UNAVAILABLE"), True),
         (Failure("endpoint_error", "invalid_value"), False),
         (Failure("no_reply"), False),
     ],

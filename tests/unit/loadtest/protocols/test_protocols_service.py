@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from loadtest.audio import g711
+from loadtest.protocols.audio_format import AudioFormat
 from loadtest.protocols.base import CallerOptions, EventKind
 from loadtest.protocols.openai_realtime.caller import OpenAIRealtimeCaller
-from loadtest.protocols.openai_realtime.client_events import BETA, GA, Dialect
 from loadtest.protocols.openai_realtime.commands import (
     AddUserText,
     AppendAudio,
@@ -25,7 +25,7 @@ from loadtest.protocols.openai_realtime.commands import (
     Truncate,
     UpdateSession,
 )
-from loadtest.protocols.openai_realtime.formats import AudioFormat
+from loadtest.protocols.openai_realtime.dialects import BETA, GA, Dialect
 from loadtest.protocols.openai_realtime.service import ServiceSession
 from loadtest.protocols.openai_realtime.session_config import SessionConfig, TurnDetection
 

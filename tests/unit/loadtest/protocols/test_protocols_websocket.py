@@ -7,20 +7,11 @@ from websockets.frames import Frame, Opcode
 from websockets.server import ServerProtocol
 
 from loadtest.errors import UsageError
-from loadtest.protocols.base import UpgradeRequest
-from loadtest.protocols.websocket import (
-    FIXED_MASK,
-    Closed,
-    ConnectionState,
-    FramePreparer,
-    Item,
-    Opened,
-    Rejected,
-    WebSocketClient,
-    frame,
-)
+from loadtest.protocols.base import OpenRequest
+from loadtest.protocols.transports.masked_frames import FIXED_MASK, FramePreparer, frame
+from loadtest.protocols.transports.websocket import Closed, ConnectionState, Item, Opened, Rejected, WebSocketClient
 
-REQUEST = UpgradeRequest("ws://127.0.0.1:9/v1/realtime?model=m", (("Authorization", "Bearer t"),), ("realtime",))
+REQUEST = OpenRequest("ws://127.0.0.1:9/v1/realtime?model=m", (("Authorization", "Bearer t"),), ("realtime",))
 
 
 def opened(limit: int = 2**20) -> tuple[WebSocketClient, ServerProtocol]:
@@ -60,7 +51,7 @@ class TestUpgrade:
         assert "Extensions" not in text  # permessage-deflate is not offered
 
     def test_repeated_headers_are_sent_repeatedly_and_replace_no_handshake_header(self) -> None:
-        request = UpgradeRequest("ws://u:p@h/", (("Authorization", "Bearer t"), ("X-A", "1"), ("X-A", "2")))
+        request = OpenRequest("ws://u:p@h/", (("Authorization", "Bearer t"), ("X-A", "1"), ("X-A", "2")))
         text = WebSocketClient(request).start().decode()
         assert text.count("Authorization") == 1
         assert "X-A: 1\r\nX-A: 2\r\n" in text
@@ -68,7 +59,7 @@ class TestUpgrade:
     @pytest.mark.parametrize("url", ["http://h/", "ws://", "h:80", "ws://h/#f", "ws://h:99999/", ""])
     def test_bad_urls(self, url: str) -> None:
         with pytest.raises(UsageError, match="is not a WebSocket URL"):
-            WebSocketClient(UpgradeRequest(url))
+            WebSocketClient(OpenRequest(url))
 
     @pytest.mark.parametrize(
         ("name", "value"),
@@ -76,7 +67,7 @@ class TestUpgrade:
     )
     def test_bad_headers(self, name: str, value: str) -> None:
         with pytest.raises(UsageError):
-            WebSocketClient(UpgradeRequest("ws://h/", ((name, value),)))
+            WebSocketClient(OpenRequest("ws://h/", ((name, value),)))
 
     @pytest.mark.parametrize(
         ("answer", "status", "reason"),
@@ -117,7 +108,7 @@ class TestUpgrade:
         assert client.receive_eof() == []
 
     def test_a_message_in_the_same_read_as_the_answer(self) -> None:
-        client, server = WebSocketClient(UpgradeRequest("ws://h/")), ServerProtocol()
+        client, server = WebSocketClient(OpenRequest("ws://h/")), ServerProtocol()
         server.receive_data(client.start())
         (request,) = server.events_received()
         server.send_response(server.accept(request))  # type: ignore[arg-type]  # the first event is the request

@@ -4,7 +4,7 @@ from itertools import chain
 
 from loadtest.protocols import registry
 from loadtest.protocols.base import CallerOptions
-from loadtest.protocols.websocket import FIXED_MASK
+from loadtest.protocols.transports.masked_frames import FIXED_MASK
 from loadtest.scenario.settings import SwarmSettings
 from loadtest.speech.preparation import PreparedCorpus, prepare
 

@@ -106,6 +106,25 @@ def test_several_processes_render_the_same_as_one(cache: Path, tmp_path: Path, m
     )  # one for the background and one from each process
 
 
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_setting_of_the_protocol_changes_the_rate_wherever_speech_is_rendered(
+    processes: int, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rendering, "_processes", lambda missing: processes)
+    names: set[str] = set()
+    for rate_hz in (8_000, 24_000):
+        settings = replace(SETTINGS, protocol="pipecat", protocol_option=(f"input_rate_hz={rate_hz}",), clips=2)
+        wire = Wire.of(registry.make_caller(settings.protocol, settings.caller_options))
+        names.add(wire.name)
+        corpus, _ = choose(settings)
+        for clip in prepare(settings, wire.protocol).clips:
+            rendered = render(corpus, clip.rendered.utterance, Profile(channel=("telephone",)), rate_hz, 3)
+            assert np.array_equal(clip.rendered.pcm, rendered.pcm)
+            assert len(clip.frames) == -(-len(rendered.pcm) // (rate_hz // 50))
+    assert len(names) == 2
+    assert len(cache_entries(cache_root())) == 4  # samples and frames of each rate
+
+
 def test_random_masks_do_not_depend_on_the_process(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,7 +193,7 @@ def test_different_wires_share_renderings_but_not_frames(cache: Path) -> None:
     corpus, chosen = choose(SETTINGS)
     for wire in wires[:2]:
         frame_cache = FrameCache.open(corpus, Profile(), 3, wire)
-        rendering.fill(frame_cache, chosen, SETTINGS.protocol)
+        rendering.fill(frame_cache, chosen, rendering.ProtocolChoice(SETTINGS.protocol, {}))
     assert len(cache_entries(cache_root())) == 3  # one of samples, two of frames
 
 

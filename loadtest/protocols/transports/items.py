@@ -1,4 +1,4 @@
-"""What a WebSocket client decodes, and why a connection was refused or ended. Pure."""
+"""What a framing decodes, and why a connection was refused or ended. Pure."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -11,7 +11,9 @@ INVALID_DATA: Final = 1007
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The upgrade was accepted."""
+    """Messages may be sent. `headers` are those of the accepted upgrade, empty where there is none."""
+
+    headers: tuple[tuple[str, str], ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,4 +51,17 @@ class Closed:
         return Failure("protocol_violation", "bad_utf8" if self.code == INVALID_DATA else str(self.code))
 
 
-Item = Opened | Rejected | Closed | str | bytes
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """The peer sent what the framing does not allow; nothing more is decoded. `reason` is a sentence without an end."""
+
+    reason: str
+    code: str
+
+    @property
+    def failure(self) -> Failure:
+        """The cause."""
+        return Failure("protocol_violation", self.code)
+
+
+Item = Opened | Rejected | Closed | Violation | str | bytes

@@ -1,19 +1,16 @@
-"""The WebSocket client: bytes in, items out; no socket, no clock.
+"""The WebSocket client, a framing: bytes in, items out; no socket, no clock.
 
 The `websockets` library (sans-I/O) handles the handshake, control frames, fragments and everything irregular. Whole
 unfragmented data frames, which endpoints send by the thousands, are parsed here at half the cost (1.2 µs per small
 message instead of 2.6 µs). Both work on the same stream, because the library is only ever given whole frames.
 
-`frame` and `FramePreparer` create data frames that are encoded and masked once and then sent by any number of callers.
+Frames of audio do not pass through it: see `loadtest.protocols.transports.masked_frames`.
 """
 
 import logging
-import random
-import struct
 from enum import StrEnum
 from typing import Final
 
-import numpy as np
 from websockets.client import ClientProtocol
 from websockets.exceptions import InvalidHandshake, InvalidURI, WebSocketException
 from websockets.frames import Close, Frame, Opcode
@@ -23,73 +20,27 @@ from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 
 from loadtest.errors import UsageError
-from loadtest.protocols.base import Message, UpgradeRequest
+from loadtest.protocols.base import Message, OpenRequest
 from loadtest.protocols.headers import checked_headers
-from loadtest.protocols.websocket_items import ABNORMAL_CLOSURE, INVALID_DATA, Closed, Item, Opened, Rejected
+from loadtest.protocols.transports.items import ABNORMAL_CLOSURE, INVALID_DATA, Closed, Item, Opened, Rejected
 
 __all__ = [
-    "FIXED_MASK",
-    "MASKS",
     "Closed",
     "ConnectionState",
-    "FramePreparer",
     "Item",
     "Opened",
     "Rejected",
     "WebSocketClient",
-    "frame",
 ]
 
-MASKS: Final = ("fixed", "random")
-FIXED_MASK: Final = b"\x5a\xa5\x3c\xc3"
 BODY_EXCERPT_CHARS: Final = 500
 MAX_CLOSE_REASON_BYTES: Final = 123
 _LONG_HEADS: Final = {126: 4, 127: 10}  # bytes of the header, by the length code in its second byte
 HEAD_END: Final = b"\r\n\r\n"
 
 # The library logs headers at DEBUG, including the bearer token: it gets a logger that never goes below WARNING.
-_wire_logger = logging.getLogger("loadtest.protocols.websocket.wire")
+_wire_logger = logging.getLogger("loadtest.protocols.transports.websocket.wire")
 _wire_logger.setLevel(logging.WARNING)
-
-
-def frame(message: Message, *, mask: bytes, text: bool) -> bytes:
-    """Create a complete masked data frame (FIN set, no extension), as it goes on the wire.
-
-    `mask` has 4 bytes; `text` selects the opcode, whatever the type of `message`. Raises ValueError for another mask
-    length.
-    """
-    if len(mask) != 4:
-        raise ValueError(f"a WebSocket mask has 4 bytes, not {len(mask)}")
-    payload = message.encode() if isinstance(message, str) else message
-    first = 0x81 if text else 0x82
-    length = len(payload)
-    if length < 126:
-        head = struct.pack("!BB", first, 0x80 | length)
-    elif length < 65_536:
-        head = struct.pack("!BBH", first, 0x80 | 126, length)
-    else:
-        head = struct.pack("!BBQ", first, 0x80 | 127, length)
-    repeated = np.frombuffer((mask * (length // 4 + 1))[:length], np.uint8)
-    return head + mask + np.bitwise_xor(np.frombuffer(payload, np.uint8), repeated).tobytes()
-
-
-class FramePreparer:
-    """Creates frames that are prepared once and shared by all callers.
-
-    RFC 6455 (5.3) requires unpredictable masks to protect proxies from a hostile script in a browser. A load generator
-    is not one, and a fixed mask is valid on the wire: `"fixed"` is the default, so that the same clip gives the same
-    bytes. `"random"` draws a mask per frame from `seed`, for endpoints or proxies that check it.
-    """
-
-    def __init__(self, mask_mode: str = "fixed", seed: int = 0) -> None:
-        """Raises ValueError for a mode that is not in `MASKS`."""
-        if mask_mode not in MASKS:
-            raise ValueError(f"unknown mask mode {mask_mode!r}; known: {', '.join(MASKS)}")
-        self._random = random.Random(seed) if mask_mode == "random" else None  # noqa: S311 - reproducible by design
-
-    def frame(self, message: Message, *, text: bool) -> bytes:
-        """Create the complete masked frame that carries `message`."""
-        return frame(message, mask=FIXED_MASK if self._random is None else self._random.randbytes(4), text=text)
 
 
 class ConnectionState(StrEnum):
@@ -102,14 +53,14 @@ class ConnectionState(StrEnum):
 
 
 class WebSocketClient:
-    """One connection. Text messages are returned as `str`, binary ones as `bytes`.
+    """One connection, a `Framing`. Text messages are returned as `str`, binary ones as `bytes`.
 
     It never raises because of what the peer sends: a protocol violation becomes a `Closed` item with a sentence. Output
-    (upgrade, pongs, close frames) is returned as bytes to send in order. Frames prepared with `frame` are whole data
+    (upgrade, pongs, close frames) is returned as bytes to send in order. Prepared frames are whole data
     frames and may be sent between any two outputs without passing through this object.
     """
 
-    def __init__(self, request: UpgradeRequest, *, max_message_bytes: int = 16 * 2**20) -> None:
+    def __init__(self, request: OpenRequest, *, max_message_bytes: int = 16 * 2**20) -> None:
         """Raises UsageError for an invalid URL or header."""
         try:
             uri = parse_uri(request.url)
@@ -134,6 +85,11 @@ class WebSocketClient:
     def state(self) -> ConnectionState:
         """The state of the connection."""
         return self._state
+
+    @property
+    def is_open(self) -> bool:
+        """Whether messages may be sent."""
+        return self._state is ConnectionState.OPEN
 
     def start(self) -> bytes:
         """Return the upgrade request. No extension is offered: compression costs more than a LAN or loopback saves."""
@@ -311,7 +267,7 @@ class WebSocketClient:
         refusal = self._wire.handshake_exc
         if refusal is None:
             self._state = ConnectionState.OPEN
-            items.append(Opened())
+            items.append(Opened(tuple(response.headers.raw_items())))
             return
         status = response.status_code
         reason = response.reason_phrase if status != 101 else _sentence(refusal)

@@ -1,0 +1,23 @@
+"""What a call remembers of the frames that it has handed to the socket."""
+
+from dataclasses import dataclass
+
+from loadtest.conversation.exchange import Exchange
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A frame that the socket has not accepted, when it was offered, and the exchange whose evidence it affects."""
+
+    offered_perf_ns: int
+    exchange: Exchange | None  # None: it cannot affect any metric
+    until_bytes: int  # it has been passed to the kernel when the outbox has drained this many
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A frame of an utterance that was handed to the socket: its number, when, and how late."""
+
+    index: int
+    sent_perf_ns: int
+    lateness_ns: int

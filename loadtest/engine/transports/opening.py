@@ -1,0 +1,46 @@
+"""Chooses the transport of a call by what its protocol declares."""
+
+from functools import partial
+
+from loadtest.engine.transports.base import Transport, TransportParts
+from loadtest.engine.transports.dialing import dial
+from loadtest.engine.transports.http import HttpTransport
+from loadtest.engine.transports.listening import await_dial_in
+from loadtest.engine.transports.room import RoomTransport
+from loadtest.engine.transports.stream import AudioHeads, StreamTransport
+from loadtest.engine.transports.webrtc import WebRtcTransport
+from loadtest.protocols.address import parse_address
+from loadtest.protocols.base import CallerProtocol, OpenRequest
+from loadtest.protocols.transports.audio_frames import joining
+from loadtest.protocols.transports.event_lines import EventLines
+from loadtest.protocols.transports.framing import Framing
+from loadtest.protocols.transports.length_prefixed import LengthPrefixed
+from loadtest.protocols.transports.websocket import WebSocketClient
+
+
+def make_transport(parts: TransportParts, protocol: CallerProtocol, request: OpenRequest) -> Transport:
+    """Create the transport of one call, not opened yet. Blocks only the calling greenlet.
+
+    Raises UsageError for a request that cannot be made, and InstrumentError where what carries it cannot be started.
+    """
+    capabilities = protocol.capabilities
+    limit = parts.max_message_bytes
+    if capabilities.transport == "http":
+        parse_address(request.url, "http")
+        return HttpTransport(parts, protocol)
+    if capabilities.transport == "webrtc":
+        parse_address(request.url, "http")
+        return WebRtcTransport(parts, parts.webrtc)
+    if capabilities.transport == "livekit-room":
+        parse_address(request.url, "livekit-room")
+        return RoomTransport(parts, parts.rooms)
+    framing: Framing
+    if capabilities.transport == "websocket":
+        framing = WebSocketClient(request, max_message_bytes=limit)
+    else:
+        is_lines = capabilities.framing == "event_lines"
+        framing = EventLines(max_message_bytes=limit) if is_lines else LengthPrefixed(max_message_bytes=limit)
+    join = joining(capabilities, parts.mask)
+    heads = None if join is None else AudioHeads(protocol.audio_head, join)
+    obtain = partial(await_dial_in, wait_s=request.wait_s) if capabilities.transport == "tcp-listen" else dial
+    return StreamTransport(parts, parse_address(request.url, capabilities.transport), framing, heads, obtain)

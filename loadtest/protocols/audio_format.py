@@ -1,0 +1,52 @@
+"""The encodings and sample rates of audio on a wire, and the bytes of each."""
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+
+from loadtest.audio import g711, pcm
+from loadtest.protocols.base import Pcm16
+
+Encoding = Literal["pcm16", "pcmu", "pcma"]
+
+MEDIA_TYPES: Final[dict[Encoding, str]] = {"pcm16": "audio/pcm", "pcmu": "audio/pcmu", "pcma": "audio/pcma"}
+# Where a wire does not state another rate for PCM, and the limits of what it may state.
+PCM_RATE_HZ: Final = 24_000
+LOWEST_RATE_HZ: Final = 8_000
+HIGHEST_RATE_HZ: Final = 48_000
+
+
+@dataclass(frozen=True, slots=True)
+class AudioFormat:
+    """One direction's encoding and sample rate."""
+
+    encoding: Encoding
+    rate_hz: int
+
+    @classmethod
+    def of(cls, encoding: Encoding) -> "AudioFormat":
+        """Return the format with the encoding's default rate."""
+        return cls(encoding, PCM_RATE_HZ if encoding == "pcm16" else g711.RATE_HZ)
+
+    def __str__(self) -> str:
+        return f"{MEDIA_TYPES[self.encoding]} at {self.rate_hz} Hz"
+
+    def encode(self, samples: Pcm16) -> bytes:
+        """Encode PCM16 at `rate_hz` into the bytes that go into the base64."""
+        if self.encoding == "pcmu":
+            return g711.ulaw_encode(samples)
+        if self.encoding == "pcma":
+            return g711.alaw_encode(samples)
+        return pcm.to_bytes(samples)
+
+    def decode(self, data: bytes) -> Pcm16:
+        """Decode the bytes from the base64 into PCM16 at `rate_hz`. Raises ValueError for PCM with half a sample."""
+        if self.encoding == "pcmu":
+            return g711.ulaw_decode(data)
+        if self.encoding == "pcma":
+            return g711.alaw_decode(data)
+        return pcm.from_bytes(data).astype(np.int16, copy=False)
+
+
+PCM: Final = AudioFormat.of("pcm16")

@@ -1,0 +1,79 @@
+"""Messages of bytes, each behind its length in 4 bytes, the most significant first. Pure."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from loadtest.protocols.base import Message
+from loadtest.protocols.transports.items import Item, Violation
+
+PREFIX_BYTES: Final = 4
+
+
+def prefixed(message: bytes) -> bytes:
+    """Return a message as it goes on the wire."""
+    return len(message).to_bytes(PREFIX_BYTES) + message
+
+
+class LengthPrefixed:
+    """One connection, a `Framing`. There is no handshake and no end but that of the connection."""
+
+    def __init__(self, *, max_message_bytes: int = 16 * 2**20) -> None:
+        self.has_output = False
+        self._max_message_bytes = max_message_bytes
+        self._buffer = bytearray()
+        self._open = True
+
+    @property
+    def is_open(self) -> bool:
+        """Whether messages may be sent."""
+        return self._open
+
+    def start(self) -> bytes:
+        """Return nothing: there is no handshake."""
+        return b""
+
+    def receive(self, data: bytes) -> Sequence[Item]:
+        """Return the messages that `data` completes; one that is too long ends it all with a Violation."""
+        items: list[Item] = []
+        if not self._open:
+            return items
+        self._buffer += data
+        at = 0
+        while len(self._buffer) - at >= PREFIX_BYTES:
+            length = int.from_bytes(self._buffer[at : at + PREFIX_BYTES])
+            if length > self._max_message_bytes:
+                self.release()
+                reason = f"a message has {length} bytes, more than {self._max_message_bytes}"
+                items.append(Violation(reason, "too_big"))
+                return items
+            end = at + PREFIX_BYTES + length
+            if end > len(self._buffer):
+                break
+            items.append(bytes(self._buffer[at + PREFIX_BYTES : end]))
+            at = end
+        del self._buffer[:at]
+        return items
+
+    def receive_eof(self) -> Sequence[Item]:
+        """Return nothing: an incomplete message is discarded."""
+        return ()
+
+    def send(self, message: Message) -> bytes:
+        """Return the message behind its length; empty after a violation."""
+        if not self._open:
+            return b""
+        return prefixed(message.encode() if isinstance(message, str) else message)
+
+    def close(self, code: int = 1000, reason: str = "") -> bytes:
+        """Return nothing: the connection just ends."""
+        del code, reason
+        return b""
+
+    def take_output(self) -> bytes:
+        """Return nothing: no message is answered by the framing."""
+        return b""
+
+    def release(self) -> None:
+        """Stop receiving and sending."""
+        self._open = False
+        self._buffer.clear()

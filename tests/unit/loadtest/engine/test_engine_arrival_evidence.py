@@ -1,0 +1,43 @@
+"""How long data waited until the program saw it, by what each kind of transport can say of it."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from loadtest.conversation.evidence import Evidence
+from loadtest.engine.arrival_evidence import note_arrival
+from loadtest.engine.health import EngineHealth
+from loadtest.protocols.webrtc_items import PeerAudio, PeerReport
+
+
+def transport(**fields: Any) -> Any:
+    known = {"stamped": False, "lag_bound_ns": None, "take_clock_fault": lambda: False}
+    return SimpleNamespace(**known | fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "measured_ns", "bound_ns"),
+    [
+        ({"stamped": True}, 30, None),
+        ({"lag_bound_ns": 7}, None, 7),  # another process stamps: what this one does afterwards moves no moment
+        ({}, None, 80),  # since the newest tick was due
+    ],
+)
+def test_who_stamps_says_how_late(fields: dict[str, Any], measured_ns: int | None, bound_ns: int | None) -> None:
+    evidence, health = Evidence(), EngineHealth()
+    health.note_tick(20, 1_000_070)
+    note_arrival(evidence, transport(**fields), health, (1_000_100, 1_000_130), [])
+    assert (evidence.receive_lag_worst_ns, evidence.receive_lag_bound_ns) == (measured_ns, bound_ns)
+    assert evidence.rtp is None
+    assert evidence.faults == []
+
+
+def test_a_set_clock_and_rtp_are_noted() -> None:
+    evidence = Evidence()
+    items = [PeerAudio(b"", 48_000, 3, 9), "a text", PeerReport(1, 2)]
+    note_arrival(evidence, transport(take_clock_fault=lambda: True), EngineHealth(), (1, 2), items)
+    assert evidence.faults == ["clock step"]
+    assert evidence.rtp is not None
+    assert (evidence.rtp.packets_received, evidence.rtp.packets_lost) == (1, 3)
+    assert (evidence.rtp.jitter_worst_ns, evidence.rtp.reported_lost) == (9, 1)

@@ -1,0 +1,198 @@
+"""What a wire gives to the contract suite: a scripted server, step by step, as whole messages.
+
+A wire joins the suite by a module in `contract/scripts/` with a table `SCRIPTS` from its registered names to classes
+derived from `WireScript`. One instance serves one conversation, and may keep what the caller has sent (request ids, a
+stream id) to answer with it. A message is what the wire's `receive` takes: `str | bytes` on a WebSocket, `bytes` on
+TCP, `HttpItem` on HTTP.
+
+A script that derives from another one takes a step back by `step = WireScript.step`.
+
+Write the messages as the vendor's documents or recorded sessions have them, never with the encoder under test.
+
+A step returns the messages in the order in which the server sends them, or None where the wire has no such thing. A
+stage that is None must be declared as not observable (`STAGES` in `test_contract_capabilities.py`), and one that is
+declared so must be None.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Literal
+
+from loadtest.protocols.base import CallerOptions, Incoming, Outgoing, SpokenText
+
+Messages = Sequence[Incoming]
+# The steps of an answered turn. A wire whose server sends them in another order says so in `order`.
+Stage = Literal[
+    "speech_started",
+    "partial",
+    "speech_stopped",
+    "final",
+    "reply_started",
+    "text",
+    "synthesis_started",
+    "audio",
+    "reply_done",
+]
+ORDER: Final[tuple[Stage, ...]] = (
+    "speech_started",
+    "partial",
+    "speech_stopped",
+    "final",
+    "reply_started",
+    "text",
+    "synthesis_started",
+    "audio",
+    "reply_done",
+)
+UTTERANCE: Final = SpokenText("turn the light on", "en-US", lead_ns=100_000_000, utterance_id="lights-1")
+
+
+@dataclass(frozen=True)
+class Refused:
+    """What a server sends instead of accepting, and the cause that the caller must make of it."""
+
+    messages: Messages
+    kind: str  # of telemetry.model.semconv.FailureKind
+    code: str | None
+    retry_after_ns: int | None = None
+
+
+class WireScript:
+    """The server's side of one conversation. Every step that a wire does not override, it does not have."""
+
+    options: ClassVar[CallerOptions] = CallerOptions()
+    url: ClassVar[str] = "ws://127.0.0.1:1/"
+    reply_rate_hz: ClassVar[int] = 24_000  # of the audio that `audio` is given
+    exact_audio: ClassVar[bool] = True  # False: the wire's encoding is lossy (G.711, Opus)
+    order: ClassVar[tuple[Stage, ...]] = ORDER
+    # Stages before this one are sent while the caller speaks, the rest after `end_turn`.
+    first_after_speech: ClassVar[Stage] = "speech_stopped"
+
+    def answers(self, sent: Outgoing) -> Messages:
+        """What the server sends at once when it gets a message from the caller: acknowledgments, a session's state."""
+        del sent
+        return ()
+
+    def ends_turn(self, sent: Outgoing) -> bool:
+        """Whether a message from the caller, after frames of audio, ends its turn: on most wires any one does."""
+        del sent
+        return True
+
+    def greets(self) -> Messages:
+        """What the server sends of its own accord when the connection is open. With `answers` this makes READY."""
+        return ()
+
+    # The caller's speech.
+
+    def speech_started(self) -> Messages | None:
+        """The endpoint detects that the caller began to speak."""
+        return None
+
+    def partial(self, text: str) -> Messages | None:
+        """A partial transcript; `text` is all that was recognized so far. Called once a turn."""
+        del text
+        return None
+
+    def speech_stopped(self) -> Messages | None:
+        """The endpoint closes the caller's turn."""
+        return None
+
+    def final(self, text: str) -> Messages | None:
+        """The final transcript."""
+        del text
+        return None
+
+    def asr_failed(self) -> Messages | None:
+        """The endpoint says that it could not transcribe."""
+        return None
+
+    # The reply. The suite calls `reply_started` before the other steps of each reply.
+
+    def reply_started(self) -> Messages | None:
+        """A response begins. A wire that has no message for it may still note here that a reply follows."""
+        return None
+
+    def text(self, text: str) -> Messages | None:
+        """One piece of the answer's text."""
+        del text
+        return None
+
+    def synthesis_started(self) -> Messages | None:
+        """The endpoint says that it begins to speak."""
+        return None
+
+    def audio(self, pcm: bytes) -> Messages | None:
+        """One piece of the reply's audio: 16-bit little-endian mono at `reply_rate_hz`. None: a wire without audio."""
+        del pcm
+        return None
+
+    def reply_done(self) -> Messages | None:
+        """The response is complete. None where the reply ends by silence."""
+        return None
+
+    def broken_off(self) -> Messages | None:
+        """What the endpoint sends when the caller speaks into the reply under way: that it stops it."""
+        return None
+
+    def clear(self) -> Messages | None:
+        """The endpoint asks to play nothing more of what it has sent."""
+        return None
+
+    def mark(self, name: str) -> Messages | None:
+        """The endpoint asks to be told when what it has sent is played."""
+        del name
+        return None
+
+    def service_report(self) -> Messages | None:
+        """The service states its own latencies, cache, route or usage."""
+        return None
+
+    # What goes wrong.
+
+    def error(self) -> Messages | None:
+        """An error after which the conversation goes on."""
+        return None
+
+    def fatal_error(self) -> Refused | None:
+        """An error that ends the session, in the middle of it."""
+        return None
+
+    def refusal(self) -> Refused | None:
+        """Instead of `greets`: the endpoint does not accept this session. None where only HTTP can say so."""
+        return None
+
+    def capacity(self) -> Refused | None:
+        """Instead of `greets`: the endpoint has no room for another session. None where only HTTP can say so."""
+        return None
+
+    def unknown(self) -> Messages | None:
+        """Well-formed messages of a type that the protocol does not define. None where any type is allowed."""
+        return None
+
+    def malformed(self) -> Messages | None:
+        """Messages that break the protocol."""
+        return None
+
+    def repeated(self) -> Messages | None:
+        """Messages of which the last repeats one before it. None where nothing identifies a message.
+
+        Called within a reply, after `reply_started`.
+        """
+        return None
+
+    def closing(self) -> Messages | None:
+        """What the server sends before it closes the connection as agreed. None where it just closes."""
+        return None
+
+    # How whole messages travel.
+
+    def encoded(self, messages: Messages) -> bytes:
+        """The bytes of whole messages on a byte stream of the wire's own (TCP). WebSocket and HTTP need none."""
+        raise NotImplementedError
+
+    def decoder(self) -> Any:
+        """A new `loadtest.protocols.transports.framing.Framing` of that byte stream, for TCP wires."""
+        raise NotImplementedError
+
+
+Scripts = Mapping[str, type[WireScript]]
