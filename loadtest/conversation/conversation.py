@@ -7,26 +7,32 @@ with the moment, and carries out the actions that it gets in return.
 from collections.abc import Sequence
 from typing import Final
 
-from loadtest.conversation.earlier_replies import EarlierReplies
 from loadtest.conversation.exchange import (
     Action,
+    BeginTurn,
     EndTurn,
     Exchange,
     HangUp,
-    Interrupt,
     Say,
     SpokenBackchannel,
     WireNotes,
 )
-from loadtest.conversation.outcome import Judgment, judge_complete, judge_given_up, judge_too_long, reason_of_cut
-from loadtest.conversation.overlapping_speech import InterruptedExchange, SpeechIntoReply, speech_into_reply
+from loadtest.conversation.hearing import Hearing
+from loadtest.conversation.outcome import Judgment, judge_complete, reason_of_cut
+from loadtest.conversation.overlapping_speech import (
+    InterruptedExchange,
+    SpeechIntoReply,
+    note_service_report,
+    speech_into_reply,
+)
 from loadtest.conversation.plan import CallPlan
 from loadtest.conversation.playout import PlayoutBuffer
 from loadtest.conversation.prepared_clip import PreparedClip
 from loadtest.conversation.state import TRANSITIONS, Input, PlanState, State, next_state
-from loadtest.conversation.timeline import Reply, ReplyNames, Timeline
+from loadtest.conversation.timeline import Reply, Timeline
 from loadtest.conversation.turn_queue import TurnQueue
-from loadtest.conversation.waiting import Wait, longest_until, patience_ends, wait_of
+from loadtest.conversation.waiting import Wait, give_up, longest_until, over_since, patience_ends, wait_of
+from loadtest.conversation.wire import EVERY_EVENT, WireTraits
 from loadtest.protocols.base import EventKind, Failure, VoiceEvent
 
 NO_CHANGE: Final[tuple[Action, ...]] = ()
@@ -36,10 +42,6 @@ NO_TURN_LEFT = "the caller has no more to say"
 # Looking a member up in its Enum costs more than the comparison with it, and every frame of every reply is compared.
 _AUDIO: Final = EventKind.AUDIO
 _OTHER: Final = EventKind.OTHER
-_CONNECTING: Final = State.CONNECTING
-_THINKING: Final = State.THINKING
-_SPEAKING: Final = State.SPEAKING
-_WAITING: Final = State.WAITING
 _HEARING: Final = State.HEARING
 _BACKCHANNELING: Final = State.BACKCHANNELING
 _OVER: Final = State.OVER
@@ -48,23 +50,30 @@ _OVER: Final = State.OVER
 class Conversation:
     """One caller's conversation. Call `on_time` when `deadline_perf_ns` has come; it moves with every other call."""
 
-    def __init__(self, plan: CallPlan, playout: PlayoutBuffer) -> None:
+    def __init__(self, plan: CallPlan, playout: PlayoutBuffer, wire: WireTraits = EVERY_EVENT) -> None:
         self._plan = plan
         self._playout = playout
         self._turns = TurnQueue(plan.turns)
-        self._earlier = EarlierReplies(playout)
+        self._wire = wire
+        self._hearing = Hearing(playout, None if wire.closes_replies else plan.limits.silence_ns)
+        self._earlier = self._hearing.earlier
         self._interrupted: InterruptedExchange | None = None
-        self._names = ReplyNames()
         self._setup_errors: list[tuple[str, Failure | None]] = []
         self._notes = WireNotes()  # of what arrived since the last exchange ended
         self._last_sign_perf_ns = 0
         self._thinking_since_perf_ns = 0
-        self.state: State = _CONNECTING
-        self.deadline_perf_ns = 0
+        self.state: State = State.CONNECTING
+        self._step_perf_ns = 0  # when the conversation goes on by itself
         self.exchange: Exchange | None = None  # in SPEAKING, WAITING, HEARING and BACKCHANNELING, and in no other state
 
     def _move(self, happened: Input) -> None:
         self.state = next_state(TRANSITIONS, self.state, happened)
+
+    @property
+    def deadline_perf_ns(self) -> int:
+        """When `on_time` is to be called."""
+        due_perf_ns = self._hearing.marks.due_perf_ns
+        return self._step_perf_ns if due_perf_ns is None else min(self._step_perf_ns, due_perf_ns)
 
     def note_setup_error(self, message: str, failure: Failure | None = None) -> None:
         """Keep an error of the time when the session was set up: it may explain why no answer comes."""
@@ -73,17 +82,17 @@ class Conversation:
     def wind_down(self) -> None:
         """Begin no further turn; one that has begun goes on to its end."""
         self._turns.wind_down()
-        if self.state is _THINKING:
-            self.deadline_perf_ns = 0
+        if self.state is State.THINKING:
+            self._step_perf_ns = 0
 
     def begin(self, now_perf_ns: int) -> list[Action]:
         """Start the first think time: the session is ready. A call that ended before this stays over."""
         if self.state is _OVER:
             return []
         self._move(Input.READY)
-        return self._think(now_perf_ns)
+        return self._think(now_perf_ns, now_perf_ns)
 
-    def _think(self, now_perf_ns: int) -> list[Action]:
+    def _think(self, now_perf_ns: int, over_since_perf_ns: int) -> list[Action]:
         self.exchange = None
         following = self._turns.following
         if following is None or not self._turns.may_begin:
@@ -91,7 +100,7 @@ class Conversation:
             return [HangUp(NO_TURN_LEFT)]
         self._thinking_since_perf_ns = now_perf_ns
         # A caller does not speak into what is still playing.
-        self.deadline_perf_ns = max(now_perf_ns, self._playout.playing_until_perf_ns) + following.think_ns
+        self._step_perf_ns = max(over_since_perf_ns, self._playout.playing_until_perf_ns) + following.think_ns
         return []
 
     # What was sent.
@@ -99,7 +108,7 @@ class Conversation:
     def on_speech_start(self, moment_perf_ns: int, lateness_ns: int) -> list[Action]:
         """The first speech sample of a clip was sent."""
         exchange = self.exchange
-        if exchange is None or self.state not in (_SPEAKING, _BACKCHANNELING):
+        if exchange is None or self.state not in (State.SPEAKING, _BACKCHANNELING):
             return []  # of a backchannel whose turn has ended
         self._move(Input.SPEECH_START)
         if self.state is _BACKCHANNELING:
@@ -113,14 +122,14 @@ class Conversation:
         # Under manual turns the endpoint detects no speech: the caller's client stops the reply.
         into = exchange.spoke_into
         exchange.stopped_by_client = into is not None and into.has_more_speech(moment_perf_ns)
-        return self._stop_replies(moment_perf_ns)
+        return self._hearing.stop_all(self._replies(), moment_perf_ns)
 
     def on_speech_end(
         self, moment_perf_ns: int, audio_position_ns: int, lateness_ns: int, unsent_bytes: int | None
     ) -> list[Action]:
         """The last speech sample of a clip was sent; `audio_position_ns` is its place in the audio of the call."""
         exchange = self.exchange
-        if exchange is None or self.state not in (_SPEAKING, _BACKCHANNELING):
+        if exchange is None or self.state not in (State.SPEAKING, _BACKCHANNELING):
             return []  # of a backchannel whose turn has ended
         into_reply = self.state is _BACKCHANNELING
         self._move(Input.SPEECH_END)
@@ -129,6 +138,7 @@ class Conversation:
                 exchange.backchannel.end_perf_ns = moment_perf_ns
             return []
         exchange.timeline.speech_end_perf_ns = moment_perf_ns
+        self._hearing.names.note_question_end(moment_perf_ns)
         exchange.timeline.speech_end_audio_ns = audio_position_ns
         exchange.evidence.end_lateness_ns = lateness_ns
         exchange.evidence.unsent_bytes_at_speech_end = unsent_bytes
@@ -143,19 +153,32 @@ class Conversation:
         deadline can have changed."""
         if self.state is _OVER or event.kind is _OTHER or self._is_more_of_a_reply(event, arrival_perf_ns):
             return NO_CHANGE
-        exchange, interrupted = self.exchange, self._interrupted
-        if (exchange.notes if exchange is not None else self._notes).note(event):
+        if self._hearing.is_silence_over(self._replies(), arrival_perf_ns):
+            return [*self._proceed(arrival_perf_ns), *self.on_event(event, arrival_perf_ns)]
+        exchange = self.exchange
+        if (self._notes if exchange is None else exchange.notes).note(event):
             return NO_CHANGE
-        event = self._names.named(event, caller_broke_in=interrupted is not None)
+        if event.service_ns or event.kind is EventKind.SERVICE_REPORT:
+            note_service_report(event, exchange, self._interrupted)
+        if event.kind is EventKind.MARK or event.kind is EventKind.CLEAR:
+            speaks = self.state in (State.SPEAKING, _BACKCHANNELING)
+            actions = self._hearing.on_control(event, self._replies(), arrival_perf_ns, caller_speaks=speaks)
+            return actions + self._proceed(arrival_perf_ns)
+        return NO_CHANGE if event.kind is EventKind.SERVICE_REPORT else self._on_spoken(event, arrival_perf_ns)
+
+    def _on_spoken(self, event: VoiceEvent, arrival_perf_ns: int) -> list[Action]:
+        """Something of the caller's question or of a reply arrived, or an error."""
+        exchange, interrupted = self.exchange, self._interrupted
+        event = self._hearing.names.named(event, arrival_perf_ns, caller_broke_in=interrupted is not None)
         if exchange is None:
             return self._on_event_between_turns(event, arrival_perf_ns)
-        question_is_open = self.state is _SPEAKING and not exchange.timeline.endpoints_perf_ns
+        question_is_open = self.state is State.SPEAKING and not exchange.timeline.endpoints_perf_ns
         if interrupted is not None and interrupted.owns(event, question_is_open=question_is_open):
             self._earlier.remember((event.response_id or "",))
             return self._note(interrupted.timeline, event, arrival_perf_ns) + self._proceed(arrival_perf_ns)
         actions: list[Action] = []
         if event.kind is EventKind.SPEECH_STARTED:
-            actions += self._stop_replies(arrival_perf_ns)
+            actions += self._hearing.stop_all(self._replies(), arrival_perf_ns)
         actions += self._note(exchange.timeline, event, arrival_perf_ns)
         if exchange.timeline.fatal_perf_ns is not None:
             judgment: Judgment = "error", exchange.timeline.errors[-1]
@@ -169,10 +192,10 @@ class Conversation:
         """
         if event.kind is not _AUDIO or (self.state is not _HEARING and self.state is not _BACKCHANNELING):
             return False
-        exchange, response_id = self.exchange, event.response_id
-        if exchange is None or response_id is None or event.metadata or self._interrupted is not None:
+        exchange = self.exchange
+        if exchange is None or event.metadata or self._interrupted is not None:
             return False
-        reply = exchange.timeline.replies.get(response_id)
+        reply = self._hearing.continued(exchange.timeline, event, arrival_perf_ns)
         if reply is None:
             return False
         reply.item_id = event.item_id or reply.item_id
@@ -190,25 +213,13 @@ class Conversation:
         if event.kind is EventKind.AUDIO:
             reply.hear(self._playout, event, arrival_perf_ns)
         elif event.kind is EventKind.RESPONSE_DONE and reply.status == "cancelled":
-            return self._stop([reply], arrival_perf_ns)
+            return self._hearing.stop([reply], arrival_perf_ns)
         return []
 
-    def _stop_replies(self, now_perf_ns: int) -> list[Action]:
-        """Stop whatever plays, or starves and would go on: the caller speaks."""
+    def _replies(self) -> list[Reply]:
+        """The replies of the turn under way, and of the one that it has interrupted."""
         timelines = [each.timeline for each in (self._interrupted, self.exchange) if each is not None]
-        return self._stop(
-            [*self._earlier.heard, *(reply for each in timelines for reply in each.replies.values())], now_perf_ns
-        )
-
-    def _stop(self, replies: Sequence[Reply], now_perf_ns: int) -> list[Action]:
-        played_ms: int | None = None
-        for reply in replies:
-            if reply.playback is not None and reply.goes_on(now_perf_ns):
-                played_ms = reply.playback.played_ms(now_perf_ns)
-                self._playout.stop(reply.playback, now_perf_ns)
-            if reply.playback is not None and reply.stopped:
-                self._earlier.mute(reply.response_id)
-        return [] if played_ms is None else [Interrupt(played_ms)]
+        return [reply for each in timelines for reply in each.replies.values()]
 
     def _on_event_between_turns(self, event: VoiceEvent, arrival_perf_ns: int) -> list[Action]:
         if event.response_id is not None:
@@ -257,11 +268,16 @@ class Conversation:
 
     def on_time(self, now_perf_ns: int) -> list[Action]:
         """The deadline has passed."""
-        if now_perf_ns < self.deadline_perf_ns or self.state in (_CONNECTING, _OVER):
+        if self.state in (State.CONNECTING, _OVER):
             return []
-        if self.state is _THINKING:
-            return self._begin_when_quiet(now_perf_ns) if self._turns.may_begin else self._think(now_perf_ns)
-        return self._proceed(now_perf_ns)
+        played = self._hearing.played(now_perf_ns)
+        if now_perf_ns < self._step_perf_ns:
+            return played
+        if self.state is not State.THINKING:
+            return played + self._proceed(now_perf_ns)
+        if self._turns.may_begin:
+            return played + self._begin_when_quiet(now_perf_ns)
+        return played + self._think(now_perf_ns, now_perf_ns)
 
     def _begin_when_quiet(self, now_perf_ns: int) -> list[Action]:
         """Begin the turn when what has arrived since the last one is heard to its end, as far as any reply may go."""
@@ -269,26 +285,26 @@ class Conversation:
             self._earlier.heard_until(now_perf_ns), self._thinking_since_perf_ns + self._plan.limits.longest_reply_ns
         )
         if heard_out > now_perf_ns:
-            self.deadline_perf_ns = heard_out
+            self._step_perf_ns = heard_out
             return []
         exchange = self._open_exchange(now_perf_ns)
         if exchange.planned.clip is not None:
-            return self._say(exchange.planned.clip, Input.SAY, now_perf_ns)
+            return self._begin_turn(exchange.planned.clip, Input.SAY, now_perf_ns)
         exchange.timeline.silent = True
         self._move(Input.KEEP_SILENT)
         self._last_sign_perf_ns = now_perf_ns
         self._set_deadline(exchange)
         return []
 
-    def _say(self, clip: PreparedClip, why: Input, now_perf_ns: int) -> list[Action]:
+    def _begin_turn(self, clip: PreparedClip, why: Input, now_perf_ns: int) -> list[Action]:
         self._move(why)
         # The clip takes as long as it takes; the deadline only guards against one that cannot be sent.
-        self.deadline_perf_ns = now_perf_ns + self._plan.limits.reply_ns + clip.duration_ns
-        return [Say(clip)]
+        self._step_perf_ns = now_perf_ns + self._plan.limits.reply_ns + clip.duration_ns
+        return [BeginTurn(clip.words), Say(clip)]
 
     def _open_exchange(self, now_perf_ns: int) -> Exchange:
         index, planned = self._turns.begin()
-        timeline = Timeline(self._earlier.known)
+        timeline = Timeline(self._earlier.known, closes_questions=self._wire.closes_questions, speaks=self._wire.speaks)
         timeline.note_errors(*self._setup_errors)
         exchange = self.exchange = Exchange(index, planned, timeline, now_perf_ns, notes=self._notes)
         self._notes = WireNotes()
@@ -298,17 +314,18 @@ class Conversation:
 
     def _proceed(self, now_perf_ns: int) -> list[Action]:
         """Go as far as what has arrived, and the time, allow."""
+        self._hearing.end_silent(self._replies(), now_perf_ns)
         interrupted, exchange = self._interrupted, self.exchange
         actions: list[Action] = [] if interrupted is None else [*interrupted.finish_when_quiet(now_perf_ns)]
         if exchange is None:
             return actions
-        if self.state is _SPEAKING:
-            if now_perf_ns < self.deadline_perf_ns:
+        if self.state is State.SPEAKING:
+            if now_perf_ns < self._step_perf_ns:
                 return actions
             not_sent: Judgment = "invalid", "the utterance could not be sent"
             return actions + self._finish(exchange, not_sent, now_perf_ns, Input.TIME_OUT)
         first_audio = exchange.timeline.first_audio_perf_ns
-        if self.state is _WAITING and first_audio is not None and first_audio <= now_perf_ns:
+        if self.state is State.WAITING and first_audio is not None and first_audio <= now_perf_ns:
             self._move(Input.REPLY_AUDIBLE)
         if self.state is _HEARING:
             actions += self._speak_into_reply(exchange, now_perf_ns)
@@ -320,19 +337,11 @@ class Conversation:
         return actions + self._wait_on(exchange, now_perf_ns)
 
     def _wait_on(self, exchange: Exchange, now_perf_ns: int) -> list[Action]:
-        if self.state is _WAITING:
-            ends, since = patience_ends(exchange), exchange.silent_since_perf_ns
-            if ends is not None and since is not None and now_perf_ns >= ends:
-                exchange.hangup_perf_ns = now_perf_ns
-                reason = f"the caller hung up after {(now_perf_ns - since) / 1e9:.1f} s of silence"
-                return self._finish(exchange, ("abandoned", reason), now_perf_ns, Input.PATIENCE_OVER)
-        limits = self._plan.limits
-        longest = longest_until(exchange, limits)
-        if longest is not None and now_perf_ns >= longest:
-            return self._finish(exchange, judge_too_long(limits.longest_reply_ns), now_perf_ns, Input.TIME_OUT)
-        wait = self._wait_of(exchange)
-        if now_perf_ns >= wait.until_perf_ns:
-            return self._finish(exchange, judge_given_up(exchange, wait.length_ns), now_perf_ns, Input.TIME_OUT)
+        wait, limits = self._wait_of(exchange), self._plan.limits
+        given_up = give_up(exchange, limits, wait, now_perf_ns, waiting=self.state is State.WAITING)
+        if given_up is not None:
+            judgment, why = given_up
+            return self._finish(exchange, judgment, now_perf_ns, why)
         self._set_deadline(exchange)
         return []
 
@@ -356,7 +365,7 @@ class Conversation:
         self._earlier.remember(exchange.timeline.replies)
         interrupting = self._open_exchange(now_perf_ns)
         interrupting.spoke_into, interrupting.barge_in_missed = answer, None
-        return [*finished, *self._say(planned.clip, Input.BARGE_IN_POINT, now_perf_ns)]
+        return [*finished, *self._begin_turn(planned.clip, Input.BARGE_IN_POINT, now_perf_ns)]
 
     def _finish_interrupted(self, now_perf_ns: int) -> list[Exchange]:
         interrupted, self._interrupted = self._interrupted, None
@@ -367,13 +376,14 @@ class Conversation:
 
     def _set_deadline(self, exchange: Exchange) -> None:
         deadlines = [self._wait_of(exchange).until_perf_ns, longest_until(exchange, self._plan.limits)]
-        if self.state is _WAITING:
+        if self.state is State.WAITING:
             deadlines += [patience_ends(exchange), exchange.timeline.first_audio_perf_ns]
         elif (planned := self._speech_into_reply(exchange)) is not None:
             deadlines.append(planned.at_perf_ns)
         if exchange.timeline.complete or (self._interrupted is not None and not self._interrupted.is_finished):
             deadlines.append(self._playout.playing_until_perf_ns)
-        self.deadline_perf_ns = min(each for each in deadlines if each is not None)
+        deadlines.append(self._hearing.silence_over_perf_ns(self._replies()))
+        self._step_perf_ns = min(each for each in deadlines if each is not None)
 
     def _finish(self, exchange: Exchange, judgment: Judgment, now_perf_ns: int, failed_by: Input) -> list[Action]:
         """End the exchange. One that ended well is TURN_DONE, any other is `failed_by`, and ends the call."""
@@ -383,7 +393,7 @@ class Conversation:
         self._earlier.remember(exchange.timeline.replies)
         if exchange.outcome == "ok":
             self._move(Input.TURN_DONE)
-            return [*finished, exchange, *self._think(now_perf_ns)]
+            return [*finished, exchange, *self._think(now_perf_ns, over_since(exchange.timeline, now_perf_ns))]
         # After a failed turn the call ends: a late answer could be taken for that of the next question.
         self._move(failed_by)
         self.exchange = None

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Final
 
+from loadtest.protocols.webrtc_items import PeerAudio, PeerReport
+
 MS: Final = 1_000_000
 # Less than any lateness: no frame that counts has gone out yet.
 NO_FRAME_NS: Final = -1
@@ -23,6 +25,26 @@ class ValidityLimits:
     # Audio that lies unsent when the caller falls silent, in frames. One may be on its way to the wire; a second says
     # that the endpoint did not read, and cannot have heard what it is timed against.
     unsent_frames: float = 1.5
+
+
+@dataclass(slots=True)
+class RtpFigures:
+    """What the network did to the audio of one turn. Unknown is None: RTCP reports come about once a second."""
+
+    packets_received: int = 0  # of the endpoint's audio
+    packets_lost: int = 0  # missing when a later one came
+    jitter_worst_ns: int = 0
+    reported_lost: int | None = None  # of the caller's audio in the whole call, as the endpoint reports
+    reported_jitter_ns: int | None = None
+
+    def note(self, item: PeerAudio | PeerReport) -> None:
+        """Account for a packet, or for a report."""
+        if isinstance(item, PeerReport):
+            self.reported_lost, self.reported_jitter_ns = item.packets_lost, item.jitter_ns
+            return
+        self.packets_received += 1
+        self.packets_lost += item.lost_before
+        self.jitter_worst_ns = max(self.jitter_worst_ns, item.jitter_ns)
 
 
 @dataclass(slots=True)
@@ -48,6 +70,13 @@ class Evidence:
     loop_lag_worst_ns: int | None = None
     clock_steps: int | None = None  # that the engine's clocks had seen when the caller began to say this turn
     faults: list[str] = field(default_factory=list[str])
+    rtp: RtpFigures | None = None  # None on wires without RTP, and in turns in which no packet came
+
+    def note_rtp(self, item: PeerAudio | PeerReport) -> None:
+        """A packet of the endpoint's audio came, or a report about the caller's."""
+        if self.rtp is None:
+            self.rtp = RtpFigures()
+        self.rtp.note(item)
 
     def note_frame(self, lateness_ns: int) -> None:
         """One frame was offered to the socket this late."""

@@ -7,7 +7,7 @@ from loadtest.conversation.evidence import Evidence
 from loadtest.conversation.plan import PlannedTurn
 from loadtest.conversation.prepared_clip import PreparedClip
 from loadtest.conversation.timeline import Reply, Timeline
-from loadtest.protocols.base import EventKind, VoiceEvent
+from loadtest.protocols.base import EventKind, SpokenText, VoiceEvent
 from loadtest.protocols.failure import Failure
 from telemetry.model.semconv import Outcome
 
@@ -20,6 +20,13 @@ class Say:
 
 
 @dataclass(frozen=True, slots=True)
+class BeginTurn:
+    """Send what precedes the first frame of the caller's turn; a `Say` follows."""
+
+    words: SpokenText
+
+
+@dataclass(frozen=True, slots=True)
 class EndTurn:
     """Send the end of the caller's turn to the endpoint (manual turns)."""
 
@@ -29,6 +36,13 @@ class Interrupt:
     """Send the endpoint how much of its reply was heard before the caller's speech stopped it."""
 
     played_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """Send the endpoint that everything before one of its marks has been played, or never will be."""
+
+    mark: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +62,7 @@ class SpokenBackchannel:
 
 # An endpoint may invent as many names as it likes; the record keeps the first few.
 MAX_NAMED_EVENTS: Final = 8
+MAX_REPORTED_LATENCIES: Final = 32
 
 
 @dataclass(slots=True)
@@ -61,7 +76,7 @@ class WireNotes:
 
     def note(self, event: VoiceEvent) -> bool:
         """Count an event; whether it is no part of the conversation."""
-        if event.reports_latency:
+        if event.reports_latency or event.service_ns:
             self.service_latency_reports += 1
         if event.kind is EventKind.DUPLICATE:
             self.duplicate_events += 1
@@ -75,6 +90,27 @@ class WireNotes:
 
 
 @dataclass(slots=True)
+class ServiceReports:
+    """What the service states of itself in one turn: never measured here, and never mixed with what is.
+
+    Of several values for one latency the first is kept, as the first token and the first audio are the ones measured.
+    """
+
+    latencies_ns: dict[str, int] = field(default_factory=dict[str, int])  # by the service's names for them
+    metadata: dict[str, str] = field(default_factory=dict[str, str])
+    usage: dict[str, int] = field(default_factory=dict[str, int])
+
+    def note(self, event: VoiceEvent) -> None:
+        """Keep what an event reports."""
+        for name, value_ns in event.service_ns.items():
+            if len(self.latencies_ns) < MAX_REPORTED_LATENCIES:
+                self.latencies_ns.setdefault(name, value_ns)
+        if event.kind is EventKind.SERVICE_REPORT:
+            self.metadata.update(event.metadata)
+            self.usage.update(event.usage)
+
+
+@dataclass(slots=True)
 class Exchange:
     """One finished or running turn, with all that its record needs."""
 
@@ -84,6 +120,7 @@ class Exchange:
     began_perf_ns: int
     evidence: Evidence = field(default_factory=Evidence)
     notes: WireNotes = field(default_factory=WireNotes)
+    service: ServiceReports = field(default_factory=ServiceReports)
     spoke_into: Reply | None = None  # the reply of the exchange before, which the caller spoke into on purpose
     barge_in_missed: str | None = None  # why the caller was to speak into a reply and did not
     stopped_by_client: bool = False  # of that reply: manual turns, where no detector of the endpoint stops it
@@ -105,4 +142,4 @@ class Exchange:
         return max(end, old.playback.until_perf_ns)
 
 
-Action = Say | EndTurn | Interrupt | HangUp | Exchange
+Action = BeginTurn | Say | EndTurn | Interrupt | Played | HangUp | Exchange

@@ -11,7 +11,7 @@ ends it (the outcome `cut`).
 
 from dataclasses import dataclass
 
-from loadtest.conversation.exchange import Exchange
+from loadtest.conversation.exchange import Exchange, ServiceReports
 from loadtest.conversation.outcome import judge_complete
 from loadtest.conversation.plan import PlannedTurn
 from loadtest.conversation.prepared_clip import PreparedClip
@@ -69,6 +69,11 @@ class InterruptedExchange:
         return self._exchange.timeline
 
     @property
+    def service(self) -> ServiceReports:
+        """What the service states of it."""
+        return self._exchange.service
+
+    @property
     def is_finished(self) -> bool:
         """Whether the exchange has been handed out."""
         return self._exchange.ended_perf_ns is not None
@@ -81,6 +86,13 @@ class InterruptedExchange:
         """
         announced = question_is_open and event.kind is EventKind.RESPONSE_STARTED
         return self.timeline.owns(event) or (announced and self.timeline.owes_response)
+
+    def is_reported_by(self, event: VoiceEvent, running: Exchange) -> bool:
+        """Whether the service's report on itself is about this exchange: about its reply, or one that no reply is named
+        in and that comes before the question of the `running` exchange has ended."""
+        if event.response_id is not None:
+            return event.response_id in self.timeline.replies
+        return not running.timeline.asked and not self.is_finished
 
     def finish_when_quiet(self, now_perf_ns: int) -> list[Exchange]:
         """The exchange, once, as soon as nothing more of its reply comes or plays."""
@@ -95,3 +107,16 @@ class InterruptedExchange:
             return []
         self._exchange.ended_perf_ns = now_perf_ns
         return [self._exchange]
+
+
+def note_service_report(event: VoiceEvent, running: Exchange | None, interrupted: InterruptedExchange | None) -> None:
+    """Keep what the service states of itself with the exchange that it is about.
+
+    Until the caller has asked, it is about what was before; what comes after the turn it is about is not kept.
+    """
+    if running is None:
+        return
+    if interrupted is not None and interrupted.is_reported_by(event, running):
+        interrupted.service.note(event)
+    elif running.timeline.asked:
+        running.service.note(event)

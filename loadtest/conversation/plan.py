@@ -63,8 +63,14 @@ class Limits:
     connect_ns: int = 10 * SECOND_NS
     ready_ns: int = 10 * SECOND_NS
     reply_ns: int = 10 * SECOND_NS  # from speech_end to the first audible sample, and between two signs of life
+    reply_silence_ns: int = SECOND_NS  # ends a reply where the wire does not say when it ends
     longest_reply_ns: int = 120 * SECOND_NS  # from the first audible sample of a turn's replies to the end of them all
     close_ns: int = SECOND_NS
+
+    @property
+    def silence_ns(self) -> int:
+        """The silence that ends a reply: a caller waits for more of it no longer than for its beginning."""
+        return min(self.reply_silence_ns, self.reply_ns)
 
     @property
     def unread_ns(self) -> int:

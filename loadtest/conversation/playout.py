@@ -22,8 +22,15 @@ class Playback:
     samples: int = 0
     first_arrival_perf_ns: int | None = None
     last_arrival_perf_ns: int | None = None
-    underruns_ns: list[int] = field(default_factory=list[int])
+    # (index of the first sample after it, its length in ns)
+    starved: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     stopped_perf_ns: int | None = None
+
+    @property
+    def underruns_ns(self) -> list[int]:
+        """How long the player starved, each time that it was before something audible."""
+        last = self.span.last_sample
+        return [] if last is None else [length_ns for sample, length_ns in self.starved if sample <= last]
 
     def played_at(self, sample: int) -> int | None:
         """When a sample of this reply is played; None if its playback was stopped before it."""
@@ -95,11 +102,17 @@ class Playback:
 class PlayoutBuffer:
     """One caller's playout: replies play one after the other."""
 
-    __slots__ = ("_onset_preset", "playing_until_perf_ns")
+    __slots__ = ("_latest", "_onset_preset", "playing_until_perf_ns")
 
     def __init__(self, onset_preset: str) -> None:
         self._onset_preset = onset_preset
+        self._latest: Playback | None = None  # that was fed last
         self.playing_until_perf_ns = 0
+
+    @property
+    def audible_until_perf_ns(self) -> int:
+        """When the last audible sample of the reply that was fed last is played; 0 where there is none."""
+        return 0 if self._latest is None else self._latest.last_audio_perf_ns or 0
 
     def begin(self, rate_hz: int) -> Playback:
         """Begin the playback of a reply."""
@@ -112,8 +125,9 @@ class PlayoutBuffer:
         if playback.first_arrival_perf_ns is None:
             playback.first_arrival_perf_ns = arrival_perf_ns
         elif playback.stopped_perf_ns is None and arrival_perf_ns > self.playing_until_perf_ns:
-            playback.underruns_ns.append(arrival_perf_ns - self.playing_until_perf_ns)
+            playback.starved.append((playback.samples, arrival_perf_ns - self.playing_until_perf_ns))
         playback.last_arrival_perf_ns = arrival_perf_ns
+        self._latest = playback
         if playback.stopped_perf_ns is None:
             start = max(arrival_perf_ns, self.playing_until_perf_ns)
             playback.starts.append((playback.samples, start))

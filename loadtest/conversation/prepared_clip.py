@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from corpora.rendering.render import Rendered
+from loadtest.protocols.base import SpokenText
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +16,12 @@ class PreparedClip:
     frame_samples: int
     speech_start_frame: int  # the frame that holds the first speech sample
     speech_end_frame: int  # the frame that holds the last speech sample
+
+    @property
+    def words(self) -> SpokenText:
+        """Its words, for a wire that carries them; empty where they were not written down."""
+        utterance = self.rendered.utterance
+        return SpokenText(utterance.text or "", utterance.language, self.lead_ns, utterance.id)
 
     @property
     def duration_ns(self) -> int:

@@ -1,17 +1,18 @@
 """A finished exchange as a `Turn`. Pure; the definitions are those of telemetry.model.metrics."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 from typing import Any, Final, get_args
 
 from loadtest.conversation.behavior import behavior
-from loadtest.conversation.evidence import ValidityLimits
-from loadtest.conversation.exchange import Exchange, WireNotes
+from loadtest.conversation.evidence import RtpFigures, ValidityLimits
+from loadtest.conversation.exchange import Exchange, ServiceReports, WireNotes
 from loadtest.conversation.failures import failure_of
 from loadtest.conversation.prepared_clip import PreparedClip
 from loadtest.conversation.timeline import Reply, Timeline
+from loadtest.protocols.endpoint_headers import is_kept_header
 from telemetry.model import semconv
 from telemetry.model.foreign_text import one_line
 from telemetry.model.turns import Turn
@@ -45,7 +46,9 @@ class CallInfo:
     receive_stamp: str
     pacer: str
     not_observable: Mapping[str, str]
+    prior_request_ns: int | None = None  # of the request over HTTP before the connection
     retry_wait_ns: int | None = None  # before the call, because the endpoint had asked for it
+    endpoint_headers: Mapping[str, str] = field(default_factory=dict[str, str])  # of what led to the connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,7 @@ class RecordOptions:
 
 
 MAX_EVENT_NAME_CHARS: Final = 60
+MAX_PARTIALS: Final = 500
 
 # With fewer partials, or gaps that vary more than this share of their median, the cadence is the recognizer's own.
 CADENCE_MIN_PARTIALS: Final = 5
@@ -93,6 +97,7 @@ def build_turn(exchange: Exchange, call: CallInfo, options: RecordOptions) -> Tu
         cut_by=exchange.cut_by,
         invalid_reasons=invalid,
         **_beside(exchange.notes),
+        **_reported(exchange.service),
         started_perf_ns=exchange.began_perf_ns,
         started_unix_ns=options.unix_ns(exchange.began_perf_ns),
         speech_start_perf_ns=timeline.speech_start_perf_ns,
@@ -100,6 +105,7 @@ def build_turn(exchange: Exchange, call: CallInfo, options: RecordOptions) -> Tu
         speech_end_audio_ns=timeline.speech_end_audio_ns,
         hangup_perf_ns=exchange.hangup_perf_ns,
         connect_ns=call.connect_ns if exchange.index == 0 else None,
+        prior_request_ns=call.prior_request_ns if exchange.index == 0 else None,
         scenario=call.scenario,
         phase=phase,
         phase_kind=phase_kind,
@@ -120,13 +126,15 @@ def build_turn(exchange: Exchange, call: CallInfo, options: RecordOptions) -> Tu
         receive_stamp=call.receive_stamp,
         pacer=call.pacer,
         retry_wait_ns=call.retry_wait_ns if exchange.index == 0 else None,
+        **_rtp(evidence.rtp),
         **_withheld(timeline, call.not_observable),
+        **_headers(exchange, call),
         **_failure(exchange),
         **behavior(exchange),
         **_speech(exchange.planned.clip),
         **_recognition(exchange, options),
-        **_answer(timeline.nearest),
-        **_served_by(timeline.nearest, call),
+        **_answer(timeline.nearest, exchange.service, call.not_observable),
+        **_served_by(timeline.nearest, exchange.service, call),
     )
 
 
@@ -148,6 +156,38 @@ def _beside(notes: WireNotes) -> dict[str, Any]:
         "duplicate_events": notes.duplicate_events,
         "service_latency_reports": notes.service_latency_reports,
     }
+
+
+def _reported(service: ServiceReports) -> dict[str, Any]:
+    """What the service states of its own latencies, by name in the order of the alphabet."""
+    found = sorted((one_line(name, MAX_EVENT_NAME_CHARS), value_ns) for name, value_ns in service.latencies_ns.items())
+    return {
+        "service_reported": tuple(name for name, _ in found),
+        "service_reported_ns": tuple(value_ns for _, value_ns in found),
+    }
+
+
+def _rtp(figures: RtpFigures | None) -> dict[str, Any]:
+    """What the network did to the audio, on wires that carry it by RTP."""
+    if figures is None:
+        return {}
+    received = figures.packets_received > 0
+    return {
+        "rtp_packets_received": figures.packets_received,
+        "rtp_packets_lost": figures.packets_lost if received else None,
+        "rtp_jitter_worst_ns": figures.jitter_worst_ns if received else None,
+        "rtp_reported_lost": figures.reported_lost,
+        "rtp_reported_jitter_ns": figures.reported_jitter_ns,
+    }
+
+
+def _headers(exchange: Exchange, call: CallInfo) -> dict[str, Any]:
+    """The headers by which the endpoint says who answered: those of the connection belong to the first turn."""
+    answer = exchange.timeline.nearest
+    metadata = exchange.service.metadata | (answer.metadata if answer is not None else {})
+    of_connection = call.endpoint_headers if exchange.index == 0 else {}
+    found = {**of_connection, **{name: value for name, value in metadata.items() if is_kept_header(name)}}
+    return {"endpoint_headers": tuple(found), "endpoint_header_values": tuple(found.values())}
 
 
 def _withheld(timeline: Timeline, not_observable: Mapping[str, str]) -> dict[str, Any]:
@@ -196,10 +236,23 @@ def _recognition(exchange: Exchange, options: RecordOptions) -> dict[str, Any]:
             fields["wer_errors"], fields["wer_reference_words"] = options.word_errors(text, transcript)
         if options.keep_transcripts:
             fields["transcript_pii"] = transcript
+            fields |= _partials(timeline)
     return fields
 
 
-def _answer(answer: Reply | None) -> dict[str, Any]:
+def _partials(timeline: Timeline) -> dict[str, Any]:
+    """What was recognized so far, each time that the endpoint said it, counted from the first speech sample."""
+    start = timeline.speech_start_perf_ns
+    if start is None:
+        return {}
+    kept = slice(MAX_PARTIALS)
+    return {
+        "asr_partials_pii": tuple(timeline.partial_texts[kept]),
+        "asr_partials_after_ns": tuple(at - start for at in timeline.partials_perf_ns[kept]),
+    }
+
+
+def _answer(answer: Reply | None, service: ServiceReports, not_observable: Mapping[str, str]) -> dict[str, Any]:
     if answer is None:
         return {}
     stamps = answer.text_stamps_perf_ns
@@ -209,7 +262,7 @@ def _answer(answer: Reply | None) -> dict[str, Any]:
         "llm_last_token_perf_ns": stamps[-1] if stamps else None,
         "llm_first_sentence_perf_ns": answer.first_sentence_perf_ns,
         "llm_chunks": len(stamps) or None,
-        "llm_tokens": answer.usage.get("output_text_tokens"),
+        "llm_tokens": (service.usage | answer.usage).get("output_text_tokens"),
         "llm_chunk_gaps_ns": tuple(b - a for a, b in pairwise(stamps)),
     }
     playback = answer.playback
@@ -219,7 +272,7 @@ def _answer(answer: Reply | None) -> dict[str, Any]:
             "tts_last_chunk_perf_ns": playback.last_arrival_perf_ns,
             "first_audio_perf_ns": playback.first_audio_perf_ns,
             "reply_end_perf_ns": playback.last_audio_perf_ns,
-            "leading_silence_ns": playback.leading_silence_ns,
+            "leading_silence_ns": None if "leading_silence" in not_observable else playback.leading_silence_ns,
             "reply_audio_ns": playback.audio_ns,
             "underrun_count": len(playback.underruns_ns),
             "underrun_total_ns": sum(playback.underruns_ns),
@@ -228,9 +281,9 @@ def _answer(answer: Reply | None) -> dict[str, Any]:
     return fields
 
 
-def _served_by(answer: Reply | None, call: CallInfo) -> dict[str, Any]:
+def _served_by(answer: Reply | None, service: ServiceReports, call: CallInfo) -> dict[str, Any]:
     """What the endpoint reports about how it answered; a value outside the vocabulary counts as not reported."""
-    metadata = answer.metadata if answer is not None else {}
+    metadata = service.metadata | (answer.metadata if answer is not None else {})
 
     def one_of(key: str, allowed: object) -> str | None:
         value = metadata.get(key)

@@ -12,8 +12,6 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
-from msgspec.structs import replace
-
 from loadtest.audio.pcm import from_bytes
 from loadtest.conversation.plan import ReplyPoint
 from loadtest.conversation.playout import Playback, PlayoutBuffer
@@ -27,7 +25,7 @@ SENTENCE_END: Final = re.compile(r"[.!?…](?=[\s\"')\]]|$)|\n")
 PLAUSIBLE_CHARACTERS_PER_S: Final = (3.0, 30.0)
 JUDGED_FROM_CHARACTERS: Final = 40
 
-_UNNAMED: Final = "#"
+UNNAMED: Final = "#"
 
 
 @dataclass(slots=True)
@@ -50,18 +48,21 @@ class Reply:
     usage: dict[str, int] = field(default_factory=dict[str, int])
     item_id: str | None = None
     spoken_into: bool = False  # on purpose, by the caller's next turn or by a backchannel
+    cleared: bool = False  # the endpoint asked to play no more of it
+    ended_by_silence: bool = False  # nothing more of it came: the wire does not say when a reply ends
 
     @property
     def id_on_the_wire(self) -> str | None:
         """What the endpoint calls it, None where it gives it no name."""
-        return None if not self.response_id or self.response_id.startswith(_UNNAMED) else self.response_id
+        return None if not self.response_id or self.response_id.startswith(UNNAMED) else self.response_id
 
     @property
     def cancelled(self) -> bool:
         """Whether the endpoint broke it off of its own accord: it says so, or began another one in the place of one
         that the caller, who went on speaking, had stopped."""
         silenced = self.playback is not None and self.playback.stopped_perf_ns is not None
-        return (self.status == "cancelled" or (self.status == SUPERSEDED and silenced)) and not self.spoken_into
+        broken_off = self.status == "cancelled" or self.cleared or (self.status == SUPERSEDED and silenced)
+        return broken_off and not self.spoken_into
 
     @property
     def first_audio_perf_ns(self) -> int | None:
@@ -76,7 +77,24 @@ class Reply:
     @property
     def stopped(self) -> bool:
         """Whether it was broken off at all: cancelled, or no longer played."""
-        return self.status == "cancelled" or (self.playback is not None and self.playback.stopped_perf_ns is not None)
+        broken_off = self.status == "cancelled" or self.cleared
+        return broken_off or (self.playback is not None and self.playback.stopped_perf_ns is not None)
+
+    @property
+    def quiet_since_perf_ns(self) -> int:
+        """Since when nothing of it has arrived or played, as far as is known; later than now while it plays."""
+        since = self.text_stamps_perf_ns[-1] if self.text_stamps_perf_ns else self.first_event_perf_ns
+        playback = self.playback
+        if playback is None or playback.last_arrival_perf_ns is None:
+            return since
+        played = playback.until_perf_ns if playback.stopped_perf_ns is None else playback.stopped_perf_ns
+        return max(since, playback.last_arrival_perf_ns, played)
+
+    def end_by_silence(self) -> None:
+        """Nothing more of it comes: it ended with the last of its audio, or of its text where it has no audio."""
+        self.ended_by_silence = True
+        last = None if self.playback is None else self.playback.last_arrival_perf_ns
+        self.done_perf_ns = self.quiet_since_perf_ns if last is None else last
 
     def goes_on(self, now_perf_ns: int) -> bool:
         """Whether any of it, silence included, is still to be heard, as far as is known: it may only starve."""
@@ -118,8 +136,9 @@ class Reply:
             return
         if self.playback is None:
             self.playback = playout.begin(event.rate_hz)
-        if self.done_perf_ns is not None and self.first_audio_perf_ns is None:
-            self.done_perf_ns = None  # what was closed before it was heard goes on all the same, and ends by silence
+        if self.done_perf_ns is not None and (self.ended_by_silence or self.first_audio_perf_ns is None):
+            # What was closed before it was heard goes on all the same, and ends by silence.
+            self.done_perf_ns, self.ended_by_silence = None, False
         playout.feed(self.playback, from_bytes(event.audio), arrival_perf_ns)
 
     def implausible_rate(self) -> str | None:
@@ -138,37 +157,13 @@ class Reply:
         )
 
 
-class ReplyNames:
-    """Names for replies on a wire that gives none.
-
-    All that comes from a response's start, or from its first piece, until it is done is one reply. After the caller
-    has broken in, the endpoint's closing of the new turn ends the old reply too: what comes then answers it.
-    """
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._current: str | None = None
-
-    def named(self, event: VoiceEvent, *, caller_broke_in: bool) -> VoiceEvent:
-        """The event as it is, or with a name for the reply that it is a part of."""
-        if event.kind is EventKind.SPEECH_STOPPED and caller_broke_in:
-            self._current = None
-        if event.kind not in _REPLY_KINDS or event.response_id is not None:
-            return event
-        if self._current is None or event.kind is EventKind.RESPONSE_STARTED:
-            self._count += 1
-            self._current = f"{_UNNAMED}{self._count}"
-        name = self._current
-        if event.kind is EventKind.RESPONSE_DONE:
-            self._current = None
-        return replace(event, response_id=name)
-
-
 class Timeline:
     """What happened between the beginning of an utterance and the end of its answer."""
 
-    def __init__(self, known_replies: frozenset[str]) -> None:
+    def __init__(self, known_replies: frozenset[str], *, closes_questions: bool = True, speaks: bool = True) -> None:
         self._known = known_replies  # replies that began before the question
+        self._speaks = speaks  # replies have audio; else the answer is text, or the transcript itself
+        self._closes_questions = closes_questions  # the wire says when the endpoint closes the caller's turn
         self.replies: dict[str, Reply] = {}
         self.early_replies = 0
         self.speech_start_perf_ns: int | None = None
@@ -181,6 +176,8 @@ class Timeline:
         self.endpoints_perf_ns: list[int] = []
         self.overheard_perf_ns: int | None = None  # the endpoint closed a turn that was not the question
         self.partials_perf_ns: list[int] = []
+        self._partial = ""
+        self.partial_texts: list[str] = []  # what was recognized by each partial, from the beginning of the turn
         self.finals: list[tuple[str | None, str, int]] = []
         self.asr_failure: str | None = None
         self.errors: list[str] = []
@@ -191,7 +188,7 @@ class Timeline:
     def note(self, event: VoiceEvent, arrival_perf_ns: int) -> Reply | None:
         """Account for one event; the reply it belongs to, if it is part of one that may answer this turn."""
         kind = event.kind
-        if kind in _REPLY_KINDS:
+        if kind in REPLY_KINDS:
             return self._note_reply(event, arrival_perf_ns)
         if kind is EventKind.ERROR:
             self._note_error(event, arrival_perf_ns)
@@ -205,7 +202,7 @@ class Timeline:
 
     def owns(self, event: VoiceEvent) -> bool:
         """Whether the event is about a reply or an utterance of this exchange."""
-        if event.kind in _REPLY_KINDS:
+        if event.kind in REPLY_KINDS:
             return (event.response_id or "") in self.replies
         return event.kind in _QUESTION_KINDS and event.item_id in self.items
 
@@ -214,22 +211,26 @@ class Timeline:
         if kind in _QUESTION_KINDS and event.item_id is not None:
             self.items.add(event.item_id)
         if kind is EventKind.SPEECH_STARTED:
-            self.heard_open = True
+            self.heard_open = self._closes_questions
         elif kind is EventKind.SPEECH_STOPPED:
             self.heard_open = False
             self.endpoints_perf_ns.append(arrival_perf_ns)
         elif kind is EventKind.ASR_PARTIAL:
             if event.text:
                 self.partials_perf_ns.append(arrival_perf_ns)
+                self._partial += event.text
+                self.partial_texts.append(" ".join([*(text for _, text, _ in self.finals), self._partial]))
         elif kind is EventKind.ASR_FINAL:
-            self.finals.append((event.item_id, event.text or "", arrival_perf_ns))
+            dated = self.partials_perf_ns[-1] if event.dated_by_partial and self.partials_perf_ns else arrival_perf_ns
+            self.finals.append((event.item_id, event.text or "", dated))
+            self._partial = ""
         elif kind is EventKind.ASR_FAILED:
             self.asr_failure = event.message or "the endpoint could not transcribe"
 
     def _note_overheard(self, event: VoiceEvent, arrival_perf_ns: int) -> None:
         """What the endpoint made of a backchannel: an answer to it may follow, its words are no question."""
         if event.kind is EventKind.SPEECH_STARTED:
-            self.heard_open = True
+            self.heard_open = self._closes_questions
         elif event.kind is EventKind.SPEECH_STOPPED:
             self.heard_open = False
             self.overheard_perf_ns = arrival_perf_ns
@@ -265,6 +266,8 @@ class Timeline:
             reply.item_id = event.item_id
         if event.kind is EventKind.LLM_TEXT:
             reply.note_text(event.text or "", arrival_perf_ns)
+        elif event.kind is EventKind.SPOKEN_TEXT:
+            reply.text += event.text or ""
         elif event.kind is EventKind.AUDIO_DONE:
             reply.audio_done = True
         elif event.kind is EventKind.RESPONSE_DONE:
@@ -283,7 +286,15 @@ class Timeline:
 
     @property
     def answer(self) -> Reply | None:
-        """The reply that counts: the first audible one that the endpoint did not break off itself, else None."""
+        """The reply that counts: the first audible one that the endpoint did not break off itself, else None.
+
+        On a wire without audio it is the first one that is over, unless it says nothing to a question of which nothing
+        was recognized either.
+        """
+        if not self._speaks:
+            return next(
+                (reply for reply, _ in self._candidates() if reply.is_over and self._says_anything(reply)), None
+            )
         heard = [(first, reply) for reply, first in self._candidates() if first is not None]
         return min(heard, key=lambda each: each[0])[1] if heard else None
 
@@ -295,6 +306,9 @@ class Timeline:
         return self.answer or max(
             candidates, key=lambda each: (each.playback is not None, bool(each.text)), default=None
         )
+
+    def _says_anything(self, reply: Reply) -> bool:
+        return bool(reply.text or self.finals) or reply.status == "failed"
 
     def _candidates(self) -> list[tuple[Reply, int | None]]:
         return [(reply, reply.first_audio_perf_ns) for reply in self.replies.values() if not reply.cancelled]
@@ -345,11 +359,13 @@ _QUESTION_KINDS: Final = frozenset(
         EventKind.ASR_FAILED,
     }
 )
-_REPLY_KINDS: Final = frozenset(
+REPLY_KINDS: Final = frozenset(
     {
         EventKind.RESPONSE_STARTED,
         EventKind.LLM_TEXT,
+        EventKind.SPOKEN_TEXT,
         EventKind.REASONING_TEXT,
+        EventKind.SPEECH_SYNTHESIS_STARTED,
         EventKind.AUDIO,
         EventKind.AUDIO_DONE,
         EventKind.RESPONSE_DONE,

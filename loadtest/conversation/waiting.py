@@ -1,15 +1,19 @@
 """How long a caller waits for what is still to come of a turn. Pure: moments are parameters.
 
-A reply ends by an event or by silence. Where the endpoint owes nothing but the event that closes it, or a transcript,
-the wait is short; where a reply that was heard simply stops, it is as long as for its beginning. Every wait ends:
-what is heard has a longest length, and what is not heard yet has to be within the reply time-out.
+A reply ends by an event, or by silence where the wire has no such event. Where the endpoint owes nothing but that
+event, or a transcript, the wait is short; where a reply that was heard simply stops, it is as long as for its
+beginning. Every wait ends: what is heard has a longest length, and what is not heard yet has to be within the reply
+time-out.
 """
 
 from dataclasses import dataclass
 from typing import Final
 
 from loadtest.conversation.exchange import Exchange
+from loadtest.conversation.outcome import Judgment, judge_given_up, judge_too_long
 from loadtest.conversation.plan import SECOND_NS, Limits
+from loadtest.conversation.state import Input
+from loadtest.conversation.timeline import Timeline
 
 # After a whole answer, how long the caller waits for what the endpoint still owes (a transcript, another reply).
 OWED_NS: Final = 2 * SECOND_NS
@@ -54,3 +58,35 @@ def patience_ends(exchange: Exchange) -> int | None:
     """When the caller hangs up for having heard nothing; None for one who never does, or has not spoken yet."""
     patience_ns, since = exchange.planned.patience_ns, exchange.silent_since_perf_ns
     return None if patience_ns is None or since is None else since + patience_ns
+
+
+def give_up(
+    exchange: Exchange, limits: Limits, wait: Wait, now_perf_ns: int, *, waiting: bool
+) -> tuple[Judgment, Input] | None:
+    """How the turn ends for a caller who waits no longer, and why; None while it waits on.
+
+    `waiting` is whether nothing has been heard yet: then patience may run out.
+    """
+    ends, since = patience_ends(exchange), exchange.silent_since_perf_ns
+    if waiting and ends is not None and since is not None and now_perf_ns >= ends:
+        exchange.hangup_perf_ns = now_perf_ns
+        reason = f"the caller hung up after {(now_perf_ns - since) / 1e9:.1f} s of silence"
+        return ("abandoned", reason), Input.PATIENCE_OVER
+    longest = longest_until(exchange, limits)
+    if longest is not None and now_perf_ns >= longest:
+        return judge_too_long(limits.longest_reply_ns), Input.TIME_OUT
+    if now_perf_ns >= wait.until_perf_ns:
+        return judge_given_up(exchange, wait.length_ns), Input.TIME_OUT
+    return None
+
+
+def over_since(timeline: Timeline, now_perf_ns: int) -> int:
+    """Since when a turn that is found complete now has been over for the caller, who thinks from then on.
+
+    A caller who waited for a reply to go on has heard the end of it before.
+    """
+    replies = timeline.replies.values()
+    if not any(reply.ended_by_silence for reply in replies):
+        return now_perf_ns
+    quiet_since = [reply.quiet_since_perf_ns for reply in replies]
+    return min(now_perf_ns, max(quiet_since + [arrival_perf_ns for _, _, arrival_perf_ns in timeline.finals]))

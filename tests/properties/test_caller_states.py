@@ -12,6 +12,7 @@ from loadtest.conversation.plan import Backchannel, CallPlan, Limits, PlannedTur
 from loadtest.conversation.playout import PlayoutBuffer
 from loadtest.conversation.prepared_clip import PreparedClip
 from loadtest.conversation.state import State
+from loadtest.conversation.wire import WireTraits
 from loadtest.protocols.base import EventKind, VoiceEvent
 from tests.unit.loadtest.conversation.world import MS, audio, event, make_clip, reply, silence, tone
 
@@ -56,6 +57,8 @@ events = st.one_of(
     st.builds(lambda item: event(EventKind.SPEECH_STARTED, item_id=item), items),
     st.builds(lambda item: event(EventKind.SPEECH_STOPPED, item_id=item), items),
     st.builds(lambda item: event(EventKind.ASR_FINAL, item_id=item, text="one"), items),
+    st.builds(lambda name: event(EventKind.LLM_TEXT, response_id=name, text="Yes."), names),
+    st.sampled_from([event(EventKind.MARK, text="mark"), event(EventKind.CLEAR), event(EventKind.CLEAR)]),
     st.builds(lambda fatal: event(EventKind.ERROR, message="odd", fatal=fatal), st.sampled_from([False] * 9 + [True])),
 )
 ends = st.sampled_from(["nothing", "nothing", "wind down", "lose", "cut"])
@@ -97,8 +100,8 @@ class Sent:
 class Engine:
     """What the engine does around a conversation, every 20 ms."""
 
-    def __init__(self, plan: CallPlan) -> None:
-        self.conversation = Conversation(plan, PlayoutBuffer("rms-10ms"))
+    def __init__(self, plan: CallPlan, wire: WireTraits) -> None:
+        self.conversation = Conversation(plan, PlayoutBuffer("rms-10ms"), wire)
         self.now = 1_000_000 * MS
         self.sent: Sent | None = None
         self.finished: list[Exchange] = []
@@ -148,11 +151,11 @@ class Engine:
 
 
 @settings(max_examples=200, deadline=None)
-@given(plans, steps)
+@given(plans, steps, st.builds(WireTraits, st.booleans(), st.booleans()))
 def test_a_call_stays_within_its_table_and_comes_to_its_end(
-    plan: CallPlan, order: list[tuple[int, VoiceEvent | str]]
+    plan: CallPlan, order: list[tuple[int, VoiceEvent | str]], wire: WireTraits
 ) -> None:
-    engine = Engine(plan)
+    engine = Engine(plan, wire)
     for passes_ms, what in order:
         engine.pass_time(passes_ms)
         engine.step(what)

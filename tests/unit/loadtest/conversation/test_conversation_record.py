@@ -14,9 +14,10 @@ from loadtest.conversation.record import CallInfo, RecordOptions, build_turn, fi
 from loadtest.conversation.timeline import Timeline
 from loadtest.conversation.transcripts import word_errors
 from loadtest.protocols.base import EventKind
+from loadtest.protocols.webrtc_items import PeerAudio, PeerReport
 from telemetry.model import semconv
 from telemetry.model.metrics import METRICS
-from tests.unit.loadtest.conversation.world import MS, audio, event, make_plan, silence, tone
+from tests.unit.loadtest.conversation.world import MS, World, audio, event, make_plan, reply, silence, tone
 
 T = 10_000 * MS  # speech_start
 END = T + 1_000 * MS  # speech_end
@@ -116,6 +117,17 @@ def test_each_stage_is_measured_by_its_definition() -> None:
     assert turn.started_unix_ns == turn.started_perf_ns + 7
 
 
+def test_words_that_come_with_their_speech_are_no_stage_of_the_language_model() -> None:
+    world = World(make_plan()).speak()
+    began, *rest = reply(300)
+    spoken = [event(EventKind.SPOKEN_TEXT, response_id="r1", text=words) for words in ("It is on.", " Anything else?")]
+    world.hear(began, *spoken, *rest).after(400)
+    assert world.last.timeline.replies["r1"].text == "It is on. Anything else?"
+    turn = build_turn(world.last, CALL, OPTIONS)
+    assert (turn.outcome, turn.llm_chunks, turn.llm_chunk_gaps_ns) == ("ok", None, ())
+    assert (turn.llm_first_token_perf_ns, turn.llm_first_sentence_perf_ns) == (None, None)
+
+
 def test_what_the_endpoint_says_of_its_answer_is_kept_and_nonsense_is_not_reported() -> None:
     turn = build_turn(exchange(), CALL, OPTIONS)
     assert (turn.cache_tier, turn.cache_hit, turn.route, turn.cohort) == ("edge", True, "cache", "treatment")
@@ -209,6 +221,31 @@ def test_at_the_limits_a_turn_is_valid() -> None:
 def test_what_the_wire_cannot_show_is_withheld_with_the_reason() -> None:
     turn = build_turn(exchange(), replace(CALL, not_observable={"llm_ttft": "no text on this wire"}), OPTIONS)
     assert (turn.withheld_metrics, turn.withheld_reasons) == (("llm_ttft",), ("no text on this wire",))
+
+
+def test_a_leading_silence_that_the_wire_cannot_show_is_not_recorded() -> None:
+    assert build_turn(exchange(), CALL, OPTIONS).leading_silence_ns is not None
+    hidden = replace(CALL, not_observable={"leading_silence": "the line carries silence all the time"})
+    assert build_turn(exchange(), hidden, OPTIONS).leading_silence_ns is None
+
+
+def test_what_the_network_did_to_the_audio_is_on_the_turn() -> None:
+    finished = exchange()
+    turn = build_turn(finished, CALL, OPTIONS)
+    assert (turn.rtp_packets_received, turn.rtp_packets_lost, turn.rtp_jitter_worst_ns) == (None, None, None)
+    assert (METRICS["packet_loss"].value(turn), METRICS["jitter"].value(turn)) == (None, None)
+    finished.evidence.note_rtp(PeerReport(5, 7 * MS))
+    turn = build_turn(finished, CALL, OPTIONS)
+    assert (turn.rtp_packets_received, turn.rtp_packets_lost, turn.rtp_jitter_worst_ns) == (0, None, None)
+    assert METRICS["packet_loss"].value(turn) is None, "no packet, no share"
+    for lost, jitter_ns in ((0, 1 * MS), (2, 4 * MS), (0, 3 * MS)):
+        finished.evidence.note_rtp(PeerAudio(b"", 48_000, lost, jitter_ns))
+    finished.evidence.note_rtp(PeerReport(6, 2 * MS))
+    turn = build_turn(finished, CALL, OPTIONS)
+    assert (turn.rtp_packets_received, turn.rtp_packets_lost, turn.rtp_jitter_worst_ns) == (3, 2, 4 * MS)
+    assert (turn.rtp_reported_lost, turn.rtp_reported_jitter_ns) == (6, 2 * MS), "as the endpoint says it last"
+    assert METRICS["packet_loss"].value(turn) == pytest.approx(2 / 5)
+    assert METRICS["jitter"].value(turn) == 4 * MS
 
 
 def test_partials_by_the_clock_say_nothing_of_the_recognizer() -> None:

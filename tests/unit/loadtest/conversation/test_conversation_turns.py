@@ -1,5 +1,7 @@
 """The conversation as a state machine, driven by hand: no socket, no clock, no sleep."""
 
+import pytest
+
 from loadtest.conversation.conversation import Conversation
 from loadtest.conversation.exchange import EndTurn, Exchange, HangUp, Interrupt, Say
 from loadtest.conversation.playout import PlayoutBuffer
@@ -139,6 +141,20 @@ def test_the_turn_waits_for_a_transcript_that_is_still_to_come() -> None:
     assert world.last.timeline.finals
 
 
+def test_a_transcript_that_nothing_marked_as_final_dates_from_its_last_piece() -> None:
+    world = World(make_plan()).speak().after(100).hear(event(EventKind.ASR_PARTIAL, text="turn"))
+    last = world.after(100).hear(event(EventKind.ASR_PARTIAL, text=" on")).now
+    world.after(100).hear(*reply(100), event(EventKind.ASR_FINAL, text="turn on", dated_by_partial=True)).after(500)
+    assert world.last.timeline.finals == [(None, "turn on", last)]
+
+
+def test_a_transcript_without_any_piece_dates_from_its_own_arrival() -> None:
+    world = World(make_plan()).speak().after(100)
+    came = world.hear(event(EventKind.ASR_FINAL, text="turn on", dated_by_partial=True)).now
+    world.after(100).hear(*reply(100)).after(500)
+    assert world.last.timeline.finals == [(None, "turn on", came)]
+
+
 def test_a_transcript_that_never_comes_holds_the_turn_for_two_seconds_only() -> None:
     world = World(make_plan()).speak().hear(event(EventKind.ASR_PARTIAL, text="turn"), *reply(100)).after(2_200)
     assert world.last.outcome == "ok"
@@ -193,10 +209,11 @@ def test_a_failed_response_is_an_error() -> None:
     assert (world.last.outcome, world.last.reason) == ("error", "the model is down")
 
 
-def test_audio_at_another_rate_than_declared_is_an_error_that_says_so() -> None:
+@pytest.mark.parametrize("kind", [EventKind.LLM_TEXT, EventKind.SPOKEN_TEXT])
+def test_audio_at_another_rate_than_declared_is_an_error_that_says_so(kind: EventKind) -> None:
     text = "The weather in the mountains will be sunny with a light breeze from the west all day."
     events = reply(600)
-    events.insert(1, event(EventKind.LLM_TEXT, response_id="r1", text=text))
+    events[1:1] = [event(kind, response_id="r1", text=part) for part in (text[:40], text[40:])]
     world = World(make_plan()).speak().hear(*events).after(700)
     assert world.last.outcome == "error"
     assert "another sample rate" in (world.last.reason or "")

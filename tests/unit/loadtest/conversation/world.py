@@ -11,6 +11,7 @@ from loadtest.conversation.exchange import Action, Exchange, Say
 from loadtest.conversation.plan import CallPlan, Limits, PlannedTurn
 from loadtest.conversation.playout import PlayoutBuffer
 from loadtest.conversation.prepared_clip import PreparedClip, prepare_positions
+from loadtest.conversation.wire import EVERY_EVENT, WireTraits
 from loadtest.protocols.base import EventKind, VoiceEvent
 
 RATE_HZ = 24_000
@@ -62,7 +63,7 @@ def silence(ms: int) -> bytes:
     return bytes(2 * (RATE_HZ * ms // 1000))
 
 
-def audio(pcm: bytes, response_id: str = "r1", rate_hz: int = RATE_HZ) -> VoiceEvent:
+def audio(pcm: bytes, response_id: str | None = "r1", rate_hz: int = RATE_HZ) -> VoiceEvent:
     return VoiceEvent(
         EventKind.AUDIO,
         "response.output_audio.delta",
@@ -80,9 +81,9 @@ def event(kind: EventKind, **fields: object) -> VoiceEvent:
 class World:
     """A conversation and the moment it is; its actions are kept in `actions`."""
 
-    def __init__(self, plan: CallPlan, *, begin: bool = True) -> None:
+    def __init__(self, plan: CallPlan, *, begin: bool = True, wire: WireTraits = EVERY_EVENT) -> None:
         self.playout = PlayoutBuffer("rms-10ms")
-        self.conversation = Conversation(plan, self.playout)
+        self.conversation = Conversation(plan, self.playout, wire)
         self.now = 1_000_000 * MS
         self.actions: list[Action] = list(self.conversation.begin(self.now)) if begin else []
 

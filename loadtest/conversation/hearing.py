@@ -1,0 +1,111 @@
+"""What a caller hears: which audio is which reply, when a reply stops or ends, and which marks are due. Pure."""
+
+from collections.abc import Iterable, Sequence
+
+from loadtest.conversation.earlier_replies import EarlierReplies
+from loadtest.conversation.exchange import Action, Interrupt, Played
+from loadtest.conversation.marks import PendingMarks
+from loadtest.conversation.playout import PlayoutBuffer
+from loadtest.conversation.reply_names import ReplyNames
+from loadtest.conversation.timeline import Reply, Timeline
+from loadtest.protocols.base import EventKind, VoiceEvent
+
+
+class Hearing:
+    """The playback of one caller's call. `silence_ns` is None where the wire says when a reply ends.
+
+    Where it does not, a reply ends when nothing of it has arrived or played for `silence_ns`. Its end is dated at the
+    last of its audio, so that it is measured like one that the wire closes.
+    """
+
+    __slots__ = ("_playout", "_silence_ns", "earlier", "marks", "names")
+
+    def __init__(self, playout: PlayoutBuffer, silence_ns: int | None) -> None:
+        self._playout = playout
+        self._silence_ns = silence_ns
+        self.earlier = EarlierReplies(playout)
+        self.names = ReplyNames(playout, silence_ns)
+        self.marks = PendingMarks(playout)
+
+    def silence_over_perf_ns(self, replies: Iterable[Reply]) -> int | None:
+        """When the next of these replies ends by silence; None where none does."""
+        if self._silence_ns is None:
+            return None
+        open_replies = (reply.quiet_since_perf_ns for reply in replies if not reply.is_over)
+        quiet_since = min(open_replies, default=None)
+        return None if quiet_since is None else quiet_since + self._silence_ns
+
+    def is_silence_over(self, replies: Iterable[Reply], now_perf_ns: int) -> bool:
+        """Whether one of these replies is to end by silence now."""
+        over_perf_ns = self.silence_over_perf_ns(replies)
+        return over_perf_ns is not None and over_perf_ns <= now_perf_ns
+
+    def continued(self, timeline: Timeline, event: VoiceEvent, arrival_perf_ns: int) -> Reply | None:
+        """The reply of a turn that a piece of audio is more of; None where it may be of another, or the first of it."""
+        response_id = event.response_id or self.names.continued(arrival_perf_ns)
+        reply = None if response_id is None else timeline.replies.get(response_id)
+        if reply is None or self._silence_ns is None:
+            return reply
+        silent = reply.ended_by_silence or reply.quiet_since_perf_ns + self._silence_ns <= arrival_perf_ns
+        return None if silent else reply
+
+    def end_silent(self, replies: Iterable[Reply], now_perf_ns: int) -> None:
+        """End the replies of which nothing has arrived or played for long enough."""
+        if self._silence_ns is None:
+            return
+        for reply in replies:
+            if not reply.is_over and reply.quiet_since_perf_ns + self._silence_ns <= now_perf_ns:
+                reply.end_by_silence()
+                if reply.playback is not None:
+                    self.names.end(reply.response_id)
+
+    def stop(self, replies: Sequence[Reply], now_perf_ns: int) -> list[Action]:
+        """Stop whatever plays of these replies, or starves and would go on."""
+        played_ms: int | None = None
+        for reply in replies:
+            if reply.playback is not None and reply.goes_on(now_perf_ns):
+                played_ms = reply.playback.played_ms(now_perf_ns)
+                self._playout.stop(reply.playback, now_perf_ns)
+            if reply.playback is not None and reply.stopped:
+                self.earlier.mute(reply.response_id)
+        self.marks.note_stop(now_perf_ns)
+        return [] if played_ms is None else [Interrupt(played_ms)]
+
+    def stop_all(self, replies: Sequence[Reply], now_perf_ns: int) -> list[Action]:
+        """Stop these replies, and whatever plays besides: the caller speaks."""
+        return self.stop([*self.earlier.heard, *replies], now_perf_ns)
+
+    def on_control(
+        self, event: VoiceEvent, replies: Sequence[Reply], arrival_perf_ns: int, *, caller_speaks: bool
+    ) -> list[Action]:
+        """A MARK or a CLEAR arrived."""
+        if event.kind is EventKind.CLEAR:
+            return self._clear([*self.earlier.heard, *replies], arrival_perf_ns, caller_speaks=caller_speaks)
+        self.marks.add(event.text or "", arrival_perf_ns)
+        return self.played(arrival_perf_ns)
+
+    def _clear(self, replies: Sequence[Reply], now_perf_ns: int, *, caller_speaks: bool) -> list[Action]:
+        """The endpoint asks to play nothing more of what it has sent: it cancels the replies that are not over.
+
+        One that has been heard to its end, as far as is known, while the caller does not speak is only ended by it.
+        Many endpoints send this at the beginning of each of the caller's turns: with nothing playing it is nothing.
+        """
+        cancelled = [
+            reply
+            for reply in replies
+            if reply.playback is not None
+            and reply.goes_on(now_perf_ns)
+            and (caller_speaks or reply.playback.is_playing(now_perf_ns))
+        ]
+        for reply in cancelled:
+            reply.cleared = True
+        actions = self.stop(cancelled, now_perf_ns)
+        for reply in replies:
+            if self._silence_ns is not None and reply.playback is not None and not reply.is_over:
+                reply.end_by_silence()
+                self.names.end(reply.response_id)
+        return [*actions, *(Played(name) for name in self.marks.take_all())]
+
+    def played(self, now_perf_ns: int) -> list[Action]:
+        """The answers to the marks that are due."""
+        return [Played(name) for name in self.marks.take_due(now_perf_ns)] if self.marks else []
