@@ -12,21 +12,21 @@ from typing import Any, ClassVar, Final
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from loadtest.audio import pcm
+from loadtest.protocols.audio_format import AudioFormat
 from loadtest.protocols.base import (
     SUPERSEDED,
+    AnsweringCaller,
     CallerOptions,
     Capabilities,
     EventKind,
     Message,
+    OpenRequest,
     Pcm16,
-    UpgradeRequest,
     VoiceEvent,
 )
-from loadtest.protocols.openai_realtime import client_events
-from loadtest.protocols.openai_realtime.client_events import GA, UPDATE_EVENT_ID, Dialect
-from loadtest.protocols.openai_realtime.declared import flat_usage, session_info, text_pairs
-from loadtest.protocols.openai_realtime.errors import FATAL_ERRORS, LOST_RACES, endpoint_error, error_message, violation
-from loadtest.protocols.openai_realtime.fields import (
+from loadtest.protocols.cumulative_partials import CumulativePartials
+from loadtest.protocols.error_objects import endpoint_error, error_message, violation
+from loadtest.protocols.json_fields import (
     Json,
     MalformedError,
     as_object,
@@ -37,33 +37,42 @@ from loadtest.protocols.openai_realtime.fields import (
     required_base64,
     required_text,
 )
-from loadtest.protocols.openai_realtime.formats import AudioFormat
+from loadtest.protocols.openai_realtime import client_events
+from loadtest.protocols.openai_realtime.canned_tools import CannedTools
+from loadtest.protocols.openai_realtime.client_events import UPDATE_EVENT_ID
+from loadtest.protocols.openai_realtime.declared import session_info
+from loadtest.protocols.openai_realtime.dialects import GA, Dialect
+from loadtest.protocols.openai_realtime.errors import FATAL_ERRORS, LOST_RACES
 from loadtest.protocols.openai_realtime.names import AliasFilter, ServerEvent, canonical, is_known, is_tool_call
-from loadtest.protocols.openai_realtime.partials import CumulativePartials
 from loadtest.protocols.openai_realtime.playback import ReplyAudio
-from loadtest.protocols.openai_realtime.repeats import RepeatDetector
 from loadtest.protocols.openai_realtime.responses import Responses, content_of_output, is_tool_item
+from loadtest.protocols.openai_realtime.settings import openai_settings
+from loadtest.protocols.repeats import RepeatDetector
+from loadtest.protocols.usage import flat_usage, text_pairs
 
 FRAME_MS: Final = 20
 # The first argument is the conversation.
 Handler = Callable[[Any, str, Json], list[VoiceEvent]]
 
 
-class OpenAIRealtimeCaller:
+class OpenAIRealtimeCaller(AnsweringCaller):
     """One conversation of a caller. Implements `loadtest.protocols.base.CallerProtocol`."""
 
     def __init__(self, options: CallerOptions, dialect: Dialect = GA) -> None:
-        """Raises UsageError for metadata that this protocol cannot carry."""
+        """Raises UsageError for metadata that this protocol cannot carry, and for settings that cannot be used."""
+        super().__init__()
         client_events.check_metadata(options.metadata)
         self._options = options
-        self._dialect = dialect
+        self._settings, self._dialect = openai_settings(options, dialect)
+        self._tools = CannedTools(self._settings.tools)
         self._input_format = AudioFormat.of(options.input_format)
         self.capabilities = Capabilities(
             input_rate_hz=self._input_format.rate_hz,
             frame_ms=FRAME_MS,
             not_observable={},
+            audio_is_text=not self._settings.binary_audio,
+            turn_controls=self._dialect.turn_controls,
         )
-        self._pending: list[Message] = []
         self._update_sent = False
         self._ready = False
         self._requested_output = AudioFormat.of(options.output_format)
@@ -78,19 +87,23 @@ class OpenAIRealtimeCaller:
         self._reply = ReplyAudio()
         self._partials = CumulativePartials()
 
-    def upgrade(self, target_url: str, traceparent: str | None) -> UpgradeRequest:
-        """Put the model into the query (unless the URL has one), and the token and the trace into headers."""
-        parts = urlsplit(target_url)
+    def upgrade(self, target_url: str, traceparent: str | None) -> OpenRequest:
+        """Complete the URL by what it lacks: path, query, model; put the token and the trace into headers."""
+        dialect, parts = self._dialect, urlsplit(target_url)
         query = parse_qsl(parts.query, keep_blank_values=True)
-        if self._options.model is not None and "model" not in dict(query):
-            query.append(("model", self._options.model))
-            parts = parts._replace(query=urlencode(query))
-        headers = list(self._dialect.headers)
+        model = () if self._options.model is None else ((dialect.model_parameter, self._options.model),)
+        missing = [(name, value) for name, value in (*dialect.query, *model) if name not in dict(query)]
+        if missing:
+            parts = parts._replace(query=urlencode([*query, *missing]))
+        if parts.path in ("", "/"):
+            parts = parts._replace(path=dialect.path)
+        headers = [*dialect.headers, *self._settings.headers.items()]
         if self._options.token is not None:
-            headers.append(("Authorization", f"Bearer {self._options.token}"))
+            token, key = self._options.token, dialect.key_header
+            headers.append(("Authorization", f"Bearer {token}") if key is None else (key, token))
         if traceparent is not None:
             headers.append(("traceparent", traceparent))
-        return UpgradeRequest(urlunsplit(parts), (*headers, *self._options.headers))
+        return OpenRequest(urlunsplit(parts), (*headers, *self._options.headers))
 
     def opened(self) -> Sequence[Message]:
         """Return nothing: `session.created` must come first."""
@@ -105,7 +118,7 @@ class OpenAIRealtimeCaller:
             fields = parse_object(message)
             raw_type = required_text(fields, "type")
             event = canonical(raw_type)
-            if self._repeats.is_repeat(fields, raw_type, len(message)):
+            if self._repeats.is_repeat(fields.get("event_id"), raw_type, len(message)):
                 return [VoiceEvent(EventKind.DUPLICATE, raw_type)]
             handler = self._handlers.get(event) if event is not None else None
             return self._unused(raw_type, fields) if handler is None else handler(self, raw_type, fields)
@@ -115,16 +128,12 @@ class OpenAIRealtimeCaller:
             where = f"{raw_type}: " if raw_type else ""
             return [violation(raw_type, f"{where}{error}", "malformed_message")]
 
-    def pending(self) -> Sequence[Message]:
-        """Return the messages that are waiting to be sent, and empty the queue."""
-        if not self._pending:
-            return ()
-        messages, self._pending = self._pending, []
-        return messages
-
     def audio_message(self, pcm: Pcm16) -> bytes:
-        """Return `input_audio_buffer.append` with one frame in the input format."""
-        encoded = base64.b64encode(self._input_format.encode(pcm))
+        """Return one frame in the input format: `input_audio_buffer.append`, or the audio itself."""
+        audio = self._input_format.encode(pcm)
+        if self._settings.binary_audio:
+            return audio
+        encoded = base64.b64encode(audio)
         return b'{"type":"input_audio_buffer.append","audio":"' + encoded + b'"}'
 
     def end_turn(self) -> Sequence[Message]:
@@ -141,16 +150,12 @@ class OpenAIRealtimeCaller:
         messages += [client_events.item_truncate(item, end_ms) for item, end_ms in self._reply.truncations(played_ms)]
         return messages
 
-    def goodbye(self) -> Sequence[Message]:
-        """Return nothing: this protocol has no farewell message; the WebSocket is just closed."""
-        return ()
-
     # Session.
 
     def _session_created(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
         if not self._update_sent:
             self._update_sent = True
-            self._pending.append(client_events.session_update(self._options, self._dialect))
+            self._pending.append(client_events.session_update(self._options, self._dialect, self._settings))
         return [VoiceEvent(EventKind.OTHER, raw_type)]
 
     def _session_updated(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
@@ -246,7 +251,9 @@ class OpenAIRealtimeCaller:
 
     def _unused(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
         """Handle an event that is used only to find out whether its response contains a tool call."""
-        if is_tool_call(raw_type) or is_tool_item(as_object(fields.get("item"))):
+        item = as_object(fields.get("item"))
+        if is_tool_call(raw_type) or is_tool_item(item):
+            self._tools.note(item)
             self._responses.carry(self._reply_ids(fields)[0], "tool_call")
         return [VoiceEvent(EventKind.OTHER if is_known(raw_type) else EventKind.UNKNOWN, raw_type)]
 
@@ -315,7 +322,9 @@ class OpenAIRealtimeCaller:
         metadata = text_pairs(optional_object(response, "metadata"))
         details = optional_object(response, "status_details") or {}
         failure = details.get("error")
+        self._tools.note_output(response)
         return [
+            *self._answer_tools(raw_type),
             VoiceEvent(
                 EventKind.RESPONSE_DONE,
                 raw_type,
@@ -328,8 +337,16 @@ class OpenAIRealtimeCaller:
                 usage=flat_usage(optional_object(response, "usage")),
                 message=optional_text(details, "reason") if failure is None else error_message(failure),
                 failure=endpoint_error(failure, details.get("reason"), "failed") if status == "failed" else None,
-            )
+            ),
         ]
+
+    def _answer_tools(self, raw_type: str) -> list[VoiceEvent]:
+        """Answer the tool calls of a response that is done with their canned results, and ask for the next one."""
+        answers, unknown = self._tools.answers()
+        if answers:
+            self._pending += [*answers, client_events.response_create(dict(self._options.metadata))]
+        sentence = "the endpoint called the tool {!r}, for which the settings have no result: add it to tools"
+        return [violation(raw_type, sentence.format(name), "unknown_tool") for name in unknown]
 
     def _reply_ids(self, fields: Json) -> tuple[str | None, str | None]:
         """Return the response and the item that a part of a reply belongs to."""

@@ -1,71 +1,90 @@
 """Creates the events that a caller sends."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import orjson
 
 from loadtest.errors import UsageError
+from loadtest.protocols.audio_format import AudioFormat
 from loadtest.protocols.base import CallerOptions
-from loadtest.protocols.openai_realtime.formats import AudioFormat
+from loadtest.protocols.openai_realtime.dialects import Dialect
+from loadtest.protocols.openai_realtime.formats import beta_name, ga_object
+from loadtest.protocols.openai_realtime.settings import OpenAIRealtimeSettings
+from loadtest.protocols.wire_settings import merged
 
-DEFAULT_TRANSCRIPTION_MODEL: Final = "gpt-4o-mini-transcribe"
 UPDATE_EVENT_ID: Final = "voiceprobe-session-update"
 MAX_METADATA_PAIRS: Final = 16
 MAX_METADATA_KEY_CHARS: Final = 64
 MAX_METADATA_VALUE_CHARS: Final = 512
 
 
-@dataclass(frozen=True, slots=True)
-class Dialect:
-    """One dialect of the protocol: what its servers expect from a client."""
-
-    name: str
-    headers: tuple[tuple[str, str], ...] = ()
-    beta_session: bool = False  # flat session object, formats by name
-    cumulative_partials: bool = False  # `...transcription.delta` carries the whole partial so far
-
-
-GA: Final = Dialect("openai-realtime")
-BETA: Final = Dialect("openai-realtime-beta", headers=(("OpenAI-Beta", "realtime=v1"),), beta_session=True)
-
-
-def session_update(options: CallerOptions, dialect: Dialect) -> str:
-    """Request the formats, the transcription and the turn control that the caller needs."""
-    turn_detection: dict[str, object] | None = None
-    if options.turn_control == "server":
-        turn_detection = {"type": "server_vad"}
-        if options.silence_duration_ms is not None:
-            turn_detection["silence_duration_ms"] = options.silence_duration_ms
-    transcription = {"model": options.transcription_model or DEFAULT_TRANSCRIPTION_MODEL}
-    audio_input, audio_output = AudioFormat.of(options.input_format), AudioFormat.of(options.output_format)
-    session: dict[str, object]
-    if dialect.beta_session:
-        session = {
-            "modalities": ["text", "audio"],
-            "input_audio_format": audio_input.beta(),
-            "output_audio_format": audio_output.beta(),
-            "input_audio_transcription": transcription,
-            "turn_detection": turn_detection,
-        }
-        if options.voice is not None:
-            session["voice"] = options.voice
-    else:
-        output: dict[str, object] = {"format": audio_output.ga()}
-        if options.voice is not None:
-            output["voice"] = options.voice
-        session = {
-            "type": "realtime",
-            "output_modalities": ["audio"],
-            "audio": {
-                "input": {"format": audio_input.ga(), "transcription": transcription, "turn_detection": turn_detection},
-                "output": output,
-            },
-        }
+def session_update(options: CallerOptions, dialect: Dialect, settings: OpenAIRealtimeSettings) -> str:
+    """Request the formats, the transcription and the turn control that the caller needs, and what the settings say."""
+    build = {"ga": _ga_session, "beta": _beta_session, "xai": _xai_session}[dialect.session]
+    session = build(options, dialect, settings)
     if options.instructions is not None:
         session["instructions"] = options.instructions
+    session = merged(session, settings.session)
     return _encode({"type": "session.update", "event_id": UPDATE_EVENT_ID, "session": session})
+
+
+def _turn_detection(options: CallerOptions) -> dict[str, object] | None:
+    if options.turn_control == "manual":
+        return None
+    detection: dict[str, object] = {"type": "server_vad"}
+    if options.silence_duration_ms is not None:
+        detection["silence_duration_ms"] = options.silence_duration_ms
+    return detection
+
+
+def _transcription(options: CallerOptions, dialect: Dialect) -> dict[str, object]:
+    model = options.transcription_model or dialect.transcription_model
+    return {} if model is None else {"model": model}
+
+
+def _ga_session(options: CallerOptions, dialect: Dialect, settings: OpenAIRealtimeSettings) -> dict[str, Any]:
+    del settings
+    transcription = _transcription(options, dialect)
+    heard: dict[str, object] = {"format": ga_object(AudioFormat.of(options.input_format))}
+    if transcription:
+        heard["transcription"] = transcription
+    output: dict[str, object] = {"format": ga_object(AudioFormat.of(options.output_format))}
+    if options.voice is not None:
+        output["voice"] = options.voice
+    audio = {"input": {**heard, "turn_detection": _turn_detection(options)}, "output": output}
+    return {"type": "realtime", "output_modalities": ["audio"], "audio": audio}
+
+
+def _beta_session(options: CallerOptions, dialect: Dialect, settings: OpenAIRealtimeSettings) -> dict[str, Any]:
+    del settings
+    session: dict[str, Any] = {"modalities": ["text", "audio"]}
+    if dialect.states_formats:
+        session["input_audio_format"] = beta_name(AudioFormat.of(options.input_format))
+        session["output_audio_format"] = beta_name(AudioFormat.of(options.output_format))
+    if transcription := _transcription(options, dialect):
+        session["input_audio_transcription"] = transcription
+    session["turn_detection"] = _turn_detection(options)
+    if options.voice is not None:
+        session["voice"] = options.voice
+    return session
+
+
+def _xai_session(options: CallerOptions, dialect: Dialect, settings: OpenAIRealtimeSettings) -> dict[str, Any]:
+    """Return a session with GA's formats, and turn detection and voice at the top."""
+    transport = {"transport": "binary"} if settings.binary_audio else {}
+    heard = {
+        "format": ga_object(AudioFormat.of(options.input_format)),
+        "transcription": _transcription(options, dialect),
+    }
+    output = {"format": ga_object(AudioFormat.of(options.output_format))}
+    session: dict[str, Any] = {
+        "turn_detection": _turn_detection(options),
+        "audio": {"input": heard | transport, "output": output | transport},
+    }
+    if options.voice is not None:
+        session["voice"] = options.voice
+    return session
 
 
 def commit() -> str:

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Final, cast
 
-from loadtest.protocols.openai_realtime.fields import Json
+from loadtest.protocols.json_fields import Json
 from loadtest.protocols.openai_realtime.names import ServerEvent
 
 MAX_ITEMS: Final = 1000

@@ -11,6 +11,7 @@ from typing import Literal
 
 from loadtest.protocols.base import Pcm16
 from loadtest.protocols.openai_realtime.encoder import Encoder
+from loadtest.protocols.openai_realtime.formats import beta_name, ga_object
 from loadtest.protocols.openai_realtime.names import ServerEvent
 from loadtest.protocols.openai_realtime.session_config import Modality, SessionConfig
 
@@ -191,7 +192,7 @@ class ServiceReply:
             return response | {
                 "modalities": ["text"] if self.modality == "text" else ["audio", "text"],
                 "voice": self._config.voice,
-                "output_audio_format": self._config.output_format.beta(),
+                "output_audio_format": beta_name(self._config.output_format),
             }
-        output = {"format": self._config.output_format.ga(), "voice": self._config.voice}
+        output = {"format": ga_object(self._config.output_format), "voice": self._config.voice}
         return response | {"output_modalities": [self.modality], "audio": {"output": output}}

@@ -14,7 +14,7 @@ from collections import OrderedDict
 from typing import Final, NamedTuple
 
 from loadtest.protocols.base import Content
-from loadtest.protocols.openai_realtime.fields import Json, as_list, as_object
+from loadtest.protocols.json_fields import Json, as_list, as_object
 
 REMEMBERED_RESPONSES: Final = 64
 _TOOL_ITEMS: Final = frozenset({"function_call", "mcp_call", "custom_tool_call"})

@@ -8,6 +8,19 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from loadtest.protocols.base import Message
+from loadtest.protocols.json_fields import (
+    Json,
+    MalformedError,
+    as_list,
+    as_object,
+    excerpt,
+    optional_count,
+    optional_object,
+    optional_text,
+    parse_object,
+    required_base64,
+    required_text,
+)
 from loadtest.protocols.openai_realtime.commands import (
     AddUserText,
     AppendAudio,
@@ -23,21 +36,7 @@ from loadtest.protocols.openai_realtime.commands import (
     Truncate,
     UpdateSession,
 )
-from loadtest.protocols.openai_realtime.declared import text_pairs
 from loadtest.protocols.openai_realtime.encoder import Encoder, MakeId
-from loadtest.protocols.openai_realtime.fields import (
-    Json,
-    MalformedError,
-    as_list,
-    as_object,
-    excerpt,
-    optional_count,
-    optional_object,
-    optional_text,
-    parse_object,
-    required_base64,
-    required_text,
-)
 from loadtest.protocols.openai_realtime.items import Items
 from loadtest.protocols.openai_realtime.names import ServerEvent
 from loadtest.protocols.openai_realtime.reply import ServiceReply
@@ -47,6 +46,7 @@ from loadtest.protocols.openai_realtime.session_config import (
     SessionConfig,
     parse_modalities,
 )
+from loadtest.protocols.usage import text_pairs
 
 MAX_APPEND_BYTES: Final = 15 * 2**20
 # Events of this protocol that are not supported here.

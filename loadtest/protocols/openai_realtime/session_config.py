@@ -3,15 +3,9 @@
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
-from loadtest.protocols.openai_realtime.fields import (
-    Json,
-    MalformedError,
-    as_list,
-    as_object,
-    optional_count,
-    optional_text,
-)
-from loadtest.protocols.openai_realtime.formats import PCM, AudioFormat, parse_beta, parse_ga
+from loadtest.protocols.audio_format import PCM, AudioFormat
+from loadtest.protocols.json_fields import Json, MalformedError, as_list, as_object, optional_count, optional_text
+from loadtest.protocols.openai_realtime.formats import beta_name, ga_object, parse_beta, parse_ga
 
 Modality = Literal["audio", "text"]
 
@@ -88,8 +82,8 @@ class SessionConfig:
             return common | {
                 "modalities": ["text"] if self.modality == "text" else ["audio", "text"],
                 "voice": self.voice,
-                "input_audio_format": self.input_format.beta(),
-                "output_audio_format": self.output_format.beta(),
+                "input_audio_format": beta_name(self.input_format),
+                "output_audio_format": beta_name(self.output_format),
                 "input_audio_transcription": transcription,
                 "turn_detection": detection,
             }
@@ -98,12 +92,12 @@ class SessionConfig:
             "output_modalities": [self.modality],
             "audio": {
                 "input": {
-                    "format": self.input_format.ga(),
+                    "format": ga_object(self.input_format),
                     "transcription": transcription,
                     "noise_reduction": None,
                     "turn_detection": detection,
                 },
-                "output": {"format": self.output_format.ga(), "voice": self.voice},
+                "output": {"format": ga_object(self.output_format), "voice": self.voice},
             },
         }
 

@@ -12,10 +12,10 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from loadtest.distributions import Delay, random_source
+from loadtest.protocols.sentences import SentenceSplitter
 from loadtest.targets.assistant.answering import Answering
 from loadtest.targets.assistant.clock import Clock
 from loadtest.targets.assistant.llm.base import Question, TextDelta
-from loadtest.targets.assistant.llm.sentences import SentenceSplitter
 from loadtest.targets.assistant.record import TurnRecord
 from loadtest.targets.assistant.tts.speaking import SpeechOutput, SpeechSink, VoiceSettings
 

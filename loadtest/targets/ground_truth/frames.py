@@ -12,9 +12,9 @@ import numpy as np
 
 from loadtest.audio.pcm import Pcm16, from_bytes
 from loadtest.protocols.base import CallerOptions
+from loadtest.protocols.json_fields import parse_object, required_base64
 from loadtest.protocols.openai_realtime.caller import OpenAIRealtimeCaller
-from loadtest.protocols.openai_realtime.fields import parse_object, required_base64
-from loadtest.protocols.websocket import FIXED_MASK, FramePreparer
+from loadtest.protocols.transports.masked_frames import FIXED_MASK, FramePreparer
 from loadtest.targets.ground_truth.speech import FRAME_SAMPLES
 
 _HEAD: Final = 8  # an audio frame's header: two bytes, two length bytes, four mask bytes

@@ -10,6 +10,7 @@ import orjson
 import pytest
 
 from loadtest.distributions import Delay, random_source
+from loadtest.protocols.sentences import SentenceSplitter
 from loadtest.targets.assistant.answering import Answering
 from loadtest.targets.assistant.cache.base import MemoryCache, PromptCache, cache_key, normalize
 from loadtest.targets.assistant.cache.redis_cache import RedisCache
@@ -18,7 +19,6 @@ from loadtest.targets.assistant.fallback import rule_answer
 from loadtest.targets.assistant.llm.base import LlmFailed, Question, TextDelta
 from loadtest.targets.assistant.llm.http_engine import HttpLlm, HttpLlmOptions, ThinkFilter
 from loadtest.targets.assistant.llm.rules import NOT_UNDERSTOOD, RuleLlm, choose_answer, split_tokens
-from loadtest.targets.assistant.llm.sentences import SentenceSplitter
 from loadtest.targets.assistant.record import TurnRecord
 from telemetry.model import semconv
 from tests.unit.loadtest.targets.virtual_clock import VirtualClock

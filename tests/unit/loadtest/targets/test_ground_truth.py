@@ -18,9 +18,9 @@ from corpora.sources import authoring
 from loadtest.calibration import calibration
 from loadtest.conversation.prepared_clip import PreparedClip, prepare_positions
 from loadtest.errors import UsageError
-from loadtest.protocols.base import CallerOptions, EventKind, UpgradeRequest, VoiceEvent
+from loadtest.protocols.base import CallerOptions, EventKind, OpenRequest, VoiceEvent
 from loadtest.protocols.openai_realtime.caller import OpenAIRealtimeCaller
-from loadtest.protocols.websocket import WebSocketClient
+from loadtest.protocols.transports.websocket import WebSocketClient
 from loadtest.targets.ground_truth.command import parse_delays
 from loadtest.targets.ground_truth.conversation import GroundTruthConversation, Send
 from loadtest.targets.ground_truth.events import reply_audio, samples_in
@@ -69,7 +69,7 @@ def conversation(behavior: Behavior = "plain") -> GroundTruthConversation:
 
 def decoded(sends: list[Send]) -> list[VoiceEvent]:
     """Decode the bytes with the callers' own protocol, in sending order."""
-    client = WebSocketClient(UpgradeRequest("ws://127.0.0.1/"))
+    client = WebSocketClient(OpenRequest("ws://127.0.0.1/"))
     server = ServerProtocol()
     server.receive_data(client.start())
     (upgrade,) = server.events_received()
