@@ -1,0 +1,151 @@
+"""The caller's side of Pipecat's WebSocket transports.
+
+`PipecatCaller` speaks protobuf (`/ws-client` of Pipecat's runner), `PipecatEvalCaller` the JSON of its evaluation
+transport (`/ws`). Both carry RTVI, and both pace the bot's audio about as fast as it is played.
+"""
+
+import base64
+from collections.abc import Sequence
+from typing import Final
+
+from loadtest.audio import pcm as pcm_codec
+from loadtest.protocols.base import (
+    CallerDefaults,
+    CallerOptions,
+    Capabilities,
+    EventKind,
+    Message,
+    OpenRequest,
+    Pcm16,
+    SpokenText,
+    VoiceEvent,
+)
+from loadtest.protocols.error_objects import violation
+from loadtest.protocols.headers import bearer_headers
+from loadtest.protocols.json_fields import (
+    Json,
+    MalformedError,
+    excerpt,
+    optional_count,
+    optional_object,
+    parse_object,
+    required_base64,
+)
+from loadtest.protocols.pipecat import client_messages, frames
+from loadtest.protocols.pipecat.rtvi import LABEL, RtviSession
+from loadtest.protocols.pipecat.settings import checked_settings
+from loadtest.protocols.registry import register_built_in
+
+FRAME_MS: Final = 20
+EVAL_AUDIO: Final = "eval-bot-audio"
+
+
+@register_built_in("pipecat")
+class PipecatCaller(CallerDefaults):
+    """One conversation over protobuf. Implements `loadtest.protocols.base.CallerProtocol`."""
+
+    name = "pipecat"
+    audio_is_text = False
+
+    def __init__(self, options: CallerOptions) -> None:
+        """Raises UsageError for settings and options that this wire does not have."""
+        self._options = options
+        self._settings = checked_settings(options, self.name)
+        self._session = RtviSession()
+        self._traceparent: str | None = None
+        self._turns = 0
+        self.capabilities = Capabilities(
+            input_rate_hz=self._settings.input_rate_hz,
+            frame_ms=FRAME_MS,
+            not_observable={},
+            audio_is_text=self.audio_is_text,
+            turn_controls=frozenset({"server"}),
+            paces_output=True,
+        )
+
+    def upgrade(self, target_url: str, traceparent: str | None) -> OpenRequest:
+        """Put the token and the trace into headers, which the bot's code can read from its WebSocket."""
+        self._traceparent = traceparent
+        headers = bearer_headers(self._options.token, traceparent)
+        return OpenRequest(target_url, (*headers, *self._options.headers))
+
+    def opened(self) -> Sequence[Message]:
+        """State the version of RTVI; the bot is ready when it has answered."""
+        return (self.encoded(client_messages.client_ready(self._settings.rtvi_version)),)
+
+    def receive(self, message: Message) -> Sequence[VoiceEvent]:
+        """Decode one message; never raises."""
+        if isinstance(message, str):
+            sentence = f"a text message on a wire of binary ones: {excerpt(message)}"
+            return [violation("text", sentence, "malformed_message")]
+        try:
+            kind, fields = frames.decode(message)
+        except MalformedError as error:
+            return [violation("binary", str(error), "malformed_message")]
+        if kind == "audio":
+            return self._session.audio(kind, fields.audio, fields.sample_rate, fields.num_channels or 1)
+        if kind == "message":
+            return self._session.receive(fields.data)
+        if kind == "interruption":
+            return self._session.interrupted(kind)
+        # Text and transcriptions also come as RTVI messages, with the moment at which they were made.
+        return [VoiceEvent(EventKind.UNKNOWN if kind is None else EventKind.OTHER, kind or "frame")]
+
+    def audio_message(self, pcm: Pcm16) -> bytes:
+        """Return an AudioRawFrame with one frame at the input rate."""
+        return frames.audio_frame(pcm_codec.to_bytes(pcm), self.capabilities.input_rate_hz)
+
+    def begin_turn(self, spoken: SpokenText) -> Sequence[Message]:
+        """Tell the bot's code the trace of this turn, if there is one."""
+        del spoken
+        self._turns += 1
+        if self._traceparent is None and not self._options.metadata:
+            return ()
+        return (self.encoded(client_messages.trace(self._traceparent, self._turns, self._options.metadata)),)
+
+    def goodbye(self) -> Sequence[Message]:
+        """Ask the bot to end its pipeline."""
+        return (self.encoded(client_messages.disconnect()),)
+
+    def encoded(self, message: str) -> Message:
+        """Return an RTVI message as this wire carries it."""
+        return frames.message_frame(message)
+
+
+@register_built_in("pipecat-eval")
+class PipecatEvalCaller(PipecatCaller):
+    """One conversation over the JSON of Pipecat's evaluation transport."""
+
+    name = "pipecat-eval"
+    audio_is_text = True
+
+    def opened(self) -> Sequence[Message]:
+        """Choose the transport, then state the version of RTVI."""
+        return (client_messages.eval_connect(), *super().opened())
+
+    def receive(self, message: Message) -> Sequence[VoiceEvent]:
+        """Decode one message; never raises."""
+        audio_at = message.find(EVAL_AUDIO) if isinstance(message, str) else message.find(EVAL_AUDIO.encode())
+        return self._session.receive(message) if audio_at < 0 else self._perhaps_audio(message)
+
+    def _perhaps_audio(self, message: Message) -> Sequence[VoiceEvent]:
+        """Decode a message that contains the name of the audio's type, perhaps only in a text."""
+        try:
+            fields = parse_object(message)
+            if fields.get("type") != EVAL_AUDIO or fields.get("label") != LABEL:
+                return self._session.receive(message)
+            data: Json = optional_object(fields, "data") or {}
+            pcm, rate_hz = required_base64(data, "audio"), optional_count(data, "sampleRate")
+        except MalformedError as error:
+            return [violation(EVAL_AUDIO, f"{EVAL_AUDIO}: {error}", "malformed_message")]
+        return self._session.audio(EVAL_AUDIO, pcm, rate_hz or 0, 1)
+
+    def audio_message(self, pcm: Pcm16) -> bytes:
+        """Return `raw-audio` with one frame at the input rate."""
+        encoded = base64.b64encode(pcm_codec.to_bytes(pcm))
+        data = b'"data":{"sampleRate":%d,"numChannels":1,"base64Audio":"' % self.capabilities.input_rate_hz
+        return b'{"label":"rtvi-ai","type":"raw-audio","id":"audio",' + data + encoded + b'"}}'
+
+    def encoded(self, message: str) -> Message:
+        """Return an RTVI message as this wire carries it."""
+        return message
