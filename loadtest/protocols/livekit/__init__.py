@@ -1,0 +1,1 @@
+"""LiveKit agents: over the console link of their own command line, and in rooms."""
