@@ -1,0 +1,390 @@
+"""A caller of HTTP stage services: recognition, language model and speech, together as a cascade or one alone.
+
+The caller itself is the agent between the services: it ends its turn, sends the utterance to the recognizer, the
+transcript to the language model, and each sentence of the answer to speech synthesis, the first as soon as it is
+complete. Sentences are spoken one after the other, as one reply. Without a recognizer a turn is the text that the
+caller would have said; without a language model the text itself is spoken, or the transcript is the result.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from loadtest.audio import pcm as samples
+from loadtest.protocols.base import (
+    AnsweringCaller,
+    CallerOptions,
+    Capabilities,
+    EventKind,
+    OpenRequest,
+    Outgoing,
+    Pcm16,
+    SpokenText,
+    VoiceEvent,
+)
+from loadtest.protocols.error_objects import violation
+from loadtest.protocols.http_items import HttpCancel, HttpData, HttpEnd, HttpFailed, HttpHead, HttpItem, HttpRequest
+from loadtest.protocols.stages import asr, llm, tts
+from loadtest.protocols.stages.observable import not_observable
+from loadtest.protocols.stages.parts import (
+    Broken,
+    Finished,
+    Malformed,
+    Part,
+    Partial,
+    Pcm,
+    Served,
+    StageName,
+    Transcript,
+    Unknown,
+    Words,
+)
+from loadtest.protocols.stages.reader import ResponseReader
+from loadtest.protocols.stages.readiness import Readiness
+from loadtest.protocols.stages.replay import PartialsReplay
+from loadtest.protocols.stages.reply import StageReply
+from loadtest.protocols.stages.requests import StageRequests
+from loadtest.protocols.stages.settings import stage_settings
+from telemetry.model import semconv
+
+FRAME_MS: Final = 20
+_FRAME_NS: Final = FRAME_MS * 1_000_000
+
+
+class StagesCaller(AnsweringCaller):
+    """One conversation with some of the stages. Implements `loadtest.protocols.base.CallerProtocol` over HTTP."""
+
+    def __init__(self, options: CallerOptions, wire: str, stages: frozenset[StageName]) -> None:
+        """Raises UsageError with all faults of the settings."""
+        super().__init__()
+        self._options = options
+        self._stages = stages
+        self._settings = stage_settings(options, wire)
+        self.capabilities = Capabilities(
+            input_rate_hz=self._settings.asr_rate_hz,
+            frame_ms=FRAME_MS,
+            not_observable=not_observable(stages),
+            audio_is_text=False,
+            transport="http",
+            turn_controls=frozenset({"manual"}),
+        )
+        self._requests = StageRequests(options, self._settings)
+        self._readiness: Readiness | None = None
+        self._running: dict[str, ResponseReader] = {}
+        self._owed: list[VoiceEvent] = []  # of replies that were broken off: no message of theirs comes any more
+        self._kept: list[bytes] = []
+        self._keeps = False
+        self._utterance = SpokenText("")
+        self._question = ""  # what the reply that is running answers
+        self._replay = PartialsReplay()
+        self._speculates = False  # what is running answers a part of what the caller says
+        self._turn = 0
+        self._reply: StageReply | None = None
+
+    def upgrade(self, target_url: str, traceparent: str | None) -> OpenRequest:
+        """Take over the address of the services and the trace of the call, which every request carries."""
+        self._requests.connect(target_url, traceparent)
+        return OpenRequest(target_url, self._requests.headers(None))
+
+    def opened(self) -> Sequence[Outgoing]:
+        """Ask each service once: the session is ready when all of them have answered."""
+        self._readiness = Readiness(self._requests.ready_requests(sorted(self._stages)))
+        return self._readiness.requests
+
+    # The caller's turn.
+
+    def begin_turn(self, spoken: SpokenText) -> Sequence[Outgoing]:
+        """Keep the audio from here on, and replay what was recognized of this utterance when it was recorded."""
+        self._utterance = spoken
+        self._kept.clear()
+        self._keeps = True
+        if "asr" not in self._stages and "llm" in self._stages:
+            recorded = self._settings.recorded(spoken.utterance_id)
+            self._utterance = replace(spoken, text=self._replay.begin(spoken, recorded))
+        return ()
+
+    def keep_audio(self, frame: bytes) -> None:
+        """Keep a frame of the utterance; its length is also the time that has passed."""
+        if self._keeps and "asr" in self._stages:
+            self._kept.append(frame)
+        text = self._replay.advance(_FRAME_NS)
+        if text is not None:
+            self._ask(text, speculative=not self._replay.is_over)
+
+    def audio_message(self, pcm: Pcm16) -> bytes:
+        """Return the samples unchanged."""
+        return samples.to_bytes(pcm)
+
+    def end_turn(self) -> Sequence[Outgoing]:
+        """Send the utterance to the first stage; what is left of an earlier turn is given up."""
+        self._keeps = False
+        if "asr" in self._stages:
+            messages = self._break_off()
+            self._turn += 1
+            utterance = b"".join(self._kept)
+            self._kept.clear()
+            body, content_type = asr.transcription_form(utterance, self._settings)
+            name = self._name("asr")
+            return [*messages, self._start(name, asr.TranscriptionReader(), asr.PATH, body, content_type)]
+        if self._replay.end():
+            self._ask(self._utterance.text)
+        return self.pending()  # nothing while the recording goes on: its last words come later than the speech
+
+    def interrupt(self, played_ms: int) -> Sequence[Outgoing]:
+        """Cancel every request that is running: nobody listens to what would still come."""
+        del played_ms
+        return self._break_off()
+
+    def goodbye(self) -> Sequence[Outgoing]:
+        """Cancel what is still running."""
+        return self._break_off()
+
+    # What arrives.
+
+    def receive(self, message: HttpItem) -> Sequence[VoiceEvent]:
+        """Decode one part of a response; never raises."""
+        events, self._owed = self._owed, []
+        if self._readiness is not None and self._readiness.owns(message.request_id):
+            return [*events, *self._readiness.receive(message)]
+        reader = self._running.get(message.request_id)
+        if reader is None:
+            events.append(VoiceEvent(EventKind.OTHER, _raw_type(message)))  # of a request that was canceled
+            return events
+        if isinstance(message, HttpEnd | HttpFailed):
+            del self._running[message.request_id]
+        if self._speculates:
+            events.append(VoiceEvent(EventKind.OTHER, _raw_type(message)))
+            return events
+        for part in reader.receive(message):
+            events += self._on_part(reader.stage, message, part)
+        return events
+
+    def _on_part(self, stage: StageName, message: HttpItem, part: Part) -> Iterable[VoiceEvent]:
+        raw_type = f"{stage}.{type(part).__name__.lower()}"
+        match part:
+            case Served():
+                return self._served(stage, raw_type, part)
+            case Partial(text):
+                return [VoiceEvent(EventKind.ASR_PARTIAL, raw_type, item_id=message.request_id, text=text)]
+            case Transcript():
+                final = VoiceEvent(
+                    EventKind.ASR_FINAL, raw_type, item_id=message.request_id, text=part.text, usage=part.usage
+                )
+                return [final, *self._heard(part.text, raw_type)]
+            case Words():
+                return self._words(raw_type, part)
+            case Pcm():
+                return self._audio(raw_type, part)
+            case Finished():
+                return self._finished(stage, raw_type, part, message.request_id)
+            case Malformed():
+                return [violation(raw_type, part.message, part.code)]
+            case Unknown(name):
+                return [VoiceEvent(EventKind.UNKNOWN, name)]
+            case Broken():
+                return self._broken(stage, raw_type, part)
+
+    def _served(self, stage: StageName, raw_type: str, part: Served) -> list[VoiceEvent]:
+        reply = self._reply
+        decides = "llm" if "llm" in self._stages else stage  # whose cache and route are those of the turn
+        metadata = part.metadata if stage == decides else {k: v for k, v in part.metadata.items() if k not in _OF_TURN}
+        events: list[VoiceEvent] = []
+        if stage != "asr" and reply is not None:
+            reply.metadata |= metadata
+            events += self._started(reply, raw_type)
+        if part.service_ns or metadata:
+            response_id = None if reply is None or stage == "asr" else reply.response_id
+            events.append(
+                VoiceEvent(
+                    EventKind.SERVICE_REPORT,
+                    raw_type,
+                    response_id=response_id,
+                    metadata=metadata,
+                    service_ns=part.service_ns,
+                )
+            )
+        return events
+
+    def _started(self, reply: StageReply, raw_type: str) -> list[VoiceEvent]:
+        if reply.started:
+            return []
+        reply.started = True
+        return [
+            VoiceEvent(
+                EventKind.RESPONSE_STARTED, raw_type, response_id=reply.response_id, metadata=dict(reply.metadata)
+            )
+        ]
+
+    def _heard(self, text: str, raw_type: str) -> list[VoiceEvent]:
+        """Go on with the words that were recognized."""
+        if text.strip() and self._stages & {"llm", "tts"}:
+            self._answer(text)
+            return []
+        # Nothing more comes of this turn: the transcript is its result, or an agent has no answer to nothing.
+        reply = StageReply(self._name("reply"))
+        done = VoiceEvent(EventKind.RESPONSE_DONE, raw_type, reply.response_id, status="completed")
+        return [*self._started(reply, raw_type), done]
+
+    def _words(self, raw_type: str, part: Words) -> list[VoiceEvent]:
+        reply = self._reply
+        if reply is None:
+            return []
+        kind = EventKind.REASONING_TEXT if part.reasoning else EventKind.LLM_TEXT
+        if not part.reasoning:
+            reply.add(part.text)
+            self._speak(reply)
+        return [VoiceEvent(kind, raw_type, response_id=reply.response_id, text=part.text)]
+
+    def _audio(self, raw_type: str, part: Pcm) -> list[VoiceEvent]:
+        reply = self._reply
+        if reply is None:
+            return []
+        reply.carried.add("audio")
+        return [
+            VoiceEvent(EventKind.AUDIO, raw_type, response_id=reply.response_id, audio=part.data, rate_hz=part.rate_hz)
+        ]
+
+    def _finished(self, stage: StageName, raw_type: str, part: Finished, name: str) -> list[VoiceEvent]:
+        reply = self._reply
+        if reply is None:
+            return []
+        if stage == "llm":
+            reply.usage |= part.usage
+            reply.why = part.why
+            if part.tool_call:
+                reply.carried.add("tool_call")
+            if part.usage.get("cached_tokens"):
+                reply.metadata.setdefault(semconv.META_CACHE_HIT, "true")
+                reply.metadata.setdefault(semconv.META_CACHE_TIER, "prefix")
+            self._requests.remember(self._question, reply.text)
+            reply.end_words()
+        else:
+            reply.usage |= {f"tts_{key}": value for key, value in part.usage.items()}
+            if reply.speaking == name:
+                reply.speaking = None
+        if "tts" in self._stages:
+            self._speak(reply)
+        else:
+            reply.waiting.clear()
+        return self._done(reply, raw_type) if reply.complete else []
+
+    def _done(self, reply: StageReply, raw_type: str) -> list[VoiceEvent]:
+        self._reply = None
+        status = "incomplete" if reply.why in ("length", "content_filter") else "completed"
+        events: list[VoiceEvent] = []
+        if "audio" in reply.carried:
+            events.append(VoiceEvent(EventKind.AUDIO_DONE, raw_type, response_id=reply.response_id))
+        done = VoiceEvent(
+            EventKind.RESPONSE_DONE,
+            raw_type,
+            response_id=reply.response_id,
+            status=status,
+            carried=frozenset(reply.carried),
+            metadata=dict(reply.metadata),
+            usage=dict(reply.usage),
+            message=reply.why if status == "incomplete" else None,
+        )
+        return [*events, done]
+
+    def _broken(self, stage: StageName, raw_type: str, part: Broken) -> list[VoiceEvent]:
+        """End the turn: no later stage can go on from one that failed."""
+        events: list[VoiceEvent] = []
+        if stage == "asr":
+            events.append(VoiceEvent(EventKind.ASR_FAILED, raw_type, message=part.message, failure=part.failure))
+        if part.fatal:
+            fatal = VoiceEvent(EventKind.ERROR, raw_type, message=part.message, fatal=True, failure=part.failure)
+            self._pending += self._break_off()
+            events, self._owed = [*events, *self._owed], []
+            return [*events, fatal]
+        reply = self._reply or StageReply(self._name("reply"))
+        started = self._started(reply, raw_type)
+        self._reply = None
+        self._pending += self._break_off()
+        done = VoiceEvent(
+            EventKind.RESPONSE_DONE,
+            raw_type,
+            response_id=reply.response_id,
+            status="failed",
+            carried=frozenset(reply.carried),
+            metadata=dict(reply.metadata),
+            message=part.message,
+            failure=part.failure,
+        )
+        return [*events, *started, done]
+
+    # What is sent.
+
+    def _name(self, stage: str) -> str:
+        return self._requests.name(self._turn, stage)
+
+    def _ask(self, text: str, *, speculative: bool = False) -> None:
+        """Give up what is running, and answer this text, or a part of it that a recognizer had sent by now.
+
+        The answer to a part is `speculative`: it is the load that an agent makes that does not wait for the end, and no
+        reply to the caller.
+        """
+        self._speculates = speculative
+        self._pending += self._break_off()
+        self._turn += 1
+        self._answer(text)
+
+    def _answer(self, text: str) -> None:
+        """Send the caller's words to the language model, or where there is none, to speech synthesis."""
+        self._question = text
+        reply = self._reply = StageReply(self._name("reply"))
+        if "llm" in self._stages:
+            body = llm.chat_body(self._requests.messages(text), self._settings, dict(self._options.metadata))
+            self._pending.append(self._start(self._name("llm"), llm.AnswerReader(), llm.PATH, body))
+            return
+        reply.waiting.append(text)
+        reply.words_over = True
+        self._speak(reply)
+
+    def _speak(self, reply: StageReply) -> None:
+        """Request the speech of the next sentence unless another one is being spoken."""
+        text = reply.next_text() if "tts" in self._stages else None
+        if text is None:
+            return
+        name = reply.speaking = f"{self._name('tts')}-{reply.spoken}"
+        body = tts.speech_body(text, self._settings)
+        self._pending.append(self._start(name, tts.SpeechReader(self._settings.tts_rate_hz), tts.PATH, body))
+
+    def _start(
+        self, name: str, reader: ResponseReader, path: str, body: bytes, content_type: str = "application/json"
+    ) -> HttpRequest:
+        self._running[name] = reader
+        return self._requests.post(name, reader.stage, path, (body, content_type))
+
+    def _break_off(self) -> list[HttpCancel]:
+        cancels = [HttpCancel(name) for name in self._running]
+        self._running.clear()
+        reply, self._reply = self._reply, None
+        if reply is not None and reply.started:
+            self._requests.remember(self._question, reply.text)
+            self._owed.append(
+                VoiceEvent(
+                    EventKind.RESPONSE_DONE,
+                    "cancel",
+                    response_id=reply.response_id,
+                    status="cancelled",
+                    carried=frozenset(reply.carried),
+                    metadata=dict(reply.metadata),
+                )
+            )
+        return cancels
+
+
+_OF_TURN: Final = frozenset(
+    {
+        semconv.META_CACHE_HIT,
+        semconv.META_CACHE_TIER,
+        semconv.META_ROUTE,
+        semconv.META_FALLBACK,
+        semconv.META_MODEL,
+    }
+)
+
+
+def _raw_type(message: HttpItem) -> str:
+    names = {HttpHead: "http.head", HttpData: "http.data", HttpEnd: "http.end", HttpFailed: "http.failed"}
+    return names[type(message)]

@@ -1,0 +1,195 @@
+"""Stage services over real sockets: a server with known delays, LiteLLM's proxy, and a Wyoming server."""
+
+import json
+import sys
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from telemetry.model.turns import Turn
+from tests.integration.calling import Callers
+from tests.integration.peers import processes
+
+MS = 1_000_000
+PEERS = Path(__file__).parents[1] / "peers"
+
+
+@pytest.fixture
+def stages_port(tmp_path: Path) -> Generator[int]:
+    port = processes.free_port()
+    command = [sys.executable, str(Path(__file__).with_name("stage_server.py")), str(port)]
+    with processes.running(command, port, tmp_path / "stages.log"):
+        yield port
+
+
+def calls(wire: str, url: str, turns: int = 1, **settings: Any) -> list[Turn]:
+    """The turns of one caller."""
+    callers = Callers(url, 1, turns, protocol=wire, manual_turns=True, wire_settings=settings, reply_s=10.0)
+    (found,) = callers.call()
+    return found
+
+
+@pytest.mark.slow
+def test_each_stage_of_a_cascade_is_timed_as_the_services_were(stages_port: int) -> None:
+    turns = calls("http-cascade", f"http://127.0.0.1:{stages_port}/v1", 3)
+    assert [turn.outcome for turn in turns] == ["ok"] * 3, [turn.outcome_reason for turn in turns]
+    sent = httpx.get(f"http://127.0.0.1:{stages_port}/sent").json()
+    assert {entry["traceparent"] for entry in sent} == {f"00-{1:032x}-{1:016x}-01"}
+    assert len({entry["x-client-request-id"] for entry in sent}) == len(sent) == 3 * 4, "two sentences in each turn"
+    assert all(entry["has_wav"] for entry in sent if "has_wav" in entry)
+    for name in ("asr_final", "llm_first_token", "tts_first_chunk"):
+        moments = [entry[name] for entry in sent if name in entry]
+        firsts = moments[::2] if name == "tts_first_chunk" else moments
+        late = [getattr(turn, f"{name}_perf_ns") - moment for turn, moment in zip(turns, firsts, strict=True)]
+        # A busy machine may delay one turn, not the best of three.
+        assert -2 * MS < min(late, key=abs) < 2 * MS, (name, late)
+    for turn in turns:
+        assert turn.asr_final_perf_ns is not None
+        assert turn.llm_first_token_perf_ns is not None
+        assert turn.tts_first_chunk_perf_ns is not None
+        assert turn.llm_first_token_perf_ns - turn.asr_final_perf_ns >= 80 * MS
+        assert turn.tts_first_chunk_perf_ns - turn.llm_first_token_perf_ns >= 70 * MS
+        assert turn.llm_tokens == 8
+        assert "endpointing" in turn.withheld_metrics
+    assert [len(entry["messages"]) for entry in sent if "messages" in entry] == [1, 3, 5]
+
+
+@pytest.mark.slow
+def test_one_stage_alone(stages_port: int) -> None:
+    url = f"http://127.0.0.1:{stages_port}/v1"
+    (heard,), (answered,), (spoken,) = (calls(wire, url) for wire in ("asr", "llm", "tts"))
+    for turn in (heard, answered, spoken):
+        assert turn.outcome == "ok", turn.outcome_reason
+    assert (heard.asr_final_perf_ns or 0) - (heard.speech_end_perf_ns or 0) >= 60 * MS
+    assert heard.llm_first_token_perf_ns is None
+    assert (answered.llm_first_token_perf_ns or 0) - (answered.speech_end_perf_ns or 0) >= 80 * MS
+    assert answered.tts_first_chunk_perf_ns is None
+    assert (spoken.tts_first_chunk_perf_ns or 0) - (spoken.speech_end_perf_ns or 0) >= 70 * MS
+    assert spoken.asr_final_perf_ns is None
+    paths = [entry["path"] for entry in httpx.get(f"http://127.0.0.1:{stages_port}/sent").json()]
+    assert paths == ["/v1/audio/transcriptions", "/v1/chat/completions", "/v1/audio/speech"]
+
+
+LITELLM: dict[str, Any] = {
+    "model_list": [
+        {
+            "model_name": name,
+            "litellm_params": {"model": f"openai/gpt-{name}", "api_key": "none", "mock_response": answer},
+        }
+        for name, answer in (
+            ("good", "It is mild in Paris. Take a light coat with you."),
+            ("bad", "litellm.InternalServerError"),
+            ("limited", "litellm.RateLimitError"),
+        )
+    ],
+    "litellm_settings": {"cache": True, "cache_params": {"type": "local"}, "num_retries": 0},
+    "router_settings": {"fallbacks": [{"bad": ["good"]}], "num_retries": 0},
+}
+
+
+@pytest.fixture(scope="module")
+def services(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
+    """The base of the scripted services behind LiteLLM's proxy."""
+    port = processes.free_port()
+    command = [sys.executable, str(Path(__file__).with_name("stage_server.py")), str(port)]
+    with processes.running(command, port, tmp_path_factory.mktemp("services") / "stages.log"):
+        yield f"http://127.0.0.1:{port}"
+
+
+@pytest.fixture(scope="module")
+def litellm_url(tmp_path_factory: pytest.TempPathFactory, services: str) -> Generator[str]:
+    """LiteLLM's proxy with answers of its own, a local cache and a fallback, and with three services behind it."""
+    folder, port = tmp_path_factory.mktemp("litellm"), processes.free_port()
+    behind = [
+        {
+            "model_name": name,
+            "litellm_params": {"model": f"openai/{name}", "api_key": "none", "api_base": f"{services}/v1"},
+            "model_info": {"mode": mode},
+        }
+        for name, mode in (("hears", "audio_transcription"), ("thinks", "chat"), ("speaks", "audio_speech"))
+    ]
+    config = LITELLM | {"model_list": [*LITELLM["model_list"], *behind]}
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    script = str(Path(processes.python_of("litellm")).with_name("litellm"))
+    command = [script, "--config", str(folder / "config.yaml"), "--host", "127.0.0.1", "--port", str(port)]
+    environment = {
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",
+    }
+    with processes.running(command, port, folder / "litellm.log", environment=environment):
+        yield f"http://127.0.0.1:{port}/v1"
+
+
+@pytest.mark.slow
+def test_litellm_relays_a_whole_cascade(litellm_url: str, services: str) -> None:
+    # LiteLLM takes the events of a streaming recognizer for the transcript.
+    models = {
+        "asr_stream": False,
+        "asr_model": "hears",
+        "llm_model": "thinks",
+        "tts_model": "speaks",
+        "tts_voice": "alloy",
+    }
+    (turn,) = calls("http-cascade", litellm_url, **models)
+    assert turn.outcome == "ok", turn.outcome_reason
+    assert turn.transcript_pii == "what is the weather like"
+    stages = [turn.speech_end_perf_ns, turn.asr_final_perf_ns, turn.llm_first_token_perf_ns, turn.first_audio_perf_ns]
+    assert None not in stages
+    assert stages == sorted(stages, key=lambda moment: moment or 0)
+    sent = httpx.get(f"{services}/sent").json()
+    assert [entry["path"].rpartition("/")[2] for entry in sent] == [
+        "transcriptions",
+        "completions",
+        *["speech"] * 2,
+    ]
+    assert [entry["text"] for entry in sent if "text" in entry] == ["It is mild in Paris.", "Take a coat."]
+    (heard,), (spoken,) = (calls(wire, litellm_url, **models) for wire in ("asr", "tts"))
+    assert (heard.outcome, heard.transcript_pii) == ("ok", "what is the weather like")
+    assert (spoken.outcome, spoken.first_audio_perf_ns is not None) == ("ok", True)
+
+
+@pytest.mark.slow
+def test_litellm_answers_and_says_of_its_cache_and_its_fallback(litellm_url: str) -> None:
+    (first,) = calls("llm", litellm_url, llm_model="good")
+    (second,) = calls("llm", litellm_url, llm_model="good")
+    (fallen_back,) = calls("llm", litellm_url, llm_model="bad")
+    (limited,) = calls("llm", litellm_url, llm_model="limited")
+    for turn in (first, second, fallen_back):
+        assert turn.outcome == "ok", turn.outcome_reason
+        assert turn.llm_tokens == 13
+        assert turn.model == "openai/gpt-good"
+    assert (first.cache_hit, first.route, first.fallback) == (None, "cloud", None)
+    assert (second.cache_hit, second.route, second.fallback) == (True, "cache", None)
+    assert fallen_back.fallback == "model"
+    assert (limited.outcome, limited.failure_kind, limited.failure_code) == ("error", "http_status", "429")
+
+
+@pytest.mark.slow
+def test_a_wyoming_server_recognizes_handles_and_synthesizes(tmp_path: Path) -> None:
+    port = processes.free_port()
+    command = [processes.python_of("wyoming"), str(PEERS / "wyoming_server.py"), str(port)]
+    with processes.running(command, port, tmp_path / "wyoming.log"):
+        turns = calls("wyoming", f"tcp://127.0.0.1:{port}", 3)
+    sent = [json.loads(line) for line in (tmp_path / "wyoming.log").read_text().splitlines()]
+    for stage in ("asr_final", "llm_first_token", "tts_first_chunk"):
+        moments = [each["sent_ns"] for each in sent if each["stage"] == stage]
+        firsts = moments[::2] if stage == "tts_first_chunk" else moments  # an answer has two sentences
+        late = [getattr(turn, f"{stage}_perf_ns") - moment for turn, moment in zip(turns, firsts, strict=True)]
+        assert -2 * MS < min(late, key=abs) < 2 * MS, (stage, late)
+    trace = f"00-{1:032x}-{1:016x}-01"
+    for turn in turns:
+        assert turn.outcome == "ok", turn.outcome_reason
+        assert turn.asr_final_perf_ns is not None
+        assert turn.llm_first_token_perf_ns is not None
+        assert turn.tts_first_chunk_perf_ns is not None
+        assert turn.asr_final_perf_ns - (turn.speech_end_perf_ns or 0) >= 50 * MS
+        assert turn.llm_first_token_perf_ns - turn.asr_final_perf_ns >= 80 * MS
+        assert turn.tts_first_chunk_perf_ns - turn.llm_first_token_perf_ns >= 60 * MS
+        word, heard_bytes, carried = (turn.transcript_pii or "").split()
+        assert (word, carried) == ("turn", trace)
+        # What the recognizer got is the utterance and the little that surrounds it, not the time between the turns.
+        assert 0 < int(heard_bytes) <= ((turn.speech_ns or 0) / 1e9 + 1.0) * 32_000

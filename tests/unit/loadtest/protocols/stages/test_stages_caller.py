@@ -1,0 +1,269 @@
+"""The caller of stage services: which request follows from what, in which order, and what ends or breaks a turn."""
+
+import email
+import io
+import json
+import wave
+from typing import Any
+
+import numpy as np
+import pytest
+
+from loadtest.errors import UsageError
+from loadtest.protocols.base import CallerOptions, EventKind
+from loadtest.protocols.failure import Failure
+from loadtest.protocols.http_items import HttpData, HttpEnd, HttpFailed, HttpHead
+from loadtest.protocols.registry import make_caller
+from tests.unit.loadtest.protocols.stages.services import EVENT_STREAM, TRACE, Services, answering, kinds
+
+# The session.
+
+
+def test_each_service_is_asked_once_before_the_first_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPEECH_KEY", "own")
+    options = CallerOptions(
+        "manual", token="shared", settings={"tts_url": "https://speech.example/v1", "tts_key": "SPEECH_KEY"}
+    )
+    services = Services("http-cascade", options)
+    urls = [request.url for request in services.requests]
+    assert urls == ["http://gateway:4000/v1/models", "https://speech.example/v1/models"]
+    keys = [dict(request.headers)["Authorization"] for request in services.requests]
+    assert keys == ["Bearer shared", "Bearer own"]
+    first, second = services.requests
+    assert kinds(services.get(HttpHead(first.request_id, 200), HttpEnd(first.request_id))) == []
+    assert kinds(services.get(HttpHead(second.request_id, 405))) == [EventKind.READY]
+
+
+def test_a_service_that_cannot_be_reached_refuses_the_session() -> None:
+    services = Services("llm")
+    failure = Failure("tcp", "ECONNREFUSED")
+    (error,) = services.get(HttpFailed(services.requests[0].request_id, "no service listens", failure))
+    assert (error.kind, error.fatal, error.failure) == (EventKind.ERROR, True, failure)
+
+
+def test_all_faults_of_the_settings_are_reported_at_once_and_no_value_is_shown() -> None:
+    settings = {"llm_url": "ftp://secret", "asr_rate_hz": 11_025, "tts_voise": "secret", "tts_rate_hz": "secret"}
+    with pytest.raises(UsageError) as error:
+        make_caller("http-cascade", CallerOptions("manual", settings=settings))
+    lines = str(error.value).splitlines()
+    assert len(lines) == 4
+    assert any("there is no setting 'tts_voise'" in line and "tts_voice" in line for line in lines)
+    assert any("'llm_url'" in line and "http://" in line for line in lines)
+    assert "secret" not in str(error.value)
+
+
+@pytest.mark.parametrize("given", ["NOT_SET_ANYWHERE", "sk-secret-itself", "BROKEN_KEY"])
+def test_a_key_comes_from_the_environment_and_is_never_shown(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BROKEN_KEY", "sk-secret\n-itself")
+    with pytest.raises(UsageError, match="'llm_key'") as error:
+        make_caller("llm", CallerOptions("manual", settings={"llm_key": given}))
+    assert "sk-" not in str(error.value)
+
+
+# A turn of the cascade.
+
+
+def test_the_utterance_is_sent_as_a_wav_file_with_the_trace_and_a_name() -> None:
+    settings = {"asr_model": "whisper-1", "asr_language": "en", "asr_form": {"temperature": "0"}}
+    services = Services("http-cascade", CallerOptions("manual", token="key", settings=settings))
+    services.ready()
+    services.frame()  # between turns: not a part of the utterance
+    services.say(frames=4)
+    request = services.last("/v1/audio/transcriptions")
+    headers = dict(request.headers)
+    assert headers["traceparent"] == TRACE
+    assert headers["Authorization"] == "Bearer key"
+    assert headers["X-Client-Request-Id"] == request.request_id == "0af7651916cd43dd8448eb211c80319c-1-asr"
+    form = email.message_from_bytes(f"Content-Type: {headers['Content-Type']}\r\n\r\n".encode() + request.body)
+    parts: dict[Any, Any] = {
+        part.get_param("name", header="content-disposition"): part.get_payload(decode=True) for part in form.walk()
+    }
+    sent = {name: value.decode() for name, value in parts.items() if name not in (None, "file")}
+    wanted = {"model": "whisper-1", "stream": "true", "response_format": "json", "language": "en", "temperature": "0"}
+    assert sent == wanted
+    with wave.open(io.BytesIO(parts["file"])) as file:
+        assert (file.getframerate(), file.getnchannels(), file.getsampwidth()) == (16_000, 1, 2)
+        assert file.readframes(10_000) == np.tile(np.arange(320, dtype="<i2"), 4).tobytes()
+
+
+def test_speech_begins_with_the_first_sentence_and_the_next_ones_wait_for_their_turn() -> None:
+    services = answering()
+    services.words("It is mild")
+    assert not [request for request in services.requests if request.url.endswith("speech")]
+    services.words(" in Paris. Take")
+    assert json.loads(services.last("speech").body)["input"] == "It is mild in Paris."
+    first = services.last("speech")
+    services.words(" a coat. Bye.", why="stop")
+    services.words_end()
+    assert services.last("speech") is first, "one sentence is spoken at a time"
+    found = services.speech(b"\1\0" * 10)
+    assert json.loads(services.last("speech").body)["input"] == "Take a coat."
+    found += services.speech(b"\2\0" * 10)
+    assert json.loads(services.last("speech").body)["input"] == "Bye."
+    assert EventKind.RESPONSE_DONE not in kinds(found)
+    found += services.speech(b"\3\0" * 10)
+    assert b"".join(event.audio or b"" for event in found) == b"\1\0" * 10 + b"\2\0" * 10 + b"\3\0" * 10
+    assert kinds(found)[-2:] == [EventKind.AUDIO_DONE, EventKind.RESPONSE_DONE]
+    assert found[-1].carried == {"audio", "text"}
+    assert len({event.response_id for event in found if event.response_id}) == 1
+    for request in services.requests:
+        assert dict(request.headers)["traceparent"] == TRACE
+    names = [request.request_id for request in services.requests]
+    assert len(set(names)) == len(names)
+
+
+def test_what_the_gateway_says_and_what_was_used_is_on_the_reply() -> None:
+    services = Services("http-cascade")
+    services.ready()
+    services.say()
+    services.heard("hi")
+    name = services.last("completions").request_id
+    headers = (*EVENT_STREAM, ("x-litellm-attempted-fallbacks", "2"), ("x-litellm-response-duration-ms", "12.5"))
+    started, report = services.get(HttpHead(name, 200, headers))
+    assert started.kind is EventKind.RESPONSE_STARTED
+    assert started.metadata["voice.fallback"] == "model"
+    assert report.kind is EventKind.SERVICE_REPORT
+    assert report.service_ns == {"llm.response": 12_500_000}
+    services.words("Yes.", why="stop")
+    usage = {"prompt_tokens": 9, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 4}}
+    services.words_end(usage)
+    speech = services.last("speech").request_id
+    cached = services.get(HttpHead(speech, 200, (("x-litellm-cache-key", "k"),)))
+    done = services.get(HttpData(speech, b"\1\0"), HttpEnd(speech))[-1]
+    assert done.usage["cached_tokens"] == 4
+    assert done.usage["output_text_tokens"] == 2
+    assert (done.metadata["voice.cache_hit"], done.metadata["voice.cache_tier"]) == ("true", "prefix")
+    assert "voice.route" not in done.metadata, "the route of a turn is that of its language model"
+    assert cached[0].metadata["tts.x-litellm-cache-key"] == "k"
+
+
+def test_the_language_model_gets_the_conversation_so_far() -> None:
+    options = CallerOptions("manual", model="m", instructions="Be brief.", settings={"llm_body": {"temperature": 0}})
+    services = answering(options)
+    services.words("Mild.", why="stop")
+    services.words_end()
+    services.speech(b"\1\0")
+    services.say()
+    services.heard("and tomorrow")
+    body = json.loads(services.last("completions").body)
+    assert body["model"] == "m"
+    assert body["temperature"] == 0
+    assert body["stream_options"] == {"include_usage": True}
+    assert [(each["role"], each["content"]) for each in body["messages"]] == [
+        ("system", "Be brief."),
+        ("user", "what is the weather"),
+        ("assistant", "Mild."),
+        ("user", "and tomorrow"),
+    ]
+
+
+def test_stages_at_different_addresses_with_different_models() -> None:
+    settings = {
+        "asr_url": "http://asr:1/v1/",
+        "llm_url": "http://llm:2/v1",
+        "tts_url": "http://tts:3/api",
+        "llm_model": "big",
+        "tts_model": "loud",
+        "tts_voice": "nova",
+        "tts_stream_format": "sse",
+    }
+    services = answering(CallerOptions("manual", settings=settings))
+    services.words("Yes. Or", why="stop")
+    posts = [request.url for request in services.requests]
+    assert posts == [
+        "http://asr:1/v1/audio/transcriptions",
+        "http://llm:2/v1/chat/completions",
+        "http://tts:3/api/audio/speech",
+    ]
+    wanted = {"model": "loud", "voice": "nova", "input": "Yes.", "response_format": "pcm", "stream_format": "sse"}
+    assert json.loads(services.last("speech").body) == wanted
+
+
+# Interruptions.
+
+
+def test_an_interruption_cancels_what_runs_and_the_reply_ends_as_cancelled() -> None:
+    services = answering()
+    services.words("One. Two. Three.")
+    old, speech = services.last("completions").request_id, services.last("speech").request_id
+    services.get(HttpHead(speech, 200), HttpData(speech, b"\1\0"))
+    services.take(services.caller.interrupt(120))
+    assert set(services.canceled) == {old, speech}
+    services.say()
+    found = services.heard("stop")
+    assert (found[0].kind, found[0].status) == (EventKind.RESPONSE_DONE, "cancelled")
+    assert kinds(services.get(HttpData(old, b"data: late\n\n"))) == []
+    services.begins()
+    assert kinds(services.words("Fine. ")) == [EventKind.LLM_TEXT]
+    messages = json.loads(services.last("completions").body)["messages"]
+    assert messages[1]["content"] == "One. Two. Three.", "what was begun to be said is part of the conversation"
+
+
+def test_a_turn_that_ends_while_the_last_one_is_answered_gives_that_one_up() -> None:
+    services = answering()
+    running = services.last("completions").request_id
+    services.say()
+    assert services.canceled == [running]
+
+
+def test_a_goodbye_cancels_what_runs() -> None:
+    services = answering()
+    services.take(services.caller.goodbye())
+    assert services.canceled == [services.last("completions").request_id]
+
+
+# What goes wrong.
+
+
+def test_a_recognizer_that_fails_ends_the_turn_with_its_words() -> None:
+    services = Services("http-cascade")
+    services.ready()
+    services.say()
+    name = services.last("transcriptions").request_id
+    body = HttpData(name, b'{"error": {"message": "too loud"}}')
+    found = services.get(HttpHead(name, 400), body, HttpEnd(name))
+    assert kinds(found) == [EventKind.ASR_FAILED, EventKind.RESPONSE_STARTED, EventKind.RESPONSE_DONE]
+    assert found[-1].status == "failed"
+    assert found[-1].failure == Failure("http_status", "400")
+    assert "too loud" in (found[-1].message or "")
+
+
+@pytest.mark.parametrize("stage", ["completions", "speech"])
+def test_a_stage_that_breaks_off_fails_the_reply_and_cancels_the_others(stage: str) -> None:
+    services = answering()
+    services.words("One. Two.")
+    failure = Failure("tcp", "ECONNRESET")
+    found = services.get(HttpFailed(services.last(stage).request_id, "the connection broke", failure))
+    assert (found[-1].kind, found[-1].status, found[-1].failure) == (EventKind.RESPONSE_DONE, "failed", failure)
+    other = {"completions": "speech", "speech": "completions"}[stage]
+    assert services.canceled == [services.last(other).request_id]
+    services.say()
+    assert kinds(services.heard("again")) == [EventKind.ASR_FINAL], "the conversation goes on"
+
+
+def test_a_key_that_is_refused_in_a_turn_ends_the_call() -> None:
+    services = answering()
+    services.words("One. Two.")
+    name = services.last("speech").request_id
+    found = services.get(HttpHead(name, 401), HttpEnd(name))
+    assert [event.fatal for event in found if event.kind is EventKind.ERROR] == [True]
+    assert [event.status for event in found if event.kind is EventKind.RESPONSE_DONE] == ["cancelled"]
+
+
+def test_silence_that_was_recognized_as_nothing_gets_an_empty_reply() -> None:
+    services = Services("http-cascade")
+    services.ready()
+    services.say()
+    found = services.heard("  ")
+    assert kinds(found) == [EventKind.ASR_FINAL, EventKind.RESPONSE_STARTED, EventKind.RESPONSE_DONE]
+    assert found[-1].carried == frozenset()
+
+
+def test_an_answer_that_was_cut_by_its_length_is_incomplete() -> None:
+    services = Services("llm")
+    services.ready()
+    services.say("tell me everything")
+    services.begins()
+    services.words("It all", why="length")
+    done = services.words_end()[0]
+    assert (done.kind, done.status, done.message) == (EventKind.RESPONSE_DONE, "incomplete", "length")

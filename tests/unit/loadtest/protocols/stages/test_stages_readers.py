@@ -1,0 +1,305 @@
+"""What the services' responses say: bodies of LiteLLM, or built with the official package's types."""
+
+import base64
+import io
+import json
+import wave
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from openai.types.audio import (
+    Transcription,
+    TranscriptionTextDeltaEvent,
+    TranscriptionTextDoneEvent,
+)
+from openai.types.chat import ChatCompletionChunk
+from openai.types.completion_usage import CompletionTokensDetails, CompletionUsage, PromptTokensDetails
+from pydantic import BaseModel
+
+from loadtest.protocols.failure import Failure
+from loadtest.protocols.http_items import HttpData, HttpEnd, HttpFailed, HttpHead, HttpItem
+from loadtest.protocols.stages.asr import TranscriptionReader
+from loadtest.protocols.stages.llm import AnswerReader
+from loadtest.protocols.stages.parts import (
+    Broken,
+    Finished,
+    Malformed,
+    Part,
+    Partial,
+    Pcm,
+    Served,
+    Transcript,
+    Unknown,
+    Words,
+)
+from loadtest.protocols.stages.reader import ResponseReader
+from loadtest.protocols.stages.tts import SpeechReader
+
+RECORDED: dict[str, Any] = json.loads(
+    (Path(__file__).parents[4] / "fixtures" / "stages" / "litellm-1.106.2.json").read_text()
+)
+STREAM = "text/event-stream; charset=utf-8"
+
+
+def response(body: bytes, kind: str = STREAM, status: int = 200, cuts: tuple[int, ...] = ()) -> list[HttpItem]:
+    places = sorted({cut % (len(body) + 1) for cut in cuts})
+    pieces = [body[begin:end] for begin, end in zip([0, *places], [*places, len(body)], strict=True)]
+    head = HttpHead("r", status, (("content-type", kind),))
+    return [head, *(HttpData("r", piece) for piece in pieces), HttpEnd("r")]
+
+
+def read(reader: ResponseReader, items: list[HttpItem]) -> list[Part]:
+    return [part for item in items for part in reader.receive(item) if not isinstance(part, Served)]
+
+
+def events(*models: BaseModel | dict[str, Any] | str) -> bytes:
+    texts = [
+        each if isinstance(each, str) else json.dumps(each) if isinstance(each, dict) else each.model_dump_json()
+        for each in models
+    ]
+    return "".join(f"data: {text}\n\n" for text in texts).encode()
+
+
+def chunk(content: str | None = None, why: str | None = None, **delta: Any) -> ChatCompletionChunk:
+    choice = {"index": 0, "delta": {"content": content, **delta}, "finish_reason": why}
+    fields = {"id": "c", "created": 1, "model": "m", "object": "chat.completion.chunk", "choices": [choice]}
+    return ChatCompletionChunk.model_validate(fields)
+
+
+def last_chunk(usage: CompletionUsage) -> ChatCompletionChunk:
+    fields = {"id": "c", "created": 1, "model": "m", "object": "chat.completion.chunk", "choices": []}
+    return ChatCompletionChunk.model_validate({**fields, "usage": usage})
+
+
+USAGE = CompletionUsage(
+    prompt_tokens=100,
+    completion_tokens=30,
+    total_tokens=130,
+    prompt_tokens_details=PromptTokensDetails(cached_tokens=64),
+    completion_tokens_details=CompletionTokensDetails(reasoning_tokens=10),
+)
+
+
+# The language model.
+
+
+@pytest.mark.parametrize("name", ["answer", "cached", "fallback"])
+def test_an_answer_that_litellm_streamed(name: str) -> None:
+    recorded = RECORDED[name]
+    head = HttpHead("r", recorded["status"], tuple((key, value) for key, value in recorded["headers"]))
+    parts = read(AnswerReader(), [head, HttpData("r", recorded["body"].encode()), HttpEnd("r")])
+    text = "".join(part.text for part in parts if isinstance(part, Words))
+    assert text == "It is mild in Paris. Take a light coat with you."
+    (finished,) = [part for part in parts if isinstance(part, Finished)]
+    assert finished.why == "stop"
+    assert finished.usage["output_text_tokens"] == 13
+    assert not [part for part in parts if not isinstance(part, Words | Finished)]
+
+
+def test_reasoning_is_kept_apart_and_usage_counts_what_was_cached() -> None:
+    body = events(
+        chunk(role="assistant", content=""),
+        chunk(reasoning_content="hm"),
+        chunk("It "),
+        chunk("is on."),
+        chunk(why="stop"),
+        last_chunk(USAGE),
+        "[DONE]",
+    )
+    parts = read(AnswerReader(), response(body))
+    assert parts[:3] == [Words("hm", reasoning=True), Words("It "), Words("is on.")]
+    counts = {
+        "input_tokens": 100,
+        "output_tokens": 30,
+        "total_tokens": 130,
+        "cached_tokens": 64,
+        "reasoning_tokens": 10,
+        "output_text_tokens": 20,
+    }
+    assert parts[3:] == [Finished("stop", counts)]
+
+
+@given(st.lists(st.integers(0, 10_000), max_size=6))
+def test_any_split_of_the_body_gives_the_same_parts(cuts: list[int]) -> None:
+    body = events(chunk("Grüße, "), chunk("東京 😀"), chunk(why="stop"), last_chunk(USAGE), "[DONE]")
+    assert read(AnswerReader(), response(body, cuts=tuple(cuts))) == read(AnswerReader(), response(body))
+
+
+def test_a_stream_without_done_is_complete_if_it_gave_a_reason_and_broken_if_not() -> None:
+    assert read(AnswerReader(), response(events(chunk("a"), chunk(why="length"))))[-1] == Finished("length")
+    (words, broken) = read(AnswerReader(), response(events(chunk("a"))))
+    assert words == Words("a")
+    assert isinstance(broken, Broken)
+    assert broken.failure == Failure("protocol_violation", "cut_short")
+
+
+def test_an_error_inside_a_stream_that_began_well() -> None:
+    error = {"error": {"message": "overloaded", "type": "server_error", "code": "overloaded", "retry_after": 2}}
+    broken = read(AnswerReader(), response(events(chunk("a"), error, chunk("b"))))[1:]
+    assert broken == [
+        Broken(
+            "the llm service reported an error: overloaded (overloaded)",
+            Failure("endpoint_error", "overloaded", 2_000_000_000),
+        )
+    ]
+
+
+def test_an_answer_that_came_whole_and_a_tool_call() -> None:
+    call = {"index": 0, "id": "t", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    body = events(chunk(tool_calls=[call]), chunk(why="tool_calls"), "[DONE]")
+    assert read(AnswerReader(), response(body)) == [Finished("tool_calls", {}, tool_call=True)]
+    message = {"choices": [{"index": 0, "message": {"role": "assistant", "content": "Yes."}, "finish_reason": "stop"}]}
+    whole = read(AnswerReader(), response(json.dumps(message).encode(), "application/json"))
+    assert whole == [Words("Yes."), Finished("stop")]
+
+
+@pytest.mark.parametrize("name", ["limited", "unknown"])
+def test_a_refusal_of_litellm_is_a_failure_with_its_words(name: str) -> None:
+    recorded = RECORDED[name]
+    head = HttpHead("r", recorded["status"], tuple((key, value) for key, value in recorded["headers"]))
+    (broken,) = read(AnswerReader(), [head, HttpData("r", recorded["body"].encode()), HttpEnd("r")])
+    assert isinstance(broken, Broken)
+    assert broken.failure.kind == "http_status"
+    assert broken.failure.code == str(recorded["status"])
+    assert json.loads(recorded["body"])["error"]["message"][:40] in broken.message
+    assert not broken.fatal
+
+
+def test_a_refusal_that_says_when_to_come_back_and_one_that_is_for_ever() -> None:
+    head = HttpHead("r", 503, (("retry-after", "7"),))
+    (later,) = read(AnswerReader(), [head, HttpEnd("r")])
+    assert isinstance(later, Broken)
+    assert later.failure == Failure("http_status", "503", 7_000_000_000)
+    (never,) = read(AnswerReader(), response(b"no", "text/plain", status=401))
+    assert isinstance(never, Broken)
+    assert never.fatal
+    dated = HttpHead("r", 503, (("retry-after", "Wed, 21 Oct 2026 07:28:00 GMT"),))
+    (unknown,) = read(AnswerReader(), [dated, HttpEnd("r")])
+    assert isinstance(unknown, Broken)
+    assert unknown.failure.retry_after_ns is None, "a date without the service's clock says nothing"
+
+
+# Recognition.
+
+
+def test_a_transcript_in_pieces_whole_and_as_text() -> None:
+    done = TranscriptionTextDoneEvent.model_validate(
+        {
+            "type": "transcript.text.done",
+            "text": "turn it on",
+            "usage": {"type": "tokens", "input_tokens": 14, "output_tokens": 4, "total_tokens": 18},
+        }
+    )
+    deltas = [TranscriptionTextDeltaEvent(type="transcript.text.delta", delta=text) for text in ("turn ", "it on")]
+    usage = {"input_tokens": 14, "output_tokens": 4, "total_tokens": 18}
+    parts = read(TranscriptionReader(), response(events(*deltas, done)))
+    assert parts == [Partial("turn "), Partial("it on"), Transcript("turn it on", usage)]
+    whole = Transcription(text="turn it on").model_dump_json().encode()
+    assert read(TranscriptionReader(), response(whole, "application/json")) == [Transcript("turn it on")]
+    assert read(TranscriptionReader(), response(b"turn it on\n", "text/plain")) == [Transcript("turn it on")]
+
+
+def test_a_transcript_that_is_cut_short_or_of_an_unknown_kind() -> None:
+    delta = TranscriptionTextDeltaEvent(type="transcript.text.delta", delta="turn ")
+    parts = read(TranscriptionReader(), response(events(delta, {"type": "vendor.mood"}, "{", "[]")))
+    assert parts[:2] == [Partial("turn "), Unknown("vendor.mood")]
+    assert [type(part) for part in parts[2:]] == [Malformed, Malformed, Broken]
+
+
+# Speech.
+
+TONE = bytes(range(256)) * 20
+
+
+@given(st.lists(st.integers(0, 10_000), max_size=6))
+def test_raw_speech_in_any_pieces_is_whole_samples(cuts: list[int]) -> None:
+    parts = read(SpeechReader(24_000), response(TONE, "audio/pcm", cuts=tuple(cuts)))
+    pcm = [part for part in parts if isinstance(part, Pcm)]
+    assert b"".join(part.data for part in pcm) == TONE
+    assert all(len(part.data) % 2 == 0 and part.rate_hz == 24_000 for part in pcm)
+    assert parts[-1] == Finished()
+
+
+@given(st.lists(st.integers(0, 10_000), max_size=6))
+def test_speech_as_wav_has_the_rate_of_its_header(cuts: list[int]) -> None:
+    file = io.BytesIO()
+    with wave.open(file, "wb") as written:
+        written.setnchannels(1)
+        written.setsampwidth(2)
+        written.setframerate(22_050)
+        written.writeframes(TONE)
+    parts = read(SpeechReader(24_000), response(file.getvalue(), "audio/wav", cuts=tuple(cuts)))
+    pcm = [part for part in parts if isinstance(part, Pcm)]
+    assert b"".join(part.data for part in pcm) == TONE
+    assert {part.rate_hz for part in pcm} == {22_050}
+
+
+def test_speech_as_events() -> None:
+    deltas = [
+        {"type": "speech.audio.delta", "audio": base64.b64encode(piece).decode()}  # the package has no type for it
+        for piece in (TONE[:101], TONE[101:])
+    ]
+    usage = {"input_tokens": 3, "output_tokens": 9, "total_tokens": 12}
+    done = {"type": "speech.audio.done", "usage": usage}
+    parts = read(SpeechReader(24_000), response(events(*deltas, done)))
+    assert b"".join(part.data for part in parts if isinstance(part, Pcm)) == TONE
+    assert parts[-1] == Finished(usage=usage)
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (b"ID3\x04" + TONE, "it sent MP3"),
+        (b"OggS" + TONE, "it sent Ogg"),
+        (b"\x01\x02\x03", "inside a sample"),
+        (TONE + b"\x01", "inside a sample"),
+        (b"RIFF\0\0\0\0AVI " + TONE, "not WAV"),
+    ],
+)
+def test_speech_that_cannot_be_used(body: bytes, says: str) -> None:
+    broken = read(SpeechReader(24_000), response(body, "audio/mpeg"))[-1]
+    assert isinstance(broken, Broken)
+    assert says in broken.message
+    assert broken.failure.kind == "bad_audio"
+
+
+@pytest.mark.parametrize("reader", [TranscriptionReader, AnswerReader, lambda: SpeechReader(24_000)])
+def test_a_connection_that_breaks_breaks_the_stage(reader: Any) -> None:
+    failure = Failure("tcp", "ECONNRESET")
+    parts = read(reader(), [HttpHead("r", 200, (("content-type", STREAM),)), HttpFailed("r", "it broke", failure)])
+    assert len(parts) == 1
+    assert isinstance(parts[0], Broken)
+    assert parts[0].failure is failure
+
+
+@given(st.sampled_from([STREAM, "application/json", "text/plain", ""]), st.integers(100, 599), st.binary(max_size=200))
+def test_no_body_makes_a_reader_raise(kind: str, status: int, body: bytes) -> None:
+    for reader in (TranscriptionReader(), AnswerReader(), SpeechReader(24_000)):
+        read(reader, response(body, kind, status))
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 2**70) | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["type", "choices", "delta", "content", "usage", "error", "text", "audio", "index", "code"]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(JSON)
+def test_no_json_makes_a_reader_raise(value: Any) -> None:
+    text = json.dumps(value)
+    for reader in (TranscriptionReader, AnswerReader, lambda: SpeechReader(24_000)):
+        read(reader(), response(events(text)))
+        read(reader(), response(text.encode(), "application/json"))
