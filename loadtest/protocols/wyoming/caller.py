@@ -1,0 +1,348 @@
+"""A caller of Wyoming services (Home Assistant's wire): recognize, handle and synthesize over one TCP connection.
+
+The caller itself is the agent between the services, as in the HTTP cascade: it ends its turn, hands the transcript to
+the handle service and each sentence of the answer to speech synthesis. Between turns nothing is said to a recognizer:
+the frames of that time are events of a type that Wyoming does not define, which servers ignore.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Final, Literal
+
+from loadtest.audio import pcm as samples
+from loadtest.protocols.base import (
+    CallerDefaults,
+    CallerOptions,
+    Capabilities,
+    EventKind,
+    Message,
+    OpenRequest,
+    Pcm16,
+    SpokenText,
+    VoiceEvent,
+)
+from loadtest.protocols.error_objects import violation
+from loadtest.protocols.failure import Failure, code_of
+from loadtest.protocols.json_fields import MalformedError, as_object, optional_count, optional_text
+from loadtest.protocols.registry import register_built_in
+from loadtest.protocols.stages.observable import not_observable
+from loadtest.protocols.stages.parts import StageName
+from loadtest.protocols.stages.reply import StageReply
+from loadtest.protocols.wire_settings import WireSettings, read_settings
+from loadtest.protocols.wyoming.events import WyomingEvent, event_bytes, event_header, parse_event
+
+FRAME_MS: Final = 20
+Stage = Literal["asr", "handle", "tts"]
+# Of no meaning to any service; official servers ignore types that they do not know.
+UNSPOKEN: Final = "voiceprobe-unspoken"
+_UNUSED: Final = frozenset(
+    {"transcript-start", "transcript-stop", "synthesize-stopped", "pong", "voice-started", "voice-stopped"}
+)
+_METRICS_OF: Final[Mapping[Stage, StageName]] = {"asr": "asr", "handle": "llm", "tts": "tts"}
+Handler = Callable[[Any, str, WyomingEvent], list[VoiceEvent]]
+
+
+class WyomingSettings(WireSettings):
+    """What can be set for the wire wyoming."""
+
+    stages: tuple[Stage, ...] = ("asr", "handle", "tts")
+    rate_hz: Literal[8000, 16000, 22050, 24000, 48000] = 16000
+    language: str | None = None
+    asr_model: str | None = None
+    voice: str | None = None
+    speaker: str | None = None
+
+
+@register_built_in("wyoming")
+class WyomingCaller(CallerDefaults):
+    """One conversation of a caller. Implements `loadtest.protocols.base.CallerProtocol` over TCP."""
+
+    def __init__(self, options: CallerOptions) -> None:
+        """Raises UsageError with all faults of the settings."""
+        self._settings = settings = read_settings(WyomingSettings, options.settings, "wyoming")
+        self._stages = frozenset(settings.stages)
+        self.capabilities = Capabilities(
+            input_rate_hz=settings.rate_hz,
+            frame_ms=FRAME_MS,
+            not_observable=not_observable(frozenset(_METRICS_OF[stage] for stage in settings.stages)),
+            audio_heads=True,
+            audio_is_text=False,
+            transport="tcp",
+            framing="event_lines",
+            turn_controls=frozenset({"manual"}),
+        )
+        self._asr_model = settings.asr_model or options.transcription_model
+        self._voice = {"name": settings.voice or options.voice, "speaker": settings.speaker}
+        self._format = {"rate": settings.rate_hz, "width": 2, "channels": 1}
+        payload_bytes = settings.rate_hz * FRAME_MS // 1000 * 2
+        self._spoken_head = event_header("audio-chunk", self._format, payload_bytes)
+        self._unspoken_head = event_header(UNSPOKEN, {}, payload_bytes)
+        self._context: dict[str, str] | None = None
+        self._pending: list[Message] = []
+        self._owed: list[VoiceEvent] = []
+        self._ready = False
+        self._speaks = False  # the caller's turn is open: frames are the utterance
+        self._awaits_transcript = False
+        self._turn = 0
+        self._text = ""
+        self._reply: StageReply | None = None
+        self._streams = False  # the handle service sends its answer in pieces
+        self._abandoned = 0  # syntheses of replies that were broken off, whose audio still comes
+
+    # What is sent.
+
+    def upgrade(self, target_url: str, traceparent: str | None) -> OpenRequest:
+        """Keep the trace for the events that can carry it: there is no handshake."""
+        self._context = None if traceparent is None else {"traceparent": traceparent}
+        return OpenRequest(target_url)
+
+    def opened(self) -> Sequence[Message]:
+        """Ask what the server offers."""
+        return (event_bytes("describe"),)
+
+    def audio_message(self, pcm: Pcm16) -> bytes:
+        """Return the samples: they are the payload of the event that `audio_head` begins."""
+        return samples.to_bytes(pcm)
+
+    def audio_head(self) -> bytes:
+        """Return the line of a frame: a part of the utterance, or nothing that any service hears."""
+        return self._spoken_head if self._speaks else self._unspoken_head
+
+    def begin_turn(self, spoken: SpokenText) -> Sequence[Message]:
+        """Begin to recognize, or take the text of the turn where no recognizer is part of the wire."""
+        self._text = spoken.text
+        if "asr" not in self._stages:
+            return ()
+        self._speaks = True
+        request = {"name": self._asr_model, "language": self._settings.language, "context": self._context}
+        return (event_bytes("transcribe", request), event_bytes("audio-start", self._format))
+
+    def end_turn(self) -> Sequence[Message]:
+        """End the utterance, or send its text to the first service."""
+        self._speaks = False
+        self._break_off()
+        self._turn += 1
+        if "asr" in self._stages:
+            self._awaits_transcript = True
+            self._pending.append(event_bytes("audio-stop"))
+        else:
+            self._answer(self._text)
+        return self.pending()
+
+    def interrupt(self, played_ms: int) -> Sequence[Message]:
+        """Drop what still comes of the reply: a service cannot be told to stop."""
+        del played_ms
+        self._break_off()
+        return ()
+
+    def pending(self) -> Sequence[Message]:
+        """Return the events that what was received has led to, and empty the queue."""
+        messages, self._pending = self._pending, []
+        return messages
+
+    def _answer(self, text: str) -> None:
+        reply = self._reply = StageReply(f"reply-{self._turn}")
+        self._streams = False
+        if "handle" in self._stages:
+            self._pending.append(event_bytes("transcript", {"text": text, "context": self._context}))
+            return
+        reply.waiting.append(text)
+        reply.words_over = True
+        self._speak(reply)
+
+    def _speak(self, reply: StageReply) -> None:
+        text = reply.next_text() if "tts" in self._stages else None
+        if text is None:
+            return
+        reply.speaking = f"synthesis-{reply.spoken}"
+        voice = {name: value for name, value in self._voice.items() if value is not None}
+        request = {"text": text, "voice": voice or None, "context": self._context}
+        self._pending.append(event_bytes("synthesize", request))
+
+    def _break_off(self) -> None:
+        reply, self._reply = self._reply, None
+        if reply is None:
+            return
+        if reply.speaking is not None:
+            self._abandoned += 1
+        if reply.started:
+            self._owed.append(self._done(reply, "cancel", "cancelled"))
+
+    # What arrives.
+
+    def receive(self, message: Message) -> Sequence[VoiceEvent]:
+        """Decode one whole event; never raises."""
+        events, self._owed = self._owed, []
+        raw_type = ""
+        try:
+            event = parse_event(message.encode() if isinstance(message, str) else message)
+            raw_type = event.type
+            handler = self._handlers.get(raw_type)
+            if handler is None:
+                kind = EventKind.OTHER if raw_type in _UNUSED else EventKind.UNKNOWN
+                return [*events, VoiceEvent(kind, raw_type)]
+            return [*events, *handler(self, raw_type, event)]
+        except MalformedError as error:
+            where = f"{raw_type}: " if raw_type else ""
+            return [*events, violation(raw_type, f"{where}{error}", "malformed_message")]
+
+    def _info(self, raw_type: str, event: WyomingEvent) -> list[VoiceEvent]:
+        if self._ready:
+            return [VoiceEvent(EventKind.OTHER, raw_type)]
+        missing = sorted(stage for stage in self._stages if not event.data.get(stage))
+        if missing:
+            sentence = f"the server offers no {' and no '.join(missing)}; set stages to what it offers"
+            failure = Failure("endpoint_error", "stage_missing")
+            return [VoiceEvent(EventKind.ERROR, raw_type, message=sentence, fatal=True, failure=failure)]
+        self._ready = True
+        names = {f"{stage}.program": _name_of(event.data.get(stage)) for stage in sorted(self._stages)}
+        metadata = {key: name for key, name in names.items() if name}
+        return [VoiceEvent(EventKind.READY, raw_type, metadata=metadata)]
+
+    def _partial(self, raw_type: str, event: WyomingEvent) -> list[VoiceEvent]:
+        text = optional_text(event.data, "text")
+        kind = EventKind.ASR_PARTIAL if text else EventKind.OTHER
+        return [VoiceEvent(kind, raw_type, item_id=f"utterance-{self._turn}", text=text)]
+
+    def _transcript(self, raw_type: str, event: WyomingEvent) -> list[VoiceEvent]:
+        text = optional_text(event.data, "text") or ""
+        self._awaits_transcript = False
+        final = VoiceEvent(EventKind.ASR_FINAL, raw_type, item_id=f"utterance-{self._turn}", text=text)
+        if text.strip() and self._stages & {"handle", "tts"}:
+            self._answer(text)
+            return [final]
+        # Nothing more comes of this turn: the transcript is its result, or there is no answer to nothing.
+        reply = StageReply(f"reply-{self._turn}")
+        return [final, *self._start(reply, raw_type), self._done(reply, raw_type, "completed")]
+
+    def _handled_start(self, raw_type: str, event: WyomingEvent) -> list[VoiceEvent]:
+        del event
+        self._streams = True
+        return [] if self._reply is None else self._start(self._reply, raw_type)
+
+    def _handled_piece(self, raw_type: str, event: WyomingEvent) -> list[VoiceEvent]:
+        text, reply = optional_text(event.data, "text"), self._reply
+        return [] if reply is None else self._words(reply, raw_type, text or "")
+
+    def _handled(self, raw_type: str, event: WyomingEvent) -> list[VoiceEvent]:
+        """Handle the whole answer. After pieces of it, it only repeats them."""
+        reply = self._reply
+        if reply is None or self._streams:
+            return [VoiceEvent(EventKind.OTHER, raw_type)]
+        events = self._words(reply, raw_type, optional_text(event.data, "text") or "")
+        return [*events, *self._end_of_words(reply, raw_type)]
+
+    def _handled_stop(self, raw_type: str, event: WyomingEvent) -> list[VoiceEvent]:
+        del event
+        return [] if self._reply is None else self._end_of_words(self._reply, raw_type)
+
+    def _words(self, reply: StageReply, raw_type: str, text: str) -> list[VoiceEvent]:
+        events = self._start(reply, raw_type)
+        if not text:
+            return events
+        reply.add(text)
+        self._speak(reply)
+        return [*events, VoiceEvent(EventKind.LLM_TEXT, raw_type, response_id=reply.response_id, text=text)]
+
+    def _end_of_words(self, reply: StageReply, raw_type: str) -> list[VoiceEvent]:
+        reply.end_words()
+        if "tts" not in self._stages:
+            reply.waiting.clear()
+        self._speak(reply)
+        return self._conclude(reply, raw_type)
+
+    def _audio(self, raw_type: str, event: WyomingEvent) -> list[VoiceEvent]:
+        reply = self._reply
+        rate_hz = optional_count(event.data, "rate")
+        width, channels = optional_count(event.data, "width"), optional_count(event.data, "channels")
+        if not rate_hz or width not in (None, 2) or channels not in (None, 1) or len(event.payload) % 2:
+            raise MalformedError(f"audio of {rate_hz} Hz, {width} bytes and {channels} channels is not 16-bit mono")
+        if reply is None or self._abandoned or not event.payload:
+            return [VoiceEvent(EventKind.OTHER, raw_type)]
+        reply.carried.add("audio")
+        audio = VoiceEvent(
+            EventKind.AUDIO, raw_type, response_id=reply.response_id, audio=event.payload, rate_hz=rate_hz
+        )
+        return [*self._start(reply, raw_type), audio]
+
+    def _audio_stop(self, raw_type: str, event: WyomingEvent) -> list[VoiceEvent]:
+        del event
+        if self._abandoned:
+            self._abandoned -= 1
+            return [VoiceEvent(EventKind.OTHER, raw_type)]
+        reply = self._reply
+        if reply is None:
+            return [VoiceEvent(EventKind.OTHER, raw_type)]
+        events = self._start(reply, raw_type)
+        reply.speaking = None
+        self._speak(reply)
+        return [*events, *self._conclude(reply, raw_type)]
+
+    def _audio_start(self, raw_type: str, event: WyomingEvent) -> list[VoiceEvent]:
+        del event
+        reply = self._reply
+        if reply is None or self._abandoned:
+            return [VoiceEvent(EventKind.OTHER, raw_type)]
+        begun = VoiceEvent(EventKind.SPEECH_SYNTHESIS_STARTED, raw_type, response_id=reply.response_id)
+        return [*self._start(reply, raw_type), begun]
+
+    def _error(self, raw_type: str, event: WyomingEvent) -> list[VoiceEvent]:
+        message = optional_text(event.data, "text") or "an error without a message"
+        failure = Failure("endpoint_error", code_of(event.data.get("code")))
+        reply, events = self._reply, list[VoiceEvent]()
+        if self._awaits_transcript:
+            self._awaits_transcript = False
+            reply = StageReply(f"reply-{self._turn}")
+            events.append(VoiceEvent(EventKind.ASR_FAILED, raw_type, message=message, failure=failure))
+        if reply is None or not self._ready:
+            return [VoiceEvent(EventKind.ERROR, raw_type, message=message, fatal=not self._ready, failure=failure)]
+        self._reply = None
+        events += self._start(reply, raw_type)
+        return [*events, self._done(reply, raw_type, "failed", message=message, failure=failure)]
+
+    def _ping(self, raw_type: str, event: WyomingEvent) -> list[VoiceEvent]:
+        self._pending.append(event_bytes("pong", {"text": optional_text(event.data, "text")}))
+        return [VoiceEvent(EventKind.OTHER, raw_type)]
+
+    def _start(self, reply: StageReply, raw_type: str) -> list[VoiceEvent]:
+        if reply.started:
+            return []
+        reply.started = True
+        return [VoiceEvent(EventKind.RESPONSE_STARTED, raw_type, response_id=reply.response_id)]
+
+    def _conclude(self, reply: StageReply, raw_type: str) -> list[VoiceEvent]:
+        if not reply.complete:
+            return []
+        self._reply = None
+        done = self._done(reply, raw_type, "completed")
+        if "audio" not in reply.carried:
+            return [done]
+        return [VoiceEvent(EventKind.AUDIO_DONE, raw_type, response_id=reply.response_id), done]
+
+    def _done(self, reply: StageReply, raw_type: str, status: str, **fields: Any) -> VoiceEvent:
+        carried = frozenset(reply.carried)
+        return VoiceEvent(
+            EventKind.RESPONSE_DONE, raw_type, reply.response_id, status=status, carried=carried, **fields
+        )
+
+    _handlers: ClassVar[Mapping[str, Handler]] = {
+        "info": _info,
+        "transcript-chunk": _partial,
+        "transcript": _transcript,
+        "handled-start": _handled_start,
+        "handled-chunk": _handled_piece,
+        "handled": _handled,
+        "not-handled": _handled,
+        "handled-stop": _handled_stop,
+        "audio-start": _audio_start,
+        "audio-chunk": _audio,
+        "audio-stop": _audio_stop,
+        "error": _error,
+        "ping": _ping,
+    }
+
+
+def _name_of(programs: object) -> str | None:
+    """Return the name of the first of the programs that a server offers for a stage."""
+    first = programs[0] if isinstance(programs, list) and programs else None  # pyright: ignore[reportUnknownVariableType]
+    name = (as_object(first) or {}).get("name")  # pyright: ignore[reportUnknownArgumentType]
+    return name if isinstance(name, str) else None

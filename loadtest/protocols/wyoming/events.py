@@ -1,0 +1,58 @@
+"""Wyoming events: their bytes, and what they say. Pure."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+import orjson
+
+from loadtest.protocols.json_fields import (
+    Json,
+    MalformedError,
+    excerpt,
+    optional_count,
+    optional_object,
+    parse_object,
+    required_text,
+)
+
+_NOTHING: Final[Mapping[str, Any]] = {}
+
+
+class WyomingEvent(msgspec.Struct, frozen=True, gc=False):
+    """One event."""
+
+    type: str
+    data: Json
+    payload: bytes
+
+
+def event_bytes(kind: str, data: Mapping[str, Any] = _NOTHING, payload: bytes = b"") -> bytes:
+    """Return the bytes of an event. Members of the data whose value is None are left out."""
+    header = event_header(kind, data, len(payload))
+    return header + payload
+
+
+def event_header(kind: str, data: Mapping[str, Any], payload_bytes: int) -> bytes:
+    """Return what precedes the payload of an event."""
+    members = {name: value for name, value in data.items() if value is not None}
+    encoded = orjson.dumps(members) if members else b""
+    header: dict[str, Any] = {"type": kind, "version": "1.10.2"}
+    if encoded:
+        header["data_length"] = len(encoded)
+    if payload_bytes:
+        header["payload_length"] = payload_bytes
+    return orjson.dumps(header) + b"\n" + encoded
+
+
+def parse_event(message: bytes) -> WyomingEvent:
+    """Parse one whole event. Raises MalformedError."""
+    line, newline, rest = message.partition(b"\n")
+    header = parse_object(line)
+    lengths = [optional_count(header, name) or 0 for name in ("data_length", "payload_length")]
+    if not newline or len(rest) != sum(lengths):
+        raise MalformedError(f"not an event: {excerpt(message)}")
+    data: dict[str, object] = dict(optional_object(header, "data") or {})
+    if lengths[0]:
+        data |= parse_object(rest[: lengths[0]])
+    return WyomingEvent(required_text(header, "type"), data, rest[lengths[0] :])

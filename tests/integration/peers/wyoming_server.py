@@ -1,0 +1,105 @@
+"""A Wyoming server by the official package that recognizes, handles and synthesizes, with known delays.
+
+Run in an environment of its own: `python wyoming_server.py PORT`. What a request carried as its context comes back in
+the text of the answer, so that a test sees what arrived. Each stage of a turn adds a line to the output: when its first
+result was handed to the socket, on the monotonic clock that all processes of a machine share.
+"""
+
+import asyncio
+import json
+import math
+import struct
+import sys
+import time
+
+from wyoming.asr import Transcribe, Transcript, TranscriptChunk, TranscriptStart, TranscriptStop
+from wyoming.audio import AudioChunk, AudioStart, AudioStop
+from wyoming.event import Event
+from wyoming.handle import Handled, HandledChunk, HandledStart, HandledStop
+from wyoming.info import (
+    AsrModel,
+    AsrProgram,
+    Attribution,
+    Describe,
+    HandleModel,
+    HandleProgram,
+    Info,
+    TtsProgram,
+    TtsVoice,
+)
+from wyoming.server import AsyncEventHandler, AsyncServer
+from wyoming.tts import Synthesize
+
+BY = Attribution(name="a test", url="https://example.com")
+OF_PROGRAM = {"name": "scripted", "attribution": BY, "installed": True, "description": None, "version": "1"}
+OF_MODEL = {"name": "any", "attribution": BY, "installed": True, "description": None, "version": "1"}
+INFO = Info(
+    asr=[AsrProgram(**OF_PROGRAM, models=[AsrModel(**OF_MODEL, languages=["en"])])],
+    handle=[HandleProgram(**OF_PROGRAM, models=[HandleModel(**OF_MODEL, languages=["en"])])],
+    tts=[TtsProgram(**OF_PROGRAM, voices=[TtsVoice(**OF_MODEL, languages=["en"])])],
+)
+RATE_HZ = 22_050
+RECOGNITION_S = 0.05
+ANSWER_S = 0.08
+SYNTHESIS_S = 0.06
+
+
+def note(stage: str) -> None:
+    """Say that the result of a stage is sent now."""
+    print(json.dumps({"stage": stage, "sent_ns": time.perf_counter_ns()}), flush=True)
+
+
+class Scripted(AsyncEventHandler):
+    """One connection."""
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        super().__init__(*args, **kwargs)
+        self.heard_bytes = 0
+        self.context: dict[str, object] = {}
+
+    async def handle_event(self, event: Event) -> bool:
+        if Describe.is_type(event.type):
+            await self.write_event(INFO.event())
+        elif Transcribe.is_type(event.type):
+            self.heard_bytes, self.context = 0, Transcribe.from_event(event).context or {}
+        elif AudioChunk.is_type(event.type):
+            self.heard_bytes += len(AudioChunk.from_event(event).audio)
+        elif AudioStop.is_type(event.type):
+            await asyncio.sleep(RECOGNITION_S)
+            for one in (TranscriptStart(), TranscriptChunk(text="turn ")):
+                await self.write_event(one.event())
+            text = f"turn {self.heard_bytes} {self.context.get('traceparent')}"
+            note("asr_final")
+            for one in (Transcript(text=text), TranscriptStop()):
+                await self.write_event(one.event())
+        elif Transcript.is_type(event.type):
+            await self.answer(Transcript.from_event(event))
+        elif Synthesize.is_type(event.type):
+            await self.speak(Synthesize.from_event(event).text)
+        return True
+
+    async def answer(self, question: Transcript) -> None:
+        await asyncio.sleep(ANSWER_S)
+        pieces = ("It is on. ", f"You said {question.text}, {(question.context or {}).get('traceparent')}.")
+        await self.write_event(HandledStart().event())
+        note("llm_first_token")
+        for piece in pieces:
+            await self.write_event(HandledChunk(text=piece).event())
+        await self.write_event(Handled(text="".join(pieces)).event())
+        await self.write_event(HandledStop().event())
+
+    async def speak(self, text: str) -> None:
+        await asyncio.sleep(SYNTHESIS_S)
+        await self.write_event(AudioStart(rate=RATE_HZ, width=2, channels=1).event())
+        count = RATE_HZ * len(text) // 15
+        tone = struct.pack(f"<{count}h", *(round(9000 * math.sin(i / 8)) for i in range(count)))
+        note("tts_first_chunk")
+        for begin in range(0, len(tone), 2048):
+            await self.write_event(
+                AudioChunk(rate=RATE_HZ, width=2, channels=1, audio=tone[begin : begin + 2048]).event()
+            )
+        await self.write_event(AudioStop().event())
+
+
+if __name__ == "__main__":
+    asyncio.run(AsyncServer.from_uri(f"tcp://127.0.0.1:{sys.argv[1]}").run(Scripted))

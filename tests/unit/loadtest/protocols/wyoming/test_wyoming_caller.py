@@ -1,0 +1,207 @@
+"""Wyoming: the official package's own bytes however they are split, and what follows from what in a turn."""
+
+import base64
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loadtest.protocols.base import CallerOptions, EventKind, Message, SpokenText, VoiceEvent
+from loadtest.protocols.transports.event_lines import EventLines
+from loadtest.protocols.wyoming.caller import UNSPOKEN, WyomingCaller
+from loadtest.protocols.wyoming.events import parse_event
+from tests.unit.loadtest.protocols.contract.scripts.wyoming import wyoming_event
+
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+PACKAGE = {
+    name: base64.b64decode(data)
+    for name, data in json.loads(
+        (Path(__file__).parents[4] / "fixtures" / "wyoming" / "package-1.10.2.json").read_text()
+    ).items()
+}
+
+
+def sent(messages: Sequence[Message]) -> list[tuple[str, dict[str, Any], bytes]]:
+    """The events that the caller sent, taken apart line by line as the official package reads them."""
+    found: list[tuple[str, dict[str, Any], bytes]] = []
+    stream = b"".join(each for each in messages if isinstance(each, bytes))
+    while stream:
+        line, _, stream = stream.partition(b"\n")
+        header = json.loads(line)
+        data_length, payload_length = header.get("data_length", 0), header.get("payload_length", 0)
+        data = json.loads(stream[:data_length]) if data_length else {}
+        found.append((header["type"], data, stream[data_length : data_length + payload_length]))
+        stream = stream[data_length + payload_length :]
+    return found
+
+
+def ready(**settings: Any) -> WyomingCaller:
+    caller = WyomingCaller(CallerOptions("manual", settings=settings))
+    caller.upgrade("tcp://h:1", TRACE)
+    assert sent(caller.opened()) == [("describe", {}, b"")]
+    info = {stage: [{"name": "p"}] for stage in ("asr", "handle", "tts")}
+    (event,) = caller.receive(wyoming_event("info", info))
+    assert event.kind is EventKind.READY
+    return caller
+
+
+def get(caller: WyomingCaller, *names: str) -> list[VoiceEvent]:
+    return [event for name in names for event in caller.receive(PACKAGE[name])]
+
+
+def kinds(events: Sequence[VoiceEvent]) -> list[EventKind]:
+    return [event.kind for event in events if event.kind is not EventKind.OTHER]
+
+
+@given(st.lists(st.sampled_from(sorted(PACKAGE)), max_size=6), st.lists(st.integers(0, 5000), max_size=12))
+def test_the_package_s_bytes_in_any_pieces_are_the_same_events(names: list[str], cuts: list[int]) -> None:
+    stream = b"".join(PACKAGE[name] for name in names)
+    places = sorted({cut % (len(stream) + 1) for cut in cuts})
+    framing = EventLines()
+    pieces = [stream[begin:end] for begin, end in zip([0, *places], [*places, len(stream)], strict=True)]
+    assert [item for piece in pieces for item in framing.receive(piece)] == [PACKAGE[name] for name in names]
+
+
+def test_an_event_s_data_may_be_in_its_line_or_after_it() -> None:
+    whole = b'{"type":"transcript","data":{"text":"a","language":"en"},"data_length":12}\n{"text":"b"}'
+    assert EventLines().receive(whole) == [whole]
+    event = parse_event(whole)
+    assert (event.type, event.data) == ("transcript", {"text": "b", "language": "en"})
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        b"no JSON\n",
+        b"[]\n",
+        b'{"type":"a","payload_length":-1}\n',
+        b'{"type":"a","data_length":"1"}\n',
+        b'{"type":"a","payload_length":999999999999}\n',
+        b"x" * 1001,
+    ],
+)
+def test_a_stream_that_cannot_be_read_on_ends(stream: bytes) -> None:
+    framing = EventLines(max_message_bytes=1000)
+    assert framing.is_open
+    first, last = framing.receive(PACKAGE["chunk"] + stream)
+    assert first == PACKAGE["chunk"]
+    assert not isinstance(last, str | bytes)
+    assert not framing.is_open
+    assert not framing.receive(PACKAGE["chunk"])
+
+
+def test_the_package_s_own_info_is_read() -> None:
+    caller = WyomingCaller(CallerOptions("manual", settings={"stages": ["asr"]}))
+    (event,) = get(caller, "info")
+    assert (event.kind, event.metadata) == (EventKind.READY, {"asr.program": "scripted"})
+
+
+def test_a_server_without_a_stage_refuses_the_session() -> None:
+    caller = WyomingCaller(CallerOptions("manual"))
+    (error,) = get(caller, "info")
+    assert (error.kind, error.fatal) == (EventKind.ERROR, True)
+    assert "offers no handle and no tts" in (error.message or "")
+
+
+def test_a_turn_goes_through_all_services_and_carries_the_trace() -> None:
+    caller = ready(language="en", voice="nova", speaker="2")
+    context = {"traceparent": TRACE}
+    begun = sent(caller.begin_turn(SpokenText("not used")))
+    assert begun[0] == ("transcribe", {"language": "en", "context": context}, b"")
+    assert begun[1] == ("audio-start", {"rate": 16_000, "width": 2, "channels": 1}, b"")
+    assert sent(caller.end_turn()) == [("audio-stop", {}, b"")]
+    found = get(caller, "chunk", "transcript")
+    assert [(event.kind, event.text) for event in found] == [
+        (EventKind.ASR_PARTIAL, "turn "),
+        (EventKind.ASR_FINAL, "turn it on – bitte"),
+    ]
+    assert sent(caller.pending()) == [("transcript", {"text": "turn it on – bitte", "context": context}, b"")]
+    found = get(caller, "handled-start", "handled-chunk", "handled", "handled-stop")
+    assert kinds(found) == [EventKind.RESPONSE_STARTED, EventKind.LLM_TEXT]
+    wanted = {"text": "It is on.", "voice": {"name": "nova", "speaker": "2"}, "context": context}
+    assert sent(caller.pending()) == [("synthesize", wanted, b"")]
+    found = get(caller, "audio-start", "audio-chunk", "audio-stop")
+    audio = [event for event in found if event.kind is EventKind.AUDIO]
+    assert [(event.audio, event.rate_hz) for event in audio] == [(bytes(range(100)), 22_050)]
+    assert kinds(found)[-2:] == [EventKind.AUDIO_DONE, EventKind.RESPONSE_DONE]
+    assert found[-1].carried == {"audio", "text"}
+
+
+@pytest.mark.parametrize("name", ["handled", "not-handled"])
+def test_an_answer_that_comes_whole(name: str) -> None:
+    caller = ready(stages=["handle"])
+    assert sent(caller.begin_turn(SpokenText("turn it on"))) == []
+    assert [kind for kind, _, _ in sent(caller.end_turn())] == ["transcript"]
+    found = get(caller, name)
+    assert kinds(found) == [EventKind.RESPONSE_STARTED, EventKind.LLM_TEXT, EventKind.RESPONSE_DONE]
+    assert "voice_to_voice" in caller.capabilities.not_observable
+
+
+def test_recognition_alone_ends_with_its_transcript_and_synthesis_alone_begins_with_the_text() -> None:
+    caller = ready(stages=["asr"])
+    caller.begin_turn(SpokenText(""))
+    caller.end_turn()
+    assert kinds(get(caller, "transcript")) == [
+        EventKind.ASR_FINAL,
+        EventKind.RESPONSE_STARTED,
+        EventKind.RESPONSE_DONE,
+    ]
+    assert caller.pending() == []
+    caller = ready(stages=["tts"])
+    caller.begin_turn(SpokenText("It is on."))
+    assert sent(caller.end_turn()) == [("synthesize", {"text": "It is on.", "context": {"traceparent": TRACE}}, b"")]
+
+
+def test_a_frame_is_heard_by_the_recognizer_only_within_a_turn() -> None:
+    caller = ready()
+    pcm = np.arange(320, dtype=np.int16)
+
+    def frame() -> tuple[str, dict[str, Any], bytes]:
+        (one,) = sent([(caller.audio_head() or b"") + caller.audio_message(pcm)])
+        return one
+
+    assert frame()[0] == UNSPOKEN
+    caller.begin_turn(SpokenText("x"))
+    assert frame() == ("audio-chunk", {"rate": 16_000, "width": 2, "channels": 1}, pcm.astype("<i2").tobytes())
+    caller.end_turn()
+    assert frame()[0] == UNSPOKEN
+
+
+def test_the_audio_of_an_interrupted_reply_is_dropped_and_the_next_one_is_heard() -> None:
+    caller = ready(stages=["tts"])
+    caller.begin_turn(SpokenText("one"))
+    caller.end_turn()
+    get(caller, "audio-start", "audio-chunk")
+    assert caller.interrupt(100) == ()
+    late = get(caller, "audio-chunk", "audio-stop")
+    assert kinds(late) == [EventKind.RESPONSE_DONE]
+    assert late[0].status == "cancelled"
+    caller.begin_turn(SpokenText("two"))
+    caller.end_turn()
+    assert kinds(get(caller, "audio-chunk", "audio-stop"))[-1] is EventKind.RESPONSE_DONE
+
+
+def test_an_error_fails_the_stage_under_way_and_nothing_else() -> None:
+    caller = ready()
+    assert [(event.kind, event.fatal) for event in get(caller, "error")] == [(EventKind.ERROR, False)]
+    caller.begin_turn(SpokenText(""))
+    caller.end_turn()
+    assert kinds(get(caller, "error"))[0] is EventKind.ASR_FAILED
+    caller.begin_turn(SpokenText(""))
+    caller.end_turn()
+    get(caller, "transcript")
+    failed = get(caller, "error")[-1]
+    assert (failed.kind, failed.status, failed.message) == (EventKind.RESPONSE_DONE, "failed", "no such program")
+    assert failed.failure is not None
+    assert failed.failure.code == "unknown-program"
+
+
+def test_a_ping_is_answered() -> None:
+    caller = ready()
+    caller.receive(wyoming_event("ping", {"text": "still there"}))
+    assert sent(caller.pending()) == [("pong", {"text": "still there"}, b"")]
