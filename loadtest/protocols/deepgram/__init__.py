@@ -1,0 +1,1 @@
+"""Deepgram's Voice Agent: recognition, language model and synthesis of one service over one WebSocket."""
