@@ -1,0 +1,1 @@
+"""ElevenLabs Agents: conversations with an agent over its WebSocket, in JSON with base64 audio."""

@@ -1,0 +1,284 @@
+"""The caller's side of a conversation with an ElevenLabs agent."""
+
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+from loadtest.audio import pcm as samples
+from loadtest.protocols.audio_format import AudioFormat
+from loadtest.protocols.base import (
+    AnsweringCaller,
+    CallerOptions,
+    Capabilities,
+    EventKind,
+    Message,
+    OpenRequest,
+    Pcm16,
+    VoiceEvent,
+)
+from loadtest.protocols.cumulative_partials import CumulativePartials
+from loadtest.protocols.elevenlabs import client_messages
+from loadtest.protocols.elevenlabs.formats import FORMATS, USUAL
+from loadtest.protocols.elevenlabs.names import CONTENT, MAY_BE_EMPTY, UNUSED
+from loadtest.protocols.elevenlabs.repeats import RepeatedMessages
+from loadtest.protocols.elevenlabs.reply import ConvaiReply
+from loadtest.protocols.elevenlabs.settings import checked_settings, not_observable
+from loadtest.protocols.error_objects import violation
+from loadtest.protocols.failure import Failure, code_of, retry_after_of_fields
+from loadtest.protocols.json_fields import (
+    Json,
+    MalformedError,
+    as_object,
+    excerpt,
+    optional_count,
+    optional_text,
+    parse_object,
+    required_base64,
+    required_text,
+)
+from loadtest.protocols.registry import register_built_in
+from telemetry.model.semconv import META_MODEL
+
+NAME: Final = "elevenlabs"
+MS_NS: Final = 1_000_000
+LONGEST_PING_MS: Final = 86_400_000
+MAX_REMEMBERED_CALLS: Final = 1000
+Handler = Callable[[Any, str, Json], list[VoiceEvent]]
+
+
+@register_built_in(NAME)
+class ElevenLabsCaller(AnsweringCaller):
+    """One conversation. Implements `loadtest.protocols.base.CallerProtocol`."""
+
+    def __init__(self, options: CallerOptions) -> None:
+        """Raises UsageError, with one line for each fault of the settings and options."""
+        super().__init__()
+        self._options = options
+        self._settings = settings = checked_settings(options, NAME)
+        self._input = FORMATS[settings.user_input_audio_format]
+        closes = "agent_response_complete" in settings.client_events
+        self.capabilities = Capabilities(
+            input_rate_hz=self._input.rate_hz,
+            frame_ms=settings.frame_ms,
+            not_observable=not_observable(settings.client_events),
+            turn_controls=frozenset({"server"}),
+            reply_end="event" if closes else "silence",
+        )
+        self._traceparent: str | None = None
+        self._conversation_id: str | None = None
+        self._output: AudioFormat | None = None  # known once the agent has said it
+        self._half = b""  # of a sample that the agent cut in two
+        self._reply = ConvaiReply(closes=closes)
+        self._repeats = RepeatedMessages()
+        self._partials = CumulativePartials()
+        self._utterance = 0
+        self._answered_calls: dict[str, None] = {}
+
+    def upgrade(self, target_url: str, traceparent: str | None) -> OpenRequest:
+        """Put the key into the header `xi-api-key`; the trace also goes with the first message."""
+        self._traceparent = traceparent
+        headers: list[tuple[str, str]] = []
+        if self._options.token is not None:
+            headers.append(("xi-api-key", self._options.token))
+        if traceparent is not None:
+            headers.append(("traceparent", traceparent))
+        return OpenRequest(target_url, (*headers, *self._options.headers))
+
+    def opened(self) -> Sequence[Message]:
+        """State what is special to this conversation; the agent answers with its formats."""
+        return (client_messages.initiation(self._options, self._settings, self._traceparent),)
+
+    def audio_message(self, pcm: Pcm16) -> bytes:
+        """Return one frame; this message alone has no type."""
+        return b'{"user_audio_chunk":"' + base64.b64encode(self._input.encode(pcm)) + b'"}'
+
+    def receive(self, message: Message) -> Sequence[VoiceEvent]:
+        """Decode one message; never raises."""
+        raw_type = ""
+        try:
+            fields = parse_object(message)
+            raw_type = required_text(fields, "type")
+            handler = self._handlers.get(raw_type)
+            if handler is None:
+                return [VoiceEvent(EventKind.OTHER if raw_type in UNUSED else EventKind.UNKNOWN, raw_type)]
+            content = _content(raw_type, fields)
+            if self._repeats.is_repeat(raw_type, _event_id(content), message):
+                return [VoiceEvent(EventKind.DUPLICATE, raw_type)]
+            return handler(self, raw_type, content)
+        except MalformedError as error:
+            where = f"{raw_type}: " if raw_type else ""
+            return [violation(raw_type, f"{where}{error}", "malformed_message")]
+
+    # Session.
+
+    def _metadata(self, raw_type: str, content: Json) -> list[VoiceEvent]:
+        conversation_id = required_text(content, "conversation_id")
+        if self._conversation_id is not None:
+            if conversation_id == self._conversation_id:
+                return [VoiceEvent(EventKind.DUPLICATE, raw_type)]
+            sentence = f"{raw_type}: a second conversation, {excerpt(conversation_id)}, began on the same connection"
+            return [violation(raw_type, sentence, "second_conversation")]
+        output = optional_text(content, "agent_output_audio_format") or USUAL
+        taken = optional_text(content, "user_input_audio_format") or USUAL
+        self._conversation_id = conversation_id
+        sent = self._settings.user_input_audio_format
+        if taken != sent:
+            sentence = f"the agent takes {excerpt(taken)} and the callers send {sent!r}: set user_input_audio_format"
+            return [_wrong_format(raw_type, f"{sentence} to the agent's")]
+        self._output = FORMATS.get(output)
+        if self._output is None:
+            sentence = f"the agent speaks in {excerpt(output)}, which cannot be played"
+            return [_wrong_format(raw_type, f"{sentence}; set its output to one of {', '.join(FORMATS)}")]
+        return [VoiceEvent(EventKind.READY, raw_type, metadata={"session.id": conversation_id})]
+
+    def _ping(self, raw_type: str, content: Json) -> list[VoiceEvent]:
+        if "event_id" not in content:
+            raise MalformedError("'event_id' is missing; nothing can answer this")
+        self._pending.append(client_messages.pong(content["event_id"]))
+        ping_ms = optional_count(content, "ping_ms")
+        if not ping_ms or ping_ms > LONGEST_PING_MS:
+            return [VoiceEvent(EventKind.OTHER, raw_type)]
+        return [VoiceEvent(EventKind.SERVICE_REPORT, raw_type, service_ns={"ping": ping_ms * MS_NS})]
+
+    def _error(self, raw_type: str, content: Json) -> list[VoiceEvent]:
+        """An `error` comes when the connection is about to be closed; a `client_error` is only information."""
+        code = code_of(content.get("error_type"), content.get("error_name"), content.get("code"))
+        described = (content.get(name) for name in ("message", "reason", "debug_message"))
+        message = next((text for text in described if isinstance(text, str) and text), "an error without a message")
+        failure = Failure("endpoint_error", code, retry_after_of_fields(content))
+        return [
+            VoiceEvent(EventKind.ERROR, raw_type, message=message, fatal=raw_type == "error", failure=failure),
+        ]
+
+    # The caller's speech.
+
+    def _tentative(self, raw_type: str, content: Json) -> list[VoiceEvent]:
+        added = self._partials.addition(str(self._utterance), required_text(content, "user_transcript"))
+        return [VoiceEvent(EventKind.ASR_PARTIAL if added else EventKind.OTHER, raw_type, text=added)]
+
+    def _transcript(self, raw_type: str, content: Json) -> list[VoiceEvent]:
+        text = required_text(content, "user_transcript").strip()
+        self._utterance += 1
+        return [VoiceEvent(EventKind.ASR_FINAL, raw_type, text=text)]
+
+    # The reply.
+
+    def _audio(self, raw_type: str, content: Json) -> list[VoiceEvent]:
+        if self._reply.is_void(_required_id(content)):
+            return [VoiceEvent(EventKind.OTHER, raw_type)]
+        data = required_base64(content, "audio_base_64")
+        if self._output is None:
+            return [violation(raw_type, f"{raw_type}: audio came before its format", "audio_before_format")]
+        if self._output.encoding == "pcm16":
+            data = self._half + data
+            whole = len(data) // 2 * 2
+            audio, self._half = data[:whole], data[whole:]
+        else:
+            audio = samples.to_bytes(self._output.decode(data))
+        if not audio:
+            return [VoiceEvent(EventKind.OTHER, raw_type)]
+        return self._reply.audio(raw_type, audio, self._output.rate_hz)
+
+    def _part(self, raw_type: str, content: Json) -> list[VoiceEvent]:
+        return self._reply.part(raw_type, optional_text(content, "text") or "", _event_id(content))
+
+    def _response(self, raw_type: str, content: Json) -> list[VoiceEvent]:
+        return self._reply.whole(raw_type, required_text(content, "agent_response").strip(), _event_id(content))
+
+    def _correction(self, raw_type: str, content: Json) -> list[VoiceEvent]:
+        """What of an interrupted answer the agent takes for heard: no text that it says now."""
+        required_text(content, "original_agent_response")
+        return [VoiceEvent(EventKind.OTHER, raw_type, text=required_text(content, "corrected_agent_response").strip())]
+
+    def _complete(self, raw_type: str, content: Json) -> list[VoiceEvent]:
+        self._half = b""
+        return self._reply.complete(raw_type, _event_id(content))
+
+    def _interruption(self, raw_type: str, content: Json) -> list[VoiceEvent]:
+        self._half = b""
+        return self._reply.interrupted(raw_type, _required_id(content))
+
+    def _tool_call(self, raw_type: str, content: Json) -> list[VoiceEvent]:
+        name, call_id = required_text(content, "tool_name"), required_text(content, "tool_call_id")
+        if call_id in self._answered_calls:
+            return [VoiceEvent(EventKind.DUPLICATE, raw_type)]
+        self._answered_calls[call_id] = None
+        if len(self._answered_calls) > MAX_REMEMBERED_CALLS:
+            del self._answered_calls[next(iter(self._answered_calls))]
+        if content.get("expects_response") is False:
+            return [VoiceEvent(EventKind.OTHER, raw_type)]
+        answer, known = client_messages.tool_result(call_id, name, self._settings.tools)
+        self._pending.append(answer)
+        self._reply.tool_called()
+        if known:
+            return [VoiceEvent(EventKind.OTHER, raw_type)]
+        sentence = f"the agent called the tool {excerpt(name)}, for which the settings have no result: add it to tools"
+        return [violation(raw_type, sentence, "unknown_tool")]
+
+    # What the agent reports of itself.
+
+    def _usage(self, raw_type: str, content: Json) -> list[VoiceEvent]:
+        counts = {name: optional_count(content, name) for name in ("context_tokens", "context_limit_tokens")}
+        usage = {name: count for name, count in counts.items() if count is not None}
+        model = optional_text(content, "model")
+        metadata = {META_MODEL: model} if model else {}
+        return [VoiceEvent(EventKind.SERVICE_REPORT, raw_type, usage=usage, metadata=metadata)]
+
+    def _guardrail(self, raw_type: str, content: Json) -> list[VoiceEvent]:
+        name = optional_text(content, "guardrail_name") or "triggered"
+        return [VoiceEvent(EventKind.SERVICE_REPORT, raw_type, metadata={"guardrail": name})]
+
+    # On the class, not on each object: bound methods in an object would be a reference cycle that only the garbage
+    # collector breaks.
+    _handlers: ClassVar[Mapping[str, Handler]] = {
+        "conversation_initiation_metadata": _metadata,
+        "audio": _audio,
+        "user_transcript": _transcript,
+        "tentative_user_transcript": _tentative,
+        "agent_response": _response,
+        "agent_response_correction": _correction,
+        "agent_chat_response_part": _part,
+        "agent_response_complete": _complete,
+        "interruption": _interruption,
+        "ping": _ping,
+        "client_tool_call": _tool_call,
+        "context_usage": _usage,
+        "guardrail_triggered": _guardrail,
+        "error": _error,
+        "client_error": _error,
+    }
+
+
+def _content(raw_type: str, fields: Json) -> Json:
+    """Return the content of a message. Raises MalformedError where it must be there and is not."""
+    member = CONTENT[raw_type]
+    content = as_object(fields.get(member))
+    if content is not None:
+        return content
+    if raw_type in MAY_BE_EMPTY and fields.get(member) is None:
+        return fields
+    raise MalformedError(f"{member!r} is missing or no object")
+
+
+def _event_id(content: Json) -> int | None:
+    """Return the number of an event; None where there is none. The vendor's client takes it as a text, too."""
+    value = content.get("event_id")
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        return int(value)
+    except ValueError:
+        return None
+
+
+def _required_id(content: Json) -> int:
+    event_id = _event_id(content)
+    if event_id is None:
+        raise MalformedError(f"'event_id' is {excerpt(repr(content.get('event_id')))}; it should be a number")
+    return event_id
+
+
+def _wrong_format(raw_type: str, sentence: str) -> VoiceEvent:
+    """The conversation cannot go on: what is said or heard would be noise."""
+    failure = Failure("protocol_violation", "audio_format")
+    return VoiceEvent(EventKind.ERROR, raw_type, message=f"{raw_type}: {sentence}", fatal=True, failure=failure)

@@ -1,0 +1,45 @@
+"""A session of the vendor's own client (elevenlabs 2.78.0): what it made of an agent's messages, ours must make too."""
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from loadtest.protocols.base import CallerOptions, EventKind
+from loadtest.protocols.elevenlabs.names import CLIENT_EVENTS
+from loadtest.protocols.registry import make_caller
+from tests.unit.loadtest.protocols.contract.scripts.elevenlabs import EVERY_EVENT
+from tests.unit.loadtest.protocols.elevenlabs.vendors_client import TOOLS, assert_same, first_message
+
+RECORDED = Path(__file__).parents[4] / "fixtures" / "elevenlabs" / "client-2.78.0.json"
+
+
+@cache
+def session() -> dict[str, Any]:
+    found = json.loads(RECORDED.read_text())
+    assert found["recorded"] == {"peer": "elevenlabs", "version": "2.78.0"}
+    return found
+
+
+def test_each_message_means_what_the_vendors_client_made_of_it() -> None:
+    assert_same(session())
+
+
+def test_every_client_event_of_the_vendors_package_is_known() -> None:
+    assert set(session()["client_events"]) <= CLIENT_EVENTS
+
+
+def test_nothing_but_what_the_vendors_client_does_not_know_is_unknown() -> None:
+    caller = make_caller("elevenlabs", CallerOptions(settings={"client_events": EVERY_EVENT, "tools": TOOLS}))
+    events = [event for each in session()["messages"] for event in caller.receive(json.dumps(each["message"]))]
+    assert [event.raw_type for event in events if event.kind is EventKind.UNKNOWN] == ["agent_mood"]
+    ready = next(event for event in events if event.kind is EventKind.READY)
+    assert ready.metadata == {"session.id": session()["conversation_id"]}
+
+
+def test_the_vendors_models_understand_every_member_of_our_first_message() -> None:
+    initiation = session()["initiation"]
+    assert first_message() == initiation["given"], "record it anew: tests/integration/peers/record_elevenlabs.py"
+    # The models are those of the HTTP API, in which the message has no type.
+    assert initiation["unknown_members"] == ["type"]
+    assert initiation["fields"] == initiation["given"]
