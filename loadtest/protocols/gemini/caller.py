@@ -1,0 +1,99 @@
+"""The caller's side of Gemini Live (BidiGenerateContent over a WebSocket).
+
+The service sends a reply's audio as fast as it is generated. Its messages are JSON, in binary frames.
+"""
+
+import base64
+import re
+from collections.abc import Sequence
+from typing import Final
+from urllib.parse import urlsplit, urlunsplit
+
+from loadtest.audio import pcm as samples
+from loadtest.protocols.base import (
+    CallerDefaults,
+    CallerOptions,
+    Capabilities,
+    Message,
+    OpenRequest,
+    Pcm16,
+    SpokenText,
+    VoiceEvent,
+)
+from loadtest.protocols.failure import Failure
+from loadtest.protocols.gemini import setup
+from loadtest.protocols.gemini.session import LiveSession
+from loadtest.protocols.gemini.settings import WIRE, checked_settings, not_observable
+from loadtest.protocols.registry import register_built_in
+
+INPUT_RATE_HZ: Final = 16_000
+FRAME_MS: Final = 20
+# How the reason of a close frame, of which 123 bytes fit, names a limit: the same close code is for internal errors.
+_LIMIT: Final = re.compile(r"resource_exhausted|resource has been exhausted|\bquota\b", re.IGNORECASE)
+
+
+@register_built_in(WIRE)
+class GeminiCaller(CallerDefaults):
+    """One conversation of a caller. Implements `loadtest.protocols.base.CallerProtocol`."""
+
+    def __init__(self, options: CallerOptions) -> None:
+        """Raises UsageError with all faults of settings and options."""
+        self._options = options
+        self._settings = checked_settings(options)
+        self._session = LiveSession(self._settings)
+        self._manual = options.turn_control == "manual"
+        self._enterprise = False
+        self.capabilities = Capabilities(
+            input_rate_hz=INPUT_RATE_HZ,
+            frame_ms=FRAME_MS,
+            not_observable=not_observable(options, self._settings),
+        )
+
+    def upgrade(self, target_url: str, traceparent: str | None) -> OpenRequest:
+        """Complete the address by the service's path; put the key, or the token, and the trace into headers."""
+        parts = urlsplit(target_url)
+        self._enterprise = setup.is_enterprise(parts)
+        headers = setup.credentials(parts, self._options.token)
+        if traceparent is not None:
+            headers.append(("traceparent", traceparent))
+        url = urlunsplit(setup.completed(parts, self._options, self._settings))
+        return OpenRequest(url, (*headers, *self._options.headers))
+
+    def opened(self) -> Sequence[Message]:
+        """Return the setup, which the service acknowledges."""
+        return (setup.setup_message(self._options, self._settings, enterprise=self._enterprise),)
+
+    def receive(self, message: Message) -> Sequence[VoiceEvent]:
+        """Decode one message; never raises."""
+        return self._session.receive(message)
+
+    def pending(self) -> Sequence[Message]:
+        """Return the results of tools that are waiting to be sent, and empty the queue."""
+        if not self._session.answers:
+            return ()
+        messages, self._session.answers = self._session.answers, []
+        return messages
+
+    def audio_message(self, pcm: Pcm16) -> bytes:
+        """Return `realtimeInput.audio` with one frame."""
+        encoded = base64.b64encode(samples.to_bytes(pcm))
+        return b'{"realtimeInput":{"audio":{"mimeType":"audio/pcm;rate=16000","data":"' + encoded + b'"}}}'
+
+    def begin_turn(self, spoken: SpokenText) -> Sequence[Message]:
+        """Under manual turn control, tell the service that the caller begins to speak."""
+        del spoken
+        self._session.begin_turn()
+        return ('{"realtimeInput":{"activityStart":{}}}',) if self._manual else ()
+
+    def end_turn(self) -> Sequence[Message]:
+        """Under manual turn control, tell the service that the caller has finished."""
+        return ('{"realtimeInput":{"activityEnd":{}}}',) if self._manual else ()
+
+    def goodbye(self) -> Sequence[Message]:
+        """Tell the service that no more audio comes; only its own detection of speech takes that."""
+        return () if self._manual else ('{"realtimeInput":{"audioStreamEnd":true}}',)
+
+    def close_cause(self, code: int, reason: str) -> Failure | None:
+        """Tell a limit of sessions or of use, which is over some time, from other reasons with the same code."""
+        del code
+        return Failure("endpoint_error", "RESOURCE_EXHAUSTED") if _LIMIT.search(reason) else None

@@ -1,0 +1,291 @@
+"""One conversation's messages from Gemini Live: JSON in, normalized events out.
+
+Source: google-genai 3.4.0, types.LiveServerMessage and the converters of its client. A message can have several
+members, and a `serverContent` too: content counts before what ends it. Output transcription is not the language model's
+text: it comes beside the audio, in no fixed order.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+import orjson
+
+from loadtest.protocols.base import EventKind, VoiceEvent
+from loadtest.protocols.error_objects import error_message, violation
+from loadtest.protocols.failure import Failure, code_of, retry_after_of_fields
+from loadtest.protocols.gemini.members import flag, member, named, objects, usage
+from loadtest.protocols.gemini.reply import LiveReply
+from loadtest.protocols.gemini.settings import GeminiSettings
+from loadtest.protocols.gemini.speech import rate_of, speech_of
+from loadtest.protocols.gemini.transcript import InputTranscript
+from loadtest.protocols.json_fields import (
+    Json,
+    MalformedError,
+    as_list,
+    as_object,
+    optional_text,
+    parse_object,
+    required_base64,
+    required_text,
+)
+from loadtest.protocols.tool_results import result_of
+from telemetry.model import semconv
+
+# The characters of URL-safe base64, which some gateways write, and those that they stand for.
+_STANDARD: Final = str.maketrans("-_", "+/")
+_SPEECH: Final = "serverContent.modelTurn"
+# The service answers before it has said all: what it thinks meanwhile follows as another part of the same turn.
+_IN_PROGRESS: Final = "IN_PROGRESS"
+# Members of a message and of `serverContent` that no caller needs.
+_NOT_NEEDED: Final = frozenset({"sessionResumptionUpdate", "voiceActivityDetectionSignal"})
+_NOT_NEEDED_CONTENT: Final = frozenset(
+    {"groundingMetadata", "interactionStatus", "turnCompleteReason", "urlContextMetadata", "waitingForInput"}
+)
+# The first argument is the session.
+Handler = Callable[[Any, str, Json], list[VoiceEvent]]
+
+
+class LiveSession:
+    """The state of one conversation. `answers` are the messages that wait to be sent."""
+
+    def __init__(self, settings: GeminiSettings) -> None:
+        self.answers: list[str] = []
+        self._settings = settings
+        self._ready = False
+        self._reply = LiveReply()
+        self._transcript = InputTranscript()
+        self._turn = 0  # of the caller
+        self._answered_turn = 0  # the caller's turn in which the reply under way began
+
+    def begin_turn(self) -> None:
+        """The caller begins to speak."""
+        self._turn += 1
+        self._transcript.begin("begin_turn", replying=self._reply.is_open)
+
+    def receive(self, message: str | bytes) -> list[VoiceEvent]:
+        """Decode one message, text or binary; never raises."""
+        if self._reply.is_open and (pieces := speech_of(message)) is not None:
+            return [*self._transcript.take_left(), *self._more_speech(pieces)]
+        try:
+            fields = named(parse_object(message))
+        except MalformedError as error:
+            return [violation("", str(error), "malformed_message")]
+        if "error" in fields or ("code" in fields and "message" in fields):
+            return self._error(fields)
+        events = self._transcript.take_left()
+        for name in _in_order(fields, self._handlers):
+            events += self._members(name, fields, self._handlers, _NOT_NEEDED, "")
+        return events or [VoiceEvent(EventKind.OTHER, "empty")]
+
+    def _members(
+        self, name: str, fields: Json, handlers: Mapping[str, Handler], not_needed: frozenset[str], within: str
+    ) -> list[VoiceEvent]:
+        """Return the events of one member. One that is malformed does not spoil the others."""
+        raw_type = within + name
+        handler = handlers.get(name)
+        if handler is None:
+            return [VoiceEvent(EventKind.OTHER if name in not_needed else EventKind.UNKNOWN, raw_type)]
+        was_open = self._reply.is_open
+        try:
+            events = handler(self, raw_type, fields)
+        except MalformedError as error:
+            events = [violation(raw_type, f"{raw_type}: {error}", "malformed_message")]
+        if self._reply.is_open and not was_open:
+            self._answered_turn = self._turn
+        return events
+
+    # Session.
+
+    def _setup_complete(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
+        session_id = optional_text(member(fields, raw_type), "sessionId")
+        if self._ready:
+            return [VoiceEvent(EventKind.OTHER, raw_type)]
+        self._ready = True
+        return [VoiceEvent(EventKind.READY, raw_type, metadata={"session.id": session_id} if session_id else {})]
+
+    def _error(self, fields: Json) -> list[VoiceEvent]:
+        """The service, or what stands before it, refuses: clients of the vendor end the session."""
+        error = as_object(fields.get("error")) or fields
+        failure = Failure(
+            "endpoint_error", code_of(error.get("status"), error.get("code"), "error"), retry_after_of_fields(error)
+        )
+        message = error_message(fields.get("error", error))
+        return [VoiceEvent(EventKind.ERROR, "error", message=message, fatal=True, failure=failure)]
+
+    def _go_away(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
+        left = optional_text(member(fields, raw_type), "timeLeft")
+        sentence = f"the service announces that it closes the connection{f' in {left}' if left else ' soon'}"
+        return [
+            VoiceEvent(EventKind.ERROR, raw_type, message=sentence, failure=Failure("endpoint_error", "go_away")),
+        ]
+
+    def _usage(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
+        counts = usage(member(fields, raw_type))
+        cached = {semconv.META_CACHE_HIT: "true", semconv.META_CACHE_TIER: "prefix"}
+        metadata = cached if counts.get("cached_tokens") else {}
+        kind = EventKind.SERVICE_REPORT if counts else EventKind.OTHER
+        return [VoiceEvent(kind, raw_type, usage=counts, metadata=metadata)]
+
+    # The caller's speech.
+
+    def _voice_activity(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
+        activity = member(fields, raw_type)
+        # The service's name of this member; clients of the vendor call it `voiceActivityType`.
+        kind = optional_text(activity, "type") or optional_text(activity, "voiceActivityType")
+        found = _ACTIVITIES.get(kind or "") if self._settings.voice_activity else None
+        return [VoiceEvent(found or EventKind.OTHER, raw_type, item_id=self._transcript.item_id)]
+
+    def _interim(self, raw_type: str, content: Json) -> list[VoiceEvent]:
+        transcription = member(content, "interimInputTranscription")
+        return self._transcript.interim(raw_type, optional_text(transcription, "text") or "")
+
+    def _input(self, raw_type: str, content: Json) -> list[VoiceEvent]:
+        transcription = member(content, "inputTranscription")
+        text = optional_text(transcription, "text") or ""
+        return self._transcript.piece(raw_type, text, finished=flag(transcription, "finished"))
+
+    # The reply.
+
+    def _server_content(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
+        content = member(fields, raw_type)
+        events: list[VoiceEvent] = []
+        for name in _in_order(content, self._content_handlers):
+            events += self._members(name, content, self._content_handlers, _NOT_NEEDED_CONTENT, f"{raw_type}.")
+        return events
+
+    def _model_turn(self, raw_type: str, content: Json) -> list[VoiceEvent]:
+        events: list[VoiceEvent] = []
+        for part in objects(member(content, "modelTurn"), "parts"):
+            events += self._part(raw_type, part)
+        return events
+
+    def _part(self, raw_type: str, part: Json) -> list[VoiceEvent]:
+        if "inlineData" in part:
+            return self._inline(raw_type, member(part, "inlineData"))
+        text = optional_text(part, "text")
+        if not text:
+            return [VoiceEvent(EventKind.OTHER, raw_type)]
+        if flag(part, "thought"):
+            return self._reply.reasoning(raw_type, text)
+        measured = self._settings.replies == "text"
+        return self._reply.text(raw_type, text, EventKind.LLM_TEXT if measured else EventKind.OTHER)
+
+    def _inline(self, raw_type: str, blob: Json) -> list[VoiceEvent]:
+        mime_type = required_text(blob, "mimeType")
+        # What is no audio need not be base64 either.
+        return _nothing(raw_type) if rate_of(mime_type) is None else self._speech(raw_type, mime_type, _bytes(blob))
+
+    def _speech(self, raw_type: str, mime_type: str, pcm: bytes) -> list[VoiceEvent]:
+        rate_hz = rate_of(mime_type)
+        if rate_hz is None or not pcm:
+            return _nothing(raw_type)
+        if len(pcm) % 2:
+            raise MalformedError(f"{len(pcm)} bytes of audio end inside a 16-bit sample")
+        return self._reply.audio(raw_type, pcm, rate_hz)
+
+    def _more_speech(self, pieces: Sequence[tuple[str, bytes]]) -> list[VoiceEvent]:
+        """The pieces of a message that carries nothing else, while a reply is under way."""
+        try:
+            return [event for mime_type, pcm in pieces for event in self._speech(_SPEECH, mime_type, pcm)]
+        except MalformedError as error:
+            return [violation(_SPEECH, f"{_SPEECH}: {error}", "malformed_message")]
+
+    def _output(self, raw_type: str, content: Json) -> list[VoiceEvent]:
+        text = optional_text(member(content, "outputTranscription"), "text")
+        return [VoiceEvent(EventKind.OTHER, raw_type, text=text)]
+
+    def _interrupted(self, raw_type: str, content: Json) -> list[VoiceEvent]:
+        return self._reply.interrupted(raw_type) if flag(content, "interrupted") else _nothing(raw_type)
+
+    def _generation_complete(self, raw_type: str, content: Json) -> list[VoiceEvent]:
+        if not flag(content, "generationComplete"):
+            return _nothing(raw_type)
+        return [*self._transcribed(raw_type), *self._reply.generation_complete(raw_type)]
+
+    def _turn_complete(self, raw_type: str, content: Json) -> list[VoiceEvent]:
+        if not flag(content, "turnComplete"):
+            return _nothing(raw_type)
+        goes_on = content.get("interactionStatus") == _IN_PROGRESS
+        reason = optional_text(content, "turnCompleteReason")
+        return [*self._transcribed(raw_type), *self._reply.turn_complete(raw_type, reason, goes_on=goes_on)]
+
+    def _transcribed(self, raw_type: str) -> list[VoiceEvent]:
+        """The transcript of the question whose reply is complete now, if nothing has marked its last piece."""
+        answers_question = self._reply.is_open and self._answered_turn == self._turn
+        return self._transcript.answered(raw_type) if answers_question else []
+
+    # Tools.
+
+    def _tool_call(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
+        calls = [
+            (required_text(call, "name"), optional_text(call, "id"))
+            for call in objects(member(fields, raw_type), "functionCalls")
+        ]
+        if not calls:
+            return _nothing(raw_type)
+        events = self._reply.tool_called(raw_type)
+        responses: list[dict[str, Any]] = []
+        for name, call_id in calls:
+            result = result_of(self._settings.tools, name)
+            if result is None:
+                sentence = f"the endpoint called the tool {name!r}, for which the settings have no result"
+                events.append(violation(raw_type, f"{sentence}: add it to tools", "unknown_tool"))
+                continue
+            response = result if isinstance(result, dict) else {"output": result}
+            responses.append({**({} if call_id is None else {"id": call_id}), "name": name, "response": response})
+        if responses:
+            self.answers.append(orjson.dumps({"toolResponse": {"functionResponses": responses}}).decode())
+        return events or _nothing(raw_type)
+
+    def _tool_call_cancellation(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
+        if as_list(member(fields, raw_type).get("ids", [])) is None:
+            raise MalformedError("'ids' is no array")
+        self._reply.tool_cancelled()
+        return _nothing(raw_type)
+
+    # On the class, not on each object: bound methods in an object would be a reference cycle that only the garbage
+    # collector breaks. In the order in which the members of one message count.
+    _handlers: ClassVar[Mapping[str, Handler]] = {
+        "setupComplete": _setup_complete,
+        "usageMetadata": _usage,
+        "voiceActivity": _voice_activity,
+        "toolCall": _tool_call,
+        "toolCallCancellation": _tool_call_cancellation,
+        "serverContent": _server_content,
+        "goAway": _go_away,
+    }
+    _content_handlers: ClassVar[Mapping[str, Handler]] = {
+        "modelTurn": _model_turn,
+        "interimInputTranscription": _interim,
+        "inputTranscription": _input,
+        "outputTranscription": _output,
+        "interrupted": _interrupted,
+        "generationComplete": _generation_complete,
+        "turnComplete": _turn_complete,
+    }
+
+
+_ACTIVITIES: Final[Mapping[str, EventKind]] = {
+    "ACTIVITY_START": EventKind.SPEECH_STARTED,
+    "ACTIVITY_END": EventKind.SPEECH_STOPPED,
+}
+
+
+def _in_order(fields: Json, handlers: Mapping[str, Handler]) -> list[str]:
+    """The names of members in the order in which they count; those that need no handling last."""
+    if len(fields) == 1:
+        return list(fields)
+    return [name for name in handlers if name in fields] + [name for name in fields if name not in handlers]
+
+
+def _nothing(raw_type: str) -> list[VoiceEvent]:
+    return [VoiceEvent(EventKind.OTHER, raw_type)]
+
+
+def _bytes(blob: Json) -> bytes:
+    """Return the data of a blob, in either alphabet of base64, as every reader of protobuf's JSON takes it."""
+    try:
+        return required_base64(blob, "data")
+    except MalformedError:
+        data = required_text(blob, "data")
+        return required_base64({"data": data.translate(_STANDARD) + "=" * (-len(data) % 4)}, "data")

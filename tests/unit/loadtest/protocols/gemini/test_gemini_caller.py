@@ -1,0 +1,247 @@
+"""How a session with Gemini Live begins, what a caller sends, and which settings there are."""
+
+import base64
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from loadtest.errors import UsageError
+from loadtest.protocols.base import CallerOptions, SpokenText
+from loadtest.protocols.failure import Failure
+from loadtest.protocols.gemini.caller import GeminiCaller
+
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+HOST = "generativelanguage.googleapis.com"
+SERVICE = "google.ai.generativelanguage"
+
+
+def setup_of(options: CallerOptions, url: str = f"wss://{HOST}") -> dict[str, Any]:
+    caller = GeminiCaller(options)
+    caller.upgrade(url, None)
+    (message,) = caller.opened()
+    return json.loads(str(message))["setup"]
+
+
+@pytest.mark.parametrize(
+    ("url", "token", "completed", "header"),
+    [
+        (
+            f"wss://{HOST}",
+            "key-1",
+            f"wss://{HOST}/ws/{SERVICE}.v1.GenerativeService.BidiGenerateContent",
+            ("x-goog-api-key", "key-1"),
+        ),
+        (
+            f"wss://{HOST}/",
+            "auth_tokens/7",
+            f"wss://{HOST}/ws/{SERVICE}.v1alpha.GenerativeService.BidiGenerateContentConstrained",
+            ("Authorization", "Token auth_tokens/7"),
+        ),
+        (
+            "wss://europe-west4-aiplatform.googleapis.com",
+            "ya29.a",
+            "wss://europe-west4-aiplatform.googleapis.com"
+            "/ws/google.cloud.aiplatform.v1beta1.LlmBidiService/BidiGenerateContent",
+            ("Authorization", "Bearer ya29.a"),
+        ),
+        ("wss://gateway.example/live?key=k", "key-1", "wss://gateway.example/live?key=k", None),
+        (
+            "wss://gateway.example/live?alt=ws",
+            "key-1",
+            "wss://gateway.example/live?alt=ws",
+            ("x-goog-api-key", "key-1"),
+        ),
+        ("wss://gateway.example/live", None, "wss://gateway.example/live", None),
+    ],
+)
+def test_the_address_is_completed_and_the_key_is_where_the_service_reads_it(
+    url: str, token: str | None, completed: str, header: tuple[str, str] | None
+) -> None:
+    request = GeminiCaller(CallerOptions(token=token, headers=(("x-own", "1"),))).upgrade(url, TRACE)
+    assert request.url == completed
+    expected = [*([] if header is None else [header]), ("traceparent", TRACE), ("x-own", "1")]
+    assert list(request.headers) == expected
+
+
+def test_the_trace_is_in_a_header_only_and_missing_where_there_is_none() -> None:
+    caller = GeminiCaller(CallerOptions(model="m"))
+    assert caller.upgrade(f"wss://{HOST}", None).headers == ()
+    caller.upgrade(f"wss://{HOST}", TRACE)
+    sent = [*caller.opened(), *caller.begin_turn(SpokenText("x")), *caller.goodbye()]
+    assert not any("0af7651916cd43dd" in str(message) for message in sent)
+
+
+def test_the_version_of_an_address_without_a_path_is_a_setting() -> None:
+    caller = GeminiCaller(CallerOptions(settings={"api_version": "v1alpha"}))
+    assert "/ws/google.ai.generativelanguage.v1alpha." in caller.upgrade(f"wss://{HOST}", None).url
+
+
+def test_a_setup_says_what_was_chosen_and_leaves_the_rest_to_the_service() -> None:
+    assert setup_of(CallerOptions(model="gemini-live")) == {
+        "model": "models/gemini-live",
+        "generationConfig": {"responseModalities": ["AUDIO"]},
+        "inputAudioTranscription": {},
+        "outputAudioTranscription": {},
+    }
+    options = CallerOptions(
+        model="models/gemini-live",
+        voice="Puck",
+        instructions="Be brief.",
+        silence_duration_ms=300,
+        settings={
+            "language": "de-DE",
+            "start_sensitivity": "high",
+            "end_sensitivity": "low",
+            "prefix_padding_ms": 20,
+            "interruptible": False,
+            "output_transcription": False,
+            "voice_activity": True,
+            "setup": {"generationConfig": {"temperature": 0}, "tools": [{"googleSearch": {}}]},
+        },
+    )
+    assert setup_of(options) == {
+        "model": "models/gemini-live",
+        "generationConfig": {
+            "responseModalities": ["AUDIO"],
+            "speechConfig": {
+                "voiceConfig": {"prebuiltVoiceConfig": {"voiceName": "Puck"}},
+                "languageCode": "de-DE",
+            },
+            "temperature": 0,
+        },
+        "systemInstruction": {"parts": [{"text": "Be brief."}], "role": "user"},
+        "realtimeInputConfig": {
+            "automaticActivityDetection": {
+                "startOfSpeechSensitivity": "START_SENSITIVITY_HIGH",
+                "endOfSpeechSensitivity": "END_SENSITIVITY_LOW",
+                "prefixPaddingMs": 20,
+                "silenceDurationMs": 300,
+            },
+            "activityHandling": "NO_INTERRUPTION",
+        },
+        "inputAudioTranscription": {},
+        "explicitVadSignal": True,
+        "tools": [{"googleSearch": {}}],
+    }
+
+
+def test_models_have_full_names() -> None:
+    enterprise = "wss://us-central1-aiplatform.googleapis.com"
+    assert setup_of(CallerOptions(model="m"), enterprise)["model"] == "publishers/google/models/m"
+    assert setup_of(CallerOptions(model="projects/p/models/m"), enterprise)["model"] == "projects/p/models/m"
+    assert "model" not in setup_of(CallerOptions()), "the service says itself that it is missing"
+
+
+def test_in_manual_turns_the_caller_marks_its_speech_and_never_ends_the_stream() -> None:
+    caller = GeminiCaller(CallerOptions("manual", model="m"))
+    (message,) = caller.opened()
+    assert json.loads(str(message))["setup"]["realtimeInputConfig"] == {
+        "automaticActivityDetection": {"disabled": True}
+    }
+    (begin,), (end,) = caller.begin_turn(SpokenText("x")), caller.end_turn()
+    assert json.loads(str(begin)) == {"realtimeInput": {"activityStart": {}}}
+    assert json.loads(str(end)) == {"realtimeInput": {"activityEnd": {}}}
+    assert caller.goodbye() == (), "audioStreamEnd belongs to automatic detection only"
+
+
+def test_under_automatic_detection_only_the_end_of_the_stream_is_announced() -> None:
+    caller = GeminiCaller(CallerOptions(model="m"))
+    assert caller.begin_turn(SpokenText("x")) == ()
+    assert caller.end_turn() == ()
+    (goodbye,) = caller.goodbye()
+    assert json.loads(str(goodbye)) == {"realtimeInput": {"audioStreamEnd": True}}
+
+
+def test_a_frame_is_pcm_at_16_khz_and_the_same_for_every_caller() -> None:
+    caller = GeminiCaller(CallerOptions())
+    assert (caller.capabilities.input_rate_hz, caller.capabilities.frame_ms) == (16_000, 20)
+    frame = json.loads(caller.audio_message(np.array([1, -2], np.int16)))
+    audio = frame["realtimeInput"]["audio"]
+    assert audio == {"mimeType": "audio/pcm;rate=16000", "data": base64.b64encode(b"\1\0\xfe\xff").decode()}
+    assert caller.audio_head() is None
+
+
+def test_all_faults_of_settings_are_reported_at_once() -> None:
+    settings = {
+        "voice_activty": True,
+        "replies": "video",
+        "setup": {"model": "m", "generation_config": {}, "generationConfig": {"responseModalities": ["TEXT"]}},
+    }
+    with pytest.raises(UsageError) as caught:
+        GeminiCaller(CallerOptions(transcription_model="t", output_format="pcmu", settings=settings))
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 5
+    assert "'transcription_model'" in lines[0]
+    assert "always pcm16" in lines[1]
+    found = "\n".join(lines[2:])
+    assert "there is no setting 'voice_activty'; known: api_version, " in found
+    assert "the setting 'replies' is not valid: input should be 'audio' or 'text'" in found
+    assert "model follows from options" in found
+    assert "generationConfig.responseModalities follows from options" in found
+    assert "write the names as the wire does: generation_config" in found
+
+
+def test_settings_of_the_services_detection_have_no_place_in_manual_turns() -> None:
+    settings = {"start_sensitivity": "low", "prefix_padding_ms": 0, "voice_activity": True}
+    with pytest.raises(UsageError) as caught:
+        GeminiCaller(CallerOptions("manual", settings=settings))
+    assert [line.split("'")[1] for line in str(caught.value).splitlines()] == [
+        "start_sensitivity",
+        "prefix_padding_ms",
+        "voice_activity",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "hidden", "shown"),
+    [
+        (CallerOptions(), {"endpointing", "llm_first_token_latency", "itl"}, {"voice_to_voice", "wer"}),
+        (CallerOptions("manual"), {"endpointing"}, {"asr_final_latency"}),
+        (CallerOptions(settings={"voice_activity": True}), {"llm_ttft"}, {"endpointing", "barge_in_stop"}),
+        (
+            CallerOptions(settings={"replies": "text"}),
+            {"voice_to_voice", "barge_in_stop"},
+            {"llm_first_token_latency", "llm_ttft"},
+        ),
+        (
+            CallerOptions(settings={"input_transcription": False}),
+            {"wer", "asr_partial_latency", "asr_final_latency"},
+            {"voice_to_voice"},
+        ),
+    ],
+)
+def test_what_can_be_observed_follows_from_the_settings(
+    options: CallerOptions, hidden: set[str], shown: set[str]
+) -> None:
+    declared = GeminiCaller(options).capabilities.not_observable
+    assert hidden <= set(declared)
+    assert not shown & set(declared)
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "cause"),
+    [
+        # A real one, cut off where a close frame ends: 123 bytes.
+        (
+            1011,
+            "Request trace id: f1, [ORIGINAL ERROR] generic::resource_exhausted: RESOURCE_EXHAUSTED: Maximum concurr",
+            Failure("endpoint_error", "RESOURCE_EXHAUSTED"),
+        ),
+        (
+            1011,
+            "You exceeded your current quota, please check your plan and billing details.",
+            Failure("endpoint_error", "RESOURCE_EXHAUSTED"),
+        ),
+        (1011, "Internal error encountered.", None),
+        (1007, "API key not valid. Please pass a valid API key.", None),
+        (1008, "models/gemini-none is not found for API version v1beta", None),
+    ],
+)
+def test_a_limit_is_distinguished_from_an_internal_error_with_the_same_close_code(
+    code: int, reason: str, cause: Failure | None
+) -> None:
+    found = GeminiCaller(CallerOptions()).close_cause(code, reason)
+    assert found == cause
+    assert found is None or found.asks_to_wait

@@ -1,0 +1,391 @@
+"""The messages of Gemini Live, with what is easily taken wrong about each."""
+
+import base64
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loadtest.protocols.base import CallerOptions, EventKind
+from loadtest.protocols.gemini.caller import GeminiCaller
+from tests.unit.loadtest.protocols.contract.line import Line, kinds, only
+from tests.unit.loadtest.protocols.contract.scripts.gemini import GeminiScript, GeminiTextScript, GeminiWordsScript
+from tests.unit.loadtest.protocols.contract.test_contract_streams import ANY_JSON
+from tests.unit.loadtest.protocols.gemini.session import PCM, Session, speech
+
+STARTED, DONE = EventKind.RESPONSE_STARTED, EventKind.RESPONSE_DONE
+
+
+def test_json_comes_in_binary_and_in_text_frames_with_either_kind_of_names() -> None:
+    members = {"serverContent": speech() | {"inputTranscription": {"text": "hello", "finished": True}}}
+    theirs = json.dumps(members)
+    snake = theirs
+    for name in ("serverContent", "modelTurn", "inlineData", "mimeType", "inputTranscription"):
+        snake = snake.replace(name, "".join(f"_{each.lower()}" if each.isupper() else each for each in name))
+    assert "server_content" in snake
+    assert "mime_type" in snake
+    found = [
+        [(event.kind, event.audio, event.rate_hz, event.text) for event in Session().caller.receive(message)]
+        for message in (theirs, theirs.encode(), snake, snake.encode())
+    ]
+    assert found[0] == [
+        (STARTED, None, None, None),
+        (EventKind.AUDIO, PCM, 24_000, None),
+        (EventKind.ASR_FINAL, None, None, "hello"),
+    ]
+    assert found[1:] == found[:1] * 3
+
+
+def test_a_session_is_ready_once_and_has_a_name() -> None:
+    caller = GeminiCaller(CallerOptions())
+    (ready,) = caller.receive(b'{"setupComplete":{"sessionId":"session-7"}}')
+    assert (ready.kind, ready.metadata) == (EventKind.READY, {"session.id": "session-7"})
+    assert kinds(caller.receive(b'{"setupComplete":{}}')) == []
+
+
+# Replies.
+
+
+def test_a_reply_is_complete_when_it_is_generated_and_not_when_the_service_thinks_it_was_played() -> None:
+    session = Session()
+    assert kinds(session.speech()) == [STARTED, EventKind.AUDIO]
+    assert kinds(session.speech()) == [EventKind.AUDIO]
+    (done,) = [event for event in session.content(generationComplete=True) if event.kind is DONE]
+    assert (done.status, done.carried, done.owes_response) == ("completed", {"audio"}, False)
+    assert kinds(session.content(turnComplete=True)) == []
+    assert kinds(session.speech()) == [STARTED, EventKind.AUDIO], "the next reply"
+
+
+def test_one_message_has_content_and_the_end_of_it() -> None:
+    session = Session()
+    found = session.receive(
+        usageMetadata={"responseTokenCount": 3},
+        serverContent=speech()
+        | {"turnComplete": True, "generationComplete": True, "outputTranscription": {"text": "Yes"}},
+    )
+    assert kinds(found) == [EventKind.SERVICE_REPORT, STARTED, EventKind.AUDIO, DONE]
+
+
+def test_a_turn_without_generation_complete_ends_with_the_turn() -> None:
+    session = Session()
+    session.speech()
+    assert only(session.content(turnComplete=True), DONE).status == "completed"
+
+
+def test_an_interrupted_reply_is_cleared_and_its_turn_complete_is_no_other_reply() -> None:
+    session = Session()
+    session.speech()
+    clear, done = session.content(interrupted=True)
+    assert (clear.kind, done.kind, done.status) == (EventKind.CLEAR, DONE, "cancelled")
+    assert kinds(session.content(turnComplete=True)) == []
+    assert kinds(session.speech()) == [STARTED, EventKind.AUDIO]
+
+
+def test_what_is_still_played_of_a_generated_reply_is_cleared_too() -> None:
+    session = Session()
+    session.speech(generationComplete=True)
+    assert kinds(session.content(interrupted=True, turnComplete=True)) == [EventKind.CLEAR]
+
+
+def test_an_interruption_of_nothing_ends_nothing() -> None:
+    """Services were seen to send one although the caller had said nothing, and without a turnComplete after it."""
+    session = Session()
+    assert kinds(session.content(interrupted=True)) == [EventKind.CLEAR]
+    assert kinds(session.speech()) == [STARTED, EventKind.AUDIO]
+    assert kinds(session.content(turnComplete=True)) == [DONE]
+
+
+def test_a_turn_without_any_content_is_a_reply_that_holds_nothing() -> None:
+    started, done = Session().content(turnComplete=True)
+    assert (started.kind, done.kind, done.status, done.carried) == (STARTED, DONE, "completed", frozenset())
+
+
+@pytest.mark.parametrize(
+    ("reason", "before", "status", "code"),
+    [
+        ("RESPONSE_REJECTED", False, "failed", "RESPONSE_REJECTED"),
+        ("GENERATED_AUDIO_SAFETY", True, "incomplete", None),
+        ("NEED_MORE_INPUT", False, "incomplete", None),
+        ("TURN_COMPLETE_REASON_UNSPECIFIED", True, "completed", None),
+    ],
+)
+def test_the_reason_why_a_turn_is_complete(reason: str, before: bool, status: str, code: str | None) -> None:
+    session = Session()
+    if before:
+        session.speech()
+    done = only(session.content(turnComplete=True, turnCompleteReason=reason), DONE)
+    assert (done.status, done.failure and done.failure.code) == (status, code)
+    assert done.message == (None if status == "completed" else reason)
+
+
+def test_a_model_that_thinks_on_owes_the_rest_of_its_turn() -> None:
+    session = Session()
+    session.speech()
+    assert only(session.content(turnComplete=True, interactionStatus="IN_PROGRESS"), DONE).owes_response
+    session.speech()
+    assert not only(session.content(turnComplete=True, interactionStatus="IDLE"), DONE).owes_response
+
+
+def test_a_turn_that_is_generated_in_parts_is_owed_until_the_model_is_idle() -> None:
+    session = Session()
+    session.speech(generationComplete=True)
+    part = session.content(turnComplete=True, interactionStatus="IN_PROGRESS")
+    assert only(part, DONE).owes_response
+    assert not only(session.content(turnComplete=True, interactionStatus="IDLE"), DONE).owes_response
+
+
+@pytest.mark.parametrize(
+    ("mime_type", "rate_hz"),
+    [("audio/pcm;rate=24000", 24_000), ("audio/pcm", 24_000), ("audio/pcm; rate=16000", 16_000), ("AUDIO/L16", 24_000)],
+)
+def test_the_rate_is_in_the_type_of_the_audio(mime_type: str, rate_hz: int) -> None:
+    (event,) = [each for each in Session().speech(mime_type) if each.kind is EventKind.AUDIO]
+    assert (event.audio, event.rate_hz) == (PCM, rate_hz)
+
+
+@pytest.mark.parametrize("mime_type", ["audio/opus", "audio/pcm;rate=1", "audio/pcm;rate=9999999", "audio/pcma"])
+def test_audio_that_cannot_be_played_is_a_violation_and_no_reply(mime_type: str) -> None:
+    session = Session()
+    (event,) = session.speech(mime_type)
+    assert event.failure is not None
+    assert event.failure.kind == "protocol_violation"
+    assert not kinds(session.content(generationComplete=True))
+
+
+def test_an_image_is_no_audio() -> None:
+    assert kinds(Session().speech("image/png")) == []
+
+
+def test_thoughts_and_output_transcripts_are_not_the_answers_text() -> None:
+    session = Session()
+    parts = [{"text": "The user asks.", "thought": True}, {"text": "beside the audio"}]
+    found = session.content(modelTurn={"parts": parts}, outputTranscription={"text": "It is on."})
+    assert kinds(found) == [STARTED, EventKind.REASONING_TEXT]
+    assert only(session.content(generationComplete=True), DONE).carried == {"text"}
+
+
+def test_replies_in_text_have_tokens() -> None:
+    line = Line("gemini-live", GeminiTextScript())
+    line.open()
+    found = line.turn()
+    assert [event.text for event in found if event.kind is EventKind.LLM_TEXT] == ["It is on. "]
+    assert EventKind.REASONING_TEXT in kinds(found)
+    assert "llm_first_token_latency" not in line.caller.capabilities.not_observable
+
+
+# Tools.
+
+
+def call(*names: str) -> dict[str, Any]:
+    return {"functionCalls": [{"id": f"call-{name}", "name": name, "args": {"on": True}} for name in names]}
+
+
+def test_a_tool_call_is_answered_by_its_result_and_the_answer_is_owed() -> None:
+    session = Session(tools={"light": {"state": "on"}, "*": "done"})
+    assert kinds(session.receive(toolCall=call("light", "door"))) == [STARTED]
+    (answer,) = session.caller.pending()
+    assert json.loads(str(answer))["toolResponse"]["functionResponses"] == [
+        {"id": "call-light", "name": "light", "response": {"state": "on"}},
+        {"id": "call-door", "name": "door", "response": {"output": "done"}},
+    ]
+    assert session.caller.pending() == ()
+    done = only(session.content(generationComplete=True), DONE)
+    assert (done.carried, done.owes_response) == ({"tool_call"}, True)
+    session.speech()
+    assert not only(session.content(generationComplete=True), DONE).owes_response
+
+
+def test_an_answer_after_the_result_is_the_same_reply() -> None:
+    session = Session(tools={"*": 1})
+    session.receive(toolCall=call("light"))
+    assert kinds(session.speech()) == [EventKind.AUDIO]
+    done = only(session.content(generationComplete=True), DONE)
+    assert (done.carried, done.owes_response) == ({"tool_call", "audio"}, False)
+
+
+def test_a_cancelled_tool_call_owes_nothing() -> None:
+    session = Session(tools={"*": 1})
+    session.receive(toolCall=call("light"))
+    assert kinds(session.receive(toolCallCancellation={"ids": ["call-light"]})) == []
+    assert not only(session.content(turnComplete=True), DONE).owes_response
+
+
+def test_a_tool_without_a_result_is_named() -> None:
+    session = Session(tools={"door": 1})
+    event = only(session.receive(toolCall=call("light")), EventKind.ERROR)
+    assert "the tool 'light', for which the settings have no result" in (event.message or "")
+    assert not event.fatal
+    assert session.caller.pending() == ()
+
+
+# What the service says of itself.
+
+
+def test_tokens_are_counted_by_our_names_and_cached_ones_are_a_hit() -> None:
+    usage = {
+        "promptTokenCount": 300,
+        "cachedContentTokenCount": 200,
+        "responseTokenCount": 40,
+        "thoughtsTokenCount": 7,
+        "totalTokenCount": 347,
+        "promptTokensDetails": [{"modality": "AUDIO", "tokenCount": 260}, {"modality": "TEXT", "tokenCount": 40}],
+        "responseTokensDetails": [{"modality": "AUDIO", "tokenCount": 40}, {"modality": "SMELL", "tokenCount": 1}],
+        "cacheTokensDetails": [{"modality": "TEXT", "tokenCount": 200}],
+    }
+    (report,) = Session().receive(usageMetadata=usage)
+    assert report.kind is EventKind.SERVICE_REPORT
+    assert report.usage == {
+        "input_tokens": 300,
+        "cached_tokens": 200,
+        "output_tokens": 40,
+        "reasoning_tokens": 7,
+        "total_tokens": 347,
+        "input_audio_tokens": 260,
+        "input_text_tokens": 40,
+        "output_audio_tokens": 40,
+        "cached_text_tokens": 200,
+    }
+    assert report.metadata == {"voice.cache_hit": "true", "voice.cache_tier": "prefix"}
+    (uncached,) = Session().receive(usageMetadata={"promptTokenCount": 3, "cachedContentTokenCount": 0})
+    assert uncached.metadata == {}, "tokens that were not cached are no miss of a cache"
+
+
+def test_a_service_that_goes_away_says_so_before_it_closes() -> None:
+    (event,) = Session().receive(goAway={"timeLeft": "50s"})
+    assert (event.kind, event.fatal) == (EventKind.ERROR, False)
+    assert event.message == "the service announces that it closes the connection in 50s"
+
+
+def test_updates_of_resumption_change_nothing() -> None:
+    assert kinds(Session().receive(sessionResumptionUpdate={"newHandle": "h", "resumable": True})) == []
+
+
+@pytest.mark.parametrize(
+    ("members", "code", "message"),
+    [
+        (
+            {"error": {"code": 429, "message": "No room.", "status": "RESOURCE_EXHAUSTED"}},
+            "RESOURCE_EXHAUSTED",
+            "No room. ",
+        ),
+        ({"code": 400, "message": "No.", "status": "INVALID_ARGUMENT"}, "INVALID_ARGUMENT", "No."),
+        ({"error": "gone"}, "error", "gone"),
+        ({"error": {"code": 500}}, "500", "an error without a message"),
+    ],
+)
+def test_an_error_in_json_ends_the_session(members: dict[str, Any], code: str, message: str) -> None:
+    (event,) = Session().receive(**members)
+    assert event.fatal
+    assert event.failure is not None
+    assert (event.failure.kind, event.failure.code) == ("endpoint_error", code)
+    assert (event.message or "").startswith(message.strip())
+
+
+# What no server should send.
+
+
+def test_unknown_members_are_counted_beside_known_ones() -> None:
+    session = Session()
+    found = session.receive(mood="cheerful", serverContent=speech() | {"gesture": "nod"})
+    assert kinds(found) == [STARTED, EventKind.AUDIO, EventKind.UNKNOWN, EventKind.UNKNOWN]
+    assert [event.raw_type for event in found[2:]] == ["serverContent.gesture", "mood"]
+
+
+def test_a_malformed_member_does_not_spoil_the_others() -> None:
+    session = Session()
+    found = session.content(**speech(), inputTranscription={"text": 7}, generationComplete=True)
+    assert kinds(found) == [STARTED, EventKind.AUDIO, EventKind.ERROR, DONE]
+
+
+def test_null_is_nothing_as_in_every_json_of_protobuf() -> None:
+    session = Session()
+    assert kinds(session.receive(serverContent=None, toolCall=None, setupComplete=None)) == []
+    assert kinds(session.content(modelTurn=None, turnComplete=None, interrupted=False, turnCompleteReason=None)) == []
+
+
+def part(mime_type: str, data: bytes) -> dict[str, Any]:
+    return {"inlineData": {"mimeType": mime_type, "data": base64.b64encode(data).decode()}}
+
+
+TYPES = st.sampled_from(["audio/pcm", "audio/pcm;rate=16000", "audio/pcm;rate=1", "audio/opus", "image/png", ""])
+PARTS = st.lists(st.builds(part, TYPES, st.binary(max_size=9)), max_size=3)
+
+
+@settings(max_examples=150, deadline=None)
+@given(parts=PARTS, interrupts=st.booleans())
+def test_speech_alone_in_a_message_is_heard_as_it_is_beside_other_members(
+    parts: list[dict[str, Any]], interrupts: bool
+) -> None:
+    alone, beside = Session(), Session()
+    for session in (alone, beside):
+        session.begin()
+        session.speech(inputTranscription={"text": "hello"})
+        if interrupts:
+            session.begin()
+    turn = {"role": "model", "parts": parts}
+    beside_nothing = beside.content(modelTurn=turn, groundingMetadata=None)
+    assert alone.content(modelTurn=turn) == beside_nothing
+
+
+MEMBERS = st.sampled_from(
+    ["setupComplete", "usageMetadata", "voiceActivity", "toolCall", "toolCallCancellation", "goAway", "error", "code"]
+)
+CONTENT = st.sampled_from(
+    [
+        "modelTurn",
+        "inputTranscription",
+        "interimInputTranscription",
+        "interrupted",
+        "generationComplete",
+        "turnComplete",
+    ]
+)
+NAMES = st.sampled_from(["parts", "inlineData", "text", "data", "functionCalls", "ids", "name", "finished", "mimeType"])
+INNER = st.dictionaries(
+    NAMES, ANY_JSON | st.lists(st.dictionaries(NAMES, ANY_JSON, max_size=3), max_size=2), max_size=3
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    messages=st.lists(
+        st.dictionaries(MEMBERS, ANY_JSON | INNER, max_size=3)
+        | st.dictionaries(CONTENT, ANY_JSON | INNER, max_size=3).map(lambda content: {"serverContent": content})
+        | ANY_JSON,
+        max_size=5,
+    ),
+    raw=st.binary(max_size=30),
+)
+def test_arbitrary_json_and_bytes_never_raise(messages: list[Any], raw: bytes) -> None:
+    session = Session(voice_activity=True, tools={"*": None})
+    for message in (*(json.dumps(each).encode() for each in messages), raw):
+        for event in session.caller.receive(message):
+            if event.kind is EventKind.ERROR:
+                assert event.message
+                assert event.failure is not None
+        session.caller.pending()
+    session.begin()
+
+
+@settings(max_examples=40, deadline=None)
+@given(order=st.permutations(["modelTurn", "inputTranscription", "generationComplete", "turnComplete"]))
+def test_the_order_of_members_in_a_message_says_nothing(order: list[str]) -> None:
+    members: dict[str, Any] = {
+        **speech(),
+        "inputTranscription": {"text": "hello"},
+        "generationComplete": True,
+        "turnComplete": True,
+    }
+    found = Session().content(**{name: members[name] for name in order})
+    assert kinds(found) == [STARTED, EventKind.AUDIO, EventKind.ASR_PARTIAL, EventKind.ASR_FINAL, DONE]
+
+
+def test_scripts_of_the_suite_are_of_one_wire() -> None:
+    for script in (GeminiScript, GeminiWordsScript, GeminiTextScript):
+        line = Line("gemini-live", script())
+        line.open()
+        found = kinds(line.turn())
+        assert EventKind.ERROR not in found
+        assert EventKind.UNKNOWN not in found
