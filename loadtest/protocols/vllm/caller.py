@@ -1,0 +1,218 @@
+"""Realtime transcription of vLLM and SGLang: recognition alone over a WebSocket, audio in and transcripts out.
+
+vLLM's events have names of its own: `commit` with `final: false` begins an utterance and `final: true` ends it. SGLang
+speaks OpenAI Realtime's transcription sessions, with turns that the caller ends. The transcript is a turn's result, so
+that a reply without content follows it at once.
+"""
+
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Final, Literal
+
+import orjson
+
+from loadtest.audio import pcm as samples
+from loadtest.protocols.base import (
+    AnsweringCaller,
+    CallerOptions,
+    Capabilities,
+    EventKind,
+    Message,
+    OpenRequest,
+    Pcm16,
+    SpokenText,
+    VoiceEvent,
+)
+from loadtest.protocols.error_objects import endpoint_error, error_message, violation
+from loadtest.protocols.headers import bearer_headers
+from loadtest.protocols.json_fields import (
+    Json,
+    MalformedError,
+    optional_object,
+    optional_text,
+    parse_object,
+    required_text,
+)
+from loadtest.protocols.registry import register_built_in
+from loadtest.protocols.repeats import RepeatDetector
+from loadtest.protocols.stages.observable import not_observable
+from loadtest.protocols.usage import flat_usage
+from loadtest.protocols.wire_settings import WireSettings, read_settings
+
+FRAME_MS: Final = 20
+# Errors after which no utterance of this session can be recognized.
+FATAL_ERRORS: Final = frozenset({"model_not_validated", "model_not_found", "session_limit_reached"})
+# Errors about the utterance under way: no transcript of it comes.
+_OF_UTTERANCE: Final = frozenset({"processing_error"})
+Handler = Callable[[Any, str, Json], list[VoiceEvent]]
+
+
+class VllmSettings(WireSettings):
+    """What can be set for the wire vllm-realtime."""
+
+    server: Literal["vllm", "sglang"] = "vllm"
+    language: str | None = None
+    rate_hz: Literal[16000, 24000, 48000] = 16000
+
+
+@register_built_in("vllm-realtime")
+class VllmCaller(AnsweringCaller):
+    """One conversation of a caller with a recognizer. Implements `loadtest.protocols.base.CallerProtocol`."""
+
+    def __init__(self, options: CallerOptions) -> None:
+        """Raises UsageError with all faults of the settings."""
+        super().__init__()
+        self._options = options
+        self._settings = read_settings(VllmSettings, options.settings, "vllm-realtime")
+        self._is_vllm = self._settings.server == "vllm"
+        self.capabilities = Capabilities(
+            input_rate_hz=self._settings.rate_hz,
+            frame_ms=FRAME_MS,
+            not_observable=not_observable(frozenset({"asr"})),
+            turn_controls=frozenset({"manual"}),
+        )
+        self._model = options.transcription_model or options.model
+        self._ready = False
+        self._turn = 0
+        self._repeats = RepeatDetector()
+
+    def upgrade(self, target_url: str, traceparent: str | None) -> OpenRequest:
+        """Put the token and the trace into headers."""
+        headers = bearer_headers(self._options.token, traceparent)
+        return OpenRequest(target_url, (*headers, *self._options.headers))
+
+    def opened(self) -> Sequence[Message]:
+        """Return nothing: `session.created` must come first."""
+        return ()
+
+    def audio_message(self, pcm: Pcm16) -> bytes:
+        """Return `input_audio_buffer.append` with one frame."""
+        encoded = base64.b64encode(samples.to_bytes(pcm))
+        return b'{"type":"input_audio_buffer.append","audio":"' + encoded + b'"}'
+
+    def begin_turn(self, spoken: SpokenText) -> Sequence[Message]:
+        """Begin an utterance: vLLM starts to decode, SGLang forgets what it got between the turns."""
+        del spoken
+        self._turn += 1
+        if self._is_vllm:
+            return ('{"type":"input_audio_buffer.commit","final":false}',)
+        return ('{"type":"input_audio_buffer.clear"}',)
+
+    def end_turn(self) -> Sequence[Message]:
+        """End the utterance."""
+        if self._is_vllm:
+            return ('{"type":"input_audio_buffer.commit","final":true}',)
+        return ('{"type":"input_audio_buffer.commit"}',)
+
+    def receive(self, message: Message) -> Sequence[VoiceEvent]:
+        """Decode one message; never raises."""
+        raw_type = ""
+        try:
+            fields = parse_object(message)
+            raw_type = required_text(fields, "type")
+            if self._repeats.is_repeat(fields.get("event_id"), raw_type, len(message)):
+                return [VoiceEvent(EventKind.DUPLICATE, raw_type)]
+            handler = self._handlers.get(raw_type)
+            if handler is None:
+                known = raw_type in _UNUSED
+                return [VoiceEvent(EventKind.OTHER if known else EventKind.UNKNOWN, raw_type)]
+            return handler(self, raw_type, fields)
+        except MalformedError as error:
+            where = f"{raw_type}: " if raw_type else ""
+            return [violation(raw_type, f"{where}{error}", "malformed_message")]
+
+    def _created(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
+        if self._ready:
+            return [VoiceEvent(EventKind.OTHER, raw_type)]
+        self._pending.append(orjson.dumps(self._session_update()).decode())
+        if not self._is_vllm:
+            return [VoiceEvent(EventKind.OTHER, raw_type)]
+        self._ready = True  # vLLM acknowledges no update
+        session_id = optional_text(fields, "id")
+        return [VoiceEvent(EventKind.READY, raw_type, metadata={"session.id": session_id} if session_id else {})]
+
+    def _session_update(self) -> dict[str, object]:
+        language = {"language": self._settings.language} if self._settings.language is not None else {}
+        model = {"model": self._model} if self._model is not None else {}
+        if self._is_vllm:
+            # The member must be there, whatever the server makes of it.
+            return {"type": "session.update", "model": self._model or "", **language}
+        audio = {
+            "input": {
+                "format": {"type": "audio/pcm", "rate": self._settings.rate_hz},
+                "transcription": {**model, **language},
+                "turn_detection": None,
+            }
+        }
+        return {"type": "session.update", "session": {"type": "transcription", "audio": audio}}
+
+    def _updated(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
+        if self._ready:
+            return [VoiceEvent(EventKind.OTHER, raw_type)]
+        self._ready = True
+        session_id = optional_text(optional_object(fields, "session") or {}, "id")
+        return [VoiceEvent(EventKind.READY, raw_type, metadata={"session.id": session_id} if session_id else {})]
+
+    @property
+    def _item_id(self) -> str:
+        return f"utterance-{self._turn}"
+
+    def _delta(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
+        text = required_text(fields, "delta")
+        kind = EventKind.ASR_PARTIAL if text else EventKind.OTHER
+        return [VoiceEvent(kind, raw_type, item_id=self._item_id, text=text)]
+
+    def _done(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
+        text = required_text(fields, "text" if self._is_vllm else "transcript")
+        usage = _usage(optional_object(fields, "usage"))
+        final = VoiceEvent(EventKind.ASR_FINAL, raw_type, item_id=self._item_id, text=text, usage=usage)
+        return [final, *self._result(raw_type, "completed")]
+
+    def _result(self, raw_type: str, status: str, **fields: Any) -> list[VoiceEvent]:
+        response_id = f"result-{self._turn}"
+        return [
+            VoiceEvent(EventKind.RESPONSE_STARTED, raw_type, response_id=response_id),
+            VoiceEvent(EventKind.RESPONSE_DONE, raw_type, response_id=response_id, status=status, **fields),
+        ]
+
+    def _failed(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
+        error = fields.get("error")
+        # vLLM's error is a sentence beside its code, all others' an object.
+        cause = endpoint_error(fields if isinstance(error, str) else error)
+        message = error_message(error)
+        if raw_type == "error" and cause.code not in _OF_UTTERANCE:
+            fatal = not self._ready or cause.code in FATAL_ERRORS
+            return [VoiceEvent(EventKind.ERROR, raw_type, message=message, fatal=fatal, failure=cause)]
+        failed = VoiceEvent(EventKind.ASR_FAILED, raw_type, item_id=self._item_id, message=message, failure=cause)
+        return [failed, *self._result(raw_type, "failed", message=message, failure=cause)]
+
+    _handlers: ClassVar[Mapping[str, Handler]] = {
+        "session.created": _created,
+        "session.updated": _updated,
+        "transcription.delta": _delta,
+        "transcription.done": _done,
+        "conversation.item.input_audio_transcription.delta": _delta,
+        "conversation.item.input_audio_transcription.completed": _done,
+        "conversation.item.input_audio_transcription.failed": _failed,
+        "error": _failed,
+    }
+
+
+_UNUSED: Final = frozenset(
+    {
+        "input_audio_buffer.committed",
+        "input_audio_buffer.cleared",
+        "conversation.item.added",
+        "conversation.item.created",
+        "conversation.item.done",
+    }
+)
+
+
+def _usage(usage: Json | None) -> dict[str, int]:
+    """Return the counts of tokens: vLLM names them as in chat completions."""
+    found = flat_usage(usage)
+    for name, ours in (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens")):
+        if name in found:
+            found[ours] = found.pop(name)
+    return found
