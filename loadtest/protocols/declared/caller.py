@@ -1,0 +1,273 @@
+"""The caller's side of a declared wire: any WebSocket whose messages a spec describes."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import msgspec
+import orjson
+
+from loadtest.audio import pcm as samples
+from loadtest.protocols.audio_format import AudioFormat
+from loadtest.protocols.base import (
+    AnsweringCaller,
+    CallerOptions,
+    Capabilities,
+    Content,
+    EventKind,
+    Message,
+    OpenRequest,
+    Pcm16,
+    SpokenText,
+    VoiceEvent,
+)
+from loadtest.protocols.cumulative_partials import CumulativePartials
+from loadtest.protocols.declared.frames import DeclaredFrames
+from loadtest.protocols.declared.jsonpath import JsonPath
+from loadtest.protocols.declared.recognition import KINDS, Recognition, not_observable
+from loadtest.protocols.declared.spec import EventRule, Spec
+from loadtest.protocols.declared.templates import filled
+from loadtest.protocols.error_objects import violation
+from loadtest.protocols.failure import Failure, code_of
+from loadtest.protocols.json_fields import excerpt
+from loadtest.protocols.repeats import RepeatDetector
+
+_OF_REPLY: Final = frozenset(
+    {
+        EventKind.RESPONSE_STARTED,
+        EventKind.LLM_TEXT,
+        EventKind.REASONING_TEXT,
+        EventKind.SPEECH_SYNTHESIS_STARTED,
+        EventKind.AUDIO,
+        EventKind.AUDIO_DONE,
+        EventKind.RESPONSE_DONE,
+    }
+)
+_LONGEST_MS: Final = 86_400_000.0
+
+
+class DeclaredCaller(AnsweringCaller):
+    """One conversation over a declared wire. Implements `loadtest.protocols.base.CallerProtocol`."""
+
+    def __init__(self, options: CallerOptions, spec: Spec) -> None:
+        super().__init__()
+        self._options = options
+        self._spec = spec
+        self._frames = DeclaredFrames(spec.audio)
+        self._recognition = Recognition(spec)
+        needs_ready = any(rule.is_ == "ready" for rule in spec.events)
+        self.capabilities = Capabilities(
+            input_rate_hz=spec.audio.rate_hz,
+            frame_ms=spec.audio.frame_ms,
+            not_observable=not_observable(spec),
+            audio_heads=self._frames.has_heads,
+            audio_is_text=self._frames.is_text,
+            turn_controls=frozenset({spec.turn.control}),
+            reply_end=spec.reply.end,
+            paces_output=spec.reply.paced,
+            ready_when_open=not needs_ready,
+        )
+        self._output = AudioFormat(spec.reply.encoding, spec.reply.rate_hz)
+        self._values: dict[str, Any] = {
+            "model": options.model,
+            "voice": options.voice,
+            "instructions": options.instructions,
+            "turn": 0,
+        }
+        self._ready = not needs_ready
+        self._partials = CumulativePartials()
+        self._repeats = RepeatDetector()
+        self._carried: set[Content] = set()
+        self._odd = b""  # half a sample that the last piece of audio ended with
+
+    # What is sent.
+
+    def upgrade(self, target_url: str, traceparent: str | None) -> OpenRequest:
+        """Return the address and headers of the spec, with the token and the trace."""
+        self._values["traceparent"] = traceparent
+        opening = self._spec.open
+        parts = urlsplit(target_url)
+        query = parse_qsl(parts.query, keep_blank_values=True)
+        for name, template in opening.query.items():
+            value = filled(template, self._values)
+            if name not in dict(query) and value not in (None, ""):
+                query.append((name, str(value)))
+        if opening.query:
+            parts = parts._replace(query=urlencode(query))
+        own = {name: filled(template, self._values) for name, template in opening.headers.items()}
+        headers = [(name, str(value)) for name, value in own.items() if value not in (None, "")]
+        given = {name.lower() for name in own}
+        if self._options.token is not None and "authorization" not in given:
+            headers.append(("Authorization", f"Bearer {self._options.token}"))
+        if traceparent is not None and "traceparent" not in given:
+            headers.append(("traceparent", traceparent))
+        return OpenRequest(urlunsplit(parts), (*headers, *self._options.headers), opening.subprotocols)
+
+    def opened(self) -> Sequence[Message]:
+        """Return the first messages of the spec."""
+        return self._messages(self._spec.open.send)
+
+    def audio_message(self, pcm: Pcm16) -> bytes:
+        """Return what all callers share of one frame."""
+        return self._frames.message(pcm)
+
+    def audio_head(self) -> bytes | None:
+        """Return the beginning of the next frame where the spec has counters in it."""
+        return self._frames.head()
+
+    def begin_turn(self, spoken: SpokenText) -> Sequence[Message]:
+        """Return what the spec sends before a turn."""
+        self._values |= {"turn": self._values["turn"] + 1, "text": spoken.text, "language": spoken.language}
+        return self._messages(self._spec.turn.begin)
+
+    def end_turn(self) -> Sequence[Message]:
+        """Return what the spec sends at the end of a turn."""
+        return self._messages(self._spec.turn.end) if self._spec.turn.control == "manual" else ()
+
+    def interrupt(self, played_ms: int) -> Sequence[Message]:
+        """Return what the spec sends when the caller speaks into a reply."""
+        self._values["played_ms"] = played_ms
+        return self._messages(self._spec.turn.interrupt)
+
+    def goodbye(self) -> Sequence[Message]:
+        """Return what the spec sends at the end."""
+        return self._messages(self._spec.close)
+
+    def _messages(self, templates: Sequence[Any], answered: object = None) -> list[Message]:
+        found: list[Message] = []
+        for template in templates:
+            value = filled(template, self._values, answered)
+            found.append(value if isinstance(value, str) else orjson.dumps(value).decode())
+        return found
+
+    # What arrives.
+
+    def receive(self, message: Message) -> Sequence[VoiceEvent]:
+        """Decode one message; never raises."""
+        if isinstance(message, bytes) and self._spec.reply.audio == "binary":
+            return self._audio("binary", message, None, None)
+        try:
+            decoded: object = orjson.loads(message)
+        except orjson.JSONDecodeError as error:
+            return [violation("", f"neither audio nor JSON ({error}): {excerpt(message)}", "malformed_message")]
+        name = self._spec.type.first(decoded)
+        raw_type = name if isinstance(name, str) else ""
+        event_id = None if self._spec.event_id is None else self._spec.event_id.first(decoded)
+        if self._repeats.is_repeat(event_id, raw_type, len(message)):
+            return [VoiceEvent(EventKind.DUPLICATE, raw_type or excerpt(message))]
+        rules = self._recognition.rules_of(decoded)
+        if not rules:
+            return [VoiceEvent(EventKind.UNKNOWN, raw_type or excerpt(message))]
+        events: list[VoiceEvent] = []
+        for rule in rules:
+            events += self._apply(rule, raw_type, decoded)
+            self._pending += self._messages(rule.send, decoded)
+        return events
+
+    def _apply(self, rule: EventRule, raw_type: str, decoded: object) -> list[VoiceEvent]:
+        kind = KINDS[rule.is_]
+        item_id = _text(rule.item, decoded)
+        response_id = _text(rule.response, decoded) if kind in _OF_REPLY or kind is EventKind.SERVICE_REPORT else None
+        if kind is EventKind.READY:
+            if self._ready:
+                return [VoiceEvent(EventKind.OTHER, raw_type)]
+            self._ready = True
+        elif kind is EventKind.AUDIO:
+            return self._json_audio(rule, raw_type, decoded)
+        elif kind is EventKind.ERROR:
+            return [self._error(rule, raw_type, decoded)]
+        text = _text(rule.text, decoded)
+        if rule.text is not None and text is None:
+            return [violation(raw_type, f"{raw_type}: no text at {rule.text.text}", "malformed_message")]
+        if kind is EventKind.ASR_PARTIAL and rule.whole:
+            text = self._partials.addition(item_id, text or "")
+        if kind in (EventKind.ASR_PARTIAL, EventKind.LLM_TEXT, EventKind.REASONING_TEXT) and not text:
+            return [VoiceEvent(EventKind.OTHER, raw_type, item_id=item_id)]
+        if kind is EventKind.LLM_TEXT:
+            self._carried.add("text")
+        event = VoiceEvent(
+            kind,
+            raw_type,
+            response_id=response_id,
+            item_id=item_id,
+            text=text,
+            message=_text(rule.message, decoded),
+            service_ns=_latencies(rule.latencies_ms, decoded),
+            usage=_counts(rule.usage, decoded),
+            metadata=_texts(rule.metadata, decoded),
+        )
+        return self._done(event, rule, decoded) if kind is EventKind.RESPONSE_DONE else [event]
+
+    def _done(self, event: VoiceEvent, rule: EventRule, decoded: object) -> list[VoiceEvent]:
+        carried, self._carried = frozenset(self._carried), set()
+        odd, self._odd = self._odd, b""
+        status = _text(rule.status, decoded) or "completed"
+        failure = None
+        if status == "failed":
+            failure = Failure("endpoint_error", code_of(_text(rule.code, decoded), "failed"))
+        done = msgspec.structs.replace(event, status=status, carried=carried, failure=failure)
+        if not odd:
+            return [done]
+        sentence = "the audio ended inside a sample: an odd number of bytes of 16-bit PCM"
+        return [violation(event.raw_type, sentence, "odd_audio"), done]
+
+    def _json_audio(self, rule: EventRule, raw_type: str, decoded: object) -> list[VoiceEvent]:
+        encoded = _text(rule.audio, decoded)
+        try:
+            data = msgspec.convert(encoded, bytes)
+        except msgspec.ValidationError:
+            where = rule.audio.text if rule.audio is not None else ""
+            return [violation(raw_type, f"{raw_type}: no base64 at {where}", "malformed_message")]
+        return self._audio(raw_type, data, _text(rule.response, decoded), _text(rule.item, decoded))
+
+    def _audio(self, raw_type: str, data: bytes, response_id: str | None, item_id: str | None) -> list[VoiceEvent]:
+        if self._output.encoding == "pcm16":
+            data = self._odd + data
+            whole = len(data) - len(data) % 2
+            data, self._odd = data[:whole], data[whole:]
+        else:
+            data = samples.to_bytes(self._output.decode(data))
+        if not data:
+            return [VoiceEvent(EventKind.OTHER, raw_type)]
+        self._carried.add("audio")
+        return [
+            VoiceEvent(
+                EventKind.AUDIO,
+                raw_type,
+                response_id=response_id,
+                item_id=item_id,
+                audio=data,
+                rate_hz=self._output.rate_hz,
+            )
+        ]
+
+    def _error(self, rule: EventRule, raw_type: str, decoded: object) -> VoiceEvent:
+        message = _text(rule.message, decoded) or excerpt(orjson.dumps(decoded))
+        failure = Failure("endpoint_error", code_of(_text(rule.code, decoded)))
+        fatal = rule.fatal or not self._ready
+        return VoiceEvent(EventKind.ERROR, raw_type, message=message, fatal=fatal, failure=failure)
+
+
+def _text(path: JsonPath | None, decoded: object) -> str | None:
+    value = None if path is None else path.first(decoded)
+    if isinstance(value, str):
+        return value
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _texts(paths: Mapping[str, JsonPath], decoded: object) -> dict[str, str]:
+    return {name: text for name, path in paths.items() if (text := _text(path, decoded)) is not None}
+
+
+def _counts(paths: Mapping[str, JsonPath], decoded: object) -> dict[str, int]:
+    found = {name: path.first(decoded) for name, path in paths.items()}
+    return {name: each for name, each in found.items() if type(each) is int and each >= 0}
+
+
+def _latencies(paths: Mapping[str, JsonPath], decoded: object) -> dict[str, int]:
+    found = {name: path.first(decoded) for name, path in paths.items()}
+    return {
+        name: round(each * 1e6)
+        for name, each in found.items()
+        if isinstance(each, int | float) and not isinstance(each, bool) and 0 <= each <= _LONGEST_MS
+    }

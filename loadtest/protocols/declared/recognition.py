@@ -1,0 +1,88 @@
+"""What a message of a declared wire means: the rules of its spec, prepared for many messages. Pure."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from loadtest.protocols.base import EventKind
+from loadtest.protocols.declared.jsonpath import JsonPath, parse_path
+from loadtest.protocols.declared.spec import EventRule, Exists, Meaning, Spec
+from loadtest.protocols.stage_metrics import OF_PARTIALS, OF_SPEECH, OF_TEXT, OF_TRANSCRIPTS
+
+KINDS: Final[Mapping[Meaning, EventKind]] = {
+    "ready": EventKind.READY,
+    "speech_started": EventKind.SPEECH_STARTED,
+    "speech_stopped": EventKind.SPEECH_STOPPED,
+    "partial": EventKind.ASR_PARTIAL,
+    "final": EventKind.ASR_FINAL,
+    "asr_failed": EventKind.ASR_FAILED,
+    "reply_started": EventKind.RESPONSE_STARTED,
+    "text": EventKind.LLM_TEXT,
+    "reasoning": EventKind.REASONING_TEXT,
+    "synthesis_started": EventKind.SPEECH_SYNTHESIS_STARTED,
+    "audio": EventKind.AUDIO,
+    "audio_done": EventKind.AUDIO_DONE,
+    "reply_done": EventKind.RESPONSE_DONE,
+    "clear": EventKind.CLEAR,
+    "mark": EventKind.MARK,
+    "report": EventKind.SERVICE_REPORT,
+    "error": EventKind.ERROR,
+    "ignored": EventKind.OTHER,
+}
+# What a metric needs, and why a spec that names no such message cannot show it.
+_NEEDS: Final[tuple[tuple[Meaning, tuple[str, ...]], ...]] = (
+    ("partial", OF_PARTIALS),
+    ("speech_stopped", ("endpointing",)),
+    ("final", OF_TRANSCRIPTS),
+    ("text", OF_TEXT),
+)
+
+
+class RuleCondition(msgspec.Struct, frozen=True):
+    """One path of a rule and the values that match."""
+
+    path: JsonPath
+    values: tuple[object, ...]
+    exists: bool | None
+
+    def holds(self, message: object) -> bool:
+        """Whether the message has such a value."""
+        found = self.path.all(message)
+        if self.exists is not None:
+            return bool(found) is self.exists
+        return any(_same(each, value) for each in found for value in self.values)
+
+
+class Recognition:
+    """The rules of a spec. All that match a message apply, in their order."""
+
+    def __init__(self, spec: Spec) -> None:
+        self._rules = [(rule, [_prepared(path, wanted) for path, wanted in rule.when.items()]) for rule in spec.events]
+
+    def rules_of(self, message: object) -> list[EventRule]:
+        """Return the rules that match a decoded message; none for one that the spec does not know."""
+        return [rule for rule, conditions in self._rules if all(each.holds(message) for each in conditions)]
+
+
+def not_observable(spec: Spec) -> dict[str, str]:
+    """Return the metrics that a wire cannot show because its spec names no message for them, each with the reason."""
+    meanings = {rule.is_ for rule in spec.events}
+    found: dict[str, str] = {}
+    for meaning, metrics in _NEEDS:
+        if meaning not in meanings:
+            found |= {name: f"the spec names no message that means {meaning}" for name in metrics if name not in found}
+    if spec.reply.audio == "none":
+        found |= {name: "the spec says that replies have no audio" for name in OF_SPEECH if name not in found}
+    return found
+
+
+def _prepared(path: str, wanted: Any) -> RuleCondition:
+    if isinstance(wanted, Exists):
+        return RuleCondition(parse_path(path), (), wanted.exists)
+    return RuleCondition(parse_path(path), tuple(wanted) if isinstance(wanted, list) else (wanted,), None)  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _same(found: object, wanted: object) -> bool:
+    """Whether two JSON values are equal; true is not 1."""
+    return found == wanted and isinstance(found, bool) is isinstance(wanted, bool)

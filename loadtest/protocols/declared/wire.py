@@ -1,0 +1,38 @@
+"""The wire `declared`: its spec comes from a file that the setting `spec` names, or is the setting itself."""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from loadtest.errors import UsageError
+from loadtest.protocols.base import CallerOptions
+from loadtest.protocols.declared.caller import DeclaredCaller
+from loadtest.protocols.declared.spec import Spec, parse_spec, spec_of
+from loadtest.protocols.registry import register_built_in
+from loadtest.protocols.wire_settings import WireSettings, read_settings
+
+
+class DeclaredSettings(WireSettings):
+    """What can be set for the wire declared."""
+
+    spec: str | dict[str, Any] | None = None
+
+
+@register_built_in("declared")
+def declared(options: CallerOptions) -> DeclaredCaller:
+    """Create a caller of the wire that the setting `spec` declares. Raises UsageError with all its faults."""
+    settings = read_settings(DeclaredSettings, options.settings, "declared")
+    if settings.spec is None:
+        raise UsageError("declared: give the file that describes the wire: --protocol-option spec=FILE")
+    spec = read_spec(settings.spec) if isinstance(settings.spec, str) else spec_of(settings.spec, "spec")
+    return DeclaredCaller(options, spec)
+
+
+@cache
+def read_spec(file: str) -> Spec:
+    """Return the wire that a file declares; all calls share it. Raises UsageError with all its faults."""
+    try:
+        text = Path(file).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise UsageError(f"the spec {file!r} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    return parse_spec(text, file)

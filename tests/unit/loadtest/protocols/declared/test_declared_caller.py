@@ -1,0 +1,201 @@
+"""Callers of declared wires: what is sent and recognized as a spec says."""
+
+import base64
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loadtest.audio.pcm import from_bytes
+from loadtest.protocols.base import CallerOptions, EventKind, SpokenText, VoiceEvent
+from loadtest.protocols.declared.caller import DeclaredCaller
+from loadtest.protocols.registry import make_caller
+from tests.g711_reference import ULAW
+
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+PCM = np.array([1, -2, 300], np.int16)
+SPEC: dict[str, Any] = {
+    "name": "test",
+    "type": "$.event",
+    "open": {
+        "query": {"agent": "{model}", "voice": "{voice}"},
+        "headers": {"X-Trace": "{traceparent}", "Authorization": "Token secret"},
+        "subprotocols": ["voice.v1"],
+        "send": [{"event": "hello", "trace": "{traceparent}"}],
+    },
+    "turn": {
+        "control": "manual",
+        "begin": [{"event": "listen", "turn": "{turn}", "words": "{text}"}],
+        "end": [{"event": "stop"}, "bare text"],
+        "interrupt": [{"event": "heard", "ms": "{played_ms}"}],
+    },
+    "reply": {"audio": "binary", "rate_hz": 22050, "end": "event"},
+    "close": [{"event": "bye"}],
+    "events": [
+        {"when": {"$.event": "words", "$.final": False}, "is": "partial", "text": "$.text", "whole": True},
+        {"when": {"$.event": "words", "$.final": True}, "is": "final", "text": "$.text"},
+        {
+            "when": {"$.event": "words", "$.confidence": {"exists": True}},
+            "is": "report",
+            "metadata": {"c": "$.confidence"},
+        },
+        {"when": {"$.event": "ping"}, "is": "ignored", "send": [{"event": "pong", "id": "{$.id}"}]},
+        {
+            "when": {"$.event": ["end", "over"]},
+            "is": "reply_done",
+            "status": "$.how",
+            "latencies_ms": {"llm": "$.llm_ms"},
+            "usage": {"output_text_tokens": "$.tokens"},
+        },
+        {"when": {"$.event": "oops"}, "is": "error", "message": "$.why", "code": "$.code", "fatal": True},
+    ],
+}
+
+
+def made(changes: dict[str, Any] | None = None, **options: Any) -> DeclaredCaller:
+    caller = make_caller("declared", CallerOptions(settings={"spec": {**SPEC, **(changes or {})}}, **options))
+    assert isinstance(caller, DeclaredCaller)
+    return caller
+
+
+def get(caller: DeclaredCaller, **fields: Any) -> list[VoiceEvent]:
+    return list(caller.receive(json.dumps(fields)))
+
+
+def test_how_it_opens_begins_and_ends_is_as_the_spec_says() -> None:
+    caller = made(model="m 1", token="never sent", headers=(("X-More", "1"),))
+    request = caller.upgrade("wss://h/talk?key=1", TRACE)
+    assert request.url == "wss://h/talk?key=1&agent=m+1"
+    assert request.headers == (
+        ("X-Trace", TRACE),
+        ("Authorization", "Token secret"),
+        ("traceparent", TRACE),
+        ("X-More", "1"),
+    )
+    assert request.subprotocols == ("voice.v1",)
+    assert [json.loads(str(each)) for each in caller.opened()] == [{"event": "hello", "trace": TRACE}]
+    (begin,) = caller.begin_turn(SpokenText("hello"))
+    assert json.loads(str(begin)) == {"event": "listen", "turn": 1, "words": "hello"}
+    stop, bare = caller.end_turn()
+    assert (json.loads(str(stop)), bare) == ({"event": "stop"}, "bare text")
+    assert [json.loads(str(each)) for each in caller.interrupt(250)] == [{"event": "heard", "ms": 250}]
+    assert [json.loads(str(each)) for each in caller.goodbye()] == [{"event": "bye"}]
+
+
+def test_a_token_is_a_header_unless_the_spec_has_one() -> None:
+    headers = dict(made({"open": {}}, token="key").upgrade("ws://h", None).headers)
+    assert headers == {"Authorization": "Bearer key"}
+
+
+def test_a_message_means_all_that_its_rules_say() -> None:
+    caller = made()
+    assert caller.capabilities.ready_when_open
+    assert [event.text for event in get(caller, event="words", final=False, text="turn")] == ["turn"]
+    assert [event.text for event in get(caller, event="words", final=False, text="turn it")] == [" it"]
+    final, report = get(caller, event="words", final=True, text="turn it on", confidence=0.5)
+    assert (final.kind, final.text) == (EventKind.ASR_FINAL, "turn it on")
+    assert (report.kind, report.metadata) == (EventKind.SERVICE_REPORT, {"c": "0.5"})
+    assert [event.kind for event in get(caller, event="ping", id=7)] == [EventKind.OTHER]
+    assert [json.loads(str(each)) for each in caller.pending()] == [{"event": "pong", "id": 7}]
+    assert caller.pending() == ()
+    (unknown,) = get(caller, event="mood", of="the day")
+    assert (unknown.kind, unknown.raw_type) == (EventKind.UNKNOWN, "mood")
+
+
+def test_a_reply_in_binary_messages_that_split_a_sample() -> None:
+    caller = made()
+    data = PCM.tobytes()
+    pieces = [event for piece in (data[:3], data[3:]) for event in caller.receive(piece)]
+    assert b"".join(event.audio or b"" for event in pieces) == data
+    assert {event.rate_hz for event in pieces} == {22_050}
+    (done,) = get(caller, event="over", llm_ms=12.5, tokens=9)
+    assert (done.kind, done.status, done.carried) == (EventKind.RESPONSE_DONE, "completed", {"audio"})
+    assert done.service_ns == {"llm": 12_500_000}
+    assert done.usage == {"output_text_tokens": 9}
+    caller.receive(b"\1\0\2")
+    odd, failed = get(caller, event="end", how="failed")
+    assert odd.kind is EventKind.ERROR
+    assert failed.failure is not None
+
+
+def test_a_reply_in_g711() -> None:
+    caller = made({"reply": {"audio": "binary", "encoding": "pcmu", "rate_hz": 8000}})
+    data = bytes(range(256))
+    (event,) = caller.receive(data)
+    assert np.array_equal(from_bytes(event.audio or b""), np.array([ULAW.decode(each) for each in data], np.int16))
+
+
+def test_an_error_is_as_fatal_as_the_spec_says_and_always_before_the_session_is_ready() -> None:
+    (error,) = get(made(), event="oops", why="no room", code="busy")
+    assert (error.message, error.fatal) == ("no room", True)
+    assert error.failure is not None
+    assert error.failure.code == "busy"
+    rules = [{"when": {"$.event": "go"}, "is": "ready"}, {"when": {"$.event": "oops"}, "is": "error"}]
+    caller = made({"events": rules, "reply": {"end": "silence"}})
+    assert [event.fatal for event in get(caller, event="oops")] == [True]
+    assert [event.kind for event in get(caller, event="go")] == [EventKind.READY]
+    assert [event.kind for event in get(caller, event="go")] == [EventKind.OTHER]
+    assert [event.fatal for event in get(caller, event="oops")] == [False]
+
+
+def test_frames_are_binary_or_base64_in_a_message() -> None:
+    assert made().audio_message(PCM) == PCM.astype("<i2").tobytes()
+    assert not made().capabilities.audio_is_text
+    framed = made({"audio": {"frame": {"a": {"b": "{audio}"}, "c": 1}}})
+    assert json.loads(framed.audio_message(PCM)) == {"a": {"b": base64.b64encode(PCM.tobytes()).decode()}, "c": 1}
+    assert framed.audio_head() is None
+    assert framed.capabilities.audio_is_text
+
+
+def test_a_frame_with_counters_has_them_in_a_head_of_its_own() -> None:
+    frame = {"seq": "{sequence}", "ts": "{timestamp_ms}", "audio": "{audio}", "z": True}
+    caller = made({"audio": {"frame": frame, "frame_ms": 40}})
+    shared = caller.audio_message(PCM)
+    whole = [json.loads((caller.audio_head() or b"") + shared) for _ in range(2)]
+    assert [(each["seq"], each["ts"]) for each in whole] == [(1, 0), (2, 40)]
+    assert base64.b64decode(whole[1]["audio"]) == PCM.tobytes()
+    assert whole[1]["z"] is True
+
+
+def test_what_the_spec_names_no_message_for_is_not_observable() -> None:
+    hidden = made().capabilities.not_observable
+    assert hidden["endpointing"] == "the spec names no message that means speech_stopped"
+    assert "llm_first_token_latency" in hidden
+    assert "asr_partial_latency" not in hidden
+    assert "voice_to_voice" not in hidden
+    silent = made({"reply": {"audio": "none"}}).capabilities.not_observable
+    assert "voice_to_voice" in silent
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["event", "text", "final", "id", "how", "llm_ms", "tokens"]), inner, max_size=5
+        )
+    ),
+    max_leaves=10,
+)
+
+
+@given(
+    JSON | st.sampled_from(["words", "ping", "end", "oops"]).map(lambda name: {"event": name}), st.binary(max_size=9)
+)
+def test_nothing_that_arrives_makes_it_raise(value: Any, data: bytes) -> None:
+    caller = made()
+    for message in (json.dumps(value), data, data.decode(errors="replace")):
+        for event in caller.receive(message):
+            assert event.kind is not EventKind.ERROR or (event.message and event.failure)
+        caller.pending()
+
+
+@pytest.mark.parametrize("wanted", [True, 1, "1"])
+def test_a_value_matches_only_its_own_type(wanted: Any) -> None:
+    rules = [{"when": {"$.event": wanted}, "is": "clear"}]
+    caller = made({"events": rules, "reply": {"end": "silence"}})
+    found = [get(caller, event=value)[0].kind is EventKind.CLEAR for value in (True, 1, "1")]
+    assert found == [value == wanted and type(value) is type(wanted) for value in (True, 1, "1")]
