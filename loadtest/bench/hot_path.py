@@ -1,7 +1,9 @@
 """What the generator's hot path costs per message, in microseconds; printed as one JSON object."""
 
 import base64
+import itertools
 import json
+import socket
 import sys
 import time
 from collections.abc import Callable
@@ -11,10 +13,15 @@ import numpy as np
 from websockets.server import ServerProtocol
 
 from loadtest.audio.onset import AudibleSpan
-from loadtest.protocols.base import CallerOptions, UpgradeRequest
+from loadtest.protocols.base import CallerOptions, OpenRequest
 from loadtest.protocols.openai_realtime.caller import OpenAIRealtimeCaller
-from loadtest.protocols.websocket import FIXED_MASK, WebSocketClient, frame
+from loadtest.protocols.transports.masked_frames import FIXED, FIXED_MASK, FramePreparer, frame, headed_frames
+from loadtest.protocols.transports.websocket import WebSocketClient
 
+_MEDIA_HEAD: Final = (
+    b'{"event":"media","sequenceNumber":"%d","streamSid":"MZ0123456789abcdef0123456789abcdef",'
+    b'"media":{"track":"inbound","chunk":"%d","timestamp":"%d","payload":"'
+)
 _IDS: Final = {"event_id": "event_1", "response_id": "r", "item_id": "i", "output_index": 0, "content_index": 0}
 
 
@@ -38,9 +45,43 @@ def messages(tone: bytes) -> dict[str, str]:
     }
 
 
+def frame_costs(message: bytes, times: int, rounds: int) -> dict[str, float]:
+    """Send frames over TCP to this machine: prepared ones, and such as begin with a number of their call."""
+    prepared, shared = frame(message, mask=FIXED_MASK, text=True), FramePreparer().rest(message)
+    numbers, headed_frame = itertools.count(1), headed_frames(FIXED, text=True)
+
+    def numbered() -> bytes:
+        number = next(numbers)
+        return headed_frame(_MEDIA_HEAD % (number, number, 20 * number), shared)
+
+    figures: dict[str, float] = {}
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as here:
+        there, _ = server.accept()
+        here.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        makes: dict[str, Callable[[], bytes]] = {
+            "frame: send a prepared one": lambda: prepared,
+            "frame: number one, join it with its shared rest and send it": numbered,
+        }
+        for label, make in makes.items():
+            figures[label] = min(_sending_us(make, here, there, times) for _ in range(rounds))
+        there.close()
+    return figures
+
+
+def _sending_us(make: Callable[[], bytes], here: socket.socket, there: socket.socket, times: int) -> float:
+    """Microseconds of making and sending a frame; reading it is not counted."""
+    spent_ns = 0
+    for _ in range(times):
+        began = time.perf_counter_ns()
+        here.send(make())
+        spent_ns += time.perf_counter_ns() - began
+        there.recv(4096)
+    return spent_ns / times / 1000
+
+
 def measure(times: int = 2000, rounds: int = 5) -> dict[str, float]:
     """Microseconds by what is done."""
-    client, server = WebSocketClient(UpgradeRequest("ws://h/")), ServerProtocol()
+    client, server = WebSocketClient(OpenRequest("ws://h/")), ServerProtocol()
     server.receive_data(client.start())
     (request,) = server.events_received()
     server.send_response(server.accept(request))  # type: ignore[arg-type]  # the first event is the request
@@ -64,7 +105,9 @@ def measure(times: int = 2000, rounds: int = 5) -> dict[str, float]:
         "prepare: encode one 20 ms frame": lambda: caller.audio_message(tone[:480]),
         "prepare: mask one 20 ms frame": lambda: frame(frame_message, mask=FIXED_MASK, text=True),
     }
-    return {label: best_us(act, times, rounds) for label, act in acts.items()}
+    return {label: best_us(act, times, rounds) for label, act in acts.items()} | frame_costs(
+        frame_message, times, rounds
+    )
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from loadtest.protocols.websocket import FramePreparer
+from loadtest.protocols.transports.masked_frames import FramePreparer
 
 FRAME_MS: Final = 20
 FRAME_NS: Final = FRAME_MS * 1_000_000

@@ -6,8 +6,9 @@ from typing import Final
 
 from corpora.output_paths import unwritable
 from loadtest.bench.cases import DEFAULT_MODES, DUPLEX, MODES, PARTS, WIRES, Case
+from loadtest.bench.window_option import read_window
 from loadtest.errors import UsageError
-from telemetry.model.durations import Duration, DurationError
+from telemetry.model.durations import Duration
 
 DEFAULT_CALLERS: Final = (100, 500, 1000, 2000)
 # TLS costs every sender the same: it is compared at the smaller sizes only.
@@ -66,17 +67,6 @@ def _counts(text: str, faults: list[str]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(int(part) for part in parts))
 
 
-def _window(text: str, faults: list[str]) -> Duration:
-    try:
-        found = Duration.parse(text)
-    except DurationError as error:
-        faults.append(f"--window {error}")
-        return Duration()
-    if not SHORTEST_WINDOW <= found <= LONGEST_WINDOW:
-        faults.append(f"--window {text}: give a duration from {SHORTEST_WINDOW} to {LONGEST_WINDOW}")
-    return found
-
-
 def checked(
     *,
     only: str,
@@ -96,7 +86,9 @@ def checked(
     rounds = rounds if rounds is not None else (1 if short else 3)
     if not 1 <= rounds <= 100:
         faults.append(f"--rounds {rounds}: give a number from 1 to 100")
-    measured = _window(window if window is not None else ("600ms" if short else "3s"), faults)
+    measured = read_window(
+        window if window is not None else ("600ms" if short else "3s"), SHORTEST_WINDOW, LONGEST_WINDOW, faults
+    )
     files = (("--json", json_file), ("--out", None if out is None else out / "x"))
     faults += [f"{flag} {fault}" for flag, file in files if file is not None and (fault := unwritable(file))]
     options = Options(

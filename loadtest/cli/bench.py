@@ -11,6 +11,7 @@ from telemetry.model.durations import METAVAR
 
 EXAMPLE: Final = "Example: voiceprobe bench --callers 100,500 --modes duplex --json bench.json --out pictures"
 STORE_EXAMPLE: Final = "Example: voiceprobe bench store --turns 10k,1M,10M --json store.json"
+DENSITY_EXAMPLE: Final = "Example: voiceprobe bench density --wires twilio,pipecat --json density.json"
 
 bench = typer.Typer(invoke_without_command=True, add_completion=False)
 
@@ -93,6 +94,41 @@ def store(
             spans_per_s=spans_per_s,
             short=short,
             folder=folder,
+            json_file=json_file,
+            markdown=markdown,
+        )
+    )
+
+
+@bench.command(epilog=DENSITY_EXAMPLE)
+def density(
+    *,
+    wires: Annotated[str | None, typer.Option(help="wires to compare with raw WebSocket frames (default: all)")] = None,
+    callers: Annotated[int | None, typer.Option(help="calls of each window (default: 100)")] = None,
+    rounds: Annotated[int | None, typer.Option(help="rounds, in each of which every wire runs (default: 9)")] = None,
+    window: Annotated[
+        str | None, typer.Option(help="length of each measured window (default: 300ms)", metavar=METAVAR)
+    ] = None,
+    short: Annotated[bool, typer.Option("--short", help="a round with few callers, to see that it works")] = False,
+    json_file: Annotated[Path | None, typer.Option("--json", help="write all figures as one JSON object")] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="print the table as Markdown")] = False,
+) -> None:
+    """Measure what a frame of audio costs on each wire, beside raw WebSocket frames.
+
+    The engine carries the calls of one wire after the other, for a short window each, to a sink on another core; raw
+    frames are measured before and after each wire. Frames are due ten times as often as in a call, and what counts is
+    CPU time, which other work on the machine changes little. Figures never decide the exit code. Takes four minutes.
+    """
+    from loadtest.bench.density.job import bench_density
+    from loadtest.bench.density.options import checked
+
+    bench_density(
+        checked(
+            wires=wires,
+            callers=callers,
+            rounds=rounds,
+            window=window,
+            short=short,
             json_file=json_file,
             markdown=markdown,
         )

@@ -21,6 +21,7 @@ import gevent
 
 from loadtest.bench.messages import RESPONSE_ID, STAMP_KINDS
 from loadtest.bench.window import CONNECT_S, Orders, parser
+from loadtest.engine.transports.stream import StreamTransport
 
 
 def stamps(callers: OurCallers) -> dict[str, list[int]]:
@@ -46,8 +47,9 @@ def main() -> None:
     truth = f"ws://127.0.0.1:{parsed.truth_port}"
     callers.start([f"{truth}/{STAMP_KINDS[number % 2]}-{number}" for number in range(parsed.probes)])
     for call in callers.calls():
-        if "/user-" in call.plan.call_id and call.connection is not None:
-            call.connection.stamped = False
+        if "/user-" in call.plan.call_id and isinstance(call.transport, StreamTransport):
+            assert call.transport.connection is not None  # noqa: S101 - these calls are connected
+            call.transport.connection.stamped = False
 
     began = list[int]()
 

@@ -5,6 +5,9 @@ from pathlib import Path
 import pytest
 
 from loadtest.bench import job
+from loadtest.bench.density import job as density_job
+from loadtest.bench.density.options import DensityOptions
+from loadtest.bench.density.windows import Sizes
 from loadtest.bench.options import Options
 from loadtest.bench.store import job as store_job
 from loadtest.bench.store.options import StoreBenchOptions
@@ -53,6 +56,15 @@ def test_flags_become_the_options_of_the_benchmark_of_stores(tmp_path: Path, mon
     flags += ["--json", str(tmp_path / "a.json"), "--markdown"]
     assert guarded(lambda: app(["bench", "store", *flags])) == ExitCode.OK
     assert asked == [StoreBenchOptions((10_000, 1_000_000), 2.0, 500, 5, tmp_path, tmp_path / "a.json", markdown=True)]
+
+
+def test_flags_become_the_options_of_the_comparison_of_wires(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[DensityOptions] = []
+    monkeypatch.setattr(density_job, "bench_density", asked.append)
+    flags = ["--wires", "pipecat,twilio", "--callers", "50", "--rounds", "2", "--window", "1s", "--markdown"]
+    assert guarded(lambda: app(["bench", "density", *flags, "--json", str(tmp_path / "a.json")])) == ExitCode.OK
+    sizes = Sizes(50, 0.15, 1.0)
+    assert asked == [DensityOptions(("twilio", "pipecat"), sizes, 2, tmp_path / "a.json", markdown=True)]
 
 
 def test_a_flag_before_the_sub_command_is_refused(

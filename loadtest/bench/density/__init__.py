@@ -1,0 +1,1 @@
+"""`voiceprobe bench density`: the CPU time per frame of each wire, beside that of raw WebSocket frames."""
