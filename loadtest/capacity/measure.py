@@ -15,7 +15,7 @@ from loadtest.run.request import CheckedRun
 from loadtest.run.sidecars import Sidecar
 from loadtest.swarm.worker import new_run_id
 from telemetry.model.stated_error import pooled
-from telemetry.objectives.openslo import Objective
+from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import Verdict, judge
 from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader

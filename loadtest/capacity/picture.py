@@ -5,7 +5,7 @@ from textwrap import fill
 from typing import Any, Final
 
 from loadtest.capacity.report import Capacity
-from telemetry.objectives.openslo import Objective
+from telemetry.objectives.objective import Objective
 
 TITLE_WIDTH: Final = 90
 

@@ -1,6 +1,5 @@
 """`voiceprobe capacity`."""
 
-from dataclasses import replace
 from typing import Annotated, Final
 
 import typer
@@ -40,10 +39,11 @@ def capacity(
     from loadtest.capacity.job import CapacityRequest
     from loadtest.capacity.job import capacity as carry_out
 
+    del target  # the settings have it
     times = durations(step_time=step_time, rest=rest)
     folder = out_folder(out)
     request = CapacityRequest(
-        RunRequest(replace(settings, host=target), first, None, None, slo, folder, json_file, processes),
+        RunRequest(settings, first, None, None, slo, folder, json_file, processes),
         first,
         most,
         resolution,

@@ -41,7 +41,8 @@ def durations(**texts: str) -> dict[str, Duration]:
 Target = Annotated[
     str,
     typer.Argument(
-        help="address of the endpoint, ws:// or wss://; one with credentials is better put into the variable",
+        help="address of the endpoint; ${NAME} in its query is taken from the environment; one with other credentials "
+        "is better put into the variable",
         envvar=TARGET_VARIABLE,
     ),
 ]
@@ -55,6 +56,7 @@ Json = Annotated[Path | None, flag("output", "--json", help="write the result as
 def sends_callers(*scopes: Scope) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Gives a command the callers' flags of these scopes in place of its parameter `settings`, which they fill.
 
+    The settings also hold the address, where the command has a parameter `target`.
     Its other parameters are its own flags. Help lists all of them by group.
     """
     options = [each for each in OPTIONS if each.scope in scopes]
@@ -63,7 +65,7 @@ def sends_callers(*scopes: Scope) -> Callable[[Callable[..., None]], Callable[..
         @wraps(command)
         def with_settings(**given: Any) -> None:
             values = {option.name: given.pop(option.name) for option in options}
-            command(settings=settings_from(values), **given)
+            command(settings=settings_from({**values, "host": given.get("target")}), **given)
 
         parameters: list[inspect.Parameter] = []
         for own in inspect.signature(command).parameters.values():

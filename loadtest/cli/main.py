@@ -19,9 +19,11 @@ from loadtest.cli.demo import EXAMPLE as DEMO_EXAMPLE
 from loadtest.cli.demo import demo
 from loadtest.cli.forwarding import CONTEXT
 from loadtest.cli.guard import guarded
+from loadtest.cli.protocol import protocol
 from loadtest.cli.report import EXAMPLE as REPORT_EXAMPLE
 from loadtest.cli.report import report
 from loadtest.cli.run import EXAMPLE as RUN_EXAMPLE
+from loadtest.cli.run import HELP as RUN_HELP
 from loadtest.cli.run import run
 from loadtest.cli.sidecar import sidecar
 from loadtest.cli.store import store
@@ -67,7 +69,7 @@ def voiceprobe(context: typer.Context) -> None:
         raise typer.Exit(int(ExitCode.USAGE))
 
 
-app.command(epilog=RUN_EXAMPLE)(run)
+app.command(epilog=RUN_EXAMPLE, help=RUN_HELP)(run)
 app.command(epilog=DEMO_EXAMPLE)(demo)
 app.command(epilog=CAPACITY_EXAMPLE)(capacity)
 app.command(epilog=CALIBRATE_EXAMPLE)(calibrate)
@@ -75,6 +77,7 @@ app.command(epilog=REPORT_EXAMPLE)(report)
 app.command(epilog=DELIVER_EXAMPLE)(deliver)
 app.add_typer(bench, name="bench")
 app.add_typer(store, name="store")
+app.add_typer(protocol, name="protocol")
 for _forwarded in (assistant, sidecar, dashboard, corpus):
     app.command(add_help_option=False, context_settings=CONTEXT)(_forwarded)
 

@@ -1,6 +1,5 @@
 """`voiceprobe run`."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -8,6 +7,7 @@ import typer
 from rich.console import Console
 
 from loadtest.cli.flags import Json, Out, Processes, Slo, Target, Users, durations, flag, sends_callers
+from loadtest.protocols import registry
 from loadtest.run.request import RunRequest, check, out_folder
 from loadtest.scenario.settings import SwarmSettings
 from telemetry.model.durations import METAVAR
@@ -15,6 +15,17 @@ from telemetry.model.durations import METAVAR
 EXAMPLE: Final = (
     "Example: voiceprobe run ws://127.0.0.1:8765/v1/realtime --users 20 --run-time 2m --noise babble --snr 10"
 )
+
+
+_PROTOCOLS: Final = "\n\n".join(registry.lines())
+HELP: Final = f"""Send callers to an endpoint and judge what they heard.
+
+A bearer token for the endpoint is read from the environment variable VOICEPROBE_TOKEN.
+
+Protocols, and the stages of a turn that the caller can observe with each:
+
+{_PROTOCOLS}
+"""
 
 
 @sends_callers("speech", "callers", "run")
@@ -45,17 +56,15 @@ def run(
     json_file: Json = None,
     settings: SwarmSettings,
 ) -> None:
-    """Send callers to an endpoint and judge what they heard.
-
-    A bearer token for the endpoint is read from the environment variable VOICEPROBE_TOKEN.
-    """
+    """Send callers to an endpoint and judge what they heard."""
     from loadtest.run.job import preflight
     from loadtest.run.job import run as carry_out
     from loadtest.run.judged_run import print_and_write
 
+    del target  # the settings have it
     times = durations(run_time=run_time, stop_timeout=stop_timeout)
     request = RunRequest(
-        replace(settings, host=target),
+        settings,
         users,
         spawn_rate,
         times["run_time"].seconds,

@@ -23,7 +23,6 @@ from loadtest.errors import EndpointUnreachable, UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.protocols import registry
 from loadtest.protocols.address import public_target
-from loadtest.protocols.base import CallerOptions
 from loadtest.reports.progress import LiveInfo, live_view
 from loadtest.run import processes
 from loadtest.run.calibrations import citation
@@ -53,18 +52,21 @@ WORKERS_READY_S: Final = 60
 def preflight(checked: CheckedRun) -> None:
     """Open one session and close it: a target that cannot be reached is reported before a swarm is sent.
 
+    An endpoint that connects to the caller is waited for by the call alone: it may have one session to give.
+
     Raises EndpointUnreachable, UsageError.
     """
     settings = checked.request.settings
-    options = CallerOptions(token=settings.token, model=settings.model, headers=settings.headers)
-    protocol = registry.make_caller(settings.protocol, options)
+    protocol = registry.make_caller(settings.protocol, settings.caller_options)
+    if protocol.capabilities.transport == "tcp-listen":
+        return
     engine = Engine(
         frame_ns=protocol.capabilities.frame_ms * 1_000_000,
         onset_preset=settings.onset,
         tls=settings.tls,
     )
     try:
-        engine.probe(protocol, protocol.upgrade(settings.host, None), Limits())
+        engine.probe(protocol, protocol.upgrade(settings.target_url, None), Limits())
     except EndpointUnreachable as error:
         raise EndpointUnreachable(settings.redactor.text(str(error))) from None
     finally:
@@ -253,7 +255,7 @@ def _settle(reader: StoreReader, run_id: str) -> None:
 
 def _render_ahead(settings: SwarmSettings) -> None:
     """Render what is not in the cache before there is a swarm that waits for it. Raises UsageError."""
-    protocol = registry.make_caller(settings.protocol, CallerOptions())
+    protocol = registry.make_caller(settings.protocol, settings.caller_options)
     with progress_bar("rendering speech") as progress:
         try:
             render_ahead(settings, protocol, progress)

@@ -20,7 +20,7 @@ from loadtest.reports.summary import summary_object
 from loadtest.reports.terminal import final_view
 from loadtest.run.json_file import write_json
 from loadtest.run.losses import is_under_way, lost_processes
-from telemetry.objectives.openslo import Objective
+from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import Verdict, judge
 from telemetry.store.answers import CallCounts, Filter, ProcessInfo, RunRecord, Summary
 from telemetry.store.reader import StoreReader

@@ -15,7 +15,7 @@ from loadtest.run.judged_run import judged_run, print_and_write
 from loadtest.run.losses import is_under_way
 from telemetry.export.sdk import sidecar_token
 from telemetry.model.errors import ConfigError
-from telemetry.objectives.openslo import Objective
+from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import load_objectives
 from telemetry.store.answers import RunRecord
 from telemetry.store.manifest import MANIFEST_NAME, SEGMENTS_FOLDER
@@ -35,7 +35,7 @@ def report(
     """Judge one run of the store, the newest unless one is named. Raises UsageError, StoreError, OutputError."""
     now_unix_ns = time.time_ns() if now_unix_ns is None else now_unix_ns
     objectives = _objectives(slo, json_file)
-    with _opened(store) as reader:
+    with opened_store(store) as reader:
         runs = _runs(reader, store)
         chosen = _choose(runs, run_id, store)
         result = judged_run(reader, chosen.run_id, objectives, now_unix_ns=now_unix_ns)
@@ -60,7 +60,7 @@ def list_runs(store: str | Path, console: Console, *, now_unix_ns: int | None = 
         table.add_column(name, no_wrap=True)
     table.add_column("turns", justify="right", no_wrap=True)
     table.add_column("target", overflow="fold")
-    with _opened(store) as reader:
+    with opened_store(store) as reader:
         for run in _runs(reader, store):
             began = datetime.fromtimestamp(run.first_unix_ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S")
             turns = f"{run.turns:,} left" if run.lacks_old_turns else f"{run.turns:,}"
@@ -76,7 +76,8 @@ def _state(reader: StoreReader | RemoteStore, run: RunRecord, now_unix_ns: int) 
     return "ended" if known and all(process.ended for process in known) else "lost a process"
 
 
-def _opened(store: str | Path) -> StoreReader | RemoteStore:
+def opened_store(store: str | Path) -> StoreReader | RemoteStore:
+    """Open a folder, or a sidecar's address with the token of the environment. Raises UsageError, StoreError."""
     return open_store(store if is_address(str(store)) else _store(Path(store)), sidecar_token())
 
 
@@ -106,6 +107,11 @@ def _choose(runs: Sequence[RunRecord], run_id: str | None, store: str | Path) ->
     if found is None:
         raise UsageError(f"--run {run_id!r} is not in {store}: --list shows the runs that are")
     return found
+
+
+def choose_run(reader: StoreReader | RemoteStore, run_id: str | None, store: str | Path) -> RunRecord:
+    """Return the run of this name, or the newest one. Raises UsageError."""
+    return _choose(_runs(reader, store), run_id, store)
 
 
 def _objectives(slo: Path | None, json_file: Path | None) -> list[Objective]:

@@ -14,7 +14,7 @@ from loadtest.scenario.file import load_scenario
 from loadtest.scenario.settings import SwarmSettings
 from loadtest.speech.preparation import choose
 from telemetry.model.errors import ConfigError
-from telemetry.objectives.openslo import Objective
+from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import load_objectives
 
 MAX_USERS = 100_000

@@ -34,10 +34,13 @@ class Sidecar:
     store: Path
 
 
-def launch_sidecar(store: Path, log_dir: Path, *, slo: Path | None, http_port: int, grpc_port: int) -> processes.Child:
+def launch_sidecar(
+    store: Path, log_dir: Path, *, slo: Path | None, http_port: int, grpc_port: int, keeps_text: bool = False
+) -> processes.Child:
     """Start a sidecar of our own without waiting for it; port 0 is any free one."""
     arguments = ["-m", "telemetry.sidecar", "--store", str(store)]
     arguments += ["--http-port", str(http_port), "--grpc-port", str(grpc_port)]
+    arguments += ["--keep-transcripts"] if keeps_text else []
     if slo is not None:
         arguments += ["--slo", str(slo)]
     return processes.start("sidecar", arguments, log_dir, says_ready=True)
@@ -49,9 +52,11 @@ def wait_for_sidecar(child: processes.Child) -> Sidecar:
     return Sidecar(str(ready["http"]), Path(str(ready["store"])))
 
 
-def start_sidecar(store: Path, log_dir: Path, *, slo: Path | None) -> tuple[processes.Child, Sidecar]:
+def start_sidecar(
+    store: Path, log_dir: Path, *, slo: Path | None, keeps_text: bool = False
+) -> tuple[processes.Child, Sidecar]:
     """A sidecar of our own on free ports, ready. Raises ProcessFailedError."""
-    child = launch_sidecar(store, log_dir, slo=slo, http_port=0, grpc_port=0)
+    child = launch_sidecar(store, log_dir, slo=slo, http_port=0, grpc_port=0, keeps_text=keeps_text)
     return child, wait_for_sidecar(child)
 
 
@@ -83,7 +88,10 @@ def destination(checked: CheckedRun, sidecar: Sidecar | None, stack: ExitStack) 
                 f"the sidecar at {request.settings.sidecar} does not answer: telemetry is kept in {request.out}"
             )
     if sidecar is None:
-        child, sidecar = start_sidecar(request.out / "store", request.out / "logs", slo=request.slo)
+        keeps_text = request.settings.keep_transcripts
+        child, sidecar = start_sidecar(
+            request.out / "store", request.out / "logs", slo=request.slo, keeps_text=keeps_text
+        )
         stack.enter_context(processes.ending(child))
     return sidecar, notes
 
@@ -95,7 +103,10 @@ def deliver_all(checked: CheckedRun, own: Sidecar, stack: ExitStack) -> SpoolInf
     if first.is_complete and _commits(own):
         return _spool_info(first)
     # The named sidecar died: its store is free now, and one of our own takes what is still on disk.
-    child, successor = start_sidecar(own.store, checked.request.out / "logs", slo=checked.request.slo)
+    keeps_text = checked.request.settings.keep_transcripts
+    child, successor = start_sidecar(
+        own.store, checked.request.out / "logs", slo=checked.request.slo, keeps_text=keeps_text
+    )
     stack.enter_context(processes.ending(child))
     second = deliver_spool(spool, successor.url)
     _commits(successor)

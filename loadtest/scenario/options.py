@@ -8,7 +8,7 @@ from corpora.rendering.noise import KNOWN_NOISES
 from corpora.rendering.profiles.profile import CHANNEL_WORDS, CODECS
 from loadtest.errors import UsageError
 from loadtest.protocols import registry
-from loadtest.protocols.websocket import MASKS
+from loadtest.protocols.transports.masked_frames import MASKS
 from loadtest.scenario.behavior import POINT_HELP
 from loadtest.scenario.document import decode_scenario
 from loadtest.scenario.file import Scenario
@@ -37,6 +37,7 @@ class Option:
     repeatable: bool = False
     metavar: str | None = None
     ours: str | None = None  # how our own commands call it, where Locust has another use for that name
+    guessed: bool = False  # where it is not given, it follows from the address
     of_machine: bool = False  # about the machine of one process: what a worker was given itself wins over the master's
     group: Group = "behavior"
 
@@ -48,6 +49,8 @@ class Option:
     @property
     def default(self) -> Any:
         """What holds where the flag is not given; None where the setting then says nothing."""
+        if self.guessed:
+            return None
         value = getattr(DEFAULTS, self.name)
         if self.repeatable:
             return list(value)
@@ -55,7 +58,17 @@ class Option:
 
 
 _TARGET: Final = (
-    Option("protocol", f"how to speak to the endpoint: {', '.join(registry.names())}"),
+    Option(
+        "protocol",
+        f"how to speak to the endpoint: {', '.join(registry.names())} (default: guessed from the address)",
+        guessed=True,
+    ),
+    Option(
+        "protocol_option",
+        "a setting of the protocol, such as language=en; JSON where it is no text; repeatable",
+        repeatable=True,
+        metavar="NAME=VALUE",
+    ),
     Option("model", "model to ask the endpoint for"),
     Option("transcription_model", "transcription model to ask the endpoint for"),
     Option("endpointing", "silence after which the endpoint should close a turn, e.g. 500ms", Duration),
@@ -112,6 +125,11 @@ _BEHAVIOR: Final = (
     Option("silence", "share of turns in which the caller says nothing", float),
     Option("conversations", "replay the dialogues of the corpus, in their order", bool),
     Option("reply_timeout", "how long to wait for a reply, e.g. 8s", Duration),
+    Option(
+        "reply_silence",
+        "silence after which a reply has ended, where the wire does not say when it does (default: 1s)",
+        Duration,
+    ),
     Option("longest_reply", "how long a reply may go on before the caller hangs up, e.g. 1m", Duration),
     Option("manual_turns", "the caller says when it has finished (no detector of the endpoint)", bool),
 )
@@ -143,7 +161,8 @@ OPTIONS: Final = tuple(replace(option, group=group) for group, options in _GROUP
 def settings_from(values: Mapping[str, Any]) -> SwarmSettings:
     """The settings that flags make, by name; one without a value, or with an empty text, keeps its default.
 
-    Raises UsageError with a line for each text that is not a duration.
+    The protocol is then the one that the address is most likely for. Raises UsageError with a line for each text that
+    is not a duration.
     """
     given: dict[str, Any] = {}
     faults: list[str] = []
@@ -166,4 +185,7 @@ def settings_from(values: Mapping[str, Any]) -> SwarmSettings:
     # The file was read where the flag was given.
     scenario = values.get("voice_scenario")
     given["scenario"] = decode_scenario(scenario) if scenario else Scenario()
-    return SwarmSettings(host=values.get("host") or "", **given)
+    host = values.get("host") or ""
+    if host and "protocol" not in given:
+        given["protocol"] = registry.guess(host)
+    return SwarmSettings(host=host, **given)

@@ -61,8 +61,15 @@ class Redactor:
             for name in ("outcome_reason", "failure_code", "transcript_pii", "cohort", "model", "intent", "response_id")
             if (value := getattr(turn, name)) is not None
         }
-        reasons = tuple(self.text(reason) for reason in turn.withheld_reasons)
-        return msgspec.structs.replace(turn, **changes, withheld_reasons=reasons)
+        for name in (
+            "withheld_reasons",
+            "service_reported",
+            "unknown_event_names",
+            "endpoint_header_values",
+            "asr_partials_pii",
+        ):
+            changes[name] = tuple(map(self.text, getattr(turn, name)))
+        return msgspec.structs.replace(turn, **changes)
 
 
 class _Secret:

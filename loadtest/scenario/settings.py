@@ -4,7 +4,7 @@ import math
 import os
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
-from typing import Final, cast, get_args
+from typing import Any, Final, cast, get_args
 
 from corpora.manifest.errors import CorpusError
 from corpora.rendering.mix import mix_from_text
@@ -14,9 +14,15 @@ from loadtest.conversation.plan import SECOND_NS
 from loadtest.engine.tls import PASSPHRASE_VARIABLE, TlsClient, tls_client
 from loadtest.errors import UsageError
 from loadtest.protocols import registry
-from loadtest.protocols.address import parse_address
-from loadtest.protocols.websocket import MASKS
-from loadtest.scenario.access import TOKEN_VARIABLE, Headers, headers_from_environment, secrets_of_url
+from loadtest.protocols.address import other_scheme, parse_address
+from loadtest.protocols.base import CallerOptions, TransportKind
+from loadtest.protocols.transports.masked_frames import MASKS
+from loadtest.scenario.access import (
+    TOKEN_VARIABLE,
+    Headers,
+    headers_from_environment,
+    secrets_of_url,
+)
 from loadtest.scenario.arrivals import unending
 from loadtest.scenario.behavior import (
     INTO_REPLY,
@@ -33,7 +39,10 @@ from loadtest.scenario.behavior import (
 from loadtest.scenario.file import Scenario
 from loadtest.scenario.file.phases import MAX_RATE_PER_S, Arrival, Phase
 from loadtest.scenario.file.speech import without_overruled
+from loadtest.scenario.protocol_options import parse_protocol_options
 from loadtest.scenario.redactor import Redactor
+from loadtest.scenario.setting_secrets import filled_settings, literal_secret_faults, secrets_of_settings
+from loadtest.scenario.target import filled_target, placeholder_faults, secrets_of_target
 from telemetry.model.durations import Duration
 from telemetry.model.foreign_text import has_control_characters
 from telemetry.model.formatting import percent
@@ -54,6 +63,7 @@ class SwarmSettings:
 
     host: str = field(default="", repr=False)  # may hold credentials
     protocol: str = "openai-realtime"
+    protocol_option: tuple[str, ...] = ()  # NAME=VALUE each, as given
     corpus: str | None = None
     length: str | None = None
     noise: str | None = None
@@ -78,6 +88,7 @@ class SwarmSettings:
     silence: float = 0.0
     conversations: bool = False
     reply_timeout: Duration = Duration(10 * SECOND_NS)  # noqa: RUF009 - immutable
+    reply_silence: Duration = Duration(SECOND_NS)  # noqa: RUF009 - immutable
     longest_reply: Duration = Duration(120 * SECOND_NS)  # noqa: RUF009 - immutable
     manual_turns: bool = False
     endpointing: Duration | None = None
@@ -164,6 +175,11 @@ class SwarmSettings:
         return ", ".join(f"{percent(share)} {profile.label}" for profile, share in profiles)
 
     @property
+    def target_url(self) -> str:
+        """The whole address to call, with what its query takes from the environment. Raises UsageError."""
+        return filled_target(self.host)
+
+    @property
     def token(self) -> str | None:
         """The bearer token for the endpoint: from the environment only, so that no process list shows it."""
         return (os.environ.get(TOKEN_VARIABLE) or "").strip() or None
@@ -185,10 +201,41 @@ class SwarmSettings:
         )
 
     @property
+    def protocol_settings(self) -> dict[str, Any]:
+        """What only the protocol knows: the scenario's, unless they are for another protocol, and over them the flags'.
+
+        As they were given: a secret is in the environment, and the settings hold the variable's name.
+
+        Raises UsageError.
+        """
+        scenario = self.scenario
+        of_file = scenario.protocol_settings if scenario.protocol in (None, self.protocol) else {}
+        return {**of_file, **parse_protocol_options(self.protocol_option)}
+
+    @property
+    def caller_options(self) -> CallerOptions:
+        """What every caller of these settings asks of the endpoint. Raises UsageError."""
+        return replace(self._options_without_headers, headers=self.headers)
+
+    @property
+    def _options_without_headers(self) -> CallerOptions:
+        endpointing = self.endpointing
+        return CallerOptions(
+            turn_control="manual" if self.manual_turns else "server",
+            model=self.model,
+            transcription_model=self.transcription_model,
+            silence_duration_ms=None if endpointing is None else round(endpointing.seconds * 1000),
+            token=self.token,
+            settings=filled_settings(self.protocol_settings),
+        )
+
+    @property
     def redactor(self) -> Redactor:
         """What takes every secret of these settings out of a text."""
-        given = [value for _, value in self.headers if len(value) > MAX_PLAIN_CHARS]
-        secrets = [self.token, os.environ.get(PASSPHRASE_VARIABLE), *given, *secrets_of_url(self.host)]
+        named = [*(value for _, value in self.headers), *secrets_of_target(self.host)]
+        given = [value for value in named if len(value) > MAX_PLAIN_CHARS]
+        keys = secrets_of_settings(self.protocol_settings)
+        secrets = [self.token, os.environ.get(PASSPHRASE_VARIABLE), *given, *keys, *secrets_of_url(self.host)]
         return Redactor(secret for secret in secrets if secret)
 
     def with_scenario(self, scenario: Scenario, given: Collection[str]) -> "SwarmSettings":
@@ -200,6 +247,7 @@ class SwarmSettings:
         """Everything that cannot be used, one sentence each. A process that `calls` nobody itself (the master of a
         swarm) needs neither the files nor the variables that let callers in."""
         found = self._text_faults()
+        found += self._option_faults()
         found += self._access_faults() if calls else self._address_faults()
         if self.protocol not in registry.names():
             found.append(f"--protocol {self.protocol!r} is unknown: use one of {', '.join(registry.names())}")
@@ -219,6 +267,7 @@ class SwarmSettings:
             found.append(f"--variants {self.variants} is out of range: give 1 to {MAX_VARIANTS}")
         found += self._behavior_faults()
         found += _wait_faults("--reply-timeout", self.reply_timeout)
+        found += _wait_faults("--reply-silence", self.reply_silence)
         found += _wait_faults("--longest-reply", self.longest_reply)
         return found
 
@@ -284,24 +333,42 @@ class SwarmSettings:
         ]
 
     def _address_faults(self) -> list[str]:
-        found: list[str] = []
+        found = placeholder_faults(self.host)
         try:
-            secured = parse_address(self.host).tls
+            secured = parse_address(self.host, self._transport).tls
         except UsageError as error:
-            found.append(str(error))
+            found += str(error).splitlines()
         else:
             given = {"--ca-file": self.ca_file, "--client-cert": self.client_cert, "--sni": self.sni}
             if not secured and (useless := [flag for flag, value in given.items() if value is not None]):
-                found.append(f"{', '.join(useless)}: not supported with ws://, which is not encrypted; use wss://")
+                scheme = self.host.partition("://")[0].lower()
+                mend = f"use {other}://" if (other := other_scheme(scheme)) else "leave it out"
+                found.append(f"{', '.join(useless)}: not supported with {scheme}://, which is not encrypted; {mend}")
         return found
+
+    @property
+    def _transport(self) -> TransportKind:
+        """The kind that the protocol's addresses have. Raises UsageError for a package that cannot be loaded."""
+        return registry.describe(self.protocol).transport if self.protocol in registry.names() else "websocket"
+
+    def _option_faults(self) -> list[str]:
+        try:
+            return literal_secret_faults(self.protocol_settings)
+        except UsageError as error:
+            return str(error).splitlines()
 
     def _access_faults(self) -> list[str]:
         found = self._address_faults()
-        for name in ("tls", "headers"):
+        for name in ("tls", "headers", *(("target_url",) if not placeholder_faults(self.host) else ())):
             try:
                 getattr(self, name)
             except UsageError as error:
                 found += str(error).splitlines()
+        if self.protocol in registry.names():
+            try:
+                registry.make_caller(self.protocol, self._options_without_headers)
+            except UsageError as error:
+                found += [line for line in str(error).splitlines() if line not in (*found, *self._option_faults())]
         return found
 
 

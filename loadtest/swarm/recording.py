@@ -15,7 +15,7 @@ class Recording:
     done for the greenlets that are not there any more when a process ends.
     """
 
-    def __init__(self, record: Callable[[Call, Exchange], None], end: Callable[[], None]) -> None:
+    def __init__(self, record: Callable[[Call, Exchange], None], end: Callable[[Call | None], None]) -> None:
         self._record, self._end = record, end
         self._call: Call | None = None
         self._in_hand: Exchange | None = None
@@ -44,4 +44,4 @@ class Recording:
                 break
             if exchange is not None:
                 self._record(self._call, exchange)
-        self._end()
+        self._end(self._call)

@@ -24,7 +24,8 @@ def settings_of(environment: Environment) -> SwarmSettings:
     """The settings of this process, with what its own command line says of its machine. Raises UsageError."""
     options: Any = environment.parsed_options
     document: str = getattr(options, "voice_settings", "")
-    settings = decode_settings(document) if document else settings_from(vars(options))
+    asked = {**vars(options), "host": environment.host or options.host}
+    settings = decode_settings(document) if document else settings_from(asked)
     host = environment.host or settings.host
     whole = getattr(options, "voice_target", host)
     return with_own(replace(settings, host=whole if public_target(whole) == host else host), options)

@@ -22,8 +22,7 @@ from loadtest.engine.engine import Engine
 from loadtest.errors import UsageError
 from loadtest.protocols import registry
 from loadtest.protocols.address import public_target
-from loadtest.protocols.base import CallerOptions, CallerProtocol
-from loadtest.protocols.websocket import WebSocketClient
+from loadtest.protocols.base import CallerProtocol
 from loadtest.scenario.behavior import CallerBehavior
 from loadtest.scenario.declaration import NOT_ASKED, AskedLoad, declaration
 from loadtest.scenario.run_clock import RunClock
@@ -40,7 +39,7 @@ from loadtest.swarm.redial import Redial, redial
 from telemetry.export import sdk
 from telemetry.export.instrumentation import CallTrace, GeneratorGauges, StartGauges, announce_run
 from telemetry.export.turn_log import TurnLog
-from telemetry.model.turn_spans import turn_attributes
+from telemetry.model.turn_spans import AttributeValue, turn_attributes
 from telemetry.model.turn_texts import with_plain_texts
 from telemetry.model.turns import Turn
 
@@ -65,12 +64,14 @@ class Worker:
         """Raises CorpusError, UsageError and ConfigError for settings that cannot be used."""
         self.settings, self.share, self.clock, self._load = settings, share, clock or RunClock(), load
         self.run_id = settings.run_id or new_run_id()
+        self._caller_options, self._target_url = settings.caller_options, settings.target_url
         protocol = self._protocol()
         self.prepared: PreparedCorpus = prepare(settings, protocol, progress)
         self.engine = Engine(
             frame_ns=protocol.capabilities.frame_ms * 1_000_000,
             onset_preset=settings.onset,
             tls=settings.tls,
+            mask=settings.mask,
         )
         self._redactor = settings.redactor
         self.priority = ask_for_priority()
@@ -81,11 +82,8 @@ class Worker:
             self.prepared.lines,
             behavior=settings.behavior,
             conversations=self.prepared.corpus.conversations,
-            limits=Limits(
-                reply_ns=settings.reply_timeout.ns,
-                longest_reply_ns=settings.longest_reply.ns,
-            ),
-            manual_turns=settings.manual_turns,
+            limits=_limits(settings),
+            manual_turns=settings.manual_turns or protocol.capabilities.caller_ends_turns,
             seed=settings.seed,
             share=share,
             calls=settings.calls,
@@ -108,8 +106,7 @@ class Worker:
         self._gc_control, self._throttle = GcControl(), GreenletThrottle()
         self._cpu_s, self._cpu_at_perf_ns = time.process_time(), self.engine.clocks.perf_ns()
         self._health = gevent.spawn(self._report_health)
-        self._winding_down = False
-        self._recordings: set[Recording] = set()
+        self._winding_down, self._recordings = False, set[Recording]()
         announce_run(self._telemetry, self.run_id, "start", self.declared())
         self._warm_up()
         self._gc_control.tame()
@@ -124,8 +121,8 @@ class Worker:
         clip, background = self.prepared.clips[0], self.prepared.background
         plan = CallPlan("warmup", (PlannedTurn(clip, 0, None),), background, Limits())
         exchange = warm_up(plan, self.engine.clocks.perf_ns(), self.settings.onset)
-        request = self._protocol().upgrade(self.settings.host, None)
-        call = Call(self.engine, plan, self._protocol(), WebSocketClient(request), self.settings.onset)
+        protocol = self._protocol()
+        call = self.engine.new_call(plan, protocol, protocol.upgrade(self._target_url, None))
         turn_attributes(build_turn(exchange, self._info(call), self._record))
 
     def _open_wal(self) -> TurnLog | None:
@@ -168,18 +165,7 @@ class Worker:
         return {name: value for name, value in declared.items() if value is not None}
 
     def _protocol(self) -> CallerProtocol:
-        settings, endpointing = self.settings, self.settings.endpointing
-        return registry.make_caller(
-            settings.protocol,
-            CallerOptions(
-                turn_control="manual" if settings.manual_turns else "server",
-                model=settings.model,
-                transcription_model=settings.transcription_model,
-                silence_duration_ms=None if endpointing is None else round(endpointing.seconds * 1000),
-                token=settings.token,
-                headers=settings.headers,
-            ),
-        )
+        return registry.make_caller(self.settings.protocol, self._caller_options)
 
     def begin_open_calls(self, on_turn: Callable[[Turn], None]) -> None:
         """Where calls arrive by a schedule: begin them by it from the start of the run's clock."""
@@ -227,11 +213,11 @@ class Worker:
         )
         recording = Recording(
             lambda call, exchange: self._finish(call, exchange, trace, note),
-            lambda: trace.end(clocks.perf_ns(), {}),
+            lambda call: trace.end(clocks.perf_ns(), self._of_call(call)),
         )
         self._recordings.add(recording)
         try:
-            request = protocol.upgrade(self.settings.host, trace.traceparent)
+            request = protocol.upgrade(self._target_url, trace.traceparent)
             for call, exchange in self.engine.call(plan, protocol, request, recording.began):
                 recording.take(exchange)
                 self._throttle.through(recording.record)
@@ -250,9 +236,16 @@ class Worker:
             self._wal.note(emitted)
         on_turn(emitted)
 
+    def _of_call(self, call: Call | None) -> dict[str, AttributeValue]:
+        """What the span of a call has at its end: the headers by which the endpoint says who answered."""
+        if call is None or not call.endpoint_headers:
+            return {}
+        values = tuple(map(self._redactor.text, call.endpoint_headers.values()))
+        return {"endpoint_headers": tuple(call.endpoint_headers), "endpoint_header_values": values}
+
     def _info(self, call: Call) -> CallInfo:
         settings, intended = self.settings, call.plan.intended_start_perf_ns
-        late_ns = None if intended is None else call.connect_began_perf_ns - intended
+        late_ns = None if intended is None else call.began_perf_ns - intended
         # One caller has one line, and each line its own background.
         lines = self.prepared.lines
         profile = next((line for line in lines if line.background is call.plan.background), lines[0]).profile
@@ -270,11 +263,13 @@ class Worker:
             onset_preset=settings.onset,
             # A caller who had to wait for us waited, too: no time is left out that the schedule did not.
             connect_ns=None if call.connect_ns is None else call.connect_ns + (late_ns or 0),
+            prior_request_ns=call.prior_request_ns,
             start_late_ns=late_ns,
             receive_stamp=call.receive_stamp,
             pacer=self.engine.pacer,
             not_observable=call.protocol.capabilities.not_observable,
             retry_wait_ns=call.plan.retry_wait_ns,
+            endpoint_headers=call.endpoint_headers,
         )
 
     def wind_down(self, stop_timeout_s: float = 0.0) -> None:
@@ -378,3 +373,11 @@ def _declared_behavior(behavior: CallerBehavior) -> dict[str, str | float | bool
 def new_run_id() -> str:
     """A name for a run: sorts by time, and is unique without anybody keeping count."""
     return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{uuid.uuid4().hex[:6]}"
+
+
+def _limits(settings: SwarmSettings) -> Limits:
+    return Limits(
+        reply_ns=settings.reply_timeout.ns,
+        reply_silence_ns=settings.reply_silence.ns,
+        longest_reply_ns=settings.longest_reply.ns,
+    )

@@ -40,12 +40,14 @@ OUTPUTS = {
     ("corpus say", "--into"): ["TEXTS", "--license", "CC0-1.0"],
     ("bench", "--json"): [],
     ("bench", "--out"): [],
+    ("bench density", "--json"): [],
     ("bench store", "--json"): [],
+    ("protocol partials", "--out"): ["--store", "store"],
     ("store check", "--json"): ["store"],
     ("store export", "--to"): ["store"],
 }
 # Paths that are read; and the folder of a corpus whose maker is us.
-INPUTS = {"slo", "scenario", "folder", "files", "texts", "source", "store"}
+INPUTS = {"slo", "scenario", "folder", "files", "texts", "source", "spec", "store"}
 OURS = {("corpus build", "--out")}
 
 

@@ -140,7 +140,7 @@ def test_a_run_that_is_interrupted_keeps_its_results(url: str, tmp_path: Path) -
 @pytest.mark.slow
 def test_a_generator_that_is_stopped_blames_itself(url: str, tmp_path: Path) -> None:
     file, out = tmp_path / "summary.json", tmp_path / "out"
-    process = _start(["run", url, "--users", "4", "--run-time", "30s", *QUICK, "--out", str(out), "--json", str(file)])
+    process = _start(["run", url, "--users", "4", "--run-time", "22s", *QUICK, "--out", str(out), "--json", str(file)])
     wait_until(lambda: _turns(out / "store") >= 1)
     swarm = next(
         child for child in psutil.Process(process.pid).children(recursive=True) if "locust" in " ".join(child.cmdline())

@@ -26,7 +26,9 @@ from tests.integration.waiting import answers, wait_until
 
 TOKEN, VALUE, PASSPHRASE = "tok-51f0c8aa93be", "val-77d2e91b04cc", "open-sesame-4711"
 USER, PASSWORD, KEY = "ursula-4711", "pw-0c9d8e7f6a5b", "key-9b8a7c6d5e4f"
+COOKIE, RAY = "cookie-8f7e6d5c4b3a", "8a1b2c3d4e5f-FRA"
 SECRETS = {
+    "cookie": COOKIE,
     "token": TOKEN,
     "header": VALUE,
     "passphrase": PASSPHRASE,
@@ -56,6 +58,11 @@ class Parrot(HostedEndpoint):
         if len(self.seen) % 3 == 2:
             return connection.respond(http.HTTPStatus.UNAUTHORIZED, f"go away {self._echo()}\n")
         return None
+
+    def _sign(self, connection: ServerConnection, request: Request, response: Response) -> None:
+        response.headers["CF-Ray"] = RAY
+        response.headers["X-Served-By"] = f"cache of {TOKEN}"
+        response.headers["Set-Cookie"] = f"session={COOKIE}"
 
     def _echo(self) -> str:
         return json.dumps({**self.seen[-1], "user": USER, "password": PASSWORD, "passphrase": PASSPHRASE})
@@ -105,6 +112,20 @@ def _rows(folder: Path) -> dict[str, bytes]:
         }
 
 
+def _stored_rays(folder: Path) -> tuple[set[str], int]:
+    """The names of the spans, and the number of turns, that have the header which says which request it was."""
+    files = {
+        table: [str(path) for path in folder.rglob("*.parquet") if table in str(path.relative_to(folder))]
+        for table in ("spans", "turns")
+    }
+    with duckdb.connect() as connection:
+        spans = "SELECT DISTINCT span_name FROM read_parquet($1) AS span WHERE contains(span::VARCHAR, $2)"
+        turns = "SELECT count(*) FROM read_parquet($1) WHERE list_contains(endpoint_header_values, $2)"
+        names = {name for (name,) in connection.execute(spans, [files["spans"], RAY]).fetchall()}
+        (count,) = connection.execute(turns, [files["turns"], RAY]).fetchall()[0]
+    return names, count
+
+
 def _call(arguments: list[str], cwd: Path) -> tuple[int, dict[str, bytes]]:
     done = subprocess.run(
         [sys.executable, "-m", *arguments],
@@ -129,6 +150,9 @@ def test_a_run_shows_and_stores_no_secret_that_the_endpoint_repeats(parrot: Parr
     assert KEY in shown["path"]
     kept, rows = _files(tmp_path), _rows(out)
     assert any(b"refused" in text and b"[hidden]" in text for text in rows.values()), "the echo itself was stored"
+    names, turns = _stored_rays(out)
+    assert names == {"voice.call"}
+    assert turns > 0
     assert _leaks({**output, **kept, **rows}) == []
 
 

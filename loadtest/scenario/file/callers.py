@@ -20,6 +20,7 @@ class Callers:
     call_pause: float | str | None = None
     patience: float | str | None = None
     reply_timeout: Duration | None = None
+    reply_silence: Duration | None = None
     longest_reply: Duration | None = None
     manual_turns: bool | None = None
     talk_over: float | None = None
@@ -36,6 +37,7 @@ class Callers:
             "call_pause": self.call_pause,
             "patience": self.patience,
             "reply_timeout": self.reply_timeout,
+            "reply_silence": self.reply_silence,
             "longest_reply": self.longest_reply,
             "manual_turns": self.manual_turns,
             "talk_over": self.talk_over,

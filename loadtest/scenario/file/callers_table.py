@@ -50,6 +50,7 @@ class CallersTable(TomlTable):
     )
     patience: Annotated[float | str | None, fields.seconds_or_distribution(parse_patience)] = fields.duration()
     reply_timeout: DurationField | None = fields.duration()
+    reply_silence: DurationField | None = fields.duration()
     longest_reply: DurationField | None = fields.duration()
     manual_turns: bool | None = fields.flag()
     talk_over: float | None = fields.number(0, 1)
@@ -76,6 +77,7 @@ class CallersTable(TomlTable):
             call_pause=self.call_pause,
             patience=self.patience,
             reply_timeout=self.reply_timeout,
+            reply_silence=self.reply_silence,
             longest_reply=self.longest_reply,
             manual_turns=self.manual_turns,
             talk_over=self.talk_over,

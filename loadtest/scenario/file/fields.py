@@ -75,6 +75,11 @@ def table() -> Any:
     return Field(default=None, title="table")
 
 
+def free_table(name: str) -> Any:
+    """A table that may be left out, with keys that something else knows."""
+    return Field(default=None, title="table", description=f"write it as a table, under [{name}]")
+
+
 def one_of(names: Collection[str]) -> AfterValidator:
     """Checks that a text is one of several."""
 

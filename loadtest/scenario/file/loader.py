@@ -20,6 +20,8 @@ class Scenario:
     callers: Callers = field(default_factory=Callers)
     speech: Speech = field(default_factory=Speech)
     phases: tuple[Phase, ...] = ()
+    protocol: str | None = None
+    protocol_settings: dict[str, Any] = field(default_factory=dict[str, Any])  # of that protocol; JSON values
 
     def settings(self) -> dict[str, Any]:
         """What it says of things that are also flags, by the names that SwarmSettings gives them."""
@@ -27,6 +29,7 @@ class Scenario:
             "scenario_name": self.name,
             "seed": self.seed,
             "max_calls": self.max_calls,
+            "protocol": self.protocol,
             **self.callers.settings(),
             **self.speech.settings(),
         }
@@ -61,4 +64,6 @@ def parse_scenario(text: str, *, file: str = "scenario", name: str | None = None
         callers=table.callers.callers() if table.callers is not None else Callers(),
         speech=table.speech.speech() if table.speech is not None else Speech(),
         phases=table.read_phases(),
+        protocol=table.protocol_name,
+        protocol_settings=table.protocol_settings,
     )

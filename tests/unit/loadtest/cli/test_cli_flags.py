@@ -14,23 +14,35 @@ from loadtest.scenario.settings import SwarmSettings
 from telemetry.model.durations import Duration
 
 
-def parsed(*arguments: str, scopes: tuple[Scope, ...] = ("speech", "callers", "run")) -> SwarmSettings:
+def parsed(
+    *arguments: str, scopes: tuple[Scope, ...] = ("speech", "callers", "run"), target: str = "ws://h"
+) -> SwarmSettings:
     """What a command with these flags makes of a command line."""
     app, seen = typer.Typer(), list[SwarmSettings]()
 
     @app.command()
     @sends_callers(*scopes)
     def command(target: Annotated[str, typer.Argument()], users: int = 1, *, settings: SwarmSettings) -> None:
-        assert (target, users) == ("ws://h", 3)
+        assert (settings.host, users) == (target, 3)
         seen.append(settings)
 
-    done = CliRunner().invoke(app, ["ws://h", "--users", "3", *arguments])
+    done = CliRunner().invoke(app, [target, "--users", "3", *arguments])
     assert done.exit_code == 0, done.output
     return seen[0]
 
 
 def test_without_flags_the_settings_are_the_defaults() -> None:
-    assert parsed() == SwarmSettings()
+    assert parsed() == SwarmSettings(host="ws://h")
+
+
+def test_the_protocol_follows_from_the_address_unless_it_is_given() -> None:
+    assert parsed(target="tcp://h:1").protocol == "wyoming"
+    assert parsed(target="ws://h/ws-client").protocol == "pipecat"
+    assert parsed("--protocol", "twilio", target="ws://h/ws-client").protocol == "twilio"
+    given = parsed("--protocol", "openai-realtime", target="http://h/v1")
+    assert (given.protocol, given.host) == ("openai-realtime", "http://h/v1")
+    # In Locust's page, a field without a text is a flag that is not given.
+    assert settings_from({"host": "http://h/v1", "protocol": ""}).protocol == "http-cascade"
 
 
 def test_flags_of_every_kind_fill_the_settings() -> None:
@@ -83,4 +95,4 @@ def test_pauses_and_patience_are_durations_too(text: str) -> None:
     seconds = Duration.parse(text).seconds
     assert settings.behavior.patience == parse_patience(seconds)
     assert settings.behavior.think == settings.behavior.call_pause == parse_think(seconds)
-    assert settings.faults() == SwarmSettings().faults()
+    assert settings.faults() == []

@@ -45,6 +45,11 @@ delays = st.builds(
 points = st.builds(PointDraw, st.none() | delays, st.tuples(numbers, numbers))
 barge_ins = st.lists(st.builds(BargeIn, numbers, points), max_size=3).map(tuple)
 seconds = st.none() | numbers | texts
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(0, 2**62) | numbers | texts,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(texts, inner, max_size=2),
+    max_leaves=4,
+)
 callers = st.builds(
     Callers,
     turns=st.none() | st.integers(1, 1000),
@@ -52,6 +57,7 @@ callers = st.builds(
     call_pause=seconds,
     patience=seconds,
     reply_timeout=st.none() | durations,
+    reply_silence=st.none() | durations,
     longest_reply=st.none() | durations,
     manual_turns=st.none() | st.booleans(),
     talk_over=st.none() | numbers,
@@ -77,6 +83,8 @@ scenarios = st.builds(
     callers=callers,
     speech=st.builds(Speech, corpus=st.none() | texts, snr_db=st.none() | numbers, mix=st.none() | texts),
     phases=st.lists(phases, max_size=3).map(tuple),
+    protocol=st.none() | texts,
+    protocol_settings=st.dictionaries(texts, json_values, max_size=3),
 )
 # Every setting, by its type: a new one that has none here fails the test below.
 VALUES: dict[str, st.SearchStrategy[Any]] = {

@@ -49,6 +49,7 @@ def test_what_it_says_of_flags_is_a_setting_and_a_flag_that_is_given_wins() -> N
         patience = "1m30s"
         manual_turns = true
         longest_reply = "45s"
+        reply_silence = "700ms"
         [speech]
         noise = "babble"
         snr = 10
@@ -59,6 +60,7 @@ def test_what_it_says_of_flags_is_a_setting_and_a_flag_that_is_given_wins() -> N
     assert (settings.scenario_name, settings.seed, settings.turns) == ("evening", 7, 2)
     assert (settings.think, settings.patience, settings.manual_turns) == (0.0, 90.0, True)
     assert settings.longest_reply == Duration.parse("45s")
+    assert settings.reply_silence == Duration.parse("700ms")
     assert (settings.noise, settings.snr, settings.length, settings.corpus) == ("babble", 10.0, "short", None)
 
 

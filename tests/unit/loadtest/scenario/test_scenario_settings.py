@@ -213,4 +213,6 @@ def test_waits_are_checked(text: str) -> None:
     assert fault == f"--longest-reply {text} is out of range: give more than 0 and at most 1h"
     (fault,) = SwarmSettings(host="ws://h:1", reply_timeout=Duration.parse(text)).faults()
     assert fault.startswith(f"--reply-timeout {text} is out of range")
+    (fault,) = SwarmSettings(host="ws://h:1", reply_silence=Duration.parse(text)).faults()
+    assert fault.startswith(f"--reply-silence {text} is out of range")
     assert SwarmSettings(host="ws://h:1", longest_reply=Duration.of_s(3600)).faults() == []

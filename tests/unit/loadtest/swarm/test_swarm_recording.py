@@ -15,7 +15,7 @@ def recording(*waiting: object) -> tuple[Recording, list[Any]]:
     queue: Any = gevent.queue.SimpleQueue()
     for each in waiting:
         queue.put(each)
-    made = Recording(lambda call, exchange: done.append(exchange), lambda: done.append("end"))
+    made = Recording(lambda call, exchange: done.append(exchange), lambda call: done.append("end"))
     made.began(SimpleNamespace(exchanges=queue))  # type: ignore[arg-type]
     return made, done
 
@@ -37,7 +37,7 @@ def test_what_is_in_hand_comes_first_and_only_once() -> None:
 
 def test_a_call_that_never_began_ends_without_a_turn() -> None:
     done: list[str] = []
-    Recording(lambda call, exchange: done.append("turn"), lambda: done.append("end")).rest()
+    Recording(lambda call, exchange: done.append("turn"), lambda call: done.append("end")).rest()
     assert done == ["end"]
 
 
