@@ -20,6 +20,7 @@ MKDOCS = (".venv/bin/mkdocs",)
 PYTHONS = ("python", ".venv/bin/python")
 # Commands of others, which nobody here can parse: a name that is not among them is a slip.
 OTHERS = ("docker", "git", "jq", ".venv/bin/pre-commit", ".venv/bin/ruff", ".venv/bin/pyright", "flock", "uv")
+MODULES_OF_OTHERS = ("pytest", "livekit.agents")
 # What the wrapper does itself, before the command line is reached: its arguments are pytest's.
 WRAPPERS_OWN = "test"
 
@@ -77,7 +78,7 @@ def _module(module: str, rest: list[str]) -> list[str]:
     started = {"telemetry.sidecar": "sidecar", "dashboard": "dashboard", "loadtest.targets.assistant": "assistant"}
     if module in started:
         return _voiceprobe([started[module], *rest])
-    known = (ROOT / module.replace(".", "/") / "__main__.py").is_file() or module == "pytest"
+    known = (ROOT / module.replace(".", "/") / "__main__.py").is_file() or module in MODULES_OF_OTHERS
     return [] if known else [f"{module} is no module that can be run"]
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from loadtest.cli.main import WAYS
+from loadtest.protocols import registry
 from loadtest.scenario.options import GROUPS
 from tests.contracts.command_help import VOICEPROBE, help_of, run
 from tests.contracts.documents import faults, parsers
@@ -128,3 +129,10 @@ def test_completion_installs_for_zsh_where_the_command_is_typed_in_zsh(
     answer = shell(bash, "voiceprobe", asked)
     assert answer.startswith("_arguments ")
     assert set(re.findall(r'"(\w+)":', answer)) == {"capacity", "calibrate"}
+
+
+def test_run_lists_every_protocol_with_what_it_shows() -> None:
+    listed = " ".join(help_of(*VOICEPROBE, "run").partition("╭─")[0].split())
+    for name in registry.names():
+        described = registry.describe(name)
+        assert f" {name}: {described.summary}. Shows: {described.shown} " in f"{listed} "

@@ -9,8 +9,17 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from loadtest.protocols.built_in import BUILT_IN
+
 ROOT = Path(__file__).parents[2]
-LOCKS = ("requirements.lock", "requirements-dev.lock", "requirements-bootstrap.lock", "tests/peers.lock")
+PEERS = tuple(sorted(path.stem for path in (ROOT / "tests" / "peers").glob("*.in")))
+LOCKS = (
+    "requirements.lock",
+    "requirements-dev.lock",
+    "requirements-bootstrap.lock",
+    "tests/peers.lock",
+    *(f"tests/peers/{peer}.lock" for peer in PEERS),
+)
 PIN = re.compile(r"^([A-Za-z0-9._-]+)(\[[^\]]*\])?==([^\s;\\]+)")
 
 
@@ -67,3 +76,25 @@ def test_the_suite_runs_on_the_very_versions_that_users_get() -> None:
 def test_peers_and_installer_are_pinned_once() -> None:
     assert list(pins("tests/peers.lock")) == ["speech-to-speech"]
     assert list(pins("requirements-bootstrap.lock")) == ["uv"]
+
+
+@pytest.mark.parametrize("peer", PEERS)
+def test_a_peer_is_pinned_at_the_version_that_it_is_tested_at(peer: str) -> None:
+    pinned = pins(f"tests/peers/{peer}.lock")
+    for line in (ROOT / "tests" / "peers" / f"{peer}.in").read_text().splitlines():
+        requirement = Requirement(line)
+        assert [spec.operator for spec in requirement.specifier] == ["=="], f"{peer}.in: {line} names no version"
+        assert pinned[canonicalize_name(requirement.name)] == [Version(next(iter(requirement.specifier)).version)]
+
+
+def test_every_lock_of_a_peer_has_its_source() -> None:
+    assert {path.stem for path in (ROOT / "tests" / "peers").glob("*.lock")} == set(PEERS)
+
+
+@pytest.mark.parametrize("protocol", sorted(BUILT_IN))
+def test_what_proves_a_protocol_is_pinned_in_the_version_that_it_states(protocol: str) -> None:
+    pinned = {(name, version) for lock in LOCKS for name, versions in pins(lock).items() for version in versions}
+    for stated in BUILT_IN[protocol].description.proved_against:
+        match = re.fullmatch(r"([a-z0-9-]+) ([0-9][0-9a-z.]*)( \([^()]+\))?", stated)
+        assert match is not None, stated
+        assert (canonicalize_name(match[1]), Version(match[2])) in pinned, stated

@@ -6,104 +6,13 @@ The checkout is a small stand-in with empty locks, so that an environment is mad
 import os
 import shutil
 import signal
-import stat
-import subprocess
-import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 
-ROOT = Path(__file__).parents[2]
-BOUND_S = 120
-
-PYTEST = "import sys\nprint('pytest:', *sys.argv[1:])\n"
-MAIN = """
-import sys
-
-def main():
-    print("arguments:", *sys.argv[1:])
-    return 3 if "fail" in sys.argv else 0
-"""
-
-
-class Checkout:
-    """A stand-in for a clone of the project."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.venv = root / ".venv"
-        (root / "loadtest" / "cli").mkdir(parents=True)
-        (root / "loadtest" / "cli" / "main.py").write_text(MAIN)
-        (root / "pytest.py").write_text(PYTEST)
-        (root / "tests").mkdir()
-        (root / ".ci").mkdir()
-        for lock in ("requirements.lock", "requirements-dev.lock", "tests/peers.lock", ".ci/system-packages.txt"):
-            (root / lock).write_text("# nothing\n")
-        shutil.copy2(ROOT / "voiceprobe", root / "voiceprobe")
-
-    def environment(self, **settings: str) -> dict[str, str]:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("VOICEPROBE_", "PYTHON"))}
-        return kept | {"VOICEPROBE_NO_UV": "1", "VOICEPROBE_PYTHON": sys.executable, "PIP_NO_INDEX": "1"} | settings
-
-    def start(
-        self, *arguments: str, command: Path | None = None, cwd: Path | None = None, **settings: str
-    ) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [str(command or self.root / "voiceprobe"), *arguments],
-            cwd=cwd or self.root,
-            env=self.environment(**settings),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            # A suite that a shell started in the background ignores interrupts, and its children would, too.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - pytest has one thread
-        )
-
-    def run(
-        self, *arguments: str, command: Path | None = None, cwd: Path | None = None, **settings: str
-    ) -> subprocess.CompletedProcess[str]:
-        process = self.start(*arguments, command=command, cwd=cwd, **settings)
-        try:
-            out, err = process.communicate(timeout=BOUND_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.communicate()
-            raise
-        return subprocess.CompletedProcess(arguments, process.returncode, out, err)
-
-
-@pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    """A checkout after its first use, shared by the tests that leave it usable. The space in its path is on purpose."""
-    checkout = Checkout(tmp_path_factory.mktemp("wrapper") / "a clone")
-    first = checkout.run("demo", "--users", "8")
-    assert first.returncode == 0, first.stderr
-    assert first.stdout == "arguments: demo --users 8\n"
-    assert "is ready after" in first.stderr
-    return checkout
-
-
-@pytest.fixture
-def used(house: Checkout) -> Checkout:
-    (house.root / ".ci" / "system-packages.txt").write_text("# nothing\n")
-    (house.root / "pytest.py").write_text(PYTEST)
-    return house
-
-
-@pytest.fixture
-def fresh(tmp_path: Path) -> Checkout:
-    return Checkout(tmp_path / "clone")
-
-
-def program(folder: Path, name: str, script: str) -> Path:
-    folder.mkdir(exist_ok=True)
-    path = folder / name
-    path.write_text(f"#!/bin/sh\n{script}\n")
-    path.chmod(path.stat().st_mode | stat.S_IXUSR)
-    return path
+from tests.contracts.wrapper_checkout import BOUND_S, ROOT, Checkout, program
 
 
 def test_a_later_use_starts_at_once_and_says_nothing(used: Checkout) -> None:
@@ -194,6 +103,56 @@ def test_the_suite_gets_its_own_packages_and_its_arguments(used: Checkout) -> No
 
 
 @pytest.mark.slow
+def test_each_peer_gets_an_environment_of_its_own_once(used: Checkout) -> None:
+    lock = used.root / "tests" / "peers" / "some-server.lock"
+    lock.parent.mkdir()
+    lock.write_text("# nothing\n")
+    shown = [f"os.environ.get('VOICEPROBE_{name}')" for name in ("PEERS", "MISSING_PEERS")]
+    (used.root / "pytest.py").write_text(f"import os\nprint({', '.join(shown)})\n")
+    try:
+        first = used.run("test")
+        place = used.venv / "peers"
+        assert (first.returncode, first.stdout) == (0, f"{place} None\n")
+        assert f"installing what tests/peers/some-server.lock needs into {place / 'some-server'}" in first.stderr
+        assert (place / "some-server" / "bin" / "python").exists()
+        assert not (place / "some-server" / "bin" / "voiceprobe").exists()
+        assert used.run("test").stderr == ""
+        lock.write_text(f"no-such-distribution==1.0 --hash=sha256:{'0' * 64}\n")
+        failed = used.run("test")
+        reason = "./voiceprobe test could not prepare the environments of: some-server"
+        assert (failed.returncode, failed.stdout) == (0, f"{place} {reason}\n"), "the suite runs all the same"
+        assert "no-such-distribution" in failed.stderr, "the cause is shown"
+        assert used.run("demo").stderr == "", "no peer is wanted for anything but the tests"
+        elsewhere = used.root / "elsewhere"
+        lock.write_text("# nothing\n")
+        assert used.run("test", VOICEPROBE_PEERS=str(elsewhere)).stdout == f"{elsewhere} None\n"
+    finally:
+        shutil.rmtree(lock.parent)
+
+
+@pytest.mark.slow
+def test_an_interrupt_while_a_peer_is_installed_runs_no_test(used: Checkout, tmp_path: Path) -> None:
+    assert used.run("test").returncode == 0, "the suite's own packages are there"
+    lock = used.root / "tests" / "peers" / "some-server.lock"
+    lock.parent.mkdir()
+    lock.write_text("# nothing\n")
+    program(tmp_path, "uv", f"echo $$ > '{tmp_path}/new'; mv '{tmp_path}/new' '{tmp_path}/pid'; exec sleep 600")
+    settings = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "VOICEPROBE_NO_UV": ""}
+    try:
+        process = used.start("test", **settings)
+        deadline = time.monotonic() + BOUND_S
+        while not (tmp_path / "pid").exists():
+            assert time.monotonic() < deadline, "uv was never started"
+            time.sleep(0.01)
+        for each in (process.pid, *(child.pid for child in psutil.Process(process.pid).children())):
+            os.kill(each, signal.SIGINT)  # as a terminal does, which interrupts a shell and those that it waits for
+        out, _ = process.communicate(timeout=BOUND_S)
+        assert (process.returncode, out) == (130, "")
+    finally:
+        shutil.rmtree(lock.parent)
+
+
+@pytest.mark.slow
 def test_an_interrupted_first_use_is_made_again(fresh: Checkout) -> None:
     first = fresh.start("demo")
     marker = fresh.venv / ".voiceprobe-making"
@@ -268,87 +227,6 @@ def test_no_python_at_all_is_one_sentence(fresh: Checkout) -> None:
     assert result.returncode == 2
     assert "install Python 3.11 or newer" in result.stderr
     assert len(result.stderr.splitlines()) == 1
-
-
-def test_missing_programs_are_named_where_they_cannot_be_installed(used: Checkout) -> None:
-    (used.root / ".ci" / "system-packages.txt").write_text("# heading\nno-such-program a-package why\nsh dash shell\n")
-    folder = used.root / "user"
-    program(folder, "id", "echo 1000")
-    result = used.run("test", PATH=f"{folder}:{os.environ['PATH']}")
-    assert result.returncode == 0
-    assert "apt-get install --no-install-recommends a-package\n" in result.stderr
-    assert result.stdout == "pytest: -n 3 --dist loadfile\n", "the suite runs all the same"
-    assert used.run("demo").stderr == "", "no program is wanted for anything but the tests"
-
-
-@pytest.fixture
-def as_root(used: Checkout, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs the tests as root with a program missing and an apt-get of our own."""
-    (used.root / ".ci" / "system-packages.txt").write_text("no-such-program a-package why\nnor-this another why\n")
-    (used.root / "pytest.py").write_text("import os\nprint(os.environ.get('VOICEPROBE_MISSING_PROGRAMS'))\n")
-    program(tmp_path, "id", "echo 0")
-
-    def run(apt_get: str, **settings: str) -> subprocess.CompletedProcess[str]:
-        program(tmp_path, "apt-get", f'echo "$DEBIAN_FRONTEND $*" >> "{tmp_path}/record"\n{apt_get}')
-        result = used.run("test", PATH=f"{tmp_path}:{os.environ['PATH']}", **settings)
-        assert result.returncode == 0, "the suite runs all the same"
-        return result
-
-    return run
-
-
-LOCKED = "echo 'E: Could not get lock {}. It is held by process 4711 (apt-get)' >&2; echo 'E: Unable to go on' >&2"
-LISTS_LOCKED = LOCKED.format("/var/lib/apt/lists/lock")
-APT_LOG = ".venv.apt.log"
-
-
-def test_root_installs_the_missing_programs_once(
-    used: Checkout, as_root: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
-) -> None:
-    assert as_root("exit 0").stdout == "None\n"
-    assert (tmp_path / "record").read_text().splitlines() == [
-        "noninteractive -qq -o DPkg::Lock::Timeout=300 update",
-        "noninteractive -qq -o DPkg::Lock::Timeout=300 install -y --no-install-recommends a-package another",
-    ]
-    assert list(used.root.glob(f"{APT_LOG}*")) == []
-
-
-@pytest.mark.parametrize("command", ["update", "install"])
-def test_a_lock_of_another_apt_get_is_waited_for(
-    used: Checkout, as_root: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, command: str
-) -> None:
-    refuse = f"if mkdir '{tmp_path}/once' 2>/dev/null; then {LISTS_LOCKED}; exit 100; fi"
-    busy = f'case "$*" in *{command}*) {refuse};; esac'
-    result = as_root(busy)
-    assert result.stdout == "None\n"
-    assert "could not" not in result.stderr
-    assert (tmp_path / "record").read_text().count(f" {command}") == 2
-    assert list(used.root.glob(f"{APT_LOG}*")) == []
-
-
-@pytest.mark.parametrize(
-    ("fails", "reason"),
-    [
-        (LOCKED.format("/var/lib/dpkg/lock-frontend"), "Could not get lock /var/lib/dpkg/lock-frontend. It is held by"),
-        ("echo 'Reading lists'; echo 'E: Unable to locate package a-package'", "Unable to locate package a-package"),
-        ("echo 'no error of its own'", "no error of its own"),
-        (":", "it did not say why"),
-        ("printf 'E: \\033]0;x\\007red\\n'", "]0;xred"),
-    ],
-    ids=["locked", "unknown package", "other words", "silent", "escapes"],
-)
-def test_an_installation_that_fails_says_why_and_the_tests_hear_of_it(
-    used: Checkout, as_root: Callable[..., subprocess.CompletedProcess[str]], fails: str, reason: str
-) -> None:
-    result = as_root(f'case "$*" in *install*) {fails}; exit 100;; esac', VOICEPROBE_APT_WAIT="0")
-    sentence = f"apt-get could not install a-package another: {reason}"
-    assert sentence in result.stderr
-    assert result.stdout.startswith(sentence)
-    log = used.root / APT_LOG
-    assert f"(whole log: {log})" in result.stdout
-    assert log.read_text().startswith("$ apt-get update\n$ apt-get install -y")
-    assert sorted(path.name for path in used.root.glob(f"{APT_LOG}*")) == [APT_LOG]
-    log.unlink()
 
 
 def test_continuous_integration_runs_exactly_the_suite() -> None:

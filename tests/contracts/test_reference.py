@@ -14,6 +14,8 @@ from docs_build.comments import Group, groups, trailing
 from docs_build.markdown import cell, code, table
 from docs_build.pages import PAGES
 from loadtest.exit_codes import MEANINGS, ExitCode
+from loadtest.protocols import registry
+from loadtest.protocols.description import METRIC_OF
 from loadtest.reports.summary import schema
 from loadtest.scenario.options import OPTIONS
 from telemetry.model import semconv
@@ -67,6 +69,7 @@ def test_locust_takes_every_option_that_the_page_lists() -> None:
         ("reference/spans.md", tuple(semconv.TURN_PREFIX + name for name in CARRIED)),
         ("reference/otlp-receivers.md", (*COMPRESSIONS, "--max-connections", "--body-memory", "--idle-timeout")),
         ("reference/exit-codes.md", tuple(str(int(each)) for each in ExitCode)),
+        ("reference/protocols.md", (*registry.names(), *METRIC_OF.values())),
         ("reference/scenario-file.md", tuple(scenario.keys())),
         ("reference/environment.md", tuple(name for name, _, _ in environment.VARIABLES)),
     ],
@@ -105,6 +108,7 @@ def test_every_variable_that_the_code_reads_is_listed() -> None:
     internal = {
         "VOICEPROBE_DASHBOARD_STORE",
         "VOICEPROBE_DASHBOARD_SLO",
+        "VOICEPROBE_MISSING_PEERS",
         "VOICEPROBE_MISSING_PROGRAMS",
         "VOICEPROBE_SETTINGS",
     }

@@ -43,7 +43,7 @@ def changes(text: str) -> list[Change]:
 
 def copy_of_the_source(folder: Path) -> Path:
     """The packages and the tests' own modules, without what only this checkout needs."""
-    left_out = shutil.ignore_patterns("__pycache__", "test_*.py", "fixtures", "peers")
+    left_out = shutil.ignore_patterns("__pycache__", "test_*.py", "fixtures")
     for name in COPIED:
         source = ROOT / name
         if source.is_dir():

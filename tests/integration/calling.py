@@ -1,9 +1,10 @@
 """Real callers against a real endpoint process, without Locust: what the engine's integration tests share."""
 
 import contextlib
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import gevent
 
@@ -62,11 +63,14 @@ class Callers:
     manual_turns: bool = False
     endpointing_ms: int | None = 200
     protocol: str = "openai-realtime"
+    wire_settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     corpus: str = CORPUS
     clips: int = 6
     max_message_bytes: int = 16 * 2**20
     tls: TlsClient = field(default_factory=tls_client)
     headers: tuple[tuple[str, str], ...] = ()
+    token: str | None = None
+    model: str | None = None
     limits: ValidityLimits = field(default_factory=lambda: LENIENT)
     think_s: float = 0.1
     behavior: CallerBehavior | None = None  # wins over turns_per_call, think_s and patience_s
@@ -86,7 +90,7 @@ class Callers:
             clips=self.clips,
             conversations=conversations,
         )
-        return prepare(settings, registry.make_caller(self.protocol, CallerOptions()))
+        return prepare(settings, registry.make_caller(self.protocol, CallerOptions(settings=self.wire_settings)))
 
     def planner(self, prepared: PreparedCorpus) -> CallPlanner:
         """What each call is going to be."""
@@ -113,10 +117,17 @@ class Callers:
         """Make all calls at once; the turns of each."""
         prepared = self.prepared()
         control = "manual" if self.manual_turns else "server"
-        options = CallerOptions(control, silence_duration_ms=self.endpointing_ms, headers=self.headers)
+        options = CallerOptions(
+            control,
+            model=self.model,
+            silence_duration_ms=self.endpointing_ms,
+            headers=self.headers,
+            settings=self.wire_settings,
+            token=self.token,
+        )
         planner = self.planner(prepared)
         engine = Engine(
-            frame_ns=20_000_000,
+            frame_ns=registry.make_caller(self.protocol, options).capabilities.frame_ms * 1_000_000,
             onset_preset="rms-10ms",
             clocks=self.clocks,
             max_message_bytes=self.max_message_bytes,
@@ -144,7 +155,6 @@ class Callers:
         return [caller.value for caller in callers]
 
     def _info(self, call: Call, engine: Engine, protocol: CallerProtocol) -> CallInfo:
-        connection = call.connection
         return CallInfo(
             run_id="test",
             call_id=call.plan.call_id,
@@ -158,8 +168,23 @@ class Callers:
             model=None,
             onset_preset="rms-10ms",
             connect_ns=call.connect_ns,
+            prior_request_ns=call.prior_request_ns,
+            endpoint_headers=call.endpoint_headers,
             start_late_ns=None,
-            receive_stamp=connection.stamp_kind if connection is not None else "user",
+            receive_stamp=call.receive_stamp,
             pacer=engine.pacer,
             not_observable=protocol.capabilities.not_observable,
         )
+
+
+def reasons(turns: Sequence[Turn]) -> str:
+    """Why turns ended as they did, for the message of an assertion."""
+    return str([(turn.outcome, turn.outcome_reason, turn.barge_in_reason) for turn in turns])
+
+
+def in_order(*moments_perf_ns: int | None) -> list[int]:
+    """The moments: all of them are known, and none comes before the one before it."""
+    known = [moment for moment in moments_perf_ns if moment is not None]
+    assert len(known) == len(moments_perf_ns)
+    assert known == sorted(known)
+    return known

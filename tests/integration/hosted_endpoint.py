@@ -27,7 +27,7 @@ class HostedEndpoint:
         self._loop.close()
 
     async def _serve(self) -> None:
-        async with serve(self._talk, "127.0.0.1", 0, process_request=self._look) as server:
+        async with serve(self._talk, "127.0.0.1", 0, process_request=self._look, process_response=self._sign) as server:
             self.port = next(iter(server.sockets)).getsockname()[1]
             self._ready.set()
             await self._stop.wait()
@@ -35,6 +35,9 @@ class HostedEndpoint:
     def _look(self, connection: ServerConnection, request: Request) -> Response | None:
         """What an upgrade request gets; None opens the session."""
         raise NotImplementedError
+
+    def _sign(self, connection: ServerConnection, request: Request, response: Response) -> None:
+        """What else the response to an upgrade says: nothing, unless a test's own kind adds headers."""
 
     async def _talk(self, connection: ServerConnection) -> None:
         """What a session gets."""

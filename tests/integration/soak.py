@@ -24,15 +24,27 @@ from loadtest.conversation.prepared_clip import PreparedClip
 from loadtest.engine.call import Call
 from loadtest.engine.connection import Connection
 from loadtest.engine.engine import Engine
+from loadtest.engine.transports.stream import StreamTransport
 from loadtest.protocols import registry
 from loadtest.protocols.base import CallerOptions
 from loadtest.protocols.openai_realtime.caller import OpenAIRealtimeCaller
-from loadtest.protocols.websocket import FramePreparer, WebSocketClient
+from loadtest.protocols.transports.masked_frames import FramePreparer
+from loadtest.protocols.transports.websocket import WebSocketClient
 from tests.unit.loadtest.conversation.world import FRAME_SAMPLES, make_clip
 
 CALLERS = 30
 WARM_UP_CALLS, CALLS = 150, 300
-OF_A_CALL = (Call, Connection, OpenAIRealtimeCaller, Conversation, WebSocketClient, ClientProtocol, Exchange, Playback)
+OF_A_CALL = (
+    Call,
+    Connection,
+    StreamTransport,
+    OpenAIRealtimeCaller,
+    Conversation,
+    WebSocketClient,
+    ClientProtocol,
+    Exchange,
+    Playback,
+)
 
 
 @dataclass(frozen=True)

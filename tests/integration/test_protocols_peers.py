@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from websockets.asyncio.server import ServerConnection, serve
 
-from loadtest.protocols.base import CallerOptions, EventKind, UpgradeRequest, VoiceEvent
+from loadtest.protocols.base import CallerOptions, EventKind, OpenRequest, VoiceEvent
 from loadtest.protocols.openai_realtime.caller import OpenAIRealtimeCaller
-from loadtest.protocols.websocket import Closed, FramePreparer, Item, Opened, Rejected, WebSocketClient
+from loadtest.protocols.transports.masked_frames import FramePreparer
+from loadtest.protocols.transports.websocket import Closed, Item, Opened, Rejected, WebSocketClient
 from tests.integration.s2s_process import s2s_server
 
 BOUND_S = 120.0
@@ -19,7 +20,7 @@ BOUND_S = 120.0
 class Line:
     """A blocking socket under a WebSocketClient: the thin shell that the engine is in earnest."""
 
-    def __init__(self, request: UpgradeRequest, port: int) -> None:
+    def __init__(self, request: OpenRequest, port: int) -> None:
         self.client = WebSocketClient(request)
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=BOUND_S)
         self.socket.sendall(self.client.start())
@@ -75,7 +76,7 @@ def test_the_real_websockets_server() -> None:
     seen: list[Item] = []
 
     def talk(port: int) -> None:
-        line = Line(UpgradeRequest(f"ws://127.0.0.1:{port}/x?model=m", (("Authorization", "Bearer t"),)), port)
+        line = Line(OpenRequest(f"ws://127.0.0.1:{port}/x?model=m", (("Authorization", "Bearer t"),)), port)
         while len(seen) < 4:
             seen.extend(line.read())
         prepared = FramePreparer("random", seed=3).frame("prepared", text=True)
@@ -98,7 +99,7 @@ def test_we_close_first_and_the_server_agrees() -> None:
     ends: list[Item] = []
 
     def talk(port: int) -> None:
-        line = Line(UpgradeRequest(f"ws://127.0.0.1:{port}/"), port)
+        line = Line(OpenRequest(f"ws://127.0.0.1:{port}/"), port)
         line.until(bytes)
         line.socket.sendall(line.client.close(1000, "done"))
         ends.extend(line.until(Closed))
@@ -112,7 +113,7 @@ def test_a_server_that_refuses_the_upgrade() -> None:
     refusals: list[Item] = []
 
     def talk(port: int) -> None:
-        line = Line(UpgradeRequest(f"ws://127.0.0.1:{port}/"), port)
+        line = Line(OpenRequest(f"ws://127.0.0.1:{port}/"), port)
         refusals.extend(line.until(Rejected))
         line.socket.close()
 
