@@ -19,6 +19,21 @@ Each column is a state, and each arrow leads from a state to the next one at any
 state the call can be lost (`SESSION_ENDED`) or cut (`CUT`); nothing leaves `OVER`.
 """
 
+ENDS: Final = """
+On most protocols a message says that a reply is complete. On the others a reply ends when nothing of it has arrived or
+played for a while (`--reply-silence`, 1 s). Either way its end is dated at the last of its audio, and both kinds of
+reply are measured alike: the wait is part of neither its length nor its underruns, and the caller's think time counts
+from the end that the caller heard. No reply goes on for longer than `--longest-reply`.
+
+A protocol may not even say which audio is which reply. Then all audio is one reply until it ends; and what comes after
+the end of a question during which the earlier reply had fallen silent is another one.
+
+An endpoint may ask the caller to play nothing more of what it has sent (`clear` on telephone wires). This stops
+whatever plays, as a cancellation does; with nothing playing it has no effect. An endpoint may also ask to be told when
+what it has sent so far has been played (`mark`). The answer goes out when that audio has been played to its end, or
+when playback was stopped.
+"""
+
 OVERLAP: Final = """
 A caller who interrupts (`BARGE_IN_POINT`) begins the next turn while the reply to the one before may still be
 arriving. The interrupted exchange is then kept beside the running one: what arrives of its reply is recognized by its
@@ -49,6 +64,8 @@ def conversation_page() -> str:
         _meanings("State", State),
         READING,
         diagram(TRANSITIONS, "The states of a caller"),
+        "## The end of a reply",
+        ENDS,
         "## Speech that overlaps",
         OVERLAP,
         "## Transitions of the caller",

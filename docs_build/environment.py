@@ -43,6 +43,11 @@ VARIABLES: Final = (
         "interpreter that creates the environment (default: the first on PATH)",
     ),
     ("VOICEPROBE_APT_WAIT", "./voiceprobe test", "seconds to wait for another apt-get to finish (default: 300)"),
+    (
+        "VOICEPROBE_PEERS",
+        "./voiceprobe test",
+        "folder of the environments of the servers that the tests run (default: `.venv/peers`)",
+    ),
     ("VOICEPROBE_NO_UV", "./voiceprobe", "1: install with pip alone"),
 )
 

@@ -10,6 +10,7 @@ from docs_build.environment import environment_page
 from docs_build.exit_codes import exit_codes_page
 from docs_build.metrics import metrics_page
 from docs_build.prometheus import prometheus_page
+from docs_build.protocols import protocols_page
 from docs_build.receivers import receivers_page
 from docs_build.scenario import scenario_page
 from docs_build.spans import spans_page
@@ -17,6 +18,7 @@ from docs_build.summary_schema import summary_page
 
 PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "reference/commands.md": commands_page,
+    "reference/protocols.md": protocols_page,
     "reference/scenario-file.md": scenario_page,
     "reference/metrics.md": metrics_page,
     "reference/json-summary.md": summary_page,

@@ -38,6 +38,7 @@ PROFILE_KEYS: Final = {
 # Keys without a corresponding flag.
 OWN_KEYS: Final = {
     "name": "name of the scenario (default: the name of the file)",
+    "protocol": "`name`, the protocol to speak, and its settings by their names; --protocol-option wins over them",
     "callers": "how callers behave",
     "callers.silence_for": "how long a caller stays silent in a silent turn, as a distribution",
     "callers.barge_in": "kinds of interruption, each a table",
