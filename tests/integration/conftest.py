@@ -1,10 +1,14 @@
-"""Servers that we did not write, one process for each in a run of the tests, started for the first test that asks."""
+"""Servers that we did not write, one process for each in a run of the tests, started for the first test that asks; and
+a second try for what fails."""
 
 from collections.abc import Generator
 
 import pytest
 
 from tests.integration.peers import processes
+from tests.integration.reruns import pytest_itemcollected, pytest_runtest_makereport, pytest_runtest_teardown
+
+__all__ = ["pytest_itemcollected", "pytest_runtest_makereport", "pytest_runtest_teardown"]  # hooks of a second try
 
 
 @pytest.fixture(scope="session")
