@@ -1,10 +1,11 @@
 """Waiting for what other processes do."""
 
 import fcntl
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import httpx
 
@@ -21,6 +22,19 @@ def wait_until(condition: Callable[[], T], within_s: float = 180.0) -> T:
         assert time.monotonic() < deadline, "it did not happen"
         time.sleep(0.1)
     return value
+
+
+def wait_for_lines(log: Path, key: str, count: int) -> list[dict[str, Any]]:
+    """Wait until a process has written so many lines of JSON that have a key; all that it has written of them."""
+
+    def written() -> list[dict[str, Any]]:
+        # The last line may still be on its way.
+        whole = log.read_text().rpartition("\n")[0].splitlines()
+        found = [json.loads(line) for line in whole if line.startswith("{")]
+        return [line for line in found if key in line]
+
+    wait_until(lambda: len(written()) >= count)
+    return written()
 
 
 def stored_turns(store: Path) -> int:

@@ -1,8 +1,9 @@
 """A Wyoming server by the official package that recognizes, handles and synthesizes, with known delays.
 
 Run in an environment of its own: `python wyoming_server.py PORT`. What a request carried as its context comes back in
-the text of the answer, so that a test sees what arrived. Each stage of a turn adds a line to the output: when its first
-result was handed to the socket, on the monotonic clock that all processes of a machine share.
+the text of the answer, so that a test sees what arrived. Each stage of a turn adds a line to the output: the moments
+right before its first result was handed to the socket and right after, on the monotonic clock that all processes of a
+machine share.
 """
 
 import asyncio
@@ -44,11 +45,6 @@ ANSWER_S = 0.08
 SYNTHESIS_S = 0.06
 
 
-def note(stage: str) -> None:
-    """Say that the result of a stage is sent now."""
-    print(json.dumps({"stage": stage, "sent_ns": time.perf_counter_ns()}), flush=True)
-
-
 class Scripted(AsyncEventHandler):
     """One connection."""
 
@@ -56,6 +52,12 @@ class Scripted(AsyncEventHandler):
         super().__init__(*args, **kwargs)
         self.heard_bytes = 0
         self.context: dict[str, object] = {}
+
+    async def write_first(self, stage: str, event: Event) -> None:
+        """Send the first result of a stage, and say when."""
+        before = time.perf_counter_ns()
+        await self.write_event(event)
+        print(json.dumps({"stage": stage, "sent_ns": [before, time.perf_counter_ns()]}), flush=True)
 
     async def handle_event(self, event: Event) -> bool:
         if Describe.is_type(event.type):
@@ -69,9 +71,8 @@ class Scripted(AsyncEventHandler):
             for one in (TranscriptStart(), TranscriptChunk(text="turn ")):
                 await self.write_event(one.event())
             text = f"turn {self.heard_bytes} {self.context.get('traceparent')}"
-            note("asr_final")
-            for one in (Transcript(text=text), TranscriptStop()):
-                await self.write_event(one.event())
+            await self.write_first("asr_final", Transcript(text=text).event())
+            await self.write_event(TranscriptStop().event())
         elif Transcript.is_type(event.type):
             await self.answer(Transcript.from_event(event))
         elif Synthesize.is_type(event.type):
@@ -82,9 +83,8 @@ class Scripted(AsyncEventHandler):
         await asyncio.sleep(ANSWER_S)
         pieces = ("It is on. ", f"You said {question.text}, {(question.context or {}).get('traceparent')}.")
         await self.write_event(HandledStart().event())
-        note("llm_first_token")
-        for piece in pieces:
-            await self.write_event(HandledChunk(text=piece).event())
+        await self.write_first("llm_first_token", HandledChunk(text=pieces[0]).event())
+        await self.write_event(HandledChunk(text=pieces[1]).event())
         await self.write_event(Handled(text="".join(pieces)).event())
         await self.write_event(HandledStop().event())
 
@@ -93,11 +93,13 @@ class Scripted(AsyncEventHandler):
         await self.write_event(AudioStart(rate=RATE_HZ, width=2, channels=1).event())
         count = RATE_HZ * len(text) // 15
         tone = struct.pack(f"<{count}h", *(round(9000 * math.sin(i / 8)) for i in range(count)))
-        note("tts_first_chunk")
-        for begin in range(0, len(tone), 2048):
-            await self.write_event(
-                AudioChunk(rate=RATE_HZ, width=2, channels=1, audio=tone[begin : begin + 2048]).event()
-            )
+        first, *rest = (
+            AudioChunk(rate=RATE_HZ, width=2, channels=1, audio=tone[begin : begin + 2048]).event()
+            for begin in range(0, len(tone), 2048)
+        )
+        await self.write_first("tts_first_chunk", first)
+        for chunk in rest:
+            await self.write_event(chunk)
         await self.write_event(AudioStop().event())
 
 

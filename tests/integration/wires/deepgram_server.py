@@ -2,9 +2,10 @@
 
 It hears a question in loud frames and its end in quiet ones, or in ForceEndTurn, and answers by a script, faster than
 it is played. LOG gets a line of JSON for each caller at its first message (its headers), for each text message that it
-sent, and for each turn with the moment of each step, on the clock that all processes of a machine share, right before
-it is handed to the socket. JSON holds options: `reply_ms` (of one sentence), `tool` (the name of a function that
-is called first), `fault` (the code of an error in place of the answer), `refuse` (one in place of SettingsApplied).
+sent, and for each turn with the moments right before each step is handed to the socket and right after, on the clock
+that all processes of a machine share. JSON holds options: `reply_ms` (of one sentence), `tool` (the name of a function
+that is called first), `fault` (the code of an error in place of the answer), `refuse` (one in place of
+SettingsApplied).
 
 The messages are those of the contract suite's script; tests/integration/test_wire_deepgram.py has the official package
 read them.
@@ -108,12 +109,13 @@ class Agent:
     async def speak(self) -> None:
         loop = asyncio.get_running_loop()
         began = loop.time()
-        stamps: dict[str, int] = {}
+        stamps: dict[str, tuple[int, int]] = {}
         for step, after_s in SCRIPT_S.items():
             await asyncio.sleep(began + after_s - loop.time())
             messages = await self.messages(step)
-            stamps[step] = time.perf_counter_ns()
+            before = time.perf_counter_ns()
             await self.send(*messages)
+            stamps[step] = (before, time.perf_counter_ns())
             if step == "text" and self.options.get("fault"):
                 await self.connection.close()
                 return

@@ -4,8 +4,8 @@
 script, so that whoever talks to it keeps that script honest, and can be interrupted. It hears a question in loud audio
 and its end in quiet audio, however long the caller's frames are; when it is told that the user is active, it sends the
 script's odd messages. It prints one line of JSON for each request to connect and each message that it gets (`got`), and
-one for each turn: the moment of each message on the clock that all processes of a machine share, right before it is
-handed to the socket.
+one for each turn: the moments right before each message is handed to the socket and right after, on the clock that all
+processes of a machine share.
 """
 
 import asyncio
@@ -110,7 +110,7 @@ class Agent:
         loop, script = asyncio.get_running_loop(), self._script
         began = loop.time()
         self._turn += 1
-        stamps: dict[str, int] = {}
+        stamps: dict[str, tuple[int, int]] = {}
         for after_s, name in SCRIPT_S:
             messages = {
                 "final": lambda: script.final(HEARD),
@@ -123,8 +123,9 @@ class Agent:
             await asyncio.sleep(began + after_s - loop.time())
             if name == "audio":
                 self._playing_until_s = loop.time() + self._reply_ms / 1000
-            stamps[name] = time.perf_counter_ns()
+            before = time.perf_counter_ns()
             await self._send(messages)
+            stamps[name] = (before, time.perf_counter_ns())
         print(json.dumps(stamps), flush=True)
 
 

@@ -6,8 +6,8 @@ code 1007. A model whose name is in `CLOSES` is refused.
 
 It hears speech in loud frames of audio and its end in quiet ones, or is told both by a caller with manual turns. The
 instructions of a session say how it answers: at once, after a call of a tool, or with a reply that only speech stops.
-LOG gets a line of JSON for each message, with the moment at which it was received or handed to the socket, on the clock
-that all processes of a machine share.
+LOG gets a line of JSON for each message, with the moment at which it was received, or those right before it was handed
+to the socket and right after (`at_ns` and `done_ns`), on the clock that all processes of a machine share.
 """
 
 import asyncio
@@ -91,8 +91,9 @@ class Service:
 
     async def send(self, what: str, messages: Messages | None) -> None:
         for message in messages or ():
-            self.note(what, time.perf_counter_ns(), message=bytes(message).decode())
+            before = time.perf_counter_ns()
             await self.connection.send(message)
+            self.note(what, before, done_ns=time.perf_counter_ns(), message=bytes(message).decode())
 
     async def run(self) -> None:
         request = self.connection.request

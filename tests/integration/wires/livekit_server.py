@@ -1,8 +1,8 @@
 """A LiveKit agent that answers after known delays: `python -m tests.integration.wires.livekit_server PORT`.
 
 It connects to the caller, hears a question in loud frames of audio and its end in quiet ones, and answers by a script;
-its reply is over when the caller says that it has been played. For each turn it prints one line of JSON: the moment of
-each message, on the clock that all processes of a machine share, right before it is handed to the socket.
+its reply is over when the caller says that it has been played. For each turn it prints one line of JSON: the moments
+right before each message is handed to the socket and right after, on the clock that all processes of a machine share.
 """
 
 import asyncio
@@ -81,8 +81,9 @@ class Agent:
         stamps: dict[str, Any] = {}
         for after_s, name, messages in SCRIPT_S:
             await asyncio.sleep(began + after_s - loop.time())
-            stamps[name] = time.perf_counter_ns()
+            before = time.perf_counter_ns()
             self._writer.write(framed(messages))
+            stamps[name] = (before, time.perf_counter_ns())
         print(json.dumps(stamps), flush=True)
 
 

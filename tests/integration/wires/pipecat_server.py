@@ -1,8 +1,8 @@
 """A Pipecat bot that answers after known delays: `python -m tests.integration.wires.pipecat_server PORT`.
 
 It hears a question in loud frames of audio and its end in quiet ones, and answers by a script. For each turn it prints
-one line of JSON: the moment of each message, on the clock that all processes of a machine share, right before it is
-handed to the socket.
+one line of JSON: the moments right before each message is handed to the socket and right after, on the clock that all
+processes of a machine share.
 """
 
 import asyncio
@@ -72,9 +72,10 @@ async def _reply(connection: ServerConnection) -> None:
     stamps: dict[str, Any] = {}
     for after_s, name, messages in SCRIPT_S:
         await asyncio.sleep(began + after_s - loop.time())
-        stamps[name] = time.perf_counter_ns()
+        before = time.perf_counter_ns()
         for message in messages:
             await connection.send(message)
+        stamps[name] = (before, time.perf_counter_ns())
     print(json.dumps(stamps), flush=True)
 
 

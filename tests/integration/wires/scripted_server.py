@@ -1,8 +1,9 @@
 """A server that plays a wire's script of the contract suite over a real WebSocket, with a known delay.
 
 `python -m tests.integration.wires.scripted_server NAME PORT LOG DELAY_MS`. The caller says when it has finished (manual
-turns). Each turn adds one line to LOG: when the end of the turn was read and when the first audio, on a wire without
-audio the transcript, was handed to the socket, on the monotonic clock that all processes of a machine share.
+turns). Each turn adds one line to LOG: when the end of the turn was read, and the moments right before the first audio,
+on a wire without audio the transcript, was handed to the socket and right after, on the monotonic clock that all
+processes of a machine share.
 """
 
 import json
@@ -62,11 +63,11 @@ class ScriptedTurns:
         with self._log.open("a") as log:
             log.write(json.dumps({"read_ns": read_ns, "sent_ns": sent_ns}) + "\n")
 
-    def _send_when_due(self, read_ns: int, messages: Messages | None) -> int:
+    def _send_when_due(self, read_ns: int, messages: Messages | None) -> tuple[int, int]:
         time.sleep(max(0.0, read_ns / 1e9 + self._delay_s - time.perf_counter()))
-        sent_ns = time.perf_counter_ns()
+        before_ns = time.perf_counter_ns()
         self._send(messages)
-        return sent_ns
+        return before_ns, time.perf_counter_ns()
 
 
 def main() -> None:

@@ -1,6 +1,7 @@
 """Stage services over HTTP with known delays, which remembers when it sent what: `python stage_server.py PORT`.
 
-Standard library only. Its moments are those of the system's monotonic clock, which the load generator reads too.
+Standard library only. It keeps two moments of what it sends, right before it is handed to the kernel and right after:
+whoever waits for it may run first. They are those of the system's monotonic clock, which the load generator reads too.
 """
 
 import asyncio
@@ -33,10 +34,12 @@ def begin(writer: asyncio.StreamWriter, kind: str) -> None:
     writer.write(f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
 
 
-def chunk(writer: asyncio.StreamWriter, data: bytes) -> int:
-    """Send a chunk; the moment at which it was handed to the kernel."""
-    writer.write(b"%x\r\n%b\r\n" % (len(data), data))
-    return time.perf_counter_ns()
+def chunk(writer: asyncio.StreamWriter, data: bytes) -> tuple[int, int]:
+    """Send a chunk; the moments right before it was handed to the kernel, and right after."""
+    framed = b"%x\r\n%b\r\n" % (len(data), data)
+    before = time.perf_counter_ns()
+    writer.write(framed)
+    return before, time.perf_counter_ns()
 
 
 def event(value: object) -> bytes:
@@ -58,7 +61,7 @@ async def transcribe(writer: asyncio.StreamWriter, body: bytes) -> dict[str, obj
 async def answer(writer: asyncio.StreamWriter, body: bytes) -> dict[str, object]:
     await asyncio.sleep(FIRST_TOKEN_S)
     begin(writer, "text/event-stream")
-    stamps: list[int] = []
+    stamps: list[tuple[int, int]] = []
     for text in ANSWER:
         stamps.append(chunk(writer, event({"choices": [{"index": 0, "delta": {"content": text}}]})))
         await asyncio.sleep(TOKEN_S)

@@ -1,10 +1,10 @@
 """An agent on telephone calls that answers after a known delay: `python telephony_agent.py PORT LOG OPTIONS`.
 
 Nothing here is of this project: the WebSocket server is the `websockets` package's, µ-law is Python's `audioop`. LOG
-gets a line of JSON for each message with the time (CLOCK_MONOTONIC, ns) when it was received or sent. OPTIONS is a JSON
-object: `wire`, `delay_ms` from the first silent frame after speech to the reply, `stall_after` and `stall_s` (the agent
-then reads nothing for a while, once), `receive_bytes` (of its socket's buffer), `tone_ms` (of a reply, after 100 ms of
-silence), `clear` (an agent that can be interrupted).
+gets a line of JSON for each message with the time (CLOCK_MONOTONIC, ns) when it was received, or right before it was
+sent and right after (`done_ns`). OPTIONS is a JSON object: `wire`, `delay_ms` from the first silent frame after speech
+to the reply, `stall_after` and `stall_s` (the agent then reads nothing for a while, once), `receive_bytes` (of its
+socket's buffer), `tone_ms` (of a reply, after 100 ms of silence), `clear` (an agent that can be interrupted).
 """
 
 import audioop
@@ -87,7 +87,7 @@ class Agent:
     def send(self, message: str, what: str, **more: object) -> None:
         at_ns = time.monotonic_ns()
         self.connection.send(message)
-        self.note(what, at_ns, **more)
+        self.note(what, at_ns, done_ns=time.monotonic_ns(), **more)
 
     def answer(self) -> None:
         pcm = reply_pcm(int(self.options.get("tone_ms", TONE_MS)))
