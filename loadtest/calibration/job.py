@@ -311,6 +311,7 @@ def _usage(cell: Cell, callers: int) -> ProcessorUsage:
         if since <= point.unix_ns - offset_ns <= until and point.cpu_ratio is not None and point.frames_sent is not None
     ]
     cpu_ns, frames, elapsed_ns = 0.0, 0, 0
+    points.sort(key=lambda point: (point.process_id or "", point.unix_ns))
     for before, point in pairwise(points):
         if before.process_id == point.process_id:
             cpu_ns += (point.cpu_ratio or 0.0) * (point.unix_ns - before.unix_ns)

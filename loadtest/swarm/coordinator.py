@@ -22,6 +22,7 @@ from loadtest.scenario.declaration import AskedLoad
 from loadtest.scenario.document import encode_settings
 from loadtest.scenario.settings import SwarmSettings
 from loadtest.scenario.shares import WHOLE, Share, deal
+from loadtest.swarm.dispatching import EvenDispatcher
 from loadtest.swarm.machine_options import hold_back, put_back
 from loadtest.swarm.worker import Worker, new_run_id
 
@@ -126,6 +127,7 @@ def _introduce(environment: Environment, **_: Any) -> None:
         options.voice_target = environment.host
         environment.host = options.host = public_target(environment.host)
     if isinstance(environment.runner, MasterRunner):
+        environment.dispatcher_class = EvenDispatcher
         environment.voice_coordinator = Coordinator(environment, environment.runner)  # pyright: ignore[reportAttributeAccessIssue]
 
 
