@@ -87,7 +87,10 @@ class ErrorStats:
 
 @dataclass(frozen=True, slots=True)
 class ProcessorUsage:
-    """What the processes used while all callers were on the line: shares of one core, and ns of CPU a frame sent."""
+    """What was used while all callers were on the line: shares of one core, and ns of CPU a frame sent.
+
+    `generator_cpu` is the mean of the generator's processes, which share the callers evenly.
+    """
 
     generator_cpu: float | None
     endpoint_cpu: float | None
@@ -99,6 +102,7 @@ class CalibrationStep:
     """One load. `turns` are those that began when all callers were on the line."""
 
     callers: int
+    processes: int = 1  # that shared the callers
     attempt: int
     turns: int
     invalid: int
@@ -122,6 +126,11 @@ class CalibrationStep:
     def error_ns(self) -> float | None:
         """The bound of the voice-to-voice error that is the instrument's own."""
         return self.errors["instrument"].bound_ns
+
+    @property
+    def fell_behind(self) -> bool:
+        """Whether the generator did not keep up: what processor it had was not enough, or came late."""
+        return too_many_invalid(self.invalid, self.turns) or (self.error_ns or 0) > VOICE_TO_VOICE_LIMIT_NS
 
     @property
     def goals_missed(self) -> tuple[str, ...]:
@@ -234,6 +243,7 @@ def measure_step(
     truths: Mapping[str, Truth],
     usage: ProcessorUsage,
     *,
+    processes: int = 1,
     annotation: Mapping[str, AnnotationError] = NO_ANNOTATION,
 ) -> CalibrationStep:
     """One load, from the client turns of the store and the endpoint's log; `annotation` has the clips' own errors by
@@ -248,6 +258,7 @@ def measure_step(
         invalid_by_reason[reason] = invalid_by_reason.get(reason, 0) + 1
     step = CalibrationStep(
         callers=callers,
+        processes=processes,
         attempt=attempt,
         turns=len(steady),
         invalid=sum(turn.outcome == "invalid" for turn in steady),
@@ -329,7 +340,8 @@ def _endpoint_limits(step: CalibrationStep) -> list[str]:
 
 
 def best_attempts(steps: Sequence[CalibrationStep]) -> list[CalibrationStep]:
-    """The step of each load that counts: a trustworthy attempt before one that is not, a later before an earlier."""
+    """The step of each load that counts: a trustworthy attempt, which is the one with the fewest processes, before one
+    that is not; a later before an earlier."""
     best: dict[int, CalibrationStep] = {}
     for step in steps:
         if step.callers not in best or best[step.callers].verdict != "trustworthy":

@@ -6,13 +6,14 @@ store with the endpoint's own log.
 
 import io
 import json
+import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from rich.console import Console
 
@@ -27,6 +28,7 @@ from loadtest.calibration.calibration import (
 )
 from loadtest.calibration.json_object import Calibration, calibration_object
 from loadtest.calibration.picture import draw
+from loadtest.calibration.process_counts import more_processes, most_processes
 from loadtest.calibration.view import calibration_view
 from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
@@ -36,9 +38,10 @@ from loadtest.run.interruption import Interruption
 from loadtest.run.job import run
 from loadtest.run.json_file import write_json
 from loadtest.run.machine import fingerprint
-from loadtest.run.request import RunRequest, check
+from loadtest.run.request import MAX_PROCESSES, RunRequest, check
 from loadtest.run.sidecars import Sidecar, start_sidecar
 from loadtest.scenario.settings import SwarmSettings
+from loadtest.swarm.cores import usable_cores
 from loadtest.swarm.priority import ask_for_priority
 from loadtest.swarm.worker import new_run_id
 from loadtest.targets.ground_truth.plan import BEHAVIORS
@@ -61,16 +64,17 @@ TURNS: Final = {True: 4, False: 8}
 FAULT_TURNS: Final = {True: 2, False: 4}
 MOST_TURNS: Final = 100
 FAULT_ROUNDS: Final = {True: 3, False: 5}  # callers of each behavior
-TIME_BUDGET_S: Final = 330.0  # after this no larger load is begun
+TIME_BUDGET_S: Final = 420.0  # after this no larger load is begun
 PICTURES: Final = (".svg", ".png", ".pdf")
 
 
 @dataclass(frozen=True, slots=True)
 class CalibrateRequest:
-    """What to calibrate. `loads` are tried in order until one is not trustworthy twice."""
+    """What to calibrate. `loads` are tried in order until one is not trustworthy with any number of processes."""
 
     loads: tuple[int, ...]
     turns: int
+    most_processes: int
     fault_rounds: int
     fault_turns: int
     quick: bool
@@ -110,6 +114,7 @@ def request_of(
     quick: bool,
     loads: str | None,
     turns: int | None,
+    most: int | None,
     faults: bool,
     out: Path,
     json_file: Path | None,
@@ -125,6 +130,7 @@ def request_of(
     return CalibrateRequest(
         loads=tried,
         turns=TURNS[quick] if turns is None else turns,
+        most_processes=most_processes(usable_cores()) if most is None else most,
         fault_rounds=FAULT_ROUNDS[quick] if faults else 0,
         fault_turns=FAULT_TURNS[quick],
         quick=quick,
@@ -145,6 +151,10 @@ def check_calibration(request: CalibrateRequest) -> None:
         faults.append("--loads must be whole numbers of callers in rising order, as in 1,50,200")
     if not 1 <= request.turns <= MOST_TURNS:
         faults.append(f"--turns {request.turns} is out of range: each caller has 1 to {MOST_TURNS} turns")
+    if not 1 <= request.most_processes <= MAX_PROCESSES:
+        faults.append(f"--processes {request.most_processes} is out of range: 1 to {MAX_PROCESSES}")
+    if request.most_processes > 1 and not hasattr(os, "fork"):
+        faults.append(f"--processes {request.most_processes}: this system cannot fork; give 1")
     if request.picture is not None and request.picture.suffix.lower() not in PICTURES:
         faults.append(f"--picture {request.picture}: name a file that ends with one of {', '.join(PICTURES)}")
     files = (request.json_file, request.picture, request.out / "x", calibrations_folder() / "x")
@@ -207,27 +217,48 @@ def conclude(request: CalibrateRequest, calibration: Calibration, console: Conso
 
 
 def _climb(swarms: Swarms, console: Console, began_s: float, steps: list[CalibrationStep]) -> bool:
-    """Try load after load; one that fails is tried once more, because a pause of the machine is no load. Whether
-    somebody interrupted it."""
-    request = swarms.request
+    """Try load after load with as few processes as it takes; whether somebody interrupted it."""
+    request, count = swarms.request, 1
     for callers in request.loads:
-        for attempt in (1, 2):
-            if steps and time.monotonic() - began_s > TIME_BUDGET_S:
-                console.print("the time is over: no larger load is tried")
-                return False
-            _say(console, f"{callers} callers{'' if attempt == 1 else ', once more'} …")
-            cell = _run_cell(swarms, callers, request.turns, "plain", f"load-{callers}-{attempt}")
-            if cell.interrupted:
-                return True
-            usage = _usage(cell, callers)
-            step = measure_step(callers, attempt, cell.turns, cell.truths, usage, annotation=swarms.annotation)
-            steps.append(step)
-            _say(console, f"{callers} callers: {sentence_of(step)}")
-            if step.verdict in ("trustworthy", "too few turns"):
+        while True:
+            how = _try(swarms, console, began_s, steps, (callers, count))
+            if how != "not trusted":
                 break
-        else:
-            return False
+            more = more_processes(steps, request.most_processes)
+            if more is None:
+                return False
+            count = more
+        if how != "trusted":
+            return how == "interrupted"
     return False
+
+
+def _try(
+    swarms: Swarms, console: Console, began_s: float, steps: list[CalibrationStep], load: tuple[int, int]
+) -> Literal["trusted", "not trusted", "interrupted", "time over"]:
+    """Try so many callers with so many processes into `steps`; one that fails is tried once more, because a pause of
+    the machine is no load."""
+    callers, count = load
+    with_ = "" if count == 1 else f" with {count} processes"
+    for attempt in (1, 2):
+        if steps and time.monotonic() - began_s > TIME_BUDGET_S:
+            console.print("the time is over: no larger load is tried")
+            return "time over"
+        _say(console, f"{callers} callers{with_}{'' if attempt == 1 else ', once more'} …")
+        name = f"load-{callers}-{attempt}" if count == 1 else f"load-{callers}-{attempt}-of-{count}"
+        cell = _run_cell(swarms, load, swarms.request.turns, "plain", name)
+        if cell.interrupted:
+            return "interrupted"
+        usage = _usage(cell, callers)
+        steps.append(
+            step := measure_step(
+                callers, attempt, cell.turns, cell.truths, usage, processes=count, annotation=swarms.annotation
+            )
+        )
+        _say(console, f"{callers} callers{with_}: {sentence_of(step)}")
+        if step.verdict in ("trustworthy", "too few turns"):
+            return "trusted"
+    return "not trusted"
 
 
 def sentence_of(step: CalibrationStep) -> str:
@@ -245,7 +276,7 @@ def _faults(swarms: Swarms, console: Console, faults: list[FaultCell]) -> bool:
         return False
     callers = swarms.request.fault_rounds * len(BEHAVIORS)
     _say(console, f"{callers} callers, misbehavior on purpose …")
-    cell = _run_cell(swarms, callers, swarms.request.fault_turns, ",".join(BEHAVIORS), "faults")
+    cell = _run_cell(swarms, (callers, 1), swarms.request.fault_turns, ",".join(BEHAVIORS), "faults")
     if not cell.interrupted:
         faults += [
             measure_fault(name, about, cell.turns, cell.truths, answered=name != "stall", annotation=swarms.annotation)
@@ -254,9 +285,10 @@ def _faults(swarms: Swarms, console: Console, faults: list[FaultCell]) -> bool:
     return cell.interrupted
 
 
-def _run_cell(swarms: Swarms, callers: int, turns: int, behavior: str, name: str) -> Cell:
-    """One run of the real swarm against a fresh endpoint."""
+def _run_cell(swarms: Swarms, load: tuple[int, int], turns: int, behavior: str, name: str) -> Cell:
+    """One run of the real swarm, so many callers in so many processes, against a fresh endpoint."""
     swarms.look()
+    callers, count = load
     request, sidecar = swarms.request, swarms.sidecar
     folder = request.out / name
     folder.mkdir(parents=True, exist_ok=True)
@@ -279,7 +311,7 @@ def _run_cell(swarms: Swarms, callers: int, turns: int, behavior: str, name: str
             scenario_name="calibration",
             run_id=run_id,
         )
-        checked = check(RunRequest(settings, callers, callers / ramp_s, None, None, folder, None))
+        checked = check(RunRequest(settings, callers, callers / ramp_s, None, None, folder, None, count))
         # A console that is no terminal and is read by nobody: the calibration says itself how it goes.
         result = run(checked, Console(file=io.StringIO()), sidecar=sidecar, watch=swarms.look)
     rows = [json.loads(line) for line in truth.read_text(encoding="utf-8").splitlines()]
@@ -311,8 +343,7 @@ def _usage(cell: Cell, callers: int) -> ProcessorUsage:
         if since <= point.unix_ns - offset_ns <= until and point.cpu_ratio is not None and point.frames_sent is not None
     ]
     cpu_ns, frames, elapsed_ns = 0.0, 0, 0
-    points.sort(key=lambda point: (point.process_id or "", point.unix_ns))
-    for before, point in pairwise(points):
+    for before, point in pairwise(sorted(points, key=lambda point: (point.process_id, point.unix_ns))):
         if before.process_id == point.process_id:
             cpu_ns += (point.cpu_ratio or 0.0) * (point.unix_ns - before.unix_ns)
             frames += (point.frames_sent or 0) - (before.frames_sent or 0)

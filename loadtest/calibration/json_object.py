@@ -17,6 +17,7 @@ from loadtest.calibration.calibration import (
     by_delay,
     ceiling_of,
 )
+from loadtest.calibration.process_counts import ProcessRange, process_ranges, ranges_sentence
 from loadtest.reports.calibration_citing import CALIBRATION_SCHEMA
 
 
@@ -45,11 +46,23 @@ class Calibration:
         return ceiling_of(self.steps)
 
     @property
+    def process_ranges(self) -> list[ProcessRange]:
+        """How many processes the loads want."""
+        return process_ranges(self.steps)
+
+    @property
+    def failed_load(self) -> int | None:
+        """The smallest load above the ceiling that was not trustworthy; None where none was shown to fail."""
+        return next((step.callers for step in self._above() if step.verdict == "not trustworthy"), None)
+
+    @property
     def ceiling_reached(self) -> bool:
         """Whether a larger load was tried and was not trustworthy; else the ceiling lies higher, or is not known."""
+        return self.failed_load is not None
+
+    def _above(self) -> list[CalibrationStep]:
         ceiling = self.ceiling
-        above = [step for step in best_attempts(self.steps) if ceiling is None or step.callers > ceiling.callers]
-        return any(step.verdict == "not trustworthy" for step in above)
+        return [step for step in best_attempts(self.steps) if ceiling is None or step.callers > ceiling.callers]
 
 
 def calibration_object(calibration: Calibration) -> dict[str, Any]:
@@ -67,9 +80,12 @@ def calibration_object(calibration: Calibration) -> dict[str, Any]:
         "rule": RULE,
         "ceiling": {
             "callers": None if ceiling is None else ceiling.callers,
+            "processes": None if ceiling is None else ceiling.processes,
             "voice_to_voice_bound_s": None if ceiling is None else _seconds(ceiling.error_ns),
             "reached": calibration.ceiling_reached,
         },
+        "processes": [{"processes": each.processes, "callers_to": each.callers} for each in calibration.process_ranges],
+        "sentence": ranges_sentence(calibration.process_ranges, failed=calibration.failed_load) or None,
         "steps": [_step(step) for step in calibration.steps],
         "faults": [
             {
@@ -88,6 +104,7 @@ def calibration_object(calibration: Calibration) -> dict[str, Any]:
 def _step(step: CalibrationStep) -> dict[str, Any]:
     return {
         "callers": step.callers,
+        "processes": step.processes,
         "attempt": step.attempt,
         "verdict": step.verdict,
         "failed": list(step.failed),

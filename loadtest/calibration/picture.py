@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from loadtest.calibration.calibration import MS, VOICE_TO_VOICE_LIMIT_NS, CalibrationStep, ErrorStats, best_attempts
 from loadtest.calibration.json_object import Calibration
+from loadtest.calibration.process_counts import ranges_sentence
 from loadtest.calibration.view import ceiling_sentence
 from telemetry.model.formatting import declared_milliseconds
 
@@ -42,11 +43,21 @@ def draw(calibration: Calibration, file: Path) -> None:
             for axis in (axes[0][1], axes[1][0], axes[1][1]):
                 axis.axvline(calibration.ceiling.callers, color="#1a9850", linestyle="--", linewidth=1)
         figure.suptitle(
-            f"{ceiling_sentence(calibration)}\n{calibration.machine['cpu']}, {calibration.date}", fontsize=11
+            "\n".join([*_sentences(calibration), f"{calibration.machine['cpu']}, {calibration.date}"]), fontsize=11
         )
         figure.savefig(file)
     finally:
         plt.close(figure)
+
+
+def _sentences(calibration: Calibration) -> list[str]:
+    ranges = ranges_sentence(calibration.process_ranges, failed=calibration.failed_load)
+    return [ceiling_sentence(calibration), *([ranges] if ranges else [])]
+
+
+def _tick(step: CalibrationStep) -> str:
+    """A load, and below it in how many processes."""
+    return str(step.callers) if step.processes == 1 else f"{step.callers}\n{step.processes} processes"
 
 
 def _scatter(axis: Any, step: CalibrationStep | None) -> None:
@@ -101,7 +112,7 @@ def _cost(axis: Any, steps: Sequence[CalibrationStep]) -> None:
     _scales(axis, steps)
     shares = axis.twinx()
     for name, color, label in (
-        ("generator_cpu", _COLORS[3], "generator, % of a core"),
+        ("generator_cpu", _COLORS[3], "each of its processes, % of a core"),
         ("endpoint_cpu", _COLORS[2], "endpoint, % of a core"),
     ):
         points = [(r.callers, 100 * value) for r in steps if (value := getattr(r.usage, name)) is not None]
@@ -115,6 +126,6 @@ def _scales(axis: Any, steps: Sequence[CalibrationStep]) -> None:
     axis.set_xlabel("callers")
     axis.set_xscale("log")
     loads = [step.callers for step in steps]
-    axis.set_xticks(loads, [str(load) for load in loads])
+    axis.set_xticks(loads, [_tick(step) for step in steps])
     axis.minorticks_off()
     axis.grid(visible=True, linewidth=0.3)

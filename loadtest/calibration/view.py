@@ -19,6 +19,7 @@ from loadtest.calibration.calibration import (
     by_delay,
 )
 from loadtest.calibration.json_object import Calibration
+from loadtest.calibration.process_counts import ranges_sentence
 from loadtest.reports.calibration_citing import rounded_up_ms
 from telemetry.model import formatting
 from telemetry.model.stats import percentile
@@ -49,6 +50,7 @@ def calibration_view(calibration: Calibration) -> RenderableType:
     parts: list[RenderableType] = [
         _heading("Ceiling"),
         Text(ceiling_sentence(calibration), style="bold green" if ceiling is not None else "bold red"),
+        *_processes(calibration),
         Text(f"rule: {RULE}", style="dim"),
         _heading("Load by load (errors are measured - true, in ms)"),
         _loads(calibration.steps),
@@ -78,6 +80,11 @@ def calibration_view(calibration: Calibration) -> RenderableType:
     return Group(*parts)
 
 
+def _processes(calibration: Calibration) -> list[Text]:
+    sentence = ranges_sentence(calibration.process_ranges, failed=calibration.failed_load)
+    return [Text(sentence)] if sentence else []
+
+
 def _heading(text: str) -> RenderableType:
     return Padding(Rule(Text(text, style="bold"), align="left", style="dim"), (1, 0, 0, 0))
 
@@ -97,12 +104,13 @@ def _p99(stats: ErrorStats) -> str:
 
 
 def _loads(steps: Sequence[CalibrationStep]) -> Table:
-    table = _table("callers", "turns", "invalid", "v2v p50", "p99", "max")
+    table = _table("callers", "processes", "turns", "invalid", "v2v p50", "p99", "max")
     table.add_column("verdict", no_wrap=True)
     for step in steps:
         error = step.errors["instrument"]
         table.add_row(
             _named(step),
+            formatting.number(step.processes),
             formatting.number(step.turns),
             formatting.number(step.invalid),
             _error(error.p50_ns),
@@ -114,11 +122,12 @@ def _loads(steps: Sequence[CalibrationStep]) -> Table:
 
 
 def _costs(steps: Sequence[CalibrationStep]) -> Table:
-    table = _table("callers", "stamps p99", "pacing p50", "p99", "CPU µs/frame", "generator", "endpoint")
+    table = _table("callers", "processes", "stamps p99", "pacing p50", "p99", "CPU µs/frame", "each", "endpoint")
     for step in steps:
         usage = step.usage
         table.add_row(
             _named(step),
+            formatting.number(step.processes),
             _p99(step.stamps),
             _error(step.pacing.p50_ns),
             _p99(step.pacing),

@@ -17,6 +17,10 @@ def calibrate(
     quick: Annotated[bool, flag("load", "--quick", help="about a minute: loads 1, 50 and 200")] = False,
     loads: Annotated[str | None, flag("load", help="loads to try, callers in rising order, e.g. 1,50,200")] = None,
     turns: Annotated[int | None, flag("load", help="turns of each caller (default: 8, with --quick 4)")] = None,
+    processes: Annotated[
+        int | None,
+        flag("machine", help="processes that may share a load at most (default: the usable cores less one; 2 of 2)"),
+    ] = None,
     faults: Annotated[bool, flag("load", help="let the endpoint misbehave on purpose, too")] = True,
     out: Out = None,
     json_file: Json = None,
@@ -24,7 +28,8 @@ def calibrate(
         Path | None, flag("output", help="the picture, .svg, .png or .pdf (default: calibration.svg in --out)")
     ] = None,
 ) -> None:
-    """Measure the instrument's own error on this machine, and how many callers it drives with figures to be trusted.
+    """Measure the instrument's own error on this machine, how many callers it drives with figures to be trusted, and
+    how many processes they want.
 
     Callers speak to an endpoint that knows what it did and when. The result is stored, and later runs cite it. Exit
     code 0: a load was trustworthy; 4: none was; 6: too few turns to judge any; 130: interrupted.
@@ -36,6 +41,7 @@ def calibrate(
         quick=quick,
         loads=loads,
         turns=turns,
+        most=processes,
         faults=faults,
         out=out_folder(out),
         json_file=json_file,

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 
 from telemetry.model.formatting import NS_PER_MS, declared_milliseconds
 
-CALIBRATION_SCHEMA: Final = 2  # of the object that is stored and cited
+CALIBRATION_SCHEMA: Final = 3  # of the object that is stored and cited
 State = Literal["calibrated", "beyond", "not reached", "elsewhere", "none"]
 HOW: Final = "run voiceprobe calibrate"
 # What must be the same for a calibration to say anything; the rest of the fingerprint is there to be read.

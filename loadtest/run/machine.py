@@ -1,13 +1,13 @@
 """What a calibration depends on: the machine, its kernel, the interpreter, and the code that moves the audio."""
 
 import hashlib
-import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
 from loadtest.run.processes import ROOT
+from loadtest.swarm.cores import usable_cores
 from loadtest.swarm.priority import may_be_realtime
 
 UNKNOWN: Final = "unknown"
@@ -28,7 +28,7 @@ def fingerprint() -> dict[str, str]:
     """This machine and this engine, in words."""
     return {
         "cpu": _cpu(),
-        "cores": str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1),
+        "cores": str(usable_cores()),
         "kernel": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         # How soon a generator of this user gets the processor beside others.

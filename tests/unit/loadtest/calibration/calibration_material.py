@@ -73,13 +73,22 @@ def turn(number: int, *, error_ns: int = 0, call: int = 0, outcome: str = "ok", 
     return Turn(**(fields | measured | changes))
 
 
-def step(callers: int, *, turns: int = 120, error_ns: int = 40_000, attempt: int = 1, **rows: Any) -> CalibrationStep:
+def step(
+    callers: int,
+    *,
+    turns: int = 120,
+    error_ns: int = 40_000,
+    attempt: int = 1,
+    processes: int = 1,
+    cpu: float | None = 0.4,
+    **rows: Any,
+) -> CalibrationStep:
     """A step of one call after the other's turns; `rows` change every truth."""
     # A ramp before; after it the callers leave one by one, and the first of them is still heard out.
     last = turns + 2 * (callers - 1) - (callers > 1)
     heard = [turn(number, error_ns=error_ns, call=number % callers) for number in range(1, last + 1)]
     truths = {each["response_id"]: each for each in (truth(number, **rows) for number in range(1, last + 1))}
-    return measure_step(callers, attempt, heard, truths, ProcessorUsage(0.4, 0.2, 12_000.0))
+    return measure_step(callers, attempt, heard, truths, ProcessorUsage(cpu, 0.2, 12_000.0), processes=processes)
 
 
 def calibration(*steps: CalibrationStep, **changes: Any) -> Calibration:

@@ -217,7 +217,7 @@ def test_the_sentence_says_when_no_larger_load_was_tried() -> None:
 
 def test_the_object_is_json_in_seconds() -> None:
     value = json.loads(json.dumps(calibration_object(calibration(step(2), step(4, error_ns=2 * MS)))))
-    assert value["ceiling"] == {"callers": 2, "voice_to_voice_bound_s": 4e-05, "reached": True}
+    assert value["ceiling"] == {"callers": 2, "processes": 1, "voice_to_voice_bound_s": 4e-05, "reached": True}
     first = value["steps"][0]
     assert first["errors"]["voice_to_voice"]["p99_s"] == 4e-05
     assert first["cpu_per_frame_s"] == 1.2e-05

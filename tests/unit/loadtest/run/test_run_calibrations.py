@@ -29,7 +29,7 @@ def _home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def request(tmp_path: Path, **changes: object) -> CalibrateRequest:
-    known: dict[str, object] = {"quick": True, "loads": None, "turns": None, "faults": True}
+    known: dict[str, object] = {"quick": True, "loads": None, "turns": None, "most": None, "faults": True}
     values = known | {"out": tmp_path / "out", "json_file": None, "picture": None} | changes
     return request_of(**values)  # pyright: ignore[reportArgumentType]
 

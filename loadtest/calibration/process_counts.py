@@ -1,0 +1,69 @@
+"""With how many processes a calibration tries a load, and which loads each number of them was found good for. Pure.
+
+One process is tried first. Where it cannot keep up with a load because its core is taken, more of them are, as many as
+the callers that one process was good for suggest; a larger load begins with the number that the last one wanted.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from loadtest.calibration.calibration import CalibrationStep, best_attempts
+
+# A process that used less than this share of its core was late for another reason, which more processes do not mend.
+SHORT_OF_CPU: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRange:
+    """The largest trustworthy load that wanted so many processes, and no fewer."""
+
+    processes: int
+    callers: int
+
+
+def most_processes(cores: int) -> int:
+    """How many are tried at most: the endpoint and the sidecar have one of the cores, or a part of one where there are
+    two."""
+    return max(min(2, cores), cores - 1)
+
+
+def more_processes(steps: Sequence[CalibrationStep], most: int) -> int | None:
+    """With how many processes to try the load of the last step, which failed, again; None where more do not help.
+
+    That is at least one more than before, at most `most` and one for each caller.
+    """
+    last = steps[-1]
+    most = min(most, last.callers)
+    used = last.usage.generator_cpu
+    if not last.fell_behind or last.verdict != "not trustworthy" or last.processes >= most:
+        return None
+    if used is not None and used < SHORT_OF_CPU:
+        return None
+    each = max((step.callers / step.processes for step in steps if step.verdict == "trustworthy"), default=0.0)
+    suggested = math.ceil(last.callers / each) if each else 0
+    return min(most, max(last.processes + 1, suggested))
+
+
+def process_ranges(steps: Sequence[CalibrationStep]) -> list[ProcessRange]:
+    """By number of processes, fewest first; a number that served no larger load than fewer did is left out."""
+    found: list[ProcessRange] = []
+    good = [step for step in best_attempts(steps) if step.verdict == "trustworthy"]
+    for count in sorted({step.processes for step in good}):
+        callers = max(step.callers for step in good if step.processes == count)
+        if not found or callers > found[-1].callers:
+            found.append(ProcessRange(count, callers))
+    return found
+
+
+def ranges_sentence(ranges: Sequence[ProcessRange], *, failed: int | None) -> str:
+    """How many processes which load wants; `failed` callers were not trustworthy with any number that was tried."""
+    parts = [f"up to {each.callers} callers: {_processes(each.processes)}" for each in ranges]
+    if ranges and failed is not None:
+        parts.append(f"{failed} are not trustworthy here")
+    return "; ".join(parts)
+
+
+def _processes(count: int) -> str:
+    return "one process" if count == 1 else f"{count} processes"
