@@ -4,10 +4,14 @@ Audio is sent continuously: between utterances it is silence or the profile's no
 and shared by all callers.
 """
 
-from typing import Any
+from typing import Any, Final
 
 from loadtest.conversation.prepared_clip import PreparedClip
-from loadtest.engine.timing_wheel import ROWS_AHEAD, WheelEntry
+from loadtest.engine.timing_wheel import WheelEntry
+
+# How many frames are scheduled ahead. Each of an utterance is a copy that its caller keeps; the background is shared.
+SPEECH_AHEAD: Final = 16
+BACKGROUND_AHEAD: Final = 128
 
 
 class AudioTrack:
@@ -67,19 +71,24 @@ class AudioTrack:
         self._advance(1)
         return frame, clip, index
 
-    def schedule_ahead(self, most: int = ROWS_AHEAD) -> None:
+    def schedule_ahead(self, most: int = BACKGROUND_AHEAD) -> None:
         """Schedule up to `most` next frames that need no special handling, if the next one needs none."""
         self._sync()
-        most = min(most, ROWS_AHEAD)
         if self._entry.ahead or most < 1:
             return
         if self._clip is None:
-            begin, size = self._background_next, len(self._background)
-            self._entry.schedule([self._background[at % size] for at in range(begin, begin + most)])
+            self._entry.schedule(self._coming_background(min(most, BACKGROUND_AHEAD)))
         else:
             begin, clip = self._clip_frame, self._clip
             stops = [at for at in (clip.speech_start_frame, clip.speech_end_frame, len(clip.frames)) if at >= begin]
-            self._entry.schedule(clip.frames[begin : min(begin + most, *stops)])
+            self._entry.schedule(clip.frames[begin : min(begin + most, begin + SPEECH_AHEAD, *stops)])
+
+    def _coming_background(self, count: int) -> tuple[bytes, ...]:
+        """The next frames of the background, which begins again where it ends."""
+        loop = self._background
+        first = loop[self._background_next : self._background_next + count]
+        missing = count - len(first)
+        return first + (loop * -(-missing // len(loop)))[:missing]
 
     def clear_ahead(self) -> None:
         """Remove the scheduled frames, because what comes next has changed."""

@@ -1,20 +1,20 @@
 """The schedule of audio frames: a timing wheel. Pure: the clock is a parameter, nothing is sent here.
 
-Callers are spread over the ticks of one frame. All callers of a slot are due at the same times, so a slot keeps their
-next frames row by row, and the sender works through a row without calling into each caller.
+Callers are spread over the ticks of one frame. All callers of a slot are due at the same times: their next frames make
+a row, and the sender works through a row without calling into each caller.
 
 Deadlines are absolute: a late row is sent at once and the schedule stays the same. Frames are never sent early, and a
 slot that fell behind catches up one row per tick, never in a burst.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import repeat
 from typing import Final, Generic, TypeVar
 
 from loadtest.conversation.evidence import Evidence
 
 TICK_NS: Final = 1_000_000
-# How many rows are scheduled ahead. Thousands of callers schedule frames at the same time, so each keeps few.
-ROWS_AHEAD: Final = 16
+_NO_FRAMES: Final[Iterator[bytes]] = iter(())
 
 T = TypeVar("T")
 C = TypeVar("C")
@@ -35,13 +35,12 @@ class WheelEntry(Generic[T]):
         self._scheduled_row = 0
 
     def schedule(self, frames: Sequence[bytes]) -> None:
-        """Schedule the next frames, at most ROWS_AHEAD; earlier ones must have been taken or cleared."""
+        """Schedule the next frames; earlier ones must have been taken or cleared."""
         slot = self.slot
         if slot is None:
             return
         self._scheduled, self._scheduled_row = len(frames), slot.row
-        for row, frame in enumerate(frames, slot.row):
-            slot.rows[row % ROWS_AHEAD][self.position] = frame
+        slot.upcoming[self.position] = iter(frames)
 
     @property
     def ahead(self) -> int:
@@ -58,8 +57,7 @@ class WheelEntry(Generic[T]):
     def clear(self) -> None:
         """Remove all scheduled frames."""
         if self.slot is not None:
-            for row in range(self.slot.row, self._scheduled_row + self._scheduled):
-                self.slot.rows[row % ROWS_AHEAD][self.position] = None
+            self.slot.upcoming[self.position] = _NO_FRAMES
         self._scheduled = 0
 
     def count(self, evidence: Evidence | None) -> None:
@@ -71,43 +69,44 @@ class WheelEntry(Generic[T]):
 class WheelSlot(Generic[T]):
     """Streams that are due at the same times.
 
-    `rows` holds their next frames, None where the owner must supply the frame. `row` is the number of the next row,
-    which is due at `due_perf_ns`. As from a microphone, a frame is due when its last sample has been spoken.
+    `upcoming` holds their scheduled frames; where there are none, the owner must supply the frame. `row` is the number
+    of the next row, which is due at `due_perf_ns`. As from a microphone, a frame is due when its last sample has been
+    spoken.
     """
 
-    __slots__ = ("counted", "due_perf_ns", "entries", "frame_ns", "owners", "row", "rows", "writes")
+    __slots__ = ("counted", "due_perf_ns", "entries", "frame_ns", "owners", "row", "upcoming", "writes")
 
     def __init__(self, due_perf_ns: int, frame_ns: int) -> None:
         self.due_perf_ns = due_perf_ns
         self.frame_ns = frame_ns
         self.row = 0
+        # A stream may join or leave while a row is being sent, which is then the row of those lists that were there
+        # before: lists are replaced, not changed, when their length changes.
         self.entries: list[WheelEntry[T]] = []
         self.owners: list[T] = []
         self.writes: list[Write] = []
         self.counted: list[Evidence | None] = []
-        self.rows: list[list[bytes | None]] = [[] for _ in range(ROWS_AHEAD)]
+        self.upcoming: list[Iterator[bytes]] = []
 
     def add(self, entry: WheelEntry[T], owner: T, now_perf_ns: int) -> None:
         """Add a stream of `owner`."""
         entry.slot, entry.position, entry.joined_perf_ns = self, len(self.entries), now_perf_ns
-        self.entries.append(entry)
-        self.owners.append(owner)
-        self.writes.append(entry.write)
-        self.counted.append(None)
-        for row in self.rows:
-            row.append(None)
+        self.entries = [*self.entries, entry]
+        self.owners = [*self.owners, owner]
+        self.writes = [*self.writes, entry.write]
+        self.counted = [*self.counted, None]
+        self.upcoming = [*self.upcoming, _NO_FRAMES]
 
     def remove(self, entry: WheelEntry[T]) -> None:
         """Remove a stream; the last one moves into its position."""
         entry.clear()
         at = entry.position
         self.entries[-1].position = at
-        _move_last_to(at, self.entries)
-        _move_last_to(at, self.owners)
-        _move_last_to(at, self.writes)
-        _move_last_to(at, self.counted)
-        for row in self.rows:
-            _move_last_to(at, row)
+        self.entries = _with_last_at(at, self.entries)
+        self.owners = _with_last_at(at, self.owners)
+        self.writes = _with_last_at(at, self.writes)
+        self.counted = _with_last_at(at, self.counted)
+        self.upcoming = _with_last_at(at, self.upcoming)
         entry.slot, entry.position = None, -1
 
     def take_row(self, now_perf_ns: int) -> Iterator[tuple[T, Write, bytes | None, Evidence | None]]:
@@ -117,18 +116,18 @@ class WheelSlot(Generic[T]):
         """
         if now_perf_ns < self.due_perf_ns:
             raise ValueError(f"the row is not due yet: taken {self.due_perf_ns - now_perf_ns} ns early")
-        at = self.row % ROWS_AHEAD
-        row = self.rows[at]
-        self.rows[at] = [None for _ in row]
+        row: list[bytes | None] = list(map(next, self.upcoming, repeat(None)))
         self.row += 1
         self.due_perf_ns += self.frame_ns
-        # Copies, because a stream may be removed while the row is being sent.
-        return zip(tuple(self.owners), tuple(self.writes), row, tuple(self.counted), strict=True)
+        return zip(self.owners, self.writes, row, self.counted, strict=True)
 
 
-def _move_last_to(at: int, column: list[C]) -> None:
-    column[at] = column[-1]
-    column.pop()
+def _with_last_at(at: int, column: list[C]) -> list[C]:
+    """A copy in which the last item has taken the place of another."""
+    shorter = column[:-1]
+    if at < len(shorter):
+        shorter[at] = column[-1]
+    return shorter
 
 
 class TimingWheel(Generic[T]):

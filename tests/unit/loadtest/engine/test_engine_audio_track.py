@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtest.engine.audio_track import AudioTrack
+from loadtest.engine.audio_track import BACKGROUND_AHEAD, SPEECH_AHEAD, AudioTrack
 from loadtest.engine.timing_wheel import WheelEntry, WheelSlot
 from tests.unit.loadtest.conversation.world import MS, make_clip
 
@@ -98,6 +98,33 @@ def test_no_more_frames_are_scheduled_than_requested() -> None:
     assert sender.entry.ahead == 0
     sender.track.schedule_ahead(3)
     assert sender.entry.ahead == 3
+
+
+@given(st.integers(1, 9), st.lists(st.integers(0, 2 * BACKGROUND_AHEAD), min_size=1, max_size=6))
+def test_a_background_of_any_length_goes_on_where_it_was(size: int, counts: list[int]) -> None:
+    slot: WheelSlot[str] = WheelSlot(0, 20 * MS)
+    entry: WheelEntry[str] = WheelEntry(len)
+    slot.add(entry, "caller", 0)
+    background = tuple(f"{number}".encode() for number in range(size))
+    track = AudioTrack(background, entry)
+    sent: list[bytes] = []
+    for count in counts:
+        track.schedule_ahead(count)
+        assert entry.ahead == min(count, BACKGROUND_AHEAD)
+        while entry.ahead:
+            sent += [frame for _, _, frame, _ in slot.take_row(slot.due_perf_ns) if frame is not None]
+        sent.append(track.take()[0])
+    assert sent == [background[at % size] for at in range(len(sent))]
+
+
+def test_few_frames_of_an_utterance_and_many_of_the_background_are_kept_ahead() -> None:
+    clip = make_clip(speech_ms=2000, lead_ms=1000, tail_ms=90)
+    sender = Sender(ahead=True)
+    sender.track.schedule_ahead()
+    assert sender.entry.ahead == BACKGROUND_AHEAD
+    sender.track.say(clip)
+    sender.track.schedule_ahead()
+    assert sender.entry.ahead == SPEECH_AHEAD, "each is a copy of the caller's own"
 
 
 def test_a_caller_cannot_speak_two_utterances_at_once() -> None:

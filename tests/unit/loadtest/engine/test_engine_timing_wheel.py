@@ -5,10 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadtest.conversation.evidence import Evidence
-from loadtest.engine.timing_wheel import ROWS_AHEAD, TICK_NS, TimingWheel, WheelEntry, WheelSlot
+from loadtest.engine.timing_wheel import TICK_NS, TimingWheel, WheelEntry, WheelSlot
 
 MS = 1_000_000
 FRAME = 20 * MS
+MOST_AHEAD = 16
 
 
 def _accept_all(frame: bytes) -> int:
@@ -110,6 +111,25 @@ def test_a_stream_removed_while_its_row_is_served_is_not_served_again() -> None:
     assert _serve(wheel, late + TICK_NS) == []
 
 
+def test_streams_that_leave_or_join_while_a_row_is_sent_do_not_change_that_row() -> None:
+    slot: WheelSlot[str] = WheelSlot(0, FRAME)
+    entries: dict[str, WheelEntry[str]] = {name: WheelEntry(_accept_all) for name in ("a", "b", "c", "late")}
+    for name in ("a", "b", "c"):
+        slot.add(entries[name], name, 0)
+        entries[name].schedule([f"{name}1".encode(), f"{name}2".encode()])
+        entries[name].count(Evidence())
+    row: list[tuple[str, bytes | None]] = []
+    for owner, _, frame, counted in slot.take_row(0):
+        assert counted is not None
+        row.append((owner, frame))
+        if owner == "a":
+            slot.add(entries["late"], "late", 0)
+            slot.remove(entries["a"])
+            slot.remove(entries["b"])
+    assert row == [("a", b"a1"), ("b", b"b1"), ("c", b"c1")]
+    assert {owner: frame for owner, _, frame, _ in slot.take_row(FRAME)} == {"c": b"c2", "late": None}
+
+
 def test_a_frame_that_is_not_a_whole_number_of_ticks_is_rejected() -> None:
     with pytest.raises(ValueError, match="whole number"):
         TimingWheel(0, 20 * MS + 1)
@@ -118,7 +138,7 @@ def test_a_frame_that_is_not_a_whole_number_of_ticks_is_rejected() -> None:
 # What entries of one slot may do between rows: schedule frames, clear them, leave, join.
 MOVES = st.lists(
     st.tuples(
-        st.sampled_from(["schedule", "clear", "leave", "join", "row"]), st.integers(0, 4), st.integers(0, ROWS_AHEAD)
+        st.sampled_from(["schedule", "clear", "leave", "join", "row"]), st.integers(0, 4), st.integers(0, MOST_AHEAD)
     ),
     max_size=60,
 )
@@ -131,7 +151,7 @@ def test_each_stream_gets_its_scheduled_frames_in_order_while_others_come_and_go
     slot: WheelSlot[str] = WheelSlot(0, FRAME)
     present: list[tuple[str, WheelEntry[str]]] = []
     wanted: dict[str, list[bytes]] = {}
-    for made, (what, who, count) in enumerate([*moves, *[("row", 0, 0)] * (ROWS_AHEAD + 1)]):
+    for made, (what, who, count) in enumerate([*moves, *[("row", 0, 0)] * (MOST_AHEAD + 1)]):
         name, entry = present[who % len(present)] if present else ("", None)
         if what == "join":
             name, entry = f"caller {made}", WheelEntry[str](_accept_all)
