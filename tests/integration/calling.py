@@ -56,9 +56,10 @@ class Callers:
     length: str | None = "short"
     noise: str | None = None
     snr_db: float | None = None
-    reply_s: float = 6.0
+    # Callers are patient: a machine may pause for seconds. Where nothing comes, a test says how long they wait.
+    reply_s: float = 60.0
     longest_reply_s: float = 60.0
-    ready_s: float = 6.0
+    ready_s: float = 60.0
     patience_s: float | None = None
     manual_turns: bool = False
     endpointing_ms: int | None = 200

@@ -28,7 +28,7 @@ PROVOKED_S = 0.3
 SHOWN_NS = 200 * MS  # what of it the evidence must show at the least
 # What the probe calls a pause of the machine: much less already may add up to an invalid turn.
 PAUSE_NS = 30 * MS
-TRIES = 3
+TRIES = 5
 
 
 @dataclass
@@ -51,7 +51,7 @@ def callers(url: str, count: int, turns: int, meanwhile: Callable[[Engine], None
         clips=12,
         manual_turns=True,
         think_s=0.05,
-        reply_s=2.0,
+        reply_s=6.0,
         limits=TOLERANT,
         meanwhile=meanwhile,
     )

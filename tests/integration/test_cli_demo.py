@@ -62,7 +62,7 @@ def _demo(out: Path) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
         env=processes.environment(),
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=600,
         check=False,
     )
     assert done.stderr == ""
@@ -119,7 +119,7 @@ def test_engines_that_are_unknown_are_refused() -> None:
         env=processes.environment(),
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=600,
         check=False,
     )
     assert done.returncode == ExitCode.USAGE

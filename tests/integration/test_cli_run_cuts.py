@@ -39,7 +39,7 @@ def _turns(out: Path) -> list[Turn]:
 
 
 def _came_out(process: subprocess.Popen[str], out: Path) -> tuple[str, dict[str, Any]]:
-    output, _ = process.communicate(timeout=150)
+    output, _ = process.communicate(timeout=600)
     assert (out / "s.json").exists(), output
     summary = json.loads((out / "s.json").read_text())
     jsonschema.validate(summary, schema())

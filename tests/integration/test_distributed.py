@@ -55,7 +55,7 @@ def _start(url: str, out: Path, *arguments: str) -> subprocess.Popen[str]:
 
 
 def _finish(process: subprocess.Popen[str], out: Path) -> tuple[str, dict[str, Any]]:
-    output, err = process.communicate(timeout=150)
+    output, err = process.communicate(timeout=600)
     assert err == ""
     summary = json.loads((out / "summary.json").read_text())
     assert summary["exit_code"] == process.returncode
@@ -149,10 +149,7 @@ def test_killed_processes_lose_only_what_they_had_not_finished(url: str, tmp_pat
     master = os.getpgid(_pid(victim))
     os.kill(_pid(victim), signal.SIGKILL)
     before = other.turns
-    wait_until(
-        lambda: next(known.turns for known in _known(store) if known.process_id == other.process_id) > before,
-        within_s=90.0,
-    )
+    wait_until(lambda: next(known.turns for known in _known(store) if known.process_id == other.process_id) > before)
     os.kill(master, signal.SIGKILL)
     output, summary = _finish(process, tmp_path)
     assert summary["exit_code"] == ExitCode.GENERATOR_LIMITED
@@ -195,7 +192,7 @@ def test_a_swarm_put_together_by_hand_is_one_run_and_names_who_went_missing(url:
             wait_until(lambda: "went missing after" in master.log.read_text())
             assert master.end(60.0) == ExitCode.GENERATOR_LIMITED
             for ended in (second, late):
-                ended.process.wait(180.0)
+                ended.process.wait(600.0)
             wait_until_visible(sidecar.url)
         known = _known(store)
         turns = _turns(store)
@@ -219,7 +216,7 @@ def test_a_master_says_what_is_wrong_before_it_sends_anybody(tmp_path: Path) -> 
     )
     worker = processes.start("worker", [*LOCUST, "--worker", "--master-port", port], tmp_path, says_ready=False)
     with processes.ending(worker, master):
-        assert master.process.wait(180.0) == ExitCode.USAGE
+        assert master.process.wait(600.0) == ExitCode.USAGE
     output = master.log.read_text()
     assert "voiceprobe: 'ftp://x' is not a WebSocket address" in output
     assert "pinkk" in output
@@ -234,8 +231,8 @@ def test_a_worker_reads_its_own_environment_and_tells_the_master_what_it_lacks(t
     master = processes.start("master", [*LOCUST, *leading, *asked], tmp_path, says_ready=False)
     worker = processes.start("worker", [*LOCUST, "--worker", "--master-port", port], tmp_path, says_ready=False)
     with processes.ending(worker, master):
-        assert master.process.wait(180.0) == ExitCode.USAGE
-        assert worker.process.wait(180.0) == ExitCode.USAGE
+        assert master.process.wait(600.0) == ExitCode.USAGE
+        assert worker.process.wait(600.0) == ExitCode.USAGE
     for log in (master.log, worker.log):
         output = log.read_text()
         assert "--header X-Key: the environment variable VP_NOT_SET is not set" in output
@@ -250,7 +247,7 @@ def _deliver(folder: Path, sidecar_url: str) -> str:
         env=processes.environment(),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -273,9 +270,9 @@ def test_what_workers_spool_while_the_sidecar_is_down_comes_home(url: str, tmp_p
         for name, given in own.items()
     ]
     with processes.ending(*workers, master):
-        assert master.process.wait(180.0) == 0, master.last_words()
+        assert master.process.wait(600.0) == 0, master.last_words()
         for worker in workers:
-            assert worker.process.wait(180.0) == 0, worker.last_words()
+            assert worker.process.wait(600.0) == 0, worker.last_words()
             assert "are lost" not in worker.log.read_text()
     child, sidecar = start_sidecar(tmp_path / "store", tmp_path / "logs", slo=None)
     with processes.ending(child):
@@ -299,7 +296,7 @@ def test_a_worker_without_a_spool_says_what_is_lost(url: str, tmp_path: Path) ->
     asked += ["--exit-code-on-error", "0"]
     swarm = processes.start("locust", [*LOCUST, *asked], tmp_path, says_ready=False)
     with processes.ending(swarm):
-        assert swarm.process.wait(180.0) == 0, swarm.last_words()
+        assert swarm.process.wait(600.0) == 0, swarm.last_words()
     output = swarm.log.read_text()
     assert f"spans are lost: the sidecar at {dead} did not take them" in output
     assert "there was no --spool to keep them" in output

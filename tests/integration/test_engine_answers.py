@@ -12,7 +12,7 @@ from tests.integration.quick_endpoint import quick_endpoint
 def test_the_answer_is_found_in_whichever_response_it_comes() -> None:
     kinds = ("tool-call", "text", "superseded", "plain", "twice", "unclosed")
     with quick_endpoint(replies=",".join(kinds)) as endpoint:
-        callers = Callers(endpoint.url, 2, turns_per_call=len(kinds), manual_turns=True, reply_s=3.0)
+        callers = Callers(endpoint.url, 2, turns_per_call=len(kinds), manual_turns=True, reply_s=6.0)
         calls = callers.call()
         assert endpoint.questions == 2 * len(kinds)
     for turns in calls:
@@ -53,7 +53,7 @@ def test_a_caller_who_is_ended_leaves_the_turn_that_was_under_way() -> None:
 
         try:
             caller = gevent.spawn(one)
-            with gevent.Timeout(30):
+            with gevent.Timeout(120):
                 while endpoint.questions == 0:
                     gevent.sleep(0.05)
             engine.cut_by = "the test"

@@ -86,7 +86,7 @@ def test_a_silent_caller_is_left_alone_and_a_mhm_stops_a_detector_that_knows_no_
     assert (quiet.outcome, quiet.turn_kind, quiet.reprompted) == ("ok", "silence", False)
     assert quiet.utterance_id is None
     attentive = CallerBehavior(turns=1, think=PATIENT.think, talk_over=1.0)
-    ((turn,),) = Callers(url, 1, behavior=attentive, reply_s=8.0).call()
+    ((turn,),) = Callers(url, 1, behavior=attentive).call()
     assert (turn.outcome, turn.turn_kind) == ("ok", "question"), turn.outcome_reason
     assert turn.backchannel_stopped is True
     assert turn.wer_errors == 0

@@ -445,7 +445,7 @@ def test_a_spool_that_cannot_be_written_counts_its_losses(
     in_the_way.write_text("no directory")
     telemetry = running(f"http://127.0.0.1:{dead_port}", in_the_way)
     a_call(telemetry).emit(turn())
-    assert telemetry.flush(10)
+    assert telemetry.flush(120)
     assert telemetry.export_stats().dropped_spans == 4
     assert "dropped and counted" in caplog.text
 
@@ -496,7 +496,7 @@ def test_asyncio_is_not_held_up(collector: Collector, running) -> None:
             emitted.append(call.emit(turn(index)))
             await asyncio.sleep(0)
         call.end(9_000_000, {})
-        assert await asyncio.to_thread(telemetry.flush, 30)
+        assert await asyncio.to_thread(telemetry.flush, 120)
         return emitted
 
     emitted = asyncio.run(talk())
@@ -569,7 +569,7 @@ def in_gevent(endpoint: str, spool_dir: Path, turns: int = 500, timeout_s: float
         check=True,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     print(ended.stdout, ended.stderr)
     assert "Traceback" not in ended.stderr

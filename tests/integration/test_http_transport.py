@@ -22,6 +22,8 @@ from loadtest.protocols.transports.items import Opened
 
 pytestmark = pytest.mark.slow
 
+BOUND_S = 120.0  # only ends a hopeless wait
+
 
 class Service(ThreadingHTTPServer):
     """Answers by the path; what it does besides is for the test to look at."""
@@ -69,7 +71,7 @@ class Answers(BaseHTTPRequestHandler):
         with self.server.lock:
             self.server.running += 1
             self.server.most_running = max(self.server.most_running, self.server.running)
-        self.server.may_answer.wait(10)
+        self.server.may_answer.wait(BOUND_S)
         with self.server.lock:
             self.server.running -= 1
         self.answer_echo(body)
@@ -80,7 +82,7 @@ class Answers(BaseHTTPRequestHandler):
         self.end_headers()
         for _ in range(3):
             self.wfile.write(b"%x\r\n%b\r\n" % (len(body), body))
-            self.server.may_answer.wait(10)
+            self.server.may_answer.wait(BOUND_S)
             self.server.may_answer.clear()
         self.wfile.write(b"0\r\n\r\n")
 
@@ -150,12 +152,12 @@ class Calling:
         media = MediaProcess(connections)
         parts = TransportParts(connections, media, media, Descriptors(), None, 2**20)
         self.transport = HttpTransport(parts, self.owner)  # type: ignore[arg-type]  # what it needs of a protocol
-        self.transport.open(self.owner, 5.0)  # type: ignore[arg-type]  # what is called of a call
+        self.transport.open(self.owner, BOUND_S)  # type: ignore[arg-type]  # what is called of a call
         self.transport.begin()
 
     def ended(self, count: int) -> list[TransportItem]:
         """Wait until so many requests have ended; everything that has come."""
-        with gevent.Timeout(20):
+        with gevent.Timeout(BOUND_S):
             while sum(isinstance(item, HttpEnd | HttpFailed) for item in self.owner.items) < count:
                 gevent.sleep(0.002)
                 self.watch.tick(self.clocks.perf_ns() + 1_000_000)
@@ -163,7 +165,7 @@ class Calling:
         return self.owner.items
 
     def until(self, done: Any) -> None:
-        with gevent.Timeout(20):
+        with gevent.Timeout(BOUND_S):
             while not done():
                 gevent.sleep(0.002)
                 self.watch.tick(self.clocks.perf_ns() + 1_000_000)
@@ -239,7 +241,7 @@ def test_a_cancelled_request_is_cut_off_and_says_nothing_more(service: Service, 
     calling.until(lambda: texts(calling.owner.items, "r"))
     calling.transport.send(HttpCancel("r"))
     heard = len(calling.owner.items)
-    assert service.cut_off.wait(10)
+    assert service.cut_off.wait(BOUND_S)
     calling.transport.send(post(service, "next", "echo"))
     items = calling.ended(1)
     assert texts(items, "next") == b"words"
@@ -294,7 +296,7 @@ def test_hanging_up_ends_everything_at_once(service: Service, calling: Calling) 
     heard = len(calling.owner.items)
     calling.transport.hang_up("enough")
     assert calling.transport.closed is not None
-    assert service.cut_off.wait(10)
+    assert service.cut_off.wait(BOUND_S)
     calling.transport.send(post(service, "late", "echo"))
     gevent.sleep(0)
     assert len(calling.owner.items) == heard

@@ -72,7 +72,7 @@ def _run(url: str, tmp_path: Path, *flags: str) -> tuple[int, dict[str, Any], li
         env=processes.environment(),
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=600,
         check=False,
     )
     assert file.exists(), done.stdout + done.stderr

@@ -12,7 +12,7 @@ MS = 1_000_000
 @pytest.mark.parametrize(("wire", "count"), [("twilio", 2), ("telnyx", 1), ("plivo", 1), ("exotel", 1)])
 def test_a_call(wire: str, count: int, pipecat_port: int) -> None:
     url = f"ws://127.0.0.1:{pipecat_port}/ws"
-    callers = Callers(url, 1, turns_per_call=count, endpointing_ms=None, protocol=wire, length="medium", reply_s=20.0)
+    callers = Callers(url, 1, turns_per_call=count, endpointing_ms=None, protocol=wire, length="medium")
     (turns,) = callers.call()
     assert [(turn.outcome, turn.outcome_reason) for turn in turns] == [("ok", None)] * count
     for turn in turns:

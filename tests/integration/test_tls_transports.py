@@ -70,7 +70,7 @@ def refusal(server: Server, url: str, tls: TlsClient) -> str | None:
 
 
 def one_turn(server: Server, url: str, tls: TlsClient) -> Turn:
-    ((turn,),) = Callers(url, 1, protocol=server.protocol, manual_turns=True, tls=tls, reply_s=10.0).call()
+    ((turn,),) = Callers(url, 1, protocol=server.protocol, manual_turns=True, tls=tls).call()
     return turn
 
 

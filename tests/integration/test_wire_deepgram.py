@@ -42,7 +42,7 @@ class Agent:
 
     def callers(self, count: int, **settings: Any) -> Callers:
         url = f"ws://127.0.0.1:{self.port}"
-        return Callers(url, count, protocol="deepgram-agent", endpointing_ms=None, reply_s=10.0, **settings)
+        return Callers(url, count, protocol="deepgram-agent", endpointing_ms=None, **settings)
 
 
 @contextmanager

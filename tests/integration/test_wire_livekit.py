@@ -46,8 +46,6 @@ def console(port: int, **settings: object) -> Callers:
         1,
         protocol="livekit-console",
         endpointing_ms=None,
-        reply_s=12.0,
-        ready_s=30.0,
         clips=CLIPS,
     )
     for name, value in settings.items():

@@ -27,7 +27,6 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 MS = 1_000_000
 FRAME_NS = 20 * MS
-PATIENT_S = 12.0
 CLIPS = 4  # the next one is a question whose end Pipecat's detector of turns does not believe for 3 s
 # The delay of libopus's encoder at 48 kHz: 2.5 ms of overlap and 4 ms of look-ahead (RFC 6716). The endpoint's own
 # encoder delays what it sends by it, and a listener hears it that much later.
@@ -35,9 +34,7 @@ LOOK_AHEAD_NS = 6_500_000
 
 
 def callers(url: str, count: int = 1, **settings: object) -> Callers:
-    made = Callers(
-        url, count, protocol="smallwebrtc", endpointing_ms=None, reply_s=PATIENT_S, ready_s=30.0, clips=CLIPS
-    )
+    made = Callers(url, count, protocol="smallwebrtc", endpointing_ms=None, clips=CLIPS)
     for name, value in settings.items():
         setattr(made, name, value)
     return made

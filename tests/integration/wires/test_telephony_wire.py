@@ -125,7 +125,6 @@ def test_nothing_is_lost_or_repeated_when_the_agent_stalls(
             endpointing_ms=None,
             protocol=wire,
             wire_settings=settings,
-            reply_s=20.0,
         )
         calls = callers.call()
     outcomes = {(turn.outcome, turn.outcome_reason) for turns in calls for turn in turns}

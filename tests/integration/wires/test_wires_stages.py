@@ -30,7 +30,7 @@ def stages_port(tmp_path: Path) -> Generator[int]:
 
 def calls(wire: str, url: str, turns: int = 1, **settings: Any) -> list[Turn]:
     """The turns of one caller."""
-    callers = Callers(url, 1, turns, protocol=wire, manual_turns=True, wire_settings=settings, reply_s=120.0)
+    callers = Callers(url, 1, turns, protocol=wire, manual_turns=True, wire_settings=settings)
     (found,) = callers.call()
     return found
 

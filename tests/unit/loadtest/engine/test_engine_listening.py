@@ -38,7 +38,7 @@ def dialed(address: Address) -> socket.socket:
     """A connection, as soon as somebody listens."""
     while True:
         try:
-            return gevent.socket.create_connection((address.host, address.port), timeout=10.0)
+            return gevent.socket.create_connection((address.host, address.port), timeout=120.0)
         except ConnectionRefusedError:
             gevent.sleep(0.001)
 
@@ -82,11 +82,11 @@ def test_the_address_is_free_again_when_one_has_connected(engine: Engine, addres
     for _ in range(2):
         first = gevent.spawn(dialed, address)
         failing = gevent.spawn(probed, engine, address, ready_ns=SECOND_NS // 20)
-        connected = first.get(timeout=10.0)
+        connected = first.get(timeout=120.0)
         with pytest.raises(ConnectionRefusedError):
-            gevent.socket.create_connection((address.host, address.port), timeout=10.0)
+            gevent.socket.create_connection((address.host, address.port), timeout=120.0)
         where = f"{address.host}:{address.port}"
-        sentence = failing.get(timeout=10.0)
+        sentence = failing.get(timeout=120.0)
         assert sentence == f"the endpoint connected to {where} but did not open a session within 0.05 s"
         connected.close()
 
@@ -94,7 +94,7 @@ def test_the_address_is_free_again_when_one_has_connected(engine: Engine, addres
 def test_one_that_connects_and_leaves(engine: Engine, address: Address) -> None:
     leaving = gevent.spawn(lambda: dialed(address).close())
     assert probed(engine, address).startswith("the endpoint closed the connection unexpectedly before it sent anything")
-    leaving.get(timeout=10.0)
+    leaving.get(timeout=120.0)
 
 
 def test_one_that_speaks_something_else(engine: Engine, address: Address) -> None:
@@ -106,7 +106,7 @@ def test_one_that_speaks_something_else(engine: Engine, address: Address) -> Non
     speaking = gevent.spawn(speak)
     sentence = probed(engine, address)
     assert "violated the protocol: a message has 1195725856 bytes" in sentence  # "GET " as a length
-    speaking.get(timeout=10.0).close()
+    speaking.get(timeout=120.0).close()
 
 
 def test_a_caller_who_is_ended_while_it_waits_leaves_the_address(engine: Engine, address: Address) -> None:
@@ -119,7 +119,7 @@ def test_a_caller_who_is_ended_while_it_waits_leaves_the_address(engine: Engine,
     waiting = gevent.spawn(call)
     gevent.idle()
     assert engine.calls_in_flight == 1
-    waiting.kill(timeout=10.0)
+    waiting.kill(timeout=120.0)
     assert engine.calls_in_flight == 0
     with socket.socket() as free:
         free.bind((address.host, address.port))
