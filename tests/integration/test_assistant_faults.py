@@ -60,7 +60,7 @@ def test_garbage() -> None:
         async with misbehaving("garbage") as url, call(url) as caller:
             await ask(caller)
             received: list[str | bytes] = []
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(180):
                 async for message in caller.connection:
                     received.append(message)
                     if isinstance(message, str) and '"response.done"' in message and "metadata" in message:
@@ -85,7 +85,7 @@ def test_drop_mid_turn() -> None:
         async with misbehaving("drop-mid-turn") as url, call(url) as caller:
             await ask(caller)
             with pytest.raises(ConnectionClosedError):
-                await caller.until("response.done", seconds=20)
+                await caller.until("response.done")
             assert caller.types().count("response.output_audio.delta") == 2
 
     asyncio.run(work())
@@ -97,7 +97,7 @@ def test_oversized_message() -> None:
             async with call(url) as caller:
                 await ask(caller)
                 with pytest.raises(ConnectionClosedError) as closed:
-                    await caller.until("response.done", seconds=20)
+                    await caller.until("response.done")
                 assert isinstance(closed.value.__cause__, PayloadTooBig) or "1009" in str(closed.value)
             async with call(url, max_size=None) as caller:
                 await ask(caller)
@@ -188,7 +188,7 @@ def test_only_the_chosen_calls_are_hit_and_the_others_never_notice() -> None:
         async with call(url) as caller:
             await ask(caller)
             try:
-                await caller.until("response.done", seconds=20)
+                await caller.until("response.done")
             except ConnectionClosedError:
                 return "drop-mid-turn"
             return None

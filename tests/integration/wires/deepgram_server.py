@@ -92,10 +92,11 @@ class Agent:
         busy = self.reply is not None and not self.reply.done()
         if self.reply is not None and busy:
             self.reply.cancel()
-        self.note(interrupted_ns=time.perf_counter_ns())
+        before = time.perf_counter_ns()
         await self.send(message("UserStartedSpeaking"), message("LatencyReport", stt_latency=0.02))
         if busy:
             await self.send(message("AgentAudioDone"))
+        self.note(interrupted_ns=(before, time.perf_counter_ns()))
 
     def answer(self) -> None:
         self.loud = self.quiet = 0

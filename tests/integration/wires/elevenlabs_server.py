@@ -108,7 +108,7 @@ class Agent:
 
     async def _answer(self) -> None:
         loop, script = asyncio.get_running_loop(), self._script
-        began = loop.time()
+        began_ns, began = time.perf_counter_ns(), loop.time()
         self._turn += 1
         stamps: dict[str, tuple[int, int]] = {}
         for after_s, name in SCRIPT_S:
@@ -126,7 +126,7 @@ class Agent:
             before = time.perf_counter_ns()
             await self._send(messages)
             stamps[name] = (before, time.perf_counter_ns())
-        print(json.dumps(stamps), flush=True)
+        print(json.dumps({"began": began_ns, **stamps}), flush=True)
 
 
 def signed_url(connection: ServerConnection, request: Request) -> Response | None:

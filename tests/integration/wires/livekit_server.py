@@ -77,8 +77,8 @@ class Agent:
 
     async def _reply(self) -> None:
         loop = asyncio.get_running_loop()
-        began = loop.time()
-        stamps: dict[str, Any] = {}
+        began_ns, began = time.perf_counter_ns(), loop.time()
+        stamps: dict[str, Any] = {"began": began_ns}
         for after_s, name, messages in SCRIPT_S:
             await asyncio.sleep(began + after_s - loop.time())
             before = time.perf_counter_ns()

@@ -68,8 +68,8 @@ def _is_loud(message: bytes) -> bool:
 
 async def _reply(connection: ServerConnection) -> None:
     loop = asyncio.get_running_loop()
-    began = loop.time()
-    stamps: dict[str, Any] = {}
+    began_ns, began = time.perf_counter_ns(), loop.time()
+    stamps: dict[str, Any] = {"began": began_ns}
     for after_s, name, messages in SCRIPT_S:
         await asyncio.sleep(began + after_s - loop.time())
         before = time.perf_counter_ns()

@@ -193,16 +193,18 @@ def test_tools_and_interruptions_with_automatic_and_manual_turns(tmp_path: Path)
         assert reasons(turns) == [("ok", None)] * 2
         assert [turn.turn_kind for turn in turns] == ["question", "barge_in"]
         assert turns[1].asr_final_perf_ns is not None
-    stopped: dict[int, list[int]] = {}
+    stopped: dict[int, list[Bracket]] = {}
     for line in peer.lines("stopped"):
-        stopped.setdefault(line["session"], []).append(line["at_ns"])
+        stopped.setdefault(line["session"], []).append((line["at_ns"], line["done_ns"]))
     assert [len(moments) for moments in stopped.values()] == [2, 2], "interrupted and turnComplete, once in each call"
     stop_ns, began_ns = automatic[1].barge_in_stop_ns, automatic[1].speech_start_perf_ns
     assert stop_ns is not None
     assert began_ns is not None
     # With manual turns the client itself stops playing; here it is the message that does.
-    late = [began_ns + stop_ns - interrupted for interrupted, _ in stopped.values()]
-    assert any(-MS / 10 <= each < 10 * MS for each in late), late
+    brackets = [(first[0], last[1]) for first, last in stopped.values()]
+    stopped_ns = began_ns + stop_ns
+    own = min(brackets, key=lambda bracket: abs(stopped_ns - bracket[0]))
+    assert_measured([{"stopped": stopped_ns}], [{"stopped": own}])
 
 
 REFUSALS = {

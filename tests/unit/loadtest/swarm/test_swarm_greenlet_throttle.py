@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import gevent
 import pytest
+from gevent.event import Event
 
 from loadtest.swarm.greenlet_throttle import GreenletThrottle
 
@@ -22,13 +23,14 @@ def test_the_loop_turns_between_two_pieces_of_work() -> None:
 
 
 def test_who_is_killed_while_he_waits_leaves_his_work_done() -> None:
-    throttle, done = GreenletThrottle(), list[str]()
-    first = gevent.spawn(throttle.through, lambda: (done.append("first"), gevent.sleep(0.05))[0])
+    throttle, done, enough = GreenletThrottle(), list[str](), Event()
+    first = gevent.spawn(throttle.through, lambda: (done.append("first"), enough.wait())[0])
     second = gevent.spawn(throttle.through, lambda: done.append("second"))
     gevent.sleep(0.01)
     assert done == ["first"]
     second.kill()
     assert done == ["first", "second"]
+    enough.set()
     first.join()
     throttle.through(lambda: done.append("third"))
     assert done[-1] == "third"

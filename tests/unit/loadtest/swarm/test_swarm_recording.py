@@ -5,6 +5,7 @@ from typing import Any
 
 import gevent
 import gevent.queue
+from gevent.event import Event
 
 from loadtest.swarm.greenlet_throttle import GreenletThrottle
 from loadtest.swarm.recording import Recording
@@ -43,7 +44,8 @@ def test_a_call_that_never_began_ends_without_a_turn() -> None:
 
 def test_a_caller_killed_at_the_throttle_has_recorded_its_turn_once() -> None:
     throttle, (made, done) = GreenletThrottle(), recording("second")
-    busy = gevent.spawn(throttle.through, lambda: gevent.sleep(0.2))
+    enough = Event()
+    busy = gevent.spawn(throttle.through, enough.wait)
     gevent.sleep(0.01)
 
     def caller() -> None:
@@ -58,4 +60,5 @@ def test_a_caller_killed_at_the_throttle_has_recorded_its_turn_once() -> None:
     assert done == []
     waiting.kill()
     assert done == ["first", "second", "end"]
+    enough.set()
     busy.join()
