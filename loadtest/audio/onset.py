@@ -31,7 +31,6 @@ DEFAULT_PRESET: Final = "rms-10ms"
 _THRESHOLD: Final = LEVEL * FULL_SCALE
 _LEVEL_SAMPLE: Final = int(_THRESHOLD)  # an integer sample above this is above the level
 _BLOCK_SAMPLES: Final = 2**20  # so that running sums of squares stay exact
-_UNREAD_HOPS: Final = 200  # small, because thousands of callers receive replies at the same time
 
 
 @dataclass(slots=True)
@@ -63,8 +62,11 @@ class AudibleSpan:
         self._last: int | None = None
         self._runs: list[tuple[int, int]] = []  # loud ranges [first, end) in samples, rounded to hops
         self._run_continues = False
-        self._unread: list[Pcm16] = []  # fed since the first audible sample was found, and not analyzed yet
-        self._unread_samples = 0
+
+    @property
+    def is_first_settled(self) -> bool:
+        """Whether the first audible sample is known and found by whole hops: nothing that follows is needed for it."""
+        return self._first is not None
 
     @property
     def first_sample(self) -> int | None:
@@ -77,7 +79,6 @@ class AudibleSpan:
     @property
     def last_sample(self) -> int | None:
         """Index of the last audible sample so far; None if all was silent."""
-        self._catch_up()
         if len(self._rest):
             partial = self._incomplete_hop()
             if partial is not None and self._counts(partial):
@@ -95,25 +96,7 @@ class AudibleSpan:
         return None
 
     def feed(self, pcm: Pcm16) -> None:
-        """Add the next samples of the stream.
-
-        Once the first audible sample is known, only the last one is still needed, and not before the end: analyzing ten
-        small pieces at once costs as much as analyzing one.
-        """
-        if self._first is None:
-            self._read(pcm)
-            return
-        self._unread.append(pcm)
-        self._unread_samples += len(pcm)
-        if self._unread_samples > self._hop * _UNREAD_HOPS:
-            self._catch_up()
-
-    def _catch_up(self) -> None:
-        if self._unread:
-            pieces, self._unread, self._unread_samples = self._unread, [], 0
-            self._read(np.concatenate(pieces))
-
-    def _read(self, pcm: Pcm16) -> None:
+        """Add the next samples of the stream."""
         for start in range(0, len(pcm), _BLOCK_SAMPLES):
             self._feed_block(pcm[start : start + _BLOCK_SAMPLES])
 

@@ -31,9 +31,16 @@ def to_bytes(pcm: Pcm16) -> bytes:
 
 def from_bytes(data: bytes) -> Pcm16:
     """Convert s16le bytes to a read-only int16 array. Raises ValueError for an odd number of bytes."""
-    if len(data) % 2:
-        raise ValueError(f"PCM16 has two bytes per sample; {len(data)} bytes end inside one")
+    whole_samples(data)
     return np.frombuffer(data, "<i2")
+
+
+def whole_samples(data: bytes) -> int:
+    """Return how many samples s16le bytes are. Raises ValueError for an odd number of bytes."""
+    size = len(data)
+    if size % 2:
+        raise ValueError(f"PCM16 has two bytes per sample; {size} bytes end inside one")
+    return size // 2
 
 
 def frames(pcm: Pcm16, samples: int) -> Iterator[Pcm16]:

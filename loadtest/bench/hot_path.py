@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 from websockets.server import ServerProtocol
 
+from loadtest.audio.deferred_span import DeferredSpan, ScanQueue
 from loadtest.audio.onset import AudibleSpan
 from loadtest.protocols.base import CallerOptions, OpenRequest
 from loadtest.protocols.openai_realtime.caller import OpenAIRealtimeCaller
@@ -94,14 +95,14 @@ def measure(times: int = 2000, rounds: int = 5) -> dict[str, float]:
         wire[name] = b"".join(server.data_to_send())
     caller = OpenAIRealtimeCaller(CallerOptions())
     caller.receive('{"type":"response.created","response":{"id":"r"}}')
-    span = AudibleSpan("rms-10ms", 24_000)
+    span, audio = DeferredSpan(AudibleSpan("rms-10ms", 24_000), ScanQueue()), tone.tobytes()
     frame_message = caller.audio_message(tone[:480])
     acts: dict[str, Callable[[], object]] = {
         "websocket: receive a small text message": lambda: client.receive(wire["text"]),
         "websocket: receive 100 ms of audio": lambda: client.receive(wire["audio"]),
         "caller: decode a text delta": lambda: caller.receive(wire_messages["text"]),
         "caller: decode 100 ms of audio": lambda: caller.receive(wire_messages["audio"]),
-        "onset: 100 ms of audio at 24 kHz": lambda: span.feed(tone),
+        "onset: 100 ms of audio at 24 kHz": lambda: span.add(audio),
         "prepare: encode one 20 ms frame": lambda: caller.audio_message(tone[:480]),
         "prepare: mask one 20 ms frame": lambda: frame(frame_message, mask=FIXED_MASK, text=True),
     }

@@ -1,13 +1,17 @@
 """The playout buffer: when a real-time player, fed the chunks as they arrive, would play each sample of a reply.
 
 Pure: arrival times are parameters. A chunk plays on arrival, or behind what is already playing. Starvation between
-the chunks of one reply is an underrun.
+the chunks of one reply is an underrun. All of this needs only the lengths of the chunks: they are kept as they came,
+and scanned for what is audible later.
 """
 
+from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from loadtest.audio.deferred_span import DeferredSpan, ScanQueue
 from loadtest.audio.onset import AudibleSpan
-from loadtest.protocols.base import Pcm16
+from loadtest.audio.pcm import whole_samples
 
 
 @dataclass(slots=True)
@@ -15,9 +19,10 @@ class Playback:
     """The playback of one reply."""
 
     rate_hz: int
-    span: AudibleSpan
-    # (index of the chunk's first sample in the reply, when that sample is played)
-    starts: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    span: DeferredSpan
+    # Of each chunk: the index of its first sample in the reply, and when that sample is played.
+    first_samples: list[int] = field(default_factory=list[int])
+    starts_perf_ns: list[int] = field(default_factory=list[int])
     until_perf_ns: int = 0  # when the last sample queued is played
     samples: int = 0
     first_arrival_perf_ns: int | None = None
@@ -34,14 +39,11 @@ class Playback:
 
     def played_at(self, sample: int) -> int | None:
         """When a sample of this reply is played; None if its playback was stopped before it."""
-        moment = None
-        for first, start_perf_ns in self.starts:
-            if first > sample:
-                break
-            moment = start_perf_ns + (sample - first) * 1_000_000_000 // self.rate_hz
-        if moment is None or (self.stopped_perf_ns is not None and moment >= self.stopped_perf_ns):
+        chunk = bisect_right(self.first_samples, sample) - 1
+        if chunk < 0:
             return None
-        return moment
+        moment = self.starts_perf_ns[chunk] + (sample - self.first_samples[chunk]) * 1_000_000_000 // self.rate_hz
+        return None if self.stopped_perf_ns is not None and moment >= self.stopped_perf_ns else moment
 
     @property
     def first_audio_perf_ns(self) -> int | None:
@@ -67,18 +69,21 @@ class Playback:
     def _sample_at(self, moment_perf_ns: int) -> int:
         """The first sample that is not played before a moment."""
         sample = 0
-        for position, (first, start_perf_ns) in enumerate(self.starts):
+        for first, end, start_perf_ns in self._chunks():
             if start_perf_ns >= moment_perf_ns:
                 break
-            end = self.starts[position + 1][0] if position + 1 < len(self.starts) else self.samples
             sample = min(end, first - (start_perf_ns - moment_perf_ns) * self.rate_hz // 1_000_000_000)
         return sample
+
+    def _chunks(self) -> Iterator[tuple[int, int, int]]:
+        """Of each chunk: its first sample, the one after its last, and when the first is played."""
+        return zip(self.first_samples, [*self.first_samples[1:], self.samples], self.starts_perf_ns, strict=True)
 
     @property
     def leading_silence_ns(self) -> int | None:
         """From the beginning of the playback to its first audible sample."""
         first = self.first_audio_perf_ns
-        return None if first is None else first - self.starts[0][1]
+        return None if first is None else first - self.starts_perf_ns[0]
 
     @property
     def audio_ns(self) -> int:
@@ -93,48 +98,55 @@ class Playback:
         """How much of the reply has been played by now, in media milliseconds."""
         end = now_perf_ns if self.stopped_perf_ns is None else min(now_perf_ns, self.stopped_perf_ns)
         played = 0
-        for position, (first, start_perf_ns) in enumerate(self.starts):
-            length = (self.starts[position + 1][0] if position + 1 < len(self.starts) else self.samples) - first
-            played += max(0, min(length, (end - start_perf_ns) * self.rate_hz // 1_000_000_000))
+        for first, chunk_end, start_perf_ns in self._chunks():
+            played += max(0, min(chunk_end - first, (end - start_perf_ns) * self.rate_hz // 1_000_000_000))
         return played * 1000 // self.rate_hz
 
 
 class PlayoutBuffer:
     """One caller's playout: replies play one after the other."""
 
-    __slots__ = ("_latest", "_onset_preset", "playing_until_perf_ns")
+    __slots__ = ("_onset_preset", "_scans", "latest", "playing_until_perf_ns")
 
-    def __init__(self, onset_preset: str) -> None:
+    def __init__(self, onset_preset: str, scans: ScanQueue | None = None) -> None:
+        """Whoever shares `scans` has kept audio scanned in idle time; without it, that happens when it is needed."""
         self._onset_preset = onset_preset
-        self._latest: Playback | None = None  # that was fed last
+        self._scans = ScanQueue() if scans is None else scans
+        self.latest: Playback | None = None  # that was fed last
         self.playing_until_perf_ns = 0
 
     @property
     def audible_until_perf_ns(self) -> int:
         """When the last audible sample of the reply that was fed last is played; 0 where there is none."""
-        return 0 if self._latest is None else self._latest.last_audio_perf_ns or 0
+        return 0 if self.latest is None else self.latest.last_audio_perf_ns or 0
 
     def begin(self, rate_hz: int) -> Playback:
         """Begin the playback of a reply."""
-        return Playback(rate_hz, AudibleSpan(self._onset_preset, rate_hz))
+        return Playback(rate_hz, DeferredSpan(AudibleSpan(self._onset_preset, rate_hz), self._scans))
 
-    def feed(self, playback: Playback, pcm: Pcm16, arrival_perf_ns: int) -> None:
-        """Queue one chunk of a reply that arrived at a moment. Chunks after a stop are not heard."""
-        if not len(pcm):
+    def feed(self, playback: Playback, audio: bytes, arrival_perf_ns: int) -> None:
+        """Queue one chunk of a reply, PCM s16le, that arrived at a moment. Chunks after a stop are not heard.
+
+        Raises ValueError for audio that ends inside a sample.
+        """
+        samples = whole_samples(audio)
+        if not samples:
             return
         if playback.first_arrival_perf_ns is None:
             playback.first_arrival_perf_ns = arrival_perf_ns
-        elif playback.stopped_perf_ns is None and arrival_perf_ns > self.playing_until_perf_ns:
-            playback.starved.append((playback.samples, arrival_perf_ns - self.playing_until_perf_ns))
         playback.last_arrival_perf_ns = arrival_perf_ns
-        self._latest = playback
+        self.latest = playback
         if playback.stopped_perf_ns is None:
-            start = max(arrival_perf_ns, self.playing_until_perf_ns)
-            playback.starts.append((playback.samples, start))
-            playback.span.feed(pcm)
-            playback.until_perf_ns = start + len(pcm) * 1_000_000_000 // playback.rate_hz
-            self.playing_until_perf_ns = playback.until_perf_ns
-        playback.samples += len(pcm)
+            start = self.playing_until_perf_ns
+            if arrival_perf_ns > start:
+                if playback.samples:
+                    playback.starved.append((playback.samples, arrival_perf_ns - start))
+                start = arrival_perf_ns
+            playback.first_samples.append(playback.samples)
+            playback.starts_perf_ns.append(start)
+            playback.span.add(audio)
+            playback.until_perf_ns = self.playing_until_perf_ns = start + samples * 1_000_000_000 // playback.rate_hz
+        playback.samples += samples
 
     def stop(self, playback: Playback, now_perf_ns: int) -> None:
         """Play no more of a reply: neither what is queued of it nor what still arrives. A reply that is queued

@@ -12,7 +12,6 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
-from loadtest.audio.pcm import from_bytes
 from loadtest.conversation.plan import ReplyPoint
 from loadtest.conversation.playout import Playback, PlayoutBuffer
 from loadtest.protocols.base import SUPERSEDED, Content, EventKind, VoiceEvent
@@ -139,7 +138,7 @@ class Reply:
         if self.done_perf_ns is not None and (self.ended_by_silence or self.first_audio_perf_ns is None):
             # What was closed before it was heard goes on all the same, and ends by silence.
             self.done_perf_ns, self.ended_by_silence = None, False
-        playout.feed(self.playback, from_bytes(event.audio), arrival_perf_ns)
+        playout.feed(self.playback, event.audio, arrival_perf_ns)
 
     def implausible_rate(self) -> str | None:
         """A sentence when the length of the audio cannot belong to its text."""

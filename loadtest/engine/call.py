@@ -8,6 +8,7 @@ import gevent.event
 import gevent.queue
 from msgspec.structs import replace
 
+from loadtest.audio.deferred_span import ScanQueue
 from loadtest.conversation.conversation import NO_CHANGE, Conversation
 from loadtest.conversation.exchange import Action, BeginTurn, EndTurn, Exchange, HangUp, Interrupt, Played, Say
 from loadtest.conversation.plan import CallPlan
@@ -37,6 +38,7 @@ class CallHost(Protocol):
 
     clocks: Clocks
     health: EngineHealth
+    scans: ScanQueue  # of the audio that its calls have kept
 
     def hang_up(self, call: "Call", reason: str) -> None:
         """End a call."""
@@ -88,7 +90,7 @@ class Call:
         self.plan = plan
         self.protocol = protocol
         self.transport = transport  # None when the call has let go of it, or has none yet
-        self.playout = PlayoutBuffer(onset_preset)
+        self.playout = PlayoutBuffer(onset_preset, engine.scans)
         self.conversation = Conversation(plan, self.playout, WireTraits.of(protocol.capabilities))
         self.entry: WheelEntry[Call] = WheelEntry(_discard)
         self.track = AudioTrack(plan.background, self.entry)

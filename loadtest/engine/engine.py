@@ -12,6 +12,7 @@ from typing import Any, Final
 import gevent
 from msgspec.structs import replace
 
+from loadtest.audio.deferred_span import ScanQueue
 from loadtest.conversation.exchange import Exchange
 from loadtest.conversation.plan import CallPlan, Limits
 from loadtest.engine.call import Call
@@ -19,6 +20,7 @@ from loadtest.engine.clock import Clocks
 from loadtest.engine.connection import ConnectionParts
 from loadtest.engine.descriptors import Descriptors
 from loadtest.engine.health import EngineHealth
+from loadtest.engine.idle_scans import scan_while_idle
 from loadtest.engine.ticker import Ticker
 from loadtest.engine.timing_wheel import TICK_NS, TimingWheel, WheelSlot
 from loadtest.engine.tls import TlsClient
@@ -54,6 +56,7 @@ class Engine:
         """`mask` is that of the calls' prepared frames, one of `masked_frames.MASKS`."""
         self.clocks = clocks or Clocks()
         self.health = EngineHealth()
+        self.scans = ScanQueue()
         self._onset_preset = onset_preset
         loop: Any = gevent.get_hub().loop
         base = self.clocks.perf_ns()
@@ -116,7 +119,9 @@ class Engine:
         if self._lateness_ns:
             self.health.note_frames(self._lateness_ns)
             self._lateness_ns.clear()
-        self._watch.tick(self._base_perf_ns + (tick + 1) * TICK_NS)
+        next_tick_perf_ns = self._base_perf_ns + (tick + 1) * TICK_NS
+        self._watch.tick(next_tick_perf_ns)
+        scan_while_idle(self.scans, self.clocks.perf_ns, next_tick_perf_ns)
         if tick >= self._offset_at_tick:
             self._offset_at_tick = tick + _OFFSET_EVERY_TICKS
             self.clocks.measure()

@@ -1,6 +1,5 @@
 """The virtual speaker: what a real-time player would have played, and when."""
 
-from loadtest.audio.pcm import from_bytes
 from loadtest.conversation.playout import PlayoutBuffer
 from tests.unit.loadtest.conversation.world import MS, RATE_HZ, silence, tone
 
@@ -14,7 +13,7 @@ def _playout() -> PlayoutBuffer:
 def test_audible_audio_is_heard_on_arrival() -> None:
     playout = _playout()
     playback = playout.begin(RATE_HZ)
-    playout.feed(playback, from_bytes(tone(100)), T)
+    playout.feed(playback, tone(100), T)
     assert playback.first_audio_perf_ns == T
     assert playback.leading_silence_ns == 0
     assert playback.last_audio_perf_ns is not None
@@ -24,8 +23,8 @@ def test_audible_audio_is_heard_on_arrival() -> None:
 def test_leading_silence_counts_as_waiting_and_is_reported_alone() -> None:
     playout = _playout()
     playback = playout.begin(RATE_HZ)
-    playout.feed(playback, from_bytes(silence(60)), T)
-    playout.feed(playback, from_bytes(silence(20) + tone(40)), T + 10 * MS)
+    playout.feed(playback, silence(60), T)
+    playout.feed(playback, silence(20) + tone(40), T + 10 * MS)
     assert playback.first_audio_perf_ns is not None
     assert abs(playback.first_audio_perf_ns - (T + 80 * MS)) <= MS
     assert abs((playback.leading_silence_ns or 0) - 80 * MS) <= MS
@@ -36,7 +35,7 @@ def test_a_burst_plays_in_real_time_behind_what_is_playing() -> None:
     playout = _playout()
     playback = playout.begin(RATE_HZ)
     for _ in range(10):
-        playout.feed(playback, from_bytes(tone(100)), T)
+        playout.feed(playback, tone(100), T)
     assert playout.playing_until_perf_ns == T + 1_000 * MS
     assert playback.audio_ns == 1_000 * MS
     assert playback.played_ms(T + 250 * MS) == 250
@@ -46,17 +45,17 @@ def test_a_burst_plays_in_real_time_behind_what_is_playing() -> None:
 def test_starvation_inside_a_reply_is_an_underrun() -> None:
     playout = _playout()
     playback = playout.begin(RATE_HZ)
-    playout.feed(playback, from_bytes(tone(100)), T)
-    playout.feed(playback, from_bytes(tone(100)), T + 130 * MS)
-    playout.feed(playback, from_bytes(tone(100)), T + 240 * MS)
+    playout.feed(playback, tone(100), T)
+    playout.feed(playback, tone(100), T + 130 * MS)
+    playout.feed(playback, tone(100), T + 240 * MS)
     assert playback.underruns_ns == [30 * MS, 10 * MS]
 
 
 def test_a_reply_queues_behind_the_one_that_plays_and_that_is_no_underrun() -> None:
     playout = _playout()
     first, second = playout.begin(RATE_HZ), playout.begin(RATE_HZ)
-    playout.feed(first, from_bytes(tone(300)), T)
-    playout.feed(second, from_bytes(tone(100)), T + 100 * MS)
+    playout.feed(first, tone(300), T)
+    playout.feed(second, tone(100), T + 100 * MS)
     assert second.first_audio_perf_ns == T + 300 * MS
     assert second.underruns_ns == []
 
@@ -64,9 +63,9 @@ def test_a_reply_queues_behind_the_one_that_plays_and_that_is_no_underrun() -> N
 def test_what_is_stopped_is_not_heard() -> None:
     playout = _playout()
     playback = playout.begin(RATE_HZ)
-    playout.feed(playback, from_bytes(tone(500)), T)
+    playout.feed(playback, tone(500), T)
     playout.stop(playback, T + 200 * MS)
-    playout.feed(playback, from_bytes(tone(500)), T + 300 * MS)
+    playout.feed(playback, tone(500), T + 300 * MS)
     assert playback.last_audio_perf_ns == T + 200 * MS
     assert playback.played_ms(T + 1_000 * MS) == 200
     assert playout.playing_until_perf_ns == T + 200 * MS
@@ -75,7 +74,7 @@ def test_what_is_stopped_is_not_heard() -> None:
 def test_a_reply_stopped_before_its_first_audible_sample_was_never_heard() -> None:
     playout = _playout()
     playback = playout.begin(RATE_HZ)
-    playout.feed(playback, from_bytes(silence(100) + tone(100)), T)
+    playout.feed(playback, silence(100) + tone(100), T)
     playout.stop(playback, T + 50 * MS)
     assert playback.first_audio_perf_ns is None
     assert playback.last_audio_perf_ns is None
@@ -84,6 +83,6 @@ def test_a_reply_stopped_before_its_first_audible_sample_was_never_heard() -> No
 def test_silence_alone_is_never_heard() -> None:
     playout = _playout()
     playback = playout.begin(RATE_HZ)
-    playout.feed(playback, from_bytes(silence(1000)), T)
+    playout.feed(playback, silence(1000), T)
     assert playback.first_audio_perf_ns is None
     assert playback.leading_silence_ns is None

@@ -272,7 +272,7 @@ def test_talking_over_the_caller_is_negative_and_never_clamped() -> None:
     rude = exchange()
     playback = rude.timeline.replies["r1"].playback
     assert playback is not None
-    playback.starts[0] = (0, END - 350 * MS)
+    playback.first_samples[0], playback.starts_perf_ns[0] = 0, END - 350 * MS
     turn = build_turn(rude, CALL, OPTIONS)
     value = METRICS["voice_to_voice"].value(turn)
     assert value is not None

@@ -9,6 +9,7 @@ import pytest
 from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
+from loadtest.audio.deferred_span import ScanQueue
 from loadtest.conversation.evidence import ValidityLimits
 from loadtest.conversation.state import State
 from loadtest.engine.call import MAX_WAITING_BYTES, Call
@@ -76,7 +77,7 @@ class FakeEngine:
     """Stands in for the engine."""
 
     def __init__(self) -> None:
-        self.clocks, self.health = Clocks(), EngineHealth()
+        self.clocks, self.health, self.scans = Clocks(), EngineHealth(), ScanQueue()
 
     def hang_up(self, call: Call, reason: str) -> None:
         call.ended = True
