@@ -46,6 +46,7 @@ from loadtest.protocols.openai_realtime.errors import FATAL_ERRORS, LOST_RACES
 from loadtest.protocols.openai_realtime.names import AliasFilter, ServerEvent, canonical, is_known, is_tool_call
 from loadtest.protocols.openai_realtime.playback import ReplyAudio
 from loadtest.protocols.openai_realtime.responses import Responses, content_of_output, is_tool_item
+from loadtest.protocols.openai_realtime.running_part import RunningPart
 from loadtest.protocols.openai_realtime.settings import openai_settings
 from loadtest.protocols.repeats import RepeatDetector
 from loadtest.protocols.usage import flat_usage, text_pairs
@@ -80,9 +81,7 @@ class OpenAIRealtimeCaller(AnsweringCaller):
         self._response_format: tuple[str | None, AudioFormat] | None = None
         self._responses = Responses()
         self._repeats = RepeatDetector()
-        # The part that the previous audio delta belongs to, as sent and as resolved, until a response begins or ends.
-        self._running_part: tuple[object, ...] | None = None
-        self._running_ids: tuple[str | None, str | None] = (None, None)
+        self._running = RunningPart()
         self._aliases = AliasFilter()
         self._reply = ReplyAudio()
         self._partials = CumulativePartials()
@@ -113,6 +112,10 @@ class OpenAIRealtimeCaller(AnsweringCaller):
         """Decode one message; never raises."""
         if isinstance(message, bytes) and not message.startswith(b"{"):
             return self._binary(message)
+        if (delta := self._running.continued_by(message)) is not None:
+            if self._repeats.is_repeat(delta.event_id, delta.type, len(message)):
+                return [VoiceEvent(EventKind.DUPLICATE, delta.type)]
+            return self._audio_bytes(delta.type, delta.delta, *self._running.ids)
         raw_type = ""
         try:
             fields = parse_object(message)
@@ -215,7 +218,7 @@ class OpenAIRealtimeCaller(AnsweringCaller):
     def _response_created(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
         response = optional_object(fields, "response") or {}
         response_id = optional_text(response, "id")
-        self._running_part = None
+        self._running.part = None
         metadata = text_pairs(optional_object(response, "metadata"))
         events: list[VoiceEvent] = []
         if (old := self._responses.begin(response_id, response)) is not None:
@@ -259,16 +262,15 @@ class OpenAIRealtimeCaller(AnsweringCaller):
 
     def _audio(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
         # Most deltas continue the previous one's part, so what was resolved for that one is used again.
+        running = self._running
         part = (raw_type, fields.get("response_id"), fields.get("item_id"), fields.get("content_index"))
-        if part == self._running_part:
-            response_id, item_id = self._running_ids
-            return self._audio_bytes(raw_type, required_base64(fields, "delta"), response_id, item_id)
-        self._running_part = None
-        response_id, item_id = self._reply_ids(fields)
-        if self._aliases.is_alias(ServerEvent.AUDIO_DELTA, raw_type, response_id, item_id, str(part[3])):
-            return [VoiceEvent(EventKind.OTHER, raw_type, response_id=response_id, item_id=item_id)]
-        self._running_part, self._running_ids = part, (response_id, item_id)
-        return self._audio_bytes(raw_type, required_base64(fields, "delta"), response_id, item_id)
+        if part != running.part:
+            running.part = None
+            response_id, item_id = self._reply_ids(fields)
+            if self._aliases.is_alias(ServerEvent.AUDIO_DELTA, raw_type, response_id, item_id, str(part[3])):
+                return [VoiceEvent(EventKind.OTHER, raw_type, response_id=response_id, item_id=item_id)]
+            running.part, running.ids = part, (response_id, item_id)
+        return self._audio_bytes(raw_type, required_base64(fields, "delta"), *running.ids)
 
     def _binary(self, data: bytes) -> list[VoiceEvent]:
         """Decode reply audio that some servers send as plain binary messages."""
@@ -314,7 +316,7 @@ class OpenAIRealtimeCaller(AnsweringCaller):
     def _response_done(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
         response = optional_object(fields, "response") or {}
         response_id = optional_text(response, "id")
-        self._running_part = None
+        self._running.part = None
         carried = self._responses.end(response_id) | content_of_output(response)
         if self._responses.is_outside(response_id) and "audio" not in carried:
             return [VoiceEvent(EventKind.OTHER, raw_type, response_id=response_id)]

@@ -35,6 +35,8 @@ class ReplyAudio:
     def whole_samples(self, response_id: str | None, item_id: str | None, data: bytes) -> bytes:
         """Prepend the half sample that the item's previous delta ended with; keep a new half for the next one."""
         kept_response, kept_item, half = self._half
+        if not half and not len(data) % 2:
+            return data
         if half and (kept_response, kept_item) == (response_id, item_id):
             data = half + data
         odd = len(data) % 2
