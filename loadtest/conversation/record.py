@@ -62,6 +62,9 @@ class RecordOptions:
     phase_of: PhaseOf = no_phase  # of the run, at a moment of the monotonic clock
 
 
+_ROUTES: Final = get_args(semconv.Route)
+_CACHE_TIERS: Final = get_args(semconv.CacheTier)
+_FALLBACKS: Final = get_args(semconv.Fallback)
 MAX_EVENT_NAME_CHARS: Final = 60
 MAX_PARTIALS: Final = 500
 
@@ -83,7 +86,7 @@ def build_turn(exchange: Exchange, call: CallInfo, options: RecordOptions) -> Tu
     """The record of one finished exchange. Raises ValueError for one that is still running."""
     if exchange.outcome is None or exchange.ended_perf_ns is None:
         raise ValueError("the exchange is still running")
-    timeline, evidence = exchange.timeline, exchange.evidence
+    timeline, evidence, answer = exchange.timeline, exchange.evidence, exchange.timeline.nearest
     invalid = evidence.reasons(options.limits)
     phase, phase_kind = options.phase_of(exchange.began_perf_ns) or (None, None)
     return Turn(
@@ -128,13 +131,13 @@ def build_turn(exchange: Exchange, call: CallInfo, options: RecordOptions) -> Tu
         retry_wait_ns=call.retry_wait_ns if exchange.index == 0 else None,
         **_rtp(evidence.rtp),
         **_withheld(timeline, call.not_observable),
-        **_headers(exchange, call),
+        **_headers(exchange, answer, call),
         **_failure(exchange),
         **behavior(exchange),
         **_speech(exchange.planned.clip),
         **_recognition(exchange, options),
-        **_answer(timeline.nearest, exchange.service, call.not_observable),
-        **_served_by(timeline.nearest, exchange.service, call),
+        **_answer(answer, exchange.service, call.not_observable),
+        **_served_by(answer, exchange.service, call),
     )
 
 
@@ -181,9 +184,8 @@ def _rtp(figures: RtpFigures | None) -> dict[str, Any]:
     }
 
 
-def _headers(exchange: Exchange, call: CallInfo) -> dict[str, Any]:
+def _headers(exchange: Exchange, answer: Reply | None, call: CallInfo) -> dict[str, Any]:
     """The headers by which the endpoint says who answered: those of the connection belong to the first turn."""
-    answer = exchange.timeline.nearest
     metadata = exchange.service.metadata | (answer.metadata if answer is not None else {})
     of_connection = call.endpoint_headers if exchange.index == 0 else {}
     found = {**of_connection, **{name: value for name, value in metadata.items() if is_kept_header(name)}}
@@ -285,17 +287,17 @@ def _served_by(answer: Reply | None, service: ServiceReports, call: CallInfo) ->
     """What the endpoint reports about how it answered; a value outside the vocabulary counts as not reported."""
     metadata = service.metadata | (answer.metadata if answer is not None else {})
 
-    def one_of(key: str, allowed: object) -> str | None:
+    def one_of(key: str, allowed: tuple[str, ...]) -> str | None:
         value = metadata.get(key)
-        return value if value in get_args(allowed) else None
+        return value if value in allowed else None
 
     hit = metadata.get(semconv.META_CACHE_HIT)
     return {
         "cohort": call.cohort or metadata.get(semconv.META_COHORT) or None,
-        "route": one_of(semconv.META_ROUTE, semconv.Route),
-        "cache_tier": one_of(semconv.META_CACHE_TIER, semconv.CacheTier),
+        "route": one_of(semconv.META_ROUTE, _ROUTES),
+        "cache_tier": one_of(semconv.META_CACHE_TIER, _CACHE_TIERS),
         "cache_hit": {"true": True, "false": False}.get(hit or ""),
-        "fallback": one_of(semconv.META_FALLBACK, semconv.Fallback),
+        "fallback": one_of(semconv.META_FALLBACK, _FALLBACKS),
         "model": metadata.get(semconv.META_MODEL) or call.model,
         "intent": metadata.get(semconv.META_INTENT) or None,
     }

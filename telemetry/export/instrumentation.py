@@ -3,14 +3,15 @@
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Final, Literal
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 from opentelemetry.metrics import CallbackOptions, Observation
-from opentelemetry.trace import Span, SpanKind, set_span_in_context
+from opentelemetry.trace import Span, SpanKind
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from telemetry.export.encoded_spans import EncodedSpan, SpanFacts
 from telemetry.export.sdk import Telemetry
 from telemetry.model import semconv
 from telemetry.model.generator_health import GAUGES, gauge_metric
@@ -19,6 +20,7 @@ from telemetry.model.turn_spans import AttributeValue, carried, turn_attributes
 from telemetry.model.turns import Turn
 
 _MAX_UNIX_NS: Final = 2**64 - 1
+_TURN_INDEX: Final = f"{semconv.TURN_PREFIX}turn_index"
 
 
 class CallTrace:
@@ -63,43 +65,53 @@ class CallTrace:
             },
             start_time=_as_span_time(started_unix_ns),
         )
-        self._context = set_span_in_context(self._span)
         self._ended = False
         context = self._span.get_span_context()
-        self.trace_id = f"{context.trace_id:032x}"
-        self.traceparent = f"00-{self.trace_id}-{context.span_id:016x}-01"
+        self._trace_id, self._span_id = context.trace_id.to_bytes(16, "big"), context.span_id.to_bytes(8, "big")
+        self.trace_id = self._trace_id.hex()
+        self.traceparent = f"00-{self.trace_id}-{self._span_id.hex()}-01"
 
     def emit(self, turn: Turn) -> Turn:
         """Write the turn as a `voice.turn` span with its stages as children; returns it as it was written, with
         `trace_id`, `span_id`, `process_id` and `sequence`."""
         process_id, sequence = self._telemetry.identity.next_turn(turn.run_id)
-        turn = msgspec.structs.replace(turn, process_id=process_id, sequence=sequence)
-        known = [at for name in TIMESTAMPS if (at := timestamp(turn, name)) is not None]
-        ended_perf_ns = max(known, default=turn.started_perf_ns)
-        span = self._telemetry.tracer.start_span(
-            semconv.SPAN_TURN,
-            context=self._context,
-            attributes=turn_attributes(turn),
-            start_time=_unix_ns(turn, turn.started_perf_ns),
+        span_id = self._telemetry.new_span_id()
+        turn = msgspec.structs.replace(
+            turn, process_id=process_id, sequence=sequence, trace_id=self.trace_id, span_id=span_id.hex()
         )
-        within = set_span_in_context(span)
+        if self._span.get_span_context().is_valid:  # OpenTelemetry may be disabled
+            self._telemetry.write(self._encoded(turn, span_id))
+        return turn
+
+    def _encoded(self, turn: Turn, span_id: bytes) -> list[EncodedSpan]:
+        """The spans of a turn in the order in which they end."""
+        encoded, to_unix_ns = self._telemetry.span_encoder.encoded, turn.started_unix_ns - turn.started_perf_ns
+        spans: list[EncodedSpan] = []
+        turn_index = carried(turn.turn_index)
         for stage in _stages(turn):
-            child = self._telemetry.tracer.start_span(
+            facts = SpanFacts(
                 stage.name,
-                context=within,
-                attributes={
-                    **self._identity,
-                    f"{semconv.TURN_PREFIX}turn_index": turn.turn_index,
-                    **stage.attributes,
-                },
-                start_time=_unix_ns(turn, stage.started_perf_ns),
+                self._trace_id,
+                self._telemetry.new_span_id(),
+                span_id,
+                _as_span_time(stage.started_perf_ns + to_unix_ns),
+                _as_span_time(stage.ended_perf_ns + to_unix_ns),
+                tuple((name, _as_span_time(at_perf_ns + to_unix_ns)) for name, at_perf_ns in stage.events),
             )
-            for name, at_perf_ns in stage.events:
-                child.add_event(name, timestamp=_unix_ns(turn, at_perf_ns))
-            child.end(_unix_ns(turn, stage.ended_perf_ns))
-        span.end(_unix_ns(turn, max(ended_perf_ns, turn.started_perf_ns)))
-        context = span.get_span_context()
-        return msgspec.structs.replace(turn, trace_id=f"{context.trace_id:032x}", span_id=f"{context.span_id:016x}")
+            attributes = {**self._identity, _TURN_INDEX: turn_index, **stage.attributes}
+            spans.append(encoded(facts, attributes))
+        known = [at for name in TIMESTAMPS if (at := timestamp(turn, name)) is not None]
+        ended_perf_ns = max([turn.started_perf_ns, *known])
+        facts = SpanFacts(
+            semconv.SPAN_TURN,
+            self._trace_id,
+            span_id,
+            self._span_id,
+            _as_span_time(turn.started_unix_ns),
+            _as_span_time(ended_perf_ns + to_unix_ns),
+        )
+        spans.append(encoded(facts, turn_attributes(turn)))
+        return spans
 
     def end(self, ended_perf_ns: int, attributes: Mapping[str, AttributeValue]) -> None:
         """Close the call. A second call does nothing: hanging up and being hung up on may both come here."""
@@ -210,13 +222,15 @@ class StartGauges:
                 yield Observation(getattr(each, which), {**attributes, "which": which})
 
 
-@dataclass(frozen=True, slots=True)
-class _Stage:
+_NO_ATTRIBUTES: Final[Mapping[str, AttributeValue]] = {}
+
+
+class _Stage(NamedTuple):
     name: str
     started_perf_ns: int
     ended_perf_ns: int
     events: tuple[tuple[str, int], ...] = ()
-    attributes: Mapping[str, AttributeValue] = field(default_factory=dict[str, AttributeValue])
+    attributes: Mapping[str, AttributeValue] = _NO_ATTRIBUTES
 
 
 def _stages(turn: Turn) -> list[_Stage]:
@@ -252,10 +266,6 @@ def _first_known(*points: int | None) -> int | None:
 def _last_before(limit: int, *points: int | None) -> int:
     """The first of `points` that is known and not after `limit`, else `limit`."""
     return next((at for at in points if at is not None and at <= limit), limit)
-
-
-def _unix_ns(turn: Turn, perf_ns: int) -> int:
-    return _as_span_time(turn.started_unix_ns + perf_ns - turn.started_perf_ns)
 
 
 def _as_span_time(unix_ns: int) -> int:

@@ -116,7 +116,7 @@ class OtlpHttpExporter:
 
     def _post(self, path: str, payload: bytes, deadline_s: float) -> tuple[int, bytes]:
         # A connection per request: 64 spans at a time make a handful a second, and there is no stale one to retry.
-        sock = socket.create_connection((self._host, self._port), _remaining(deadline_s, self._clock_s))
+        sock = _connected(self._host, self._port, _remaining(deadline_s, self._clock_s))
         try:
             if self._tls is not None:
                 sock = self._tls.wrap_socket(sock, server_hostname=self._host)
@@ -128,6 +128,24 @@ class OtlpHttpExporter:
             return response.status, response.read(_MAX_ANSWER_BYTES)
         finally:
             sock.close()
+
+
+def _connected(host: str, port: int, timeout_s: float) -> socket.socket:
+    # Looking up an address that is none but a number takes gevent a trip to a thread.
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            socket.inet_pton(family, host)
+        except OSError:
+            continue
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            sock.settimeout(timeout_s)
+            sock.connect((host, port))
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+    return socket.create_connection((host, port), timeout_s)
 
 
 def _acknowledgment(record: SpoolRecord, answer: bytes) -> Delivery:

@@ -7,7 +7,6 @@ collector that is dead, slow, half-open or overloaded costs the caller nothing: 
 import atexit
 import logging
 import os
-import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +28,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.trace import Tracer
 from opentelemetry.util.types import AttributeValue
 
+from telemetry.export.encoded_spans import EncodedSpan, RequestEncoder, SpanEncoder
 from telemetry.export.otlp_http import OtlpHttpExporter
 from telemetry.export.process_identity import ProcessIdentity
 from telemetry.export.span_processor import ExportStats, SpoolingSpanProcessor
@@ -73,11 +73,11 @@ class UnseededIds(IdGenerator):
 
     def generate_span_id(self) -> int:
         """64 random bits, never 0."""
-        return secrets.randbits(64) or 1
+        return int.from_bytes(os.urandom(8), "big") or 1
 
     def generate_trace_id(self) -> int:
         """128 random bits, never 0."""
-        return secrets.randbits(128) or 1
+        return int.from_bytes(os.urandom(16), "big") or 1
 
     def is_trace_id_random(self) -> bool:
         """All bits are."""
@@ -130,18 +130,13 @@ class Telemetry:
     def __init__(self, options: SdkOptions) -> None:
         if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
             _logger.warning("OTEL_SDK_DISABLED is set: no telemetry is recorded")
-        self.identity = ProcessIdentity()
+        self.identity, self._ids = ProcessIdentity(), UnseededIds()
+        self.span_encoder = SpanEncoder(semconv.SCOPE)
         spool_dir = options.spool_dir
         sender = (
             OtlpHttpExporter(options.endpoint, options.token, timeout_s=options.timeout_s)
             if options.endpoint is not None
             else None
-        )
-        self._processor = SpoolingSpanProcessor(
-            sender,
-            (lambda: Spool(spool_dir, self.identity.process_id)) if spool_dir is not None else None,
-            batch=options.batch,
-            queue=options.queue,
         )
         described = Resource.create(
             {
@@ -151,11 +146,18 @@ class Telemetry:
             }
         )
         resource = _ProcessResource(described.attributes, described.schema_url)
+        self._processor = SpoolingSpanProcessor(
+            RequestEncoder(resource),
+            sender,
+            (lambda: Spool(spool_dir, self.identity.process_id)) if spool_dir is not None else None,
+            batch=options.batch,
+            queue=options.queue,
+        )
         self._traces = TracerProvider(
             sampler=ALWAYS_ON,  # a remote parent's flag decides about the remote side, not about our figures
             resource=resource,
             shutdown_on_exit=False,
-            id_generator=UnseededIds(),
+            id_generator=self._ids,
             span_limits=SpanLimits(
                 max_span_attributes=_MAX_ATTRIBUTES,
                 max_event_attributes=_MAX_ATTRIBUTES,
@@ -182,6 +184,14 @@ class Telemetry:
         )
         self._shut = False
         atexit.register(self.shutdown, 2.0)
+
+    def new_span_id(self) -> bytes:
+        """An id for a span that is written without the SDK's tracer."""
+        return self._ids.generate_span_id().to_bytes(8, "big")
+
+    def write(self, spans: Iterable[EncodedSpan]) -> None:
+        """Queue spans that were encoded without the SDK's tracer. Never waits."""
+        self._processor.offer_spans(spans)
 
     def _turns_emitted(self, options: CallbackOptions) -> Iterable[Observation]:
         del options

@@ -1,8 +1,8 @@
 """From ended spans to a collector or the disk, in the background: nothing waits, nothing is lost without being counted.
 
 Not the SDK's BatchSpanProcessor: a full queue there drops the oldest spans with only a log line, its flush has no
-deadline, and it wakes its thread from the caller's. Here `on_end` is one append to a bounded queue, losses are
-numbers, and one thread (a greenlet under gevent) encodes, sends, spools and re-sends.
+deadline, and it wakes its thread from the caller's. Here an ended span is one append to a bounded queue, losses are
+numbers, and one thread (a greenlet under gevent) sends, spools and re-sends.
 """
 
 import logging
@@ -11,15 +11,14 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, ParamSpec, Protocol, TypeVar
 
 from opentelemetry.context import Context
-from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 
+from telemetry.export.encoded_spans import EncodedSpan, RequestEncoder, encoded_by_sdk
 from telemetry.export.otlp_http import Delivery
 from telemetry.export.spool import Spool, SpoolRecord
 
@@ -30,7 +29,6 @@ _LINGER_S: Final = 0.2  # a batch that is not full waits no longer than this
 _FIRST_RETRY_S: Final = 0.5
 _LAST_RETRY_S: Final = 5.0
 _PACE_S: Final = 0.0003
-_ENCODED_AT_ONCE: Final = 4
 _MAX_WAITING_METRICS: Final = 120  # two minutes of one report a second
 
 _P = ParamSpec("_P")
@@ -59,26 +57,6 @@ class ExportStats:
     failure: str | None
 
 
-def encode_batch(spans: Sequence[ReadableSpan], pause: Callable[[], None] = lambda: None) -> ExportTraceServiceRequest:
-    """One export request of spans that share a resource. `pause` is called after every few spans: encoding those takes
-    a fraction of a millisecond, a whole batch in one go would hold up whoever shares the interpreter."""
-    request = ExportTraceServiceRequest()
-    for begin in range(0, len(spans), _ENCODED_AT_ONCE):
-        encoded = encode_spans(spans[begin : begin + _ENCODED_AT_ONCE])
-        target = request.resource_spans[0] if request.resource_spans else None
-        if target is None:
-            request.MergeFrom(encoded)
-        else:
-            for scope_spans in encoded.resource_spans[0].scope_spans:
-                same = next((known for known in target.scope_spans if known.scope == scope_spans.scope), None)
-                if same is None:
-                    target.scope_spans.append(scope_spans)
-                else:
-                    same.spans.extend(scope_spans.spans)
-        pause()
-    return request
-
-
 def _off_the_loop(call: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
     """Run a call that blocks on the disk: under gevent in a native thread, so that an fsync stalls no audio."""
     if "gevent.monkey" in sys.modules:
@@ -98,6 +76,7 @@ class SpoolingSpanProcessor(SpanProcessor):
 
     def __init__(
         self,
+        encoder: RequestEncoder,
         sender: Sender | None,
         make_spool: Callable[[], Spool] | None,
         *,
@@ -105,14 +84,14 @@ class SpoolingSpanProcessor(SpanProcessor):
         queue: int,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._sender, self._make_spool = sender, make_spool
+        self._encoder, self._sender, self._make_spool = encoder, sender, make_spool
         self._batch, self._capacity = batch, queue
         self._clock_s = clock_s
         self._begin()
 
     def _begin(self) -> None:
         self._pid = os.getpid()
-        self._queue: deque[ReadableSpan] = deque()
+        self._queue: deque[EncodedSpan] = deque()
         self._metrics: deque[SpoolRecord] = deque(maxlen=_MAX_WAITING_METRICS)
         self._unsent: SpoolRecord | None = None  # encoded, and neither taken nor spooled yet
         self._in_hand = 0  # spans taken from the queue which are not accounted for yet
@@ -135,15 +114,20 @@ class SpoolingSpanProcessor(SpanProcessor):
         """Nothing to do: only ended spans travel."""
 
     def on_end(self, span: ReadableSpan) -> None:
-        """Queue an ended span; a full queue drops it and counts it. Never waits."""
+        """Queue an ended span of the SDK's."""
+        self.offer_spans((encoded_by_sdk(span),))
+
+    def offer_spans(self, spans: Iterable[EncodedSpan]) -> None:
+        """Queue ended spans; what does not fit into the queue is dropped and counted. Never waits."""
         if self._pid != os.getpid():
             self._begin()  # a fork: the parent's queue and thread are the parent's
         if self._thread is None:
             return
-        if self._closed or len(self._queue) >= self._capacity:
-            self._drop(1)
-            return
-        self._queue.append(span)
+        for span in spans:
+            if self._closed or len(self._queue) >= self._capacity:
+                self._drop(1)
+            else:
+                self._queue.append(span)
 
     def offer_metrics(self, record: SpoolRecord) -> None:
         """Queue one report of metrics; the oldest gives way when too many wait."""
@@ -229,19 +213,16 @@ class SpoolingSpanProcessor(SpanProcessor):
             if not self._queue or not due:
                 return False
             self._last_batch_s = self._clock_s()
-            self._unsent = self._next_record(hurry=hurry)
+            self._unsent = self._next_record()
         if not self._hand_over(self._unsent):
             return False
         self._unsent, self._in_hand = None, 0
         return True
 
-    def _next_record(self, *, hurry: bool) -> SpoolRecord:
+    def _next_record(self) -> SpoolRecord:
         spans = [self._queue.popleft() for _ in range(min(self._batch, len(self._queue)))]
         self._in_hand = len(spans)
-        # A short pause lets others in; when the queue fills up, losing nothing comes first.
-        pause_s = 0.0 if hurry or len(self._queue) > self._capacity // 2 else _PACE_S
-        request = encode_batch(spans, lambda: time.sleep(pause_s))
-        return SpoolRecord("traces", len(spans), request.SerializeToString())
+        return SpoolRecord("traces", len(spans), self._encoder.request(spans))
 
     def _hand_over(self, record: SpoolRecord) -> bool:
         """Send or spool a record; False when it has to wait in memory."""
@@ -324,6 +305,6 @@ class SpoolingSpanProcessor(SpanProcessor):
             self._keep(self._unsent)
             self._unsent, self._in_hand = None, 0
         while self._queue:
-            self._keep(self._next_record(hurry=True))
+            self._keep(self._next_record())
             self._in_hand = 0
         self._spool.close()

@@ -50,10 +50,12 @@ def turn_attributes(turn: Turn) -> dict[str, AttributeValue]:
     Unicode (a lone surrogate) travels with U+FFFD in its place, since OTLP carries UTF-8 only.
     """
     attributes: dict[str, AttributeValue] = {semconv.ATTR_SCHEMA: semconv.SCHEMA_VERSION}
-    for field in _FIELDS:
-        value = getattr(turn, field.name)
-        if value is not None and value != field.default:
-            attributes[field.attribute] = field.encode(value)
+    for carrier, value in zip(_CARRIERS, msgspec.structs.astuple(turn), strict=True):
+        if value is None or carrier is None:
+            continue
+        attribute, default, encode = carrier
+        if value != default:
+            attributes[attribute] = encode(value)
     attributes[semconv.GEN_AI_OPERATION_NAME] = "invoke_agent"
     attributes[semconv.GEN_AI_CONVERSATION_ID] = _utf8(turn.call_id)
     if (failure := turn.failure_code or turn.failure_kind) is not None:
@@ -101,7 +103,8 @@ def _utf8(text: str) -> str:
 
 
 def _encode_text(value: object) -> AttributeValue:
-    return _utf8(str(value))
+    text = str(value)
+    return text if text.isascii() else _utf8(text)
 
 
 def _encode_int(value: object) -> AttributeValue:
@@ -255,5 +258,11 @@ def _fields() -> tuple[_Field, ...]:
 _FIELDS: Final = _fields()
 _REQUIRED: Final = tuple(field for field in _FIELDS if field.required)
 _BY_ATTRIBUTE: Final = {field.attribute: field for field in _FIELDS}
+# In the order of a turn's fields: attribute, default and encoding of each that its span carries as an attribute.
+_CARRIERS: Final = tuple(
+    None if name in _OWN_IDENTITY else (each.attribute, each.default, each.encode)
+    for name in Turn.__struct_fields__
+    for each in (_BY_ATTRIBUTE.get(semconv.TURN_PREFIX + name, _FIELDS[0]),)
+)
 # Every field of a turn that its span carries as an attribute.
 CARRIED: Final = tuple(field.name for field in _FIELDS)

@@ -6,15 +6,14 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from telemetry.export.encoded_spans import encoded_by_sdk
 from telemetry.export.instrumentation import CallTrace, announce_run
 from telemetry.export.sdk import SdkOptions, Telemetry, start
-from telemetry.export.span_processor import encode_batch
 from telemetry.model import semconv
 from telemetry.model.errors import ConfigError
 from telemetry.model.turns import Turn
+from tests.written_spans import WrittenSpans, pb_spans
 
 UNIX, PERF = 1_700_000_000_000_000_000, 50_000
 TURN = Turn(
@@ -48,10 +47,8 @@ def telemetry() -> Iterator[Telemetry]:
 
 
 @pytest.fixture
-def written(telemetry: Telemetry) -> InMemorySpanExporter:
-    memory = InMemorySpanExporter()
-    telemetry._traces.add_span_processor(SimpleSpanProcessor(memory))
-    return memory
+def written(telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch) -> WrittenSpans:
+    return WrittenSpans(telemetry, monkeypatch)
 
 
 def open_call(telemetry: Telemetry, **changes: object) -> CallTrace:
@@ -67,13 +64,13 @@ def open_call(telemetry: Telemetry, **changes: object) -> CallTrace:
     return CallTrace(telemetry, **arguments)
 
 
-def by_name(memory: InMemorySpanExporter) -> dict[str, ReadableSpan]:
+def by_name(memory: WrittenSpans) -> dict[str, ReadableSpan]:
     spans = memory.get_finished_spans()
     assert len({span.name for span in spans}) == len(spans)
     return {span.name: span for span in spans}
 
 
-def test_a_call_holds_its_turn_and_the_turn_its_stages(telemetry: Telemetry, written: InMemorySpanExporter) -> None:
+def test_a_call_holds_its_turn_and_the_turn_its_stages(telemetry: Telemetry, written: WrittenSpans) -> None:
     call = open_call(telemetry)
     emitted = call.emit(TURN)
     call.end(PERF + 20_000, {"outcome": "ok"})
@@ -111,7 +108,7 @@ def test_a_call_holds_its_turn_and_the_turn_its_stages(telemetry: Telemetry, wri
     assert emitted.span_id == f"{spans['voice.turn'].context.span_id:016x}"
 
 
-def test_the_callers_words_are_on_the_turn_alone(telemetry: Telemetry, written: InMemorySpanExporter) -> None:
+def test_the_callers_words_are_on_the_turn_alone(telemetry: Telemetry, written: WrittenSpans) -> None:
     open_call(telemetry).emit(TURN)
     reported = [span.name for span in written.get_finished_spans() if "my name is" in str(dict(span.attributes))]
     assert reported == ["voice.turn"]
@@ -127,13 +124,13 @@ def test_the_callers_words_are_on_the_turn_alone(telemetry: Telemetry, written: 
     ],
 )
 def test_a_stage_without_its_points_is_not_invented(
-    telemetry: Telemetry, written: InMemorySpanExporter, missing: tuple[str, ...], gone: set[str]
+    telemetry: Telemetry, written: WrittenSpans, missing: tuple[str, ...], gone: set[str]
 ) -> None:
     open_call(telemetry).emit(msgspec.structs.replace(TURN, **{f"{name}_perf_ns": None for name in missing}))
     assert {"voice.asr", "voice.llm", "voice.tts"} - set(by_name(written)) == gone
 
 
-def test_no_span_ends_before_it_begins(telemetry: Telemetry, written: InMemorySpanExporter) -> None:
+def test_no_span_ends_before_it_begins(telemetry: Telemetry, written: WrittenSpans) -> None:
     # The agent talks over the caller: everything of the reply came before the caller's speech.
     early = {
         name: PERF - 5_000 + index
@@ -146,7 +143,7 @@ def test_no_span_ends_before_it_begins(telemetry: Telemetry, written: InMemorySp
         assert span.start_time <= span.end_time
 
 
-def test_a_turn_without_points_lasts_no_time(telemetry: Telemetry, written: InMemorySpanExporter) -> None:
+def test_a_turn_without_points_lasts_no_time(telemetry: Telemetry, written: WrittenSpans) -> None:
     bare = {name: None for name in Turn.__struct_fields__ if name.endswith("_perf_ns") and name != "started_perf_ns"}
     open_call(telemetry).emit(msgspec.structs.replace(TURN, outcome="no_reply", **bare))
     span = by_name(written)["voice.turn"]
@@ -154,7 +151,7 @@ def test_a_turn_without_points_lasts_no_time(telemetry: Telemetry, written: InMe
 
 
 def test_ending_twice_is_ending_once(
-    telemetry: Telemetry, written: InMemorySpanExporter, caplog: pytest.LogCaptureFixture
+    telemetry: Telemetry, written: WrittenSpans, caplog: pytest.LogCaptureFixture
 ) -> None:
     call = open_call(telemetry)
     call.end(PERF + 10, {"outcome": "ok"})
@@ -164,7 +161,7 @@ def test_ending_twice_is_ending_once(
     assert caplog.text == ""
 
 
-def test_a_service_is_the_child_of_its_caller(telemetry: Telemetry, written: InMemorySpanExporter) -> None:
+def test_a_service_is_the_child_of_its_caller(telemetry: Telemetry, written: WrittenSpans) -> None:
     parent = "00-" + "ab" * 16 + "-" + "cd" * 8 + "-00"  # not sampled over there
     call = open_call(telemetry, source="service", parent_traceparent=parent)
     call.end(PERF, {})
@@ -175,9 +172,7 @@ def test_a_service_is_the_child_of_its_caller(telemetry: Telemetry, written: InM
 
 
 @pytest.mark.parametrize("header", ["", "nonsense", "00-" + "0" * 32 + "-" + "cd" * 8 + "-01", "00-ab-cd-01"])
-def test_a_parent_that_does_not_parse_makes_a_root(
-    telemetry: Telemetry, written: InMemorySpanExporter, header: str
-) -> None:
+def test_a_parent_that_does_not_parse_makes_a_root(telemetry: Telemetry, written: WrittenSpans, header: str) -> None:
     call = open_call(telemetry, parent_traceparent=header)
     call.end(PERF, {})
     assert by_name(written)["voice.call"].parent is None
@@ -194,7 +189,7 @@ def test_seeding_random_does_not_repeat_ids(telemetry: Telemetry) -> None:
     assert len(traces) == 3
 
 
-def test_a_run_announces_itself(telemetry: Telemetry, written: InMemorySpanExporter) -> None:
+def test_a_run_announces_itself(telemetry: Telemetry, written: WrittenSpans) -> None:
     announce_run(telemetry, "run", "start", {"users": 8}, wall_ns=lambda: UNIX)
     span = by_name(written)["voice.run"]
     assert (span.start_time, span.end_time) == (UNIX, UNIX)
@@ -218,8 +213,7 @@ def test_limits_from_the_environment_do_not_cut_a_turn(monkeypatch: pytest.Monke
     monkeypatch.setenv("OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", "2")
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")
     telemetry = start(SdkOptions(None, "test"))
-    memory = InMemorySpanExporter()
-    telemetry._traces.add_span_processor(SimpleSpanProcessor(memory))
+    memory = WrittenSpans(telemetry, monkeypatch)
     open_call(telemetry).emit(TURN)
     span = by_name(memory)["voice.turn"]
     assert span.dropped_attributes == 0
@@ -237,7 +231,7 @@ def test_a_disabled_sdk_says_so(monkeypatch: pytest.MonkeyPatch, caplog: pytest.
 
 
 def test_what_otlp_cannot_carry_travels_changed_and_without_noise(
-    telemetry: Telemetry, written: InMemorySpanExporter, caplog: pytest.LogCaptureFixture
+    telemetry: Telemetry, written: WrittenSpans, caplog: pytest.LogCaptureFixture
 ) -> None:
     odd = {
         "text": "a\ud800",
@@ -249,8 +243,7 @@ def test_what_otlp_cannot_carry_travels_changed_and_without_noise(
         "none": (),
     }
     announce_run(telemetry, "run\ud800", "end", odd)
-    encoded = encode_batch(written.get_finished_spans())
-    (span,) = encoded.resource_spans[0].scope_spans[0].spans
+    (span,) = pb_spans(map(encoded_by_sdk, written.get_finished_spans()))
     assert len(span.attributes) == len(odd) + 4
     found = dict(by_name(written)["voice.run"].attributes)
     assert found["voice.run.run_id"] == "run\ufffd"
