@@ -12,6 +12,7 @@ from telemetry.sidecar.otlp.framing import ITEM_BYTES_MAX, ITEMS_MAX, REPEATED_B
 from telemetry.sidecar.otlp.grpc import STREAMS_PER_CONNECTION
 from telemetry.sidecar.otlp.json_requests import OBJECTS_MAX, VALUES_MAX
 from telemetry.sidecar.otlp.metric_points import ATTRIBUTES_MAX, POINTS_MAX
+from telemetry.sidecar.otlp.readable import DROPPED_ATTRIBUTES
 from telemetry.sidecar.otlp.receive_slots import PATIENCE_S, SLOTS, WAITING_MAX
 from telemetry.sidecar.otlp.span_limits import NAME_BYTES_MAX, PARTS_MAX, REQUEST_PARTS_MAX
 
@@ -52,12 +53,18 @@ CONTENTS: Final = (
     ("resources and scopes, times the spans that repeat them", f"{REPEATED_BYTES_MAX >> 20} MiB", "the request"),
     ("metric points, and attributes of them", f"{POINTS_MAX:,}; {ATTRIBUTES_MAX:,}", "the request"),
     ("objects and arrays in JSON, and values", f"{OBJECTS_MAX:,}; {VALUES_MAX:,}", "the request"),
-    ("levels of nested values", f"{DEPTH_MAX}", "the request"),
     ("a span, its resource or its scope", f"{ITEM_BYTES_MAX >> 20} MiB", "the span"),
     ("attributes, events and links of a span, each", f"{PARTS_MAX:,}", "the span"),
     ("attributes of a resource, an event or a link", f"{PARTS_MAX:,}", "the span"),
     ("a name: of a span, an event, a scope, an attribute", f"{NAME_BYTES_MAX:,} bytes", "the span"),
+    ("levels of nested values of an attribute", f"{DEPTH_MAX}", "the attribute"),
 )
+
+CHANGED: Final = f"""
+An attribute that is nested too deeply is left out, and its span, event, link or resource is stored with their number in
+the attribute {code(DROPPED_ATTRIBUTES)}. In a text that is not UTF-8, U+FFFD stands for the bytes that are not. The
+answer says so in `partial_success`, with no rejected items; `/v1/state` counts such items under `changed`.
+"""
 
 
 def receivers_page() -> str:
@@ -85,6 +92,7 @@ def receivers_page() -> str:
         "## Limits\n",
         table(("Of", "Limit", "Option"), rows),
         AFTER,
-        "## Contents of a request\n\nWhat holds more is rejected; the answer names the limit. No span is cut short.\n",
+        "## Contents of a request\n\nWhat holds more is rejected; the answer names the limit. No text is cut short.\n",
         table(("Of", "Limit", "Rejected"), CONTENTS),
+        CHANGED,
     )

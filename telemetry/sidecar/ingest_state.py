@@ -19,6 +19,7 @@ class IngestState:
     requests: int = 0
     received: int = 0
     rejected: int = 0
+    changed: int = 0  # stored without an attribute that was nested too deeply, or with bytes of a text replaced
     bad_requests: int = 0
     refused_requests: int = 0  # rejected with a retry hint: overload, full disk
     store_process_restarts: int = 0

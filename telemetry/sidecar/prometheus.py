@@ -83,6 +83,10 @@ _RECEIVED: Final[dict[str, Family]] = {
     for name, text in (
         ("received_items", "Spans and metric points that arrived."),
         ("rejected_items", "Spans and metric points that were refused."),
+        (
+            "changed_items",
+            "Items kept without an attribute nested too deeply, or with bytes of a text replaced.",
+        ),
         ("duplicate_items", "Rows that had been stored already (retries)."),
         ("bad_requests", "Requests that could not be read."),
         ("refused_requests", "Requests told to come back: overload or a full disk."),
@@ -306,6 +310,7 @@ def _receiver_parts(state: IngestState, *, openmetrics: bool) -> Iterator[str]:
     for name, value in (
         ("received_items", state.received),
         ("rejected_items", state.rejected),
+        ("changed_items", state.changed),
         ("duplicate_items", state.duplicates),
         ("bad_requests", state.bad_requests),
         ("refused_requests", state.refused_requests),

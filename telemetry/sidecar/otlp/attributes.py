@@ -8,6 +8,8 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from telemetry.model.errors import TelemetryError
 
 DEPTH_MAX: Final = 32
+# Protobuf's parsers and serializers end at 100 messages within one another, those around an attribute included.
+MESSAGES_MAX: Final = 90
 
 
 class OtlpDecodeError(TelemetryError):

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from telemetry.sidecar.otlp.attributes import OtlpDecodeError
+from telemetry.sidecar.otlp.wire_format import after, varint
 
 ITEMS_MAX: Final = 50_000
 ITEM_BYTES_MAX: Final = 2 << 20
 # Every row of the store repeats its resource and its scope.
 REPEATED_BYTES_MAX: Final = 64 << 20
-_VARINT_BYTES_MAX: Final = 10
 
 
 @dataclass(slots=True)
@@ -78,16 +78,16 @@ class _Cutter:
             tag = data[at]
             at += 1
             if tag >= 0x80:
-                tag, at = _varint(data, at - 1)
+                tag, at = varint(data, at - 1)
             if tag < 8:
                 raise ValueError("a field has no number")
             if tag & 7 != 2:
-                at = _after(data, at, tag)
+                at = after(data, at, tag)
                 continue
             size = data[at]
             at += 1
             if size >= 0x80:
-                size, at = _varint(data, at - 1)
+                size, at = varint(data, at - 1)
             stop = at + size
             if stop > end:
                 raise ValueError("a field ends behind its message")
@@ -98,29 +98,3 @@ class _Cutter:
             at = stop
         self._fields = fields
         return first, second
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = 0
-    for place in range(_VARINT_BYTES_MAX):
-        byte = data[at + place]
-        value |= (byte & 0x7F) << (7 * place)
-        if byte < 0x80:
-            return value, at + place + 1
-    raise ValueError("a number is longer than 64 bits")
-
-
-def _after(data: bytes, at: int, tag: int) -> int:
-    """Where a field ends that is not of bytes; its type is in the lowest three bits of the tag."""
-    match tag & 7:
-        case 0:
-            at = _varint(data, at)[1]
-        case 1:
-            at += 8
-        case 5:
-            at += 4
-        case _:
-            raise ValueError("a group, which OTLP does not have")
-    if at > len(data):
-        raise ValueError("a field ends behind its message")
-    return at

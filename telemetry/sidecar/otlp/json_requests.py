@@ -10,18 +10,17 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Literal
 
-import orjson
-from google.protobuf.message import EncodeError, Message
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, InstrumentationScope
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, NumberDataPoint
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from telemetry.sidecar.otlp import json_values as values
-from telemetry.sidecar.otlp.attributes import DEPTH_MAX, OtlpDecodeError
+from telemetry.sidecar.otlp.attributes import DEPTH_MAX, MESSAGES_MAX, OtlpDecodeError
 from telemetry.sidecar.otlp.framing import ITEMS_MAX
+from telemetry.sidecar.otlp.json_bodies import json_content
 
 # An object takes up to 232 bytes in memory, a value in a list 8; a body of 20 MB of real attributes has fewer.
 OBJECTS_MAX: Final = 500_000
@@ -33,6 +32,8 @@ _INT32: Final = (-(2**31), 2**31 - 1)
 _INT64: Final = (-(2**63), 2**63 - 1)
 # An id that is not hex becomes bytes of a length that no id has, and is then refused as any other.
 _NO_ID: Final = b"\0"
+# An attribute of an event is the deepest one in its item, and has three messages around it.
+_MESSAGES_MAX: Final = MESSAGES_MAX - 3
 
 
 def traces_from_json(body: bytes) -> bytes:
@@ -40,7 +41,7 @@ def traces_from_json(body: bytes) -> bytes:
     request = ExportTraceServiceRequest()
     for scope, span in _items(body, request.resource_spans, "spans"):
         _span(scope.spans.add(), span)
-    return _serialized(request)
+    return request.SerializeToString()
 
 
 def metrics_from_json(body: bytes) -> bytes:
@@ -49,7 +50,7 @@ def metrics_from_json(body: bytes) -> bytes:
     request = ExportMetricsServiceRequest()
     for scope, metric in _items(body, request.resource_metrics, "metrics"):
         _metrics(scope.metrics.add, metric)
-    return _serialized(request)
+    return request.SerializeToString()
 
 
 def _items(body: bytes, messages: Any, what: Literal["spans", "metrics"]) -> Iterator[tuple[Any, Any]]:
@@ -68,24 +69,13 @@ def _items(body: bytes, messages: Any, what: Literal["spans", "metrics"]) -> Ite
                 yield message, item
 
 
-def _serialized(request: Message) -> bytes:
-    try:
-        return request.SerializeToString()
-    except EncodeError as error:  # lists of pairs within lists of pairs end before DEPTH_MAX
-        raise OtlpDecodeError(f"attributes: nested more than {DEPTH_MAX} levels deep") from error
-
-
 def _parsed(body: bytes) -> dict[str, Any]:
     if body.count(b"{") + body.count(b"[") > OBJECTS_MAX or body.count(b",") > VALUES_MAX:
         raise OtlpDecodeError(
             f"the body has more than {OBJECTS_MAX} objects and arrays, or more than {VALUES_MAX} values; "
             "send smaller batches"
         )
-    try:
-        content: object = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise OtlpDecodeError(f"the body is not JSON ({error})") from error
-    return values.mapping(content, "the body")
+    return values.mapping(json_content(body), "the body")
 
 
 def _check_count(count: int, what: str) -> None:
@@ -179,19 +169,33 @@ def _point(message: NumberDataPoint, point: dict[str, Any]) -> None:
     _attributes(message.attributes, point.get("attributes"))
 
 
-def _attributes(message: Any, pairs: object, depth: int = 0) -> None:
+class _NestedTooDeeply(Exception):  # noqa: N818 - reads as what happened
+    """An attribute's value cannot be written in protobuf."""
+
+
+def _attributes(message: Any, pairs: object) -> None:
+    for key, value in _pairs(pairs):
+        added = message.add(key=key)
+        try:
+            _value(added.value, value, 0, 0)
+        except _NestedTooDeeply:
+            # It is left out with those that were sent in protobuf, and counted there.
+            added.value.CopyFrom(_TOO_DEEP)
+
+
+def _pairs(pairs: object) -> Iterator[tuple[str, object]]:
     for pair in values.objects(pairs, "attributes"):
         key = pair.get("key", "")
         if not isinstance(key, str):
             raise OtlpDecodeError("attributes: a key is not a string")
-        added = message.add(key=key)
-        _value(added.value, pair.get("value"), depth)
+        yield key, pair.get("value")
 
 
-def _value(message: AnyValue, value: object, depth: int) -> None:
-    """Set a value to the first kind that it states and that this version knows."""
-    if depth > DEPTH_MAX:
-        raise OtlpDecodeError(f"attributes: nested more than {DEPTH_MAX} levels deep")
+def _value(message: AnyValue, value: object, depth: int, messages: int) -> None:
+    """Set a value to the first kind that it states and that this version knows. It is in so many others, and in so many
+    messages of its attribute. Raises _NestedTooDeeply."""
+    if depth > DEPTH_MAX or messages > _MESSAGES_MAX:
+        raise _NestedTooDeeply
     for kind, content in values.mapping(value, "an attribute's value").items():
         match kind:
             case "stringValue":
@@ -207,10 +211,11 @@ def _value(message: AnyValue, value: object, depth: int) -> None:
             case "arrayValue":
                 message.array_value.SetInParent()
                 for item in values.items(values.mapping(content, kind).get("values"), kind):
-                    _value(message.array_value.values.add(), item, depth + 1)
+                    _value(message.array_value.values.add(), item, depth + 1, messages + 2)
             case "kvlistValue":
                 message.kvlist_value.SetInParent()
-                _attributes(message.kvlist_value.values, values.mapping(content, kind).get("values"), depth + 1)
+                for key, inner in _pairs(values.mapping(content, kind).get("values")):
+                    _value(message.kvlist_value.values.add(key=key).value, inner, depth + 1, messages + 3)
             case _:
                 continue  # a kind of value from a newer protocol version
         return
@@ -221,3 +226,13 @@ def _bytes(content: object) -> bytes:
         return base64.b64decode(values.text_of(content, "bytesValue"), validate=True)
     except binascii.Error as error:
         raise OtlpDecodeError("bytesValue: expected base64") from error
+
+
+def _too_deep() -> AnyValue:
+    value = AnyValue(int_value=0)
+    for _ in range(DEPTH_MAX + 1):
+        value = AnyValue(array_value=ArrayValue(values=[value]))
+    return value
+
+
+_TOO_DEEP: Final = _too_deep()

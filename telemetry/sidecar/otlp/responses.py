@@ -21,16 +21,17 @@ TOO_MANY_BODIES: Final = "the bodies of requests in progress exceed the memory f
 
 
 def success(signal: Signal, taken: Taken) -> Message:
-    """Create the response to an export that was stored, with the number of rejected items."""
+    """Create the response to an export that was stored, with the number of rejected items. Where none was, a sentence
+    is a warning, as OTLP has it: an item is stored without something of it."""
     message = "; ".join(taken.reasons)
     if signal == "traces":
         traces = ExportTraceServiceResponse()
-        if taken.rejected:
+        if taken.rejected or message:
             traces.partial_success.rejected_spans = taken.rejected
             traces.partial_success.error_message = message
         return traces
     metrics = ExportMetricsServiceResponse()
-    if taken.rejected:
+    if taken.rejected or message:
         metrics.partial_success.rejected_data_points = taken.rejected
         metrics.partial_success.error_message = message
     return metrics

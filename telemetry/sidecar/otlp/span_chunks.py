@@ -19,15 +19,13 @@ from telemetry.sidecar.otlp.span_columns import (
     spans_columns,
     stored_attributes,
 )
-from telemetry.sidecar.otlp.span_groups import NOT_A_REQUEST, SpanGroup
+from telemetry.sidecar.otlp.span_groups import NOT_A_REQUEST, SHOWN_CHARS, SpanGroup
 from telemetry.sidecar.otlp.span_limits import REQUEST_PARTS_MAX, TOO_MANY_PARTS, beyond_limits, parts_of_spans
 from telemetry.sidecar.otlp.span_reading import ReadSpans, read_spans
 from telemetry.sidecar.otlp.turn_columns import DecodedTurns, TurnSpans, decode_turns
 from telemetry.store.schema import ArrowTable
 
 _SERVICE_NAME: Final = "service.name"
-# A name is shown to tell which span is meant.
-_SHOWN_CHARS: Final = 500
 
 
 @dataclass(slots=True)
@@ -73,20 +71,30 @@ def decode_chunks(group: SpanGroup) -> list[DecodedChunk]:
 
 
 def _read(group: SpanGroup, places: Places) -> _ReadChunk:
-    """Read the spans of a chunk; requests of which anything cannot be read are refused and left out."""
+    """Read the spans of a chunk. Requests of which something cannot be read are read without that, or refused."""
     places = _taken(group, places)
     try:
         return _read_all(group, places)
     except (MalformedMessageError, OtlpDecodeError):
         request_of = np.array(group.request_of, np.int64)[places]
         for number in np.unique(request_of).tolist():
-            try:
-                _read_all(group, places[request_of == number])
-            except MalformedMessageError:
-                group.refuse(number, NOT_A_REQUEST)
-            except OtlpDecodeError as error:
-                group.refuse(number, str(error))
+            own = places[request_of == number]
+            if _fault_of(group, own) is not None:
+                group.make_readable(number, own)
+                if (fault := _fault_of(group, own)) is not None:
+                    group.refuse(number, fault)
         return _read_all(group, _taken(group, places))
+
+
+def _fault_of(group: SpanGroup, places: Places) -> str | None:
+    """Why spans cannot be read."""
+    try:
+        _read_all(group, places)
+    except MalformedMessageError:
+        return NOT_A_REQUEST
+    except OtlpDecodeError as error:
+        return str(error)
+    return None
 
 
 def _taken(group: SpanGroup, places: Places) -> Places:
@@ -138,7 +146,7 @@ def _faults(chunk: _ReadChunk) -> dict[int, str]:
     for sentence, mask in masks.items():
         for row in np.flatnonzero(mask).tolist() if mask.any() else ():
             name = chunk.read.spans["name"][row].as_py()
-            found.setdefault(row, f"span {name[:_SHOWN_CHARS]!r}: {sentence}")
+            found.setdefault(row, f"span {name[:SHOWN_CHARS]!r}: {sentence}")
     return found
 
 

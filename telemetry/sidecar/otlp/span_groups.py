@@ -4,20 +4,28 @@ from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
+from google.protobuf.message import DecodeError
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from telemetry.sidecar.otlp.attributes import OtlpDecodeError
 from telemetry.sidecar.otlp.framing import ITEM_BYTES_MAX, framed
+from telemetry.sidecar.otlp.readable import RESOURCE, SCOPE, SPAN, readable
 from telemetry.sidecar.otlp.span_columns import Places
 
 _MESSAGE: Final = "ExportTraceServiceRequest"
 NOT_A_REQUEST: Final = f"the body is not a protobuf {_MESSAGE}"
 # What is decoded at a time may take 37 times as much in memory as on the wire.
 _CHUNK_BYTES: Final = 4 << 20
+# Of a request so many spans that were changed are described.
+_DESCRIBED_MAX: Final = 3
+# A name is shown to tell which span is meant.
+SHOWN_CHARS: Final = 500
 
 
 class SpanGroup:
     """The spans of a group of requests, serialized; of each the number of its request and the places of its resource
-    and scope. `faults` has a sentence for each request that cannot be taken."""
+    and scope. `faults` has a sentence for each request that cannot be taken; of the others, `changed` counts the items
+    that are not stored as they were sent, and `changes` describes the first of them."""
 
     def __init__(self) -> None:
         self.spans: list[bytes] = []
@@ -29,12 +37,16 @@ class SpanGroup:
         self.faults: list[str | None] = []
         self.received: list[int] = []
         self.too_large: list[tuple[int, str]] = []
+        self.changed: list[int] = []
+        self.changes: list[list[str]] = []
 
     def add(self, body: bytes) -> None:
         """Add a request."""
         number = len(self.faults)
         self.faults.append(None)
         self.received.append(0)
+        self.changed.append(0)
+        self.changes.append([])
         try:
             cut = framed(body, _MESSAGE, "spans")
         except OtlpDecodeError as error:
@@ -54,6 +66,24 @@ class SpanGroup:
             self.resource_of.append(first_resource + resource)
             self.scope_of.append(first_scope + scope)
 
+    def make_readable(self, number: int, places: Places) -> None:
+        """Leave out of spans of a request, their resources and their scopes what no parser takes."""
+        parts = (
+            (self.spans, places, SPAN),
+            (self.resources, np.unique(np.array(self.resource_of, np.int64)[places]), RESOURCE),
+            (self.scopes, np.unique(np.array(self.scope_of, np.int64)[places]), SCOPE),
+        )
+        for payloads, chosen, shape in parts:
+            for place in chosen.tolist():
+                found = readable(payloads[place], shape)
+                if found is None or not found.is_changed:
+                    continue
+                payloads[place] = found.payload
+                self.changed[number] += 1
+                if len(self.changes[number]) < _DESCRIBED_MAX:
+                    what = _named_span(found.payload) if shape is SPAN else "a resource or a scope"
+                    self.changes[number].append(f"{what}: {found.sentence()}")
+
     def refuse(self, number: int, sentence: str) -> None:
         """Take nothing of a request."""
         self.faults[number] = self.faults[number] or sentence
@@ -71,3 +101,10 @@ class SpanGroup:
             sizes += np.fromiter(map(len, payloads), np.int64, len(payloads))[of_span]
         chunk_of = np.cumsum(sizes) // _CHUNK_BYTES
         yield from np.split(np.arange(len(sizes)), np.flatnonzero(np.diff(chunk_of)) + 1)
+
+
+def _named_span(payload: bytes) -> str:
+    try:
+        return f"span {Span.FromString(payload).name[:SHOWN_CHARS]!r}"
+    except DecodeError:
+        return "a span"

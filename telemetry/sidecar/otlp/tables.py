@@ -35,14 +35,21 @@ _REASONS_MAX: Final = 3
 class DecodedRequest:
     """What became of one request of a group.
 
-    `received` counts its items (spans, metric points), `rejected` those that are not stored, for the first few
-    `reasons`. `fault` is a sentence when the body cannot be decoded: then nothing of it is in the tables.
+    `received` counts its items (spans, metric points), `rejected` those that are not stored, `changed` those that are
+    stored without something of them, all for the first few `reasons`. `fault` is a sentence when the body cannot be
+    decoded: then nothing of it is in the tables.
     """
 
     received: int = 0
     rejected: int = 0
+    changed: int = 0
     reasons: list[str] = field(default_factory=list[str])
     fault: str | None = None
+
+    def give(self, reason: str) -> None:
+        """Add a reason where it is among the first few."""
+        if len(self.reasons) < _REASONS_MAX and reason not in self.reasons:
+            self.reasons.append(reason)
 
 
 @dataclass(slots=True)
@@ -77,16 +84,16 @@ def decode_traces(bodies: Sequence[bytes]) -> DecodedTables:
         group.add(body)
     decoded = decode_chunks(group)
     requests = [
-        DecodedRequest(fault=fault) if fault is not None else DecodedRequest(received=received)
-        for fault, received in zip(group.faults, group.received, strict=True)
+        DecodedRequest(fault=fault) if fault is not None else DecodedRequest(received=received, changed=changed)
+        for fault, received, changed in zip(group.faults, group.received, group.changed, strict=True)
     ]
     for number, reason in chain(group.too_large, *(chunk.rejections for chunk in decoded)):
-        request = requests[number]
-        if request.fault is not None:
-            continue
-        request.rejected += 1
-        if len(request.reasons) < _REASONS_MAX and reason not in request.reasons:
-            request.reasons.append(reason)
+        if requests[number].fault is None:
+            requests[number].rejected += 1
+            requests[number].give(reason)
+    for request, changes in zip(requests, group.changes, strict=True):
+        for change in changes if request.fault is None else ():
+            request.give(change)
     tables = [chunk.without(group.faulty()) for chunk in decoded]
     spans = _together("spans", [spans for _, spans in tables])
     return DecodedTables(
@@ -110,7 +117,7 @@ def decode_metrics(bodies: Sequence[bytes]) -> DecodedTables:
             requests.append(DecodedRequest(fault=str(error)))
             continue
         reasons = list(read.rejected)[:_REASONS_MAX]
-        requests.append(DecodedRequest(read.received, sum(read.rejected.values()), reasons))
+        requests.append(DecodedRequest(read.received, sum(read.rejected.values()), reasons=reasons))
         points += read.points
     empty = {name: schema.empty_table() for name, schema in SCHEMAS.items()}
     return DecodedTables(requests, empty["turns"], empty["spans"], points_table(points))

@@ -41,6 +41,7 @@ class DecodedGroup:
     tables: list[DecodedTables] = field(default_factory=list[DecodedTables])
     received: int = 0
     rejected: int = 0
+    changed: int = 0
     unmapped: Counter[str] = field(default_factory=Counter[str])
     unknown_turn_fields: Counter[str] = field(default_factory=Counter[str])
 
@@ -113,6 +114,7 @@ def _decode(group: DecodedGroup, signal: Signal, requests: Sequence[_Request]) -
         group.answers.append(Answer(request.number, decoded.rejected, tuple(decoded.reasons)))
         group.received += decoded.received
         group.rejected += decoded.rejected
+        group.changed += decoded.changed
         if decoded.received > decoded.rejected:
             group.records.append(Record(_KINDS[signal], request.body))
     group.unmapped += tables.unmapped

@@ -164,6 +164,7 @@ class StoreProcess:
             state.requests += sum(answer.undecodable is None for answer in group.answers)
             state.received += group.received
             state.rejected += group.rejected
+            state.changed += group.changed
             state.last_receive_unix_ns = time.time_ns()
             count_names(state.unmapped_spans, group.unmapped)
             count_names(state.unknown_turn_fields, group.unknown_turn_fields)

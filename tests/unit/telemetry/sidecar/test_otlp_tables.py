@@ -110,8 +110,8 @@ def _shown(rows: list[SpanRow]) -> list[str]:
 def test_a_group_is_decoded_at_once_and_a_bad_request_harms_no_other() -> None:
     turns = [client_turn(index) for index in range(4)]
     good = [turns_request(turns[:2]).SerializeToString(), turns_request(turns[2:]).SerializeToString()]
-    deep = _request(_span(attributes=[KeyValue(key="deep", value=_nested(40))])).SerializeToString()
-    found = decode_traces([good[0], b"\xff\xff", deep, good[1], b""])
+    no_span = _wrapped(b"\0")
+    found = decode_traces([good[0], b"\xff\xff", no_span, good[1], b""])
     assert [turn_from_row(row) for row in found.turns.to_pylist()] == turns
     assert found.spans["span_id"].to_pylist() == [turn.span_id for turn in turns]
     assert [(each.received, each.rejected, each.reasons) for each in found.requests] == [
@@ -121,13 +121,7 @@ def test_a_group_is_decoded_at_once_and_a_bad_request_harms_no_other() -> None:
         (2, 0, []),
         (0, 0, []),
     ]
-    assert [each.fault for each in found.requests] == [
-        None,
-        NO_REQUEST,
-        "attributes: nested more than 32 levels deep",
-        None,
-        None,
-    ]
+    assert [each.fault for each in found.requests] == [None, NO_REQUEST, NO_REQUEST, None, None]
 
 
 def test_tables_have_the_columns_of_the_store_even_of_nothing() -> None:
@@ -224,7 +218,7 @@ def test_the_limit_of_nesting_is_exact(depth: int) -> None:
         for owner in (*span.events, *span.links):
             owner.attributes.add().value.CopyFrom(_nested(depth))
         (result,) = decode_traces([request.SerializeToString()]).requests
-        assert (result.fault is None) == (depth == 32)
+        assert (result.fault, result.changed) == (None, int(depth == 33))
 
 
 @pytest.mark.parametrize(
@@ -233,11 +227,9 @@ def test_the_limit_of_nesting_is_exact(depth: int) -> None:
         b"\x7b" * 200_000,  # groups that begin and do not end
         b"\x7b" * 200_000 + b"\x7c" * 200_000,
         b"\x4a" + b"\xff" * 9 + b"\1" + b"a",  # a length of 2**64 - 1
-        b"\x2a\2\xff\xfe",  # a name that is not UTF-8
         _length_delimited(0x4A, _length_delimited(0x12, _length_delimited(0x2A, b"\x0a\x09"))),  # a cut array
-        _length_delimited(0x4A, _length_delimited(0x12, _length_delimited(0x2A, b"\x0a\3\x0a\1\xff"))),
     ],
-    ids=["open groups", "groups", "length", "utf-8", "array", "utf-8 in an array"],
+    ids=["open groups", "groups", "length", "array"],
 )
 def test_bodies_that_would_end_a_decoder_are_refused(span: bytes) -> None:
     good = _request(_span()).SerializeToString()

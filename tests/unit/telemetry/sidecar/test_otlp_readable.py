@@ -1,0 +1,224 @@
+"""One value that no parser takes, among others that every parser does: the others are stored, and it is counted."""
+
+import json
+import sys
+from collections.abc import Callable
+from operator import attrgetter
+
+import pytest
+from google.protobuf.message import DecodeError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue, KeyValueList
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from telemetry.model.spans import SpanRow
+from telemetry.sidecar.otlp.attributes import DEPTH_MAX
+from telemetry.sidecar.otlp.ingest import Taken
+from telemetry.sidecar.otlp.readable import METRIC, SPAN, readable
+from telemetry.sidecar.otlp.responses import success
+from telemetry.sidecar.otlp.tables import decode_traces
+from telemetry.store.schema import span_from_row
+from tests.fixtures_sidecar import any_value, decoded_traces
+
+COUNT = "otel.dropped_attributes_count"
+# A character cut in half, and bytes that no text has.
+CUT, NO_TEXT = b"gr\xc3", b"\xff\xfe\xff"
+
+
+def _in_arrays(depth: int) -> AnyValue:
+    value = AnyValue(int_value=1)
+    for _ in range(depth):
+        value = AnyValue(array_value=ArrayValue(values=[value]))
+    return value
+
+
+def _in_pairs(depth: int) -> AnyValue:
+    value = AnyValue(int_value=1)
+    for _ in range(depth):
+        value = AnyValue(kvlist_value=KeyValueList(values=[KeyValue(key="k", value=value)]))
+    return value
+
+
+def _field(tag: int, content: bytes) -> bytes:
+    size, number = len(content), bytearray()
+    while size > 127:
+        number.append(size & 127 | 128)
+        size >>= 7
+    return bytes([tag, *number, size]) + content
+
+
+def _far(levels: int) -> bytes:
+    """An AnyValue nested further than Google's serializer goes."""
+    value = b"\x18\1"
+    for _ in range(levels):
+        value = _field(0x2A, _field(0x0A, value))
+    return value
+
+
+def _request(*spans: bytes, resource: bytes = b"", scope: bytes = b"") -> bytes:
+    items = b"".join(_field(0x12, span) for span in spans)
+    return _field(0x0A, _field(0x0A, resource) + _field(0x12, _field(0x0A, scope) + items))
+
+
+def _span(number: int = 1, name: str = "x", **fields: object) -> bytes:
+    fields = {"trace_id": b"\1" * 16, "span_id": number.to_bytes(8, "big"), "name": name, **fields}
+    return Span(**fields).SerializeToString()  # type: ignore[arg-type]
+
+
+def _pair(key: str, value: object) -> KeyValue:
+    return KeyValue(key=key, value=value if isinstance(value, AnyValue) else any_value(value))
+
+
+@pytest.mark.parametrize("depth", [33, 40, 49])
+@pytest.mark.parametrize("nested", [_in_arrays, _in_pairs])
+def test_a_deep_attribute_is_left_out_and_all_around_it_stored(depth: int, nested: Callable[[int], AnyValue]) -> None:
+    deep = _pair("deep", _in_arrays(depth))
+    bad = _span(
+        2,
+        attributes=[_pair("a", 1), deep, _pair("fits", nested(20)), _pair("deep", _in_arrays(34))],
+        events=[{"name": "e", "attributes": [deep, _pair("b", "c")]}],
+        links=[{"attributes": [deep]}],
+    )
+    found = decode_traces([_request(_span(1), bad, _span(3)), _request(_span(4))])
+    spans = [span_from_row(row) for row in found.spans.to_pylist()]
+    assert [int(span.span_id, 16) for span in spans] == [1, 2, 3, 4]
+    assert [(each.fault, each.rejected, each.changed) for each in found.requests] == [(None, 0, 1), (None, 0, 0)]
+    assert found.requests[0].reasons == ["span 'x': 4 of its attributes left out: nested too deeply"]
+    assert list(spans[1].attributes) == ["a", "fits", COUNT]
+    assert spans[1].attributes[COUNT] == 2
+    assert dict(spans[1].events[0].attributes) == {"b": "c", COUNT: 1}
+    assert dict(spans[1].links[0].attributes) == {COUNT: 1}
+
+
+def test_what_is_nested_far_beyond_a_parser_is_left_out_alike() -> None:
+    deep = _field(0x4A, _field(0x0A, b"deep") + _field(0x12, _far(2000)))
+    with pytest.raises(DecodeError):
+        Span.FromString(deep)
+    found = decode_traces([_request(_span(1) + deep, resource=_field(0x0A, deep[3:]))])
+    (span,) = found.spans.to_pylist()
+    assert span_from_row(span).attributes == {COUNT: 1}
+
+
+def test_a_deep_attribute_of_a_resource_or_a_scope_harms_no_span() -> None:
+    deep = _field(0x0A, b"deep") + _field(0x12, _far(200))
+    resource = _field(0x0A, deep) + _field(0x0A, _pair("service.name", "s").SerializeToString())
+    scope = _field(0x0A, b"scope") + _field(0x1A, deep) + _field(0x1A, b"\x0a\xff\x7f" + b"a" * 16_383)
+    found = decode_traces([_request(_span(1), _span(2), resource=resource, scope=scope)])
+    for row in found.spans.to_pylist():
+        span = span_from_row(row)
+        assert (span.service, span.scope_name) == ("s", "scope")
+        assert dict(span.resource_attributes) == {"service.name": "s", COUNT: 1}
+    assert found.requests[0].reasons == ["a resource or a scope: 1 of its attributes left out: nested too deeply"]
+
+
+def _first_key(span: SpanRow) -> str:
+    return next(iter(span.attributes))
+
+
+def _first_event(span: SpanRow) -> str:
+    return span.events[0].name
+
+
+@pytest.mark.parametrize(
+    ("tag", "read"),
+    [
+        (0x2A, attrgetter("name")),
+        (0x1A, attrgetter("trace_state")),
+        (0x4A, _first_key),
+        (0x5A, _first_event),
+        (0x7A, attrgetter("status_message")),
+    ],
+    ids=["name", "trace state", "key", "event", "status"],
+)
+@pytest.mark.parametrize(("text", "shown"), [(CUT, "gr\ufffd"), (NO_TEXT, "\ufffd" * 3)])
+def test_bytes_that_are_no_text_are_replaced(tag: int, read: Callable[[SpanRow], str], text: bytes, shown: str) -> None:
+    inner = {0x2A: text, 0x1A: text, 0x4A: _field(0x0A, text), 0x5A: _field(0x12, text), 0x7A: _field(0x12, text)}
+    span = b"\x0a\x10" + b"\1" * 16 + b"\x12\x08" + b"\2" * 8 + _field(tag, inner[tag])
+    found = decode_traces([_request(span, _span(3))])
+    assert read(span_from_row(found.spans.to_pylist()[0])) == shown
+    assert (found.spans.num_rows, found.requests[0].changed) == (2, 1)
+    assert "1 of its texts are not UTF-8: those bytes are replaced" in found.requests[0].reasons[0]
+
+
+def test_bytes_that_are_no_text_are_replaced_within_values() -> None:
+    body = bytearray(_request(_span(1, attributes=[_pair("a", ["good", "BAD"]), _pair("b", "BAD")])))
+    found = decode_traces([bytes(body).replace(b"BAD", CUT)])
+    assert span_from_row(found.spans.to_pylist()[0]).attributes == {"a": ["good", "gr\ufffd"], "b": "gr\ufffd"}
+
+
+def test_a_sender_is_warned_and_loses_no_item() -> None:
+    taken = Taken(0, ("span 'x': 1 of its attributes left out: nested too deeply",))
+    for signal in ("traces", "metrics"):
+        message = success(signal, taken)
+        assert message.partial_success.error_message == taken.reasons[0]  # type: ignore[attr-defined]
+    assert success("traces", Taken()).ByteSize() == 0
+
+
+def test_a_metric_loses_the_point_and_not_an_attribute_that_tells_its_series() -> None:
+    metric = Metric(name="m")
+    for depth in (1, 40, 2):
+        metric.histogram.data_points.add(count=depth).attributes.append(_pair("a", _in_arrays(depth)))
+    exemplar = metric.histogram.data_points[0].exemplars.add(as_int=1)
+    exemplar.filtered_attributes.append(_pair("a", _in_arrays(40)))
+    found = readable(metric.SerializeToString(), METRIC)
+    assert found is not None
+    kept = Metric.FromString(found.payload).histogram.data_points
+    assert [(point.count, len(point.exemplars)) for point in kept] == [(1, 0), (2, 0)]
+    assert dict(found.left_out) == {"exemplar": 1, "point": 1}
+
+
+def test_json_is_read_without_the_little_that_is_not_as_it_must_be() -> None:
+    span = {"traceId": "1" * 32, "spanId": "2" * 16, "name": "HALF", "attributes": "ATTRIBUTES"}
+    body = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}).encode()
+    deep = b'{"arrayValue":{"values":[' * 5000 + b'{"intValue":1}' + b"]}}" * 5000
+    pairs = b'[{"key":"deep","value":%s},{"key":"a","value":{"stringValue":"gr\xc3"}}]' % deep
+    body = body.replace(b'"ATTRIBUTES"', pairs).replace(b"HALF", rb"\\ud83d \ud83d\ude00 \ud83d cut")
+    decoded = decoded_traces(body, "json")
+    (found,) = decoded.spans
+    assert found.name == "\\ud83d \U0001f600 \ufffd cut"
+    assert found.attributes == {"a": "gr\ufffd", COUNT: 1}
+    assert "left out" in decoded.reasons[0]
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(st.data())
+def test_whatever_is_changed_in_it_a_span_is_read_or_refused(data: st.DataObject) -> None:
+    body = bytearray(_span(1, attributes=[_pair("a", [1, ["b"]]), _pair("c", _in_arrays(5))], events=[{"name": "ä"}]))
+    for _ in range(data.draw(st.integers(0, 4))):
+        place = data.draw(st.integers(0, len(body) - 1))
+        body[place : place + data.draw(st.integers(0, 2))] = data.draw(st.binary(max_size=3))
+    found = readable(bytes(body), SPAN)
+    try:
+        whole = Span.FromString(bytes(body))
+    except DecodeError:
+        return
+    assert found is None or (found.payload == bytes(body) and not found.is_changed)
+    if found is None:
+        assert bytes(body) != whole.SerializeToString(), "only groups and odd encodings are refused beside"
+
+
+def test_the_worst_bodies_take_a_time_in_proportion_to_their_length() -> None:
+    """Counted in calls, not in seconds: the fields that are looked at, and the depth to which one is."""
+
+    def calls(span: bytes) -> int:
+        count = 0
+
+        def each(_frame: object, event: str, _argument: object) -> None:
+            nonlocal count
+            count += event == "call"
+
+        sys.setprofile(each)
+        try:
+            assert readable(span, SPAN) is not None
+        finally:
+            sys.setprofile(None)
+        return count
+
+    def hostile(times: int) -> bytes:
+        wide = b"".join(_field(0x0A, _far(DEPTH_MAX - 2)) for _ in range(5)) + _field(0x0A, _far(DEPTH_MAX + 1))
+        return _field(0x4A, _field(0x12, _field(0x2A, wide))) * times
+
+    assert calls(hostile(200)) < 11 * calls(hostile(20))
+    assert calls(_field(0x4A, _field(0x12, _far(20_000)))) < 500
