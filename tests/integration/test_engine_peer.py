@@ -23,15 +23,19 @@ def test_callers_complete_calls_of_several_turns(url: str) -> None:
     calls = Callers(url, 2, turns_per_call=2, endpointing_ms=None).call()
     output = [[(turn.outcome, turn.outcome_reason) for turn in turns] for turns in calls]
     assert output == [[("ok", None)] * 2] * 2
+    leading_ns: list[int] = []
     for turn in (turn for turns in calls for turn in turns):
         values = {name: metric.value(turn) for name, metric in METRICS.items()}
         voice_to_voice, leading = values["voice_to_voice"], values["leading_silence"]
         assert voice_to_voice is not None
         assert voice_to_voice > 250 * MS, "the server waits for 320 ms of silence"
-        # The server's reply begins with 100 ms of silence, which a caller has to wait for.
+        # The server's reply begins with 100 ms of silence, which a caller has to wait for; a busy machine can only
+        # stretch it.
         assert leading is not None
-        assert 95 * MS <= leading <= 130 * MS
+        assert leading >= 95 * MS
+        leading_ns.append(leading)
         assert values["asr_final_latency"] is not None
         assert values["llm_first_token_latency"] is not None
         assert turn.asr_first_partial_perf_ns is not None
         assert turn.wer_errors, "its transcript is a fixed sentence that nobody said"
+    assert min(leading_ns) <= 130 * MS, leading_ns
