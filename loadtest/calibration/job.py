@@ -28,7 +28,7 @@ from loadtest.calibration.calibration import (
 )
 from loadtest.calibration.json_object import Calibration, calibration_object
 from loadtest.calibration.picture import draw
-from loadtest.calibration.process_counts import more_processes, most_processes
+from loadtest.calibration.process_counts import more_processes
 from loadtest.calibration.view import calibration_view
 from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
@@ -41,7 +41,7 @@ from loadtest.run.machine import fingerprint
 from loadtest.run.request import MAX_PROCESSES, RunRequest, check
 from loadtest.run.sidecars import Sidecar, start_sidecar
 from loadtest.scenario.settings import SwarmSettings
-from loadtest.swarm.cores import usable_cores
+from loadtest.swarm.cores import most_processes, usable_cores
 from loadtest.swarm.priority import ask_for_priority
 from loadtest.swarm.worker import new_run_id
 from loadtest.targets.ground_truth.plan import BEHAVIORS

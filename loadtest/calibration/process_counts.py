@@ -7,12 +7,11 @@ the callers that one process was good for suggest; a larger load begins with the
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from loadtest.calibration.calibration import CalibrationStep, best_attempts
-
-# A process that used less than this share of its core was late for another reason, which more processes do not mend.
-SHORT_OF_CPU: Final = 0.5
+from loadtest.reports.calibration_citing import in_processes
+from loadtest.reports.run_outcome import SHORT_OF_CPU
+from telemetry.model.formatting import count, number
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +20,6 @@ class ProcessRange:
 
     processes: int
     callers: int
-
-
-def most_processes(cores: int) -> int:
-    """How many are tried at most: the endpoint and the sidecar have one of the cores, or a part of one where there are
-    two."""
-    return max(min(2, cores), cores - 1)
 
 
 def more_processes(steps: Sequence[CalibrationStep], most: int) -> int | None:
@@ -50,20 +43,16 @@ def process_ranges(steps: Sequence[CalibrationStep]) -> list[ProcessRange]:
     """By number of processes, fewest first; a number that served no larger load than fewer did is left out."""
     found: list[ProcessRange] = []
     good = [step for step in best_attempts(steps) if step.verdict == "trustworthy"]
-    for count in sorted({step.processes for step in good}):
-        callers = max(step.callers for step in good if step.processes == count)
+    for processes in sorted({step.processes for step in good}):
+        callers = max(step.callers for step in good if step.processes == processes)
         if not found or callers > found[-1].callers:
-            found.append(ProcessRange(count, callers))
+            found.append(ProcessRange(processes, callers))
     return found
 
 
 def ranges_sentence(ranges: Sequence[ProcessRange], *, failed: int | None) -> str:
     """How many processes which load wants; `failed` callers were not trustworthy with any number that was tried."""
-    parts = [f"up to {each.callers} callers: {_processes(each.processes)}" for each in ranges]
+    parts = [f"up to {count(each.callers, 'caller')}: {in_processes(each.processes)}" for each in ranges]
     if ranges and failed is not None:
-        parts.append(f"{failed} are not trustworthy here")
+        parts.append(f"{number(failed)} are not trustworthy here")
     return "; ".join(parts)
-
-
-def _processes(count: int) -> str:
-    return "one process" if count == 1 else f"{count} processes"

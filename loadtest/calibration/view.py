@@ -122,17 +122,16 @@ def _loads(steps: Sequence[CalibrationStep]) -> Table:
 
 
 def _costs(steps: Sequence[CalibrationStep]) -> Table:
-    table = _table("callers", "processes", "stamps p99", "pacing p50", "p99", "CPU µs/frame", "each", "endpoint")
+    table = _table("callers", "stamps p99", "pacing p50", "p99", "CPU µs/frame", "generator", "endpoint")
     for step in steps:
         usage = step.usage
         table.add_row(
             _named(step),
-            formatting.number(step.processes),
             _p99(step.stamps),
             _error(step.pacing.p50_ns),
             _p99(step.pacing),
             formatting.microseconds(usage.cpu_per_frame_ns, unit=False),
-            formatting.percent(usage.generator_cpu),
+            f"{'' if step.processes == 1 else f'{step.processes} × '}{formatting.percent(usage.generator_cpu)}",
             formatting.percent(usage.endpoint_cpu),
         )
     return table

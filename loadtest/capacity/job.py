@@ -16,7 +16,7 @@ from loadtest.capacity.search import bounds, next_step
 from loadtest.errors import EndpointUnreachable, UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.protocols.address import public_target
-from loadtest.run.calibrations import citation
+from loadtest.run.calibrations import citation, process_advice, wanted_processes
 from loadtest.run.interruption import Interruption
 from loadtest.run.job import preflight
 from loadtest.run.json_file import write_json
@@ -60,6 +60,8 @@ def capacity(request: CapacityRequest, console: Console) -> ExitCode:
     """Search, print, draw and write. Raises UsageError, CorpusError, EndpointUnreachable, ProcessFailedError."""
     checked = _check(request)
     console.print(checked.sentence, soft_wrap=not console.is_terminal)
+    if (text := _advice(request)) is not None:
+        console.print(text, style="yellow", soft_wrap=True)
     preflight(checked)
     steps: list[LoadStep] = []
     with ExitStack() as stack:
@@ -116,8 +118,15 @@ def _next(request: CapacityRequest, steps: list[LoadStep]) -> int | None:
     return next_step(_judged(steps), first=request.first, most=request.most, resolution=request.resolution)
 
 
+def _advice(request: CapacityRequest) -> str | None:
+    """What the calibration has against the largest step; with --processes auto each step has what it wants."""
+    asked = request.run.asked_processes
+    return process_advice(request.most, wanted_processes(request.most) if asked is None else asked)
+
+
 def _found(request: CapacityRequest, steps: list[LoadStep], stopped: Stopped | None, reason: str | None) -> Capacity:
     known = bounds(_judged(steps))
+    highest = max(steps, key=lambda step: step.callers, default=None)
     return Capacity(
         target=public_target(request.run.settings.host),
         steps=tuple(steps),
@@ -125,7 +134,8 @@ def _found(request: CapacityRequest, steps: list[LoadStep], stopped: Stopped | N
         missed=known.missed,
         stopped=stopped,
         reason=reason,
-        calibration=citation(max(step.callers for step in steps)).sentence if steps else None,
+        calibration=None if highest is None else citation(highest.callers, highest.processes).sentence,
+        advice=_advice(request),
     )
 
 

@@ -87,7 +87,7 @@ def _one_run(bench: Bench, callers: int, lasts_s: float) -> RunResult:
     asked = replace(
         request,
         users=callers,
-        processes=min(request.processes, callers),
+        asked_processes=None if request.asked_processes is None else min(request.asked_processes, callers),
         spawn_rate=max(1.0, callers / RAMP_S),
         run_time_s=lasts_s,
         settings=replace(request.settings, run_id=new_run_id()),
@@ -128,6 +128,7 @@ def _step(
     eligible = sum(result.summary.turns.eligible for result in results)
     return LoadStep(
         callers=callers,
+        processes=max((result.info.processes for result in results), default=1),
         run_ids=tuple(result.info.run_id for result in results),
         turns=sum(result.summary.turns.total for result in results),
         invalid=sum(result.summary.turns.invalid for result in results),

@@ -33,6 +33,7 @@ class LoadStep:
     """
 
     callers: int
+    processes: int = 1  # that shared them
     run_ids: tuple[str, ...]
     turns: int
     invalid: int
@@ -110,6 +111,7 @@ class Capacity:
     stopped: Stopped | None = None
     reason: str | None = None
     calibration: str | None = None  # how well this machine measures at the highest step
+    advice: str | None = None  # what its calibration has against so many callers in so many processes
 
     @property
     def exit_code(self) -> ExitCode:
@@ -249,6 +251,7 @@ def capacity_object(found: Capacity) -> dict[str, Any]:
         "stopped_by": found.stopped,
         "sentence": found.sentence,
         "calibration": found.calibration,
+        "advice": found.advice,
         "exit_code": int(found.exit_code),
         "steps": [_step_object(step) for step in sorted(found.steps, key=lambda each: each.callers)],
     }
@@ -258,6 +261,7 @@ def _step_object(step: LoadStep) -> dict[str, Any]:
     interval = step.p95_interval_ns
     return {
         "callers": step.callers,
+        "processes": step.processes,
         "run_ids": list(step.run_ids),
         "measured_s": step.measured_s,
         "turns": step.turns,

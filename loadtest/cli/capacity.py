@@ -5,7 +5,7 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
-from loadtest.cli.flags import Json, Out, Processes, Slo, Target, durations, flag, sends_callers
+from loadtest.cli.flags import Json, Out, Processes, Slo, Target, durations, flag, process_count, sends_callers
 from loadtest.run.request import RunRequest, out_folder
 from loadtest.scenario.settings import SwarmSettings
 from telemetry.model.durations import METAVAR
@@ -25,7 +25,7 @@ def capacity(
         str, flag("load", help="how long one measurement of a step may last", metavar=METAVAR)
     ] = "60s",
     rest: Annotated[str, flag("load", help="pause between two steps", metavar=METAVAR)] = "3s",
-    processes: Processes = 1,
+    processes: Processes = "1",
     slo: Slo = None,
     out: Out = None,
     json_file: Json = None,
@@ -43,7 +43,7 @@ def capacity(
     times = durations(step_time=step_time, rest=rest)
     folder = out_folder(out)
     request = CapacityRequest(
-        RunRequest(settings, first, None, None, slo, folder, json_file, processes),
+        RunRequest(settings, first, None, None, slo, folder, json_file, process_count(processes)),
         first,
         most,
         resolution,

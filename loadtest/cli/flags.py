@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from loadtest.errors import UsageError
+from loadtest.reports.process_advice import CALLERS_A_PROCESS
 from loadtest.scenario.access import TARGET_VARIABLE
 from loadtest.scenario.options import GROUPS, OPTIONS, Group, Option, Scope, settings_from
 from telemetry.model.durations import METAVAR, Duration, DurationError
@@ -47,10 +48,28 @@ Target = Annotated[
     ),
 ]
 Users = Annotated[int, flag("load", "--users", "-u", help="callers at the same time")]
-Processes = Annotated[int, flag("machine", help="processes that share the callers, a core for each")]
+Processes = Annotated[
+    str,
+    flag(
+        "machine",
+        help="processes that share the callers, a core for each; auto: as many as the calibration of this machine found"
+        f" that they want, without one a process for {CALLERS_A_PROCESS} callers",
+        metavar="<int|auto>",
+    ),
+]
 Slo = Annotated[Path | None, flag("objectives", help="objectives, an OpenSLO file (default: the built-in set)")]
 Out = Annotated[Path | None, flag("output", help="folder for everything of this run (default: runs/<time>)")]
 Json = Annotated[Path | None, flag("output", "--json", help="write the result as one JSON object")]
+
+
+def process_count(text: str) -> int | None:
+    """The number that --processes gives; None for auto. Raises UsageError."""
+    if text.strip() == "auto":
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise UsageError(f"--processes {text!r} is no number of processes: give a whole number, or auto") from None
 
 
 def sends_callers(*scopes: Scope) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
-from loadtest.cli.flags import Json, Out, Processes, Slo, Target, Users, durations, flag, sends_callers
+from loadtest.cli.flags import Json, Out, Processes, Slo, Target, Users, durations, flag, process_count, sends_callers
 from loadtest.protocols import registry
 from loadtest.run.request import RunRequest, check, out_folder
 from loadtest.scenario.settings import SwarmSettings
@@ -37,7 +37,7 @@ def run(
     spawn_rate: Annotated[
         float | None, flag("load", help="callers to start a second (default: all within 5 s, at least 10)")
     ] = None,
-    processes: Processes = 1,
+    processes: Processes = "1",
     run_time: Annotated[str, flag("load", help="how long, e.g. 90s or 2m", metavar=METAVAR)] = "1m",
     stop_timeout: Annotated[
         str,
@@ -71,7 +71,7 @@ def run(
         slo,
         out_folder(out),
         json_file,
-        processes,
+        process_count(processes),
         scenario,
         stop_timeout_s=times["stop_timeout"].seconds,
         given=_given(context),

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from telemetry.model.formatting import NS_PER_MS, declared_milliseconds
+from telemetry.model.formatting import NS_PER_MS, count, declared_milliseconds, number
 
 CALIBRATION_SCHEMA: Final = 3  # of the object that is stored and cited
 State = Literal["calibrated", "beyond", "not reached", "elsewhere", "none"]
@@ -29,6 +29,7 @@ class Citation:
     error_ms: float | None = None
     callers: int | None = None
     date: str | None = None
+    processes: int | None = None  # that the load wants, where a trustworthy load covers it
 
 
 def matches(stored: Stored, machine: Mapping[str, str]) -> bool:
@@ -43,8 +44,32 @@ def choose(stored: Sequence[Stored], machine: Mapping[str, str]) -> Stored | Non
     return (own or ordered or [None])[-1]
 
 
-def cite(stored: Stored | None, machine: Mapping[str, str], users: int) -> Citation:
-    """What a run with that many callers may say."""
+def fewest_processes(stored: Stored, users: int) -> int | None:
+    """With how many processes so many callers were found trustworthy; None where they were not."""
+    return min((step["processes"] for step in _trusted(stored, users)), default=None)
+
+
+def good_for(stored: Stored, processes: int) -> int | None:
+    """The most callers that were trustworthy with so many processes or fewer; None where none were."""
+    return max((step["callers"] for step in _trusted(stored, 1) if step["processes"] <= processes), default=None)
+
+
+def in_processes(how_many: int) -> str:
+    """A number of processes in words."""
+    return "one process" if how_many == 1 else f"{number(how_many)} processes"
+
+
+def _trusted(stored: Stored, users: int) -> list[Stored]:
+    """The trustworthy steps with so many callers or more, smallest first, and of one load the fewest processes."""
+    found = [step for step in stored["steps"] if step["verdict"] == "trustworthy" and step["callers"] >= users]
+    return sorted(found, key=lambda step: (step["callers"], step["processes"]))
+
+
+def cite(stored: Stored | None, machine: Mapping[str, str], users: int, processes: int = 1) -> Citation:
+    """What a run with that many callers in that many processes may say.
+
+    A step speaks for as many processes as it had, and for more while each has a core.
+    """
     if stored is None:
         return Citation("none", f"not calibrated: {HOW}")
     date = str(stored["date"])
@@ -55,21 +80,22 @@ def cite(stored: Stored | None, machine: Mapping[str, str], users: int) -> Citat
     callers: int | None = ceiling["callers"]
     if callers is None:
         return Citation("beyond", f"no load was trustworthy when this machine was calibrated on {date}", date=date)
-    trusted = sorted(
-        (step["callers"], step["voice_to_voice_bound_s"])
-        for step in stored["steps"]
-        if step["verdict"] == "trustworthy" and step["callers"] >= users
-    )
+    wanted, trusted = fewest_processes(stored, users), _trusted(stored, users)
     if not trusted:
         if ceiling["reached"]:
             return Citation("beyond", f"beyond the calibrated ceiling of {callers} callers ({date})", date=date)
         sentence = f"beyond the {callers} callers that were calibrated on {date}: {HOW}"
         return Citation("not reached", sentence, date=date)
-    at, bound_s = trusted[0]
+    cores = int(machine["cores"])
+    covering = [step for step in trusted if step["processes"] <= processes <= max(step["processes"], cores)]
+    if not covering:
+        sentence = f"{count(users, 'caller')} in {in_processes(processes)} were not calibrated on {date}: they want"
+        return Citation("beyond", f"{sentence} {in_processes(wanted or 1)}", date=date, processes=wanted)
+    at, bound_s = covering[0]["callers"], covering[0]["voice_to_voice_bound_s"]
     error_ms = rounded_up_ms(bound_s)
     bound = declared_milliseconds(error_ms * NS_PER_MS)
     sentence = f"calibrated to ±{bound} at {at} callers on {date}, beside the error of the clips' speech bounds"
-    return Citation("calibrated", sentence, error_ms, at, date)
+    return Citation("calibrated", sentence, error_ms, at, date, wanted)
 
 
 def rounded_up_ms(seconds: float) -> float:

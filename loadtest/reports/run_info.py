@@ -36,6 +36,15 @@ class LostProcess:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessShare:
+    """What one process of the generator did of the run, by its own report."""
+
+    worker: str = ""  # as in LostProcess
+    turns: int = 0
+    cpu_ratio: float | None = None  # three in four of its seconds took no more than this share of a core
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SpoolInfo:
     """What the senders kept on disk because no sidecar took it during the run: turns, and the spans that they and their
     calls consist of. Delivered after the run, or waiting still because nobody took it then either."""
@@ -72,9 +81,16 @@ class RunInfo:
     interrupted: bool = False
     is_under_way: bool = False  # asked about while it goes on
     processes: int = 1  # that were to share the callers
+    shares: tuple[ProcessShare, ...] = ()  # of the processes that are known
+    cores: int | None = None  # that such a process and its like may use on its machine
     lost: tuple[LostProcess, ...] = ()
     killed_by: str | None = None  # the signal that ended Locust's first process, which led the others
     spooled: SpoolInfo | None = None  # None where the spool of the senders is not at hand
     store: str | None = None
     dashboard_url: str | None = None
     calibration: Citation | None = None  # None where nobody looked
+
+    @property
+    def busiest_cpu_ratio(self) -> float | None:
+        """The share of a core that the busiest process used; None where none reported it."""
+        return max((each.cpu_ratio for each in self.shares if each.cpu_ratio is not None), default=None)

@@ -18,6 +18,7 @@ In order of precedence, the first that applies:
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from loadtest.exit_codes import ExitCode
 from loadtest.protocols.address import public_target
@@ -25,6 +26,9 @@ from loadtest.reports.run_info import RunInfo
 from telemetry.model import formatting
 from telemetry.objectives.slo import Verdict
 from telemetry.store.answers import INVALID_SHARE_LIMIT, INVALID_TURNS_LIMIT, Summary, TurnCounts
+
+# A process that used less than this share of its core was late for another reason, which more processes do not mend.
+SHORT_OF_CPU: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +70,7 @@ def run_outcome_for(*, run: RunInfo, summary: Summary, verdicts: Sequence[Verdic
             ExitCode.GENERATOR_LIMITED,
             f"{turns.invalid} of {formatting.turns(turns.total)} are invalid, more than"
             f" {formatting.declared_percent(INVALID_SHARE_LIMIT)} and {INVALID_TURNS_LIMIT} turns: the generator was"
-            " the limit, not the service; use fewer callers or more processes",
+            f" the limit, not the service; {_remedy(run)}",
         )
     if turns.total == 0 and summary.ramp_turns:
         return RunOutcome(
@@ -80,6 +84,23 @@ def run_outcome_for(*, run: RunInfo, summary: Summary, verdicts: Sequence[Verdic
     if not_begun:
         return RunOutcome(ExitCode.OBJECTIVE_MISSED, f"{run_outcome.reason}; {not_begun}, kept by the service")
     return run_outcome
+
+
+def _remedy(run: RunInfo) -> str:
+    """What to do where the generator was the limit, by how busy its processes were."""
+    used = run.busiest_cpu_ratio
+    if used is None:
+        return "use fewer callers or more processes"
+    alone = run.processes == 1
+    busy = f"{'its one process' if alone else f'the busiest of its {run.processes} processes'} used"
+    busy += f" {formatting.percent(used)} of a core"
+    if used < SHORT_OF_CPU:
+        return f"{busy}, so something else held it up: leave it more of the machine, or use fewer callers"
+    if run.cores is not None and run.processes >= run.cores:
+        cores = formatting.count(run.cores, "core")
+        return f"{busy}, and there {'is' if run.cores == 1 else 'are'} {cores}: use fewer callers, or several machines"
+    calibrated = (run.calibration.processes if run.calibration is not None else None) or 0
+    return f"{busy}: use more processes (--processes {max(run.processes + 1, calibrated)}), or fewer callers"
 
 
 def _not_begun(run: RunInfo, summary: Summary) -> str | None:

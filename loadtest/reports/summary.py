@@ -337,6 +337,10 @@ def _generator(run: RunInfo, summary: Summary) -> Mapping[str, Any]:
             {"worker": lost.worker or None, "after_s": lost.after_s, "calls_cut": lost.calls_cut} for lost in run.lost
         ],
         "killed_by": run.killed_by,
+        "cores": run.cores,
+        "each": [
+            {"worker": each.worker or None, "turns": each.turns, "cpu_ratio": each.cpu_ratio} for each in run.shares
+        ],
         **{figure.json_key: figure.json_value(health[figure.name]) for figure in SUMMARY_FIGURES},
         "approximate": [figure.json_key for figure in SUMMARY_FIGURES if figure.name in health.approximate],
         "receive_stamp": health.receive_stamp,
@@ -366,5 +370,6 @@ def _calibration(cited: Citation | None) -> dict[str, Any] | None:
         "sentence": cited.sentence,
         "error_s": None if cited.error_ms is None else cited.error_ms / 1e3,
         "users": cited.callers,
+        "processes": cited.processes,
         "date": cited.date,
     }

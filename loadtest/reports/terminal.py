@@ -255,7 +255,12 @@ def _health(health: Generator, row: str) -> str:
 
 
 def _processes(run: RunInfo) -> str:
-    return generator_loss(run) or f"all {run.processes} ended as they should"
+    ended = generator_loss(run) or f"all {run.processes} ended as they should"
+    turns = [each.turns for each in run.shares]
+    used = [each.cpu_ratio for each in run.shares if each.cpu_ratio is not None]
+    shares = [f"{formatting.number(min(turns))} to {formatting.number(max(turns))} turns each"] if turns else []
+    shares += [f"{formatting.percent(min(used))} to {formatting.percent(max(used))} of a core"] if used else []
+    return "; ".join([ended, *([", ".join(shares)] if shares else [])])
 
 
 def _invalid(summary: Summary) -> str:

@@ -6,8 +6,10 @@ from typing import Any
 
 from corpora.manifest.library import data_home
 from loadtest.reports.calibration_citing import CALIBRATION_SCHEMA, Citation, Stored, choose, cite
+from loadtest.reports.process_advice import advice, automatic_processes
 from loadtest.run.json_file import write_json
 from loadtest.run.machine import fingerprint
+from loadtest.swarm.cores import most_processes, usable_cores
 
 
 def calibrations_folder() -> Path:
@@ -35,7 +37,19 @@ def kept() -> list[Stored]:
     return found
 
 
-def citation(users: int) -> Citation:
-    """What a run with that many callers may say of the instrument's own error."""
+def citation(users: int, processes: int) -> Citation:
+    """What a run with that many callers in that many processes may say of the instrument's own error."""
     machine = fingerprint()
-    return cite(choose(kept(), machine), machine, users)
+    return cite(choose(kept(), machine), machine, users, processes)
+
+
+def process_advice(users: int, processes: int) -> str | None:
+    """What this machine's calibration has against so many callers in so many processes; None for nothing."""
+    machine = fingerprint()
+    return advice(choose(kept(), machine), machine, users, processes)
+
+
+def wanted_processes(users: int) -> int:
+    """How many processes so many callers should share here, by the calibration or without one."""
+    machine = fingerprint()
+    return automatic_processes(choose(kept(), machine), machine, users, most_processes(usable_cores()))

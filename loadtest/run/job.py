@@ -23,9 +23,10 @@ from loadtest.errors import EndpointUnreachable, UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.protocols import registry
 from loadtest.protocols.address import public_target
+from loadtest.reports.calibration_citing import in_processes
 from loadtest.reports.progress import LiveInfo, live_view
 from loadtest.run import processes
-from loadtest.run.calibrations import citation
+from loadtest.run.calibrations import citation, process_advice
 from loadtest.run.interruption import Interruption
 from loadtest.run.judged_run import BesideStore, RunResult, judged_run
 from loadtest.run.request import CheckedRun, RunRequest
@@ -36,6 +37,7 @@ from loadtest.scenario.document import SETTINGS_VARIABLE, write_settings
 from loadtest.scenario.settings import SwarmSettings
 from loadtest.speech.preparation import render_ahead
 from loadtest.swarm.worker import new_run_id
+from telemetry.model import formatting
 from telemetry.model.errors import StoreError
 from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
@@ -85,7 +87,14 @@ def run(
 
     Raises ProcessFailedError where a process of ours fails.
     """
+    if checked.request.asked_processes is None:
+        # Decided once: a calibration that ends meanwhile may say another number.
+        checked = replace(checked, request=replace(checked.request, asked_processes=checked.request.processes))
+        shared = formatting.count(checked.request.users, "caller")
+        console.print(f"{in_processes(checked.request.processes)} for {shared}", soft_wrap=True)
     request = checked.request
+    if not request.settings.has_open_arrivals and (text := process_advice(request.users, request.processes)):
+        console.print(text, style="yellow", soft_wrap=True)
     _render_ahead(request.settings)
     run_id = request.settings.run_id or new_run_id()
     with ExitStack() as stack:
@@ -127,7 +136,7 @@ def _check_ending(swarm: processes.Child, interrupted: bool) -> str | None:
 
 def _settings_of_run(checked: CheckedRun, run_id: str, sidecar_url: str | None) -> SwarmSettings:
     """The settings of the swarm: what was asked, and what belongs to this run alone."""
-    request, cited = checked.request, citation(checked.request.users)
+    request, cited = checked.request, citation(checked.request.users, checked.request.processes)
     return replace(
         request.settings,
         corpus=str(checked.corpus.path),
@@ -138,6 +147,7 @@ def _settings_of_run(checked: CheckedRun, run_id: str, sidecar_url: str | None) 
         calibrated_to_ms=None if cited.error_ms is None else f"{cited.error_ms:g}",
         calibration_state=cited.state,
         calibrated_callers=cited.callers,
+        calibrated_processes=cited.processes,
         calibration_date=cited.date,
     )
 

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from loadtest.exit_codes import ExitCode
 from loadtest.reports.calibration_citing import Citation, State
-from loadtest.reports.run_info import RunCorpus, RunInfo, RunProfile, SpoolInfo
+from loadtest.reports.run_info import ProcessShare, RunCorpus, RunInfo, RunProfile, SpoolInfo
 from loadtest.reports.run_outcome import RunOutcome, run_outcome_for
 from loadtest.reports.summary import summary_object
 from loadtest.reports.terminal import final_view
@@ -134,6 +134,11 @@ def _info(stored: _StoredRun, asked: Mapping[str, object], beside: BesideStore, 
         started_unix_ns=_began_unix_ns(known, record),
         elapsed_s=_elapsed_s(known),
         processes=processes,
+        shares=tuple(
+            ProcessShare(worker=each.worker, turns=each.turns, cpu_ratio=each.cpu_ratio)
+            for each in sorted(known, key=lambda process: process.worker)
+        ),
+        cores=declared.whole("cores"),
         profile=RunProfile(
             noise=declared.text("noise"),
             snr_db=declared.number("snr_db"),
@@ -178,6 +183,7 @@ def _citation(declared: "_Declared") -> Citation | None:
         declared.number("calibrated_to_ms"),
         declared.whole("calibrated_callers"),
         declared.text("calibration_date"),
+        declared.whole("calibrated_processes"),
     )
 
 

@@ -10,6 +10,7 @@ from corpora.manifest.errors import CorpusError
 from corpora.manifest.library import Corpus
 from corpora.output_paths import unwritable
 from loadtest.errors import UsageError
+from loadtest.run.calibrations import wanted_processes
 from loadtest.scenario.file import load_scenario
 from loadtest.scenario.settings import SwarmSettings
 from loadtest.speech.preparation import choose
@@ -33,10 +34,17 @@ class RunRequest:
     slo: Path | None
     out: Path
     json_file: Path | None
-    processes: int = 1
+    asked_processes: int | None = 1  # None: as many as the callers want on this machine
     scenario: Path | None = None
     stop_timeout_s: float = 30.0  # that turns under way have to end when the run's time is over
     given: frozenset[str] = frozenset()  # what stands on the command line wins over the scenario
+
+    @property
+    def processes(self) -> int:
+        """How many processes share the callers."""
+        if self.asked_processes is None:
+            return wanted_processes(self.users)
+        return self.asked_processes
 
     def with_settings(self, **changes: Any) -> "RunRequest":
         """The same with other settings."""
@@ -113,7 +121,7 @@ def _with_scenario(request: RunRequest) -> tuple[RunRequest, list[str]]:
         faults = [f"{_flag(name)}: not supported with --arrivals {settings.arrivals}; leave it out" for name in useless]
     if settings.has_open_arrivals:
         # Locust's users stand by: one in each process.
-        request = replace(request, users=max(1, request.processes), spawn_rate=None)
+        request = replace(request, users=max(1, request.asked_processes or 1), spawn_rate=None)
     return request, faults
 
 
@@ -122,7 +130,11 @@ def _flag(name: str) -> str:
 
 
 def _process_faults(request: RunRequest) -> list[str]:
-    wanted = request.processes
+    if request.asked_processes is None:
+        if request.settings.has_open_arrivals:
+            return [f"--processes auto: not supported with --arrivals {request.settings.arrivals}; give a number"]
+        return []
+    wanted = request.asked_processes
     if not 1 <= wanted <= MAX_PROCESSES:
         return [f"--processes {wanted} is out of range: 1 to {MAX_PROCESSES}"]
     if wanted > request.users >= 1:

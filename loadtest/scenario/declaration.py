@@ -62,6 +62,7 @@ def declaration(settings: SwarmSettings, corpus: Corpus, utterances: int, load: 
         "calibrated_to_ms": settings.calibrated_to_ms,
         "calibration_state": settings.calibration_state,
         "calibrated_callers": settings.calibrated_callers,
+        "calibrated_processes": settings.calibrated_processes,
         "calibration_date": settings.calibration_date,
         "versions": json.dumps(_versions()),
     }

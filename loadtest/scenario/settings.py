@@ -114,6 +114,7 @@ class SwarmSettings:
     calibrated_to_ms: str | None = None
     calibration_state: str | None = None
     calibrated_callers: int | None = None
+    calibrated_processes: int | None = None
     calibration_date: str | None = None
 
     @property

@@ -16,6 +16,12 @@ def usable_cores(cgroups: Path = CGROUPS, own_group: Path = OWN_GROUP) -> int:
     return present if allowed is None else max(1, min(present, int(allowed)))
 
 
+def most_processes(cores: int) -> int:
+    """How many processes of callers such a machine may want: one of the cores, or a part of one where there are two, is
+    for the sidecar and what else runs there."""
+    return max(min(2, cores), cores - 1)
+
+
 def _allowed(cgroups: Path, own_group: Path) -> float | None:
     """CPU seconds a second that the tightest limit among the own group and those around it allows; None without one."""
     limits: list[float] = []

@@ -29,6 +29,7 @@ from loadtest.scenario.run_clock import RunClock
 from loadtest.scenario.settings import SwarmSettings
 from loadtest.scenario.shares import WHOLE, Share
 from loadtest.speech.preparation import PreparedCorpus, prepare
+from loadtest.swarm.cores import usable_cores
 from loadtest.swarm.gc_control import GcControl
 from loadtest.swarm.greenlet_throttle import GreenletThrottle
 from loadtest.swarm.open_calls import OpenCalls
@@ -159,6 +160,7 @@ class Worker:
             "pacer": self.engine.pacer,
             "realtime": None if self.priority is None else self.priority.realtime,
             "niceness": None if self.priority is None else self.priority.niceness,
+            "cores": usable_cores(),
             "worker": self.share.late or f"{self.share.index + 1} of {self.share.of}",
             "calls": settings.calls,
         }

@@ -81,6 +81,7 @@ class ProcessInfo:
     ended: bool
     turns: int
     calls_in_flight: int | None
+    cpu_ratio: float | None = None  # three in four of its seconds took no more than this share of a core
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,9 +347,7 @@ class Summary:
     loss: TelemetryLoss
     generator: Generator
     newest_unix_ns: int | None  # end of the newest turn, for "how old is this"
-    wer_by_condition: tuple[
-        WerByCondition, ...
-    ] = ()  # by profile, quietest first; empty where no transcript could be compared
+    wer_by_condition: tuple[WerByCondition, ...] = ()  # by profile, quietest first; empty without transcripts
     behavior: Behavior = Behavior()
     beside: Beside = NOTHING_BESIDE
     skipped_segments: int = 0  # unreadable files, named by the reader's `faults`

@@ -46,6 +46,14 @@ def processes(connection: StoreConnection, run_id: str) -> list[ProcessInfo]:
     for row in rows(connection, reported, [run_id, gauge_metric("calls_in_flight")]):
         calls[row["process_id"]] = round(row["calls"])
         seen[row["process_id"]] = max(seen.get(row["process_id"], 0), row["last"])
+    busy = """
+        SELECT process_id, quantile_cont(value, 0.75) AS cpu_ratio FROM points
+        WHERE run_id = ? AND name = ? AND process_id IS NOT NULL GROUP BY process_id
+        """
+    used = {
+        row["process_id"]: float(row["cpu_ratio"])
+        for row in rows(connection, busy, [run_id, gauge_metric("cpu_ratio")])
+    }
     found = [
         ProcessInfo(
             process_id=process_id,
@@ -55,6 +63,7 @@ def processes(connection: StoreConnection, run_id: str) -> list[ProcessInfo]:
             ended=process_id in ended,
             turns=turns.get(process_id, 0),
             calls_in_flight=calls.get(process_id),
+            cpu_ratio=used.get(process_id),
         )
         for process_id, last_seen in seen.items()
     ]

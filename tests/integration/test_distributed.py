@@ -16,11 +16,14 @@ import numpy as np
 import psutil
 import pytest
 
+from loadtest.calibration.json_object import calibration_object
 from loadtest.conversation.plan import Limits
 from loadtest.exit_codes import ExitCode
 from loadtest.protocols import registry
 from loadtest.protocols.base import CallerOptions
 from loadtest.run import processes
+from loadtest.run.calibrations import keep
+from loadtest.run.machine import fingerprint
 from loadtest.run.sidecars import start_sidecar
 from loadtest.scenario.behavior import CallerBehavior, parse_think
 from loadtest.scenario.settings import SwarmSettings
@@ -31,6 +34,7 @@ from telemetry.store.answers import ProcessInfo
 from telemetry.store.reader import StoreReader
 from tests.integration.calling import CORPUS, assistant
 from tests.integration.waiting import wait_until, wait_until_visible
+from tests.unit.loadtest.calibration.calibration_material import calibration, step
 
 LOCUST = ["-m", "locust", "-f", str(processes.ROOT / "loadtest" / "locustfile.py"), "--headless"]
 SPEECH = ["--corpus", CORPUS, "--length", "short", "--clips", "4", "--think", "0.1", "--endpointing", "200ms"]
@@ -139,6 +143,58 @@ def test_two_processes_say_and_measure_what_one_would(url: str, tmp_path: Path) 
     assert (first.turns, second.turns) == (2, 2)
     with StoreReader(tmp_path / "store") as reader:
         assert [run.ended for run in reader.runs()] == [True]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("count", "shares"), [(2, [2, 3]), (3, [1, 2, 2])])
+def test_processes_have_even_shares_of_the_callers_and_report_themselves(
+    url: str, tmp_path: Path, count: int, shares: list[int]
+) -> None:
+    store = tmp_path / "store"
+    process = _start(url, tmp_path, "--users", "5", "--processes", str(count), "--run-time", "5m")
+
+    def are_even() -> bool:
+        # Every caller is on the line but for a moment between two calls.
+        known = _known(store)
+        calls = [each.calls_in_flight or 0 for each in known]
+        assert max(calls, default=0) <= max(shares)
+        return sorted(calls) == shares and all(each.turns for each in known)
+
+    wait_until(are_even)
+    victim = _known(store)[0]
+    os.kill(_pid(victim), signal.SIGKILL)
+    wait_until(lambda: "went missing after" in (tmp_path / "logs" / "locust.log").read_text())
+    process.send_signal(signal.SIGINT)
+    output, summary = _finish(process, tmp_path)
+    each = summary["generator"]["each"]
+    assert [share["worker"] for share in each] == [f"{number} of {count}" for number in range(1, count + 1)]
+    assert all(share["turns"] > 0 and share["cpu_ratio"] > 0 for share in each)
+    assert [lost["worker"] for lost in summary["generator"]["lost"]] == [victim.worker]
+    assert summary["generator"]["cores"] >= 1
+    assert sum(share["turns"] for share in each) == summary["turns"]["total"]
+    assert f"1 of {count} generator processes was lost" in output
+    assert "turns each" in output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("given", "words", "count"),
+    [
+        ((), "2 callers want 2 processes on this machine: one process was found good for 1 caller", 1),
+        (("--processes", "auto"), "2 processes for 2 callers", 2),
+    ],
+)
+def test_the_calibration_of_the_machine_says_how_many_processes_callers_want(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...], words: str, count: int
+) -> None:
+    monkeypatch.setenv("VOICEPROBE_HOME", str(tmp_path / "home"))
+    keep(calibration_object(calibration(step(1), step(2, processes=2), machine=fingerprint())))
+    process = _start(url, tmp_path, "--users", "2", "--calls", "2", *given)
+    output, summary = _finish(process, tmp_path)
+    assert words in output
+    assert summary["generator"]["processes"] == count
+    assert summary["generator"]["calibration"]["processes"] == 2
+    assert summary["generator"]["calibration"]["state"] == ("beyond" if count == 1 else "calibrated")
 
 
 @pytest.mark.slow

@@ -194,10 +194,13 @@ def test_a_stalled_connection_counts_the_turns_that_nobody_answered() -> None:
 def test_the_view_names_the_ceiling_the_rule_and_every_stage(width: int) -> None:
     console = Console(width=width, record=True, file=None, force_terminal=False)
     with console.capture() as captured:
-        console.print(calibration_view(calibration(step(2), step(4, error_ns=2 * MS), step(4, turns=8))))
+        tried = (step(2), step(4, error_ns=2 * MS), step(4, turns=8), step(100, processes=12, attempt=2))
+        console.print(calibration_view(calibration(*tried)))
     text = captured.get()
     for output in (
-        "trustworthy up to 2 callers",
+        "trustworthy up to 100 callers",
+        "up to 2 callers: one process; up to 100 callers: 12 processes",
+        "12 × 40 %",
         "±0.04 ms",
         "too few turns",
         "llm first token",

@@ -2,25 +2,19 @@
 
 import pytest
 
-from loadtest.calibration.calibration import CalibrationStep
+from loadtest.calibration.calibration import CalibrationStep, ProcessorUsage, measure_step
 from loadtest.calibration.json_object import calibration_object
 from loadtest.calibration.process_counts import (
     ProcessRange,
     more_processes,
-    most_processes,
     process_ranges,
     ranges_sentence,
 )
-from tests.unit.loadtest.calibration.calibration_material import MS, calibration, step
+from tests.unit.loadtest.calibration.calibration_material import MS, calibration, step, truth, turn
 
 
 def failed(callers: int, *, processes: int = 1, cpu: float | None = 0.95) -> CalibrationStep:
     return step(callers, error_ns=2 * MS, processes=processes, cpu=cpu)
-
-
-@pytest.mark.parametrize(("cores", "most"), [(1, 1), (2, 2), (3, 2), (4, 3), (64, 63)])
-def test_the_endpoint_keeps_a_core_where_there_are_more_than_two(cores: int, most: int) -> None:
-    assert most_processes(cores) == most
 
 
 @pytest.mark.parametrize(
@@ -47,9 +41,11 @@ def test_more_processes_are_tried_where_their_core_was_taken(
 
 
 def test_a_step_that_only_lost_turns_wants_no_more_processes() -> None:
-    lost = step(4, error_ns=40_000, cpu=0.9)
-    assert not lost.fell_behind
-    assert failed(4).fell_behind
+    turns = [turn(number, call=number % 2) for number in range(1, 121)]
+    truths = {each["response_id"]: each for each in (truth(number) for number in range(1, 131))}
+    lost = measure_step(2, 1, turns, truths, ProcessorUsage(0.95, 0.2, 12_000.0))
+    assert lost.verdict == "not trustworthy"
+    assert more_processes([lost], 4) is None
 
 
 def test_each_number_of_processes_has_the_largest_load_that_wanted_it() -> None:
@@ -62,6 +58,9 @@ def test_each_number_of_processes_has_the_largest_load_that_wanted_it() -> None:
     assert ranges_sentence(ranges[:1], failed=None) == "up to 4 callers: one process"
     assert ranges_sentence([], failed=4) == ""
     assert process_ranges([failed(4)]) == []
+    assert ranges_sentence([ProcessRange(1, 1200)], failed=1600) == (
+        "up to 1,200 callers: one process; 1,600 are not trustworthy here"
+    )
 
 
 def test_the_object_has_the_processes_of_each_load_and_the_sentence() -> None:

@@ -36,7 +36,7 @@ class Runs:
 def bench(tmp_path: Path) -> Bench:
     StoreWriter(tmp_path / "store").close()
     settings = SwarmSettings(host="ws://127.0.0.1:9/v1/realtime", corpus="voiceprobe-en")
-    request = RunRequest(settings, 8, None, None, None, tmp_path / "out", None, processes=4)
+    request = RunRequest(settings, 8, None, None, None, tmp_path / "out", None, asked_processes=4)
     return Bench(check(request), Sidecar("http://127.0.0.1:9", tmp_path / "store"), 20, 60.0, lambda _: None)
 
 

@@ -110,6 +110,13 @@ def test_the_table_and_the_object_hold_the_same_steps() -> None:
     assert "missed" in lines
 
 
+def test_the_object_has_the_processes_of_each_step_and_what_the_calibration_advises() -> None:
+    two = dataclasses.replace(step(8, "met", 9.4), processes=2)
+    shown = capacity_object(found(steps=(step(4, "met", 9.4), two), advice="8 callers want 2 processes"))
+    assert [each["processes"] for each in shown["steps"]] == [1, 2]
+    assert shown["advice"] == "8 callers want 2 processes"
+
+
 def _widest() -> Capacity:
     """Each column as wide as it comes, with long names of objectives and a long reason."""
     late, name = 123_456.0, "voice-to-voice-p95-under-one-and-a-half-seconds"

@@ -6,7 +6,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from loadtest.cli.flags import durations, sends_callers
+from loadtest.cli.flags import durations, process_count, sends_callers
 from loadtest.errors import UsageError
 from loadtest.scenario.behavior import parse_patience, parse_think
 from loadtest.scenario.options import OPTIONS, Option, Scope, settings_from
@@ -96,3 +96,9 @@ def test_pauses_and_patience_are_durations_too(text: str) -> None:
     assert settings.behavior.patience == parse_patience(seconds)
     assert settings.behavior.think == settings.behavior.call_pause == parse_think(seconds)
     assert settings.faults() == []
+
+
+def test_a_number_of_processes_may_be_left_to_the_calibration() -> None:
+    assert (process_count("3"), process_count("auto")) == (3, None)
+    with pytest.raises(UsageError, match="--processes 'many' is no number of processes: give a whole number, or auto"):
+        process_count("many")

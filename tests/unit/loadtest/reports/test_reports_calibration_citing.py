@@ -76,3 +76,16 @@ def test_the_newest_of_this_machine_is_chosen_before_a_newer_one_of_another() ->
 @pytest.mark.parametrize(("seconds", "shown"), [(0.00004, 0.04), (0.000041, 0.05), (0.0, 0.0), (0.00099, 0.99)])
 def test_a_bound_is_never_rounded_towards_zero(seconds: float, shown: float) -> None:
     assert rounded_up_ms(seconds) == shown
+
+
+def test_a_load_that_wants_more_processes_is_not_claimed_for_fewer() -> None:
+    steps = [step(10), step(20, processes=2, error_ns=70_000), step(40, processes=2, error_ns=2 * MS)]
+    value = calibration_object(calibration(*steps))
+    few = cite(value, MACHINE, 11, 1)
+    assert (few.state, few.error_ms, few.processes) == ("beyond", None, 2)
+    assert few.sentence == "11 callers in one process were not calibrated on 2026-11-21: they want 2 processes"
+    enough = cite(value, MACHINE, 11, 2)
+    assert (enough.state, enough.error_ms, enough.callers, enough.processes) == ("calibrated", 0.07, 20, 2)
+    # A step of one process holds for two that have a core each, not for three on two cores.
+    assert cite(value, MACHINE, 10, 2).error_ms == 0.04
+    assert cite(value, MACHINE, 10, 3).state == "beyond"

@@ -1,11 +1,13 @@
 """The exit code as a table, and the sentence beside it."""
 
 from dataclasses import replace
+from typing import Any, Final
 
 import pytest
 
 from loadtest.exit_codes import ExitCode
-from loadtest.reports.run_info import LostProcess
+from loadtest.reports.calibration_citing import Citation
+from loadtest.reports.run_info import LostProcess, ProcessShare
 from loadtest.reports.run_outcome import run_outcome_for
 from telemetry.store.answers import StartCounts, TelemetryLoss, TurnCounts
 from tests.unit.loadtest.reports import reports_material as material
@@ -153,3 +155,50 @@ def test_calls_that_never_began_although_the_service_answered_are_the_generators
     few = replace(material.summary(), starts=StartCounts(planned=500, started=495, late=400, dropped=5))
     run_outcome = run_outcome_for(run=material.run_info(), summary=few, verdicts=[material.verdict(True)])
     assert run_outcome.code is ExitCode.OK, "1 % is borne; a late start is in the connect time"
+
+
+def _shares(*used: float | None) -> tuple[ProcessShare, ...]:
+    return tuple(ProcessShare(worker=str(number), turns=9, cpu_ratio=each) for number, each in enumerate(used, 1))
+
+
+CALIBRATED: Final = Citation("beyond", "", processes=4)
+
+
+@pytest.mark.parametrize(
+    ("run", "remedy"),
+    [
+        ({}, "use fewer callers or more processes"),
+        (
+            {"shares": _shares(0.93), "cores": 4},
+            "its one process used 93 % of a core: use more processes (--processes 2), or fewer callers",
+        ),
+        (
+            {"shares": _shares(0.93), "calibration": CALIBRATED},
+            "its one process used 93 % of a core: use more processes (--processes 4), or fewer callers",
+        ),
+        (
+            {"shares": _shares(0.61, 0.97, None), "processes": 3, "cores": 4},
+            "the busiest of its 3 processes used 97 % of a core: use more processes (--processes 4), or fewer callers",
+        ),
+        (
+            {"shares": _shares(0.93, 0.9), "processes": 2, "cores": 2},
+            "the busiest of its 2 processes used 93 % of a core, and there are 2 cores: use fewer callers, or several"
+            " machines",
+        ),
+        (
+            {"shares": _shares(0.93), "cores": 1},
+            "its one process used 93 % of a core, and there is 1 core: use fewer callers, or several machines",
+        ),
+        (
+            {"shares": _shares(0.3), "cores": 2},
+            "its one process used 30 % of a core, so something else held it up: leave it more of the machine, or use"
+            " fewer callers",
+        ),
+    ],
+)
+def test_a_limited_generator_says_what_mends_it(run: dict[str, Any], remedy: str) -> None:
+    run_outcome = run_outcome_for(
+        run=material.run_info(**run), summary=material.summary(LIMITED), verdicts=[material.verdict(False)]
+    )
+    assert run_outcome.code is ExitCode.GENERATOR_LIMITED
+    assert run_outcome.reason.endswith(f"the generator was the limit, not the service; {remedy}")

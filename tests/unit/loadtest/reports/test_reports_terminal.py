@@ -10,7 +10,7 @@ from rich.console import Console, RenderableType
 from loadtest.reports import figures
 from loadtest.reports.calibration_citing import Citation
 from loadtest.reports.progress import LiveInfo, live_view
-from loadtest.reports.run_info import SpoolInfo
+from loadtest.reports.run_info import ProcessShare, SpoolInfo
 from loadtest.reports.run_outcome import run_outcome_for
 from loadtest.reports.terminal import final_view
 from telemetry.model.stated_error import StatedError
@@ -198,6 +198,14 @@ def test_evidence_that_is_missing_is_reported_to_be_missing() -> None:
     assert "pacing p99 not reported" in output
     assert "socket backlog not reported" in output
     assert "held up" not in output
+
+
+def test_the_shares_of_several_processes_are_shown() -> None:
+    used = (0.41, 0.38, None)
+    shares = tuple(ProcessShare(worker=f"{n} of 3", turns=100 + n, cpu_ratio=each) for n, each in enumerate(used))
+    output = words(final(run=material.run_info(processes=3, shares=shares)))
+    assert "processes all 3 ended as they should; 100 to 102 turns each, 38 % to 41 % of a core" in output
+    assert "turns each" not in words(final(run=material.run_info(processes=3)))
 
 
 def test_full_sockets_are_reported_with_their_cost() -> None:

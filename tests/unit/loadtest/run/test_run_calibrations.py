@@ -18,7 +18,7 @@ from loadtest.calibration.json_object import calibration_object
 from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.reports.calibration_citing import BINDING
-from loadtest.run.calibrations import calibrations_folder, citation, keep, kept
+from loadtest.run.calibrations import calibrations_folder, citation, keep, kept, process_advice, wanted_processes
 from loadtest.run.machine import engine_version, fingerprint
 from tests.unit.loadtest.calibration.calibration_material import MS, calibration, step
 
@@ -54,17 +54,30 @@ def test_every_fault_of_a_request_is_reported_at_once(tmp_path: Path) -> None:
 
 
 def test_a_calibration_is_kept_and_cited_on_the_same_machine() -> None:
-    assert citation(1).state == "none"
+    assert citation(1, 1).state == "none"
     value = calibration_object(calibration(step(10, error_ns=120_000), machine=fingerprint()))
     file = keep(value)
     assert file.parent == calibrations_folder()
     assert kept() == [value]
-    cited = citation(10)
+    cited = citation(10, 1)
     assert cited.error_ms == 0.12
     assert cited.sentence.startswith(
         "calibrated to ±0.12 ms at 10 callers on 2026-11-21, beside the error of the clips'"
     )
-    assert citation(11).state == "not reached"
+    assert citation(11, 1).state == "not reached"
+
+
+def test_what_this_machine_wants_is_looked_up_in_its_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loadtest.run.calibrations.usable_cores", lambda: 4)
+    assert (process_advice(500, 1), wanted_processes(500)) == (None, 3)
+    machine = fingerprint() | {"cores": "4"}
+    monkeypatch.setattr("loadtest.run.calibrations.fingerprint", lambda: machine)
+    keep(calibration_object(calibration(step(10), step(20, processes=2), machine=machine)))
+    assert wanted_processes(20) == 2
+    assert process_advice(20, 2) is None
+    advised = process_advice(20, 1)
+    assert advised is not None
+    assert advised.endswith("give --processes 2")
 
 
 def test_what_cannot_be_read_is_as_if_it_had_not_been_made() -> None:
@@ -75,7 +88,7 @@ def test_what_cannot_be_read_is_as_if_it_had_not_been_made() -> None:
     (folder / "list.json").write_text("[]")
     assert kept() == []
     keep(calibration_object(calibration(step(10))))
-    assert citation(1).state == "elsewhere"
+    assert citation(1, 1).state == "elsewhere"
 
 
 def test_the_fingerprint_names_machine_and_engine() -> None:

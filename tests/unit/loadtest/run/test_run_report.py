@@ -90,6 +90,7 @@ def test_what_the_processes_declared_is_what_the_report_says(tmp_path: Path) -> 
         "sentence": "calibrated to ±0.3 ms",
         "error_s": pytest.approx(0.0003),
         "users": 10,
+        "processes": None,
         "date": "2026-11-21",
     }
     assert found["telemetry"]["spooled"] is None

@@ -67,15 +67,26 @@ def test_json_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("processes", "output"), [(0, "1 to 256"), (257, "1 to 256"), (3, "too many for 2 callers")])
 def test_processes_that_make_no_sense_are_refused(tmp_path: Path, processes: int, output: str) -> None:
     with pytest.raises(UsageError, match=output):
-        check(_request(tmp_path, processes=processes))
-    assert check(_request(tmp_path, processes=2)).request.processes == 2
+        check(_request(tmp_path, asked_processes=processes))
+    assert check(_request(tmp_path, asked_processes=2)).request.processes == 2
 
 
 def test_where_nothing_can_fork_more_processes_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr("os.fork")
     with pytest.raises(UsageError, match="start locust --master and --worker yourself"):
-        check(_request(tmp_path, processes=2))
+        check(_request(tmp_path, asked_processes=2))
     assert check(_request(tmp_path)).request.processes == 1
+
+
+def test_automatic_processes_follow_the_callers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def wanted(users: int) -> int:
+        return users
+
+    monkeypatch.setattr("loadtest.run.request.wanted_processes", wanted)
+    assert check(_request(tmp_path, users=3, asked_processes=None)).request.processes == 3
+    settings = SwarmSettings(host="ws://127.0.0.1:9/v1/realtime", corpus="voiceprobe-en", arrivals="constant", rate=2.0)
+    with pytest.raises(UsageError, match="--processes auto: not supported with --arrivals constant; give a number"):
+        check(_request(tmp_path, settings=settings, users=1, asked_processes=None))
 
 
 SCENARIO = """
@@ -119,7 +130,7 @@ def test_flags_of_load_beside_phases_are_refused_with_all_other_faults(tmp_path:
 
 def test_open_arrivals_need_no_users_and_say_so(tmp_path: Path) -> None:
     settings = SwarmSettings(host="ws://127.0.0.1:9/v1/realtime", corpus="voiceprobe-en", arrivals="constant", rate=2.0)
-    request = check(_request(tmp_path, settings=settings, users=1, processes=3)).request
+    request = check(_request(tmp_path, settings=settings, users=1, asked_processes=3)).request
     assert (request.users, request.run_time_s) == (3, 5.0)
     with pytest.raises(UsageError, match="--users: not supported with --arrivals constant"):
         check(_request(tmp_path, settings=settings, given=frozenset({"users", "run_time"})))

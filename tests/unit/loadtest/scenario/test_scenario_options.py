@@ -23,7 +23,8 @@ SCENARIO = Path(__file__).parents[4] / "examples" / "scenarios" / "impatient.tom
 # --host is Locust's own flag, a scenario is a file, and of its calibration a command alone can say.
 NO_FLAGS = {
     *("host", "scenario"),
-    *("calibration", "calibrated_to_ms", "calibration_state", "calibrated_callers", "calibration_date"),
+    *("calibration", "calibrated_to_ms", "calibration_state", "calibrated_callers", "calibrated_processes"),
+    "calibration_date",
 }
 # In a process of its own: importing Locust patches the one that does.
 PARSE = """

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.swarm.cores import usable_cores
+from loadtest.swarm.cores import most_processes, usable_cores
 
 
 @pytest.fixture(autouse=True)
@@ -49,3 +49,8 @@ def test_limits_of_the_first_version_count_too(tmp_path: Path, quota: str, cores
     (folder / "cpu.cfs_period_us").write_text("100000\n")
     (tmp_path / "own").write_text("5:memory:/job\n4:cpu,cpuacct:/job\n")
     assert usable_cores(tmp_path / "cgroups", tmp_path / "own") == cores
+
+
+@pytest.mark.parametrize(("cores", "most"), [(1, 1), (2, 2), (3, 2), (4, 3), (64, 63)])
+def test_the_endpoint_keeps_a_core_where_there_are_more_than_two(cores: int, most: int) -> None:
+    assert most_processes(cores) == most

@@ -82,3 +82,15 @@ def test_what_the_generator_reported_of_itself_comes_one_row_a_process_and_momen
             ("b", 0.5, 1000),
         ]
         assert reader.generator_points(Filter(run_id="other")) == []
+
+
+def test_how_busy_a_process_was_is_what_three_in_four_of_its_seconds_took(tmp_path: Path) -> None:
+    attributes: dict[str, object] = {"run_id": "run-1", "process_id": "1"}
+    points = [
+        PointRow(gauge_metric("cpu_ratio"), START_UNIX_NS + at_s * SECOND, ratio, attributes)
+        for at_s, ratio in enumerate((0.9, 0.5, 0.4, 0.4, 0.3))
+    ]
+    with StoreWriter(tmp_path) as writer:
+        writer.append(Batch(spans=[_spoken("1", 0, "start"), _spoken("2", 0, "start")], points=points))
+    with StoreReader(tmp_path) as reader:
+        assert [process.cpu_ratio for process in reader.processes("run-1")] == [0.5, None]
