@@ -77,7 +77,8 @@ class Playback:
 
     def _chunks(self) -> Iterator[tuple[int, int, int]]:
         """Of each chunk: its first sample, the one after its last, and when the first is played."""
-        return zip(self.first_samples, [*self.first_samples[1:], self.samples], self.starts_perf_ns, strict=True)
+        ends = [*self.first_samples[1:], self.samples]  # one too many where nothing has been played
+        return zip(self.first_samples, ends, self.starts_perf_ns, strict=False)
 
     @property
     def leading_silence_ns(self) -> int | None:

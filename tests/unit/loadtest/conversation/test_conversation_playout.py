@@ -86,3 +86,13 @@ def test_silence_alone_is_never_heard() -> None:
     playout.feed(playback, silence(1000), T)
     assert playback.first_audio_perf_ns is None
     assert playback.leading_silence_ns is None
+
+
+def test_of_a_reply_that_was_stopped_before_it_came_nothing_is_played() -> None:
+    playout = _playout()
+    playback = playout.begin(RATE_HZ)
+    assert playback.played_ms(T) == 0
+    playout.stop(playback, T)
+    playout.feed(playback, tone(100), T + 10 * MS)
+    assert playback.played_ms(T + 500 * MS) == 0
+    assert (playback.first_audio_perf_ns, playback.last_audio_perf_ns, playback.audio_ns) == (None, None, 100 * MS)
