@@ -13,7 +13,7 @@ import msgspec
 from loadtest.protocols.base import Message
 
 # A whole number that every decoder of JSON reads as the same integer.
-SmallInt = Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 # After so many messages in a row of other shapes, only every `RETRIED`th is tried: an attempt in vain costs half as
 # much as decoding.
 MOST_MISSES: Final = 16

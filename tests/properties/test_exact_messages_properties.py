@@ -1,7 +1,7 @@
 """What reads the usual messages in one step changes nothing: any messages in any order give the same without it."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import pytest
@@ -169,3 +169,42 @@ def test_a_caller_without_its_reader_ends_in_the_same_state(name: str, data: st.
 @pytest.mark.parametrize("name", WIRES)
 def test_a_whole_conversation_is_the_same_without_the_reader(name: str) -> None:
     assert_same(lambda: Line(name).caller, conversation(name))
+
+
+def variants(raw: bytes) -> Iterator[bytes]:
+    """A JSON object with each of its members changed to each odd value, there twice, missing, or beside another one."""
+    pairs = members(raw)
+    for at, (key, each) in enumerate(pairs or ()):
+        before, after = (pairs or [])[:at], (pairs or [])[at + 1 :]
+        yield joined([*before, *after])
+        for odd in ODD_VALUES:
+            yield joined([*before, (key, odd), *after])
+            yield joined([*before, (key, odd), (key, each), *after])
+            yield joined([*before, (key, each), *after, (key, odd)])
+        for bad in BAD_UTF8:
+            yield joined([*before, (key, '"BAD"'), *after]).replace(b"BAD", bad)
+            yield joined([*before, (key, each), ('"BAD"', "1"), *after]).replace(b"BAD", bad)
+            yield joined([*before, (key, each), ('"x"', '"BAD"'), *after]).replace(b"BAD", bad)
+        for more in ODD_MEMBERS:
+            name, _, odd = more.partition(":")
+            yield joined([*before, (key, each), (name, odd), *after])
+        for inner in variants(each.encode()):
+            yield joined([*before, (key, "INNER"), *after]).replace(b"INNER", inner)
+
+
+@pytest.mark.parametrize("name", WIRES)
+def test_every_odd_member_is_read_the_same_without_the_reader(name: str) -> None:
+    known = conversation(name)
+    # Neither the first piece of a reply nor the second: what is held of a reply is held by then.
+    at = audible_steps(name)[2]
+    message = known[at]
+    assert not isinstance(message, tuple)
+    raw = message.encode() if isinstance(message, str) else message
+    line, newline, rest = raw.partition(b"\n")
+    steps: list[Step] = [*known[:at]]
+    for changed in variants(line):
+        whole = changed + newline + rest
+        steps += [whole, message]
+        if isinstance(message, str):
+            steps += [whole.decode(errors="surrogateescape"), message]
+    assert_same(lambda: Line(name).caller, steps)

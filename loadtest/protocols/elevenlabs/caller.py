@@ -23,7 +23,9 @@ from loadtest.protocols.elevenlabs.names import CONTENT, MAY_BE_EMPTY, UNUSED
 from loadtest.protocols.elevenlabs.repeats import RepeatedMessages
 from loadtest.protocols.elevenlabs.reply import ConvaiReply
 from loadtest.protocols.elevenlabs.settings import checked_settings, not_observable
+from loadtest.protocols.elevenlabs.usual_audio import AUDIO_MESSAGES
 from loadtest.protocols.error_objects import violation
+from loadtest.protocols.exact_messages import ExactReader
 from loadtest.protocols.failure import Failure, code_of, retry_after_of_fields
 from loadtest.protocols.json_fields import (
     Json,
@@ -70,6 +72,7 @@ class ElevenLabsCaller(AnsweringCaller):
         self._half = b""  # of a sample that the agent cut in two
         self._reply = ConvaiReply(closes=closes)
         self._repeats = RepeatedMessages()
+        self._usual_audio = ExactReader(AUDIO_MESSAGES)
         self._partials = CumulativePartials()
         self._utterance = 0
         self._answered_calls: dict[str, None] = {}
@@ -94,6 +97,13 @@ class ElevenLabsCaller(AnsweringCaller):
 
     def receive(self, message: Message) -> Sequence[VoiceEvent]:
         """Decode one message; never raises."""
+        if (usual := self._usual_audio.read(message)) is not None:
+            content = usual.audio_event
+            if self._repeats.is_repeat(usual.type, content.event_id, message):
+                return [VoiceEvent(EventKind.DUPLICATE, usual.type)]
+            if self._reply.is_void(content.event_id):
+                return [VoiceEvent(EventKind.OTHER, usual.type)]
+            return self._heard(usual.type, content.audio_base_64)
         raw_type = ""
         try:
             fields = parse_object(message)
@@ -166,7 +176,9 @@ class ElevenLabsCaller(AnsweringCaller):
     def _audio(self, raw_type: str, content: Json) -> list[VoiceEvent]:
         if self._reply.is_void(_required_id(content)):
             return [VoiceEvent(EventKind.OTHER, raw_type)]
-        data = required_base64(content, "audio_base_64")
+        return self._heard(raw_type, required_base64(content, "audio_base_64"))
+
+    def _heard(self, raw_type: str, data: bytes) -> list[VoiceEvent]:
         if self._output is None:
             return [violation(raw_type, f"{raw_type}: audio came before its format", "audio_before_format")]
         if self._output.encoding == "pcm16":

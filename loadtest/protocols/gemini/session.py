@@ -12,11 +12,12 @@ import orjson
 
 from loadtest.protocols.base import EventKind, VoiceEvent
 from loadtest.protocols.error_objects import error_message, violation
+from loadtest.protocols.exact_messages import ExactReader
 from loadtest.protocols.failure import Failure, code_of, retry_after_of_fields
 from loadtest.protocols.gemini.members import flag, member, named, objects, usage
 from loadtest.protocols.gemini.reply import LiveReply
 from loadtest.protocols.gemini.settings import GeminiSettings
-from loadtest.protocols.gemini.speech import rate_of, speech_of
+from loadtest.protocols.gemini.speech import SPEECH_MESSAGES, SpeechPart, rate_of
 from loadtest.protocols.gemini.transcript import InputTranscript
 from loadtest.protocols.json_fields import (
     Json,
@@ -53,6 +54,7 @@ class LiveSession:
         self._settings = settings
         self._ready = False
         self._reply = LiveReply()
+        self._speech_reader = ExactReader(SPEECH_MESSAGES)
         self._transcript = InputTranscript()
         self._turn = 0  # of the caller
         self._answered_turn = 0  # the caller's turn in which the reply under way began
@@ -64,8 +66,8 @@ class LiveSession:
 
     def receive(self, message: str | bytes) -> list[VoiceEvent]:
         """Decode one message, text or binary; never raises."""
-        if self._reply.is_open and (pieces := speech_of(message)) is not None:
-            return [*self._transcript.take_left(), *self._more_speech(pieces)]
+        if self._reply.is_open and (speech := self._speech_reader.read(message)) is not None:
+            return [*self._transcript.take_left(), *self._more_speech(speech.server_content.model_turn.parts)]
         try:
             fields = named(parse_object(message))
         except MalformedError as error:
@@ -183,10 +185,11 @@ class LiveSession:
             raise MalformedError(f"{len(pcm)} bytes of audio end inside a 16-bit sample")
         return self._reply.audio(raw_type, pcm, rate_hz)
 
-    def _more_speech(self, pieces: Sequence[tuple[str, bytes]]) -> list[VoiceEvent]:
-        """The pieces of a message that carries nothing else, while a reply is under way."""
+    def _more_speech(self, parts: Sequence[SpeechPart]) -> list[VoiceEvent]:
+        """The parts of a message that carries nothing else, while a reply is under way."""
+        pieces = [part.inline_data for part in parts]
         try:
-            return [event for mime_type, pcm in pieces for event in self._speech(_SPEECH, mime_type, pcm)]
+            return [event for each in pieces for event in self._speech(_SPEECH, each.mime_type, each.data)]
         except MalformedError as error:
             return [violation(_SPEECH, f"{_SPEECH}: {error}", "malformed_message")]
 

@@ -1,53 +1,52 @@
-"""Reads the messages that carry speech, of which there are dozens a second, with one decoder for the whole message."""
+"""The messages that carry speech and nothing else, of which there are dozens a second, and the rate of their audio."""
 
 import re
 from functools import lru_cache
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
 from loadtest.protocols.audio_format import HIGHEST_RATE_HZ, LOWEST_RATE_HZ
+from loadtest.protocols.exact_messages import ExactMessage
 from loadtest.protocols.json_fields import MalformedError, excerpt
 
 OUTPUT_RATE_HZ: Final = 24_000  # of audio whose type does not say it
 _RATE: Final = re.compile(r";\s*rate=(\d{1,7})\s*(?:;|$)")
 
 
-class _SpeechData(msgspec.Struct, forbid_unknown_fields=True, rename="camel", gc=False):
+class SpeechData(ExactMessage, rename="camel"):
+    """The audio, and what it is."""
+
     mime_type: str
     data: bytes
 
 
-class _SpeechPart(msgspec.Struct, forbid_unknown_fields=True, rename="camel", gc=False):
-    inline_data: _SpeechData
+class SpeechPart(ExactMessage, rename="camel"):
+    """One of the parts of a turn."""
+
+    inline_data: SpeechData
 
 
-class _SpeechTurn(msgspec.Struct, forbid_unknown_fields=True, rename="camel", gc=False):
-    parts: list[_SpeechPart]
+class SpeechTurn(ExactMessage, rename="camel"):
+    """The parts of a turn."""
+
+    parts: Annotated[list[SpeechPart], msgspec.Meta(min_length=1)]
     role: str | None = None
 
 
-class _SpeechContent(msgspec.Struct, forbid_unknown_fields=True, rename="camel", gc=False):
-    model_turn: _SpeechTurn
+class SpeechContent(ExactMessage, rename="camel"):
+    """What the service generates."""
+
+    model_turn: SpeechTurn
 
 
-class _SpeechMessage(msgspec.Struct, forbid_unknown_fields=True, rename="camel", gc=False):
-    server_content: _SpeechContent
+class SpeechMessage(ExactMessage, rename="camel"):
+    """The message."""
+
+    server_content: SpeechContent
 
 
-_DECODER: Final = msgspec.json.Decoder(_SpeechMessage)
-
-
-def speech_of(message: str | bytes) -> list[tuple[str, bytes]] | None:
-    """Return the type and the data of each part of a message that carries parts with data and nothing else, else None.
-
-    None is also for whatever is unusual about such a message: other names, other base64, a fault.
-    """
-    try:
-        parts = _DECODER.decode(message).server_content.model_turn.parts
-    except (msgspec.DecodeError, UnicodeError):
-        return None
-    return [(part.inline_data.mime_type, part.inline_data.data) for part in parts] or None
+SPEECH_MESSAGES: Final = msgspec.json.Decoder(SpeechMessage)
 
 
 @lru_cache(maxsize=64)

@@ -5,7 +5,7 @@ from typing import Final, Literal
 import msgspec
 
 from loadtest.protocols.base import Message
-from loadtest.protocols.exact_messages import ExactMessage, ExactReader, SmallInt
+from loadtest.protocols.exact_messages import Count, ExactMessage, ExactReader
 
 
 class AudioDelta(ExactMessage):
@@ -16,8 +16,8 @@ class AudioDelta(ExactMessage):
     event_id: str | None = None
     response_id: str | None = None
     item_id: str | None = None
-    output_index: SmallInt | None = None
-    content_index: SmallInt | None = None
+    output_index: Count | None = None
+    content_index: Count | None = None
 
 
 _AUDIO_DELTAS: Final = msgspec.json.Decoder(AudioDelta)

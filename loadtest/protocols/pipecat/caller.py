@@ -21,6 +21,7 @@ from loadtest.protocols.base import (
     VoiceEvent,
 )
 from loadtest.protocols.error_objects import violation
+from loadtest.protocols.exact_messages import ExactReader
 from loadtest.protocols.headers import bearer_headers
 from loadtest.protocols.json_fields import (
     Json,
@@ -32,6 +33,7 @@ from loadtest.protocols.json_fields import (
     required_base64,
 )
 from loadtest.protocols.pipecat import client_messages, frames
+from loadtest.protocols.pipecat.eval_audio import EVAL_AUDIO_MESSAGES
 from loadtest.protocols.pipecat.rtvi import LABEL, RtviSession
 from loadtest.protocols.pipecat.settings import checked_settings
 from loadtest.protocols.registry import register_built_in
@@ -119,6 +121,11 @@ class PipecatEvalCaller(PipecatCaller):
     name = "pipecat-eval"
     audio_is_text = True
 
+    def __init__(self, options: CallerOptions) -> None:
+        """Raises UsageError for settings and options that this wire does not have."""
+        super().__init__(options)
+        self._usual_audio = ExactReader(EVAL_AUDIO_MESSAGES)
+
     def opened(self) -> Sequence[Message]:
         """Choose the transport, then state the version of RTVI."""
         return (client_messages.eval_connect(), *super().opened())
@@ -130,6 +137,8 @@ class PipecatEvalCaller(PipecatCaller):
 
     def _perhaps_audio(self, message: Message) -> Sequence[VoiceEvent]:
         """Decode a message that contains the name of the audio's type, perhaps only in a text."""
+        if (usual := self._usual_audio.read(message)) is not None:
+            return self._session.audio(EVAL_AUDIO, usual.data.audio, usual.data.sample_rate or 0, 1)
         try:
             fields = parse_object(message)
             if fields.get("type") != EVAL_AUDIO or fields.get("label") != LABEL:

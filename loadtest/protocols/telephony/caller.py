@@ -29,6 +29,7 @@ from loadtest.protocols.base import (
     VoiceEvent,
 )
 from loadtest.protocols.error_objects import violation
+from loadtest.protocols.exact_messages import ExactReader
 from loadtest.protocols.http_items import HttpAnswer
 from loadtest.protocols.json_fields import (
     Json,
@@ -41,6 +42,7 @@ from loadtest.protocols.json_fields import (
 )
 from loadtest.protocols.stage_metrics import OF_PARTIALS, OF_TEXT, OF_TRANSCRIPTS
 from loadtest.protocols.telephony import signature
+from loadtest.protocols.telephony.media import MEDIA, MediaMessage
 from loadtest.protocols.telephony.settings import TRACE_PARAMETER, parameters_of, telephony_settings
 from loadtest.protocols.telephony.webhook import WEBHOOKS
 from loadtest.protocols.telephony.wire import PAYLOAD_END, StreamedCall, TelephonyWire, encoded, required_object
@@ -62,6 +64,7 @@ class TelephonyCaller(AnsweringCaller):
         self._options = options
         self._settings = settings = telephony_settings(options, wire)
         self._format = settings.format_of(wire)
+        self._media = None if wire.binary_audio else ExactReader(MEDIA[wire.name])
         self.capabilities = Capabilities(
             input_rate_hz=self._format.rate_hz,
             frame_ms=wire.frame_ms,
@@ -173,12 +176,24 @@ class TelephonyCaller(AnsweringCaller):
                 return [violation("binary", sentence, "stray_binary")]
         raw_type = ""
         try:
+            if self._media is not None and (usual := self._media.read(message)) is not None and self._is_ours(usual):
+                raw_type = usual.event
+                return self._audio(raw_type, usual.media.payload, self._declared(usual.media.declared))
             fields = parse_object(message)
             raw_type = required_text(fields, self._wire.type_key)
             return self._request(raw_type, fields)
         except MalformedError as error:
             where = f"{raw_type}: " if raw_type else ""
             return [violation(raw_type, f"{where}{error}", "malformed_message")]
+
+    def _is_ours(self, usual: MediaMessage) -> bool:
+        """Whether a message is audio of this call's stream."""
+        own = usual.stream_id is None or self._call is None or usual.stream_id == self._call.stream_id
+        return own and self._wire.requests.get(usual.event) == "audio"
+
+    def _declared(self, media: Json) -> AudioFormat:
+        """Return the format of the agent's audio. Raises MalformedError if a message states what is not played."""
+        return self._format if self._wire.declared_format is None else self._wire.declared_format(media)
 
     def _request(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
         wire = self._wire
@@ -191,7 +206,7 @@ class TelephonyCaller(AnsweringCaller):
             return [violation(raw_type, sentence, "wrong_stream")]
         if request == "audio":
             media = required_object(fields, "media")
-            declared = self._format if wire.declared_format is None else wire.declared_format(media)
+            declared = self._declared(media)
             return self._audio(raw_type, required_base64(media, "payload"), declared)
         if request == "mark":
             return self._mark(raw_type, wire.mark_name(fields))

@@ -7,14 +7,14 @@ import msgspec
 import pytest
 
 from loadtest.protocols.base import EventKind
-from loadtest.protocols.exact_messages import MOST_MISSES, RETRIED, ExactMessage, ExactReader, SmallInt
+from loadtest.protocols.exact_messages import MOST_MISSES, RETRIED, Count, ExactMessage, ExactReader
 from tests.unit.loadtest.protocols.contract.line import Line
 from tests.unit.loadtest.protocols.contract.two_ways import READ, conversation
 
 
 class Piece(ExactMessage):
     data: bytes
-    at: SmallInt | None = None
+    at: Count | None = None
 
 
 DECODER = msgspec.json.Decoder(Piece)
@@ -41,7 +41,7 @@ def test_reads_a_message_of_the_shape(message: str | bytes) -> None:
         '{"data":"AAE=","at":7.0}',
         '{"data":"AAE=","at":true}',
         f'{{"data":"AAE=","at":{2**53 + 1}}}',
-        f'{{"data":"AAE=","at":{-(2**70)}}}',
+        '{"data":"AAE=","at":-1}',
         '{"data":"AAE="}x',
         '{"data":"\ud800"}',
         b'{"data":"\xff"}',

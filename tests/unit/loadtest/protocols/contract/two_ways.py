@@ -27,7 +27,17 @@ def speaks(name: str) -> bool:
 WIRES: Final = [name for name in sorted(SCRIPTS) if speaks(name)]
 
 # The wires whose callers have such a reader.
-READ: Final = ("openai-realtime", "openai-realtime-beta")
+READ: Final = (
+    "elevenlabs",
+    "exotel",
+    "gemini-live",
+    "openai-realtime",
+    "openai-realtime-beta",
+    "pipecat-eval",
+    "plivo",
+    "telnyx",
+    "twilio",
+)
 
 
 @cache
