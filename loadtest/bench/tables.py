@@ -90,7 +90,13 @@ def print_protocols(console: Console, costs: Mapping[str, float]) -> None:
 
 def print_telemetry(console: Console, found: Mapping[str, Any]) -> None:
     """What telemetry costs."""
-    steps = {"record": "build_us", "spans": "emit_us", "encode and deliver": "export_us"}
+    steps = {
+        "record": "build_us",
+        "spans, encoded": "emit_us",
+        "write-ahead log": "log_us",
+        "Locust's statistics": "events_us",
+        "deliver": "export_us",
+    }
     table = Table(title=f"Telemetry, processor time for each of {found['turns']:,} turns", title_justify="left")
     table.add_column("step")
     table.add_column("µs", justify="right")

@@ -27,5 +27,7 @@ def word_errors(reference: str, hypothesis: str) -> tuple[int, int]:
         return 0, 0
     if not heard:
         return words, words
+    if heard == expected:
+        return 0, words
     found = jiwer.process_words(expected, heard)
     return found.substitutions + found.deletions + found.insertions, words

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final, Literal, NamedTuple
 
 import msgspec
@@ -15,11 +16,12 @@ from telemetry.export.encoded_spans import EncodedSpan, SpanFacts
 from telemetry.export.sdk import Telemetry
 from telemetry.model import semconv
 from telemetry.model.generator_health import GAUGES, gauge_metric
-from telemetry.model.metrics import METRICS, TIMESTAMPS, timestamp
+from telemetry.model.metrics import METRICS, TIMESTAMPS
 from telemetry.model.turn_spans import AttributeValue, carried, turn_attributes
 from telemetry.model.turns import Turn
 
 _MAX_UNIX_NS: Final = 2**64 - 1
+_timestamps = attrgetter(*(f"{name}_perf_ns" for name in TIMESTAMPS))
 _TURN_INDEX: Final = f"{semconv.TURN_PREFIX}turn_index"
 
 
@@ -100,8 +102,7 @@ class CallTrace:
             )
             attributes = {**self._identity, _TURN_INDEX: turn_index, **stage.attributes}
             spans.append(encoded(facts, attributes))
-        known = [at for name in TIMESTAMPS if (at := timestamp(turn, name)) is not None]
-        ended_perf_ns = max([turn.started_perf_ns, *known])
+        ended_perf_ns = max(at for at in (turn.started_perf_ns, *_timestamps(turn)) if at is not None)
         facts = SpanFacts(
             semconv.SPAN_TURN,
             self._trace_id,

@@ -19,9 +19,9 @@ def with_plain_texts(turn: Turn) -> Turn:
     changes: dict[str, Any] = {}
     for name, value in zip(_NAMES, msgspec.structs.astuple(turn), strict=True):
         if type(value) is str:
-            plain = one_line(value, _LONGER[name]) if name in _LONGER else one_line(value)
-            if plain != value:
-                changes[name] = plain
+            # What most texts are is seen at a glance.
+            if len(value) > LONGEST_CHARS or not value.isprintable():
+                changes[name] = one_line(value, longest_chars(name))
         elif type(value) is tuple and value and type(value[0]) is str:
             changes[name] = tuple(map(one_line, value))
     return msgspec.structs.replace(turn, **changes) if changes else turn

@@ -1,4 +1,5 @@
-"""What telemetry costs a worker for each turn: the record, its span with the stages, and the way to a collector.
+"""What telemetry costs a worker for each turn, from the finished exchange to the collector's answer: the record, its
+spans, the write-ahead log, Locust's statistics, and the way to a collector.
 
 `python -m loadtest.bench.callers.telemetry_cost COLLECTOR TURNS` prints one JSON object. It is measured in a process
 that holds a worker of a swarm, patched by Locust, with one whole exchange that was played through a conversation;
@@ -11,8 +12,15 @@ from loadtest.bench.callers.our_callers import NO_LIMITS, make_worker  # first: 
 # isort: on
 import json
 import sys
+import tempfile
 import time
-from typing import Final
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Final
+
+import locust
+from locust.env import Environment
 
 from loadtest.bench.messages import tone
 from loadtest.conversation.conversation import Conversation
@@ -23,13 +31,19 @@ from loadtest.conversation.playout import PlayoutBuffer
 from loadtest.conversation.record import CallInfo, RecordOptions, build_turn
 from loadtest.conversation.transcripts import word_errors
 from loadtest.protocols.base import EventKind, VoiceEvent
+from loadtest.scenario.redactor import Redactor
+from loadtest.swarm.users import report_to_locust
 from loadtest.swarm.worker import Worker
 from telemetry.export import sdk
 from telemetry.export.instrumentation import CallTrace
+from telemetry.export.turn_log import TurnLog
+from telemetry.model.turn_texts import with_plain_texts
+from telemetry.model.turns import Turn
 
 MS: Final = 1_000_000
 BATCH_TURNS: Final = 250  # four spans each: a batch fits into the queue
 FLUSH_S: Final = 30.0
+LOOKED_FOR: Final = "0123456789abcdef"  # a run has a token, which is looked for in every text
 ANSWER: Final = "it is open from nine to five on every day of the week but sunday"
 
 
@@ -85,8 +99,8 @@ def call_info(worker: Worker) -> CallInfo:
     )
 
 
-def measure(worker: Worker, telemetry: sdk.Telemetry, turns: int) -> dict[str, object]:
-    """Microseconds of processor time a turn, by step."""
+def measure(worker: Worker, telemetry: sdk.Telemetry, turns: int, folder: Path) -> dict[str, object]:
+    """Microseconds of processor time a turn, by step. `folder` is for the write-ahead log."""
     exchange, info, clocks = played_through(worker), call_info(worker), worker.engine.clocks
     options = RecordOptions(
         ValidityLimits(),
@@ -104,28 +118,34 @@ def measure(worker: Worker, telemetry: sdk.Telemetry, turns: int) -> dict[str, o
         started_perf_ns=clocks.perf_ns(),
         attributes={},
     )
-    build_s = emit_s = export_s = 0.0
+    redactor, wal = Redactor([LOOKED_FOR]), TurnLog(folder, "bench")
+    environment = Environment(events=locust.events)
+    environment.create_local_runner()
+
+    def record(each: Exchange) -> Turn:
+        return redactor.turn(with_plain_texts(build_turn(each, info, options)))
+
+    spent_s: defaultdict[str, float] = defaultdict(float)
+
+    def timed(step: str, work: Callable[[Any], Any], given: Iterable[Any]) -> list[Any]:
+        began_s = time.process_time()
+        done = [work(each) for each in given]
+        spent_s[step] += time.process_time() - began_s
+        return done
+
     before = telemetry.export_stats().exported_spans
     for first in range(0, turns, BATCH_TURNS):
-        number = min(BATCH_TURNS, turns - first)
-        began_s = time.process_time()
-        built = [build_turn(exchange, info, options) for _ in range(number)]
-        built_s = time.process_time()
-        for turn in built:
-            trace.emit(turn)
-        emitted_s = time.process_time()
-        if not telemetry.flush(FLUSH_S):
-            raise RuntimeError(f"the collector did not take the spans of {number} turns within {FLUSH_S:g} s")
-        build_s += built_s - began_s
-        emit_s += emitted_s - built_s
-        export_s += time.process_time() - emitted_s
+        emitted = timed("emit", trace.emit, timed("build", record, [exchange] * min(BATCH_TURNS, turns - first)))
+        timed("log", wal.note, emitted)
+        timed("events", lambda turn: report_to_locust(environment, turn), emitted)
+        if not all(timed("export", telemetry.flush, [FLUSH_S])):
+            raise RuntimeError(f"the collector did not take the spans of {len(emitted)} turns within {FLUSH_S:g} s")
+    wal.close()
     stats = telemetry.export_stats()
     return {
         "turns": turns,
         "outcome": exchange.outcome,
-        "build_us": build_s / turns * 1e6,
-        "emit_us": emit_s / turns * 1e6,
-        "export_us": export_s / turns * 1e6,
+        **{f"{step}_us": seconds / turns * 1e6 for step, seconds in spent_s.items()},
         "spans_exported": stats.exported_spans - before,
         "spans_lost": stats.dropped_spans + stats.rejected_spans,
     }
@@ -137,7 +157,9 @@ def main() -> None:
     worker = make_worker("ws://127.0.0.1/")
     telemetry = sdk.start(sdk.SdkOptions(endpoint=collector, service_name="voiceprobe-caller"))
     telemetry.flush(FLUSH_S)
-    sys.stdout.write(json.dumps(measure(worker, telemetry, int(turns))) + "\n")
+    with tempfile.TemporaryDirectory() as folder:
+        found = measure(worker, telemetry, int(turns), Path(folder))
+    sys.stdout.write(json.dumps(found) + "\n")
 
 
 if __name__ == "__main__":
