@@ -115,7 +115,7 @@ class OtlpHttpExporter:
         return Delivery("refused" if status in _NEVER_TAKEN else "failed", f"HTTP status {status}")
 
     def _post(self, path: str, payload: bytes, deadline_s: float) -> tuple[int, bytes]:
-        # A connection per request: 64 spans at a time make a handful a second, and there is no stale one to retry.
+        # A connection per request: there are two a second of the usual load, and there is no stale one to retry.
         sock = _connected(self._host, self._port, _remaining(deadline_s, self._clock_s))
         try:
             if self._tls is not None:

@@ -62,7 +62,7 @@ class SdkOptions:
     resource: Mapping[str, str | int | float | bool] = field(default_factory=dict[str, str | int | float | bool])
     spool_dir: Path | None = None
     token: str | None = field(default_factory=sidecar_token, repr=False)
-    batch: int = 64
+    batch: int = 256  # 64 turns: put together in a fraction of 0.1 ms
     queue: int = 8192
     timeout_s: float = 3.0
 

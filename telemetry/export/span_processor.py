@@ -25,7 +25,8 @@ from telemetry.export.spool import Spool, SpoolRecord
 _logger = logging.getLogger(__name__)
 
 _POLL_S: Final = 0.05
-_LINGER_S: Final = 0.2  # a batch that is not full waits no longer than this
+_LINGER_S: Final = 0.5  # a batch that is not full waits no longer than this
+_FULL_BYTES: Final = 2**20  # a request is no longer than this and one span; collectors refuse one of 20 MiB
 _FIRST_RETRY_S: Final = 0.5
 _LAST_RETRY_S: Final = 5.0
 _PACE_S: Final = 0.0003
@@ -220,8 +221,12 @@ class SpoolingSpanProcessor(SpanProcessor):
         return True
 
     def _next_record(self) -> SpoolRecord:
-        spans = [self._queue.popleft() for _ in range(min(self._batch, len(self._queue)))]
-        self._in_hand = len(spans)
+        spans: list[EncodedSpan] = []
+        size_bytes = 0
+        while self._queue and len(spans) < self._batch and size_bytes < _FULL_BYTES:
+            self._in_hand += 1  # at any moment a span is counted in one place, or in two for an instant
+            spans.append(self._queue.popleft())
+            size_bytes += len(spans[-1].field)
         return SpoolRecord("traces", len(spans), self._encoder.request(spans))
 
     def _hand_over(self, record: SpoolRecord) -> bool:

@@ -178,17 +178,17 @@ def a_call(telemetry: Telemetry, parent: str | None = None, source: semconv.Sour
 def test_a_live_collector_gets_everything_in_batches(collector: Collector, running) -> None:
     telemetry = running(collector.endpoint, token="secret")
     call = a_call(telemetry)
-    emitted = [call.emit(turn(index)) for index in range(50)]
+    emitted = [call.emit(turn(index)) for index in range(150)]
     call.end(9_000_000, {"outcome": "ok"})
     assert telemetry.flush(120)
-    assert len(collector.spans()) == 50 * 4 + 1
+    assert len(collector.spans()) == 150 * 4 + 1
     assert collector.named(semconv.SPAN_TURN) == [entry.span_id for entry in emitted]
-    assert [entry.sequence for entry in emitted] == list(range(50))
+    assert [entry.sequence for entry in emitted] == list(range(150))
     stats = telemetry.export_stats()
-    assert (stats.exported_spans, stats.spooled_spans, stats.dropped_spans, stats.waiting_spans) == (201, 0, 0, 0)
+    assert (stats.exported_spans, stats.spooled_spans, stats.dropped_spans, stats.waiting_spans) == (601, 0, 0, 0)
     assert stats.failure is None
     for request in collector.traces:
-        assert sum(len(scope.spans) for scope in request.resource_spans[0].scope_spans) <= 64
+        assert sum(len(scope.spans) for scope in request.resource_spans[0].scope_spans) <= 256
         assert len(request.resource_spans) == len(request.resource_spans[0].scope_spans) == 1
         resource = {e.key: e.value.string_value for e in request.resource_spans[0].resource.attributes}
         assert resource["service.name"] == "tests"

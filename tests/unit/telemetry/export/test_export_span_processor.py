@@ -1,0 +1,63 @@
+"""Requests from queued spans: in order, bounded in number and in bytes, each span once."""
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.sdk.resources import Resource
+
+from telemetry.export.encoded_spans import EncodedSpan, RequestEncoder, SpanEncoder, SpanFacts
+from telemetry.export.otlp_http import Delivery
+from telemetry.export.span_processor import SpoolingSpanProcessor
+from telemetry.export.spool import SpoolRecord
+
+MIB = 2**20
+
+
+class TakingSender:
+    """Takes everything, and keeps it."""
+
+    def __init__(self) -> None:
+        self.records: list[SpoolRecord] = []
+
+    def send(self, record: SpoolRecord) -> Delivery:
+        self.records.append(record)
+        return Delivery("taken")
+
+
+def spans_of(*lengths: int) -> list[EncodedSpan]:
+    """Spans with names from "0" on, and texts of so many octets."""
+    encoder = SpanEncoder("scope")
+    return [
+        encoder.encoded(SpanFacts(str(number), b"t" * 16, b"s" * 8, b"p" * 8, 1, 2), {"text": "x" * length})
+        for number, length in enumerate(lengths)
+    ]
+
+
+def names_in(record: SpoolRecord) -> list[str]:
+    (of_process,) = ExportTraceServiceRequest.FromString(record.payload).resource_spans
+    (of_scope,) = of_process.scope_spans
+    assert record.items == len(of_scope.spans)
+    return [span.name for span in of_scope.spans]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "requests"),
+    [
+        ((1, 1, 1), [["0", "1", "2"]]),
+        ((1,) * 5, [["0", "1", "2", "3"], ["4"]]),
+        ((MIB, 1, 1), [["0"], ["1", "2"]]),
+        ((1, 3 * MIB, 1), [["0", "1"], ["2"]]),
+        ((MIB // 2, MIB // 2, MIB // 2), [["0", "1"], ["2"]]),
+        ((MIB // 2, MIB // 2 - 400, 1, 1, 1), [["0", "1", "2", "3"], ["4"]]),
+    ],
+)
+def test_a_request_is_full_by_spans_or_by_bytes(lengths: tuple[int, ...], requests: list[list[str]]) -> None:
+    sender = TakingSender()
+    processor = SpoolingSpanProcessor(
+        RequestEncoder(Resource({})), sender, None, batch=4, queue=100, clock_s=lambda: 0.0
+    )
+    processor.offer_spans(spans_of(*lengths))
+    assert processor.force_flush()
+    processor.shutdown()
+    assert [names_in(record) for record in sender.records] == requests
+    stats = processor.stats()
+    assert (stats.exported_spans, stats.dropped_spans, stats.waiting_spans) == (len(lengths), 0, 0)
