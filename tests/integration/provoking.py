@@ -57,22 +57,27 @@ def callers(url: str, count: int, turns: int, meanwhile: Callable[[Engine], None
     )
 
 
+class MissedMomentError(Exception):
+    """The machine paused over the moment that was waited for."""
+
+
 def in_mid_speech(engine: Engine, call_id: str, turn: int) -> Call:
     """Wait until a caller is in the middle of saying a turn's words."""
     given_up_at = time.monotonic() + 120
+    has_begun = False
     while time.monotonic() < given_up_at:
-        for call in engine._calls:
-            exchange, clip = call.conversation.exchange, call.track.clip
-            speaking = exchange is not None and exchange.index == turn and call.conversation.state is State.SPEAKING
-            if (
-                speaking
-                and call.plan.call_id == call_id
-                and clip is not None
-                and call.track._clip_frame > (clip.speech_start_frame + clip.speech_end_frame) // 2
-            ):
+        call = next((each for each in engine._calls if each.plan.call_id == call_id), None)
+        exchange = None if call is None else call.conversation.exchange
+        if (has_begun and call is None) or (exchange is not None and exchange.index > turn):
+            break
+        has_begun = call is not None
+        if call is not None and exchange is not None and exchange.index == turn:
+            clip, speaking = call.track.clip, call.conversation.state is State.SPEAKING
+            half_way = 0 if clip is None else (clip.speech_start_frame + clip.speech_end_frame) // 2
+            if speaking and clip is not None and call.track._clip_frame > half_way:
                 return call
         gevent.sleep(0.003)
-    raise TimeoutError(f"{call_id} never came to turn {turn}")
+    raise MissedMomentError(f"{call_id} was not seen to speak in turn {turn}")
 
 
 @dataclass
@@ -123,15 +128,16 @@ class MachineProbe:
                 self._pauses.append(window)
 
     def saw_a_pause_in(self, turn: Turn, provoked: list[Window]) -> bool:
-        """Whether the machine paused in a turn, beside what was provoked."""
+        """Whether the machine paused in a turn, before or after what was provoked if not beside it."""
         return any(
-            pause.touches(turn)
-            and not any(
-                window.began_perf_ns <= pause.ended_perf_ns and pause.began_perf_ns <= window.ended_perf_ns
-                for window in provoked
-            )
-            for pause in self._pauses
+            pause.touches(turn) and not any(_is_within(pause, window) for window in provoked) for pause in self._pauses
         )
+
+
+def _is_within(pause: Window, provoked: Window) -> bool:
+    """Whether a pause is one that was provoked, give or take what is no pause."""
+    begins, ends = provoked.began_perf_ns - PAUSE_NS, provoked.ended_perf_ns + PAUSE_NS
+    return begins <= pause.began_perf_ns and pause.ended_perf_ns <= ends
 
 
 def stall_the_loop() -> None:

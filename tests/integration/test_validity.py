@@ -1,5 +1,6 @@
 """Each limit of validity, provoked in a real run: the turns it touched are invalid, the others are not."""
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,7 +14,16 @@ from loadtest.engine.clock import Clocks
 from loadtest.engine.engine import Engine
 from telemetry.model.turns import Turn
 from tests.integration import provoking
-from tests.integration.provoking import MS, PROVOKED_S, SHOWN_NS, TOLERANT, TRIES, MachineProbe, Window
+from tests.integration.provoking import (
+    MS,
+    PROVOKED_S,
+    SHOWN_NS,
+    TOLERANT,
+    TRIES,
+    MachineProbe,
+    MissedMomentError,
+    Window,
+)
 from tests.integration.quick_endpoint import QuickEndpoint, quick_endpoint
 
 pytestmark = pytest.mark.slow
@@ -48,6 +58,12 @@ class Provoked:
         """Whether the machine paused in it by itself, which may have made it invalid besides."""
         return bool(turn.invalid_reasons) and self.probe.saw_a_pause_in(turn, self.windows)
 
+    def was_disturbed(self) -> bool:
+        """Whether something else may have made turns invalid: a pause that was seen, or one of this thread alone. A
+        generator that blames what was not touched does so in every run."""
+        alone = any(OF_A_PAUSE.intersection(turn.invalid_reasons) for turn in self.untouched())
+        return alone or any(map(self.is_disturbed, self.turns()))
+
     def reasons(self, turn: Turn) -> set[str]:
         """Why it is invalid, without what a pause of the machine itself explains."""
         return set(turn.invalid_reasons) - (OF_A_PAUSE if self.is_disturbed(turn) else set())
@@ -62,14 +78,16 @@ def run(
     clocks: Clocks | None = None,
 ) -> Provoked:
     """A run in which the words of so many turns are hit, again if the machine itself paused in a turn, or hit none."""
+    found: Provoked | None = None
     for _ in range(TRIES):
         windows: list[Window] = []
-        with MachineProbe() as probe:
+        with MachineProbe() as probe, contextlib.suppress(MissedMomentError):
             callers = provoking.callers(url, count, turns, lambda engine, into=windows: meanwhile(engine, into))
             callers.clocks = clocks
             found = Provoked(callers.call(), windows, probe)
-        if len(found.hit()) >= at_least and not any(map(found.is_disturbed, found.turns())):
-            break
+            if len(found.hit()) >= at_least and not found.was_disturbed():
+                break
+    assert found is not None, "the machine paused over the moment in every run"
     return found
 
 
@@ -119,6 +137,8 @@ def test_a_socket_that_nobody_reads_makes_the_turn_of_its_caller_long_and_no_tur
     with quick_endpoint(receive_buffer=4096) as endpoint:
 
         def meanwhile(engine: Engine, provoked: list[Window]) -> None:
+            for number in (1, 2):  # another run may have been before
+                endpoint.order(f"go {number}")
             call = provoking.in_mid_speech(engine, "call-0", 1)
             window = Window()
             endpoint.order("stop 1")
