@@ -1,6 +1,6 @@
 """The final summary on a terminal: the verdict first, then the stages, what happened, and how well it was measured."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from rich.console import Group, RenderableType
@@ -258,9 +258,15 @@ def _processes(run: RunInfo) -> str:
     ended = generator_loss(run) or f"all {run.processes} ended as they should"
     turns = [each.turns for each in run.shares]
     used = [each.cpu_ratio for each in run.shares if each.cpu_ratio is not None]
-    shares = [f"{formatting.number(min(turns))} to {formatting.number(max(turns))} turns each"] if turns else []
-    shares += [f"{formatting.percent(min(used))} to {formatting.percent(max(used))} of a core"] if used else []
-    return "; ".join([ended, *([", ".join(shares)] if shares else [])])
+    each = [f"{_range(turns, formatting.number)} turns each"] if turns else []
+    each += [f"{_range(used, formatting.percent)} of a core"] if used else []
+    return "; ".join([ended, *([", ".join(each)] if each else [])])
+
+
+def _range(values: Sequence[float], shown: Callable[[float], str]) -> str:
+    """From the least to the most, or one value where both look alike."""
+    least, most = shown(min(values)), shown(max(values))
+    return least if least == most else f"{least} to {most}"
 
 
 def _invalid(summary: Summary) -> str:

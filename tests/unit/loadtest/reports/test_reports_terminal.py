@@ -206,6 +206,8 @@ def test_the_shares_of_several_processes_are_shown() -> None:
     output = words(final(run=material.run_info(processes=3, shares=shares)))
     assert "processes all 3 ended as they should; 100 to 102 turns each, 38 % to 41 % of a core" in output
     assert "turns each" not in words(final(run=material.run_info(processes=3)))
+    alike = words(final(run=material.run_info(processes=2, shares=shares[:1] * 2)))
+    assert "all 2 ended as they should; 100 turns each, 41 % of a core" in alike
 
 
 def test_full_sockets_are_reported_with_their_cost() -> None:
