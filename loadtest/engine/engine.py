@@ -22,7 +22,7 @@ from loadtest.engine.descriptors import Descriptors
 from loadtest.engine.health import EngineHealth
 from loadtest.engine.idle_scans import scan_while_idle
 from loadtest.engine.ticker import Ticker
-from loadtest.engine.timing_wheel import TICK_NS, TimingWheel, WheelSlot
+from loadtest.engine.timing_wheel import TimingWheel, WheelSlot
 from loadtest.engine.tls import TlsClient
 from loadtest.engine.transports.base import ConnectionFailed, TransportParts
 from loadtest.engine.transports.opening import make_transport
@@ -37,7 +37,7 @@ from loadtest.protocols.transports.masked_frames import FIXED
 
 _log = logging.getLogger(__name__)
 
-_OFFSET_EVERY_TICKS: Final = 1000
+_OFFSET_EVERY_NS: Final = 1_000_000_000
 
 
 class Engine:
@@ -60,9 +60,7 @@ class Engine:
         self._onset_preset = onset_preset
         loop: Any = gevent.get_hub().loop
         base = self.clocks.perf_ns()
-        self._base_perf_ns = base
-        self._ticks_served = 0
-        self._offset_at_tick = _OFFSET_EVERY_TICKS
+        self._offset_at_perf_ns = base + _OFFSET_EVERY_NS
         self._wheel: TimingWheel[Call] = TimingWheel(base, frame_ns)
         self._watch = SocketWatch(loop, self.clocks.perf_ns)
         self._lateness_ns: list[int] = []  # of the frames of this tick
@@ -77,6 +75,7 @@ class Engine:
         self._winding_down = False
         self.cut_by = "the end of the caller"  # named as the cause when a caller is ended from outside
         self._ticker = Ticker(loop, self._tick, base)
+        self._tick_due_perf_ns = self._ticker.next_perf_ns(base)
 
     @property
     def pacer(self) -> str:
@@ -110,20 +109,20 @@ class Engine:
 
     def _tick(self) -> None:
         now = self.clocks.perf_ns()
-        tick = (now - self._base_perf_ns) // TICK_NS
         if self._calls:  # without calls, a late tick delays nothing
-            self.health.note_tick(max(0, now - self._base_perf_ns - (self._ticks_served + 1) * TICK_NS), now)
-        self._ticks_served = tick
+            self.health.note_tick(max(0, now - self._tick_due_perf_ns), now)
+        if self._wheel.spacing_ticks != self._ticker.spacing_ticks:
+            self._ticker.space(self._wheel.spacing_ticks, now)
+        next_tick_perf_ns = self._tick_due_perf_ns = self._ticker.next_perf_ns(now)
         for slot in self._wheel.due(now):
             self._send(slot, now)
         if self._lateness_ns:
             self.health.note_frames(self._lateness_ns)
             self._lateness_ns.clear()
-        next_tick_perf_ns = self._base_perf_ns + (tick + 1) * TICK_NS
         self._watch.tick(next_tick_perf_ns)
         scan_while_idle(self.scans, self.clocks.perf_ns, next_tick_perf_ns)
-        if tick >= self._offset_at_tick:
-            self._offset_at_tick = tick + _OFFSET_EVERY_TICKS
+        if now >= self._offset_at_perf_ns:
+            self._offset_at_perf_ns = now + _OFFSET_EVERY_NS
             self.clocks.measure()
 
     def _send(self, slot: WheelSlot[Call], began_perf_ns: int) -> None:
@@ -138,8 +137,8 @@ class Engine:
             else:
                 try:
                     sent = write(frame)
-                except OSError as error:
-                    sent = self._refused(call, error)
+                except Exception as error:  # noqa: BLE001 - as in `_send_special`
+                    sent = self._not_sent(call, error)
                 if counted is not None and lateness > counted.frame_lateness_worst_ns:
                     counted.frame_lateness_worst_ns = lateness
                 if sent != len(frame) and not call.ended:
@@ -154,9 +153,11 @@ class Engine:
             self.internal_error(call, error)
             return False
 
-    def _refused(self, call: Call, error: OSError) -> int:
-        """Handle a socket error and return how many bytes were sent: none. A broken connection ends the call."""
-        if call.transport is not None:
+    def _not_sent(self, call: Call, error: Exception) -> int:
+        """Handle an error of `write` and return how many bytes were sent: none. A broken connection ends the call."""
+        if not isinstance(error, OSError):
+            self.internal_error(call, error)
+        elif call.transport is not None:
             call.transport.refused(error)
         return 0
 

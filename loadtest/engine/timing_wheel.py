@@ -14,6 +14,8 @@ from typing import Final, Generic, TypeVar
 from loadtest.conversation.evidence import Evidence
 
 TICK_NS: Final = 1_000_000
+# Up to so many callers share a slot before callers are spread over all ticks.
+CALLERS_TOGETHER: Final = 25
 _NO_FRAMES: Final[Iterator[bytes]] = iter(())
 
 T = TypeVar("T")
@@ -131,7 +133,12 @@ def _with_last_at(at: int, column: list[C]) -> list[C]:
 
 
 class TimingWheel(Generic[T]):
-    """The slots of one frame, one tick apart, each with its share of the callers."""
+    """The slots of one frame, one tick apart, each with its share of the callers.
+
+    A tick costs about as much as two frames, so few callers do not get all of the slots: with up to CALLERS_TOGETHER
+    callers a slot, only every second one is used, and `spacing_ticks` is 2. Callers are then spread over half as many
+    moments of a frame, twice as far apart, and a frame waits no longer for those before it than among more callers.
+    """
 
     def __init__(self, base_perf_ns: int, frame_ns: int) -> None:
         if frame_ns % TICK_NS:
@@ -140,46 +147,60 @@ class TimingWheel(Generic[T]):
         self.frame_ns = frame_ns
         size = frame_ns // TICK_NS
         self._slots = [WheelSlot[T](base_perf_ns + tick * TICK_NS, frame_ns) for tick in range(size)]
+        self._twice = self._slots * 2  # any run of ticks that is no longer than a frame
+        self._seldom = self._slots[1::2] if size % 2 == 0 else []  # used only by many callers
         self._behind: list[WheelSlot[T]] = []  # in the order in which they fell behind
         self._next_tick = 0
+        # How many ticks apart, counted from `base_perf_ns`, the slots with callers are at least.
+        self.spacing_ticks = self._spacing_ticks()
 
     def __len__(self) -> int:
         return sum(len(slot.entries) for slot in self._slots)
 
     def add(self, entry: WheelEntry[T], owner: T, now_perf_ns: int) -> None:
         """Add a stream of `owner` to the slot with the fewest streams; its first frame is the slot's next one."""
-        self._catch_up(now_perf_ns)
-        min(self._slots, key=lambda slot: (len(slot.entries), slot.due_perf_ns)).add(entry, owner, now_perf_ns)
+        for slot in self._slots:
+            if not slot.entries:
+                self._skip(slot, now_perf_ns)
+        slots = self._slots[::2] if self._seldom else self._slots
+        slot = min(slots, key=_fewest_first)
+        if self._seldom and len(slot.entries) >= CALLERS_TOGETHER:
+            slot = min(self._slots, key=_fewest_first)
+        slot.add(entry, owner, now_perf_ns)
+        self.spacing_ticks = self._spacing_ticks()
 
     def remove(self, entry: WheelEntry[T]) -> None:
         """Remove a stream: no more of its frames are due. Unknown streams are ignored."""
         if entry.slot is not None:
             entry.slot.remove(entry)
+            self.spacing_ticks = self._spacing_ticks()
 
-    def due(self, now_perf_ns: int) -> Iterator[WheelSlot[T]]:
-        """Yield the slots with a row due now, each at most once. The caller takes that row before the next slot."""
-        before, self._behind = self._behind, []
+    def due(self, now_perf_ns: int) -> list[WheelSlot[T]]:
+        """Return the slots with a row due now, each once. The caller takes that row of each, in this order."""
         last = (now_perf_ns - self.base_perf_ns) // TICK_NS
-        size = len(self._slots)
-        first = max(self._next_tick, last - size + 1)
+        count = min(last + 1 - self._next_tick, len(self._slots))
         self._next_tick = last + 1
-        reached = [self._slots[tick % size] for tick in range(first, last + 1)]
-        for slot in (*before, *(slot for slot in reached if slot not in before)):
-            if slot.due_perf_ns > now_perf_ns:
-                continue
-            if slot.entries:
-                yield slot
-            else:
-                self._skip(slot, now_perf_ns)
-            if slot.due_perf_ns <= now_perf_ns:
-                self._behind.append(slot)
+        at = (last + 1 - count) % len(self._slots)
+        reached = self._twice[at : at + count]
+        if self._behind:
+            reached = [*self._behind, *(slot for slot in reached if slot not in self._behind)]
+            self._behind = []
+        due: list[WheelSlot[T]] = []
+        for slot in reached:
+            if slot.entries and slot.due_perf_ns <= now_perf_ns:
+                due.append(slot)
+                if slot.due_perf_ns + self.frame_ns <= now_perf_ns:
+                    self._behind.append(slot)
+        return due
 
-    def _catch_up(self, now_perf_ns: int) -> None:
-        """Skip the missed rows of empty slots, so that a stream added now does not start behind."""
-        for slot in self._slots:
-            if not slot.entries:
-                self._skip(slot, now_perf_ns)
+    def _spacing_ticks(self) -> int:
+        return 1 if not self._seldom or any(slot.entries for slot in self._seldom) else 2
 
     def _skip(self, slot: WheelSlot[T], now_perf_ns: int) -> None:
+        """Skip the missed rows of an empty slot, so that a stream added now does not start behind."""
         missed = (now_perf_ns - slot.due_perf_ns) // self.frame_ns + 1
         slot.due_perf_ns += max(0, missed) * self.frame_ns
+
+
+def _fewest_first(slot: WheelSlot[T]) -> tuple[int, int]:
+    return len(slot.entries), slot.due_perf_ns

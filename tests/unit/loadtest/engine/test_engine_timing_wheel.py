@@ -1,11 +1,13 @@
 """Frames are due on an absolute schedule: never early, never in a burst, and late ones keep it."""
 
+from collections import Counter
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from loadtest.conversation.evidence import Evidence
-from loadtest.engine.timing_wheel import TICK_NS, TimingWheel, WheelEntry, WheelSlot
+from loadtest.engine.timing_wheel import CALLERS_TOGETHER, TICK_NS, TimingWheel, WheelEntry, WheelSlot
 
 MS = 1_000_000
 FRAME = 20 * MS
@@ -53,11 +55,62 @@ def test_a_row_is_never_taken_early() -> None:
         _slot_of(entry).take_row(_slot_of(entry).due_perf_ns - 1)
 
 
-def test_callers_are_spread_over_the_ticks_of_a_frame() -> None:
-    wheel, entries = _wheel(40)
-    moments = [_slot_of(entry).due_perf_ns % FRAME // TICK_NS for entry in entries]
-    assert sorted(moments) == sorted([*range(20), *range(20)])
-    assert len(wheel) == 40
+def test_many_callers_are_spread_over_the_ticks_of_a_frame() -> None:
+    wheel, entries = _wheel(20 * CALLERS_TOGETHER)
+    moments = Counter(_slot_of(entry).due_perf_ns % FRAME // TICK_NS for entry in entries)
+    assert moments == dict.fromkeys(range(20), CALLERS_TOGETHER)
+    assert len(wheel) == 20 * CALLERS_TOGETHER
+
+
+@pytest.mark.parametrize("callers", [10, 10 * CALLERS_TOGETHER])
+def test_fewer_callers_are_spread_over_every_second_tick(callers: int) -> None:
+    wheel, entries = _wheel(callers)
+    moments = Counter(_slot_of(entry).due_perf_ns % FRAME // TICK_NS for entry in entries)
+    assert moments == dict.fromkeys(range(0, 20, 2), callers // 10)
+    assert wheel.spacing_ticks == 2
+
+
+def test_one_caller_more_needs_every_tick_until_it_leaves() -> None:
+    wheel, entries = _wheel(10 * CALLERS_TOGETHER + 1)
+    assert wheel.spacing_ticks == 1
+    assert _slot_of(entries[-1]).due_perf_ns // TICK_NS % 2 == 1
+    wheel.remove(entries[-1])
+    assert wheel.spacing_ticks == 2
+    wheel.remove(entries[0])
+    wheel.add(entries[-1], "again", 0)
+    assert wheel.spacing_ticks == 2, "there was room"
+
+
+def test_a_frame_of_an_odd_number_of_ticks_uses_them_all() -> None:
+    wheel: TimingWheel[str] = TimingWheel(0, 5 * MS)
+    entries: list[WheelEntry[str]] = [WheelEntry(_accept_all) for _ in range(5)]
+    for entry in entries:
+        wheel.add(entry, "caller", 0)
+    assert sorted(_slot_of(entry).due_perf_ns % (5 * MS) // TICK_NS for entry in entries) == [0, 1, 2, 3, 4]
+    assert wheel.spacing_ticks == 1
+
+
+COMING_AND_GOING = st.lists(st.tuples(st.booleans(), st.integers(0, 400)), max_size=12)
+
+
+@given(COMING_AND_GOING)
+def test_no_slot_is_due_between_two_ticks_of_the_spacing(changes: list[tuple[bool, int]]) -> None:
+    wheel: TimingWheel[str] = TimingWheel(0, FRAME)
+    present: list[WheelEntry[str]] = []
+    now = 0
+    for joins, count in changes:
+        for _ in range(count if joins else min(count, len(present))):
+            if joins:
+                present.append(WheelEntry(_accept_all))
+                wheel.add(present[-1], "caller", now)
+            else:
+                wheel.remove(present.pop(len(present) // 2))
+        shares = Counter(_slot_of(entry).due_perf_ns // TICK_NS % wheel.spacing_ticks for entry in present)
+        assert set(shares) <= {0}
+        # On time, nothing is ever late by more than the tick is.
+        for _ in range(40):
+            now += wheel.spacing_ticks * TICK_NS - now % (wheel.spacing_ticks * TICK_NS)
+            assert all(late < 2 * TICK_NS for _, _, late in _serve(wheel, now))
 
 
 def test_a_new_stream_is_due_within_one_frame_however_long_the_wheel_was_empty() -> None:
