@@ -172,7 +172,7 @@ class Connection:
         self._reading = True
         try:
             reads = _READS_PER_WAKE
-            while self._read() == READ_BYTES and reads and self.closed is None:
+            while self._read() == READ_BYTES and reads and self.closed is None and self._watch.has_time_to_read():
                 reads -= 1
         finally:
             self._reading = False

@@ -119,7 +119,7 @@ class Engine:
         if self._lateness_ns:
             self.health.note_frames(self._lateness_ns)
             self._lateness_ns.clear()
-        self._watch.tick(next_tick_perf_ns)
+        self._watch.tick(now, next_tick_perf_ns)
         scan_while_idle(self.scans, self.clocks.perf_ns, next_tick_perf_ns)
         if now >= self._offset_at_perf_ns:
             self._offset_at_perf_ns = now + _OFFSET_EVERY_NS

@@ -4,6 +4,10 @@ In a busy process, dozens of sockets become readable every millisecond, and the 
 reading itself. On Linux, one epoll instance covers all sockets. While little data arrives, sockets are read at once, so
 that pieces that arrive separately are read separately and each gets its own timestamp; under load they are read on each
 tick. On other systems, and for sockets without kernel timestamps, each socket has its own hub watcher.
+
+Where there is no time for both, sending comes first: reading ends when the next tick is due, and the kernel keeps what
+is unread. A tick that has no time left for reading gives it READING_SHARE of the time that its frames took, and one
+socket at the least, so that neither starves: sending has most of the time, and every socket has its turn.
 """
 
 import contextlib
@@ -15,11 +19,12 @@ from gevent import monkey
 _READ: Final = 1
 _EPOLLIN: Final = 1
 _MOST_AT_ONCE: Final = 64
-# Even when late, this many sockets are read, and as many written, before frames are sent again: neither side starves.
-_MIN_AT_ONCE: Final = 16
-# The load is assessed every so many ticks; more arrivals than this in that time mean that the process is busy.
-_BUSY_WINDOW_TICKS: Final = 50
-_BUSY_ARRIVALS: Final = 8 * _BUSY_WINDOW_TICKS
+READING_SHARE: Final = 0.25
+# Even when late, this many sockets are written before frames are sent again.
+_MIN_WRITTEN: Final = 16
+# The load is assessed every so often; more arrivals than this in that time mean that the process is busy.
+_BUSY_WINDOW_NS: Final = 50_000_000
+_BUSY_ARRIVALS: Final = 8 * 50
 
 
 def _open_epoll() -> Any:
@@ -51,7 +56,10 @@ class SocketWatch:
         self._watchers: dict[int, Any] = {}
         self._until_perf_ns = 0
         self._written = 0  # sockets written since the last tick
-        self._arrivals = self._ticks = 0
+        self._busy = False
+        self._unread: list[int] = []  # sockets that epoll has reported, the last one first
+        self._arrivals = 0
+        self._assess_at_perf_ns = 0
         self._epoll = _open_epoll()
         self._own: Any = None if self._epoll is None else loop.io(self._epoll.fileno(), _READ)
         if self._own is not None:
@@ -77,14 +85,18 @@ class SocketWatch:
         elif self._epoll is not None:
             self._epoll.unregister(fd)
 
-    def tick(self, next_perf_ns: int) -> None:
-        """Start a new tick; when busy, read what has arrived until the next tick is due."""
-        self._until_perf_ns = next_perf_ns
+    def tick(self, began_perf_ns: int, next_perf_ns: int) -> None:
+        """Start a new tick, whose frames have been sent; when busy, read what has arrived until the next tick is due.
+
+        `began_perf_ns` is when the tick began, before its frames were sent.
+        """
+        now = self._perf_ns()
+        self._until_perf_ns = max(next_perf_ns, now + int((now - began_perf_ns) * READING_SHARE))
         self._written = 0
-        self._ticks += 1
-        if self._ticks >= _BUSY_WINDOW_TICKS:
+        if now >= self._assess_at_perf_ns:
             self._assess_load()
-        if self._own is not None and not self._own.active:
+            self._assess_at_perf_ns = now + _BUSY_WINDOW_NS
+        if self._busy:
             self._serve()
 
     def has_time(self) -> bool:
@@ -93,28 +105,34 @@ class SocketWatch:
         When an endpoint resumes reading, all of its sockets become writable at once.
         """
         self._written += 1
-        return self._written <= _MIN_AT_ONCE or self._perf_ns() < self._until_perf_ns
+        return self._written <= _MIN_WRITTEN or self._perf_ns() < self._until_perf_ns
 
     def _assess_load(self) -> None:
-        busy, self._arrivals, self._ticks = self._arrivals > _BUSY_ARRIVALS, 0, 0
-        if self._own is None or self._own.active != busy:
+        busy, self._arrivals = self._arrivals > _BUSY_ARRIVALS, 0
+        if self._own is None or self._busy == busy:
             return
+        self._busy = busy
         if busy:
             self._own.stop()
         else:
             self._own.start(self._serve)
 
+    def has_time_to_read(self) -> bool:
+        """Whether more may be read before frames are sent again. What is left waits in the kernel."""
+        return self._perf_ns() < self._until_perf_ns
+
     def _serve(self) -> None:
         assert self._epoll is not None  # noqa: S101 - only called if there is an epoll
-        read = 0
-        while events := self._epoll.poll(0, _MOST_AT_ONCE):
-            for fd, _ in events:
-                self._read(fd)
-                read += 1
-                if read >= _MIN_AT_ONCE and self._perf_ns() >= self._until_perf_ns:
-                    self._arrivals += read
-                    return  # epoll reports the others again
-        self._arrivals += read
+        found = _MOST_AT_ONCE
+        while self._unread or found == _MOST_AT_ONCE:
+            if not self._unread:
+                self._unread = [fd for fd, _ in reversed(self._epoll.poll(0, _MOST_AT_ONCE))]
+                found = len(self._unread)
+                continue
+            self._read(self._unread.pop())
+            self._arrivals += 1
+            if self._perf_ns() >= self._until_perf_ns:
+                return  # the others come first next time: epoll would begin with the same ones again
 
     def _read(self, fd: int) -> None:
         reader = self._readers.get(fd)
