@@ -155,7 +155,7 @@ class DeclaredCaller(AnsweringCaller):
         event_id = None if self._spec.event_id is None else self._spec.event_id.first(decoded)
         if self._repeats.is_repeat(event_id, raw_type, len(message)):
             return [VoiceEvent(EventKind.DUPLICATE, raw_type or excerpt(message))]
-        rules = self._recognition.rules_of(decoded)
+        rules = self._recognition.rules_of(name, decoded)
         if not rules:
             return [VoiceEvent(EventKind.UNKNOWN, raw_type or excerpt(message))]
         events: list[VoiceEvent] = []
@@ -166,14 +166,14 @@ class DeclaredCaller(AnsweringCaller):
 
     def _apply(self, rule: EventRule, raw_type: str, decoded: object) -> list[VoiceEvent]:
         kind = KINDS[rule.is_]
+        if kind is EventKind.AUDIO:
+            return self._json_audio(rule, raw_type, decoded)
         item_id = _text(rule.item, decoded)
         response_id = _text(rule.response, decoded) if kind in _OF_REPLY or kind is EventKind.SERVICE_REPORT else None
         if kind is EventKind.READY:
             if self._ready:
                 return [VoiceEvent(EventKind.OTHER, raw_type)]
             self._ready = True
-        elif kind is EventKind.AUDIO:
-            return self._json_audio(rule, raw_type, decoded)
         elif kind is EventKind.ERROR:
             return [self._error(rule, raw_type, decoded)]
         text = _text(rule.text, decoded)

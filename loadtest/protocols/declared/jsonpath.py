@@ -26,10 +26,22 @@ class JsonPath:
     text: str
     steps: tuple[str | int | _Every, ...]
 
+    @property
+    def is_single(self) -> bool:
+        """Whether the path leads to one value at most."""
+        return _EVERY not in self.steps
+
     def first(self, value: object) -> Any:
         """Return the first value that the path leads to, or None."""
-        found = self.all(value)
-        return found[0] if found else None
+        found = value
+        for step in self.steps:
+            if isinstance(step, str) and isinstance(found, dict):
+                found = found.get(step)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+            elif isinstance(step, _Every):
+                return next(iter(self.all(value)), None)
+            else:
+                found = next(iter(_members(found, step)), None)
+        return found
 
     def all(self, value: object) -> Sequence[Any]:
         """Return all values that the path leads to, in order."""

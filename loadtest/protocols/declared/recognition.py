@@ -1,6 +1,6 @@
 """What a message of a declared wire means: the rules of its spec, prepared for many messages. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -54,15 +54,41 @@ class RuleCondition(msgspec.Struct, frozen=True):
         return any(_same(each, value) for each in found for value in self.values)
 
 
+PreparedRule = tuple[EventRule, list[RuleCondition]]
+
+
 class Recognition:
-    """The rules of a spec. All that match a message apply, in their order."""
+    """The rules of a spec. All that match a message apply, in their order.
+
+    Most rules are for messages of one name, so those that a message's name excludes are not tried.
+    """
 
     def __init__(self, spec: Spec) -> None:
-        self._rules = [(rule, [_prepared(path, wanted) for path, wanted in rule.when.items()]) for rule in spec.events]
+        self._type = spec.type
+        self._rules: list[PreparedRule] = [
+            (rule, [_prepared(path, wanted) for path, wanted in rule.when.items()]) for rule in spec.events
+        ]
+        named = (value for _, conditions in self._rules for each in conditions for value in self._names_in(each))
+        self._by_name = {name: self._rules_of_name(name) for name in named if isinstance(name, str)}
+        self._of_no_name = self._rules_of_name(None)
 
-    def rules_of(self, message: object) -> list[EventRule]:
-        """Return the rules that match a decoded message; none for one that the spec does not know."""
-        return [rule for rule, conditions in self._rules if all(each.holds(message) for each in conditions)]
+    def rules_of(self, name: object, message: object) -> list[EventRule]:
+        """Return the rules that match a decoded message, whose name is at the spec's `type`; none if it is unknown."""
+        rules = self._by_name.get(name, self._of_no_name) if isinstance(name, str) else self._rules
+        return [rule for rule, conditions in rules if all(each.holds(message) for each in conditions)]
+
+    def _names_in(self, condition: RuleCondition) -> Sequence[object]:
+        """Return the values of a condition on the message's name, nothing for a condition on anything else."""
+        return condition.values if condition.path.steps == self._type.steps and self._type.is_single else ()
+
+    def _rules_of_name(self, name: str | None) -> list[PreparedRule]:
+        """Return the rules for messages of a name, without the conditions on it; None is a name that no rule has."""
+        found: list[PreparedRule] = []
+        for rule, conditions in self._rules:
+            on_name = [each for each in conditions if self._names_in(each)]
+            if all(name is not None and name in each.values for each in on_name):
+                found.append((rule, [each for each in conditions if each not in on_name]))
+        return found
 
 
 def not_observable(spec: Spec) -> dict[str, str]:
