@@ -1,7 +1,7 @@
 """Every wire that carries audio in messages, with and without the reader of its usual messages."""
 
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from types import BuiltinFunctionType, FunctionType
 from typing import Any, Final
@@ -9,6 +9,7 @@ from unittest import mock
 
 from loadtest.protocols.base import CallerProtocol, EventKind, VoiceEvent
 from loadtest.protocols.exact_messages import ExactReader
+from loadtest.protocols.wyoming import events
 from tests.unit.loadtest.protocols.contract.line import SCRIPTS, Line, Received, tone
 from tests.unit.loadtest.protocols.contract.wire_script import WireScript
 
@@ -107,12 +108,15 @@ def outcome(caller: CallerProtocol, steps: Sequence[Step]) -> tuple[list[Any], A
 
 @contextmanager
 def without_readers() -> Generator[None]:
-    """Every reader reads nothing: each message goes the way of any message."""
+    """Every reader reads nothing, and nothing is remembered of a message: each goes the way of any message."""
 
     def unread(self: ExactReader[Any], message: str | bytes) -> None:
         del self, message
 
-    with mock.patch.object(ExactReader, "read", unread):
+    with ExitStack() as patches:
+        patches.enter_context(mock.patch.object(ExactReader, "read", unread))
+        for name in ("_known_lengths", "_known_content"):
+            patches.enter_context(mock.patch.object(events, name, getattr(events, name).__wrapped__))
         yield
 
 
