@@ -25,7 +25,7 @@ def ulaw_encode(pcm: Pcm16) -> bytes:
 
 def ulaw_decode(octets: bytes) -> Pcm16:
     """µ-law octets → PCM16; 0xFF and 0x7F are 0."""
-    return _ULAW_DECODE[np.frombuffer(octets, np.uint8)]
+    return _ULAW_DECODE.take(np.frombuffer(octets, np.uint8))
 
 
 def alaw_encode(pcm: Pcm16) -> bytes:
@@ -35,7 +35,7 @@ def alaw_encode(pcm: Pcm16) -> bytes:
 
 def alaw_decode(octets: bytes) -> Pcm16:
     """A-law octets → PCM16; the smallest values are ±8, as A-law has no zero."""
-    return _ALAW_DECODE[np.frombuffer(octets, np.uint8)]
+    return _ALAW_DECODE.take(np.frombuffer(octets, np.uint8))
 
 
 def _encode_table(law: Literal["ULAW", "ALAW"]) -> Octets:
