@@ -12,6 +12,8 @@ from telemetry.sidecar.otlp.framing import ITEM_BYTES_MAX, ITEMS_MAX, REPEATED_B
 from telemetry.sidecar.otlp.grpc import STREAMS_PER_CONNECTION
 from telemetry.sidecar.otlp.json_requests import OBJECTS_MAX, VALUES_MAX
 from telemetry.sidecar.otlp.metric_points import ATTRIBUTES_MAX, POINTS_MAX
+from telemetry.sidecar.otlp.metric_points import REQUEST_PARTS_MAX as METRIC_PARTS_MAX
+from telemetry.sidecar.otlp.point_values import PARTS_MAX as POINT_PARTS_MAX
 from telemetry.sidecar.otlp.readable import DROPPED_ATTRIBUTES
 from telemetry.sidecar.otlp.receive_slots import PATIENCE_S, SLOTS, WAITING_MAX
 from telemetry.sidecar.otlp.span_limits import NAME_BYTES_MAX, PARTS_MAX, REQUEST_PARTS_MAX
@@ -52,6 +54,8 @@ CONTENTS: Final = (
     ("attributes, events and links of all its spans", f"{REQUEST_PARTS_MAX:,}", "the request"),
     ("resources and scopes, times the spans that repeat them", f"{REPEATED_BYTES_MAX >> 20} MiB", "the request"),
     ("metric points, and attributes of them", f"{POINTS_MAX:,}; {ATTRIBUTES_MAX:,}", "the request"),
+    ("buckets, bounds, quantiles and exemplars of all its points", f"{METRIC_PARTS_MAX:,}", "the points beyond it"),
+    ("the same of a metric point", f"{POINT_PARTS_MAX:,}", "the point"),
     ("objects and arrays in JSON, and values", f"{OBJECTS_MAX:,}; {VALUES_MAX:,}", "the request"),
     ("a span, its resource or its scope", f"{ITEM_BYTES_MAX >> 20} MiB", "the span"),
     ("attributes, events and links of a span, each", f"{PARTS_MAX:,}", "the span"),
@@ -63,7 +67,8 @@ CONTENTS: Final = (
 CHANGED: Final = f"""
 An attribute that is nested too deeply is left out, and its span, event, link or resource is stored with their number in
 the attribute {code(DROPPED_ATTRIBUTES)}. In a text that is not UTF-8, U+FFFD stands for the bytes that are not. The
-answer says so in `partial_success`, with no rejected items; `/v1/state` counts such items under `changed`.
+answer says so in `partial_success`, with no rejected items; `/v1/state` counts such items under `changed`. A
+metric point with an attribute that is nested too deeply is rejected: without it, it would be of another series.
 """
 
 

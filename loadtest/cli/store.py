@@ -61,11 +61,11 @@ def export(
     to: Annotated[Path, typer.Option(help="folder for the files, new or empty")],
     turns: Annotated[Literal["parquet", "csv"], typer.Option(help="format of the turns")] = "parquet",
 ) -> None:
-    """Write the turns and the spans of a store into files for other programs.
+    """Write the turns, the spans and the metric points of a store into files for other programs.
 
     Spans become Parquet files with the columns of `otel_traces`, the table of the OpenTelemetry Collector's ClickHouse
-    exporter; turns become one file. Works while a sidecar writes the store. The exit code is 7 if damaged segments had
-    to be left out.
+    exporter; turns and metric points become one file each. Works while a sidecar writes the store. The exit code is 7
+    if damaged segments had to be left out.
     """
     from loadtest.run.store import export as carry_out
 

@@ -103,6 +103,7 @@ def export(folder: Path, target: Path, console: Console, turns: TurnsFormat) -> 
         done = export_store(folder, target, turns=turns, progress=progress)
     for fault in done.faults:
         console.print(f"fault: {fault}", soft_wrap=True, markup=False, highlight=False)
-    line = f"{target}: {done.turns:,} turns and {done.spans:,} spans in {len(done.files):,} files"
+    rows = f"{done.turns:,} turns, {done.spans:,} spans and {done.points:,} metric points"
+    line = f"{target}: {rows} in {len(done.files):,} files"
     console.print(line, soft_wrap=True, markup=False, highlight=False)
     return ExitCode.STORE_DAMAGED if done.faults else ExitCode.OK

@@ -12,6 +12,7 @@ import duckdb
 
 from telemetry.store.duckdb_access import literal_path
 from telemetry.store.manifest import Table
+from telemetry.store.point_rows import NUMBER_KINDS
 
 _THREADS: Final = 2
 _MEMORY: Final = "1GB"
@@ -22,7 +23,7 @@ _IDENTITIES: Final[dict[Table, str]] = {
         "THEN concat_ws(chr(31), run_id, call_id, turn_index, source) END"
     ),
     "spans": "trace_id, span_id",
-    "points": "name, unix_ns, service, attributes",
+    "points": f"name, unix_ns, service, attributes, CASE WHEN kind NOT IN {NUMBER_KINDS} THEN kind END",
 }
 
 
@@ -45,6 +46,8 @@ def duplicate_rows(table: Table, files: Sequence[Path]) -> Mapping[Path, list[in
             {"files": [str(path) for path in files]},
         )
         source = "read_parquet($files, filename = true, file_row_number = true, union_by_name = true)"
+        if table == "points":  # those of a former version have no kind
+            source = f"(SELECT * FROM {source} UNION ALL BY NAME SELECT NULL::VARCHAR AS kind WHERE false)"
         values = {"files": [literal_path(str(path)) for path in files]}
         connection.execute(
             f"CREATE TEMP TABLE twice AS SELECT identity FROM (SELECT hash({identity}) AS identity FROM {source}) "

@@ -35,28 +35,31 @@ class Exported:
     files: tuple[Path, ...]
     turns: int
     spans: int
+    points: int
     faults: tuple[str, ...]
 
 
 def export(
     directory: Path, target: Path, *, turns: TurnsFormat = "parquet", progress: Progress = lambda _done, _total: None
 ) -> Exported:
-    """Write the turns and the spans of a store into a new or empty folder.
+    """Write the turns, the spans and the metric points of a store into a new or empty folder.
 
-    `turns.parquet` (or `.csv`) has the columns of the store, the `otel_traces-…` files those of the Collector's
-    ClickHouse table. Raises StoreError when the store cannot be read or the folder cannot be written.
+    `turns.parquet` (or `.csv`) and `points.parquet` have the columns of the store, the `otel_traces-…` files
+    those of the Collector's ClickHouse table. Raises StoreError when the store cannot be read or the folder cannot be
+    written.
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise StoreError(f"{target}: is there already; name a folder that is new or empty")
     with ExitStack() as stack:
         segments, faults = _opened(directory, stack)
-        total = sum(segment.rows for segment, _ in segments if segment.table != "points")
+        total = sum(segment.rows for segment, _ in segments)
         writing = _Writing(target, progress, total)
         try:
             make_folder(target)
             with writing:
                 turn_rows = _write_turns(writing, _batches(segments, "turns"), turns)
                 span_rows = _write_spans(writing, _batches(segments, "spans"))
+                point_rows = _write_points(writing, _batches(segments, "points"))
         except (OSError, pa.ArrowException) as error:
             writing.remove()
             why = getattr(error, "strerror", None) or error
@@ -64,7 +67,7 @@ def export(
         except BaseException:
             writing.remove()
             raise
-        return Exported(writing.publish(), turn_rows, span_rows, tuple(faults))
+        return Exported(writing.publish(), turn_rows, span_rows, point_rows, tuple(faults))
 
 
 def _opened(directory: Path, stack: ExitStack) -> tuple[list[tuple[Segment, BinaryIO]], list[str]]:
@@ -173,6 +176,20 @@ def _turns_writer(file: BinaryIO) -> Any:
 
 def _csv_writer(file: BinaryIO) -> Any:
     return csv.CSVWriter(file, _flat(SCHEMAS["turns"].empty_table()).schema)
+
+
+def _write_points(writing: _Writing, batches: Iterator[ArrowTable]) -> int:
+    rows = 0
+    writer = writing.open("points.parquet", _points_writer)
+    for content in batches:
+        writer.write_table(content)
+        rows += content.num_rows
+        writing.wrote(content.num_rows)
+    return rows
+
+
+def _points_writer(file: BinaryIO) -> Any:
+    return pq.ParquetWriter(file, SCHEMAS["points"], compression="zstd")
 
 
 def _flat(content: ArrowTable) -> ArrowTable:

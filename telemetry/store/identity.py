@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from telemetry.store.manifest import Table
+from telemetry.store.point_rows import NUMBER_KINDS
 from telemetry.store.schema import ArrowTable
 from telemetry.store.segment_files import TIME_COLUMNS
 
@@ -21,8 +22,9 @@ _compute: Any = pc
 _IDENTITY_COLUMNS: Final[Mapping[Table, tuple[str, ...]]] = {
     "turns": ("trace_id", "span_id", "run_id", "call_id", "turn_index", "source"),
     "spans": ("trace_id", "span_id"),
-    "points": ("name", "unix_ns", "service", "attributes"),
+    "points": ("name", "unix_ns", "service", "attributes", "kind"),
 }
+_KIND: Final = "kind"
 # What `keys` and `starts` need of a table.
 KEY_COLUMNS: Final[Mapping[Table, tuple[str, ...]]] = {
     table: tuple(dict.fromkeys((*columns, TIME_COLUMNS[table]))) for table, columns in _IDENTITY_COLUMNS.items()
@@ -33,10 +35,12 @@ _KEY_BYTES_MAX: Final = 64
 
 
 def keys(table: Table, content: ArrowTable) -> list[bytes]:
-    """The identity of each row: its ids; of a turn without any its place in the call; of a point what, whose, when."""
-    columns = [_binary(content.column(name)) for name in _IDENTITY_COLUMNS[table]]
+    """The identity of each row: its ids; of a turn without any its place in the call; of a point what, whose,
+    when, and which kind."""
+    columns = [_binary(content.column(name)) for name in _IDENTITY_COLUMNS[table] if name != _KIND]
     if table == "points":
         columns[3] = _digests_in_one_order(columns[3])
+        columns.append(_kinds(content))
         joined = _joined(columns)
     elif table == "spans":
         joined = _joined(columns)
@@ -70,6 +74,15 @@ def _flat(column: _Column) -> _Column:
     combined = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     # Without rows, older versions of pyarrow leave an array of no chunks.
     return pa.concat_arrays(combined.chunks) if isinstance(combined, pa.ChunkedArray) else combined
+
+
+def _kinds(points: ArrowTable) -> _Column:
+    """The kinds of points, empty for numbers: those that a former version stored have none."""
+    if _KIND not in points.schema.names:
+        return pa.array([b""] * points.num_rows, pa.binary())
+    kinds = _binary(points.column(_KIND))
+    numbers = _compute.is_in(kinds, pa.array([kind.encode() for kind in NUMBER_KINDS], pa.binary()))
+    return _compute.if_else(numbers, pa.scalar(b"", pa.binary()), kinds)
 
 
 def _digests_in_one_order(attributes: _Column) -> _Column:

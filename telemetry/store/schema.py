@@ -2,11 +2,12 @@
 
 `turns` has a column per field of `Turn`, one per metric (computed at ingest by its one definition; a metric that is a
 field of the turn shares the field's column) and `ended_unix_ns`. `spans` are whole, as they were received; each of
-their columns is one of the OpenTelemetry Collector's ClickHouse table `otel_traces`. `points` are OTLP gauges and sums.
+their columns is one of the OpenTelemetry Collector's ClickHouse table `otel_traces`. `points` are the points of OTLP's
+metrics, of every kind.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
@@ -21,6 +22,7 @@ from telemetry.model.turn_spans import turn_attributes
 from telemetry.model.turns import Turn
 from telemetry.store.attribute_values import ATTRIBUTES_TYPE, read_attributes, stored_attributes
 from telemetry.store.manifest import Table
+from telemetry.store.point_rows import POINT_COLUMNS, PointRow, column_of
 
 # A turn's integers stay below this so that sums and differences of two of them fit the store's 64 bits.
 INTEGER_LIMIT: Final = 2**62
@@ -30,17 +32,6 @@ _STATUS_MESSAGE_MAX_CHARS: Final = 2**16
 # pyarrow ships no types of its own.
 ArrowTable = Any
 ArrowType = Any
-
-
-@dataclass(frozen=True, slots=True)
-class PointRow:
-    """One OTLP metric point (gauge or sum) as the store keeps it."""
-
-    name: str
-    unix_ns: int
-    value: float
-    attributes: dict[str, object] = field(default_factory=dict[str, object])
-    service: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +135,7 @@ SCHEMAS: Final[dict[Table, Any]] = {
             ("process_id", pa.string()),
             ("service", pa.string()),
             ("attributes", pa.string()),
+            *POINT_COLUMNS.items(),
         ]
     ),
 }
@@ -244,19 +236,18 @@ def spans_table(spans: Sequence[SpanRow]) -> ArrowTable:
 
 def points_table(points: Sequence[PointRow]) -> ArrowTable:
     """Metric points as a table; the run and the process stand in columns of their own."""
-    rows = [
-        {
-            "name": each.name,
-            "unix_ns": each.unix_ns,
-            "value": each.value,
-            "run_id": _text(each.attributes.get("run_id")),
-            "process_id": _text(each.attributes.get("process_id")),
-            "service": each.service,
-            "attributes": _json(each.attributes),
-        }
-        for each in points
-    ]
-    return pa.Table.from_pylist(rows, schema=SCHEMAS["points"])
+    columns = {
+        "name": [each.name for each in points],
+        "unix_ns": [each.unix_ns for each in points],
+        "value": [each.value for each in points],
+        "run_id": [_text(each.attributes.get("run_id")) for each in points],
+        "process_id": [_text(each.attributes.get("process_id")) for each in points],
+        "service": [each.service for each in points],
+        "attributes": [_json(each.attributes) for each in points],
+    }
+    schema = SCHEMAS["points"]
+    arrays = [pa.array(values, schema.field(name).type) for name, values in columns.items()]
+    return pa.Table.from_arrays([*arrays, *(column_of(points, name) for name in POINT_COLUMNS)], schema=schema)
 
 
 def turn_from_row(row: dict[str, Any]) -> Turn:

@@ -1,36 +1,47 @@
-"""Reads the points of OTLP metrics: gauges and sums, a point at a time; there are few beside the spans."""
+"""Reads the points of OTLP metrics, of every kind, a point at a time; there are few beside the spans."""
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final, cast
+from typing import Final, TypeVar
 
 from google.protobuf.message import DecodeError
-from opentelemetry.proto.metrics.v1.metrics_pb2 import DataPointFlags, Metric, NumberDataPoint
+from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
-from telemetry.model.foreign_text import one_line, several_lines
-from telemetry.sidecar.otlp import attributes as values
+from telemetry.model.foreign_text import one_line
 from telemetry.sidecar.otlp.attributes import OtlpDecodeError
 from telemetry.sidecar.otlp.framing import ITEM_BYTES_MAX, framed
+from telemetry.sidecar.otlp.point_values import TOO_DEEP, Point, RefusedPoint, parts_of, point_row
+from telemetry.sidecar.otlp.readable import METRIC, RESOURCE, SCOPE, Readable, Shape, readable
 from telemetry.store.schema import PointRow
 
 POINTS_MAX: Final = 200_000
 ATTRIBUTES_MAX: Final = 1_000_000
+# Of the points of a request together: buckets, bounds, quantiles and exemplars.
+REQUEST_PARTS_MAX: Final = 1_000_000
 _MESSAGE: Final = "ExportMetricsServiceRequest"
-_NO_VALUE: Final = DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
-_INT64_MAX: Final = 2**63 - 1
-_TEXT_MAX_CHARS: Final = 2**16
+_TOO_MANY_PARTS: Final = (
+    f"the points of the request have more than {REQUEST_PARTS_MAX} buckets, bounds, quantiles and exemplars together; "
+    "send smaller batches"
+)
+# Of a request so many metrics that were changed are described.
+_DESCRIBED_MAX: Final = 3
+_Part = TypeVar("_Part", Metric, Resource, InstrumentationScope)
 
 
 @dataclass(slots=True)
 class ReadPoints:
-    """The points of one request; of those that are not stored how many there are for each reason."""
+    """The points of one request; of those that are not stored how many there are for each reason. `changed` counts the
+    metrics that are not stored as they were sent, for these `changes`."""
 
     points: list[PointRow] = field(default_factory=list[PointRow])
     received: int = 0
     attributes: int = 0
+    parts: int = 0
     rejected: dict[str, int] = field(default_factory=dict[str, int])
+    changed: int = 0
+    changes: list[str] = field(default_factory=list[str])
 
     def reject(self, reason: str, points: int = 1) -> None:
         """Count points that are not stored."""
@@ -40,7 +51,7 @@ class ReadPoints:
 def read_points(body: bytes) -> ReadPoints:
     """Read a metrics export in protobuf. Raises OtlpDecodeError when it is not one, or holds more than can be taken."""
     found = ReadPoints()
-    for service, metric in _metrics(body):
+    for service, scope_name, metric in _metrics(body, found):
         kind = metric.WhichOneof("data")
         if kind is None:
             continue
@@ -52,57 +63,63 @@ def read_points(body: bytes) -> ReadPoints:
                 f"the request holds more than {POINTS_MAX} points, or more than {ATTRIBUTES_MAX} attributes of points; "
                 "send smaller batches"
             )
-        if kind in ("gauge", "sum"):
-            for point in points:
-                _take(metric.name, service, point, found)
-        elif points:
-            found.reject(f"metric {metric.name!r}: {kind} points are not stored, only gauges and sums", len(points))
+        for point in points:
+            _take(metric, point, service, scope_name, found)
     return found
 
 
-def _metrics(body: bytes) -> Iterator[tuple[str, Metric]]:
-    """Each metric with the name of its service, one at a time so that only one is in memory."""
-    cut = framed(body, _MESSAGE, "metrics")
+def _take(metric: Metric, point: Point, service: str, scope_name: str, found: ReadPoints) -> None:
+    found.parts += parts_of(point)
+    if found.parts > REQUEST_PARTS_MAX:
+        found.reject(_TOO_MANY_PARTS)
+        return
     try:
-        for payload in (*cut.resources, *cut.items):
-            if len(payload) > ITEM_BYTES_MAX:
-                raise OtlpDecodeError(f"a metric or its resource is larger than {ITEM_BYTES_MAX >> 20} MiB")
-        services = [_service(Resource.FromString(payload)) for payload in cut.resources]
-        for payload, resource in zip(cut.items, cut.resource_of, strict=True):
-            yield services[resource], Metric.FromString(payload)
+        row = point_row(metric, point, service, scope_name)
+    except RefusedPoint as refused:
+        found.reject(f"metric {one_line(metric.name)!r}: {refused}")
+    else:
+        if row is not None:
+            found.points.append(row)
+
+
+def _metrics(body: bytes, found: ReadPoints) -> Iterator[tuple[str, str, Metric]]:
+    """Each metric with the names of its service and its scope, one at a time so that only one is in memory."""
+    cut = framed(body, _MESSAGE, "metrics")
+    for payload in (*cut.resources, *cut.scopes, *cut.items):
+        if len(payload) > ITEM_BYTES_MAX:
+            raise OtlpDecodeError(f"a metric, its resource or its scope is larger than {ITEM_BYTES_MAX >> 20} MiB")
+    services = [_service(_read(Resource, payload, RESOURCE, found)) for payload in cut.resources]
+    scopes = [one_line(_read(InstrumentationScope, payload, SCOPE, found).name) for payload in cut.scopes]
+    for payload, resource, scope in zip(cut.items, cut.resource_of, cut.scope_of, strict=True):
+        yield services[resource], scopes[scope], _read(Metric, payload, METRIC, found)
+
+
+def _read(kind: type[_Part], payload: bytes, shape: Shape, found: ReadPoints) -> _Part:
+    """A message, without what no parser takes. Raises OtlpDecodeError when it is not one."""
+    try:
+        return kind.FromString(payload)
+    except DecodeError:
+        changed = readable(payload, shape)
+    try:
+        message = kind.FromString(changed.payload if changed is not None else payload)
     except DecodeError as error:
         raise OtlpDecodeError(f"the body is not a protobuf {_MESSAGE}") from error
+    if changed is not None:
+        _note(changed, f"metric {one_line(message.name)!r}" if isinstance(message, Metric) else "a resource", found)
+    return message
+
+
+def _note(changed: Readable, what: str, found: ReadPoints) -> None:
+    points = changed.left_out.pop("point", 0)
+    if points:
+        found.received += points
+        found.reject(f"{what}: {TOO_DEEP}", points)
+    if changed.is_changed:
+        found.changed += 1
+        if len(found.changes) < _DESCRIBED_MAX:
+            found.changes.append(f"{what}: {changed.sentence()}")
 
 
 def _service(resource: Resource) -> str:
-    name = values.from_protobuf(resource.attributes).get("service.name")
-    return one_line(name) if isinstance(name, str) else ""
-
-
-def _take(name: str, service: str, point: NumberDataPoint, found: ReadPoints) -> None:
-    kind = point.WhichOneof("value")
-    attributes = values.from_protobuf(point.attributes)
-    if kind is None or point.flags & _NO_VALUE:
-        return  # the sender reports that there was nothing to measure
-    value = float(getattr(point, kind))
-    if point.time_unix_nano > _INT64_MAX:
-        found.reject(f"metric {name!r}: a time is too large to store (63 bits)")
-    elif not math.isfinite(value):
-        found.reject(f"metric {name!r}: {value} is not a finite number")
-    else:
-        found.points.append(PointRow(one_line(name), point.time_unix_nano, value, _plain_pairs(attributes), service))
-
-
-def _plain(value: object) -> object:
-    """A value with control characters written out, at any depth."""
-    if isinstance(value, str):
-        return several_lines(value, _TEXT_MAX_CHARS)
-    if isinstance(value, list):
-        return [_plain(item) for item in cast("list[object]", value)]
-    if isinstance(value, dict):
-        return _plain_pairs(cast("dict[str, object]", value))
-    return value
-
-
-def _plain_pairs(pairs: dict[str, object]) -> dict[str, object]:
-    return {one_line(name): _plain(value) for name, value in pairs.items()}
+    named = [pair.value.string_value for pair in resource.attributes if pair.key == "service.name"]
+    return one_line(named[-1]) if named else ""

@@ -22,37 +22,37 @@ _Part = Literal["attribute", "point", "exemplar"]
 
 
 @dataclass(slots=True)
-class _Shape:
+class Shape:
     """Which fields of a message are texts, and which are messages to look into. `part` is what it is called when it
     is left out as a whole; `pairs` the field of its attributes, where one is added for those that were."""
 
     texts: tuple[int, ...] = ()
-    messages: Mapping[int, "_Shape"] = field(default_factory=dict[int, "_Shape"])
+    messages: Mapping[int, "Shape"] = field(default_factory=dict[int, "Shape"])
     part: _Part | None = None
     pairs: int | None = None
     is_value: bool = False
 
 
-_value: Final = _Shape(texts=(1,), is_value=True)
-_pair: Final = _Shape(texts=(1,), messages={2: _value})
-_value.messages = {5: _Shape(messages={1: _value}), 6: _Shape(messages={1: _pair})}
-_attribute: Final = _Shape(texts=(1,), messages={2: _value}, part="attribute")
-_event: Final = _Shape(texts=(2,), messages={3: _attribute}, pairs=3)
-_link: Final = _Shape(texts=(3,), messages={4: _attribute}, pairs=4)
+_value: Final = Shape(texts=(1,), is_value=True)
+_pair: Final = Shape(texts=(1,), messages={2: _value})
+_value.messages = {5: Shape(messages={1: _value}), 6: Shape(messages={1: _pair})}
+_attribute: Final = Shape(texts=(1,), messages={2: _value}, part="attribute")
+_event: Final = Shape(texts=(2,), messages={3: _attribute}, pairs=3)
+_link: Final = Shape(texts=(3,), messages={4: _attribute}, pairs=4)
 
 
-def _points(pairs: int, exemplars: int | None) -> _Shape:
+def _points(pairs: int, exemplars: int | None) -> Shape:
     """Data of a metric whose points have their attributes and exemplars in these fields."""
     fields = {pairs: _pair}
     if exemplars is not None:
-        fields[exemplars] = _Shape(messages={7: _pair}, part="exemplar")
-    return _Shape(messages={1: _Shape(messages=fields, part="point")})
+        fields[exemplars] = Shape(messages={7: _pair}, part="exemplar")
+    return Shape(messages={1: Shape(messages=fields, part="point")})
 
 
-SPAN: Final = _Shape(texts=(3, 5), messages={9: _attribute, 11: _event, 13: _link, 15: _Shape(texts=(2,))}, pairs=9)
-RESOURCE: Final = _Shape(messages={1: _attribute}, pairs=1)
-SCOPE: Final = _Shape(texts=(1, 2), messages={3: _attribute}, pairs=3)
-METRIC: Final = _Shape(
+SPAN: Final = Shape(texts=(3, 5), messages={9: _attribute, 11: _event, 13: _link, 15: Shape(texts=(2,))}, pairs=9)
+RESOURCE: Final = Shape(messages={1: _attribute}, pairs=1)
+SCOPE: Final = Shape(texts=(1, 2), messages={3: _attribute}, pairs=3)
+METRIC: Final = Shape(
     texts=(1, 2, 3),
     messages={
         5: _points(7, 5),
@@ -90,7 +90,7 @@ class _NestedTooDeeply(Exception):  # noqa: N818 - reads as what happened
     """The part that holds this is to be left out."""
 
 
-def readable(payload: bytes, shape: _Shape) -> Readable | None:
+def readable(payload: bytes, shape: Shape) -> Readable | None:
     """A message of this shape without what parsers refuse of it; None when it is no such message at all."""
     found = Readable(payload)
     try:
@@ -100,7 +100,7 @@ def readable(payload: bytes, shape: _Shape) -> Readable | None:
     return found
 
 
-def _message(data: bytes, shape: _Shape, found: Readable, messages: int, depth: int) -> bytes:
+def _message(data: bytes, shape: Shape, found: Readable, messages: int, depth: int) -> bytes:
     """The message as it can be read: the same object where nothing is changed. Raises IndexError and ValueError when it
     is malformed, and _NestedTooDeeply."""
     depth += shape.is_value
@@ -130,7 +130,7 @@ def _message(data: bytes, shape: _Shape, found: Readable, messages: int, depth: 
     return b"".join(pieces)
 
 
-def _part(content: bytes, shape: _Shape, found: Readable, messages: int, depth: int) -> bytes | None:
+def _part(content: bytes, shape: Shape, found: Readable, messages: int, depth: int) -> bytes | None:
     """A message within another, as `_message` gives it; None when it is left out."""
     replaced = found.replaced
     try:

@@ -116,8 +116,8 @@ def decode_metrics(bodies: Sequence[bytes]) -> DecodedTables:
         except OtlpDecodeError as error:
             requests.append(DecodedRequest(fault=str(error)))
             continue
-        reasons = list(read.rejected)[:_REASONS_MAX]
-        requests.append(DecodedRequest(read.received, sum(read.rejected.values()), reasons=reasons))
+        reasons = [*read.rejected, *read.changes][:_REASONS_MAX]
+        requests.append(DecodedRequest(read.received, sum(read.rejected.values()), read.changed, reasons))
         points += read.points
     empty = {name: schema.empty_table() for name, schema in SCHEMAS.items()}
     return DecodedTables(requests, empty["turns"], empty["spans"], points_table(points))

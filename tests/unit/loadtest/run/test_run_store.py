@@ -76,7 +76,7 @@ def test_small_segments_are_merged(store: Path, capfd: pytest.CaptureFixture[str
 
 def test_turns_and_spans_are_exported(store: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     code, text = _ended(capfd, "export", store, "--to", tmp_path / "out", "--turns", "csv")
-    assert (code, text) == (0, f"{tmp_path / 'out'}: 6 turns and 0 spans in 2 files")
+    assert (code, text) == (0, f"{tmp_path / 'out'}: 6 turns, 0 spans and 0 metric points in 3 files")
     assert len((tmp_path / "out" / "turns.csv").read_text().splitlines()) == 7
     code, text = _ended(capfd, "export", store, "--to", tmp_path / "out")
     assert code == 2

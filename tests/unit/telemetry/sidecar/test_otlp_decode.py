@@ -186,7 +186,7 @@ def test_fields_of_a_newer_sender_are_counted() -> None:
     assert (decoded.turns, dict(decoded.unknown_turn_fields)) == ([client_turn(0)], {"voice.turn.mood": 1})
 
 
-def test_gauges_and_sums_are_points_and_the_rest_is_rejected() -> None:
+def test_numbers_that_are_not_finite_or_not_there() -> None:
     request = ExportMetricsServiceRequest()
     metrics = request.resource_metrics.add().scope_metrics.add().metrics
     metrics.add(name="g").gauge.data_points.add(as_double=1.5, time_unix_nano=7)
@@ -195,14 +195,14 @@ def test_gauges_and_sums_are_points_and_the_rest_is_rejected() -> None:
     metrics.add(name="late").gauge.data_points.add(as_int=1, time_unix_nano=2**64 - 1)
     metrics.add(name="none").gauge.data_points.add(flags=1, as_double=0.0)
     metrics.add(name="unset").gauge.data_points.add()
-    histogram = metrics.add(name="h").histogram
-    histogram.data_points.add()
-    histogram.data_points.add()
     metrics.add(name="empty")
     decoded = decoded_metrics(request.SerializeToString())
-    assert [(p.name, p.value, p.unix_ns) for p in decoded.points] == [("g", 1.5, 7), ("s", 3.0, 8)]
-    assert (decoded.received, decoded.rejected) == (8, 4)
-    assert any("histogram points are not stored" in reason for reason in decoded.reasons)
+    assert [(p.name, p.value, p.unix_ns) for p in decoded.points] == [("g", 1.5, 7), ("s", 3.0, 8), ("none", None, 0)]
+    assert (decoded.received, decoded.rejected) == (6, 2)
+    assert decoded.reasons == [
+        "metric 'nan': nan is not a finite number",
+        "metric 'late': a time is too large to store (63 bits)",
+    ]
 
 
 def test_metrics_that_would_take_much_memory_are_refused() -> None:
@@ -233,7 +233,6 @@ def test_json_metrics() -> None:
                         "metrics": [
                             metric("g", "gauge", asDouble=1.5),
                             metric("s", "sum", asInt="3"),
-                            metric("h", "histogram", count="1"),
                             metric("n", "gauge", asDouble="NaN"),
                             metric("none", "gauge", flags=1),
                         ]
@@ -246,8 +245,9 @@ def test_json_metrics() -> None:
     assert [(p.name, p.value, p.unix_ns, p.service) for p in decoded.points] == [
         ("g", 1.5, 5, "svc"),
         ("s", 3.0, 5, "svc"),
+        ("none", None, 5, "svc"),
     ]
-    assert (decoded.received, decoded.rejected) == (5, 2)
+    assert (decoded.received, decoded.rejected) == (4, 1)
 
 
 def test_who_is_authorized() -> None:

@@ -176,9 +176,11 @@ def test_every_row_of_every_segment_is_exported_once(tmp_path: Path, monkeypatch
     done = export(store, tmp_path / "out", progress=lambda now, total: seen.append((now, total)))
     spans = sum(len(run.spans) for run in runs)
     assert (done.turns, done.spans, done.faults) == (720, spans, ())
-    assert seen[-1] == (720 + spans, 720 + spans)
+    points = sum(len(run.points) for run in runs)
+    assert done.points == pq.read_metadata(tmp_path / "out" / "points.parquet").num_rows == points > 0
+    assert seen[-1] == (720 + spans + points,) * 2
     files = sorted((tmp_path / "out").glob("otel_traces-*.parquet"))
-    assert sorted(done.files) == [*files, tmp_path / "out" / "turns.parquet"]
+    assert sorted(done.files) == [*files, *(tmp_path / "out" / f"{name}.parquet" for name in ("points", "turns"))]
     assert [pq.read_metadata(file).num_rows <= 500 for file in files] == [True] * len(files)
     # A connection of its own: the module's is shared with every other test.
     with duckdb.connect() as connection:

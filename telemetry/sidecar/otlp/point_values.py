@@ -1,0 +1,188 @@
+"""A metric point of OTLP as a row of the store: numbers, histograms, exponential histograms and summaries."""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+from typing import Any, Final, Literal, cast
+
+from opentelemetry.proto.metrics.v1.metrics_pb2 import (
+    AggregationTemporality,
+    DataPointFlags,
+    ExponentialHistogramDataPoint,
+    HistogramDataPoint,
+    Metric,
+    NumberDataPoint,
+    SummaryDataPoint,
+)
+from opentelemetry.proto.metrics.v1.metrics_pb2 import (
+    Exemplar as OtlpExemplar,
+)
+
+from telemetry.model.foreign_text import one_line, several_lines
+from telemetry.sidecar.otlp import attributes as values
+from telemetry.sidecar.otlp.attributes import DEPTH_MAX, OtlpDecodeError
+from telemetry.store.point_rows import Exemplar, PointKind
+from telemetry.store.schema import PointRow
+
+# Of one point: buckets, bounds, quantiles and exemplars together. The SDKs make 160 buckets, and 320 with both signs.
+PARTS_MAX: Final = 10_000
+TOO_DEEP: Final = f"an attribute of a point is nested more than {DEPTH_MAX} levels deep"
+_INT64_MAX: Final = 2**63 - 1
+_TEXT_MAX_CHARS: Final = 2**16
+_NO_VALUE: Final = DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
+_TEMPORALITIES: Final[dict[int, Literal["delta", "cumulative"]]] = {
+    AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA: "delta",
+    AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE: "cumulative",
+}
+Point = NumberDataPoint | HistogramDataPoint | ExponentialHistogramDataPoint | SummaryDataPoint
+
+
+class RefusedPoint(Exception):  # noqa: N818 - reads as what happened
+    """A point that is not stored; the message says why."""
+
+
+def parts_of(point: Point) -> int:
+    """How many buckets, bounds, quantiles and exemplars a point has."""
+    match point:
+        case NumberDataPoint():
+            return len(point.exemplars)
+        case HistogramDataPoint():
+            return len(point.exemplars) + len(point.bucket_counts) + len(point.explicit_bounds)
+        case ExponentialHistogramDataPoint():
+            return len(point.exemplars) + len(point.positive.bucket_counts) + len(point.negative.bucket_counts)
+        case SummaryDataPoint():
+            return len(point.quantile_values)
+
+
+def point_row(metric: Metric, point: Point, service: str, scope_name: str) -> PointRow | None:
+    """The row of a point; None for a number that its sender left out. Raises RefusedPoint."""
+    if parts_of(point) > PARTS_MAX:
+        raise RefusedPoint(f"a point has more than {PARTS_MAX} buckets, bounds, quantiles and exemplars together")
+    kind = cast(PointKind, metric.WhichOneof("data"))
+    data = getattr(metric, kind)
+    has_value = not point.flags & _NO_VALUE
+    fields = _FIELDS[kind](point) if has_value else {"value": None}
+    if fields is None:
+        return None
+    try:
+        attributes = values.from_protobuf(point.attributes)
+    except OtlpDecodeError:
+        raise RefusedPoint(TOO_DEEP) from None
+    return PointRow(
+        one_line(metric.name),
+        _moment(point.time_unix_nano),
+        attributes=_plain_pairs(attributes),
+        service=service,
+        kind=kind,
+        unit=one_line(metric.unit),
+        scope_name=scope_name,
+        temporality=_TEMPORALITIES.get(getattr(data, "aggregation_temporality", 0)),
+        is_monotonic=data.is_monotonic if kind == "sum" else None,
+        start_unix_ns=_moment(point.start_time_unix_nano) or None,
+        flags=point.flags,
+        exemplars=[] if isinstance(point, SummaryDataPoint) else _exemplars(point.exemplars),
+        **fields,
+    )
+
+
+def _number(point: NumberDataPoint) -> dict[str, Any] | None:
+    stated = point.WhichOneof("value")
+    return None if stated is None else {"value": _finite(float(getattr(point, stated)))}
+
+
+def _histogram(point: HistogramDataPoint) -> dict[str, Any]:
+    bounds, counts = list(point.explicit_bounds), _counts(point.bucket_counts)
+    if len(counts) != len(bounds) + 1 and (counts or bounds):
+        raise RefusedPoint(f"{len(counts)} buckets do not have {len(bounds)} bounds between them")
+    if not all(map(math.isfinite, bounds)) or any(a >= b for a, b in pairwise(bounds)):
+        raise RefusedPoint("the bounds of its buckets are not finite numbers that rise")
+    return {**_distribution(point), "explicit_bounds": bounds, "bucket_counts": counts}
+
+
+def _exponential_histogram(point: ExponentialHistogramDataPoint) -> dict[str, Any]:
+    return {
+        **_distribution(point),
+        "scale": point.scale,
+        "zero_count": _count(point.zero_count),
+        "zero_threshold": _finite(point.zero_threshold),
+        "positive_offset": point.positive.offset,
+        "positive_bucket_counts": _counts(point.positive.bucket_counts),
+        "negative_offset": point.negative.offset,
+        "negative_bucket_counts": _counts(point.negative.bucket_counts),
+    }
+
+
+def _distribution(point: HistogramDataPoint | ExponentialHistogramDataPoint) -> dict[str, Any]:
+    stated: tuple[Any, ...] = ("sum", "min", "max")
+    found = {name: _finite(getattr(point, name)) for name in stated if point.HasField(name)}
+    return {"value": None, "count": _count(point.count), **found}
+
+
+def _summary(point: SummaryDataPoint) -> dict[str, Any]:
+    quantiles = [(each.quantile, each.value) for each in point.quantile_values]
+    if not all(0 <= quantile <= 1 for quantile, _ in quantiles):
+        raise RefusedPoint("a quantile is not between 0 and 1")
+    # NaN is what Prometheus states where nothing was observed of late.
+    known = [(quantile, None if math.isnan(value) else _finite(value)) for quantile, value in quantiles]
+    return {"value": None, "count": _count(point.count), "sum": _finite(point.sum), "quantiles": known}
+
+
+_FIELDS: Final[dict[PointKind, Callable[[Any], dict[str, Any] | None]]] = {
+    "gauge": _number,
+    "sum": _number,
+    "histogram": _histogram,
+    "exponential_histogram": _exponential_histogram,
+    "summary": _summary,
+}
+
+
+def _exemplars(exemplars: Iterable[OtlpExemplar]) -> Sequence[Exemplar]:
+    found: list[Exemplar] = []
+    for each in exemplars:
+        stated = each.WhichOneof("value")
+        if stated is not None and math.isfinite(value := float(getattr(each, stated))):
+            found.append(Exemplar(_moment(each.time_unix_nano), value, _id(each.trace_id, 16), _id(each.span_id, 8)))
+    return found
+
+
+def _id(octets: bytes, size_bytes: int) -> str:
+    return octets.hex() if len(octets) == size_bytes and any(octets) else ""
+
+
+def _moment(unix_ns: int) -> int:
+    if unix_ns > _INT64_MAX:
+        raise RefusedPoint("a time is too large to store (63 bits)")
+    return unix_ns
+
+
+def _count(count: int) -> int:
+    if count > _INT64_MAX:
+        raise RefusedPoint("a count is too large to store (63 bits)")
+    return count
+
+
+def _counts(counts: Iterable[int]) -> list[int]:
+    found = list(counts)
+    _count(max(found, default=0))
+    return found
+
+
+def _finite(value: float) -> float:
+    if not math.isfinite(value):
+        raise RefusedPoint(f"{value} is not a finite number")
+    return value
+
+
+def _plain(value: object) -> object:
+    """A value with control characters written out, at any depth."""
+    if isinstance(value, str):
+        return several_lines(value, _TEXT_MAX_CHARS)
+    if isinstance(value, list):
+        return [_plain(item) for item in cast("list[object]", value)]
+    if isinstance(value, dict):
+        return _plain_pairs(cast("dict[str, object]", value))
+    return value
+
+
+def _plain_pairs(pairs: dict[str, object]) -> dict[str, object]:
+    return {one_line(name): _plain(value) for name, value in pairs.items()}
