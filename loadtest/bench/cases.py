@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 from typing import Final
 
+from loadtest.targets.ground_truth.plan import Behavior
+
 # The parts of a benchmark, in the order in which they run.
-PARTS: Final = ("protocols", "senders", "telemetry", "stamps")
+PARTS: Final = ("protocols", "senders", "conversations", "telemetry", "stamps")
 CONTROL: Final = "control"
 OURS: Final = "ours"
 NAIVE: Final = "naive"
@@ -15,6 +17,8 @@ BARE: Final = "duplex-bare"
 MODES: Final = (ONE_WAY, DUPLEX, BARE)
 DEFAULT_MODES: Final = (ONE_WAY, DUPLEX)
 WIRES: Final = ("ws", "wss")
+# How the endpoint of conversations speaks: as the ground-truth endpoint behaves that is asked for this.
+REPLIES: Final[tuple[Behavior, ...]] = ("plain", "drip", "long")
 
 
 @dataclass(frozen=True, slots=True)

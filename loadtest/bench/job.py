@@ -14,6 +14,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from loadtest.bench import certificate, compared, machine, native, picture, singles, tables
 from loadtest.bench.cases import Case
+from loadtest.bench.conversations import tables as conversation_tables
+from loadtest.bench.conversations.compared import ConversationRow, conversation_rows, conversation_verdicts
+from loadtest.bench.conversations.rounds import TALKERS, ConversationBench, ConversationTrial
 from loadtest.bench.options import MOST_CALLERS_WITHOUT_COMPILER, Options
 from loadtest.bench.processes import Cores, PartFailedError
 from loadtest.bench.senders import BenchSetup, Trial
@@ -42,6 +45,7 @@ class Benchmark:
         self.machine = machine.machine_info()
         self.result: dict[str, Any] = {"machine": self.machine}
         self.rows: list[compared.Row] = []
+        self.conversation_rows: list[ConversationRow] = []
         self.errors: list[singles.StampError] = []
         self.most_files = _allow_files()
         built = native.build(folder)
@@ -63,6 +67,7 @@ class Benchmark:
         parts: dict[str, Callable[[], None]] = {
             "protocols": self.protocols,
             "senders": self.senders,
+            "conversations": self.conversations,
             "telemetry": self.telemetry,
             "stamps": self.stamps,
         }
@@ -72,12 +77,18 @@ class Benchmark:
             except PartFailedError as error:
                 self.say(f"{name}: no figures, {error}")
                 self.result.setdefault("failed", {})[name] = str(error)
-        verdicts = compared.sender_verdicts(self.rows) + compared.stamp_verdicts(self.errors)
+        verdicts = [
+            *compared.sender_verdicts(self.rows),
+            *conversation_verdicts(self.conversation_rows),
+            *compared.telemetry_verdicts(self.result.get("telemetry")),
+            *compared.stamp_verdicts(self.errors),
+        ]
         if verdicts:
             tables.print_verdicts(self.console, verdicts)
         self.result["targets"] = [dataclasses.asdict(verdict) for verdict in verdicts]
         if self.options.markdown:
-            sys.stdout.write(tables.markdown(self.rows, verdicts, machine.sentence(self.machine)) + "\n")
+            talked = conversation_tables.markdown_lines(self.conversation_rows)
+            sys.stdout.write(tables.markdown(self.rows, verdicts, machine.sentence(self.machine), talked) + "\n")
 
     def protocols(self) -> None:
         """The hot path."""
@@ -102,8 +113,7 @@ class Benchmark:
         """The senders' rounds, with progress."""
         cases = self._possible(self.options.cases())
         total = sum(len(self.setup.senders(case)) for case in cases) * self.options.rounds
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        with Progress(*columns, console=self.console, transient=True) as progress:
+        with self._progress() as progress:
             task = progress.add_task("senders", total=total)
 
             def on_trial(trial: Trial) -> None:
@@ -118,6 +128,31 @@ class Benchmark:
         if self.options.out is not None and self.rows:
             for file in picture.draw(self.rows, self.options.out, machine.sentence(self.machine)):
                 self.say(f"picture: {file}")
+
+    def conversations(self) -> None:
+        """Callers who speak, wait and hear."""
+        options, most = self.options, self.most_files - OTHER_FILES
+        loads = tuple(load for load in options.conversations if load <= most)
+        if loads != options.conversations:
+            self.say(f"conversations of more than {most} callers are left out: a process may open no more files")
+        times = {"warm_up_s": options.conversations_warm_up_s, "window_s": options.conversations_window_s}
+        bench = ConversationBench(dataclasses.replace(self.setup, **times), options.replies)
+        bench.prepare()
+        with self._progress() as progress:
+            task = progress.add_task("conversations", total=len(loads) * options.rounds * len(TALKERS))
+
+            def on_trial(trial: ConversationTrial) -> None:
+                progress.update(task, advance=1, description=f"{trial.callers} conversations")
+
+            trials = list(bench.rounds(loads, options.rounds, on_trial))
+        self.conversation_rows = conversation_rows(trials)
+        self.result["conversation_trials"] = [dataclasses.asdict(trial) for trial in trials]
+        self.result["conversations"] = [dataclasses.asdict(row) for row in self.conversation_rows]
+        conversation_tables.print_conversations(self.console, self.conversation_rows)
+
+    def _progress(self) -> Progress:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        return Progress(*columns, console=self.console, transient=True)
 
     def _possible(self, cases: list[Case]) -> list[Case]:
         """The cases that this machine has the means for; the others are left out with a sentence."""

@@ -18,6 +18,8 @@ class Native:
     peer: str | None
     peer_tls: str | None
     notes: tuple[str, ...]
+    conversation_caller: str | None = None
+    conversation_endpoint: str | None = None
 
     def peer_command(self, *, tls: bool) -> list[str]:
         """How to start the peer: in C where it could be built, else in Python."""
@@ -46,4 +48,6 @@ def build(folder: Path, compiler: str | None = None) -> Native:
 
     control, peer = compiled("control", "control.c"), compiled("peer", "peer.c")
     peer_tls = compiled("peer-tls", "peer.c", "-DPEER_TLS", "-lssl", "-lcrypto")
-    return Native(control, peer, peer_tls, tuple(notes))
+    caller = compiled("conversation-caller", "conversation_caller.c")
+    endpoint = compiled("conversation-endpoint", "conversation_endpoint.c")
+    return Native(control, peer, peer_tls, tuple(notes), caller, endpoint)

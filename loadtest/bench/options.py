@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Final
 
 from corpora.output_paths import unwritable
-from loadtest.bench.cases import DEFAULT_MODES, DUPLEX, MODES, PARTS, WIRES, Case
+from loadtest.bench.cases import DEFAULT_MODES, DUPLEX, MODES, PARTS, REPLIES, WIRES, Case
 from loadtest.bench.window_option import read_window
 from loadtest.errors import UsageError
+from loadtest.targets.ground_truth.plan import Behavior
 from telemetry.model.durations import Duration
 
 DEFAULT_CALLERS: Final = (100, 500, 1000, 2000)
@@ -16,6 +17,7 @@ MOST_CALLERS_OVER_TLS: Final = 500
 # A peer in Python cannot keep up with more than this, and there is no control to compare with anyway.
 MOST_CALLERS_WITHOUT_COMPILER: Final = 100
 MOST_CALLERS: Final = 20_000
+DEFAULT_CONVERSATIONS: Final = (200, 400, 600, 800, 1000)
 SHORTEST_WINDOW: Final = Duration.parse("200ms")
 LONGEST_WINDOW: Final = Duration.parse("10m")
 
@@ -35,6 +37,10 @@ class Options:
     turns: int  # of the telemetry part
     stamps_modes: tuple[str, ...]
     stamps_callers: int
+    conversations: tuple[int, ...]
+    replies: Behavior
+    conversations_warm_up_s: float
+    conversations_window_s: float
     json_file: Path | None
     out: Path | None
     markdown: bool
@@ -67,6 +73,14 @@ def _counts(text: str, faults: list[str]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(int(part) for part in parts))
 
 
+def _replies(name: str, faults: list[str]) -> Behavior:
+    for known in REPLIES:
+        if name == known:
+            return known
+    faults.append(f"--replies {name}: it is unknown; give one of {','.join(REPLIES)}")
+    return REPLIES[0]
+
+
 def checked(
     *,
     only: str,
@@ -75,6 +89,7 @@ def checked(
     wires: str,
     rounds: int | None,
     window: str | None,
+    replies: str,
     short: bool,
     json_file: Path | None,
     out: Path | None,
@@ -88,6 +103,9 @@ def checked(
         faults.append(f"--rounds {rounds}: give a number from 1 to 100")
     measured = read_window(
         window if window is not None else ("600ms" if short else "3s"), SHORTEST_WINDOW, LONGEST_WINDOW, faults
+    )
+    talking = read_window(
+        window if window is not None else ("2s" if short else "6s"), SHORTEST_WINDOW, LONGEST_WINDOW, []
     )
     files = (("--json", json_file), ("--out", None if out is None else out / "x"))
     faults += [f"{flag} {fault}" for flag, file in files if file is not None and (fault := unwritable(file))]
@@ -103,6 +121,11 @@ def checked(
         turns=250 if short else 5000,
         stamps_modes=(DUPLEX,) if short else DEFAULT_MODES,
         stamps_callers=min(sizes, default=100) if short else min(500, max(sizes, default=500)),
+        conversations=sizes if callers is not None else ((50,) if short else DEFAULT_CONVERSATIONS),
+        replies=_replies(replies, faults),
+        # In this time every caller is in a turn, the last ones in their first.
+        conversations_warm_up_s=2.0 if short else 4.0,
+        conversations_window_s=talking.seconds,
         json_file=json_file,
         out=out,
         markdown=markdown,

@@ -6,7 +6,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
-from loadtest.bench.compared import Row, TargetResult
+from loadtest.bench.compared import TELEMETRY_STEPS, Row, TargetResult
 from loadtest.bench.figures import Spread
 from loadtest.bench.singles import StampError
 
@@ -90,19 +90,12 @@ def print_protocols(console: Console, costs: Mapping[str, float]) -> None:
 
 def print_telemetry(console: Console, found: Mapping[str, Any]) -> None:
     """What telemetry costs."""
-    steps = {
-        "record": "build_us",
-        "spans, encoded": "emit_us",
-        "write-ahead log": "log_us",
-        "Locust's statistics": "events_us",
-        "deliver": "export_us",
-    }
     table = Table(title=f"Telemetry, processor time for each of {found['turns']:,} turns", title_justify="left")
     table.add_column("step")
     table.add_column("µs", justify="right")
-    for label, name in steps.items():
+    for label, name in TELEMETRY_STEPS.items():
         table.add_row(label, f"{found[name]:.0f}")
-    table.add_row("all", f"{sum(found[name] for name in steps.values()):.0f}")
+    table.add_row("all", f"{sum(found[name] for name in TELEMETRY_STEPS.values()):.0f}")
     console.print(table)
     console.print(
         f"{found['spans_exported']:,} spans in {found['requests']:,} requests, {found['spans_lost']:,} lost",
@@ -137,27 +130,28 @@ def print_verdicts(console: Console, verdicts: Sequence[TargetResult]) -> None:
     console.print(table)
 
 
-def markdown(rows: Sequence[Row], verdicts: Sequence[TargetResult], machine: str) -> str:
-    """The README's tables: ratios and pacing rather than seconds, which are the machine's."""
+def markdown(rows: Sequence[Row], verdicts: Sequence[TargetResult], machine: str, others: Sequence[str] = ()) -> str:
+    """The README's tables: ratios and pacing rather than seconds, which are the machine's. `others` are the lines of
+    further tables, before the targets."""
     lines = [f"Measured on {machine}."]
     plain = [row for row in rows if row.case.wire == "ws"]
     if plain:
         head = ("callers", "mode", "sender", "CPU per frame, × C", "late p99, ms", "never sent")
-        lines += ["", _line(head), _line(["---"] * 3 + ["---:"] * 3)]
+        lines += ["", line(head), line(["---"] * 3 + ["---:"] * 3)]
     for row in plain:
         times = "1" if row.sender == "control" else shown(row.times_control, "{:.2f}", with_range=True)
-        lines.append(_line((*_who(row), times, *_late_and_lost(row))))
+        lines.append(line((*_who(row), times, *_late_and_lost(row))))
     secured = [row for row in rows if row.case.wire == "wss"]
     if secured:
         # The control speaks no TLS: over wss ours stands beside the naive one, and each beside itself over ws.
         head = ("callers over wss", "mode", "sender", "× naive", "× its own over ws", "late p99, ms", "never sent")
-        lines += ["", _line(head), _line(["---"] * 3 + ["---:"] * 4)]
+        lines += ["", line(head), line(["---"] * 3 + ["---:"] * 4)]
     for row in secured:
         times_naive = "1" if row.sender == "naive" else shown(row.times_naive, "{:.2f}", with_range=True)
         times_ws = NONE if row.times_ws is None else f"{row.times_ws:.2f}"
-        lines.append(_line((*_who(row), times_naive, times_ws, *_late_and_lost(row))))
-    lines += ["", _line(("target", "found", "here")), _line(["---", "---:", "---"])]
-    lines += [_line((verdict.target, verdict.found, verdict.word)) for verdict in verdicts]
+        lines.append(line((*_who(row), times_naive, times_ws, *_late_and_lost(row))))
+    lines += [*others, "", line(("target", "found", "here")), line(["---", "---:", "---"])]
+    lines += [line((verdict.target, verdict.found, verdict.word)) for verdict in verdicts]
     return "\n".join(lines)
 
 
@@ -169,5 +163,6 @@ def _late_and_lost(row: Row) -> tuple[str, str]:
     return shown(row.lateness_p99_ms, "{:,.2f}"), shown(row.never_sent_share, "{:.1%}")
 
 
-def _line(cells: Sequence[str]) -> str:
+def line(cells: Sequence[str]) -> str:
+    """A line of a table in Markdown."""
     return f"| {' | '.join(cells)} |"

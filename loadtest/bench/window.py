@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 # How long callers may take to be connected before a sender gives up.
 CONNECT_S: Final = 20.0
@@ -70,10 +70,16 @@ class Window:
     It opens and closes by an alarm of the system: a sender whose event loop starves is measured all the same.
     """
 
-    def __init__(self, given: Orders, received: Callable[[], int]) -> None:
-        """`received()` is how many messages with audio were decoded so far."""
+    def __init__(
+        self,
+        given: Orders,
+        received: Callable[[], int],
+        more: Callable[[int], dict[str, Any]] = lambda began_perf_ns: {},
+    ) -> None:
+        """`received()` is how many messages with audio were decoded so far; `more(began_perf_ns)`, asked once the
+        window is over, what else is to be said of it."""
         self.lateness_ns = array("q")
-        self._given, self._received = given, received
+        self._given, self._received, self._more = given, received, more
         self._opened: tuple[int, int, int, int] | None = None
         self._closed: tuple[int, int, int, int] | None = None
 
@@ -115,6 +121,7 @@ class Window:
             "sent": sent,
             "sent_ever": closed[2],
             "received": received,
+            **self._more(opened[0]),
         }
         sys.stdout.write(json.dumps(figures) + "\n")
         sys.stdout.flush()

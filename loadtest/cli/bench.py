@@ -5,13 +5,18 @@ from typing import Annotated, Final
 
 import typer
 
-from loadtest.bench.cases import DEFAULT_MODES, PARTS, WIRES
+from loadtest.bench.cases import DEFAULT_MODES, PARTS, REPLIES, WIRES
 from loadtest.errors import UsageError
 from telemetry.model.durations import METAVAR
 
 EXAMPLE: Final = "Example: voiceprobe bench --callers 100,500 --modes duplex --json bench.json --out pictures"
 STORE_EXAMPLE: Final = "Example: voiceprobe bench store --turns 10k,1M,10M --json store.json"
 DENSITY_EXAMPLE: Final = "Example: voiceprobe bench density --wires twilio,pipecat --json density.json"
+CALLERS_HELP: Final = "sizes to compare at (default: 100,500,1000,2000; conversations: 200,400,600,800,1000)"
+WINDOW_HELP: Final = "length of each measured window (default: 3s; conversations: 6s)"
+REPLIES_HELP: Final = (
+    "replies in conversations: plain (400 ms in chunks of 100 ms), drip (500 ms in chunks of 20 ms) or long (4 s)"
+)
 
 bench = typer.Typer(invoke_without_command=True, add_completion=False)
 
@@ -21,7 +26,7 @@ def generator(
     context: typer.Context,
     *,
     only: Annotated[str, typer.Option(help=f"parts to run, of {','.join(PARTS)}")] = ",".join(PARTS),
-    callers: Annotated[str | None, typer.Option(help="sizes to compare at (default: 100,500,1000,2000)")] = None,
+    callers: Annotated[str | None, typer.Option(help=CALLERS_HELP)] = None,
     modes: Annotated[
         str,
         typer.Option(
@@ -30,9 +35,8 @@ def generator(
     ] = ",".join(DEFAULT_MODES),
     wires: Annotated[str, typer.Option(help="ws, wss (up to 500 callers, without the C control)")] = ",".join(WIRES),
     rounds: Annotated[int | None, typer.Option(help="rounds, in each of which every sender runs (default: 3)")] = None,
-    window: Annotated[
-        str | None, typer.Option(help="length of each measured window (default: 3s)", metavar=METAVAR)
-    ] = None,
+    window: Annotated[str | None, typer.Option(help=WINDOW_HELP, metavar=METAVAR)] = None,
+    replies: Annotated[str, typer.Option(help=REPLIES_HELP)] = REPLIES[0],
     short: Annotated[bool, typer.Option("--short", help="a few seconds of everything, to see that it works")] = False,
     json_file: Annotated[Path | None, typer.Option("--json", help="write all figures as one JSON object")] = None,
     out: Annotated[Path | None, typer.Option(help="folder for pictures of the senders' cost and pacing")] = None,
@@ -40,9 +44,13 @@ def generator(
 ) -> None:
     """Measure what the load generator costs and how exact its time stamps are.
 
-    The engine, a C program and a usual locustfile take turns on one pinned core; then the cost of telemetry for each
-    turn, and how far event stamps are from the truth. Targets are shown beside the figures and never decide the exit
-    code: they are met or not met on this machine, as it is now. Takes about twelve minutes.
+    The engine, a C program and a usual locustfile take turns on one pinned core, sending; then the engine and a C
+    program, in conversations with an endpoint that knows when it answered; then the cost of telemetry for each turn,
+    and how far event stamps are from the truth. Targets are shown beside the figures and never decide the exit code:
+    they are met or not met on this machine, as it is now. Takes about twenty minutes.
+
+    --only conversations compares callers who speak, wait and hear; --only senders those who send, or also hear, all the
+    time.
     """
     if context.invoked_subcommand is not None:
         _refuse_flags(context)
@@ -57,6 +65,7 @@ def generator(
         wires=wires,
         rounds=rounds,
         window=window,
+        replies=replies,
         short=short,
         json_file=json_file,
         out=out,

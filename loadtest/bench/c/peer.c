@@ -8,7 +8,6 @@
    that it can be told whether it was the limit itself. With a certificate it speaks TLS (built with -DPEER_TLS). */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
-#include <ctype.h>
 #include <errno.h>
 #include <netinet/tcp.h>
 #include <signal.h>
@@ -21,6 +20,7 @@
 static SSL_CTX *tls;
 #endif
 
+#include "upgrade.h"
 #include "wire.h"
 
 #define MOST_FDS 65536
@@ -78,43 +78,6 @@ static ssize_t put(Caller *caller, const void *from, size_t size) {
     return send(caller->fd, from, size, MSG_NOSIGNAL);
 }
 
-/* SHA-1 of a short text, for the answer to an upgrade: RFC 6455 asks for it. */
-static void sha1(const char *text, unsigned char out[20]) {
-    uint32_t h[5] = {0x67452301, 0xefcdab89, 0x98badcfe, 0x10325476, 0xc3d2e1f0}, w[80];
-    unsigned char block[256] = {0};
-    size_t size = strlen(text), padded = (size + 9 + 63) / 64 * 64;
-    memcpy(block, text, size);
-    block[size] = 0x80;
-    for (int i = 0; i < 8; i++) block[padded - 1 - i] = (unsigned char)((uint64_t)size * 8 >> (8 * i));
-#define ROLL(x, n) ((x) << (n) | (x) >> (32 - (n)))
-    for (size_t at = 0; at < padded; at += 64) {
-        for (int i = 0; i < 16; i++) {
-            const unsigned char *p = block + at + 4 * i;
-            w[i] = (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
-        }
-        for (int i = 16; i < 80; i++) w[i] = ROLL(w[i - 3] ^ w[i - 8] ^ w[i - 14] ^ w[i - 16], 1);
-        uint32_t a = h[0], b = h[1], c = h[2], d = h[3], e = h[4];
-        for (int i = 0; i < 80; i++) {
-            uint32_t f = i < 20 ? (b & c) | (~b & d) : i < 40 ? b ^ c ^ d : i < 60 ? (b & c) | (b & d) | (c & d) : b ^ c ^ d;
-            uint32_t k = i < 20 ? 0x5a827999 : i < 40 ? 0x6ed9eba1 : i < 60 ? 0x8f1bbcdc : 0xca62c1d6;
-            uint32_t t = ROLL(a, 5) + f + e + k + w[i];
-            e = d, d = c, c = ROLL(b, 30), b = a, a = t;
-        }
-        h[0] += a, h[1] += b, h[2] += c, h[3] += d, h[4] += e;
-    }
-    for (int i = 0; i < 20; i++) out[i] = (unsigned char)(h[i / 4] >> (24 - 8 * (i % 4)));
-}
-
-static void base64_of_20(const unsigned char *in, char *out) {
-    static const char *letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    for (int i = 0; i < 21; i += 3) {
-        uint32_t three = (uint32_t)in[i] << 16 | (uint32_t)in[i + 1] << 8 | (i + 2 < 20 ? in[i + 2] : 0);
-        for (int j = 0; j < 4; j++) *out++ = letters[three >> (18 - 6 * j) & 63];
-    }
-    out[-1] = '=';
-    *out = 0;
-}
-
 static void hang_up(Caller *caller) {
     for (int slot = 0; slot < SLOTS && caller->speaking; slot++)
         for (int i = 0; i < in_slot[slot]; i++)
@@ -133,16 +96,9 @@ static ssize_t upgrade(Caller *caller) {
     caller->head[caller->have] = 0;
     char *stop = strstr(caller->head, "\r\n\r\n");
     if (!stop) return caller->have < sizeof caller->head - 1 ? 0 : -1;
-    char *key = strcasestr(caller->head, "sec-websocket-key:"), text[128], accept[32], answer[512];
-    if (!key) return -1;
-    for (key += 18; *key == ' ';) key++;
-    snprintf(text, sizeof text, "%.*s258EAFA5-E914-47DA-95CA-C5AB0DC85B11", (int)strcspn(key, " \r\n"), key);
-    unsigned char digest[21] = {0};
-    sha1(text, digest);
-    base64_of_20(digest, accept);
-    int size = snprintf(answer, sizeof answer,
-                        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-                        "Sec-WebSocket-Accept: %s\r\n\r\n", accept);
+    char answer[65536];
+    int size = upgrade_answer(caller->head, answer, sizeof answer - greeting_size);
+    if (size < 0) return -1;
     memcpy(answer + size, greeting, greeting_size);
     size += greeting_size;
     if (put(caller, answer, size) != size) return -1;
@@ -250,17 +206,6 @@ static void welcome(int listener, int poll) {
     }
 }
 
-static int listen_on_loopback(void) {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t size = sizeof address;
-    int listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
-    if (listener < 0 || bind(listener, (struct sockaddr *)&address, size) < 0 || listen(listener, 4096) < 0) fail("listen");
-    getsockname(listener, (struct sockaddr *)&address, &size);
-    printf("{\"port\": %d}\n", ntohs(address.sin_port));
-    fflush(stdout);
-    return listener;
-}
-
 static void secure(const char *certificate, const char *key) {
 #ifdef PEER_TLS
     tls = SSL_CTX_new(TLS_server_method());
@@ -305,8 +250,7 @@ int main(int count, char **words) {
         }
         if (ending && ready >= 0 && !other) break;
     }
-    FILE *record = fopen(words[4], "wb");
-    if (!record || fwrite(records, sizeof *records, sent, record) != (size_t)sent || fclose(record)) fail(words[4]);
+    write_numbers(words[4], (int64_t *)records, 2 * sent);
     printf("{\"accepted\": %lld, \"received\": %lld, \"sent\": %lld, \"dropped\": %lld, \"cpu_ns\": %lld}\n",
            (long long)accepted, (long long)received, (long long)sent, (long long)dropped, (long long)cpu_ns());
     return 0;

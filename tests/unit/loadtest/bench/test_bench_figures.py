@@ -7,7 +7,7 @@ import pytest
 
 from loadtest.bench import messages
 from loadtest.bench.cases import Case
-from loadtest.bench.compared import rows, sender_verdicts, stamp_verdicts
+from loadtest.bench.compared import rows, sender_verdicts, stamp_verdicts, telemetry_verdicts
 from loadtest.bench.figures import Figures, drift_ms_per_s, figures, paired_ratio, spread
 from loadtest.bench.senders import Trial
 from loadtest.bench.singles import stamp_errors
@@ -96,10 +96,33 @@ def test_rows_hold_a_sender_against_the_others_and_verdicts_take_the_worst() -> 
     ratios = [row.times_control.middle for row in table if row.times_control is not None]
     assert ratios == pytest.approx([1.2, 4, 1.4, 2])
     found = {verdict.target: verdict for verdict in sender_verdicts(table)}
-    assert found["CPU per frame, one-way: at most 1.25 × the control"].met is False
-    assert found["CPU per frame, one-way: at most 1.25 × the control"].found == "1.40 ×"
+    assert found["one-way, 100–2,000 callers: CPU per frame at most 1.25 × the control"].met is False
+    assert found["one-way, 100–2,000 callers: CPU per frame at most 1.25 × the control"].found == "1.40 ×"
     assert found["2,000 callers, one-way: no drift"].met is True
     assert not any("duplex" in target for target in found)
+
+
+def test_a_target_is_held_against_the_sizes_that_it_is_promised_for() -> None:
+    trials = [
+        Trial(Case(callers, "duplex", "ws"), 0, sender, made(cpu_ms=cpu, sent=sent, lateness_ns=[999_999] * sent))
+        for callers, ours, sent in ((100, 30, 1000), (1000, 16, 998))
+        for sender, cpu in (("control", 10), ("ours", ours))
+    ]
+    verdicts = sender_verdicts(rows(trials))
+    found = {verdict.target.partition(": ")[2]: (verdict.found, verdict.met) for verdict in verdicts}
+    assert found["CPU per frame at most 1.7 × the control"] == ("1.60 ×", True)
+    assert found["pacing p99 below 1 ms"] == ("1.00 ms", True)
+    assert found["nothing unsent"] == ("0.20%", False)
+    assert {verdict.target.partition(": ")[0] for verdict in verdicts} == {
+        *("duplex, 1,000 callers", "1,000 callers, duplex")
+    }
+
+
+def test_telemetry_is_held_against_its_target() -> None:
+    steps = {"build_us": 30.0, "emit_us": 40.0, "log_us": 10.0, "events_us": 20.0, "export_us": 50.0}
+    assert [verdict.met for verdict in telemetry_verdicts(steps)] == [True]
+    assert [verdict.met for verdict in telemetry_verdicts({**steps, "export_us": 50.1})] == [False]
+    assert telemetry_verdicts(None) == []
 
 
 def test_a_sender_without_figures_misses_its_targets_and_what_was_not_tried_is_not_measured() -> None:

@@ -16,6 +16,7 @@ PLAIN: dict[str, Any] = {
     "wires": "ws,wss",
     "rounds": None,
     "window": None,
+    "replies": "plain",
     "short": False,
     "json_file": None,
     "out": None,
@@ -41,16 +42,34 @@ def test_an_asked_size_is_measured_over_tls_however_large() -> None:
 def test_short_is_one_round_of_one_small_size() -> None:
     options = asked(short=True)
     assert (options.callers, options.rounds, options.wires) == ((100,), 1, ("ws",))
+    assert options.conversations == (50,)
+    assert options.conversations_window_s < asked().conversations_window_s
+
+
+def test_conversations_have_the_loads_of_their_targets_unless_others_are_asked_for() -> None:
+    assert asked().conversations == (200, 400, 600, 800, 1000)
+    assert asked(callers="300,50").conversations == (300, 50)
+    assert asked(window="4s").conversations_window_s == asked(window="4s").window_s == 4
 
 
 def test_all_faults_are_reported_at_once(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
     with pytest.raises(UsageError) as raised:
-        asked(only="x", callers="0", modes="", wires="tcp", rounds=0, window="0", json_file=file / "no" / "f", out=file)
+        asked(
+            only="x",
+            callers="0",
+            modes="",
+            wires="tcp",
+            rounds=0,
+            window="0",
+            replies="rude",
+            json_file=file / "no" / "f",
+            out=file,
+        )
     output = str(raised.value).splitlines()
     assert [line.split()[0] for line in output] == [
-        *("--callers", "--rounds", "--window", "--json", "--out", "--only", "--modes", "--wires")
+        *("--callers", "--rounds", "--window", "--json", "--out", "--only", "--modes", "--wires", "--replies")
     ]
 
 

@@ -20,12 +20,22 @@ def test_flags_become_the_options_of_the_benchmark(tmp_path: Path, monkeypatch: 
     asked: list[Options] = []
     monkeypatch.setattr(job, "bench", asked.append)
     flags = ["--only", "stamps,senders", "--callers", "50,100", "--modes", "duplex", "--wires", "ws", "--rounds", "2"]
-    flags += ["--window", "1500ms", "--json", str(tmp_path / "a.json"), "--out", str(tmp_path), "--markdown"]
+    flags += [
+        "--window",
+        "1500ms",
+        "--replies",
+        "drip",
+        "--json",
+        str(tmp_path / "a.json"),
+        "--out",
+        str(tmp_path),
+        "--markdown",
+    ]
     assert guarded(lambda: app(["bench", *flags])) == ExitCode.OK
     (options,) = asked
     assert options.parts == ("senders", "stamps")
     assert (options.callers, options.modes, options.wires) == ((50, 100), ("duplex",), ("ws",))
-    assert (options.rounds, options.window_s) == (2, 1.5)
+    assert (options.rounds, options.window_s, options.replies) == (2, 1.5, "drip")
     assert (options.json_file, options.out, options.markdown) == (tmp_path / "a.json", tmp_path, True)
 
 

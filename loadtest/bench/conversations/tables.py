@@ -1,0 +1,88 @@
+"""Conversations for people: the table in the terminal, and its Markdown."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+
+from loadtest.bench.cases import CONTROL
+from loadtest.bench.conversations.compared import ConversationRow
+from loadtest.bench.tables import NAMES, NONE, line, shown
+from telemetry.model.formatting import count
+
+HEADINGS: Final = (
+    "callers",
+    "sender",
+    "CPU µs/s",
+    "× C",
+    "core",
+    "late p99",
+    "not sent",
+    "v2v error p50, p99, max",
+    "turns",
+    "invalid",
+)
+
+
+def _cells(row: ConversationRow) -> tuple[str, ...]:
+    errors = (row.error_p50_ms, row.error_p99_ms, row.error_max_ms)
+    return (
+        f"{row.callers:,}",
+        NAMES[row.sender],
+        shown(row.cpu_us_per_caller_s, "{:,.0f}", with_range=True),
+        shown(row.times_control, "{:.2f}", with_range=True),
+        shown(row.core_share, "{:.0%}"),
+        shown(row.lateness_p99_ms, "{:,.2f}"),
+        shown(row.never_sent_share, "{:.1%}"),
+        "  ".join(shown(each, "{:,.3f}") for each in errors),
+        f"{row.turns:,}",
+        NONE if row.sender == CONTROL else f"{row.invalid:,}",
+    )
+
+
+def print_conversations(console: Console, rows: Sequence[ConversationRow]) -> None:
+    """The table, and what is to be known about it."""
+    title = (
+        "Conversations: medians of the rounds, with their range; µs for each caller and second, times in ms, all turns"
+    )
+    table = Table(title=title, title_justify="left")
+    for heading in HEADINGS:
+        table.add_column(heading, justify="left" if heading == "sender" else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*_cells(row))
+    console.print(table)
+    for row in rows:
+        for remark in remarks(row):
+            console.print(f"{count(row.callers, 'caller')}, {NAMES[row.sender]}: {remark}", soft_wrap=True)
+
+
+def remarks(row: ConversationRow) -> list[str]:
+    """What is wrong with a row, a sentence each."""
+    found = [f"no figure from one round, {failure}" for failure in row.failures]
+    if row.peer_was_limit:
+        found.append("the endpoint was itself late or short of processor; read with care")
+    if row.invalid_by_reason:
+        reasons = sorted(row.invalid_by_reason.items(), key=lambda item: -item[1])
+        found.append(f"invalid by {', '.join(f'{reason} ({number:,})' for reason, number in reasons)}")
+    if row.unanswered:
+        found.append(f"{count(row.unanswered, 'turn')} without an answer")
+    if row.missing:
+        found.append(f"{count(row.missing, 'answer')} of the endpoint in no caller's record")
+    return found
+
+
+def markdown_lines(rows: Sequence[ConversationRow]) -> list[str]:
+    """The table of ratios, shares and errors for documents; nothing where nothing was measured."""
+    if not rows:
+        return []
+    head = ("callers in conversation", "sender", "CPU, × C", "core", "late p99, ms", "never sent")
+    lines = ["", line((*head, "v2v error p99, ms", "invalid")), line(["---:", "---", *["---:"] * 6])]
+    for row in rows:
+        times = "1" if row.sender == CONTROL else shown(row.times_control, "{:.2f}", with_range=True)
+        pacing = (shown(row.lateness_p99_ms, "{:,.2f}"), shown(row.never_sent_share, "{:.1%}"))
+        invalid = NONE if row.sender == CONTROL else f"{row.invalid:,} of {row.turns:,}"
+        share = shown(row.core_share, "{:.0%}")
+        error = shown(row.error_p99_ms, "{:,.3f}")
+        lines.append(line((f"{row.callers:,}", NAMES[row.sender], times, share, *pacing, error, invalid)))
+    return lines
