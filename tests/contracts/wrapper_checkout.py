@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-BOUND_S = 120
+BOUND_S = 600
 
 PYTEST = "import sys\nprint('pytest:', *sys.argv[1:])\n"
 MAIN = """

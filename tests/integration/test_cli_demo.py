@@ -18,7 +18,7 @@ from telemetry.store.reader import StoreReader
 from tests.integration.expected_exit import code_by_objectives
 
 CALLERS = 8
-RUN_TIME = "45s"
+RUN_TIME = "30s"
 LIMIT_MS = 5.0
 ENOUGH = 10  # valid turns, on a machine that leaves them valid
 
