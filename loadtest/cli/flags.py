@@ -69,7 +69,7 @@ def process_count(text: str) -> int | None:
     try:
         return int(text)
     except ValueError:
-        raise UsageError(f"--processes {text!r} is no number of processes: give a whole number, or auto") from None
+        raise UsageError(f"--processes {text!r} is not a number of processes: give a whole number, or auto") from None
 
 
 def sends_callers(*scopes: Scope) -> Callable[[Callable[..., None]], Callable[..., None]]:
