@@ -17,15 +17,15 @@ def calibrate(
     quick: Annotated[bool, flag("load", "--quick", help="about a minute: loads 1, 50 and 200")] = False,
     loads: Annotated[str | None, flag("load", help="loads to try, callers in rising order, e.g. 1,50,200")] = None,
     turns: Annotated[int | None, flag("load", help="turns of each caller (default: 8, with --quick 4)")] = None,
-    processes: Annotated[
-        int | None,
-        flag("machine", help="processes that may share a load at most (default: the usable cores less one; 2 of 2)"),
-    ] = None,
     faults: Annotated[bool, flag("load", help="let the endpoint misbehave on purpose, too")] = True,
     out: Out = None,
     json_file: Json = None,
     picture: Annotated[
         Path | None, flag("output", help="the picture, .svg, .png or .pdf (default: calibration.svg in --out)")
+    ] = None,
+    processes: Annotated[
+        int | None,
+        flag("machine", help="processes that may share a load at most (default: the usable cores less one; 2 of 2)"),
     ] = None,
 ) -> None:
     """Measure the instrument's own error on this machine, how many callers it drives with figures to be trusted, and
