@@ -60,7 +60,7 @@ class Conversation:
         self._interrupted: InterruptedExchange | None = None
         self._setup_errors: list[tuple[str, Failure | None]] = []
         self._notes = WireNotes()  # of what arrived since the last exchange ended
-        self._last_sign_perf_ns = 0
+        self.hear_more = self._hearing.hear_more  # the short way of `on_event`
         self._thinking_since_perf_ns = 0
         self.state: State = State.CONNECTING
         self._step_perf_ns = 0  # when the conversation goes on by itself
@@ -68,6 +68,7 @@ class Conversation:
 
     def _move(self, happened: Input) -> None:
         self.state = next_state(TRANSITIONS, self.state, happened)
+        self._hearing.note_move()
 
     @property
     def deadline_perf_ns(self) -> int:
@@ -142,7 +143,7 @@ class Conversation:
         exchange.timeline.speech_end_audio_ns = audio_position_ns
         exchange.evidence.end_lateness_ns = lateness_ns
         exchange.evidence.unsent_bytes_at_speech_end = unsent_bytes
-        self._last_sign_perf_ns = moment_perf_ns
+        self._hearing.last_sign_perf_ns = moment_perf_ns
         self._set_deadline(exchange)
         return [EndTurn()] if self._plan.manual_turns else []
 
@@ -198,9 +199,7 @@ class Conversation:
         reply = self._hearing.continued(exchange.timeline, event, arrival_perf_ns)
         if reply is None:
             return False
-        reply.item_id = event.item_id or reply.item_id
-        self._last_sign_perf_ns = max(self._last_sign_perf_ns, arrival_perf_ns)
-        reply.hear(self._playout, event, arrival_perf_ns)
+        self._hearing.hear(reply, event, arrival_perf_ns)
         return True
 
     def _note(self, timeline: Timeline, event: VoiceEvent, arrival_perf_ns: int) -> list[Action]:
@@ -209,7 +208,7 @@ class Conversation:
             if event.kind is EventKind.AUDIO:
                 self._earlier.hear(event, arrival_perf_ns)
             return []
-        self._last_sign_perf_ns = max(self._last_sign_perf_ns, arrival_perf_ns)
+        self._hearing.note_sign(arrival_perf_ns)
         if event.kind is EventKind.AUDIO:
             reply.hear(self._playout, event, arrival_perf_ns)
         elif event.kind is EventKind.RESPONSE_DONE and reply.status == "cancelled":
@@ -292,7 +291,7 @@ class Conversation:
             return self._begin_turn(exchange.planned.clip, Input.SAY, now_perf_ns)
         exchange.timeline.silent = True
         self._move(Input.KEEP_SILENT)
-        self._last_sign_perf_ns = now_perf_ns
+        self._hearing.last_sign_perf_ns = now_perf_ns
         self._set_deadline(exchange)
         return []
 
@@ -372,7 +371,8 @@ class Conversation:
         return [] if interrupted is None else interrupted.finish(now_perf_ns)
 
     def _wait_of(self, exchange: Exchange) -> Wait:
-        return wait_of(exchange, self._plan.limits, self._last_sign_perf_ns, self._playout.playing_until_perf_ns)
+        last_sign, playing_until = self._hearing.last_sign_perf_ns, self._playout.playing_until_perf_ns
+        return wait_of(exchange, self._plan.limits, last_sign, playing_until)
 
     def _set_deadline(self, exchange: Exchange) -> None:
         deadlines = [self._wait_of(exchange).until_perf_ns, longest_until(exchange, self._plan.limits)]

@@ -18,14 +18,62 @@ class Hearing:
     last of its audio, so that it is measured like one that the wire closes.
     """
 
-    __slots__ = ("_playout", "_silence_ns", "earlier", "marks", "names")
+    __slots__ = ("_heard", "_heard_id", "_playout", "_silence_ns", "earlier", "last_sign_perf_ns", "marks", "names")
 
     def __init__(self, playout: PlayoutBuffer, silence_ns: int | None) -> None:
         self._playout = playout
         self._silence_ns = silence_ns
+        self._heard: Reply | None = None  # the reply that is being heard, and what its audio calls it
+        self._heard_id: str | None = None
+        self.last_sign_perf_ns = 0  # when anything of the turn came last
         self.earlier = EarlierReplies(playout)
         self.names = ReplyNames(playout, silence_ns)
         self.marks = PendingMarks(playout)
+
+    def hear_more(self, event: VoiceEvent, arrival_perf_ns: int) -> bool:
+        """The short way of nearly everything that arrives: whether an event is only more audio of the reply that is
+        being heard; if so, it is accounted for.
+
+        False does not say that it is not: whatever needs another look goes to `Conversation.on_event`, which does the
+        same with an event that it takes for more audio of that reply.
+        """
+        reply = self._heard
+        if reply is None or event.response_id != self._heard_id:
+            return False
+        playback, audio = reply.playback, event.audio  # which only an AUDIO event has
+        if playback is None or audio is None or event.rate_hz is None or event.metadata:
+            return False
+        playout, silence_ns = self._playout, self._silence_ns
+        if playout.latest is not playback or playback.stopped_perf_ns is not None or reply.done_perf_ns is not None:
+            return False
+        if silence_ns is not None and arrival_perf_ns - playout.playing_until_perf_ns >= silence_ns:
+            return False
+        if not self._heard_id:
+            names = self.names
+            if names.current != reply.response_id or (silence_ns is not None and names.may_end_by_question):
+                return False
+            names.last_perf_ns = arrival_perf_ns
+        if event.item_id:
+            reply.item_id = event.item_id
+        self.note_sign(arrival_perf_ns)
+        playout.feed(playback, audio, arrival_perf_ns)
+        return True
+
+    def hear(self, reply: Reply, event: VoiceEvent, arrival_perf_ns: int) -> None:
+        """Play a piece of audio of the reply that is being heard, more of which may then take the short way."""
+        reply.item_id = event.item_id or reply.item_id
+        self.note_sign(arrival_perf_ns)
+        reply.hear(self._playout, event, arrival_perf_ns)
+        self._heard, self._heard_id = reply, event.response_id
+
+    def note_move(self) -> None:
+        """The conversation changes its state: what arrives next may be more of another reply, or of none."""
+        self._heard = None
+
+    def note_sign(self, arrival_perf_ns: int) -> None:
+        """Something of the turn came."""
+        if arrival_perf_ns > self.last_sign_perf_ns:
+            self.last_sign_perf_ns = arrival_perf_ns
 
     def silence_over_perf_ns(self, replies: Iterable[Reply]) -> int | None:
         """When the next of these replies ends by silence; None where none does."""

@@ -24,15 +24,15 @@ class ReplyNames:
     follows answers the question, however short that was.
     """
 
-    __slots__ = ("_asked_perf_ns", "_count", "_current", "_last_perf_ns", "_playout", "_silence_ns", "_spoke")
+    __slots__ = ("_asked_perf_ns", "_count", "_playout", "_silence_ns", "_spoke", "current", "last_perf_ns")
 
     def __init__(self, playout: PlayoutBuffer, silence_ns: int | None) -> None:
         self._playout = playout
         self._silence_ns = silence_ns
         self._count = 0
-        self._current: str | None = None
+        self.current: str | None = None
         self._spoke = False  # audio of the current reply has come
-        self._last_perf_ns = 0  # when its last piece came
+        self.last_perf_ns = 0  # when its last piece came
         self._asked_perf_ns: int | None = None
 
     def note_question_end(self, moment_perf_ns: int) -> None:
@@ -41,37 +41,42 @@ class ReplyNames:
 
     def end(self, response_id: str) -> None:
         """What comes next is no part of this reply."""
-        if self._current == response_id:
-            self._current = None
+        if self.current == response_id:
+            self.current = None
 
     def continued(self, arrival_perf_ns: int) -> str | None:
         """The name of the current reply, if a piece of audio that arrives now is more of it; then it counts as such."""
-        if self._current is None or not self._spoke or self._is_over(arrival_perf_ns):
+        if self.current is None or not self._spoke or self._is_over(arrival_perf_ns):
             return None
-        self._last_perf_ns = arrival_perf_ns
-        return self._current
+        self.last_perf_ns = arrival_perf_ns
+        return self.current
+
+    @property
+    def may_end_by_question(self) -> bool:
+        """Whether nothing of the current reply has come since the end of the question, which may end it."""
+        return self._asked_perf_ns is not None and self.last_perf_ns < self._asked_perf_ns
 
     def named(self, event: VoiceEvent, arrival_perf_ns: int, *, caller_broke_in: bool) -> VoiceEvent:
         """The event as it is, or with a name for the reply that it is a part of."""
         if event.kind is EventKind.SPEECH_STOPPED and caller_broke_in:
-            self._current = None
+            self.current = None
         if event.kind not in REPLY_KINDS or event.response_id is not None:
             return event
-        if self._current is None or event.kind is EventKind.RESPONSE_STARTED or self._is_over(arrival_perf_ns):
+        if self.current is None or event.kind is EventKind.RESPONSE_STARTED or self._is_over(arrival_perf_ns):
             self._count += 1
-            self._current, self._spoke = f"{UNNAMED}{self._count}", False
-        name = self._current
+            self.current, self._spoke = f"{UNNAMED}{self._count}", False
+        name = self.current
         self._spoke = self._spoke or event.kind is EventKind.AUDIO
-        self._last_perf_ns = arrival_perf_ns
+        self.last_perf_ns = arrival_perf_ns
         if event.kind is EventKind.RESPONSE_DONE:
-            self._current = None
+            self.current = None
         return replace(event, response_id=name)
 
     def _is_over(self, arrival_perf_ns: int) -> bool:
         """Whether the current reply had ended before a piece that arrives now."""
         if self._silence_ns is None:
             return False
-        last, asked = self._last_perf_ns, self._asked_perf_ns
+        last, asked = self.last_perf_ns, self._asked_perf_ns
         plays_until = max(last, self._playout.playing_until_perf_ns)
         if self._spoke and arrival_perf_ns - plays_until >= self._silence_ns:
             return True

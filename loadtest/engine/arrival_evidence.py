@@ -18,13 +18,14 @@ def note_arrival(
     """Note how long data waited until the program saw it, by its stamp and that moment, and what RTP says of it."""
     stamp_perf_ns, seen_perf_ns = moments_perf_ns
     if transport.stamped:
-        evidence.note_receive_lag(seen_perf_ns - stamp_perf_ns)
-    elif transport.lag_bound_ns is not None:
-        evidence.note_receive_lag_bound(transport.lag_bound_ns)
+        lag_ns = seen_perf_ns - stamp_perf_ns
+        if evidence.receive_lag_worst_ns is None or lag_ns > evidence.receive_lag_worst_ns:
+            evidence.note_receive_lag(lag_ns)
     else:
-        evidence.note_receive_lag_bound(health.longest_unseen_ns(seen_perf_ns))
+        bound_ns = transport.lag_bound_ns
+        evidence.note_receive_lag_bound(health.longest_unseen_ns(seen_perf_ns) if bound_ns is None else bound_ns)
+        for item in items:  # RTP comes through a process of its own, never stamped by the kernel
+            if isinstance(item, (PeerAudio, PeerReport)):
+                evidence.note_rtp(item)
     if transport.take_clock_fault():
         evidence.note_fault("clock step")
-    for item in items:
-        if isinstance(item, (PeerAudio, PeerReport)):
-            evidence.note_rtp(item)

@@ -23,7 +23,7 @@ from loadtest.engine.health import EngineHealth
 from loadtest.engine.sent_frames import Frame, Sent
 from loadtest.engine.timing_wheel import WheelEntry
 from loadtest.engine.transports.base import Transport, TransportItem
-from loadtest.protocols.base import CallerProtocol, EventKind, Incoming, Outgoing, VoiceEvent
+from loadtest.protocols.base import CallerProtocol, EventKind, Outgoing, VoiceEvent
 from loadtest.protocols.endpoint_headers import kept_headers
 from loadtest.protocols.failure import Failure, retry_after_of_headers
 from loadtest.protocols.transports.items import Closed, Opened, Rejected, Violation
@@ -31,6 +31,8 @@ from telemetry.model.foreign_text import one_line
 
 # The most that may wait for one endpoint, however many answers it provokes: beyond it, the caller hangs up.
 MAX_WAITING_BYTES: Final = 16 * 2**20
+# What a transport passes on that is no message for the call's protocol.
+_NO_MESSAGES: Final = (Opened, Rejected, Closed, Violation)
 
 
 class CallHost(Protocol):
@@ -54,6 +56,7 @@ class Call:
 
     __slots__ = (
         "_frame_ns",
+        "_hear_more",
         "began_perf_ns",
         "connect_began_perf_ns",
         "connect_ns",
@@ -92,6 +95,7 @@ class Call:
         self.transport = transport  # None when the call has let go of it, or has none yet
         self.playout = PlayoutBuffer(onset_preset, engine.scans)
         self.conversation = Conversation(plan, self.playout, WireTraits.of(protocol.capabilities))
+        self._hear_more = self.conversation.hear_more
         self.entry: WheelEntry[Call] = WheelEntry(_discard)
         self.track = AudioTrack(plan.background, self.entry)
         self.exchanges: gevent.queue.SimpleQueue[Exchange | None] = gevent.queue.SimpleQueue()
@@ -215,14 +219,20 @@ class Call:
         exchange, transport = self.conversation.exchange, self.transport
         if exchange is not None and transport is not None:
             note_arrival(exchange.evidence, transport, self.engine.health, (stamp_perf_ns, seen_perf_ns), items)
+        decode, hear_more = self.protocol.receive, self._hear_more
         moved = False
         for item in items:
-            if isinstance(item, (Opened, Rejected, Closed, Violation)):
+            if type(item) is not str and type(item) is not bytes and isinstance(item, _NO_MESSAGES):
                 self.note(item, stamp_perf_ns)
-            else:
-                moved = self._on_message(item, stamp_perf_ns) or moved
-        if not self.ended:
-            self._send_all(self.protocol.pending())
+                continue
+            for event in decode(item):
+                if hear_more(event, stamp_perf_ns):
+                    continue
+                if self.ended:
+                    break
+                moved = self._on_event(event, stamp_perf_ns) or moved
+        if not self.ended and (answers := self.protocol.pending()):
+            self._send_all(answers)
         if moved:
             self._follow()
 
@@ -278,20 +288,16 @@ class Call:
         elif isinstance(item, Violation):
             self.lost(f"the endpoint violated the protocol: {item.reason}", stamp_perf_ns, item.failure)
 
-    def _on_message(self, message: Incoming, stamp_perf_ns: int) -> bool:
-        """Pass the events of a message to the conversation; return whether its state changed."""
-        moved = False
-        for event in self.protocol.receive(message):
-            if self.ended:
-                break
-            if self.connect_ns is not None:
-                actions = self.conversation.on_event(event, stamp_perf_ns)
-                if actions is not NO_CHANGE:
-                    moved = True
-                    self.perform(actions)
-            else:
-                self._on_first_event(event, stamp_perf_ns)
-        return moved
+    def _on_event(self, event: VoiceEvent, stamp_perf_ns: int) -> bool:
+        """Pass an event to the conversation; return whether its state changed."""
+        if self.connect_ns is None:
+            self._on_first_event(event, stamp_perf_ns)
+            return False
+        actions = self.conversation.on_event(event, stamp_perf_ns)
+        if actions is NO_CHANGE:
+            return False
+        self.perform(actions)
+        return True
 
     def _on_first_event(self, event: VoiceEvent, stamp_perf_ns: int) -> None:
         """Handle an event that arrives before the session is ready."""

@@ -262,7 +262,8 @@ class Connection:
                 self._sock.send(self._tls.step())
             self._lost(self._tls.sentence(error), Failure("tls", code_of(error.reason)))
             return b""
-        self._write_handshake()
+        if not self._tls.done or self._tls.has_output:
+            self._write_handshake()
         if self._tls.done and not self._is_secured:
             self._is_secured = True
             self._callbacks.secured()

@@ -146,16 +146,22 @@ class Tls:
             except ssl.SSLWantReadError:
                 return b""
             self.done = True
-        plain = bytearray()
-        while True:
-            try:
-                piece = self._object.read(65536)
-            except (ssl.SSLWantReadError, ssl.SSLZeroReturnError):
-                piece = b""
-            if not piece:
-                self._received_data = self._received_data or bool(plain)
-                return bytes(plain)
-            plain += piece
+        pieces: list[bytes] = []
+        try:
+            while piece := self._object.read(65536):
+                pieces.append(piece)
+                # Nothing more is there. The exception that says so costs as much as decrypting a frame of audio.
+                if not self._incoming.pending and not self._object.pending():
+                    break
+        except (ssl.SSLWantReadError, ssl.SSLZeroReturnError):
+            pass  # what was decrypted before it counts
+        self._received_data = self._received_data or bool(pieces)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    @property
+    def has_output(self) -> bool:
+        """Whether records of TLS's own are waiting to be sent."""
+        return bool(self._outgoing.pending)
 
     def encrypt(self, data: bytes) -> bytes:
         """Encrypt bytes to send."""

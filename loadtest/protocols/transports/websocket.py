@@ -35,6 +35,7 @@ __all__ = [
 
 BODY_EXCERPT_CHARS: Final = 500
 MAX_CLOSE_REASON_BYTES: Final = 123
+_MEDIUM: Final = b"\x7e"
 _LONG_HEADS: Final = {126: 4, 127: 10}  # bytes of the header, by the length code in its second byte
 HEAD_END: Final = b"\r\n\r\n"
 
@@ -50,6 +51,10 @@ class ConnectionState(StrEnum):
     OPEN = "open"
     CLOSING = "closing"  # a close frame was sent; waiting for the peer's, or for the end of the stream
     CLOSED = "closed"  # a Rejected or Closed item was returned; nothing more will come
+
+
+# Looking a member up in its Enum costs more than the comparison with it, and this is compared for every read.
+_OPEN: Final = ConnectionState.OPEN
 
 
 class WebSocketClient:
@@ -105,10 +110,18 @@ class WebSocketClient:
 
     def receive(self, data: bytes) -> list[Item]:
         """Return the items that `data` completes, in order. Data after the end is ignored."""
+        if self._state is _OPEN and not (self._buffer or self._to_library or self._fragmented):
+            # By far the most common case: exactly one whole data frame of 126 bytes to 64 KiB.
+            size = len(data)
+            if size > 4 and data[1] == 126 and (data[2] << 8 | data[3]) + 4 == size <= self._max_message_bytes:
+                if data[0] == 0x82:
+                    return [data[4:]]
+                if data[0] == 0x81:
+                    try:
+                        return [data[4:].decode()]
+                    except UnicodeDecodeError:
+                        pass  # as any other message that is not UTF-8
         items: list[Item] = []
-        if self._is_one_text(data):
-            self._message(data[2 if data[1] < 126 else 4 :], True, items)
-            return items
         if self._state is ConnectionState.CLOSED:
             return items
         if self._state is ConnectionState.CONNECTING:
@@ -118,16 +131,6 @@ class WebSocketClient:
         elif data:
             self._receive_frames(data, items)
         return items
-
-    def _is_one_text(self, data: bytes) -> bool:
-        """Whether `data` is exactly one text message of less than 64 KiB, which is by far the most common case."""
-        if self._state is not ConnectionState.OPEN or self._buffer or self._to_library or self._fragmented:
-            return False
-        size = len(data)
-        if size < 4 or data[0] != 0x81 or size > self._max_message_bytes:
-            return False
-        second = data[1]
-        return second + 2 == size if second < 126 else second == 126 and (data[2] << 8 | data[3]) + 4 == size
 
     def receive_eof(self) -> list[Item]:
         """Return the items that result from the end of the stream."""
@@ -205,7 +208,10 @@ class WebSocketClient:
             self._buffer.clear()
         at, end = 0, len(data)
         while at < end and self._state is not ConnectionState.CLOSED:
-            head = _frame_head(data, at)
+            if data[at + 1 : at + 2] == _MEDIUM and end - at > 4:  # nearly every frame of audio
+                head = 4, data[at + 2] << 8 | data[at + 3]
+            else:
+                head = _frame_head(data, at)
             if head is None:
                 self._needed = 2 if end - at < 2 else _head_bytes(data[at + 1])
                 self._buffer += data[at:]
