@@ -8,6 +8,9 @@ from loadtest.protocols.webrtc_items import PeerAudio, PeerReport
 MS: Final = 1_000_000
 # Less than any lateness: no frame that counts has gone out yet.
 NO_FRAME_NS: Final = -1
+# The program looks once a millisecond, and what comes in between is read together.
+_NO_DOUBT_NS: Final = 2 * MS
+_MOST_DOUBTS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,12 +18,13 @@ class ValidityLimits:
     """Beyond these the instrument, not the endpoint, made the figure.
 
     Where the kernel stamps what arrives, its moment is right however late the program sees it, and only the caller's
-    own reaction is late; where user space stamps, the lag is in the figure itself.
+    own reaction is late. Where user space stamps, the lag is in the figure itself; so it is where several messages are
+    read together and have one stamp (`loadtest.conversation.doubtful_arrivals`).
     """
 
     frame_lateness_ns: int = 10 * MS
     drift_ns: int = 20 * MS
-    receive_lag_ns: int = 5 * MS  # where user space stamps
+    receive_lag_ns: int = 5 * MS  # where user space stamps, or several messages have one stamp
     receive_lag_kernel_ns: int = 50 * MS  # where the kernel stamps
     # Audio that lies unsent when the caller falls silent, in frames. One may be on its way to the wire; a second says
     # that the endpoint did not read, and cannot have heard what it is timed against.
@@ -67,6 +71,8 @@ class Evidence:
     held_up_worst_ns: int = 0  # taken - offered
     receive_lag_worst_ns: int | None = None  # measured: None where user space stamps
     receive_lag_bound_ns: int | None = None  # where user space stamps: no chunk can have waited longer than this
+    # How long before its stamp the first of several messages that were read together may have come, by stamp.
+    doubts_ns: dict[int, int] = field(default_factory=dict[int, int])
     loop_lag_worst_ns: int | None = None
     clock_steps: int | None = None  # that the engine's clocks had seen when the caller began to say this turn
     faults: list[str] = field(default_factory=list[str])
@@ -97,6 +103,11 @@ class Evidence:
         """The kernel had a chunk for an unknown time before the program saw it, at most this long."""
         if self.receive_lag_bound_ns is None or bound_ns > self.receive_lag_bound_ns:
             self.receive_lag_bound_ns = bound_ns
+
+    def note_doubt(self, stamp_perf_ns: int, doubt_ns: int) -> None:
+        """Several messages were read together and have one stamp; the first may have come so long before it."""
+        if doubt_ns > _NO_DOUBT_NS and len(self.doubts_ns) < _MOST_DOUBTS:
+            self.doubts_ns[stamp_perf_ns] = doubt_ns
 
     def note_fault(self, reason: str) -> None:
         """Something happened that no limit is needed for."""

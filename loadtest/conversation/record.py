@@ -7,6 +7,7 @@ from statistics import median
 from typing import Any, Final, get_args
 
 from loadtest.conversation.behavior import behavior
+from loadtest.conversation.doubtful_arrivals import without_doubtful_moments
 from loadtest.conversation.evidence import RtpFigures, ValidityLimits
 from loadtest.conversation.exchange import Exchange, ServiceReports, WireNotes
 from loadtest.conversation.failures import failure_of
@@ -89,7 +90,7 @@ def build_turn(exchange: Exchange, call: CallInfo, options: RecordOptions) -> Tu
     timeline, evidence, answer = exchange.timeline, exchange.evidence, exchange.timeline.nearest
     invalid = evidence.reasons(options.limits)
     phase, phase_kind = options.phase_of(exchange.began_perf_ns) or (None, None)
-    return Turn(
+    turn = Turn(
         run_id=call.run_id,
         call_id=call.call_id,
         turn_index=exchange.index,
@@ -139,6 +140,7 @@ def build_turn(exchange: Exchange, call: CallInfo, options: RecordOptions) -> Tu
         **_answer(answer, exchange.service, call.not_observable),
         **_served_by(answer, exchange.service, call),
     )
+    return without_doubtful_moments(turn, evidence.doubts_ns, options.limits.receive_lag_ns)
 
 
 def _failure(exchange: Exchange) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from loadtest.conversation.evidence import Evidence
 from loadtest.engine.health import EngineHealth
 from loadtest.engine.transports.base import Transport, TransportItem
+from loadtest.protocols.http_items import HttpData
 from loadtest.protocols.webrtc_items import PeerAudio, PeerReport
 
 
@@ -21,6 +22,8 @@ def note_arrival(
         lag_ns = seen_perf_ns - stamp_perf_ns
         if evidence.receive_lag_worst_ns is None or lag_ns > evidence.receive_lag_worst_ns:
             evidence.note_receive_lag(lag_ns)
+        if _has_several_messages(items):  # which have one stamp, that of the last
+            evidence.note_doubt(stamp_perf_ns, health.unread_before_ns(stamp_perf_ns))
     else:
         bound_ns = transport.lag_bound_ns
         evidence.note_receive_lag_bound(health.longest_unseen_ns(seen_perf_ns) if bound_ns is None else bound_ns)
@@ -29,3 +32,8 @@ def note_arrival(
                 evidence.note_rtp(item)
     if transport.take_clock_fault():
         evidence.note_fault("clock step")
+
+
+def _has_several_messages(items: Sequence[TransportItem]) -> bool:
+    # What a part of a response over HTTP holds, only its protocol knows.
+    return len(items) > 1 or any(isinstance(item, HttpData) for item in items)

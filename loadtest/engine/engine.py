@@ -62,7 +62,7 @@ class Engine:
         base = self.clocks.perf_ns()
         self._offset_at_perf_ns = base + _OFFSET_EVERY_NS
         self._wheel: TimingWheel[Call] = TimingWheel(base, frame_ns)
-        self._watch = SocketWatch(loop, self.clocks.perf_ns)
+        self._watch = SocketWatch(loop, self.clocks.perf_ns, self.health.note_looked)
         self._lateness_ns: list[int] = []  # of the frames of this tick
         descriptors = Descriptors()
         descriptors.allow_many()

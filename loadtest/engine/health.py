@@ -19,6 +19,7 @@ class EngineHealth:
         self._lag_worst_ns = 0
         self._unsent_worst_bytes: int | None = None
         self._tick_due_perf_ns: int | None = None  # of the newest tick
+        self._looked_perf_ns: int | None = None  # nothing is unread that came before
         self._lags: deque[tuple[int, int]] = deque(maxlen=_LAGS_KEPT)
 
     def note_frames(self, lateness_ns: list[int]) -> None:
@@ -55,6 +56,15 @@ class EngineHealth:
         """How long at the most what the program sees now can have waited: the loop looked when it waited for the newest
         tick, and since that was due it may have been kept from looking."""
         return 0 if self._tick_due_perf_ns is None else max(0, seen_perf_ns - self._tick_due_perf_ns)
+
+    def note_looked(self, looked_perf_ns: int) -> None:
+        """Nothing is unread, on any socket that the kernel stamps, that came before this moment."""
+        if self._looked_perf_ns is None or looked_perf_ns > self._looked_perf_ns:
+            self._looked_perf_ns = looked_perf_ns
+
+    def unread_before_ns(self, stamp_perf_ns: int) -> int:
+        """How long before its stamp the first of what was read together can have come at the most."""
+        return 0 if self._looked_perf_ns is None else max(0, stamp_perf_ns - self._looked_perf_ns)
 
     def worst_loop_lag_since(self, moment_perf_ns: int) -> int:
         """The worst lag of the loop since a moment; lags under half a millisecond count as none."""

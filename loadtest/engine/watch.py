@@ -49,15 +49,21 @@ class ReadableSocket(Protocol):
 class SocketWatch:
     """Notifies each reader when its socket has data. `tick` must be called on every tick."""
 
-    def __init__(self, loop: Any, perf_ns: Callable[[], int]) -> None:
+    def __init__(
+        self, loop: Any, perf_ns: Callable[[], int], note_looked: Callable[[int], None] = lambda looked_perf_ns: None
+    ) -> None:
+        """`note_looked` is called with a moment when nothing is unread that came before it."""
         self._loop = loop
         self._perf_ns = perf_ns
+        self._note_looked = note_looked
         self._readers: dict[int, ReadableSocket] = {}
         self._watchers: dict[int, Any] = {}
         self._until_perf_ns = 0
         self._written = 0  # sockets written since the last tick
         self._busy = False
         self._unread: list[int] = []  # sockets that epoll has reported, the last one first
+        self._leaves_unread = False  # there may be data that came before the last look
+        self._due_perf_ns = 0  # when the tick that comes next is due
         self._arrivals = 0
         self._assess_at_perf_ns = 0
         self._epoll = _open_epoll()
@@ -90,7 +96,10 @@ class SocketWatch:
 
         `began_perf_ns` is when the tick began, before its frames were sent.
         """
+        if self._own is not None and not self._busy and not self._leaves_unread:
+            self._note_looked(self._due_perf_ns)  # the hub waited for this tick, and for data
         now = self._perf_ns()
+        self._due_perf_ns = next_perf_ns
         self._until_perf_ns = max(next_perf_ns, now + int((now - began_perf_ns) * READING_SHARE))
         self._written = 0
         if now >= self._assess_at_perf_ns:
@@ -124,15 +133,20 @@ class SocketWatch:
     def _serve(self) -> None:
         assert self._epoll is not None  # noqa: S101 - only called if there is an epoll
         found = _MOST_AT_ONCE
+        looked_perf_ns = 0
         while self._unread or found == _MOST_AT_ONCE:
             if not self._unread:
+                looked_perf_ns = self._perf_ns()
                 self._unread = [fd for fd, _ in reversed(self._epoll.poll(0, _MOST_AT_ONCE))]
                 found = len(self._unread)
                 continue
             self._read(self._unread.pop())
             self._arrivals += 1
             if self._perf_ns() >= self._until_perf_ns:
+                self._leaves_unread = True
                 return  # the others come first next time: epoll would begin with the same ones again
+        self._leaves_unread = False
+        self._note_looked(looked_perf_ns)
 
     def _read(self, fd: int) -> None:
         reader = self._readers.get(fd)

@@ -131,7 +131,7 @@ class OtlpHttpExporter:
 
 
 def _connected(host: str, port: int, timeout_s: float) -> socket.socket:
-    # Looking up an address that is none but a number takes gevent a trip to a thread.
+    # For an address in numbers nothing has to be looked up, which gevent does in a thread.
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
             socket.inet_pton(family, host)

@@ -125,6 +125,8 @@ def _tokens_per_s(turn: Turn) -> float | None:
 
 
 def _tokens_per_s_wall(turn: Turn) -> float | None:
+    if is_withheld(turn, "tokens_per_s_wall"):
+        return None
     tokens, last = _tokens(turn), turn.llm_last_token_perf_ns
     begin = turn.asr_final_perf_ns if turn.asr_final_perf_ns is not None else turn.speech_end_perf_ns
     if tokens is None or last is None or begin is None or last <= begin:

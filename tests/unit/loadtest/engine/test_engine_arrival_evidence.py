@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from loadtest.conversation.evidence import Evidence
+from loadtest.conversation.evidence import MS, Evidence
 from loadtest.engine.arrival_evidence import note_arrival
 from loadtest.engine.health import EngineHealth
+from loadtest.protocols.http_items import HttpData
 from loadtest.protocols.webrtc_items import PeerAudio, PeerReport
 
 
@@ -41,3 +42,26 @@ def test_a_set_clock_and_rtp_are_noted() -> None:
     assert evidence.rtp is not None
     assert (evidence.rtp.packets_received, evidence.rtp.packets_lost) == (1, 3)
     assert (evidence.rtp.jitter_worst_ns, evidence.rtp.reported_lost) == (9, 1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "items", "in_doubt"),
+    [
+        ({"stamped": True}, ["one"], False),
+        ({"stamped": True}, ["one", "two"], True),
+        ({"stamped": True}, [HttpData("r", b"data: any number of events")], True),
+        ({}, ["one", "two"], False),  # judged by the bound
+    ],
+)
+def test_messages_that_were_read_together_have_one_stamp(
+    fields: dict[str, Any], items: list[Any], in_doubt: bool
+) -> None:
+    evidence, health = Evidence(), EngineHealth()
+    stamp, looked = 100 * MS, 70 * MS
+    note_arrival(evidence, transport(**fields), health, (stamp, stamp + 1), items)
+    assert evidence.doubts_ns == {}, "nobody has looked, and so nobody was late"
+    health.note_looked(looked)
+    health.note_looked(looked - 1)
+    note_arrival(evidence, transport(**fields), health, (stamp, stamp + 1), items)
+    assert evidence.doubts_ns == ({stamp: 30 * MS} if in_doubt else {})
+    assert evidence.receive_lag_bound_ns is None or not in_doubt

@@ -49,7 +49,8 @@ class Bench:
     def __init__(self) -> None:
         self.now = self.reading_ns = 0
         self.flooded = False  # there is always more to read
-        self.watch = SocketWatch(gevent.get_hub().loop, lambda: self.now)
+        self.looked: list[int] = []
+        self.watch = SocketWatch(gevent.get_hub().loop, lambda: self.now, self.looked.append)
         self.read: list[Pipe] = []
         self.pipes: list[Pipe] = []
 
@@ -227,6 +228,33 @@ def test_reading_does_not_starve_when_there_is_no_time_to_send_everything() -> N
     shares = sum(read) * crowd.reading_ns, len(crowd.lateness_ns) * crowd.sending_ns
     assert 0.9 * watch.READING_SHARE < shares[0] / shares[1] < 1.2 * watch.READING_SHARE
     crowd.close()
+
+
+@needs_epoll
+def test_nothing_is_unread_that_came_before_the_last_look(bench: Bench) -> None:
+    bench.make_busy()
+    bench.looked.clear()
+    bench.reading_ns = MS // 10
+    for _ in range(15):
+        bench.add().fill()
+    bench.tick()
+    assert bench.looked == [], "a third of them are unread"
+    since = bench.now
+    bench.tick()
+    assert len(bench.looked) == 1
+    assert since <= bench.looked[0] <= since + 6 * bench.reading_ns, "when epoll was asked last"
+
+
+@needs_epoll
+def test_while_idle_each_tick_shows_that_the_hub_has_looked(bench: Bench) -> None:
+    bench.watch.tick(60, 70)
+    bench.looked.clear()
+    bench.now = 95  # late
+    bench.watch.tick(95, 100)
+    assert bench.looked == [70], "it waited for the tick that was due then, and was kept from looking afterwards"
+    bench.watch._leaves_unread = True
+    bench.watch.tick(110, 120)
+    assert bench.looked == [70]
 
 
 @pytest.mark.parametrize("stamped", [True, False])
