@@ -28,10 +28,10 @@ _UNDERRUNS: Final = ("underrun_worst", "underrun_total", "underrun_count")
 _STARVED: Final = ("underrun_worst_ns", "underrun_total_ns", "underrun_count", "reply_end_perf_ns")
 
 
-def without_doubtful_moments(turn: Turn, doubts_ns: Mapping[int, int], limit_ns: int) -> Turn:
+def without_doubtful_moments(turn: Turn, unsure_ns: Mapping[int, int], limit_ns: int) -> Turn:
     """The turn with moments that may be wrong by more than the limit left out, the metrics that hang on them withheld,
-    and invalid where `first_audio` is one of them. `doubts_ns` is by stamp."""
-    doubtful = {stamp for stamp, doubt_ns in doubts_ns.items() if doubt_ns > limit_ns}
+    and invalid where `first_audio` is one of them. `unsure_ns` is by stamp."""
+    doubtful = {stamp for stamp, doubt_ns in unsure_ns.items() if doubt_ns > limit_ns}
     if not doubtful:
         return turn
     changes: dict[str, Any] = {}

@@ -10,7 +10,7 @@ MS: Final = 1_000_000
 NO_FRAME_NS: Final = -1
 # The program looks once a millisecond, and what comes in between is read together.
 _NO_DOUBT_NS: Final = 2 * MS
-_MOST_DOUBTS: Final = 10_000
+_MOST_UNSURE: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Evidence:
     receive_lag_worst_ns: int | None = None  # measured: None where user space stamps
     receive_lag_bound_ns: int | None = None  # where user space stamps: no chunk can have waited longer than this
     # How long before its stamp the first of several messages that were read together may have come, by stamp.
-    doubts_ns: dict[int, int] = field(default_factory=dict[int, int])
+    unsure_ns: dict[int, int] = field(default_factory=dict[int, int])
     loop_lag_worst_ns: int | None = None
     clock_steps: int | None = None  # that the engine's clocks had seen when the caller began to say this turn
     faults: list[str] = field(default_factory=list[str])
@@ -106,8 +106,8 @@ class Evidence:
 
     def note_doubt(self, stamp_perf_ns: int, doubt_ns: int) -> None:
         """Several messages were read together and have one stamp; the first may have come so long before it."""
-        if doubt_ns > _NO_DOUBT_NS and len(self.doubts_ns) < _MOST_DOUBTS:
-            self.doubts_ns[stamp_perf_ns] = doubt_ns
+        if doubt_ns > _NO_DOUBT_NS and len(self.unsure_ns) < _MOST_UNSURE:
+            self.unsure_ns[stamp_perf_ns] = doubt_ns
 
     def note_fault(self, reason: str) -> None:
         """Something happened that no limit is needed for."""

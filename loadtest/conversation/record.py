@@ -140,7 +140,7 @@ def build_turn(exchange: Exchange, call: CallInfo, options: RecordOptions) -> Tu
         **_answer(answer, exchange.service, call.not_observable),
         **_served_by(answer, exchange.service, call),
     )
-    return without_doubtful_moments(turn, evidence.doubts_ns, options.limits.receive_lag_ns)
+    return without_doubtful_moments(turn, evidence.unsure_ns, options.limits.receive_lag_ns)
 
 
 def _failure(exchange: Exchange) -> dict[str, Any]:

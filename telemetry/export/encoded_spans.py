@@ -31,7 +31,7 @@ class EncodedSpan(NamedTuple):
     field: bytes
 
 
-class SpanFacts(NamedTuple):
+class SpanHead(NamedTuple):
     """What a span says beside its attributes; its parent was written by the same process. Times are of the wall clock,
     as unsigned 64-bit numbers."""
 
@@ -65,15 +65,15 @@ class SpanEncoder:
         self._scope = scope_named(scope)
         self._forms: dict[tuple[str, ...], _Form] = {}
 
-    def encoded(self, facts: SpanFacts, attributes: Mapping[str, AttributeValue]) -> EncodedSpan:
+    def encoded(self, head: SpanHead, attributes: Mapping[str, AttributeValue]) -> EncodedSpan:
         """A span with attributes whose values OTLP can carry (`telemetry.model.turn_spans.carried`).
 
         Raises TypeError and ValueError for a value that it cannot.
         """
-        kind = (facts.name, *attributes)
+        kind = (head.name, *attributes)
         # Out of the others' reach while it is filled in. One that cannot be filled in to the end is not put back.
-        form = self._forms.pop(kind, None) or _Form(facts.name, attributes)
-        field = form.filled_in(facts, attributes)
+        form = self._forms.pop(kind, None) or _Form(head.name, attributes)
+        field = form.filled_in(head, attributes)
         if form.bytes_filled_in < _MAX_BYTES_FILLED_IN:
             if len(self._forms) >= _MAX_FORMS:
                 self._forms.clear()
@@ -95,13 +95,13 @@ class _Form:
         self._span.status.SetInParent()  # there, and unset
         self._values = [self._span.attributes.add(key=key).value for key in attributes]
 
-    def filled_in(self, facts: SpanFacts, attributes: Mapping[str, AttributeValue]) -> bytes:
+    def filled_in(self, head: SpanHead, attributes: Mapping[str, AttributeValue]) -> bytes:
         """The span as a field of a ScopeSpans message."""
         span = self._span
-        span.trace_id, span.span_id, span.parent_span_id = facts.trace_id, facts.span_id, facts.parent_span_id
-        span.start_time_unix_nano, span.end_time_unix_nano = facts.began_unix_ns, facts.ended_unix_ns
+        span.trace_id, span.span_id, span.parent_span_id = head.trace_id, head.span_id, head.parent_span_id
+        span.start_time_unix_nano, span.end_time_unix_nano = head.began_unix_ns, head.ended_unix_ns
         span.ClearField("events")
-        for name, unix_ns in facts.events:
+        for name, unix_ns in head.events:
             span.events.add(name=name, time_unix_nano=unix_ns)
         for target, value in zip(self._values, attributes.values(), strict=True):
             if type(value) is int:  # the common ones by the shortest way

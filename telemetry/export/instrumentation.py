@@ -12,7 +12,7 @@ from opentelemetry.metrics import CallbackOptions, Observation
 from opentelemetry.trace import Span, SpanKind
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from telemetry.export.encoded_spans import EncodedSpan, SpanFacts
+from telemetry.export.encoded_spans import EncodedSpan, SpanHead
 from telemetry.export.sdk import Telemetry
 from telemetry.model import semconv
 from telemetry.model.generator_health import GAUGES, gauge_metric
@@ -91,7 +91,7 @@ class CallTrace:
         spans: list[EncodedSpan] = []
         turn_index = carried(turn.turn_index)
         for stage in _stages(turn):
-            facts = SpanFacts(
+            head = SpanHead(
                 stage.name,
                 self._trace_id,
                 self._telemetry.new_span_id(),
@@ -101,9 +101,9 @@ class CallTrace:
                 tuple((name, _as_span_time(at_perf_ns + to_unix_ns)) for name, at_perf_ns in stage.events),
             )
             attributes = {**self._identity, _TURN_INDEX: turn_index, **stage.attributes}
-            spans.append(encoded(facts, attributes))
+            spans.append(encoded(head, attributes))
         ended_perf_ns = max(at for at in (turn.started_perf_ns, *_timestamps(turn)) if at is not None)
-        facts = SpanFacts(
+        head = SpanHead(
             semconv.SPAN_TURN,
             self._trace_id,
             span_id,
@@ -111,7 +111,7 @@ class CallTrace:
             _as_span_time(turn.started_unix_ns),
             _as_span_time(ended_perf_ns + to_unix_ns),
         )
-        spans.append(encoded(facts, turn_attributes(turn)))
+        spans.append(encoded(head, turn_attributes(turn)))
         return spans
 
     def end(self, ended_perf_ns: int, attributes: Mapping[str, AttributeValue]) -> None:

@@ -13,9 +13,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, Tracer, set_span_in_context
 
-from telemetry.export.encoded_spans import EncodedSpan, RequestEncoder, SpanEncoder, SpanFacts, encoded_by_sdk
+from telemetry.export.encoded_spans import EncodedSpan, RequestEncoder, SpanEncoder, SpanHead, encoded_by_sdk
 from telemetry.export.instrumentation import CallTrace
 from telemetry.export.sdk import SdkOptions, Telemetry, start
 from telemetry.model import semconv
@@ -52,17 +52,33 @@ class _Ids(IdGenerator):
         raise AssertionError("every span has a parent")
 
 
-def by_the_tracer(turn: Turn, trace_id: int, parent_id: int, span_ids: list[int]) -> list[ReadableSpan]:
-    """The spans of an emitted turn as they are written with the SDK's tracer. Of `span_ids` the last is the turn's."""
-    memory = InMemorySpanExporter()
+def tracer_into(memory: InMemorySpanExporter, span_ids: list[int]) -> Tracer:
+    """The SDK's tracer."""
     provider = TracerProvider(
         resource=RESOURCE,
-        id_generator=_Ids([span_ids[-1], *span_ids[:-1]]),
+        id_generator=_Ids(span_ids),
         shutdown_on_exit=False,
         span_limits=SpanLimits(max_span_attributes=512, max_events=512),
     )
     provider.add_span_processor(SimpleSpanProcessor(memory))
-    tracer = provider.get_tracer(semconv.SCOPE)
+    return provider.get_tracer(semconv.SCOPE)
+
+
+def identity_of(turn: Turn) -> dict[str, object]:
+    """What each stage says of its call."""
+    return {
+        "voice.call.run_id": carried(turn.run_id),
+        "voice.call.call_id": carried(turn.call_id),
+        "voice.call.source": turn.source,
+        "gen_ai.conversation.id": carried(turn.call_id),
+        "voice.turn.turn_index": carried(turn.turn_index),
+    }
+
+
+def by_the_tracer(turn: Turn, trace_id: int, parent_id: int, span_ids: list[int]) -> list[ReadableSpan]:
+    """The spans of an emitted turn as they are written with the SDK's tracer. Of `span_ids` the last is the turn's."""
+    memory = InMemorySpanExporter()
+    tracer = tracer_into(memory, [span_ids[-1], *span_ids[:-1]])
 
     def unix_ns(at_perf_ns: int) -> int:
         return min(max(turn.started_unix_ns + at_perf_ns - turn.started_perf_ns, 0), 2**64 - 1)
@@ -76,19 +92,12 @@ def by_the_tracer(turn: Turn, trace_id: int, parent_id: int, span_ids: list[int]
         attributes=turn_attributes(turn),
         start_time=unix_ns(turn.started_perf_ns),
     )
-    identity = {
-        "voice.call.run_id": carried(turn.run_id),
-        "voice.call.call_id": carried(turn.call_id),
-        "voice.call.source": turn.source,
-        "gen_ai.conversation.id": carried(turn.call_id),
-        "voice.turn.turn_index": carried(turn.turn_index),
-    }
 
     def stage(name: str, began: int, ended: int, event: tuple[str, int | None], attributes: dict[str, object]) -> None:
         child = tracer.start_span(
             name,
             context=set_span_in_context(span),
-            attributes={**identity, **attributes},
+            attributes={**identity_of(turn), **attributes},
             start_time=unix_ns(began),
         )
         if event[1] is not None:
@@ -158,9 +167,9 @@ def test_spans_of_any_attributes_one_after_the_other_are_what_the_sdk_makes_of_t
     reference: list[ReadableSpan] = []
     for scope, name, began, ended, attributes, span_id in (each for each in spans for _ in range(2)):
         events = ((name, began), (name, ended))[: began % 3]
-        facts = SpanFacts(name, trace_id.to_bytes(16), span_id.to_bytes(8), parent_id.to_bytes(8), began, ended, events)
-        encoded.append(encoders[scope].encoded(facts, attributes))
-        reference.append(_readable(scope, facts, attributes))
+        head = SpanHead(name, trace_id.to_bytes(16), span_id.to_bytes(8), parent_id.to_bytes(8), began, ended, events)
+        encoded.append(encoders[scope].encoded(head, attributes))
+        reference.append(_readable(scope, head, attributes))
     whole = encode_spans(reference) if reference else None
     for found in (encoded, list(map(encoded_by_sdk, reference))):
         sent = ExportTraceServiceRequest.FromString(RequestEncoder(RESOURCE).request(found))
@@ -168,25 +177,25 @@ def test_spans_of_any_attributes_one_after_the_other_are_what_the_sdk_makes_of_t
         assert whole is None or sent == whole
 
 
-def _readable(scope: str, facts: SpanFacts, attributes: dict[str, object]) -> ReadableSpan:
+def _readable(scope: str, head: SpanHead, attributes: dict[str, object]) -> ReadableSpan:
     def context(span_id: bytes) -> SpanContext:
-        return SpanContext(int.from_bytes(facts.trace_id), int.from_bytes(span_id), False, TraceFlags(1))
+        return SpanContext(int.from_bytes(head.trace_id), int.from_bytes(span_id), False, TraceFlags(1))
 
     return ReadableSpan(
-        facts.name,
-        context=context(facts.span_id),
-        parent=context(facts.parent_span_id),
+        head.name,
+        context=context(head.span_id),
+        parent=context(head.parent_span_id),
         resource=RESOURCE,
         instrumentation_scope=InstrumentationScope(scope),
         attributes=attributes,
-        events=[Event(name, timestamp=unix_ns) for name, unix_ns in facts.events],
-        start_time=facts.began_unix_ns,
-        end_time=facts.ended_unix_ns,
+        events=[Event(name, timestamp=unix_ns) for name, unix_ns in head.events],
+        start_time=head.began_unix_ns,
+        end_time=head.ended_unix_ns,
     )
 
 
 @pytest.mark.parametrize("chars", [0, 100, 2**14, 2**21])
 def test_a_request_of_any_length_is_read_back(chars: int) -> None:
-    facts = SpanFacts("long", b"t" * 16, b"s" * 8, b"p" * 8, 1, 2)
-    spans = [SpanEncoder("scope").encoded(facts, {"text": "x" * chars}) for _ in range(2)]
+    head = SpanHead("long", b"t" * 16, b"s" * 8, b"p" * 8, 1, 2)
+    spans = [SpanEncoder("scope").encoded(head, {"text": "x" * chars}) for _ in range(2)]
     assert [len(span.attributes[0].value.string_value) for span in pb_spans(spans)] == [chars, chars]

@@ -117,6 +117,6 @@ def test_a_chunk_that_is_stamped_together_with_the_next_gives_no_figure() -> Non
 def test_what_comes_between_two_looks_on_time_is_no_doubt() -> None:
     evidence = Evidence()
     evidence.note_doubt(7, 2 * MS)
-    assert evidence.doubts_ns == {}
+    assert evidence.unsure_ns == {}
     evidence.note_doubt(7, 2 * MS + 1)
-    assert evidence.doubts_ns == {7: 2 * MS + 1}
+    assert evidence.unsure_ns == {7: 2 * MS + 1}

@@ -4,7 +4,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.resources import Resource
 
-from telemetry.export.encoded_spans import EncodedSpan, RequestEncoder, SpanEncoder, SpanFacts
+from telemetry.export.encoded_spans import EncodedSpan, RequestEncoder, SpanEncoder, SpanHead
 from telemetry.export.otlp_http import Delivery
 from telemetry.export.span_processor import SpoolingSpanProcessor
 from telemetry.export.spool import SpoolRecord
@@ -27,7 +27,7 @@ def spans_of(*lengths: int) -> list[EncodedSpan]:
     """Spans with names from "0" on, and texts of so many octets."""
     encoder = SpanEncoder("scope")
     return [
-        encoder.encoded(SpanFacts(str(number), b"t" * 16, b"s" * 8, b"p" * 8, 1, 2), {"text": "x" * length})
+        encoder.encoded(SpanHead(str(number), b"t" * 16, b"s" * 8, b"p" * 8, 1, 2), {"text": "x" * length})
         for number, length in enumerate(lengths)
     ]
 
