@@ -55,7 +55,7 @@ from telemetry.store.reader import StoreReader
 QUICK_LOADS: Final = (1, 50, 200)
 FULL_LOADS: Final = (1, 25, 100, 200, 400, 800, 1200, 1600, 2400, 3200)
 DELAYS: Final = "50ms,200ms,800ms,2s"
-READY_S: Final = 30.0
+READY_S: Final = 120.0
 MOST_SPAWNS_A_SECOND: Final = 150
 REPLY_TIMEOUT: Final = Duration.parse("5s")
 THINK_S: Final = 0.3

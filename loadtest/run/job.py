@@ -48,7 +48,7 @@ LEAST_SPAWN_RATE: Final = 10.0  # so that a few callers all come at once, withou
 LOOK_EVERY_S: Final = 2.0
 SAY_EVERY_S: Final = 10.0
 SETTLE_S: Final = 10.0
-WORKERS_READY_S: Final = 60
+WORKERS_READY_S: Final = 180  # a busy machine is slow to import; without them nothing is measured
 
 
 def preflight(checked: CheckedRun) -> None:

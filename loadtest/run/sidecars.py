@@ -18,7 +18,7 @@ from telemetry.export.sdk import sidecar_token
 from telemetry.export.spool import SpoolRecord
 from telemetry.export.spooled_turns import turns_in
 
-SIDECAR_READY_S: Final = 30.0
+SIDECAR_READY_S: Final = 120.0  # a machine may be busy; one that ends is noticed at once
 # After the run nothing is urgent, and the first request of a busy machine's sidecar takes its time.
 DELIVER_TIMEOUT_S: Final = 30.0
 # A sidecar commits to its store about half a second after it has acknowledged.

@@ -132,7 +132,7 @@ def _call(arguments: list[str], cwd: Path) -> tuple[int, dict[str, bytes]]:
         env={**processes.environment(), **ENVIRONMENT},
         cwd=cwd,
         capture_output=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     return done.returncode, {"stdout": done.stdout, "stderr": done.stderr}
@@ -266,7 +266,7 @@ def test_no_list_of_processes_shows_a_credential(parrot: Parrot, tmp_path: Path,
         # The callers were seen, and they were let in by the whole address.
         wait_until(lambda: process.poll() is not None or (_has_callers(watch) and len(parrot.seen) >= 4))
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=600)
     assert process.returncode not in (1, 2), err.decode()
     assert _has_callers(watch)
     assert all(KEY in seen["path"] for seen in parrot.seen)
