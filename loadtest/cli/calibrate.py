@@ -28,11 +28,11 @@ def calibrate(
         flag("machine", help="processes that may share a load at most (default: the usable cores less one; 2 of 2)"),
     ] = None,
 ) -> None:
-    """Measure the instrument's own error on this machine, how many callers it drives with figures to be trusted, and
-    how many processes they want.
+    """Measure the instrument's own error on this machine, and how many callers it drives with figures to be trusted.
 
-    Callers speak to an endpoint that knows what it did and when. The result is stored, and later runs cite it. Exit
-    code 0: a load was trustworthy; 4: none was; 6: too few turns to judge any; 130: interrupted.
+    Callers speak to an endpoint that knows what it did and when. A load that one process does not keep up with is tried
+    with more. The result is stored, and later runs cite it. Exit code 0: a load was trustworthy; 4: none was; 6: too
+    few turns to judge any; 130: interrupted.
     """
     from loadtest.calibration.job import calibrate as carry_out
     from loadtest.calibration.job import request_of
