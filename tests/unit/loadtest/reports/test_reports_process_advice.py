@@ -38,7 +38,7 @@ def test_a_load_that_no_number_of_processes_was_good_for_is_named() -> None:
     assert advice(stored(reached=False), MACHINE, 21, 2) is None  # nobody tried
 
 
-def test_two_processes_that_alone_were_good_are_not_said_of_one() -> None:
+def test_two_processes_that_alone_were_good_stand_for_no_single_one() -> None:
     alone = calibration_object(calibration(step(10, error_ns=2 * MS), step(10, processes=2)))
     assert advice(alone, MACHINE, 1, 1) == (
         "1 caller wants 2 processes on this machine: one process was found good for no load (2026-11-21);"

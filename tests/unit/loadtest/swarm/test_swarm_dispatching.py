@@ -48,18 +48,18 @@ def dispatcher(workers: int, *classes: type[User], kind: type[UsersDispatcher] =
 
 
 def steps(dispatch: UsersDispatcher, users: int) -> list[UsersOnWorkers]:
-    """What workers are told on the way to so many users."""
+    """What the master asks of workers on the way to so many users."""
     dispatch.new_dispatch(users, AT_ONCE)
     return list(dispatch)
 
 
-def spread(told: UsersOnWorkers) -> int:
-    totals = [sum(of_class.values()) for of_class in told.values()]
+def spread(asked: UsersOnWorkers) -> int:
+    totals = [sum(of_class.values()) for of_class in asked.values()]
     return max(totals) - min(totals)
 
 
-def placed(told: UsersOnWorkers) -> int:
-    return sum(sum(of_class.values()) for of_class in told.values())
+def placed(asked: UsersOnWorkers) -> int:
+    return sum(sum(of_class.values()) for of_class in asked.values())
 
 
 def last_spread(dispatch: UsersDispatcher, levels: list[int]) -> int:
@@ -74,8 +74,8 @@ def test_callers_that_come_and_go_stay_even_where_locust_gathers_them_on_one_wor
 
 
 def test_each_worker_has_callers_of_each_class() -> None:
-    told = steps(dispatcher(2, Talker, Listener), 10)[-1]
-    assert sorted(of_class["Talker"] for of_class in told.values()) == [2, 3]
+    asked = steps(dispatcher(2, Talker, Listener), 10)[-1]
+    assert sorted(of_class["Talker"] for of_class in asked.values()) == [2, 3]
     by_locust = steps(dispatcher(2, Talker, Listener, kind=UsersDispatcher), 10)[-1]
     assert sorted(of_class["Talker"] for of_class in by_locust.values()) == [0, 5]
 
@@ -88,9 +88,9 @@ def test_each_worker_has_callers_of_each_class() -> None:
 def test_workers_are_within_one_user_of_each_other(workers: int, beside: set[type[User]], levels: list[int]) -> None:
     dispatch = dispatcher(workers, Talker, *beside)
     for level in levels:
-        told = steps(dispatch, level)
-        assert max(map(spread, told)) <= 1
-        assert placed(told[-1]) == level
+        asked = steps(dispatch, level)
+        assert max(map(spread, asked)) <= 1
+        assert placed(asked[-1]) == level
 
 
 @given(st.integers(2, 6), st.lists(st.tuples(st.integers(1, 40), st.booleans()), min_size=1, max_size=6))
@@ -105,7 +105,7 @@ def test_who_is_left_takes_over_evenly_when_workers_are_lost_or_join(
             dispatch.add_worker(there[-1])
         elif len(there) > 1:
             dispatch.remove_worker(there.pop(0))
-        told = steps(dispatch, level)
-        assert set(told[-1]) == {node.id for node in there}
-        assert spread(told[-1]) <= 1
-        assert placed(told[-1]) == level
+        asked = steps(dispatch, level)
+        assert set(asked[-1]) == {node.id for node in there}
+        assert spread(asked[-1]) <= 1
+        assert placed(asked[-1]) == level
