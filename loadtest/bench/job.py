@@ -6,6 +6,7 @@ import resource
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,12 +15,19 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from loadtest.bench import certificate, compared, machine, native, picture, singles, tables
 from loadtest.bench.cases import Case
+from loadtest.bench.conversations import picture as conversation_picture
 from loadtest.bench.conversations import tables as conversation_tables
-from loadtest.bench.conversations.compared import ConversationRow, conversation_rows, conversation_verdicts
+from loadtest.bench.conversations.compared import (
+    ConversationRow,
+    conversation_rows,
+    conversation_verdicts,
+    load_to_explain,
+)
 from loadtest.bench.conversations.rounds import TALKERS, ConversationBench, ConversationTrial
 from loadtest.bench.options import MOST_CALLERS_WITHOUT_COMPILER, Options
 from loadtest.bench.processes import Cores, PartFailedError
 from loadtest.bench.senders import BenchSetup, Trial
+from loadtest.bench.stages import CpuProfile
 from loadtest.run.json_file import write_json
 
 # Files that one process has open beside its sockets.
@@ -86,6 +94,7 @@ class Benchmark:
         if verdicts:
             tables.print_verdicts(self.console, verdicts)
         self.result["targets"] = [dataclasses.asdict(verdict) for verdict in verdicts]
+        self.explain()
         if self.options.markdown:
             talked = conversation_tables.markdown_lines(self.conversation_rows)
             sys.stdout.write(tables.markdown(self.rows, verdicts, machine.sentence(self.machine), talked) + "\n")
@@ -125,9 +134,8 @@ class Benchmark:
         self.result["trials"] = [dataclasses.asdict(trial) for trial in trials]
         self.result["senders"] = [dataclasses.asdict(row) for row in self.rows]
         tables.print_senders(self.console, self.rows)
-        if self.options.out is not None and self.rows:
-            for file in picture.draw(self.rows, self.options.out, machine.sentence(self.machine)):
-                self.say(f"picture: {file}")
+        if self.rows:
+            self._say_pictures(partial(picture.draw, self.rows))
 
     def conversations(self) -> None:
         """Callers who speak, wait and hear."""
@@ -135,8 +143,7 @@ class Benchmark:
         loads = tuple(load for load in options.conversations if load <= most)
         if loads != options.conversations:
             self.say(f"conversations of more than {most} callers are left out: a process may open no more files")
-        times = {"warm_up_s": options.conversations_warm_up_s, "window_s": options.conversations_window_s}
-        bench = ConversationBench(dataclasses.replace(self.setup, **times), options.replies)
+        bench = self._conversation_bench()
         bench.prepare()
         with self._progress() as progress:
             task = progress.add_task("conversations", total=len(loads) * options.rounds * len(TALKERS))
@@ -149,6 +156,36 @@ class Benchmark:
         self.result["conversation_trials"] = [dataclasses.asdict(trial) for trial in trials]
         self.result["conversations"] = [dataclasses.asdict(row) for row in self.conversation_rows]
         conversation_tables.print_conversations(self.console, self.conversation_rows)
+        self._say_pictures(partial(conversation_picture.draw_conversations, self.conversation_rows))
+
+    def _say_pictures(self, draw: Callable[[Path, str], list[Path]]) -> None:
+        if self.options.out is not None:
+            for file in draw(self.options.out, machine.sentence(self.machine)):
+                self.say(f"picture: {file}")
+
+    def explain(self) -> None:
+        """Where the time goes of what misses a target, each in a window of its own."""
+        profiles: dict[str, Callable[[], CpuProfile]] = {
+            f"{case.callers:,} callers, {case.mode}": partial(self.setup.profile, case)
+            for case in compared.cases_to_explain(self.rows)
+        }
+        load = load_to_explain(self.conversation_rows)
+        if load is not None:
+            profiles[f"{load:,} conversations"] = partial(self._conversation_bench().profile, load)
+        self.result["profiles"] = {}
+        for where, profile in profiles.items():
+            try:
+                found = profile()
+            except PartFailedError as error:
+                self.say(f"where our CPU time goes, {where}: not known, {error}")
+                continue
+            self.result["profiles"][where] = dataclasses.asdict(found)
+            tables.print_profile(self.console, where, found)
+
+    def _conversation_bench(self) -> ConversationBench:
+        options = self.options
+        times = {"warm_up_s": options.conversations_warm_up_s, "window_s": options.conversations_window_s}
+        return ConversationBench(dataclasses.replace(self.setup, **times), options.replies)
 
     def _progress(self) -> Progress:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())

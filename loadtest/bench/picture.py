@@ -1,7 +1,8 @@
 """Cost and pacing of the senders by the number of callers, as pictures."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from loadtest.bench.cases import SENDERS
 from loadtest.bench.compared import PACING_P99_MS, Row
@@ -18,7 +19,6 @@ def draw(rows: Sequence[Row], folder: Path, machine: str) -> list[Path]:
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     folder.mkdir(parents=True, exist_ok=True)
     files: list[Path] = []
@@ -28,27 +28,43 @@ def draw(rows: Sequence[Row], folder: Path, machine: str) -> list[Path]:
         for column, mode in enumerate(modes):
             these = [row for row in rows if row.case.wire == wire and row.case.mode == mode]
             cost, pacing = axes[0][column], axes[1][column]
-            _lines(cost, these, lambda row: row.cpu_us_per_frame)
-            _lines(pacing, these, lambda row: row.lateness_p99_ms)
+            for sender in SENDERS:
+                mine = [row for row in these if row.sender == sender]
+                draw_line(cost, sender, [(row.case.callers, row.cpu_us_per_frame) for row in mine])
+                draw_line(pacing, sender, [(row.case.callers, row.lateness_p99_ms) for row in mine])
             target = declared_milliseconds(PACING_P99_MS * 1e6)
             pacing.axhline(PACING_P99_MS, color="#2ca02c", linestyle=":", label=f"target {target}")
             cost.set(title=f"{mode}, {wire}", ylabel="CPU µs per frame", yscale="log")
             pacing.set(xlabel="callers", ylabel="lateness p99, ms", yscale="log", xticks=sorted({*_sizes(these)}))
-            for axis in (cost.yaxis, pacing.yaxis):
-                axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-                axis.set_major_formatter(FuncFormatter(_plain_number))
-                axis.set_minor_formatter(NullFormatter())
+            plain_numbers(cost, pacing)
             if cost.get_legend_handles_labels()[0]:  # a sender without figures draws nothing
                 cost.legend(fontsize=8)
             pacing.legend(fontsize=8)
         figure.suptitle(machine, fontsize=9)
         figure.tight_layout()
-        for suffix in ("svg", "png"):
-            file = folder / f"senders-{wire}.{suffix}"
-            figure.savefig(file, dpi=110)
-            files.append(file)
-        plt.close(figure)
+        files += save(figure, folder / f"senders-{wire}")
     return files
+
+
+def save(figure: Any, stem: Path) -> list[Path]:
+    """Write a picture in both formats, and close it. The files."""
+    from matplotlib import pyplot as plt
+
+    files = [stem.with_name(f"{stem.name}.{suffix}") for suffix in ("svg", "png")]
+    for file in files:
+        figure.savefig(file, dpi=110)
+    plt.close(figure)
+    return files
+
+
+def plain_numbers(*axes: Any) -> None:
+    """Numbers as people write them on logarithmic axes."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    for axis in (each.yaxis for each in axes):
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.set_major_formatter(FuncFormatter(_plain_number))
+        axis.set_minor_formatter(NullFormatter())
 
 
 def _plain_number(value: float, place: object) -> str:
@@ -60,16 +76,13 @@ def _sizes(rows: Sequence[Row]) -> list[int]:
     return [row.case.callers for row in rows]
 
 
-def _lines(axes: object, rows: Sequence[Row], value: Callable[[Row], Spread | None]) -> None:
-    """A line for each sender, with the range of its rounds."""
-    for sender in SENDERS:
-        known = [(row.case.callers, found) for row in rows if row.sender == sender and (found := value(row))]
-        if not known:
-            continue
-        sizes = [callers for callers, _ in known]
-        middles = [found.middle for _, found in known]
-        below = [found.middle - found.least for _, found in known]
-        above = [found.most - found.middle for _, found in known]
-        axes.errorbar(  # type: ignore[attr-defined]  # matplotlib's axes
-            sizes, middles, yerr=[below, above], marker="o", capsize=3, color=COLORS[sender], label=NAMES[sender]
-        )
+def draw_line(axes: Any, sender: str, values: Sequence[tuple[int, Spread | None]]) -> None:
+    """A sender's line by the number of callers, with the range of its rounds; none without figures."""
+    known = [(callers, found) for callers, found in values if found is not None]
+    if not known:
+        return
+    sizes = [callers for callers, _ in known]
+    middles = [found.middle for _, found in known]
+    below = [found.middle - found.least for _, found in known]
+    above = [found.most - found.middle for _, found in known]
+    axes.errorbar(sizes, middles, yerr=[below, above], marker="o", capsize=3, color=COLORS[sender], label=NAMES[sender])

@@ -5,15 +5,16 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from loadtest.bench import messages
-from loadtest.bench.cases import BARE, CONTROL, DUPLEX, ONE_WAY, SENDERS, Case
+from loadtest.bench.cases import BARE, CONTROL, DUPLEX, ONE_WAY, OURS, SENDERS, Case
 from loadtest.bench.figures import Figures, figures
 from loadtest.bench.native import Native
 from loadtest.bench.processes import Cores, PartFailedError, finish, serving, start
+from loadtest.bench.stages import CpuProfile, profile_from
 from loadtest.bench.window import CONNECT_S
 
 # Beside connecting and its window, a sender starts up and comes to its end.
@@ -74,19 +75,28 @@ class BenchSetup:
 
     def measure(self, sender: str, case: Case) -> Figures:
         """One window of one sender. Raises PartFailedError."""
-        record, peer_record, log = self.folder / "sent", self.folder / "peer-sent", self.folder / "log"
         peer_began = time.perf_counter()
-        with serving("peer", self.peer_command(case, peer_record), self.cores.peer, log) as peer:
-            command = self._sender_command(sender, case, peer.ready["port"], record)
-            answer = finish(
-                f"{sender} sender", start(command, self.cores.sender, log), ENDS_S + self.warm_up_s + self.window_s, log
-            )
-            peer.end()
-            peer_s = time.perf_counter() - peer_began
-        spoken = np.fromfile(peer_record, dtype="<i8").reshape(-1, 2)
+        answer, peer = self._window(sender, case)
+        peer_s = time.perf_counter() - peer_began
+        spoken = np.fromfile(self.folder / "peer-sent", dtype="<i8").reshape(-1, 2)
         inside = (spoken[:, 0] >= answer["began_perf_ns"]) & (spoken[:, 0] < answer["ended_perf_ns"])
-        peer.last["lateness_ns"] = spoken[inside, 1]
-        return figures(case.callers, answer, np.fromfile(record, dtype="<i8"), peer.last, peer_s)
+        peer["lateness_ns"] = spoken[inside, 1]
+        return figures(case.callers, answer, np.fromfile(self.folder / "sent", dtype="<i8"), peer, peer_s)
+
+    def profile(self, case: Case) -> CpuProfile:
+        """Where the time of ours goes, in a window of its own: the sampling costs some. Raises PartFailedError."""
+        answer, _ = self._window(OURS, case, "--stages")
+        return profile_from(answer["profile"])
+
+    def _window(self, sender: str, case: Case, *flags: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What the sender and its peer printed."""
+        log = self.folder / "log"
+        with serving("peer", self.peer_command(case, self.folder / "peer-sent"), self.cores.peer, log) as peer:
+            command = [*self._sender_command(sender, case, peer.ready["port"], self.folder / "sent"), *flags]
+            within_s = ENDS_S + self.warm_up_s + self.window_s
+            answer = finish(f"{sender} sender", start(command, self.cores.sender, log), within_s, log)
+            peer.end()
+        return answer, peer.last
 
     def rounds(self, cases: list[Case], rounds: int, on_trial: Callable[[Trial], None]) -> Iterator[Trial]:
         """Every case, its senders taking turns round by round, so that what the machine does meanwhile meets all."""

@@ -1,6 +1,7 @@
 """What every sender written in Python shares: its orders, its window, and what it says at the end."""
 
 import argparse
+import dataclasses
 import json
 import os
 import resource
@@ -12,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+from loadtest.bench.stages import StageSampler
 
 # How long callers may take to be connected before a sender gives up.
 CONNECT_S: Final = 20.0
@@ -27,13 +30,13 @@ class Orders:
     window_s: float
     record: Path
     ca_file: str | None
+    stages: bool = False  # sample where the processor time goes
 
     @classmethod
     def of(cls, given: argparse.Namespace) -> "Orders":
         """From what `parser` parsed."""
-        return cls(
-            given.port, given.callers, given.warm_up_ms / 1e3, given.window_ms / 1e3, given.record, given.ca_file
-        )
+        times_s = given.warm_up_ms / 1e3, given.window_ms / 1e3
+        return cls(given.port, given.callers, *times_s, given.record, given.ca_file, given.stages)
 
     @property
     def url(self) -> str:
@@ -50,6 +53,7 @@ def parser() -> argparse.ArgumentParser:
     words.add_argument("window_ms", type=int)
     words.add_argument("record", type=Path)
     words.add_argument("--ca-file")
+    words.add_argument("--stages", action="store_true", help="sample where the time goes; it costs some")
     return words
 
 
@@ -80,6 +84,7 @@ class Window:
         window is over, what else is to be said of it."""
         self.lateness_ns = array("q")
         self._given, self._received, self._more = given, received, more
+        self._sampler = StageSampler() if given.stages else None
         self._opened: tuple[int, int, int, int] | None = None
         self._closed: tuple[int, int, int, int] | None = None
 
@@ -106,6 +111,8 @@ class Window:
         now = (time.perf_counter_ns(), cpu_ns(), len(self.lateness_ns), self._received())
         if self._opened is None:
             self._opened = now
+            if self._sampler is not None:
+                self._sampler.start()
             signal.setitimer(signal.ITIMER_REAL, self._given.window_s)
         else:
             self._say(self._opened, now)
@@ -114,7 +121,7 @@ class Window:
     def _say(self, opened: tuple[int, int, int, int], closed: tuple[int, int, int, int]) -> None:
         perf_ns, cost_ns, sent, received = (after - before for before, after in zip(opened, closed, strict=True))
         self._given.record.write_bytes(self.lateness_ns[opened[2] : closed[2]].tobytes())
-        figures = {
+        figures: dict[str, Any] = {
             "cpu_ns": cost_ns,
             "began_perf_ns": opened[0],
             "ended_perf_ns": opened[0] + perf_ns,
@@ -123,5 +130,7 @@ class Window:
             "received": received,
             **self._more(opened[0]),
         }
+        if self._sampler is not None:
+            figures["profile"] = dataclasses.asdict(self._sampler.stop())
         sys.stdout.write(json.dumps(figures) + "\n")
         sys.stdout.flush()

@@ -70,6 +70,19 @@ def test_a_target_stands_beside_what_was_found(short: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
+def test_conversations_of_both_kinds_of_callers_have_figures(short: dict[str, Any]) -> None:
+    trials = short["conversation_trials"]
+    assert [trial["sender"] for trial in trials] == ["control", "ours"]
+    for trial in trials:
+        found = trial["figures"]
+        assert trial["failed"] is None
+        assert (found["missing"], found["unanswered"]) == (0, 0)
+        assert found["turns"] == found["error"]["turns"] + found["error"]["unsure"] + found["invalid"] > 0
+    for profile in short["profiles"].values():
+        assert sum(profile["stages"].values()) == pytest.approx(1)
+
+
+@pytest.mark.slow
 def test_telemetry_delivers_every_span_that_it_is_charged_for(short: dict[str, Any]) -> None:
     found = short["telemetry"]
     assert found["outcome"] == "ok"
@@ -91,7 +104,8 @@ def test_both_kinds_of_stamps_are_held_against_the_truth(short: dict[str, Any]) 
 def test_the_result_says_where_it_was_taken_and_is_drawn(short: dict[str, Any]) -> None:
     assert {"cpu", "cores", "kernel", "python", "libraries"} <= short["machine"].keys()
     assert all(short["machine"][name] for name in ("cpu", "cores", "kernel", "python"))
-    assert sorted(short["pictures"]) == ["senders-ws.png", "senders-ws.svg"]
+    drawn = ["conversations.png", "conversations.svg", "senders-ws.png", "senders-ws.svg"]
+    assert sorted(short["pictures"]) == drawn
     assert all(cost > 0 for cost in short["protocols_us"].values())
 
 

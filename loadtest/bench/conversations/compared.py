@@ -182,3 +182,12 @@ def sentence(fit: CallersOfACore) -> str:
         return f"{fit.how} (missed: {fit.limit})"
     shown = f"{fit.callers:,} ({fit.how}"
     return f"{shown})" if fit.how != "largest load" else f"{shown}; the next one missed: {fit.limit})"
+
+
+def load_to_explain(rows: Sequence[ConversationRow]) -> int | None:
+    """The load at which ours is furthest from C, where a target is missed: where the time goes there says why."""
+    ours = [row for row in rows if row.sender == OURS]
+    if not any(verdict.met is False for verdict in conversation_verdicts(rows)):
+        return None
+    promised = [row for row in ours if FEWEST_CALLERS <= row.callers <= MOST_CALLERS] or ours
+    return max(promised, key=lambda row: row.times_control.middle if row.times_control else 0.0).callers

@@ -19,6 +19,7 @@ from loadtest.bench.conversations.figures import (
 from loadtest.bench.conversations.script import WAITS, prepared_speech, write_answers, write_speech
 from loadtest.bench.processes import PartFailedError, finish, serving, start
 from loadtest.bench.senders import ENDS_S, BenchSetup
+from loadtest.bench.stages import CpuProfile, profile_from
 from loadtest.targets.ground_truth.plan import Behavior
 
 # Who talks, in the order of a round.
@@ -53,29 +54,38 @@ class ConversationBench:
 
     def measure(self, sender: str, callers: int) -> ConversationFigures:
         """One window of one sender. Raises PartFailedError."""
+        return self._figures(callers, *self._window(sender, callers))
+
+    def profile(self, callers: int) -> CpuProfile:
+        """Where the time of ours goes, in a window of its own: the sampling costs some. Raises PartFailedError."""
+        answer, _ = self._window(OURS, callers, "--stages")
+        return profile_from(answer["profile"])
+
+    def _window(self, sender: str, callers: int, *flags: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What the sender and the endpoint printed."""
         setup, folder = self.setup, self.setup.folder
         log, truth = folder / "log", folder / "truth"
         endpoint = [str(setup.native.conversation_endpoint), str(folder / "greeting")]
         endpoint += [str(folder / "speech"), str(folder / "answers"), str(truth)]
         with ExitStack() as stack:
-            collector: list[str] = []
+            more = [*flags]
             if sender == OURS:
                 sink_command = [sys.executable, "-m", "loadtest.bench.endpoints.otlp_sink"]
                 sink = stack.enter_context(serving("collector", sink_command, setup.cores.peer, log))
-                collector = ["--collector", f"http://127.0.0.1:{sink.ready['port']}"]
+                more += ["--collector", f"http://127.0.0.1:{sink.ready['port']}"]
             peer = stack.enter_context(serving("endpoint", endpoint, setup.cores.peer, log))
-            command = self._command(sender, callers, peer.ready["port"], collector)
+            command = self._command(sender, callers, peer.ready["port"], more)
             within_s = ENDS_S + setup.warm_up_s + setup.window_s
             answer = finish(f"{sender} callers", start(command, setup.cores.sender, log), within_s, log)
             peer.end()
-        return self._figures(callers, answer, peer.last)
+        return answer, peer.last
 
-    def _command(self, sender: str, callers: int, port: int, collector: list[str]) -> list[str]:
+    def _command(self, sender: str, callers: int, port: int, more: list[str]) -> list[str]:
         folder = self.setup.folder
         numbers = [str(port), str(callers), *self.setup.times()]
         records = [str(folder / "sent"), str(folder / "turns"), *WAITS.words]
         if sender == OURS:
-            return [sys.executable, "-m", "loadtest.bench.callers.conversations", *numbers, *records, *collector]
+            return [sys.executable, "-m", "loadtest.bench.callers.conversations", *numbers, *records, *more]
         return [str(self.setup.native.conversation_caller), *numbers, str(folder / "speech"), *records]
 
     def _figures(self, callers: int, answer: dict[str, Any], peer: dict[str, Any]) -> ConversationFigures:

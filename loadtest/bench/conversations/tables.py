@@ -14,11 +14,11 @@ from telemetry.model.formatting import count
 HEADINGS: Final = (
     "callers",
     "sender",
-    "CPU µs/s",
+    "µs/s",
     "× C",
     "core",
     "late p99",
-    "not sent",
+    "unsent",
     "v2v error p50, p99, max",
     "turns",
     "invalid",
@@ -29,8 +29,8 @@ def _cells(row: ConversationRow) -> tuple[str, ...]:
     errors = (row.error_p50_ms, row.error_p99_ms, row.error_max_ms)
     return (
         f"{row.callers:,}",
-        NAMES[row.sender],
-        shown(row.cpu_us_per_caller_s, "{:,.0f}", with_range=True),
+        "C" if row.sender == CONTROL else NAMES[row.sender],
+        shown(row.cpu_us_per_caller_s, "{:,.0f}"),
         shown(row.times_control, "{:.2f}", with_range=True),
         shown(row.core_share, "{:.0%}"),
         shown(row.lateness_p99_ms, "{:,.2f}"),
