@@ -33,6 +33,8 @@ from loadtest.run.json_file import write_json
 # Files that one process has open beside its sockets.
 OTHER_FILES: Final = 200
 LOG_WIDTH: Final = 132
+# A sender is sampled for so many of its windows: one has too few samples of who needs little of the processor.
+PROFILE_WINDOWS: Final = 4
 
 
 def bench(options: Options) -> None:
@@ -165,8 +167,9 @@ class Benchmark:
 
     def explain(self) -> None:
         """Where the time goes of what misses a target, each in a window of its own."""
+        longer = dataclasses.replace(self.setup, window_s=PROFILE_WINDOWS * self.setup.window_s)
         profiles: dict[str, Callable[[], CpuProfile]] = {
-            f"{case.callers:,} callers, {case.mode}": partial(self.setup.profile, case)
+            f"{case.callers:,} callers, {case.mode}": partial(longer.profile, case)
             for case in compared.cases_to_explain(self.rows)
         }
         load = load_to_explain(self.conversation_rows)

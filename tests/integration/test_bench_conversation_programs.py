@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import itertools
 import json
 import random
 import socket
@@ -129,14 +130,12 @@ def reply(caller: int, turn: int) -> list[bytes]:
 
 
 def test_messages_split_anywhere_are_counted_and_end_a_turn(programs: Programs) -> None:
-    draw = random.Random(7)
-
     def split(sock: socket.socket, caller: int, turn: int) -> None:
-        data = b"".join(reply(caller, turn))
-        while data:
-            size = draw.choice((1, 2, 3, 5, 117, 3000, 20_000))
-            sock.sendall(data[:size])
-            data = data[size:]
+        for message in reply(caller, turn):
+            places = [0, 1, 3, 9, 40, 150, len(message) - 1, len(message)]
+            for start, stop in itertools.pairwise(places):
+                sock.sendall(message[start:stop])
+                time.sleep(0.001)  # mostly enough for a read of its own
 
     endpoint = PythonEndpoint(programs, split)
     with endpoint.serving() as port:
@@ -244,9 +243,12 @@ def test_the_endpoint_answers_speech_that_comes_in_pieces_and_knows_when(program
         for turn in range(2):
             for number, caller in enumerate(callers):
                 clip = clips[(number + turn) % len(clips)]
-                caller.send(b"".join(programs.background[:2]) + b"".join(clip.frames[: clip.speech_end_frame]))
+                caller.send(b"".join(programs.background[:2]) + b"".join(clip.frames[: clip.speech_end_frame - 1]))
+                before_last, last = clip.frames[clip.speech_end_frame - 1 : clip.speech_end_frame + 1]
+                caller.sock.sendall(before_last + last[:600])
+                time.sleep(0.01)  # mostly enough for a read of its own
                 before = time.perf_counter_ns()
-                caller.sock.sendall(clip.frames[clip.speech_end_frame])
+                caller.sock.sendall(last[600:])
                 heard = caller.until("response.done")
                 moments[number, turn] = before, time.perf_counter_ns()
                 name = f"{number:06d}-{turn:06d}"

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from loadtest.bench.cases import CONTROL
+from loadtest.bench.compared import PACING_P99_MS
 from loadtest.bench.conversations.compared import ConversationRow
 from loadtest.bench.tables import NAMES, NONE, line, shown
 from telemetry.model.formatting import count
@@ -62,6 +63,9 @@ def remarks(row: ConversationRow) -> list[str]:
     found = [f"no figure from one round, {failure}" for failure in row.failures]
     if row.peer_was_limit:
         found.append("the endpoint was itself late or short of processor; read with care")
+    late = row.lateness_p99_ms
+    if row.sender == CONTROL and late is not None and late.middle >= PACING_P99_MS:
+        found.append("even these were late: the machine had other work; read with care")
     if row.invalid_by_reason:
         reasons = sorted(row.invalid_by_reason.items(), key=lambda item: -item[1])
         found.append(f"invalid by {', '.join(f'{reason} ({number:,})' for reason, number in reasons)}")

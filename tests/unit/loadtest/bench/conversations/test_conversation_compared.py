@@ -167,3 +167,12 @@ def test_what_is_wrong_with_a_row_is_a_sentence_each() -> None:
     assert remarks(ours) == ["invalid by drift (3)"]
     failed, _ = rows_of([*tried(200), ConversationTrial(200, 9, "control", None, "it did not start")])
     assert remarks(failed)[0] == "no figure from one round, it did not start"
+
+
+def test_a_machine_on_which_even_c_is_late_says_so() -> None:
+    late = [ConversationTrial(200, 0, sender, figures(200, late_ms=1.0)) for sender in ("control", "ours")]
+    control, ours = conversation_rows(late)
+    assert any("the machine had other work" in remark for remark in remarks(control))
+    assert not any(
+        "the machine had other work" in remark for remark in [*remarks(ours), *remarks(rows_of(tried(200))[0])]
+    )
