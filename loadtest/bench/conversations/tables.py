@@ -8,9 +8,9 @@ from rich.table import Table
 
 from loadtest.bench.cases import CONTROL
 from loadtest.bench.compared import PACING_P99_MS
-from loadtest.bench.conversations.compared import ConversationRow
+from loadtest.bench.conversations.compared import LEAST_TURNS_SHARE, ConversationRow
 from loadtest.bench.tables import NAMES, NONE, line, shown
-from telemetry.model.formatting import count
+from telemetry.model.formatting import count, percent
 
 HEADINGS: Final = (
     "callers",
@@ -71,6 +71,10 @@ def remarks(row: ConversationRow) -> list[str]:
         found.append(f"invalid by {', '.join(f'{reason} ({number:,})' for reason, number in reasons)}")
     if row.unanswered:
         found.append(f"{count(row.unanswered, 'turn')} without an answer")
+    if row.turns_share is not None and row.turns_share < LEAST_TURNS_SHARE:
+        found.append(
+            f"only {percent(row.turns_share)} of the turns of callers in C: the ratio compares less work with more"
+        )
     if row.missing:
         found.append(f"{count(row.missing, 'answer')} of the endpoint in no caller's record")
     return found
