@@ -43,6 +43,7 @@ NO_TURN_LEFT = "the caller has no more to say"
 _AUDIO: Final = EventKind.AUDIO
 _OTHER: Final = EventKind.OTHER
 _HEARING: Final = State.HEARING
+_WAITING: Final = State.WAITING
 _BACKCHANNELING: Final = State.BACKCHANNELING
 _OVER: Final = State.OVER
 
@@ -68,7 +69,7 @@ class Conversation:
 
     def _move(self, happened: Input) -> None:
         self.state = next_state(TRANSITIONS, self.state, happened)
-        self._hearing.note_move()
+        self._hearing.forget_heard()
 
     @property
     def deadline_perf_ns(self) -> int:
@@ -154,6 +155,8 @@ class Conversation:
         deadline can have changed."""
         if self.state is _OVER or event.kind is _OTHER or self._is_more_of_a_reply(event, arrival_perf_ns):
             return NO_CHANGE
+        if self.state is _WAITING:
+            self._hearing.forget_heard()  # until the deadline is set anew
         if self._hearing.is_silence_over(self._replies(), arrival_perf_ns):
             return [*self._proceed(arrival_perf_ns), *self.on_event(event, arrival_perf_ns)]
         exchange = self.exchange
@@ -169,7 +172,7 @@ class Conversation:
 
     def _on_spoken(self, event: VoiceEvent, arrival_perf_ns: int) -> list[Action]:
         """Something of the caller's question or of a reply arrived, or an error."""
-        exchange, interrupted = self.exchange, self._interrupted
+        exchange, interrupted, unnamed = self.exchange, self._interrupted, event
         event = self._hearing.names.named(event, arrival_perf_ns, caller_broke_in=interrupted is not None)
         if exchange is None:
             return self._on_event_between_turns(event, arrival_perf_ns)
@@ -184,7 +187,11 @@ class Conversation:
         if exchange.timeline.fatal_perf_ns is not None:
             judgment: Judgment = "error", exchange.timeline.errors[-1]
             return actions + self._finish(exchange, judgment, arrival_perf_ns, Input.SESSION_ENDED)
-        return actions + self._proceed(arrival_perf_ns)
+        actions += self._proceed(arrival_perf_ns)
+        if event.kind is _AUDIO and self.state is _WAITING and interrupted is None:
+            # The answer may be here and not heard yet. What else of it comes before the deadline does not change that.
+            self._hearing.await_more(exchange.timeline.answer, unnamed, event, self._step_perf_ns)
+        return actions
 
     def _is_more_of_a_reply(self, event: VoiceEvent, arrival_perf_ns: int) -> bool:
         """Whether this is only more audio of a reply that is heard; if so, it is accounted for.

@@ -1,6 +1,7 @@
 """What a caller hears: which audio is which reply, when a reply stops or ends, and which marks are due. Pure."""
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from loadtest.conversation.earlier_replies import EarlierReplies
 from loadtest.conversation.exchange import Action, Interrupt, Played
@@ -10,6 +11,8 @@ from loadtest.conversation.reply_names import ReplyNames
 from loadtest.conversation.timeline import Reply, Timeline
 from loadtest.protocols.base import EventKind, VoiceEvent
 
+_FOR_EVER: Final = 2**63
+
 
 class Hearing:
     """The playback of one caller's call. `silence_ns` is None where the wire says when a reply ends.
@@ -18,13 +21,24 @@ class Hearing:
     last of its audio, so that it is measured like one that the wire closes.
     """
 
-    __slots__ = ("_heard", "_heard_id", "_playout", "_silence_ns", "earlier", "last_sign_perf_ns", "marks", "names")
+    __slots__ = (
+        "_heard",
+        "_heard_id",
+        "_heard_until_perf_ns",
+        "_playout",
+        "_silence_ns",
+        "earlier",
+        "last_sign_perf_ns",
+        "marks",
+        "names",
+    )
 
     def __init__(self, playout: PlayoutBuffer, silence_ns: int | None) -> None:
         self._playout = playout
         self._silence_ns = silence_ns
         self._heard: Reply | None = None  # the reply that is being heard, and what its audio calls it
         self._heard_id: str | None = None
+        self._heard_until_perf_ns = 0
         self.last_sign_perf_ns = 0  # when anything of the turn came last
         self.earlier = EarlierReplies(playout)
         self.names = ReplyNames(playout, silence_ns)
@@ -38,10 +52,12 @@ class Hearing:
         same with an event that it takes for more audio of that reply.
         """
         reply = self._heard
-        if reply is None or event.response_id != self._heard_id:
+        if reply is None or event.response_id != self._heard_id or arrival_perf_ns >= self._heard_until_perf_ns:
             return False
         playback, audio = reply.playback, event.audio  # which only an AUDIO event has
-        if playback is None or audio is None or event.rate_hz is None or event.metadata:
+        if playback is None or audio is None or event.rate_hz is None:
+            return False
+        if event.metadata or event.service_ns or event.reports_latency:
             return False
         playout, silence_ns = self._playout, self._silence_ns
         if playout.latest is not playback or playback.stopped_perf_ns is not None or reply.done_perf_ns is not None:
@@ -64,10 +80,18 @@ class Hearing:
         reply.item_id = event.item_id or reply.item_id
         self.note_sign(arrival_perf_ns)
         reply.hear(self._playout, event, arrival_perf_ns)
-        self._heard, self._heard_id = reply, event.response_id
+        self._heard, self._heard_id, self._heard_until_perf_ns = reply, event.response_id, _FOR_EVER
 
-    def note_move(self) -> None:
-        """The conversation changes its state: what arrives next may be more of another reply, or of none."""
+    def await_more(self, answer: Reply | None, event: VoiceEvent, named: VoiceEvent, until_perf_ns: int) -> None:
+        """Let more of the answer, which is not heard yet, take the short way before a moment.
+
+        `named` is the same event as `event`, with a name for its reply.
+        """
+        if answer is not None and answer.response_id == named.response_id:
+            self._heard, self._heard_id, self._heard_until_perf_ns = answer, event.response_id, until_perf_ns
+
+    def forget_heard(self) -> None:
+        """What arrives next may be more of another reply, or of none: it takes the long way."""
         self._heard = None
 
     def note_sign(self, arrival_perf_ns: int) -> None:

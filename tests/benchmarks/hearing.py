@@ -119,7 +119,7 @@ def calls_per_chunk(feed: Callable[[], object]) -> list[str]:
     return found
 
 
-def _write(port: int, frames: list[bytes]) -> None:
+def _write(port: int, frames: list[bytes], heard: Any) -> None:
     sockets = [socket.create_connection(("127.0.0.1", port)) for _ in range(CONNECTIONS)]
     for each in sockets:
         each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -131,7 +131,7 @@ def _write(port: int, frames: list[bytes]) -> None:
                 time.sleep(wait)
             each.sendall(frame)
         due += 0.02
-    time.sleep(1)
+    heard.wait()
 
 
 def loopback(frames: list[bytes]) -> float:
@@ -141,7 +141,9 @@ def loopback(frames: list[bytes]) -> float:
     callers = [hearing_caller() for _ in range(CONNECTIONS)]
     for caller in callers:
         hear_first(caller, frames[0])
-    writer = multiprocessing.get_context("spawn").Process(target=_write, args=(server.getsockname()[1], frames[1:]))
+    context = multiprocessing.get_context("spawn")
+    heard = context.Event()
+    writer = context.Process(target=_write, args=(server.getsockname()[1], frames[1:], heard))
     writer.start()
     clocks = callers[0].call.engine.clocks
     watch = SocketWatch(hub_loop, clocks.perf_ns)
@@ -153,7 +155,7 @@ def loopback(frames: list[bytes]) -> float:
     wanted = len(frames) * CONNECTIONS
     began = time.process_time()
     ticks = 0
-    while writer.is_alive() and sum(map(_heard, callers[-1:])) < len(frames):
+    while writer.is_alive() and any(_heard(caller) < len(frames) for caller in callers[-1:] + callers[:1]):
         gevent.sleep(0.001)
         ticks += 1
         watch.tick(clocks.perf_ns() + MS)
@@ -164,6 +166,7 @@ def loopback(frames: list[bytes]) -> float:
         watch.tick(clocks.perf_ns() + MS)
     idle = (time.process_time() - began) / 300 * ticks
     assert sum(map(_heard, callers)) == wanted, (sum(map(_heard, callers)), wanted)
+    heard.set()
     writer.join()
     for caller in callers:
         caller.transport.close()

@@ -49,6 +49,8 @@ FIELDS: dict[str, dict[str, Any]] = {
     "item": {"item_id": "other"},
     "rate": {"rate_hz": None},
     "metadata": {"metadata": {META_COHORT: "b"}},
+    "service": {"service_ns": {"tts": 5}},
+    "latency": {"reports_latency": True},
 }
 # Each so long after the one before, ms (negative: its stamp is earlier), its sound, and what is odd about its event.
 pieces = st.lists(
@@ -179,6 +181,19 @@ def test_nearly_all_of_a_reply_takes_the_short_way(name: str | None, silent: boo
     assert short.short >= 97
     assert long.short == 0
     assert records(short) == records(long) != []
+
+
+@pytest.mark.parametrize("name", ["r1", None])
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_reply_that_comes_at_once_takes_the_short_way_also_before_it_is_heard(name: str | None, silent: bool) -> None:
+    both = [Listener(two_turns(), WireTraits(closes_replies=not silent), shortened=way) for way in (True, False)]
+    for engine in both:
+        engine.pass_time(2_000)
+        engine.stream(name, [(0, sound, "as usual", "nothing") for sound in ["pause", *["word"] * 20]])
+        assert engine.conversation.state is State.WAITING
+        engine.pass_time(20_000)
+    assert both[0].short == 19
+    assert_same(*both)
 
 
 class ShortCall(ScriptedCall):
