@@ -10,6 +10,7 @@ from telemetry.sidecar.otlp.backlog import PENDING_BYTES_MAX, PENDING_S_MAX
 from telemetry.sidecar.otlp.compression import BODY_BYTES_MAX, COMPRESSIONS
 from telemetry.sidecar.otlp.framing import ITEM_BYTES_MAX, ITEMS_MAX, REPEATED_BYTES_MAX
 from telemetry.sidecar.otlp.grpc import STREAMS_PER_CONNECTION
+from telemetry.sidecar.otlp.grpc_health import WATCHERS_MAX
 from telemetry.sidecar.otlp.json_requests import OBJECTS_MAX, VALUES_MAX
 from telemetry.sidecar.otlp.metric_points import ATTRIBUTES_MAX, POINTS_MAX
 from telemetry.sidecar.otlp.metric_points import REQUEST_PARTS_MAX as METRIC_PARTS_MAX
@@ -23,7 +24,11 @@ INTRODUCTION: Final = f"""
 The sidecar receives traces and metrics as the OpenTelemetry Collector does: over gRPC, and over HTTP by POST to
 `/v1/traces` and `/v1/metrics`, in protobuf (`application/x-protobuf`) or JSON (`application/json`). A body may be
 compressed: {_NAMES} over HTTP,
-also several times; gzip and deflate over gRPC. What was accepted is durable when it is answered.
+also several times; gzip and deflate over gRPC. What was accepted is durable when it is answered. A slash behind the
+path does not matter.
+
+The gRPC port also has gRPC's health service, `grpc.health.v1.Health`: `Check` and `Watch` say SERVING as long as
+`/readyz` answers 200, for the empty name and for the names of the two services. Like `/readyz`, it asks for no token.
 """
 
 ANSWERS: Final = (
@@ -31,9 +36,10 @@ ANSWERS: Final = (
     ("the body cannot be decoded or decompressed", "400", "INVALID_ARGUMENT"),
     ("the token is missing or wrong", "401", "UNAUTHENTICATED"),
     ("another method or path", "405 or 404", "CANCELLED"),
+    ("logs, or profiles", "404", "UNIMPLEMENTED"),
     ("the body did not arrive in time", "408", "DEADLINE_EXCEEDED"),
     (f"more than {BODY_BYTES_MAX >> 20} MiB, compressed or decompressed", "413", "RESOURCE_EXHAUSTED"),
-    ("another content type or compression", "415", "UNIMPLEMENTED"),
+    ("another content type or compression", "415", "INTERNAL, of gRPC's own library"),
     (
         "overload, a full disk: send it again as it says",
         "503 with `Retry-After`",
@@ -82,6 +88,7 @@ def receivers_page() -> str:
         ("requests that wait to be stored", f"{PENDING_BYTES_MAX >> 20} MiB, {PENDING_S_MAX:g} s of work", "fixed"),
         ("gRPC messages that are received at once", f"{SLOTS}, and {WAITING_MAX} that wait for it", "fixed"),
         ("gRPC calls at once on a connection", f"{STREAMS_PER_CONNECTION}", "fixed"),
+        ("gRPC calls that watch the health service", f"{WATCHERS_MAX}", "fixed"),
         ("header of a request", f"{HEADER_BYTES_MAX >> 10} KiB, {HEADER_FIELDS_MAX} fields", "fixed"),
         ("time for a header, or for opening a gRPC connection", f"{limits.header_s:g} s", code("--header-timeout")),
         ("time for a body", f"{limits.body_s:g} s", code("--body-timeout")),

@@ -19,6 +19,7 @@ from telemetry.sidecar.otlp import grpc as otlp_grpc
 from telemetry.sidecar.otlp import http as otlp_http
 from telemetry.sidecar.otlp.access import is_loopback
 from telemetry.sidecar.otlp.body import Bodies
+from telemetry.sidecar.otlp.grpc_health import GrpcHealth
 from telemetry.sidecar.otlp.ingest import Ingest
 from telemetry.sidecar.store_link import StoreLink
 
@@ -53,7 +54,10 @@ async def serve(options: SidecarOptions, ready: Callable[[dict[str, object]], No
         stack.callback(bodies.close)
         questions = query_api.QueryLink(options.store)
         stack.push_async_callback(questions.stop)
-        grpc_server, grpc_port = await otlp_grpc.start(ingest, bodies, options.host, options.grpc_port, options.token)
+        health = GrpcHealth(lambda: link.is_storing, otlp_grpc.SERVICES)
+        grpc_server, grpc_port = await otlp_grpc.start(
+            ingest, bodies, options.host, options.grpc_port, options.token, health=health
+        )
         routes = [
             *otlp_http.routes(ingest, bodies, options.token),
             *pages.routes(link, ingest, options.token),
@@ -68,6 +72,7 @@ async def serve(options: SidecarOptions, ready: Callable[[dict[str, object]], No
             await asyncio.wait([serving, stopping := asyncio.create_task(stop.wait())], return_when="FIRST_COMPLETED")
             stopping.cancel()
         http.should_exit = True
+        health.close()
         await asyncio.gather(serving, grpc_server.shutdown(_GRACE_S))
 
 

@@ -96,6 +96,11 @@ class StoreLink:
         why = f" ({self._unusable})" if self._unusable is not None else ""
         return (StoreFault("store_process", f"the store process is starting again{why}", stops_storing=True),)
 
+    @property
+    def is_storing(self) -> bool:
+        """Whether what is sent can be acknowledged at this moment."""
+        return not any(fault.stops_storing for fault in self.faults)
+
     def send(self, message: ToStore) -> None:
         """Pass a message. Raises StoreError while there is no store process."""
         if not self._is_ready or self._transport is None:

@@ -13,6 +13,7 @@ import grpc
 import httpx
 import pyarrow as pa
 import pytest
+from google.protobuf.json_format import Parse
 from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 
@@ -137,6 +138,17 @@ def test_a_slash_at_the_end_of_the_address_does_not_matter(running: Running, pat
     answer = running.ask(http_request(_body()).replace(b"/v1/traces", path.encode()))
     assert [status for status, _ in answer] == [200]
     assert running.stored() == before + 1
+
+
+@pytest.mark.parametrize("path", ["/v1/logs", "/v1/logs/", "//v1/logs", "/v1development/profiles"])
+@pytest.mark.parametrize("kind", ["application/x-protobuf", "application/json"])
+def test_a_signal_that_is_not_taken_is_404_with_a_sentence(running: Running, path: str, kind: str) -> None:
+    request = http_request(b"\x0a\0", content_type=kind).replace(b"/v1/traces", path.encode())
+    ((status, body), (second, _)) = running.ask(request + http_request(_body()), 2)
+    answer = Status.FromString(body) if "proto" in kind else Parse(body, Status())
+    assert (status, answer.code, second) == (404, 5, 200)
+    assert answer.message.startswith("this sidecar takes traces and metrics, no ")
+    assert running.client.get("/v1/logs").status_code == 404
 
 
 def test_pipelined_requests_are_answered_in_order(running: Running) -> None:

@@ -21,6 +21,7 @@ from telemetry.sidecar.otlp.attributes import OtlpDecodeError
 from telemetry.sidecar.otlp.backlog import RETRY_AFTER_S, Overloaded
 from telemetry.sidecar.otlp.body import Bodies
 from telemetry.sidecar.otlp.compression import BODY_BYTES_MAX, BodyDamaged, BodyTooLarge
+from telemetry.sidecar.otlp.grpc_health import CHECK, WATCH, GrpcHealth
 from telemetry.sidecar.otlp.ingest import Ingest
 from telemetry.sidecar.otlp.receive_slots import NoSlot, ReceiveSlots
 from telemetry.sidecar.otlp.responses import TOO_LARGE, TOO_MANY_BODIES, UNAUTHORIZED, retryable, success
@@ -33,9 +34,9 @@ _METHODS: Final[dict[str, Signal]] = {
 _UNIMPLEMENTED: Final = (
     "/opentelemetry.proto.collector.logs.v1.LogsService/Export",
     "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export",
-    "/grpc.health.v1.Health/Check",
-    "/grpc.health.v1.Health/Watch",
+    "/grpc.health.v1.Health/List",
 )
+SERVICES: Final = frozenset(method[1:].rpartition("/")[0] for method in _METHODS)
 _STATUS_DETAILS: Final = "grpc-status-details-bin"
 STREAMS_PER_CONNECTION: Final = 64
 _METADATA_BYTES_MAX: Final = 16 << 10
@@ -115,7 +116,8 @@ class _Export:
         """Receive the message and decompress it."""
         received = await self._slots.receive(context.read, context.peer())
         if received is _NO_MESSAGE:
-            raise BodyDamaged("there is no message")
+            self._ingest.bad_request()
+            raise OtlpDecodeError("the call ended before a whole message arrived")
         message = cast(bytes, received)
         lease.grow(len(message))
         return await self._bodies.decompress(message, compression_of(message), lease)
@@ -151,17 +153,18 @@ async def _unimplemented(_messages: AsyncIterator[bytes], context: _Context) -> 
 
 
 async def start(
-    ingest: Ingest, bodies: Bodies, host: str, port: int, token: str | None
+    ingest: Ingest, bodies: Bodies, host: str, port: int, token: str | None, *, health: GrpcHealth
 ) -> tuple["RegisteredMethodsServer", int]:
     """Start a server; return it and its port (0 requests any free port). Raises ConfigError if the port is in use."""
     server = RegisteredMethodsServer(asyncio.get_running_loop(), None, (), (), _options(bodies.limits), None)
     slots = ReceiveSlots(bodies.limits.body_s)
     answers = dict.fromkeys(_UNIMPLEMENTED, _unimplemented)
     answers |= {method: _Export(signal, ingest, bodies, slots, token).answer for method, signal in _METHODS.items()}
+    answers[CHECK] = health.check
     # A call with a stream of requests reaches its handler before its message does.
-    server.add_registered_method_handlers(
-        {method: grpc.stream_unary_rpc_method_handler(answer) for method, answer in answers.items()}
-    )
+    handlers = {method: grpc.stream_unary_rpc_method_handler(answer) for method, answer in answers.items()}
+    handlers[WATCH] = grpc.stream_stream_rpc_method_handler(health.watch)
+    server.add_registered_method_handlers(handlers)
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
         bound = server.add_insecure_port(address.encode())

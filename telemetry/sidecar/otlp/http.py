@@ -47,7 +47,7 @@ class _Endpoint:
     token: str | None
 
     async def answer(self, request: Request) -> Response:
-        media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        media_type = _media_type(request)
         encoding = _ENCODINGS.get(media_type)
         try:
             with self.bodies.budget.lease() as lease:
@@ -104,15 +104,31 @@ class _Endpoint:
 
 
 def routes(ingest: Ingest, bodies: Bodies, token: str | None) -> list[Route]:
-    """Create the routes `/v1/traces` and `/v1/metrics`; methods other than POST are answered with 405."""
+    """Create the routes `/v1/traces` and `/v1/metrics`; methods other than POST are answered with 405. Signals that are
+    not taken are answered with 404 and a sentence, whatever the token."""
     signals: tuple[Signal, ...] = ("traces", "metrics")
     found: list[Route] = []
     for signal in signals:
         answer: Callable[[Request], Awaitable[Response]] = _Endpoint(signal, ingest, bodies, token).answer
-        # Senders put the path behind an address that the user gave, which may end in a slash.
-        paths = (f"{start}v1/{signal}{end}" for start in ("/", "//") for end in ("", "/"))
-        found += [Route(path, answer, methods=["POST"]) for path in paths]
+        found += [Route(path, answer, methods=["POST"]) for path in _paths(f"v1/{signal}")]
+    for path in ("v1/logs", "v1development/profiles"):
+        found += [Route(each, _not_taken, methods=["GET", "POST"]) for each in _paths(path)]
     return found
+
+
+def _paths(path: str) -> list[str]:
+    # Senders put the path behind an address that the user gave, which may end in a slash.
+    return [f"{start}{path}{end}" for start in ("/", "//") for end in ("", "/")]
+
+
+async def _not_taken(request: Request) -> Response:
+    signal = request.url.path.strip("/").rpartition("/")[2]
+    sentence = f"this sidecar takes traces and metrics, no {signal}; send them elsewhere"
+    return _response(404, Status(code=Code.NOT_FOUND, message=sentence), _ENCODINGS.get(_media_type(request)))
+
+
+def _media_type(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def _unavailable(sentence: str, encoding: Encoding | None, after_s: int = RETRY_AFTER_S) -> Response:

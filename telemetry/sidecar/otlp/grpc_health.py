@@ -1,0 +1,131 @@
+"""gRPC's own health service (`grpc.health.v1.Health`): whether the sidecar can store, asked once or watched.
+
+It asks for no token, as `/readyz` does not: it says no more than that, and load balancers have none. The messages are
+those of https://github.com/grpc/grpc/blob/master/src/proto/grpc/health/v1/health.proto.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Generator
+from typing import Any, Final, cast
+
+import grpc
+import grpc.aio
+from google.protobuf import descriptor_pool
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
+from google.protobuf.message import DecodeError
+from google.protobuf.message_factory import GetMessageClass
+
+from telemetry.sidecar.otlp.receive_slots import NoSlot, ReceiveSlots
+
+CHECK: Final = "/grpc.health.v1.Health/Check"
+WATCH: Final = "/grpc.health.v1.Health/Watch"
+# Watching calls stay open; each takes one of a connection's streams and a task.
+WATCHERS_MAX: Final = 64
+# How late a change of readiness may be seen.
+EVERY_S: Final = 0.5
+_SERVING, _NOT_SERVING, _SERVICE_UNKNOWN = 1, 2, 3
+# A request is the name of a service. gRPC would take one of 20 MiB, from anybody: few at once, and not for long.
+_REQUEST_BYTES_MAX: Final = 1024
+_RECEIVED_AT_ONCE: Final = 2
+_RECEIVE_S: Final = 2.0
+_BUSY: Final = "too many ask for health at once; ask again"
+_Context = Any  # grpc.aio has no type information
+_NO_MESSAGE: Final[object] = cast(Any, grpc.aio).EOF
+
+
+def _message_classes() -> tuple[Any, Any]:
+    """The classes of a request and of a response, in a pool of their own."""
+    file = FileDescriptorProto(name="voiceprobe/health.proto", package="voiceprobe.health", syntax="proto3")
+    for name, field, kind in (
+        ("HealthCheckRequest", "service", FieldDescriptorProto.TYPE_STRING),
+        ("HealthCheckResponse", "status", FieldDescriptorProto.TYPE_INT32),  # an enum is the same on the wire
+    ):
+        label = FieldDescriptorProto.LABEL_OPTIONAL
+        file.message_type.add(name=name).field.add(name=field, number=1, type=kind, label=label)
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(file.SerializeToString())
+    request, response = (pool.FindMessageTypeByName(f"{file.package}.{each.name}") for each in file.message_type)
+    return GetMessageClass(request), GetMessageClass(response)
+
+
+_Request, _Response = _message_classes()
+
+
+class GrpcHealth:
+    """Answers for `services` and, under the empty name, for all of them. `is_ready` says whether anything can be
+    stored at this moment."""
+
+    def __init__(
+        self,
+        is_ready: Callable[[], bool],
+        services: frozenset[str],
+        *,
+        every_s: float = EVERY_S,
+        watchers_max: int = WATCHERS_MAX,
+    ) -> None:
+        self._is_ready = is_ready
+        self._services = services | {""}
+        self._every_s = every_s
+        self._watchers_max = watchers_max
+        self._watchers = 0
+        self._slots = ReceiveSlots(_RECEIVE_S, slots=_RECEIVED_AT_ONCE, waiting_max=WATCHERS_MAX)
+        self._closed = asyncio.Event()
+
+    @property
+    def watchers(self) -> int:
+        """How many calls watch at this moment."""
+        return self._watchers
+
+    def close(self) -> None:
+        """Say to those who watch that this ends, and end their calls."""
+        self._closed.set()
+
+    async def check(self, _messages: AsyncIterator[bytes], context: _Context) -> bytes:
+        """The method `Check`: one answer; NOT_FOUND for a service that there is not."""
+        service = await self._service(context)
+        if service not in self._services:
+            await context.abort(grpc.StatusCode.NOT_FOUND, "this sidecar has no such service")
+        return _Response(status=self._status()).SerializeToString()
+
+    async def watch(self, _messages: AsyncIterator[bytes], context: _Context) -> AsyncIterator[bytes]:
+        """The method `Watch`: an answer at once, and one whenever it changes."""
+        service = await self._service(context)
+        if self._watchers >= self._watchers_max:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, _BUSY)
+        with self._watching():
+            before = None
+            while True:
+                is_last = self._closed.is_set()
+                status = self._status() if service in self._services else _SERVICE_UNKNOWN
+                if status != before:
+                    yield _Response(status=status).SerializeToString()
+                    before = status
+                if is_last:
+                    return
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._closed.wait(), self._every_s)
+
+    @contextlib.contextmanager
+    def _watching(self) -> Generator[None]:
+        self._watchers += 1
+        try:
+            yield
+        finally:
+            self._watchers -= 1
+
+    def _status(self) -> int:
+        return _SERVING if self._is_ready() and not self._closed.is_set() else _NOT_SERVING
+
+    async def _service(self, context: _Context) -> str:
+        """The name of the service that is asked for; aborts the call when it cannot be read."""
+        try:
+            received = await self._slots.receive(context.read, context.peer())
+        except (NoSlot, TimeoutError):
+            await context.abort(grpc.StatusCode.UNAVAILABLE, _BUSY)
+            raise  # which abort does
+        if received is not _NO_MESSAGE and len(octets := cast(bytes, received)) <= _REQUEST_BYTES_MAX:
+            with contextlib.suppress(DecodeError):
+                return _Request.FromString(octets).service
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the message is not a HealthCheckRequest")
+        raise AssertionError("abort raises")
