@@ -2,6 +2,7 @@
 
 import gzip
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -23,6 +24,7 @@ from telemetry.model.turn_spans import turn_attributes
 from telemetry.model.turns import Turn
 from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
+from tests import asking
 from tests.fixtures_sidecar import any_value, running_sidecar, turns_request
 from tests.fixtures_turns import client_turn
 
@@ -85,3 +87,24 @@ def test_grpc_refuses_what_http_refuses(tmp_path: Path) -> None:
         assert (
             stub.Export(turns_request([client_turn(5)]), timeout=60, metadata=token).partial_success.rejected_spans == 0
         )
+
+
+def test_broken_bodies_are_invalid_arguments_with_a_sentence(tmp_path: Path) -> None:
+    good = turns_request([client_turn(1)]).SerializeToString()
+    with running_sidecar(tmp_path) as sidecar, grpc.insecure_channel(sidecar.grpc) as channel:
+        for service in ("trace.v1.TraceService", "metrics.v1.MetricsService"):
+            method = f"/opentelemetry.proto.collector.{service}/Export"
+            export: Any = channel.stream_unary(method)
+            for messages, sentence in (
+                ([b"\xff" * 20], "the body is not a protobuf Export"),
+                ([b"\x0a\x04\x12\x02\x12\x01"], "the body is not a protobuf Export"),
+                ([gzip.compress(good)[:40]], "the message cannot be decompressed"),
+                ([], "the call ended before a whole message arrived"),
+            ):
+                with pytest.raises(grpc.RpcError) as refused:
+                    export(iter(messages), timeout=60)
+                assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+                assert str(refused.value.details()).startswith(sentence)
+        assert asking.get(f"{sidecar.http}/v1/state").json()["bad_requests"] == 8
+        answer = TraceServiceStub(channel).Export(turns_request([client_turn(1)]), timeout=60)
+        assert answer.ByteSize() == 0, "the connection is as good as before"
