@@ -67,6 +67,8 @@ class KnownItems:
 
         Raises OSError when a segment that may hold them cannot be asked now.
         """
+        if not content.num_rows:
+            return NewRows(content, [])
         recent = self._recent[table]
         keys = identity.keys(table, content)
         distinct = set(keys)

@@ -27,6 +27,8 @@ _MAY_HOLD_TEXT: Final = ("string_value", "bytes_value", "array_value", "kvlist_v
 
 def table_without_text(table: Table, content: ArrowTable) -> ArrowTable:
     """The table without what people said."""
+    if not content.num_rows:
+        return content
     if table == "turns":
         texts = pa.array([[]] * content.num_rows, pa.list_(pa.string()))
         return _with(_with(content, _PARTIALS, texts), _TRANSCRIPT, pa.nulls(content.num_rows, pa.string()))

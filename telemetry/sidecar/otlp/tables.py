@@ -16,7 +16,7 @@ from telemetry.sidecar.otlp.metric_points import read_points
 from telemetry.sidecar.otlp.span_chunks import decode_chunks
 from telemetry.sidecar.otlp.span_groups import SpanGroup
 from telemetry.store.manifest import Table
-from telemetry.store.schema import SCHEMAS, ArrowTable, PointRow, points_table
+from telemetry.store.schema import SCHEMAS, ArrowTable, PointRow, points_table, without_rows
 
 KNOWN_SPANS: Final = frozenset(
     {
@@ -29,6 +29,8 @@ KNOWN_SPANS: Final = frozenset(
     }
 )
 _REASONS_MAX: Final = 3
+# Making a table of so many columns takes longer than decoding a small request.
+_EMPTY: Final = {name: without_rows(schema) for name, schema in SCHEMAS.items()}
 
 
 @dataclass(slots=True)
@@ -74,7 +76,7 @@ class DecodedTables:
     @property
     def size_bytes(self) -> int:
         """What the tables take in memory."""
-        return self.turns.nbytes + self.spans.nbytes + self.points.nbytes
+        return sum(each.nbytes for each in (self.turns, self.spans, self.points) if each.num_rows)
 
 
 def decode_traces(bodies: Sequence[bytes]) -> DecodedTables:
@@ -100,7 +102,7 @@ def decode_traces(bodies: Sequence[bytes]) -> DecodedTables:
         requests,
         _together("turns", [turns for turns, _ in tables]),
         spans,
-        SCHEMAS["points"].empty_table(),
+        _EMPTY["points"],
         unmapped=_unmapped(spans),
         unknown_turn_fields=sum((chunk.unknown_fields for chunk in decoded), Counter[str]()),
     )
@@ -119,12 +121,11 @@ def decode_metrics(bodies: Sequence[bytes]) -> DecodedTables:
         reasons = [*read.rejected, *read.changes][:_REASONS_MAX]
         requests.append(DecodedRequest(read.received, sum(read.rejected.values()), read.changed, reasons))
         points += read.points
-    empty = {name: schema.empty_table() for name, schema in SCHEMAS.items()}
-    return DecodedTables(requests, empty["turns"], empty["spans"], points_table(points))
+    return DecodedTables(requests, _EMPTY["turns"], _EMPTY["spans"], points_table(points))
 
 
 def _together(name: Table, tables: list[ArrowTable]) -> ArrowTable:
-    return pa.concat_tables([SCHEMAS[name].empty_table(), *tables]) if len(tables) != 1 else tables[0]
+    return pa.concat_tables([_EMPTY[name], *tables]) if len(tables) != 1 else tables[0]
 
 
 def _unmapped(spans: ArrowTable) -> Counter[str]:

@@ -77,10 +77,15 @@ def merged(groups: Sequence[DecodedGroup]) -> tuple[ArrowTable, ArrowTable, Arro
     """Put the turns, the spans and the points of groups together."""
     tables = [tables for group in groups for tables in group.tables]
     return (
-        pa.concat_tables([each.turns for each in tables]),
-        pa.concat_tables([each.spans for each in tables]),
-        pa.concat_tables([each.points for each in tables]),
+        _together([each.turns for each in tables]),
+        _together([each.spans for each in tables]),
+        _together([each.points for each in tables]),
     )
+
+
+def _together(tables: Sequence[ArrowTable]) -> ArrowTable:
+    with_rows = [table for table in tables if table.num_rows]
+    return pa.concat_tables(with_rows) if with_rows else tables[0]
 
 
 def _in_protobuf(group: DecodedGroup, request: Take) -> _Request | None:
