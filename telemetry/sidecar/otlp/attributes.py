@@ -16,6 +16,10 @@ class OtlpDecodeError(TelemetryError):
     """A request does not match its content type; none of it was stored."""
 
 
+class NestedTooDeeply(Exception):  # noqa: N818 - reads as what happened
+    """A value is nested so deeply that the attribute, or the point, that holds it is left out."""
+
+
 def from_protobuf(pairs: Iterable[KeyValue], depth: int = 0) -> dict[str, object]:
     """Convert the attributes of a protobuf message. Raises OtlpDecodeError if they are nested too deeply."""
     return {pair.key: value_from_protobuf(pair.value, depth) for pair in pairs}

@@ -9,7 +9,7 @@ from typing import Any, Final
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue
 
 from telemetry.sidecar.otlp import json_values as values
-from telemetry.sidecar.otlp.attributes import DEPTH_MAX, MESSAGES_MAX, OtlpDecodeError
+from telemetry.sidecar.otlp.attributes import DEPTH_MAX, MESSAGES_MAX, NestedTooDeeply, OtlpDecodeError
 
 UINT32_MAX: Final = 2**32 - 1
 UINT64_MAX: Final = 2**64 - 1
@@ -43,17 +43,13 @@ def moment(value: object, what: str) -> int:
     return 0 if value is None else values.integer(value, what, 0, UINT64_MAX)
 
 
-class _NestedTooDeeply(Exception):  # noqa: N818 - reads as what happened
-    """An attribute's value cannot be written in protobuf."""
-
-
 def attributes(message: Any, pairs: object) -> None:
     """Add the attributes to a repeated KeyValue. Raises OtlpDecodeError for values of another type than they say."""
     for key, value in _pairs(pairs):
         added = message.add(key=key)
         try:
             _value(added.value, value, 0, 0)
-        except _NestedTooDeeply:
+        except NestedTooDeeply:
             # It is left out with those that were sent in protobuf, and counted there.
             added.value.CopyFrom(_TOO_DEEP)
 
@@ -68,9 +64,9 @@ def _pairs(pairs: object) -> Iterator[tuple[str, object]]:
 
 def _value(message: AnyValue, value: object, depth: int, messages: int) -> None:
     """Set a value to the first kind that it states and that this version knows. It is in so many others, and in so many
-    messages of its attribute. Raises _NestedTooDeeply."""
+    messages of its attribute. Raises NestedTooDeeply."""
     if depth > DEPTH_MAX or messages > _MESSAGES_MAX:
-        raise _NestedTooDeeply
+        raise NestedTooDeeply
     for kind, content in values.mapping(value, "an attribute's value").items():
         match kind:
             case "stringValue":

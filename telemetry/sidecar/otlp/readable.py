@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
-from telemetry.sidecar.otlp.attributes import DEPTH_MAX, MESSAGES_MAX
+from telemetry.sidecar.otlp.attributes import DEPTH_MAX, MESSAGES_MAX, NestedTooDeeply
 from telemetry.sidecar.otlp.wire_format import after, field_of_bytes, varint
 
 DROPPED_ATTRIBUTES: Final = "otel.dropped_attributes_count"
@@ -86,26 +86,22 @@ class Readable:
         return "; ".join(parts)
 
 
-class _NestedTooDeeply(Exception):  # noqa: N818 - reads as what happened
-    """The part that holds this is to be left out."""
-
-
 def readable(payload: bytes, shape: Shape) -> Readable | None:
     """A message of this shape without what parsers refuse of it; None when it is no such message at all."""
     found = Readable(payload)
     try:
         found.payload = _message(payload, shape, found, 0, -1)
-    except (IndexError, ValueError, _NestedTooDeeply):
+    except (IndexError, ValueError, NestedTooDeeply):
         return None
     return found
 
 
 def _message(data: bytes, shape: Shape, found: Readable, messages: int, depth: int) -> bytes:
     """The message as it can be read: the same object where nothing is changed. Raises IndexError and ValueError when it
-    is malformed, and _NestedTooDeeply."""
+    is malformed, and NestedTooDeeply."""
     depth += shape.is_value
     if depth > DEPTH_MAX or messages > MESSAGES_MAX:
-        raise _NestedTooDeeply
+        raise NestedTooDeeply
     pieces: list[bytes] = []
     kept = dropped = 0
     for number, start, content, stop in _fields(data):
@@ -135,7 +131,7 @@ def _part(content: bytes, shape: Shape, found: Readable, messages: int, depth: i
     replaced = found.replaced
     try:
         return _message(content, shape, found, messages, depth)
-    except _NestedTooDeeply:
+    except NestedTooDeeply:
         if shape.part is None:
             raise
         found.replaced = replaced
