@@ -151,8 +151,7 @@ class Conversation:
     # What arrived.
 
     def on_event(self, event: VoiceEvent, arrival_perf_ns: int) -> Sequence[Action]:
-        """Account for an event that arrived at a moment. Returns NO_CHANGE itself where neither the state nor the
-        deadline can have changed."""
+        """Account for an event. Returns NO_CHANGE itself where neither the state nor the deadline can have changed."""
         if self.state is _OVER or event.kind is _OTHER or self._is_more_of_a_reply(event, arrival_perf_ns):
             return NO_CHANGE
         if self.state is _WAITING:
@@ -189,7 +188,6 @@ class Conversation:
             return actions + self._finish(exchange, judgment, arrival_perf_ns, Input.SESSION_ENDED)
         actions += self._proceed(arrival_perf_ns)
         if event.kind is _AUDIO and self.state is _WAITING and interrupted is None:
-            # The answer may be here and not heard yet. What else of it comes before the deadline does not change that.
             self._hearing.await_more(exchange.timeline.answer, unnamed, event, self._step_perf_ns)
         return actions
 
@@ -203,11 +201,7 @@ class Conversation:
         exchange = self.exchange
         if exchange is None or event.metadata or self._interrupted is not None:
             return False
-        reply = self._hearing.continued(exchange.timeline, event, arrival_perf_ns)
-        if reply is None:
-            return False
-        self._hearing.hear(reply, event, arrival_perf_ns)
-        return True
+        return self._hearing.hear_continued(exchange.timeline, event, arrival_perf_ns)
 
     def _note(self, timeline: Timeline, event: VoiceEvent, arrival_perf_ns: int) -> list[Action]:
         reply = timeline.note(event, arrival_perf_ns)
@@ -287,9 +281,8 @@ class Conversation:
 
     def _begin_when_quiet(self, now_perf_ns: int) -> list[Action]:
         """Begin the turn when what has arrived since the last one is heard to its end, as far as any reply may go."""
-        heard_out = min(
-            self._earlier.heard_until(now_perf_ns), self._thinking_since_perf_ns + self._plan.limits.longest_reply_ns
-        )
+        longest_until_perf_ns = self._thinking_since_perf_ns + self._plan.limits.longest_reply_ns
+        heard_out = min(self._earlier.heard_until(now_perf_ns), longest_until_perf_ns)
         if heard_out > now_perf_ns:
             self._step_perf_ns = heard_out
             return []

@@ -75,16 +75,21 @@ class Hearing:
         playout.feed(playback, audio, arrival_perf_ns)
         return True
 
-    def hear(self, reply: Reply, event: VoiceEvent, arrival_perf_ns: int) -> None:
-        """Play a piece of audio of the reply that is being heard, more of which may then take the short way."""
+    def hear_continued(self, timeline: Timeline, event: VoiceEvent, arrival_perf_ns: int) -> bool:
+        """Play a piece of audio if it is more of a reply of the turn, more of which may then take the short way."""
+        reply = self.continued(timeline, event, arrival_perf_ns)
+        if reply is None:
+            return False
         reply.item_id = event.item_id or reply.item_id
         self.note_sign(arrival_perf_ns)
         reply.hear(self._playout, event, arrival_perf_ns)
         self._heard, self._heard_id, self._heard_until_perf_ns = reply, event.response_id, _FOR_EVER
+        return True
 
     def await_more(self, answer: Reply | None, event: VoiceEvent, named: VoiceEvent, until_perf_ns: int) -> None:
         """Let more of the answer, which is not heard yet, take the short way before a moment.
 
+        Before the deadline, what else of it comes does not change what the caller waits for.
         `named` is the same event as `event`, with a name for its reply.
         """
         if answer is not None and answer.response_id == named.response_id:

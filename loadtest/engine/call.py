@@ -226,11 +226,8 @@ class Call:
                 self.note(item, stamp_perf_ns)
                 continue
             for event in decode(item):
-                if hear_more(event, stamp_perf_ns):
-                    continue
-                if self.ended:
-                    break
-                moved = self._on_event(event, stamp_perf_ns) or moved
+                if not hear_more(event, stamp_perf_ns) and not self.ended:
+                    moved = self._on_event(event, stamp_perf_ns) or moved
         if not self.ended and (answers := self.protocol.pending()):
             self._send_all(answers)
         if moved:
