@@ -158,12 +158,14 @@ def loopback(frames: list[bytes]) -> float:
     while writer.is_alive() and any(_heard(caller) < len(frames) for caller in callers[-1:] + callers[:1]):
         gevent.sleep(0.001)
         ticks += 1
-        watch.tick(clocks.perf_ns() + MS)
+        now = clocks.perf_ns()
+        watch.tick(now, now + MS)
     spent = time.process_time() - began
     began = time.process_time()
     for _ in range(300):
         gevent.sleep(0.001)
-        watch.tick(clocks.perf_ns() + MS)
+        now = clocks.perf_ns()
+        watch.tick(now, now + MS)
     idle = (time.process_time() - began) / 300 * ticks
     assert sum(map(_heard, callers)) == wanted, (sum(map(_heard, callers)), wanted)
     heard.set()

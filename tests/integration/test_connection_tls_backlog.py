@@ -100,7 +100,8 @@ def test_frames_that_waited_for_a_deaf_endpoint_arrive_in_order(server: tuple[De
         with gevent.Timeout(30):
             while not callbacks.heard.endswith(b"heard"):
                 gevent.sleep(0.002)
-                watch.tick(clocks.perf_ns() + 1_000_000)
+                now = clocks.perf_ns()
+                watch.tick(now, now + 1_000_000)
         assert connection.outbox.waiting_bytes == 0
         assert deaf.heard == b"".join(FRAMES)
         assert callbacks.heard == b"welcomeheard"

@@ -160,7 +160,8 @@ class Calling:
         with gevent.Timeout(BOUND_S):
             while sum(isinstance(item, HttpEnd | HttpFailed) for item in self.owner.items) < count:
                 gevent.sleep(0.002)
-                self.watch.tick(self.clocks.perf_ns() + 1_000_000)
+                now = self.clocks.perf_ns()
+                self.watch.tick(now, now + 1_000_000)
         assert not self.owner.errors
         return self.owner.items
 
@@ -168,7 +169,8 @@ class Calling:
         with gevent.Timeout(BOUND_S):
             while not done():
                 gevent.sleep(0.002)
-                self.watch.tick(self.clocks.perf_ns() + 1_000_000)
+                now = self.clocks.perf_ns()
+                self.watch.tick(now, now + 1_000_000)
 
 
 @pytest.fixture
