@@ -63,6 +63,8 @@ class SocketWatch:
         self._busy = False
         self._unread: list[int] = []  # sockets that epoll has reported, the last one first
         self._leaves_unread = False  # there may be data that came before the last look
+        self._partly_read = False  # there is more of a socket's data than there was time for
+        self._served = False  # since the last tick
         self._due_perf_ns = 0  # when the tick that comes next is due
         self._arrivals = 0
         self._assess_at_perf_ns = 0
@@ -96,8 +98,11 @@ class SocketWatch:
 
         `began_perf_ns` is when the tick began, before its frames were sent.
         """
-        if self._own is not None and not self._busy and not self._leaves_unread:
-            self._note_looked(self._due_perf_ns)  # the hub waited for this tick, and for data
+        if self._own is not None and not self._busy:
+            self._leaves_unread = self._leaves_unread and self._served  # epoll reports again what is left
+            if not self._leaves_unread:
+                self._note_looked(self._due_perf_ns)  # the hub waited for this tick, and for data
+        self._served = False
         now = self._perf_ns()
         self._due_perf_ns = next_perf_ns
         self._until_perf_ns = max(next_perf_ns, now + int((now - began_perf_ns) * READING_SHARE))
@@ -127,14 +132,17 @@ class SocketWatch:
             self._own.start(self._serve)
 
     def has_time_to_read(self) -> bool:
-        """Whether more may be read before frames are sent again. What is left waits in the kernel."""
-        return self._perf_ns() < self._until_perf_ns
+        """Whether more of a socket may be read before frames are sent again. What is left waits in the kernel."""
+        if self._perf_ns() < self._until_perf_ns:
+            return True
+        self._partly_read = True
+        return False
 
     def _serve(self) -> None:
         assert self._epoll is not None  # noqa: S101 - only called if there is an epoll
-        found = _MOST_AT_ONCE
-        looked_perf_ns = 0
-        while self._unread or found == _MOST_AT_ONCE:
+        found, looked_perf_ns, has_time = _MOST_AT_ONCE, 0, True
+        self._served, self._partly_read = True, False
+        while has_time and (self._unread or found == _MOST_AT_ONCE):
             if not self._unread:
                 looked_perf_ns = self._perf_ns()
                 self._unread = [fd for fd, _ in reversed(self._epoll.poll(0, _MOST_AT_ONCE))]
@@ -142,11 +150,11 @@ class SocketWatch:
                 continue
             self._read(self._unread.pop())
             self._arrivals += 1
-            if self._perf_ns() >= self._until_perf_ns:
-                self._leaves_unread = True
-                return  # the others come first next time: epoll would begin with the same ones again
-        self._leaves_unread = False
-        self._note_looked(looked_perf_ns)
+            has_time = self._perf_ns() < self._until_perf_ns
+        # What is left comes first next time: epoll would begin with the same sockets again.
+        self._leaves_unread = bool(self._unread) or found == _MOST_AT_ONCE or self._partly_read
+        if not self._leaves_unread:
+            self._note_looked(looked_perf_ns)
 
     def _read(self, fd: int) -> None:
         reader = self._readers.get(fd)

@@ -32,6 +32,8 @@ class Pipe:
             self.ours.recv(100)
         self.bench.read.append(self)
         self.bench.now += self.bench.reading_ns
+        if self.bench.asks_for_more:
+            self.bench.watch.has_time_to_read()
         if self.broken:
             raise ValueError("an internal error")
 
@@ -49,6 +51,7 @@ class Bench:
     def __init__(self) -> None:
         self.now = self.reading_ns = 0
         self.flooded = False  # there is always more to read
+        self.asks_for_more = False  # a reader finds more than it reads at once
         self.looked: list[int] = []
         self.watch = SocketWatch(gevent.get_hub().loop, lambda: self.now, self.looked.append)
         self.read: list[Pipe] = []
@@ -252,9 +255,45 @@ def test_while_idle_each_tick_shows_that_the_hub_has_looked(bench: Bench) -> Non
     bench.now = 95  # late
     bench.watch.tick(95, 100)
     assert bench.looked == [70], "it waited for the tick that was due then, and was kept from looking afterwards"
-    bench.watch._leaves_unread = True
-    bench.watch.tick(110, 120)
-    assert bench.looked == [70]
+
+
+@needs_epoll
+def test_reading_that_ends_late_with_nothing_left_has_looked_at_everything(bench: Bench) -> None:
+    bench.add().fill()
+    bench.watch.tick(bench.now, bench.now + MS)
+    bench.looked.clear()
+    began, bench.reading_ns = bench.now, 2 * MS
+    turn_the_loop()
+    assert bench.looked == [began], "the only socket with data was read, however late"
+    bench.watch.tick(bench.now, bench.now + MS)
+    assert bench.looked == [began, began + MS]
+
+
+@needs_epoll
+def test_what_was_left_unread_and_closed_is_not_waited_for(bench: Bench) -> None:
+    bench.reading_ns = 2 * MS
+    pipes = [bench.add().fill(), bench.add().fill()]
+    bench.watch.tick(bench.now, bench.now + MS)
+    bench.looked.clear()
+    bench.watch._serve()
+    assert bench.watch._leaves_unread
+    for pipe in pipes:
+        bench.watch.remove(pipe.ours.fileno())
+    for _ in range(2):
+        assert bench.looked == []
+        bench.watch.tick(bench.now, bench.now + MS)
+    assert len(bench.looked) == 1
+
+
+@needs_epoll
+def test_a_socket_of_which_only_a_part_was_read_is_not_looked_at_to_its_end(bench: Bench) -> None:
+    bench.make_busy()
+    bench.add().fill()
+    bench.looked.clear()
+    bench.reading_ns = MS
+    bench.asks_for_more = True
+    bench.tick()
+    assert bench.looked == []
 
 
 @pytest.mark.parametrize("stamped", [True, False])
