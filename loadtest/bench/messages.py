@@ -26,26 +26,24 @@ def tone(size: int) -> bytes:
     return (8000 * np.sin(np.arange(size // 2) / 9)).astype("<i2").tobytes()
 
 
-def _filled(fields: dict[str, object], audio_field: str, size: int) -> tuple[str, bytes]:
-    """A message of exactly `size` bytes: as much audio as fits, the rest made up by the length of its event id."""
-    bare = len(json.dumps({**fields, audio_field: "", "event_id": ""}))
+def _filled(fields: dict[str, object], audio_field: str, id_field: str, size: int) -> tuple[str, bytes]:
+    """A message of exactly `size` bytes: as much audio as fits, the rest made up by the length of an id."""
+    bare = len(json.dumps({**fields, audio_field: "", id_field: ""}))
     audio = tone((size - bare - 4) // 4 * 3 // 2 * 2)
     encoded = base64.b64encode(audio).decode()
-    event_id = "e" * (size - bare - len(encoded))
-    return event_id, audio
+    return "e" * (size - bare - len(encoded)), audio
 
 
 _OUT: Final[dict[str, object]] = {"type": "input_audio_buffer.append"}
 _IN: Final[dict[str, object]] = {
     "type": "response.output_audio.delta",
     "response_id": RESPONSE_ID,
-    "item_id": "item_1",
     "output_index": 0,
     "content_index": 0,
 }
-OUT_EVENT_ID, OUT_AUDIO = _filled(_OUT, "audio", OUT_BYTES)
-_IN_FILLER, _IN_AUDIO = _filled(_IN, "delta", IN_BYTES)
+OUT_EVENT_ID, OUT_AUDIO = _filled(_OUT, "audio", "event_id", OUT_BYTES)
 # Each message of the peer is the same bytes: with an event id it would be the same event, sent again.
+_IN_ITEM_ID, _IN_AUDIO = _filled(_IN, "delta", "item_id", IN_BYTES)
 IN_SAMPLES: Final = len(_IN_AUDIO) // 2
 
 
@@ -66,7 +64,7 @@ def out_frame() -> bytes:
 
 def in_message() -> str:
     """What the peer says every 20 ms in duplex."""
-    return json.dumps({**_IN, "delta": base64.b64encode(_IN_AUDIO).decode(), "padding_": _IN_FILLER})
+    return json.dumps({**_IN, "item_id": _IN_ITEM_ID, "delta": base64.b64encode(_IN_AUDIO).decode()})
 
 
 def bare_message() -> str:
