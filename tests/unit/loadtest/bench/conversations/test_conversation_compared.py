@@ -138,11 +138,11 @@ def test_the_callers_of_a_core_beside_their_target(rows: list[ConversationRow], 
     assert (verdict.target, verdict.found, verdict.met) == ("800 conversations on 60 % of a core", found, met)
 
 
-def test_the_load_furthest_from_c_is_explained_where_a_target_is_missed() -> None:
+def test_the_busiest_load_is_explained_where_a_target_is_missed() -> None:
     met = rows_of(tried(200, times=(1.9,)), tried(800, times=(1.5,), core=0.6))
     assert load_to_explain(met) is None
-    missed = rows_of(tried(100, times=(9.0,)), tried(200, times=(2.2,)), tried(400, times=(2.6,)), tried(800))
-    assert load_to_explain(missed) == 400
+    loads = (tried(100, core=0.95), tried(200, times=(2.6,), core=0.3), tried(400, times=(2.2,), core=0.7))
+    assert load_to_explain(rows_of(*loads, tried(800, core=0.5))) == 400
     assert load_to_explain(rows_of(tried(100, core=0.9))) == 100
     assert load_to_explain([]) is None
 
