@@ -1,6 +1,7 @@
 """What a Telemetry without a collector writes, as spans of the SDK: those of the SDK's tracer and those of turns."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -13,7 +14,33 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanContext, SpanKind, TraceFlags
 
 from telemetry.export.encoded_spans import EncodedSpan, RequestEncoder
-from telemetry.export.sdk import Telemetry
+from telemetry.export.instrumentation import CallTrace
+from telemetry.export.sdk import SdkOptions, Telemetry, start
+from telemetry.model.turns import Turn
+
+
+@contextmanager
+def emitting_turns(service: str) -> Iterator[tuple[Telemetry, list[EncodedSpan]]]:
+    """A real set-up without a collector, and where the spans of its turns go."""
+    telemetry, written = start(SdkOptions(None, service)), list[EncodedSpan]()
+    telemetry.write = written.extend
+    try:
+        yield telemetry, written
+    finally:
+        telemetry.shutdown(1)
+
+
+def call_of(telemetry: Telemetry, turn: Turn) -> CallTrace:
+    """The call that a turn says it is of."""
+    return CallTrace(
+        telemetry,
+        run_id=turn.run_id,
+        call_id=turn.call_id,
+        source=turn.source,
+        started_unix_ns=turn.started_unix_ns,
+        started_perf_ns=turn.started_perf_ns,
+        attributes={},
+    )
 
 
 class WrittenSpans:

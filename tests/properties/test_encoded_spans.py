@@ -16,14 +16,13 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, Tracer, set_span_in_context
 
 from telemetry.export.encoded_spans import EncodedSpan, RequestEncoder, SpanEncoder, SpanHead, encoded_by_sdk
-from telemetry.export.instrumentation import CallTrace
-from telemetry.export.sdk import SdkOptions, Telemetry, start
+from telemetry.export.sdk import Telemetry
 from telemetry.model import semconv
 from telemetry.model.metrics import METRICS, TIMESTAMPS, timestamp
 from telemetry.model.turn_spans import carried, turn_attributes
 from telemetry.model.turns import Turn
 from tests.properties.test_telemetry_turns import SLOW, TURNS
-from tests.written_spans import pb_spans
+from tests.written_spans import call_of, emitting_turns, pb_spans
 
 RESOURCE = Resource({"service.name": "property", "service.instance.id": "p1"}, "https://schema.example/1")
 SPAN_ID = st.integers(1, 2**64 - 1)
@@ -130,11 +129,8 @@ def by_the_tracer(turn: Turn, trace_id: int, parent_id: int, span_ids: list[int]
 
 @pytest.fixture(scope="module")
 def emitting() -> Iterator[tuple[Telemetry, list[EncodedSpan]]]:
-    """A real set-up without a collector, and where the spans of its turns go."""
-    telemetry, written = start(SdkOptions(None, "property")), list[EncodedSpan]()
-    telemetry.write = written.extend
-    yield telemetry, written
-    telemetry.shutdown(1)
+    with emitting_turns("property") as telemetry_and_written:
+        yield telemetry_and_written
 
 
 @SLOW
@@ -142,15 +138,7 @@ def emitting() -> Iterator[tuple[Telemetry, list[EncodedSpan]]]:
 def test_a_turn_is_on_the_wire_what_the_sdk_makes_of_it(emitting, turn: Turn) -> None:
     telemetry, written = emitting
     written.clear()
-    call = CallTrace(
-        telemetry,
-        run_id=turn.run_id,
-        call_id=turn.call_id,
-        source=turn.source,
-        started_unix_ns=turn.started_unix_ns,
-        started_perf_ns=turn.started_perf_ns,
-        attributes={},
-    )
+    call = call_of(telemetry, turn)
     emitted = call.emit(turn)
     sent = RequestEncoder(RESOURCE).request(written)
     span_ids = [int.from_bytes(span.span_id, "big") for span in pb_spans(written)]

@@ -9,12 +9,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from telemetry.export.encoded_spans import EncodedSpan
-from telemetry.export.instrumentation import CallTrace
-from telemetry.export.sdk import SdkOptions, Telemetry, start
+from telemetry.export.sdk import Telemetry
 from telemetry.model import semconv
 from telemetry.model.turn_spans import TurnDecodeError, decode_turn, turn_attributes
 from telemetry.model.turns import NonNegative, Turn
-from tests.written_spans import pb_spans, plain
+from tests.written_spans import call_of, emitting_turns, pb_spans, plain
 
 _INTS = st.one_of(st.integers(), st.integers(-(2**63) - 3, -(2**63) + 3), st.integers(2**63 - 3, 2**63 + 3))
 _HEX = "0123456789abcdef"
@@ -102,11 +101,8 @@ def test_any_value_anywhere_is_either_read_or_refused_by_name(turn: Turn, field:
 
 @pytest.fixture(scope="module")
 def emitting() -> Iterator[tuple[Telemetry, list[EncodedSpan]]]:
-    """A real set-up without a collector, and where the spans of its turns go."""
-    telemetry, written = start(SdkOptions(None, "test")), list[EncodedSpan]()
-    telemetry.write = written.extend
-    yield telemetry, written
-    telemetry.shutdown(1)
+    with emitting_turns("test") as telemetry_and_written:
+        yield telemetry_and_written
 
 
 @SLOW
@@ -114,15 +110,7 @@ def emitting() -> Iterator[tuple[Telemetry, list[EncodedSpan]]]:
 def test_a_turn_survives_the_wire(emitting, turn: Turn) -> None:
     telemetry, written = emitting
     written.clear()
-    call = CallTrace(
-        telemetry,
-        run_id=turn.run_id,
-        call_id=turn.call_id,
-        source=turn.source,
-        started_unix_ns=turn.started_unix_ns,
-        started_perf_ns=turn.started_perf_ns,
-        attributes={},
-    )
+    call = call_of(telemetry, turn)
     emitted = call.emit(turn)
     spans = pb_spans(written)
     assert len(spans) == len(written)
