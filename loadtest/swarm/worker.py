@@ -326,9 +326,9 @@ class Worker:
         if self.settings.sidecar is None or not stats.dropped_spans:
             return
         sys.stderr.write(
-            f"voiceprobe: {stats.dropped_spans} spans are lost: the sidecar at "
-            f"{public_target(self.settings.sidecar)} did not take them ({stats.failure}), and "
-            + ("the spool could not keep them\n" if self.settings.spool else "there was no --spool to keep them\n")
+            f"voiceprobe: {stats.dropped_spans} spans are lost ({stats.drop_reason}): the sidecar at "
+            f"{public_target(self.settings.sidecar)} did not take them ({stats.failure or 'not in time'})"
+            + ("\n" if self.settings.spool else ", and there was no --spool to keep them\n")
         )
 
     def _report_health(self) -> None:

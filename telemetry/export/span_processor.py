@@ -30,6 +30,8 @@ _FULL_BYTES: Final = 2**20  # a request is no longer than this and one span; col
 _FIRST_RETRY_S: Final = 0.5
 _LAST_RETRY_S: Final = 5.0
 _PACE_S: Final = 0.0003
+# At the end the disk is given time: no audio is left to disturb, and on a busy machine an fsync takes seconds.
+_SAVE_WITHIN_S: Final = 30.0
 _MAX_WAITING_METRICS: Final = 120  # two minutes of one report a second
 
 _P = ParamSpec("_P")
@@ -46,9 +48,9 @@ class Sender(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ExportStats:
-    """What became of every span so far. `spooled_spans` lie on disk now; `dropped_spans` are lost, and
-    `rejected_spans` were refused by the collector for good (both count as loss). `waiting_spans` are in memory.
-    `failure` is None while the collector takes what it is sent."""
+    """What became of every span so far. `spooled_spans` lie on disk now; `dropped_spans` are lost, the first of them
+    for `drop_reason`, and `rejected_spans` were refused by the collector for good (both count as loss). `waiting_spans`
+    are in memory. `failure` is None while the collector takes what it is sent."""
 
     exported_spans: int
     spooled_spans: int
@@ -56,6 +58,7 @@ class ExportStats:
     rejected_spans: int
     waiting_spans: int
     failure: str | None
+    drop_reason: str | None
 
 
 def _off_the_loop(call: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -99,6 +102,7 @@ class SpoolingSpanProcessor(SpanProcessor):
         self._spool = self._make_spool() if self._make_spool else None
         self._drop_lock = threading.Lock()
         self._exported = self._dropped = self._rejected = 0
+        self._drop_reason: str | None = None
         self._failure: str | None = None  # why the collector takes no data; None while it does
         self._retry_at_s, self._retry_s = 0.0, _FIRST_RETRY_S
         self._last_batch_s = self._clock_s()
@@ -125,8 +129,10 @@ class SpoolingSpanProcessor(SpanProcessor):
         if self._thread is None:
             return
         for span in spans:
-            if self._closed or len(self._queue) >= self._capacity:
-                self._drop(1)
+            if self._closed:
+                self._drop(1, "they ended after the end of the export")
+            elif len(self._queue) >= self._capacity:
+                self._drop(1, f"{self._capacity} spans were waiting already")
             else:
                 self._queue.append(span)
 
@@ -149,15 +155,18 @@ class SpoolingSpanProcessor(SpanProcessor):
         return self._waiting() == 0
 
     def shutdown(self, timeout_s: float = 5.0) -> None:
-        """Deliver what can be delivered in the time, spool the rest, count what had to be dropped."""
+        """Deliver what can be delivered in the time, spool the rest, count what had to be dropped.
+
+        Where there is a spool, its disk is given more time: what it does not take is lost.
+        """
         if self._closed or self._thread is None:
             return
         deadline_s = self._clock_s() + timeout_s
         self.force_flush(int(timeout_s * 1e3))
         self._closing = True
-        self._thread.join(max(0.5, deadline_s - self._clock_s()))
+        self._thread.join(_SAVE_WITHIN_S if self._spool else max(0.5, deadline_s - self._clock_s()))
         self._closed = True
-        self._drop(self._waiting())
+        self._drop(self._waiting(), "they were not taken before the process ended")
         self._queue.clear()
         self._unsent = None
 
@@ -170,13 +179,16 @@ class SpoolingSpanProcessor(SpanProcessor):
             rejected_spans=self._rejected,
             waiting_spans=0 if self._closed else self._waiting(),
             failure=self._failure,
+            drop_reason=self._drop_reason,
         )
 
     def _waiting(self) -> int:
         return len(self._queue) + self._in_hand
 
-    def _drop(self, spans: int) -> None:
+    def _drop(self, spans: int, reason: str) -> None:
         with self._drop_lock:
+            if spans and not self._dropped:
+                self._drop_reason = reason
             self._dropped += spans
 
     # The delivering thread.
@@ -270,13 +282,13 @@ class SpoolingSpanProcessor(SpanProcessor):
             return False
         try:
             kept = _off_the_loop(self._spool.append, record)
-            problem = "it is full"
+            problem = "the spool is full"
         except OSError as error:
-            kept, problem = False, str(error)
+            kept, problem = False, f"the spool takes no more: {error}"
         if not kept and record.signal == "traces":
             if not self._dropped:
-                _logger.warning("the telemetry spool takes no more (%s): spans are dropped and counted", problem)
-            self._drop(record.items)
+                _logger.warning("%s; spans are dropped and counted", problem)
+            self._drop(record.items, problem)
         return True
 
     def _deliver_spooled(self) -> None:

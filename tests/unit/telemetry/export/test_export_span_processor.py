@@ -1,5 +1,8 @@
 """Requests from queued spans: in order, bounded in number and in bytes, each span once."""
 
+import threading
+from pathlib import Path
+
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.resources import Resource
@@ -7,7 +10,8 @@ from opentelemetry.sdk.resources import Resource
 from telemetry.export.encoded_spans import EncodedSpan, RequestEncoder, SpanEncoder, SpanHead
 from telemetry.export.otlp_http import Delivery
 from telemetry.export.span_processor import SpoolingSpanProcessor
-from telemetry.export.spool import SpoolRecord
+from telemetry.export.spool import Spool, SpoolRecord
+from telemetry.export.wal import LogFile
 
 MIB = 2**20
 
@@ -61,3 +65,34 @@ def test_a_request_is_full_by_spans_or_by_bytes(lengths: tuple[int, ...], reques
     assert [names_in(record) for record in sender.records] == requests
     stats = processor.stats()
     assert (stats.exported_spans, stats.dropped_spans, stats.waiting_spans) == (len(lengths), 0, 0)
+
+
+class LateSender:
+    """Fails, long after the end was asked for."""
+
+    def __init__(self) -> None:
+        self.is_asked = threading.Event()
+        self.may_fail = threading.Event()
+
+    def send(self, _record: SpoolRecord) -> Delivery:
+        self.is_asked.set()
+        self.may_fail.wait()
+        return Delivery("failed", reason="too late")
+
+
+def test_what_a_late_collector_did_not_take_is_on_disk_when_shutdown_returns(tmp_path: Path) -> None:
+    sender = LateSender()
+    processor = SpoolingSpanProcessor(
+        RequestEncoder(Resource({})), sender, lambda: Spool(tmp_path, "owner"), batch=2, queue=100
+    )
+    processor.offer_spans(spans_of(1, 1, 1, 1, 1))
+    sender.is_asked.wait()
+    # Longer than a shutdown waits that has no disk to wait for.
+    threading.Timer(1.0, sender.may_fail.set).start()
+    processor.shutdown(timeout_s=0.01)
+    stats = processor.stats()
+    assert (stats.dropped_spans, stats.drop_reason, stats.exported_spans) == (0, None, 0)
+    (log,) = tmp_path.glob("*.wal")
+    opened = LogFile.open(log)
+    assert sum(record.items for record, _ in opened.pending()) == 5
+    opened.close()
