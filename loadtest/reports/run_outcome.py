@@ -7,8 +7,9 @@ In order of precedence, the first that applies:
 | 130 interrupted | somebody stopped the run; the results so far are kept |
 | 5 unreachable | calls were started and not one of them reached a ready session |
 | 4 generator-limited | a process of the generator was lost, more than 1 % of the calls that were due never     |
-|                     | began although the service answered the earlier ones as it should, or more than 1 % of  |
-|                     | the turns, and more than two of them, are invalid: the tool blames itself first         |
+|                     | began although the service answered the earlier ones as it should, more than 1 % of the |
+|                     | turns, and more than two of them, are invalid, or callers were asked for and not one    |
+|                     | call began: the tool blames itself first                                                |
 | 3 objective missed | one is missed, whatever else is undecided; or the service kept so many calls that others that   |
 |                    | were due never began                                                                     |
 | 6 undecided | none is missed, and one has too few turns (or calls) or cannot be observed, or would be missed  |
@@ -79,11 +80,26 @@ def run_outcome_for(*, run: RunInfo, summary: Summary, verdicts: Sequence[Verdic
             " are taken; run longer, or let the callers come faster",
         )
     if turns.total == 0:
-        return RunOutcome(ExitCode.UNDECIDED, "no turn was measured, so nothing is shown")
+        return _without_turns(run, summary)
     run_outcome = _objectives(summary, verdicts)
     if not_begun:
         return RunOutcome(ExitCode.OBJECTIVE_MISSED, f"{run_outcome.reason}; {not_begun}, kept by the service")
     return run_outcome
+
+
+def _without_turns(run: RunInfo, summary: Summary) -> RunOutcome:
+    """How a run ends that has no turn, and what is known of why."""
+    nothing = "no turn was measured, so nothing is shown"
+    if summary.loss.missing:
+        return RunOutcome(
+            ExitCode.UNDECIDED, f"{nothing}: {formatting.turns(summary.loss.missing)} are known to be lost"
+        )
+    if run.calls_started == 0 and run.arrivals == "closed" and not run.is_under_way:
+        return RunOutcome(
+            ExitCode.GENERATOR_LIMITED,
+            f"{nothing}: the generator began no call before the run ended; run longer, or leave it more of the machine",
+        )
+    return RunOutcome(ExitCode.UNDECIDED, nothing)
 
 
 def _remedy(run: RunInfo) -> str:

@@ -103,7 +103,7 @@ def test_what_the_processes_declared_is_what_the_report_says(tmp_path: Path) -> 
         (150, {}, ExitCode.OK),
         (150, {"voice_to_voice_ms": 5_000.0}, ExitCode.OBJECTIVE_MISSED),
         (5, {}, ExitCode.UNDECIDED),
-        (0, {}, ExitCode.UNDECIDED),
+        (0, {}, ExitCode.GENERATOR_LIMITED),  # its callers made no call
     ],
 )
 def test_a_swarm_of_anybody_gets_a_verdict(tmp_path: Path, turns: int, changes: dict[str, Any], code: ExitCode) -> None:
