@@ -209,10 +209,11 @@ def _verdict(objective: Objective, count: Callable[[Objective], tuple[int, int]]
         raise ValueError(f"objective {objective.name} was counted as {good} good of {eligible} turns")
     ratio = good / eligible if eligible else None
     target = Fraction(str(objective.target))
-    # Too few to be met, yet missed all the same: not even good ones alone, up to the minimum, would reach the target.
-    is_lost = eligible < minimum and Fraction(good + minimum - eligible, minimum) < target
-    if reason is None and eligible < minimum and not is_lost:
-        reason = f"undecided: {eligible} {objective.counts}, needs {minimum}"
+    if reason is None and eligible < minimum:
+        counted = objective.counts[:-1] if eligible == 1 else objective.counts
+        reason = f"undecided: {eligible} {counted}, needs {minimum}"
+        if good < eligible:
+            reason += f"; {good} good so far"
     if reason is not None or ratio is None:
         sentence = f"{objective.sentence}: {reason}"
         return Verdict(
@@ -229,10 +230,8 @@ def _verdict(objective: Objective, count: Callable[[Objective], tuple[int, int]]
             objective.counts,
             is_observable=is_observable,
         )
-    met = not is_lost and Fraction(good, eligible) >= target
+    met = Fraction(good, eligible) >= target
     found = f"{percent(ratio)} of {eligible} {objective.counts}, {'met' if met else 'missed'}"
-    if is_lost:
-        found += f" whatever follows: of {minimum} {objective.counts} at most {int(minimum * (1 - target))} may be bad"
     return Verdict(
         name=objective.name,
         sentence=f"{objective.sentence}: {found}",

@@ -34,11 +34,9 @@ def changed(**fields: object) -> Turn:
     [
         (0, 0, None, "undecided: 0 turns, needs 20"),
         (19, 19, None, "undecided: 19 turns, needs 20"),
-        (18, 19, None, "undecided: 19 turns, needs 20"),  # a twentieth that is good would make it 95 %
-        (17, 19, False, None),  # nothing that follows would
-        (0, 19, False, None),
-        (0, 2, False, None),
-        (0, 1, None, "undecided: 1 turns, needs 20"),
+        (18, 19, None, "undecided: 19 turns, needs 20; 18 good so far"),
+        (0, 19, None, "undecided: 19 turns, needs 20; 0 good so far"),  # a thousand good ones may follow
+        (0, 1, None, "undecided: 1 turn, needs 20; 0 good so far"),
         (20, 20, True, None),
         (19, 20, True, None),
         (18, 20, False, None),
@@ -61,8 +59,7 @@ def test_the_sentence_says_it_all() -> None:
     assert verdict.sentence == "95 % of turns: voice_to_voice at most 800 ms: undecided: 12 turns, needs 20"
     (verdict,) = judge([FAST], lambda _: (9, 12))
     assert verdict.sentence == (
-        "95 % of turns: voice_to_voice at most 800 ms: 75 % of 12 turns, missed whatever follows: "
-        "of 20 turns at most 1 may be bad"
+        "95 % of turns: voice_to_voice at most 800 ms: undecided: 12 turns, needs 20; 9 good so far"
     )
 
 
