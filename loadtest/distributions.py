@@ -48,6 +48,18 @@ class Delay:
         delay_ns = self._at(main) + (self.tail_extra_ns if tail < self.tail_share else 0)
         return max(0, round(delay_ns))
 
+    @property
+    def mean_ns(self) -> float:
+        """The mean of what is drawn, in ns; of a normal distribution without regard to its bound at zero."""
+        match self.kind:
+            case "uniform":
+                mean_ns = (self.first + self.second) / 2
+            case "lognormal":
+                mean_ns = self.first * math.exp(self.second**2 / 2)
+            case "none" | "constant" | "normal":
+                mean_ns = self.first
+        return mean_ns + self.tail_share * self.tail_extra_ns
+
     def _at(self, quantile: float) -> float:
         match self.kind:
             case "none":

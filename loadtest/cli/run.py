@@ -6,8 +6,9 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
-from loadtest.cli.flags import Json, Out, Processes, Slo, Target, Users, durations, flag, process_count, sends_callers
+from loadtest.cli.flags import Json, Out, Processes, Slo, Target, durations, flag, process_count, sends_callers
 from loadtest.protocols import registry
+from loadtest.run.forecast import USERS
 from loadtest.run.request import RunRequest, check, out_folder
 from loadtest.scenario.settings import SwarmSettings
 from telemetry.model.durations import METAVAR
@@ -33,12 +34,24 @@ def run(
     context: typer.Context,
     target: Target,
     *,
-    users: Users = 1,
+    users: Annotated[
+        int | None,
+        flag(
+            "load", "--users", "-u", help=f"callers at the same time (default: {USERS}; 1 for an agent that connects)"
+        ),
+    ] = None,
     spawn_rate: Annotated[
         float | None, flag("load", help="callers to start a second (default: all within 5 s, at least 10)")
     ] = None,
     processes: Processes = "1",
-    run_time: Annotated[str, flag("load", help="how long, e.g. 90s or 2m", metavar=METAVAR)] = "1m",
+    run_time: Annotated[
+        str | None,
+        flag(
+            "load",
+            help="how long, e.g. 2m (default: until every objective has enough turns, at most 15m; at a --rate 1m)",
+            metavar=METAVAR,
+        ),
+    ] = None,
     stop_timeout: Annotated[
         str,
         flag(
@@ -62,12 +75,12 @@ def run(
     from loadtest.run.judged_run import print_and_write
 
     del target  # the settings have it
-    times = durations(run_time=run_time, stop_timeout=stop_timeout)
+    times = durations(stop_timeout=stop_timeout, **({} if run_time is None else {"run_time": run_time}))
     request = RunRequest(
         settings,
-        users,
+        _users(settings, processes) if users is None else users,
         spawn_rate,
-        times["run_time"].seconds,
+        times["run_time"].seconds if "run_time" in times else None,
         slo,
         out_folder(out),
         json_file,
@@ -77,10 +90,20 @@ def run(
         given=_given(context),
     )
     console = Console()
-    checked = check(request)
+    checked = check(request).with_an_end()
     console.print(checked.sentence, soft_wrap=True)
+    if checked.expectation is not None:
+        console.print(checked.expectation, soft_wrap=True)
     preflight(checked)
     raise typer.Exit(int(print_and_write(carry_out(checked, console), console, json_file)))
+
+
+def _users(settings: SwarmSettings, processes: str) -> int:
+    """How many callers there are where nobody says: as many as each process needs, and no more than there are calls."""
+    if settings.host.startswith("tcp-listen:"):
+        return 1
+    wanted = max(USERS, process_count(processes) or 1)
+    return wanted if settings.calls is None else max(1, min(wanted, settings.calls))
 
 
 def _given(context: typer.Context) -> frozenset[str]:

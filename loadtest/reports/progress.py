@@ -15,12 +15,14 @@ from telemetry.store.answers import MetricStats, TurnCounts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveInfo:
-    """What is known at this moment; None is not known yet. `run_time_s` None means until somebody stops it."""
+    """What is known at this moment; None is not known yet. `run_time_s` None means until its calls are made, which have
+    about `expected_turns`, or until somebody stops it."""
 
     target: str
     users: int
     elapsed_s: float
     run_time_s: float | None
+    expected_turns: int | None = None
     calls_in_flight: int | None = None
     turns: TurnCounts | None = None
     voice_to_voice: MetricStats | None = None
@@ -59,6 +61,8 @@ def _voice_to_voice(stats: MetricStats | None) -> str:
 
 
 def _time(info: LiveInfo) -> RenderableType:
+    if info.run_time_s is None and info.expected_turns:
+        return _until_the_calls_are_made(info, info.expected_turns)
     if info.run_time_s is None:
         return Text(f"running for {formatting.clock(info.elapsed_s)}, until Ctrl-C", style="bold")
     remaining_s = info.run_time_s - info.elapsed_s
@@ -71,5 +75,16 @@ def _time(info: LiveInfo) -> RenderableType:
         Text(f"{formatting.clock(info.elapsed_s)} elapsed", style="bold"),
         bar,
         Text(f"{formatting.clock(remaining_s)} remaining"),
+    )
+    return line
+
+
+def _until_the_calls_are_made(info: LiveInfo, expected: int) -> RenderableType:
+    heard = info.turns.total if info.turns is not None else 0
+    line = Table.grid(padding=(0, 2, 0, 0))
+    line.add_row(
+        Text(f"{formatting.clock(info.elapsed_s)} elapsed", style="bold"),
+        ProgressBar(total=max(expected, heard), completed=heard, width=24),
+        Text(f"{formatting.number(heard)} of about {formatting.turns(expected)}"),
     )
     return line

@@ -91,9 +91,7 @@ def demo(request: DemoRequest, console: Console) -> ExitCode:
                 addresses.append(_address(parts.dashboard))
                 console.print(f"dashboard: {addresses[0]}", soft_wrap=True)
 
-        placed = CheckedRun(
-            asked.with_settings(host=parts.target), checked.corpus, checked.utterances, checked.objectives
-        )
+        placed = replace(checked, request=asked.with_settings(host=parts.target))
         result = run(placed, console, sidecar=parts.sidecar, dashboard_url=parts.dashboard_url, watch=watch)
         code = print_and_write(result, console, request.json_file)
         if not request.exit_after and code is not ExitCode.INTERRUPTED:

@@ -2,6 +2,7 @@
 
 import math
 import os
+import statistics
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from corpora.manifest.errors import CorpusError
 from corpora.manifest.library import Corpus
 from corpora.output_paths import unwritable
 from loadtest.errors import UsageError
+from loadtest.run import forecast
 from loadtest.run.calibrations import wanted_processes
 from loadtest.scenario.file import load_scenario
 from loadtest.scenario.settings import SwarmSettings
@@ -21,6 +23,7 @@ from telemetry.objectives.slo import load_objectives
 MAX_USERS = 100_000
 MAX_PROCESSES = 256
 MAX_STOP_TIMEOUT_S = 3600
+OPEN_RUN_S = 60.0  # of calls that begin by a rate, where nobody says a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,32 @@ class CheckedRun:
     request: RunRequest
     corpus: Corpus
     utterances: int
+    speech_s: float  # of an utterance in the mean
     objectives: list[Objective]
+
+    @property
+    def expected(self) -> forecast.Forecast:
+        """About how many turns and calls the run yields."""
+        return forecast.forecast(self.request.settings, self._load)
+
+    @property
+    def expectation(self) -> str | None:
+        """About how many turns the run yields, and what to ask for where its objectives need more."""
+        return forecast.sentence(self.request.settings, self._load, self.objectives)
+
+    @property
+    def _load(self) -> forecast.Load:
+        return forecast.Load(self.request.users, self.request.run_time_s, self.speech_s)
+
+    def with_an_end(self) -> "CheckedRun":
+        """The same; without a time, a number of calls and phases, it ends when every objective has turns enough."""
+        request = self.request
+        if request.run_time_s is not None or request.settings.calls is not None:
+            return self
+        if request.settings.has_open_arrivals:
+            return replace(self, request=replace(request, run_time_s=OPEN_RUN_S))
+        calls = forecast.calls_needed(self.objectives, request.settings, request.users)
+        return replace(self, request=replace(request.with_settings(calls=calls), run_time_s=forecast.LONGEST_S))
 
     @property
     def sentence(self) -> str:
@@ -98,7 +126,8 @@ def check(request: RunRequest) -> CheckedRun:
     if faults or chosen is None:
         raise UsageError("\n".join(faults))
     corpus, utterances = chosen
-    return CheckedRun(request, corpus, len(utterances), objectives)
+    speech_s = statistics.fmean(each.speech_s for each in utterances)
+    return CheckedRun(request, corpus, len(utterances), speech_s, objectives)
 
 
 def _with_scenario(request: RunRequest) -> tuple[RunRequest, list[str]]:

@@ -40,14 +40,19 @@ class Objective:
         return "calls" if self.metric == CONNECT else "turns"
 
     @property
+    def is_of_a_part(self) -> bool:
+        """Whether it is about a part of the turns only, such as those of one cohort."""
+        return any(value is not None for value in self._narrowed_to)
+
+    @property
+    def _narrowed_to(self) -> tuple[str | None, ...]:
+        return (self.cohort, self.length_class, self.noise_profile, self.channel_profile, self.route)
+
+    @property
     def sentence(self) -> str:
         """The promise in words: `95 % of turns: voice_to_voice at most 800 ms`."""
         share = f"{declared_percent(self.target)} of {self.counts}"
-        only = [
-            value
-            for value in (self.cohort, self.length_class, self.noise_profile, self.channel_profile, self.route)
-            if value is not None
-        ]
+        only = [value for value in self._narrowed_to if value is not None]
         narrowed = f" ({', '.join(only)})" if only else ""
         return f"{share}{narrowed}: {self._promise()}"
 

@@ -1,5 +1,6 @@
 """A request is checked as a whole before anything is started."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -134,3 +135,20 @@ def test_open_arrivals_need_no_users_and_say_so(tmp_path: Path) -> None:
     assert (request.users, request.run_time_s) == (3, 5.0)
     with pytest.raises(UsageError, match="--users: not supported with --arrivals constant"):
         check(_request(tmp_path, settings=settings, given=frozenset({"users", "run_time"})))
+
+
+def test_a_run_without_an_end_gets_turns_enough_for_its_objectives(tmp_path: Path) -> None:
+    checked = check(_request(tmp_path, run_time_s=None)).with_an_end()
+    assert (checked.expected.turns or 0) >= 100
+    assert checked.expectation == f"about {checked.expected.turns} turns expected"
+    assert checked.request.run_time_s == 900
+
+
+def test_a_run_that_says_its_end_keeps_it(tmp_path: Path) -> None:
+    timed = check(_request(tmp_path))
+    assert timed.with_an_end() is timed
+    settings = SwarmSettings(host="ws://127.0.0.1:9/v1/realtime", corpus="voiceprobe-en", calls=3)
+    counted = check(_request(tmp_path, run_time_s=None, settings=settings))
+    assert counted.with_an_end() is counted
+    open_ = replace(settings, calls=None, arrivals="constant", rate=2.0)
+    assert check(_request(tmp_path, run_time_s=None, settings=open_)).with_an_end().request.run_time_s == 60
