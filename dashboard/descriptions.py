@@ -10,6 +10,7 @@ from telemetry.model.formatting import (
     DASH,
     NS_PER_S,
     count,
+    declared_percent,
     estimate_if,
     milliseconds,
     number,
@@ -19,6 +20,9 @@ from telemetry.model.formatting import (
 from telemetry.model.generator_health import NOT_REPORTED, SUMMARY_FIGURES
 from telemetry.model.metrics import DEFINITIONS, MIN_COUNT_FOR
 from telemetry.store.answers import (
+    GENERATOR_LIMITED,
+    INVALID_SHARE_LIMIT,
+    INVALID_TURNS_LIMIT,
     ClientServiceDelta,
     Generator,
     MetricStats,
@@ -137,6 +141,14 @@ def describe_invalid(turns: TurnCounts) -> str:
     blame = ": generator-limited" if turns.is_generator_limited else ""
     mostly = f", mostly {reason}" if reason else ""
     return f"{number(turns.invalid)} invalid ({share(turns.invalid, turns.total)}{mostly}){blame}"
+
+
+def describe_generator_limit(turns: TurnCounts) -> str:
+    """Why nothing is claimed of the service where the instrument was the limit."""
+    return (
+        f"{number(turns.invalid)} of {count(turns.total, 'turn')} are invalid, more than"
+        f" {declared_percent(INVALID_SHARE_LIMIT)} and {INVALID_TURNS_LIMIT} turns: {GENERATOR_LIMITED}"
+    )
 
 
 def describe_unread(turns: TurnCounts) -> str:

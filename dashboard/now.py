@@ -105,6 +105,9 @@ def draw(view: NowView, choice: Choice, zone: tzinfo) -> None:
     if not summary.turns.total:
         _no_turns(run, choice)
         return
+    if summary.turns.is_generator_limited:
+        limit = descriptions.describe_generator_limit(summary.turns)
+        st.html(header.notes([limit], "generator-limited: nothing is claimed about the service"))
     st.html(header.overview(run, summary, state, now_unix_ns, zone))
     if run.lacks_old_turns:
         st.html(header.notes([OLD_TURNS_GONE], "what the store keeps"))

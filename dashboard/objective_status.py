@@ -8,7 +8,7 @@ from dashboard.markup import escape
 from telemetry.model import formatting
 from telemetry.model.metrics import METRICS
 from telemetry.model.stated_error import GoodRange
-from telemetry.objectives.slo import Objective, Verdict, exact, judge
+from telemetry.objectives.slo import Objective, Verdict, exact, judge, not_judged
 
 State = Literal["met", "missed", "unknown"]
 
@@ -52,6 +52,8 @@ class ObjectiveStatus:
         return f"{formatting.declared_percent(o.target)} {bound} {formatting.declared_figure(o.threshold, kind)}"
 
     def _why(self) -> str:
+        if not self.verdict.is_judged:
+            return "not judged"
         if self.verdict.eligible and self.verdict.eligible < self.verdict.minimum_turns:
             return f"undecided: too few ({self.verdict.eligible})"
         return "undecided" if self.verdict.is_observable else "not observable"
@@ -61,9 +63,13 @@ def statuses(
     objectives: Sequence[Objective],
     count: Callable[[Objective], tuple[int, int]],
     good_range: Callable[[Objective], GoodRange | None] = exact,
+    *,
+    unjudged: str | None = None,
 ) -> tuple[ObjectiveStatus, ...]:
-    """Judge the objectives, each beside its verdict."""
+    """Judge the objectives, each beside its verdict. `unjudged` says why no verdict may be given, if none may."""
     verdicts = judge(objectives, count, good_range)
+    if unjudged is not None:
+        verdicts = not_judged(objectives, verdicts, unjudged)
     return tuple(ObjectiveStatus(o, v) for o, v in zip(objectives, verdicts, strict=True))
 
 

@@ -20,7 +20,7 @@ from telemetry.model.semconv import SIDECAR_TOKEN_VARIABLE
 from telemetry.model.spans import SpanRow
 from telemetry.model.turns import Turn
 from telemetry.objectives.slo import Objective, load_objectives
-from telemetry.store.answers import Filter, RunRecord, StageStats, Summary, TimelinePoint
+from telemetry.store.answers import GENERATOR_LIMITED, Filter, RunRecord, StageStats, Summary, TimelinePoint
 from telemetry.store.objectives import ObjectiveCounts
 from telemetry.store.pages import PageAnswer, PageQuestion
 from telemetry.store.remote import open_store
@@ -90,6 +90,7 @@ class Source:
         if answer.run is None or answer.summary is None:
             missing = choice.run
             return NowView(answer.runs, None, Filter(), None, faults=answer.faults, missing_run=missing)
+        unjudged = GENERATOR_LIMITED if answer.summary.turns.is_generator_limited else None
         return NowView(
             runs=answer.runs,
             run=answer.run,
@@ -99,20 +100,20 @@ class Source:
             dots=answer.dots,
             budget=answer.budget,
             slowest=answer.slowest,
-            statuses=statuses(self.objectives, answer.counts.count, answer.counts.good_range),
+            statuses=statuses(self.objectives, answer.counts.count, answer.counts.good_range, unjudged=unjudged),
             cohort_statuses={
-                each.cohort: self._headline(answer.counts, each.cohort) for each in answer.summary.cohorts
+                each.cohort: self._headline(answer.counts, each.cohort, unjudged) for each in answer.summary.cohorts
             },
             faults=answer.faults,
         )
 
-    def _headline(self, counts: ObjectiveCounts, cohort: str) -> ObjectiveStatus | None:
+    def _headline(self, counts: ObjectiveCounts, cohort: str, unjudged: str | None) -> ObjectiveStatus | None:
         """How a cohort stands on the first objective for voice-to-voice that is about every turn."""
         objective = next((o for o in self.objectives if o.metric == HEADLINE and o.cohort is None), None)
         if objective is None:
             return None
         of_cohort = counts.of_cohort(cohort)
-        return statuses([objective], of_cohort.count, of_cohort.good_range)[0]
+        return statuses([objective], of_cohort.count, of_cohort.good_range, unjudged=unjudged)[0]
 
     def _answer(self, question: Hashable, ask: Callable[[], _Answer]) -> _Answer:
         key = (self._state(), question)

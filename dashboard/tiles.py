@@ -71,6 +71,8 @@ def _good(headline: ObjectiveStatus | None) -> str:
         return _tile("Good turns", "not known", why, known=False)
     good, eligible = formatting.number(headline.verdict.good), formatting.number(headline.verdict.eligible)
     sub = f"{good} of {eligible} within the objective"
+    if not headline.verdict.is_judged:
+        return _tile("Good turns", "not judged", headline.verdict.reason or "", known=False)
     if headline.state == "unknown":
         return _tile("Good turns", f"too few ({eligible})", sub, known=False)
     return _tile("Good turns", formatting.percent(headline.verdict.ratio), sub)

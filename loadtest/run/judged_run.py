@@ -21,8 +21,8 @@ from loadtest.reports.terminal import final_view
 from loadtest.run.json_file import write_json
 from loadtest.run.losses import is_under_way, lost_processes
 from telemetry.objectives.objective import Objective
-from telemetry.objectives.slo import Verdict, judge
-from telemetry.store.answers import CallCounts, Filter, ProcessInfo, RunRecord, Summary
+from telemetry.objectives.slo import Verdict, judge, not_judged
+from telemetry.store.answers import GENERATOR_LIMITED, CallCounts, Filter, ProcessInfo, RunRecord, Summary
 from telemetry.store.reader import StoreReader
 from telemetry.store.remote import RemoteStore
 
@@ -69,7 +69,10 @@ def judged_run(
     summary = reader.summary(where)
     counts = reader.objective_counts(where, objectives)
     verdicts = judge(objectives, counts.count, counts.good_range)
-    return RunResult(info, summary, verdicts, run_outcome_for(run=info, summary=summary, verdicts=verdicts))
+    run_outcome = run_outcome_for(run=info, summary=summary, verdicts=verdicts)
+    if run_outcome.code is ExitCode.GENERATOR_LIMITED:
+        verdicts = not_judged(objectives, verdicts, GENERATOR_LIMITED)
+    return RunResult(info, summary, verdicts, run_outcome)
 
 
 def print_and_write(result: RunResult, console: Console, json_file: Path | None) -> ExitCode:

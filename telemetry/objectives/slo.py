@@ -27,6 +27,7 @@ __all__ = [
     "is_good",
     "judge",
     "load_objectives",
+    "not_judged",
 ]
 
 # From where a caller waits for what a metric measures, as the name of a timestamp of the turn: on a turn that the
@@ -72,6 +73,7 @@ class Verdict:
     within_error: bool | None = None
     is_observable: bool = True  # False where this wire cannot show what the objective is about
     good_range: GoodRange | None = None
+    is_judged: bool = True  # False where the figures are not to be trusted, whatever they are
 
 
 def default_objectives() -> list[Objective]:
@@ -114,6 +116,22 @@ def judge(
     """A verdict on each objective. `count` gives (good, eligible) turns, or raises NotObservable; `good_range` gives
     how many would be good within the measurement's error, None for an objective that does not depend on it."""
     return [_with_error(_verdict(objective, count), objective, good_range) for objective in objectives]
+
+
+def not_judged(objectives: Sequence[Objective], verdicts: Sequence[Verdict], why: str) -> list[Verdict]:
+    """The verdicts on these objectives, each without its claim: neither met nor missed, for a reason."""
+    return [
+        replace(
+            verdict,
+            sentence=f"{objective.sentence}: not judged: {why}",
+            met=None,
+            budget_left=None,
+            reason=f"not judged: {why}",
+            within_error=None,
+            is_judged=False,
+        )
+        for objective, verdict in zip(objectives, verdicts, strict=True)
+    ]
 
 
 def is_good(objective: Objective, turn: Turn) -> bool | None:

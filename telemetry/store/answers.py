@@ -20,6 +20,8 @@ from telemetry.store.causes import FailureCount, Retries
 # short run one pause of a busy machine is more than 1 % already.
 INVALID_SHARE_LIMIT: Final = 0.01
 INVALID_TURNS_LIMIT: Final = 2
+# Why no objective is judged then.
+GENERATOR_LIMITED: Final = "the load generator was the limit, not the service"
 
 
 def too_many_invalid(invalid: int, total: int) -> bool:

@@ -40,6 +40,18 @@ def test_a_missing_store_says_where_and_what_to_do(store: Path) -> None:
     assert str(store) in text
 
 
+def test_a_generator_limited_run_claims_nothing_of_the_service(store: Path) -> None:
+    fill(store, Scene(turns=240, newest_unix_ns=time.time_ns(), invalid_share=0.1))
+    app, text = shown()
+    assert "generator-limited: nothing is claimed about the service" in text
+    assert re.search(r"\d+ of 240 turns are invalid, more than 1 % and 2 turns: the load generator was the limit", text)
+    bodies = " ".join(element.proto.body for element in app.get("html"))
+    # Of the state of the run and of its telemetry a chip may still be green, of no objective.
+    assert not re.search(r"✓ met|✕ missed|within the objective|of the error budget left", text)
+    assert bodies.count("○ not judged") >= 7
+    assert "Good turns not judged" in text
+
+
 def test_an_empty_store_says_how_to_start(store: Path) -> None:
     StoreWriter(store).close()
     _, text = shown()

@@ -114,6 +114,22 @@ def test_a_swarm_of_anybody_gets_a_verdict(tmp_path: Path, turns: int, changes: 
     assert _report(store, tmp_path, slo=objective)[0] is code
 
 
+def test_a_generator_limited_run_claims_nothing_of_the_service(tmp_path: Path) -> None:
+    invalid: dict[str, Any] = {"outcome": "invalid", "invalid_reasons": ("frame lateness",)}
+    store = _store(tmp_path / "s", *_ended(), turns=150, connect_ns=SECOND // 10)
+    with StoreWriter(store) as writer:
+        late = [client_turn(index, process_id="1", **invalid) for index in range(150, 160)]
+        writer.append(Batch(turns=late, spans=[]))
+    code, output, found = _report(store, tmp_path)
+    assert code is ExitCode.GENERATOR_LIMITED
+    assert {each["met"] for each in found["objectives"]} == {None}
+    assert {each["reason"] for each in found["objectives"]} == {
+        "not judged: the load generator was the limit, not the service"
+    }
+    assert "met  " not in output
+    assert "error budget left" not in output
+
+
 def test_a_process_that_fell_silent_is_lost_and_one_heard_of_lately_is_at_work(tmp_path: Path) -> None:
     spans = [*_ended("1"), _span("2", 40.0, "start", worker="2 of 2", **TEXTS)]
     store = _store(tmp_path / "s", *spans)

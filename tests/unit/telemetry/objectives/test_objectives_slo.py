@@ -5,7 +5,15 @@ import pytest
 
 from telemetry.model.metrics import METRICS
 from telemetry.model.turns import Turn
-from telemetry.objectives.slo import NotObservable, Objective, count_turns, default_objectives, is_good, judge
+from telemetry.objectives.slo import (
+    NotObservable,
+    Objective,
+    count_turns,
+    default_objectives,
+    is_good,
+    judge,
+    not_judged,
+)
 
 MS = 1_000_000
 FAST = Objective("fast", "metric", 0.95, "voice_to_voice", 800 * MS)
@@ -61,6 +69,14 @@ def test_the_sentence_says_it_all() -> None:
     assert verdict.sentence == (
         "95 % of turns: voice_to_voice at most 800 ms: undecided: 12 turns, needs 20; 9 good so far"
     )
+
+
+@pytest.mark.parametrize("counted", [(0, 0), (97, 100), (9, 100)])
+def test_what_is_not_judged_is_neither_met_nor_missed(counted: tuple[int, int]) -> None:
+    (verdict,) = not_judged([FAST], judge([FAST], lambda _: counted), "for a reason")
+    assert (verdict.met, verdict.budget_left, verdict.within_error, verdict.is_judged) == (None, None, None, False)
+    assert (verdict.good, verdict.eligible) == counted
+    assert verdict.sentence == "95 % of turns: voice_to_voice at most 800 ms: not judged: for a reason"
 
 
 @pytest.mark.parametrize(("good", "left"), [(1000, 1.0), (975, 0.5), (950, 0.0), (900, -1.0)])
