@@ -31,7 +31,8 @@ def add_flags(parser: Any) -> None:
         groups[option.group].add_argument(option.flag, help=option.help.replace("%", "%%"), **_parsed(option))
     try:
         # Both are options: the master's options travel to workers that have neither file.
-        parser.set_defaults(voice_settings=handed_over(), **_scenario_defaults(sys.argv[1:]))
+        # Locust's own default for its page is every address of the machine.
+        parser.set_defaults(web_host="127.0.0.1", voice_settings=handed_over(), **_scenario_defaults(sys.argv[1:]))
     except UsageError as error:
         for line in str(error).splitlines():
             sys.stderr.write(f"voiceprobe: {line}\n")

@@ -7,6 +7,7 @@ from typing import Any, Final
 import gevent
 from locust import User, constant, events, task
 from locust.env import Environment
+from locust.stats import StatsError
 
 from corpora.manifest.errors import CorpusError
 from loadtest.errors import UsageError, VoiceprobeError
@@ -23,15 +24,14 @@ from loadtest.swarm.resolution import settings_of
 from loadtest.swarm.starting import Starting
 from loadtest.swarm.worker import Worker
 from telemetry.model.errors import TelemetryError
-from telemetry.model.metrics import METRICS
+from telemetry.model.metrics import HEADLINE, METRICS
 from telemetry.model.turns import Turn
 
 _log = logging.getLogger(__name__)
 
-# What Locust's own statistics show, for those who watch its web UI: one request per stage and turn, never per frame.
-# Its percentiles know nothing of turns that went unanswered, so the names of the rows say whose they are.
+# What Locust's own statistics show beside voice to voice, for those who watch its web UI. Its percentiles know nothing
+# of turns that went unanswered, so the names of the rows say whose they are.
 STAGES: Final = (
-    "voice_to_voice",
     "asr_partial_latency",
     "asr_final_latency",
     "llm_first_token_latency",
@@ -39,6 +39,7 @@ STAGES: Final = (
 )
 REQUEST_TYPE: Final = "voice"
 OF_THE_ANSWERED: Final = "{} (of the answered)"
+INVALID: Final = "invalid turn"
 IDLE_S: Final = 1.0  # how often a user with nothing to do looks again
 WAIT_LOOK_S: Final = 0.1  # how often one that waits before it calls again looks whether it is to leave
 # How long the first callers may notice the start of the run after one another.
@@ -99,24 +100,39 @@ class VoiceUser(User):
 
 
 def report_to_locust(environment: Environment, turn: Turn) -> None:
-    """Show a turn in Locust's own statistics. Invalid turns are counted apart: they are our fault, not the target's."""
+    """Show a turn in Locust's own statistics. Invalid turns are counted apart: they are our fault, not the target's.
+
+    A request of Locust's is a turn, its response time voice to voice: so "Aggregated" and the charts of the web UI are
+    about nothing else. The other stages and invalid turns have rows of their own beside it.
+    """
     if turn.outcome == "invalid":
-        _fire(environment, "invalid turn", None, TurnFailed(", ".join(turn.invalid_reasons)))
+        _note_invalid(environment, TurnFailed(", ".join(turn.invalid_reasons)))
         return
     if turn.outcome not in ("ok", "cut"):
         _fire(environment, "turn", None, TurnFailed(f"{turn.outcome}: {turn.outcome_reason}"))
         return
+    heard_ns = METRICS[HEADLINE].value(turn)
+    if heard_ns is not None:
+        _fire(environment, OF_THE_ANSWERED.format(HEADLINE), heard_ns / 1e6, None)
     for name in STAGES:
-        value = METRICS[name].value(turn)
-        if value is not None:
-            _fire(environment, OF_THE_ANSWERED.format(name), value / 1e6, None)
+        value_ns = METRICS[name].value(turn)
+        if value_ns is not None:
+            environment.stats.get(OF_THE_ANSWERED.format(name), REQUEST_TYPE).log(value_ns / 1e6, 0)  # pyright: ignore[reportArgumentType] - Locust rounds it
+
+
+def _note_invalid(environment: Environment, reasons: TurnFailed) -> None:
+    row = environment.stats.get(INVALID, REQUEST_TYPE)
+    row.log(None, 0)  # pyright: ignore[reportArgumentType] - Locust takes None for no response time
+    row.log_error(reasons)
+    key = StatsError.create_key(REQUEST_TYPE, INVALID, reasons)
+    environment.stats.errors.setdefault(key, StatsError(REQUEST_TYPE, INVALID, reasons)).occurred()
 
 
 def _fire(environment: Environment, name: str, response_ms: float | None, failure: Exception | None) -> None:
     environment.events.request.fire(
         request_type=REQUEST_TYPE,
         name=name,
-        response_time=response_ms if response_ms is not None else 0,
+        response_time=response_ms,
         response_length=0,
         exception=failure,
         context={},

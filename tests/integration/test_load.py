@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import jsonschema
+import psutil
 import pytest
 
 from loadtest.exit_codes import ExitCode
@@ -187,13 +188,15 @@ def test_locusts_own_page_starts_stops_and_starts_again(url: str, tmp_path: Path
     scenario = tmp_path / "long.toml"
     scenario.write_text(FOR_LONG)
     port = processes.free_port()
-    arguments = ["-m", "locust", "-f", str(processes.ROOT / "loadtest" / "locustfile.py"), "--web-host", "127.0.0.1"]
+    arguments = ["-m", "locust", "-f", str(processes.ROOT / "loadtest" / "locustfile.py")]
     arguments += ["--web-port", str(port), "--stop-timeout", "15", *QUICK, "--turns", "1", "--scenario", str(scenario)]
     with (
         httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60.0) as page,
-        processes.ending(processes.start("locust", [*arguments, "--host", url], tmp_path, says_ready=False)),
+        processes.ending(swarm := processes.start("locust", [*arguments, "--host", url], tmp_path, says_ready=False)),
     ):
         wait_until(lambda: answers(page))
+        listening = [each for each in psutil.Process(swarm.process.pid).net_connections() if each.status == "LISTEN"]
+        assert {each.laddr.ip for each in listening} == {"127.0.0.1"}, "nobody asked for another address"
         for _ in range(2):
             started = page.post("/swarm", data={"user_count": "1", "spawn_rate": "1", "host": url})
             assert started.json()["success"], started.text
