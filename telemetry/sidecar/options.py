@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from telemetry.sidecar.connection_limits import ConnectionLimits
+from telemetry.sidecar.scraping.targets import ScrapeTarget
 from telemetry.store.retention import KEEP_ALL, Keep
 
 
@@ -11,7 +12,7 @@ from telemetry.store.retention import KEEP_ALL, Keep
 class SidecarOptions:
     """The options of a sidecar. Port 0 means any free port; `slo` determines the boundaries of histogram buckets.
 
-    What `keep` does not keep is removed from the store.
+    What `keep` does not keep is removed from the store. The pages of the model servers in `scrape` are read.
     """
 
     store: Path
@@ -23,3 +24,4 @@ class SidecarOptions:
     slo: Path | None = None
     keep: Keep = KEEP_ALL
     limits: ConnectionLimits = field(default_factory=ConnectionLimits)
+    scrape: tuple[ScrapeTarget, ...] = ()

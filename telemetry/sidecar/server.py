@@ -21,6 +21,7 @@ from telemetry.sidecar.otlp.access import is_loopback
 from telemetry.sidecar.otlp.body import Bodies
 from telemetry.sidecar.otlp.grpc_health import GrpcHealth
 from telemetry.sidecar.otlp.ingest import Ingest
+from telemetry.sidecar.scraping.scraper import Scraper
 from telemetry.sidecar.store_link import StoreLink
 
 # On shutdown, requests in progress get this long to finish; what was acknowledged is durable in any case.
@@ -52,6 +53,8 @@ async def serve(options: SidecarOptions, ready: Callable[[dict[str, object]], No
         limits = replace(options.limits, connections=connections_allowed(options.limits.connections))
         bodies = Bodies(limits)
         stack.callback(bodies.close)
+        scraper = Scraper(options.scrape, lambda body: ingest.take("metrics", "protobuf", body))
+        stack.push_async_callback(scraper.stop)
         questions = query_api.QueryLink(options.store)
         stack.push_async_callback(questions.stop)
         health = GrpcHealth(lambda: link.is_storing, otlp_grpc.SERVICES)
@@ -68,6 +71,7 @@ async def serve(options: SidecarOptions, ready: Callable[[dict[str, object]], No
         while not http.started and not serving.done():  # noqa: ASYNC110 - uvicorn only sets this flag
             await asyncio.sleep(0.005)
         if not serving.done():
+            scraper.start()
             ready(_addresses(options, listener.getsockname()[1], grpc_port))
             await asyncio.wait([serving, stopping := asyncio.create_task(stop.wait())], return_when="FIRST_COMPLETED")
             stopping.cancel()

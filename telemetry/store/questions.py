@@ -21,6 +21,7 @@ from telemetry.store.answers import (
     Summary,
     TimelinePoint,
 )
+from telemetry.store.model_servers import ModelServer
 from telemetry.store.objectives import ObjectiveCounts
 from telemetry.store.pages import PageAnswer, PageQuestion
 from telemetry.store.reader import StoreReader
@@ -80,6 +81,11 @@ class _TurnsOfFilter(_Parameters, frozen=True):
     outcome: semconv.Outcome | None = None
 
 
+class _Between(_Parameters, frozen=True):
+    since_unix_ns: _Natural
+    until_unix_ns: _Natural
+
+
 class _Objectives(_Parameters, frozen=True):
     objectives: Annotated[tuple[Objective, ...], msgspec.Meta(max_length=MOST_OBJECTIVES)]
     f: Filter = Filter()
@@ -120,6 +126,11 @@ QUESTIONS: Final[dict[str, StoreQuestion]] = {
     "spans": StoreQuestion(_OfTrace, list[SpanRow], lambda reader, of: reader.spans(of.trace_id)),
     "calls": StoreQuestion(_OfFilter, CallCounts, lambda reader, of: reader.calls(of.f)),
     "processes": StoreQuestion(_OfRun, list[ProcessInfo], lambda reader, of: reader.processes(of.run_id)),
+    "model_servers": StoreQuestion(
+        _Between,
+        tuple[ModelServer, ...],
+        lambda reader, of: reader.model_servers(of.since_unix_ns, of.until_unix_ns),
+    ),
     "objective_counts": StoreQuestion(
         _Objectives, ObjectiveCounts, lambda reader, of: reader.objective_counts(of.f, of.objectives)
     ),

@@ -26,6 +26,7 @@ from telemetry.store.answers import (
     TimelinePoint,
 )
 from telemetry.store.connection import StoreConnection, rows
+from telemetry.store.model_servers import ModelServer, model_servers
 from telemetry.store.objectives import ObjectiveCounts
 from telemetry.store.pages import PageAnswer, PageQuestion, page
 from telemetry.store.processes import processes
@@ -194,6 +195,10 @@ class StoreReader:
     def processes(self, run_id: str) -> list[ProcessInfo]:
         """The generator's processes of a run; at its end, one that has not announced its end was lost."""
         return self._snapshots.ask(lambda connection: processes(connection, run_id), run_id)
+
+    def model_servers(self, since_unix_ns: int, until_unix_ns: int) -> tuple[ModelServer, ...]:
+        """What model servers reported of themselves between two moments, as context of the turns of that time."""
+        return self._snapshots.ask(lambda connection: model_servers(connection, since_unix_ns, until_unix_ns))
 
     def objective_counts(self, f: Filter, objectives: Sequence[Objective]) -> ObjectiveCounts:
         """What `objectives.slo.judge` asks of all the objectives, over the filter's turns and over each cohort's, from

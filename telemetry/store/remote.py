@@ -97,6 +97,7 @@ class RemoteStore:
     spans = _asked(StoreReader.spans)
     calls = _asked(StoreReader.calls)
     processes = _asked(StoreReader.processes)
+    model_servers = _asked(StoreReader.model_servers)
     objective_counts = _asked(StoreReader.objective_counts)
     stage_budget = _asked(StoreReader.stage_budget)
 
