@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from loadtest.reports.calibration_citing import Citation
+from telemetry.store.model_servers import ModelServer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +90,7 @@ class RunInfo:
     store: str | None = None
     dashboard_url: str | None = None
     calibration: Citation | None = None  # None where nobody looked
+    model_servers: tuple[ModelServer, ...] = ()  # that the sidecar read meanwhile
 
     @property
     def busiest_cpu_ratio(self) -> float | None:

@@ -12,6 +12,7 @@ import orjson
 from loadtest.exit_codes import ExitCode
 from loadtest.protocols.address import public_target
 from loadtest.reports.calibration_citing import Citation
+from loadtest.reports.model_servers import model_server_objects
 from loadtest.reports.run_info import RunInfo, SpoolInfo
 from loadtest.reports.run_outcome import run_outcome_for
 from loadtest.reports.wer_by_condition import wer_by_condition_objects
@@ -96,6 +97,7 @@ def summary_object(
         "starts": _starts(summary.starts),
         "speech_bounds": _speech_bounds(summary.speech_bounds),
         "client_service_delta": _client_service_delta(summary.client_service_delta),
+        "model_servers": model_server_objects(run.model_servers),
         "generator": _generator(run, summary),
         "telemetry": {
             "emitted": summary.loss.emitted,

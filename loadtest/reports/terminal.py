@@ -11,7 +11,7 @@ from rich.text import Text
 
 from loadtest.exit_codes import ExitCode
 from loadtest.protocols.address import public_target
-from loadtest.reports import figures
+from loadtest.reports import figures, model_servers
 from loadtest.reports.behavior import behavior_rows
 from loadtest.reports.failures import failure_table, retry_line
 from loadtest.reports.phases import has_phases, load_line, phase_table, ramp_line, starts_sentence
@@ -56,6 +56,8 @@ def final_view(
         parts += [_heading("What the endpoint understood"), wer_table(summary.wer_by_condition)]
     if has_phases(summary):
         parts += [_heading("Phases"), phase_table(summary)]
+    if run.model_servers:
+        parts += [_heading(model_servers.TITLE), model_servers.model_server_table(run.model_servers)]
     parts += [_heading("How well this was measured"), _pairs(_evidence(run, summary))]
     parts += [_heading("Run"), _pairs(_run(run))]
     return Group(*parts)

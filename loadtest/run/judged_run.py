@@ -23,6 +23,7 @@ from loadtest.run.losses import is_under_way, lost_processes
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import Verdict, judge, not_judged
 from telemetry.store.answers import GENERATOR_LIMITED, CallCounts, Filter, ProcessInfo, RunRecord, Summary
+from telemetry.store.model_servers import ModelServer
 from telemetry.store.reader import StoreReader
 from telemetry.store.remote import RemoteStore
 
@@ -90,6 +91,10 @@ def print_and_write(result: RunResult, console: Console, json_file: Path | None)
     return result.run_outcome.code
 
 
+# A turn that began last is still under way, and a page is read every so often.
+SERVERS_READ_UNTIL_NS: Final = 30 * 10**9
+
+
 @dataclass(frozen=True, slots=True)
 class _StoredRun:
     """What the store holds of a run besides its turns. `record` is None for a run that the store does not list."""
@@ -98,16 +103,21 @@ class _StoredRun:
     record: RunRecord | None
     processes: Sequence[ProcessInfo]
     calls: CallCounts
+    model_servers: tuple[ModelServer, ...]
     store: Path | str
 
     @classmethod
     def read(cls, reader: StoreReader | RemoteStore, run_id: str) -> "_StoredRun":
         """Read what the store of `reader` holds of a run. Raises StoreError."""
+        record = next((each for each in reader.runs() if each.run_id == run_id), None)
         return cls(
             run_id=run_id,
-            record=next((each for each in reader.runs() if each.run_id == run_id), None),
+            record=record,
             processes=reader.processes(run_id),
             calls=reader.calls(Filter(run_id=run_id)),
+            model_servers=()
+            if record is None
+            else reader.model_servers(record.first_unix_ns, record.last_unix_ns + SERVERS_READ_UNTIL_NS),
             store=reader.directory,
         )
 
@@ -161,6 +171,7 @@ def _info(stored: _StoredRun, asked: Mapping[str, object], beside: BesideStore, 
         store=str(stored.store),
         dashboard_url=beside.dashboard_url,
         calibration=_citation(declared),
+        model_servers=stored.model_servers,
     )
 
 
