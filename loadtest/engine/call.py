@@ -56,7 +56,6 @@ class Call:
 
     __slots__ = (
         "_frame_ns",
-        "_hear_more",
         "began_perf_ns",
         "connect_began_perf_ns",
         "connect_ns",
@@ -95,7 +94,6 @@ class Call:
         self.transport = transport  # None when the call has let go of it, or has none yet
         self.playout = PlayoutBuffer(onset_preset, engine.scans)
         self.conversation = Conversation(plan, self.playout, WireTraits.of(protocol.capabilities))
-        self._hear_more = self.conversation.hear_more
         self.entry: WheelEntry[Call] = WheelEntry(_discard)
         self.track = AudioTrack(plan.background, self.entry)
         self.exchanges: gevent.queue.SimpleQueue[Exchange | None] = gevent.queue.SimpleQueue()
@@ -219,7 +217,7 @@ class Call:
         exchange, transport = self.conversation.exchange, self.transport
         if exchange is not None and transport is not None:
             note_arrival(exchange.evidence, transport, self.engine.health, (stamp_perf_ns, seen_perf_ns), items)
-        decode, hear_more = self.protocol.receive, self._hear_more
+        decode, hear_more = self.protocol.receive, self.conversation.hear_more
         moved = False
         for item in items:
             if type(item) is not str and type(item) is not bytes and isinstance(item, _NO_MESSAGES):

@@ -114,8 +114,8 @@ class CountedWay:
     def __init__(self, caller: Caller, *, shortened: bool) -> None:
         self.taken = 0
         self._shortened = shortened
-        self._hear_more = caller.call._hear_more  # pyright: ignore[reportPrivateUsage]
-        caller.call._hear_more = self  # type: ignore[assignment]  # pyright: ignore[reportPrivateUsage]
+        self._hear_more = caller.call.conversation.hear_more
+        caller.call.conversation.hear_more = self
 
     def __call__(self, event: VoiceEvent, arrival_perf_ns: int) -> bool:
         heard = self._shortened and self._hear_more(event, arrival_perf_ns)
