@@ -25,9 +25,7 @@ class EngineHealth:
     def note_frames(self, lateness_ns: list[int]) -> None:
         """Frames went out, each of them this late."""
         self.frames_sent += len(lateness_ns)
-        worst = max(lateness_ns, default=0)
-        if worst > self._lateness_worst_ns:
-            self._lateness_worst_ns = worst
+        self.note_lateness(max(lateness_ns, default=0))
 
     def note_lateness(self, lateness_ns: int) -> None:
         """A frame that was counted before turned out to be this late."""
