@@ -19,9 +19,7 @@ def note_arrival(
     """Note how long data waited until the program saw it, by its stamp and that moment, and what RTP says of it."""
     stamp_perf_ns, seen_perf_ns = moments_perf_ns
     if transport.stamped:
-        lag_ns = seen_perf_ns - stamp_perf_ns
-        if evidence.receive_lag_worst_ns is None or lag_ns > evidence.receive_lag_worst_ns:
-            evidence.note_receive_lag(lag_ns)
+        evidence.note_receive_lag(seen_perf_ns - stamp_perf_ns)
         if _has_several_messages(items):  # which have one stamp, that of the last
             evidence.note_doubt(stamp_perf_ns, health.unread_before_ns(stamp_perf_ns))
     else:
