@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import msgspec
 
+from loadtest.conversation.evidence import RECEIVE_LAG
 from telemetry.model.turns import Turn
 
 WHY: Final = "several messages were read together, so that the moment of each is not known"
-RECEIVE_LAG: Final = "receive lag"
 # The metrics that hang on a moment of arrival.
 _HANG_ON: Final[Mapping[str, tuple[str, ...]]] = {
     "endpoint_perf_ns": ("endpointing",),

@@ -6,6 +6,8 @@ from typing import Final
 from loadtest.protocols.webrtc_items import PeerAudio, PeerReport
 
 MS: Final = 1_000_000
+# The reason of a turn that is invalid because data was seen late.
+RECEIVE_LAG: Final = "receive lag"
 # Less than any lateness: no frame that counts has gone out yet.
 NO_FRAME_NS: Final = -1
 # The program looks once a millisecond, and what comes in between is read together.
@@ -136,7 +138,7 @@ class Evidence:
         if _beyond(self.receive_lag_worst_ns, limits.receive_lag_kernel_ns) or _beyond(
             self.receive_lag_bound_ns, limits.receive_lag_ns
         ):
-            found.append("receive lag")
+            found.append(RECEIVE_LAG)
         return tuple(found)
 
     def endpoint_did_not_read(self, limits: ValidityLimits) -> bool | None:
