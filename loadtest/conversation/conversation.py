@@ -171,7 +171,7 @@ class Conversation:
 
     def _on_spoken(self, event: VoiceEvent, arrival_perf_ns: int) -> list[Action]:
         """Something of the caller's question or of a reply arrived, or an error."""
-        exchange, interrupted, unnamed = self.exchange, self._interrupted, event
+        exchange, interrupted, id_on_the_wire = self.exchange, self._interrupted, event.response_id
         event = self._hearing.names.named(event, arrival_perf_ns, caller_broke_in=interrupted is not None)
         if exchange is None:
             return self._on_event_between_turns(event, arrival_perf_ns)
@@ -188,7 +188,7 @@ class Conversation:
             return actions + self._finish(exchange, judgment, arrival_perf_ns, Input.SESSION_ENDED)
         actions += self._proceed(arrival_perf_ns)
         if event.kind is _AUDIO and self.state is _WAITING and interrupted is None:
-            self._hearing.await_more(exchange.timeline.answer, unnamed, event, self._step_perf_ns)
+            self._hearing.await_more(exchange.timeline.answer, event.response_id, id_on_the_wire, self._step_perf_ns)
         return actions
 
     def _is_more_of_a_reply(self, event: VoiceEvent, arrival_perf_ns: int) -> bool:

@@ -77,7 +77,7 @@ class Hearing:
 
     def hear_continued(self, timeline: Timeline, event: VoiceEvent, arrival_perf_ns: int) -> bool:
         """Play a piece of audio if it is more of a reply of the turn, more of which may then take the short way."""
-        reply = self.continued(timeline, event, arrival_perf_ns)
+        reply = self._continued(timeline, event, arrival_perf_ns)
         if reply is None:
             return False
         reply.item_id = event.item_id or reply.item_id
@@ -86,14 +86,16 @@ class Hearing:
         self._heard, self._heard_id, self._heard_until_perf_ns = reply, event.response_id, _FOR_EVER
         return True
 
-    def await_more(self, answer: Reply | None, event: VoiceEvent, named: VoiceEvent, until_perf_ns: int) -> None:
-        """Let more of the answer, which is not heard yet, take the short way before a moment.
+    def await_more(
+        self, answer: Reply | None, response_id: str | None, id_on_the_wire: str | None, until_perf_ns: int
+    ) -> None:
+        """Let more of the answer, which is not heard yet, take the short way before a moment if this reply is it.
 
-        Before the deadline, what else of it comes does not change what the caller waits for.
-        `named` is the same event as `event`, with a name for its reply.
+        Before the deadline, what else of it comes does not change what the caller waits for. `id_on_the_wire` is what
+        its audio calls it.
         """
-        if answer is not None and answer.response_id == named.response_id:
-            self._heard, self._heard_id, self._heard_until_perf_ns = answer, event.response_id, until_perf_ns
+        if answer is not None and answer.response_id == response_id:
+            self._heard, self._heard_id, self._heard_until_perf_ns = answer, id_on_the_wire, until_perf_ns
 
     def forget_heard(self) -> None:
         """What arrives next may be more of another reply, or of none: it takes the long way."""
@@ -117,7 +119,7 @@ class Hearing:
         over_perf_ns = self.silence_over_perf_ns(replies)
         return over_perf_ns is not None and over_perf_ns <= now_perf_ns
 
-    def continued(self, timeline: Timeline, event: VoiceEvent, arrival_perf_ns: int) -> Reply | None:
+    def _continued(self, timeline: Timeline, event: VoiceEvent, arrival_perf_ns: int) -> Reply | None:
         """The reply of a turn that a piece of audio is more of; None where it may be of another, or the first of it."""
         response_id = event.response_id or self.names.continued(arrival_perf_ns)
         reply = None if response_id is None else timeline.replies.get(response_id)
