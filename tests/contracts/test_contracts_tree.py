@@ -20,7 +20,6 @@ LONG_FILES: dict[str, str] = {
     "tests/integration/test_exporter_collectors.py": "misbehaving collectors and the servers that play them",
 }
 LONG_FUNCTIONS: dict[str, str] = {
-    "corpora/sources/importing/command.py:import_": "one parameter for each flag of the command, and nothing else",
     "tests/fixtures_turns.py:exchange": "one whole exchange as a literal: every field of two turns",
     "tests/unit/dashboard/scenes.py:client_turn": "one whole turn as a literal, every field with its value",
 }

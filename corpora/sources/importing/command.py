@@ -1,12 +1,10 @@
-"""`voiceprobe corpus import`: the flags, prompts for missing values, and the summary."""
+"""`voiceprobe corpus import`: the command, prompts for missing values, and the summary."""
 
-import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
 
 import msgspec
 import typer
@@ -14,12 +12,12 @@ import typer
 from corpora.annotation.boundary_review import review_reasons
 from corpora.annotation.boundary_uncertainty import SURE_MS
 from corpora.manifest.errors import CorpusError, SourceError
-from corpora.output_paths import is_device, unwritable, write_whole
+from corpora.output_paths import is_device, write_whole
 from corpora.progress import progress_bar
 from corpora.sources.importing.clipping import one_line
-from corpora.sources.importing.formats import LAYOUTS, layout_of
-from corpora.sources.importing.items import DEFAULT_MAX_S, Layout, Settings
-from corpora.sources.importing.options import Flags
+from corpora.sources.importing.flags import ImportFlags, takes_import_flags
+from corpora.sources.importing.formats import layout_of
+from corpora.sources.importing.items import Layout, Settings
 from corpora.sources.importing.pipeline import Outcome, import_corpus, opened_source
 from corpora.sources.importing.tree import printable
 
@@ -33,85 +31,12 @@ EPILOG = """Examples:
 _MAX_LISTED = 20
 
 
-def import_(
-    *,
-    source: Annotated[Path, typer.Argument(help="A folder, manifest, table, recording, or an archive of them.")],
-    into: Annotated[Path, typer.Option("--into", help="The corpus folder to create.")],
-    form: Annotated[
-        str | None, typer.Option("--format", help=f"One of: {', '.join(LAYOUTS)}; detected if omitted.")
-    ] = None,
-    license: Annotated[
-        str | None, typer.Option("--license", help="License of the recordings (SPDX name or text).")
-    ] = None,
-    consent: Annotated[str | None, typer.Option("--consent", help="How the speakers consented to this use.")] = None,
-    loudness: Annotated[
-        str, typer.Option("--loudness", help="Loudness measure: asl (active speech level), bs1770 or none.")
-    ] = "asl",
-    level: Annotated[
-        float | None, typer.Option("--level", help="Target level: dBov for asl (-26), LUFS for bs1770 (-23).")
-    ] = None,
-    rate: Annotated[
-        int | None, typer.Option("--rate", help="Resample to this rate in Hz; unchanged if omitted.")
-    ] = None,
-    channel: Annotated[
-        str | None, typer.Option("--channel", help="The channel to use: left, right, a number from 0, or mix.")
-    ] = None,
-    raw_format: Annotated[
-        str | None, typer.Option("--raw-format", help="Format of files without a header, as in s16le:16000:1.")
-    ] = None,
-    caller_channel: Annotated[
-        str | None,
-        typer.Option("--caller-channel", help="The caller's channel in recorded calls: left, right or a number."),
-    ] = None,
-    pause: Annotated[float, typer.Option("--pause", help="Cut calls at pauses of this many seconds.")] = 0.7,
-    min_seconds: Annotated[float, typer.Option("--min-seconds", help="Leave out shorter sounds in calls.")] = 0.2,
-    max_seconds: Annotated[float, typer.Option("--max-seconds", help="Reject longer utterances.")] = DEFAULT_MAX_S,
-    language: Annotated[str, typer.Option("--language", help="BCP 47 language if the source has none.")] = "und",
-    speaker: Annotated[str, typer.Option("--speaker", help="Speaker if the source has none.")] = "unknown",
-    domain: Annotated[str, typer.Option("--domain", help="Domain if the source has none.")] = "imported",
-    generated: Annotated[bool, typer.Option("--generated", help="The speech is synthesized.")] = False,
-    append: Annotated[
-        bool, typer.Option("--append", help="Add to an existing corpus, or resume an interrupted import.")
-    ] = False,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip and list what cannot be imported.")] = False,
-    jobs: Annotated[
-        int | None, typer.Option("--jobs", help="Number of decoding processes; one per CPU by default.")
-    ] = None,
-    json: Annotated[
-        Path | None, typer.Option("--json", help="Write a JSON report with every fault to this file.")
-    ] = None,
-) -> None:
+@takes_import_flags
+def import_(flags: ImportFlags) -> None:
     """Make a corpus from existing recordings: decode, resample, normalize and annotate them."""
-    flags = Flags()
-    settings = Settings(
-        license="" if license is None else flags.text("--license", license),
-        consent="" if consent is None else flags.text("--consent", consent),
-        label=one_line(printable(source.absolute().name)) or "source",
-        speaker=flags.text("--speaker", speaker),
-        language=flags.text("--language", language),
-        domain=flags.text("--domain", domain),
-        kind="generated" if generated else "recorded human",
-        rate_hz=flags.rate(rate),
-        loudness=flags.loudness(loudness),
-        level_db=flags.level(level, loudness),
-        channel=flags.channel_or_mix(channel),
-        raw=flags.raw(raw_format),
-        max_s=flags.seconds("--max-seconds", max_seconds),
-        caller_channel=flags.channel("--caller-channel", caller_channel),
-        pause_s=flags.seconds("--pause", pause),
-        min_s=flags.seconds("--min-seconds", min_seconds),
-    )
-    if jobs is not None and jobs < 1:
-        flags.faults.append(f"--jobs is {jobs}; it must be at least 1.")
-    if form is not None and form not in LAYOUTS:
-        flags.faults.append(f"The format {form!r} is unknown; use one of {', '.join(LAYOUTS)}.")
-    for flag, file in (("--json", json), ("--into", into / "x")):
-        if file is not None and (fault := unwritable(file)):
-            flags.faults.append(f"{flag}: {fault}.")
-    flags.raise_faults()
-    into = into.absolute()
-    with opened_source(source, into.parent) as tree:
-        layout = layout_of(tree, form, settings.caller_channel is not None)
+    settings, into = flags.settings(), flags.into.absolute()
+    with opened_source(flags.source, into.parent) as tree:
+        layout = layout_of(tree, flags.form, settings.caller_channel is not None)
         settings = _with_license(layout, settings)
         try:
             with progress_bar("importing") as progress:
@@ -120,16 +45,16 @@ def import_(
                     layout,
                     into,
                     settings,
-                    skip_bad=skip_bad,
-                    append=append,
-                    processes=jobs or os.cpu_count() or 1,
+                    skip_bad=flags.skip_bad,
+                    append=flags.append,
+                    processes=flags.processes,
                     progress=progress,
                     waiting=lambda: _report_waiting(into),
                 )
         except SourceError as error:
-            _write_json(json, {"source": settings.label, "format": layout.name, "faults": error.faults})
+            _write_json(flags.json, {"source": settings.label, "format": layout.name, "faults": error.faults})
             raise
-    _write_json(json, _record(outcome, settings))
+    _write_json(flags.json, _record(outcome, settings))
     _print_summary(outcome)
 
 
