@@ -1,10 +1,10 @@
 """How the worker's engine is doing: what a run shows beside its figures, and what judges a turn's validity."""
 
-from collections import deque
+from bisect import bisect_left
 from typing import Final
 
 _LAG_WORTH_KEEPING_NS: Final = 500_000
-_LAGS_KEPT: Final = 4096
+_MOST_LAGS_KEPT: Final = 4096
 
 
 class EngineHealth:
@@ -20,7 +20,9 @@ class EngineHealth:
         self._unsent_worst_bytes: int | None = None
         self._tick_due_perf_ns: int | None = None  # of the newest tick
         self._looked_perf_ns: int | None = None  # nothing is unread that came before
-        self._lags: deque[tuple[int, int]] = deque(maxlen=_LAGS_KEPT)
+        # Lags that no later one has reached, and when they were: each is the worst since the one before it.
+        self._lags_ns: list[int] = []
+        self._lagged_perf_ns: list[int] = []
 
     def note_frames(self, lateness_ns: list[int]) -> None:
         """Frames went out, each of them this late."""
@@ -48,7 +50,17 @@ class EngineHealth:
         if lag_ns > self._lag_worst_ns:
             self._lag_worst_ns = lag_ns
         if lag_ns > _LAG_WORTH_KEEPING_NS:
-            self._lags.append((now_perf_ns, lag_ns))
+            self._keep_lag(lag_ns, now_perf_ns)
+
+    def _keep_lag(self, lag_ns: int, now_perf_ns: int) -> None:
+        lags_ns, moments_perf_ns = self._lags_ns, self._lagged_perf_ns
+        while lags_ns and lags_ns[-1] <= lag_ns:
+            lags_ns.pop()
+            moments_perf_ns.pop()
+        if len(lags_ns) >= _MOST_LAGS_KEPT:
+            del lags_ns[0], moments_perf_ns[0]
+        lags_ns.append(lag_ns)
+        moments_perf_ns.append(now_perf_ns)
 
     def longest_unseen_ns(self, seen_perf_ns: int) -> int:
         """How long at the most what the program sees now can have waited: the loop looked when it waited for the newest
@@ -66,12 +78,8 @@ class EngineHealth:
 
     def worst_loop_lag_since(self, moment_perf_ns: int) -> int:
         """The worst lag of the loop since a moment; lags under half a millisecond count as none."""
-        worst = 0
-        for at, lag in reversed(self._lags):
-            if at < moment_perf_ns:
-                break
-            worst = max(worst, lag)
-        return worst
+        first = bisect_left(self._lagged_perf_ns, moment_perf_ns)
+        return self._lags_ns[first] if first < len(self._lags_ns) else 0
 
     def take_lateness_worst_ns(self) -> int:
         """The worst frame lateness since the last look."""

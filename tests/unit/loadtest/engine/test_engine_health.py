@@ -1,5 +1,8 @@
 """Worst values since the last reading, and values that were never recorded."""
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from loadtest.engine.health import EngineHealth
 
 MS = 1_000_000
@@ -43,3 +46,38 @@ def test_the_loop_lag_covers_the_requested_time() -> None:
     assert health.worst_loop_lag_since(1500 * MS) == 2 * MS
     assert health.worst_loop_lag_since(2500 * MS) == 0
     assert health.take_lag_worst_ns() == 40 * MS
+
+
+def test_a_lag_is_worst_until_a_worse_one_or_an_equal_one_comes() -> None:
+    health = EngineHealth()
+    for second, lag_ms in enumerate([30, 50, 10, 20, 20, 5]):
+        health.note_tick(lag_ms * MS, second * 1000 * MS)
+    found = [health.worst_loop_lag_since(second * 1000 * MS) // MS for second in range(7)]
+    assert found == [50, 50, 20, 20, 20, 5, 0]
+
+
+def test_lags_under_half_a_millisecond_count_as_none() -> None:
+    health = EngineHealth()
+    health.note_tick(MS // 2, 1000 * MS)
+    assert health.worst_loop_lag_since(0) == 0
+    health.note_tick(MS // 2 + 1, 1001 * MS)
+    assert health.worst_loop_lag_since(0) == MS // 2 + 1
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3 * MS)), max_size=40), st.integers(0, 60))
+def test_the_worst_lag_is_that_of_all_ticks_since_the_moment(ticks: list[tuple[int, int]], since: int) -> None:
+    health, now, known = EngineHealth(), 0, list[tuple[int, int]]()
+    for passed, lag_ns in ticks:
+        now += passed
+        health.note_tick(lag_ns, now)
+        known.append((now, lag_ns))
+    worst = max((lag_ns for moment, lag_ns in known if moment >= since and lag_ns > MS // 2), default=0)
+    assert health.worst_loop_lag_since(since) == worst
+
+
+def test_so_many_lags_are_kept_and_no_more() -> None:
+    health = EngineHealth()
+    for second in range(5000):
+        health.note_tick((5001 - second) * MS, second)
+    assert health.worst_loop_lag_since(904) == (5001 - 904) * MS
+    assert health.worst_loop_lag_since(0) == (5001 - 904) * MS, "what came before is forgotten"
