@@ -7,6 +7,7 @@ copied only while it is sent.
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import overload
 
@@ -54,7 +55,8 @@ class MappedFrames(Sequence[bytes]):
 
     def __getitem__(self, index: int | slice) -> bytes | tuple[bytes, ...]:
         if isinstance(index, slice):
-            return tuple(self[each] for each in range(*index.indices(len(self))))
+            start, stop, step = index.indices(len(self))
+            return self._run(start, stop) if step == 1 else tuple(self[each] for each in range(start, stop, step))
         if index < 0:
             index += len(self)
             if index < 0:
@@ -62,6 +64,14 @@ class MappedFrames(Sequence[bytes]):
         end = self._ends[index]
         begin = self._ends[index - 1] if index else 0
         return self._data[self._offset + begin : self._offset + end]
+
+    def _run(self, start: int, stop: int) -> tuple[bytes, ...]:
+        """Copy frames that follow one another, as an utterance is sent."""
+        if stop <= start:
+            return ()
+        data, offset = self._data, self._offset
+        edges = self._ends[start - 1 : stop].tolist() if start else [0, *self._ends[:stop]]
+        return tuple([data[offset + begin : offset + end] for begin, end in pairwise(edges)])
 
     def __iter__(self) -> Iterator[bytes]:
         return (self[index] for index in range(len(self)))

@@ -59,7 +59,8 @@ def test_mapped_frames_are_a_sequence(cache: Path) -> None:
     whole = list(frames)
     assert len(frames) == len(whole)
     assert (frames[0], frames[-1], frames[3]) == (whole[0], whole[-1], whole[3])
-    assert frames[1:3] == tuple(whole[1:3])
+    for run in (slice(1, 3), slice(0, 4), slice(None), slice(-2, None), slice(3, 1), slice(2, 9_999), slice(8, 1, -2)):
+        assert frames[run] == tuple(whole[run])
     with pytest.raises(IndexError):
         _ = frames[len(whole)]
     with pytest.raises(IndexError):
