@@ -64,6 +64,11 @@ class DeferredSpan:
         self._last_is_current = False
 
     @property
+    def is_first_settled(self) -> bool:
+        """Whether the first audible sample is known for good."""
+        return self._audible
+
+    @property
     def first_sample(self) -> int | None:
         """Index of the first audible sample so far; None if all was silent."""
         return self._span.first_sample

@@ -30,6 +30,8 @@ class Playback:
     # (index of the first sample after it, its length in ns)
     starved: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     stopped_perf_ns: int | None = None
+    # When the first audible sample is played unless it is stopped before, once nothing can change that any more.
+    _settled_perf_ns: int | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def underruns_ns(self) -> list[int]:
@@ -48,7 +50,16 @@ class Playback:
     @property
     def first_audio_perf_ns(self) -> int | None:
         """When the first audible sample is played, None while nothing audible has arrived."""
-        return None if self.span.first_sample is None else self.played_at(self.span.first_sample)
+        moment_perf_ns = self._settled_perf_ns
+        if moment_perf_ns is None:
+            first = self.span.first_sample
+            if first is None:
+                return None
+            moment_perf_ns = self.played_at(first)
+            if moment_perf_ns is not None and self.span.is_first_settled:
+                self._settled_perf_ns = moment_perf_ns
+            return moment_perf_ns
+        return None if self.stopped_perf_ns is not None and moment_perf_ns >= self.stopped_perf_ns else moment_perf_ns
 
     @property
     def last_audio_perf_ns(self) -> int | None:

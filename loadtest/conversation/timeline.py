@@ -291,26 +291,30 @@ class Timeline:
         was recognized either.
         """
         if not self._speaks:
-            return next(
-                (reply for reply, _ in self._candidates() if reply.is_over and self._says_anything(reply)), None
-            )
-        heard = [(first, reply) for reply, first in self._candidates() if first is not None]
-        return min(heard, key=lambda each: each[0])[1] if heard else None
+            return next((reply for reply in self._candidates() if reply.is_over and self._says_anything(reply)), None)
+        earliest: Reply | None = None
+        earliest_perf_ns = 0
+        for reply in self.replies.values():  # asked several times for each event: so no list is made of them
+            first_perf_ns = None if reply.playback is None else reply.playback.first_audio_perf_ns
+            if first_perf_ns is None or (earliest is not None and first_perf_ns >= earliest_perf_ns):
+                continue
+            if not reply.cancelled:
+                earliest, earliest_perf_ns = reply, first_perf_ns
+        return earliest
 
     @property
     def nearest(self) -> Reply | None:
         """The answer; without one, the reply that came nearest to one, for the record of the turn: the first
         that sent audio, else the first with text, else the first."""
-        candidates = [reply for reply, _ in self._candidates()]
         return self.answer or max(
-            candidates, key=lambda each: (each.playback is not None, bool(each.text)), default=None
+            self._candidates(), key=lambda each: (each.playback is not None, bool(each.text)), default=None
         )
 
     def _says_anything(self, reply: Reply) -> bool:
         return bool(reply.text or self.finals) or reply.status == "failed"
 
-    def _candidates(self) -> list[tuple[Reply, int | None]]:
-        return [(reply, reply.first_audio_perf_ns) for reply in self.replies.values() if not reply.cancelled]
+    def _candidates(self) -> list[Reply]:
+        return [reply for reply in self.replies.values() if not reply.cancelled]
 
     @property
     def first_audio_perf_ns(self) -> int | None:
