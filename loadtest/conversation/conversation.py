@@ -31,7 +31,7 @@ from loadtest.conversation.prepared_clip import PreparedClip
 from loadtest.conversation.state import TRANSITIONS, Input, PlanState, State, next_state
 from loadtest.conversation.timeline import Reply, Timeline
 from loadtest.conversation.turn_queue import TurnQueue
-from loadtest.conversation.waiting import Wait, give_up, longest_until, over_since, patience_ends, wait_of
+from loadtest.conversation.waiting import Wait, give_up, goes_on_at, over_since, wait_of
 from loadtest.conversation.wire import EVERY_EVENT, WireTraits
 from loadtest.protocols.base import EventKind, Failure, VoiceEvent
 
@@ -145,7 +145,7 @@ class Conversation:
         exchange.evidence.end_lateness_ns = lateness_ns
         exchange.evidence.unsent_bytes_at_speech_end = unsent_bytes
         self._hearing.last_sign_perf_ns = moment_perf_ns
-        self._set_deadline(exchange)
+        self._set_deadline(exchange, self._wait_of(exchange))
         return [EndTurn()] if self._plan.manual_turns else []
 
     # What arrived.
@@ -218,8 +218,9 @@ class Conversation:
 
     def _replies(self) -> list[Reply]:
         """The replies of the turn under way, and of the one that it has interrupted."""
-        timelines = [each.timeline for each in (self._interrupted, self.exchange) if each is not None]
-        return [reply for each in timelines for reply in each.replies.values()]
+        exchange, interrupted = self.exchange, self._interrupted
+        running = () if exchange is None else exchange.timeline.replies.values()
+        return [*running] if interrupted is None else [*interrupted.timeline.replies.values(), *running]
 
     def _on_event_between_turns(self, event: VoiceEvent, arrival_perf_ns: int) -> list[Action]:
         if event.response_id is not None:
@@ -292,7 +293,7 @@ class Conversation:
         exchange.timeline.silent = True
         self._move(Input.KEEP_SILENT)
         self._hearing.last_sign_perf_ns = now_perf_ns
-        self._set_deadline(exchange)
+        self._set_deadline(exchange, self._wait_of(exchange))
         return []
 
     def _begin_turn(self, clip: PreparedClip, why: Input, now_perf_ns: int) -> list[Action]:
@@ -341,7 +342,7 @@ class Conversation:
         if given_up is not None:
             judgment, why = given_up
             return self._finish(exchange, judgment, now_perf_ns, why)
-        self._set_deadline(exchange)
+        self._set_deadline(exchange, wait)
         return []
 
     def _speech_into_reply(self, exchange: Exchange) -> SpeechIntoReply | None:
@@ -374,16 +375,13 @@ class Conversation:
         last_sign, playing_until = self._hearing.last_sign_perf_ns, self._playout.playing_until_perf_ns
         return wait_of(exchange, self._plan.limits, last_sign, playing_until)
 
-    def _set_deadline(self, exchange: Exchange) -> None:
-        deadlines = [self._wait_of(exchange).until_perf_ns, longest_until(exchange, self._plan.limits)]
-        if self.state is State.WAITING:
-            deadlines += [patience_ends(exchange), exchange.timeline.first_audio_perf_ns]
-        elif (planned := self._speech_into_reply(exchange)) is not None:
-            deadlines.append(planned.at_perf_ns)
+    def _set_deadline(self, exchange: Exchange, wait: Wait) -> None:
+        goes_on_perf_ns = goes_on_at(exchange, self._plan.limits, wait, waiting=self.state is _WAITING)
+        planned, silence_over = self._speech_into_reply(exchange), self._hearing.silence_over_perf_ns(self._replies())
+        deadlines = [goes_on_perf_ns, None if planned is None else planned.at_perf_ns, silence_over]
         if exchange.timeline.complete or (self._interrupted is not None and not self._interrupted.is_finished):
             deadlines.append(self._playout.playing_until_perf_ns)
-        deadlines.append(self._hearing.silence_over_perf_ns(self._replies()))
-        self._step_perf_ns = min(each for each in deadlines if each is not None)
+        self._step_perf_ns = min([each for each in deadlines if each is not None])
 
     def _finish(self, exchange: Exchange, judgment: Judgment, now_perf_ns: int, failed_by: Input) -> list[Action]:
         """End the exchange. One that ended well is TURN_DONE, any other is `failed_by`, and ends the call."""

@@ -60,6 +60,18 @@ def patience_ends(exchange: Exchange) -> int | None:
     return None if patience_ns is None or since is None else since + patience_ns
 
 
+def goes_on_at(exchange: Exchange, limits: Limits, wait: Wait, *, waiting: bool) -> int:
+    """When a caller who waits goes on by itself: to give up, or (`waiting`) because it hears the answer begin.
+
+    `waiting` is whether nothing has been heard yet.
+    """
+    until_perf_ns, first = wait.until_perf_ns, exchange.timeline.first_audio_perf_ns
+    if first is not None:
+        until_perf_ns = min(until_perf_ns, first if waiting else first + limits.longest_reply_ns)
+    ends = patience_ends(exchange) if waiting else None
+    return until_perf_ns if ends is None else min(until_perf_ns, ends)
+
+
 def give_up(
     exchange: Exchange, limits: Limits, wait: Wait, now_perf_ns: int, *, waiting: bool
 ) -> tuple[Judgment, Input] | None:
