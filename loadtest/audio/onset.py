@@ -117,7 +117,7 @@ class AudibleSpan:
 
     def _scan(self, samples: Pcm16, energy: NDArray[np.float64]) -> None:
         """Evaluate the windows that end with each new hop; window k covers the hops k to k + 9 of `samples`."""
-        total = np.cumsum(energy)
+        total = energy.cumsum()
         window = total[WINDOW_HOPS - 1 :].copy()
         window[1:] -= total[:-WINDOW_HOPS]
         loud = window > self._power
@@ -127,7 +127,7 @@ class AudibleSpan:
             return
         padded = np.zeros(len(loud) + 2, np.bool_)
         padded[1:-1] = loud
-        edges = np.flatnonzero(padded[1:] != padded[:-1]).tolist()
+        edges = (padded[1:] != padded[:-1]).nonzero()[0].tolist()
         self._note_runs(edges, len(loud))
         still_open: _AudibleSegment | None = None
         for begin, end in zip(edges[::2], edges[1::2], strict=True):
@@ -155,7 +155,7 @@ class AudibleSpan:
 
     def _segment(self, samples: Pcm16, begin: int, end: int) -> _AudibleSegment:
         """Return the segment of the loud windows [begin, end), and update the result."""
-        last = self._above(samples, end - 1)[-1]
+        _, last = self._above(samples, end - 1)
         if begin == 0 and self._open is not None:
             segment = _AudibleSegment(self._open.first, max(self._open.last, last))
         else:
@@ -171,17 +171,18 @@ class AudibleSpan:
         energy = self._history_energy.sum() + _energies(self._rest.reshape(1, -1))[0]
         if energy <= self._power:
             return None
-        above = self._above(samples, 0)
+        first, last = self._above(samples, 0)
         if self._open is not None:
-            return _AudibleSegment(self._open.first, max(self._open.last, above[-1]))
-        return _AudibleSegment(above[0], above[-1])
+            return _AudibleSegment(self._open.first, max(self._open.last, last))
+        return _AudibleSegment(first, last)
 
-    def _above(self, samples: Pcm16, window: int) -> list[int]:
-        """Return the absolute indices of the samples above the level in one window."""
+    def _above(self, samples: Pcm16, window: int) -> tuple[int, int]:
+        """Return the absolute indices of the first and the last sample above the level in one loud window."""
         start = window * self._hop
         inside = samples[start : start + WINDOW_HOPS * self._hop]
         offset = self._done - len(self._history) + start
-        return (np.flatnonzero((inside > _LEVEL_SAMPLE) | (inside < -_LEVEL_SAMPLE)) + offset).tolist()
+        found = ((inside > _LEVEL_SAMPLE) | (inside < -_LEVEL_SAMPLE)).nonzero()[0]
+        return offset + int(found[0]), offset + int(found[-1])
 
     def _counts(self, segment: _AudibleSegment) -> bool:
         return segment.last - segment.first + 1 >= self._min_samples
@@ -190,4 +191,4 @@ class AudibleSpan:
 def _energies(hops: NDArray[np.int16]) -> NDArray[np.float64]:
     """Return each row's sum of squares: integers below 2**53, so exact however the stream is split."""
     values = hops.astype(np.float64)
-    return np.einsum("ij,ij->i", values, values)
+    return np.vecdot(values, values)
