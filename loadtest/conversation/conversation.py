@@ -145,7 +145,7 @@ class Conversation:
         exchange.evidence.end_lateness_ns = lateness_ns
         exchange.evidence.unsent_bytes_at_speech_end = unsent_bytes
         self._hearing.last_sign_perf_ns = moment_perf_ns
-        self._set_deadline(exchange, self._wait_of(exchange))
+        self._set_deadline(exchange, wait_of(exchange, self._plan.limits, self._hearing.quiet_since_perf_ns))
         return [EndTurn()] if self._plan.manual_turns else []
 
     # What arrived.
@@ -154,11 +154,15 @@ class Conversation:
         """Account for an event. Returns NO_CHANGE itself where neither the state nor the deadline can have changed."""
         if self.state is _OVER or event.kind is _OTHER or self._is_more_of_a_reply(event, arrival_perf_ns):
             return NO_CHANGE
+        exchange = self.exchange
         if self.state is _WAITING:
             self._hearing.forget_heard()  # until the deadline is set anew
+            timeline = None if exchange is None or self._interrupted is not None else exchange.timeline
+            if timeline and self._hearing.hear_awaited(timeline, event, arrival_perf_ns, self._step_perf_ns):
+                silent = self._wire.closes_replies and timeline.answer is None
+                return NO_CHANGE if silent else self._proceed(arrival_perf_ns)
         if self._hearing.is_silence_over(self._replies(), arrival_perf_ns):
             return [*self._proceed(arrival_perf_ns), *self.on_event(event, arrival_perf_ns)]
-        exchange = self.exchange
         if (self._notes if exchange is None else exchange.notes).note(event):
             return NO_CHANGE
         if event.service_ns or event.kind is EventKind.SERVICE_REPORT:
@@ -293,7 +297,7 @@ class Conversation:
         exchange.timeline.silent = True
         self._move(Input.KEEP_SILENT)
         self._hearing.last_sign_perf_ns = now_perf_ns
-        self._set_deadline(exchange, self._wait_of(exchange))
+        self._set_deadline(exchange, wait_of(exchange, self._plan.limits, self._hearing.quiet_since_perf_ns))
         return []
 
     def _begin_turn(self, clip: PreparedClip, why: Input, now_perf_ns: int) -> list[Action]:
@@ -337,7 +341,7 @@ class Conversation:
         return actions + self._wait_on(exchange, now_perf_ns)
 
     def _wait_on(self, exchange: Exchange, now_perf_ns: int) -> list[Action]:
-        wait, limits = self._wait_of(exchange), self._plan.limits
+        wait, limits = wait_of(exchange, self._plan.limits, self._hearing.quiet_since_perf_ns), self._plan.limits
         given_up = give_up(exchange, limits, wait, now_perf_ns, waiting=self.state is State.WAITING)
         if given_up is not None:
             judgment, why = given_up
@@ -370,10 +374,6 @@ class Conversation:
     def _finish_interrupted(self, now_perf_ns: int) -> list[Exchange]:
         interrupted, self._interrupted = self._interrupted, None
         return [] if interrupted is None else interrupted.finish(now_perf_ns)
-
-    def _wait_of(self, exchange: Exchange) -> Wait:
-        last_sign, playing_until = self._hearing.last_sign_perf_ns, self._playout.playing_until_perf_ns
-        return wait_of(exchange, self._plan.limits, last_sign, playing_until)
 
     def _set_deadline(self, exchange: Exchange, wait: Wait) -> None:
         goes_on_perf_ns = goes_on_at(exchange, self._plan.limits, wait, waiting=self.state is _WAITING)

@@ -12,6 +12,7 @@ from loadtest.conversation.timeline import Reply, Timeline
 from loadtest.protocols.base import EventKind, VoiceEvent
 
 _FOR_EVER: Final = 2**63
+_AUDIO: Final = EventKind.AUDIO
 
 
 class Hearing:
@@ -80,11 +81,29 @@ class Hearing:
         reply = self._continued(timeline, event, arrival_perf_ns)
         if reply is None:
             return False
+        self._play(reply, event, arrival_perf_ns)
+        self._heard, self._heard_id, self._heard_until_perf_ns = reply, event.response_id, _FOR_EVER
+        return True
+
+    def hear_awaited(self, timeline: Timeline, event: VoiceEvent, arrival_perf_ns: int, until_perf_ns: int) -> bool:
+        """Play a piece of audio if it is only more of a reply of the turn, while nothing audible has come.
+
+        So the silence comes that leads a reply, often in many pieces. Before the deadline, it changes nothing.
+        """
+        if event.kind is not _AUDIO or arrival_perf_ns >= until_perf_ns:
+            return False
+        if event.metadata or event.service_ns or event.reports_latency:
+            return False
+        reply = None if timeline.answer is not None else self._continued(timeline, event, arrival_perf_ns)
+        if reply is None or reply.is_over:
+            return False
+        self._play(reply, event, arrival_perf_ns)
+        return True
+
+    def _play(self, reply: Reply, event: VoiceEvent, arrival_perf_ns: int) -> None:
         reply.item_id = event.item_id or reply.item_id
         self.note_sign(arrival_perf_ns)
         reply.hear(self._playout, event, arrival_perf_ns)
-        self._heard, self._heard_id, self._heard_until_perf_ns = reply, event.response_id, _FOR_EVER
-        return True
 
     def await_more(
         self, answer: Reply | None, response_id: str | None, id_on_the_wire: str | None, until_perf_ns: int
@@ -100,6 +119,11 @@ class Hearing:
     def forget_heard(self) -> None:
         """What arrives next may be more of another reply, or of none: it takes the long way."""
         self._heard = None
+
+    @property
+    def quiet_since_perf_ns(self) -> int:
+        """Since when nothing of the turn has come and nothing plays; later than now while something does."""
+        return max(self.last_sign_perf_ns, self._playout.playing_until_perf_ns)
 
     def note_sign(self, arrival_perf_ns: int) -> None:
         """Something of the turn came."""

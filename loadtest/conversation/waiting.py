@@ -27,24 +27,23 @@ class Wait:
     length_ns: int
 
 
-def wait_of(exchange: Exchange, limits: Limits, last_sign_perf_ns: int, playing_until_perf_ns: int) -> Wait:
-    """When the caller gives up waiting. `last_sign_perf_ns` is when anything of this turn came last."""
+def wait_of(exchange: Exchange, limits: Limits, quiet_since_perf_ns: int) -> Wait:
+    """When the caller gives up waiting. Nothing of this turn has come or played since `quiet_since_perf_ns`."""
     timeline = exchange.timeline
     if timeline.silent and not timeline.replies:
         return Wait(exchange.began_perf_ns + exchange.planned.silence_ns, exchange.planned.silence_ns)
-    quiet_since = max(last_sign_perf_ns, playing_until_perf_ns)
     owed_ns = min(OWED_NS, limits.reply_ns)
     answer = timeline.answer
     if answer is not None:
         closed = answer.is_over or answer.audio_done or answer.status is not None
         length_ns = owed_ns if closed and not timeline.owes_response else limits.reply_ns
-        return Wait(quiet_since + length_ns, length_ns)
+        return Wait(quiet_since_perf_ns + length_ns, length_ns)
     replies = timeline.replies.values()
     if any(reply.status == "failed" for reply in replies) and all(reply.is_over for reply in replies):
-        return Wait(quiet_since + owed_ns, owed_ns)  # who failed may try again
+        return Wait(quiet_since_perf_ns + owed_ns, owed_ns)  # who failed may try again
     asked = timeline.speech_end_perf_ns
     if asked is None:
-        asked = min((reply.first_event_perf_ns for reply in replies), default=quiet_since)
+        asked = min((reply.first_event_perf_ns for reply in replies), default=quiet_since_perf_ns)
     return Wait(asked + limits.reply_ns, limits.reply_ns)
 
 

@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from loadtest.conversation.conversation import NO_CHANGE
 from loadtest.conversation.state import State
 from loadtest.protocols.base import EventKind, VoiceEvent
+from tests.unit.loadtest.conversation.test_conversation_barge_in import Caller, after, begun, plan
 from tests.unit.loadtest.conversation.test_conversation_silence import piece, quiet
 from tests.unit.loadtest.conversation.world import MS, World, audio, event, make_plan, silence, tone
 
@@ -108,3 +110,68 @@ def test_an_answer_that_is_not_heard_yet_has_one_until_the_deadline() -> None:
     assert deadline == pytest.approx(world.now + 100 * MS, abs=MS), "when it becomes audible"
     assert not world.conversation.hear_more(more(), deadline)
     assert world.conversation.hear_more(more(), deadline - 1)
+
+
+def awaiting(**options: Any) -> World:
+    """A caller who waits for a reply of which silence has come."""
+    world = World(make_plan(**options)).speak().after(300).hear(breath())
+    assert world.conversation.state is State.WAITING
+    return world
+
+
+def breath(**changes: Any) -> VoiceEvent:
+    return replace(audio(silence(100)), **changes)
+
+
+def test_more_silence_before_a_reply_is_heard_changes_nothing_but_its_length() -> None:
+    world = awaiting().after(20)
+    deadline = world.conversation.deadline_perf_ns
+    assert world.conversation.on_event(breath(item_id="i2"), world.now) is NO_CHANGE
+    exchange = world.conversation.exchange
+    assert exchange is not None
+    (reply,) = exchange.timeline.replies.values()
+    assert reply.playback is not None
+    assert (reply.item_id, reply.playback.audio_ns, reply.playback.last_arrival_perf_ns) == (
+        "i2",
+        200 * MS,
+        world.now,
+    )
+    assert (world.conversation.deadline_perf_ns, world.playout.playing_until_perf_ns) == (
+        deadline,
+        world.now + 180 * MS,
+    )
+    world.after(20).hear(more())
+    assert world.conversation.deadline_perf_ns == pytest.approx(world.now + 160 * MS, abs=MS), "when it is heard"
+
+
+@pytest.mark.parametrize("changes", [{"metadata": {"voice.cohort": "b"}}, {"service_ns": {"tts": 5}}])
+def test_what_an_odd_piece_of_silence_says_is_kept(changes: dict[str, Any]) -> None:
+    world = awaiting().after(20).hear(breath(**changes))
+    exchange = world.conversation.exchange
+    assert exchange is not None
+    (reply,) = exchange.timeline.replies.values()
+    assert {**reply.metadata, **exchange.service.latencies_ns} == {
+        **changes.get("metadata", {}),
+        **changes.get("service_ns", {}),
+    }
+
+
+def test_silence_after_the_deadline_does_not_keep_the_caller_waiting() -> None:
+    world = awaiting(patience_ms=400)
+    late = world.conversation.deadline_perf_ns
+    world.do(world.conversation.on_event(breath(), late))
+    assert world.last.outcome == "abandoned"
+
+
+def test_more_of_a_reply_that_had_failed_opens_it_again() -> None:
+    world = awaiting().hear(event(EventKind.RESPONSE_DONE, response_id="r1", status="failed"))
+    deadline = world.conversation.deadline_perf_ns
+    world.hear(breath())
+    assert world.conversation.deadline_perf_ns > deadline + 5_000 * MS, "the wait for a second attempt is shorter"
+
+
+def test_silence_beside_a_reply_that_was_interrupted_takes_the_long_way() -> None:
+    caller = Caller(plan({}, after(300))).asked(*begun(3_000)).interrupted(300).end()
+    caller.hear(breath(response_id="r2"))
+    assert caller.conversation.state is State.WAITING
+    assert caller.conversation.on_event(breath(response_id="r2"), caller.now) is not NO_CHANGE
