@@ -9,7 +9,12 @@ from loadtest.engine.tls import PASSPHRASE_VARIABLE
 from loadtest.scenario.access import TARGET_VARIABLE, TOKEN_VARIABLE
 from loadtest.swarm import priority
 from loadtest.targets.assistant.config import LLM_TOKEN_VARIABLE
-from telemetry.model.semconv import SIDECAR_TOKEN_VARIABLE
+from telemetry.model.semconv import (
+    SIDECAR_CA_VARIABLE,
+    SIDECAR_CLIENT_CERT_VARIABLE,
+    SIDECAR_CLIENT_KEY_VARIABLE,
+    SIDECAR_TOKEN_VARIABLE,
+)
 
 INTRODUCTION: Final = """
 Secrets are read from the environment and never from flags, because process lists show flags. They are never printed or
@@ -21,6 +26,17 @@ VARIABLES: Final = (
     (TARGET_VARIABLE, "run, capacity", "address of the endpoint, instead of the argument, if it contains credentials"),
     (PASSPHRASE_VARIABLE, "callers", "passphrase of the key given with --client-key"),
     (SIDECAR_TOKEN_VARIABLE, "sidecar, senders of spans", "bearer token that the sidecar requires"),
+    (
+        SIDECAR_CA_VARIABLE,
+        "senders of spans, report, dashboard",
+        "PEM file of a private certificate authority that signed the sidecar's certificate; no other is trusted",
+    ),
+    (
+        SIDECAR_CLIENT_CERT_VARIABLE,
+        "senders of spans, report, dashboard",
+        "PEM file of a client certificate, if the sidecar requires one",
+    ),
+    (SIDECAR_CLIENT_KEY_VARIABLE, "senders of spans, report, dashboard", "PEM file of its key"),
     (LLM_TOKEN_VARIABLE, "assistant", "bearer token for the endpoint given with --llm-url"),
     (SAY_TOKEN_VARIABLE, "corpus say", "bearer token for the endpoint given with --url"),
     (HOME_VARIABLE, "all", "folder for installed corpora and calibrations (default: the user's data folder)"),

@@ -13,6 +13,7 @@ from docs_build.prometheus import prometheus_page
 from docs_build.protocols import protocols_page
 from docs_build.receivers import receivers_page
 from docs_build.scenario import scenario_page
+from docs_build.sidecar_settings import sidecar_settings_page
 from docs_build.spans import spans_page
 from docs_build.summary_schema import summary_page
 
@@ -24,6 +25,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "reference/json-summary.md": summary_page,
     "reference/spans.md": spans_page,
     "reference/otlp-receivers.md": receivers_page,
+    "reference/sidecar-settings.md": sidecar_settings_page,
     "reference/prometheus.md": prometheus_page,
     "reference/corpus-folder.md": corpus_page,
     "reference/environment.md": environment_page,

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue
 
 from telemetry.model import semconv
+from telemetry.model.semconv import SIDECAR_TOKEN_VARIABLE
 from telemetry.model.spans import SpanRow
 from telemetry.model.turn_spans import turn_attributes
 from telemetry.model.turns import Turn
@@ -60,18 +61,28 @@ def sidecar_command(store: Path, *arguments: str) -> list[str]:
 
 @contextmanager
 def running_sidecar(
-    store: Path, *arguments: str, before: Path | None = None, descriptors: int | None = None
+    store: Path,
+    *arguments: str,
+    before: Path | None = None,
+    descriptors: int | None = None,
+    token: str | None = None,
+    variables: Mapping[str, str] | None = None,
+    stderr: int | None = None,
 ) -> Iterator[SidecarProcess]:
     """A sidecar on free ports, ready to receive; killed by its pid at the end if it still runs.
 
-    `before` is a folder that its Python looks into first, `descriptors` limits how many descriptors it may open.
+    `before` is a folder that its Python looks into first, `descriptors` limits how many descriptors it may open,
+    `token` is the one that it asks for, `variables` are added to its environment, `stderr` is where its messages go.
     """
     limit = ["sh", "-c", f'ulimit -n {descriptors}; exec "$@"', "sh"] if descriptors is not None else []
     path = os.pathsep.join(str(folder) for folder in (before, ROOT) if folder is not None)
-    environment = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+    environment = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1", **(variables or {})}
+    if token is not None:
+        environment[SIDECAR_TOKEN_VARIABLE] = token
     process = subprocess.Popen(
         [*limit, *sidecar_command(store, "--http-port", "0", "--grpc-port", "0", *arguments)],
         stdout=subprocess.PIPE,
+        stderr=stderr,
         text=True,
         env=environment,
         cwd=ROOT,

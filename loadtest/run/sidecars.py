@@ -1,5 +1,6 @@
 """The sidecar of a run: one of our own, or a named one that is there before; and what it did not take, brought home."""
 
+import os
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -12,11 +13,13 @@ from loadtest.errors import UsageError
 from loadtest.reports.run_info import SpoolInfo
 from loadtest.run import processes
 from loadtest.run.request import CheckedRun
+from telemetry.client_tls import sidecar_context
 from telemetry.export.otlp_http import OtlpHttpExporter
 from telemetry.export.recovery import ReplayResult, replay
 from telemetry.export.sdk import sidecar_token
 from telemetry.export.spool import SpoolRecord
 from telemetry.export.spooled_turns import turns_in
+from telemetry.model import semconv
 
 SIDECAR_READY_S: Final = 120.0  # a machine may be busy; one that ends is noticed at once
 # After the run nothing is urgent, and the first request of a busy machine's sidecar takes its time.
@@ -43,7 +46,13 @@ def launch_sidecar(
     arguments += ["--keep-transcripts"] if keeps_text else []
     if slo is not None:
         arguments += ["--slo", str(slo)]
-    return processes.start("sidecar", arguments, log_dir, says_ready=True)
+    return processes.start("sidecar", arguments, log_dir, says_ready=True, variables=_without_settings())
+
+
+def _without_settings() -> dict[str, str]:
+    """Variables that take back those of the environment that are settings of another sidecar, which is run for good."""
+    kept = semconv.SIDECAR_CLIENT_VARIABLES
+    return {name: "" for name in os.environ if name.startswith(semconv.SIDECAR_VARIABLE_PREFIX) and name not in kept}
 
 
 def wait_for_sidecar(child: processes.Child) -> Sidecar:
@@ -132,7 +141,8 @@ def _commits(sidecar: Sidecar) -> bool:
 def _ask_state(url: str) -> httpx.Response:
     token = sidecar_token()
     headers = {"authorization": f"Bearer {token}"} if token is not None else {}
-    return httpx.get(f"{url.rstrip('/')}/v1/state", headers=headers, timeout=5.0)
+    verify = sidecar_context() if url.startswith("https://") else False  # over plain HTTP there is nothing to verify
+    return httpx.get(f"{url.rstrip('/')}/v1/state", headers=headers, timeout=5.0, verify=verify)
 
 
 def _spool_info(*replays: ReplayResult) -> SpoolInfo:

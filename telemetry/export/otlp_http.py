@@ -8,7 +8,6 @@ library: no pool, no proxy, no redirect.
 import http.client
 import io
 import socket
-import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
+from telemetry.client_tls import sidecar_context
 from telemetry.export.spool import SpoolRecord
 from telemetry.model.errors import ConfigError
 
@@ -79,7 +79,7 @@ def _remaining(deadline_s: float, clock_s: Callable[[], float]) -> float:
 class OtlpHttpExporter:
     """Posts export requests to one collector. `endpoint` is its base URL: `/v1/traces` and `/v1/metrics` follow.
 
-    Raises ConfigError for an endpoint that is not an http or https URL.
+    Raises ConfigError for an endpoint that is not an http or https URL, and for files of TLS that cannot be used.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class OtlpHttpExporter:
         self.endpoint = endpoint
         self._host = url.hostname
         self._port = port or (443 if url.scheme == "https" else 80)
-        self._tls = ssl.create_default_context() if url.scheme == "https" else None
+        self._tls = sidecar_context() if url.scheme == "https" else None
         self._base_path = url.path.rstrip("/")
         self._host_header = url.netloc.rpartition("@")[2]
         self._timeout_s, self._clock_s = timeout_s, clock_s

@@ -10,6 +10,15 @@ SCHEMA_VERSION: Final = 3
 SCOPE: Final = "voiceprobe"
 # Not the endpoint's token: the two are different secrets with different owners.
 SIDECAR_TOKEN_VARIABLE: Final = "VOICEPROBE_SIDECAR_TOKEN"  # noqa: S105 - the name of the variable
+# Every setting of a sidecar is also a variable of this prefix.
+SIDECAR_VARIABLE_PREFIX: Final = "VOICEPROBE_SIDECAR_"
+# How those that send to a sidecar or read from it verify it, and what they show it of themselves.
+SIDECAR_CA_VARIABLE: Final = "VOICEPROBE_SIDECAR_CA_FILE"
+SIDECAR_CLIENT_CERT_VARIABLE: Final = "VOICEPROBE_SIDECAR_CLIENT_CERT"
+SIDECAR_CLIENT_KEY_VARIABLE: Final = "VOICEPROBE_SIDECAR_CLIENT_KEY"
+SIDECAR_CLIENT_VARIABLES: Final = frozenset(
+    {SIDECAR_TOKEN_VARIABLE, SIDECAR_CA_VARIABLE, SIDECAR_CLIENT_CERT_VARIABLE, SIDECAR_CLIENT_KEY_VARIABLE}
+)
 
 # Spans: one call is the root, its turns are children, stages are children of the turn.
 SPAN_RUN: Final = "voice.run"

@@ -4,25 +4,33 @@ python -m telemetry.sidecar --store ./voiceprobe-data
 """
 
 import asyncio
+import inspect
+import os
 import signal
 import sys
-from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import orjson
 import typer
 
-from telemetry.model.errors import TelemetryError
-from telemetry.model.semconv import SIDECAR_TOKEN_VARIABLE
-from telemetry.sidecar.body_budget import BODIES_BYTES_MAX
-from telemetry.sidecar.connection_limits import BODY_S, CONNECTIONS_MAX, HEADER_S, IDLE_S, ConnectionLimits
+from telemetry.model.errors import ConfigError, TelemetryError
+from telemetry.sidecar.configuration.building import options_of
+from telemetry.sidecar.configuration.printing import settings_shown
+from telemetry.sidecar.configuration.reading import read_configuration
+from telemetry.sidecar.configuration.settings import BY_KEY, CONFIG, SETTINGS, SidecarSetting
 from telemetry.sidecar.options import SidecarOptions
 from telemetry.sidecar.server import serve
-from telemetry.store.retention import Keep
 
 EXIT_USAGE: Final = 2
-_DAY_NS: Final = 86_400 * 10**9
-_GIB: Final = 1 << 30
+_PORT: Final = BY_KEY["http_port"]
+HELP: Final = f"""Receive OTLP traces and metrics, store them, and serve Prometheus metrics.
+
+Each setting is a flag, an environment variable and a key of the file that --config names: {_PORT.flag},
+{_PORT.variable} and {_PORT.key}. A flag takes precedence over a variable, and a variable over the file.
+"""
+EXAMPLE: Final = """Example: python -m telemetry.sidecar --store ./voiceprobe-data --http-port 0 --grpc-port 0
+
+python -m telemetry.sidecar --config sidecar.toml --print-config"""
 
 
 def run(options: SidecarOptions) -> int:
@@ -40,7 +48,7 @@ def run(options: SidecarOptions) -> int:
     try:
         asyncio.run(main())
     except TelemetryError as error:
-        print(error, file=sys.stderr)  # noqa: T201 - the command line's answer
+        _print_fault(error)
         return EXIT_USAGE
     return 0
 
@@ -49,54 +57,61 @@ def _print_ready(addresses: dict[str, object]) -> None:
     print(orjson.dumps(addresses).decode(), flush=True)  # noqa: T201 - the parent process waits for this line
 
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+def _print_fault(error: TelemetryError) -> None:
+    lines = error.faults if isinstance(error, ConfigError) else []
+    for line in [f"{error.where}:", *lines] if isinstance(error, ConfigError) and len(lines) > 1 else [str(error)]:
+        print(line, file=sys.stderr)  # noqa: T201 - the command line's answer
 
 
-@app.command(epilog="Example: python -m telemetry.sidecar --store ./voiceprobe-data --http-port 0 --grpc-port 0")
-def sidecar(
-    *,
-    store: Annotated[Path, typer.Option(help="Directory of the store; created when missing.")],
-    host: Annotated[str, typer.Option(help="Address to listen on; beyond loopback it requires --token.")] = "127.0.0.1",
-    http_port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port for OTLP/HTTP and /metrics; 0 for any free port.")
-    ] = 4318,
-    grpc_port: Annotated[int, typer.Option(min=0, max=65535, help="Port for OTLP/gRPC; 0 for any free port.")] = 4317,
-    token: Annotated[
-        str | None,
-        typer.Option(envvar=SIDECAR_TOKEN_VARIABLE, help="Bearer token that senders and readers must present."),
-    ] = None,
-    keep_transcripts: Annotated[
-        bool, typer.Option("--keep-transcripts", help="Store transcripts and other texts, which are dropped otherwise.")
-    ] = False,
-    slo: Annotated[
-        Path | None, typer.Option(help="Objectives (OpenSLO) whose thresholds become histogram buckets.")
-    ] = None,
-    keep_days: Annotated[
-        float | None, typer.Option(min=0.01, help="Days for which the store keeps what it received; all if not given.")
-    ] = None,
-    keep_gib: Annotated[
-        float | None, typer.Option(min=0.001, help="GiB to which the store is kept, the newest data; all if not given.")
-    ] = None,
-    max_connections: Annotated[
-        int, typer.Option(min=1, help="Most connections, for HTTP and for gRPC each; fewer if descriptors are scarce.")
-    ] = CONNECTIONS_MAX,
-    body_memory: Annotated[
-        int, typer.Option(min=64, help="Most memory for bodies of requests in progress, in MiB; beyond it, 503.")
-    ] = BODIES_BYTES_MAX >> 20,
-    header_timeout: Annotated[
-        float, typer.Option(min=0.1, help="Seconds for the header of a request, or for opening a gRPC connection.")
-    ] = HEADER_S,
-    body_timeout: Annotated[
-        float, typer.Option(min=0.1, help="Seconds for the body of a request; one that stalls has a third of them.")
-    ] = BODY_S,
-    idle_timeout: Annotated[
-        float, typer.Option(min=0.1, help="Seconds after which a connection without a request is closed.")
-    ] = IDLE_S,
-) -> None:
-    """Receive OTLP traces and metrics, store them, and serve Prometheus metrics."""
-    limits = ConnectionLimits(max_connections, body_memory << 20, header_timeout, body_timeout, idle_timeout)
-    keep = Keep(
-        None if keep_days is None else round(keep_days * _DAY_NS), None if keep_gib is None else round(keep_gib * _GIB)
-    )
-    options = SidecarOptions(store, host, http_port, grpc_port, token, keep_transcripts, slo, keep, limits)
+def _sidecar(**flags: Any) -> None:
+    prints = flags.pop("print_config")
+    configuration = read_configuration(flags, os.environ)
+    try:
+        options = options_of(configuration)
+    except ConfigError as error:
+        _print_fault(error)
+        raise typer.Exit(EXIT_USAGE) from error
+    if prints:
+        print(settings_shown(configuration), end="")  # noqa: T201 - the command line's answer
+        raise typer.Exit
     raise typer.Exit(run(options))
+
+
+def _parameter(setting: SidecarSetting) -> inspect.Parameter:
+    help_ = setting.help if setting.default in (None, False) else f"{setting.help} (default: {setting.default})"
+    is_boolean = setting.kind == "boolean"
+    names = [f"{setting.flag}/--no-{setting.flag[2:]}"] if is_boolean else [setting.flag]
+    declared = typer.Option(
+        *names,
+        help=help_,
+        metavar=None if is_boolean else "|".join(setting.choices).upper() or setting.kind.upper(),
+        rich_help_panel=setting.group.capitalize(),
+        hidden=setting.is_secret,
+    )
+    # Texts are checked where those of the environment are, so that all faults are reported at once.
+    annotation = Annotated[bool | None if is_boolean else str | None, declared]
+    return inspect.Parameter(setting.key, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def _with_flags() -> Any:
+    """The command with a parameter for each setting."""
+    print_config = Annotated[
+        bool,
+        typer.Option(
+            "--print-config",
+            help="Print every setting with where it comes from, secrets hidden, and exit: 0, or 2 with every fault.",
+            rich_help_panel=CONFIG.group.capitalize(),
+        ),
+    ]
+    parameters = [
+        _parameter(CONFIG),
+        inspect.Parameter("print_config", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=print_config),
+        *map(_parameter, SETTINGS),
+    ]
+    _sidecar.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    _sidecar.__annotations__ = {each.name: each.annotation for each in parameters}
+    return _sidecar
+
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app.command(name="sidecar", help=HELP, epilog=EXAMPLE)(_with_flags())

@@ -8,7 +8,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Generator
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import h11
 import uvicorn
@@ -17,6 +17,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from telemetry.sidecar.connection_limits import ConnectionLimits
+from telemetry.sidecar.otlp.access import CERTIFICATE_STATE
 
 HEADER_BYTES_MAX: Final = 16 << 10
 HEADER_FIELDS_MAX: Final = 200
@@ -29,6 +30,8 @@ _EVENTS_PER_TURN: Final = 200
 _FIELDS_READ_BYTES: Final = 8 << 10
 _BODY_READ_BYTES: Final = 64 << 10
 _ACCEPTED_AT_ONCE: Final = 128
+# What is received and not yet decrypted while its turn has not come.
+_TLS_BUFFERED_BYTES: Final = 64 << 10
 _BAD_REQUEST: Final = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 _OVERLOADED: Final = (
     b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
@@ -44,15 +47,21 @@ class _Phase(Enum):
     LINGERING = "the rest of a request that was answered already, or for the last of a response to be read"
 
 
+class CountedConnection(Protocol):
+    """A connection that counts: of HTTP, or in its TLS handshake."""
+
+    transport: asyncio.Transport
+
+
 class HttpConnections:
     """The open connections. Those that wait for a request are closed, longest waiting first, to admit new ones."""
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
-        self._open: set[HttpConnection] = set()
-        self._waiting: dict[HttpConnection, None] = {}
+        self._open: set[CountedConnection] = set()
+        self._waiting: dict[CountedConnection, None] = {}
 
-    def admit(self, connection: "HttpConnection") -> bool:
+    def admit(self, connection: CountedConnection) -> bool:
         """Count a new connection; return False if there are too many and every one of them has a request."""
         if len(self._open) >= self.limits.connections:
             longest = next(iter(self._waiting), None)
@@ -63,12 +72,12 @@ class HttpConnections:
         self._open.add(connection)
         return True
 
-    def forget(self, connection: "HttpConnection") -> None:
+    def forget(self, connection: CountedConnection) -> None:
         """Stop counting a connection, which may be unknown."""
         self._open.discard(connection)
         self._waiting.pop(connection, None)
 
-    def waits(self, connection: "HttpConnection", waits: bool) -> None:
+    def waits(self, connection: CountedConnection, waits: bool) -> None:
         """Note whether a connection waits for a request."""
         self._waiting.pop(connection, None)
         if waits and connection in self._open:
@@ -152,6 +161,7 @@ class HttpConnection(H11Protocol):
     """One connection; its subclass made by `http_server` names the connections that it is one of."""
 
     known: HttpConnections
+    handshake: CountedConnection | None = None  # that came before it and counted in its place
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -171,6 +181,11 @@ class HttpConnection(H11Protocol):
         super().connection_made(transport)
         self.flow = self._turns = _Flow(transport)
         self._set_read_bytes(_FIELDS_READ_BYTES)
+        if self.handshake is not None:
+            self.known.forget(self.handshake)
+            transport.set_read_buffer_limits(_TLS_BUFFERED_BYTES)  # type: ignore[attr-defined]
+            has_certificate = bool(transport.get_extra_info("peercert"))
+            self.app_state = {**self.app_state, CERTIFICATE_STATE: has_certificate}
         if self.known.admit(self):
             self._start_timer()
         else:
@@ -284,18 +299,31 @@ class _Server(uvicorn.Server):
         yield
 
 
-def http_server(application: ASGIApp, limits: ConnectionLimits, grace_s: int) -> uvicorn.Server:
-    """Create a server whose connections keep to the limits; on shutdown, requests have `grace_s` to finish."""
+def http_server(
+    application: ASGIApp,
+    limits: ConnectionLimits,
+    grace_s: int,
+    secured: Callable[[HttpConnection, HttpConnections], asyncio.BaseProtocol] | None = None,
+) -> uvicorn.Server:
+    """Create a server whose connections keep to the limits; on shutdown, requests have `grace_s` to finish.
+
+    `secured` puts TLS in front of a connection.
+    """
+    known_connections = HttpConnections(limits)
 
     class AdmittedConnection(HttpConnection):
-        known = HttpConnections(limits)
+        known = known_connections
 
-    protocol: Callable[..., Any] = AdmittedConnection
+    def connection(**named: Any) -> asyncio.BaseProtocol:
+        admitted = AdmittedConnection(**named)
+        return admitted if secured is None else secured(admitted, known_connections)
+
+    protocol: Callable[..., Any] = connection
     return _Server(
         uvicorn.Config(
             application,
             http=protocol,  # type: ignore[arg-type]
-            log_level="warning",
+            log_config=None,
             access_log=False,
             lifespan="off",
             backlog=_ACCEPTED_AT_ONCE,

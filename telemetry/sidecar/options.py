@@ -5,6 +5,7 @@ from pathlib import Path
 
 from telemetry.sidecar.connection_limits import ConnectionLimits
 from telemetry.sidecar.scraping.targets import ScrapeTarget
+from telemetry.sidecar.tls import ServerTls
 from telemetry.store.retention import KEEP_ALL, Keep
 
 
@@ -19,7 +20,8 @@ class SidecarOptions:
     host: str = "127.0.0.1"
     http_port: int = 4318
     grpc_port: int = 4317
-    token: str | None = None
+    token: str | None = field(default=None, repr=False)
+    tls: ServerTls | None = None
     keep_transcripts: bool = False
     slo: Path | None = None
     keep: Keep = KEEP_ALL

@@ -10,7 +10,7 @@ from starlette.routing import Route
 
 from telemetry.model.errors import StoreError
 from telemetry.sidecar.messages import FrontCounts, StoreFault
-from telemetry.sidecar.otlp.access import is_authorized
+from telemetry.sidecar.otlp.access import Access
 from telemetry.sidecar.otlp.backlog import RETRY_AFTER_S
 from telemetry.sidecar.otlp.ingest import Ingest
 from telemetry.sidecar.store_link import StoreLink
@@ -18,7 +18,7 @@ from telemetry.sidecar.store_link import StoreLink
 _Answer = Callable[[Request], Awaitable[Response]]
 
 
-def routes(link: StoreLink, ingest: Ingest, token: str | None) -> list[Route]:
+def routes(link: StoreLink, ingest: Ingest, access: Access) -> list[Route]:
     """Create the routes of the pages. Health and readiness ask for no token, and never wait for the store process."""
 
     async def healthz(_request: Request) -> Response:
@@ -38,8 +38,8 @@ def routes(link: StoreLink, ingest: Ingest, token: str | None) -> list[Route]:
     return [
         Route("/healthz", healthz),
         Route("/readyz", readyz),
-        Route("/v1/state", _guarded(state, token)),
-        Route("/metrics", _guarded(metrics, token)),
+        Route("/v1/state", _guarded(state, access)),
+        Route("/metrics", _guarded(metrics, access)),
     ]
 
 
@@ -55,11 +55,11 @@ async def _page(link: StoreLink, page: Literal["state", "metrics"], accept: str,
     return Response(answer.body, headers={"content-type": answer.content_type})
 
 
-def _guarded(answer: _Answer, token: str | None) -> _Answer:
+def _guarded(answer: _Answer, access: Access) -> _Answer:
     async def endpoint(request: Request) -> Response:
-        if is_authorized(request.headers.get("authorization"), token):
+        if (denial := access.denial(request)) is None:
             return await answer(request)
-        return Response(b"a valid bearer token is required\n", 401, {"www-authenticate": "Bearer"}, "text/plain")
+        return Response(f"{denial.sentence}\n", denial.status, denial.headers, "text/plain")
 
     return endpoint
 

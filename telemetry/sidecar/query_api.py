@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from telemetry.sidecar.messages import LENGTH, frame
-from telemetry.sidecar.otlp.access import is_authorized
+from telemetry.sidecar.otlp.access import Access
 from telemetry.sidecar.query_messages import Asked, Replied, refusal
 
 MSGPACK: Final = "application/vnd.msgpack"
@@ -126,12 +126,12 @@ class QueryLink:
         return self._process
 
 
-def routes(link: QueryLink, token: str | None) -> list[Route]:
-    """Create the route of the questions. Each needs the sidecar's token."""
+def routes(link: QueryLink, access: Access) -> list[Route]:
+    """Create the route of the questions. Each asks for what the receivers ask for."""
 
     async def query(request: Request) -> Response:
-        if not is_authorized(request.headers.get("authorization"), token):
-            return _response(refusal(401, "a valid bearer token is required"), {"www-authenticate": "Bearer"})
+        if (denial := access.denial(request)) is not None:
+            return _response(refusal(denial.status, denial.sentence), denial.headers)
         media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if media_type != "application/json":
             return _response(refusal(415, f"content type {media_type!r:.60}: send application/json"))

@@ -5,6 +5,7 @@ import contextlib
 import socket
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from starlette.applications import Starlette
@@ -17,12 +18,13 @@ from telemetry.sidecar.messages import StoreOptions
 from telemetry.sidecar.options import SidecarOptions
 from telemetry.sidecar.otlp import grpc as otlp_grpc
 from telemetry.sidecar.otlp import http as otlp_http
-from telemetry.sidecar.otlp.access import is_loopback
+from telemetry.sidecar.otlp.access import Access
 from telemetry.sidecar.otlp.body import Bodies
 from telemetry.sidecar.otlp.grpc_health import GrpcHealth
 from telemetry.sidecar.otlp.ingest import Ingest
 from telemetry.sidecar.scraping.scraper import Scraper
 from telemetry.sidecar.store_link import StoreLink
+from telemetry.sidecar.tls_connections import TlsConnection
 
 # On shutdown, requests in progress get this long to finish; what was acknowledged is durable in any case.
 _GRACE_S: Final = 3
@@ -34,8 +36,6 @@ async def serve(options: SidecarOptions, ready: Callable[[dict[str, object]], No
     Raises ConfigError for an unusable port, address or objectives file, and StoreError for a store that another process
     owns. Whatever ends it, everything that was acknowledged is durable.
     """
-    if options.token is None and not is_loopback(options.host):
-        raise ConfigError("--host", [f"{options.host} is reachable from other machines; add --token or use 127.0.0.1"])
     async with contextlib.AsyncExitStack() as stack:
         listener = stack.enter_context(_listen(options.host, options.http_port))
         link = StoreLink(
@@ -58,15 +58,24 @@ async def serve(options: SidecarOptions, ready: Callable[[dict[str, object]], No
         questions = query_api.QueryLink(options.store)
         stack.push_async_callback(questions.stop)
         health = GrpcHealth(lambda: link.is_storing, otlp_grpc.SERVICES)
+        tls = options.tls
+        access = Access(options.token, requires_certificate=tls is not None and tls.requires_certificate)
         grpc_server, grpc_port = await otlp_grpc.start(
-            ingest, bodies, options.host, options.grpc_port, options.token, health=health
+            ingest,
+            bodies,
+            options.host,
+            options.grpc_port,
+            access,
+            health=health,
+            credentials=None if tls is None else tls.grpc,
         )
         routes = [
-            *otlp_http.routes(ingest, bodies, options.token),
-            *pages.routes(link, ingest, options.token),
-            *query_api.routes(questions, options.token),
+            *otlp_http.routes(ingest, bodies, access),
+            *pages.routes(link, ingest, access),
+            *query_api.routes(questions, access),
         ]
-        http = http_server(Starlette(routes=routes), limits, _GRACE_S)
+        secured = None if tls is None else partial(TlsConnection, tls.http)
+        http = http_server(Starlette(routes=routes), limits, _GRACE_S, secured)
         serving = asyncio.create_task(http.serve(sockets=[listener]))
         while not http.started and not serving.done():  # noqa: ASYNC110 - uvicorn only sets this flag
             await asyncio.sleep(0.005)
@@ -84,7 +93,7 @@ def _addresses(options: SidecarOptions, http_port: int, grpc_port: int) -> dict[
     host = f"[{options.host}]" if ":" in options.host else options.host
     return {
         "ready": True,
-        "http": f"http://{host}:{http_port}",
+        "http": f"{'http' if options.tls is None else 'https'}://{host}:{http_port}",
         "grpc": f"{host}:{grpc_port}",
         "store": str(options.store.resolve()),
     }

@@ -11,8 +11,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from telemetry.client_tls import sidecar_context
 from telemetry.model import semconv
-from telemetry.model.errors import StoreError
+from telemetry.model.errors import ConfigError, StoreError
 from telemetry.store.questions import QUESTIONS
 from telemetry.store.reader import StoreReader
 
@@ -73,7 +74,11 @@ class RemoteStore:
             raise StoreError(f"{address}: is not the address of a sidecar ({error}); give http://HOST:4318") from error
         if parts.scheme not in ("http", "https") or not self._host or parts.username or parts.query or parts.fragment:
             raise StoreError(f"{address}: is not the address of a sidecar; give http://HOST:4318, without credentials")
-        self._is_secure, self._path = parts.scheme == "https", parts.path
+        self._path = parts.path
+        try:
+            self._tls = sidecar_context() if parts.scheme == "https" else None
+        except ConfigError as error:
+            raise StoreError(str(error)) from error
 
     def __enter__(self) -> Self:
         return self
@@ -141,8 +146,8 @@ class RemoteStore:
         return response.status, content
 
     def _connect(self) -> http.client.HTTPConnection:
-        if self._is_secure:
-            return http.client.HTTPSConnection(self._host, self._port, timeout=self._timeout_s)
+        if self._tls is not None:
+            return http.client.HTTPSConnection(self._host, self._port, timeout=self._timeout_s, context=self._tls)
         return http.client.HTTPConnection(self._host, self._port or 4318, timeout=self._timeout_s)
 
     def _why(self, status: int, content: bytes) -> str:

@@ -11,6 +11,7 @@ import typer
 from docs_build.commands import commands
 from docs_build.pages import PAGES
 from loadtest.cli.main import app
+from telemetry.sidecar.configuration.reading import read_configuration
 from tests.contracts.command_help import LOCUST, ROOT, flags, has_flag, help_of
 
 DOCS = ROOT / "docs"
@@ -98,11 +99,13 @@ def _parsed(parser: Any, name: str, arguments: list[str]) -> list[str]:
     if "--help" in arguments:
         return []
     try:
-        parser.make_context(name, list(arguments))
+        context = parser.make_context(name, list(arguments))
     except Exception as error:  # noqa: BLE001 - whatever the parser objects with is the finding
         say = getattr(error, "format_message", error.__str__)
         return [say() or type(error).__name__]
-    return []
+    # The sidecar's parser takes texts; what they mean is read where those of its file and environment are.
+    flags_alone = {**context.params, "config": None}
+    return read_configuration(flags_alone, {}).faults if name == "voiceprobe sidecar" else []
 
 
 def headings(text: str) -> set[str]:

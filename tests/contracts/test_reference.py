@@ -21,6 +21,7 @@ from loadtest.scenario.options import OPTIONS
 from telemetry.model import semconv
 from telemetry.model.metrics import METRIC_NAMES, TIMESTAMPS
 from telemetry.model.turn_spans import CARRIED
+from telemetry.sidecar.configuration.settings import CONFIG, SETTINGS
 from telemetry.sidecar.otlp.compression import COMPRESSIONS
 from telemetry.sidecar.prometheus import Exposition
 from tests.contracts.command_help import ROOT, VOICEPROBE, help_of
@@ -71,6 +72,7 @@ def test_locust_takes_every_option_that_the_page_lists() -> None:
         ("reference/exit-codes.md", tuple(str(int(each)) for each in ExitCode)),
         ("reference/protocols.md", (*registry.names(), *METRIC_OF.values())),
         ("reference/scenario-file.md", tuple(scenario.keys())),
+        ("reference/sidecar-settings.md", tuple(each.variable for each in (*SETTINGS, CONFIG))),
         ("reference/environment.md", tuple(name for name, _, _ in environment.VARIABLES)),
     ],
 )

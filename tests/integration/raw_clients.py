@@ -46,7 +46,7 @@ def http_request(body: bytes = b"", **headers: str) -> bytes:
 
 def address(url: str) -> tuple[str, int]:
     """The host and port of an address as the sidecar states it."""
-    host, _, port = url.removeprefix("http://").rpartition(":")
+    host, _, port = url.rpartition("://")[2].rpartition(":")
     return host, int(port)
 
 

@@ -57,7 +57,7 @@ def test_the_real_exporters_are_understood(tmp_path: Path) -> None:
 
 
 def test_grpc_refuses_what_http_refuses(tmp_path: Path) -> None:
-    with running_sidecar(tmp_path, "--token", "s3cret") as sidecar, grpc.insecure_channel(sidecar.grpc) as channel:
+    with running_sidecar(tmp_path, token="s3cret") as sidecar, grpc.insecure_channel(sidecar.grpc) as channel:
         stub = TraceServiceStub(channel)
         request = turns_request([client_turn(1), client_turn(2)])
         with pytest.raises(grpc.RpcError) as refused:

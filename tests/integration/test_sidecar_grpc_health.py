@@ -24,7 +24,7 @@ def _choosing(address: str, service: str) -> grpc.Channel:
 
 
 def test_readiness_is_seen_by_check_and_watch(tmp_path: Path) -> None:
-    with running_sidecar(tmp_path, "--token", "s3cret") as sidecar, grpc.insecure_channel(sidecar.grpc) as channel:
+    with running_sidecar(tmp_path, token="s3cret") as sidecar, grpc.insecure_channel(sidecar.grpc) as channel:
         check: Any = channel.unary_unary("/grpc.health.v1.Health/Check")
         watch: Any = channel.unary_stream("/grpc.health.v1.Health/Watch")
         assert check(b"", timeout=60) == SERVING

@@ -228,7 +228,7 @@ def test_health(running: Running) -> None:
 
 
 def test_a_token_guards_everything_but_health(tmp_path: Path) -> None:
-    with running_sidecar(tmp_path, "--host", "0.0.0.0", "--token", "s3cret") as sidecar:
+    with running_sidecar(tmp_path, "--host", "0.0.0.0", token="s3cret") as sidecar:
         url = sidecar.http.replace("0.0.0.0", "127.0.0.1")
         body = turns_request([client_turn()]).SerializeToString()
         assert [asking.get(f"{url}{page}").status_code for page in ("/healthz", "/readyz")] == [200, 200]
@@ -256,7 +256,7 @@ def _refused(store: Path, *arguments: str) -> tuple[int, str]:
 @pytest.mark.slow
 def test_what_cannot_be_used_is_one_sentence_and_exit_code_2(tmp_path: Path) -> None:
     code, output = _refused(tmp_path / "a", "--host", "0.0.0.0")
-    assert (code, "add --token" in output) == (2, True)
+    assert (code, "add a token with --token-file" in output) == (2, True)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         code, output = _refused(tmp_path / "b", "--http-port", port, "--grpc-port", "0")

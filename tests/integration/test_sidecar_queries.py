@@ -37,7 +37,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def sidecar(store: Path) -> Iterator[SidecarProcess]:
-    with running_sidecar(store, "--token", TOKEN) as running:
+    with running_sidecar(store, token=TOKEN) as running:
         yield running
 
 

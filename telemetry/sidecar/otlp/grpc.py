@@ -16,7 +16,7 @@ from telemetry.model.errors import ConfigError, StoreError
 from telemetry.sidecar.body_budget import BodyLease, BudgetExhausted
 from telemetry.sidecar.connection_limits import ConnectionLimits
 from telemetry.sidecar.messages import Signal
-from telemetry.sidecar.otlp.access import is_authorized
+from telemetry.sidecar.otlp.access import UNAUTHORIZED, Access, is_authorized
 from telemetry.sidecar.otlp.attributes import OtlpDecodeError
 from telemetry.sidecar.otlp.backlog import RETRY_AFTER_S, Overloaded
 from telemetry.sidecar.otlp.body import Bodies
@@ -24,7 +24,7 @@ from telemetry.sidecar.otlp.compression import BODY_BYTES_MAX, BodyDamaged, Body
 from telemetry.sidecar.otlp.grpc_health import CHECK, WATCH, GrpcHealth
 from telemetry.sidecar.otlp.ingest import Ingest
 from telemetry.sidecar.otlp.receive_slots import NoSlot, ReceiveSlots
-from telemetry.sidecar.otlp.responses import TOO_LARGE, TOO_MANY_BODIES, UNAUTHORIZED, retryable, success
+from telemetry.sidecar.otlp.responses import TOO_LARGE, TOO_MANY_BODIES, retryable, success
 
 _METHODS: Final[dict[str, Signal]] = {
     "/opentelemetry.proto.collector.trace.v1.TraceService/Export": "traces",
@@ -153,13 +153,25 @@ async def _unimplemented(_messages: AsyncIterator[bytes], context: _Context) -> 
 
 
 async def start(
-    ingest: Ingest, bodies: Bodies, host: str, port: int, token: str | None, *, health: GrpcHealth
+    ingest: Ingest,
+    bodies: Bodies,
+    host: str,
+    port: int,
+    access: Access,
+    *,
+    health: GrpcHealth,
+    credentials: grpc.ServerCredentials | None = None,
 ) -> tuple["RegisteredMethodsServer", int]:
-    """Start a server; return it and its port (0 requests any free port). Raises ConfigError if the port is in use."""
+    """Start a server; return it and its port (0 requests any free port). Raises ConfigError if the port is in use.
+
+    With `credentials` it speaks TLS only; they say whether a client needs a certificate.
+    """
     server = RegisteredMethodsServer(asyncio.get_running_loop(), None, (), (), _options(bodies.limits), None)
     slots = ReceiveSlots(bodies.limits.body_s)
     answers = dict.fromkeys(_UNIMPLEMENTED, _unimplemented)
-    answers |= {method: _Export(signal, ingest, bodies, slots, token).answer for method, signal in _METHODS.items()}
+    answers |= {
+        method: _Export(signal, ingest, bodies, slots, access.token).answer for method, signal in _METHODS.items()
+    }
     answers[CHECK] = health.check
     # A call with a stream of requests reaches its handler before its message does.
     handlers = {method: grpc.stream_unary_rpc_method_handler(answer) for method, answer in answers.items()}
@@ -167,7 +179,11 @@ async def start(
     server.add_registered_method_handlers(handlers)
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
-        bound = server.add_insecure_port(address.encode())
+        bound = (
+            server.add_insecure_port(address.encode())
+            if credentials is None
+            else server.add_secure_port(address.encode(), credentials)
+        )
     except RuntimeError:
         bound = 0
     if bound == 0:

@@ -15,13 +15,13 @@ from starlette.routing import Route
 from telemetry.model.errors import StoreError
 from telemetry.sidecar.body_budget import BodyLease, BudgetExhausted
 from telemetry.sidecar.messages import Encoding, Signal
-from telemetry.sidecar.otlp.access import is_authorized
+from telemetry.sidecar.otlp.access import Access
 from telemetry.sidecar.otlp.attributes import OtlpDecodeError
 from telemetry.sidecar.otlp.backlog import RETRY_AFTER_S, Overloaded
 from telemetry.sidecar.otlp.body import Bodies, BodyTooSlow
 from telemetry.sidecar.otlp.compression import BODY_BYTES_MAX, COMPRESSIONS, BodyDamaged, BodyTooLarge
 from telemetry.sidecar.otlp.ingest import Ingest
-from telemetry.sidecar.otlp.responses import TOO_LARGE, TOO_MANY_BODIES, UNAUTHORIZED, retryable, success
+from telemetry.sidecar.otlp.responses import TOO_LARGE, TOO_MANY_BODIES, retryable, success
 
 _ENCODINGS: Final[dict[str, Encoding]] = {"application/x-protobuf": "protobuf", "application/json": "json"}
 _CONTENT_TYPES: Final[dict[Encoding, str]] = {"protobuf": "application/x-protobuf", "json": "application/json"}
@@ -44,7 +44,7 @@ class _Endpoint:
     signal: Signal
     ingest: Ingest
     bodies: Bodies
-    token: str | None
+    access: Access
 
     async def answer(self, request: Request) -> Response:
         media_type = _media_type(request)
@@ -87,8 +87,8 @@ class _Endpoint:
     def _check_header(self, request: Request, media_type: str) -> list[str]:
         """Return the compressions of the body, in the order in which they were applied. Raises _Refusal."""
         headers = request.headers
-        if not is_authorized(headers.get("authorization"), self.token):
-            raise _Refusal(401, Code.UNAUTHENTICATED, UNAUTHORIZED, {"www-authenticate": "Bearer"})
+        if (denial := self.access.denial(request)) is not None:
+            raise _Refusal(denial.status, Code.UNAUTHENTICATED, denial.sentence, denial.headers)
         if media_type not in _ENCODINGS:
             known = " or ".join(_ENCODINGS)
             raise _Refusal(415, Code.INVALID_ARGUMENT, f"content type {media_type!r}: send {known}")
@@ -103,13 +103,13 @@ class _Endpoint:
         return compressions
 
 
-def routes(ingest: Ingest, bodies: Bodies, token: str | None) -> list[Route]:
+def routes(ingest: Ingest, bodies: Bodies, access: Access) -> list[Route]:
     """Create the routes `/v1/traces` and `/v1/metrics`; methods other than POST are answered with 405. Signals that are
-    not taken are answered with 404 and a sentence, whatever the token."""
+    not taken are answered with 404 and a sentence, whatever is presented."""
     signals: tuple[Signal, ...] = ("traces", "metrics")
     found: list[Route] = []
     for signal in signals:
-        answer: Callable[[Request], Awaitable[Response]] = _Endpoint(signal, ingest, bodies, token).answer
+        answer: Callable[[Request], Awaitable[Response]] = _Endpoint(signal, ingest, bodies, access).answer
         found += [Route(path, answer, methods=["POST"]) for path in _paths(f"v1/{signal}")]
     for path in ("v1/logs", "v1development/profiles"):
         found += [Route(each, _not_taken, methods=["GET", "POST"]) for each in _paths(path)]

@@ -15,7 +15,6 @@ from telemetry.sidecar.otlp.backlog import RETRY_AFTER_S
 from telemetry.sidecar.otlp.compression import BODY_BYTES_MAX
 from telemetry.sidecar.otlp.ingest import Taken
 
-UNAUTHORIZED: Final = "a valid bearer token is required"
 TOO_LARGE: Final = f"the body exceeds {BODY_BYTES_MAX >> 20} MiB, compressed or decompressed; send smaller batches"
 TOO_MANY_BODIES: Final = "the bodies of requests in progress exceed the memory for them; send it again"
 

@@ -1,0 +1,214 @@
+"""Reads the settings of a sidecar from its file, the environment and the command line, the last of them strongest.
+
+All faults are found at once, each with its place and how to mend it.
+"""
+
+import math
+import re
+import stat
+import tomllib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from telemetry.model.semconv import SIDECAR_CLIENT_VARIABLES, SIDECAR_VARIABLE_PREFIX
+from telemetry.model.validation import nearest, shown
+from telemetry.sidecar.configuration.settings import (
+    BY_KEY,
+    CONFIG,
+    SETTINGS,
+    SidecarSetting,
+    Value,
+)
+
+FILE_BYTES_MAX: Final = 1 << 20
+DEFAULT_ORIGIN: Final = "default"
+# Kubernetes sets such variables for a service that is called voiceprobe-sidecar; none of them is meant for us.
+_SERVICE_LINK: Final = re.compile(r"SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP)(_(ADDR|PORT|PROTO))?)?")
+_TRUE: Final = frozenset({"true", "yes", "on", "1"})
+_FALSE: Final = frozenset({"false", "no", "off", "0"})
+_FLAG, _VARIABLE, _FILE = 2, 1, 0
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A value and where it was given: `place` in words, `strength` greater for what takes precedence."""
+
+    value: Value
+    place: str
+    strength: int
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """What was given, by key. `tables` are the tables of the file that have readers of their own, `file` its name.
+
+    `faults` are sentences about what cannot be used, `faulty` the settings that they are about.
+    """
+
+    given: dict[str, Given] = field(default_factory=dict[str, Given])
+    tables: dict[str, Any] = field(default_factory=dict[str, Any])
+    file: Path | None = None
+    faults: list[str] = field(default_factory=list[str])
+    faulty: set[str] = field(default_factory=set[str])
+
+    def value(self, key: str) -> Value | None:
+        """The value of a setting: what was given, or its default."""
+        return self.given[key].value if key in self.given else BY_KEY[key].default
+
+    def origin(self, key: str) -> str:
+        """Where the value of a setting comes from."""
+        return self.given[key].place if key in self.given else DEFAULT_ORIGIN
+
+    def is_given(self, key: str) -> bool:
+        """Whether a setting was given, if only with a value that cannot be used."""
+        return key in self.given or key in self.faulty
+
+
+def read_configuration(
+    flags: Mapping[str, object], environment: Mapping[str, str], known_tables: Collection[str] = ()
+) -> Configuration:
+    """Read the settings; `flags` by key, as texts or Booleans, None for those that were not given.
+
+    The result has every fault of the file, the variables and the flags.
+    """
+    named = flags.get(CONFIG.key) or environment.get(CONFIG.variable) or None
+    configuration = Configuration(file=None if named is None else Path(str(named)))
+    if configuration.file is not None:
+        document = _document(configuration.file, configuration.faults)
+        configuration.tables.update({name: document.pop(name) for name in known_tables if name in document})
+        for key, value in document.items():
+            _take_from_file(configuration, configuration.file, key, value, known_tables)
+    for name, text in environment.items():
+        if name.startswith(SIDECAR_VARIABLE_PREFIX) and text and name != CONFIG.variable:
+            _take_variable(configuration, name, text)
+    for setting in SETTINGS:
+        _take_flag(configuration, setting, flags.get(setting.key))
+    _drop_weaker_token(configuration)
+    return configuration
+
+
+def _document(file: Path, faults: list[str]) -> dict[str, Any]:
+    try:
+        is_file = stat.S_ISREG(file.stat().st_mode)
+        content = file.read_bytes() if is_file and file.stat().st_size <= FILE_BYTES_MAX else None
+    except OSError as error:
+        faults.append(f"{file}: cannot be read ({error.strerror}); give a TOML file with {CONFIG.flag}")
+        return {}
+    if content is None:
+        faults.append(
+            f"{file}: is not a file of at most {FILE_BYTES_MAX >> 20} MiB; give a TOML file with {CONFIG.flag}"
+        )
+        return {}
+    try:
+        return tomllib.loads(content.decode())
+    except (ValueError, RecursionError) as error:
+        faults.append(f"{file}: is not TOML ({error}); mend that line")
+        return {}
+
+
+def _take_from_file(
+    configuration: Configuration, file: Path, key: str, value: object, known_tables: Collection[str]
+) -> None:
+    setting, place = BY_KEY.get(key), f"{file}: {key}"
+    if setting is None:
+        known = [setting.key for setting in SETTINGS if setting.in_file]
+        configuration.faults.append(f"{file}: {shown(key)} is not a known key{nearest(key, [*known, *known_tables])}")
+    elif not setting.in_file:
+        configuration.faulty.add(key)
+        configuration.faults.append(f"{place}: a secret does not belong in this file; give token_file instead")
+    elif (converted := _of_file(setting, value)) is None:
+        configuration.faulty.add(key)
+        configuration.faults.append(f"{place} is {shown(value)}; {setting.expected}")
+    else:
+        # A path in a file starts from the folder of the file, wherever the sidecar is started.
+        converted = str(file.parent / str(converted)) if setting.kind == "path" else converted
+        configuration.given[key] = Given(converted, place, _FILE)
+
+
+def _of_file(setting: SidecarSetting, value: object) -> Value | None:
+    """A value of TOML if it has the right type, None otherwise."""
+    match setting.kind:
+        case "boolean":
+            return value if isinstance(value, bool) else None
+        case "integer":
+            return _in_range(setting, value) if isinstance(value, int) and not isinstance(value, bool) else None
+        case "number":
+            return _in_range(setting, value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+        case "text" | "path":
+            return _chosen(setting, value) if isinstance(value, str) else None
+
+
+def _take_variable(configuration: Configuration, name: str, text: str) -> None:
+    setting = BY_KEY.get(name.removeprefix(SIDECAR_VARIABLE_PREFIX).lower())
+    if setting is not None and setting.variable == name:
+        _take_text(configuration, setting, text, name, _VARIABLE)
+    elif name not in SIDECAR_CLIENT_VARIABLES and not _SERVICE_LINK.fullmatch(
+        name.removeprefix(SIDECAR_VARIABLE_PREFIX)
+    ):
+        known = [each.variable for each in (*SETTINGS, CONFIG)]
+        configuration.faults.append(f"{name} in the environment is not a known variable{nearest(name, known)}")
+
+
+def _take_flag(configuration: Configuration, setting: SidecarSetting, value: object) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool):
+        configuration.given[setting.key] = Given(value, setting.flag, _FLAG)
+    elif setting.is_secret:
+        configuration.faulty.add(setting.key)
+        configuration.faults.append(
+            f"{setting.flag}: every list of processes would show it; put it into a file and give --token-file, "
+            f"or set {setting.variable}"
+        )
+    else:
+        _take_text(configuration, setting, str(value), setting.flag, _FLAG)
+
+
+def _take_text(configuration: Configuration, setting: SidecarSetting, text: str, place: str, strength: int) -> None:
+    value = _parsed(setting, text)
+    if value is None:
+        configuration.faulty.add(setting.key)
+        what = "not printable" if setting.is_secret else shown(text)
+        configuration.faults.append(f"{place} is {what}; {setting.expected}")
+    else:
+        configuration.given[setting.key] = Given(value, place, strength)
+
+
+def _parsed(setting: SidecarSetting, text: str) -> Value | None:
+    """The value that a text stands for, None if it stands for none."""
+    try:
+        match setting.kind:
+            case "boolean":
+                lowered = text.strip().lower()
+                return True if lowered in _TRUE else False if lowered in _FALSE else None
+            case "integer":
+                return _in_range(setting, int(text))
+            case "number":
+                return _in_range(setting, float(text))
+            case "text" | "path":
+                return _chosen(setting, text)
+    except ValueError:
+        return None
+
+
+def _in_range(setting: SidecarSetting, number: float) -> float | None:
+    low = -math.inf if setting.low is None else setting.low
+    high = math.inf if setting.high is None else setting.high
+    is_finite = isinstance(number, int) or math.isfinite(number)
+    return number if is_finite and low <= number <= high else None
+
+
+def _chosen(setting: SidecarSetting, text: str) -> str | None:
+    return text if text and "\0" not in text and (not setting.choices or text in setting.choices) else None
+
+
+def _drop_weaker_token(configuration: Configuration) -> None:
+    """Of a token and a file with one, keep the one that takes precedence."""
+    token, file = configuration.given.get("token"), configuration.given.get("token_file")
+    if token is None or file is None:
+        return
+    if token.strength == file.strength:
+        configuration.faults.append(f"{token.place} and {file.place} both give a token; remove one of them")
+    del configuration.given["token" if token.strength < file.strength else "token_file"]

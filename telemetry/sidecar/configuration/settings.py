@@ -1,0 +1,154 @@
+"""Every setting of a sidecar: one list, from which its file, its variables, its flags and the reference are made."""
+
+from dataclasses import dataclass
+from typing import Final, Literal, get_args
+
+from telemetry.model.semconv import SIDECAR_VARIABLE_PREFIX
+from telemetry.sidecar.body_budget import BODIES_BYTES_MAX
+from telemetry.sidecar.connection_limits import BODY_S, CONNECTIONS_MAX, HEADER_S, IDLE_S
+
+Kind = Literal["text", "path", "integer", "number", "boolean"]
+Value = str | int | float | bool
+Group = Literal["addresses", "access", "store", "limits", "operation"]
+GROUPS: Final[tuple[Group, ...]] = get_args(Group)
+
+_PORT_MAX: Final = 65_535
+
+
+@dataclass(frozen=True, slots=True)
+class SidecarSetting:
+    """One setting. `key` is its name in the file; the names of its variable and its flag are made from it.
+
+    `default` None means that it is not set. `low` and `high` are bounds of a number, both allowed.
+    """
+
+    key: str
+    help: str
+    group: Group
+    kind: Kind = "text"
+    default: Value | None = None
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+    in_file: bool = True
+    is_secret: bool = False
+
+    @property
+    def variable(self) -> str:
+        """The name of its environment variable."""
+        return SIDECAR_VARIABLE_PREFIX + self.key.upper()
+
+    @property
+    def flag(self) -> str:
+        """Its flag on the command line; a secret has none that is accepted."""
+        return "--" + self.key.replace("_", "-")
+
+    @property
+    def expected(self) -> str:
+        """What a value must be, as the end of a sentence."""
+        if self.choices:
+            return f"give {' or '.join(self.choices)}"
+        if self.kind == "boolean":
+            return "give true or false"
+        if self.kind in ("integer", "number"):
+            named = "a whole number" if self.kind == "integer" else "a number"
+            if self.low is not None and self.high is not None:
+                return f"give {named} from {self.low:g} to {self.high:g}"
+            return f"give {named}" if self.low is None else f"give {named} of at least {self.low:g}"
+        return "give a path" if self.kind == "path" else "give a text"
+
+
+SETTINGS: Final = (
+    SidecarSetting(
+        "host",
+        "Address to listen on; beyond loopback it requires a token or TLS with a client CA.",
+        "addresses",
+        default="127.0.0.1",
+    ),
+    SidecarSetting(
+        "http_port",
+        "Port for OTLP/HTTP, pages and questions to the store; 0 for any free port.",
+        "addresses",
+        "integer",
+        4318,
+        0,
+        _PORT_MAX,
+    ),
+    SidecarSetting("grpc_port", "Port for OTLP/gRPC; 0 for any free port.", "addresses", "integer", 4317, 0, _PORT_MAX),
+    SidecarSetting(
+        "token", "Bearer token that senders and readers must present.", "access", in_file=False, is_secret=True
+    ),
+    SidecarSetting(
+        "token_file", "File that holds the bearer token; other users must not be able to read it.", "access", "path"
+    ),
+    SidecarSetting(
+        "tls_cert",
+        "PEM file of the certificate chain; with it, both ports speak TLS 1.2 or newer only.",
+        "access",
+        "path",
+    ),
+    SidecarSetting(
+        "tls_key", "PEM file of its private key; other users must not be able to read it.", "access", "path"
+    ),
+    SidecarSetting(
+        "tls_client_ca",
+        "PEM file of the CAs whose client certificates are accepted; one is then required.",
+        "access",
+        "path",
+    ),
+    SidecarSetting("store", "Directory of the store; created when missing. Required.", "store", "path"),
+    SidecarSetting(
+        "keep_transcripts", "Store transcripts and other texts, which are dropped otherwise.", "store", "boolean", False
+    ),
+    SidecarSetting("slo", "Objectives (OpenSLO) whose thresholds become histogram buckets.", "store", "path"),
+    SidecarSetting(
+        "keep_days", "Days for which the store keeps what it received; all if not given.", "store", "number", low=0.01
+    ),
+    SidecarSetting(
+        "keep_gib", "GiB to which the store is kept, the newest data; all if not given.", "store", "number", low=0.001
+    ),
+    SidecarSetting(
+        "max_connections",
+        "Most connections, for HTTP and for gRPC each; fewer if descriptors are scarce.",
+        "limits",
+        "integer",
+        CONNECTIONS_MAX,
+        1,
+    ),
+    SidecarSetting(
+        "body_memory",
+        "Most memory for bodies of requests in progress, in MiB; beyond it, 503.",
+        "limits",
+        "integer",
+        BODIES_BYTES_MAX >> 20,
+        64,
+    ),
+    SidecarSetting(
+        "header_timeout",
+        "Seconds for a TLS handshake, the header of a request, or opening a gRPC connection.",
+        "limits",
+        "number",
+        HEADER_S,
+        0.1,
+    ),
+    SidecarSetting(
+        "body_timeout",
+        "Seconds for the body of a request; one that stalls has a third of them.",
+        "limits",
+        "number",
+        BODY_S,
+        0.1,
+    ),
+    SidecarSetting(
+        "idle_timeout", "Seconds after which a connection without a request is closed.", "limits", "number", IDLE_S, 0.1
+    ),
+)
+BY_KEY: Final = {setting.key: setting for setting in SETTINGS}
+# The file itself, which no file can name.
+CONFIG: Final = SidecarSetting(
+    "config",
+    "File with settings (TOML); variables and flags take precedence over it.",
+    "operation",
+    "path",
+    in_file=False,
+)

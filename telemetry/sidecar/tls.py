@@ -1,0 +1,95 @@
+"""TLS of the two receivers: version 1.2 or newer, and client certificates where a CA for them is named."""
+
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+
+from telemetry.model.errors import ConfigError
+from telemetry.sidecar.secret_files import check_secret_file
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """PEM files: the certificate chain and its key, and the CAs of the clients if those must present a certificate."""
+
+    cert: Path
+    key: Path
+    client_ca: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTls:
+    """What the receivers need. `requires_certificate` says whether clients must present one that a CA has signed.
+
+    HTTP asks for it and admits a client without one, which then sees nothing but health and readiness: probes have no
+    certificates. gRPC admits none without.
+    """
+
+    http: ssl.SSLContext
+    grpc: grpc.ServerCredentials
+    requires_certificate: bool
+
+
+def server_tls(files: TlsFiles) -> ServerTls:
+    """Load the files. Raises ConfigError with a sentence for each that cannot be used."""
+    faults: list[str] = []
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    context.set_alpn_protocols(["http/1.1"])
+    for load in (_load_chain, _load_client_ca):
+        try:
+            load(context, files)
+        except ConfigError as error:
+            faults.append(str(error))
+    if faults:
+        raise ConfigError("TLS", faults)
+    client_ca = None if files.client_ca is None else files.client_ca.read_bytes()
+    credentials = grpc.ssl_server_credentials(
+        [(files.key.read_bytes(), files.cert.read_bytes())],
+        root_certificates=client_ca,
+        require_client_auth=client_ca is not None,
+    )
+    return ServerTls(context, credentials, client_ca is not None)
+
+
+def _load_chain(context: ssl.SSLContext, files: TlsFiles) -> None:
+    check_secret_file(files.key, "tls_key")
+    asked: list[bool] = []
+
+    def no_passphrase() -> str:
+        asked.append(True)
+        return ""  # without a callback, OpenSSL would ask at the terminal; an empty one decrypts nothing
+
+    try:
+        context.load_cert_chain(files.cert, files.key, password=no_passphrase)
+    except (OSError, ValueError) as error:
+        if asked:
+            raise ConfigError(
+                "tls_key", [f"{files.key} is encrypted; give a key without a passphrase, protected by its mode"]
+            ) from error
+        if getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
+            raise ConfigError("tls_key", [f"{files.key} does not belong to the certificate {files.cert}"]) from error
+        raise ConfigError(
+            "tls_cert", [f"{files.cert} with {files.key}: {_reason(error)}; give a certificate and its key as PEM"]
+        ) from error
+
+
+def _load_client_ca(context: ssl.SSLContext, files: TlsFiles) -> None:
+    if files.client_ca is None:
+        return
+    try:
+        context.load_verify_locations(files.client_ca)
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            "tls_client_ca", [f"{files.client_ca}: {_reason(error)}; give the certificates of CAs as PEM"]
+        ) from error
+    context.verify_mode = ssl.CERT_OPTIONAL
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ssl.SSLError):
+        return "it is not valid PEM"
+    return (getattr(error, "strerror", None) or str(error)).lower()
