@@ -43,6 +43,7 @@ def launch_sidecar(
     """Start a sidecar of our own without waiting for it; port 0 is any free one."""
     arguments = ["-m", "telemetry.sidecar", "--store", str(store)]
     arguments += ["--http-port", str(http_port), "--grpc-port", str(grpc_port)]
+    arguments += ["--log-format", "text"]  # people read it in the folder of the run
     arguments += ["--keep-transcripts"] if keeps_text else []
     if slo is not None:
         arguments += ["--slo", str(slo)]

@@ -18,8 +18,10 @@ from telemetry.sidecar.configuration.building import options_of
 from telemetry.sidecar.configuration.printing import settings_shown
 from telemetry.sidecar.configuration.reading import read_configuration
 from telemetry.sidecar.configuration.settings import BY_KEY, CONFIG, SETTINGS, SidecarSetting
+from telemetry.sidecar.logs import start_logging
 from telemetry.sidecar.options import SidecarOptions
 from telemetry.sidecar.server import serve
+from telemetry.sidecar.stopping import StopRequests
 
 EXIT_USAGE: Final = 2
 _PORT: Final = BY_KEY["http_port"]
@@ -36,13 +38,14 @@ python -m telemetry.sidecar --config sidecar.toml --print-config"""
 def run(options: SidecarOptions) -> int:
     """Run a sidecar in this process until SIGTERM or SIGINT; return the exit code.
 
-    Prints a JSON line with its addresses on stdout when it is ready.
+    Prints a JSON line with its addresses on stdout when it is ready. A second signal ends the wait for requests in
+    progress; what was acknowledged is stored in any case.
     """
 
     async def main() -> None:
-        stop = asyncio.Event()
+        stop = StopRequests()
         for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+            asyncio.get_running_loop().add_signal_handler(number, stop.ask)
         await serve(options, _print_ready, stop)
 
     try:
@@ -74,6 +77,7 @@ def _sidecar(**flags: Any) -> None:
     if prints:
         print(settings_shown(configuration), end="")  # noqa: T201 - the command line's answer
         raise typer.Exit
+    start_logging("front", *(str(configuration.value(key)) for key in ("log_format", "log_level")))
     raise typer.Exit(run(options))
 
 

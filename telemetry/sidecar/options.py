@@ -13,7 +13,8 @@ from telemetry.store.retention import KEEP_ALL, Keep
 class SidecarOptions:
     """The options of a sidecar. Port 0 means any free port; `slo` determines the boundaries of histogram buckets.
 
-    What `keep` does not keep is removed from the store. The pages of the model servers in `scrape` are read.
+    What `keep` does not keep is removed from the store. The pages of the model servers in `scrape` are read. For `drain_s` seconds after a stop signal, the receivers accept
+    requests and say that they are not ready.
     """
 
     store: Path
@@ -27,3 +28,4 @@ class SidecarOptions:
     keep: Keep = KEEP_ALL
     limits: ConnectionLimits = field(default_factory=ConnectionLimits)
     scrape: tuple[ScrapeTarget, ...] = ()
+    drain_s: float = 0.0

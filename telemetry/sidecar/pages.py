@@ -18,15 +18,16 @@ from telemetry.sidecar.store_link import StoreLink
 _Answer = Callable[[Request], Awaitable[Response]]
 
 
-def routes(link: StoreLink, ingest: Ingest, access: Access) -> list[Route]:
+def routes(link: StoreLink, ingest: Ingest, access: Access, is_stopping: Callable[[], bool]) -> list[Route]:
     """Create the routes of the pages. Health and readiness ask for no token, and never wait for the store process."""
 
     async def healthz(_request: Request) -> Response:
         return _json({"alive": True, "faults": _named(link.faults)})
 
     async def readyz(_request: Request) -> Response:
-        reasons = [fault for fault in link.faults if fault.stops_storing]
-        content = {"ready": not reasons, "reasons": [fault.sentence for fault in reasons]}
+        reasons = [fault.sentence for fault in link.faults if fault.stops_storing]
+        reasons += ["the sidecar is stopping"] if is_stopping() else []
+        content = {"ready": not reasons, "reasons": reasons}
         return _json(content, 503 if reasons else 200)
 
     async def state(_request: Request) -> Response:

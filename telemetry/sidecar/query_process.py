@@ -3,6 +3,7 @@
 python -m telemetry.sidecar.query_process STORE
 """
 
+import logging
 import os
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import duckdb
 import msgspec
 
 from telemetry.model.errors import StoreError
+from telemetry.sidecar.logs import start_child_logging
 from telemetry.sidecar.messages import LENGTH, frame
 from telemetry.sidecar.query_messages import Asked, Replied, refusal
 from telemetry.store.questions import BadQuestionError, answer
@@ -19,6 +21,8 @@ from telemetry.store.reader import StoreReader
 from telemetry.store.without_pandas import refuse_pandas
 
 _POLITENESS: Final = 5
+
+_log = logging.getLogger(__name__)
 
 
 def reply_to(reader: StoreReader, asked: Asked) -> Replied:
@@ -32,7 +36,7 @@ def reply_to(reader: StoreReader, asked: Asked) -> Replied:
         return refusal(503, str(error))
     except (ArithmeticError, LookupError, MemoryError, TypeError, ValueError, RecursionError, duckdb.Error) as error:
         # The next question must find the process as it is: one that cannot be answered may be about one odd turn.
-        sys.stderr.write(f"query process: {asked.name}: {type(error).__name__}: {error}\n")
+        _log.warning("the question %s cannot be answered", asked.name, exc_info=error)
         return refusal(500, f"{asked.name} cannot be answered ({type(error).__name__}); see the sidecar's messages")
 
 
@@ -50,6 +54,7 @@ def serve(reader: StoreReader, questions: BinaryIO, answers: BinaryIO) -> None:
 def main() -> None:
     """Serve the store that the command line names."""
     refuse_pandas()
+    start_child_logging("query")
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # nothing else may write between two answers
     os.nice(_POLITENESS)

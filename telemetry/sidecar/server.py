@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import socket
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,6 +15,7 @@ from telemetry.model.errors import ConfigError
 from telemetry.sidecar import pages, query_api
 from telemetry.sidecar.connection_limits import connections_allowed
 from telemetry.sidecar.http_connections import http_server
+from telemetry.sidecar.logs import log_event
 from telemetry.sidecar.messages import StoreOptions
 from telemetry.sidecar.options import SidecarOptions
 from telemetry.sidecar.otlp import grpc as otlp_grpc
@@ -23,15 +25,18 @@ from telemetry.sidecar.otlp.body import Bodies
 from telemetry.sidecar.otlp.grpc_health import GrpcHealth
 from telemetry.sidecar.otlp.ingest import Ingest
 from telemetry.sidecar.scraping.scraper import Scraper
+from telemetry.sidecar.stopping import StopRequests
 from telemetry.sidecar.store_link import StoreLink
 from telemetry.sidecar.tls_connections import TlsConnection
 
-# On shutdown, requests in progress get this long to finish; what was acknowledged is durable in any case.
-_GRACE_S: Final = 3
+# On shutdown, requests in progress get this long to finish: what an exporter waits for an answer.
+_GRACE_S: Final = 10
+
+_log = logging.getLogger(__name__)
 
 
-async def serve(options: SidecarOptions, ready: Callable[[dict[str, object]], None], stop: asyncio.Event) -> None:
-    """Run until `stop` is set; `ready` is called with the addresses once both receivers are listening.
+async def serve(options: SidecarOptions, ready: Callable[[dict[str, object]], None], stop: StopRequests) -> None:
+    """Run until `stop` is asked for; `ready` is called with the addresses once both receivers are listening.
 
     Raises ConfigError for an unusable port, address or objectives file, and StoreError for a store that another process
     owns. Whatever ends it, everything that was acknowledged is durable.
@@ -57,7 +62,7 @@ async def serve(options: SidecarOptions, ready: Callable[[dict[str, object]], No
         stack.push_async_callback(scraper.stop)
         questions = query_api.QueryLink(options.store)
         stack.push_async_callback(questions.stop)
-        health = GrpcHealth(lambda: link.is_storing, otlp_grpc.SERVICES)
+        health = GrpcHealth(lambda: link.is_storing and not stop.is_asked, otlp_grpc.SERVICES)
         tls = options.tls
         access = Access(options.token, requires_certificate=tls is not None and tls.requires_certificate)
         grpc_server, grpc_port = await otlp_grpc.start(
@@ -71,7 +76,7 @@ async def serve(options: SidecarOptions, ready: Callable[[dict[str, object]], No
         )
         routes = [
             *otlp_http.routes(ingest, bodies, access),
-            *pages.routes(link, ingest, access),
+            *pages.routes(link, ingest, access, lambda: stop.is_asked),
             *query_api.routes(questions, access),
         ]
         secured = None if tls is None else partial(TlsConnection, tls.http)
@@ -81,12 +86,17 @@ async def serve(options: SidecarOptions, ready: Callable[[dict[str, object]], No
             await asyncio.sleep(0.005)
         if not serving.done():
             scraper.start()
-            ready(_addresses(options, listener.getsockname()[1], grpc_port))
-            await asyncio.wait([serving, stopping := asyncio.create_task(stop.wait())], return_when="FIRST_COMPLETED")
-            stopping.cancel()
+            addresses = _addresses(options, listener.getsockname()[1], grpc_port)
+            ready(addresses)
+            log_event(_log, logging.INFO, "ready", "the receivers are listening", **addresses)
+            await stop.wait(serving)
+            log_event(_log, logging.INFO, "stopping", "the sidecar stops: requests in progress are finished")
+            await stop.drain(options.drain_s, serving)
         http.should_exit = True
         health.close()
-        await asyncio.gather(serving, grpc_server.shutdown(_GRACE_S))
+        with stop.hurrying(partial(setattr, http, "force_exit", True)):
+            await asyncio.gather(serving, grpc_server.shutdown(_GRACE_S))
+    log_event(_log, logging.INFO, "stopped", "the sidecar has stopped; everything acknowledged is stored")
 
 
 def _addresses(options: SidecarOptions, http_port: int, grpc_port: int) -> dict[str, object]:

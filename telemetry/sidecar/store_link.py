@@ -14,6 +14,7 @@ import msgspec
 
 from telemetry.model.errors import StoreError
 from telemetry.sidecar import messages
+from telemetry.sidecar.fault_events import FaultEvents
 from telemetry.sidecar.messages import (
     Answered,
     Ask,
@@ -55,6 +56,8 @@ class StoreLink:
         self._transport: asyncio.Transport | None = None
         self._is_ready = False
         self._faults: tuple[StoreFault, ...] = ()
+        self._fault_events = FaultEvents()
+        self._stops = False
         self._unusable: str | None = None
         self._opened: asyncio.Future[str | None] | None = None
         self._lost = asyncio.Event()
@@ -71,9 +74,11 @@ class StoreLink:
             await self._reap()
             raise StoreError(unusable)
         self._tasks = [asyncio.create_task(self._supervise()), asyncio.create_task(self._tick())]
+        self._note_faults()
 
     async def stop(self) -> None:
         """End the process; everything that was acknowledged is committed before, or stays in the log."""
+        self._stops = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -158,8 +163,10 @@ class StoreLink:
                     future.set_result(message)
             case Faults():
                 self._faults = message.faults
+                self._note_faults()
             case Ready():
                 self._is_ready, self._unusable = True, None
+                self._note_faults()
                 self._open(None)
             case Unusable():
                 self._unusable = message.sentence
@@ -167,6 +174,7 @@ class StoreLink:
 
     def _connection_lost(self) -> None:
         self._is_ready, self._faults, self._transport = False, (), None
+        self._note_faults()
         self._open("the store process ended while it opened the store; its messages say why")
         if self._ingest is not None:
             self._ingest.lost()
@@ -174,6 +182,11 @@ class StoreLink:
             if not future.done():
                 future.set_exception(StoreError("the store process has ended and starts again; ask again"))
         self._lost.set()
+
+    def _note_faults(self) -> None:
+        # Before the first process is ready, whoever starts the sidecar is answered; at its end, its end is no fault.
+        if not self._stops and self._tasks:
+            self._fault_events.note(self.faults)
 
     def _open(self, unusable: str | None) -> None:
         if self._opened is not None and not self._opened.done():

@@ -147,7 +147,7 @@ class _Senders:
 
 
 def test_a_sidecar_that_is_stopped_has_nothing_to_say(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    with running_sidecar(tmp_path) as sidecar:
+    with running_sidecar(tmp_path, "--log-level", "warning") as sidecar:
         assert asking.post(f"{sidecar.http}/v1/traces", content=_body(1), headers=PROTOBUF).status_code == 200
         assert sidecar.terminate() == 0
     assert capfd.readouterr().err == ""

@@ -48,6 +48,7 @@ def options_of(configuration: Configuration) -> SidecarOptions:
         slo=None if slo is None else Path(slo),
         keep=_keep(configuration),
         limits=_limits(configuration),
+        drain_s=_number(configuration, "drain_time"),
     )
 
 

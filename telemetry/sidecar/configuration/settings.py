@@ -142,6 +142,29 @@ SETTINGS: Final = (
     SidecarSetting(
         "idle_timeout", "Seconds after which a connection without a request is closed.", "limits", "number", IDLE_S, 0.1
     ),
+    SidecarSetting(
+        "drain_time",
+        "Seconds between a stop signal and the end of new requests; not ready meanwhile.",
+        "operation",
+        "number",
+        0,
+        0,
+        600,
+    ),
+    SidecarSetting(
+        "log_format",
+        "Messages on standard error as text or as JSON, one line each; auto: text on a terminal.",
+        "operation",
+        default="auto",
+        choices=("auto", "json", "text"),
+    ),
+    SidecarSetting(
+        "log_level",
+        "The least severe messages that are written.",
+        "operation",
+        default="info",
+        choices=("debug", "info", "warning", "error"),
+    ),
 )
 BY_KEY: Final = {setting.key: setting for setting in SETTINGS}
 # The file itself, which no file can name.

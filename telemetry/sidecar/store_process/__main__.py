@@ -15,8 +15,10 @@ from telemetry.store.without_pandas import refuse_pandas
 def main() -> None:
     """Serve the front at the other end of the socket that was inherited."""
     refuse_pandas()  # before modules are imported that make arrays
+    from telemetry.sidecar.logs import start_child_logging
     from telemetry.sidecar.store_process.process import run
 
+    start_child_logging("store")
     # Ctrl-C reaches every process of a terminal; the front says when to stop.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     descriptor, options = sys.argv[1:]

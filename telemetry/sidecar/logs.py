@@ -1,0 +1,111 @@
+"""Messages of a sidecar's processes on standard error: one line each, as text or as JSON.
+
+No message holds a secret or what a request contained. That is why an exception of somebody else's is shown by its type
+and its place, without its own words, which may quote the data that it was about.
+"""
+
+import json
+import logging
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, Final
+
+from telemetry.model.errors import TelemetryError
+from telemetry.model.foreign_text import one_line
+from telemetry.sidecar.configuration.settings import BY_KEY
+
+MESSAGE_CHARS_MAX: Final = 2000
+_FRAMES_MAX: Final = 8
+# They say in more words at their own level what the sidecar says of itself.
+_QUIET: Final = ("asyncio", "grpc", "uvicorn")
+_Exception = tuple[type[BaseException], BaseException, TracebackType | None]
+
+_log = logging.getLogger(__name__)
+
+
+def log_event(log: logging.Logger, level: int, event: str, sentence: str, **details: object) -> None:
+    """Write an event: its name and details are members of their own in JSON; the sentence says all of it."""
+    log.log(level, "%s", sentence, extra={"event": event, "details": details})
+
+
+class LineFormatter(logging.Formatter):
+    """Formats a record of one of the processes on one line."""
+
+    def __init__(self, process: str, *, as_json: bool) -> None:
+        super().__init__()
+        self._process_name = process
+        self._as_json = as_json
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        message = one_line(record.getMessage(), MESSAGE_CHARS_MAX)
+        exception = _described(record.exc_info) if record.exc_info and record.exc_info[0] else None
+        time_ = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        level = record.levelname.lower()
+        if not self._as_json:
+            why = "" if exception is None else f" ({one_line(_in_words(exception), MESSAGE_CHARS_MAX)})"
+            return f"{time_} {level} {self._process_name}: {message}{why}"
+        content: dict[str, object] = {"time": time_, "level": level, "process": self._process_name}
+        content |= {"pid": record.process, "logger": record.name, "message": message}
+        if (event := getattr(record, "event", None)) is not None:
+            content |= {"event": event, **getattr(record, "details", {})}
+        if exception is not None:
+            content["exception"] = exception
+        return json.dumps(content, default=str)
+
+
+def _described(raised: Any) -> dict[str, Any]:
+    kind, error, at = raised
+    frames = traceback.extract_tb(at)[-_FRAMES_MAX:]
+    found: dict[str, Any] = {
+        "type": kind.__name__,
+        "at": [f"{os.path.basename(each.filename)}:{each.lineno} {each.name}" for each in frames],  # noqa: PTH119
+    }
+    if isinstance(error, TelemetryError):
+        found["message"] = one_line(str(error), MESSAGE_CHARS_MAX)
+    elif isinstance(error, OSError) and error.strerror:
+        found["message"] = error.strerror
+    return found
+
+
+def _in_words(exception: Mapping[str, Any]) -> str:
+    words = f": {exception['message']}" if "message" in exception else ""
+    return f"{exception['type']}{words} at {' < '.join(reversed(exception['at'])) or 'an unknown place'}"
+
+
+def start_logging(process: str, log_format: str, log_level: str) -> None:
+    """Write what this process logs to standard error, uncaught exceptions and warnings included.
+
+    Processes that it starts find the same format and level in their environment: see `start_child_logging`.
+    """
+    as_json = log_format == "json" or (log_format == "auto" and not sys.stderr.isatty())
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LineFormatter(process, as_json=as_json))
+    logging.basicConfig(level=log_level.upper(), handlers=[handler], force=True)
+    logging.raiseExceptions = False  # a standard error that nobody reads any more is no reason for a traceback
+    logging.captureWarnings(True)
+    for name in _QUIET:
+        logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLogger().level))
+    sys.excepthook = _log_uncaught
+    threading.excepthook = lambda raised: _log_uncaught(
+        raised.exc_type, raised.exc_value or raised.exc_type(), raised.exc_traceback
+    )
+    os.environ[BY_KEY["log_format"].variable] = "json" if as_json else "text"
+    os.environ[BY_KEY["log_level"].variable] = log_level
+
+
+def start_child_logging(process: str) -> None:
+    """As `start_logging`, in the format and at the level of the process that started this one."""
+    log_format, log_level = (os.environ.get(BY_KEY[key].variable) or "" for key in ("log_format", "log_level"))
+    is_known = log_level in BY_KEY["log_level"].choices
+    start_logging(process, log_format or "auto", log_level if is_known else str(BY_KEY["log_level"].default))
+
+
+def _log_uncaught(kind: type[BaseException], error: BaseException, at: TracebackType | None) -> None:
+    if not issubclass(kind, SystemExit | KeyboardInterrupt):
+        _log.critical("an unexpected fault ends this thread or process", exc_info=(kind, error, at))
