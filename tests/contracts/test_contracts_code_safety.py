@@ -1,0 +1,174 @@
+"""Nothing runs data as code, weakens TLS, or makes a file name of what came over the network."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("corpora", "loadtest", "telemetry", "dashboard", "docs_build")
+# By their whole names, as they are called once imports are resolved.
+FORBIDDEN_CALLS = {
+    "eval": "runs data as code",
+    "exec": "runs data as code",
+    "compile": "makes code of data",
+    "__import__": "imports what data names",
+    "os.system": "starts a shell",
+    "os.popen": "starts a shell",
+    "subprocess.getoutput": "starts a shell",
+    "subprocess.getstatusoutput": "starts a shell",
+    "asyncio.create_subprocess_shell": "starts a shell",
+    "asyncio.subprocess.create_subprocess_shell": "starts a shell",
+    "yaml.load": "makes objects of data; use yaml.safe_load",
+    "yaml.load_all": "makes objects of data; use yaml.safe_load_all",
+    "yaml.full_load": "makes objects of data; use yaml.safe_load",
+    "yaml.unsafe_load": "makes objects of data; use yaml.safe_load",
+    "tempfile.mktemp": "names a file that somebody else may make first",
+    "ssl._create_unverified_context": "verifies no certificate",
+}
+# Whatever of these modules is used: reading with them runs what the data says.
+FORBIDDEN_MODULES = {"pickle", "_pickle", "cPickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "imp"}
+FORBIDDEN_ARGUMENTS = {("shell", True), ("allow_pickle", True), ("check_hostname", False)}
+# What reads requests touches neither files nor processes, so that nothing in a request can name one. Each of the others
+# has a reason to.
+OF_REQUESTS = ("telemetry/sidecar/otlp", "telemetry/sidecar/adapters", "telemetry/sidecar/counts")
+OF_REQUESTS_ALONE = (
+    "telemetry/sidecar/http_connections.py",
+    "telemetry/sidecar/pages.py",
+    "telemetry/sidecar/tls_connections.py",
+    "telemetry/store/questions.py",
+)
+OF_FILES = {"os", "pathlib", "shutil", "subprocess", "tempfile", "glob", "io"}
+# Modules below the packages above that read data of ours, from their own package, when they are loaded.
+READS_OWN_DATA = ("telemetry/sidecar/adapters/",)
+
+
+def _resolved(tree: ast.AST) -> dict[str, str]:
+    """The whole name behind each name that an import of the file made."""
+    found: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for each in node.names:
+                first = each.name.partition(".")[0]
+                found[each.asname or first] = each.name if each.asname else first
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found |= {each.asname or each.name: f"{node.module}.{each.name}" for each in node.names}
+    return found
+
+
+def _name(node: ast.expr, names: dict[str, str]) -> str:
+    if isinstance(node, ast.Name):
+        return names.get(node.id, node.id)
+    if isinstance(node, ast.Attribute):
+        return f"{_name(node.value, names)}.{node.attr}"
+    return ""
+
+
+def dangers(source: str) -> Iterator[tuple[int, str]]:
+    """The lines of a source that do what is forbidden, and why it is."""
+    tree = ast.parse(source)
+    names = _resolved(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            modules = [each.name for each in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+            for module in modules:
+                if module.partition(".")[0] in FORBIDDEN_MODULES:
+                    yield node.lineno, f"{module} runs what data says"
+        elif isinstance(node, ast.Call):
+            name = _name(node.func, names).removeprefix("builtins.")
+            if name in FORBIDDEN_CALLS:
+                yield node.lineno, f"{name} {FORBIDDEN_CALLS[name]}"
+            for keyword in node.keywords:
+                value = keyword.value.value if isinstance(keyword.value, ast.Constant) else None
+                if (keyword.arg, value) in FORBIDDEN_ARGUMENTS:
+                    yield node.lineno, f"{keyword.arg}={value}"
+                if keyword.arg == "verify" and value is False:
+                    yield node.lineno, "verify=False verifies no certificate"
+        elif isinstance(node, ast.Assign) and "CERT_NONE" in ast.unparse(node.value):
+            yield node.lineno, "CERT_NONE verifies no certificate"
+
+
+def file_access(source: str) -> Iterator[tuple[int, str]]:
+    """The lines of a source that could touch a file or a process."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            modules = [each.name for each in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+            yield from ((node.lineno, f"imports {each}") for each in modules if each.partition(".")[0] in OF_FILES)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "open":
+            yield node.lineno, "opens a file"
+
+
+def _sources() -> list[Path]:
+    return [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+
+
+def test_no_code_runs_data_or_weakens_tls() -> None:
+    sources = _sources()
+    assert len(sources) > 500
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {why}" for path in sources for line, why in dangers(path.read_text("utf-8"))
+    ]
+    assert found == []
+
+
+def test_what_reads_requests_touches_no_file() -> None:
+    names = {path.relative_to(ROOT).as_posix(): path for path in _sources()}
+    assert set(OF_REQUESTS_ALONE) <= names.keys()
+    read = [name for name in names if name.startswith(OF_REQUESTS) or name in OF_REQUESTS_ALONE]
+    assert len(read) > 30
+    found = [
+        f"{name}:{line}: {why}"
+        for name in read
+        if not name.startswith(READS_OWN_DATA)
+        for line, why in file_access(names[name].read_text("utf-8"))
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "eval(text)",
+        "exec(text)",
+        "import builtins\nbuiltins.eval(text)",
+        "code = compile(text, 'x', 'exec')",
+        "import pickle",
+        "from pickle import loads",
+        "import marshal as m",
+        "import yaml\nyaml.load(text, Loader=yaml.Loader)",
+        "from yaml import load as read\nread(text)",
+        "import os\nos.system(text)",
+        "from os import popen\npopen(text)",
+        "import subprocess\nsubprocess.run(text, shell=True)",
+        "import numpy as np\nnp.load(file, allow_pickle=True)",
+        "import httpx\nhttpx.get(url, verify=False)",
+        "import ssl\ncontext.verify_mode = ssl.CERT_NONE",
+        "import ssl\nssl._create_unverified_context()",
+        "import tempfile\ntempfile.mktemp()",
+    ],
+)
+def test_a_violation_is_found(source: str) -> None:
+    assert len(list(dangers(source))) == 1
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["import re\nre.compile(text)", "model.eval()", "import yaml\nyaml.safe_load(text)", "run(command, shell=False)"],
+)
+def test_what_only_looks_like_one_is_not(source: str) -> None:
+    assert list(dangers(source)) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "count"),
+    [
+        ("import os", 1),
+        ("from pathlib import Path", 1),
+        ("open(name)", 1),
+        ("import os.path, json", 1),
+        ("opened()", 0),
+    ],
+)
+def test_access_to_files_is_found(source: str, count: int) -> None:
+    assert len(list(file_access(source))) == count
