@@ -2,223 +2,157 @@
 
 A list of the names that carry words would be out of date with each release of a framework, and what it misses is stored
 for good. So it is the other way round: numbers and flags are kept under any name, text only under a name that is known
-to be a label (an id, a model, a state). Anything else, a service's own attributes among it, is left out.
+to be a label (an id, a model, a state) of the framework that sent it, which its instrumentation scope tells. Anything
+else, a service's own attributes among it, is left out. The names are data: telemetry/data/text-labels.toml.
 """
 
 import re
+import tomllib
 from collections.abc import Mapping
-from typing import Final, cast
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cache, lru_cache
+from importlib.resources import files
+from typing import Any, Final, cast
 
-# Names under which text is kept: those of OpenTelemetry, of the GenAI conventions, OpenInference, OpenLLMetry, Pipecat
-# and LiveKit whose values are labels. Compared with the frameworks' own code in the tests.
-LABELS: Final = frozenset(
-    [
-        "run_id",
-        "process_id",
-        "phase",
-        "phase_kind",
-        "which",
-        "error.type",
-        "rpc.method",
-        "rpc.system",
-        "rpc.service",
-        "http.request.method",
-        "http.route",
-        "url.scheme",
-        "server.address",
-        "network.protocol.name",
-        "network.protocol.version",
-        "network.transport",
-        "network.type",
-        "db.system",
-        "db.operation",
-        "process.runtime.name",
-        "process.runtime.version",
-        "process.executable.name",
-        "thread.name",
-        "exception.type",
-        "session.id",
-        "gen_ai.agent.id",
-        "gen_ai.agent.name",
-        "gen_ai.agent.version",
-        "gen_ai.conversation.id",
-        "gen_ai.data_source.id",
-        "gen_ai.evaluation.name",
-        "gen_ai.evaluation.score.label",
-        "gen_ai.openai.api_type",
-        "gen_ai.openai.api_version",
-        "gen_ai.openai.request.response_format",
-        "gen_ai.openai.request.service_tier",
-        "gen_ai.openai.response.service_tier",
-        "gen_ai.openai.response.system_fingerprint",
-        "gen_ai.openai.system_fingerprint",
-        "gen_ai.operation.name",
-        "gen_ai.output.type",
-        "gen_ai.prompt.name",
-        "gen_ai.provider.name",
-        "gen_ai.request.encoding_formats",
-        "gen_ai.request.model",
-        "gen_ai.request.reasoning_effort",
-        "gen_ai.request.voice",
-        "gen_ai.response.finish_reason",
-        "gen_ai.response.finish_reasons",
-        "gen_ai.response.id",
-        "gen_ai.response.model",
-        "gen_ai.response.reasoning_effort",
-        "gen_ai.response.stop_reason",
-        "gen_ai.system",
-        "gen_ai.task.id",
-        "gen_ai.task.kind",
-        "gen_ai.task.name",
-        "gen_ai.task.parent.id",
-        "gen_ai.task.status",
-        "gen_ai.token.type",
-        "gen_ai.tool.call.id",
-        "gen_ai.tool.name",
-        "gen_ai.tool.type",
-        "gen_ai.usage.token_type",
-        "gen_ai.workflow.name",
-        "llm.finish_reason",
-        "llm.model_name",
-        "llm.provider",
-        "llm.request.model_name",
-        "llm.request.reasoning_effort",
-        "llm.request.type",
-        "llm.response.finish_reason",
-        "llm.response.model_name",
-        "llm.response.stop_reason",
-        "llm.system",
-        "llm.usage.token_type",
-        "llm.prompt_template.version",
-        "openinference.span.kind",
-        "agent.name",
-        "embedding.model_name",
-        "graph.node.id",
-        "graph.node.name",
-        "graph.node.parent_id",
-        "input.mime_type",
-        "output.mime_type",
-        "prompt.id",
-        "prompt.vendor",
-        "reranker.model_name",
-        "tool.id",
-        "tool.name",
-        "tool_call.id",
-        "tool_call.function.name",
-        "traceloop.correlation.id",
-        "traceloop.entity.name",
-        "traceloop.entity.path",
-        "traceloop.entity.version",
-        "traceloop.prompt.key",
-        "traceloop.prompt.version",
-        "traceloop.prompt.version_hash",
-        "traceloop.prompt.version_name",
-        "traceloop.span.kind",
-        "traceloop.workflow.name",
-        "langgraph.command.goto_node",
-        "langgraph.command.goto_nodes",
-        "langgraph.command.source_node",
-        "mcp.method.name",
-        "mcp.request.id",
-        "conversation.id",
-        "conversation.type",
-        "function_calls.all_names",
-        "function_calls.first_name",
-        "language",
-        "modalities",
-        "output_modality",
-        "response.id",
-        "response.status",
-        "service.operation",
-        "session.model",
-        "session.voice",
-        "session.turn_detection.type",
-        "session.input_audio_format",
-        "session.output_audio_format",
-        "settings.model",
-        "settings.voice",
-        "settings.language",
-        "settings.vad.start_sensitivity",
-        "settings.vad.end_sensitivity",
-        "tool.all_function_names",
-        "tool.call_id",
-        "tool.function_name",
-        "tool.result_status",
-        "tool_choice",
-        "tools.names",
-        "turn.type",
-        "voice_id",
-        "lk.agent_label",
-        "lk.agent_name",
-        "lk.amd.category",
-        "lk.blocking.severity",
-        "lk.callback.name",
-        "lk.close_reason",
-        "lk.cloud_agent_id",
-        "lk.connection_state",
-        "lk.deployment_id",
-        "lk.disconnect_reason",
-        "lk.dispatch_id",
-        "lk.eou.language",
-        "lk.eou.outcome",
-        "lk.eou.source",
-        "lk.fallback.label",
-        "lk.function_tool.id",
-        "lk.function_tool.name",
-        "lk.function_tools",
-        "lk.generation_id",
-        "lk.input.base_span_id",
-        "lk.interruption.source",
-        "lk.job.agent_id",
-        "lk.job.worker_id",
-        "lk.job_id",
-        "lk.llm_metrics",
-        "lk.new_state",
-        "lk.old_state",
-        "lk.parent_generation_id",
-        "lk.participant_id",
-        "lk.participant_kind",
-        "lk.previous_agent_label",
-        "lk.provider_request_ids",
-        "lk.provider_tools",
-        "lk.realtime_model_metrics",
-        "lk.room_sid",
-        "lk.rpc.request_id",
-        "lk.speech_id",
-        "lk.stt.events",
-        "lk.tool_sets",
-        "lk.track_sid",
-        "lk.track_source",
-        "lk.tts.label",
-        "lk.tts_metrics",
-    ]
-)
-# Whole families: our own, and what describes a process and the place where it runs.
-LABEL_PREFIXES: Final = (
-    "voice.",
-    "service.",
-    "telemetry.",
-    "host.",
-    "os.",
-    "k8s.",
-    "container.",
-    "cloud.",
-    "deployment.",
-)
-# What carries words even there: `voice.turn.transcript_pii`, `voice.asr.transcript`.
+from telemetry.model import semconv
+from telemetry.model.personal_data import labels as label_values
+from telemetry.model.personal_data.pseudonyms import is_pseudonym
+
+# What carries words even in a family of labels: `voice.turn.transcript_pii`, `voice.asr.transcript`.
 _WORDS: Final = re.compile(
     r"_pii$|(^|\.)pii\.|(^|[._])(transcripts?|text|prompt|instructions|messages?|arguments)(\.|$)"
 )
+# Figures under these names are personal data themselves: the number of a telephone, an account, a person.
+_PERSONAL_FIGURES: Final = re.compile(
+    r"(^|[._-])(phone|telephone|mobile|msisdn|caller_?id|(card|account|from|to|caller|callee)[._]?(number|no)|card|iban"
+    r"|pan|ssn|tax_?id|birth_?(date|day)|date_of_birth|dob|pin|cvc|cvv|otp|passcode|passport)([._-](number|no))?$",
+    re.IGNORECASE,
+)
+_ID: Final = re.compile(r"(^|[._])(s?ids?|identity)$")
+# Texts of our own turns that an endpoint wrote; all the others are ours, or the corpus's.
+_BY_ENDPOINT: Final = frozenset(
+    semconv.TURN_PREFIX + field
+    for field in (
+        "cohort",
+        "endpoint_header_values",
+        "failure_code",
+        "intent",
+        "model",
+        "response_id",
+        "unknown_event_names",
+    )
+)
+_REMEMBERED: Final = 50_000
 
 
-def is_label(name: str) -> bool:
+class NameKind(IntEnum):
+    """What the text under a name is."""
+
+    TEXT = 0  # may be what somebody said
+    LABEL = 1
+    ID = 2  # a label that tells one call, session or item from another
+    PERSON = 3  # names a person
+    OWN = 4  # of our own callers: chosen or made by voiceprobe
+    REASON = 5  # a sentence that says why something happened
+    PERSONAL = 6  # the name holds personal data, or says that even figures under it are
+
+
+_NO_LABELS: Final = frozenset([NameKind.TEXT, NameKind.PERSON, NameKind.PERSONAL])
+
+
+@dataclass(frozen=True, slots=True)
+class _Framework:
+    name: str
+    scopes: tuple[str, ...]
+    labels: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _TextLabels:
+    prefixes: tuple[str, ...]
+    labels: frozenset[str]
+    persons: frozenset[str]
+    reasons: frozenset[str]
+    frameworks: tuple[_Framework, ...]
+
+
+def _text_labels() -> _TextLabels:
+    document: dict[str, Any] = tomllib.loads((files("telemetry") / "data" / "text-labels.toml").read_text("utf-8"))
+    general = document["general"]
+    frameworks = tuple(
+        _Framework(each["name"], tuple(each["scopes"]), frozenset(each["labels"])) for each in document["framework"]
+    )
+    return _TextLabels(
+        prefixes=tuple(general["prefixes"]),
+        labels=frozenset(general["labels"]),
+        persons=frozenset(general["persons"]),
+        reasons=frozenset(general["reasons"]),
+        frameworks=frameworks,
+    )
+
+
+_LABELS: Final = _text_labels()
+LABELS: Final = _LABELS.labels.union(*(framework.labels for framework in _LABELS.frameworks))
+_OWN_FRAMEWORK: Final = next(each.name for each in _LABELS.frameworks if semconv.SCOPE in each.scopes)
+
+
+@lru_cache(_REMEMBERED)
+def framework_of(scope: str) -> str:
+    """The framework to which an instrumentation scope belongs; empty for any other."""
+    for framework in _LABELS.frameworks:
+        if any(scope == name or scope.startswith(f"{name}.") for name in framework.scopes):
+            return framework.name
+    return ""
+
+
+def kind_of_name(name: str, framework: str = "") -> NameKind:
+    """What the text under a name is, in what a framework sends."""
+    return _remembered_kind(name, framework) if len(name) <= 200 else _kind(name, framework)
+
+
+def is_label(name: str, framework: str = "") -> bool:
     """Whether text under this name is known to be none of what somebody said, wrote or was answered."""
-    return name in LABELS or (name.startswith(LABEL_PREFIXES) and _WORDS.search(name) is None)
+    return kind_of_name(name, framework) not in _NO_LABELS
 
 
-def without_text(attributes: Mapping[str, object]) -> dict[str, object]:
+def without_text(attributes: Mapping[str, object], framework: str = "") -> dict[str, object]:
     """The attributes that may be stored."""
-    return {name: value for name, value in attributes.items() if not _holds_text(value) or is_label(name)}
+    return {
+        name: value
+        for name, value in attributes.items()
+        if not _holds_text(value) or is_label(name, framework) or is_person(name, value, framework)
+    }
+
+
+def is_person(name: str, value: object, framework: str = "") -> bool:
+    """Whether an attribute names a person by a pseudonym, and by nothing else."""
+    if kind_of_name(name, framework) is not NameKind.PERSON:
+        return False
+    return isinstance(value, str) and is_pseudonym(value)
+
+
+def _kind(name: str, framework: str) -> NameKind:
+    if label_values.without_personal_data(name) != name or _PERSONAL_FIGURES.search(name) is not None:
+        return NameKind.PERSONAL
+    if name in _LABELS.persons:
+        return NameKind.PERSON
+    if name in _LABELS.reasons:
+        return NameKind.REASON
+    is_family = name.startswith(_LABELS.prefixes) and _WORDS.search(name) is None
+    if not is_family and name not in _LABELS.labels and name not in _labels_of(framework):
+        return NameKind.TEXT
+    if framework == _OWN_FRAMEWORK and (name.startswith("voice.") or name in _labels_of(framework)):
+        return NameKind.LABEL if name in _BY_ENDPOINT else NameKind.OWN
+    return NameKind.ID if _ID.search(name) is not None else NameKind.LABEL
+
+
+_remembered_kind: Final = lru_cache(_REMEMBERED)(_kind)
+
+
+@cache
+def _labels_of(framework: str) -> frozenset[str]:
+    return next((each.labels for each in _LABELS.frameworks if each.name == framework), frozenset())
 
 
 def _holds_text(value: object) -> bool:

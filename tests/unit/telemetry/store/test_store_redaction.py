@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import orjson
@@ -18,8 +18,9 @@ import pytest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 
+from telemetry.model.personal_data.pseudonyms import pseudonym
 from telemetry.model.spans import SpanEvent, SpanLink, SpanRow
-from telemetry.store.redaction import LABELS, is_label, without_text
+from telemetry.store.redaction import LABELS, framework_of, is_label, without_text
 from telemetry.store.schema import (
     SCHEMAS,
     PointRow,
@@ -35,6 +36,8 @@ from tests.fixtures_turns import client_turn
 FRAMEWORKS: list[dict[str, Any]] = json.loads(
     (Path(__file__).parents[3] / "fixtures" / "framework_attributes.json").read_text()
 )
+# The scope with which a framework's spans come; the others have general names only.
+SCOPES = {"pipecat-ai": "pipecat.turn", "openinference-semantic-conventions": "openinference.instrumentation.pipecat"}
 NAMED = {framework["package"]: framework for framework in FRAMEWORKS}
 TEXTS = "my card number is 4711"
 # Found stored by a reader of the issue; and one of each kind that a list of names misses.
@@ -53,21 +56,27 @@ ALWAYS_WORDS = [
 SHAPES = [TEXTS, [TEXTS], [1, TEXTS], {"text": TEXTS}, {"deep": {"er": [TEXTS]}}, TEXTS.encode(), [{"a": 1}]]
 
 
-Kept = Callable[[Mapping[str, object]], Mapping[str, object]]
+class Kept(Protocol):
+    """What is kept of attributes that come with a scope."""
+
+    def __call__(self, attributes: Mapping[str, object], scope: str = "") -> Mapping[str, object]: ...
 
 
-def _of_point(attributes: Mapping[str, object]) -> Mapping[str, object]:
+def _of_point(attributes: Mapping[str, object], scope: str = "") -> Mapping[str, object]:
     """What is kept of the attributes of a point."""
-    (row,) = table_without_text("points", points_table([PointRow("p", 1, 1.0, dict(attributes))])).to_pylist()
+    other = PointRow("p", 1, 1.0, {"my.own.note": TEXTS, "n": 3}, scope_name="other")
+    points = [other, PointRow("p", 1, 1.0, dict(attributes), scope_name=scope)]
+    other_row, row = table_without_text("points", points_table(points)).to_pylist()
+    assert orjson.loads(other_row["attributes"]) == {"n": 3}
     return orjson.loads(row["attributes"])
 
 
 def _of_span(change: Callable[[SpanRow, Mapping[str, object]], SpanRow], read: Callable[[SpanRow], Any]) -> Kept:
     """What is kept of the attributes at one place of a span, beside spans that have none there and one with many."""
 
-    def kept(attributes: Mapping[str, object]) -> Mapping[str, object]:
+    def kept(attributes: Mapping[str, object], scope: str = "") -> Mapping[str, object]:
         other = change(SPAN, {"my.own.note": TEXTS, "http.route": "/a", "n": 3})
-        spans = [SPAN, other, change(SPAN, attributes), SPAN, other]
+        spans = [SPAN, other, replace(change(SPAN, attributes), scope_name=scope), SPAN, other]
         rows = table_without_text("spans", spans_table(spans)).to_pylist()
         found = [span_from_row(row) for row in rows]
         assert found[0] == found[3] == SPAN
@@ -100,16 +109,27 @@ def kept_of(request: pytest.FixtureRequest) -> Kept:
     return PLACES.get(request.param, _of_point)
 
 
+@pytest.mark.parametrize("place", [*PLACES, "point"])
 @pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda framework: framework["package"])
-def test_words_of_a_framework_are_left_out_and_the_rest_stays(framework: dict[str, Any], kept_of: Kept) -> None:
+def test_words_of_a_framework_are_left_out_and_the_rest_stays(framework: dict[str, Any], place: str) -> None:
+    scope = SCOPES.get(framework["package"], "")
+    of_place = PLACES.get(place, _of_point)
+
+    def kept_of(attributes: Mapping[str, object]) -> Mapping[str, object]:
+        return of_place(attributes, scope)
+
     assert framework["words"]
     assert framework["labels"]
     words = [*framework["words"], *(f"{name}.0" for name in framework["words"])]  # and an entry of a list
     for name in words:
-        assert not is_label(name)
+        assert not is_label(name, framework_of(scope))
     assert kept_of(dict.fromkeys(words, TEXTS)) == {}
-    labels = dict.fromkeys(framework["labels"], "a-label")
-    assert kept_of(labels) == labels
+    # A resource has no scope: names that are labels of one framework alone are not known there.
+    of_scope = framework_of("" if place == "resource" else scope)
+    labels = {name: "a-label" for name in framework["labels"] if is_label(name, of_scope)}
+    assert labels
+    assert place == "resource" or len(labels) == len(framework["labels"])
+    assert kept_of(dict.fromkeys(framework["labels"], "a-label")) == labels
     numbers = dict.fromkeys(framework["numbers"], 3)
     assert kept_of(numbers) == numbers
     assert kept_of(dict.fromkeys(framework["numbers"], TEXTS)) == {}, "each is a figure, and no text"
@@ -142,6 +162,22 @@ def test_of_names_and_messages_only_the_message_of_a_status_is_text() -> None:
     )
     (row,) = table_without_text("spans", spans_table([span])).to_pylist()
     assert span_from_row(row) == replace(span, status_message="")
+
+
+def test_a_person_is_stored_under_a_pseudonym_alone(kept_of: Kept) -> None:
+    known = pseudonym("+49 170 1234567", b"key")
+    for name in ("user.id", "enduser.id", "user_id"):
+        assert kept_of({name: "+491701234567", "kept": 1}) == {"kept": 1}
+        assert kept_of({name: known, "kept": 1}) == {name: known, "kept": 1}
+        assert kept_of({name: [known], "kept": 1}) == {"kept": 1}
+
+
+def test_the_scope_decides_over_plain_names() -> None:
+    assert framework_of("pipecat") == framework_of("pipecat.turn") == "pipecat"
+    assert framework_of("pipecatx") == framework_of("my.pipecat") == framework_of("") == ""
+    assert is_label("language", "pipecat")
+    assert not is_label("language", framework_of("my.service"))
+    assert not is_label("run_id", "pipecat")
 
 
 def test_what_a_message_hides_behind_a_number_is_left_out() -> None:
