@@ -182,9 +182,7 @@ def test_a_reason_is_kept_without_what_it_quotes() -> None:
 
 
 def test_texts_that_are_kept_are_without_personal_data() -> None:
-    found = kept_by(
-        KEEPING, text_output="Anna's card is four one one one one one one one", input=["call", PHONE]
-    )
+    found = kept_by(KEEPING, text_output="Anna's card is four one one one one one one one", input=["call", PHONE])
     assert found == {
         "text_output": "[redacted:name]'s card is [redacted:digits]",
         "input": ["call", "[redacted:phone]"],
