@@ -25,14 +25,15 @@ class FrontCounts(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StoreOptions(msgspec.Struct, frozen=True):
-    """How a store process is started: the folder of the store, whether texts are kept, the objectives' file, and what
-    of the store is kept (None: no limit)."""
+    """How a store process is started: the folder of the store, whether texts are kept, the objectives' file, what of
+    the store is kept (None: no limit), and the file of names that no text keeps."""
 
     store: str
     keep_text: bool = False
     slo: str | None = None
     keep_age_ns: int | None = None
     keep_bytes: int | None = None
+    redact_names: str | None = None
 
 
 class Take(msgspec.Struct, frozen=True, array_like=True, tag="take"):

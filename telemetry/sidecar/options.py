@@ -13,8 +13,9 @@ from telemetry.store.retention import KEEP_ALL, Keep
 class SidecarOptions:
     """The options of a sidecar. Port 0 means any free port; `slo` determines the boundaries of histogram buckets.
 
-    What `keep` does not keep is removed from the store. The pages of the model servers in `scrape` are read. For `drain_s` seconds after a stop signal, the receivers accept
-    requests and say that they are not ready.
+    What `keep` does not keep is removed from the store. The pages of the model servers in `scrape` are read. For
+    `drain_s` seconds after a stop signal, the receivers accept requests and say that they are not ready. `redact_names`
+    is a file of names that no text keeps.
     """
 
     store: Path
@@ -29,3 +30,4 @@ class SidecarOptions:
     limits: ConnectionLimits = field(default_factory=ConnectionLimits)
     scrape: tuple[ScrapeTarget, ...] = ()
     drain_s: float = 0.0
+    redact_names: Path | None = None

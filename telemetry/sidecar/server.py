@@ -50,6 +50,7 @@ async def serve(options: SidecarOptions, ready: Callable[[dict[str, object]], No
                 str(options.slo) if options.slo else None,
                 options.keep.age_ns,
                 options.keep.size_bytes,
+                redact_names=str(options.redact_names) if options.redact_names else None,
             )
         )
         ingest = Ingest(link.send)

@@ -40,7 +40,7 @@ _CARD: Final = re.compile(
 )
 _SSN: Final = re.compile(r"(?<![0-9A-Za-z-])[0-9]{3}-[0-9]{2}-[0-9]{4}(?![0-9A-Za-z-])")
 _IBAN: Final = re.compile(r"(?<![0-9A-Za-z])[A-Z]{2}[0-9]{2}(?: ?[0-9A-Z]{4}){2,7}(?: ?[0-9A-Z]{1,3})?(?![0-9A-Za-z])")
-_PERSONAL_ID: Final = re.compile(r"[0-9(][0-9 ()./-]{5,22}[0-9]")
+_PERSONAL_ID: Final = re.compile(r"[0-9(][0-9 ()/-]{5,22}[0-9]")
 _SCHEME: Final = re.compile(r"(?:tel|sips?|callto):", re.IGNORECASE)
 
 

@@ -36,7 +36,6 @@ def options_of(configuration: Configuration) -> SidecarOptions:
         )
     if faults:
         raise ConfigError("the configuration cannot be used", faults)
-    slo = _text(configuration, "slo")
     return SidecarOptions(
         store=Path(store or ""),
         host=host,
@@ -45,10 +44,11 @@ def options_of(configuration: Configuration) -> SidecarOptions:
         token=token,
         tls=tls,
         keep_transcripts=configuration.value("keep_transcripts") is True,
-        slo=None if slo is None else Path(slo),
+        slo=_path(configuration, "slo"),
         keep=_keep(configuration),
         limits=_limits(configuration),
         drain_s=_number(configuration, "drain_time"),
+        redact_names=_path(configuration, "redact_names"),
     )
 
 
@@ -98,6 +98,11 @@ def _limits(configuration: Configuration) -> ConnectionLimits:
 def _text(configuration: Configuration, key: str) -> str | None:
     value = configuration.value(key)
     return None if value is None else str(value)
+
+
+def _path(configuration: Configuration, key: str) -> Path | None:
+    text = _text(configuration, key)
+    return None if text is None else Path(text)
 
 
 def _number(configuration: Configuration, key: str) -> float:

@@ -100,6 +100,12 @@ SETTINGS: Final = (
     SidecarSetting(
         "keep_transcripts", "Store transcripts and other texts, which are dropped otherwise.", "store", "boolean", False
     ),
+    SidecarSetting(
+        "redact_names",
+        "File of names, one a line, that no text keeps, beside those of a short list.",
+        "store",
+        "path",
+    ),
     SidecarSetting("slo", "Objectives (OpenSLO) whose thresholds become histogram buckets.", "store", "path"),
     SidecarSetting(
         "keep_days", "Days for which the store keeps what it received; all if not given.", "store", "number", low=0.01

@@ -1,7 +1,8 @@
 """The messages of OTLP as ptars reads them into Arrow columns: own descriptors, equal on the wire to the official ones.
 
 They differ in one point: `array_value` and `kvlist_value` of an attribute's value are bytes here, so that no type
-contains itself. What nothing in the store uses (flags, counts of dropped items, schema URLs) is left out.
+contains itself. What nothing in the store uses of spans, events and links (flags, counts of dropped items) stands
+behind the rest: with it, the size of a span tells whether it holds anything else (`span_sizes`).
 """
 
 from collections.abc import Sequence
@@ -20,6 +21,8 @@ _TYPES: Final = {
     "int32": FieldDescriptorProto.TYPE_INT32,
     "double": FieldDescriptorProto.TYPE_DOUBLE,
     "fixed64": FieldDescriptorProto.TYPE_FIXED64,
+    "uint32": FieldDescriptorProto.TYPE_UINT32,
+    "fixed32": FieldDescriptorProto.TYPE_FIXED32,
 }
 # Each field as "number name type", with a trailing "*" where it repeats.
 _ANY_VALUE: Final = (
@@ -38,8 +41,15 @@ _MESSAGES: Final[dict[str, Sequence[str]]] = {
     "KeyValueList": ("1 values KeyValue*",),
     "Resource": ("1 attributes KeyValue*",),
     "InstrumentationScope": ("1 name string", "2 version string"),
-    "Event": ("1 time_unix_nano fixed64", "2 name string", "3 attributes KeyValue*"),
-    "Link": ("1 trace_id bytes", "2 span_id bytes", "3 trace_state string", "4 attributes KeyValue*"),
+    "Event": ("1 time_unix_nano fixed64", "2 name string", "3 attributes KeyValue*", "4 dropped uint32"),
+    "Link": (
+        "1 trace_id bytes",
+        "2 span_id bytes",
+        "3 trace_state string",
+        "4 attributes KeyValue*",
+        "5 dropped uint32",
+        "6 flags fixed32",
+    ),
     "Status": ("2 message string", "3 code int32"),
     "Span": (
         "1 trace_id bytes",
@@ -54,6 +64,10 @@ _MESSAGES: Final[dict[str, Sequence[str]]] = {
         "11 events Event*",
         "13 links Link*",
         "15 status Status",
+        "10 dropped_attributes uint32",
+        "12 dropped_events uint32",
+        "14 dropped_links uint32",
+        "16 flags fixed32",
     ),
 }
 

@@ -14,6 +14,8 @@ from telemetry.sidecar.otlp.attributes import OtlpDecodeError
 from telemetry.sidecar.otlp.framing import ITEM_BYTES_MAX, framed
 from telemetry.sidecar.otlp.point_values import TOO_DEEP, Point, RefusedPoint, parts_of, point_row
 from telemetry.sidecar.otlp.readable import METRIC, RESOURCE, SCOPE, Readable, Shape, readable
+from telemetry.sidecar.privacy.requests import Redactor
+from telemetry.store.redaction import framework_of
 from telemetry.store.schema import PointRow
 
 POINTS_MAX: Final = 200_000
@@ -33,8 +35,9 @@ _Part = TypeVar("_Part", Metric, Resource, InstrumentationScope)
 @dataclass(slots=True)
 class ReadPoints:
     """The points of one request; of those that are not stored how many there are for each reason. `changed` counts the
-    metrics that are not stored as they were sent, for these `changes`."""
+    metrics that are not stored as they were sent, for these `changes`. `body` is what may be written of the request."""
 
+    body: bytes
     points: list[PointRow] = field(default_factory=list[PointRow])
     received: int = 0
     attributes: int = 0
@@ -48,10 +51,11 @@ class ReadPoints:
         self.rejected[reason] = self.rejected.get(reason, 0) + points
 
 
-def read_points(body: bytes) -> ReadPoints:
-    """Read a metrics export in protobuf. Raises OtlpDecodeError when it is not one, or holds more than can be taken."""
-    found = ReadPoints()
-    for service, scope_name, metric in _metrics(body, found):
+def read_points(body: bytes, redactor: Redactor | None = None) -> ReadPoints:
+    """Read a metrics export in protobuf, without what the redactor takes out of it. Raises OtlpDecodeError when it is
+    not one, or holds more than can be taken."""
+    found = ReadPoints(body)
+    for service, scope_name, metric in _metrics(body, found, redactor):
         kind = metric.WhichOneof("data")
         if kind is None:
             continue
@@ -82,16 +86,32 @@ def _take(metric: Metric, point: Point, service: str, scope_name: str, found: Re
             found.points.append(row)
 
 
-def _metrics(body: bytes, found: ReadPoints) -> Iterator[tuple[str, str, Metric]]:
+def _metrics(body: bytes, found: ReadPoints, redactor: Redactor | None) -> Iterator[tuple[str, str, Metric]]:
     """Each metric with the names of its service and its scope, one at a time so that only one is in memory."""
     cut = framed(body, _MESSAGE, "metrics")
     for payload in (*cut.resources, *cut.scopes, *cut.items):
         if len(payload) > ITEM_BYTES_MAX:
             raise OtlpDecodeError(f"a metric, its resource or its scope is larger than {ITEM_BYTES_MAX >> 20} MiB")
-    services = [_service(_read(Resource, payload, RESOURCE, found)) for payload in cut.resources]
-    scopes = [one_line(_read(InstrumentationScope, payload, SCOPE, found).name) for payload in cut.scopes]
-    for payload, resource, scope in zip(cut.items, cut.resource_of, cut.scope_of, strict=True):
-        yield services[resource], scopes[scope], _read(Metric, payload, METRIC, found)
+    resources = [_read(Resource, payload, RESOURCE, found) for payload in cut.resources]
+    named = [_read(InstrumentationScope, payload, SCOPE, found) for payload in cut.scopes]
+    frameworks = [framework_of(scope.name) for scope in named]
+    is_changed = False
+    if redactor is not None:
+        is_changed = redactor.clean_around(cut)
+        resources = [Resource.FromString(payload) for payload in cut.resources]
+        named = [InstrumentationScope.FromString(payload) for payload in cut.scopes]
+    services = [_service(resource) for resource in resources]
+    scopes = [one_line(scope.name) for scope in named]
+    for place, (payload, resource, scope) in enumerate(zip(cut.items, cut.resource_of, cut.scope_of, strict=True)):
+        metric = _read(Metric, payload, METRIC, found)
+        if redactor is not None:
+            cut.items[place] = redactor.metric(payload, frameworks[scope])
+            if cut.items[place] is not payload:
+                is_changed = True
+                metric = Metric.FromString(cut.items[place])
+        yield services[resource], scopes[scope], metric
+    if is_changed:
+        found.body = cut.assembled()
 
 
 def _read(kind: type[_Part], payload: bytes, shape: Shape, found: ReadPoints) -> _Part:

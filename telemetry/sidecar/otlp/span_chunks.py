@@ -22,7 +22,9 @@ from telemetry.sidecar.otlp.span_columns import (
 from telemetry.sidecar.otlp.span_groups import NOT_A_REQUEST, SHOWN_CHARS, SpanGroup
 from telemetry.sidecar.otlp.span_limits import REQUEST_PARTS_MAX, TOO_MANY_PARTS, beyond_limits, parts_of_spans
 from telemetry.sidecar.otlp.span_reading import ReadSpans, read_spans
+from telemetry.sidecar.otlp.span_redaction import redact_spans
 from telemetry.sidecar.otlp.turn_columns import DecodedTurns, TurnSpans, decode_turns
+from telemetry.sidecar.privacy.requests import Redactor
 from telemetry.store.schema import ArrowTable
 
 _SERVICE_NAME: Final = "service.name"
@@ -49,20 +51,25 @@ class DecodedChunk:
 
 @dataclass(frozen=True, slots=True)
 class _ReadChunk:
-    """What was read of a chunk; of each span its request, and the places of its resource and scope in `read`."""
+    """What was read of a chunk; of each span its place in the group and its request, and the places of its resource
+    and scope in `read`."""
 
     read: ReadSpans
+    places: Places
     request_of: Places
     resource_of: Places
     scope_of: Places
 
 
-def decode_chunks(group: SpanGroup) -> list[DecodedChunk]:
-    """Decode the spans of a group. Requests that cannot be decoded are refused in the group."""
+def decode_chunks(group: SpanGroup, redactor: Redactor | None = None) -> list[DecodedChunk]:
+    """Decode the spans of a group. Requests that cannot be decoded are refused in the group; what may not be stored is
+    taken out of the others there."""
     parts = np.zeros(len(group.faults), np.int64)
     found: list[DecodedChunk] = []
     for places in group.chunks():
         chunk = _read(group, places)
+        if redactor is not None and redact_spans(group, chunk.read, chunk.places, redactor):
+            chunk = _read(group, places)
         np.add.at(parts, chunk.request_of, parts_of_spans(chunk.read, chunk.resource_of))
         for number in np.flatnonzero(parts > REQUEST_PARTS_MAX).tolist():
             group.refuse(number, TOO_MANY_PARTS)
@@ -115,7 +122,7 @@ def _read_all(group: SpanGroup, places: Places) -> _ReadChunk:
         [group.resources[place] for place in resources.tolist()],
         [group.scopes[place] for place in scopes.tolist()],
     )
-    return _ReadChunk(read, request_of, resource_of, scope_of)
+    return _ReadChunk(read, places, request_of, resource_of, scope_of)
 
 
 def _decoded(chunk: _ReadChunk) -> DecodedChunk:

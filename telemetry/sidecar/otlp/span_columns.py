@@ -61,7 +61,7 @@ def fault_masks(spans: RecordBatch) -> dict[str, Mask]:
 
 def lengths(column: ArrowArray) -> Places:
     """How long each text, each bytes, or each list of a column is."""
-    offsets = _offsets(column)
+    offsets = offsets_of(column)
     return (offsets[1:] - offsets[:-1]).astype(np.int64)
 
 
@@ -78,7 +78,7 @@ def stored_attributes(lists: ArrowArray) -> ArrowArray:
 
 def hex_text(column: ArrowArray, *, empty_is_null: bool = False) -> ArrowArray:
     """Bytes as hex digits."""
-    offsets = _offsets(column)
+    offsets = offsets_of(column)
     data = column.buffers()[2]
     raw = np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]] if data is not None else np.zeros(0, np.uint8)
     moved = np.ascontiguousarray((offsets - offsets[0]) * 2)
@@ -89,7 +89,8 @@ def hex_text(column: ArrowArray, *, empty_is_null: bool = False) -> ArrowArray:
     return pa.Array.from_buffers(pa.string(), len(column), buffers)
 
 
-def _offsets(column: ArrowArray) -> npt.NDArray[np.int32]:
+def offsets_of(column: ArrowArray) -> npt.NDArray[np.int32]:
+    """Where each text, each bytes, or each list of a column begins, and where the last ends."""
     buffer = column.buffers()[1]
     if buffer is None or not buffer.size:
         return np.zeros(1, np.int32)
@@ -105,14 +106,14 @@ def any_of_list(lists: ArrowArray, of_items: Mask) -> Mask:
     if not of_items.any():
         return np.zeros(len(lists), np.bool_)
     before = np.concatenate([[0], np.cumsum(of_items)])
-    offsets = _offsets(lists)
+    offsets = offsets_of(lists)
     return before[offsets[1:]] > before[offsets[:-1]]
 
 
 def _is_id(column: ArrowArray, size_bytes: int) -> Mask:
     right = np.asarray(lengths(column) == size_bytes, np.bool_)
     if right.all() and len(column):
-        offsets = _offsets(column)
+        offsets = offsets_of(column)
         raw = np.frombuffer(column.buffers()[2], np.uint8)[offsets[0] : offsets[-1]]
         return np.asarray(raw.reshape(-1, size_bytes).any(axis=1), np.bool_)
     return np.asarray(right & np.array([any(value) for value in column.to_pylist()], np.bool_), np.bool_)

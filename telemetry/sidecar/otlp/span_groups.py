@@ -1,6 +1,7 @@
 """The spans of a group of requests, serialized, and the chunks in which they are decoded."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -8,7 +9,7 @@ from google.protobuf.message import DecodeError
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from telemetry.sidecar.otlp.attributes import OtlpDecodeError
-from telemetry.sidecar.otlp.framing import ITEM_BYTES_MAX, framed
+from telemetry.sidecar.otlp.framing import ITEM_BYTES_MAX, Framed, framed
 from telemetry.sidecar.otlp.readable import RESOURCE, SCOPE, SPAN, readable
 from telemetry.sidecar.otlp.span_columns import Places
 
@@ -39,6 +40,11 @@ class SpanGroup:
         self.too_large: list[tuple[int, str]] = []
         self.changed: list[int] = []
         self.changes: list[list[str]] = []
+        self.rewritten: set[int] = set()
+        self._bodies: list[bytes] = []
+        self._cuts: list[Framed | None] = []
+        # Where the spans, the resources and the scopes of each request begin.
+        self._first: list[tuple[int, int, int]] = []
 
     def add(self, body: bytes) -> None:
         """Add a request."""
@@ -47,19 +53,26 @@ class SpanGroup:
         self.received.append(0)
         self.changed.append(0)
         self.changes.append([])
+        self._bodies.append(body)
+        first_resource, first_scope = len(self.resources), len(self.scopes)
+        self._first.append((len(self.spans), first_resource, first_scope))
         try:
             cut = framed(body, _MESSAGE, "spans")
         except OtlpDecodeError as error:
+            self._cuts.append(None)
             self.faults[number] = str(error)
             return
+        self._cuts.append(cut)
+        if not cut.is_whole:
+            self.rewritten.add(number)
         self.received[number] = len(cut.items)
-        first_resource, first_scope = len(self.resources), len(self.scopes)
         self.resources += cut.resources
         self.scopes += cut.scopes
         for span, resource, scope in zip(cut.items, cut.resource_of, cut.scope_of, strict=True):
             if max(len(span), len(cut.resources[resource]), len(cut.scopes[scope])) > ITEM_BYTES_MAX:
                 reason = f"a span, its resource or its scope is larger than {ITEM_BYTES_MAX >> 20} MiB"
                 self.too_large.append((number, reason))
+                self.rewritten.add(number)
                 continue
             self.spans.append(span)
             self.request_of.append(number)
@@ -79,10 +92,34 @@ class SpanGroup:
                 if found is None or not found.is_changed:
                     continue
                 payloads[place] = found.payload
+                self.rewritten.add(number)
                 self.changed[number] += 1
                 if len(self.changes[number]) < _DESCRIBED_MAX:
                     what = _named_span(found.payload) if shape is SPAN else "a resource or a scope"
                     self.changes[number].append(f"{what}: {found.sentence()}")
+
+    def body(self, number: int) -> bytes:
+        """The body of a request with its spans, resources and scopes as they are here."""
+        cut = self._cuts[number]
+        if cut is None or number not in self.rewritten:
+            return self._bodies[number]
+        span, resource, scope = self._first[number]
+        end = self._first[number + 1][0] if number + 1 < len(self._first) else len(self.spans)
+        return replace(
+            cut,
+            items=self.spans[span:end],
+            resources=self.resources[resource : resource + len(cut.resources)],
+            scopes=self.scopes[scope : scope + len(cut.scopes)],
+            scope_of=[place - scope for place in self.scope_of[span:end]],
+            resource_of=[place - resource for place in self.resource_of[span:end]],
+        ).assembled()
+
+    def schemas(self, number: int) -> Iterator[list[bytes]]:
+        """The schemas of a request's resources, and those of its scopes; to be replaced in place."""
+        cut = self._cuts[number]
+        if cut is not None:
+            yield cut.resource_schemas
+            yield cut.scope_schemas
 
     def refuse(self, number: int, sentence: str) -> None:
         """Take nothing of a request."""

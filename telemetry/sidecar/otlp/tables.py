@@ -15,6 +15,7 @@ from telemetry.sidecar.otlp.attributes import OtlpDecodeError
 from telemetry.sidecar.otlp.metric_points import read_points
 from telemetry.sidecar.otlp.span_chunks import decode_chunks
 from telemetry.sidecar.otlp.span_groups import SpanGroup
+from telemetry.sidecar.privacy.requests import Redactor
 from telemetry.store.manifest import Table
 from telemetry.store.schema import SCHEMAS, ArrowTable, PointRow, points_table, without_rows
 
@@ -39,9 +40,10 @@ class DecodedRequest:
 
     `received` counts its items (spans, metric points), `rejected` those that are not stored, `changed` those that are
     stored without something of them, all for the first few `reasons`. `fault` is a sentence when the body cannot be
-    decoded: then nothing of it is in the tables.
+    decoded: then nothing of it is in the tables. `body` is what may be written of it.
     """
 
+    body: bytes
     received: int = 0
     rejected: int = 0
     changed: int = 0
@@ -79,15 +81,20 @@ class DecodedTables:
         return sum(each.nbytes for each in (self.turns, self.spans, self.points) if each.num_rows)
 
 
-def decode_traces(bodies: Sequence[bytes]) -> DecodedTables:
-    """Decode the bodies of trace exports in protobuf. A body that cannot be decoded harms no other."""
+def decode_traces(bodies: Sequence[bytes], redactor: Redactor | None = None) -> DecodedTables:
+    """Decode the bodies of trace exports in protobuf, without what the redactor takes out of them. A body that cannot
+    be decoded harms no other."""
     group = SpanGroup()
     for body in bodies:
         group.add(body)
-    decoded = decode_chunks(group)
+    decoded = decode_chunks(group, redactor)
     requests = [
-        DecodedRequest(fault=fault) if fault is not None else DecodedRequest(received=received, changed=changed)
-        for fault, received, changed in zip(group.faults, group.received, group.changed, strict=True)
+        DecodedRequest(b"", fault=fault)
+        if fault is not None
+        else DecodedRequest(group.body(number) if redactor is not None else body, received=received, changed=changed)
+        for number, (body, fault, received, changed) in enumerate(
+            zip(bodies, group.faults, group.received, group.changed, strict=True)
+        )
     ]
     for number, reason in chain(group.too_large, *(chunk.rejections for chunk in decoded)):
         if requests[number].fault is None:
@@ -108,18 +115,19 @@ def decode_traces(bodies: Sequence[bytes]) -> DecodedTables:
     )
 
 
-def decode_metrics(bodies: Sequence[bytes]) -> DecodedTables:
-    """Decode the bodies of metrics exports in protobuf. A body that cannot be decoded harms no other."""
+def decode_metrics(bodies: Sequence[bytes], redactor: Redactor | None = None) -> DecodedTables:
+    """Decode the bodies of metrics exports in protobuf, without what the redactor takes out of them. A body that cannot
+    be decoded harms no other."""
     requests: list[DecodedRequest] = []
     points: list[PointRow] = []
     for body in bodies:
         try:
-            read = read_points(body)
+            read = read_points(body, redactor)
         except OtlpDecodeError as error:
-            requests.append(DecodedRequest(fault=str(error)))
+            requests.append(DecodedRequest(b"", fault=str(error)))
             continue
         reasons = [*read.rejected, *read.changes][:_REASONS_MAX]
-        requests.append(DecodedRequest(read.received, sum(read.rejected.values()), read.changed, reasons))
+        requests.append(DecodedRequest(read.body, read.received, sum(read.rejected.values()), read.changed, reasons))
         points += read.points
     return DecodedTables(requests, _EMPTY["turns"], _EMPTY["spans"], points_table(points))
 

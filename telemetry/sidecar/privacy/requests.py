@@ -56,8 +56,8 @@ class Redactor:
         for payloads, clean in (
             (cut.resources, self.resource),
             (cut.scopes, self.scope),
-            (cut.resource_schemas, _schema),
-            (cut.scope_schemas, _schema),
+            (cut.resource_schemas, clean_schema),
+            (cut.scope_schemas, clean_schema),
         ):
             cleaned = [*map(clean, payloads)]
             changed = changed or cleaned != payloads
@@ -94,20 +94,21 @@ class Redactor:
 
 def _cleaned(kind: type[_Part], payload: bytes, shape: Shape, clean: Callable[[_Part], None]) -> bytes:
     """The message without what may not be stored; the same object where that is nothing."""
-    message = _read(kind, payload, shape)
+    message, as_sent = _read(kind, payload, shape)
     clean(message)
     found = serialized(message)
     # Some senders put the fields in an order of their own: then it is as long, and says the same.
-    return payload if len(found) == len(payload) and kind.FromString(payload) == message else found
+    return payload if as_sent and len(found) == len(payload) and kind.FromString(payload) == message else found
 
 
-def _read(kind: type[_Part], payload: bytes, shape: Shape) -> _Part:
+def _read(kind: type[_Part], payload: bytes, shape: Shape) -> tuple[_Part, bool]:
+    """A message, and whether it is as it was sent: what no parser takes is left out."""
     try:
-        return kind.FromString(payload)
+        return kind.FromString(payload), True
     except DecodeError:
         changed = readable(payload, shape)
     try:
-        return kind.FromString(changed.payload if changed is not None else payload)
+        return kind.FromString(changed.payload if changed is not None else payload), False
     except DecodeError as error:
         raise OtlpDecodeError(f"the request holds a malformed {kind.DESCRIPTOR.name}") from error
 
@@ -115,12 +116,15 @@ def _read(kind: type[_Part], payload: bytes, shape: Shape) -> _Part:
 @lru_cache(_REMEMBERED)
 def _framework(scope: bytes) -> str:
     try:
-        return framework_of(_read(InstrumentationScope, scope, SCOPE).name)
+        return framework_of(_read(InstrumentationScope, scope, SCOPE)[0].name)
     except OtlpDecodeError:
         return ""
 
 
-def _schema(url: bytes) -> bytes:
+def clean_schema(url: bytes) -> bytes:
+    """The URL of a schema without personal data; the same object where there is not any."""
+    if not url:
+        return url
     text = url.decode("utf-8", "replace")
     kept = without_personal_data(text)
     return url if kept == text and text.encode() == url else kept.encode()

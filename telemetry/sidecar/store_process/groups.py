@@ -11,13 +11,14 @@ from telemetry.sidecar.messages import Answer, Signal, Take
 from telemetry.sidecar.otlp.attributes import OtlpDecodeError
 from telemetry.sidecar.otlp.json_requests import metrics_from_json, traces_from_json
 from telemetry.sidecar.otlp.tables import DecodedTables, decode_metrics, decode_traces
+from telemetry.sidecar.privacy.requests import Redactor
 from telemetry.store.ingest_log import Record
 from telemetry.store.schema import ArrowTable
 
 # What the kinds of records in the ingest log mean: the log holds protobuf only.
 _KINDS: Final[dict[Signal, int]] = {"traces": 1, "metrics": 2}
 _SIGNALS: Final[dict[int, Signal]] = {kind: signal for signal, kind in _KINDS.items()}
-_DECODERS: Final[dict[Signal, Callable[[Sequence[bytes]], DecodedTables]]] = {
+_DECODERS: Final[dict[Signal, Callable[[Sequence[bytes], Redactor | None], DecodedTables]]] = {
     "traces": decode_traces,
     "metrics": decode_metrics,
 }
@@ -56,13 +57,14 @@ class DecodedGroup:
         return sum(tables.size_bytes for tables in self.tables)
 
 
-def decode_group(requests: Sequence[Take]) -> DecodedGroup:
-    """Decode requests. One that cannot be decoded has an answer that says so, and harms no other."""
+def decode_group(requests: Sequence[Take], redactor: Redactor | None = None) -> DecodedGroup:
+    """Decode requests, without what the redactor takes out of them: neither the records nor the tables hold it. One
+    that cannot be decoded has an answer that says so, and harms no other."""
     group = DecodedGroup()
     for signal in _KINDS:
         chosen = [found for each in requests if each.signal == signal and (found := _in_protobuf(group, each))]
         if chosen:
-            _decode(group, signal, chosen)
+            _decode(group, signal, chosen, redactor)
     return group
 
 
@@ -102,13 +104,13 @@ def _in_protobuf(group: DecodedGroup, request: Take) -> _Request | None:
     return None
 
 
-def _decode(group: DecodedGroup, signal: Signal, requests: Sequence[_Request]) -> None:
+def _decode(group: DecodedGroup, signal: Signal, requests: Sequence[_Request], redactor: Redactor | None) -> None:
     try:
-        tables = _DECODERS[signal]([request.body for request in requests])
+        tables = _DECODERS[signal]([request.body for request in requests], redactor)
     except Exception as error:  # noqa: BLE001 - whatever a body provokes, its neighbors are stored
         if len(requests) > 1:
             for request in requests:
-                _decode(group, signal, [request])
+                _decode(group, signal, [request], redactor)
         else:
             group.answers.append(Answer(requests[0].number, undecodable=_undecodable(error)))
         return
@@ -121,7 +123,7 @@ def _decode(group: DecodedGroup, signal: Signal, requests: Sequence[_Request]) -
         group.rejected += decoded.rejected
         group.changed += decoded.changed
         if decoded.received > decoded.rejected:
-            group.records.append(Record(_KINDS[signal], request.body))
+            group.records.append(Record(_KINDS[signal], decoded.body))
     group.unmapped += tables.unmapped
     group.unknown_turn_fields += tables.unknown_turn_fields
     if tables.rows:

@@ -18,6 +18,7 @@ from telemetry.objectives.slo import load_objectives
 from telemetry.sidecar.ingest_state import IngestState, count_names
 from telemetry.sidecar.messages import Answer, Answered, Ask, Begun, Page, Ready, Stop, StoreOptions, Take, Unusable
 from telemetry.sidecar.otlp.backlog import GROUP_S
+from telemetry.sidecar.privacy.of_store import redactor_of_store
 from telemetry.sidecar.prometheus import Exposition
 from telemetry.sidecar.store_process.commits import Committer
 from telemetry.sidecar.store_process.connection import FrontConnection
@@ -78,7 +79,9 @@ class StoreProcess:
         self._writer = stack.enter_context(StoreWriter(directory, keep_text=options.keep_text))
         self._log = IngestLog(directory / ingest_log.FOLDER, directory / manifests.QUARANTINE_FOLDER)
         stack.callback(self._log.close)
-        replay(self._log, directory / ingest_log.FOLDER, self._write)
+        names = Path(options.redact_names) if options.redact_names is not None else None
+        self._redactor = redactor_of_store(directory, keep_text=options.keep_text, names=names)
+        replay(self._log, directory / ingest_log.FOLDER, self._write, self._redactor)
         self._writer.remove_redundant()
         keep = Keep(options.keep_age_ns, options.keep_bytes)
         compactor = Compactor(self._writer, roll_up=RollUpMaker(), keep=keep)
@@ -136,7 +139,7 @@ class StoreProcess:
         """Decode a group, make it durable and answer it."""
         self._connection.send(Begun(tuple(request.number for request in requests)))
         began_s = time.monotonic()
-        group = decode_group(requests)
+        group = decode_group(requests, self._redactor)
         self._count(group)
         answers, decoded_s, durable_s = group.answers, 0.0, 0.0
         if group.records:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from telemetry.model.errors import StoreError
+from telemetry.sidecar.privacy.requests import Redactor
 from telemetry.sidecar.store_process.groups import DecodedGroup, decode_group, take_again
 from telemetry.store.ingest_log import IngestLog, Position, Record
 
@@ -22,10 +23,12 @@ _GROUP_BYTES: Final = 4 << 20
 _Logged = tuple[Record, Position]
 
 
-def replay(log: IngestLog, folder: Path, write: Callable[[Sequence[DecodedGroup]], None]) -> int:
+def replay(
+    log: IngestLog, folder: Path, write: Callable[[Sequence[DecodedGroup]], None], redactor: Redactor | None = None
+) -> int:
     """Commit what the log holds; return how many requests that were. Raises StoreError if it cannot be written.
 
-    The attempts are counted in a file in `folder`.
+    The attempts are counted in a file in `folder`. The redactor is for what versions have logged that had none.
     """
     pending = log.replay()
     first = next(pending, None)
@@ -41,7 +44,7 @@ def replay(log: IngestLog, folder: Path, write: Callable[[Sequence[DecodedGroup]
     single = tries > TOGETHER_ATTEMPTS
     try:
         for group in _groups(first, pending, 0 if single else _GROUP_BYTES):
-            done += _commit(log, group, write)
+            done += _commit(log, group, write, redactor)
             log.committed(group[-1][1])
     except StoreError:
         attempts.end()  # it is the disk that refuses, no record
@@ -50,16 +53,21 @@ def replay(log: IngestLog, folder: Path, write: Callable[[Sequence[DecodedGroup]
     return done
 
 
-def _commit(log: IngestLog, group: list[_Logged], write: Callable[[Sequence[DecodedGroup]], None]) -> int:
+def _commit(
+    log: IngestLog,
+    group: list[_Logged],
+    write: Callable[[Sequence[DecodedGroup]], None],
+    redactor: Redactor | None,
+) -> int:
     requests = [take_again(number, record) for number, (record, _) in enumerate(group)]
-    decoded = decode_group([request for request in requests if request is not None])
+    decoded = decode_group([request for request in requests if request is not None], redactor)
     try:
         write([decoded])
     except StoreError:
         raise
     except Exception:  # noqa: BLE001 - one request must not keep the others from being committed
         if len(group) > 1:
-            return sum(_commit(log, [each], write) for each in group)
+            return sum(_commit(log, [each], write, redactor) for each in group)
         log.to_quarantine(*group[0])
         return 0
     # What an older version took and this one cannot read is kept.

@@ -11,6 +11,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Status
 from telemetry.model.personal_data.pseudonyms import is_pseudonym
 from telemetry.model.personal_data.texts import Names
 from telemetry.sidecar.otlp.attributes import OtlpDecodeError, from_protobuf
+from telemetry.sidecar.otlp.tables import decode_traces
 from telemetry.sidecar.privacy.requests import Redactor
 from telemetry.sidecar.privacy.rules import PrivacyRules
 from tests.fixtures_sidecar import any_value
@@ -166,6 +167,7 @@ def test_what_otlp_does_not_know_is_left_out() -> None:
         assert CARD.encode() in body
         found = REDACTOR.redact_request(body, "traces")
         assert CARD.encode() not in found
+        assert decode_traces([body], REDACTOR).requests[0].body == found
         assert ExportTraceServiceRequest.FromString(found).resource_spans[0].scope_spans[0].spans[0] == span
 
 
