@@ -214,7 +214,9 @@ def test_state_counts_what_came_and_names_foreign_spans(running: Running) -> Non
     running.client.post("/v1/traces", content=request.SerializeToString(), headers=PROTOBUF)
     wait_until_visible(running.sidecar.http)
     state = running.client.get("/v1/state").json()
-    assert state["unmapped_spans"]["agent_turn"] == before["unmapped_spans"].get("agent_turn", 0) + 1
+    assert (
+        state["unmapped_spans"]["voiceprobe/agent_turn"] == before["unmapped_spans"].get("voiceprobe/agent_turn", 0) + 1
+    )
     assert state["received"] == before["received"] + 1
     assert state["stored_spans"] == before["stored_spans"] + 1
     assert state["last_receive_unix_ns"] > 0

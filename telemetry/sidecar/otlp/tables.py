@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from telemetry.model import semconv
 from telemetry.model.foreign_text import one_line
+from telemetry.sidecar.adapters.turn_assembly import is_foreign
 from telemetry.sidecar.otlp.arrow_messages import compute
 from telemetry.sidecar.otlp.attributes import OtlpDecodeError
 from telemetry.sidecar.otlp.metric_points import read_points
@@ -29,6 +30,7 @@ KNOWN_SPANS: Final = frozenset(
         semconv.SPAN_TTS,
     }
 )
+_KNOWN_SPANS: Final = pa.array(sorted(KNOWN_SPANS))
 _REASONS_MAX: Final = 3
 # Making a table of so many columns takes longer than decoding a small request.
 _EMPTY: Final = {name: without_rows(schema) for name, schema in SCHEMAS.items()}
@@ -60,7 +62,8 @@ class DecodedRequest:
 class DecodedTables:
     """A decoded group: what to store of all its requests together, and what became of each, in their order.
 
-    `unmapped` counts spans with unknown names, `unknown_turn_fields` unknown attributes of turns.
+    `unmapped` counts spans that are neither ours nor of a known framework by "scope/span name", `unknown_turn_fields`
+    unknown attributes of turns.
     """
 
     requests: list[DecodedRequest]
@@ -138,7 +141,12 @@ def _together(name: Table, tables: list[ArrowTable]) -> ArrowTable:
 
 def _unmapped(spans: ArrowTable) -> Counter[str]:
     found = Counter[str]()
-    for each in compute.value_counts(spans["span_name"]).to_pylist():
-        if each["values"] not in KNOWN_SPANS:
-            found[one_line(each["values"])] += each["counts"]
+    is_unknown = compute.invert(compute.is_in(spans["span_name"], value_set=_KNOWN_SPANS))
+    if not compute.any(is_unknown).as_py():
+        return found
+    names = spans.select(["scope_name", "span_name"]).filter(is_unknown)
+    for each in names.group_by(names.schema.names).aggregate([([], "count_all")]).to_pylist():
+        scope_name, span_name = one_line(each["scope_name"]), one_line(each["span_name"])
+        if not is_foreign(scope_name, span_name):
+            found[f"{scope_name}/{span_name}"] += each["count_all"]
     return found

@@ -20,6 +20,7 @@ from telemetry.sidecar.messages import Answer, Answered, Ask, Begun, Page, Ready
 from telemetry.sidecar.otlp.backlog import GROUP_S
 from telemetry.sidecar.privacy.of_store import redactor_of_store
 from telemetry.sidecar.prometheus import Exposition
+from telemetry.sidecar.store_process.assembly import ServiceTurns
 from telemetry.sidecar.store_process.commits import Committer
 from telemetry.sidecar.store_process.connection import FrontConnection
 from telemetry.sidecar.store_process.fault_board import FaultBoard
@@ -32,7 +33,7 @@ from telemetry.store.compaction import Compactor
 from telemetry.store.ingest_log import IngestLog
 from telemetry.store.retention import Keep
 from telemetry.store.rollups.making import RollUpMaker
-from telemetry.store.writer import StoreWriter
+from telemetry.store.writer import AppendedTables, StoreWriter
 
 # A store process whose front was killed ends within this; its successor waits for it.
 _LOCK_WITHIN_S: Final = 5.0
@@ -81,8 +82,11 @@ class StoreProcess:
         stack.callback(self._log.close)
         names = Path(options.redact_names) if options.redact_names is not None else None
         self._redactor = redactor_of_store(directory, keep_text=options.keep_text, names=names)
+        self._service_turns = ServiceTurns(self._writer, self._stored, self._state, self._faults)
         replay(self._log, directory / ingest_log.FOLDER, self._write, self._redactor)
         self._writer.remove_redundant()
+        self._service_turns.recover()
+        stack.callback(self._service_turns.close)
         keep = Keep(options.keep_age_ns, options.keep_bytes)
         compactor = Compactor(self._writer, roll_up=RollUpMaker(), keep=keep)
         compactor.start()
@@ -177,12 +181,18 @@ class StoreProcess:
         if not any(group.tables for group in groups):
             return
         appended = self._writer.append_tables(*merged(groups))
+        with self._state.lock:
+            self._state.duplicates += appended.duplicates
+        self._stored(appended)
+        self._service_turns.take(appended.spans)
+
+    def _stored(self, appended: AppendedTables) -> None:
+        """Count what was stored for good."""
         state = self._state
         with state.lock:
             state.stored_turns += appended.turns.num_rows
             state.stored_spans += appended.spans.num_rows
             state.stored_points += appended.points.num_rows
-            state.duplicates += appended.duplicates
         try:
             self._exposition.observe(appended.turns)
         except Exception as error:  # noqa: BLE001 - the rows are stored, whatever the counts say
@@ -225,10 +235,11 @@ class StoreProcess:
 
     def _watch(self) -> None:
         while not self._ended.wait(_WATCH_S):
-            try:
-                self._watch_for.look()
-            except Exception:  # noqa: BLE001 - what fails once is looked at again
-                _log.exception("the state of the store could not be looked at")
+            for look in (self._watch_for.look, self._service_turns.look):
+                try:
+                    look()
+                except Exception:  # noqa: BLE001 - what fails once is looked at again
+                    _log.exception("the state of the store could not be looked at")
 
 
 def _failed(answer: Answer, sentence: str) -> Answer:

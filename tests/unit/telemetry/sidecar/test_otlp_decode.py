@@ -169,7 +169,7 @@ def test_both_encodings_have_one_limit_of_nesting(kind: str, depth: int, *, take
 
 def test_unknown_spans_are_stored_and_counted_by_name() -> None:
     decoded = decoded_traces(_span(), "json")
-    assert (dict(decoded.unmapped), len(decoded.spans), decoded.rejected) == ({"agent_turn": 1}, 1, 0)
+    assert (dict(decoded.unmapped), len(decoded.spans), decoded.rejected) == ({"/agent_turn": 1}, 1, 0)
 
 
 def test_only_the_turn_with_too_large_integers_is_rejected() -> None:
@@ -271,7 +271,7 @@ def test_control_characters_in_texts_of_a_service_are_removed() -> None:
         "deep": {f"{escaped}  forged": [f"{escaped}\nforged"]},
     }
     assert span.events[0].name == f"{escaped}  forged"
-    assert set(decoded.unmapped) == {span.name}
+    assert set(decoded.unmapped) == {f"/{span.name}"}
 
 
 def test_control_characters_in_texts_of_a_turn_are_removed() -> None:

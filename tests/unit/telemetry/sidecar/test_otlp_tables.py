@@ -140,7 +140,7 @@ def test_spans_are_kept_whole() -> None:
     found = decode_traces([request.SerializeToString()])
     found.spans.validate(full=True)
     assert [span_from_row(row) for row in found.spans.to_pylist()] == _rows_of(request)
-    assert dict(found.unmapped) == {"span 1": 2, "span 2": 2, "next": 4}
+    assert dict(found.unmapped) == {"scope/span 1": 2, "scope/span 2": 2, "scope/next": 4}
 
 
 def test_numbers_that_a_newer_version_gives_to_kinds_are_unspecified() -> None:

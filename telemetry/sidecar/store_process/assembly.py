@@ -1,0 +1,136 @@
+"""Makes turns of the committed spans of voice frameworks, and stores them through the one writer, each once.
+
+A derived turn has the ids of the framework's own turn span, so the store recognizes it however often it is derived
+again. Nothing about open turns is written down: what is open is found again in the stored spans of the time before the
+last commit, which `recover` reads at the start.
+"""
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from telemetry.model.errors import StoreError
+from telemetry.model.spans import SpanRow
+from telemetry.model.turns import Turn
+from telemetry.sidecar.adapters.turn_assembly import GRACE_NS, TurnAssembly
+from telemetry.sidecar.ingest_state import IngestState, count_names
+from telemetry.sidecar.store_process.fault_board import FaultBoard
+from telemetry.sidecar.store_process.foreign_spans import foreign_spans, stored_foreign_spans
+from telemetry.store.schema import ArrowTable, Batch, fits, span_from_row
+from telemetry.store.writer import AppendedTables, StoreWriter
+
+# A turn takes no longer than this from its first span to its own one, its grace period included.
+RECOVERED_NS: Final = 15 * 60 * 1_000_000_000 + GRACE_NS
+# Rows become objects in parts of this many.
+_ROWS_AT_ONCE: Final = 1_000
+_STORE_FAULT: Final = "service_turns"
+_SPANS_FAULT: Final = "service_spans"
+
+_log = logging.getLogger(__name__)
+
+
+class ServiceTurns:
+    """Takes tables of spans that were stored and stores the turns that come due; thread-safe.
+
+    `stored` is called with what was appended. Nothing that a span provokes is raised: it would keep others from being
+    committed. It becomes a fault instead.
+    """
+
+    def __init__(
+        self,
+        writer: StoreWriter,
+        stored: Callable[[AppendedTables], None],
+        state: IngestState,
+        faults: FaultBoard,
+        *,
+        unix_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._writer = writer
+        self._stored = stored
+        self._state = state
+        self._faults = faults
+        self._unix_ns = unix_ns
+        self._assembling = threading.Lock()
+        self._assembly = TurnAssembly()
+        self._storing = threading.Lock()
+        self._unstored: Sequence[Turn] = ()
+
+    def take(self, spans: ArrowTable) -> None:
+        """Take spans that were stored just now."""
+        try:
+            if (found := foreign_spans(spans)) is not None:
+                for first in range(0, found.num_rows, _ROWS_AT_ONCE):
+                    self._add([span_from_row(row) for row in found.slice(first, _ROWS_AT_ONCE).to_pylist()])
+        except Exception as error:  # noqa: BLE001 - the spans are stored, whatever becomes of them
+            self._spans_failed(error)
+
+    def recover(self) -> None:
+        """Take the stored spans of which turns may still be open: those stored within `RECOVERED_NS` before the last
+        commit, whenever that was."""
+        segments = self._writer.manifest.of("spans")
+        last_unix_ns = max((each.stored_unix_ns for each in segments), default=0)
+        recent = [each for each in segments if each.stored_unix_ns >= last_unix_ns - RECOVERED_NS]
+        for spans in stored_foreign_spans(self._writer.directory, recent):
+            self.take(spans)
+
+    def look(self) -> None:
+        """Store the turns that have come due. Those that cannot be stored now are stored later."""
+        self._store(lambda: self._assembly.due(self._unix_ns()))
+
+    def close(self) -> None:
+        """Store all turns whose own span has come; what comes later of them is not waited for."""
+        self._store(self._assembly.flush)
+
+    def _add(self, spans: Sequence[SpanRow]) -> None:
+        with self._assembling:
+            try:
+                self._assembly.add(spans, self._unix_ns())
+            except Exception as error:  # noqa: BLE001 - one span must not keep others from becoming turns
+                self._spans_failed(error)
+                self._add_apart(spans)
+            unmapped, self._assembly.unmapped = self._assembly.unmapped, Counter[str]()
+        if unmapped:
+            with self._state.lock:
+                count_names(self._state.unmapped_spans, unmapped)
+
+    def _add_apart(self, spans: Sequence[SpanRow]) -> None:
+        for span in spans:
+            try:
+                self._assembly.add([span], self._unix_ns())
+            except Exception:  # noqa: BLE001 - the next one may be read
+                _log.exception("the span %r of the scope %r could not be read", span.name, span.scope_name)
+
+    def _store(self, ready: Callable[[], list[Turn]]) -> None:
+        with self._storing:
+            while True:
+                if not self._unstored:
+                    self._unstored = self._ready(ready)
+                if not self._unstored:
+                    return
+                try:
+                    appended = self._writer.append(Batch(turns=self._unstored))
+                except StoreError as error:
+                    self._faults.set(_STORE_FAULT, f"turns of services wait to be stored: {error}")
+                    return
+                self._unstored = ()
+                self._faults.set(_STORE_FAULT, None)
+                self._stored(appended)
+
+    def _ready(self, ready: Callable[[], list[Turn]]) -> list[Turn]:
+        with self._assembling:
+            try:
+                found = ready()
+            except Exception as error:  # noqa: BLE001 - what is open stays open
+                self._spans_failed(error)
+                return []
+        storable = [turn for turn in found if fits(turn)]
+        if len(storable) < len(found):
+            _log.warning("%d turns of services have times that cannot be stored", len(found) - len(storable))
+        return storable
+
+    def _spans_failed(self, error: Exception) -> None:
+        _log.exception("spans of a service could not become turns")
+        self._faults.set(_SPANS_FAULT, f"spans of a service could not become turns ({type(error).__name__}: {error})")
