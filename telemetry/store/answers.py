@@ -12,6 +12,7 @@ from typing import Final
 from telemetry.model.generator_health import HEALTH_FIGURES
 from telemetry.model.metrics import MIN_COUNT_FOR
 from telemetry.model.semconv import RAMP
+from telemetry.model.service_runs import ServiceDay, service_day
 from telemetry.model.stated_error import StatedError
 from telemetry.store.beside import NOTHING_BESIDE, Beside
 from telemetry.store.causes import FailureCount, Retries
@@ -57,7 +58,9 @@ class Filter:
 class RunRecord:
     """One run in the store. `declared` is what the generator declared of itself at the start (strings).
 
-    `lacks_old_turns` when the store was kept to an age or a size, and turns of the run are gone for it.
+    Turns that a service reports without a run of ours are a run for each service and day (`service`): its figures are
+    of what the service reported, nobody heard them. `lacks_old_turns` when the store was kept to an age or a size, and
+    turns of the run are gone for it.
     """
 
     run_id: str
@@ -69,6 +72,11 @@ class RunRecord:
     ended: bool
     declared: dict[str, str]
     lacks_old_turns: bool = False
+
+    @property
+    def service(self) -> ServiceDay | None:
+        """The service and the UTC day of a run that only a service reported; None of a run of callers."""
+        return service_day(self.run_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +291,8 @@ class PhaseSummary:
 @dataclass(frozen=True, slots=True)
 class ClientServiceDelta:
     """Client-heard against service-reported voice-to-voice on joined turns, corrected for where each believes that
-    speech ended: the rest is network, playout and the error of the instrument."""
+    speech ended: the rest is network, playout and the error of the instrument. On `uncorrected` ones the service does
+    not state where that was, and the difference includes it."""
 
     joined: int
     client_only: int
@@ -292,6 +301,7 @@ class ClientServiceDelta:
     difference_p99_ns: float | None  # None under 100 joined turns
     difference_abs_max_ns: float | None
     approximate: bool = False  # whether the percentiles are estimates
+    uncorrected: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 from telemetry.model.metrics import METRICS, Metric
 from telemetry.store.answers import Filter
-from telemetry.store.queries import ASKED, FRACTIONS, PHASE_METRICS, VALID_CLIENT, Condition, grouped, judged, turns_of
+from telemetry.store.queries import ASKED, FRACTIONS, PHASE_METRICS, Condition, grouped, judged, turns_of, valid
 
 
 def uncertainty_column(metric: Metric) -> str:
@@ -23,7 +23,7 @@ def errors(f: Filter) -> tuple[str, list[Any]]:
     # long.
     metrics = [metric for metric in METRICS.values() if metric.counts_from is not None]
     shifted, columns = _shifted(metrics), _shifted_columns(metrics)
-    where = grouped(f) & Condition(VALID_CLIENT)
+    where = grouped(f) & valid(f)
     return (
         f"""
         SELECT grouping(cohort) = 1 AS is_total, cohort, {columns}
@@ -36,7 +36,7 @@ def errors(f: Filter) -> tuple[str, list[Any]]:
 def phase_errors(f: Filter) -> tuple[str, list[Any]]:
     """As `errors`, a row per phase, for PHASE_METRICS."""
     metrics = [METRICS[name] for name in PHASE_METRICS if METRICS[name].counts_from is not None]
-    where = turns_of(f) & Condition(f"{VALID_CLIENT} AND {ASKED} AND phase IS NOT NULL")
+    where = turns_of(f) & valid(f) & Condition(f"{ASKED} AND phase IS NOT NULL")
     return (
         f"""
         SELECT phase, {_shifted_columns(metrics)}
@@ -69,7 +69,7 @@ def _shifted_columns(metrics: Iterable[Metric]) -> str:
 
 def speech_bounds(f: Filter) -> tuple[str, list[Any]]:
     """One row on how well it is known where the callers' speech began and ended."""
-    where = judged(f) & Condition(f"{VALID_CLIENT} AND speech_end_perf_ns IS NOT NULL")
+    where = judged(f) & valid(f) & Condition("speech_end_perf_ns IS NOT NULL")
     start, end = "speech_start_uncertainty_ns", "speech_end_uncertainty_ns"
     return (
         f"""

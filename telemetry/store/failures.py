@@ -9,7 +9,7 @@ from telemetry.store import queries
 from telemetry.store.answers import Filter
 from telemetry.store.causes import FailureCount, Retries
 from telemetry.store.connection import StoreConnection, rows
-from telemetry.store.queries import CLIENT, Condition
+from telemetry.store.queries import Condition, viewed
 
 MOST_CAUSES: Final = 20
 
@@ -37,7 +37,7 @@ def folded(found: Sequence[FailureCount]) -> tuple[FailureCount, ...]:
 
 def retries(connection: StoreConnection, f: Filter) -> Retries:
     """Over all client turns: waits are no figure of a stage."""
-    where = queries.turns_of(f) & Condition(CLIENT)
+    where = queries.turns_of(f) & viewed(f)
     statement = f"""
         SELECT count(retry_after_ns) AS asked, max(retry_after_ns) AS asked_worst_ns, count(retry_wait_ns) AS waits,
                coalesce(sum(retry_wait_ns), 0)::BIGINT AS waited_ns

@@ -9,7 +9,7 @@ from telemetry.model.metrics import MIN_COUNT_FOR
 from telemetry.store import queries
 from telemetry.store.answers import Filter, Generator
 from telemetry.store.connection import StoreConnection, rows
-from telemetry.store.queries import CLIENT
+from telemetry.store.queries import viewed
 
 _OF_TURNS: Final = {"max": "max({})", "p99": "quantile_cont({}, 0.99)"}
 
@@ -33,7 +33,7 @@ def generator(connection: StoreConnection, f: Filter, turns: dict[str, Any]) -> 
 
 def evidence(connection: StoreConnection, f: Filter) -> dict[str, Any]:
     """A row with `v_NAME`, the combined value of a figure's column, and `n_NAME`, of how many turns."""
-    where = queries.turns_of(f)
+    where = queries.turns_of(f) & viewed(f)
     columns = ", ".join(
         f"{_OF_TURNS[figure.combine].format(figure.turn_column)} AS v_{figure.name}, "
         f"count({figure.turn_column}) AS n_{figure.name}"
@@ -45,7 +45,7 @@ def evidence(connection: StoreConnection, f: Filter) -> dict[str, Any]:
         f"""SELECT count(DISTINCT process_id) FILTER (WHERE process_id <> '') AS processes, {columns},
                    string_agg(DISTINCT receive_stamp, ', ' ORDER BY receive_stamp) AS receive_stamp,
                    string_agg(DISTINCT pacer, ', ' ORDER BY pacer) AS pacer
-            FROM turns WHERE {CLIENT} AND {where.sql}""",
+            FROM turns WHERE {where.sql}""",
         list(where.values),
     )
     return row

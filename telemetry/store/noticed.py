@@ -7,14 +7,14 @@ from typing import Final
 from telemetry.store.answers import Filter
 from telemetry.store.beside import Beside
 from telemetry.store.connection import StoreConnection, rows
-from telemetry.store.queries import CLIENT, Condition, turns_of
+from telemetry.store.queries import turns_of, viewed
 
 NAMED_EVENTS: Final = 8
 
 
 def beside(connection: StoreConnection, f: Filter) -> Beside:
     """Over all client turns, those of ramps and silent ones too: it is no figure of the service."""
-    where = turns_of(f) & Condition(CLIENT)
+    where = turns_of(f) & viewed(f)
     statement = f"""
         SELECT coalesce(sum(unknown_events), 0)::BIGINT AS unknown,
                coalesce(sum(duplicate_events), 0)::BIGINT AS duplicates,

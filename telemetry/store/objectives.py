@@ -22,7 +22,7 @@ from telemetry.objectives.slo import WAITED_FROM, NotObservable, Objective, is_g
 from telemetry.store.answers import Filter
 from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.error_queries import uncertainty_column
-from telemetry.store.queries import VALID_CLIENT, Condition, judged
+from telemetry.store.queries import judged, valid
 from telemetry.store.schema import turn_from_row
 
 _DIMENSIONS: Final = ("cohort", "length_class", "noise_profile", "channel_profile", "route")
@@ -169,7 +169,7 @@ def _groups(
     for objective in objectives:
         asked.update(dict.fromkeys(_questions(objective, instrument_ns)))
     words, values = _words(list(asked))
-    where = judged(f) & Condition(VALID_CLIENT)
+    where = judged(f) & valid(f)
     named = [each for each in _DIMENSIONS[1:] if any(getattr(o, each) is not None for o in objectives)]
     keys = ["cohort", "outcome", "turn_kind", "cache_hit", *named, *words]
     kept = dict.fromkeys((*_ASKED_OF_ALL, *_ASKED_OF_CUT, *_DIMENSIONS))
@@ -186,6 +186,7 @@ def _groups(
         """,
         [*where.values, *values],
     )
+    # A rule is one about turns of callers: in a view by service and day it is asked of what the service reported.
     constant = {"run_id": "", "call_id": "", "source": "client"}
     return [_Alike(turn_from_row(constant | row["one"]), row["n"]) for row in found]
 

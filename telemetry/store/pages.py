@@ -13,9 +13,9 @@ from telemetry.store import queries
 from telemetry.store.answers import Filter, RunRecord, StageStats, Summary, TimelinePoint
 from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.objectives import ObjectiveCounts
-from telemetry.store.queries import CLIENT, Condition
+from telemetry.store.queries import viewed
 from telemetry.store.rollups.library import RollupLibrary
-from telemetry.store.runs import runs
+from telemetry.store.runs import newest_run, runs
 from telemetry.store.turn_questions import TurnQuestions
 from telemetry.store.turn_rows import full_turns
 
@@ -64,10 +64,7 @@ def page(
     """Answer all of it. Raises KeyError for a metric that there is none of."""
     known = runs(connection)
     wanted = asked.filter.run_id
-    if wanted is None:
-        run = max(known, key=lambda each: each.first_unix_ns, default=None)
-    else:
-        run = next((each for each in known if each.run_id == wanted), None)
+    run = newest_run(known) if wanted is None else next((each for each in known if each.run_id == wanted), None)
     if run is None:
         return PageAnswer(known, faults=faults)
     f = replace(asked.filter, run_id=run.run_id)
@@ -103,12 +100,12 @@ def buckets_for(turns: int, asked: PageQuestion) -> int:
 
 
 def _dots(connection: StoreConnection, f: Filter, limit: int) -> list[Turn]:
-    where = queries.turns_of(f) & Condition(CLIENT)
+    where = queries.turns_of(f) & viewed(f)
     return full_turns(connection, where, "started_unix_ns, span_id", limit)
 
 
 def _copy_if_few(connection: StoreConnection, f: Filter) -> None:
-    where = queries.turns_of(f) & Condition(CLIENT)
+    where = queries.turns_of(f) & viewed(f)
     (row,) = rows(connection, f"SELECT count(*) AS n FROM turns WHERE {where.sql}", list(where.values))
     if row["n"] <= COPIED_TURNS:
         connection.copy("turns", f"SELECT * FROM turns WHERE {where.sql}", where.values)

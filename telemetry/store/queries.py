@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from telemetry.model.metrics import CONNECT, ITL, METRICS, NOT_OF_AN_ANSWER, Metric, shown_in
-from telemetry.model.semconv import RAMP, UNANSWERED
+from telemetry.model.semconv import RAMP, UNANSWERED, Source
+from telemetry.model.service_runs import SERVICE_RUN_PREFIX, service_day
 from telemetry.store.answers import Filter
 
-# Client-heard and not blamed on the instrument: what every figure of the service is taken over.
-VALID_CLIENT: Final = "source = 'client' AND outcome <> 'invalid'"
-CLIENT: Final = "source = 'client'"
+# Which turns count among those of any run: what its callers heard, in a view by service and day what that reported.
+VIEWED: Final = f"source = CASE WHEN starts_with(run_id, '{SERVICE_RUN_PREFIX}') THEN 'service' ELSE 'client' END"
+_VALID: Final = "outcome <> 'invalid'"
 FRACTIONS: Final = "[0.5, 0.95, 0.99]"
 ASKED: Final = "turn_kind IS DISTINCT FROM 'silence'"
 
@@ -29,6 +30,22 @@ class Condition:
 
     def __and__(self, other: "Condition") -> "Condition":
         return Condition(f"({self.sql}) AND ({other.sql})", (*self.values, *other.values))
+
+
+def source_of(f: Filter) -> Source:
+    """Who saw the turns that a filter's figures are taken over: its callers, or in a view by service and day the
+    service."""
+    return "client" if f.run_id is None or service_day(f.run_id) is None else "service"
+
+
+def viewed(f: Filter) -> Condition:
+    """The turns of one source that a filter's figures are taken over: never both sides of one turn."""
+    return Condition(f"source = '{source_of(f)}'")
+
+
+def valid(f: Filter) -> Condition:
+    """As `viewed`, without those that are blamed on the instrument: what every figure of the service is taken over."""
+    return viewed(f) & Condition(_VALID)
 
 
 def turns_of(f: Filter) -> Condition:
@@ -81,7 +98,7 @@ def judged(f: Filter) -> Condition:
 
 def grouped(f: Filter) -> Condition:
     """The turns over which counts and metrics are taken: a silent turn asked nothing and is counted apart."""
-    return judged(f) & Condition(f"{CLIENT} AND {ASKED}")
+    return judged(f) & viewed(f) & Condition(ASKED)
 
 
 _UNREAD: Final = "count(*) FILTER (WHERE endpoint_did_not_read AND outcome <> 'invalid')"
@@ -90,7 +107,7 @@ DIMENSIONS: Final = ("cohort", "target", "noise_profile", "length_class", "route
 
 def dimension_values(f: Filter) -> tuple[str, list[Any]]:
     """One row with a sorted list of the values of each dimension."""
-    where = turns_of(f) & Condition(CLIENT)
+    where = turns_of(f) & viewed(f)
     lists = ", ".join(
         f"list_sort(array_agg(DISTINCT {name}) FILTER (WHERE {name} IS NOT NULL)) AS {name}" for name in DIMENSIONS
     )
@@ -149,7 +166,7 @@ def totals(f: Filter) -> tuple[str, list[Any]]:
 
 def metric_totals(f: Filter) -> tuple[str, list[Any]]:
     """As `totals`, every metric's count, maximum and quantiles over the valid turns."""
-    where = grouped(f) & Condition(VALID_CLIENT)
+    where = grouped(f) & Condition(_VALID)
     return (
         f"SELECT {_OF_BOTH}, {_metric_columns(METRICS.values())} FROM turns WHERE {where.sql} {_BY_COHORT}",
         list(where.values),
@@ -182,14 +199,14 @@ BEHAVIOR: Final = {
 
 def behavior(f: Filter) -> tuple[str, list[Any]]:
     """One row on how callers behaved: counts over the valid client turns."""
-    where = judged(f) & Condition(VALID_CLIENT)
+    where = judged(f) & valid(f)
     columns = ", ".join(f"count(*) FILTER (WHERE {condition}) AS {name}" for name, condition in BEHAVIOR.items())
     return f"SELECT {columns} FROM turns WHERE {where.sql}", list(where.values)
 
 
 def gap_totals(f: Filter) -> tuple[str, list[Any]]:
     """As `totals`, for the gaps between pieces of answer text: over all gaps of all turns."""
-    where = judged(f) & Condition(VALID_CLIENT)
+    where = judged(f) & valid(f)
     return (
         f"""
         SELECT grouping(cohort) = 1 AS is_total, cohort, count(gap) AS n, max(gap) AS max,
@@ -204,13 +221,14 @@ def gap_totals(f: Filter) -> tuple[str, list[Any]]:
 PHASE_METRICS: Final = shown_in("phases")
 
 
-_OF_PHASES: Final = f"{CLIENT} AND {ASKED} AND phase IS NOT NULL"
+def _of_phases(f: Filter) -> Condition:
+    return turns_of(f) & viewed(f) & Condition(f"{ASKED} AND phase IS NOT NULL")
 
 
 def phases(f: Filter) -> tuple[str, list[Any]]:
     """A row per phase in the order of time, the ramps too: counts."""
     valid = "FILTER (WHERE outcome <> 'invalid')"
-    where = turns_of(f) & Condition(_OF_PHASES)
+    where = _of_phases(f)
     return (
         f"""
         SELECT phase, any_value(phase_kind) AS kind, min(started_unix_ns) AS first_unix_ns, count(*) AS total,
@@ -223,21 +241,21 @@ def phases(f: Filter) -> tuple[str, list[Any]]:
 
 def phase_metrics(f: Filter) -> tuple[str, list[Any]]:
     """As `phases`, count, maximum and quantiles of PHASE_METRICS over the valid turns."""
-    where = turns_of(f) & Condition(f"{_OF_PHASES} AND {VALID_CLIENT}")
+    where = _of_phases(f) & Condition(_VALID)
     metrics = _metric_columns(METRICS[name] for name in PHASE_METRICS)
     return f"SELECT phase, {metrics} FROM turns WHERE {where.sql} GROUP BY phase", list(where.values)
 
 
 def phase_lacking(f: Filter) -> tuple[str, list[Any]]:
     """As `phases`, how many turns that no answer came to lack a value of each of PHASE_METRICS."""
-    where = turns_of(f) & Condition(f"{_OF_PHASES} AND ({_LACKING})")
+    where = _of_phases(f) & Condition(_LACKING)
     metrics = _lacking_columns(METRICS[name] for name in PHASE_METRICS)
     return f"SELECT phase, {metrics} FROM turns WHERE {where.sql} GROUP BY phase", list(where.values)
 
 
 def phase_outcomes(f: Filter) -> tuple[str, list[Any]]:
     """Counts by phase, outcome and, of invalid turns, reason."""
-    where = turns_of(f) & Condition(f"{CLIENT} AND {ASKED} AND phase IS NOT NULL")
+    where = _of_phases(f)
     return (
         f"""
         SELECT phase, outcome, NULL AS reason, count(*) AS n FROM turns WHERE {where.sql} GROUP BY ALL
@@ -289,7 +307,7 @@ def cut_reasons(f: Filter) -> tuple[str, list[Any]]:
 
 def withheld_reasons(f: Filter) -> tuple[str, list[Any]]:
     """What the wire could not show, the commonest first."""
-    where = judged(f) & Condition(VALID_CLIENT)
+    where = judged(f) & valid(f)
     return (
         f"""
         SELECT cohort, metric, reason, count(*) AS n

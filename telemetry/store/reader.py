@@ -30,7 +30,7 @@ from telemetry.store.model_servers import ModelServer, model_servers
 from telemetry.store.objectives import ObjectiveCounts
 from telemetry.store.pages import PageAnswer, PageQuestion, page
 from telemetry.store.processes import processes
-from telemetry.store.queries import CLIENT, VALID_CLIENT, Condition
+from telemetry.store.queries import Condition, valid, viewed
 from telemetry.store.rollups.library import FEWEST_TURNS, RollupLibrary
 from telemetry.store.runs import runs
 from telemetry.store.schema import span_from_row, turn_from_row, with_turn
@@ -177,7 +177,7 @@ class StoreReader:
 
     def calls(self, f: Filter = ANY) -> CallCounts:
         """How many calls the client began and how many reached a session: their first turn carries the connect time."""
-        where = queries.turns_of(f) & Condition(CLIENT)
+        where = queries.turns_of(f) & viewed(f)
         statement = f"""
             SELECT count(DISTINCT call_id) AS started,
                    count(DISTINCT call_id) FILTER (WHERE turn_index = 0 AND connect_ns IS NOT NULL) AS connected,
@@ -218,7 +218,7 @@ class StoreReader:
     def metric_values(self, f: Filter, metric: str) -> list[float]:
         """The raw values of a metric over the valid client turns in the order of the turns, in the metric's unit."""
         column = "unnest(llm_chunk_gaps_ns)" if metric == ITL else _column(metric)
-        where = queries.judged(f) & Condition(VALID_CLIENT)
+        where = queries.judged(f) & valid(f)
         statement = f"""
             SELECT value FROM (
                 SELECT {column} AS value, started_unix_ns, span_id FROM turns WHERE {where.sql}

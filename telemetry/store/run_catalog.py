@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from telemetry.store.connection import StoreConnection
-from telemetry.store.queries import CLIENT
+from telemetry.store.queries import VIEWED
 from telemetry.store.rollups.runs import catalog_rows
 
 _STATEMENT: Final = f"""
     SELECT file, run_id, process_id, min(started_unix_ns) AS first_unix_ns, max(ended_unix_ns) AS last_unix_ns,
-           count(*) FILTER (WHERE {CLIENT}) AS client_turns,
-           arg_min(target, started_unix_ns) FILTER (WHERE {CLIENT} AND target IS NOT NULL) AS target,
-           min(started_unix_ns) FILTER (WHERE {CLIENT} AND target IS NOT NULL) AS target_unix_ns,
-           arg_min(protocol, started_unix_ns) FILTER (WHERE {CLIENT} AND protocol IS NOT NULL) AS protocol,
-           min(started_unix_ns) FILTER (WHERE {CLIENT} AND protocol IS NOT NULL) AS protocol_unix_ns,
+           count(*) FILTER (WHERE {VIEWED}) AS viewed_turns,
+           arg_min(target, started_unix_ns) FILTER (WHERE {VIEWED} AND target IS NOT NULL) AS target,
+           min(started_unix_ns) FILTER (WHERE {VIEWED} AND target IS NOT NULL) AS target_unix_ns,
+           arg_min(protocol, started_unix_ns) FILTER (WHERE {VIEWED} AND protocol IS NOT NULL) AS protocol,
+           min(started_unix_ns) FILTER (WHERE {VIEWED} AND protocol IS NOT NULL) AS protocol_unix_ns,
            min(sequence) AS lowest, max(sequence) AS highest
     FROM one_by_one GROUP BY file, run_id, process_id
     """  # noqa: S608 - the identifiers are our own
@@ -33,7 +33,7 @@ class CatalogRow:
     process_id: str
     first_unix_ns: int
     last_unix_ns: int
-    client_turns: int
+    viewed_turns: int
     target: str | None
     target_unix_ns: int | None
     protocol: str | None

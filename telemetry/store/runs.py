@@ -1,6 +1,7 @@
 """The runs of a store, from what their generators declared or from their turns."""
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -13,6 +14,8 @@ from telemetry.store.run_catalog import CatalogRow, catalog
 from telemetry.store.run_spans import RUN_IDS, RunSpan, run_spans
 
 _PHASE: Final = semconv.RUN_PREFIX + "phase"
+# A service's last turns of a run of callers are reported within this of theirs.
+_GOES_ON_NS: Final = 10 * 60 * 1_000_000_000
 _PROCESS: Final = semconv.RUN_PREFIX + "process_id"
 
 
@@ -30,7 +33,7 @@ def runs(connection: StoreConnection) -> list[RunRecord]:
             run_id=run_id,
             first_unix_ns=min(row.first_unix_ns for row in found),
             last_unix_ns=max(row.last_unix_ns for row in found),
-            turns=sum(row.client_turns for row in found),
+            turns=sum(row.viewed_turns for row in found),
             target=min(targets, default=(0, None))[1],
             protocol=min(protocols, default=(0, None))[1],
             ended=False,
@@ -49,6 +52,17 @@ def runs(connection: StoreConnection) -> list[RunRecord]:
     for run_id in connection.cut_runs & known.keys():
         known[run_id] = replace(known[run_id], lacks_old_turns=True)
     return sorted(known.values(), key=lambda run: (run.first_unix_ns, run.run_id), reverse=True)
+
+
+def newest_run(known: Iterable[RunRecord]) -> RunRecord | None:
+    """The run that is meant where none is named: the newest one of callers, or a service's day that went on long after
+    it. A service that reports while callers are on the line is the other side of their run."""
+    known = list(known)
+    of_callers = max((run for run in known if run.service is None), key=lambda run: run.first_unix_ns, default=None)
+    of_services = max((run for run in known if run.service is not None), key=lambda run: run.last_unix_ns, default=None)
+    if of_callers is None or of_services is None:
+        return of_callers or of_services
+    return of_services if of_services.last_unix_ns > of_callers.last_unix_ns + _GOES_ON_NS else of_callers
 
 
 def _with_declaration(known: RunRecord | None, run_id: str, span: RunSpan) -> RunRecord:

@@ -8,7 +8,7 @@ from telemetry.model.generator_health import gauge_metric
 from telemetry.store import queries
 from telemetry.store.answers import Filter, GeneratorPoint, TimelinePoint, enough
 from telemetry.store.connection import StoreConnection, rows
-from telemetry.store.queries import VALID_CLIENT, Condition
+from telemetry.store.queries import valid
 
 _SECOND_NS: Final = 1_000_000_000
 _WIDTHS_S: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200, 86400)
@@ -27,7 +27,7 @@ def bucket_width_ns(length_ns: int, buckets: int) -> int:
 
 def timeline(connection: StoreConnection, f: Filter, column: str, buckets: int) -> list[TimelinePoint]:
     """The points of the filter from its first to its last bucket, those without a turn included (n = 0)."""
-    where = queries.turns_of(f) & Condition(VALID_CLIENT)
+    where = queries.turns_of(f) & valid(f)
     (span,) = rows(
         connection,
         f"SELECT min(started_unix_ns) AS first, max(started_unix_ns) AS last FROM turns WHERE {where.sql}",

@@ -17,7 +17,7 @@ from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.instrument_error import instrument_error_ns
 from telemetry.store.joined import join_services, stage_budget
 from telemetry.store.objectives import ObjectiveCounts, count_objectives
-from telemetry.store.queries import VALID_CLIENT, Condition
+from telemetry.store.queries import Condition, valid
 from telemetry.store.rollups.library import RollupLibrary
 from telemetry.store.rollups.objectives import can_count
 from telemetry.store.rollups.view import RolledUp
@@ -66,7 +66,7 @@ class TurnQuestions:
         if found is not None:
             return found
         column = queries.metric_column(metric)
-        where = queries.turns_of(self._filter) & Condition(VALID_CLIENT) & Condition(f"{column} IS NOT NULL")
+        where = queries.turns_of(self._filter) & valid(self._filter) & Condition(f"{column} IS NOT NULL")
         return full_turns(self._connection, where, f"{column} DESC, started_unix_ns, span_id", limit)
 
     def stage_budget(self) -> dict[str, StageStats]:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from telemetry.store import queries
 from telemetry.store.answers import Filter, WerByCondition
 from telemetry.store.connection import StoreConnection, rows
-from telemetry.store.queries import VALID_CLIENT, Condition
+from telemetry.store.queries import Condition, valid
 
 FEWEST_TURNS: Final = 20
 _Z: Final = NormalDist().inv_cdf(0.975)
@@ -19,7 +19,7 @@ _Z: Final = NormalDist().inv_cdf(0.975)
 
 def wer_by_condition(connection: StoreConnection, f: Filter) -> tuple[WerByCondition, ...]:
     """A row for each profile whose turns have a transcript to compare: clean first, then by noise and falling SNR."""
-    where = queries.judged(f) & Condition(f"{VALID_CLIENT} AND wer_reference_words > 0")
+    where = queries.judged(f) & valid(f) & Condition("wer_reference_words > 0")
     found = rows(
         connection,
         f"""

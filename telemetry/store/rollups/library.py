@@ -15,6 +15,7 @@ import pyarrow as pa
 from telemetry.model.errors import StoreError
 from telemetry.store.answers import Filter
 from telemetry.store.manifest import SEGMENTS_FOLDER, Segment
+from telemetry.store.queries import source_of
 from telemetry.store.rollups import files
 from telemetry.store.rollups.database import Database, open_database
 from telemetry.store.rollups.files import RollupFile
@@ -77,11 +78,12 @@ class RollupLibrary:
 
     def of(self, segments: Sequence[Segment], f: Filter) -> RolledUp | None:
         """The filter's turns, rolled up, of a store with these segments of turns; None where they are to be read one by
-        one: few, or told apart by what roll-ups do not.
+        one: few, told apart by what roll-ups do not, or of a view by service and day, as roll-ups add up the turns of
+        callers only.
 
         Raises UnsoundSegmentsError, OSError, pyarrow.ArrowException and duckdb.Error when a segment cannot be read.
         """
-        if any((f.noise_profile, f.length_class, f.channel_profile, f.route)):
+        if any((f.noise_profile, f.length_class, f.channel_profile, f.route)) or source_of(f) == "service":
             return None
         # A stretch of time of a large run, too: what is lost, and what has no counterpart, is asked of all of the run.
         turns = sum(segment.rows for segment in segments if can_hold(segment, f.run_id))

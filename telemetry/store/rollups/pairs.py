@@ -9,6 +9,7 @@ roll-ups are paired anew, and what is open in the end had no counterpart.
 from collections.abc import Iterator
 from typing import Final
 
+from telemetry.store.heard_traces import with_heard_trace
 from telemetry.store.rollups.buckets import DURATIONS
 from telemetry.store.rollups.database import Database, fetched
 from telemetry.store.rollups.histogram import counted_by_group
@@ -16,12 +17,13 @@ from telemetry.store.rollups.rollup import DIMENSIONS, Key, Rollup, RollupCell, 
 from telemetry.store.rollups.rows import cells_of_rows, gathered, grouped, key_of
 from telemetry.store.schema import ArrowTable
 
-# `trace_run` is no column of `turns`: the run of a client turn that was met in the same trace.
+# `trace_run` is no column of `turns`: the run of a client turn that was met in the same call.
 OPEN_COLUMNS: Final = (
     "source",
     *DIMENSIONS,
     "trace_id",
     "span_id",
+    "call_id",
     "response_id",
     "turn_index",
     "started_unix_ns",
@@ -41,24 +43,27 @@ STAGES: Final = ("endpointing", "asr", "llm", "tts", "leading_silence", "unexpla
 # the two sides of a response reach the store within seconds of each other.
 KEPT_OPEN: Final = 2_000
 
-_SERVICES: Final = """
+_SERVICES: Final = f"""
+    CREATE OR REPLACE TEMP VIEW open_services AS SELECT * FROM open_turns WHERE source = 'service';
+    CREATE OR REPLACE TEMP VIEW open_clients AS SELECT * FROM open_turns WHERE source = 'client';
     CREATE OR REPLACE TEMP TABLE services AS
     SELECT o.* REPLACE (coalesce(o.trace_run, c.run_id) AS trace_run)
-    FROM (SELECT * FROM open_turns WHERE source = 'service'
-          QUALIFY row_number() OVER (PARTITION BY trace_id, coalesce(response_id, turn_index::VARCHAR)
-                                     ORDER BY started_unix_ns, span_id) = 1) o
-    LEFT JOIN (SELECT trace_id, min(run_id) AS run_id FROM open_turns WHERE source = 'client' GROUP BY trace_id) c
-    USING (trace_id)
+    FROM (SELECT * FROM ({with_heard_trace("open_services", "open_clients")})
+          QUALIFY row_number() OVER (
+              PARTITION BY coalesce(heard_trace, trace_id), coalesce(response_id, turn_index::VARCHAR)
+              ORDER BY started_unix_ns, span_id) = 1) o
+    LEFT JOIN (SELECT trace_id, min(run_id) AS run_id FROM open_clients GROUP BY trace_id) c
+    ON c.trace_id = o.heard_trace
     """
 _PAIRS: Final = """
     CREATE OR REPLACE TEMP TABLE pairs AS
     WITH clients AS (SELECT * FROM open_turns WHERE source = 'client')
-    SELECT c.*, s.span_id AS of_span, s.run_id AS of_run, s.trace_id IS NOT NULL AS is_joined,
+    SELECT c.*, s.trace_id AS of_trace, s.span_id AS of_span, s.run_id AS of_run, s.trace_id IS NOT NULL AS is_joined,
            s.voice_to_voice_ns AS of_voice_to_voice_ns, s.speech_end_audio_ns AS of_speech_end_audio_ns,
            s.speech_end_perf_ns AS of_speech_end_perf_ns, s.endpoint_perf_ns AS of_endpoint_perf_ns,
            s.asr_final_perf_ns AS of_asr_final_perf_ns, s.llm_first_token_perf_ns AS of_llm_first_token_perf_ns,
            s.tts_first_chunk_perf_ns AS of_tts_first_chunk_perf_ns
-    FROM clients c LEFT JOIN services s ON c.trace_id = s.trace_id AND c.trace_id <> '' AND (
+    FROM clients c LEFT JOIN services s ON c.trace_id = s.heard_trace AND c.trace_id <> '' AND (
         c.response_id = s.response_id
         OR (c.turn_index = s.turn_index AND (c.response_id IS NULL OR s.response_id IS NULL)))
     """
@@ -69,19 +74,23 @@ _COUNTS: Final = f"""
     SELECT {_GROUP}, 'pair' AS part, ['joined'] AS labels, count(*) AS n FROM chosen
     WHERE is_joined AND {_TIMED} AND of_voice_to_voice_ns IS NOT NULL GROUP BY ALL
     UNION ALL
+    SELECT {_GROUP}, 'pair' AS part, ['uncorrected'] AS labels, count(*) AS n FROM chosen
+    WHERE is_joined AND {_TIMED} AND of_voice_to_voice_ns IS NOT NULL
+          AND (of_speech_end_audio_ns IS NULL OR speech_end_audio_ns IS NULL) GROUP BY ALL
+    UNION ALL
     SELECT {_GROUP}, 'pair' AS part, ['client_only'] AS labels, count(*) AS n FROM chosen
     WHERE NOT is_joined AND {_TIMED} GROUP BY ALL
     UNION ALL
-    SELECT {_GROUP}, 'pair' AS part, ['matched', of_run] AS labels, count(DISTINCT (trace_id, of_span)) AS n
+    SELECT {_GROUP}, 'pair' AS part, ['matched', of_run] AS labels, count(DISTINCT (of_trace, of_span)) AS n
     FROM chosen WHERE is_joined AND of_voice_to_voice_ns IS NOT NULL GROUP BY ALL
     """
 _UNMATCHED: Final = """
-    FROM services s WHERE NOT EXISTS (SELECT 1 FROM pairs p WHERE p.trace_id = s.trace_id AND p.of_span = s.span_id)
+    FROM services s WHERE NOT EXISTS (SELECT 1 FROM pairs p WHERE p.of_trace = s.trace_id AND p.of_span = s.span_id)
     """
 _OF_SERVICES: Final = f"""
     SELECT run_id, 'service' AS part, ['matched', NULL] AS labels, count(*) AS n FROM services s
     WHERE voice_to_voice_ns IS NOT NULL
-          AND EXISTS (SELECT 1 FROM pairs p WHERE p.trace_id = s.trace_id AND p.of_span = s.span_id) GROUP BY ALL
+          AND EXISTS (SELECT 1 FROM pairs p WHERE p.of_trace = s.trace_id AND p.of_span = s.span_id) GROUP BY ALL
     UNION ALL
     SELECT run_id, 'service' AS part, ['unmatched', trace_run] AS labels, count(*) AS n
     {_UNMATCHED} AND voice_to_voice_ns IS NOT NULL AND $1 GROUP BY ALL
@@ -99,8 +108,8 @@ _TIMES: Final = """
                            THEN asr_final END AS final
             FROM (
                 SELECT {group}, voice_to_voice_ns AS total_ns, leading_silence_ns AS leading_silence,
-                       voice_to_voice_ns - of_voice_to_voice_ns - (of_speech_end_audio_ns - speech_end_audio_ns)
-                           AS difference,
+                       voice_to_voice_ns - of_voice_to_voice_ns
+                           - coalesce(of_speech_end_audio_ns - speech_end_audio_ns, 0) AS difference,
                        CASE WHEN {by} THEN of_speech_end_perf_ns
                             - coalesce(of_speech_end_audio_ns - speech_end_audio_ns, 0)
                             ELSE speech_end_perf_ns END AS speech_end,
@@ -136,6 +145,7 @@ def pair(database: Database, rollup: Rollup, *, is_last: bool) -> Rollup:
         return added([Rollup(rollup.cells, rollup.sequences), Rollup(cells, {}, still_open)])
     finally:
         database.unregister("open_turns")
+        database.execute("DROP VIEW IF EXISTS open_services; DROP VIEW IF EXISTS open_clients")
         database.execute("DROP VIEW IF EXISTS chosen; DROP TABLE IF EXISTS pairs; DROP TABLE IF EXISTS services")
 
 

@@ -169,6 +169,7 @@ def client_service_delta(figures: RolledFigures, everything: Rollup, f: Filter) 
         difference_p99_ns=None if quantiles is None else enough("p99", differences.n, quantiles[1]),
         difference_abs_max_ns=max(ends, default=None),
         approximate=True,
+        uncorrected=counts["uncorrected"],
     )
 
 

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from telemetry.model.errors import StoreError
+from telemetry.store import queries
+from telemetry.store.answers import Filter
 from telemetry.store.manifest import SEGMENTS_FOLDER, Segment
 from telemetry.store.rollups import files, run_declarations
 from telemetry.store.rollups.rollup import Key, Rollup, RollupCell
@@ -40,11 +42,11 @@ def declaration_rows(directory: Path, segment: Segment) -> list[Row] | None:
 def _rows(rollup: Rollup, segment: Segment) -> list[Row]:
     found: dict[str, Row] = {}
     for key, cell in rollup.of(_RUN):
-        run_id, turns = key.run_id or "", cell.n if key.labels == ("client",) else 0
+        run_id, turns = key.run_id or "", cell.n if key.labels == _source_of(key) else 0
         row = found.setdefault(run_id, _row(segment, run_id, cell.first, cell.last))
         row["first_unix_ns"] = min(row["first_unix_ns"], cell.first or 0)
         row["last_unix_ns"] = max(row["last_unix_ns"], cell.last or 0)
-        row["client_turns"] += turns
+        row["viewed_turns"] += turns
     for name, part in (("target", _TARGET), ("protocol", _PROTOCOL)):
         for run_id, (unix_ns, text) in _earliest(rollup.of(part)).items():
             found[run_id] |= {name: text, f"{name}_unix_ns": unix_ns}
@@ -65,7 +67,7 @@ def _row(segment: Segment, run_id: str, first_unix_ns: int | None, last_unix_ns:
         "process_id": "",
         "first_unix_ns": first_unix_ns or 0,
         "last_unix_ns": last_unix_ns or 0,
-        "client_turns": 0,
+        "viewed_turns": 0,
         "target": None,
         "target_unix_ns": None,
         "protocol": None,
@@ -73,6 +75,11 @@ def _row(segment: Segment, run_id: str, first_unix_ns: int | None, last_unix_ns:
         "lowest": None,
         "highest": None,
     }
+
+
+def _source_of(key: Key) -> tuple[str]:
+    """Who saw the turns that count in a run (`queries.VIEWED`)."""
+    return (queries.source_of(Filter(run_id=key.run_id)),)
 
 
 def _earliest(cells: Any) -> dict[str, tuple[int, str]]:

@@ -1,0 +1,130 @@
+"""Turns that a service reports without a run of ours: a view by service and day, apart from what callers heard."""
+
+from datetime import date
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from telemetry.model.metrics import METRICS
+from telemetry.model.service_runs import ServiceDay, service_run_id
+from telemetry.model.turns import Turn
+from telemetry.objectives.objective import Objective
+from telemetry.store.answers import Filter, RunRecord
+from telemetry.store.pages import PageQuestion
+from telemetry.store.reader import StoreReader
+from telemetry.store.rollups.library import FEWEST_TURNS
+from telemetry.store.runs import newest_run
+from telemetry.store.schema import Batch
+from telemetry.store.writer import StoreWriter
+from tests.fixtures_turns import MS, SECOND, START_UNIX_NS, exchange
+from tests.unit.telemetry.store.rollups.answers_compared import compared, stored
+
+VIEW = service_run_id("bot", START_UNIX_NS)
+
+
+def reported(turn: Turn, **changes: object) -> Turn:
+    """A service's turn as a framework's span gives it: no run, no place on the audio clock, a trace of its own."""
+    anew = {"run_id": VIEW, "speech_end_audio_ns": None, "response_id": None, "sequence": None, "process_id": ""}
+    anew["trace_id"] = f"{int(turn.trace_id, 16) + (1 << 100):032x}"
+    return msgspec.structs.replace(turn, **anew | changes)
+
+
+def without_response(turn: Turn) -> Turn:
+    return msgspec.structs.replace(turn, response_id=None)
+
+
+def written(folder: Path, *turns: Turn) -> StoreReader:
+    with StoreWriter(folder) as writer:
+        writer.append(Batch(turns))
+    return StoreReader(folder)
+
+
+def test_a_service_s_day_is_a_run_of_its_own(tmp_path: Path) -> None:
+    services = [reported(exchange(index)[1]) for index in range(30)]
+    with written(tmp_path, *services) as reader:
+        (run,) = reader.runs()
+        assert run.service == ServiceDay("bot", date(2026, 9, 21))
+        assert (run.run_id, run.turns) == (VIEW, 30)
+        summary = reader.summary(Filter(run_id=VIEW))
+        assert (summary.turns.total, summary.turns.ok, summary.metrics["voice_to_voice"].n) == (30, 30, 30)
+        assert summary.metrics["voice_to_voice"].p95 == METRICS["voice_to_voice"].value(services[0])
+        assert [turn.source for turn in reader.slowest(Filter(run_id=VIEW), limit=3)] == ["service"] * 3
+        assert sum(point.n for point in reader.timeline(Filter(run_id=VIEW))) == 30
+        assert {"endpointing", "asr", "llm", "tts"} <= reader.stage_budget(Filter(run_id=VIEW)).keys()
+        in_time = Objective("v2v", "metric", 0.9, "voice_to_voice", 800 * MS)
+        assert reader.count(Filter(run_id=VIEW))(in_time) == (30, 30)
+        page = reader.page(PageQuestion())
+        assert page.run == run
+        assert [turn.source for turn in page.dots] == ["service"] * 30
+
+
+def test_what_no_run_is_asked_of_is_what_callers_heard(tmp_path: Path) -> None:
+    turns = [side for index in range(5) for side in (exchange(index)[0], reported(exchange(index)[1]))]
+    with written(tmp_path, *turns) as reader:
+        assert reader.summary().turns.total == 5
+        assert reader.summary(Filter(run_id="run-1")).turns.total == 5
+        assert reader.summary(Filter(run_id=VIEW)).turns.total == 5
+        assert {(run.run_id, run.turns) for run in reader.runs()} == {("run-1", 5), (VIEW, 5)}
+
+
+each_way = pytest.mark.parametrize("fewest_rolled_up", [FEWEST_TURNS, -1], ids=["exact", "rolled up"])
+
+
+@pytest.mark.parametrize(
+    ("column", "name"),
+    [("trace_id", "{trace}"), ("call_id", "{call}"), ("call_id", "CA{trace}"), ("call_id", "v3:{trace}")],
+    ids=["trace", "call", "twilio", "telnyx"],
+)
+@each_way
+def test_both_sides_of_a_turn_are_joined(tmp_path: Path, column: str, name: str, fewest_rolled_up: int) -> None:
+    turns: list[Turn] = []
+    for index in range(20):
+        client, service = map(without_response, exchange(index, network_ms=6.0))
+        shared = name.format(trace=client.trace_id, call=client.call_id)
+        turns += [client, reported(service, **{"call_id": f"{index:032x}"} | {column: shared})]
+    folder = stored(tmp_path / "store", turns, segments=4, compacted=2)
+    with StoreReader(folder, fewest_rolled_up=fewest_rolled_up) as reader:
+        of_callers = reader.summary(Filter(run_id="run-1")).client_service_delta
+        of_service = reader.summary(Filter(run_id=VIEW)).client_service_delta
+    for delta in (of_callers, of_service):
+        assert (delta.joined, delta.client_only, delta.service_only, delta.uncorrected) == (20, 0, 0, 20)
+        assert delta.difference_p50_ns == pytest.approx(6 * MS, rel=0.01)
+
+
+@each_way
+def test_sides_that_name_nothing_in_common_are_not_joined(tmp_path: Path, fewest_rolled_up: int) -> None:
+    turns: list[Turn] = []
+    for index in range(10):
+        client, service = map(without_response, exchange(index))
+        turns += [client, reported(service, call_id=f"conversation-{index}")]
+    folder = stored(tmp_path / "store", turns, segments=2, compacted=2)
+    with StoreReader(folder, fewest_rolled_up=fewest_rolled_up) as reader:
+        assert reader.summary(Filter(run_id="run-1")).client_service_delta.joined == 0
+        delta = reader.summary(Filter(run_id=VIEW)).client_service_delta
+        assert (delta.joined, delta.service_only) == (0, 10)
+
+
+def test_roll_ups_join_as_the_turns_do(tmp_path: Path) -> None:
+    turns: list[Turn] = []
+    for index in range(60):
+        client, service = map(without_response, exchange(index, network_ms=2.0 + index))
+        call = {"call_id": client.call_id if index % 3 else f"other-{index}"}
+        turns += [client, reported(service, **call)]
+    folder = stored(tmp_path / "store", turns, segments=6, compacted=3)
+    with StoreReader(folder) as exact, StoreReader(folder, fewest_rolled_up=-1) as rolled:
+        asked = Filter(run_id="run-1")
+        compared(exact.summary(asked).client_service_delta, rolled.summary(asked).client_service_delta)
+
+
+def run_record(run_id: str, first_s: int, last_s: int) -> RunRecord:
+    return RunRecord(run_id, first_s * SECOND, last_s * SECOND, 1, None, None, ended=False, declared={})
+
+
+def test_a_service_that_reports_while_callers_are_on_the_line_is_not_the_newest_run() -> None:
+    ours, theirs = run_record("run-1", 1_000, 1_300), run_record(VIEW, 1_002, 1_320)
+    assert newest_run([theirs, ours]) == ours
+    later = run_record(VIEW, 1_002, 5_000)
+    assert newest_run([ours, later]) == later
+    assert newest_run([theirs]) == theirs
+    assert newest_run([]) is None
