@@ -27,6 +27,8 @@ def controls(source: Source, view: NowView, choice: Choice) -> Choice:
         run = runs.get(run_id)
         if run is None:
             return f"{run_id} (not in this store)"
+        if run.service is not None:
+            return f"service {run.service.service} · {run.service.day:%d %b} UTC · {formatting.turns(run.turns)}"
         return f"{run_id} · {descriptions.day_and_time(run.first_unix_ns)} UTC · {formatting.turns(run.turns)}"
 
     columns = st.columns(_WIDTHS, gap="small")

@@ -19,6 +19,7 @@ from telemetry.model.formatting import (
 )
 from telemetry.model.generator_health import NOT_REPORTED, SUMMARY_FIGURES
 from telemetry.model.metrics import DEFINITIONS, MIN_COUNT_FOR
+from telemetry.model.service_runs import ServiceDay
 from telemetry.store.answers import (
     GENERATOR_LIMITED,
     INVALID_SHARE_LIMIT,
@@ -116,20 +117,24 @@ def day_and_time(unix_ns: int, zone: tzinfo = UTC) -> str:
 
 
 def state_of(run: RunRecord, newest_unix_ns: int | None, now_unix_ns: int) -> State:
-    """Whether figures still come in: `ended` as the run itself announced, else by the age of the newest turn."""
-    if run.ended:
+    """Whether figures still come in: `ended` as the run itself announced or with a service's day, else by the age of
+    the newest turn."""
+    today = datetime.fromtimestamp(now_unix_ns / NS_PER_S, UTC).date()
+    if run.ended or (run.service is not None and run.service.day < today):
         return "ended"
     newest = run.last_unix_ns if newest_unix_ns is None else newest_unix_ns
     return "live" if now_unix_ns - newest <= LIVE_WITHIN_S * NS_PER_S else "stale"
 
 
-def describe_state(state: State, newest_unix_ns: int, now_unix_ns: int, zone: tzinfo = UTC) -> str:
+def describe_state(
+    state: State, newest_unix_ns: int, now_unix_ns: int, zone: tzinfo = UTC, *, is_service: bool = False
+) -> str:
     """What the state means, in one short sentence."""
     age = ago((now_unix_ns - newest_unix_ns) / NS_PER_S)
     if state == "live":
         return f"last turn {age}"
     if state == "stale":
-        return f"last turn {age}; the run has not said that it ended"
+        return f"last turn {age}" + ("" if is_service else "; the run has not said that it ended")
     return f"last turn {day_and_time(newest_unix_ns, zone)}, {age}"
 
 
@@ -166,10 +171,10 @@ def describe_loss(loss: TelemetryLoss) -> tuple[str, bool | None]:
     return "none lost", True
 
 
-def describe_client_service_delta(client_service_delta: ClientServiceDelta) -> str:
+def describe_client_service_delta(client_service_delta: ClientServiceDelta, service: ServiceDay | None = None) -> str:
     """How far the service's own figures are from what callers heard."""
     if not client_service_delta.joined:
-        return "the service reports nothing of its own"
+        return "the service reports nothing of its own" if service is None else "no caller of ours heard these turns"
     is_estimate = client_service_delta.approximate
     p50 = estimate_if(is_estimate, signed_milliseconds(client_service_delta.difference_p50_ns))
     p99 = (
@@ -177,7 +182,7 @@ def describe_client_service_delta(client_service_delta: ClientServiceDelta) -> s
         if client_service_delta.difference_p99_ns is not None
         else f"too few ({client_service_delta.joined})"
     )
-    return f"p50 {p50} · p99 {p99} over {count(client_service_delta.joined, 'turn')}"
+    return f"p50 {p50} · p99 {p99} over {count(client_service_delta.joined, 'turn')}{client_service_delta.note}"
 
 
 def describe_generator(generator: Generator, line: str) -> str:

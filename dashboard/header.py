@@ -8,6 +8,7 @@ from dashboard.descriptions import State
 from dashboard.markup import escape
 from dashboard.objective_status import SYMBOLS, chip
 from telemetry.model import formatting
+from telemetry.model.service_runs import REPORTED
 from telemetry.store.answers import RunRecord, Summary
 
 _STATE_SHAPE = {"live": "●", "stale": "◌", "ended": "■"}
@@ -22,9 +23,22 @@ def overview(run: RunRecord, summary: Summary, state: State, now_unix_ns: int, z
     invalid_state = "met" if not summary.turns.invalid else "unknown"
     if summary.turns.is_generator_limited:
         invalid_state = "missed"
+    described = descriptions.describe_state(state, newest, now_unix_ns, zone, is_service=run.service is not None)
+    delta = descriptions.describe_client_service_delta(summary.client_service_delta, run.service)
+    chip_of_state = (
+        f'<span><span class="vp-chip {kind}">{_STATE_SHAPE[state]} {state}</span> {escape(described)}</span>'
+    )
+    if run.service is not None:
+        of_service = (
+            chip_of_state,
+            _fact("service", run.service.service),
+            _fact("day", f"{run.service.day.isoformat()} (UTC)"),
+            f"<span><b>{escape(formatting.turns(summary.turns.total))}</b> {escape(REPORTED)}</span>",
+            _fact("heard vs reported", delta),
+        )
+        return f'<div class="vp vp-facts">{"".join(of_service)}</div>'
     parts = [
-        f'<span><span class="vp-chip {kind}">{_STATE_SHAPE[state]} {state}</span> '
-        f"{escape(descriptions.describe_state(state, newest, now_unix_ns, zone))}</span>",
+        chip_of_state,
         _fact("run", run.run_id),
         _fact("target", run.target or descriptions.UNKNOWN),
         _fact("protocol", run.protocol or descriptions.UNKNOWN),
@@ -37,7 +51,7 @@ def overview(run: RunRecord, summary: Summary, state: State, now_unix_ns: int, z
             else []
         ),
         _fact("telemetry", lost, mark=_mark(lost_state)),
-        _fact("heard vs reported", descriptions.describe_client_service_delta(summary.client_service_delta)),
+        _fact("heard vs reported", delta),
         *(
             _fact(line, descriptions.describe_generator(summary.generator, line))
             for line in ("generator", "its process")

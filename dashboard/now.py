@@ -24,7 +24,10 @@ from telemetry.store.answers import RunRecord, Summary
 REFRESH_LIVE_S: Final = 2.0
 REFRESH_STALE_S: Final = 5.0
 OLD_TURNS_GONE: Final = "The store no longer keeps the oldest turns of this run: the figures are of the others."
-START_A_RUN: Final = "Start a run with <code>./voiceprobe demo</code> or <code>voiceprobe run ws://…</code>"
+START_A_RUN: Final = (
+    "Start a run with <code>./voiceprobe demo</code> or <code>voiceprobe run ws://…</code>, or point a service's "
+    "<code>OTEL_EXPORTER_OTLP_ENDPOINT</code> at the sidecar"
+)
 
 
 def page() -> None:

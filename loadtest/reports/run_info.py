@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from loadtest.reports.calibration_citing import Citation
+from telemetry.model.service_runs import ServiceDay
 from telemetry.store.model_servers import ModelServer
 
 
@@ -58,7 +59,10 @@ class SpoolInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunInfo:
-    """One run as its command line sees it. `calls_connected` counts the calls whose session became ready."""
+    """One run as its command line sees it. `calls_connected` counts the calls whose session became ready.
+
+    `service` is set for what a service reported on a day, with no caller of ours: it has no processes.
+    """
 
     run_id: str
     target: str
@@ -89,6 +93,7 @@ class RunInfo:
     spooled: SpoolInfo | None = None  # None where the spool of the senders is not at hand
     store: str | None = None
     dashboard_url: str | None = None
+    service: ServiceDay | None = None
     calibration: Citation | None = None  # None where nobody looked
     model_servers: tuple[ModelServer, ...] = ()  # that the sidecar read meanwhile
 

@@ -156,6 +156,7 @@ def _seconds(value_ns: float | None) -> float | None:
 def _run(run: RunInfo) -> dict[str, Any]:
     return {
         "id": run.run_id,
+        "source": "client" if run.service is None else "service",
         "target": public_target(run.target),
         "protocol": run.protocol,
         "corpus": {
@@ -325,6 +326,7 @@ def _client_service_delta(client_service_delta: ClientServiceDelta) -> dict[str,
         "p99_s": _seconds(client_service_delta.difference_p99_ns),
         "max_abs_s": _seconds(client_service_delta.difference_abs_max_ns),
         "approximate": client_service_delta.approximate,
+        "uncorrected": client_service_delta.uncorrected,
     }
 
 

@@ -24,6 +24,7 @@ from telemetry.model import formatting
 from telemetry.model.generator_health import NOT_REPORTED, SUMMARY_FIGURES
 from telemetry.model.metrics import HEADLINE, shown_in
 from telemetry.model.semconv import OUTCOME_LABELS
+from telemetry.model.service_runs import REPORTED
 from telemetry.objectives.slo import Verdict
 from telemetry.store.answers import CacheStats, Generator, MetricStats, ShareByName, Summary
 from telemetry.store.beside import Beside
@@ -42,7 +43,7 @@ def final_view(
     parts: list[RenderableType] = [
         _heading("Verdict"),
         _verdicts(verdicts, run_outcome),
-        _heading("Stages, as the caller heard them"),
+        _heading("Stages, as the caller heard them" if run.service is None else f"Stages, {REPORTED}"),
         _stages(summary),
         *_withheld(summary),
         _heading("What happened"),
@@ -229,6 +230,8 @@ def _evidence(run: RunInfo, summary: Summary) -> list[tuple[str, str]]:
     health = summary.generator
     pacing = f"{_health(health, 'pacing')} (pacer: {health.pacer or NOT_REPORTED})"
     receive = f"stamped by: {health.receive_stamp or NOT_REPORTED}, {_health(health, 'receiving')}"
+    if run.service is not None:
+        return [("service delta", _client_service_delta(run, summary))]
     rows = [("processes", _processes(run))] if run.processes > 1 or run.lost or run.killed_by else []
     return [
         *rows,
@@ -241,7 +244,7 @@ def _evidence(run: RunInfo, summary: Summary) -> list[tuple[str, str]]:
         *([("calibration", run.calibration.sentence)] if run.calibration is not None else []),
         ("sockets", _health(health, "sockets")),
         ("process", _health(health, "process")),
-        ("service delta", _client_service_delta(summary)),
+        ("service delta", _client_service_delta(run, summary)),
         ("telemetry", _telemetry(run, summary)),
     ]
 
@@ -289,10 +292,11 @@ def _not_read(summary: Summary) -> str:
     )
 
 
-def _client_service_delta(summary: Summary) -> str:
+def _client_service_delta(run: RunInfo, summary: Summary) -> str:
     client_service_delta = summary.client_service_delta
     if not client_service_delta.joined:
-        return "not known: the service reported none of these turns"
+        other = "the service reported" if run.service is None else "callers heard"
+        return f"not known: {other} none of these turns"
     is_estimate = client_service_delta.approximate
     p99 = (
         figures.TOO_FEW
@@ -303,6 +307,7 @@ def _client_service_delta(summary: Summary) -> str:
     return (
         f"client against service on {formatting.turns(client_service_delta.joined)}: p50 {p50}, p99 {p99},"
         f" largest {formatting.milliseconds(client_service_delta.difference_abs_max_ns)}"
+        f"{client_service_delta.note}"
     )
 
 
@@ -323,6 +328,9 @@ def _telemetry(run: RunInfo, summary: Summary) -> str:
 
 
 def _run(run: RunInfo) -> list[tuple[str, str]]:
+    if run.service is not None:
+        day = f"{run.service.service} · {run.service.day.isoformat()} (UTC) · {REPORTED}"
+        return [("service", day), ("run", run.run_id), *([("store", run.store)] if run.store else [])]
     altered = [f"noise {run.profile.noise}"] if run.profile.noise else []
     altered += [f"{run.profile.snr_db:g} dB SNR"] if run.profile.snr_db is not None else []
     altered += [f"{run.profile.length} utterances"] if run.profile.length else []

@@ -124,8 +124,10 @@ class _StoredRun:
 
 def _info(stored: _StoredRun, asked: Mapping[str, object], beside: BesideStore, now_unix_ns: int | None) -> RunInfo:
     record, known, calls = stored.record, stored.processes, stored.calls
+    service = record.service if record is not None else None
     declared = _Declared({**asked, **(record.declared if record is not None else {})})
-    processes = declared.whole("processes") or max(1, len(known))
+    # A service that reported without callers of ours has no process that could be lost.
+    processes = 0 if service is not None else declared.whole("processes") or max(1, len(known))
     target = record.target if record is not None else None
     return RunInfo(
         run_id=stored.run_id,
@@ -160,8 +162,8 @@ def _info(stored: _StoredRun, asked: Mapping[str, object], beside: BesideStore, 
         ),
         cohort=declared.text("cohort"),
         versions=declared.parsed("versions", dict),
-        calls_started=calls.started,
-        calls_connected=calls.connected,
+        calls_started=calls.started if service is None else None,
+        calls_connected=calls.connected if service is None else None,
         connect_failure=calls.connect_failure,
         interrupted=beside.interrupted,
         is_under_way=is_under_way(known, now_unix_ns),
@@ -170,6 +172,7 @@ def _info(stored: _StoredRun, asked: Mapping[str, object], beside: BesideStore, 
         spooled=beside.spooled,
         store=str(stored.store),
         dashboard_url=beside.dashboard_url,
+        service=service,
         calibration=_citation(declared),
         model_servers=stored.model_servers,
     )

@@ -21,6 +21,7 @@ from telemetry.store.answers import RunRecord
 from telemetry.store.manifest import MANIFEST_NAME, SEGMENTS_FOLDER
 from telemetry.store.reader import StoreReader
 from telemetry.store.remote import RemoteStore, is_address, open_store
+from telemetry.store.runs import newest_run
 
 
 def report(
@@ -56,7 +57,7 @@ def list_runs(store: str | Path, console: Console, *, now_unix_ns: int | None = 
     """Print every run of the store, the newest first. Raises UsageError, StoreError."""
     now_unix_ns = time.time_ns() if now_unix_ns is None else now_unix_ns
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    for name in ("run", "began (UTC)", "state"):
+    for name in ("run", "kind", "began (UTC)", "state"):
         table.add_column(name, no_wrap=True)
     table.add_column("turns", justify="right", no_wrap=True)
     table.add_column("target", overflow="fold")
@@ -64,12 +65,16 @@ def list_runs(store: str | Path, console: Console, *, now_unix_ns: int | None = 
         for run in _runs(reader, store):
             began = datetime.fromtimestamp(run.first_unix_ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S")
             turns = f"{run.turns:,} left" if run.lacks_old_turns else f"{run.turns:,}"
-            table.add_row(run.run_id, began, _state(reader, run, now_unix_ns), turns, run.target or "–")
+            kind = "callers" if run.service is None else "service"
+            target = run.target or (run.service.service if run.service is not None else "–")
+            table.add_row(run.run_id, kind, began, _state(reader, run, now_unix_ns), turns, target)
     console.print(table, markup=False)
     return ExitCode.OK
 
 
 def _state(reader: StoreReader | RemoteStore, run: RunRecord, now_unix_ns: int) -> str:
+    if run.service is not None:
+        return "reported"
     known = reader.processes(run.run_id)
     if is_under_way(known, now_unix_ns):
         return "under way"
@@ -93,17 +98,18 @@ def _store(store: Path) -> Path:
 
 
 def _runs(reader: StoreReader | RemoteStore, store: str | Path) -> Sequence[RunRecord]:
-    """The runs with callers: what services report alone is no run of ours."""
+    """The runs with callers, and the days of services that report without them."""
     runs = [run for run in reader.runs() if run.turns or run.declared]
     if not runs:
-        raise UsageError(f"--store {store} holds no run: nothing that callers measured has arrived there")
+        raise UsageError(
+            f"--store {store} holds no run: nothing that callers measured or services reported has arrived there"
+        )
     return runs
 
 
 def _choose(runs: Sequence[RunRecord], run_id: str | None, store: str | Path) -> RunRecord:
-    if run_id is None:
-        return runs[0]
-    found = next((run for run in runs if run.run_id == run_id), None)
+    named = (run for run in runs if run.run_id == run_id)
+    found = newest_run(runs) if run_id is None else next(named, None)
     if found is None:
         raise UsageError(f"--run {run_id!r} is not in {store}: --list shows the runs that are")
     return found

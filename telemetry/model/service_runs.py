@@ -4,6 +4,8 @@ import re
 from datetime import UTC, date, datetime
 from typing import Final, NamedTuple
 
+# What every figure of such a run is, for people.
+REPORTED: Final = "reported by the service, not heard by a caller"
 UNNAMED_SERVICE: Final = "unknown_service"  # OpenTelemetry's own name for a service without one
 SERVICE_RUN_PREFIX: Final = "service:"
 _RUN_ID: Final = re.compile(SERVICE_RUN_PREFIX + r"(?P<service>.+):(?P<day>\d{4}-\d{2}-\d{2})", re.DOTALL)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from telemetry.model import formatting
 from telemetry.model.generator_health import HEALTH_FIGURES
 from telemetry.model.metrics import MIN_COUNT_FOR
 from telemetry.model.semconv import RAMP
@@ -302,6 +303,13 @@ class ClientServiceDelta:
     difference_abs_max_ns: float | None
     approximate: bool = False  # whether the percentiles are estimates
     uncorrected: int = 0
+
+    @property
+    def note(self) -> str:
+        """What stands behind the difference, for people; empty where it is corrected for the end of speech."""
+        if not self.uncorrected:
+            return ""
+        return f" (the service does not state where speech ended in {formatting.turns(self.uncorrected)})"
 
 
 @dataclass(frozen=True, slots=True)

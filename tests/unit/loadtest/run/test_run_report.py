@@ -219,3 +219,18 @@ def test_what_is_no_store_or_holds_no_run_is_one_sentence(tmp_path: Path) -> Non
     (tmp_path / "slo.yaml").write_text("nothing")
     with pytest.raises(UsageError, match=r"slo\.yaml"):
         report(store, console, slo=tmp_path / "slo.yaml")
+
+
+def test_a_service_s_day_is_judged_as_what_it_is(tmp_path: Path) -> None:
+    run_id = "service:bot:2026-09-21"
+    _store(tmp_path / "store", turns=30, run_id=run_id, source="service", connect_ns=None)
+    code, text, found = _report(tmp_path / "store", tmp_path, run_id=run_id)
+    assert "Stages, reported by the service, not heard by a caller" in text
+    assert "bot · 2026-09-21 (UTC) · reported by the service, not heard by a caller" in text
+    assert "pacing" not in text
+    assert (found["run"]["id"], found["run"]["source"], found["turns"]["total"]) == (run_id, "service", 30)
+    assert code in (ExitCode.OK, ExitCode.OBJECTIVE_MISSED, ExitCode.UNDECIDED)
+    listed = StringIO()
+    list_runs(tmp_path / "store", Console(file=listed, width=200), now_unix_ns=START_UNIX_NS)
+    (line,) = listed.getvalue().splitlines()[1:]
+    assert line.split() == [run_id, "service", "2026-09-21", "14:13:20", "reported", "30", "bot"]
