@@ -135,6 +135,7 @@ def _decoded(chunk: _ReadChunk) -> DecodedChunk:
     for row, reason in decoded.reasons.items():
         reasons[int(rows[row])] = reason
         good[rows[row]] = False
+    is_turn[rows[decoded.of_services]] = False
     spans = spans_columns(chunk.read.spans, _without(chunk.read.spans["attributes"], held), _origin(chunk))
     return DecodedChunk(
         turns=decoded.turns,

@@ -17,6 +17,7 @@ from opentelemetry.proto.common.v1.common_pb2 import ArrayValue, KeyValueList
 
 from telemetry.model import semconv
 from telemetry.model.foreign_text import one_line
+from telemetry.model.service_spans import WHOLE_TURN_ATTRIBUTES
 from telemetry.model.turn_spans import CARRIED, TurnDecodeError, decode_turn
 from telemetry.model.turn_texts import longest_chars, with_plain_texts
 from telemetry.model.turns import Turn
@@ -48,11 +49,13 @@ class TurnSpans:
 @dataclass(slots=True)
 class DecodedTurns:
     """`turns` in the order of their spans; `reasons` by the place of a span that holds no turn that can be stored.
-    `held` says of each attribute whether the row of its turn holds it exactly."""
+    `held` says of each attribute whether the row of its turn holds it exactly, `of_services` which spans are not whole
+    turns but those of a service of one's own (see `telemetry.model.service_spans`)."""
 
     turns: ArrowTable
     held: Mask
     reasons: dict[int, str] = field(default_factory=dict[int, str])
+    of_services: list[int] = field(default_factory=list[int])
     unknown_fields: Counter[str] = field(default_factory=Counter[str])
 
 
@@ -291,9 +294,13 @@ def _list_column(items: ArrowArray, entries: _Entries, at: Places, column: _Colu
 
 
 def _decoded(spans: TurnSpans, row: int, found: DecodedTurns) -> Turn | None:
-    """The turn of one span by the exact way; None when it holds none that can be stored, with a reason."""
+    """The turn of one span by the exact way; None when it holds none that can be stored, with a reason, and for a
+    service's own span, which is assembled with those below it."""
     span_id = spans.span_ids[row].as_py()
     attributes = {pair["key"]: _value(pair["value"]) for pair in spans.attributes[row].as_py()}
+    if WHOLE_TURN_ATTRIBUTES.isdisjoint(attributes):
+        found.of_services.append(row)
+        return None
     try:
         decoded = decode_turn(attributes, spans.trace_ids[row].as_py(), span_id)
     except TurnDecodeError as error:

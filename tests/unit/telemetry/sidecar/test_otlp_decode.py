@@ -60,7 +60,7 @@ def test_json_ids_are_hex() -> None:
         {"parentSpanId": "abc"},
         {"endTimeUnixNano": str(2**63)},
         {"events": [{"name": "x", "timeUnixNano": str(2**64 - 1)}]},
-        {"name": "voice.turn"},
+        {"name": "voice.turn", "attributes": [{"key": "voice.schema_version", "value": {"intValue": "3"}}]},
     ],
 )
 def test_an_invalid_span_is_rejected_with_the_reason(changes: dict[str, object]) -> None:

@@ -12,6 +12,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue, KeyValu
 
 from telemetry.model import semconv
 from telemetry.model.foreign_text import one_line, several_lines
+from telemetry.model.service_spans import WHOLE_TURN_ATTRIBUTES
 from telemetry.model.turn_spans import CARRIED, TurnDecodeError, decode_turn, turn_attributes
 from telemetry.model.turn_texts import with_plain_texts
 from telemetry.model.turns import Turn
@@ -88,6 +89,8 @@ def _by_rows(request: ExportTraceServiceRequest) -> tuple[list[Turn], list[str],
     unknown: Counter[str] = Counter()
     for span in request.resource_spans[0].scope_spans[0].spans:
         attributes = values.from_protobuf(span.attributes)
+        if WHOLE_TURN_ATTRIBUTES.isdisjoint(attributes):
+            continue
         try:
             found = decode_turn(attributes, span.trace_id.hex(), span.span_id.hex())
         except TurnDecodeError as error:
@@ -103,8 +106,12 @@ def _by_rows(request: ExportTraceServiceRequest) -> tuple[list[Turn], list[str],
 
 def _given_back(found: DecodedTables) -> list[dict[str, object]]:
     """The attributes of each span with those that the row of its turn holds."""
-    rows = zip(found.spans.to_pylist(), found.turns.to_pylist(), strict=True)
-    return [dict(with_turn(span_from_row(span), turn_from_row(turn)).attributes) for span, turn in rows]
+    turns_of = {row["span_id"]: turn_from_row(row) for row in found.turns.to_pylist()}
+    spans = [span_from_row(row) for row in found.spans.to_pylist()]
+    return [
+        dict((with_turn(span, turns_of[span.span_id]) if span.span_id in turns_of else span).attributes)
+        for span in spans
+    ]
 
 
 def _check(spans: Sequence[Pairs]) -> DecodedTables:
@@ -204,3 +211,14 @@ def test_of_a_field_that_is_sent_twice_the_last_counts_and_both_are_kept() -> No
     assert found.unknown_turn_fields == {_PREFIX + "mood": 1}
     kept = [pair["key"] for pair in found.spans.to_pylist()[0]["span_attributes"]]
     assert (kept.count(_PREFIX + "sequence"), kept.count(_PREFIX + "mood")) == (2, 2)
+
+
+def test_a_turn_that_a_service_reports_in_its_own_words_is_kept_as_a_span() -> None:
+    own: Pairs = [("voice.turn.cohort", any_value("canary")), ("gen_ai.conversation.id", any_value("c"))]
+    whole = _pairs(client_turn(0))
+    broken = [pair for pair in whole if pair[0] not in ("voice.turn.started_perf_ns", "voice.turn.outcome")]
+    found = _check([own, whole, [], broken])
+    assert found.requests[0].rejected == 1, "a span of our own encoder that lacks a field"
+    assert found.turns["span_id"].to_pylist() == [f"{2:016x}"]
+    assert found.spans["span_id"].to_pylist() == [f"{number:016x}" for number in (1, 2, 3)]
+    assert _given_back(found)[0] == {key: _read(value) for key, value in own}
