@@ -10,7 +10,7 @@ from typing import Final
 from telemetry.model.errors import ConfigError
 from telemetry.model.formatting import percent
 from telemetry.model.metrics import CONNECT, METRICS, NOT_OF_AN_ANSWER, is_withheld
-from telemetry.model.semconv import UNANSWERED
+from telemetry.model.semconv import UNANSWERED, Source
 from telemetry.model.stated_error import GoodRange
 from telemetry.model.stats import minimum_for_target
 from telemetry.model.turns import Turn
@@ -134,14 +134,15 @@ def not_judged(objectives: Sequence[Objective], verdicts: Sequence[Verdict], why
     ]
 
 
-def is_good(objective: Objective, turn: Turn) -> bool | None:
+def is_good(objective: Objective, turn: Turn, source: Source = "client") -> bool | None:
     """Whether a turn is good by the objective; None where it does not count at all.
 
-    Only valid client-heard turns of the objective's dimensions count; a silent turn asked nothing and does not. A
-    metric that the wire withholds does not count. A turn that got no answer, or broke down, is bad by every metric of
-    an answer. A metric that was not measured never passes: voice_to_voice is then bad; elsewhere the turn had nothing
-    to measure (no barge-in, no second connect). A call that could not be connected is a bad one, also where its caller
-    was to begin with a silent turn. A fallback counts where the endpoint said how it answered, a cache where
+    Only valid turns of one `source` (those that a client heard, or those that a service reports) and of the objective's
+    dimensions count; a silent turn asked nothing and does not. A metric that the wire withholds does not count. A turn
+    that got no answer, or broke down, is bad by every metric of an answer. A metric that was not measured never passes:
+    voice_to_voice is then bad; elsewhere the turn had nothing to measure (no barge-in, no second connect). A service
+    need not report a metric; then the turn does not count. A call that could not be connected is a bad one, also where
+    its caller was to begin with a silent turn. A fallback counts where the endpoint said how it answered, a cache where
     it said hit or miss.
 
     A turn that the generator cut (a stop time-out, the end of a process) is not the service's failure, and must not
@@ -150,7 +151,7 @@ def is_good(objective: Objective, turn: Turn) -> bool | None:
     have come too late. All else of it does not count, and the turn is shown as cut.
     """
     asks = turn.turn_kind != "silence" or objective.metric == CONNECT
-    if turn.source != "client" or turn.outcome == "invalid" or not asks or not _matches(objective, turn):
+    if turn.source != source or turn.outcome == "invalid" or not asks or not _matches(objective, turn):
         return None
     if objective.kind == "outcome":
         return None if turn.outcome == "cut" else turn.outcome in objective.outcomes
@@ -183,6 +184,8 @@ def _is_metric_good(objective: Objective, turn: Turn) -> bool | None:
         return _is_cut_good(objective, turn, value)
     if turn.outcome in UNANSWERED and metric.name not in NOT_OF_AN_ANSWER:
         return False
+    if value is None and turn.source == "service":
+        return None
     if value is None and metric.name == CONNECT:
         return False if turn.turn_index == 0 and turn.outcome == "error" else None
     if value is None:

@@ -24,6 +24,7 @@ from prometheus_client.exposition import choose_encoder
 from telemetry.model import semconv
 from telemetry.model.metrics import METRICS
 from telemetry.objectives.objective import Objective
+from telemetry.sidecar.counts import objectives as of_objectives
 from telemetry.sidecar.counts import turn_columns
 from telemetry.sidecar.counts.histograms import Array, Buckets, Counts, Observed, observed, series_name
 from telemetry.sidecar.counts.label_values import (
@@ -112,6 +113,7 @@ class _Addition:
     by_value: dict[Family, Array]
     invalid: tuple[list[str], Counter[str]]  # the reasons given up, and the counts of reasons
     histograms: dict[str, tuple[Observed, Array]]  # each with the trace ids of its exemplars
+    objectives: of_objectives.ObjectiveAddition
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,7 @@ class _Snapshot:
     by_value: dict[Family, Array]
     invalid: Counter[str]
     histograms: dict[str, Counts]
+    objectives: dict[of_objectives.Place, Array]
     missing: int
     implausible: int
 
@@ -149,6 +152,7 @@ class Exposition:
         self._combinations = Combinations()
         self._reasons = LabelValues(_REASONS_MAX)
         self._numbers = SequenceNumbers()
+        self._objectives = of_objectives.ObjectiveTurns(objectives)
         # Changed and copied under the short lock.
         self._adding = threading.Lock()
         self._labels: dict[int, Combination] = {}
@@ -165,7 +169,7 @@ class Exposition:
     def families(self) -> tuple[Family, ...]:
         """Every family that can be exposed, in the order of the text."""
         receiver = (*_RECEIVED.values(), _STORED, _MISSING, _IMPLAUSIBLE)
-        return (*self._families.values(), _BELOW_ZERO, *_VALUES, _INVALID, *receiver)
+        return (*self._families.values(), _BELOW_ZERO, *_VALUES, _INVALID, *of_objectives.FAMILIES, *receiver)
 
     def observe(self, turns: ArrowTable) -> None:
         """Count the turns of a table that were stored (columns of the store's `turns`), each once."""
@@ -175,7 +179,7 @@ class Exposition:
             numbered = sequence.is_valid().to_numpy(zero_copy_only=False)
             numbers = sequence.fill_null(0).to_numpy(zero_copy_only=False)
             self._numbers.observe(processes, of_row[numbered], numbers[numbered])
-            found = self._found(turn_columns.heard(turns))
+            found = self._found(turns)
             unix_s = self._wall_clock_ns() / 1e9
             with self._adding:
                 self._add(found, unix_s)
@@ -198,8 +202,9 @@ class Exposition:
             body += part.encode()
         return bytes(body), content_type
 
-    def _found(self, heard: ArrowTable) -> _Addition:
+    def _found(self, turns: ArrowTable) -> _Addition:
         now_s = self._clock_s()
+        heard = turn_columns.heard(turns)
         asked, of_row, given_up = turn_columns.combinations(heard, self._combinations.labels, now_s)
         assigned = self._combinations.assign(asked, given_up, now_s)
         # Several combinations can share a place.
@@ -219,6 +224,7 @@ class Exposition:
             by_value=by_value,
             invalid=self._invalid_reasons(invalid, now_s),
             histograms=self._observed(valid, valid_rows, places.size),
+            objectives=self._objectives.found(turns, now_s),
         )
 
     def _observed(self, valid: ArrowTable, rows: Array, row_count: int) -> dict[str, tuple[Observed, Array]]:
@@ -261,6 +267,7 @@ class Exposition:
             self._by_value[family][found.places] += counts
         for name, (each, trace_ids) in found.histograms.items():
             self._histograms[name].add(found.places, each, trace_ids, unix_s)
+        self._objectives.add(found.objectives)
         given_up, reasons = found.invalid
         for reason in given_up:
             self._invalid.pop(reason, None)
@@ -276,6 +283,7 @@ class Exposition:
             histograms={
                 name: counts.copy(places, with_exemplars=with_exemplars) for name, counts in self._histograms.items()
             },
+            objectives=self._objectives.copy(),
             missing=self._missing,
             implausible=self._implausible,
         )
@@ -298,6 +306,7 @@ class Exposition:
         yield _INVALID.head(openmetrics=openmetrics)
         for reason, count in found.invalid.items():
             yield _INVALID.sample(label_text(_INVALID.labels, (reason,)), count)
+        yield from self._objectives.parts(found.objectives, openmetrics=openmetrics)
         for family, value in ((_MISSING, found.missing), (_IMPLAUSIBLE, found.implausible)):
             yield family.head(openmetrics=openmetrics) + family.sample("", value)
         if state is not None:

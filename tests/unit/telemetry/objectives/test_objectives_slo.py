@@ -219,3 +219,18 @@ def test_an_objective_for_connect_counts_calls() -> None:
 def test_connecting_has_a_default_objective() -> None:
     (objective,) = (each for each in default_objectives() if each.metric == "connect")
     assert (objective.threshold, objective.target) == (1_000 * MS, 0.95)
+
+
+def test_turns_that_a_service_reports_count_only_where_they_are_asked_for() -> None:
+    assert is_good(FAST, changed(source="service")) is None
+    assert is_good(FAST, TURN, "service") is None
+    assert is_good(FAST, changed(source="service"), "service") is True
+    assert is_good(FAST, changed(source="service", outcome="no_reply"), "service") is False
+
+
+@pytest.mark.parametrize("metric", ["voice_to_voice", "connect"])
+def test_what_a_service_does_not_report_is_not_bad(metric: str) -> None:
+    objective = Objective("any", "metric", 0.95, metric, 800 * MS)
+    unreported = {"first_audio_perf_ns": None, "connect_ns": None, "outcome": "error" if metric == "connect" else "ok"}
+    assert is_good(objective, changed(**unreported)) is False
+    assert is_good(objective, changed(**unreported, source="service"), "service") is None

@@ -1,0 +1,160 @@
+"""Good and eligible turns of each objective, counted by the one rule, `telemetry.objectives.slo.is_good`.
+
+Turns that no objective tells apart are found in the columns, and the rule is asked about one of each such group.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from telemetry.model.metrics import METRICS
+from telemetry.model.semconv import RAMP, Source
+from telemetry.model.turns import Turn
+from telemetry.objectives.objective import Objective
+from telemetry.objectives.slo import is_good
+from telemetry.sidecar.counts import turn_columns
+from telemetry.sidecar.counts.histograms import Array
+from telemetry.sidecar.counts.label_values import COHORTS_MAX, LabelValues
+from telemetry.sidecar.counts.text import Family, label_text
+from telemetry.sidecar.counts.turn_columns import compute
+from telemetry.store.objectives import FIELDS_OF
+from telemetry.store.schema import ArrowTable, turn_from_row
+
+_LABELS: Final = ("objective", "stage", "source", "cohort")
+ELIGIBLE: Final = Family(
+    "voice_objective_eligible_turns",
+    "counter",
+    "Turns that count for an objective (calls, if it is about connecting), by who reported them.",
+    _LABELS,
+)
+GOOD: Final = Family(
+    "voice_objective_good_turns", "counter", "Of the eligible turns of an objective, those that are good.", _LABELS
+)
+TARGET: Final = Family(
+    "voice_objective_target_ratio",
+    "gauge",
+    "The share of good turns that an objective promises.",
+    ("objective", "stage", "promise"),
+)
+FAMILIES: Final = (ELIGIBLE, GOOD, TARGET)
+
+_SOURCES: Final[tuple[Source, ...]] = ("client", "service")
+_NO_COHORT: Final = ""
+_DIMENSIONS: Final = ("length_class", "noise_profile", "channel_profile")
+# In what turns of one group are the same, besides their metrics; the rule is asked about each turn that was cut.
+_ALIKE: Final = ("source", "cohort", "outcome", "turn_kind", "route", "fallback", "cache_hit")
+# Besides the fields that metrics are computed from: what a turn cannot do without, and what the rule asks of it.
+_READ: Final = (
+    *("run_id", "call_id", "turn_index", "started_unix_ns", "started_perf_ns", "withheld_metrics"),
+    *("speech_start_perf_ns", "speech_end_perf_ns", "first_audio_perf_ns", "hangup_perf_ns"),
+)
+_CUT: Final = "cut"
+
+Place = tuple[Source, str]
+
+
+def stage_of(objective: Objective) -> str:
+    """The part of a turn that an objective is about: `endpointing`, `asr`, `llm`, `tts` or `connect`, else `turn`."""
+    first_word = (objective.metric or "").partition("_")[0]
+    return first_word if first_word in ("endpointing", "asr", "llm", "tts", "connect") else "turn"
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectiveAddition:
+    """What turns add: by place, eligible and good turns of each objective (two rows). `given_up` are cohorts that gave
+    way to others."""
+
+    given_up: list[str]
+    counts: dict[Place, Array]
+
+
+class ObjectiveTurns:
+    """Eligible and good turns of objectives by source and cohort, of which at most 32 are distinguished.
+
+    `found` may run while another thread copies; `add` and `copy` may not run at the same time.
+    """
+
+    def __init__(self, objectives: Sequence[Objective]) -> None:
+        self._objectives = tuple(objectives)
+        self._metrics = {each.metric: METRICS[each.metric] for each in objectives if each.metric is not None}
+        self._cohorts = LabelValues(COHORTS_MAX)
+        named = [each for each in _DIMENSIONS if any(getattr(objective, each) for objective in objectives)]
+        self._alike = (*_ALIKE, *named)
+        self._fields = {*self._alike, *_READ, *(each for name in self._metrics for each in FIELDS_OF[name])}
+        self._columns = sorted({*self._fields, "phase_kind", *(metric.column for metric in self._metrics.values())})
+        # Those without a cohort begin at 0, so that the first turns are an increase for Prometheus, too.
+        self._counts: dict[Place, Array] = {(source, _NO_COHORT): self._of_nothing() for source in _SOURCES}
+
+    def found(self, turns: ArrowTable, now_s: float) -> ObjectiveAddition:
+        """Count the turns of a table with the columns of the store's `turns`; `now_s` is on a monotonic clock."""
+        turns = turns.select(self._columns)
+        steady = compute.fill_null(compute.not_equal(turns.column("phase_kind"), RAMP), fill_value=True)
+        asked = turns.filter(compute.and_(steady, compute.not_equal(turns.column("outcome"), "invalid")))
+        found = ObjectiveAddition([], {})
+        if not asked.num_rows or not self._objectives:
+            return found
+        first, times = self._groups(asked)
+        examples = [turn_from_row(row) for row in asked.select(sorted(self._fields)).take(pa.array(first)).to_pylist()]
+        shown, given_up = self._cohorts.take([turn.cohort or _NO_COHORT for turn in examples], now_s)
+        found.given_up.extend(given_up)
+        for turn, cohort, count in zip(examples, shown, times.tolist(), strict=True):
+            added = found.counts.setdefault((turn.source, cohort), self._of_nothing())
+            added += count * self._verdicts(turn)
+        return found
+
+    def add(self, found: ObjectiveAddition) -> None:
+        """Add what was found."""
+        for source in _SOURCES:
+            for cohort in found.given_up:
+                self._counts.pop((source, cohort), None)
+        for place, counts in found.counts.items():
+            self._counts[place] = self._counts.get(place, self._of_nothing()) + counts
+
+    def copy(self) -> dict[Place, Array]:
+        """The counts, which nothing changes any more."""
+        return dict(self._counts)
+
+    def parts(self, counts: dict[Place, Array], *, openmetrics: bool) -> Iterator[str]:
+        """The text of all families."""
+        texts = [label_text(_LABELS[:2], (objective.name, stage_of(objective))) for objective in self._objectives]
+        for row, family in enumerate((ELIGIBLE, GOOD)):
+            yield family.head(openmetrics=openmetrics)
+            for place, of_place in counts.items():
+                end = label_text(_LABELS[2:], place)
+                for text, value in zip(texts, of_place[row].tolist(), strict=True):
+                    yield family.sample(f"{text},{end}", value)
+        yield TARGET.head(openmetrics=openmetrics)
+        for text, objective in zip(texts, self._objectives, strict=True):
+            promise = label_text(TARGET.labels[2:], (objective.sentence,))
+            yield TARGET.sample(f"{text},{promise}", objective.target)
+
+    def _of_nothing(self) -> Array:
+        return np.zeros((2, len(self._objectives)), np.int64)
+
+    def _verdicts(self, turn: Turn) -> Array:
+        found = [is_good(objective, turn, turn.source) for objective in self._objectives]
+        return np.array([[verdict is not None for verdict in found], [bool(verdict) for verdict in found]], np.int64)
+
+    def _groups(self, turns: ArrowTable) -> tuple[Array, Array]:
+        """The row of the first turn of each group of turns that no objective tells apart, and how many it has."""
+        codes = [turn_columns.encoded(turns, column)[1] for column in self._alike]
+        codes.append(turns.column("turn_index").to_numpy() == 0)
+        cut = compute.equal(turns.column("outcome"), _CUT).to_numpy()
+        codes.append(np.where(cut, np.arange(turns.num_rows) + 1, 0))
+        hidden = turn_columns.withheld(turns)
+        for name, metric in self._metrics.items():
+            rows, values = turn_columns.values(turns, metric, hidden.get(name))
+            thresholds = np.unique([each.threshold or 0 for each in self._objectives if each.metric == name])
+            code = np.zeros(turns.num_rows, np.int64)
+            # At a threshold, below and above it are three: some metrics are good above, others below.
+            code[rows] = 1 + sum(np.searchsorted(thresholds, values, side=side) for side in ("left", "right"))
+            code[hidden.get(name, rows[:0])] = -1
+            codes.append(code + 1)
+        together = np.zeros(turns.num_rows, np.int64)
+        for code in codes:
+            together = np.unique(together * (int(code.max()) + 1) + code, return_inverse=True)[1]
+        _, first, times = np.unique(together, return_index=True, return_counts=True)
+        return first, times

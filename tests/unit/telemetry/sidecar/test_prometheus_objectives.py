@@ -1,0 +1,182 @@
+"""Good and eligible turns in /metrics, against the store's count and a loop of the rule over the turns."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from telemetry.model.turns import Turn
+from telemetry.objectives.objective import Objective
+from telemetry.objectives.slo import default_objectives, is_good
+from telemetry.sidecar.counts.label_values import COHORTS_MAX, IDLE_S, OTHER
+from telemetry.sidecar.prometheus import Exposition
+from telemetry.store.answers import Filter
+from telemetry.store.reader import StoreReader
+from telemetry.store.schema import turns_table
+from tests.exposed import Exposed, exposed
+from tests.fixtures_turns import MS, Run, client_turn, fill_store, synthetic_run
+from tests.strategies_turns import turns as any_turns
+
+ELIGIBLE = "voice_objective_eligible_turns_total"
+GOOD = "voice_objective_good_turns_total"
+OBJECTIVES = [
+    *default_objectives(),
+    Objective("short", "metric", 0.9, "voice_to_voice", 500 * MS, length_class="short"),
+    Objective("noisy", "metric", 0.9, "voice_to_voice", 1500 * MS, noise_profile="babble"),
+    Objective("streaming", "metric", 0.9, "asr_final_latency", 250 * MS, cohort="streaming"),
+    Objective("fast-tokens", "metric", 0.9, "tokens_per_s", 30.0),
+    Objective("no-fallback", "fallback", 0.9),
+    Objective("cached", "cache", 0.3, length_class="long"),
+    Objective("answered", "outcome", 0.9, outcomes=("ok",)),
+]
+
+
+def _observed(turns: list[Turn], objectives: list[Objective], cut: int = 0) -> Exposed:
+    exposition = Exposition(objectives)
+    exposition.observe(turns_table(turns[:cut]))
+    exposition.observe(turns_table(turns[cut:]))
+    return exposed(exposition)
+
+
+def test_counts_are_those_of_the_store(tmp_path: Path) -> None:
+    turns = synthetic_run(turns=240).turns
+    found = _observed(turns, OBJECTIVES, cut=100)
+    with StoreReader(fill_store(tmp_path, Run(turns=turns))) as reader:
+        counts = reader.objective_counts(Filter(run_id="run-1"), OBJECTIVES)
+    decided: dict[str, bool] = {}
+    for objective in OBJECTIVES:
+        good, eligible = counts.count(objective)
+        assert eligible > 20, objective.name
+        decided[objective.name] = 0 < good < eligible
+        labels = {"objective": objective.name, "source": "client"}
+        assert (found.total(GOOD, **labels), found.total(ELIGIBLE, **labels)) == (good, eligible), objective.name
+        for cohort in ("control", "streaming"):
+            good, eligible = counts.of_cohort(cohort).count(objective)
+            labels["cohort"] = cohort
+            assert (found.total(GOOD, **labels), found.total(ELIGIBLE, **labels)) == (good, eligible), objective.name
+    assert sum(decided.values()) >= len(OBJECTIVES) - 2, "good and bad turns of nearly every objective"
+
+
+@pytest.mark.slow
+@given(
+    st.lists(any_turns(), max_size=8),
+    st.lists(st.sampled_from(["", "a", "b"]), min_size=8, max_size=8),
+    st.lists(st.sampled_from(["ok", "cut", "error", "interrupted", "no_reply"]), min_size=8, max_size=8),
+    st.integers(0, 8),
+)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+def test_counts_are_those_of_a_loop_over_any_turns(
+    turns: list[Turn], cohorts: list[str], outcomes: list[str], cut: int
+) -> None:
+    # Each turn twice, with a metric moved across its threshold, and to it.
+    turns = [
+        changed
+        for turn, cohort, outcome in zip(turns, cohorts, outcomes, strict=False)
+        for end in (None, 799 * MS, 800 * MS, 801 * MS)
+        for changed in [
+            msgspec.structs.replace(
+                turn,
+                cohort=cohort,
+                outcome=outcome,
+                speech_end_perf_ns=0,
+                first_audio_perf_ns=end,
+                phase_kind=turn.phase_kind if end != 800 * MS else None,
+            )
+        ]
+    ]
+    _check(turns, cut)
+
+
+def test_turns_that_differ_in_one_thing_alone_are_distinguished() -> None:
+    late = {"outcome": "cut", "first_audio_perf_ns": None, "speech_end_perf_ns": 0}
+    withheld = {"withheld_metrics": ("voice_to_voice",), "withheld_reasons": ("why",)}
+    changes: list[dict[str, Any]] = [
+        *({**late, "hangup_perf_ns": after * MS} for after in (700, 900, 1_600)),
+        *({"outcome": "error", "turn_index": index} for index in (0, 1)),
+        *({"first_audio_perf_ns": None, "outcome": "ok"}, {"turn_kind": "silence"}, withheld),
+        {"voice_to_voice_ms": 300.0},
+        *({"cache_hit": hit} for hit in (True, False)),
+        *({"fallback": fallback, "route": "rule"} for fallback in ("rule", None)),
+        *({"length_class": length} for length in ("short", "long")),
+        *({"phase_kind": kind} for kind in ("ramp", "hold")),
+    ]
+    _check([client_turn(index, **each) for index, each in enumerate(changes)], 0)
+
+
+def _check(turns: list[Turn], cut: int) -> None:
+    found = _observed(turns, OBJECTIVES, cut)
+    good: Counter[tuple[str, str, str]] = Counter()
+    eligible: Counter[tuple[str, str, str]] = Counter()
+    for turn in turns:
+        for objective in OBJECTIVES if turn.phase_kind != "ramp" else ():
+            verdict = is_good(objective, turn, turn.source)
+            place = (objective.name, turn.source, turn.cohort or "")
+            eligible[place] += verdict is not None
+            good[place] += bool(verdict)
+    for name, expected in ((GOOD, good), (ELIGIBLE, eligible)):
+        shown = {
+            (labels["objective"], labels["source"], labels["cohort"]): value
+            for labels, value in ((dict(each), value) for each, value in found.of(name).items())
+        }
+        assert {place: value for place, value in shown.items() if value} == {
+            place: value for place, value in expected.items() if value
+        }
+
+
+def test_series_begin_at_0_and_say_what_is_promised() -> None:
+    found = exposed(Exposition(default_objectives()))
+    names = {objective.name for objective in default_objectives()}
+    for source in ("client", "service"):
+        assert {dict(labels)["objective"] for labels in found.of(ELIGIBLE, source=source)} == names
+    assert set(found.of(ELIGIBLE).values()) == set(found.of(GOOD).values()) == {0}
+    ((labels, target),) = found.of("voice_objective_target_ratio", objective="llm-first-token").items()
+    assert target == 0.95
+    assert dict(labels) == {
+        "objective": "llm-first-token",
+        "stage": "llm",
+        "promise": "95 % of turns: llm_first_token_latency at most 600 ms",
+    }
+
+
+def test_what_a_service_reports_is_counted_apart() -> None:
+    turns = [
+        client_turn(0, voice_to_voice_ms=500.0),
+        client_turn(1, voice_to_voice_ms=900.0, source="service"),
+        client_turn(2, voice_to_voice_ms=None, source="service"),
+        client_turn(3, voice_to_voice_ms=None, source="service", outcome="ok"),  # it does not say
+    ]
+    found = _observed(turns, default_objectives())
+    asked = {"objective": "voice-to-voice"}
+    assert found.total(ELIGIBLE, source="client", **asked) == found.total(GOOD, source="client", **asked) == 1
+    assert (found.total(ELIGIBLE, source="service", **asked), found.total(GOOD, source="service", **asked)) == (2, 0)
+    assert found.total(ELIGIBLE, source="service", objective="connect") == 0
+
+
+def test_turns_of_a_ramp_do_not_count() -> None:
+    turns = [client_turn(0, phase_kind="ramp"), client_turn(1, phase_kind="hold"), client_turn(2)]
+    assert _observed(turns, default_objectives()).total(ELIGIBLE, objective="voice-to-voice") == 2
+
+
+def test_cohorts_are_limited_and_give_way() -> None:
+    now_s = [0.0]
+    exposition = Exposition(default_objectives(), clock_s=lambda: now_s[0])
+    for index in range(COHORTS_MAX + 5):
+        exposition.observe(turns_table([client_turn(index, cohort=f"c{index}")]))
+    found = exposed(exposition)
+    asked = {"objective": "voice-to-voice"}
+    assert len({dict(labels)["cohort"] for labels in found.of(ELIGIBLE, **asked)}) == COHORTS_MAX + 2
+    assert found.total(ELIGIBLE, cohort=OTHER, **asked) == 5
+    now_s[0] = IDLE_S
+    exposition.observe(turns_table([client_turn(99, cohort="late")]))
+    found = exposed(exposition)
+    assert found.total(ELIGIBLE, cohort="late", **asked) == 1
+    assert not found.of(ELIGIBLE, cohort="c0", **asked)
+    assert found.total(ELIGIBLE, cohort=OTHER, **asked) == 5
+
+
+def test_without_objectives_nothing_is_counted() -> None:
+    assert not _observed([client_turn(0)], []).of(ELIGIBLE)
