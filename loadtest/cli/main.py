@@ -22,6 +22,8 @@ from loadtest.cli.guard import guarded
 from loadtest.cli.protocol import protocol
 from loadtest.cli.report import EXAMPLE as REPORT_EXAMPLE
 from loadtest.cli.report import report
+from loadtest.cli.rules import EXAMPLE as RULES_EXAMPLE
+from loadtest.cli.rules import rules
 from loadtest.cli.run import EXAMPLE as RUN_EXAMPLE
 from loadtest.cli.run import HELP as RUN_HELP
 from loadtest.cli.run import run
@@ -75,6 +77,7 @@ app.command(epilog=CAPACITY_EXAMPLE)(capacity)
 app.command(epilog=CALIBRATE_EXAMPLE)(calibrate)
 app.command(epilog=REPORT_EXAMPLE)(report)
 app.command(epilog=DELIVER_EXAMPLE)(deliver)
+app.command(epilog=RULES_EXAMPLE)(rules)
 app.add_typer(bench, name="bench")
 app.add_typer(store, name="store")
 app.add_typer(protocol, name="protocol")

@@ -43,6 +43,7 @@ OUTPUTS = {
     ("bench density", "--json"): [],
     ("bench store", "--json"): [],
     ("protocol partials", "--out"): ["--store", "store"],
+    ("rules", "--out"): [],
     ("store check", "--json"): ["store"],
     ("store export", "--to"): ["store"],
 }

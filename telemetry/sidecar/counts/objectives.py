@@ -13,6 +13,7 @@ import pyarrow as pa
 from telemetry.model.metrics import METRICS
 from telemetry.model.semconv import RAMP, Source
 from telemetry.model.turns import Turn
+from telemetry.objectives import series
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import is_good
 from telemetry.sidecar.counts import turn_columns
@@ -23,21 +24,17 @@ from telemetry.sidecar.counts.turn_columns import compute
 from telemetry.store.objectives import FIELDS_OF
 from telemetry.store.schema import ArrowTable, turn_from_row
 
-_LABELS: Final = ("objective", "stage", "source", "cohort")
 ELIGIBLE: Final = Family(
-    "voice_objective_eligible_turns",
+    series.ELIGIBLE,
     "counter",
     "Turns that count for an objective (calls, if it is about connecting), by who reported them.",
-    _LABELS,
+    series.LABELS,
 )
 GOOD: Final = Family(
-    "voice_objective_good_turns", "counter", "Of the eligible turns of an objective, those that are good.", _LABELS
+    series.GOOD, "counter", "Of the eligible turns of an objective, those that are good.", series.LABELS
 )
 TARGET: Final = Family(
-    "voice_objective_target_ratio",
-    "gauge",
-    "The share of good turns that an objective promises.",
-    ("objective", "stage", "promise"),
+    series.TARGET, "gauge", "The share of good turns that an objective promises.", series.TARGET_LABELS
 )
 FAMILIES: Final = (ELIGIBLE, GOOD, TARGET)
 
@@ -54,12 +51,6 @@ _READ: Final = (
 _CUT: Final = "cut"
 
 Place = tuple[Source, str]
-
-
-def stage_of(objective: Objective) -> str:
-    """The part of a turn that an objective is about: `endpointing`, `asr`, `llm`, `tts` or `connect`, else `turn`."""
-    first_word = (objective.metric or "").partition("_")[0]
-    return first_word if first_word in ("endpointing", "asr", "llm", "tts", "connect") else "turn"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,16 +110,19 @@ class ObjectiveTurns:
 
     def parts(self, counts: dict[Place, Array], *, openmetrics: bool) -> Iterator[str]:
         """The text of all families."""
-        texts = [label_text(_LABELS[:2], (objective.name, stage_of(objective))) for objective in self._objectives]
+        texts = [
+            label_text(series.LABELS[:2], (objective.name, series.stage_of(objective)))
+            for objective in self._objectives
+        ]
         for row, family in enumerate((ELIGIBLE, GOOD)):
             yield family.head(openmetrics=openmetrics)
             for place, of_place in counts.items():
-                end = label_text(_LABELS[2:], place)
+                end = label_text(series.LABELS[2:], place)
                 for text, value in zip(texts, of_place[row].tolist(), strict=True):
                     yield family.sample(f"{text},{end}", value)
         yield TARGET.head(openmetrics=openmetrics)
         for text, objective in zip(texts, self._objectives, strict=True):
-            promise = label_text(TARGET.labels[2:], (objective.sentence,))
+            promise = label_text(series.TARGET_LABELS[2:], (objective.sentence,))
             yield TARGET.sample(f"{text},{promise}", objective.target)
 
     def _of_nothing(self) -> Array:

@@ -1,0 +1,191 @@
+"""Recording and alert rules for Prometheus, made from objectives. Pure: the text of a rule file.
+
+The rules are over what the sidecar counts (`telemetry.objectives.series`): eligible and good turns by the one rule of
+`telemetry.objectives.slo`. Where there is no data nothing is healthy: that is an alert, too.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import yaml
+
+from telemetry.objectives import series
+from telemetry.objectives.burn_rates import DEFAULT_BURN_RATES, BurnRate, window_ms
+from telemetry.objectives.objective import Objective
+
+QUIET_AFTER: Final = "1h"
+
+_BY: Final = ", ".join(each for each in series.LABELS if each != "cohort")
+_HEADER: Final = """\
+# Recording and alert rules for Prometheus, made from objectives by `voiceprobe rules`: do not edit them.
+# The sidecar must count the same objectives (--slo).
+"""
+_LINE_CHARS: Final = 116
+Rule = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RuleOptions:
+    """`quiet_after` is the time without a turn, or without a sidecar's answer, after which that is an alert."""
+
+    burn_rates: Sequence[BurnRate] = DEFAULT_BURN_RATES
+    quiet_after: str = QUIET_AFTER
+
+
+def rules_text(objectives: Sequence[Objective], options: RuleOptions | None = None) -> str:
+    """A rule file in YAML. Raises ValueError without objectives, and for a time that Prometheus does not know."""
+    options = options or RuleOptions()
+    if not objectives or window_ms(options.quiet_after) is None:
+        raise ValueError(f"no objectives, or {options.quiet_after!r} is not a time such as 1h")
+    windows = {each for rate in options.burn_rates for each in (rate.long, rate.short)}
+    recorded = [rule for window in sorted(windows, key=_length) for rule in _recorded(window)]
+    # In one group, so that an alert sees what was recorded at the same moment.
+    burning = [_burn_alert(objective, rate) for objective in objectives for rate in options.burn_rates]
+    without_data = [*_telemetry_alerts(options), *_data_alerts(objectives, options)]
+    groups = [{"name": "voiceprobe-objectives", "rules": recorded + burning}] if recorded else []
+    groups.append({"name": "voiceprobe-telemetry", "rules": without_data})
+    written = yaml.dump({"groups": groups}, Dumper=_Dumper, sort_keys=False, width=_LINE_CHARS, allow_unicode=True)
+    return _HEADER + written
+
+
+def eligible_series(window: str) -> str:
+    """The recorded number of eligible turns in a window, by objective, stage and source."""
+    return f"objective:{series.ELIGIBLE}:increase{window}"
+
+
+def bad_ratio_series(window: str) -> str:
+    """The recorded share of bad ones among the eligible turns in a window, by objective, stage and source."""
+    return f"objective:voice_objective_bad_turns:ratio_increase{window}"
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes texts of several lines as blocks, and nothing as a reference to something above."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        del data
+        return True
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def _length(window: str) -> int:
+    return window_ms(window) or 0
+
+
+def _recorded(window: str) -> list[Rule]:
+    eligible, good = (f"sum by ({_BY}) (increase({name}_total[{window}]))" for name in (series.ELIGIBLE, series.GOOD))
+    return [
+        {"record": eligible_series(window), "expr": eligible},
+        # Without eligible turns there is no ratio: 0 / 0 is not a number, and no alert is about that.
+        {"record": bad_ratio_series(window), "expr": f"1 - {good} / {eligible_series(window)}"},
+    ]
+
+
+def _burn_alert(objective: Objective, rate: BurnRate) -> Rule:
+    chosen = f"{{objective={_quoted(objective.name)}}}"
+    limit = rate.bad_ratio(objective)
+    # Where even all bad turns burn the budget more slowly than that, the alert is that all are bad.
+    beyond = ">= 1" if limit == 1 else f"> {float(limit):.10g}"
+    conditions = (
+        f"{bad_ratio_series(rate.long)}{chosen} {beyond}",
+        f"{bad_ratio_series(rate.short)}{chosen} {beyond}",
+        f"{eligible_series(rate.long)}{chosen} >= {rate.minimum_turns(objective)}",
+    )
+    found = "{{ $value | humanizePercentage }}" + f" of the {objective.counts} of the last {rate.long} were bad"
+    return {
+        "alert": "VoiceObjectiveBudgetBurns",
+        "expr": "\nand ".join(conditions),
+        "labels": {
+            "severity": rate.severity,
+            "objective": _template(objective.name),
+            "burn_rate": rate.name,
+            "window": rate.long,
+        },
+        "annotations": {
+            "summary": _template(f"{objective.name}: {objective.sentence}"),
+            "description": f"{found}, by the {{{{ $labels.source }}}}: a burn rate of {rate.name} or more.",
+        },
+    }
+
+
+def _telemetry_alerts(options: RuleOptions) -> Iterable[Rule]:
+    window = options.quiet_after
+    received = f"{series.RECEIVED}_total"
+    lost = " + ".join(
+        f"sum(increase({name}_total[{window}]))" for name in (series.REJECTED, series.REFUSED, series.BAD)
+    )
+    short = min((rate.short for rate in options.burn_rates), key=_length, default=window)
+    yield {
+        "alert": "VoiceTelemetryAbsent",
+        "expr": f"absent({received})\nor ({received} offset {window} unless on (job, instance) {received})",
+        "for": short,
+        "labels": {"severity": "page"},
+        "annotations": {"summary": "A sidecar does not answer: nothing is known of its turns."},
+    }
+    yield {
+        "alert": "VoiceTurnsAbsent",
+        "expr": f"sum(increase({series.ELIGIBLE}_total[{window}])) == 0",
+        "for": short,
+        "labels": {"severity": "ticket"},
+        "annotations": {
+            "summary": f"No turn counted for any objective in {window}: whether they are met is not known."
+        },
+    }
+    yield {
+        "alert": "VoiceTurnsMissing",
+        "expr": f"delta({series.MISSING}[{window}]) > 0",
+        "labels": {"severity": "ticket"},
+        "annotations": {
+            "summary": "Turns were lost on their way to the sidecar: figures may be better than the service."
+        },
+    }
+    yield {
+        "alert": "VoiceTelemetryRefused",
+        "expr": f"{lost} > 0",
+        "labels": {"severity": "ticket"},
+        "annotations": {"summary": "The sidecar refused telemetry: invalid, or more than it or its disk could take."},
+    }
+
+
+def _data_alerts(objectives: Iterable[Objective], options: RuleOptions) -> Iterable[Rule]:
+    window, total = options.quiet_after, f"{series.ELIGIBLE}_total"
+    for objective in objectives:
+        name = _quoted(objective.name)
+        labels = {"severity": "ticket", "objective": _template(objective.name)}
+        yield {
+            "alert": "VoiceObjectiveWithoutData",
+            "expr": f"sum by (objective) (increase({total}{{objective={name}}}[{window}])) == 0\n"
+            f"and on () sum(increase({total}[{window}])) > 0",
+            "labels": labels,
+            "annotations": {
+                "summary": f"{_template(objective.name)}: there are turns, but none that counts for this objective.",
+                "description": "If the service does not show its metric, leave the objective out.",
+            },
+        }
+        promise = f"{series.TARGET}{{objective={name}, promise={_quoted(objective.sentence)}}}"
+        yield {
+            "alert": "VoiceObjectiveNotCounted",
+            "expr": f"absent({promise})\nunless on () absent({series.RECEIVED}_total)",
+            "labels": labels,
+            "annotations": {
+                "summary": f"{_template(objective.name)}: the sidecar does not count it as these rules state it.",
+                "description": f"{_template(objective.sentence)}. Give the sidecar the file of the rules by --slo.",
+            },
+        }
+
+
+def _quoted(text: str) -> str:
+    """A text as PromQL writes it between quotes: with the escapes of JSON, which are among those of Go."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _template(text: str) -> str:
+    """A text as it stands in an annotation, which is a template of Go."""
+    return text.replace("{{", '{{ "{{" }}')

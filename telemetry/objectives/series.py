@@ -1,0 +1,24 @@
+"""The Prometheus series about objectives, by which the sidecar and the rules over its series know each other. Pure."""
+
+from typing import Final
+
+from telemetry.objectives.objective import Objective
+
+LABELS: Final = ("objective", "stage", "source", "cohort")
+ELIGIBLE: Final = "voice_objective_eligible_turns"
+GOOD: Final = "voice_objective_good_turns"
+TARGET: Final = "voice_objective_target_ratio"
+TARGET_LABELS: Final = ("objective", "stage", "promise")
+RECEIVED: Final = "voice_telemetry_received_items"
+REJECTED: Final = "voice_telemetry_rejected_items"
+REFUSED: Final = "voice_telemetry_refused_requests"
+BAD: Final = "voice_telemetry_bad_requests"
+MISSING: Final = "voice_telemetry_missing_turns"
+
+_STAGES: Final = ("endpointing", "asr", "llm", "tts", "connect")
+
+
+def stage_of(objective: Objective) -> str:
+    """The part of a turn that an objective is about: `endpointing`, `asr`, `llm`, `tts` or `connect`, else `turn`."""
+    first_word = (objective.metric or "").partition("_")[0]
+    return first_word if first_word in _STAGES else "turn"

@@ -1,0 +1,214 @@
+"""The rules by promtool: checked, and run over made-up time series. A minute of those is an interval."""
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from telemetry.objectives.burn_rates import burn_rates_from
+from telemetry.objectives.objective import Objective
+from telemetry.objectives.rules import RuleOptions, rules_text
+from telemetry.objectives.slo import default_objectives, load_objectives
+from tests.fixtures_sidecar import ROOT
+from tests.programs import needed
+
+FAST = Objective("fast", "metric", 0.95, "voice_to_voice", 800_000_000)
+PROMISE = {"objective": "fast", "stage": "turn", "promise": FAST.sentence}
+LABELS = {"objective": "fast", "stage": "turn", "source": "client", "cohort": "a"}
+DATA_ALERTS = (
+    *("VoiceTelemetryAbsent", "VoiceTurnsAbsent", "VoiceTurnsMissing", "VoiceTelemetryRefused"),
+    *("VoiceObjectiveWithoutData", "VoiceObjectiveNotCounted"),
+)
+
+
+def _checked(text: str, folder: Path) -> None:
+    (folder / "rules.yml").write_text(text)
+    done = subprocess.run(
+        [needed("promtool"), "check", "rules", "--lint=all", "--lint-fatal", str(folder / "rules.yml")],
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    "objectives",
+    [
+        default_objectives(),
+        load_objectives(ROOT / "examples" / "objectives.yaml"),
+        [Objective("o", "outcome", 0.2, outcomes=("ok",), cohort='a"}\n\\ {{ $x }} `é` # :')],
+    ],
+    ids=["default", "example", "odd"],
+)
+def test_promtool_accepts_the_rules(objectives: list[Objective], tmp_path: Path) -> None:
+    _checked(rules_text(objectives), tmp_path)
+    rates = burn_rates_from(["14.4:2m:30s:page", "1.5:90s:500ms:ticket"], "here")
+    _checked(rules_text(objectives, RuleOptions(rates, quiet_after="30s")), tmp_path)
+
+
+def _series(name: str, labels: dict[str, str]) -> str:
+    return f"{name}{{{','.join(f'{label}={value!r}' for label, value in labels.items())}}}"
+
+
+TARGET = _series("voice_objective_target_ratio", PROMISE)
+HEALTHY = {
+    "voice_telemetry_received_items_total": "0+100x10000",
+    "voice_telemetry_missing_turns": "0x10000",
+    TARGET: "0.95x10000",
+}
+
+
+def _turns(eligible: str, good: str, **labels: str) -> list[dict[str, str]]:
+    chosen = {**LABELS, **labels}
+    return [
+        {"series": _series("voice_objective_eligible_turns_total", chosen), "values": eligible},
+        {"series": _series("voice_objective_good_turns_total", chosen), "values": good},
+    ]
+
+
+Expected = dict[tuple[str, str], list[dict[str, str]]]
+
+
+def _run(tmp_path: Path, turns: list[dict[str, str]], expected: Expected, others: dict[str, str] | None = None) -> None:
+    """Let promtool evaluate the rules: `expected` are the labels of the alerts that fire, by time and alert."""
+    rules = yaml.safe_load(rules_text([FAST]))
+    for group in rules["groups"]:
+        for rule in group["rules"]:
+            rule.pop("annotations", None)  # promtool would compare them
+    (tmp_path / "rules.yml").write_text(yaml.safe_dump(rules))
+    beside = [{"series": name, "values": values} for name, values in {**HEALTHY, **(others or {})}.items() if values]
+    tests: list[dict[str, Any]] = [
+        {"eval_time": at, "alertname": name, "exp_alerts": [{"exp_labels": labels} for labels in alerts]}
+        for (at, name), alerts in expected.items()
+    ]
+    content = {
+        "rule_files": ["rules.yml"],
+        "evaluation_interval": "1m",
+        "tests": [{"interval": "1m", "input_series": [*turns, *beside], "alert_rule_test": tests}],
+    }
+    (tmp_path / "tests.yml").write_text(yaml.safe_dump(content))
+    done = subprocess.run(
+        [needed("promtool"), "test", "rules", "tests.yml"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _burning(expected: dict[str, set[str]]) -> Expected:
+    """The windows whose alert fires, by time."""
+    rates = {"1h": ("page", "14.4"), "6h": ("page", "6"), "3d": ("ticket", "1")}
+    found: Expected = {}
+    for at, windows in expected.items():
+        found[at, "VoiceObjectiveBudgetBurns"] = [
+            {
+                **{label: LABELS[label] for label in ("objective", "stage", "source")},
+                **dict(zip(("severity", "burn_rate"), rates[window], strict=True)),
+                "window": window,
+            }
+            for window in sorted(windows)
+        ]
+    return found
+
+
+def test_a_fault_pages_when_enough_of_the_budget_has_gone_and_ends_with_the_fault(tmp_path: Path) -> None:
+    # 10 turns a minute: good for 2 hours, all bad for 50 minutes, good again.
+    _run(
+        tmp_path,
+        _turns("0+10x1000", "0+10x120 1200x50 1210+10x800"),
+        _burning(
+            {
+                "119m": set(),
+                "140m": {"3d"},  # 20 of 140 minutes are 14 %
+                "162m": {"3d"},  # 42 of 60 minutes are 70 %; 42 of 162 are 26 %
+                "165m": {"1h", "3d"},  # 45 of 60 minutes are 75 %
+                "170m": {"1h", "3d"},  # 50 of 170 minutes are 29 %
+                "177m": {"3d"},  # the last 5 minutes are good
+            }
+        ),
+    )
+
+
+def test_a_slower_fault_pages_by_the_longer_windows(tmp_path: Path) -> None:
+    # 4 of 10 turns are bad: a burn rate of 8, for which 14.4 is too high and 6 is not.
+    _run(
+        tmp_path,
+        _turns("0+10x1000", "0+6x1000"),
+        _burning({"30m": {"6h", "3d"}, "500m": {"6h", "3d"}}),
+    )
+
+
+def test_what_is_permitted_is_no_alert_and_little_more_is_a_ticket(tmp_path: Path) -> None:
+    _run(tmp_path, _turns("0+1000x6000", "0+951x6000"), _burning({"90h": set()}))
+    _run(tmp_path, _turns("0+1000x6000", "0+949x6000"), _burning({"90h": {"3d"}}))
+
+
+def test_too_few_turns_are_no_alert(tmp_path: Path) -> None:
+    # One turn every 4 minutes, and all bad: 15 an hour, of the 20 that are needed; 6 hours have enough.
+    quarter = "_ _ _ ".join(str(count) + " " for count in range(200))
+    _run(
+        tmp_path,
+        _turns(quarter, "0x800"),
+        _burning({"60m": set(), "100m": {"6h", "3d"}, "400m": {"6h", "3d"}}),
+    )
+
+
+def test_a_restarted_sidecar_is_no_alert(tmp_path: Path) -> None:
+    _run(tmp_path, _turns("0+10x100 0+10x100", "0+10x100 0+10x100"), _burning({"120m": set(), "150m": set()}))
+
+
+def test_turns_of_cohorts_are_counted_together_and_those_of_a_service_apart(tmp_path: Path) -> None:
+    # The bad cohort alone would page. Together half are bad, a burn rate of 10. A service sees no fault.
+    turns = [
+        *_turns("0+10x500", "0x500", cohort="canary"),
+        *_turns("0+10x500", "0+10x500"),
+        *_turns("0+10x500", "0+10x500", source="service"),
+    ]
+    _run(tmp_path, turns, _burning({"400m": {"6h", "3d"}}))
+
+
+GOOD_TURNS = _turns("0+10x400", "0+10x400")
+ANOTHER = _turns("0+10x400", "0+10x400", objective="another")
+LOST = {f"voice_telemetry_{name}_total": "0x400" for name in ("rejected_items", "refused_requests", "bad_requests")}
+
+
+@pytest.mark.parametrize(
+    ("turns", "others", "firing"),
+    [
+        (GOOD_TURNS, {}, set()),
+        (_turns("0+10x60 600x400", "0+10x60 600x400"), {}, {"VoiceTurnsAbsent"}),
+        (_turns("0x400", "0x400"), {}, {"VoiceTurnsAbsent"}),
+        ([*_turns("0x400", "0x400"), *ANOTHER], {}, {"VoiceObjectiveWithoutData"}),
+        (GOOD_TURNS, {"voice_telemetry_missing_turns": "0x150 3x400"}, {"VoiceTurnsMissing"}),
+        *((GOOD_TURNS, {name: "0x150 1x400"}, {"VoiceTelemetryRefused"}) for name in LOST),
+        (GOOD_TURNS, {"voice_telemetry_received_items_total": ""}, {"VoiceTelemetryAbsent"}),
+        (GOOD_TURNS, {"voice_telemetry_received_items_total": "0+1x150 stale"}, {"VoiceTelemetryAbsent"}),
+        (
+            GOOD_TURNS,
+            {'voice_telemetry_received_items_total{instance="other"}': "0+1x150 stale"},
+            {"VoiceTelemetryAbsent"},
+        ),
+        (GOOD_TURNS, {TARGET: "", TARGET.replace("800", "900"): "0.95x400"}, {"VoiceObjectiveNotCounted"}),
+    ],
+)
+def test_what_is_not_known_is_not_healthy(
+    tmp_path: Path, turns: list[dict[str, str]], others: dict[str, str], firing: set[str]
+) -> None:
+    labels: dict[str, dict[str, str]] = {
+        "VoiceTelemetryAbsent": {"severity": "page"},
+        "VoiceObjectiveWithoutData": {"severity": "ticket", "objective": "fast"},
+        "VoiceObjectiveNotCounted": {"severity": "ticket", "objective": "fast", "promise": FAST.sentence},
+    }
+    if any("instance" in name for name in others):
+        labels["VoiceTelemetryAbsent"]["instance"] = "other"
+    expected: Expected = {
+        ("170m", name): [labels.get(name, {"severity": "ticket"})] if name in firing else [] for name in DATA_ALERTS
+    }
+    _run(tmp_path, turns, expected, {**LOST, **others})
