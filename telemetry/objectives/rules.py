@@ -51,12 +51,12 @@ def rules_text(objectives: Sequence[Objective], options: RuleOptions | None = No
 
 
 def eligible_series(window: str) -> str:
-    """The recorded number of eligible turns in a window, by objective, stage and source."""
+    """The recorded number of eligible turns in a window, by objective, stage, source and service."""
     return f"objective:{series.ELIGIBLE}:increase{window}"
 
 
 def bad_ratio_series(window: str) -> str:
-    """The recorded share of bad ones among the eligible turns in a window, by objective, stage and source."""
+    """The recorded share of bad ones among the eligible turns in a window, by objective, stage, source and service."""
     return f"objective:voice_objective_bad_turns:ratio_increase{window}"
 
 
@@ -110,7 +110,8 @@ def _burn_alert(objective: Objective, rate: BurnRate) -> Rule:
         },
         "annotations": {
             "summary": _template(f"{objective.name}: {objective.sentence}"),
-            "description": f"{found}, by the {{{{ $labels.source }}}}: a burn rate of {rate.name} or more.",
+            "description": f"{found}: a burn rate of {rate.name} or more. By whom they are reported: "
+            "{{ $labels.source }} {{ $labels.service_name }}",
         },
     }
 

@@ -4,7 +4,7 @@ from typing import Final
 
 from telemetry.objectives.objective import Objective
 
-LABELS: Final = ("objective", "stage", "source", "cohort")
+LABELS: Final = ("objective", "stage", "source", "service_name", "cohort")
 ELIGIBLE: Final = "voice_objective_eligible_turns"
 GOOD: Final = "voice_objective_good_turns"
 TARGET: Final = "voice_objective_target_ratio"

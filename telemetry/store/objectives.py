@@ -22,7 +22,7 @@ from telemetry.objectives.slo import WAITED_FROM, NotObservable, Objective, is_g
 from telemetry.store.answers import Filter
 from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.error_queries import uncertainty_column
-from telemetry.store.queries import judged, valid
+from telemetry.store.queries import judged, source_of, valid
 from telemetry.store.schema import turn_from_row
 
 _DIMENSIONS: Final = ("cohort", "length_class", "noise_profile", "channel_profile", "route")
@@ -137,7 +137,7 @@ def _one(objective: Objective, groups: Sequence[_Alike], instrument_ns: float | 
     good = eligible = 0
     withheld: list[Turn] = []
     for group in groups:
-        verdict = is_good(objective, group.one)
+        verdict = is_good(objective, group.one, group.one.source)
         eligible += 0 if verdict is None else group.count
         good += group.count if verdict else 0
         if objective.metric is not None and is_withheld(group.one, objective.metric) and _matches(objective, group.one):
@@ -145,7 +145,7 @@ def _one(objective: Objective, groups: Sequence[_Alike], instrument_ns: float | 
     found = None
     if objective.metric is not None and METRICS[objective.metric].counts_from is not None:
         turns = ((group.one, group.count) for group in groups if _matches(objective, group.one))
-        found = good_range(turns, objective.metric, lambda turn: is_good(objective, turn), instrument_ns)
+        found = good_range(turns, objective.metric, lambda turn: is_good(objective, turn, turn.source), instrument_ns)
     why = _why(objective.metric or "", withheld) if withheld and not eligible else None
     return ObjectiveCount(good, eligible, why, found)
 
@@ -186,8 +186,7 @@ def _groups(
         """,
         [*where.values, *values],
     )
-    # A rule is one about turns of callers: in a view by service and day it is asked of what the service reported.
-    constant = {"run_id": "", "call_id": "", "source": "client"}
+    constant = {"run_id": "", "call_id": "", "source": source_of(f)}
     return [_Alike(turn_from_row(constant | row["one"]), row["n"]) for row in found]
 
 

@@ -16,7 +16,7 @@ from tests.programs import needed
 
 FAST = Objective("fast", "metric", 0.95, "voice_to_voice", 800_000_000)
 PROMISE = {"objective": "fast", "stage": "turn", "promise": FAST.sentence}
-LABELS = {"objective": "fast", "stage": "turn", "source": "client", "cohort": "a"}
+LABELS = {"objective": "fast", "stage": "turn", "source": "client", "service_name": "", "cohort": "a"}
 DATA_ALERTS = (
     *("VoiceTelemetryAbsent", "VoiceTurnsAbsent", "VoiceTurnsMissing", "VoiceTelemetryRefused"),
     *("VoiceObjectiveWithoutData", "VoiceObjectiveNotCounted"),

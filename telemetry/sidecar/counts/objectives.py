@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from telemetry.model.metrics import METRICS
 from telemetry.model.semconv import RAMP, Source
+from telemetry.model.service_runs import service_day
 from telemetry.model.turns import Turn
 from telemetry.objectives import series
 from telemetry.objectives.objective import Objective
@@ -39,7 +40,8 @@ TARGET: Final = Family(
 FAMILIES: Final = (ELIGIBLE, GOOD, TARGET)
 
 _SOURCES: Final[tuple[Source, ...]] = ("client", "service")
-_NO_COHORT: Final = ""
+_UNKNOWN: Final = ""
+SERVICES_MAX: Final = 16
 _DIMENSIONS: Final = ("length_class", "noise_profile", "channel_profile")
 # In what turns of one group are the same, besides their metrics; the rule is asked about each turn that was cut.
 _ALIKE: Final = ("source", "cohort", "outcome", "turn_kind", "route", "fallback", "cache_hit")
@@ -50,20 +52,21 @@ _READ: Final = (
 )
 _CUT: Final = "cut"
 
-Place = tuple[Source, str]
+Place = tuple[Source, str, str]  # source, service, cohort
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveAddition:
-    """What turns add: by place, eligible and good turns of each objective (two rows). `given_up` are cohorts that gave
-    way to others."""
+    """What turns add: by place, eligible and good turns of each objective (two rows). `services` and `cohorts` are
+    those that gave way to others."""
 
-    given_up: list[str]
+    services: frozenset[str]
+    cohorts: frozenset[str]
     counts: dict[Place, Array]
 
 
 class ObjectiveTurns:
-    """Eligible and good turns of objectives by source and cohort, of which at most 32 are distinguished.
+    """Eligible and good turns of objectives by source, service and cohort, with a limit of 16 services and 32 cohorts.
 
     `found` may run while another thread copies; `add` and `copy` may not run at the same time.
     """
@@ -71,36 +74,38 @@ class ObjectiveTurns:
     def __init__(self, objectives: Sequence[Objective]) -> None:
         self._objectives = tuple(objectives)
         self._metrics = {each.metric: METRICS[each.metric] for each in objectives if each.metric is not None}
+        self._services = LabelValues(SERVICES_MAX)
         self._cohorts = LabelValues(COHORTS_MAX)
         named = [each for each in _DIMENSIONS if any(getattr(objective, each) for objective in objectives)]
         self._alike = (*_ALIKE, *named)
         self._fields = {*self._alike, *_READ, *(each for name in self._metrics for each in FIELDS_OF[name])}
         self._columns = sorted({*self._fields, "phase_kind", *(metric.column for metric in self._metrics.values())})
         # Those without a cohort begin at 0, so that the first turns are an increase for Prometheus, too.
-        self._counts: dict[Place, Array] = {(source, _NO_COHORT): self._of_nothing() for source in _SOURCES}
+        self._counts: dict[Place, Array] = {(source, _UNKNOWN, _UNKNOWN): self._of_nothing() for source in _SOURCES}
 
     def found(self, turns: ArrowTable, now_s: float) -> ObjectiveAddition:
         """Count the turns of a table with the columns of the store's `turns`; `now_s` is on a monotonic clock."""
         turns = turns.select(self._columns)
         steady = compute.fill_null(compute.not_equal(turns.column("phase_kind"), RAMP), fill_value=True)
         asked = turns.filter(compute.and_(steady, compute.not_equal(turns.column("outcome"), "invalid")))
-        found = ObjectiveAddition([], {})
         if not asked.num_rows or not self._objectives:
-            return found
+            return ObjectiveAddition(frozenset(), frozenset(), {})
         first, times = self._groups(asked)
         examples = [turn_from_row(row) for row in asked.select(sorted(self._fields)).take(pa.array(first)).to_pylist()]
-        shown, given_up = self._cohorts.take([turn.cohort or _NO_COHORT for turn in examples], now_s)
-        found.given_up.extend(given_up)
-        for turn, cohort, count in zip(examples, shown, times.tolist(), strict=True):
-            added = found.counts.setdefault((turn.source, cohort), self._of_nothing())
+        services, old_services = self._services.take([_service(turn.run_id) for turn in examples], now_s)
+        cohorts, old_cohorts = self._cohorts.take([turn.cohort or _UNKNOWN for turn in examples], now_s)
+        found: dict[Place, Array] = {}
+        for turn, service, cohort, count in zip(examples, services, cohorts, times.tolist(), strict=True):
+            added = found.setdefault((turn.source, service, cohort), self._of_nothing())
             added += count * self._verdicts(turn)
-        return found
+        return ObjectiveAddition(frozenset(old_services), frozenset(old_cohorts), found)
 
     def add(self, found: ObjectiveAddition) -> None:
         """Add what was found."""
-        for source in _SOURCES:
-            for cohort in found.given_up:
-                self._counts.pop((source, cohort), None)
+        for place in list(self._counts):
+            _, service, cohort = place
+            if service in found.services or cohort in found.cohorts:
+                del self._counts[place]
         for place, counts in found.counts.items():
             self._counts[place] = self._counts.get(place, self._of_nothing()) + counts
 
@@ -135,6 +140,8 @@ class ObjectiveTurns:
     def _groups(self, turns: ArrowTable) -> tuple[Array, Array]:
         """The row of the first turn of each group of turns that no objective tells apart, and how many it has."""
         codes = [turn_columns.encoded(turns, column)[1] for column in self._alike]
+        run_ids, of_row = turn_columns.encoded(turns, "run_id")
+        codes.append(np.unique([_service(run_id) for run_id in run_ids], return_inverse=True)[1][of_row])
         codes.append(turns.column("turn_index").to_numpy() == 0)
         cut = compute.equal(turns.column("outcome"), _CUT).to_numpy()
         codes.append(np.where(cut, np.arange(turns.num_rows) + 1, 0))
@@ -152,3 +159,9 @@ class ObjectiveTurns:
             together = np.unique(together * (int(code.max()) + 1) + code, return_inverse=True)[1]
         _, first, times = np.unique(together, return_index=True, return_counts=True)
         return first, times
+
+
+def _service(run_id: str) -> str:
+    """The service that reported the turns of a run of its own; "" for a run of callers."""
+    found = service_day(run_id)
+    return found.service if found is not None else _UNKNOWN

@@ -9,16 +9,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from telemetry.model.service_runs import service_day, service_run_id
 from telemetry.model.turns import Turn
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import default_objectives, is_good
 from telemetry.sidecar.counts.label_values import COHORTS_MAX, IDLE_S, OTHER
+from telemetry.sidecar.counts.objectives import SERVICES_MAX
 from telemetry.sidecar.prometheus import Exposition
 from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import turns_table
 from tests.exposed import Exposed, exposed
-from tests.fixtures_turns import MS, Run, client_turn, fill_store, synthetic_run
+from tests.fixtures_turns import MS, START_UNIX_NS, Run, client_turn, fill_store, synthetic_run
 from tests.strategies_turns import turns as any_turns
 
 ELIGIBLE = "voice_objective_eligible_turns_total"
@@ -61,26 +63,40 @@ def test_counts_are_those_of_the_store(tmp_path: Path) -> None:
     assert sum(decided.values()) >= len(OBJECTIVES) - 2, "good and bad turns of nearly every objective"
 
 
+def test_counts_of_a_service_are_those_of_its_view(tmp_path: Path) -> None:
+    run_id = service_run_id("bot", START_UNIX_NS)
+    turns = [msgspec.structs.replace(turn, run_id=run_id) for turn in synthetic_run(turns=120).turns]
+    turns[1] = msgspec.structs.replace(turns[1], source="service", outcome="ok", first_audio_perf_ns=None)
+    found = _observed(turns, OBJECTIVES)
+    with StoreReader(fill_store(tmp_path, Run(turns=turns))) as reader:
+        counts = reader.objective_counts(Filter(run_id=run_id), OBJECTIVES)
+    for objective in OBJECTIVES:
+        labels = {"objective": objective.name, "source": "service", "service_name": "bot"}
+        assert (found.total(GOOD, **labels), found.total(ELIGIBLE, **labels)) == counts.count(objective)
+
+
 @pytest.mark.slow
 @given(
     st.lists(any_turns(), max_size=8),
     st.lists(st.sampled_from(["", "a", "b"]), min_size=8, max_size=8),
+    st.lists(st.sampled_from(["run-1", "service:a:2026-01-01", "service:b:2026-01-01"]), min_size=8, max_size=8),
     st.lists(st.sampled_from(["ok", "cut", "error", "interrupted", "no_reply"]), min_size=8, max_size=8),
     st.integers(0, 8),
 )
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 def test_counts_are_those_of_a_loop_over_any_turns(
-    turns: list[Turn], cohorts: list[str], outcomes: list[str], cut: int
+    turns: list[Turn], cohorts: list[str], runs: list[str], outcomes: list[str], cut: int
 ) -> None:
     # Each turn twice, with a metric moved across its threshold, and to it.
     turns = [
         changed
-        for turn, cohort, outcome in zip(turns, cohorts, outcomes, strict=False)
+        for turn, cohort, run_id, outcome in zip(turns, cohorts, runs, outcomes, strict=False)
         for end in (None, 799 * MS, 800 * MS, 801 * MS)
         for changed in [
             msgspec.structs.replace(
                 turn,
                 cohort=cohort,
+                run_id=run_id,
                 outcome=outcome,
                 speech_end_perf_ns=0,
                 first_audio_perf_ns=end,
@@ -109,17 +125,18 @@ def test_turns_that_differ_in_one_thing_alone_are_distinguished() -> None:
 
 def _check(turns: list[Turn], cut: int) -> None:
     found = _observed(turns, OBJECTIVES, cut)
-    good: Counter[tuple[str, str, str]] = Counter()
-    eligible: Counter[tuple[str, str, str]] = Counter()
+    good: Counter[tuple[str, ...]] = Counter()
+    eligible: Counter[tuple[str, ...]] = Counter()
     for turn in turns:
         for objective in OBJECTIVES if turn.phase_kind != "ramp" else ():
             verdict = is_good(objective, turn, turn.source)
-            place = (objective.name, turn.source, turn.cohort or "")
+            service = "" if (day := service_day(turn.run_id)) is None else day.service
+            place = (objective.name, turn.source, service, turn.cohort or "")
             eligible[place] += verdict is not None
             good[place] += bool(verdict)
     for name, expected in ((GOOD, good), (ELIGIBLE, eligible)):
         shown = {
-            (labels["objective"], labels["source"], labels["cohort"]): value
+            (labels["objective"], labels["source"], labels["service_name"], labels["cohort"]): value
             for labels, value in ((dict(each), value) for each, value in found.of(name).items())
         }
         assert {place: value for place, value in shown.items() if value} == {
@@ -154,6 +171,17 @@ def test_what_a_service_reports_is_counted_apart() -> None:
     assert found.total(ELIGIBLE, source="client", **asked) == found.total(GOOD, source="client", **asked) == 1
     assert (found.total(ELIGIBLE, source="service", **asked), found.total(GOOD, source="service", **asked)) == (2, 0)
     assert found.total(ELIGIBLE, source="service", objective="connect") == 0
+
+
+def test_services_are_counted_apart_whatever_the_day_and_only_so_many() -> None:
+    runs = ["service:a:2026-01-01", "service:a:2026-01-02", "service:b:c:2026-01-01", "run-1"]
+    runs += [f"service:s{number}:2026-01-01" for number in range(SERVICES_MAX)]
+    turns = [client_turn(index, run_id=run_id, source="service") for index, run_id in enumerate(runs)]
+    found = _observed(turns, default_objectives(), cut=4)
+    asked = {"objective": "voice-to-voice", "source": "service"}
+    shown = {service: found.total(ELIGIBLE, service_name=service, **asked) for service in ("a", "b:c", "", OTHER)}
+    assert shown == {"a": 2, "b:c": 1, "": 1, OTHER: 2}
+    assert len({dict(labels)["service_name"] for labels in found.of(ELIGIBLE)}) == SERVICES_MAX + 2
 
 
 def test_turns_of_a_ramp_do_not_count() -> None:
