@@ -14,7 +14,7 @@ import orjson
 import typer
 
 from telemetry.model.errors import ConfigError, TelemetryError
-from telemetry.sidecar.configuration.building import options_of
+from telemetry.sidecar.configuration.building import TABLES, options_of
 from telemetry.sidecar.configuration.printing import settings_shown
 from telemetry.sidecar.configuration.reading import read_configuration
 from telemetry.sidecar.configuration.settings import BY_KEY, CONFIG, SETTINGS, SidecarSetting
@@ -68,7 +68,7 @@ def _print_fault(error: TelemetryError) -> None:
 
 def _sidecar(**flags: Any) -> None:
     prints = flags.pop("print_config")
-    configuration = read_configuration(flags, os.environ)
+    configuration = read_configuration(flags, os.environ, TABLES)
     try:
         options = options_of(configuration)
     except ConfigError as error:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from telemetry.model.errors import ConfigError
 from telemetry.sidecar.configuration.reading import Configuration
@@ -10,10 +10,13 @@ from telemetry.sidecar.configuration.settings import BY_KEY
 from telemetry.sidecar.connection_limits import ConnectionLimits
 from telemetry.sidecar.options import SidecarOptions
 from telemetry.sidecar.otlp.access import is_loopback
+from telemetry.sidecar.scraping.targets import targets_from
 from telemetry.sidecar.secret_files import checked_token, read_token_file
 from telemetry.sidecar.tls import ServerTls, TlsFiles, server_tls
 from telemetry.store.retention import Keep
 
+# Tables of the file, each with a reader of its own.
+TABLES: Final = ("scrape",)
 _DAY_NS: Final = 86_400 * 10**9
 _GIB: Final = 1 << 30
 _Made = TypeVar("_Made")
@@ -24,6 +27,7 @@ def options_of(configuration: Configuration) -> SidecarOptions:
     faults = list(configuration.faults)
     token = _attempt(lambda: _token(configuration), faults)
     tls = _attempt(lambda: _tls(configuration), faults)
+    scrape = _attempt(lambda: targets_from(_tables(configuration, "scrape"), str(configuration.file)), faults)
     store, host = _text(configuration, "store"), _text(configuration, "host") or ""
     if not configuration.is_given("store"):
         setting = BY_KEY["store"]
@@ -47,6 +51,7 @@ def options_of(configuration: Configuration) -> SidecarOptions:
         slo=_path(configuration, "slo"),
         keep=_keep(configuration),
         limits=_limits(configuration),
+        scrape=tuple(scrape or ()),
         drain_s=_number(configuration, "drain_time"),
         redact_names=_path(configuration, "redact_names"),
     )
@@ -58,6 +63,16 @@ def _attempt(make: Callable[[], _Made], faults: list[str]) -> _Made | None:
     except ConfigError as error:
         faults.extend(f"{error.where}: {fault}" if error.where != "TLS" else fault for fault in error.faults)
         return None
+
+
+def _tables(configuration: Configuration, name: str) -> list[dict[str, Any]]:
+    """The tables `[[name]]` of the file. Raises ConfigError for anything else under that name."""
+    found = configuration.tables.get(name, [])
+    if isinstance(found, list):
+        entries = cast("list[Any]", found)
+        if all(isinstance(entry, dict) for entry in entries):
+            return entries
+    raise ConfigError(str(configuration.file), [f"{name}: tables are expected; write [[{name}]] before each"])
 
 
 def _token(configuration: Configuration) -> str | None:

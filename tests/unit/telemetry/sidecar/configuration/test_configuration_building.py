@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from telemetry.model.errors import ConfigError
-from telemetry.sidecar.configuration.building import options_of
+from telemetry.sidecar.configuration.building import TABLES, options_of
 from telemetry.sidecar.configuration.reading import read_configuration
 from telemetry.sidecar.secret_files import TOKEN_BYTES_MAX
 
@@ -80,3 +80,23 @@ def test_a_token_file_that_is_none_is_refused(tmp_path: Path) -> None:
 def test_half_of_tls_is_a_fault(given: tuple[str, ...]) -> None:
     (fault,) = _faults({"store": "data", **dict.fromkeys(given, "a.pem")})
     assert fault == f"--{given[0].replace('_', '-')}: TLS requires both tls_cert and tls_key; give the two"
+
+
+def test_model_servers_to_read_come_from_tables_of_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "sidecar.toml"
+    file.write_text('store = "data"\n[[scrape]]\nname = "vllm"\nurl = "http://127.0.0.1:8000/metrics"\n')
+    options = options_of(read_configuration({"config": str(file)}, {}, TABLES))
+    assert [(each.name, each.interval_s) for each in options.scrape] == [("vllm", 10.0)]
+
+
+def test_faults_of_tables_are_reported_with_the_others(tmp_path: Path) -> None:
+    file = tmp_path / "sidecar.toml"
+    file.write_text('hots = "x"\n[[scrape]]\nname = "vllm"\nurl = "ftp://x"\n')
+    with pytest.raises(ConfigError) as refused:
+        options_of(read_configuration({"config": str(file)}, {}, TABLES))
+    output = "\n".join(refused.value.faults)
+    for part in ("'hots' is not a known key", f"{file}: [[scrape]] 1: url: 'ftp://x'", "no store is named"):
+        assert part in output, part
+    file.write_text('store = "data"\nscrape = "http://127.0.0.1:8000/metrics"\n')
+    with pytest.raises(ConfigError, match=r"scrape: tables are expected; write \[\[scrape\]\] before each"):
+        options_of(read_configuration({"config": str(file)}, {}, TABLES))
