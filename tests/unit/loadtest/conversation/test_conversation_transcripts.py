@@ -2,7 +2,8 @@
 
 import pytest
 
-from loadtest.conversation.transcripts import normalize, word_errors
+from loadtest.conversation import transcripts
+from loadtest.conversation.transcripts import REMEMBERED_CHARS, REMEMBERED_PAIRS, normalize, word_errors
 
 
 @pytest.mark.parametrize(
@@ -33,3 +34,16 @@ def test_normalization(text: str, words: str) -> None:
 )
 def test_word_errors(reference: str, hypothesis: str, expected: tuple[int, int]) -> None:
     assert word_errors(reference, hypothesis) == expected
+
+
+def test_only_short_texts_are_remembered_and_so_many_of_them() -> None:
+    remembered = transcripts._remembered
+    remembered.cache_clear()
+    assert [word_errors("go on", "go") for _ in range(3)] == [(1, 2)] * 3
+    assert (remembered.cache_info().hits, remembered.cache_info().misses) == (2, 1)
+    long = "go " * (REMEMBERED_CHARS // 3) + "on"
+    assert word_errors("go on", long) == (REMEMBERED_CHARS // 3 - 1, 2)
+    assert remembered.cache_info().currsize == 1
+    for number in range(REMEMBERED_PAIRS + 1):
+        word_errors("go on", f"go {number}")
+    assert remembered.cache_info().currsize == REMEMBERED_PAIRS
