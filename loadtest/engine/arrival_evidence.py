@@ -34,4 +34,4 @@ def note_arrival(
 
 def _has_several_messages(items: Sequence[TransportItem]) -> bool:
     # What a part of a response over HTTP holds, only its protocol knows.
-    return len(items) > 1 or any(isinstance(item, HttpData) for item in items)
+    return len(items) > 1 or (len(items) == 1 and isinstance(items[0], HttpData))

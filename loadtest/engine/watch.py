@@ -80,7 +80,7 @@ class SocketWatch:
             self._epoll.register(fd, _EPOLLIN)
         else:
             watcher = self._watchers[fd] = self._loop.io(fd, _READ)
-            watcher.start(self._read, fd)
+            watcher.start(self._read, reader)
 
     def remove(self, fd: int) -> None:
         """Stop watching a socket; must be called before it is closed. Unknown sockets are ignored."""
@@ -141,25 +141,25 @@ class SocketWatch:
     def _serve(self) -> None:
         assert self._epoll is not None  # noqa: S101 - only called if there is an epoll
         found, looked_perf_ns, has_time = _MOST_AT_ONCE, 0, True
+        readers, perf_ns, until_perf_ns = self._readers, self._perf_ns, self._until_perf_ns
         self._served, self._partly_read = True, False
         while has_time and (self._unread or found == _MOST_AT_ONCE):
             if not self._unread:
-                looked_perf_ns = self._perf_ns()
+                looked_perf_ns = perf_ns()
                 self._unread = [fd for fd, _ in reversed(self._epoll.poll(0, _MOST_AT_ONCE))]
                 found = len(self._unread)
                 continue
-            self._read(self._unread.pop())
+            reader = readers.get(self._unread.pop())
+            if reader is not None:  # not closed by a reader earlier in the same round
+                self._read(reader)
             self._arrivals += 1
-            has_time = self._perf_ns() < self._until_perf_ns
+            has_time = perf_ns() < until_perf_ns
         # What is left comes first next time: epoll would begin with the same sockets again.
         self._leaves_unread = bool(self._unread) or found == _MOST_AT_ONCE or self._partly_read
         if not self._leaves_unread:
             self._note_looked(looked_perf_ns)
 
-    def _read(self, fd: int) -> None:
-        reader = self._readers.get(fd)
-        if reader is None:
-            return  # closed by a reader earlier in the same round
+    def _read(self, reader: ReadableSocket) -> None:
         try:
             reader.readable()
         except Exception as error:  # noqa: BLE001 - an internal error in one call must not stop the others' audio
