@@ -7,7 +7,9 @@ COPY requirements.lock requirements-bootstrap.lock ./
 RUN pip install --no-cache-dir --require-hashes --no-deps -r requirements-bootstrap.lock \
     && uv pip sync --system --no-cache --require-hashes requirements.lock \
     && useradd --create-home --uid 10001 voiceprobe \
-    && install --directory --owner voiceprobe /var/lib/voiceprobe
+    && install --directory --owner voiceprobe --mode 0700 /var/lib/voiceprobe \
+    && printf '#!/bin/sh\nexec python -m loadtest.cli.main "$@"\n' > /usr/local/bin/voiceprobe \
+    && chmod 0755 /usr/local/bin/voiceprobe
 
 COPY corpora corpora
 COPY telemetry telemetry
@@ -15,9 +17,13 @@ COPY loadtest loadtest
 COPY dashboard dashboard
 
 ENV PYTHONPATH=/voiceprobe \
-    PYTHONUNBUFFERED=1
-USER voiceprobe
+    PYTHONUNBUFFERED=1 \
+    PYTHONDONTWRITEBYTECODE=1
+# By number, so that an orchestrator sees that it is not root.
+USER 10001
 VOLUME /var/lib/voiceprobe
+# The sidecar stores everything that it acknowledged before it ends.
+STOPSIGNAL SIGTERM
 
 # `docker compose up` names the command of each part; alone, the image says what it can do.
-CMD ["python", "-m", "loadtest.cli.main", "--help"]
+CMD ["voiceprobe", "--help"]

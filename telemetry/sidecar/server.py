@@ -12,7 +12,7 @@ from typing import Final
 from starlette.applications import Starlette
 
 from telemetry.model.errors import ConfigError
-from telemetry.sidecar import pages, query_api
+from telemetry.sidecar import pages, query_api, systemd
 from telemetry.sidecar.connection_limits import connections_allowed
 from telemetry.sidecar.http_connections import http_server
 from telemetry.sidecar.logs import log_event
@@ -43,16 +43,7 @@ async def serve(options: SidecarOptions, ready: Callable[[dict[str, object]], No
     """
     async with contextlib.AsyncExitStack() as stack:
         listener = stack.enter_context(_listen(options.host, options.http_port))
-        link = StoreLink(
-            StoreOptions(
-                str(options.store.resolve()),
-                options.keep_transcripts,
-                str(options.slo) if options.slo else None,
-                options.keep.age_ns,
-                options.keep.size_bytes,
-                redact_names=str(options.redact_names) if options.redact_names else None,
-            )
-        )
+        link = StoreLink(_store_options(options))
         ingest = Ingest(link.send)
         stack.push_async_callback(link.stop)
         await link.start(ingest)
@@ -90,7 +81,9 @@ async def serve(options: SidecarOptions, ready: Callable[[dict[str, object]], No
             addresses = _addresses(options, listener.getsockname()[1], grpc_port)
             ready(addresses)
             log_event(_log, logging.INFO, "ready", "the receivers are listening", **addresses)
+            systemd.notify(systemd.READY)
             await stop.wait(serving)
+            systemd.notify(systemd.STOPPING)
             log_event(_log, logging.INFO, "stopping", "the sidecar stops: requests in progress are finished")
             await stop.drain(options.drain_s, serving)
         http.should_exit = True
@@ -98,6 +91,17 @@ async def serve(options: SidecarOptions, ready: Callable[[dict[str, object]], No
         with stop.hurrying(partial(setattr, http, "force_exit", True)):
             await asyncio.gather(serving, grpc_server.shutdown(_GRACE_S))
     log_event(_log, logging.INFO, "stopped", "the sidecar has stopped; everything acknowledged is stored")
+
+
+def _store_options(options: SidecarOptions) -> StoreOptions:
+    return StoreOptions(
+        str(options.store.resolve()),
+        options.keep_transcripts,
+        str(options.slo) if options.slo else None,
+        options.keep.age_ns,
+        options.keep.size_bytes,
+        redact_names=str(options.redact_names) if options.redact_names else None,
+    )
 
 
 def _addresses(options: SidecarOptions, http_port: int, grpc_port: int) -> dict[str, object]:

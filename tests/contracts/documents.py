@@ -20,7 +20,18 @@ LOCUSTS = ("locust", ".venv/bin/locust")
 MKDOCS = (".venv/bin/mkdocs",)
 PYTHONS = ("python", ".venv/bin/python")
 # Commands of others, which nobody here can parse: a name that is not among them is a slip.
-OTHERS = ("docker", "git", "jq", ".venv/bin/pre-commit", ".venv/bin/ruff", ".venv/bin/pyright", "flock", "uv")
+OTHERS = (
+    "docker",
+    "git",
+    "sudo",
+    "journalctl",
+    "jq",
+    ".venv/bin/pre-commit",
+    ".venv/bin/ruff",
+    ".venv/bin/pyright",
+    "flock",
+    "uv",
+)
 MODULES_OF_OTHERS = ("pytest", "livekit.agents")
 # What the wrapper does itself, before the command line is reached: its arguments are pytest's.
 WRAPPERS_OWN = "test"

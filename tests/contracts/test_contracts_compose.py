@@ -1,5 +1,6 @@
 """docker-compose.yml against the real commands: no engine runs here, so everything else about it is checked."""
 
+import json
 import re
 import subprocess
 import sys
@@ -170,6 +171,56 @@ def test_prometheus_carries_the_token_that_the_sidecar_asks_for() -> None:
         assert path.parent == Path("/run/secrets")
         assert path.name in SERVICES["prometheus"]["secrets"]
         assert COMPOSE["secrets"][path.name] == {"environment": "VOICEPROBE_SIDECAR_TOKEN"}
+
+
+def test_the_sidecar_writes_nowhere_but_to_its_store_and_has_no_privilege() -> None:
+    sidecar = SERVICES["sidecar"]
+    assert (sidecar["read_only"], sidecar["cap_drop"]) == (True, ["ALL"])
+    assert [Path(each).name for each in sidecar["tmpfs"]] == ["tmp"]
+    assert sidecar["security_opt"] == ["no-new-privileges:true"]
+    # Ten seconds for requests in progress, twenty for the store.
+    assert int(sidecar["stop_grace_period"].removesuffix("s")) > 30
+
+
+def instructions(dockerfile: str) -> list[tuple[str, str]]:
+    """The instructions of a Dockerfile in order, continued lines joined, comments left out."""
+    lines = [line for line in dockerfile.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    joined = "\n".join(lines).replace("\\\n", " ")
+    found = [line.split(maxsplit=1) for line in joined.splitlines()]
+    return [(name, " ".join(rest.split())) for name, rest in found]
+
+
+def test_the_image_runs_as_nobody_in_particular_and_has_the_command() -> None:
+    found = instructions((ROOT / "Dockerfile").read_text())
+    names = [name for name, _ in found]
+    of = dict(found)
+    assert names.count("FROM") == names.count("USER") == 1
+    assert of["USER"] == "10001"
+    assert "--uid 10001 voiceprobe" in next(rest for name, rest in found if name == "RUN")
+    assert names.index("USER") > max(at for at, name in enumerate(names) if name in ("RUN", "COPY"))
+    assert of["STOPSIGNAL"] == "SIGTERM"
+    assert json.loads(of["CMD"])[0] == "voiceprobe"
+    assert "> /usr/local/bin/voiceprobe" in next(rest for name, rest in found if name == "RUN")
+    assert "ADD" not in names
+    run = " ".join(rest for name, rest in found if name == "RUN")
+    for word in ("curl ", "wget ", "sudo", "http://", "https://", "--trusted-host"):
+        assert word not in run, word
+    assert run.count("--require-hashes") == 2
+    # No secret is built into a layer.
+    assert not [rest for name, rest in found if name in ("ENV", "ARG") and re.search("TOKEN|SECRET|PASSWORD", rest)]
+
+
+def test_the_images_command_passes_its_arguments_on(tmp_path: Path) -> None:
+    run_line = next(rest for name, rest in instructions((ROOT / "Dockerfile").read_text()) if name == "RUN")
+    printed = re.search(r"(printf .*?) > /usr/local/bin/voiceprobe", run_line)
+    assert printed is not None
+    script = tmp_path / "voiceprobe"
+    content = subprocess.run(["sh", "-c", printed[1]], capture_output=True, check=True, timeout=60).stdout
+    script.write_bytes(content.replace(b"exec python", f"exec {sys.executable}".encode()))
+    script.chmod(0o755)
+    done = run(str(script), "sidecar", "--store", "a b", "--http-port", "1", "--print-config")
+    assert done.returncode == 0, done.stderr
+    assert 'store = "a b"  # --store' in done.stdout
 
 
 def test_the_image_holds_what_the_commands_need() -> None:
