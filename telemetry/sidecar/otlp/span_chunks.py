@@ -21,7 +21,7 @@ from telemetry.sidecar.otlp.span_columns import (
 )
 from telemetry.sidecar.otlp.span_groups import NOT_A_REQUEST, SHOWN_CHARS, SpanGroup
 from telemetry.sidecar.otlp.span_limits import REQUEST_PARTS_MAX, TOO_MANY_PARTS, beyond_limits, parts_of_spans
-from telemetry.sidecar.otlp.span_reading import ReadSpans, read_spans
+from telemetry.sidecar.otlp.span_reading import ReadChunk, ReadSpans, read_spans
 from telemetry.sidecar.otlp.span_redaction import redact_spans
 from telemetry.sidecar.otlp.turn_columns import DecodedTurns, TurnSpans, decode_turns
 from telemetry.sidecar.privacy.requests import Redactor
@@ -49,18 +49,6 @@ class DecodedChunk:
         return self.turns.filter(pa.array(~of_turn)), self.spans.filter(pa.array(~of_span))
 
 
-@dataclass(frozen=True, slots=True)
-class _ReadChunk:
-    """What was read of a chunk; of each span its place in the group and its request, and the places of its resource
-    and scope in `read`."""
-
-    read: ReadSpans
-    places: Places
-    request_of: Places
-    resource_of: Places
-    scope_of: Places
-
-
 def decode_chunks(group: SpanGroup, redactor: Redactor | None = None) -> list[DecodedChunk]:
     """Decode the spans of a group. Requests that cannot be decoded are refused in the group; what may not be stored is
     taken out of the others there."""
@@ -68,16 +56,18 @@ def decode_chunks(group: SpanGroup, redactor: Redactor | None = None) -> list[De
     found: list[DecodedChunk] = []
     for places in group.chunks():
         chunk = _read(group, places)
-        if redactor is not None and redact_spans(group, chunk.read, chunk.places, redactor):
-            chunk = _read(group, places)
+        left_out: Mask | None = None
+        if redactor is not None:
+            left_out = redact_spans(group, chunk, redactor)
+            chunk = _read(group, places) if left_out is None else chunk
         np.add.at(parts, chunk.request_of, parts_of_spans(chunk.read, chunk.resource_of))
         for number in np.flatnonzero(parts > REQUEST_PARTS_MAX).tolist():
             group.refuse(number, TOO_MANY_PARTS)
-        found.append(_decoded(chunk))
+        found.append(_decoded(chunk, left_out))
     return found
 
 
-def _read(group: SpanGroup, places: Places) -> _ReadChunk:
+def _read(group: SpanGroup, places: Places) -> ReadChunk:
     """Read the spans of a chunk. Requests of which something cannot be read are read without that, or refused."""
     places = _taken(group, places)
     try:
@@ -109,7 +99,7 @@ def _taken(group: SpanGroup, places: Places) -> Places:
     return places[~np.isin(np.array(group.request_of, np.int64)[places], refused)] if refused else places
 
 
-def _read_all(group: SpanGroup, places: Places) -> _ReadChunk:
+def _read_all(group: SpanGroup, places: Places) -> ReadChunk:
     first, last = (int(places[0]), int(places[-1]) + 1) if len(places) else (0, 0)
     shifted = places - first
     request_of, resource_of, scope_of = (
@@ -122,15 +112,16 @@ def _read_all(group: SpanGroup, places: Places) -> _ReadChunk:
         [group.resources[place] for place in resources.tolist()],
         [group.scopes[place] for place in scopes.tolist()],
     )
-    return _ReadChunk(read, places, request_of, resource_of, scope_of)
+    return ReadChunk(read, places, request_of, resource_of, scope_of, resources, scopes)
 
 
-def _decoded(chunk: _ReadChunk) -> DecodedChunk:
+def _decoded(chunk: ReadChunk, left_out: Mask | None) -> DecodedChunk:
     reasons = _faults(chunk)
     good = np.ones(len(chunk.request_of), np.bool_)
     good[list(reasons)] = False
     is_turn = good & compute.equal(chunk.read.spans["name"], semconv.SPAN_TURN).to_numpy(zero_copy_only=False)
     decoded, held = _turns(chunk.read, is_turn)
+    held = held if left_out is None else held | left_out
     rows = np.flatnonzero(is_turn)
     for row, reason in decoded.reasons.items():
         reasons[int(rows[row])] = reason
@@ -147,7 +138,7 @@ def _decoded(chunk: _ReadChunk) -> DecodedChunk:
     )
 
 
-def _faults(chunk: _ReadChunk) -> dict[int, str]:
+def _faults(chunk: ReadChunk) -> dict[int, str]:
     """Why spans are not taken, by their row; of several faults of one the first."""
     found: dict[int, str] = {}
     masks = fault_masks(chunk.read.spans) | beyond_limits(chunk.read, chunk.resource_of, chunk.scope_of)
@@ -175,7 +166,7 @@ def _turns(read: ReadSpans, is_turn: Mask) -> tuple[DecodedTurns, Mask]:
 
 
 def _without(lists: ArrowArray, held: Mask) -> ArrowArray:
-    """The attributes to store with their spans: all but those that the row of a turn holds."""
+    """The attributes to store with their spans: all but those that the row of a turn holds, or that are left out."""
     stored = stored_attributes(lists)
     if not held.any():
         return stored
@@ -184,7 +175,7 @@ def _without(lists: ArrowArray, held: Mask) -> ArrowArray:
     return pa.ListArray.from_arrays(pa.array(before[ends]), stored.values.filter(pa.array(~held)), type=stored.type)
 
 
-def _origin(chunk: _ReadChunk) -> dict[str, ArrowArray]:
+def _origin(chunk: ReadChunk) -> dict[str, ArrowArray]:
     """The columns that a span has from its resource and its scope."""
     resources = stored_attributes(chunk.read.resources["attributes"])
     resource_of, scope_of = pa.array(chunk.resource_of), pa.array(chunk.scope_of)

@@ -21,6 +21,7 @@ from telemetry.sidecar.otlp.arrow_messages import (
     record_batch,
 )
 from telemetry.sidecar.otlp.descriptors import reader
+from telemetry.sidecar.otlp.span_columns import Places
 
 _spans: Final = reader("Span")
 _resources: Final = reader("Resource")
@@ -38,6 +39,20 @@ class ReadSpans:
     scopes: RecordBatch
     kinds: Bits
     items: ArrowArray
+
+
+@dataclass(frozen=True, slots=True)
+class ReadChunk:
+    """What was read of a chunk of a group; of each span its place in the group and its request, and the places of its
+    resource and scope in `read`. `resources` and `scopes` have the places of those in the group."""
+
+    read: ReadSpans
+    places: Places
+    request_of: Places
+    resource_of: Places
+    scope_of: Places
+    resources: Places
+    scopes: Places
 
 
 def read_spans(spans: Sequence[bytes], resources: Sequence[bytes], scopes: Sequence[bytes]) -> ReadSpans:
