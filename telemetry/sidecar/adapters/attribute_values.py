@@ -1,0 +1,83 @@
+"""Values of foreign attributes, read as what a column holds; any other value counts as unknown."""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from telemetry.model.spans import SpanRow
+from telemetry.sidecar.adapters.alias_table import Read, Unit
+
+_NS_IN: Final[dict[Unit, int]] = {"s": 1_000_000_000, "ms": 1_000_000, "ns": 1}
+_EVENT: Final = "event:"
+# A latency beyond this is a clock that was set, or another unit.
+_LONGEST_LATENCY_NS: Final = 86_400 * 1_000_000_000
+_LARGEST_COUNT: Final = 2**53
+# Values that stand for a missing name.
+_NO_NAME: Final = frozenset({"", "unknown", "none"})
+
+
+def stated(read: Read, span: SpanRow) -> object:
+    """The value of the first of the attributes or events that the span has; None where it has none of them."""
+    for name in read.attributes:
+        if name.startswith(_EVENT):
+            stamps = [event.unix_ns for event in span.events if event.name == name.removeprefix(_EVENT)]
+            if stamps:
+                return min(stamps) - span.start_unix_ns
+            continue
+        attribute, _, key = name.partition("#")
+        value = span.attributes.get(attribute)
+        if value is not None and key:
+            held = json_value(value)
+            value = held.get(key) if isinstance(held, Mapping) else None
+        if value is not None:
+            return value
+    return None
+
+
+def latency_ns(value: object, unit: Unit) -> int | None:
+    """A duration in ns."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        return None
+    ns = value * _NS_IN[unit] if isinstance(value, int) else round(value * _NS_IN[unit])
+    return ns if abs(ns) <= _LONGEST_LATENCY_NS else None
+
+
+def count(value: object) -> int | None:
+    """A count, 0 or more."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _LARGEST_COUNT:
+        return None
+    return value
+
+
+def name(value: object) -> str | None:
+    """A name that says something."""
+    return value if isinstance(value, str) and value.strip().lower() not in _NO_NAME else None
+
+
+def json_value(value: object) -> Any:
+    """What JSON text holds; None for what is not JSON."""
+    try:
+        return msgspec.json.decode(value) if isinstance(value, (str, bytes)) else None
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return None
+
+
+def first_partial_unix_ns(events: object) -> int | None:
+    """When the first partial transcript came, of JSON text with a list of {type, received_at in s}."""
+    held = json_value(events)
+    partials: Iterable[Any] = held if isinstance(held, list) else ()
+    moments = [
+        each["received_at"]
+        for each in partials
+        if isinstance(each, Mapping) and each.get("type") == "interim_transcript" and _is_moment(each)
+    ]
+    return round(min(moments) * 1e9) if moments else None
+
+
+def _is_moment(event: Mapping[str, object]) -> bool:
+    at_s = event.get("received_at")
+    return isinstance(at_s, (int, float)) and not isinstance(at_s, bool) and 0 < at_s < _LARGEST_COUNT / 1e6

@@ -1,0 +1,277 @@
+"""The turn of a framework's spans, by the alias table.
+
+Every latency is one that the framework states: a span's duration never is. `speech_end` and what follows it are placed
+by stated latencies, so that their differences are the framework's own figures; the beginnings of spans only say where
+on the process's clock they lie. That clock is the wall clock of the process, taken as if it were monotonic: only
+differences within one turn are formed.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from telemetry.model.semconv import FailureKind, Fallback, Outcome
+from telemetry.model.turn_texts import with_plain_texts
+from telemetry.model.turns import Turn
+from telemetry.sidecar.adapters import attribute_values as values
+from telemetry.sidecar.adapters.alias_table import Column, Framework, Role
+from telemetry.sidecar.adapters.moments import Latency, place
+from telemetry.sidecar.adapters.spans_of_turn import Part, SpansOfTurn, failed
+
+# Latencies that count from the end of the caller's speech, and the timestamp at their other end.
+_FROM_SPEECH_END: Final[dict[Column, str]] = {
+    "voice_to_voice": "first_audio",
+    "endpointing": "endpoint",
+    "asr_final_latency": "asr_final",
+}
+# Latencies that count from the beginning of a stage's span.
+_OF_STAGES: Final[tuple[Column, ...]] = ("asr_final", "llm_first_token", "tts_first_chunk")
+# Spans whose error fails a turn without a reply: an attempt that failed may have been made good by another.
+_FAILING: Final[tuple[Role, ...]] = ("turn", "fallback", "llm", "tts")
+_FAILURES: Final[dict[Outcome, FailureKind]] = {
+    "error": "endpoint_error",
+    "no_reply": "no_reply",
+    "abandoned": "abandoned",
+    "interrupted": "interrupted",
+}
+_REASONS: Final[dict[Outcome, str]] = {
+    "error": "the service reports an error and no reply",
+    "no_reply": "the service reports no reply",
+    "abandoned": "the call ended before a reply",
+    "interrupted": "the reply was interrupted before it was heard",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Stated:
+    """When a stage had something, as its span states it: `ns` after its beginning."""
+
+    part: Part
+    attribute: str
+    ns: int
+
+    @property
+    def at_unix_ns(self) -> int:
+        return self.part.span.start_unix_ns + self.ns
+
+
+def framework_turn(parts: SpansOfTurn, framework: Framework) -> Turn | None:
+    """The turn; None where the spans are of nothing that was said: a reply that was thought of and never spoken."""
+    reading = _Reading(parts, framework)
+    if not reading.asked and not reading.answered and not parts.of("tts"):
+        return None
+    return with_plain_texts(reading.turn())
+
+
+class _Reading:
+    """What the spans of one turn say."""
+
+    def __init__(self, parts: SpansOfTurn, framework: Framework) -> None:
+        self._parts = parts
+        self._framework = framework
+        self._of_speech_end = self._from_speech_end()
+        self._of_stages = {column: self._stages(column) for column in _OF_STAGES}
+        self._knows_speech = framework.turns != "outermost"
+
+    def turn(self) -> Turn:
+        parts, at, outcome = self._parts, self._at, self._outcome
+        start_unix_ns = min([parts.start_unix_ns, *at.values()])
+        cache_read = [
+            count for _, _, value in parts.values("cache_read_tokens") if (count := values.count(value)) is not None
+        ]
+        reported = [*self._of_speech_end.values(), *(stage for stages in self._of_stages.values() for stage in stages)]
+        return Turn(
+            run_id=parts.run_id(),
+            call_id=parts.call_id,
+            turn_index=parts.turn_index,
+            source="service",
+            outcome=outcome,
+            outcome_reason=_REASONS.get(outcome),
+            failure_kind=_FAILURES.get(outcome),
+            failure_code=parts.error_code(self._errors) if outcome == "error" else None,
+            trace_id=parts.first.span.trace_id,
+            span_id=parts.first.span.span_id,
+            started_unix_ns=start_unix_ns,
+            started_perf_ns=start_unix_ns,
+            speech_start_perf_ns=at.get("speech_start"),
+            speech_end_perf_ns=at.get("speech_end"),
+            endpoint_perf_ns=at.get("endpoint"),
+            asr_first_partial_perf_ns=at.get("asr_first_partial"),
+            asr_final_perf_ns=at.get("asr_final"),
+            llm_first_token_perf_ns=at.get("llm_first_token"),
+            tts_first_chunk_perf_ns=at.get("tts_first_chunk"),
+            first_audio_perf_ns=at.get("first_audio"),
+            hangup_perf_ns=self._hangup_unix_ns,
+            turn_kind=None if self.asked else "silence",
+            cut_short=self._interrupted and not self._call_ended if self.answered else None,
+            cohort=parts.variant(),
+            cache_hit=any(cache_read) if cache_read else None,
+            cache_tier="prefix" if cache_read else None,
+            fallback=self._fallback(),
+            model=self._model(),
+            llm_tokens=self._tokens(),
+            withheld_metrics=tuple(self._framework.withheld),
+            withheld_reasons=tuple(self._framework.withheld.values()),
+            service_reported=tuple(f"{stage.part.span.name}: {stage.attribute}" for stage in reported),
+            service_reported_ns=tuple(stage.ns for stage in reported),
+        )
+
+    @cached_property
+    def asked(self) -> bool:
+        """Whether the caller said something in this turn."""
+        if not self._knows_speech or self._parts.user is not None or "voice_to_voice" in self._of_speech_end:
+            return True
+        # Of turns that hold everything only the first may begin without the caller, with the call.
+        began = self._framework.turns == "nested" and self._parts.turn_index > 0
+        return began or bool(self._parts.of("asr"))
+
+    @cached_property
+    def answered(self) -> bool:
+        """Whether the reply was heard; without speech, whether there was one."""
+        if self._knows_speech:
+            return "first_audio" in self._at
+        return not self._errors
+
+    @cached_property
+    def _at(self) -> dict[str, int]:
+        """The timestamps of the turn, on the wall clock."""
+        moments = self._moments()
+        token, chunk = self._token, self._chunk
+        for name, stage in (("llm_first_token", token), ("tts_first_chunk", chunk)):
+            if stage is not None:
+                moments[name] = stage.at_unix_ns
+        if finals := self._of_stages["asr_final"]:
+            moments.setdefault("asr_final", finals[-1].at_unix_ns)
+        if (partial := values.first_partial_unix_ns(self._parts.value("transcript_events"))) is not None:
+            moments["asr_first_partial"] = partial
+        latencies = [
+            Latency("speech_end", _FROM_SPEECH_END[column], stage.ns) for column, stage in self._of_speech_end.items()
+        ]
+        return place(latencies, moments, self._parts.start_unix_ns)
+
+    @cached_property
+    def _hangup_unix_ns(self) -> int | None:
+        """When the call ended, where that ended the turn and its other timestamps lie on the same clock."""
+        if not self._call_ended or not self._interrupted or set(self._moments()).isdisjoint(self._at):
+            return None
+        return self._parts.end_unix_ns
+
+    @cached_property
+    def _chunk(self) -> _Stated | None:
+        return min(self._of_stages["tts_first_chunk"], key=lambda stage: stage.at_unix_ns, default=None)
+
+    @cached_property
+    def _token(self) -> _Stated | None:
+        """The first token of the answer that was spoken: a generation before it may have called a tool."""
+        stages = self._of_stages["llm_first_token"]
+        until = self._chunk.at_unix_ns if self._chunk is not None else self._heard_unix_ns()
+        if until is not None:
+            stages = [stage for stage in stages if stage.at_unix_ns <= until]
+        elif self._framework.llm_needs_speech:
+            return None
+        return stages[-1] if stages else None
+
+    @cached_property
+    def _interrupted(self) -> bool | None:
+        stated = [value for _, _, value in self._parts.values("interrupted") if isinstance(value, bool)]
+        return any(stated) if stated else None
+
+    @cached_property
+    def _call_ended(self) -> bool:
+        """Whether the call ended in this turn, before its reply or in it."""
+        if self._parts.value("call_ended") is True:
+            return True
+        if self.answered and not self._interrupted:
+            return False
+        if self._framework.turns == "nested" and self._interrupted and not self.answered:
+            return True  # only a bot that speaks can be interrupted
+        ends = [part.span.start_unix_ns for part in self._parts.calls if part.role.role == "call_end"]
+        ends = ends or [part.span.end_unix_ns for part in self._parts.calls if part.role.role == "call"]
+        after_ns = min(ends) - self._parts.end_unix_ns if ends and not self._parts.has_later_turn else None
+        within_ns = round(self._framework.call_end_within_s * 1e9)
+        return after_ns is not None and abs(after_ns) <= within_ns
+
+    @cached_property
+    def _errors(self) -> list[Part]:
+        return [part for role in _FAILING for part in failed(self._parts.of(role))]
+
+    @cached_property
+    def _outcome(self) -> Outcome:
+        if self.answered or not self.asked:
+            return "ok"
+        if self._errors:
+            return "error"
+        if self._call_ended:
+            return "abandoned"
+        return "interrupted" if self._interrupted else "no_reply"
+
+    def _from_speech_end(self) -> dict[Column, _Stated]:
+        """The latencies that count from the end of the caller's speech: of several recognitions the last."""
+        found: dict[Column, _Stated] = {}
+        for column in _FROM_SPEECH_END:
+            stated = self._parts.latencies(column)
+            if column == "voice_to_voice" and self._framework.repeats_latency:
+                stated = [each for each in stated if each[2] != self._parts.latency_before_ns]
+            if stated:
+                part, read, ns = stated[-1] if stated[0][0].role.role == "asr" else stated[0]
+                found[column] = _Stated(part, read.attributes[0], ns)
+        return found
+
+    def _stages(self, column: Column) -> list[_Stated]:
+        """What the spans of a stage state of it; before its beginning nothing can have come."""
+        stated = self._parts.latencies(column)
+        return [_Stated(part, read.attributes[0], ns) for part, read, ns in stated if ns >= 0]
+
+    def _moments(self) -> dict[str, int]:
+        """The timestamps that spans begin or end with, as the table says. Of spans that can state a latency from
+        the end of speech only those count that do: the others ended for another reason."""
+        stating = {stage.part.span.span_id for stage in self._of_speech_end.values()}
+        can_state = {read.span for read in self._framework.reads if read.column in _FROM_SPEECH_END} - {
+            "turn",
+            "user_turn",
+        }
+        found: dict[str, int] = {}
+        for name, places in self._framework.moments.items():
+            for each in places:
+                role, _, end = each.partition(".")
+                spans = [part.span for part in self._parts.of(role)]  # pyright: ignore[reportArgumentType] - checked
+                if role in can_state and end == "end":
+                    spans = [span for span in spans if span.span_id in stating]
+                if spans:
+                    found.setdefault(name, spans[0].start_unix_ns if end == "start" else spans[-1].end_unix_ns)
+        return found
+
+    def _heard_unix_ns(self) -> int | None:
+        """When the reply was first heard, by the spans of speech alone."""
+        spoken = self._parts.of("speaking")
+        return spoken[0].span.start_unix_ns if spoken else None
+
+    def _fallback(self) -> Fallback | None:
+        for part in self._parts.of("fallback"):
+            if part in failed([part]):
+                continue
+            tried = [each for each in self._parts.of("attempt") if _within(each, part)]
+            wrong = failed(tried)
+            if tried and tried[0] in wrong and len(wrong) < len(tried):
+                return "model"
+        indices = [values.count(value) for _, _, value in self._parts.values("fallback_index")]
+        return "model" if any(indices) else None
+
+    def _model(self) -> str | None:
+        """The model that answered: the first that did not fail, from the generation on that was spoken."""
+        named = [(part, found) for part, _, value in self._parts.values("model") if (found := values.name(value))]
+        since_ns = self._token.part.span.start_unix_ns if self._token is not None else 0
+        answering = [
+            name for part, name in named if part.span.start_unix_ns >= since_ns and part.span.status_code != "Error"
+        ]
+        return next(iter(answering), None) or (named[-1][1] if named else None)
+
+    def _tokens(self) -> int | None:
+        counts = [
+            count for _, _, value in self._parts.values("llm_tokens") if (count := values.count(value)) is not None
+        ]
+        return counts[-1] if counts else None
+
+
+def _within(part: Part, other: Part) -> bool:
+    return other.span.start_unix_ns <= part.span.start_unix_ns <= other.span.end_unix_ns

@@ -1,0 +1,147 @@
+"""The spans of one turn, and what is asked of them whatever the framework."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+from telemetry.model.spans import SpanRow
+from telemetry.sidecar.adapters import attribute_values as values
+from telemetry.sidecar.adapters.alias_table import Column, Framework, Read, Role
+from telemetry.sidecar.adapters.service_runs import service_run_id
+from telemetry.sidecar.adapters.span_roles import SpanRole
+
+# OpenTelemetry's names for what a feature flag decided, the newest first, on a span or on an event of one.
+_VARIANTS: Final = ("feature_flag.result.variant", "feature_flag.variant")
+_RUN_ID: Final = "voice.run_id"
+_ERROR_CODES: Final = ("error.type", "exception.type")
+
+
+class Part(NamedTuple):
+    """A span and what it is."""
+
+    span: SpanRow
+    role: SpanRole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpansOfTurn:
+    """The spans of one turn, each list by their beginning.
+
+    `own` are the spans of the turn itself, `user` that of the caller's turn where it is a sibling, `below` everything
+    under them, `calls` those of the call which have come. `turn_index` is the turn's place in its call, from 0.
+    """
+
+    own: tuple[Part, ...]
+    below: tuple[Part, ...] = ()
+    user: Part | None = None
+    calls: tuple[Part, ...] = ()
+    turn_index: int = 0
+    has_later_turn: bool = False
+    latency_before_ns: int | None = None  # that the turn before states, where it is known
+
+    @property
+    def first(self) -> Part:
+        """The span whose ids the turn has: the turn's own, or that of a caller's turn which nobody answered."""
+        return self.own[0] if self.own else self._user()
+
+    @property
+    def framework(self) -> Framework | None:
+        """The framework; None for a service of one's own."""
+        return self.first.role.framework
+
+    @property
+    def start_unix_ns(self) -> int:
+        """When the first of the turn's own spans began."""
+        return min(part.span.start_unix_ns for part in self.outer())
+
+    @property
+    def end_unix_ns(self) -> int:
+        """When the last of the turn's own spans ended."""
+        return max(part.span.end_unix_ns for part in self.outer())
+
+    @property
+    def call_id(self) -> str:
+        """The call by its id where the spans say it, else by the trace."""
+        return values.name(self.value("call_id")) or self.first.span.trace_id
+
+    def placed(self, turn_index: int, latency_before_ns: int | None) -> "SpansOfTurn":
+        """The same spans, at their place in the call."""
+        return replace(self, turn_index=turn_index, latency_before_ns=latency_before_ns)
+
+    def outer(self) -> tuple[Part, ...]:
+        """The spans of the turn itself, the caller's first."""
+        return (self.user, *self.own) if self.user is not None else self.own
+
+    def everything(self) -> Iterator[Part]:
+        """All spans, those nearest to the turn first."""
+        yield from self.outer()
+        yield from self.below
+        yield from self.calls
+
+    def of(self, role: Role) -> list[Part]:
+        """The spans of one kind, of the turn's own framework where it has any."""
+        found = [part for part in (*self.outer(), *self.below) if part.role.role == role]
+        own = [part for part in found if part.role.family == self.first.role.family]
+        return own or found
+
+    def values(self, column: Column) -> Iterator[tuple[Part, Read, object]]:
+        """The spans that state a column, how it is read, and the value."""
+        for framework in {part.role.family: part.role.framework for part in self.everything()}.values():
+            for read in () if framework is None else framework.reads:
+                if read.column == column:
+                    for part in self.of(read.span):
+                        if part.role.framework is framework and (value := values.stated(read, part.span)) is not None:
+                            yield part, read, value
+
+    def value(self, column: Column) -> object:
+        """The first value that a column is stated with; None where no span states it."""
+        return next((value for _, _, value in self.values(column)), None)
+
+    def latencies(self, column: Column) -> list[tuple[Part, Read, int]]:
+        """The durations in ns that a column is stated with."""
+        return [
+            (part, read, ns)
+            for part, read, value in self.values(column)
+            if read.unit is not None and (ns := values.latency_ns(value, read.unit)) is not None
+        ]
+
+    def run_id(self) -> str:
+        """The run that a span or the service's resource names, else the service and the day."""
+        named = (values.name(each.get(_RUN_ID)) for each in self._attributes())
+        span = self.first.span
+        return next(filter(None, named), None) or service_run_id(span.service, self.start_unix_ns)
+
+    def variant(self) -> str | None:
+        """What a feature flag decided for this turn, its call or its process."""
+        for attributes in self._attributes():
+            for key in _VARIANTS:
+                if (found := values.name(attributes.get(key))) is not None:
+                    return found
+        return None
+
+    def error_code(self, parts: list[Part]) -> str | None:
+        """A short name of the error of the first span that has one."""
+        for part in parts:
+            events = [event.attributes for event in part.span.events]
+            for attributes in (part.span.attributes, *events):
+                for key in _ERROR_CODES:
+                    if (found := values.name(attributes.get(key))) is not None:
+                        return found.rpartition(".")[2]
+        return None
+
+    def _attributes(self) -> Iterator[Mapping[str, object]]:
+        for part in self.everything():
+            yield part.span.attributes
+            for event in part.span.events:
+                yield event.attributes
+        yield self.first.span.resource_attributes
+
+    def _user(self) -> Part:
+        if self.user is None:
+            raise ValueError("a turn has a span of its own")
+        return self.user
+
+
+def failed(parts: list[Part]) -> list[Part]:
+    """The spans that ended in an error."""
+    return [part for part in parts if part.span.status_code == "Error"]
