@@ -25,6 +25,7 @@ from telemetry.store.answers import (
     Summary,
     TimelinePoint,
 )
+from telemetry.store.both_sides import both_sides
 from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.model_servers import ModelServer, model_servers
 from telemetry.store.objectives import ObjectiveCounts
@@ -118,24 +119,7 @@ class StoreReader:
 
     def turn(self, trace_id: str, turn_index: int) -> tuple[Turn | None, Turn | None]:
         """One turn as the client heard it and as the service reported it."""
-
-        def question(connection: StoreConnection) -> tuple[Turn | None, Turn | None]:
-            found = [
-                turn_from_row(row)
-                for row in rows_of_trace(
-                    connection, "turns", trace_id, columns=TURN_COLUMNS, order="started_unix_ns, span_id"
-                )
-            ]
-            client = next((t for t in found if t.source == "client" and t.turn_index == turn_index), None)
-            services = [t for t in found if t.source == "service"]
-            response_id = client.response_id if client is not None else None
-            by_response = (t for t in services if response_id is not None and t.response_id == response_id)
-            by_place = (
-                t for t in services if t.turn_index == turn_index and (response_id is None or t.response_id is None)
-            )
-            return client, next(by_response, None) or next(by_place, None)
-
-        return self._snapshots.ask(question)
+        return self._snapshots.ask(lambda connection: both_sides(connection, trace_id, turn_index))
 
     def turns(
         self,

@@ -3,7 +3,8 @@
 Voice activity and turns are detected by Pipecat (Silero, smart-turn); recognizer, language model and synthesizer are
 Pipecat services whose results are fixed. What a caller wants of the bot is said by the upgrade's headers or, where a
 wire has none, by the runner's body: `x-reply-words` (default 6; a word takes 0.25 s), `x-error`, and `x-hang-up-s`, the
-time after which the bot hangs up.
+time after which the bot hangs up. Where tracing is on, FastAPI continues the trace of the upgrade's headers by itself;
+on telephony streams the conversation has the provider's call id.
 
     python pipecat_bot.py --host 127.0.0.1 --port 17860
 """
@@ -200,7 +201,8 @@ async def bot(runner_args: object) -> None:
             llm_raw_text_enabled=True,
             tts_raw_text_enabled=True,
         ),
-        enable_tracing=_tracing(),
+        enable_tracing=TRACED,
+        conversation_id=getattr(getattr(runner_args, "call_data", None), "call_id", None),
     )
 
     @worker.rtvi.event_handler("on_client_ready")
@@ -235,6 +237,8 @@ def _tracing() -> bool:
 
     return setup_tracing("pipecat-bot", exporter=OTLPSpanExporter())
 
+
+TRACED = _tracing()
 
 if __name__ == "__main__":
     from pipecat.runner.run import main

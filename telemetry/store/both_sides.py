@@ -1,0 +1,58 @@
+"""One turn from both sides: as the client heard it and as the service reported it."""
+
+# ruff: noqa: S608 - the identifiers in these statements are our own, every value is bound
+
+from collections.abc import Sequence
+
+from telemetry.model.turns import Turn
+from telemetry.store.connection import StoreConnection, near, rows
+from telemetry.store.heard_traces import with_heard_trace
+from telemetry.store.schema import turn_from_row
+from telemetry.store.traces import rows_of_trace
+from telemetry.store.turn_rows import TURN_COLUMNS
+
+
+def both_sides(connection: StoreConnection, trace_id: str, turn_index: int) -> tuple[Turn | None, Turn | None]:
+    """The turn of a place in the call of a trace, heard and reported; None for a side that is not in the store."""
+    found = [
+        turn_from_row(row)
+        for row in rows_of_trace(connection, "turns", trace_id, columns=TURN_COLUMNS, order="started_unix_ns, span_id")
+    ]
+    client = next((t for t in found if t.source == "client" and t.turn_index == turn_index), None)
+    services = [turn for turn in found if turn.source == "service"]
+    if client is not None and not services:
+        services = _of_another_trace(connection, client)
+    return client, _counterpart(client, services, turn_index)
+
+
+def _counterpart(client: Turn | None, services: Sequence[Turn], turn_index: int) -> Turn | None:
+    response_id = client.response_id if client is not None else None
+    by_response = (t for t in services if response_id is not None and t.response_id == response_id)
+    by_place = (t for t in services if t.turn_index == turn_index and (response_id is None or t.response_id is None))
+    return next(by_response, None) or next(by_place, None)
+
+
+def _of_another_trace(connection: StoreConnection, client: Turn) -> list[Turn]:
+    """What a service to which the caller's trace did not come reported of the call."""
+    segments = near(connection.segments("turns"), client.started_unix_ns, client.started_unix_ns)
+    connection.view("other_turns", "turns", segments)
+    connection.execute(
+        "CREATE OR REPLACE TEMP TABLE of_call AS SELECT ?::VARCHAR AS trace_id, ?::VARCHAR AS call_id",
+        [client.trace_id, client.call_id],
+    )
+    connection.execute(
+        """
+        CREATE OR REPLACE TEMP TABLE seen_services AS SELECT trace_id, span_id, call_id FROM other_turns
+        WHERE source = 'service' AND trace_id <> ?
+        """,
+        [client.trace_id],
+    )
+    services = with_heard_trace("seen_services", "of_call")
+    meant = f"SELECT trace_id, span_id FROM ({services}) WHERE heard_trace IS NOT NULL"
+    if not rows(connection, f"SELECT 1 AS found FROM ({meant}) LIMIT 1"):
+        return []
+    statement = f"""
+        SELECT {TURN_COLUMNS} FROM other_turns WHERE source = 'service' AND (trace_id, span_id) IN ({meant})
+        ORDER BY started_unix_ns, span_id
+        """
+    return [turn_from_row(row) for row in rows(connection, statement)]
