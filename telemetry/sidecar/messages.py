@@ -9,7 +9,8 @@ from typing import Final, Literal
 
 import msgspec
 
-Signal = Literal["traces", "metrics"]
+from telemetry.sidecar.signals import Signal
+
 Encoding = Literal["protobuf", "json"]
 
 LENGTH: Final = struct.Struct("<I")
