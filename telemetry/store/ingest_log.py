@@ -1,13 +1,10 @@
 """The ingest log: what was acknowledged and is not yet in segments, on disk in files of numbered names.
 
-    file      magic, with the version of the format (8 octets), then records
-    record    header | payload
-    header    mark (4 octets) | length u32 | kind u8 | CRC-32 of the payload u32 | CRC-32 of the header so far u32
-
-all little endian. `append` writes records, waits for the disk once and returns the position behind them. The owner says
-up to which position everything is in segments (`committed`); that position is a small file replaced atomically, and a
-log file goes when all of it was committed. If the position is lost, records are read again, never left out: the store
-recognizes what it has. Each life of a process writes new files.
+`telemetry.store.log_records` has their format. `append` writes records, waits for the disk once and returns the
+position behind them. The owner says up to which position everything is in segments (`committed`); that position is a
+small file replaced atomically, and a log file goes when all of it was committed, unless the owner holds it for another
+reader. If the position is lost, records are read again, never left out: the store recognizes what it has. Each life of
+a process writes new files.
 
 A killed process leaves half an append at the end of a file. It is left out: nobody heard that it was stored. All other
 damage is copied to the quarantine, and the records behind it are found by their marks.
@@ -18,15 +15,14 @@ import errno
 import logging
 import mmap
 import os
-import re
-import struct
 import threading
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from telemetry.model.errors import StoreError
+from telemetry.store.log_positions import START, Position, read_position, write_position
+from telemetry.store.log_records import MAGIC, Damage, Record, file_name, header, log_files, parts
 from telemetry.store.private_files import fsync_directory
 
 FOLDER: Final = "ingest"
@@ -34,33 +30,9 @@ FILE_BYTES_MAX: Final = 64 << 20
 COMMITTED_NAME: Final = "committed"
 PROBE_NAME: Final = "probe"
 _PROBE_BYTES: Final = 64 << 10
-_MAGIC: Final = b"vpingst\1"
-_MARK: Final = b"\xf3vp\xa5"
-_HEADER: Final = struct.Struct("<4sIBI")
-_CHECK: Final = struct.Struct("<I")
-_HEADER_BYTES: Final = _HEADER.size + _CHECK.size
-_NAME: Final = re.compile(r"([0-9]{12})\.log")
-_NOTE: Final = re.compile(r"([0-9]+ [0-9]+) ([0-9a-f]{8})\n", re.ASCII)
 _OWNER_ONLY: Final = 0o600
 
 _log = logging.getLogger(__name__)
-
-
-class Position(NamedTuple):
-    """A place between two records: the number of a file and an offset in it. Positions are ordered."""
-
-    file: int
-    offset: int
-
-
-START: Final = Position(0, 0)
-
-
-class Record(NamedTuple):
-    """One record. What `kind` (0 to 255) means is its writer's affair."""
-
-    kind: int
-    payload: bytes
 
 
 class IngestLog:
@@ -78,11 +50,13 @@ class IngestLog:
         self._written = START
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._left = _numbers(folder)
-            self._committed = _read_committed(folder)
+            self._left = sorted(log_files(folder))
+            self._committed = read_position(folder / COMMITTED_NAME) or START
         except OSError as error:
             raise StoreError(f"{folder}: cannot be used for the ingest log ({_why(error)})") from error
         self._next_number = max([self._committed.file, *self._left]) + 1
+        self._first_own = Position(self._next_number, 0)
+        self._held: Position | None = None
         self._own: list[int] = []
         self._damage: list[str] = []
 
@@ -91,9 +65,14 @@ class IngestLog:
         """The position behind the last record of this life."""
         return self._written
 
+    @property
+    def end(self) -> Position:
+        """Before it stands all that other processes may read: earlier lives' files, and what is durable of this one."""
+        return max(self._written, self._first_own)
+
     def append(self, records: Sequence[Record]) -> Position:
         """Make records durable. Raises StoreError when the disk does not take them: then none of them is in the log."""
-        blob = b"".join(part for record in records for part in (_header(record), record.payload))
+        blob = b"".join(part for record in records for part in (header(record), record.payload))
         try:
             if self._file is None or self._written.offset >= self._file_bytes_max:
                 self._begin_file()
@@ -130,14 +109,19 @@ class IngestLog:
                 return
             self._committed = position
             try:
-                temporary = self._folder / f"{COMMITTED_NAME}.tmp"
-                temporary.touch(_OWNER_ONLY)
-                note = f"{position.file} {position.offset}"
-                temporary.write_text(f"{note} {zlib.crc32(note.encode()):08x}\n", encoding="ascii")
-                temporary.replace(self._folder / COMMITTED_NAME)
-                self._remove_before(position.file)
+                write_position(self._folder / COMMITTED_NAME, position)
+                self._remove_unneeded()
             except OSError as error:
                 _log.warning("%s: the committed position could not be noted (%s)", self._folder, _why(error))
+
+    def hold(self, position: Position) -> None:
+        """Keep the files from `position` on, even if all in them is committed; those before it are released."""
+        with self._lock:
+            self._held = position
+            try:
+                self._remove_unneeded()
+            except OSError as error:
+                _log.warning("%s: a file could not be removed (%s)", self._folder, _why(error))
 
     def replay(self) -> Iterator[tuple[Record, Position]]:
         """Yield the records that earlier lives left and that are not committed, each with the position behind it.
@@ -160,9 +144,7 @@ class IngestLog:
     def to_quarantine(self, record: Record, position: Position) -> Path:
         """Keep a record that can never be committed in the quarantine. Raises StoreError."""
         try:
-            return self._keep(
-                f"{FOLDER}-{position.file:012d}-{position.offset}.record", _header(record), record.payload
-            )
+            return self._keep(f"{FOLDER}-{position.file:012d}-{position.offset}.record", header(record), record.payload)
         except OSError as error:
             raise StoreError(f"{self._quarantine}: cannot be written ({_why(error)})") from error
 
@@ -178,7 +160,7 @@ class IngestLog:
         os.close(self._file)
         self._file = None
         with self._lock:
-            if self._committed >= self._written:
+            if min(self._committed, self._held or self._committed) >= self._written:
                 self._path(self._written.file).unlink(missing_ok=True)
 
     def _begin_file(self) -> None:
@@ -190,7 +172,7 @@ class IngestLog:
         path = self._path(number)
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _OWNER_ONLY)
         try:
-            _write_all(file, _MAGIC, 0)
+            _write_all(file, MAGIC, 0)
             os.fsync(file)
             fsync_directory(self._folder)
         except OSError:
@@ -200,7 +182,7 @@ class IngestLog:
         with self._lock:
             self._own.append(number)
         self._file = file
-        self._written = Position(number, len(_MAGIC))
+        self._written = Position(number, len(MAGIC))
 
     def _write(self, blob: bytes) -> None:
         assert self._file is not None  # noqa: S101 - `append` has opened it
@@ -219,7 +201,8 @@ class IngestLog:
             raise
         self._written = Position(self._written.file, self._written.offset + len(blob))
 
-    def _remove_before(self, number: int) -> None:
+    def _remove_unneeded(self) -> None:
+        number = min(self._committed, self._held or self._committed).file
         for numbers in (self._left, self._own):
             for old in [each for each in numbers if each < number]:
                 self._path(old).unlink(missing_ok=True)
@@ -233,15 +216,15 @@ class IngestLog:
                 if size == 0:
                     return  # its process was killed before it wrote anything
                 with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-                    for part in _parts(content, start if start <= size else 0):
-                        if isinstance(part, _Damage):
+                    for part in parts(content, start if start <= size else 0):
+                        if isinstance(part, Damage):
                             self._keep_damaged(path, part, content)
                         else:
                             yield part.record, Position(number, part.end)
         except OSError as error:
             raise StoreError(f"{path}: cannot be read ({_why(error)})") from error
 
-    def _keep_damaged(self, path: Path, damage: "_Damage", content: mmap.mmap) -> None:
+    def _keep_damaged(self, path: Path, damage: Damage, content: mmap.mmap) -> None:
         kept = self._keep(f"{FOLDER}-{path.stem}-{damage.start}.damaged", content[damage.start : damage.end])
         self._damage.append(f"{path}: {damage.end - damage.start} octets are damaged; they are kept in {kept}")
         _log.warning("%s", self._damage[-1])
@@ -254,88 +237,7 @@ class IngestLog:
         return kept
 
     def _path(self, number: int) -> Path:
-        return self._folder / f"{number:012d}.log"
-
-
-class _Found(NamedTuple):
-    record: Record
-    end: int
-
-
-class _Damage(NamedTuple):
-    start: int
-    end: int
-
-
-def _parts(content: mmap.mmap, start: int) -> Iterator[_Found | _Damage]:
-    """Yield the records from an offset on, and what lies between them; half an append is left out."""
-    size = len(content)
-    at = max(start, len(_MAGIC))
-    if content[: len(_MAGIC)] != _MAGIC[:size]:
-        yield _Damage(0, _next_header(content, 0))
-        at = max(start, _next_header(content, 0))
-    while at < size:
-        header = _header_at(content, at)
-        if header is None:
-            end = _next_header(content, at + 1)
-            if end < size or not _is_torn_header(content, at):
-                yield _Damage(at, end)
-        else:
-            kind, length, checksum = header
-            end = at + _HEADER_BYTES + length
-            if end <= size:
-                payload = content[at + _HEADER_BYTES : end]
-                whole = zlib.crc32(payload) == checksum
-                yield _Found(Record(kind, payload), end) if whole else _Damage(at, end)
-        at = end
-
-
-def _header(record: Record) -> bytes:
-    header = _HEADER.pack(_MARK, len(record.payload), record.kind, zlib.crc32(record.payload))
-    return header + _CHECK.pack(zlib.crc32(header))
-
-
-def _header_at(content: mmap.mmap, at: int) -> tuple[int, int, int] | None:
-    """Read kind, length and checksum of the record at an offset; None where no record begins."""
-    octets = content[at : at + _HEADER_BYTES]
-    if len(octets) < _HEADER_BYTES or not octets.startswith(_MARK):
-        return None
-    if _CHECK.unpack_from(octets, _HEADER.size)[0] != zlib.crc32(octets[: _HEADER.size]):
-        return None
-    _mark, length, kind, checksum = _HEADER.unpack_from(octets)
-    return kind, length, checksum
-
-
-def _next_header(content: mmap.mmap, start: int) -> int:
-    """Find where the next record begins; the size of the content if none does."""
-    at = content.find(_MARK, start)
-    while at >= 0:
-        if _header_at(content, at) is not None:
-            return at
-        at = content.find(_MARK, at + 1)
-    return len(content)
-
-
-def _is_torn_header(content: mmap.mmap, at: int) -> bool:
-    """Whether the rest is what an interrupted append leaves: a part of a header, or blocks that were never written."""
-    rest = content[at:]
-    return (len(rest) < _HEADER_BYTES and rest[: len(_MARK)] == _MARK[: len(rest)]) or not any(rest)
-
-
-def _numbers(folder: Path) -> list[int]:
-    return sorted(int(found[1]) for path in folder.iterdir() if (found := _NAME.fullmatch(path.name)))
-
-
-def _read_committed(folder: Path) -> Position:
-    """Read the position up to which everything is committed; the beginning if that cannot be trusted."""
-    try:
-        found = _NOTE.fullmatch((folder / COMMITTED_NAME).read_text(encoding="ascii"))
-    except (FileNotFoundError, UnicodeDecodeError):
-        return START
-    if found is None or f"{zlib.crc32(found[1].encode()):08x}" != found[2]:
-        return START
-    file, offset = found[1].split()
-    return Position(int(file), int(offset))
+        return self._folder / file_name(number)
 
 
 def _write_all(file: int, blob: bytes, offset: int) -> None:
