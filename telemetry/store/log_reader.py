@@ -49,6 +49,10 @@ class LogReader:
                 total += max(0, size - (begin.offset if number == begin.file else 0))
         return total
 
+    def numbers(self) -> list[int]:
+        """The numbers of the files, in their order. Raises OSError."""
+        return sorted(log_files(self._folder))
+
     def written_unix_ns(self, number: int) -> int | None:
         """When a file was last written to; None if it is gone."""
         try:

@@ -1,0 +1,193 @@
+"""Sends what waits for one destination: in its order, in batches, until each request is settled."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from telemetry.sidecar.forwarding.backoff import Backoff
+from telemetry.sidecar.forwarding.queued import ForwardQueue, QueuedRequest, QueueWindow
+from telemetry.sidecar.forwarding.tally import Tally
+from telemetry.sidecar.forwarding.upstream import Reply
+from telemetry.sidecar.signals import Signal
+
+# Most receivers take some 4 MiB; requests that are larger by themselves are sent as they are.
+WINDOW_BYTES: Final = 2 << 20
+# Requests that come one after another are sent together.
+GATHER_S: Final = 0.3
+# A disk that cannot be read is tried again after this.
+_READ_AGAIN_S: Final = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+class _DrainingEnded(Exception):  # noqa: N818 - a way out, not an error
+    """The destination takes nothing while everything comes to an end."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    signal: Signal
+    requests: tuple[QueuedRequest, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(request.size_bytes for request in self.requests)
+
+
+class Sender:
+    """Takes from a queue and posts; `post` never raises, `pause` waits so many seconds or until it is draining.
+
+    `failure` is the reason why nothing can be sent at the moment, as one sentence.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        queue: ForwardQueue,
+        post: Callable[[Signal, Sequence[bytes]], Awaitable[Reply]],
+        tally: Tally,
+        *,
+        backoff: Backoff | None = None,
+        pause: Callable[[float], Awaitable[None]] | None = None,
+    ) -> None:
+        self._name = name
+        self._queue = queue
+        self._post = post
+        self._tally = tally
+        self._backoff = backoff or Backoff()
+        self._pause = pause or self._wait
+        self._came = asyncio.Event()
+        self._draining = asyncio.Event()
+        self.failure: str | None = None
+
+    def wake(self) -> None:
+        """Look into the queue: something was added."""
+        self._came.set()
+
+    def drain(self) -> None:
+        """Send what waits, then end; end at once if the destination takes nothing."""
+        self._draining.set()
+        self._came.set()
+
+    async def run(self) -> None:
+        """Send until it is drained."""
+        try:
+            while True:
+                self._came.clear()
+                window = await self._take()
+                if window is not None and window.requests:
+                    await self._deliver(window)
+                if window is not None:
+                    await asyncio.to_thread(self._queue.settle, window)
+                if window is None or window.requests:
+                    await self._pause(GATHER_S)
+                elif self._draining.is_set():
+                    return
+                else:
+                    await self._came.wait()
+        except _DrainingEnded:
+            return
+
+    async def _take(self) -> QueueWindow | None:
+        try:
+            return await asyncio.to_thread(self._queue.take, WINDOW_BYTES)
+        except OSError as error:
+            await self._failed(f"its queue cannot be read ({error.strerror})", _READ_AGAIN_S)
+            return None
+
+    async def _deliver(self, window: QueueWindow) -> None:
+        """Send every request of a window until it is taken, refused or too old."""
+        waiting = deque(_batches(window.requests))
+        while waiting:
+            batch = waiting.popleft()
+            reply = await self._post(batch.signal, [request.body for request in batch.requests])
+            if reply.outcome == "taken":
+                self._taken(batch, reply)
+            elif reply.outcome == "refused" and len(batch.requests) > 1:
+                # One of them may be at fault for all.
+                half = len(batch.requests) // 2
+                waiting.appendleft(_Batch(batch.signal, batch.requests[half:]))
+                waiting.appendleft(_Batch(batch.signal, batch.requests[:half]))
+            elif reply.outcome == "refused":
+                self._refused(batch, reply)
+            else:
+                waiting.appendleft(batch)
+                self._tally.failed_attempts += 1
+                await self._failed(reply.reason, self._backoff.next_s(reply.retry_after_s))
+                if self._queue.has_expired(window):
+                    self._expired(waiting)
+                    return
+
+    def _taken(self, batch: _Batch, reply: Reply) -> None:
+        self._recovered()
+        self._tally.forwarded_requests += len(batch.requests)
+        self._tally.forwarded_bytes += batch.size_bytes
+        if reply.rejected_items:
+            self._tally.rejected_items += reply.rejected_items
+            because = f": {reply.reason}" if reply.reason else ""
+            _log.warning(
+                "forwarding to %s: it rejected %d items of %s%s",
+                self._name,
+                reply.rejected_items,
+                batch.signal,
+                because,
+            )
+
+    def _refused(self, batch: _Batch, reply: Reply) -> None:
+        # It did answer: whatever comes next has a chance of its own.
+        self._recovered()
+        self._tally.refused_requests += 1
+        self._tally.refused_bytes += batch.size_bytes
+        _log.warning(
+            "forwarding to %s: it refused a request of %s for good (%d bytes), which is not sent again: %s",
+            self._name,
+            batch.signal,
+            batch.size_bytes,
+            reply.reason,
+        )
+
+    def _expired(self, waiting: deque[_Batch]) -> None:
+        requests = sum(len(batch.requests) for batch in waiting)
+        size_bytes = sum(batch.size_bytes for batch in waiting)
+        self._tally.drop("age", requests, size_bytes)
+        _log.warning(
+            "forwarding to %s: %d requests (%d KiB) are dropped: they waited for longer than max_age",
+            self._name,
+            requests,
+            size_bytes >> 10,
+        )
+
+    async def _failed(self, reason: str, wait_s: float) -> None:
+        if self.failure is None:
+            _log.warning("forwarding to %s fails, what is received waits: %s", self._name, reason)
+        self.failure = reason
+        if self._draining.is_set():
+            raise _DrainingEnded
+        await self._pause(wait_s)
+        if self._draining.is_set():
+            raise _DrainingEnded
+
+    def _recovered(self) -> None:
+        if self.failure is not None:
+            _log.warning("forwarding to %s works again", self._name)
+        self.failure = None
+        self._backoff.reset()
+
+    async def _wait(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._draining.wait()
+        except TimeoutError:
+            return
+
+
+def _batches(requests: Sequence[QueuedRequest]) -> Iterator[_Batch]:
+    """The requests of each signal together, in their order."""
+    signals: dict[Signal, list[QueuedRequest]] = {}
+    for request in requests:
+        signals.setdefault(request.signal, []).append(request)
+    for signal, found in signals.items():
+        yield _Batch(signal, tuple(found))
