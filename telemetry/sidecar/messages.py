@@ -9,6 +9,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from telemetry.sidecar.forwarding.destinations import Destination
 from telemetry.sidecar.signals import Signal
 
 Encoding = Literal["protobuf", "json"]
@@ -27,7 +28,7 @@ class FrontCounts(msgspec.Struct, frozen=True, array_like=True):
 
 class StoreOptions(msgspec.Struct, frozen=True):
     """How a store process is started: the folder of the store, whether texts are kept, the objectives' file, what of
-    the store is kept (None: no limit), and the file of names that no text keeps."""
+    the store is kept (None: no limit), the file of names that no text keeps, and where to forward to."""
 
     store: str
     keep_text: bool = False
@@ -35,6 +36,7 @@ class StoreOptions(msgspec.Struct, frozen=True):
     keep_age_ns: int | None = None
     keep_bytes: int | None = None
     redact_names: str | None = None
+    destinations: tuple[Destination, ...] = ()
 
 
 class Take(msgspec.Struct, frozen=True, array_like=True, tag="take"):

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from telemetry.sidecar.connection_limits import ConnectionLimits
+from telemetry.sidecar.forwarding.destinations import Destination
 from telemetry.sidecar.scraping.targets import ScrapeTarget
 from telemetry.sidecar.tls import ServerTls
 from telemetry.store.retention import KEEP_ALL, Keep
@@ -31,3 +32,4 @@ class SidecarOptions:
     scrape: tuple[ScrapeTarget, ...] = ()
     drain_s: float = 0.0
     redact_names: Path | None = None
+    destinations: tuple[Destination, ...] = ()

@@ -101,6 +101,7 @@ def _store_options(options: SidecarOptions) -> StoreOptions:
         options.keep.age_ns,
         options.keep.size_bytes,
         redact_names=str(options.redact_names) if options.redact_names else None,
+        destinations=options.destinations,
     )
 
 

@@ -155,7 +155,7 @@ class DiskQueue:
 
     def _drop(self, reason: DropReason, until: Position, least_bytes: int | None = None) -> None:
         """Drop what is not being sent up to a position, or the oldest `least_bytes` of it; count and log it."""
-        at = self._kept
+        at = begin = self._kept
         requests = size_bytes = 0
         left_bytes = least_bytes
         while at < until and (left_bytes is None or left_bytes > 0):
@@ -166,7 +166,8 @@ class DiskQueue:
             wanted = [record for record, _ in window.records if self._source.signal_of(record) in self._wanted]
             requests += len(wanted)
             size_bytes += sum(len(record.payload) for record in wanted)
-        self._move(at)
+        if at > begin:
+            self._move(at)
         if requests:
             self._tally.drop(reason, requests, size_bytes)
             name, kib = self._destination.name, size_bytes >> 10
@@ -215,6 +216,7 @@ _WHY: Final[dict[DropReason, str]] = {
     "size": "more than max_mib waited",
     "disk": "the disk is nearly full",
     "unreadable": "they cannot be read",
+    "restart": "they were in the memory of a process that has ended",
 }
 
 

@@ -1,13 +1,13 @@
 """What became of the requests for one destination since a process began, and how it fares at the moment."""
 
 from collections import Counter
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 import msgspec
 
 # Why requests are dropped without being sent.
-DropReason = Literal["age", "size", "disk", "unreadable"]
-DROP_REASONS: Final[tuple[DropReason, ...]] = ("age", "size", "disk", "unreadable")
+DropReason = Literal["age", "size", "disk", "unreadable", "restart"]
+DROP_REASONS: Final[tuple[DropReason, ...]] = get_args(DropReason)
 
 
 class Tally(msgspec.Struct):
@@ -30,6 +30,11 @@ class Tally(msgspec.Struct):
         """Count requests that are not going to be sent."""
         self.dropped_requests = dict(Counter(self.dropped_requests) + Counter({reason: requests}))
         self.dropped_bytes += size_bytes
+
+    @property
+    def settled_requests(self) -> int:
+        """Requests that do not wait any more."""
+        return self.forwarded_requests + self.refused_requests + sum(self.dropped_requests.values())
 
     def __add__(self, other: "Tally") -> "Tally":
         return Tally(

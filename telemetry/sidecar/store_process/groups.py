@@ -12,12 +12,10 @@ from telemetry.sidecar.otlp.attributes import OtlpDecodeError
 from telemetry.sidecar.otlp.json_requests import metrics_from_json, traces_from_json
 from telemetry.sidecar.otlp.tables import DecodedTables, decode_metrics, decode_traces
 from telemetry.sidecar.privacy.requests import Redactor
+from telemetry.sidecar.store_process.record_kinds import KINDS, signal_of
 from telemetry.store.ingest_log import Record
 from telemetry.store.schema import ArrowTable
 
-# What the kinds of records in the ingest log mean: the log holds protobuf only.
-_KINDS: Final[dict[Signal, int]] = {"traces": 1, "metrics": 2}
-_SIGNALS: Final[dict[int, Signal]] = {kind: signal for signal, kind in _KINDS.items()}
 _DECODERS: Final[dict[Signal, Callable[[Sequence[bytes], Redactor | None], DecodedTables]]] = {
     "traces": decode_traces,
     "metrics": decode_metrics,
@@ -35,10 +33,12 @@ class _Request:
 
 @dataclass(slots=True)
 class DecodedGroup:
-    """A decoded group. `records` and `tables` hold what the requests without a failing answer brought."""
+    """A decoded group. `records` and `tables` hold what the requests without a failing answer brought, `as_received`
+    their bodies as they came, in protobuf."""
 
     answers: list[Answer] = field(default_factory=list[Answer])
     records: list[Record] = field(default_factory=list[Record])
+    as_received: list[Record] = field(default_factory=list[Record])
     tables: list[DecodedTables] = field(default_factory=list[DecodedTables])
     received: int = 0
     rejected: int = 0
@@ -61,7 +61,7 @@ def decode_group(requests: Sequence[Take], redactor: Redactor | None = None) -> 
     """Decode requests, without what the redactor takes out of them: neither the records nor the tables hold it. One
     that cannot be decoded has an answer that says so, and harms no other."""
     group = DecodedGroup()
-    for signal in _KINDS:
+    for signal in KINDS:
         chosen = [found for each in requests if each.signal == signal and (found := _in_protobuf(group, each))]
         if chosen:
             _decode(group, signal, chosen, redactor)
@@ -70,9 +70,10 @@ def decode_group(requests: Sequence[Take], redactor: Redactor | None = None) -> 
 
 def take_again(number: int, record: Record) -> Take | None:
     """Make a record of the log a request again; None for a kind that this version does not know."""
-    if record.kind not in _SIGNALS:
+    signal = signal_of(record)
+    if signal is None:
         return None
-    return Take(number, _SIGNALS[record.kind], "protobuf", alone=False, body=record.payload)
+    return Take(number, signal, "protobuf", alone=False, body=record.payload)
 
 
 def merged(groups: Sequence[DecodedGroup]) -> tuple[ArrowTable, ArrowTable, ArrowTable]:
@@ -123,7 +124,8 @@ def _decode(group: DecodedGroup, signal: Signal, requests: Sequence[_Request], r
         group.rejected += decoded.rejected
         group.changed += decoded.changed
         if decoded.received > decoded.rejected:
-            group.records.append(Record(_KINDS[signal], decoded.body))
+            group.records.append(Record(KINDS[signal], decoded.body))
+            group.as_received.append(Record(KINDS[signal], request.body))
     group.unmapped += tables.unmapped
     group.unknown_turn_fields += tables.unknown_turn_fields
     if tables.rows:

@@ -15,6 +15,9 @@ import orjson
 
 from telemetry.model.errors import StoreError, TelemetryError
 from telemetry.objectives.slo import load_objectives
+from telemetry.sidecar.forwarding import spool_logs
+from telemetry.sidecar.forwarding.exposition import shown_in_state, with_forwarding
+from telemetry.sidecar.forwarding.link import Forwarding
 from telemetry.sidecar.ingest_state import IngestState, count_names
 from telemetry.sidecar.messages import Answer, Answered, Ask, Begun, Page, Ready, Stop, StoreOptions, Take, Unusable
 from telemetry.sidecar.otlp.backlog import GROUP_S
@@ -78,11 +81,15 @@ class StoreProcess:
         self._faults = FaultBoard(connection.send)
         _wait_for_lock(directory)
         self._writer = stack.enter_context(StoreWriter(directory, keep_text=options.keep_text))
-        self._log = IngestLog(directory / ingest_log.FOLDER, directory / manifests.QUARANTINE_FOLDER)
+        file_bytes_max = spool_logs.FILE_BYTES_MAX if options.destinations else ingest_log.FILE_BYTES_MAX
+        self._log = IngestLog(
+            directory / ingest_log.FOLDER, directory / manifests.QUARANTINE_FOLDER, file_bytes_max=file_bytes_max
+        )
         stack.callback(self._log.close)
         names = Path(options.redact_names) if options.redact_names is not None else None
         self._redactor = redactor_of_store(directory, keep_text=options.keep_text, names=names)
         self._service_turns = ServiceTurns(self._writer, self._stored, self._state, self._faults)
+        self._forwarding = Forwarding(directory, options.destinations, self._log, self._faults)
         replay(self._log, directory / ingest_log.FOLDER, self._write, self._redactor)
         self._writer.remove_redundant()
         self._service_turns.recover()
@@ -95,6 +102,8 @@ class StoreProcess:
         self._watch_for.look()
         self._committer = Committer(self._write, self._log, self._faults)
         stack.callback(self._committer.close)
+        self._forwarding.start()
+        stack.callback(self._forwarding.stop)
         self._queue: queue.SimpleQueue[Take | None] = queue.SimpleQueue()
         self._pages: queue.SimpleQueue[Ask] = queue.SimpleQueue()
         self._ended = threading.Event()
@@ -152,6 +161,7 @@ class StoreProcess:
                 decoded_s = time.monotonic()
                 begin = self._log.position
                 end = self._log.append(group.records)
+                self._forwarding.add(group.as_received)
                 self._committer.add(group, begin, end)
                 durable_s = time.monotonic() - decoded_s
                 self._faults.set(LOG_FAULT, None)
@@ -228,14 +238,16 @@ class StoreProcess:
             state.store_process_restarts = ask.counts.restarts
             state.waiting_rows = self._committer.waiting_rows
         if ask.page == "state":
-            content = {**state.snapshot().as_dict(), "store": self._options.store}
+            forwarding = shown_in_state(self._options.destinations, self._forwarding.reports())
+            content = {**state.snapshot().as_dict(), "store": self._options.store, "forwarding": forwarding}
             return Page(ask.number, "application/json", orjson.dumps(content))
         body, content_type = self._exposition.render(ask.accept)
+        body = with_forwarding(body, self._forwarding.reports())
         return Page(ask.number, content_type, body)
 
     def _watch(self) -> None:
         while not self._ended.wait(_WATCH_S):
-            for look in (self._watch_for.look, self._service_turns.look):
+            for look in (self._watch_for.look, self._service_turns.look, self._forwarding.look):
                 try:
                     look()
                 except Exception:  # noqa: BLE001 - what fails once is looked at again

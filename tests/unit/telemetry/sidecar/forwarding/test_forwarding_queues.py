@@ -184,6 +184,14 @@ def test_what_is_being_sent_is_not_dropped_under_the_sender_s_hands(tmp_path: Pa
     assert disk.queue.cursor == disk.log.end, "it does not go back"
 
 
+def test_what_is_being_sent_stays_in_the_queue_while_nothing_is_beyond_the_limits(tmp_path: Path) -> None:
+    disk = OnDisk(tmp_path)
+    disk.add(1, 2, 3)
+    disk.queue.take(250)
+    disk.queue.enforce()
+    assert drained(disk.queue_of_next_life()) == [1, 2, 3]
+
+
 def test_the_age_of_what_an_earlier_life_left_is_that_of_its_file(tmp_path: Path) -> None:
     disk = OnDisk(tmp_path)
     disk.add(1)
