@@ -12,6 +12,7 @@ from telemetry.sidecar.adapters.spans_of_turn import Part
 
 # Spans of these are what a turn begins with.
 _TURNS: Final = frozenset({"turn", "user_turn"})
+_CALLS: Final = frozenset({"call", "call_end"})
 
 
 @dataclass(slots=True)
@@ -44,7 +45,7 @@ class ReadyTurn:
     """The spans of a turn whose time has come."""
 
     own: list[Part]
-    below: list[Part]
+    below: list[Part] = field(default_factory=list[Part])
     user: Part | None = None
     has_later_turn: bool = False
 
@@ -59,67 +60,100 @@ class OpenTrace:
 
     spans: dict[str, OpenSpan] = field(default_factory=dict[str, OpenSpan])
     knows_speech: bool = False  # a framework of speech is in it, so that a request to a model is no turn
+    # When this trace is to be looked at; None where nothing of it can become ready.
+    planned_ns: int | None = None
+    _children: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    _tops: dict[str, OpenSpan] = field(default_factory=dict[str, OpenSpan])  # what a turn begins with
+    _calls: dict[str, OpenSpan] = field(default_factory=dict[str, OpenSpan])
 
     def add(self, part: Part, now_ns: int) -> bool:
         """Take a span, unless it is here already."""
-        if part.span.span_id in self.spans:
+        span, role, framework = part.span, part.role.role, part.role.framework
+        if span.span_id in self.spans:
             return False
-        self.spans[part.span.span_id] = OpenSpan(part, now_ns)
-        self.knows_speech |= part.role.framework is None or part.role.framework.turns != "outermost"
+        self.spans[span.span_id] = found = OpenSpan(part, now_ns)
+        outermost = framework is not None and framework.turns == "outermost"
+        self.knows_speech |= not outermost
+        if role in _CALLS:
+            self._calls[span.span_id] = found
+        elif span.parent_span_id is not None:
+            self._children.setdefault(span.parent_span_id, []).append(span.span_id)
+        if role in _TURNS or (outermost and role == "llm"):
+            self._tops[span.span_id] = found
         return True
+
+    def remove(self, span_id: str) -> OpenSpan | None:
+        """Take a span out; None where it is not here."""
+        found = self.spans.pop(span_id, None)
+        if found is not None:
+            self._tops.pop(span_id, None)
+            self._calls.pop(span_id, None)
+            siblings = self._children.get(found.span.parent_span_id or "")
+            if siblings is not None and span_id in siblings:
+                siblings.remove(span_id)
+                if not siblings:
+                    del self._children[found.span.parent_span_id or ""]
+        return found
+
+    def beyond(self, open_turns_max: int) -> str | None:
+        """The id of the span of the oldest open turn where there are more than so many; else None."""
+        return next(iter(self._tops)) if len(self._tops) > open_turns_max else None
+
+    def first_due_ns(self, span_id: str, waits: WaitTimes) -> int | None:
+        """When the trace is to be looked at because of a span that came; None where it changes nothing."""
+        found = self._tops.get(span_id) or self._calls.get(span_id)
+        return None if found is None else found.came_ns + waits.grace_ns
 
     def ready(self, now_ns: int | None, waits: WaitTimes) -> list[ReadyTurn]:
         """The turns whose time has come, by their beginning; all of them where the time is None. Their spans are taken
-        out, those of the call stay."""
-        found = [*self._nested(), *self._paired(), *self._outermost()]
-        found.sort(key=lambda each: _beginning(each.outer()))
+        out, those of the call stay. `planned_ns` says when to look again."""
+        candidates = [*self._nested(), *self._paired(), *self._outermost()]
+        candidates.sort(key=lambda each: _beginning(each.outer()))
         ready: list[ReadyTurn] = []
-        for each in found:
-            if now_ns is None or now_ns >= self._due_ns(each, waits):
-                each.has_later_turn = each is not found[-1]
+        later_ns: list[int] = []
+        for each in candidates:
+            due_ns = self._came_ns(each) + waits.grace_ns
+            if now_ns is None or now_ns >= due_ns:
+                each.below = self._below(each.outer())
+                due_ns = self._due_ns(each, waits)
+            if now_ns is None or now_ns >= due_ns:
+                each.has_later_turn = each is not candidates[-1]
                 ready.append(each)
+            else:
+                later_ns.append(due_ns)
         for each in ready:
             for part in (*each.outer(), *each.below):
-                self.spans.pop(part.span.span_id, None)
+                self.remove(part.span.span_id)
+        self.planned_ns = min(later_ns, default=None)
         return ready
-
-    def next_due_ns(self, waits: WaitTimes) -> int | None:
-        """When the next turn is ready if nothing more comes; None where no turn is open."""
-        found = [*self._nested(), *self._paired(), *self._outermost()]
-        return min((self._due_ns(each, waits) for each in found), default=None)
 
     def calls(self) -> tuple[Part, ...]:
         """The spans of the call that have come."""
-        return tuple(
-            sorted(
-                (each.part for each in self.spans.values() if each.part.role.role in ("call", "call_end")), key=_start
-            )
-        )
+        return tuple(sorted((each.part for each in self._calls.values()), key=_start))
+
+    def _came_ns(self, ready: ReadyTurn) -> int:
+        return max(self.spans[part.span.span_id].came_ns for part in ready.outer())
 
     def _due_ns(self, ready: ReadyTurn, waits: WaitTimes) -> int:
-        came_ns = max(self.spans[part.span.span_id].came_ns for part in ready.outer())
+        came_ns = self._came_ns(ready)
         if not self._waits_for_more(ready):
             return came_ns + waits.grace_ns
-        closed = [each.came_ns for each in self.spans.values() if each.part.role.role in ("call", "call_end")]
-        return min([came_ns + waits.successor_ns, *(max(at, came_ns) + waits.grace_ns for at in closed)])
+        closed = [max(each.came_ns, came_ns) + waits.grace_ns for each in self._calls.values()]
+        return min([came_ns + waits.successor_ns, *closed])
 
     def _waits_for_more(self, ready: ReadyTurn) -> bool:
         """Whether more may come of a turn than what is late."""
-        role = ready.outer()[0].role
-        if role.framework is None:
+        framework = ready.outer()[0].role.framework
+        if framework is None or framework.turns == "nested":
             return False
-        match role.framework.turns:
-            case "nested":
-                return False
-            case "paired":
-                return not _is_heard(ready.own) and all(part.role.role != "speaking" for part in ready.below)
-            case "outermost":
-                return ready.own[0].span.parent_span_id is not None
+        if framework.turns == "paired":
+            return not _is_heard(ready.own) and all(part.role.role != "speaking" for part in ready.below)
+        return ready.own[0].span.parent_span_id is not None
 
     def _nested(self) -> Iterator[ReadyTurn]:
         for part in self._outer("nested"):
             if part.role.role == "turn":
-                yield ReadyTurn([part], self._below([part]))
+                yield ReadyTurn([part])
 
     def _paired(self) -> Iterator[ReadyTurn]:
         """Each agent's turn with the caller's turn that it answers, and each caller's turn that nobody answers."""
@@ -131,30 +165,26 @@ class OpenTrace:
                 continue
             if part.role.role == "turn":
                 same = span.attributes.get(framework.same_turn) if framework.same_turn is not None else None
-                groups.setdefault((span.parent_span_id, same if isinstance(same, str) else span.span_id), []).append(
-                    part
-                )
+                key = (span.parent_span_id, same if isinstance(same, str) else span.span_id)
+                groups.setdefault(key, []).append(part)
             elif framework.user_turn_needs is None or framework.user_turn_needs in span.attributes:
                 users.append(part)
         for own, user in _pairs(list(groups.values()), users):
-            yield ReadyTurn(own, self._below([*own, *([] if user is None else [user])]), user)
+            yield ReadyTurn(own, user=user)
 
     def _outermost(self) -> Iterator[ReadyTurn]:
         if self.knows_speech:
             return
-        for each in self.spans.values():
-            framework, role = each.part.role.framework, each.part.role.role
-            is_one = framework is not None and framework.turns == "outermost" and role in ("turn", "llm")
-            if is_one and not any(above.role.role in ("turn", "llm") for above in self._above(each.part)):
-                yield ReadyTurn([each.part], self._below([each.part]))
+        for part in self._outer("outermost"):
+            if not any(above.role.role in ("turn", "llm") for above in self._above(part)):
+                yield ReadyTurn([part])
 
     def _outer(self, turns: str) -> list[Part]:
-        """The turns of frameworks that lay them out so, in the order of their beginning."""
+        """What turns begin with, of frameworks that lay them out so, in the order of their beginning."""
         found = [
             each.part
-            for each in self.spans.values()
-            if each.part.role.role in _TURNS
-            and (each.part.role.framework.turns if each.part.role.framework is not None else "nested") == turns
+            for each in self._tops.values()
+            if (each.part.role.framework.turns if each.part.role.framework is not None else "nested") == turns
         ]
         return sorted(found, key=_start)
 
@@ -166,20 +196,16 @@ class OpenTrace:
             yield part
 
     def _below(self, tops: list[Part]) -> list[Part]:
-        """Everything under the spans, but what is a turn or a call itself, in the order of their beginning."""
-        children: dict[str, list[Part]] = {}
-        for each in self.spans.values():
-            if each.span.parent_span_id is not None and each.part.role.role not in ("call", "call_end"):
-                children.setdefault(each.span.parent_span_id, []).append(each.part)
+        """Everything under the spans, in the order of its beginning."""
         taken = {part.span.span_id for part in tops}
         found: list[Part] = []
-        waiting = list(tops)
+        waiting = [*taken]
         while waiting:
-            for part in children.get(waiting.pop().span.span_id, ()):
-                if part.span.span_id not in taken:
-                    taken.add(part.span.span_id)
-                    found.append(part)
-                    waiting.append(part)
+            for span_id in self._children.get(waiting.pop(), ()):
+                if span_id not in taken:
+                    taken.add(span_id)
+                    found.append(self.spans[span_id].part)
+                    waiting.append(span_id)
         return sorted(found, key=_start)
 
 

@@ -1,7 +1,7 @@
 """The spans of one turn, and what is asked of them whatever the framework."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from telemetry.model.spans import SpanRow
@@ -23,7 +23,7 @@ class Part(NamedTuple):
     role: SpanRole
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class SpansOfTurn:
     """The spans of one turn, each list by their beginning.
 
@@ -38,6 +38,11 @@ class SpansOfTurn:
     turn_index: int = 0
     has_later_turn: bool = False
     latency_before_ns: int | None = None  # that the turn before states, where it is known
+    _frameworks: list[Framework] = field(init=False)
+
+    def __post_init__(self) -> None:
+        known = {part.role.family: part.role.framework for part in self.everything()}
+        self._frameworks = [framework for framework in known.values() if framework is not None]
 
     @property
     def first(self) -> Part:
@@ -86,8 +91,8 @@ class SpansOfTurn:
 
     def values(self, column: Column) -> Iterator[tuple[Part, Read, object]]:
         """The spans that state a column, how it is read, and the value."""
-        for framework in {part.role.family: part.role.framework for part in self.everything()}.values():
-            for read in () if framework is None else framework.reads:
+        for framework in self._frameworks:
+            for read in framework.reads:
                 if read.column == column:
                     for part in self.of(read.span):
                         if part.role.framework is framework and (value := values.stated(read, part.span)) is not None:

@@ -30,6 +30,8 @@ SUCCESSOR_NS: Final = 120_000_000_000
 OPEN_SPANS_MAX: Final = 100_000
 # Spans whose turn has not come after so long belong to none.
 _KEPT_NS: Final = 15 * 60 * 1_000_000_000
+# Turns open at once in one trace, which is one call.
+_OPEN_TURNS_MAX: Final = 500
 # When the receiver's clock is set forward, spans age no more than this at a time.
 _AGED_AT_ONCE_NS: Final = 60_000_000_000
 # Of these it is no loss that they belong to no turn.
@@ -84,36 +86,40 @@ class TurnAssembly:
     def add(self, spans: Sequence[SpanRow], now_unix_ns: int) -> None:
         """Take spans that arrived at `now_unix_ns` of the receiver's wall clock."""
         now_ns = self._clock(now_unix_ns)
-        touched: set[str] = set()
         for span in spans:
             if self._add(span, now_ns):
-                touched.add(span.trace_id)
-        for trace_id in touched:
-            self._plan(trace_id)
+                trace = self._traces[span.trace_id]
+                due_ns = trace.first_due_ns(span.span_id, self._waits)
+                if due_ns is not None and (trace.planned_ns is None or due_ns < trace.planned_ns):
+                    trace.planned_ns = due_ns
+                    heapq.heappush(self._due, (due_ns, span.trace_id))
+                while (oldest_id := trace.beyond(_OPEN_TURNS_MAX)) is not None:
+                    self.given_up += self._forget(span.trace_id, oldest_id)
         while self._open_count > self._open_spans_max:
-            self.given_up += self._forget(self._arrivals.popleft())
+            oldest = self._arrivals.popleft()
+            self.given_up += self._forget(oldest.trace_id, oldest.span_id)
 
     def due(self, now_unix_ns: int) -> list[Turn]:
         """Give the turns whose time has come at `now_unix_ns`, each once."""
         now_ns = self._clock(now_unix_ns)
         found: list[Turn] = []
-        looked_at: set[str] = set()
         while self._due and self._due[0][0] <= now_ns:
-            _, trace_id = heapq.heappop(self._due)
-            if trace_id in self._traces and trace_id not in looked_at:
-                looked_at.add(trace_id)
+            due_ns, trace_id = heapq.heappop(self._due)
+            trace = self._traces.get(trace_id)
+            if trace is not None and trace.planned_ns == due_ns:
                 found += self._ready(trace_id, now_ns)
-        for trace_id in looked_at:
-            self._plan(trace_id)
+                if trace.planned_ns is not None:
+                    heapq.heappush(self._due, (trace.planned_ns, trace_id))
         while self._arrivals and self._aged_ns - self._arrivals[0].aged_ns > _KEPT_NS:
-            self.left_over += self._forget(self._arrivals.popleft())
-        return found
+            oldest = self._arrivals.popleft()
+            self.left_over += self._forget(oldest.trace_id, oldest.span_id)
+        return sorted(found, key=_beginning)
 
     def flush(self) -> list[Turn]:
         """Give all turns whose own span has come, at shutdown or where no more spans will come."""
         found = [turn for trace_id in list(self._traces) for turn in self._ready(trace_id, None)]
         self._due.clear()
-        return sorted(found, key=lambda turn: (turn.started_unix_ns, turn.span_id))
+        return sorted(found, key=_beginning)
 
     def _add(self, span: SpanRow, now_ns: int) -> bool:
         role = span_role(span.scope_name, span.name)
@@ -136,12 +142,6 @@ class TurnAssembly:
         self._arrivals.append(_Arrival(self._aged_ns, span.trace_id, span.span_id))
         self._open_count += 1
         return True
-
-    def _plan(self, trace_id: str) -> None:
-        trace = self._traces.get(trace_id)
-        due_ns = None if trace is None else trace.next_due_ns(self._waits)
-        if due_ns is not None:
-            heapq.heappush(self._due, (due_ns, trace_id))
 
     def _ready(self, trace_id: str, now_ns: int | None) -> list[Turn]:
         trace = self._traces[trace_id]
@@ -185,15 +185,15 @@ class TurnAssembly:
             if number:
                 self._latency_of_turn[part.span.service, parts.call_id, number - 1] = ns
 
-    def _forget(self, arrival: _Arrival) -> int:
+    def _forget(self, trace_id: str, span_id: str) -> int:
         """Drop a span that is still open: 1 where that is a loss."""
-        trace = self._traces.get(arrival.trace_id)
-        found = None if trace is None else trace.spans.pop(arrival.span_id, None)
+        trace = self._traces.get(trace_id)
+        found = None if trace is None else trace.remove(span_id)
         if trace is None or found is None:
             return 0
         self._open_count -= 1
         if not trace.spans:
-            del self._traces[arrival.trace_id]
+            del self._traces[trace_id]
         return 0 if found.part.role.role in _OF_NO_TURN else 1
 
     def _clock(self, now_unix_ns: int) -> int:
@@ -205,6 +205,10 @@ class TurnAssembly:
         self._aged_ns += min(now_ns - self._now_ns, _AGED_AT_ONCE_NS)
         self._now_ns = now_ns
         return now_ns
+
+
+def _beginning(turn: Turn) -> tuple[int, str]:
+    return turn.started_unix_ns, turn.span_id
 
 
 class _Remembered(OrderedDict[K, V]):
