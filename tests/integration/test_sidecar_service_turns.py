@@ -11,8 +11,9 @@ from telemetry.store.reader import StoreReader
 from tests import asking
 from tests.fixtures_frameworks import PipecatTurn, pipecat_request
 from tests.fixtures_sidecar import running_sidecar
-from tests.integration.waiting import wait_until_released, wait_until_visible
+from tests.integration.waiting import wait_until, wait_until_released, wait_until_visible
 
+REPORTED_SERIES = "voice_service_turn_voice_to_voice_seconds_count"
 PROTOBUF = {"content-type": "application/x-protobuf"}
 
 
@@ -20,6 +21,10 @@ def stored(store: Path) -> list[tuple[str, str]]:
     with StoreReader(store) as reader:
         assert reader.faults == ()
         return [(turn.trace_id, turn.span_id) for turn in reader.turns(limit=100_000, source="service")]
+
+
+def page(sidecar_url: str) -> str:
+    return asking.get(f"{sidecar_url}/metrics").text
 
 
 def test_spans_in_any_order_and_sent_twice_become_each_turn_once(tmp_path: Path) -> None:
@@ -33,6 +38,9 @@ def test_spans_in_any_order_and_sent_twice_become_each_turn_once(tmp_path: Path)
         wait_until_visible(sidecar.http)
         state = asking.get(f"{sidecar.http}/v1/state").json()
         assert (state["stored_spans"], state["duplicates"]) == (len(spans) // 2, len(spans) // 2)
+        wait_until(
+            lambda: f"voice_service_turn_voice_to_voice_seconds_count{{{LABEL}}} {len(turns)}" in page(sidecar.http)
+        )
         assert sidecar.terminate() == 0
     assert sorted(stored(tmp_path)) == sorted((turn.trace, turn.span) for turn in turns)
 

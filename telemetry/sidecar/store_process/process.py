@@ -23,6 +23,7 @@ from telemetry.sidecar.messages import Answer, Answered, Ask, Begun, Page, Ready
 from telemetry.sidecar.otlp.backlog import GROUP_S
 from telemetry.sidecar.privacy.of_store import redactor_of_store
 from telemetry.sidecar.prometheus import Exposition
+from telemetry.sidecar.service_metrics import ServiceExposition
 from telemetry.sidecar.store_process.assembly import ServiceTurns
 from telemetry.sidecar.store_process.commits import Committer
 from telemetry.sidecar.store_process.connection import FrontConnection
@@ -76,7 +77,9 @@ class StoreProcess:
         self._options = options
         self._directory = directory = Path(options.store)
         self._state = IngestState()
-        self._exposition = Exposition(load_objectives(Path(options.slo) if options.slo is not None else None))
+        objectives = load_objectives(Path(options.slo) if options.slo is not None else None)
+        self._exposition = Exposition(objectives)
+        self._service_exposition = ServiceExposition(objectives)
         self._exposition.watch(self._state)
         self._faults = FaultBoard(connection.send)
         _wait_for_lock(directory)
@@ -205,6 +208,7 @@ class StoreProcess:
             state.stored_points += appended.points.num_rows
         try:
             self._exposition.observe(appended.turns)
+            self._service_exposition.observe(appended.turns)
         except Exception as error:  # noqa: BLE001 - the rows are stored, whatever the counts say
             _log.exception("turns could not be counted for /metrics")
             self._faults.set(_METRICS_FAULT, f"/metrics lacks turns that are stored ({type(error).__name__}: {error})")
@@ -242,7 +246,7 @@ class StoreProcess:
             content = {**state.snapshot().as_dict(), "store": self._options.store, "forwarding": forwarding}
             return Page(ask.number, "application/json", orjson.dumps(content))
         body, content_type = self._exposition.render(ask.accept)
-        body = with_forwarding(body, self._forwarding.reports())
+        body = self._service_exposition.add_to(with_forwarding(body, self._forwarding.reports()))
         return Page(ask.number, content_type, body)
 
     def _watch(self) -> None:

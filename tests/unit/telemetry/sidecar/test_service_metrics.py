@@ -1,0 +1,75 @@
+"""`/metrics` of turns that services report without a run of ours: families of their own, services limited in number."""
+
+import msgspec
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
+from prometheus_client.parser import text_string_to_metric_families as prometheus
+
+from telemetry.model.turns import Turn
+from telemetry.objectives.objective import Objective
+from telemetry.sidecar.counts.label_values import IDLE_S, OTHER
+from telemetry.sidecar.prometheus import Exposition
+from telemetry.sidecar.service_metrics import SERVICES_MAX, ServiceExposition
+from telemetry.store.schema import turns_table
+from tests.fixtures_turns import MS, client_turn, exchange
+
+# By name and labels.
+Found = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+def reported(index: int, service: str = "bot", **changes: object) -> Turn:
+    return msgspec.structs.replace(exchange(index)[1], **{"run_id": f"service:{service}:2026-09-21"} | changes)
+
+
+def samples(exposition: ServiceExposition, accept: str = "text/plain") -> Found:
+    page, _ = Exposition().render(accept)
+    text = exposition.add_to(page).decode()
+    parse = openmetrics if accept.startswith("application/openmetrics") else prometheus
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in parse(text)
+        for sample in family.samples
+        if sample.name.startswith("voice_service_")
+    }
+
+
+def turns_of(found: Found) -> dict[str, float]:
+    name = "voice_service_turns_total"
+    return {dict(labels)["service_name"]: value for (each, labels), value in found.items() if each == name}
+
+
+def test_what_services_report_is_counted_apart_from_what_callers_heard() -> None:
+    exposition = ServiceExposition([Objective("v2v", "metric", 0.95, "voice_to_voice", 733 * MS)])
+    own = msgspec.structs.replace(exchange(4)[1], run_id="run-1")
+    turns = [client_turn(0), own, *(reported(index) for index in range(3)), reported(3, "desk", fallback="rule")]
+    exposition.observe(turns_table(turns))
+    for accept in ("text/plain", "application/openmetrics-text; version=1.0.0"):
+        found = samples(exposition, accept)
+        assert turns_of(found) == {"bot": 3.0, "desk": 1.0}
+        name = "voice_service_turn_voice_to_voice_seconds"
+        assert found[f"{name}_count", frozenset({("service_name", "bot")})] == 3.0
+        assert found[f"{name}_bucket", frozenset({("service_name", "bot"), ("le", "0.733")})] == 3.0
+        assert found["voice_service_fallbacks_total", frozenset({("service_name", "desk"), ("kind", "rule")})] == 1.0
+    assert 'trace_id="' in exposition.add_to(b"# EOF\n").decode()
+
+
+def test_without_a_service_the_page_stays_as_it_is() -> None:
+    exposition = ServiceExposition()
+    exposition.observe(turns_table([client_turn(0)]))
+    for page in (b"a 1\n", b"a 1\n# EOF\n"):
+        assert exposition.add_to(page) == page
+
+
+def test_services_that_senders_make_up_do_not_grow_the_page() -> None:
+    now_s = [0.0]
+    exposition = ServiceExposition(clock_s=lambda: now_s[0])
+    for index in range(SERVICES_MAX + 5):
+        exposition.observe(turns_table([reported(index, f"made up {index}\n")]))
+    found = turns_of(samples(exposition))
+    assert len(found) == SERVICES_MAX + 1
+    assert found[OTHER] == 5.0
+    # One that is not heard of any more gives way, and what takes its place begins at nothing.
+    now_s[0] += IDLE_S + 1
+    exposition.observe(turns_table([reported(99, "new"), reported(100, "new")]))
+    found = turns_of(samples(exposition))
+    assert found["new"] == 2.0
+    assert len(found) == SERVICES_MAX + 1
