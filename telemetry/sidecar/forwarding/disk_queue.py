@@ -17,7 +17,7 @@ from typing import Final
 from telemetry.sidecar.forwarding.destinations import Destination
 from telemetry.sidecar.forwarding.encryption import UnreadableRecordError
 from telemetry.sidecar.forwarding.queued import QueuedRequest, QueueWindow
-from telemetry.sidecar.forwarding.tally import Backlog, DropReason, Tally
+from telemetry.sidecar.forwarding.tally import DropReason, Tally, Waiting
 from telemetry.sidecar.signals import Signal
 from telemetry.store.log_positions import START, Position, read_position, write_position
 from telemetry.store.log_reader import LogReader
@@ -128,13 +128,13 @@ class DiskQueue:
                 self._room_due_unix_ns = now_unix_ns + _ROOM_EVERY_NS
                 self._drop("disk", self._end, self._missing_room())
 
-    def backlog(self) -> Backlog:
+    def backlog(self) -> Waiting:
         """What waits. Raises OSError."""
         with self._lock:
             size_bytes = self._reader.waiting_bytes(self._cursor, self._end)
             if self._cursor >= self._end or not size_bytes:
-                return Backlog()
-            return Backlog(size_bytes, max(0.0, (self._wall_clock_ns() - self._written_unix_ns(self._cursor)) / 1e9))
+                return Waiting()
+            return Waiting(size_bytes, max(0.0, (self._wall_clock_ns() - self._written_unix_ns(self._cursor)) / 1e9))
 
     @property
     def _kept(self) -> Position:

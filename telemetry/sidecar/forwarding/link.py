@@ -20,7 +20,7 @@ from telemetry.sidecar import messages
 from telemetry.sidecar.forwarding.destinations import Destination
 from telemetry.sidecar.forwarding.link_messages import Add, Begin, DestinationReport, Drain, from_forwarder
 from telemetry.sidecar.forwarding.spool_logs import ForwardingLogs
-from telemetry.sidecar.forwarding.tally import Backlog, DropReason, Tally
+from telemetry.sidecar.forwarding.tally import DropReason, Tally, Waiting
 from telemetry.sidecar.store_process.fault_board import FaultBoard
 from telemetry.sidecar.store_process.record_kinds import signal_of
 from telemetry.store.ingest_log import IngestLog
@@ -123,7 +123,7 @@ class Forwarding:
 
     def _report(self, destination: Destination) -> DestinationReport:
         name = destination.name
-        found = self._reports.get(name) or DestinationReport(name, START, Tally(), Backlog())
+        found = self._reports.get(name) or DestinationReport(name, START, Tally(), Waiting())
         tally = self._before[name] + found.tally
         if self._logs is not None and (lost := self._logs.lost_requests(name)):
             tally.drop("disk", lost, 0)

@@ -5,7 +5,7 @@ from typing import Final
 import msgspec
 
 from telemetry.sidecar.forwarding.destinations import Destination
-from telemetry.sidecar.forwarding.tally import Backlog, Tally
+from telemetry.sidecar.forwarding.tally import Tally, Waiting
 from telemetry.sidecar.signals import Signal
 from telemetry.store.log_positions import Position
 
@@ -44,7 +44,7 @@ class DestinationReport(msgspec.Struct, frozen=True, array_like=True):
     name: str
     cursor: Position
     tally: Tally
-    backlog: Backlog
+    backlog: Waiting
     failure: str | None = None
     unreadable: str | None = None
 

@@ -8,7 +8,7 @@ from itertools import islice
 
 from telemetry.sidecar.forwarding.destinations import Destination
 from telemetry.sidecar.forwarding.queued import QueuedRequest, QueueWindow
-from telemetry.sidecar.forwarding.tally import Backlog, DropReason, Tally
+from telemetry.sidecar.forwarding.tally import DropReason, Tally, Waiting
 
 
 class MemoryQueue:
@@ -65,12 +65,12 @@ class MemoryQueue:
             while len(self._requests) > self._taken and self._requests[self._taken][1] < before_unix_ns:
                 self._drop("age")
 
-    def backlog(self) -> Backlog:
+    def backlog(self) -> Waiting:
         """What waits."""
         with self._lock:
             oldest = next(islice(self._requests, 1), None)
             age_s = (self._wall_clock_ns() - oldest[1]) / 1e9 if oldest is not None else 0.0
-            return Backlog(self._size_bytes, age_s)
+            return Waiting(self._size_bytes, age_s)
 
     def _drop(self, reason: DropReason) -> None:
         """Drop the oldest request that is not being sent."""

@@ -37,7 +37,7 @@ from telemetry.sidecar.forwarding.link_messages import (
 from telemetry.sidecar.forwarding.memory_queue import MemoryQueue
 from telemetry.sidecar.forwarding.queued import QueuedRequest
 from telemetry.sidecar.forwarding.redacting import redact_request
-from telemetry.sidecar.forwarding.sender import Sender
+from telemetry.sidecar.forwarding.sender import QueueSender
 from telemetry.sidecar.forwarding.tally import Tally
 from telemetry.sidecar.forwarding.upstream import Upstream
 from telemetry.sidecar.store_process.record_kinds import signal_of
@@ -89,7 +89,7 @@ class _Lane:
 
     destination: Destination
     queue: DiskQueue | MemoryQueue
-    sender: Sender
+    sender: QueueSender
     upstream: Upstream
     tally: Tally
 
@@ -133,7 +133,7 @@ def _lane(store: Path, destination: Destination, ends: LogEnds) -> _Lane:
         source = LogSource(folders.ingest(store), _requests(destination, _redacted), signal_of)
         queue = DiskQueue(destination, source, cursor, tally, ends.ingest)
     upstream = Upstream(destination)
-    return _Lane(destination, queue, Sender(name, queue, upstream.send, tally), upstream, tally)
+    return _Lane(destination, queue, QueueSender(name, queue, upstream.send, tally), upstream, tally)
 
 
 def _requests(

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from telemetry.sidecar.forwarding.tally import Backlog
+from telemetry.sidecar.forwarding.tally import Waiting
 from telemetry.sidecar.signals import Signal
 from telemetry.store.log_positions import START, Position
 
@@ -45,6 +45,6 @@ class ForwardQueue(Protocol):
         """Drop what is beyond the limits, except what is being sent."""
         ...
 
-    def backlog(self) -> Backlog:
+    def backlog(self) -> Waiting:
         """What waits."""
         ...

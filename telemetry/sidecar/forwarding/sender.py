@@ -10,7 +10,7 @@ from typing import Final
 from telemetry.sidecar.forwarding.backoff import Backoff
 from telemetry.sidecar.forwarding.queued import ForwardQueue, QueuedRequest, QueueWindow
 from telemetry.sidecar.forwarding.tally import Tally
-from telemetry.sidecar.forwarding.upstream import Reply
+from telemetry.sidecar.forwarding.upstream import PostResult
 from telemetry.sidecar.signals import Signal
 
 # Most receivers take some 4 MiB; requests that are larger by themselves are sent as they are.
@@ -37,7 +37,7 @@ class _Batch:
         return sum(request.size_bytes for request in self.requests)
 
 
-class Sender:
+class QueueSender:
     """Takes from a queue and posts; `post` never raises, `pause` waits so many seconds or until it is draining.
 
     `failure` is the reason why nothing can be sent at the moment, as one sentence.
@@ -47,7 +47,7 @@ class Sender:
         self,
         name: str,
         queue: ForwardQueue,
-        post: Callable[[Signal, Sequence[bytes]], Awaitable[Reply]],
+        post: Callable[[Signal, Sequence[bytes]], Awaitable[PostResult]],
         tally: Tally,
         *,
         backoff: Backoff | None = None,
@@ -121,7 +121,7 @@ class Sender:
                     self._expired(waiting)
                     return
 
-    def _taken(self, batch: _Batch, reply: Reply) -> None:
+    def _taken(self, batch: _Batch, reply: PostResult) -> None:
         self._recovered()
         self._tally.forwarded_requests += len(batch.requests)
         self._tally.forwarded_bytes += batch.size_bytes
@@ -136,7 +136,7 @@ class Sender:
                 because,
             )
 
-    def _refused(self, batch: _Batch, reply: Reply) -> None:
+    def _refused(self, batch: _Batch, reply: PostResult) -> None:
         # It did answer: whatever comes next has a chance of its own.
         self._recovered()
         self._tally.refused_requests += 1

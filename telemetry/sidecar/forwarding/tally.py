@@ -49,7 +49,7 @@ class Tally(msgspec.Struct):
         )
 
 
-class Backlog(msgspec.Struct, frozen=True):
+class Waiting(msgspec.Struct, frozen=True):
     """What waits for a destination: octets, and the age of the oldest of it."""
 
     size_bytes: int = 0

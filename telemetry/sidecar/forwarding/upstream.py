@@ -35,7 +35,7 @@ _COMPRESSION_LEVEL: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class PostResult:
     """How a request ended. `taken`: acknowledged, less `rejected_items`; `refused`: never to be sent again as it is;
     `failed`: to be sent again, after `retry_after_s` at the earliest. `reason` says why, and holds no secret."""
 
@@ -59,7 +59,7 @@ class Upstream:
         """Close the connection."""
         await self._client.aclose()
 
-    async def send(self, signal: Signal, bodies: Sequence[bytes]) -> Reply:
+    async def send(self, signal: Signal, bodies: Sequence[bytes]) -> PostResult:
         """Post requests of one signal as one; their concatenation is the request that holds what each of them holds.
 
         Never raises for what the network or the destination does.
@@ -75,13 +75,13 @@ class Upstream:
             async with asyncio.timeout(destination.timeout_s):
                 return await self._post(f"{destination.url}/v1/{signal}", body, headers)
         except SecretError as error:
-            return Reply("failed", str(error))
+            return PostResult("failed", str(error))
         except TimeoutError:
-            return Reply("failed", f"no answer within {destination.timeout_s:g} s")
+            return PostResult("failed", f"no answer within {destination.timeout_s:g} s")
         except (httpx.HTTPError, httpx.StreamError, ssl.SSLError, OSError) as error:
-            return Reply("failed", one_line(str(error) or type(error).__name__, _SHOWN_CHARS))
+            return PostResult("failed", one_line(str(error) or type(error).__name__, _SHOWN_CHARS))
 
-    async def _post(self, url: str, body: bytes, headers: dict[str, str]) -> Reply:
+    async def _post(self, url: str, body: bytes, headers: dict[str, str]) -> PostResult:
         async with self._client.stream("POST", url, content=body, headers=headers) as response:
             self._client.cookies.clear()
             answer = bytearray()
@@ -91,20 +91,20 @@ class Upstream:
                     break  # the connection is closed, and the status counts
             return self._reply(response, bytes(answer), url.rpartition("/")[2])
 
-    def _reply(self, response: httpx.Response, answer: bytes, signal: str) -> Reply:
+    def _reply(self, response: httpx.Response, answer: bytes, signal: str) -> PostResult:
         status = response.status_code
         is_json = response.headers.get("content-type", "").partition(";")[0].strip() == "application/json"
         if response.is_success:
             rejected, message = _rejected(answer, signal, is_json=is_json)
-            return Reply("taken", self._shown(message), rejected)
+            return PostResult("taken", self._shown(message), rejected)
         if response.is_redirect:
-            return Reply("failed", f"HTTP status {status}: it redirects, which is not followed; correct its url")
+            return PostResult("failed", f"HTTP status {status}: it redirects, which is not followed; correct its url")
         reason = f"HTTP status {status}"
         if message := self._shown(_status_message(answer, is_json=is_json)):
             reason += f": {message}"
         if status in _REFUSED:
-            return Reply("refused", reason)
-        return Reply("failed", reason, 0, self._retry_after_s(response.headers.get("retry-after", "")))
+            return PostResult("refused", reason)
+        return PostResult("failed", reason, 0, self._retry_after_s(response.headers.get("retry-after", "")))
 
     def _shown(self, message: str) -> str:
         # What refuses a request may quote it, and texts that are kept stand in no log.

@@ -11,7 +11,7 @@ from telemetry.sidecar.forwarding.disk_queue import DiskQueue, LogSource
 from telemetry.sidecar.forwarding.encryption import UnreadableRecordError
 from telemetry.sidecar.forwarding.memory_queue import MemoryQueue
 from telemetry.sidecar.forwarding.queued import QueuedRequest, QueueWindow
-from telemetry.sidecar.forwarding.tally import Backlog, Tally
+from telemetry.sidecar.forwarding.tally import Tally, Waiting
 from telemetry.sidecar.signals import Signal
 from telemetry.store.ingest_log import IngestLog
 from telemetry.store.log_positions import START, read_position
@@ -80,7 +80,7 @@ def test_what_is_settled_stays_settled_in_the_next_life(tmp_path: Path) -> None:
     assert read_position(tmp_path / "cursor") == disk.queue.cursor
     second = disk.queue_of_next_life()
     assert drained(second) == list(range(3, 20))
-    assert second.backlog() == Backlog()
+    assert second.backlog() == Waiting()
     assert drained(disk.queue_of_next_life()) == []
 
 
@@ -238,7 +238,7 @@ def test_memory_drops_what_is_too_old() -> None:
     queue.add(QueuedRequest("traces", b"1", 1))
     now["s"] = 60.0
     queue.add(QueuedRequest("traces", b"2", 1))
-    assert queue.backlog() == Backlog(2, 60.0)
+    assert queue.backlog() == Waiting(2, 60.0)
     now["s"] = 101.0
     queue.enforce()
     assert numbers(queue.take(10)) == [ord("2")]

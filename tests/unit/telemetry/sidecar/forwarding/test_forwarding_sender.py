@@ -13,19 +13,19 @@ from telemetry.sidecar.forwarding.backoff import MAX_S, Backoff
 from telemetry.sidecar.forwarding.destinations import Destination
 from telemetry.sidecar.forwarding.memory_queue import MemoryQueue
 from telemetry.sidecar.forwarding.queued import QueuedRequest
-from telemetry.sidecar.forwarding.sender import GATHER_S, Sender
+from telemetry.sidecar.forwarding.sender import GATHER_S, QueueSender
 from telemetry.sidecar.forwarding.tally import Tally
-from telemetry.sidecar.forwarding.upstream import Reply
+from telemetry.sidecar.forwarding.upstream import PostResult
 from telemetry.sidecar.signals import Signal
 
 DESTINATION = Destination("tempo", "http://127.0.0.1:1", "keep", in_memory=True, max_age_ns=100 * 10**9)
-TAKEN = Reply("taken")
+TAKEN = PostResult("taken")
 
 
 class Scripted:
     """An upstream that replies by a script, then takes everything; time passes only in pauses."""
 
-    def __init__(self, replies: Sequence[Reply] = (), refused: frozenset[bytes] = frozenset()) -> None:
+    def __init__(self, replies: Sequence[PostResult] = (), refused: frozenset[bytes] = frozenset()) -> None:
         self.now_s = 1_000.0
         self.tally = Tally()
         self.queue = MemoryQueue(DESTINATION, self.tally, wall_clock_ns=lambda: round(self.now_s * 1e9))
@@ -35,7 +35,7 @@ class Scripted:
         self._replies = list(replies)
         self._refused = refused
         backoff = Backoff(lambda _low, high: high)
-        self.sender = Sender("tempo", self.queue, self._post, self.tally, backoff=backoff, pause=self._pause)
+        self.sender = QueueSender("tempo", self.queue, self._post, self.tally, backoff=backoff, pause=self._pause)
 
     def add(self, *bodies: bytes, signal: Signal = "traces") -> None:
         for body in bodies:
@@ -45,12 +45,12 @@ class Scripted:
         self.sender.drain()
         asyncio.run(asyncio.wait_for(self.sender.run(), 60))
 
-    async def _post(self, signal: Signal, bodies: Sequence[bytes]) -> Reply:
+    async def _post(self, signal: Signal, bodies: Sequence[bytes]) -> PostResult:
         self.posts.append((signal, list(bodies)))
         if self._replies:
             reply = self._replies.pop(0)
         else:
-            reply = Reply("refused", "HTTP status 400") if self._refused.intersection(bodies) else TAKEN
+            reply = PostResult("refused", "HTTP status 400") if self._refused.intersection(bodies) else TAKEN
         if reply.outcome == "taken":
             self.taken += bodies
         return reply
@@ -101,7 +101,7 @@ def test_what_is_refused_is_found_and_set_aside_alone(bodies: list[bytes], chose
 
 
 def test_a_failure_is_tried_again_ever_later_and_as_late_as_asked(caplog: pytest.LogCaptureFixture) -> None:
-    failed = Reply("failed", "HTTP status 503")
+    failed = PostResult("failed", "HTTP status 503")
     upstream = Lasting([failed, failed, replace(failed, retry_after_s=30.0), failed])
     upstream.add(b"1", b"2")
     with caplog.at_level(logging.INFO):
@@ -125,7 +125,7 @@ def test_the_wait_has_an_upper_bound_and_begins_anew() -> None:
 
 
 def test_after_a_failure_in_the_middle_only_what_is_left_is_sent_again() -> None:
-    upstream = Lasting([TAKEN, Reply("failed", "HTTP status 502")])
+    upstream = Lasting([TAKEN, PostResult("failed", "HTTP status 502")])
     upstream.add(b"1")
     upstream.add(b"2", signal="metrics")
     upstream.run()
@@ -133,7 +133,7 @@ def test_after_a_failure_in_the_middle_only_what_is_left_is_sent_again() -> None
 
 
 def test_what_waits_for_too_long_is_dropped_and_counted() -> None:
-    upstream = Lasting([Reply("failed", "no answer within 10 s")] * 8)
+    upstream = Lasting([PostResult("failed", "no answer within 10 s")] * 8)
     upstream.add(b"12", b"3")
     upstream.run()
     assert sum(upstream.pauses) > 100
@@ -144,7 +144,7 @@ def test_what_waits_for_too_long_is_dropped_and_counted() -> None:
 
 
 def test_rejected_items_of_a_partial_success_are_counted(caplog: pytest.LogCaptureFixture) -> None:
-    upstream = Scripted([Reply("taken", "too old", 7)])
+    upstream = Scripted([PostResult("taken", "too old", 7)])
     upstream.add(b"1")
     upstream.run()
     assert (upstream.tally.forwarded_requests, upstream.tally.rejected_items) == (1, 7)
@@ -152,7 +152,7 @@ def test_rejected_items_of_a_partial_success_are_counted(caplog: pytest.LogCaptu
 
 
 def test_the_end_does_not_wait_for_a_destination_that_takes_nothing() -> None:
-    upstream = Scripted([Reply("failed", "Connection refused")] * 1000)
+    upstream = Scripted([PostResult("failed", "Connection refused")] * 1000)
     upstream.add(b"1")
     upstream.run()
     assert upstream.pauses == []
