@@ -71,7 +71,8 @@ def mixed_request() -> bytes:
     return request.SerializeToString()
 
 
-def _send(address: tuple[str, int], body: bytes, sent: Sent, rate_per_s: float, until_s: float) -> None:
+def send(address: tuple[str, int], body: bytes, sent: Sent, rate_per_s: float, until_s: float) -> None:
+    """Send a body at a rate (0: as fast as it is answered) until a moment of the monotonic clock."""
     head = (
         "POST /v1/traces HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-protobuf\r\n"
         f"content-length: {len(body)}\r\n\r\n"
@@ -94,7 +95,8 @@ def _send(address: tuple[str, int], body: bytes, sent: Sent, rate_per_s: float, 
                 time.sleep(0.2)
 
 
-def _cpu_s(process: psutil.Process) -> float:
+def cpu_s(process: psutil.Process) -> float:
+    """The CPU time of a process so far."""
     times = process.cpu_times()
     return times.user + times.system
 
@@ -112,11 +114,11 @@ def main() -> None:
         processes = {"front": psutil.Process(sidecar.process.pid), "store": sidecar.store_process}
         for lasting_s in (3.0, lasts_s):  # the first warms it up
             sent = [Sent() for _ in range(SENDERS)]
-            before = {name: _cpu_s(process) for name, process in processes.items()}
+            before = {name: cpu_s(process) for name, process in processes.items()}
             began_s = time.monotonic()
             threads = [
                 threading.Thread(
-                    target=_send,
+                    target=send,
                     args=((host, int(port)), body, each, spans_per_s / BATCH / SENDERS, began_s + lasting_s),
                 )
                 for each in sent
@@ -138,7 +140,7 @@ def main() -> None:
             f"p99 {waits[len(waits) * 99 // 100] * 1e3:.0f} ms"
         )
         for name, process in processes.items():
-            used_s = _cpu_s(process) - before[name]
+            used_s = cpu_s(process) - before[name]
             print(f"CPU of {name}: {used_s / spans * 1e6:.1f} us a span, {used_s / took_s:.2f} cores")
             by_thread = sorted((thread.user_time + thread.system_time for thread in process.threads()), reverse=True)
             print(f"  of its threads since the start, in s: {[round(each, 1) for each in by_thread[:5]]}")

@@ -66,7 +66,7 @@ class DiskQueue:
         self._cursor_path = cursor
         self._tally = tally
         self._wall_clock_ns = wall_clock_ns
-        self._missing_room = missing_room or (lambda: _missing_room(source.folder))
+        self._missing_room = missing_room or (lambda: missing_room_bytes(source.folder))
         self._lock = threading.Lock()
         self._cursor = read_position(cursor) or START
         self._taken: Position | None = None
@@ -220,6 +220,7 @@ _WHY: Final[dict[DropReason, str]] = {
 }
 
 
-def _missing_room(folder: Path) -> int:
+def missing_room_bytes(folder: Path) -> int:
+    """How much must be given up so that a disk has room for what is received. Raises OSError."""
     usage = shutil.disk_usage(folder)
     return max(0, min(ROOM_BYTES, usage.total // 20) - usage.free)

@@ -9,8 +9,9 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +33,8 @@ _ENDS_WITHIN_S: Final = 3.0
 _CHUNK_BYTES: Final = 1 << 16
 _BACKOFF_FIRST_S: Final = 0.2
 _BACKOFF_MAX_S: Final = 30.0
+# Who forwards and reports nothing for so long does not enforce the limits, either.
+_SILENT_S: Final = 60.0
 # What is on its way to the queues in memory; they have limits of their own.
 _PASSED_BYTES_MAX: Final = 32 << 20
 
@@ -44,7 +47,17 @@ class Forwarding:
     Raises StoreError for a queue that cannot be used.
     """
 
-    def __init__(self, store: Path, destinations: Sequence[Destination], ingest: IngestLog, faults: FaultBoard) -> None:
+    def __init__(
+        self,
+        store: Path,
+        destinations: Sequence[Destination],
+        ingest: IngestLog,
+        faults: FaultBoard,
+        *,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock_s = clock_s
+        self._reported_s = clock_s()
         self._store = store
         self._destinations = tuple(destinations)
         self._in_memory = tuple(destination for destination in destinations if destination.in_memory)
@@ -98,13 +111,28 @@ class Forwarding:
         return tuple(self._report(destination) for destination in self._destinations)
 
     def look(self) -> None:
-        """Set or take back the faults of the destinations."""
+        """Set or take back the faults of the destinations; to be called about every second."""
+        if self._logs is not None and self._clock_s() - self._reported_s > _SILENT_S:
+            # Nobody enforces the limits.
+            for destination in self._destinations:
+                self._give_up(destination, self._logs)
         for report in self.reports():
             sentence = report.failure
             if sentence is not None:
                 waiting = f"{report.backlog.size_bytes >> 20} MiB wait for {report.backlog.age_s:.0f} s"
                 sentence = f"forwarding to {report.name} fails ({sentence}); {waiting}"
             self._faults.set(f"forward:{report.name}", sentence)
+
+    def _give_up(self, destination: Destination, logs: ForwardingLogs) -> None:
+        try:
+            requests, size_bytes = logs.give_up(destination)
+        except OSError as error:
+            _log.warning("forwarding to %s: its queue cannot be read (%s)", destination.name, error)
+            return
+        if requests:
+            _log.warning("forwarding to %s: %d requests are dropped, nobody forwards them", destination.name, requests)
+            with self._changed:
+                self._before[destination.name].drop("size", requests, size_bytes)
 
     def stop(self) -> None:
         """Forward what can be forwarded within seconds, then end; what is left is forwarded in the next life, unless it
@@ -201,6 +229,7 @@ class Forwarding:
                 for content in frames.feed(chunk):
                     reported = True
                     self._ended = None
+                    self._reported_s = self._clock_s()
                     for report in from_forwarder(content).destinations:
                         self._reports[report.name] = report
                         logs.passed(report.name, report.cursor)

@@ -8,12 +8,14 @@ from typing import Final
 from telemetry.model.errors import StoreError
 from telemetry.sidecar.forwarding import folders
 from telemetry.sidecar.forwarding.destinations import Destination
+from telemetry.sidecar.forwarding.disk_queue import missing_room_bytes
 from telemetry.sidecar.forwarding.encryption import RecordCipher
 from telemetry.sidecar.forwarding.link_messages import LogEnds
 from telemetry.sidecar.forwarding.secret_values import SecretError
 from telemetry.sidecar.store_process.record_kinds import signal_of
 from telemetry.store.ingest_log import IngestLog
 from telemetry.store.log_positions import START, Position, read_position, write_position
+from telemetry.store.log_reader import LogReader
 from telemetry.store.log_records import Record
 from telemetry.store.manifest import QUARANTINE_FOLDER
 from telemetry.store.private_files import make_folder
@@ -31,17 +33,20 @@ class ForwardingLogs:
     """
 
     def __init__(self, store: Path, destinations: Sequence[Destination], ingest: IngestLog) -> None:
+        self._store = store
         self._ingest = ingest
         self._queues: dict[str, _EncryptedQueue] = {}
-        # The cursors of the destinations that read the ingest log.
         self._cursors: dict[str, Position] = {}
         try:
             for destination in destinations:
                 make_folder(folders.cursor(store, destination.name).parent)
-                if destination.text == "redact":
-                    self._cursors[destination.name] = _cursor(store, destination.name, ingest)
-                elif not destination.in_memory:
+                if destination.in_memory:
+                    continue
+                log = ingest
+                if destination.text == "keep":
                     self._queues[destination.name] = _EncryptedQueue(store, destination)
+                    log = self._queues[destination.name].log
+                self._cursors[destination.name] = _cursor(store, destination.name, log)
             _name_left_overs(store, {destination.name for destination in destinations})
         except OSError as error:
             where = folders.of_all(store)
@@ -60,11 +65,41 @@ class ForwardingLogs:
 
     def passed(self, name: str, cursor: Position) -> None:
         """Note that a destination needs nothing before `cursor` any more."""
+        if name not in self._cursors:
+            return
+        self._cursors[name] = max(cursor, self._cursors[name])
         if name in self._queues:
             self._queues[name].log.committed(cursor)
-        elif name in self._cursors:
-            self._cursors[name] = max(cursor, self._cursors[name])
+        else:
             self._hold()
+
+    def give_up(self, destination: Destination) -> tuple[int, int]:
+        """Remove the oldest files that are beyond a destination's limits while nobody reads them.
+
+        Returns the requests and bytes that are lost for it. Raises OSError.
+        """
+        name = destination.name
+        if name not in self._cursors:
+            return 0, 0
+        is_queue = name in self._queues
+        end = self._queues[name].log.end if is_queue else self._ingest.end
+        folder = folders.queue(self._store, name) if is_queue else folders.ingest(self._store)
+        reader = LogReader(folder)
+        at = self._cursors[name]
+        excess_bytes = max(reader.waiting_bytes(at, end) - destination.max_bytes, missing_room_bytes(folder))
+        requests = size_bytes = 0
+        for number in reader.numbers():
+            if excess_bytes <= 0 or number >= end.file:
+                break
+            if number >= at.file:
+                behind = Position(number + 1, 0)
+                excess_bytes -= reader.waiting_bytes(at, behind)
+                lost = reader.window(at, behind, FILE_BYTES_MAX << 2).records
+                requests += len(lost)
+                size_bytes += sum(len(record.payload) for record, _ in lost)
+                at = behind
+        self.passed(name, at)
+        return requests, size_bytes
 
     def lost_requests(self, name: str) -> int:
         """How many requests the disk did not take for a destination."""
@@ -76,8 +111,9 @@ class ForwardingLogs:
             queue.log.close()
 
     def _hold(self) -> None:
-        if self._cursors:
-            self._ingest.hold(min(self._cursors.values()))
+        held = [cursor for name, cursor in self._cursors.items() if name not in self._queues]
+        if held:
+            self._ingest.hold(min(held))
 
 
 class _EncryptedQueue:
