@@ -1,19 +1,16 @@
 """/metrics against the real thing: promtool's linter, and a Prometheus that scrapes it."""
 
-import json
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 
-from loadtest.run import processes
 from telemetry.model.metrics import METRICS
 from tests import asking
 from tests.fixtures_sidecar import SidecarProcess, running_sidecar, turns_request
 from tests.fixtures_turns import synthetic_run
+from tests.integration.prometheus_process import running_prometheus
 from tests.integration.waiting import wait_until_visible
 from tests.programs import needed
 
@@ -83,52 +80,12 @@ def test_promtool_finds_nothing_to_say(sidecar: SidecarProcess) -> None:
 
 @pytest.mark.slow
 def test_a_real_prometheus_scrapes_it_with_exemplars(sidecar: SidecarProcess, tmp_path: Path) -> None:
-    target = sidecar.http.removeprefix("http://")
-    config = tmp_path / "prometheus.yml"
-    config.write_text(
-        "global: {scrape_interval: 2s, scrape_timeout: 2s}\n"
-        f"scrape_configs: [{{job_name: voiceprobe, static_configs: [{{targets: ['{target}']}}]}}]\n"
-    )
-    port = processes.free_port()
-    prometheus = subprocess.Popen(
-        [
-            needed("prometheus"),
-            f"--config.file={config}",
-            f"--storage.tsdb.path={tmp_path / 'data'}",
-            f"--web.listen-address=127.0.0.1:{port}",
-            "--enable-feature=exemplar-storage",
-            "--log.level=error",
-        ],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
-            found = _poll(
-                client, "/api/v1/query", {"query": "sum(voice_turn_voice_to_voice_seconds_count)"}, prometheus
-            )
-            assert float(found["data"]["result"][0]["value"][1]) > 100
-            up = client.get("/api/v1/query", params={"query": "max_over_time(up[1m])"}).json()
-            assert up["data"]["result"][0]["value"][1] == "1"
-            asked = {"query": "voice_turn_voice_to_voice_seconds_bucket", "start": "0", "end": "9999999999"}
-            exemplars = client.get("/api/v1/query_exemplars", params=asked).json()
-            assert len(exemplars["data"][0]["exemplars"][0]["labels"]["trace_id"]) == 32
-    finally:
-        prometheus.terminate()
-        prometheus.wait(timeout=60)
-
-
-def _poll(client: httpx.Client, path: str, params: dict[str, str], process: subprocess.Popen[bytes]) -> dict:
-    """Ask until there is a result; the bound is generous because it only ends a hopeless wait."""
-    until = time.monotonic() + 120
-    while time.monotonic() < until:
-        assert process.poll() is None, "Prometheus ended by itself"
-        try:
-            answer = client.get(path, params=params)
-            found = answer.json() if answer.status_code == 200 else {}
-        except (httpx.TransportError, json.JSONDecodeError):
-            found = {}
-        if found.get("data", {}).get("result"):
-            return found
-        time.sleep(0.1)
-    raise AssertionError(f"Prometheus has no result for {params}")
+    with running_prometheus(tmp_path, [sidecar.http], interval="2s") as prometheus:
+        counted = "sum(voice_turn_voice_to_voice_seconds_count)"
+        (found,) = prometheus.until(lambda: prometheus.query(counted), counted)
+        assert float(found["value"][1]) > 100
+        (up,) = prometheus.query("max_over_time(up[1m])")
+        assert up["value"][1] == "1"
+        asked = {"query": "voice_turn_voice_to_voice_seconds_bucket", "start": "0", "end": "9999999999"}
+        exemplars = prometheus.data("/api/v1/query_exemplars", asked)
+        assert len(exemplars[0]["exemplars"][0]["labels"]["trace_id"]) == 32

@@ -1,0 +1,96 @@
+"""The rules in a real Prometheus that scrapes a real sidecar: alerts fire while turns are bad, and end afterwards.
+
+The windows are seconds instead of hours; everything is waited for by asking for its state.
+"""
+
+import itertools
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from telemetry.objectives.burn_rates import burn_rates_from
+from telemetry.objectives.rules import RuleOptions, eligible_series, rules_text
+from telemetry.objectives.slo import default_objectives
+from tests import asking
+from tests.fixtures_sidecar import running_sidecar, turns_request
+from tests.fixtures_turns import client_turn
+from tests.integration.prometheus_process import PrometheusProcess, running_prometheus
+
+PROTOBUF = {"content-type": "application/x-protobuf"}
+EVERY_S = 0.2
+BATCH = 10
+OPTIONS = RuleOptions(burn_rates_from(["14.4:12s:4s:page", "6:20s:6s:ticket"], "here"), quiet_after="10s")
+
+
+@contextmanager
+def _traffic(http: str, voice_to_voice_ms: Callable[[], float]) -> Generator[None]:
+    """Turns that arrive as spans all the time, with the latency that is asked for at that moment."""
+    stop = threading.Event()
+
+    def send() -> None:
+        for batch in itertools.count():
+            first = batch * BATCH
+            turns = [client_turn(index, voice_to_voice_ms=voice_to_voice_ms()) for index in range(first, first + BATCH)]
+            body = turns_request(turns).SerializeToString()
+            asking.post(f"{http}/v1/traces", content=body, headers=PROTOBUF)
+            if stop.wait(EVERY_S):
+                return
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        sender.join(60)
+
+
+def _firing(prometheus: PrometheusProcess, name: str) -> list[dict[str, str]]:
+    return [labels for labels in prometheus.alerts() if labels["alertname"] == name]
+
+
+@pytest.mark.slow
+def test_an_alert_fires_while_turns_are_bad_and_ends_when_they_are_good_again(tmp_path: Path) -> None:
+    objectives = [each for each in default_objectives() if each.name in ("voice-to-voice", "good-turns")]
+    latency_ms = [500.0]
+    with (
+        running_sidecar(tmp_path / "store") as sidecar,
+        running_prometheus(tmp_path, [sidecar.http], rules_text(objectives, OPTIONS)) as prometheus,
+    ):
+        # No turn is not healthy.
+        prometheus.until(lambda: _firing(prometheus, "VoiceTurnsAbsent"), "an alert about no turns")
+        with _traffic(sidecar.http, lambda: latency_ms[0]):
+            enough = f'{eligible_series("12s")}{{objective="voice-to-voice",source="client"}} > 200'
+            prometheus.until(lambda: prometheus.query(enough), "turns")
+            prometheus.until(lambda: not prometheus.alerts(), "no alert while all is well")
+            latency_ms[0] = 900.0
+            burns = "VoiceObjectiveBudgetBurns"
+            paging = prometheus.until(
+                lambda: [each for each in _firing(prometheus, burns) if each["severity"] == "page"], "a page"
+            )
+            assert {(each["objective"], each["source"], each["burn_rate"]) for each in paging} == {
+                ("voice-to-voice", "client", "14.4")
+            }, "the turns end well, only too late"
+            latency_ms[0] = 500.0
+            prometheus.until(lambda: not prometheus.alerts(), "the end of the alert")
+        prometheus.until(lambda: _firing(prometheus, "VoiceTurnsAbsent"), "an alert about no more turns")
+        sidecar.kill()
+        prometheus.until(lambda: _firing(prometheus, "VoiceTelemetryAbsent"), "an alert about the sidecar")
+
+
+@pytest.mark.slow
+def test_a_sidecar_that_counts_other_objectives_is_an_alert(tmp_path: Path) -> None:
+    (objective,) = [each for each in default_objectives() if each.name == "voice-to-voice"]
+    stricter = replace(objective, threshold=500_000_000)
+    with (
+        running_sidecar(tmp_path / "store") as sidecar,
+        running_prometheus(tmp_path, [sidecar.http], rules_text([stricter], OPTIONS)) as prometheus,
+    ):
+        (labels,) = prometheus.until(
+            lambda: _firing(prometheus, "VoiceObjectiveNotCounted"), "an alert about the objective"
+        )
+        assert labels["promise"] == stricter.sentence
