@@ -21,7 +21,7 @@ SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 OURS = {name: service for name, service in SERVICES.items() if "build" in service}
 PORT_FLAGS = ("--port", "--http-port", "--grpc-port")
 # What listens on a port of its own choosing, as its documentation says.
-KNOWN_PORTS = {"prometheus": {9090}, "locust-master": {8089, 5557}}
+KNOWN_PORTS = {"prometheus": {9090}, "grafana": {3000}, "locust-master": {8089, 5557}}
 SCRAPE = ROOT / "telemetry" / "data" / "prometheus.yml"
 
 
@@ -48,7 +48,8 @@ def program(command: list[str]) -> tuple[list[str], list[str]]:
 
 
 def test_every_part_is_there() -> None:
-    assert set(SERVICES) == {"assistant", "sidecar", "dashboard", "prometheus", "locust-master", "locust-worker"}
+    watching = {"dashboard", "prometheus", "grafana"}
+    assert set(SERVICES) == {"assistant", "sidecar", "locust-master", "locust-worker"} | watching
 
 
 @pytest.mark.parametrize("name", OURS)
@@ -163,6 +164,22 @@ def test_prometheus_scrapes_a_part_that_is_there_on_a_port_that_it_listens_on() 
     for target in targets:
         name, _, port = target.partition(":")
         assert int(port) in listening(name)
+
+
+def test_prometheus_and_grafana_find_what_they_are_configured_with() -> None:
+    mounted = {
+        name: {target: ROOT / source for source, target, *_ in (each.split(":") for each in SERVICES[name]["volumes"])}
+        for name in ("prometheus", "grafana")
+    }
+    for name in yaml.safe_load(SCRAPE.read_text())["rule_files"]:
+        assert mounted["prometheus"][f"/etc/prometheus/{name}"].is_file()
+    folder = "/etc/grafana/provisioning"
+    (source,) = yaml.safe_load(mounted["grafana"][f"{folder}/datasources/voiceprobe.yml"].read_text())["datasources"]
+    address = urlsplit(source["url"])
+    assert address.hostname in SERVICES
+    assert address.port in listening(address.hostname)
+    (provider,) = yaml.safe_load(mounted["grafana"][f"{folder}/dashboards/voiceprobe.yml"].read_text())["providers"]
+    assert mounted["grafana"][f"{provider['options']['path']}/voiceprobe.json"].is_file()
 
 
 def test_prometheus_carries_the_token_that_the_sidecar_asks_for() -> None:

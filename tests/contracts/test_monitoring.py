@@ -1,0 +1,101 @@
+"""The files for Prometheus and Grafana: as they are made today, whole, and over series that exist."""
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from itertools import combinations
+from typing import Any
+
+import pytest
+import yaml
+
+from docs_build.monitoring import DATA, grafana_dashboard, monitoring_files
+from telemetry.objectives.slo import default_objectives
+from telemetry.sidecar.prometheus import Exposition
+from tests.programs import needed
+
+PANELS: list[dict[str, Any]] = grafana_dashboard()["panels"]
+# Words of PromQL and labels, beside the names of series.
+SERIES = re.compile(r"\b(?:objective:)?voice_[a-z_]+(?::[a-z_0-9]+)?")
+SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
+
+
+def _queries() -> Iterator[str]:
+    for panel in PANELS:
+        yield from (target["expr"] for target in panel.get("targets", ()))
+    for variable in grafana_dashboard()["templating"]["list"]:
+        yield variable["query"]
+
+
+@pytest.mark.parametrize("place", monitoring_files())
+def test_each_file_is_as_it_would_be_made(place: str) -> None:
+    assert (DATA / place).read_text(encoding="utf-8") == monitoring_files()[place], (
+        "run python -m docs_build.monitoring"
+    )
+
+
+def test_promtool_accepts_the_rules() -> None:
+    done = subprocess.run(
+        [needed("promtool"), "check", "rules", str(DATA / "rules.yml")],
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_series_is_one_that_the_sidecar_exposes() -> None:
+    families = Exposition(default_objectives()).families()
+    exposed = {family.name + suffix for family in families for suffix in SUFFIXES[family.kind]}
+    asked = {name for query in _queries() for name in SERIES.findall(query)}
+    assert len(asked) > 15
+    assert asked - exposed == set()
+
+
+def test_every_label_is_one_of_its_series() -> None:
+    known = {label for family in Exposition(default_objectives()).families() for label in family.labels}
+    for query in _queries():
+        selected = {
+            label for selector in re.findall(r"\{([^}]*)\}", query) for label in re.findall(r"(\w+)=", selector)
+        }
+        grouped = {label for labels in re.findall(r"(?:by|on) \(([^)]*)\)", query) for label in labels.split(", ")}
+        assert selected | grouped <= known | {"", "le", "alertname", "alertstate", "severity"}, query
+
+
+def test_panels_have_ids_of_their_own_and_do_not_overlap() -> None:
+    numbers = [panel["id"] for panel in PANELS]
+    assert len(numbers) == len(set(numbers))
+    for one, two in combinations([panel["gridPos"] for panel in PANELS], 2):
+        beside = one["x"] + one["w"] <= two["x"] or two["x"] + two["w"] <= one["x"]
+        above = one["y"] + one["h"] <= two["y"] or two["y"] + two["h"] <= one["y"]
+        assert beside or above, (one, two)
+    assert all(panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24 for panel in PANELS)
+
+
+def test_every_variable_of_a_query_is_declared() -> None:
+    declared = {variable["name"] for variable in grafana_dashboard()["templating"]["list"]}
+    used = {name for query in _queries() for name in re.findall(r"\$(\w+)", query)}
+    assert used - {"__rate_interval", "__range"} <= declared
+    assert declared <= used | {"datasource"}
+
+
+def test_every_panel_can_be_drawn() -> None:
+    for panel in PANELS:
+        assert panel["type"] in ("row", "timeseries", "stat")
+        references = [target["refId"] for target in panel.get("targets", ())]
+        assert len(references) == len(set(references))
+        assert bool(references) == (panel["type"] != "row")
+        for target in panel.get("targets", ()):
+            assert target["expr"].count("(") == target["expr"].count(")")
+
+
+def test_grafana_finds_its_data_source_and_its_dashboards() -> None:
+    (source,) = yaml.safe_load((DATA / "grafana" / "datasources.yml").read_text())["datasources"]
+    assert (source["type"], source["isDefault"]) == ("prometheus", True)
+    (provider,) = yaml.safe_load((DATA / "grafana" / "dashboards.yml").read_text())["providers"]
+    assert provider["type"] == "file"
+    (chosen,) = [each for each in grafana_dashboard()["templating"]["list"] if each["type"] == "datasource"]
+    assert chosen["query"] == source["type"]
+    assert json.loads((DATA / "grafana" / "voiceprobe.json").read_text())["uid"] == "voiceprobe"
