@@ -38,9 +38,11 @@ class SpansOfTurn:
     turn_index: int = 0
     has_later_turn: bool = False
     latency_before_ns: int | None = None  # that the turn before states, where it is known
+    _within: tuple[Part, ...] = field(init=False)
     _frameworks: list[Framework] = field(init=False)
 
     def __post_init__(self) -> None:
+        self._within = (*self.outer(), *self.below)
         known = {part.role.family: part.role.framework for part in self.everything()}
         self._frameworks = [framework for framework in known.values() if framework is not None]
 
@@ -85,18 +87,23 @@ class SpansOfTurn:
 
     def of(self, role: Role) -> list[Part]:
         """The spans of one kind, of the turn's own framework where it has any."""
-        found = [part for part in (*self.outer(), *self.below) if part.role.role == role]
+        found = [part for part in self._within if part.role.role == role]
         own = [part for part in found if part.role.family == self.first.role.family]
         return own or found
 
     def values(self, column: Column) -> Iterator[tuple[Part, Read, object]]:
-        """The spans that state a column, how it is read, and the value."""
+        """The spans that state a column, how it is read, and the value: of the first framework that states it, the
+        turn's own before those of what it calls."""
         for framework in self._frameworks:
+            found = False
             for read in framework.reads:
-                if read.column == column:
-                    for part in self.of(read.span):
-                        if part.role.framework is framework and (value := values.stated(read, part.span)) is not None:
-                            yield part, read, value
+                for part in self._within if read.column == column else ():
+                    of_read = part.role.role == read.span and part.role.framework is framework
+                    if of_read and (value := values.stated(read, part.span)) is not None:
+                        found = True
+                        yield part, read, value
+            if found:
+                return
 
     def value(self, column: Column) -> object:
         """The first value that a column is stated with; None where no span states it."""

@@ -31,7 +31,7 @@ OPEN_SPANS_MAX: Final = 100_000
 # Spans whose turn has not come after so long belong to none.
 _KEPT_NS: Final = 15 * 60 * 1_000_000_000
 # Turns open at once in one trace, which is one call.
-_OPEN_TURNS_MAX: Final = 500
+_OPEN_TURNS_MAX: Final = 1_000
 # When the receiver's clock is set forward, spans age no more than this at a time.
 _AGED_AT_ONCE_NS: Final = 60_000_000_000
 # Of these it is no loss that they belong to no turn.
