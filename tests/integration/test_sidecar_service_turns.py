@@ -38,9 +38,8 @@ def test_spans_in_any_order_and_sent_twice_become_each_turn_once(tmp_path: Path)
         wait_until_visible(sidecar.http)
         state = asking.get(f"{sidecar.http}/v1/state").json()
         assert (state["stored_spans"], state["duplicates"]) == (len(spans) // 2, len(spans) // 2)
-        wait_until(
-            lambda: f"voice_service_turn_voice_to_voice_seconds_count{{{LABEL}}} {len(turns)}" in page(sidecar.http)
-        )
+        shown = f'{REPORTED_SERIES}{{service_name="bot"}} {len(turns)}'
+        wait_until(lambda: shown in page(sidecar.http))
         assert sidecar.terminate() == 0
     assert sorted(stored(tmp_path)) == sorted((turn.trace, turn.span) for turn in turns)
 
