@@ -36,7 +36,7 @@ _SECRET_HEADER: Final = re.compile(
 _OWN_HEADERS: Final = frozenset(
     ["host", "content-type", "content-length", "content-encoding", "transfer-encoding", "connection", "te", "upgrade"]
 )
-_TABLE_KEYS: Final = frozenset(
+TABLE_KEYS: Final = frozenset(
     [
         "name",
         "url",
@@ -144,7 +144,7 @@ class _Reading:
         self._faults.append(f"{self._label}: {key}: {sentence}")
 
     def destination(self) -> Destination:
-        for key in sorted(self._table.keys() - _TABLE_KEYS):
+        for key in sorted(self._table.keys() - TABLE_KEYS):
             self.fault(key, "is not a setting of a destination")
         name = self._text("name", required=True) or ""
         if name and not _NAME.fullmatch(name):
