@@ -46,7 +46,7 @@ from loadtest.protocols.openai_realtime.errors import FATAL_ERRORS, LOST_RACES
 from loadtest.protocols.openai_realtime.names import AliasFilter, ServerEvent, canonical, is_known, is_tool_call
 from loadtest.protocols.openai_realtime.playback import ReplyAudio
 from loadtest.protocols.openai_realtime.responses import Responses, content_of_output, is_tool_item
-from loadtest.protocols.openai_realtime.running_part import RunningPart
+from loadtest.protocols.openai_realtime.running_part import RunningPart, note_audio
 from loadtest.protocols.openai_realtime.settings import openai_settings
 from loadtest.protocols.repeats import RepeatDetector
 from loadtest.protocols.usage import flat_usage, text_pairs
@@ -81,9 +81,9 @@ class OpenAIRealtimeCaller(AnsweringCaller):
         self._response_format: tuple[str | None, AudioFormat] | None = None
         self._responses = Responses()
         self._repeats = RepeatDetector()
-        self._running = RunningPart()
         self._aliases = AliasFilter()
         self._reply = ReplyAudio()
+        self._running = RunningPart(self._responses, self._reply)
         self._partials = CumulativePartials()
 
     def upgrade(self, target_url: str, traceparent: str | None) -> OpenRequest:
@@ -111,11 +111,14 @@ class OpenAIRealtimeCaller(AnsweringCaller):
     def receive(self, message: Message) -> Sequence[VoiceEvent]:
         """Decode one message; never raises."""
         if isinstance(message, bytes) and not message.startswith(b"{"):
+            self._running.settle()
             return self._binary(message)
         if (delta := self._running.continued_by(message)) is not None:
             if self._repeats.is_repeat(delta.event_id, delta.type, len(message)):
                 return [VoiceEvent(EventKind.DUPLICATE, delta.type)]
-            return self._audio_bytes(delta.type, delta.delta, *self._running.ids)
+            event = self._running.event(delta)
+            return self._more_audio(delta.type, delta.delta) if event is None else [event]
+        self._running.settle()
         raw_type = ""
         try:
             fields = parse_object(message)
@@ -148,6 +151,7 @@ class OpenAIRealtimeCaller(AnsweringCaller):
     def interrupt(self, played_ms: int) -> Sequence[Message]:
         """Cancel the current response, if any, and truncate the latest one to what the caller heard of it."""
         messages: list[Message] = []
+        self._running.settle()
         if self._responses.generating is not None:
             messages.append(client_events.response_cancel(self._responses.generating))
         messages += [client_events.item_truncate(item, end_ms) for item, end_ms in self._reply.truncations(played_ms)]
@@ -281,29 +285,29 @@ class OpenAIRealtimeCaller(AnsweringCaller):
     def _audio_bytes(
         self, raw_type: str, data: bytes, response_id: str | None, item_id: str | None
     ) -> list[VoiceEvent]:
-        declared = self._output_format
-        if self._response_format is not None and self._response_format[0] == response_id:
-            declared = self._response_format[1]
+        declared = self._format_of(response_id)
         if declared.encoding == "pcm16":
             audio = self._reply.whole_samples(response_id, item_id, data)
         else:
             audio = pcm.to_bytes(declared.decode(data))
         if not audio:
             return [VoiceEvent(EventKind.OTHER, raw_type, response_id=response_id, item_id=item_id)]
-        self._responses.carry(response_id, "audio")
-        # Late audio of a finished response is not part of the current reply.
-        if self._responses.generating is None or not self._responses.is_done(response_id):
-            self._reply.add(response_id, item_id, len(audio) // 2, declared.rate_hz)
-        return [
-            VoiceEvent(
-                EventKind.AUDIO,
-                raw_type,
-                response_id=response_id,
-                item_id=item_id,
-                audio=audio,
-                rate_hz=declared.rate_hz,
-            )
-        ]
+        note_audio(self._responses, self._reply, (response_id, item_id), (len(audio) // 2, declared.rate_hz))
+        return [VoiceEvent(EventKind.AUDIO, raw_type, response_id, item_id, audio=audio, rate_hz=declared.rate_hz)]
+
+    def _format_of(self, response_id: str | None) -> AudioFormat:
+        """Return the format that a response's audio is declared to have."""
+        own = self._response_format
+        return own[1] if own is not None and own[0] == response_id else self._output_format
+
+    def _more_audio(self, raw_type: str, data: bytes) -> list[VoiceEvent]:
+        """Decode the first of several pieces of the running part, or one that is not whole samples of PCM."""
+        running = self._running
+        running.settle()
+        events = self._audio_bytes(raw_type, data, *running.ids)
+        declared = self._format_of(running.ids[0])
+        running.account_together(declared.rate_hz if declared.encoding == "pcm16" else None)
+        return events
 
     def _audio_done(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
         response_id, item_id = self._reply_ids(fields)

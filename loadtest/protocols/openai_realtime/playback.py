@@ -6,26 +6,28 @@ class ReplyAudio:
 
     def __init__(self) -> None:
         self._response_id: str | None = None
-        self._sent_ms: dict[str | None, float] = {}
+        self._sent: dict[str | None, dict[int, int]] = {}  # of each item: samples by their rate
         self._half: tuple[str | None, str | None, bytes] = (None, None, b"")
 
     @property
     def item_id(self) -> str | None:
         """The item of the latest audio."""
-        return next(reversed(self._sent_ms), None)
+        return next(reversed(self._sent), None)
 
     def add(self, response_id: str | None, item_id: str | None, samples: int, rate_hz: int) -> None:
         """Add samples that arrived for an item. A new response begins a new reply."""
         if response_id != self._response_id:
             self._response_id = response_id
-            self._sent_ms = {}
-        self._sent_ms[item_id] = self._sent_ms.get(item_id, 0.0) + samples * 1000 / rate_hz
+            self._sent = {}
+        by_rate = self._sent.setdefault(item_id, {})
+        by_rate[rate_hz] = by_rate.get(rate_hz, 0) + samples
 
     def truncations(self, played_ms: int) -> list[tuple[str, int]]:
         """Return (item, heard ms) of every item not heard to its end, never more than was sent."""
         cuts: list[tuple[str, int]] = []
         before_ms = 0.0
-        for item_id, sent_ms in self._sent_ms.items():
+        for item_id, by_rate in self._sent.items():
+            sent_ms = sum(samples * 1000 / rate_hz for rate_hz, samples in by_rate.items())
             heard_ms = max(0.0, played_ms - before_ms)
             if item_id is not None and heard_ms < sent_ms:
                 cuts.append((item_id, int(heard_ms)))
@@ -42,6 +44,11 @@ class ReplyAudio:
         odd = len(data) % 2
         self._half = (response_id, item_id, data[-1:] if odd else b"")
         return data[:-1] if odd else data
+
+    @property
+    def has_half_sample(self) -> bool:
+        """Whether the latest delta of an item ended inside a sample."""
+        return bool(self._half[2])
 
     def ends_inside_sample(self, response_id: str | None, item_id: str | None) -> bool:
         """Whether the item's audio ended with half a sample."""

@@ -9,6 +9,7 @@ from unittest import mock
 
 from loadtest.protocols.base import CallerProtocol, EventKind, VoiceEvent
 from loadtest.protocols.exact_messages import ExactReader
+from loadtest.protocols.openai_realtime.caller import OpenAIRealtimeCaller
 from loadtest.protocols.wyoming import events
 from tests.unit.loadtest.protocols.contract.line import SCRIPTS, Line, Received, tone
 from tests.unit.loadtest.protocols.contract.wire_script import WireScript
@@ -103,6 +104,8 @@ def outcome(caller: CallerProtocol, steps: Sequence[Step]) -> tuple[list[Any], A
             found.append(getattr(caller, method)(*args) if method != "audio_message" else None)
         else:
             found.append((list(caller.receive(step)), list(caller.pending())))
+    if isinstance(caller, OpenAIRealtimeCaller):
+        caller._running.settle()
     return found, snapshot(caller)
 
 
