@@ -34,13 +34,15 @@ def speech_into_reply(exchange: Exchange, following: PlannedTurn | None) -> Spee
     The moment is that of the clip's first frame, chosen so that its first speech sample falls on the planned point.
     None where nothing is planned, where the point is not known yet, and where the reply has ended or failed.
     """
+    backchannel = exchange.planned.backchannel if exchange.backchannel is None else None
+    if backchannel is None and (following is None or following.barge_in is None):
+        return None  # most callers, with every event
     answer = exchange.timeline.answer
     if answer is None:
         return None
     if answer.is_over and judge_complete(exchange)[0] != "ok":
         return None
-    backchannel = exchange.planned.backchannel
-    if backchannel is not None and exchange.backchannel is None:
+    if backchannel is not None:
         moment = answer.speech_begins_at(backchannel.point)
         if moment is not None:
             return SpeechIntoReply(moment - backchannel.clip.lead_ns, backchannel.clip, interrupts=False)
