@@ -63,13 +63,24 @@ def test_the_same_reply_with_and_without_the_reader(steps: list[Step], encoding:
     assert_same(lambda: OpenAIRealtimeCaller(CallerOptions(output_format=encoding)), steps)
 
 
+def delta(audio: bytes, **members: str) -> str:
+    encoded = base64.b64encode(audio).decode()
+    return json.dumps({"type": "response.audio.delta", "response_id": "a", "item_id": "a", "delta": encoded, **members})
+
+
+def test_what_comes_between_pieces_finds_all_of_those_before_it_accounted_for() -> None:
+    piece = delta(bytes(480))
+    for between in (b"\1\2\3", delta(b"\1\2\3"), delta(bytes(4), item_id="b"), *OTHERS):
+        steps = [created("a"), piece, piece, piece, between, piece, piece, ("interrupt", (15,)), piece, piece]
+        assert_same(lambda: OpenAIRealtimeCaller(CallerOptions()), steps)
+
+
 @given(st.lists(st.binary(max_size=5)))
 def test_pieces_that_end_inside_samples_are_the_same_audio(pieces: list[bytes]) -> None:
     caller = OpenAIRealtimeCaller(CallerOptions())
     heard = b""
     for piece in pieces:
-        delta = base64.b64encode(piece).decode()
-        for event in caller.receive(json.dumps({"type": "response.audio.delta", "response_id": "a", "delta": delta})):
+        for event in caller.receive(delta(piece)):
             heard += event.audio or b""
     whole = b"".join(pieces)
     assert heard == whole[: len(whole) // 2 * 2]
