@@ -35,7 +35,6 @@ __all__ = [
 
 BODY_EXCERPT_CHARS: Final = 500
 MAX_CLOSE_REASON_BYTES: Final = 123
-_MEDIUM: Final = b"\x7e"
 _LONG_HEADS: Final = {126: 4, 127: 10}  # bytes of the header, by the length code in its second byte
 HEAD_END: Final = b"\r\n\r\n"
 
@@ -208,10 +207,7 @@ class WebSocketClient:
             self._buffer.clear()
         at, end = 0, len(data)
         while at < end and self._state is not ConnectionState.CLOSED:
-            if data[at + 1 : at + 2] == _MEDIUM and end - at > 4:  # nearly every frame of audio
-                head = 4, data[at + 2] << 8 | data[at + 3]
-            else:
-                head = _frame_head(data, at)
+            head = _frame_head(data, at)
             if head is None:
                 self._needed = 2 if end - at < 2 else _head_bytes(data[at + 1])
                 self._buffer += data[at:]
@@ -312,6 +308,8 @@ class WebSocketClient:
 def _frame_head(data: bytes, at: int) -> tuple[int, int] | None:
     """Return (header bytes, payload bytes) of the unmasked frame at `at`; None while the header is incomplete."""
     available = len(data) - at
+    if available >= 4 and data[at + 1] == 126:  # nearly every frame of audio
+        return 4, data[at + 2] << 8 | data[at + 3]
     if available < 2:
         return None
     head_bytes = _head_bytes(data[at + 1])
