@@ -24,7 +24,8 @@ MEANINGS: Final[Mapping[ExitCode, str]] = {
     ExitCode.FAULT: "an unexpected fault of voiceprobe itself",
     ExitCode.USAGE: "a flag, file or configuration cannot be used; every fault is reported at once",
     ExitCode.OBJECTIVE_MISSED: (
-        "an objective is missed, whatever else is undecided; or the service kept so many calls that others never began"
+        "an objective is missed, whatever else is undecided; or the service kept so many calls that others never "
+        "began; or `voiceprobe audit` found personal data where there must not be any"
     ),
     ExitCode.GENERATOR_LIMITED: (
         "generator-limited: more than 1 % of the turns (and more than two) are invalid, or more than 1 % of the calls "

@@ -6,6 +6,8 @@ from typing import Final
 import typer
 
 from loadtest.cli.assistant import assistant
+from loadtest.cli.audit import EXAMPLE as AUDIT_EXAMPLE
+from loadtest.cli.audit import audit
 from loadtest.cli.bench import bench
 from loadtest.cli.calibrate import EXAMPLE as CALIBRATE_EXAMPLE
 from loadtest.cli.calibrate import calibrate
@@ -75,6 +77,7 @@ app.command(epilog=RUN_EXAMPLE, help=RUN_HELP)(run)
 app.command(epilog=DEMO_EXAMPLE)(demo)
 app.command(epilog=CAPACITY_EXAMPLE)(capacity)
 app.command(epilog=CALIBRATE_EXAMPLE)(calibrate)
+app.command(epilog=AUDIT_EXAMPLE)(audit)
 app.command(epilog=REPORT_EXAMPLE)(report)
 app.command(epilog=DELIVER_EXAMPLE)(deliver)
 app.command(epilog=RULES_EXAMPLE)(rules)

@@ -29,6 +29,8 @@ OUTPUTS = {
     ("capacity", "--json"): ["URL", *CALLERS],
     ("capacity", "--out"): ["URL", *CALLERS],
     ("report", "--json"): ["--store", "store"],
+    ("audit", "--json"): [],
+    ("audit", "--out"): [],
     ("demo", "--json"): [],
     ("demo", "--out"): [],
     ("calibrate", "--json"): [],

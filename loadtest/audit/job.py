@@ -1,0 +1,273 @@
+"""`voiceprobe audit`: says a corpus's personal data to the reference assistant, and looks for it everywhere after."""
+
+import json
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import duckdb
+from rich.console import Console
+
+from corpora.manifest.library import open_corpus
+from corpora.manifest.manifest import MANIFEST_NAME
+from loadtest.audit import framework_telemetry, needles
+from loadtest.audit.places import Leak, Places
+from loadtest.audit.redis_server import redis_server
+from loadtest.audit.search import Search
+from loadtest.errors import UsageError
+from loadtest.exit_codes import ExitCode
+from loadtest.run import processes
+from loadtest.run.job import run
+from loadtest.run.json_file import write_json
+from loadtest.run.request import CheckedRun, RunRequest, check
+from loadtest.run.sidecars import SIDECAR_READY_S, Sidecar, launch_sidecar
+from loadtest.scenario.settings import SwarmSettings
+from telemetry.model.durations import Duration
+
+READY_S: Final = 60.0
+# Every third question is answered too late, so that the rules answer it; the others are cached.
+ASSISTANT: Final = (
+    *("--asr", "scripted", "--asr-delay", "constant:20ms", "--tts", "scripted", "--tts-delay", "constant:20ms"),
+    *("--llm-ttft", "constant:30ms;tail=0.3:3s", "--llm-deadline", "200ms", "--cache-ttl", "10m"),
+)
+_LOOK_EVERY_S: Final = 0.2
+CORPUS: Final = "voiceprobe-en"
+Plant = Callable[["Audited"], None]
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRequest:
+    """What the audit was asked to do. `corpus` is a name or a folder; `redis_url` a server that is used and searched,
+    None: one of our own where the program is installed."""
+
+    corpus: str | None
+    users: int
+    run_time_s: float
+    out: Path
+    json_file: Path | None
+    redis_url: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Audited:
+    """Where the parts of an audit are while they run."""
+
+    folder: Path
+    sidecar: Sidecar
+    redis_url: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """What was really done: an audit of less says nothing."""
+
+    utterances: int
+    utterances_answered: int
+    cached_turns: int
+    fallback_turns: int
+    framework_spans: int
+    redis: bool
+
+    def missing(self) -> list[str]:
+        """What was not done, a sentence each."""
+        found: list[str] = []
+        if self.utterances_answered < self.utterances:
+            found.append(
+                f"{self.utterances - self.utterances_answered} of {self.utterances} utterances were never answered"
+            )
+        if not self.cached_turns:
+            found.append("no answer came from the assistant's cache")
+        if not self.fallback_turns:
+            found.append("no answer came from the assistant's fallback")
+        return found
+
+
+def audit(request: AuditRequest, console: Console, *, plant: Plant = lambda _audited: None) -> ExitCode:
+    """Run the audit. `plant` is called before the last search, for tests that put a leak somewhere.
+
+    Raises UsageError, CorpusError, OutputError, ProcessFailedError.
+    """
+    with ExitStack() as stack:
+        # Outside of what is searched: the corpus holds what is looked for.
+        corpus = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="voiceprobe-audit-")))
+        utterances = _personal_utterances(request.corpus, corpus)
+        checked = check(_run_request(request, corpus))
+        console.print(
+            f"{len(utterances)} utterances with personal data; everything of this audit is kept in {request.out}",
+            soft_wrap=True,
+        )
+        forms = needles.of_texts(utterances).union(
+            *(needles.of_value(source, value) for source, value in framework_telemetry.VALUES.items())
+        )
+        places = Places(Search(forms))
+        redis_url = request.redis_url or stack.enter_context(redis_server(request.out / "redis"))
+        audited, pids = _start_parts(request, checked, redis_url, stack)
+        with _watching(places, audited.folder):
+            target = replace(checked, request=checked.request.with_settings(host=pids.target))
+            run(target, console, sidecar=audited.sidecar)
+            sent = framework_telemetry.send(audited.sidecar.url, utterances)
+        plant(audited)
+        console.print("searching files, tables, pages, answers, caches and processes", soft_wrap=True)
+        places.pages(audited.sidecar.url)
+        if redis_url is not None:
+            places.redis(redis_url)
+        places.processes(pids.pids)
+    # What is flushed at the end is searched as well.
+    places.folder(request.out)
+    coverage = _coverage(request.out / "store", len(utterances), sent.spans, redis=redis_url is not None)
+    return _report(places, coverage, request, console)
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    target: str
+    pids: tuple[int, ...]
+
+
+def _personal_utterances(corpus: str | None, folder: Path) -> list[tuple[str, str]]:
+    """Make a corpus of those utterances that have personal data; gives their names and texts. Raises CorpusError, and
+    UsageError when there are none."""
+    opened = open_corpus(corpus or CORPUS, check_clips=False)
+    personal = [utterance for utterance in opened.utterances if utterance.pii and utterance.text]
+    if not personal:
+        raise UsageError(
+            f"the corpus {opened.name} has no utterance whose pii_kinds name personal data; annotate some, or use "
+            "the bundled corpus"
+        )
+    names = {utterance.id for utterance in personal}
+    with (opened.path / MANIFEST_NAME).open(encoding="utf-8") as manifest:
+        head, *lines = manifest.read().splitlines()
+    kept = [line for line in lines if line.strip() and json.loads(line)["id"] in names]
+    (folder / MANIFEST_NAME).write_text("\n".join([head, *kept, ""]), encoding="utf-8")
+    for utterance in personal:
+        clip = folder / utterance.path
+        clip.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(opened.path / utterance.path, clip)
+    return [(utterance.id, utterance.text or "") for utterance in personal]
+
+
+def _run_request(request: AuditRequest, corpus: Path) -> RunRequest:
+    settings = SwarmSettings(
+        host="ws://127.0.0.1:1/v1/realtime",
+        corpus=str(corpus),
+        think=0.1,
+        endpointing=Duration.parse("200ms"),
+        scenario_name="audit",
+    )
+    return RunRequest(
+        settings, request.users, float(request.users), request.run_time_s, None, request.out, request.json_file
+    )
+
+
+def _start_parts(
+    request: AuditRequest, checked: CheckedRun, redis_url: str | None, stack: ExitStack
+) -> tuple[Audited, _Parts]:
+    logs, store = request.out / "logs", request.out / "store"
+    sidecar = launch_sidecar(store, logs, slo=None, http_port=0, grpc_port=0)
+    stack.enter_context(processes.ending(sidecar))
+    ready = processes.wait_until_ready(sidecar, SIDECAR_READY_S)
+    url = str(ready["http"])
+    assistant = processes.start(
+        "assistant",
+        [
+            *("-m", "loadtest.targets.assistant", "--port", "0", "--otlp", url),
+            *ASSISTANT,
+            *("--corpus", str(checked.corpus.path)),
+            *(("--cache-url", redis_url) if redis_url is not None else ()),
+        ],
+        logs,
+        says_ready=True,
+        bystander=False,
+    )
+    stack.enter_context(processes.ending(assistant))
+    target = str(processes.wait_until_ready(assistant, READY_S)["url"])
+    parts = _Parts(target, (sidecar.process.pid, assistant.process.pid))
+    return Audited(request.out, Sidecar(url, Path(str(ready["store"]))), redis_url), parts
+
+
+@contextmanager
+def _watching(places: Places, folder: Path) -> Generator[None]:
+    """Search files again and again: what is written and soon removed, such as the ingest log, is on the disk too."""
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(_LOOK_EVERY_S):
+            places.folder(folder, tables=False)
+
+    thread = threading.Thread(target=watch, name="audit-watch")
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _coverage(store: Path, utterances: int, framework_spans: int, *, redis: bool) -> Coverage:
+    segments = sorted(str(path) for path in store.glob("segments/turns-*.parquet"))
+    answered = cached = fallback = 0
+    if segments:
+        with duckdb.connect() as database:
+            found = database.execute(
+                "SELECT count(DISTINCT utterance_id) FILTER (outcome = 'ok'), count(*) FILTER (cache_hit), "
+                "count(*) FILTER (fallback IS NOT NULL) FROM read_parquet(?) WHERE source = 'client'",
+                [segments],
+            ).fetchone()
+        answered, cached, fallback = found if found is not None else (0, 0, 0)
+    return Coverage(utterances, answered, cached, fallback, framework_spans, redis)
+
+
+def _report(places: Places, coverage: Coverage, request: AuditRequest, console: Console) -> ExitCode:
+    leaks, missing = sorted(places.leaks), coverage.missing()
+    code = ExitCode.OBJECTIVE_MISSED if leaks else ExitCode.UNDECIDED if missing else ExitCode.OK
+    by_place: dict[str, list[Leak]] = {}
+    for leak in leaks:
+        by_place.setdefault(leak.place, []).append(leak)
+    for place, found in by_place.items():
+        sources = ", ".join(sorted({leak.source for leak in found}))
+        console.print(f"LEAK {place}: {sources}", soft_wrap=True, markup=False, highlight=False)
+    searched = ", ".join(f"{count} × {kind}" for kind, count in sorted(places.searched.items()))
+    console.print(f"searched: {searched}", soft_wrap=True)
+    for sentence in missing:
+        console.print(f"not covered: {sentence}; use a longer --run-time", soft_wrap=True)
+    if not coverage.redis:
+        console.print("Redis was not searched: redis-server is not installed; --redis names a server", soft_wrap=True)
+    console.print(_verdict(leaks, missing, coverage), soft_wrap=True)
+    if request.json_file is not None:
+        write_json(request.json_file, _as_object(by_place, places, coverage, code))
+    return code
+
+
+def _verdict(leaks: Sequence[Leak], missing: Sequence[str], coverage: Coverage) -> str:
+    if leaks:
+        return f"personal data was found in {len({leak.place for leak in leaks})} places"
+    if missing:
+        return "undecided: nothing was found, but not all was tried"
+    return (
+        f"no personal data was found: {coverage.utterances} utterances, {coverage.cached_turns} answers from a cache, "
+        f"{coverage.fallback_turns} from the fallback, {coverage.framework_spans} spans as frameworks send them"
+    )
+
+
+def _as_object(by_place: dict[str, list[Leak]], places: Places, coverage: Coverage, code: ExitCode) -> dict[str, Any]:
+    return {
+        "exit_code": int(code),
+        "leaks": [
+            {"place": place, "utterances": sorted({leak.source for leak in found})} for place, found in by_place.items()
+        ],
+        "searched": dict(sorted(places.searched.items())),
+        "coverage": {
+            "utterances": coverage.utterances,
+            "utterances_answered": coverage.utterances_answered,
+            "cached_turns": coverage.cached_turns,
+            "fallback_turns": coverage.fallback_turns,
+            "framework_spans": coverage.framework_spans,
+            "redis": coverage.redis,
+            "missing": coverage.missing(),
+        },
+    }

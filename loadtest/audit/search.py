@@ -1,0 +1,139 @@
+"""Finds needles in bytes, in whatever form they are: compressed, encoded, escaped, with separators."""
+
+import base64
+import binascii
+import html
+import re
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import Final
+from urllib.parse import unquote_to_bytes
+
+import pyarrow as pa
+
+from loadtest.audit.needles import Needle, plain
+
+# Encodings within one another.
+DEPTH_MAX: Final = 3
+_UNPACKED_BYTES_MAX: Final = 256 << 20
+_BASE64: Final = re.compile(rb"[A-Za-z0-9+/_-]{12,}={0,2}")
+_HEX: Final = re.compile(rb"(?:[0-9A-Fa-f]{2}){8,}")
+_ESCAPED: Final = re.compile(rb"\\u([0-9a-fA-F]{4})|\\x([0-9a-fA-F]{2})")
+_LETTERS: Final = re.compile(rb"[0-9A-Za-z]{5,}")
+_GAPS: Final = re.compile(r"(?<=[0-9])[\s.\-/()_,:]{1,3}(?=[0-9])")
+_MAGIC_OF: Final = {
+    b"\x1f\x8b\x08": "gzip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"\x78\x01": "zlib",
+    b"\x78\x5e": "zlib",
+    b"\x78\x9c": "zlib",
+    b"\x78\xda": "zlib",
+}
+_MAGIC: Final = tuple(_MAGIC_OF)
+_URL_SAFE: Final = bytes.maketrans(b"-_", b"+/")
+_PIECE_BYTES: Final = 1 << 16
+
+
+class Search:
+    """Looks for needles. One search is for many places: what does not change is prepared once."""
+
+    def __init__(self, needles: Iterable[Needle]) -> None:
+        self._words = {needle.form: needle for needle in needles if not needle.is_number}
+        self._numbers = {needle.form: needle for needle in needles if needle.is_number}
+        self._any_word = _any_of(self._words)
+        self._any_number = _any_of(self._numbers)
+
+    def found(self, octets: bytes) -> set[Needle]:
+        """The needles that are anywhere in these bytes."""
+        needles: set[Needle] = set()
+        seen: set[int] = set()
+        for layer in _layers(octets, 0, seen):
+            needles |= self._in_text(layer.decode("utf-8", "replace"))
+            for encoding in ("utf-16-le", "utf-16-be"):
+                if layer.count(b"\0") * 4 > len(layer):
+                    needles |= self._in_text(layer.decode(encoding, "replace"))
+        return needles
+
+    def _in_text(self, text: str) -> set[Needle]:
+        found: set[Needle] = set()
+        if self._any_word is not None:
+            found |= {self._words[match[1]] for match in self._any_word.finditer(plain(text))}
+        if self._any_number is not None:
+            # Numbers stand by themselves: any digits at all are somewhere in long ones.
+            for written in {text, _GAPS.sub("", text)}:
+                for match in self._any_number.finditer(written):
+                    before, after = written[: match.start()][-1:], written[match.end(1) :][:1]
+                    if not before.isdecimal() and not after.isdecimal():
+                        found.add(self._numbers[match[1]])
+        return found
+
+
+def _any_of(forms: Iterable[str]) -> re.Pattern[str] | None:
+    chosen = sorted(forms, key=lambda form: (-len(form), form))
+    # Within a look-ahead, so that one needle hides no other.
+    return re.compile(f"(?=({'|'.join(map(re.escape, chosen))}))") if chosen else None
+
+
+def _layers(octets: bytes, depth: int, seen: set[int]) -> Iterator[bytes]:
+    """The bytes, and what they are when they are decoded in each way that they can be."""
+    if hash(octets) in seen:
+        return
+    seen.add(hash(octets))
+    yield octets
+    if depth >= DEPTH_MAX:
+        return
+    for decoded in _decoded(octets):
+        if decoded and decoded != octets:
+            yield from _layers(decoded, depth + 1, seen)
+
+
+def _decoded(octets: bytes) -> Iterator[bytes]:
+    yield from _unpacked(octets)
+    if b"%" in octets:
+        yield unquote_to_bytes(octets)
+    if b"&" in octets:
+        yield html.unescape(octets.decode("utf-8", "replace")).encode("utf-8", "replace")
+    if b"\\" in octets:
+        yield _ESCAPED.sub(lambda found: chr(int(found[1] or found[2], 16)).encode("utf-8", "replace"), octets)
+    # All runs together: each by itself would be looked into again and again.
+    yield b"\n".join(filter(_may_hold_text, (binascii.unhexlify(found[0]) for found in _HEX.finditer(octets))))
+    runs = (_from_base64(found[0]) for found in _BASE64.finditer(octets))
+    yield b"\n".join(decoded for of_run in runs for decoded in of_run if _may_hold_text(decoded))
+
+
+def _may_hold_text(octets: bytes) -> bool:
+    return _LETTERS.search(octets) is not None or octets.startswith(_MAGIC)
+
+
+def _from_base64(text: bytes) -> Iterator[bytes]:
+    """What a run of its letters is; it may begin anywhere in a group of four."""
+    plain_text = text.rstrip(b"=").translate(_URL_SAFE)
+    for begin in range(4):
+        chosen = plain_text[begin:]
+        yield base64.b64decode(chosen[: len(chosen) - (len(chosen) % 4 == 1)] + b"===", validate=False)
+
+
+def _unpacked(octets: bytes) -> Iterator[bytes]:
+    for magic, codec in _MAGIC_OF.items():
+        at = octets.find(magic)
+        while at >= 0:
+            if content := _unpack(octets[at:], codec):
+                yield content
+            at = octets.find(magic, at + 1)
+
+
+def _unpack(octets: bytes, codec: str) -> bytes:
+    """What can be read of it: it may end anywhere, and other bytes may follow."""
+    if codec == "zlib":
+        try:
+            return zlib.decompressobj().decompress(octets, _UNPACKED_BYTES_MAX)
+        except zlib.error:
+            return b""
+    found = bytearray()
+    try:
+        with pa.CompressedInputStream(pa.BufferReader(octets), codec) as stream:
+            while len(found) < _UNPACKED_BYTES_MAX and (piece := stream.read(_PIECE_BYTES)):
+                found += piece
+    except OSError:
+        pass
+    return bytes(found)
