@@ -8,6 +8,7 @@ from telemetry.model.errors import ConfigError
 from telemetry.sidecar.configuration.reading import Configuration
 from telemetry.sidecar.configuration.settings import BY_KEY
 from telemetry.sidecar.connection_limits import ConnectionLimits
+from telemetry.sidecar.forwarding.destinations import destinations_from
 from telemetry.sidecar.options import SidecarOptions
 from telemetry.sidecar.otlp.access import is_loopback
 from telemetry.sidecar.scraping.targets import targets_from
@@ -16,7 +17,7 @@ from telemetry.sidecar.tls import ServerTls, TlsFiles, server_tls
 from telemetry.store.retention import Keep
 
 # Tables of the file, each with a reader of its own.
-TABLES: Final = ("scrape",)
+TABLES: Final = ("forward", "scrape")
 _DAY_NS: Final = 86_400 * 10**9
 _GIB: Final = 1 << 30
 _Made = TypeVar("_Made")
@@ -28,6 +29,9 @@ def options_of(configuration: Configuration) -> SidecarOptions:
     token = _attempt(lambda: _token(configuration), faults)
     tls = _attempt(lambda: _tls(configuration), faults)
     scrape = _attempt(lambda: targets_from(_tables(configuration, "scrape"), str(configuration.file)), faults)
+    destinations = _attempt(
+        lambda: destinations_from(_tables(configuration, "forward"), str(configuration.file)), faults
+    )
     store, host = _text(configuration, "store"), _text(configuration, "host") or ""
     if not configuration.is_given("store"):
         setting = BY_KEY["store"]
@@ -52,6 +56,7 @@ def options_of(configuration: Configuration) -> SidecarOptions:
         keep=_keep(configuration),
         limits=_limits(configuration),
         scrape=tuple(scrape or ()),
+        destinations=tuple(destinations or ()),
         drain_s=_number(configuration, "drain_time"),
         redact_names=_path(configuration, "redact_names"),
     )
