@@ -13,8 +13,8 @@ The sidecar serves these at `/metrics`, on its HTTP port; [rules and a dashboard
 of them. The good and the eligible turns of each objective are counted, and its threshold is a boundary of the
 histogram's buckets; use the store for percentiles that a decision depends on. No label names a call, a user or an
 utterance. At most {COHORTS_MAX} cohorts, {MODELS_MAX} models and {SERVICES_MAX} services are distinguished at a time.
-Another one is `other` until one that no turn has had for {IDLE_S / 60:g} minutes gives way to it; the series of that one
-end, and begin at 0 if it comes back.
+Another one is `other` until one that no turn has had for {IDLE_S / 60:g} minutes gives way to it; the series of that
+one end, and begin at 0 if it comes back.
 """
 
 

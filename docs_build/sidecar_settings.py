@@ -3,6 +3,7 @@
 from typing import Final
 
 from docs_build.markdown import cell, code, page, table
+from telemetry.sidecar.configuration.building import TABLES
 from telemetry.sidecar.configuration.settings import CONFIG, GROUPS, SETTINGS, SidecarSetting
 
 INTRODUCTION: Final = f"""
@@ -22,6 +23,11 @@ CREDENTIALS: Final = """
 The token is not read from the command line, which every list of processes shows, nor from the file: it comes from the
 environment or from a file of its own. Where both are given, the stronger of the two sources decides.
 """
+# What the readers of these tables check is on their own pages.
+TABLES_TEXT: Final = {
+    "forward": "an OTLP endpoint that everything received goes on to; `text` says what happens to texts",
+    "scrape": "a model server whose Prometheus page is read",
+}
 
 
 def sidecar_settings_page() -> str:
@@ -32,6 +38,8 @@ def sidecar_settings_page() -> str:
         rows = [_row(setting) for setting in settings]
         parts += [f"## {group.capitalize()}", table(("Key", "Variable", "Flag", "Default", "Meaning"), rows)]
         parts += [CREDENTIALS] if any(each.is_secret for each in settings) else []
+    rows = [(code(f"[[{name}]]"), TABLES_TEXT[name]) for name in TABLES]
+    parts += ["## Tables of the file", table(("Table", "Meaning"), rows)]
     return page("Settings of the sidecar", INTRODUCTION, *parts)
 
 

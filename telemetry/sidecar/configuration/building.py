@@ -29,9 +29,7 @@ def options_of(configuration: Configuration) -> SidecarOptions:
     token = _attempt(lambda: _token(configuration), faults)
     tls = _attempt(lambda: _tls(configuration), faults)
     scrape = _attempt(lambda: targets_from(_tables(configuration, "scrape"), str(configuration.file)), faults)
-    destinations = _attempt(
-        lambda: destinations_from(_tables(configuration, "forward"), str(configuration.file)), faults
-    )
+    forward = _attempt(lambda: destinations_from(_tables(configuration, "forward"), str(configuration.file)), faults)
     store, host = _text(configuration, "store"), _text(configuration, "host") or ""
     if not configuration.is_given("store"):
         setting = BY_KEY["store"]
@@ -56,7 +54,7 @@ def options_of(configuration: Configuration) -> SidecarOptions:
         keep=_keep(configuration),
         limits=_limits(configuration),
         scrape=tuple(scrape or ()),
-        destinations=tuple(destinations or ()),
+        destinations=tuple(forward or ()),
         drain_s=_number(configuration, "drain_time"),
         redact_names=_path(configuration, "redact_names"),
     )
@@ -76,8 +74,24 @@ def _tables(configuration: Configuration, name: str) -> list[dict[str, Any]]:
     if isinstance(found, list):
         entries = cast("list[Any]", found)
         if all(isinstance(entry, dict) for entry in entries):
-            return entries
+            return [_from_folder(entry, (configuration.file or Path()).parent) for entry in entries]
     raise ConfigError(str(configuration.file), [f"{name}: tables are expected; write [[{name}]] before each"])
+
+
+def _from_folder(table: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The table with its paths, in keys that end in `_file`, starting from the folder of the file that it is in."""
+
+    def placed(value: object) -> object:
+        return str(folder / value) if isinstance(value, str) and value else value
+
+    def of_key(key: str, value: Any) -> Any:
+        if not key.endswith("_file"):
+            return value
+        if isinstance(value, dict):
+            return {name: placed(path) for name, path in cast("dict[str, object]", value).items()}
+        return placed(value)
+
+    return {key: of_key(key, value) for key, value in table.items()}
 
 
 def _token(configuration: Configuration) -> str | None:

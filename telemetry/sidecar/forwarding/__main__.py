@@ -13,7 +13,9 @@ from telemetry.model.errors import TelemetryError
 def main() -> None:
     """Serve the store process at the other end of the socket that was inherited."""
     from telemetry.sidecar.forwarding.process import run
+    from telemetry.sidecar.logs import start_child_logging
 
+    start_child_logging("forwarding")
     # Signals of a terminal or a service manager reach every process; the store process says when to stop.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
@@ -23,8 +25,8 @@ def main() -> None:
         connection.setblocking(False)
         try:
             asyncio.run(run(connection))
-        except (TelemetryError, OSError, ValueError) as error:
-            print(f"nothing can be forwarded: {error}", file=sys.stderr)  # noqa: T201 - there is no other place
+        except (TelemetryError, OSError, ValueError):
+            logging.getLogger(__name__).exception("nothing can be forwarded")
             code = 1
     # Threads that still wait for a name server must not keep it.
     sys.stderr.flush()

@@ -112,3 +112,25 @@ def test_faults_of_tables_are_reported_with_the_others(tmp_path: Path) -> None:
     file.write_text('store = "data"\nscrape = "http://127.0.0.1:8000/metrics"\n')
     with pytest.raises(ConfigError, match=r"scrape: tables are expected; write \[\[scrape\]\] before each"):
         options_of(read_configuration({"config": str(file)}, {}, TABLES))
+
+
+def test_destinations_of_forwarding_come_from_tables_of_the_file(tmp_path: Path) -> None:
+    file, key = tmp_path / "sidecar.toml", tmp_path / "header"
+    key.write_text("Bearer s3cret")
+    key.chmod(0o600)
+    file.write_text(
+        'store = "data"\n[[forward]]\nname = "tempo"\nurl = "https://tempo.example.com"\ntext = "redact"\n'
+        'headers_file = { authorization = "header" }\n'
+    )
+    (destination,) = options_of(read_configuration({"config": str(file)}, {}, TABLES)).destinations
+    assert (destination.name, destination.text) == ("tempo", "redact")
+    assert [header.read() for header in destination.headers] == ["Bearer s3cret"]
+    assert destination.headers[0].file == str(key)
+    file.write_text(
+        'store = "data"\n[[forward]]\nname = "tempo"\nurl = "https://tempo.example.com"\nca_file = "no.pem"\n'
+    )
+    with pytest.raises(ConfigError) as refused:
+        options_of(read_configuration({"config": str(file)}, {}, TABLES))
+    output = "\n".join(refused.value.faults)
+    assert f"{file}: [[forward]] 1 (tempo): text: is missing" in output
+    assert str(tmp_path / "no.pem") in output
