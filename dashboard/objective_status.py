@@ -55,7 +55,7 @@ class ObjectiveStatus:
         if not self.verdict.is_judged:
             return "not judged"
         if self.verdict.eligible and self.verdict.eligible < self.verdict.minimum_turns:
-            return f"undecided: too few ({self.verdict.eligible})"
+            return f"too few ({self.verdict.eligible})"
         return "undecided" if self.verdict.is_observable else "not observable"
 
 
