@@ -18,7 +18,7 @@ from loadtest.audit.search import Search
 # Larger files are read in pieces that overlap by more than any needle is long.
 _PIECE_BYTES: Final = 16 << 20
 _OVERLAP_BYTES: Final = 64 << 10
-_PAGES: Final = ("/metrics", "/v1/state", "/healthz", "/")
+_PAGES: Final = ("/metrics", "/v1/state", "/healthz")
 _OPENMETRICS: Final = {"accept": "application/openmetrics-text"}
 # Questions without parameters, or whose parameters are all optional.
 _QUESTIONS: Final = ("runs", "summary", "page", "slowest", "turns", "calls", "stage_budget")
@@ -53,7 +53,10 @@ class Places:
                         self._table(path, str(path.relative_to(folder)))
 
     def pages(self, url: str) -> None:
-        """Search what a sidecar shows: its pages, metrics in both formats, and the answers to its questions."""
+        """Search what a sidecar shows: its pages, metrics in both formats, and the answers to its questions.
+
+        Raises httpx.HTTPError when it does not answer: what is not seen is not searched.
+        """
         with httpx.Client(base_url=url, timeout=30.0) as client:
             for page in _PAGES:
                 self._look("page", f"GET {page}", _content(client.get(page)))
@@ -130,6 +133,7 @@ def _text(value: object) -> str:
 
 
 def _content(answer: httpx.Response) -> bytes:
+    answer.raise_for_status()
     return answer.content + b"\n" + str(answer.headers).encode()
 
 

@@ -31,7 +31,7 @@ _MAGIC_OF: Final = {
 }
 _MAGIC: Final = tuple(_MAGIC_OF)
 _URL_SAFE: Final = bytes.maketrans(b"-_", b"+/")
-_PIECE_BYTES: Final = 1 << 16
+_WINDOW_BITS: Final = {"zlib": zlib.MAX_WBITS, "gzip": zlib.MAX_WBITS | 16}
 
 
 class Search:
@@ -124,15 +124,16 @@ def _unpacked(octets: bytes) -> Iterator[bytes]:
 
 def _unpack(octets: bytes, codec: str) -> bytes:
     """What can be read of it: it may end anywhere, and other bytes may follow."""
-    if codec == "zlib":
+    if codec in _WINDOW_BITS:
         try:
-            return zlib.decompressobj().decompress(octets, _UNPACKED_BYTES_MAX)
+            return zlib.decompressobj(_WINDOW_BITS[codec]).decompress(octets, _UNPACKED_BYTES_MAX)
         except zlib.error:
             return b""
     found = bytearray()
     try:
         with pa.CompressedInputStream(pa.BufferReader(octets), codec) as stream:
-            while len(found) < _UNPACKED_BYTES_MAX and (piece := stream.read(_PIECE_BYTES)):
+            # What follows is an error, and takes the piece with it in which it is met.
+            while len(found) < _UNPACKED_BYTES_MAX and (piece := stream.read(len(found) // 8 + 1)):
                 found += piece
     except OSError:
         pass
