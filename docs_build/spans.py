@@ -11,6 +11,7 @@ from loadtest.protocols.endpoint_headers import CACHE_AND_ROUTE, MAX_VALUE_CHARS
 from telemetry.model import semconv, turns
 from telemetry.model.generator_health import GAUGES
 from telemetry.model.metrics import TIMESTAMPS
+from telemetry.model.service_spans import WHOLE_TURN_ATTRIBUTES, service_span_table
 from telemetry.model.turn_spans import CARRIED
 from telemetry.model.turns import Turn
 
@@ -22,6 +23,16 @@ Client and service emit the same spans: a `{semconv.SPAN_CALL}` for each call, a
 turns, and `{semconv.SPAN_ASR}`, `{semconv.SPAN_LLM}` and `{semconv.SPAN_TTS}` below a turn. `{semconv.SPAN_RUN}` spans
 mark the start and the end of a run. A turn's span carries all data of the turn; decoding it restores the turn exactly.
 The version of these conventions is {semconv.SCHEMA_VERSION}, in the attribute `{semconv.ATTR_SCHEMA}`.
+"""
+OWN: Final = f"""
+A service reports its turns with OpenTelemetry's own API, in any language: a span `{semconv.SPAN_TURN}` for each turn,
+with what is known of the following. Nothing but that span is required, and events and attributes may also be on spans
+below it. An event may be sent with a time in the past. [How to send them](../how-to/service-spans.md).
+"""
+WHOLE: Final = f"""
+The load generator and the reference assistant send whole turns instead, with every field as an attribute. A span is
+read so if it has {" or ".join(map(code, sorted(WHOLE_TURN_ATTRIBUTES)))}; then `run_id`, `call_id`, `turn_index`,
+`source`, `outcome`, `started_unix_ns` and `started_perf_ns` are required.
 """
 GEN_AI: Final = """
 If OpenTelemetry's GenAI conventions have a name for a value, the span also carries it under that name:
@@ -55,7 +66,8 @@ HEALTH_MEANINGS: Final = {
 
 def spans_page() -> str:
     """Return the page with spans, attributes of a turn, response metadata and the load generator's gauges."""
-    parts = [INTRODUCTION, "## Attributes of a turn", *_turn(), GEN_AI]
+    parts = [INTRODUCTION, "## Spans of your own service", OWN, *_own_service()]
+    parts += ["## Attributes of a turn", WHOLE, *_turn(), GEN_AI]
     gen_ai = sorted(value for name, value in vars(semconv).items() if name.startswith("GEN_AI_"))
     parts += [", ".join(map(code, gen_ai)) + "."]
     names = (*REQUEST_IDS, *WHO_ANSWERED, *CACHE_AND_ROUTE)
@@ -65,6 +77,23 @@ def spans_page() -> str:
     rows = [(code(figure.metric or ""), cell(figure.definition)) for figure in GAUGES.values()]
     parts += [table(("Metric", "Meaning"), [*rows, *_constants("METRIC_", HEALTH_MEANINGS)])]
     return page("Spans and attributes", *parts)
+
+
+def _own_service() -> list[str]:
+    """Return the tables of what a service of one's own may send."""
+    listed = service_span_table()
+    described = {field.name: field for field in msgspec.structs.fields(Turn)}
+    events = [(code(event.name), cell(event.meaning)) for event in listed.event]
+    attributes = [
+        (code(each.name), cell(_kind(described[each.field].type)), cell(each.meaning)) for each in listed.attribute
+    ]
+    return [
+        table(("Span", "Is"), [(code(span.name), cell(span.meaning)) for span in listed.span]),
+        "Events, each a moment:",
+        table(("Event", "Says that"), events),
+        "Attributes:",
+        table(("Attribute", "Type", "Meaning"), attributes),
+    ]
 
 
 def _turn() -> list[str]:
