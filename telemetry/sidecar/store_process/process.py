@@ -165,6 +165,7 @@ class StoreProcess:
                 begin = self._log.position
                 end = self._log.append(group.records)
                 self._forwarding.add(group.as_received)
+                group.as_received.clear()
                 self._committer.add(group, begin, end)
                 durable_s = time.monotonic() - decoded_s
                 self._faults.set(LOG_FAULT, None)
