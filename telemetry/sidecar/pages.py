@@ -19,16 +19,22 @@ _Answer = Callable[[Request], Awaitable[Response]]
 
 
 def routes(link: StoreLink, ingest: Ingest, access: Access, is_stopping: Callable[[], bool]) -> list[Route]:
-    """Create the routes of the pages. Health and readiness ask for no token, and never wait for the store process."""
+    """Create the routes of the pages. Health and readiness ask for no token, and never wait for the store process.
 
-    async def healthz(_request: Request) -> Response:
-        return _json({"alive": True, "faults": _named(link.faults)})
+    Without one they name the faults; their sentences, which hold paths of this machine, are for those who have it.
+    """
 
-    async def readyz(_request: Request) -> Response:
-        reasons = [fault.sentence for fault in link.faults if fault.stops_storing]
+    async def healthz(request: Request) -> Response:
+        return _json({"alive": True, "faults": {fault.name: shown(request, fault) for fault in link.faults}})
+
+    async def readyz(request: Request) -> Response:
+        reasons = [shown(request, fault) for fault in link.faults if fault.stops_storing]
         reasons += ["the sidecar is stopping"] if is_stopping() else []
         content = {"ready": not reasons, "reasons": reasons}
         return _json(content, 503 if reasons else 200)
+
+    def shown(request: Request, fault: StoreFault) -> str:
+        return fault.sentence if access.denial(request) is None else fault.name
 
     async def state(_request: Request) -> Response:
         return await _page(link, "state", "", _counts(link, ingest))
@@ -63,10 +69,6 @@ def _guarded(answer: _Answer, access: Access) -> _Answer:
         return Response(f"{denial.sentence}\n", denial.status, denial.headers, "text/plain")
 
     return endpoint
-
-
-def _named(faults: tuple[StoreFault, ...]) -> dict[str, str]:
-    return {fault.name: fault.sentence for fault in faults}
 
 
 def _json(content: object, status: int = 200) -> Response:
