@@ -14,15 +14,24 @@ from telemetry.store.turn_rows import TURN_COLUMNS
 
 def both_sides(connection: StoreConnection, trace_id: str, turn_index: int) -> tuple[Turn | None, Turn | None]:
     """The turn of a place in the call of a trace, heard and reported; None for a side that is not in the store."""
-    found = [
-        turn_from_row(row)
-        for row in rows_of_trace(connection, "turns", trace_id, columns=TURN_COLUMNS, order="started_unix_ns, span_id")
-    ]
-    client = next((t for t in found if t.source == "client" and t.turn_index == turn_index), None)
+    found = _of_trace(connection, trace_id)
+    client = _heard(found, turn_index)
     services = [turn for turn in found if turn.source == "service"]
     if client is not None and not services:
         services = _of_another_trace(connection, client)
+    elif client is None and (reported := _counterpart(None, services, turn_index)) is not None:
+        heard_trace = _heard_trace(connection, reported)
+        client = _heard(_of_trace(connection, heard_trace), turn_index) if heard_trace is not None else None
     return client, _counterpart(client, services, turn_index)
+
+
+def _of_trace(connection: StoreConnection, trace_id: str) -> list[Turn]:
+    found = rows_of_trace(connection, "turns", trace_id, columns=TURN_COLUMNS, order="started_unix_ns, span_id")
+    return [turn_from_row(row) for row in found]
+
+
+def _heard(turns: Sequence[Turn], turn_index: int) -> Turn | None:
+    return next((turn for turn in turns if turn.source == "client" and turn.turn_index == turn_index), None)
 
 
 def _counterpart(client: Turn | None, services: Sequence[Turn], turn_index: int) -> Turn | None:
@@ -32,10 +41,29 @@ def _counterpart(client: Turn | None, services: Sequence[Turn], turn_index: int)
     return next(by_response, None) or next(by_place, None)
 
 
+def _heard_trace(connection: StoreConnection, service: Turn) -> str | None:
+    """The trace of the caller's call that a turn of a service belongs to, where it is not the service's own."""
+    _look_around(connection, service)
+    connection.execute(
+        "CREATE OR REPLACE TEMP TABLE of_service AS SELECT ?::VARCHAR AS trace_id, ?::VARCHAR AS call_id",
+        [service.trace_id, service.call_id],
+    )
+    connection.execute(
+        "CREATE OR REPLACE TEMP TABLE seen_clients AS SELECT trace_id, call_id FROM other_turns WHERE source = 'client'"
+    )
+    (row,) = rows(connection, with_heard_trace("of_service", "seen_clients"))
+    return row["heard_trace"]
+
+
+def _look_around(connection: StoreConnection, turn: Turn) -> None:
+    """Make the view `other_turns` of the turns of about the same time."""
+    segments = near(connection.segments("turns"), turn.started_unix_ns, turn.started_unix_ns)
+    connection.view("other_turns", "turns", segments)
+
+
 def _of_another_trace(connection: StoreConnection, client: Turn) -> list[Turn]:
     """What a service to which the caller's trace did not come reported of the call."""
-    segments = near(connection.segments("turns"), client.started_unix_ns, client.started_unix_ns)
-    connection.view("other_turns", "turns", segments)
+    _look_around(connection, client)
     connection.execute(
         "CREATE OR REPLACE TEMP TABLE of_call AS SELECT ?::VARCHAR AS trace_id, ?::VARCHAR AS call_id",
         [client.trace_id, client.call_id],

@@ -87,6 +87,11 @@ def test_both_sides_of_a_turn_are_joined(tmp_path: Path, column: str, name: str,
     with StoreReader(folder, fewest_rolled_up=fewest_rolled_up) as reader:
         of_callers = reader.summary(Filter(run_id="run-1")).client_service_delta
         of_service = reader.summary(Filter(run_id=VIEW)).client_service_delta
+        for client, service in zip(turns[::2], turns[1::2], strict=True):
+            # A link may name either trace.
+            for trace_id in (client.trace_id, service.trace_id):
+                found = reader.turn(trace_id, client.turn_index)
+                assert [turn and turn.span_id for turn in found] == [client.span_id, service.span_id]
     for delta in (of_callers, of_service):
         assert (delta.joined, delta.client_only, delta.service_only, delta.uncorrected) == (20, 0, 0, 20)
         assert delta.difference_p50_ns == pytest.approx(6 * MS, rel=0.01)
