@@ -6,7 +6,7 @@ limited, `other` are those beyond; exemplars carry the turn's trace id (OpenMetr
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -37,6 +37,10 @@ _CACHE: Final = Family(
 _FALLBACKS: Final = Family(
     "voice_service_fallbacks", "counter", "Reported turns answered by a fallback, by kind.", (LABEL, "kind")
 )
+_UNMAPPED: Final = Family(
+    "voice_service_unmapped_spans", "counter", 'Spans that no adapter knows, kept raw, by "scope/span name".', ("span",)
+)
+_UNMAPPED_MAX: Final = 32
 _COLUMNS: Final[dict[Family, tuple[str, tuple[str, ...]]]] = {
     _TURNS: ("outcome", (*semconv.OUTCOMES, OTHER)),
     _CACHE: ("cache_hit", ("false", "true")),
@@ -88,12 +92,14 @@ class ServiceExposition:
                     exemplars = np.array([traces[turn] for turn in found.turns.tolist()], "S32")
                     self._histograms[name].add(np.arange(_PLACES), found, exemplars, self._wall_clock_ns() / 1e9)
 
-    def add_to(self, page: bytes) -> bytes:
-        """A page of `/metrics` with the families of services behind its own; without any service it stays as it is."""
+    def add_to(self, page: bytes, unmapped: Mapping[str, int]) -> bytes:
+        """A page of `/metrics` with the families of services behind its own. `unmapped` counts spans that no adapter
+        knows by "scope/span name"; without these and any service the page stays as it is."""
         openmetrics = page.endswith(_END)
         with self._lock:
-            text = "".join(self._parts(openmetrics=openmetrics)).encode() if self._places else b""
-        return page.removesuffix(_END) + text + (_END if openmetrics else b"")
+            text = "".join(self._parts(openmetrics=openmetrics)) if self._places else ""
+        text += "".join(_unmapped_parts(unmapped, openmetrics=openmetrics)) if unmapped else ""
+        return page.removesuffix(_END) + text.encode() + (_END if openmetrics else b"")
 
     def _place(self, name: str) -> int:
         if name not in self._places:
@@ -129,3 +135,13 @@ class ServiceExposition:
                 family = Family(series, "histogram", f"{metric.definition} (as the service reports it).", (LABEL,))
                 yield family.head(openmetrics=openmetrics)
                 yield from histogram_lines(family, self._buckets[name], labels, counts)
+
+
+def _unmapped_parts(unmapped: Mapping[str, int], *, openmetrics: bool) -> Iterator[str]:
+    """The names that came first, so that no count ever falls; the others are counted together."""
+    names = list(unmapped.items())
+    yield _UNMAPPED.head(openmetrics=openmetrics)
+    for name, count in names[:_UNMAPPED_MAX]:
+        yield _UNMAPPED.sample(label_text(_UNMAPPED.labels, (name,)), count)
+    if rest := sum(count for _, count in names[_UNMAPPED_MAX:]):
+        yield _UNMAPPED.sample(label_text(_UNMAPPED.labels, (OTHER,)), rest)

@@ -217,6 +217,8 @@ def test_state_counts_what_came_and_names_foreign_spans(running: Running) -> Non
     assert (
         state["unmapped_spans"]["voiceprobe/agent_turn"] == before["unmapped_spans"].get("voiceprobe/agent_turn", 0) + 1
     )
+    shown = 'voice_service_unmapped_spans_total{span="voiceprobe/agent_turn"} '
+    assert shown in running.client.get("/metrics").text
     assert state["received"] == before["received"] + 1
     assert state["stored_spans"] == before["stored_spans"] + 1
     assert state["last_receive_unix_ns"] > 0

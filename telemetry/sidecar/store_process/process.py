@@ -247,7 +247,8 @@ class StoreProcess:
             content = {**state.snapshot().as_dict(), "store": self._options.store, "forwarding": forwarding}
             return Page(ask.number, "application/json", orjson.dumps(content))
         body, content_type = self._exposition.render(ask.accept)
-        body = self._service_exposition.add_to(with_forwarding(body, self._forwarding.reports()))
+        body = with_forwarding(body, self._forwarding.reports())
+        body = self._service_exposition.add_to(body, state.snapshot().unmapped_spans)
         return Page(ask.number, content_type, body)
 
     def _watch(self) -> None:

@@ -22,7 +22,7 @@ def reported(index: int, service: str = "bot", **changes: object) -> Turn:
 
 def samples(exposition: ServiceExposition, accept: str = "text/plain") -> Found:
     page, _ = Exposition().render(accept)
-    text = exposition.add_to(page).decode()
+    text = exposition.add_to(page, {}).decode()
     parse = openmetrics if accept.startswith("application/openmetrics") else prometheus
     return {
         (sample.name, frozenset(sample.labels.items())): sample.value
@@ -49,14 +49,14 @@ def test_what_services_report_is_counted_apart_from_what_callers_heard() -> None
         assert found[f"{name}_count", frozenset({("service_name", "bot")})] == 3.0
         assert found[f"{name}_bucket", frozenset({("service_name", "bot"), ("le", "0.733")})] == 3.0
         assert found["voice_service_fallbacks_total", frozenset({("service_name", "desk"), ("kind", "rule")})] == 1.0
-    assert 'trace_id="' in exposition.add_to(b"# EOF\n").decode()
+    assert 'trace_id="' in exposition.add_to(b"# EOF\n", {}).decode()
 
 
 def test_without_a_service_the_page_stays_as_it_is() -> None:
     exposition = ServiceExposition()
     exposition.observe(turns_table([client_turn(0)]))
     for page in (b"a 1\n", b"a 1\n# EOF\n"):
-        assert exposition.add_to(page) == page
+        assert exposition.add_to(page, {}) == page
 
 
 def test_services_that_senders_make_up_do_not_grow_the_page() -> None:
@@ -73,3 +73,13 @@ def test_services_that_senders_make_up_do_not_grow_the_page() -> None:
     found = turns_of(samples(exposition))
     assert found["new"] == 2.0
     assert len(found) == SERVICES_MAX + 1
+
+
+def test_spans_that_no_adapter_knows_are_counted_by_name() -> None:
+    unmapped = {f"scope/span {index}": index + 1 for index in range(40)}
+    for page, parse in ((b"", prometheus), (b"# EOF\n", openmetrics)):
+        (family,) = parse(ServiceExposition().add_to(page, unmapped).decode())
+        found = {sample.labels["span"]: sample.value for sample in family.samples}
+        assert len(found) == 33
+        assert found["scope/span 31"] == 32.0
+        assert found[OTHER] == sum(range(33, 41))
