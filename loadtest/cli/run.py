@@ -29,6 +29,20 @@ Protocols, and the stages of a turn that the caller can observe with each:
 """
 
 
+_Callers = Annotated[
+    int | None,
+    flag("load", "--users", "-u", help=f"callers at the same time (default: {USERS}; 1 for an agent that connects)"),
+]
+_RunTime = Annotated[
+    str | None,
+    flag(
+        "load",
+        help="how long, e.g. 2m (default: until every objective has enough turns, at most 15m; at a --rate 1m)",
+        metavar=METAVAR,
+    ),
+]
+
+
 @sends_callers("speech", "callers", "run")
 def run(
     context: typer.Context,
@@ -44,14 +58,7 @@ def run(
         float | None, flag("load", help="callers to start a second (default: all within 5 s, at least 10)")
     ] = None,
     processes: Processes = "1",
-    run_time: Annotated[
-        str | None,
-        flag(
-            "load",
-            help="how long, e.g. 2m (default: until every objective has enough turns, at most 15m; at a --rate 1m)",
-            metavar=METAVAR,
-        ),
-    ] = None,
+    run_time: _RunTime = None,
     stop_timeout: Annotated[
         str,
         flag(

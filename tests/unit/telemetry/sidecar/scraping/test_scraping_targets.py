@@ -18,7 +18,7 @@ def test_targets_with_and_without_what_is_optional() -> None:
 
 def test_every_fault_is_reported_at_once() -> None:
     tables = [
-        {"name": "A b", "url": "ftp://x", "interval": "soon", "token_env": "a-b", "colour": 1},
+        {"name": "A b", "url": "ftp://x", "interval": "soon", "token_env": "a-b", "color": 1},
         {"url": "http://user:secret@x/metrics", "name": "v", "interval": "1ms"},
         {"url": 5, "name": "v"},
         {"url": "http://[x/metrics", "name": "w"},
@@ -29,7 +29,7 @@ def test_every_fault_is_reported_at_once() -> None:
     output = str(caught.value)
     for part in (
         "sidecar.toml: ",
-        "[[scrape]] 1: 'colour' is not a known key; known are name, url, interval, token_env",
+        "[[scrape]] 1: 'color' is not a known key; known are name, url, interval, token_env",
         "[[scrape]] 1: name: a short name in small letters",
         "[[scrape]] 1: url: 'ftp://x' is not an address of HTTP",
         "[[scrape]] 1: token_env: the name of an environment variable",
