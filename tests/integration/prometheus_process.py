@@ -58,15 +58,21 @@ class PrometheusProcess:
 
 @contextmanager
 def running_prometheus(
-    folder: Path, addresses: Sequence[str], rules: str | None = None, interval: str = "1s"
+    folder: Path,
+    addresses: Sequence[str],
+    rules: str | None = None,
+    interval: str = "1s",
+    *,
+    job: Mapping[str, Any] | None = None,
 ) -> Generator[PrometheusProcess]:
-    """A Prometheus that scrapes sidecars and evaluates rules, ended at the end."""
+    """A Prometheus that scrapes sidecars and evaluates rules, ended at the end. `job` adds to how it scrapes."""
     config: dict[str, Any] = {
         "global": {"scrape_interval": interval, "scrape_timeout": interval, "evaluation_interval": interval},
         "scrape_configs": [
             {
+                **(job or {}),
                 "job_name": "voiceprobe",
-                "static_configs": [{"targets": [address.removeprefix("http://") for address in addresses]}],
+                "static_configs": [{"targets": [address.rpartition("//")[2] for address in addresses]}],
             }
         ],
     }

@@ -10,6 +10,7 @@ from pathlib import Path
 import grpc
 import httpx
 import pytest
+import yaml
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcSpanExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as HttpSpanExporter
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
@@ -26,9 +27,10 @@ from telemetry.model.errors import StoreError
 from telemetry.model.turn_spans import turn_attributes
 from telemetry.store.reader import StoreReader
 from telemetry.store.remote import RemoteStore
-from tests.fixtures_sidecar import SidecarProcess, running_sidecar, sidecar_command, turns_request
+from tests.fixtures_sidecar import ROOT, SidecarProcess, running_sidecar, sidecar_command, turns_request
 from tests.fixtures_turns import client_turn
 from tests.integration.certificates import Authority, Signed, authority
+from tests.integration.prometheus_process import running_prometheus
 from tests.integration.raw_clients import address, connections, is_open, wait_until_closed
 from tests.integration.waiting import wait_until
 from tests.programs import needed
@@ -247,6 +249,26 @@ def test_files_that_cannot_be_used_are_a_sentence_each(tmp_path: Path, peers: Pe
         lines = done.stderr.splitlines()[-len(sentences) :]
         for line, sentence in zip(lines, sentences, strict=True):
             assert sentence in line, done.stderr
+
+
+@pytest.mark.slow
+def test_a_real_prometheus_scrapes_over_tls_with_the_token_as_the_documentation_says(
+    tmp_path: Path, peers: Peers
+) -> None:
+    page = (ROOT / "docs" / "how-to" / "production.md").read_text()
+    (job,) = yaml.safe_load(page.partition('title="prometheus.yml"\n')[2].partition("```")[0])["scrape_configs"]
+    (target,) = job["static_configs"]
+    assert target["targets"][0].endswith(":4318")
+    token = tmp_path / "token"
+    token.write_text("s3cret\n")
+    token.chmod(0o600)
+    job["authorization"]["credentials_file"] = str(token)
+    job["tls_config"]["ca_file"] = str(peers.ca.cert)
+    with running_sidecar(tmp_path / "store", *peers.flags, "--token-file", str(token)) as sidecar:
+        address_of = f"localhost:{_port(sidecar.http)}"
+        with running_prometheus(tmp_path, [address_of], job=job) as prometheus:
+            (up,) = prometheus.until(lambda: prometheus.query("up == 1"), "a scrape")
+            assert up["metric"]["instance"] == address_of
 
 
 def test_our_own_senders_and_readers_come_in_over_tls(
