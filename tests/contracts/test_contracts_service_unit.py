@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 
 from telemetry.sidecar import systemd
+from telemetry.sidecar.configuration.building import TABLES
 from telemetry.sidecar.configuration.reading import read_configuration
 from telemetry.sidecar.configuration.settings import BY_KEY
+from telemetry.sidecar.forwarding.destinations import destinations_from
+from telemetry.sidecar.scraping.targets import targets_from
 from tests.contracts.documents import faults
 from tests.fixtures_sidecar import running_sidecar
 from tests.programs import needed
@@ -93,3 +96,36 @@ def test_the_sidecar_says_when_it_is_ready_and_when_it_stops(tmp_path: Path) -> 
             assert receiver.recv(100) == b"READY=1"
             assert sidecar.terminate() == 0
             assert receiver.recv(100) == b"STOPPING=1"
+
+
+def _block(page: str, title: str) -> str:
+    """The code block of a page with a title."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert f'title="{title}"\n' in text
+    return text.partition(f'title="{title}"\n')[2].partition("```")[0]
+
+
+def test_the_file_in_the_documentation_is_accepted(tmp_path: Path) -> None:
+    file = tmp_path / "sidecar.toml"
+    file.write_text(_block("docs/how-to/production.md", "sidecar.toml"))
+    read = read_configuration({"config": str(file)}, {}, TABLES)
+    assert read.faults == []
+    assert set(read.tables) == set(TABLES)
+    assert [each.name for each in destinations_from(read.tables["forward"], "file")] == ["tempo"]
+    assert [each.name for each in targets_from(read.tables["scrape"], "file")] == ["vllm-1"]
+
+
+def test_the_events_in_the_documentation_are_those_of_the_code() -> None:
+    table = (ROOT / "docs/how-to/production.md").read_text(encoding="utf-8").partition("| Event | When |")[2]
+    documented = {
+        name
+        for row in table.partition("\n\n")[0].splitlines()[2:]
+        for name in re.findall(r"`(\w+)`", row.split("|")[1])
+    }
+    written = {
+        name
+        for source in (ROOT / "telemetry" / "sidecar").rglob("*.py")
+        for name in re.findall(r'log_event\(_log, [\w.]+, "(\w+)"', source.read_text(encoding="utf-8"))
+    }
+    assert documented == written
+    assert {"ready", "stopped"} <= written
