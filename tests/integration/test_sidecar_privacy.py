@@ -1,0 +1,94 @@
+"""Nothing of what frameworks report of personal data is on the disk, whenever a sidecar is killed; joins still work."""
+
+import stat
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from loadtest.audit.framework_telemetry import CARD, PHONE, VALUES, send
+from loadtest.audit.needles import of_texts, of_value
+from loadtest.audit.places import Places
+from loadtest.audit.search import Search
+from telemetry.model.personal_data.pseudonyms import is_pseudonym
+from telemetry.model.spans import SpanRow
+from telemetry.sidecar.privacy.keys import KEY_NAME
+from telemetry.store.schema import span_from_row
+from tests.fixtures_sidecar import running_sidecar
+from tests.integration.waiting import wait_until_released, wait_until_visible
+
+TEXTS = [("first", "My name is Margaret Ellsworth, and my card was stolen."), ("second", f"My card is {CARD}, I said.")]
+FORMS = of_texts(TEXTS).union(*(of_value(name, value) for name, value in VALUES.items()))
+
+
+def spans(store: Path) -> list[SpanRow]:
+    """Every span of a store that nobody writes."""
+    tables = [pq.read_table(path) for path in sorted((store / "segments").glob("spans-*.parquet"))]
+    return [span_from_row(row) for table in tables for row in table.to_pylist()]
+
+
+def leaks(folder: Path) -> list[str]:
+    """Where something of it is."""
+    places = Places(Search(FORMS))
+    places.folder(folder)
+    assert places.searched["file"] >= 2
+    return sorted({leak.place for leak in places.leaks})
+
+
+def test_nothing_is_left_of_it_when_both_processes_are_killed(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    with running_sidecar(store) as sidecar:
+        send(sidecar.http, TEXTS)
+        sidecar.store_process.kill()
+        sidecar.kill()
+    assert leaks(store) == []
+    assert stat.S_IMODE((store / KEY_NAME).stat().st_mode) == 0o600
+    wait_until_released(store)
+    with running_sidecar(store) as sidecar:
+        send(sidecar.http, TEXTS)
+        wait_until_visible(sidecar.http)
+        places = Places(Search(FORMS))
+        places.pages(sidecar.http)
+        assert places.leaks == set()
+        assert sidecar.terminate() == 0
+    assert leaks(store) == []
+
+
+def test_what_is_kept_is_kept_without_personal_data(tmp_path: Path) -> None:
+    names = tmp_path / "names.txt"
+    names.write_text("Ellsworth\n")
+    store = tmp_path / "store"
+    with running_sidecar(store, "--keep-transcripts", "--redact-names", str(names)) as sidecar:
+        send(sidecar.http, TEXTS)
+        wait_until_visible(sidecar.http)
+        assert sidecar.terminate() == 0
+    rows = str(spans(store))
+    assert "my card was stolen" in rows
+    assert "My card is [redacted:card], I" in rows
+    assert "Ellsworth" not in rows
+    places = Places(Search(of_value("card", CARD) | of_value("phone", PHONE)))
+    places.folder(store)
+    assert places.leaks == set()
+
+
+def test_one_person_has_one_pseudonym_in_a_store(tmp_path: Path) -> None:
+    found: set[str] = set()
+    for _ in range(2):
+        with running_sidecar(tmp_path) as sidecar:
+            send(sidecar.http, TEXTS[:1])
+            wait_until_visible(sidecar.http)
+            assert sidecar.terminate() == 0
+    for span in spans(tmp_path):
+        ids = [span.attributes.get(name) for name in ("user.id", "user_id", "gen_ai.conversation.id")]
+        found |= {str(value) for value in ids if value is not None}
+    assert len(found) == 1
+    assert is_pseudonym(found.pop())
+
+
+def test_a_list_of_names_that_is_not_there_is_one_sentence(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with (
+        pytest.raises(AssertionError, match="ended with 2"),
+        running_sidecar(tmp_path, "--redact-names", str(tmp_path / "missing")),
+    ):
+        pass
+    assert "the list of names cannot be read" in capfd.readouterr().err
