@@ -8,6 +8,7 @@ from docs_build.conversation import conversation_page
 from docs_build.corpus import corpus_page
 from docs_build.environment import environment_page
 from docs_build.exit_codes import exit_codes_page
+from docs_build.framework_spans import framework_spans_page
 from docs_build.metrics import metrics_page
 from docs_build.prometheus import prometheus_page
 from docs_build.protocols import protocols_page
@@ -24,6 +25,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "reference/metrics.md": metrics_page,
     "reference/json-summary.md": summary_page,
     "reference/spans.md": spans_page,
+    "reference/framework-spans.md": framework_spans_page,
     "reference/otlp-receivers.md": receivers_page,
     "reference/sidecar-settings.md": sidecar_settings_page,
     "reference/prometheus.md": prometheus_page,

@@ -21,11 +21,17 @@ from loadtest.scenario.options import OPTIONS
 from telemetry.model import semconv
 from telemetry.model.metrics import METRIC_NAMES, TIMESTAMPS
 from telemetry.model.turn_spans import CARRIED
+from telemetry.sidecar.adapters.alias_table import frameworks
 from telemetry.sidecar.configuration.settings import CONFIG, SETTINGS
 from telemetry.sidecar.otlp.compression import COMPRESSIONS
 from telemetry.sidecar.prometheus import Exposition
 from tests.contracts.command_help import ROOT, VOICEPROBE, help_of
 
+FRAMEWORK_NAMES = tuple(
+    name
+    for framework in frameworks()
+    for name in (*framework.spans, *framework.scopes, *(each for read in framework.reads for each in read.attributes))
+)
 VARIABLE = re.compile(r"VOICEPROBE_[A-Z]+(?:_[A-Z]+)*(?![A-Z_])")
 
 
@@ -68,6 +74,7 @@ def test_locust_takes_every_option_that_the_page_lists() -> None:
     [
         ("reference/metrics.md", (*METRIC_NAMES, *TIMESTAMPS, *semconv.OUTCOMES)),
         ("reference/spans.md", tuple(semconv.TURN_PREFIX + name for name in CARRIED)),
+        ("reference/framework-spans.md", FRAMEWORK_NAMES),
         ("reference/otlp-receivers.md", (*COMPRESSIONS, "--max-connections", "--body-memory", "--idle-timeout")),
         ("reference/exit-codes.md", tuple(str(int(each)) for each in ExitCode)),
         ("reference/protocols.md", (*registry.names(), *METRIC_OF.values())),

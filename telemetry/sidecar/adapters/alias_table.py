@@ -56,6 +56,7 @@ Column = Literal[
     "llm_tokens",
 ]
 Unit = Literal["s", "ms", "ns"]
+Layout = Literal["nested", "paired", "outermost"]
 LATENCIES: Final[frozenset[str]] = frozenset(
     {"voice_to_voice", "endpointing", "asr_final_latency", "asr_final", "llm_first_token", "tts_first_chunk"}
 )
@@ -91,7 +92,7 @@ class Framework(CheckedTable):
     versions: str = Field(min_length=1, description="the range of versions is expected")
     recorded: list[str] = Field(description="a list of folders of recorded spans is expected")
     scopes: list[str] = Field(min_length=1, description="a list of names of instrumentation scopes is expected")
-    turns: Literal["nested", "paired", "outermost"] = Field(description="nested, paired or outermost is expected")
+    turns: Layout = Field(description="nested, paired or outermost is expected")
     enable: str = Field(min_length=1, description="what must be switched on is expected, in words")
     spans: dict[str, Role] = Field(min_length=1, description="a table of span names and what they are is expected")
     parts: list[str] = Field(default=[], description="a list of span names is expected")

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
+from telemetry.model.service_runs import service_run_id
 from telemetry.model.spans import SpanRow
 from telemetry.sidecar.adapters import attribute_values as values
 from telemetry.sidecar.adapters.alias_table import Column, Framework, Read, Role
-from telemetry.sidecar.adapters.service_runs import service_run_id
 from telemetry.sidecar.adapters.span_roles import SpanRole
 
 # OpenTelemetry's names for what a feature flag decided, the newest first, on a span or on an event of one.
