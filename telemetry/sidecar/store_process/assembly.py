@@ -1,8 +1,8 @@
 """Makes turns of the committed spans of voice frameworks, and stores them through the one writer, each once.
 
-A derived turn has the ids of the framework's own turn span, so the store recognizes it however often it is derived
-again. Nothing about open turns is written down: what is open is found again in the stored spans of the time before the
-last commit, which `recover` reads at the start.
+Nothing about open turns is written down: what is open is found again in the stored spans of the time before the last
+commit, which `recover` reads at the start. Turns that are stored already are derived from them once more, and known by
+the ids of the framework's own turn span: all else of a turn may differ by what came late.
 """
 
 import logging
@@ -12,13 +12,15 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final
 
+import pyarrow as pa
+
 from telemetry.model.errors import StoreError
 from telemetry.model.spans import SpanRow
 from telemetry.model.turns import Turn
 from telemetry.sidecar.adapters.turn_assembly import GRACE_NS, TurnAssembly
 from telemetry.sidecar.ingest_state import IngestState, count_names
 from telemetry.sidecar.store_process.fault_board import FaultBoard
-from telemetry.sidecar.store_process.foreign_spans import foreign_spans, stored_foreign_spans
+from telemetry.sidecar.store_process.foreign_spans import foreign_spans, stored_foreign_spans, stored_turns
 from telemetry.store.schema import ArrowTable, Batch, fits, span_from_row
 from telemetry.store.writer import AppendedTables, StoreWriter
 
@@ -57,6 +59,7 @@ class ServiceTurns:
         self._assembly = TurnAssembly()
         self._storing = threading.Lock()
         self._unstored: Sequence[Turn] = ()
+        self._stored_ids = frozenset[tuple[str, str]]()
 
     def take(self, spans: ArrowTable) -> None:
         """Take spans that were stored just now."""
@@ -70,11 +73,18 @@ class ServiceTurns:
     def recover(self) -> None:
         """Take the stored spans of which turns may still be open: those stored within `RECOVERED_NS` before the last
         commit, whenever that was."""
-        segments = self._writer.manifest.of("spans")
-        last_unix_ns = max((each.stored_unix_ns for each in segments), default=0)
-        recent = [each for each in segments if each.stored_unix_ns >= last_unix_ns - RECOVERED_NS]
-        for spans in stored_foreign_spans(self._writer.directory, recent):
-            self.take(spans)
+        directory, manifest = self._writer.directory, self._writer.manifest
+        last_unix_ns = max((each.stored_unix_ns for each in manifest.of("spans")), default=0)
+        spans, turns = (
+            [each for each in manifest.of(table) if each.stored_unix_ns >= last_unix_ns - RECOVERED_NS]
+            for table in ("spans", "turns")
+        )
+        span_ids: list[ArrowTable] = []
+        for found in stored_foreign_spans(directory, spans):
+            self.take(found)
+            span_ids += found.column("span_id").chunks
+        if span_ids:
+            self._stored_ids = frozenset(stored_turns(directory, turns, pa.concat_arrays(span_ids)))
 
     def look(self) -> None:
         """Store the turns that have come due. Those that cannot be stored now are stored later."""
@@ -126,9 +136,10 @@ class ServiceTurns:
             except Exception as error:  # noqa: BLE001 - what is open stays open
                 self._spans_failed(error)
                 return []
-        storable = [turn for turn in found if fits(turn)]
-        if len(storable) < len(found):
-            _log.warning("%d turns of services have times that cannot be stored", len(found) - len(storable))
+        new = [turn for turn in found if (turn.trace_id, turn.span_id) not in self._stored_ids]
+        storable = [turn for turn in new if fits(turn)]
+        if len(storable) < len(new):
+            _log.warning("%d turns of services have times that cannot be stored", len(new) - len(storable))
         return storable
 
     def _spans_failed(self, error: Exception) -> None:

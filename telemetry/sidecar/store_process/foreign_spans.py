@@ -1,7 +1,8 @@
-"""Finds the spans of voice frameworks: in tables that were just stored, and in the segments of a store."""
+"""Finds the spans of voice frameworks, in tables that were just stored and in the segments of a store, and which of
+them are turns already."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,7 +42,7 @@ def _is_wanted(names: str) -> bool:
     return scope_name != semconv.SCOPE and is_foreign(one_line(scope_name), one_line(span_name))
 
 
-def stored_foreign_spans(directory: Path, segments: list[Segment]) -> Iterator[ArrowTable]:
+def stored_foreign_spans(directory: Path, segments: Sequence[Segment]) -> Iterator[ArrowTable]:
     """As `foreign_spans`, of each row group of some segments; one that cannot be read is left out, with a log line."""
     for segment in segments:
         try:
@@ -53,6 +54,24 @@ def stored_foreign_spans(directory: Path, segments: list[Segment]) -> Iterator[A
                             yield found
         except (OSError, pa.ArrowException) as error:
             _log.warning("%s: its spans cannot become turns (%s)", segment.file, error)
+
+
+def stored_turns(directory: Path, segments: Sequence[Segment], span_ids: ArrowTable) -> set[tuple[str, str]]:
+    """The trace and span of each turn of a service in some segments that has one of the span ids."""
+    found: set[tuple[str, str]] = set()
+    for segment in segments:
+        try:
+            with pq.ParquetFile(segment_path(directory, segment)) as file:
+                for number in range(file.num_row_groups):
+                    turns = file.read_row_group(number, columns=["source", "trace_id", "span_id"])
+                    is_service = pc.equal(turns.column("source"), "service")
+                    is_meant = pc.and_(is_service, pc.is_in(turns.column("span_id"), value_set=span_ids))
+                    meant = turns.filter(is_meant)
+                    ids = (meant.column(name).to_pylist() for name in ("trace_id", "span_id"))
+                    found.update(zip(*ids, strict=True))
+        except (OSError, pa.ArrowException) as error:
+            _log.warning("%s: its turns cannot be recognized (%s)", segment.file, error)
+    return found
 
 
 def _of_group(file: Any, number: int) -> ArrowTable | None:

@@ -181,3 +181,23 @@ def test_our_own_spans_never_become_objects(tmp_path: Path, monkeypatch: pytest.
     assert life.faults == []
     assert [turn.source for turn in read(tmp_path)] == ["client"]
     life.end()
+
+
+def test_what_came_late_does_not_make_a_stored_turn_another_one(tmp_path: Path) -> None:
+    clock = Clock()
+    life = Life(tmp_path, clock)
+    *stages, own = FOUR[0].spans()
+    life.commit(pipecat_request([own]))
+    clock.unix_ns += GRACE_NS
+    life.turns.look()
+    (stored,) = read(tmp_path)
+    # With these the turn would begin earlier, and the store tells rows apart by their ids and their beginning.
+    for stage in stages:
+        stage.parent_span_id = own.span_id
+        stage.start_time_unix_nano -= 3 * S
+    life.commit(pipecat_request(stages))
+    life.end()
+    life = Life(tmp_path, clock)
+    life.turns.close()
+    assert read(tmp_path) == [stored]
+    life.end()
