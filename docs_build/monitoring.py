@@ -14,12 +14,14 @@ from telemetry.objectives import series
 from telemetry.objectives.rules import rules_text
 from telemetry.objectives.slo import default_objectives
 from telemetry.sidecar.counts.histograms import series_name
+from telemetry.sidecar.service_metrics import service_series_name
 
 DATA: Final = Path(__file__).parents[1] / "telemetry" / "data"
 _SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
 _WIDTH: Final = 24
 _HEIGHT: Final = 8
 _OF_OBJECTIVES: Final = '{objective=~"$objective",source=~"$source",service_name=~"$service_name",cohort=~"$cohort"}'
+_OF_SERVICES: Final = '{service_name=~"$service_name"}'
 _OF_TURNS: Final = '{cohort=~"$cohort"}'
 _ELIGIBLE: Final = f"{series.ELIGIBLE}_total{_OF_OBJECTIVES}"
 _GOOD: Final = f"{series.GOOD}_total{_OF_OBJECTIVES}"
@@ -183,6 +185,43 @@ def _count_panels() -> Sequence[_Panel]:
     )
 
 
+def _service_panels() -> Sequence[_Panel]:
+    stages = ("asr_final_latency", "llm_first_token_latency", "tts_first_chunk_latency", "voice_to_voice")
+    return (
+        _Panel(
+            "Stages as services report them, p95",
+            "Never mixed with what callers heard: between the two are the network, the playout, and where a service "
+            "believes that speech ended.",
+            {
+                f"{METRICS[name].label} {{{{service_name}}}}": f"histogram_quantile(0.95, sum by (le, service_name) "
+                f"(rate({service_series_name(METRICS[name])}_bucket{_OF_SERVICES}[$__rate_interval])))"
+                for name in stages
+            },
+            "s",
+        ),
+        _Panel(
+            "Reported turns by outcome",
+            "A second.",
+            {
+                "{{service_name}} {{outcome}}": "sum by (service_name, outcome) "
+                f"(rate(voice_service_turns_total{_OF_SERVICES}[$__rate_interval]))"
+            },
+            "reqps",
+        ),
+        _Panel(
+            "Reported fallbacks and cache hits",
+            "A second.",
+            {
+                "{{service_name}} fallback {{kind}}": "sum by (service_name, kind) "
+                f"(rate(voice_service_fallbacks_total{_OF_SERVICES}[$__rate_interval]))",
+                "{{service_name}} cache hit {{hit}}": "sum by (service_name, hit) "
+                f"(rate(voice_service_cache_lookups_total{_OF_SERVICES}[$__rate_interval]))",
+            },
+            "reqps",
+        ),
+    )
+
+
 def _telemetry_panels() -> Sequence[_Panel]:
     return (
         _Panel(
@@ -242,6 +281,7 @@ def _placed() -> Iterator[dict[str, Any]]:
     rows = {
         "Objectives": _objective_panels(),
         "What callers heard": (*_latency_panels(), *_count_panels()),
+        "What services report": _service_panels(),
         "Telemetry": _telemetry_panels(),
     }
     for title, panels in rows.items():

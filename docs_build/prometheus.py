@@ -7,6 +7,7 @@ from telemetry.sidecar.counts.label_values import COHORTS_MAX, IDLE_S, MODELS_MA
 from telemetry.sidecar.counts.objectives import SERVICES_MAX
 from telemetry.sidecar.forwarding.exposition import forwarding_families
 from telemetry.sidecar.prometheus import Exposition
+from telemetry.sidecar.service_metrics import ServiceExposition
 
 INTRODUCTION: Final = f"""
 The sidecar serves these at `/metrics`, on its HTTP port; [rules and a dashboard](../how-to/prometheus.md) can be made
@@ -22,6 +23,6 @@ def prometheus_page() -> str:
     """Return the page with every metric that a sidecar exposes, with its type and labels."""
     rows = [
         (code(family.shown_name), family.kind, ", ".join(map(code, family.labels)), cell(family.text))
-        for family in (*Exposition().families(), *forwarding_families())
+        for family in (*Exposition().families(), *ServiceExposition().families(), *forwarding_families())
     ]
     return page("Prometheus metrics", INTRODUCTION, table(("Metric", "Type", "Labels", "Meaning"), rows))

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from telemetry.model import semconv
-from telemetry.model.metrics import METRICS
+from telemetry.model.metrics import METRICS, Metric
 from telemetry.model.service_runs import SERVICE_RUN_PREFIX, service_day
 from telemetry.objectives.objective import Objective
 from telemetry.sidecar.counts import turn_columns
@@ -67,6 +67,10 @@ class ServiceExposition:
         self._buckets = {name: Buckets(metric, objectives) for name, metric in _LATENCIES.items()}
         self._histograms = {name: Counts.of_nothing(_PLACES, len(each)) for name, each in self._buckets.items()}
         self._counts = {family: np.zeros((_PLACES, len(known)), np.int64) for family, (_, known) in _COLUMNS.items()}
+
+    def families(self) -> tuple[Family, ...]:
+        """Every family that can be exposed, in the order of the text."""
+        return (*_COLUMNS, *_FAMILIES.values(), _UNMAPPED)
 
     def observe(self, turns: ArrowTable) -> None:
         """Count the service's turns of a table that were stored (columns of the store's `turns`), each once."""
@@ -128,13 +132,11 @@ class ServiceExposition:
                 for value, count in zip(known, counts, strict=True):
                     if count:
                         yield family.sample(f'{text},{family.labels[-1]}="{value}"', count)
-        for name, metric in _LATENCIES.items():
+        for name in _LATENCIES:
             counts = self._histograms[name].copy(places, with_exemplars=openmetrics)
             if counts.buckets.any():
-                series = series_name(metric).replace("voice_turn_", "voice_service_turn_")
-                family = Family(series, "histogram", f"{metric.definition} (as the service reports it).", (LABEL,))
-                yield family.head(openmetrics=openmetrics)
-                yield from histogram_lines(family, self._buckets[name], labels, counts)
+                yield _FAMILIES[name].head(openmetrics=openmetrics)
+                yield from histogram_lines(_FAMILIES[name], self._buckets[name], labels, counts)
 
 
 def _unmapped_parts(unmapped: Mapping[str, int], *, openmetrics: bool) -> Iterator[str]:
@@ -145,3 +147,16 @@ def _unmapped_parts(unmapped: Mapping[str, int], *, openmetrics: bool) -> Iterat
         yield _UNMAPPED.sample(label_text(_UNMAPPED.labels, (name,)), count)
     if rest := sum(count for _, count in names[_UNMAPPED_MAX:]):
         yield _UNMAPPED.sample(label_text(_UNMAPPED.labels, (OTHER,)), rest)
+
+
+def service_series_name(metric: Metric) -> str:
+    """The Prometheus name of a metric as a service reports it."""
+    return series_name(metric).replace("voice_turn_", "voice_service_turn_")
+
+
+_FAMILIES: Final = {
+    name: Family(
+        service_series_name(metric), "histogram", f"{metric.definition} (as the service reports it).", (LABEL,)
+    )
+    for name, metric in _LATENCIES.items()
+}

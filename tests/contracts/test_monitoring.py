@@ -12,7 +12,9 @@ import yaml
 
 from docs_build.monitoring import DATA, grafana_dashboard, monitoring_files
 from telemetry.objectives.slo import default_objectives
+from telemetry.sidecar.counts.text import Family
 from telemetry.sidecar.prometheus import Exposition
+from telemetry.sidecar.service_metrics import ServiceExposition
 from tests.programs import needed
 
 PANELS: list[dict[str, Any]] = grafana_dashboard()["panels"]
@@ -46,16 +48,19 @@ def test_promtool_accepts_the_rules() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def _families() -> tuple[Family, ...]:
+    return (*Exposition(default_objectives()).families(), *ServiceExposition().families())
+
+
 def test_every_series_is_one_that_the_sidecar_exposes() -> None:
-    families = Exposition(default_objectives()).families()
-    exposed = {family.name + suffix for family in families for suffix in SUFFIXES[family.kind]}
+    exposed = {family.name + suffix for family in _families() for suffix in SUFFIXES[family.kind]}
     asked = {name for query in _queries() for name in SERIES.findall(query)}
     assert len(asked) > 15
     assert asked - exposed == set()
 
 
 def test_every_label_is_one_of_its_series() -> None:
-    known = {label for family in Exposition(default_objectives()).families() for label in family.labels}
+    known = {label for family in _families() for label in family.labels}
     for query in _queries():
         selected = {
             label for selector in re.findall(r"\{([^}]*)\}", query) for label in re.findall(r"(\w+)=", selector)

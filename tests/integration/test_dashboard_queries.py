@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from docs_build.monitoring import grafana_dashboard
+from telemetry.model.service_runs import service_run_id
 from telemetry.model.turns import Turn
 from telemetry.objectives.burn_rates import burn_rates_from
 from telemetry.objectives.rules import RuleOptions, rules_text
@@ -43,7 +44,12 @@ def _turns() -> Iterator[list[Turn]]:
     for number in itertools.count():
         run = synthetic_run(f"run-{number}", 60, seed=number).turns
         yield [
-            msgspec.structs.replace(turn, trace_id=f"{number + 1:016x}{index:016x}", span_id=f"{index + 1:016x}")
+            msgspec.structs.replace(
+                turn,
+                run_id=service_run_id("bot", turn.started_unix_ns) if turn.source == "service" else turn.run_id,
+                trace_id=f"{number + 1:016x}{index:016x}",
+                span_id=f"{index + 1:016x}",
+            )
             for index, turn in enumerate(run)
         ]
 
