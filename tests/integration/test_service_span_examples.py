@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
 from telemetry.model.metrics import METRICS
 from telemetry.model.service_runs import service_run_id
 from telemetry.model.turns import Turn
@@ -13,6 +15,7 @@ from tests.fixtures_sidecar import ROOT, SidecarProcess, running_sidecar
 from tests.integration.waiting import wait_until
 from tests.programs import needed
 
+OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 EXAMPLES = ROOT / "examples" / "service-spans"
 MS = 1_000_000
 
@@ -74,6 +77,20 @@ def test_a_turn_of_a_service_is_in_the_counts_of_the_objectives_and_in_its_view(
         (turn,) = _turns(tmp_path)
         with StoreReader(tmp_path) as reader:
             assert turn.run_id in {run.run_id for run in reader.runs()}
+        page = asking.get(f"{sidecar.http}/metrics", headers={"accept": OPENMETRICS}).text
+        families = {family.name: family for family in text_string_to_metric_families(page)}
+        (bucket,) = [
+            sample
+            for sample in families["voice_service_turn_voice_to_voice_seconds"].samples
+            if sample.exemplar is not None
+        ]
+        assert bucket.exemplar is not None
+        assert (bucket.labels["le"], bucket.exemplar.labels) == ("0.6", {"trace_id": turn.trace_id})
+        plain = asking.get(f"{sidecar.http}/metrics").content
+        done = subprocess.run(
+            [needed("promtool"), "check", "metrics"], input=plain, capture_output=True, timeout=180, check=False
+        )
+        assert (done.returncode, done.stdout + done.stderr) == (0, b"")
 
 
 HELPED = """
