@@ -21,9 +21,6 @@ from telemetry.model.generator_health import NOT_REPORTED, SUMMARY_FIGURES
 from telemetry.model.metrics import DEFINITIONS, MIN_COUNT_FOR
 from telemetry.model.service_runs import ServiceDay
 from telemetry.store.answers import (
-    GENERATOR_LIMITED,
-    INVALID_SHARE_LIMIT,
-    INVALID_TURNS_LIMIT,
     ClientServiceDelta,
     Generator,
     MetricStats,
@@ -32,6 +29,7 @@ from telemetry.store.answers import (
     TelemetryLoss,
     TurnCounts,
 )
+from telemetry.store.generator_limit import GENERATOR_LIMITED, INVALID_SHARE_LIMIT, INVALID_TURNS_LIMIT
 
 UNKNOWN: Final = NOT_REPORTED
 

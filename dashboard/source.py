@@ -20,7 +20,14 @@ from telemetry.model.semconv import SIDECAR_TOKEN_VARIABLE
 from telemetry.model.spans import SpanRow
 from telemetry.model.turns import Turn
 from telemetry.objectives.slo import Objective, load_objectives
-from telemetry.store.answers import GENERATOR_LIMITED, Filter, RunRecord, StageStats, Summary, TimelinePoint
+from telemetry.store.answers import (
+    Filter,
+    RunRecord,
+    StageStats,
+    Summary,
+    TimelinePoint,
+)
+from telemetry.store.generator_limit import GENERATOR_LIMITED
 from telemetry.store.objectives import ObjectiveCounts
 from telemetry.store.pages import PageAnswer, PageQuestion
 from telemetry.store.remote import open_store

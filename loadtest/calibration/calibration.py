@@ -22,7 +22,7 @@ from loadtest.targets.ground_truth.speech import AnnotationError
 from telemetry.model.formatting import declared_milliseconds, fine_milliseconds
 from telemetry.model.stats import percentile, shown_percentile
 from telemetry.model.turns import Turn
-from telemetry.store.answers import too_many_invalid
+from telemetry.store.generator_limit import too_many_invalid
 
 MS: Final = 1_000_000
 VOICE_TO_VOICE_LIMIT_NS: Final = 1 * MS

@@ -11,7 +11,7 @@ from rich.table import Table
 from loadtest.reports import figures
 from telemetry.model import formatting
 from telemetry.model.metrics import MIN_COUNT_FOR
-from telemetry.store.model_servers import ModelServer, Spread
+from telemetry.store.model_servers import ModelServer, RequestTimes
 
 TITLE: Final = "Model servers, from their own metrics (all of their requests, not only this run's)"
 NOT_KNOWN: Final = "not known"
@@ -61,11 +61,11 @@ def _cached(server: ModelServer) -> str:
     return f"{formatting.percent(server.prefix_hits_per_token)} of {formatting.number(server.prefix_tokens)}"
 
 
-def _mean(spread: Spread | None) -> str:
+def _mean(spread: RequestTimes | None) -> str:
     return NOT_KNOWN if spread is None or spread.mean_s is None else formatting.milliseconds(spread.mean_s * 1e9)
 
 
-def _p95(spread: Spread | None) -> str:
+def _p95(spread: RequestTimes | None) -> str:
     if spread is None:
         return NOT_KNOWN
     if spread.count < MIN_COUNT_FOR["p95"] or spread.p95_above_s is None:
@@ -76,7 +76,7 @@ def _p95(spread: Spread | None) -> str:
     return f"{above} to {formatting.milliseconds(spread.p95_until_s * 1e9)}"
 
 
-def _spread(spread: Spread | None) -> dict[str, Any] | None:
+def _spread(spread: RequestTimes | None) -> dict[str, Any] | None:
     if spread is None:
         return None
     return {

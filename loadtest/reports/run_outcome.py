@@ -26,7 +26,8 @@ from loadtest.protocols.address import public_target
 from loadtest.reports.run_info import RunInfo
 from telemetry.model import formatting
 from telemetry.objectives.slo import Verdict
-from telemetry.store.answers import INVALID_SHARE_LIMIT, INVALID_TURNS_LIMIT, Summary, TurnCounts
+from telemetry.store.answers import Summary, TurnCounts
+from telemetry.store.generator_limit import INVALID_SHARE_LIMIT, INVALID_TURNS_LIMIT
 
 # A process that used less than this share of its core was late for another reason, which more processes do not mend.
 SHORT_OF_CPU: Final = 0.5

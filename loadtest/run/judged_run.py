@@ -22,7 +22,14 @@ from loadtest.run.json_file import write_json
 from loadtest.run.losses import is_under_way, lost_processes
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import Verdict, judge, not_judged
-from telemetry.store.answers import GENERATOR_LIMITED, CallCounts, Filter, ProcessInfo, RunRecord, Summary
+from telemetry.store.answers import (
+    CallCounts,
+    Filter,
+    ProcessInfo,
+    RunRecord,
+    Summary,
+)
+from telemetry.store.generator_limit import GENERATOR_LIMITED
 from telemetry.store.model_servers import ModelServer
 from telemetry.store.reader import StoreReader
 from telemetry.store.remote import RemoteStore

@@ -40,6 +40,11 @@ def shown_percentile(values: Iterable[float], name: str) -> float | None:
     return None if len(ordered) < needed else _sorted_percentile(ordered, int(name[1:]) / 100)
 
 
+def enough(percentile: str, n: int, value: float | None) -> float | None:
+    """`value` of a percentile by its name, or None where it is taken from too few values to be a figure."""
+    return value if n >= MIN_COUNT_FOR[percentile] else None
+
+
 def minimum_for_target(target: float) -> int:
     """How many turns a ratio needs before it can be held against `target`: 1 / (1 - target) rounded up, so that one bad
     turn can be told from the target (20 for 95 %, 100 for 99 %, 1000 for 99.9 %), and never fewer than 20.

@@ -7,33 +7,15 @@ few values to say.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
 from telemetry.model import formatting
 from telemetry.model.generator_health import HEALTH_FIGURES
-from telemetry.model.metrics import MIN_COUNT_FOR
 from telemetry.model.semconv import RAMP
 from telemetry.model.service_runs import ServiceDay, service_day
 from telemetry.model.stated_error import StatedError
 from telemetry.store.beside import NOTHING_BESIDE, Beside
 from telemetry.store.causes import FailureCount, Retries
-
-# With more than this share of invalid turns, and more than so many of them, a run says nothing about the service. In a
-# short run one pause of a busy machine is more than 1 % already.
-INVALID_SHARE_LIMIT: Final = 0.01
-INVALID_TURNS_LIMIT: Final = 2
-# Why no objective is judged then.
-GENERATOR_LIMITED: Final = "the load generator was the limit, not the service"
-
-
-def too_many_invalid(invalid: int, total: int) -> bool:
-    """Whether so many of `total` turns are invalid that the instrument, not the endpoint, was the limit."""
-    return invalid > INVALID_TURNS_LIMIT and invalid > INVALID_SHARE_LIMIT * total
-
-
-def enough(percentile: str, n: int, value: float | None) -> float | None:
-    """The percentile, or None where there are too few values for it to be a figure."""
-    return value if n >= MIN_COUNT_FOR[percentile] else None
+from telemetry.store.generator_limit import too_many_invalid
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ A response is known by its id within the call; where the wire shows no id, by th
 from typing import Any, Final
 
 from telemetry.model.semconv import RAMP
-from telemetry.store.answers import ClientServiceDelta, Filter, StageStats, enough
+from telemetry.model.stats import enough
+from telemetry.store.answers import ClientServiceDelta, Filter, StageStats
 from telemetry.store.connection import StoreConnection, near, rows
 from telemetry.store.heard_traces import with_heard_trace
 from telemetry.store.queries import Condition, source_of, turns_of, viewed

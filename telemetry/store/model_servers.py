@@ -29,7 +29,7 @@ _BEFORE_NS: Final = 120 * 10**9
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class RequestTimes:
     """Times of `count` requests in seconds. The p95 lies above `p95_above_s` and at most at `p95_until_s`, None where
     it lies beyond the last bucket; both are None with fewer than 20 requests."""
 
@@ -53,8 +53,8 @@ class ModelServer:
     prefix_tokens: int | None
     prefix_hits_per_token: float | None
     waiting_most: int | None
-    queue: Spread | None
-    first_token: Spread | None
+    queue: RequestTimes | None
+    first_token: RequestTimes | None
 
 
 def model_servers(connection: StoreConnection, since_unix_ns: int, until_unix_ns: int) -> tuple[ModelServer, ...]:
@@ -138,7 +138,7 @@ def _grown(series: list[dict[str, Any]], names: Sequence[str]) -> int | None:
     return None
 
 
-def _spread(series: list[dict[str, Any]], name: str) -> Spread | None:
+def _spread(series: list[dict[str, Any]], name: str) -> RequestTimes | None:
     found = [row for row in series if row["name"] == name and row["steps"]]
     if not found:
         return None
@@ -151,7 +151,7 @@ def _spread(series: list[dict[str, Any]], name: str) -> Spread | None:
     count = sum(counts)
     above_s, until_s = _between(bounds, counts, 0.95) if count >= MIN_COUNT_FOR["p95"] else (None, None)
     seconds = sum(row["seconds"] or 0.0 for row in found)
-    return Spread(count, seconds / count if count else None, above_s, until_s)
+    return RequestTimes(count, seconds / count if count else None, above_s, until_s)
 
 
 def _between(bounds: Sequence[float], counts: Sequence[int], fraction: float) -> tuple[float, float | None]:

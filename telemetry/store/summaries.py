@@ -9,6 +9,7 @@ from typing import Any
 from telemetry.model import semconv
 from telemetry.model.metrics import CONNECT, ITL, METRICS, NOT_OF_AN_ANSWER, Metric
 from telemetry.model.stated_error import Interval, StatedError, instrument_part_ns, interval
+from telemetry.model.stats import enough
 from telemetry.store import error_queries, queries
 from telemetry.store.answers import (
     Behavior,
@@ -23,7 +24,6 @@ from telemetry.store.answers import (
     Summary,
     TurnCounts,
     WerByCondition,
-    enough,
 )
 from telemetry.store.beside import Beside
 from telemetry.store.causes import FailureCount, Retries

@@ -5,8 +5,9 @@
 from typing import Final
 
 from telemetry.model.generator_health import gauge_metric
+from telemetry.model.stats import enough
 from telemetry.store import queries
-from telemetry.store.answers import Filter, GeneratorPoint, TimelinePoint, enough
+from telemetry.store.answers import Filter, GeneratorPoint, TimelinePoint
 from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.queries import valid
 

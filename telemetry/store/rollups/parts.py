@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from telemetry.model.stats import enough
 from telemetry.store.answers import (
     Behavior,
     ClientServiceDelta,
@@ -13,7 +14,6 @@ from telemetry.store.answers import (
     SpeechBoundErrors,
     StageStats,
     WerByCondition,
-    enough,
 )
 from telemetry.store.beside import Beside
 from telemetry.store.causes import FailureCount, Retries

@@ -6,9 +6,10 @@ from functools import cached_property
 
 import msgspec
 
+from telemetry.model.stats import enough
 from telemetry.model.turns import Turn
 from telemetry.objectives.slo import Objective
-from telemetry.store.answers import Filter, StageStats, Summary, TimelinePoint, enough
+from telemetry.store.answers import Filter, StageStats, Summary, TimelinePoint
 from telemetry.store.connection import StoreConnection
 from telemetry.store.objectives import ObjectiveCounts
 from telemetry.store.queries import DIMENSIONS

@@ -7,13 +7,15 @@ import jsonschema
 from loadtest.exit_codes import ExitCode
 from loadtest.reports.model_servers import TITLE, model_server_objects
 from loadtest.reports.summary import schema, summary_object
-from telemetry.store.model_servers import ModelServer, Spread
+from telemetry.store.model_servers import ModelServer, RequestTimes
 from tests.unit.loadtest.reports import reports_material as material
 from tests.unit.loadtest.reports.test_reports_terminal import final
 
-KNOWN = ModelServer("vllm", "a/model", 12, 1, 4_000, 0.25, 3, Spread(40, 0.4, 0.3, 0.5), Spread(25, 2.0, 1.0, None))
+KNOWN = ModelServer(
+    "vllm", "a/model", 12, 1, 4_000, 0.25, 3, RequestTimes(40, 0.4, 0.3, 0.5), RequestTimes(25, 2.0, 1.0, None)
+)
 DEAD = ModelServer("other", None, 0, 9, None, None, None, None, None)
-FEW = replace(KNOWN, name="few", queue=Spread(3, 0.4, None, None), first_token=Spread(0, None, None, None))
+FEW = replace(KNOWN, name="few", queue=RequestTimes(3, 0.4, None, None), first_token=RequestTimes(0, None, None, None))
 
 
 def _words(output: str) -> str:

@@ -9,7 +9,14 @@ from telemetry.model.errors import StoreError
 from telemetry.model.metrics import METRICS
 from telemetry.model.turns import Turn
 from telemetry.objectives.slo import NotObservable, Objective, count_turns, default_objectives, judge
-from telemetry.store.answers import Filter, Retries, ShareByName, TelemetryLoss, TurnCounts, too_many_invalid
+from telemetry.store.answers import (
+    Filter,
+    Retries,
+    ShareByName,
+    TelemetryLoss,
+    TurnCounts,
+)
+from telemetry.store.generator_limit import too_many_invalid
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import Batch, PointRow
 from telemetry.store.timelines import bucket_width_ns

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from telemetry.store.model_servers import ENGINE, SCOPE, UP, ModelServer, Spread
+from telemetry.store.model_servers import ENGINE, SCOPE, UP, ModelServer, RequestTimes
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import Batch, PointRow
 from telemetry.store.writer import StoreWriter
@@ -88,7 +88,7 @@ def test_times_of_waiting_lie_between_bounds(tmp_path: Path) -> None:
         counter("vllm:num_requests_waiting", 15, 1),
     ]
     (server,) = asked(tmp_path, *points)
-    assert server.queue == Spread(25, pytest.approx(0.4), 0.1, 0.5)
+    assert server.queue == RequestTimes(25, pytest.approx(0.4), 0.1, 0.5)
     assert server.waiting_most == 3
 
 
@@ -100,13 +100,13 @@ def test_a_histogram_that_began_anew_and_one_beyond_its_last_bucket(tmp_path: Pa
         histogram(name, 3, 60.0, [3, 0, 0, 29]),
     ]
     (server,) = asked(tmp_path, *points)
-    assert server.first_token == Spread(32, pytest.approx(60.0 / 32), 1.0, None)
+    assert server.first_token == RequestTimes(32, pytest.approx(60.0 / 32), 1.0, None)
 
 
 def test_few_requests_have_no_p95_and_one_reading_has_nothing(tmp_path: Path) -> None:
     name = "vllm:time_to_first_token_seconds"
     (few,) = asked(tmp_path / "few", histogram(name, 1, 0.0, [0, 0, 0, 0]), histogram(name, 2, 1.0, [19, 0, 0, 0]))
-    assert few.first_token == Spread(19, pytest.approx(1 / 19), None, None)
+    assert few.first_token == RequestTimes(19, pytest.approx(1 / 19), None, None)
     (one,) = asked(tmp_path / "one", histogram(name, 1, 1.0, [19, 0, 0, 0]), up(1, 1))
     assert (one.readings, one.first_token, one.prefix_tokens) == (1, None, None)
 
