@@ -195,8 +195,10 @@ def test_no_handshake_that_stalls_stays(sidecar: SidecarProcess, peers: Peers, r
 
 @pytest.mark.slow
 def test_handshakes_count_as_connections(tmp_path: Path, peers: Peers) -> None:
+    # None ends by its deadline here.
+    limits = ("--max-connections", "20", "--header-timeout", "600")
     with (
-        running_sidecar(tmp_path, *peers.flags, "--max-connections", "20") as sidecar,
+        running_sidecar(tmp_path, *peers.flags, *limits) as sidecar,
         connections(sidecar.http, 100, STALLS["a hello"]) as opened,
         _client(sidecar, peers) as client,
     ):
