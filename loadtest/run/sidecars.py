@@ -1,6 +1,7 @@
 """The sidecar of a run: one of our own, or a named one that is there before; and what it did not take, brought home."""
 
 import os
+import ssl
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from telemetry.export.sdk import sidecar_token
 from telemetry.export.spool import SpoolRecord
 from telemetry.export.spooled_turns import turns_in
 from telemetry.model import semconv
+from telemetry.model.foreign_text import one_line
 
 SIDECAR_READY_S: Final = 120.0  # a machine may be busy; one that ends is noticed at once
 # After the run nothing is urgent, and the first request of a busy machine's sidecar takes its time.
@@ -27,6 +29,7 @@ DELIVER_TIMEOUT_S: Final = 30.0
 # A sidecar commits to its store about half a second after it has acknowledged.
 VISIBLE_S: Final = 10.0
 _UNAVAILABLE: Final = 503
+_REFUSED: Final = (401, 403)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +76,23 @@ def start_sidecar(
 def named_sidecar(url: str) -> Sidecar | None:
     """The sidecar at an address; None when nothing answers there (the run goes on without it).
 
-    Raises UsageError when its store cannot be read from here, because the summary is a question to that store.
+    Raises UsageError when its store cannot be read from here, because the summary is a question to that store, and when
+    it does not let us in, because that does not mend itself during a run.
     """
     try:
-        state = _ask_state(url).raise_for_status().json()
-    except (httpx.HTTPError, ValueError):
+        answer = _ask_state(url)
+        if answer.status_code in _REFUSED:
+            raise UsageError(
+                f"the sidecar at {url} refuses: {one_line(answer.text.strip())}; set {semconv.SIDECAR_TOKEN_VARIABLE}, "
+                f"or {semconv.SIDECAR_CLIENT_CERT_VARIABLE} and {semconv.SIDECAR_CLIENT_KEY_VARIABLE}"
+            )
+        state = answer.raise_for_status().json()
+    except (httpx.HTTPError, ValueError) as error:
+        if (insecure := _tls_fault(error)) is not None:
+            raise UsageError(
+                f"no secure connection to the sidecar at {url} ({insecure}); name the CA of its certificate in "
+                f"{semconv.SIDECAR_CA_VARIABLE}, and use the name that the certificate is for"
+            ) from error
         return None
     named = state.get("store") if isinstance(state, dict) else None
     if not isinstance(named, str) or not Path(named).is_absolute() or not Path(named).is_dir():
@@ -86,6 +101,15 @@ def named_sidecar(url: str) -> Sidecar | None:
             "from here: run beside it, or leave --sidecar out"
         )
     return Sidecar(url, Path(named))
+
+
+def _tls_fault(error: BaseException | None) -> str | None:
+    """Why TLS failed, if that is what an error comes from."""
+    while error is not None:
+        if isinstance(error, ssl.SSLError):
+            return getattr(error, "verify_message", None) or (error.reason or "TLS failed").lower().replace("_", " ")
+        error = error.__cause__ or error.__context__
+    return None
 
 
 def destination(checked: CheckedRun, sidecar: Sidecar | None, stack: ExitStack) -> tuple[Sidecar, list[str]]:

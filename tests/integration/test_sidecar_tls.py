@@ -18,6 +18,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter
 
+from loadtest.errors import UsageError
 from loadtest.run import processes
 from loadtest.run.sidecars import Sidecar, named_sidecar, start_sidecar
 from telemetry.export.otlp_http import OtlpHttpExporter
@@ -281,8 +282,12 @@ def test_our_own_senders_and_readers_come_in_over_tls(
         monkeypatch.setenv(semconv.SIDECAR_CA_VARIABLE, str(peers.ca.cert))
         record = SpoolRecord("traces", 1, BODY)
         assert OtlpHttpExporter(url, "s3cret").send(record).outcome == "failed"
+        with pytest.raises(UsageError, match="refuses: a client certificate is required; set VOICEPROBE_SIDECAR_TOKEN"):
+            named_sidecar(url)
         monkeypatch.setenv(semconv.SIDECAR_CLIENT_CERT_VARIABLE, str(peers.client.cert))
         monkeypatch.setenv(semconv.SIDECAR_CLIENT_KEY_VARIABLE, str(peers.client.key))
+        with pytest.raises(UsageError, match="refuses: a valid bearer token is required"):
+            named_sidecar(url)
         monkeypatch.setenv(semconv.SIDECAR_TOKEN_VARIABLE, "s3cret")
         assert OtlpHttpExporter(url, "s3cret").send(record).outcome == "taken"
         assert named_sidecar(url) == Sidecar(url, tmp_path)
@@ -291,6 +296,9 @@ def test_our_own_senders_and_readers_come_in_over_tls(
         monkeypatch.setenv(semconv.SIDECAR_CA_VARIABLE, str(peers.client_ca.cert))
         with pytest.raises(StoreError, match="no secure connection"):
             RemoteStore(url, "s3cret").runs()
+        with pytest.raises(UsageError, match=r"no secure connection to the sidecar .*unable to get local issuer"):
+            named_sidecar(url)
+    assert named_sidecar(url) is None, "one that is not there is waited for"
 
 
 def test_a_sidecar_of_a_run_takes_no_settings_of_another_one(
