@@ -45,14 +45,14 @@ _TIMEOUT_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class SentTelemetry:
     """How many spans and metrics were sent."""
 
     spans: int
     metrics: int
 
 
-def send(url: str, utterances: Sequence[tuple[str, str]]) -> Sent:
+def send(url: str, utterances: Sequence[tuple[str, str]]) -> SentTelemetry:
     """Send a sidecar what frameworks would report of utterances (names and texts), in protobuf and in JSON.
 
     Raises httpx.HTTPError when it does not take it.
@@ -68,7 +68,7 @@ def send(url: str, utterances: Sequence[tuple[str, str]]) -> Sent:
             client.post("/v1/metrics", content=points.SerializeToString(), headers=headers).raise_for_status()
             spans += sum(len(scope.spans) for each in traces.resource_spans for scope in each.scope_spans) + 1
             metrics += 1
-    return Sent(spans, metrics)
+    return SentTelemetry(spans, metrics)
 
 
 def _traces(text: str) -> ExportTraceServiceRequest:

@@ -44,7 +44,7 @@ class Sightings:
     """What was seen of one call: printed as it comes, audio once for each run of it."""
 
     console: Console
-    clean: Any  # Redactor.text
+    clean: Any  # SecretRedactor.text
     perf_ns: Any  # Clocks.perf_ns
     began_perf_ns: int = 0
     recognized: Counter[EventKind] = field(default_factory=Counter[EventKind])

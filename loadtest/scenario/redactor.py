@@ -26,7 +26,7 @@ SHORT_CHARS: Final = 4
 Forms = tuple[str, ...]
 
 
-class Redactor:
+class SecretRedactor:
     """Hides secrets in texts, and beginnings of eight characters of them."""
 
     def __init__(self, secrets: Iterable[str]) -> None:

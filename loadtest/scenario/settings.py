@@ -40,7 +40,7 @@ from loadtest.scenario.file import Scenario
 from loadtest.scenario.file.phases import MAX_RATE_PER_S, Arrival, Phase
 from loadtest.scenario.file.speech import without_overruled
 from loadtest.scenario.protocol_options import parse_protocol_options
-from loadtest.scenario.redactor import Redactor
+from loadtest.scenario.redactor import SecretRedactor
 from loadtest.scenario.setting_secrets import filled_settings, literal_secret_faults, secrets_of_settings
 from loadtest.scenario.target import filled_target, placeholder_faults, secrets_of_target
 from telemetry.model.durations import Duration
@@ -231,13 +231,13 @@ class SwarmSettings:
         )
 
     @property
-    def redactor(self) -> Redactor:
+    def redactor(self) -> SecretRedactor:
         """What takes every secret of these settings out of a text."""
         named = [*(value for _, value in self.headers), *secrets_of_target(self.host)]
         given = [value for value in named if len(value) > MAX_PLAIN_CHARS]
         keys = secrets_of_settings(self.protocol_settings)
         secrets = [self.token, os.environ.get(PASSPHRASE_VARIABLE), *given, *keys, *secrets_of_url(self.host)]
-        return Redactor(secret for secret in secrets if secret)
+        return SecretRedactor(secret for secret in secrets if secret)
 
     def with_scenario(self, scenario: Scenario, given: Collection[str]) -> "SwarmSettings":
         """The same with what a scenario file says, except for what was `given` as a flag: it wins."""

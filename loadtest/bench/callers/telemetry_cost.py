@@ -31,7 +31,7 @@ from loadtest.conversation.playout import PlayoutBuffer
 from loadtest.conversation.record import CallInfo, RecordOptions, build_turn
 from loadtest.conversation.transcripts import word_errors
 from loadtest.protocols.base import EventKind, VoiceEvent
-from loadtest.scenario.redactor import Redactor
+from loadtest.scenario.redactor import SecretRedactor
 from loadtest.swarm.users import report_to_locust
 from loadtest.swarm.worker import Worker
 from telemetry.export import sdk
@@ -118,7 +118,7 @@ def measure(worker: Worker, telemetry: sdk.Telemetry, turns: int, folder: Path) 
         started_perf_ns=clocks.perf_ns(),
         attributes={},
     )
-    redactor, wal = Redactor([LOOKED_FOR]), TurnLog(folder, "bench")
+    redactor, wal = SecretRedactor([LOOKED_FOR]), TurnLog(folder, "bench")
     environment = Environment(events=locust.events)
     environment.create_local_runner()
 

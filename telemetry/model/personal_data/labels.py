@@ -18,7 +18,7 @@ from telemetry.model.personal_data.numbers import (
     is_national_id,
     is_phone,
 )
-from telemetry.model.personal_data.replacing import Place, replaced
+from telemetry.model.personal_data.replacing import PersonalPart, replaced
 
 # A value in which nothing of this is found holds no personal data. RE2 reads it as well as `re` does.
 SUSPECT: Final = (
@@ -69,19 +69,19 @@ def _is_remembered(value: str) -> bool:
     return _PERSONAL_ID.fullmatch(bare) is not None and is_phone(bare)
 
 
-def places(label: str) -> Iterator[Place]:
+def places(label: str) -> Iterator[PersonalPart]:
     """Where personal data stands in a label, in no order."""
     for found in _EMAIL.finditer(label):
-        yield Place(*found.span(), "email")
+        yield PersonalPart(*found.span(), "email")
     for found in _PHONE.finditer(label):
         if is_international_phone(f"+{digits_of(found[0].replace('%2', ''))}"):
-            yield Place(*found.span(), "phone")
+            yield PersonalPart(*found.span(), "phone")
     for found in _CARD.finditer(label):
         if is_card(digits_of(found[0])):
-            yield Place(*found.span(), "card")
+            yield PersonalPart(*found.span(), "card")
     for found in _SSN.finditer(label):
         if is_national_id(found[0]):
-            yield Place(*found.span(), "national_id")
+            yield PersonalPart(*found.span(), "national_id")
     for found in _IBAN.finditer(label):
         if is_iban(found[0]):
-            yield Place(*found.span(), "iban")
+            yield PersonalPart(*found.span(), "iban")

@@ -8,7 +8,7 @@ PersonalKind = Literal["card", "phone", "email", "national_id", "iban", "digits"
 _OPENING: Final = "[redacted:"
 
 
-class Place(NamedTuple):
+class PersonalPart(NamedTuple):
     """A part of a text, from `begin` to before `end` (in characters), that is personal data of a kind."""
 
     begin: int
@@ -21,11 +21,11 @@ def mark(kind: PersonalKind) -> str:
     return f"{_OPENING}{kind}]"
 
 
-def replaced(text: str, places: Iterable[Place]) -> str:
+def replaced(text: str, places: Iterable[PersonalPart]) -> str:
     """The text with a mark in each place; of places that overlap, the first covers all of them."""
     pieces: list[str] = []
     kept_to = 0
-    covered: Place | None = None
+    covered: PersonalPart | None = None
     for place in sorted(places):
         if covered is not None and place.begin < kept_to:
             kept_to = max(kept_to, place.end)

@@ -10,7 +10,7 @@ from typing import Final
 
 from telemetry.model.personal_data import labels, spoken_digits
 from telemetry.model.personal_data.numbers import CARD_DIGITS, holds_card, is_phone
-from telemetry.model.personal_data.replacing import PersonalKind, Place, replaced
+from telemetry.model.personal_data.replacing import PersonalKind, PersonalPart, replaced
 
 # So many digits are an account, a customer or a telephone number; years, prices and house numbers have fewer.
 DIGITS_MIN: Final = 7
@@ -40,10 +40,10 @@ class Names:
         words = sorted({name.strip() for name in names if name.strip()}, key=lambda name: (-len(name), name))
         self._any = re.compile(rf"\b(?:{'|'.join(map(re.escape, words))})\b", re.IGNORECASE) if words else None
 
-    def places(self, text: str) -> Iterator[Place]:
+    def places(self, text: str) -> Iterator[PersonalPart]:
         """Where a name of the list stands."""
         for found in self._any.finditer(text) if self._any is not None else ():
-            yield Place(*found.span(), "name")
+            yield PersonalPart(*found.span(), "name")
 
 
 NO_NAMES: Final = Names(())
@@ -57,17 +57,17 @@ def without_personal_data(text: str, names: Names = NO_NAMES) -> str:
     return replaced(text, found) if found else text
 
 
-def places(text: str) -> Iterator[Place]:
+def places(text: str) -> Iterator[PersonalPart]:
     """Where personal data stands in a text, in no order; names only where they are introduced as such."""
     yield from labels.places(text)
     for found in _SPOKEN_EMAIL.finditer(text):
-        yield Place(*found.span(), "email")
+        yield PersonalPart(*found.span(), "email")
     for found in _INTRODUCED.finditer(text):
-        yield Place(*found.span("name"), "name")
+        yield PersonalPart(*found.span("name"), "name")
     for run in spoken_digits.runs(text):
         kind = _kind(text, run)
         if kind is not None:
-            yield Place(run.begin, run.end, kind)
+            yield PersonalPart(run.begin, run.end, kind)
 
 
 def _kind(text: str, run: spoken_digits.Run) -> PersonalKind | None:

@@ -24,7 +24,10 @@ _Logged = tuple[Record, Position]
 
 
 def replay(
-    log: IngestLog, folder: Path, write: Callable[[Sequence[DecodedGroup]], None], redactor: Redactor | None = None
+    log: IngestLog,
+    folder: Path,
+    write: Callable[[Sequence[DecodedGroup]], None],
+    redactor: Redactor | None = None,
 ) -> int:
     """Commit what the log holds; return how many requests that were. Raises StoreError if it cannot be written.
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadtest.scenario.redactor import HIDDEN, Redactor
+from loadtest.scenario.redactor import HIDDEN, SecretRedactor
 from tests.fixtures_turns import exchange
 
 SECRET = "sk-4f9a77e2c1d0"
@@ -54,14 +54,14 @@ secrets = st.one_of(
 )
 def test_no_tail_stays(secret: str, encoding: str) -> None:
     encoded = ENCODINGS[encoding](secret)
-    assert Redactor([secret]).text(f"«{encoded}» and «{encoded}»") == f"«{HIDDEN}» and «{HIDDEN}»"
+    assert SecretRedactor([secret]).text(f"«{encoded}» and «{encoded}»") == f"«{HIDDEN}» and «{HIDDEN}»"
 
 
 @settings(max_examples=60)
 @given(secrets, st.sampled_from(list(ENCODINGS)))
 def test_any_secret_in_any_encoding_is_hidden_whole(secret: str, encoding: str) -> None:
     encoded = ENCODINGS[encoding](secret)
-    clean = Redactor([secret]).text(f"«{encoded}»")
+    clean = SecretRedactor([secret]).text(f"«{encoded}»")
     assert clean.replace(HIDDEN, "") == "«»", encoded
 
 
@@ -69,7 +69,7 @@ def test_any_secret_in_any_encoding_is_hidden_whole(secret: str, encoding: str) 
 @given(st.lists(secrets, min_size=2, max_size=3), st.sampled_from(list(ENCODINGS)))
 def test_secrets_that_begin_alike_hide_nothing_of_one_another(found: list[str], encoding: str) -> None:
     alike = [*found, found[0] + found[1], found[0] + "x"]
-    redactor = Redactor(alike)
+    redactor = SecretRedactor(alike)
     for secret in alike:
         assert redactor.text(f"«{ENCODINGS[encoding](secret)}»").replace(HIDDEN, "") == "«»", secret
 
@@ -77,7 +77,7 @@ def test_secrets_that_begin_alike_hide_nothing_of_one_another(found: list[str], 
 def test_a_token_inside_a_longer_text_in_base64_leaves_nothing_that_says_it() -> None:
     for before in ("", "x", "xy"):
         inside = base64.b64encode(f'{before}{{"token": "{SECRET}"}}'.encode()).decode()
-        clean = Redactor([SECRET]).text(inside)
+        clean = SecretRedactor([SECRET]).text(inside)
         begin, _, end = clean.partition(HIDDEN)
         assert HIDDEN in clean
         assert SECRET[2:-2].encode() not in base64.b64decode(begin[: len(begin) // 4 * 4])
@@ -88,7 +88,7 @@ def test_a_token_inside_a_longer_text_in_base64_leaves_nothing_that_says_it() ->
 def test_a_part_of_a_header_is_hidden_whole(output: str) -> None:
     secret = "abc+12345678/=="
     for given_as in (f"Bearer {secret}", f"a=1; session={secret}", secret):
-        assert Redactor([given_as]).text(output.format(secret)) == output.format(HIDDEN)
+        assert SecretRedactor([given_as]).text(output.format(secret)) == output.format(HIDDEN)
 
 
 @pytest.mark.parametrize(
@@ -102,14 +102,14 @@ def test_a_part_of_a_header_is_hidden_whole(output: str) -> None:
     ],
 )
 def test_an_echo_is_hidden_and_the_rest_stays(text: str, clean: str) -> None:
-    assert Redactor([f"Bearer {SECRET}", "me"]).text(text) == clean
+    assert SecretRedactor([f"Bearer {SECRET}", "me"]).text(text) == clean
 
 
 @given(
     st.text("abcdefgh-/=+%", min_size=8, max_size=40), st.text(max_size=30), st.text(max_size=30), st.integers(8, 40)
 )
 def test_no_beginning_of_a_secret_stays(secret: str, before: str, after: str, cut: int) -> None:
-    assert secret[:8] not in Redactor([secret]).text(before + secret[:cut] + after)
+    assert secret[:8] not in SecretRedactor([secret]).text(before + secret[:cut] + after)
 
 
 def test_what_an_endpoint_wrote_into_a_turn_is_clean() -> None:
@@ -121,7 +121,7 @@ def test_what_an_endpoint_wrote_into_a_turn_is_clean() -> None:
         withheld_reasons=(f"no text: {SECRET}",),
         **dict.fromkeys(texts, f"see {SECRET}"),
     )
-    clean = Redactor([SECRET]).turn(dirty)
+    clean = SecretRedactor([SECRET]).turn(dirty)
     assert SECRET.encode() not in msgspec.json.encode(clean)
     assert clean.outcome_reason == f"see {HIDDEN}"
     assert msgspec.structs.replace(clean, withheld_reasons=(), **dict.fromkeys(texts)) == msgspec.structs.replace(

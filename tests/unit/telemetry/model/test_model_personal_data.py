@@ -4,7 +4,7 @@ import pytest
 
 from telemetry.model.personal_data import labels, numbers, spoken_digits, texts
 from telemetry.model.personal_data.pseudonyms import is_pseudonym, pseudonym
-from telemetry.model.personal_data.replacing import Place, replaced
+from telemetry.model.personal_data.replacing import PersonalPart, replaced
 
 LABELS = {
     "4111111111111111": "[redacted:card]",
@@ -124,7 +124,7 @@ def test_names_of_the_list_are_replaced_as_whole_words() -> None:
 
 def test_places_that_overlap_have_one_mark() -> None:
     text = "0123456789"
-    assert replaced(text, [Place(4, 8, "card"), Place(1, 5, "phone")]) == "0[redacted:phone]89"
+    assert replaced(text, [PersonalPart(4, 8, "card"), PersonalPart(1, 5, "phone")]) == "0[redacted:phone]89"
     assert replaced(text, []) == text
 
 
