@@ -177,7 +177,8 @@ def test_the_scope_decides_over_plain_names() -> None:
     assert framework_of("pipecatx") == framework_of("my.pipecat") == framework_of("") == ""
     assert is_label("language", "pipecat")
     assert not is_label("language", framework_of("my.service"))
-    assert not is_label("run_id", "pipecat")
+    assert is_label("which", "voiceprobe")
+    assert not is_label("which", "pipecat")
 
 
 def test_what_a_message_hides_behind_a_number_is_left_out() -> None:
