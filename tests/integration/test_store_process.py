@@ -66,10 +66,10 @@ if "telemetry.sidecar.store_process" in " ".join(sys.orig_argv):
     commits.Committer._commit = _commit_later
 
     def _sabotaged(decode):
-        def decode_bodies(bodies):
+        def decode_bodies(bodies, redactor):
             for body in bodies:
                 _act(body)
-            return decode(bodies)
+            return decode(bodies, redactor)
         return decode_bodies
 
     for form, decode in groups._DECODERS.items():
