@@ -40,8 +40,9 @@ def latency_ns(value: object, unit: Unit) -> int | None:
     """A duration in ns."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         return None
-    ns = value * _NS_IN[unit] if isinstance(value, int) else round(value * _NS_IN[unit])
-    return ns if abs(ns) <= _LONGEST_LATENCY_NS else None
+    if abs(value) > _LONGEST_LATENCY_NS / _NS_IN[unit]:
+        return None
+    return value * _NS_IN[unit] if isinstance(value, int) else round(value * _NS_IN[unit])
 
 
 def count(value: object) -> int | None:
