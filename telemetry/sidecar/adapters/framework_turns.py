@@ -122,8 +122,12 @@ class _Reading:
         if not self._knows_speech or self._parts.user is not None or "voice_to_voice" in self._of_speech_end:
             return True
         # Of turns that hold everything only the first may begin without the caller, with the call.
-        began = self._framework.turns == "nested" and self._parts.turn_index > 0
-        return began or bool(self._parts.of("asr"))
+        if self._framework.turns == "nested" and self._parts.turn_index > 0:
+            return True
+        # Where recognition states when it was done, a span that does not is of the speech that begins the next turn.
+        if any(read.column == "asr_final" for read in self._framework.reads):
+            return bool(self._of_stages["asr_final"])
+        return bool(self._parts.of("asr"))
 
     @cached_property
     def answered(self) -> bool:

@@ -27,6 +27,7 @@ from pipecat.frames.frames import (
     StartFrame,
     TranscriptionFrame,
     TTSAudioRawFrame,
+    TTSSpeakFrame,
     VADUserStartedSpeakingFrame,
     VADUserStoppedSpeakingFrame,
 )
@@ -257,10 +258,20 @@ async def late_hang_up(call: Call) -> None:
     await call.hang_up()
 
 
+async def greeted(call: Call) -> None:
+    """The bot speaks first; then comes a turn, after which the bot ends the call."""
+    await call.worker.queue_frame(TTSSpeakFrame("Hello."))
+    await call.answered()
+    await call.speak()
+    await call.answered()
+    await call.worker.queue_frame(EndFrame())
+
+
 CALLS = {
     "talk": (talk, ["plain", "cached", "tool", "plain", "variant", "plain", "plain", "plain"]),
     "silent": (silent, ["nothing"]),
     "late-hang-up": (late_hang_up, ["plain"]),
+    "greeted": (greeted, ["plain"]),
 }
 
 
