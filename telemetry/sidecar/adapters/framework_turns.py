@@ -57,13 +57,13 @@ class _Stated:
 
 def framework_turn(parts: SpansOfTurn, framework: Framework) -> Turn | None:
     """The turn; None where the spans are of nothing that was said: a reply that was thought of and never spoken."""
-    reading = _Reading(parts, framework)
+    reading = _TurnReading(parts, framework)
     if not reading.asked and not reading.answered and not parts.of("tts"):
         return None
     return with_plain_texts(reading.turn())
 
 
-class _Reading:
+class _TurnReading:
     """What the spans of one turn say."""
 
     def __init__(self, parts: SpansOfTurn, framework: Framework) -> None:
