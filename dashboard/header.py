@@ -8,7 +8,6 @@ from dashboard.descriptions import State
 from dashboard.markup import escape
 from dashboard.objective_status import SYMBOLS, chip
 from telemetry.model import formatting
-from telemetry.model.service_runs import REPORTED
 from telemetry.store.answers import RunRecord, Summary
 
 _STATE_SHAPE = {"live": "●", "stale": "◌", "ended": "■"}
@@ -29,11 +28,12 @@ def overview(run: RunRecord, summary: Summary, state: State, now_unix_ns: int, z
         f'<span><span class="vp-chip {kind}">{_STATE_SHAPE[state]} {state}</span> {escape(described)}</span>'
     )
     if run.service is not None:
+        reported = summary.client_service_delta.reported
         of_service = (
             chip_of_state,
             _fact("service", run.service.service),
             _fact("day", f"{run.service.day.isoformat()} (UTC)"),
-            f"<span><b>{escape(formatting.turns(summary.turns.total))}</b> {escape(REPORTED)}</span>",
+            f"<span><b>{escape(formatting.turns(summary.turns.total))}</b> {escape(reported)}</span>",
             _fact("heard vs reported", delta),
         )
         return f'<div class="vp vp-facts">{"".join(of_service)}</div>'

@@ -24,7 +24,6 @@ from telemetry.model import formatting
 from telemetry.model.generator_health import NOT_REPORTED, SUMMARY_FIGURES
 from telemetry.model.metrics import HEADLINE, shown_in
 from telemetry.model.semconv import OUTCOME_LABELS
-from telemetry.model.service_runs import REPORTED
 from telemetry.objectives.slo import Verdict
 from telemetry.store.answers import CacheStats, Generator, MetricStats, ShareByName, Summary
 from telemetry.store.beside import Beside
@@ -43,7 +42,7 @@ def final_view(
     parts: list[RenderableType] = [
         _heading("Verdict"),
         _verdicts(verdicts, run_outcome),
-        _heading("Stages, as the caller heard them" if run.service is None else f"Stages, {REPORTED}"),
+        _heading("Stages, " + ("as the caller heard them" if run.service is None else _reported(summary))),
         _stages(summary),
         *_withheld(summary),
         _heading("What happened"),
@@ -60,8 +59,12 @@ def final_view(
     if run.model_servers:
         parts += [_heading(model_servers.TITLE), model_servers.model_server_table(run.model_servers)]
     parts += [_heading("How well this was measured"), _pairs(_evidence(run, summary))]
-    parts += [_heading("Run"), _pairs(_run(run))]
+    parts += [_heading("Run"), _pairs(_run(run, summary))]
     return Group(*parts)
+
+
+def _reported(summary: Summary) -> str:
+    return summary.client_service_delta.reported
 
 
 def _heading(text: str) -> RenderableType:
@@ -327,9 +330,9 @@ def _telemetry(run: RunInfo, summary: Summary) -> str:
     return text
 
 
-def _run(run: RunInfo) -> list[tuple[str, str]]:
+def _run(run: RunInfo, summary: Summary) -> list[tuple[str, str]]:
     if run.service is not None:
-        day = f"{run.service.service} · {run.service.day.isoformat()} (UTC) · {REPORTED}"
+        day = f"{run.service.service} · {run.service.day.isoformat()} (UTC) · {_reported(summary)}"
         return [("service", day), ("run", run.run_id), *([("store", run.store)] if run.store else [])]
     altered = [f"noise {run.profile.noise}"] if run.profile.noise else []
     altered += [f"{run.profile.snr_db:g} dB SNR"] if run.profile.snr_db is not None else []

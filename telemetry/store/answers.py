@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from telemetry.model import formatting
 from telemetry.model.generator_health import HEALTH_FIGURES
 from telemetry.model.semconv import RAMP
-from telemetry.model.service_runs import ServiceDay, service_day
+from telemetry.model.service_runs import REPORTED, ServiceDay, service_day
 from telemetry.model.stated_error import StatedError
 from telemetry.store.beside import NOTHING_BESIDE, Beside
 from telemetry.store.causes import FailureCount, Retries
@@ -285,6 +285,11 @@ class ClientServiceDelta:
     difference_abs_max_ns: float | None
     approximate: bool = False  # whether the percentiles are estimates
     uncorrected: int = 0
+
+    @property
+    def reported(self) -> str:
+        """Whose figures those of a view by service and day are, for people: callers may have heard the same turns."""
+        return "reported by the service, not as callers heard them" if self.joined else REPORTED
 
     @property
     def note(self) -> str:

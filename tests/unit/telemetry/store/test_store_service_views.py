@@ -95,6 +95,7 @@ def test_both_sides_of_a_turn_are_joined(tmp_path: Path, column: str, name: str,
     for delta in (of_callers, of_service):
         assert (delta.joined, delta.client_only, delta.service_only, delta.uncorrected) == (20, 0, 0, 20)
         assert delta.difference_p50_ns == pytest.approx(6 * MS, rel=0.01)
+        assert "not heard by a caller" not in delta.reported
 
 
 @each_way
