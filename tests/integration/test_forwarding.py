@@ -127,8 +127,9 @@ def kill(sidecar: SidecarProcess, which: str) -> None:
             process.kill()
 
 
-def test_texts_never_reach_a_destination_that_redacts(tmp_path: Path, upstream: UpstreamServer) -> None:
-    with forwarding_sidecar(tmp_path, [up(upstream.url, compression="none")], keep_transcripts=True) as sidecar:
+@pytest.mark.parametrize("stored", [False, True])
+def test_texts_never_reach_a_destination_that_redacts(tmp_path: Path, upstream: UpstreamServer, stored: bool) -> None:
+    with forwarding_sidecar(tmp_path, [up(upstream.url)], keep_transcripts=stored) as sidecar:
         attributes = {"text_output": SECRET_TEXT, "gen_ai.request.model": "m", "count": 3}
         send(sidecar, spans_request(1, attributes=attributes))
         wait_until(upstream.span_ids)

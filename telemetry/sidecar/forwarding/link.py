@@ -35,6 +35,7 @@ _BACKOFF_FIRST_S: Final = 0.2
 _BACKOFF_MAX_S: Final = 30.0
 # Who forwards and reports nothing for so long does not enforce the limits, either.
 _SILENT_S: Final = 60.0
+_PASS_EVERY_S: Final = 0.1
 # What is on its way to the queues in memory; they have limits of their own.
 _PASSED_BYTES_MAX: Final = 32 << 20
 
@@ -54,8 +55,10 @@ class Forwarding:
         ingest: IngestLog,
         faults: FaultBoard,
         *,
+        redact_names: str | None = None,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._redact_names = redact_names
         self._clock_s = clock_s
         self._reported_s = clock_s()
         self._store = store
@@ -180,6 +183,8 @@ class Forwarding:
                     connection.sendall(messages.frame(Drain(DRAIN_S)))
             if self._stopping.is_set():
                 return
+            # Under load, what came meanwhile is passed together.
+            self._stopping.wait(_PASS_EVERY_S)
 
     def _supervise(self) -> None:
         """Keep a process running, and take its reports."""
@@ -208,7 +213,7 @@ class Forwarding:
             with theirs:
                 command = [sys.executable, "-m", "telemetry.sidecar.forwarding", str(theirs.fileno())]
                 self._process = subprocess.Popen(command, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL)
-            ours.sendall(messages.frame(Begin(str(self._store), self._destinations, logs.ends)))
+            ours.sendall(messages.frame(Begin(str(self._store), self._destinations, logs.ends, self._redact_names)))
             with self._changed:
                 self._connection = ours
                 self._has_grown = True

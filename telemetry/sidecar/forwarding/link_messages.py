@@ -18,11 +18,13 @@ class LogEnds(msgspec.Struct, frozen=True, array_like=True, tag="ends"):
 
 
 class Begin(msgspec.Struct, frozen=True, array_like=True, tag="begin"):
-    """To the forwarder, once: the folder of the store, where to forward to, and where the logs end."""
+    """To the forwarder, once: the folder of the store, where to forward to, where the logs end, and the file of names
+    that no text keeps."""
 
     store: str
     destinations: tuple[Destination, ...]
     ends: LogEnds
+    redact_names: str | None = None
 
 
 class Add(msgspec.Struct, frozen=True, array_like=True, tag="add"):

@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
-from google.protobuf.message import DecodeError
-
 from telemetry.sidecar import messages
 from telemetry.sidecar.forwarding import folders
 from telemetry.sidecar.forwarding.destinations import Destination
@@ -36,11 +34,13 @@ from telemetry.sidecar.forwarding.link_messages import (
 )
 from telemetry.sidecar.forwarding.memory_queue import MemoryQueue
 from telemetry.sidecar.forwarding.queued import QueuedRequest
-from telemetry.sidecar.forwarding.redacting import redact_request
 from telemetry.sidecar.forwarding.sender import QueueSender
 from telemetry.sidecar.forwarding.tally import Tally
 from telemetry.sidecar.forwarding.upstream import Upstream
-from telemetry.sidecar.store_process.record_kinds import signal_of
+from telemetry.sidecar.otlp.attributes import OtlpDecodeError
+from telemetry.sidecar.privacy.of_store import redactor_of_store
+from telemetry.sidecar.privacy.requests import Redactor
+from telemetry.sidecar.store_process.record_kinds import is_without_text, signal_of
 from telemetry.store.log_positions import START
 from telemetry.store.log_records import Record
 
@@ -68,7 +68,7 @@ async def run(connection: socket.socket) -> None:
     store = Path(begin.store)
     with folders.lock(store).open("ab") as lock:
         await _lock(lock)
-        lanes = [_lane(store, destination, begin.ends) for destination in begin.destinations]
+        lanes = [_lane(begin, destination) for destination in begin.destinations]
         tasks = [asyncio.create_task(each) for each in (*(lane.run() for lane in lanes), _tick(lanes, writer))]
         within_s = await _follow(received, lanes)
         for lane in lanes:
@@ -119,7 +119,8 @@ class _Lane:
         )
 
 
-def _lane(store: Path, destination: Destination, ends: LogEnds) -> _Lane:
+def _lane(begin: Begin, destination: Destination) -> _Lane:
+    store, ends = Path(begin.store), begin.ends
     tally = Tally()
     name = destination.name
     cursor = folders.cursor(store, name)
@@ -130,7 +131,9 @@ def _lane(store: Path, destination: Destination, ends: LogEnds) -> _Lane:
         source = LogSource(folders.queue(store, name), _requests(destination, decrypted), signal_of)
         queue = DiskQueue(destination, source, cursor, tally, ends.queues[name])
     else:
-        source = LogSource(folders.ingest(store), _requests(destination, _redacted), signal_of)
+        names = Path(begin.redact_names) if begin.redact_names is not None else None
+        redacted = _redacted(redactor_of_store(store, names=names))
+        source = LogSource(folders.ingest(store), _requests(destination, redacted), signal_of)
         queue = DiskQueue(destination, source, cursor, tally, ends.ingest)
     upstream = Upstream(destination)
     return _Lane(destination, queue, QueueSender(name, queue, upstream.send, tally), upstream, tally)
@@ -150,12 +153,18 @@ def _requests(
     return request_of
 
 
-def _redacted(record: Record) -> bytes:
-    signal = signal_of(record)
-    try:
-        return redact_request(record.payload, signal or "traces")
-    except DecodeError as error:
-        raise UnreadableRecordError("it is not an OTLP request") from error
+def _redacted(redactor: Redactor) -> Callable[[Record], bytes]:
+    """How the ingest log's records are sent without texts: it holds texts where the store keeps them."""
+
+    def content_of(record: Record) -> bytes:
+        if is_without_text(record):
+            return record.payload
+        try:
+            return redactor.redact_request(record.payload, signal_of(record) or "traces")
+        except OtlpDecodeError as error:
+            raise UnreadableRecordError("it is not an OTLP request") from error
+
+    return content_of
 
 
 def _decrypted(cipher: RecordCipher) -> Callable[[Record], bytes]:

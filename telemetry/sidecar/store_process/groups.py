@@ -12,7 +12,7 @@ from telemetry.sidecar.otlp.attributes import OtlpDecodeError
 from telemetry.sidecar.otlp.json_requests import metrics_from_json, traces_from_json
 from telemetry.sidecar.otlp.tables import DecodedTables, decode_metrics, decode_traces
 from telemetry.sidecar.privacy.requests import Redactor
-from telemetry.sidecar.store_process.record_kinds import KINDS, signal_of
+from telemetry.sidecar.store_process.record_kinds import record_of, signal_of
 from telemetry.store.ingest_log import Record
 from telemetry.store.schema import ArrowTable
 
@@ -61,7 +61,7 @@ def decode_group(requests: Sequence[Take], redactor: Redactor | None = None) -> 
     """Decode requests, without what the redactor takes out of them: neither the records nor the tables hold it. One
     that cannot be decoded has an answer that says so, and harms no other."""
     group = DecodedGroup()
-    for signal in KINDS:
+    for signal in _DECODERS:
         chosen = [found for each in requests if each.signal == signal and (found := _in_protobuf(group, each))]
         if chosen:
             _decode(group, signal, chosen, redactor)
@@ -115,6 +115,7 @@ def _decode(group: DecodedGroup, signal: Signal, requests: Sequence[_Request], r
         else:
             group.answers.append(Answer(requests[0].number, undecodable=_undecodable(error)))
         return
+    is_without_text = redactor is not None and not redactor.rules.keep_text
     for request, decoded in zip(requests, tables.requests, strict=True):
         if decoded.fault is not None:
             group.answers.append(Answer(request.number, undecodable=decoded.fault))
@@ -124,8 +125,8 @@ def _decode(group: DecodedGroup, signal: Signal, requests: Sequence[_Request], r
         group.rejected += decoded.rejected
         group.changed += decoded.changed
         if decoded.received > decoded.rejected:
-            group.records.append(Record(KINDS[signal], decoded.body))
-            group.as_received.append(Record(KINDS[signal], request.body))
+            group.records.append(record_of(signal, decoded.body, is_without_text=is_without_text))
+            group.as_received.append(record_of(signal, request.body))
     group.unmapped += tables.unmapped
     group.unknown_turn_fields += tables.unknown_turn_fields
     if tables.rows:

@@ -92,7 +92,9 @@ class StoreProcess:
         names = Path(options.redact_names) if options.redact_names is not None else None
         self._redactor = redactor_of_store(directory, keep_text=options.keep_text, names=names)
         self._service_turns = ServiceTurns(self._writer, self._stored, self._state, self._faults)
-        self._forwarding = Forwarding(directory, options.destinations, self._log, self._faults)
+        self._forwarding = Forwarding(
+            directory, options.destinations, self._log, self._faults, redact_names=options.redact_names
+        )
         replay(self._log, directory / ingest_log.FOLDER, self._write, self._redactor)
         self._writer.remove_redundant()
         self._service_turns.recover()
