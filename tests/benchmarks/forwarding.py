@@ -1,8 +1,9 @@
 """What forwarding costs ingestion: `python -m tests.benchmarks.forwarding [SPANS_PER_S [SECONDS [ROUNDS]]]`.
 
 The mix of `tests.benchmarks.ingest`, sent at a fixed rate to a sidecar that forwards nothing and to one for each kind
-of upstream, one after another in every round. CPU is that of the front and of the store process, per span that was
-acknowledged; beside it that of the process that forwards. Ratios are to the sidecar that forwards nothing.
+of upstream, one after another in every round, and every second round backwards. CPU is that of the front and of the
+store process, per span that was acknowledged; beside it that of the process that forwards. Ratios are to the sidecar
+that forwards nothing.
 """
 
 import os
@@ -94,8 +95,8 @@ def main() -> None:
     os.environ[_KEY] = "ab" * 32
     body = mixed_request()
     found: dict[str, list[dict[str, float]]] = {kind: [] for kind in KINDS}
-    for _ in range(round(rounds)):
-        for kind in KINDS:
+    for number in range(round(rounds)):
+        for kind in KINDS[:: (-1) ** number]:
             found[kind].append(measured(kind, spans_per_s, lasts_s, body))
     medians = {
         kind: {name: statistics.median(each[name] for each in results) for name in results[0]}

@@ -17,6 +17,8 @@ from telemetry.sidecar.signals import Signal
 WINDOW_BYTES: Final = 2 << 20
 # Requests that come one after another are sent together.
 GATHER_S: Final = 0.3
+# So often a server may fail at the same request before the request itself is suspected.
+_DOUBTS_MAX: Final = 3
 # A disk that cannot be read is tried again after this.
 _READ_AGAIN_S: Final = 5.0
 
@@ -78,9 +80,7 @@ class QueueSender:
             while True:
                 self._came.clear()
                 window = await self._take()
-                if window is not None and window.requests:
-                    await self._deliver(window)
-                if window is not None:
+                if window is not None and await self._deliver(window):
                     await asyncio.to_thread(self._queue.settle, window)
                 if window is None or window.requests:
                     await self._pause(GATHER_S)
@@ -98,28 +98,54 @@ class QueueSender:
             await self._failed(f"its queue cannot be read ({error.strerror})", _READ_AGAIN_S)
             return None
 
-    async def _deliver(self, window: QueueWindow) -> None:
-        """Send every request of a window until it is taken, refused or too old."""
+    async def _deliver(self, window: QueueWindow) -> bool:
+        """Send every request of a window until it is taken, refused or too old; False if more of the queue is needed
+        to know whether it is a request or the server that fails."""
         waiting = deque(_batches(window.requests))
-        while waiting:
+        # Requests at which the server fails, each with how many batches had been taken before.
+        suspects: list[tuple[_Batch, int]] = []
+        accused: _Batch | None = None
+        last_taken: _Batch | None = None
+        doubts = taken = 0
+        while waiting or suspects:
+            if not waiting:
+                accused, before = suspects.pop(0)
+                if taken == before and (last_taken is None or not await self._is_working(last_taken)):
+                    return False
+                waiting.append(accused)
             batch = waiting.popleft()
-            reply = await self._post(batch.signal, [request.body for request in batch.requests])
-            if reply.outcome == "taken":
-                self._taken(batch, reply)
-            elif reply.outcome == "refused" and len(batch.requests) > 1:
-                # One of them may be at fault for all.
-                half = len(batch.requests) // 2
-                waiting.appendleft(_Batch(batch.signal, batch.requests[half:]))
-                waiting.appendleft(_Batch(batch.signal, batch.requests[:half]))
-            elif reply.outcome == "refused":
-                self._refused(batch, reply)
-            else:
-                waiting.appendleft(batch)
+            result = await self._post(batch.signal, [request.body for request in batch.requests])
+            doubts = doubts + 1 if result.is_doubtful else 0
+            if result.outcome == "taken":
+                taken += 1
+                last_taken = batch
+                self._taken(batch, result)
+            elif result.outcome == "failed":
                 self._tally.failed_attempts += 1
-                await self._failed(reply.reason, self._backoff.next_s(reply.retry_after_s))
+                await self._failed(result.reason, self._backoff.next_s(result.retry_after_s))
                 if self._queue.has_expired(window):
-                    self._expired(waiting)
-                    return
+                    self._expired([batch, *waiting, *(suspect for suspect, _ in suspects)])
+                    return True
+                if doubts < _DOUBTS_MAX:
+                    waiting.appendleft(batch)
+                    continue
+                doubts = 0
+                if _split(batch, waiting):
+                    self._backoff.reset()  # the halves are other requests
+                elif batch is accused:
+                    self._refused(batch, result)
+                else:
+                    suspects.append((batch, taken))
+            elif not _split(batch, waiting):
+                self._refused(batch, result)
+        return True
+
+    async def _is_working(self, taken: _Batch) -> bool:
+        """Send what was taken before once more, to know whether the server takes anything now."""
+        result = await self._post(taken.signal, [request.body for request in taken.requests])
+        if result.outcome == "failed":
+            await self._failed(result.reason, self._backoff.next_s(result.retry_after_s))
+        return result.outcome == "taken"
 
     def _taken(self, batch: _Batch, reply: PostResult) -> None:
         self._recovered()
@@ -149,7 +175,7 @@ class QueueSender:
             reply.reason,
         )
 
-    def _expired(self, waiting: deque[_Batch]) -> None:
+    def _expired(self, waiting: Sequence[_Batch]) -> None:
         requests = sum(len(batch.requests) for batch in waiting)
         size_bytes = sum(batch.size_bytes for batch in waiting)
         self._tally.drop("age", requests, size_bytes)
@@ -182,6 +208,16 @@ class QueueSender:
                 await self._draining.wait()
         except TimeoutError:
             return
+
+
+def _split(batch: _Batch, waiting: deque[_Batch]) -> bool:
+    """Put the halves of a batch before the others, as one of its requests may be at fault for all; False if it is one
+    request."""
+    half = len(batch.requests) // 2
+    for requests in (batch.requests[half:], batch.requests[:half]):
+        if half:
+            waiting.appendleft(_Batch(batch.signal, requests))
+    return half > 0
 
 
 def _batches(requests: Sequence[QueuedRequest]) -> Iterator[_Batch]:

@@ -5,6 +5,7 @@ of an answer at most so much is read as an OTLP response can hold.
 """
 
 import asyncio
+import os
 import ssl
 import time
 from collections.abc import Callable, Sequence
@@ -29,6 +30,8 @@ from telemetry.sidecar.signals import Signal
 # The destination has read the request and will never take it: it is this request's fault.
 _REFUSED: Final = (400, 413, 422)
 RETRY_AFTER_MAX_S: Final = 3600.0
+# Errors of a server that come and go whatever the request is.
+_UNAVAILABLE: Final = (502, 503, 504)
 _ANSWER_BYTES_MAX: Final = 64 << 10
 _SHOWN_CHARS: Final = 200
 _COMPRESSION_LEVEL: Final = 1
@@ -37,12 +40,14 @@ _COMPRESSION_LEVEL: Final = 1
 @dataclass(frozen=True, slots=True)
 class PostResult:
     """How a request ended. `taken`: acknowledged, less `rejected_items`; `refused`: never to be sent again as it is;
-    `failed`: to be sent again, after `retry_after_s` at the earliest. `reason` says why, and holds no secret."""
+    `failed`: to be sent again, after `retry_after_s` at the earliest. `reason` says why, and holds no secret.
+    `is_doubtful`: it was answered by an error of the server's that this request itself may provoke."""
 
     outcome: Literal["taken", "refused", "failed"]
     reason: str = ""
     rejected_items: int = 0
     retry_after_s: float = 0.0
+    is_doubtful: bool = False
 
 
 class Upstream:
@@ -79,7 +84,7 @@ class Upstream:
         except TimeoutError:
             return PostResult("failed", f"no answer within {destination.timeout_s:g} s")
         except (httpx.HTTPError, httpx.StreamError, ssl.SSLError, OSError) as error:
-            return PostResult("failed", one_line(str(error) or type(error).__name__, _SHOWN_CHARS))
+            return PostResult("failed", one_line(_cause(error), _SHOWN_CHARS))
 
     async def _post(self, url: str, body: bytes, headers: dict[str, str]) -> PostResult:
         async with self._client.stream("POST", url, content=body, headers=headers) as response:
@@ -104,7 +109,8 @@ class Upstream:
             reason += f": {message}"
         if status in _REFUSED:
             return PostResult("refused", reason)
-        return PostResult("failed", reason, 0, self._retry_after_s(response.headers.get("retry-after", "")))
+        retry_after_s = self._retry_after_s(response.headers.get("retry-after", ""))
+        return PostResult("failed", reason, 0, retry_after_s, response.is_server_error and status not in _UNAVAILABLE)
 
     def _shown(self, message: str) -> str:
         # What refuses a request may quote it, and texts that are kept stand in no log.
@@ -118,6 +124,17 @@ class Upstream:
         except (ValueError, OverflowError):
             return 0.0
         return min(max(0.0, at_s - self._wall_clock_ns() / 1e9), RETRY_AFTER_MAX_S)
+
+
+def _cause(error: BaseException) -> str:
+    """What the operating system says, where an error comes from it; otherwise the error's own words."""
+    at: BaseException | None = error
+    while at is not None:
+        if isinstance(at, OSError) and at.strerror and not isinstance(at, ssl.SSLError):
+            # asyncio has words of its own; a resolver has numbers of its own, below zero.
+            return os.strerror(at.errno) if at.errno is not None and at.errno > 0 else at.strerror
+        at = at.__cause__ or at.__context__
+    return str(error) or type(error).__name__
 
 
 def _compressed(body: bytes) -> bytes:

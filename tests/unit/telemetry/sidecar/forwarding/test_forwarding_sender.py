@@ -20,12 +20,19 @@ from telemetry.sidecar.signals import Signal
 
 DESTINATION = Destination("tempo", "http://127.0.0.1:1", "keep", in_memory=True, max_age_ns=100 * 10**9)
 TAKEN = PostResult("taken")
+REFUSED = PostResult("refused", "HTTP status 400")
+DOUBTFUL = PostResult("failed", "HTTP status 500", is_doubtful=True)
 
 
 class Scripted:
     """An upstream that replies by a script, then takes everything; time passes only in pauses."""
 
-    def __init__(self, replies: Sequence[PostResult] = (), refused: frozenset[bytes] = frozenset()) -> None:
+    def __init__(
+        self,
+        replies: Sequence[PostResult] = (),
+        refused: frozenset[bytes] = frozenset(),
+        refusal: PostResult = REFUSED,
+    ) -> None:
         self.now_s = 1_000.0
         self.tally = Tally()
         self.queue = MemoryQueue(DESTINATION, self.tally, wall_clock_ns=lambda: round(self.now_s * 1e9))
@@ -34,6 +41,7 @@ class Scripted:
         self.pauses: list[float] = []
         self._replies = list(replies)
         self._refused = refused
+        self._refusal = refusal
         backoff = Backoff(lambda _low, high: high)
         self.sender = QueueSender("tempo", self.queue, self._post, self.tally, backoff=backoff, pause=self._pause)
 
@@ -50,7 +58,7 @@ class Scripted:
         if self._replies:
             reply = self._replies.pop(0)
         else:
-            reply = PostResult("refused", "HTTP status 400") if self._refused.intersection(bodies) else TAKEN
+            reply = self._refusal if self._refused.intersection(bodies) else TAKEN
         if reply.outcome == "taken":
             self.taken += bodies
         return reply
@@ -61,7 +69,14 @@ class Scripted:
 
 
 class Lasting(Scripted):
-    """As above, but what fails is tried again: it drains only once it works."""
+    """As above, but what fails is tried again: it drains only once it works. `later` comes during the pauses."""
+
+    later: Sequence[bytes] = ()
+
+    async def _pause(self, seconds: float) -> None:
+        await super()._pause(seconds)
+        self.add(*self.later[:1])
+        self.later = self.later[1:]
 
     def run(self) -> None:
         async def until_empty() -> None:
@@ -98,6 +113,38 @@ def test_what_is_refused_is_found_and_set_aside_alone(bodies: list[bytes], chose
     assert upstream.tally.refused_requests == len(refused)
     assert upstream.tally.forwarded_requests == len(bodies) - len(refused)
     assert upstream.queue.backlog().size_bytes == 0
+
+
+@pytest.mark.parametrize("place", [0, 2, 6])
+def test_a_request_at_which_the_server_fails_is_left_out_once_others_are_taken(place: int) -> None:
+    bodies = [bytes([number]) for number in range(7)]
+    upstream = Lasting(refused=frozenset([bodies[place]]), refusal=DOUBTFUL)
+    upstream.add(*bodies)
+    upstream.run()
+    assert sorted({*upstream.taken}) == [body for body in bodies if body != bodies[place]]
+    assert len(upstream.taken) <= 7, "one may be sent again to know whether the server works"
+    assert (upstream.tally.refused_requests, upstream.tally.forwarded_requests) == (1, 6)
+    assert sum(upstream.pauses) < 100
+
+
+def test_a_single_request_at_which_the_server_fails_is_compared_with_those_that_come_later() -> None:
+    upstream = Lasting(refused=frozenset([b"1"]), refusal=DOUBTFUL)
+    upstream.add(b"1")
+    upstream.later = [b"2", b"3"]
+    upstream.run()
+    assert upstream.taken == [b"2", b"3"]
+    assert upstream.tally.refused_requests == 1
+
+
+@pytest.mark.parametrize("failures", [1, 3, 5, 6])
+def test_a_server_that_fails_at_everything_for_a_while_costs_no_request(failures: int) -> None:
+    upstream = Lasting([TAKEN, *[DOUBTFUL] * failures])
+    upstream.add(b"0")
+    upstream.add(b"1", b"2", b"3", signal="metrics")
+    upstream.run()
+    assert {b"0", b"1", b"2", b"3"} == set(upstream.taken)
+    assert upstream.tally.refused_requests == 0
+    assert upstream.tally.dropped_requests == {}
 
 
 def test_a_failure_is_tried_again_ever_later_and_as_late_as_asked(caplog: pytest.LogCaptureFixture) -> None:
