@@ -14,6 +14,7 @@ from starlette.applications import Starlette
 from telemetry.model.errors import ConfigError
 from telemetry.sidecar import pages, query_api, systemd
 from telemetry.sidecar.connection_limits import connections_allowed
+from telemetry.sidecar.forwarding.destinations import refuse_own_address
 from telemetry.sidecar.http_connections import http_server
 from telemetry.sidecar.logs import log_event
 from telemetry.sidecar.messages import StoreOptions
@@ -43,6 +44,7 @@ async def serve(options: SidecarOptions, ready: Callable[[dict[str, object]], No
     """
     async with contextlib.AsyncExitStack() as stack:
         listener = stack.enter_context(_listen(options.host, options.http_port))
+        refuse_own_address(options.destinations, listener.getsockname()[1])
         link = StoreLink(_store_options(options))
         ingest = Ingest(link.send)
         stack.push_async_callback(link.stop)

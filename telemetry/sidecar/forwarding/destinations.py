@@ -131,6 +131,18 @@ def destinations_from(tables: Sequence[Mapping[str, Any]], where: str) -> list[D
     return found
 
 
+def refuse_own_address(destinations: Sequence[Destination], http_port: int) -> None:
+    """Raise ConfigError for a destination that is the sidecar itself: everything would come back without end."""
+    faults: list[str] = []
+    for destination in destinations:
+        parts = urlsplit(destination.url)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        if port == http_port and is_loopback(parts.hostname or ""):
+            faults.append(f"{destination.name}: url: {destination.url} is this sidecar's own address")
+    if faults:
+        raise ConfigError("[[forward]]", faults)
+
+
 class _Reading:
     """Reads one table; what is wrong is added to `faults`, and a stand-in goes into the destination."""
 

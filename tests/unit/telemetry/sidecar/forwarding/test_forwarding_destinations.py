@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from telemetry.model.errors import ConfigError
-from telemetry.sidecar.forwarding.destinations import Destination, Header, destinations_from
+from telemetry.sidecar.forwarding.destinations import Destination, Header, destinations_from, refuse_own_address
 
 KEY = "ab" * 32
 PLAIN: dict[str, Any] = {"name": "tempo", "url": "http://127.0.0.1:4318", "text": "redact"}
@@ -207,3 +207,13 @@ def test_texts_and_secrets_cross_a_network_encrypted_or_by_wish(change: dict[str
 def test_memory_alone_has_a_smaller_limit() -> None:
     (destination,) = destinations_from([{**KEPT, "in_memory": True}], "")
     assert destination.max_bytes == 64 << 20
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:4318", "http://localhost:4318/base", "https://[::1]:4318"])
+def test_a_sidecar_does_not_forward_to_itself(url: str) -> None:
+    destinations = [Destination("other", "http://127.0.0.1:4319", "redact"), Destination("own", url, "redact")]
+    with pytest.raises(ConfigError, match=r"own: url: .* is this sidecar's own address") as caught:
+        refuse_own_address(destinations, 4318)
+    assert len(caught.value.faults) == 1
+    refuse_own_address(destinations[:1], 4318)
+    refuse_own_address([Destination("far", "http://far.example:4318", "redact")], 4318)
