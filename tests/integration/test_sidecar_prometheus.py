@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from telemetry.model.metrics import METRICS
+from telemetry.model.turns import Turn
+from telemetry.objectives.slo import count_turns, load_objectives
 from tests import asking
-from tests.fixtures_sidecar import SidecarProcess, running_sidecar, turns_request
+from tests.fixtures_sidecar import ROOT, SidecarProcess, running_sidecar, turns_request
 from tests.fixtures_turns import synthetic_run
 from tests.integration.prometheus_process import running_prometheus
 from tests.integration.waiting import wait_until_visible
@@ -76,6 +78,40 @@ def test_promtool_finds_nothing_to_say(sidecar: SidecarProcess) -> None:
         [needed("promtool"), "check", "metrics"], input=body, capture_output=True, timeout=180, check=False
     )
     assert (done.returncode, done.stdout + done.stderr) == (0, b"")
+
+
+def test_the_objectives_of_a_file_are_boundaries_and_are_counted(tmp_path: Path) -> None:
+    file = tmp_path / "objectives.yaml"
+    example = (ROOT / "examples" / "objectives.yaml").read_text()
+    file.write_text(example.replace("threshold: 1s", "threshold: 777ms"))
+    clients = [turn for turn in synthetic_run(turns=TURNS).turns if turn.source == "client"]
+    with running_sidecar(tmp_path / "store", "--slo", str(file)) as sidecar:
+        body = turns_request(clients).SerializeToString()
+        assert asking.post(f"{sidecar.http}/v1/traces", content=body, headers=PROTOBUF).status_code == 200
+        wait_until_visible(sidecar.http)
+        text = asking.get(f"{sidecar.http}/metrics").text
+    series = {sample: value for sample, _, value in (line.rpartition(" ") for line in text.splitlines())}
+    within = [v for name, v in series.items() if name.startswith("voice_turn_voice_to_voice") and 'le="0.777"' in name]
+    heard = [value for turn in clients if turn.outcome != "invalid" and (value := _heard_ns(turn)) is not None]
+    assert sum(map(float, within)) == sum(value <= 777_000_000 for value in heard) > 0
+    (promise,) = [
+        name for name in series if name.startswith("voice_objective_target_ratio") and "voice-to-voice" in name
+    ]
+    assert "at most 777 ms" in promise
+    good, eligible = (
+        sum(
+            float(v)
+            for name, v in series.items()
+            if name.startswith(f'voice_objective_{which}_turns_total{{objective="v')
+        )
+        for which in ("good", "eligible")
+    )
+    (objective, _) = load_objectives(file)
+    assert (good, eligible) == count_turns(clients)(objective)
+
+
+def _heard_ns(turn: Turn) -> float | None:
+    return METRICS["voice_to_voice"].value(turn)
 
 
 @pytest.mark.slow

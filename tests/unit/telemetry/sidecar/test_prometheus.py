@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from telemetry.model.foreign_text import one_line
 from telemetry.model.metrics import METRICS, is_withheld
 from telemetry.model.turns import Turn
+from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import load_objectives
 from telemetry.sidecar.counts.histograms import series_name
 from telemetry.sidecar.counts.label_values import LABELS
@@ -148,6 +149,34 @@ def test_a_turn_exactly_at_the_threshold_of_an_objective_is_good() -> None:
         )
         counts = exposed(exposition).of("voice_turn_voice_to_voice_seconds_bucket")
         assert {dict(shown)["le"]: count for shown, count in counts.items()}[str(threshold / NS_PER_S)] == 1
+
+
+@pytest.mark.parametrize(
+    ("metric", "threshold", "bound", "field"),
+    [
+        ("voice_to_voice", 777 * 10**6, "0.777", "first_audio_perf_ns"),
+        ("leading_silence", 1_400, "1.4e-06", "leading_silence_ns"),
+        ("underrun_count", 3, "3.0", "underrun_count"),
+    ],
+)
+def test_the_threshold_of_an_objective_is_a_boundary_of_its_buckets(
+    metric: str, threshold: int, bound: str, field: str
+) -> None:
+    series = f"{series_name(METRICS[metric])}_bucket"
+    assert not exposed(_with_values(None, metric, threshold, field)).of(series, le=bound), "not one by itself"
+    objective = Objective("own", "metric", 0.9, metric, threshold)
+    found = exposed(_with_values(objective, metric, threshold, field))
+    assert found.total(series, le=bound) == 2, "of three: below it and at it"
+
+
+def _with_values(objective: Objective | None, metric: str, threshold: int, field: str) -> Exposition:
+    """Three turns whose metric is below, at and above a threshold."""
+    exposition = Exposition([] if objective is None else [objective])
+    base = client_turn(0).speech_end_perf_ns or 0
+    origin = base if metric == "voice_to_voice" else 0
+    turns = [client_turn(index, **{field: origin + threshold + index - 1}) for index in range(3)]
+    exposition.observe(turns_table(turns))
+    return exposition
 
 
 def test_an_exemplar_is_a_turn_of_its_bucket() -> None:
