@@ -23,7 +23,7 @@ from telemetry.sidecar.counts.label_values import COHORTS_MAX, LabelValues
 from telemetry.sidecar.counts.text import Family, label_text
 from telemetry.sidecar.counts.turn_columns import compute
 from telemetry.store.objectives import FIELDS_OF
-from telemetry.store.schema import ArrowTable, turn_from_row
+from telemetry.store.schema import INTEGER_LIMIT, ArrowTable, turn_from_row
 
 ELIGIBLE: Final = Family(
     series.ELIGIBLE,
@@ -154,9 +154,13 @@ class ObjectiveTurns:
             code[rows] = 1 + sum(np.searchsorted(thresholds, values, side=side) for side in ("left", "right"))
             code[hidden.get(name, rows[:0])] = -1
             codes.append(code + 1)
-        together = np.zeros(turns.num_rows, np.int64)
+        together, size = np.zeros(turns.num_rows, np.int64), 1
         for code in codes:
-            together = np.unique(together * (int(code.max()) + 1) + code, return_inverse=True)[1]
+            width = int(code.max()) + 1
+            if size * width > INTEGER_LIMIT:
+                together, size = np.unique(together, return_inverse=True)[1], turns.num_rows
+            together = together * width + code
+            size *= width
         _, first, times = np.unique(together, return_index=True, return_counts=True)
         return first, times
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from telemetry.model.metrics import METRICS
 from telemetry.model.service_runs import service_day, service_run_id
 from telemetry.model.turns import Turn
 from telemetry.objectives.objective import Objective
@@ -142,6 +143,21 @@ def _check(turns: list[Turn], cut: int) -> None:
         assert {place: value for place, value in shown.items() if value} == {
             place: value for place, value in expected.items() if value
         }
+
+
+def test_so_many_objectives_that_their_codes_do_not_fit_in_an_integer() -> None:
+    many = [
+        Objective(f"{name}-{threshold}", "metric", 0.9, name, threshold)
+        for name in METRICS
+        for threshold in (0.5, 2.0, 90.0 * MS, 300.0 * MS)
+    ]
+    turns = synthetic_run(turns=60).turns
+    found = _observed(turns, many)
+    for objective in many:
+        verdicts = [is_good(objective, turn) for turn in turns if turn.source == "client"]
+        labels = {"objective": objective.name, "source": "client"}
+        assert found.total(GOOD, **labels) == verdicts.count(True)
+        assert found.total(ELIGIBLE, **labels) == len(verdicts) - verdicts.count(None)
 
 
 def test_series_begin_at_0_and_say_what_is_promised() -> None:
