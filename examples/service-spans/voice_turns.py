@@ -66,7 +66,7 @@ class VoiceTurn:
         run_id: str | None = None,
     ) -> None:
         """State what is known of the turn."""
-        facts = {
+        stated = {
             "voice.turn.cohort": cohort,
             "voice.turn.route": route,
             "voice.turn.cache_tier": cache_tier,
@@ -77,7 +77,7 @@ class VoiceTurn:
             "gen_ai.request.model": model,
             "voice.run_id": run_id,
         }
-        self.span.set_attributes({name: value for name, value in facts.items() if value is not None})
+        self.span.set_attributes({name: value for name, value in stated.items() if value is not None})
 
     def end(self) -> None:
         """Send the turn; what is stated afterwards is ignored."""
