@@ -3,7 +3,9 @@
 import pytest
 
 from loadtest.errors import UsageError
-from loadtest.toml_text import parse_toml
+from loadtest.toml_text import parse_toml as parse_for_users
+from telemetry.model.errors import ConfigError
+from telemetry.model.toml_text import parse_toml
 from telemetry.model.validation import FaultAt, Path
 
 TEXT = '''# A comment with [brackets] and a = sign.
@@ -91,10 +93,13 @@ def test_faults_come_in_the_order_of_the_lines_and_positions_count_from_1() -> N
     "text", ["x =", "x = 1\nx = 2", "x = " + "[" * 5000, "x = " + "9" * 5000, "x = 1987-13-45", "\x1b[2J = 1"]
 )
 def test_what_is_not_toml_is_one_sentence(text: str) -> None:
-    with pytest.raises(UsageError, match=r"^a\.toml: is not valid TOML: ") as caught:
+    with pytest.raises(ConfigError, match=r"^a\.toml: is not valid TOML: ") as caught:
         parse_toml(text, "a.toml")
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 600
+    with pytest.raises(UsageError) as for_users:
+        parse_for_users(text, "a.toml")
+    assert str(for_users.value) == str(caught.value)
 
 
 def test_a_long_text_is_gone_through_once() -> None:

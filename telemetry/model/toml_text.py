@@ -1,0 +1,143 @@
+"""TOML as people write it: its values, and the line of each key for the sentences about its faults. Pure."""
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from telemetry.model.errors import ConfigError
+from telemetry.model.foreign_text import one_line
+from telemetry.model.validation import FaultAt, Path, path_text
+
+_TOKEN: Final = re.compile(
+    r"(?P<space>[ \t\r]+|#[^\n]*)"
+    r"|(?P<newline>\n)"
+    r'|(?P<text>"""(?:\\.|[^\\])*?"""(?:"{0,2})|\'\'\'.*?\'\'\'(?:\'{0,2})|"(?:\\.|[^"\\])*"|\'[^\']*\')'
+    r"|(?P<mark>[\[\]{}=,.])"
+    r"|(?P<word>[^\s\[\]{}=,.#\"']+)",
+    re.DOTALL,
+)
+_ENDS: Final = ("\n", ",", "]", "}")
+
+
+@dataclass(frozen=True, slots=True)
+class TomlText:
+    """A text that is valid TOML, called `name` in sentences about it."""
+
+    name: str
+    text: str
+    table: Mapping[str, Any]
+
+    def sentences(self, faults: Iterable[FaultAt]) -> list[str]:
+        """The faults with their places, `a.toml: line 3, phases[2].users: ...`, in the order of the lines."""
+        found = list(faults)
+        lines = _Lines(self.text).read() if found else {}
+        placed = sorted(((_line(lines, fault.path), fault) for fault in found), key=lambda each: each[0])
+        return [f"{self.name}: line {line}, {path_text(fault.path, 1)}: {fault.sentence}" for line, fault in placed]
+
+
+def parse_toml(text: str, name: str) -> TomlText:
+    """Read a text. Raises ConfigError, which names the text."""
+    try:
+        return TomlText(name, text, tomllib.loads(text))
+    except (ValueError, RecursionError) as error:  # also a number of more than 4300 digits, or brackets a thousand deep
+        raise ConfigError(name, [f"is not valid TOML: {one_line(str(error))}"]) from None
+
+
+def _line(lines: Mapping[Path, int], path: Path) -> int:
+    """The line of what is at a path; where it is missing, of the nearest thing that holds it."""
+    while path and path not in lines:
+        path = path[:-1]
+    return lines.get(path, 1)
+
+
+@dataclass(slots=True)
+class _Lines:
+    """Goes once through a text that is known to be valid TOML, and notes where each key is given first."""
+
+    text: str
+    _tokens: list[tuple[str, int]] = field(default_factory=list)
+    _at: int = 0
+    _lines: dict[Path, int] = field(default_factory=dict)
+    _lengths: dict[Path, int] = field(default_factory=dict)  # of arrays of tables
+
+    def read(self) -> dict[Path, int]:
+        """The line of each path, counted from 1."""
+        line = 1
+        for found in _TOKEN.finditer(self.text):
+            if found.lastgroup != "space":
+                self._tokens.append((found[0], line))
+            line += found[0].count("\n")
+        table: Path = ()
+        while self._at < len(self._tokens):
+            if self._next() == "\n":
+                self._take()
+            elif self._next() == "[":
+                table = self._header()
+            else:
+                self._entry(table)
+        return self._lines
+
+    def _next(self) -> str:
+        return self._tokens[self._at][0] if self._at < len(self._tokens) else "\n"
+
+    def _take(self) -> int:
+        """Go on by one; the line of what was next."""
+        self._at += 1
+        return self._tokens[self._at - 1][1] if self._at <= len(self._tokens) else 0
+
+    def _header(self) -> Path:
+        line = self._take()
+        is_array = self._next() == "["
+        if is_array:
+            self._take()
+        keys = self._keys()
+        path: Path = ()
+        for number, key in enumerate(keys, 1):
+            path = (*path, key)
+            if is_array and number == len(keys):
+                self._lengths[path] = self._lengths.get(path, 0) + 1
+            self._lines.setdefault(path, line)
+            if path in self._lengths:
+                path = (*path, self._lengths[path] - 1)
+                self._lines.setdefault(path, line)
+        while self._next() == "]":
+            self._take()
+        return path
+
+    def _entry(self, table: Path) -> None:
+        line = self._tokens[self._at][1]
+        for key in self._keys():
+            table = (*table, key)
+            self._lines.setdefault(table, line)
+        self._take()
+        self._value(table)
+
+    def _keys(self) -> list[str]:
+        keys: list[str] = []
+        while self._next() not in ("=", "]"):
+            key = self._next()
+            if key != ".":
+                keys.append(tomllib.loads(f"key = {key}")["key"] if key[0] in "\"'" else key)
+            self._take()
+        return keys
+
+    def _value(self, path: Path) -> None:
+        opening = self._next()
+        if opening not in ("[", "{"):
+            while self._next() not in _ENDS:
+                self._take()
+            return
+        self._take()
+        position = 0
+        while self._next() not in ("]", "}"):
+            if self._next() in ("\n", ","):
+                self._take()
+            elif opening == "{":
+                self._entry(path)
+            else:
+                self._lines.setdefault((*path, position), self._tokens[self._at][1])
+                self._value((*path, position))
+                position += 1
+        self._take()
