@@ -163,6 +163,22 @@ def figure(value: float | None, kind: str, *, unit: bool = True) -> str:
             raise ValueError(f"a figure of the kind {kind!r} has no format; known are ns, per_s, count, ratio, share")
 
 
+def significant(value: float | None) -> str:
+    """A number of unknown size, such as a cost, to three significant digits: `0.00421`."""
+    return DASH if value is None else _every_digit(float(f"{value:.3g}")) if value else "0"
+
+
+def signed_difference(value: float | None, kind: str) -> str:
+    """A difference of two values, by their kind as in `figure`, with its direction: `+12.5 ms`, `-0.31 points` (of two
+    shares, in percentage points), `+0.00421`."""
+    if value is None:
+        return DASH
+    if kind == "ns":
+        return signed_milliseconds(value)
+    text = f"{value * 100:z,.2f} points" if kind == "share" else significant(value)
+    return text if text.startswith("-") else f"+{text}"
+
+
 def declared_figure(value: float, kind: str) -> str:
     """A value of a metric that somebody chose, such as an objective's threshold, by its kind as in `figure`."""
     match kind:

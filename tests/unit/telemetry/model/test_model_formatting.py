@@ -125,3 +125,23 @@ def test_a_threshold_is_written_as_its_figures_are() -> None:
 def test_an_unknown_kind_is_an_error() -> None:
     with pytest.raises(ValueError, match="known are ns, per_s"):
         formatting.figure(1, "parsecs")
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "text"),
+    [
+        (12.34e6, "ns", "+12.3 ms"),
+        (-250e6, "ns", "-250 ms"),
+        (0.0031, "share", "+0.31 points"),
+        (-0.0, "share", "+0.00 points"),
+        (-0.00421, "ratio", "-0.00421"),
+        (0.0, "ratio", "+0"),
+        (None, "ns", "–"),
+    ],
+)
+def test_a_difference_has_its_direction(value: float | None, kind: str, text: str) -> None:
+    assert formatting.signed_difference(value, kind) == text
+
+
+def test_a_number_of_unknown_size_has_three_significant_digits() -> None:
+    assert [formatting.significant(each) for each in (0.0042149, 12.34, 0.0, None)] == ["0.00421", "12.3", "0", "–"]
