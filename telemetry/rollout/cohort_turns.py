@@ -1,0 +1,86 @@
+"""The turns of one cohort as columns: all that a verdict reads of them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from telemetry.model.semconv import OUTCOMES
+from telemetry.rollout.estimates import Codes, Floats
+
+# Columns of numbers that are not metrics; NaN where a turn did not report them. `fallback` is 1 where one answered.
+FALLBACK: Final = "fallback"
+WER_ERRORS: Final = "wer_errors"
+WER_WORDS: Final = "wer_reference_words"
+TOKENS: Final = "llm_tokens"
+REPLY_AUDIO: Final = "reply_audio_ns"
+# Columns of codes beside the slices.
+OUTCOME: Final = "outcome"
+CALL: Final = "call"
+AUDIO: Final = "audio"  # what the caller said: utterance, conditions and their drawing
+NOT_REPORTED: Final = -1
+
+_FLOAT: Final = np.dtype("<f8")
+_CODE: Final = np.dtype("<i4")
+
+
+@dataclass(frozen=True, slots=True)
+class CohortTurns:
+    """Client-heard turns of one cohort, in columns of little-endian numbers, ready to travel.
+
+    `numbers` are 64-bit floats (metrics by their names, in their units, and those of this module), NaN where a turn has
+    no value. `codes` are 32-bit whole numbers: of `outcome` positions in OUTCOMES, of `call` any, of the others
+    positions in `labels`, or -1; `labels` are the same in both cohorts of a comparison.
+    """
+
+    cohort: str
+    turns: int
+    numbers: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
+    codes: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
+    labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    first_unix_ns: int | None = None
+    newest_unix_ns: int | None = None
+
+    def number(self, name: str) -> Floats | None:
+        """A column of numbers; None where there is no such column."""
+        return np.frombuffer(self.numbers[name], _FLOAT) if name in self.numbers else None
+
+    def code(self, name: str) -> Codes:
+        """A column of codes. Raises KeyError where there is no such column."""
+        return np.frombuffer(self.codes[name], _CODE).astype(np.int64)
+
+    def has_outcome(self, *outcomes: str) -> NDArray[np.bool_]:
+        """Which turns ended in one of these ways."""
+        return np.isin(self.code(OUTCOME), [OUTCOMES.index(each) for each in outcomes])
+
+    @property
+    def eligible(self) -> NDArray[np.bool_]:
+        """Which turns count for or against the service."""
+        return ~self.has_outcome("invalid", "cut")
+
+    @property
+    def eligible_turns(self) -> int:
+        """How many those are."""
+        return int(np.count_nonzero(self.eligible)) if self.turns else 0
+
+    @property
+    def invalid_share(self) -> float:
+        """Invalid turns / all turns; 0 without turns."""
+        return float(self.has_outcome("invalid").mean()) if self.turns else 0.0
+
+    @property
+    def calls(self) -> int:
+        """How many calls (or users) the turns belong to."""
+        return int(np.unique(self.code(CALL)).size) if self.turns else 0
+
+
+def packed_numbers(values: Any) -> bytes:
+    """Numbers as a column; None is NaN."""
+    return np.asarray(values, dtype=_FLOAT).tobytes()
+
+
+def packed_codes(values: Any) -> bytes:
+    """Codes as a column."""
+    return np.asarray(values, dtype=_CODE).tobytes()

@@ -1,0 +1,205 @@
+"""A rollout's plan: who is compared with whom, on what, by which margins, and in which stages. Pure."""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import combinations
+from typing import Final, Literal, get_args
+
+import msgspec
+
+from telemetry.model.durations import Duration
+from telemetry.model.errors import ConfigError
+from telemetry.model.formatting import declared_figure, figure, signed_difference, significant
+from telemetry.model.metrics import HEADLINE, METRICS
+
+AssignmentUnit = Literal["call", "user"]
+# A check compares either a quantile of a metric, or a ratio that is better when it is smaller.
+CheckKind = Literal[
+    "quantile", "tail", "good_turns", "no_reply", "errors", "fallback", "abandonment", "wer", "cost_per_turn"
+]
+CHECK_KINDS: Final[tuple[CheckKind, ...]] = get_args(CheckKind)
+SliceDimension = Literal["noise_profile", "channel_profile", "length_class", "domain", "route", "region", "target"]
+SLICE_DIMENSIONS: Final[tuple[SliceDimension, ...]] = get_args(SliceDimension)
+FRACTIONS: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+# The tail is always watched: a p95 does not move when the slowest 2 % alone become slower. One more turn in a hundred.
+DEFAULT_TAIL_MARGIN: Final = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One figure on which the candidate may not be worse than the control by more than `margin`.
+
+    The margin is in the metric's unit (ns) for quantiles, a share for ratios, and in the unit of the prices for cost.
+    """
+
+    name: str
+    kind: CheckKind
+    margin: float
+    metric: str = HEADLINE
+    statistic: str = "p95"
+    within: float | None = None  # of good_turns: a turn is good up to this value of the metric
+    price_per_token: float = 0.0
+    price_per_audio_minute: float = 0.0
+
+    @property
+    def fraction(self) -> float:
+        """The quantile's place, 0.95 for p95."""
+        return FRACTIONS[self.statistic]
+
+    @property
+    def figure_kind(self) -> str:
+        """How its figures are written, as `formatting.figure` reads it."""
+        if self.kind == "quantile":
+            return METRICS[self.metric].kind
+        return "ratio" if self.kind == "cost_per_turn" else "share"
+
+    @property
+    def sentence(self) -> str:
+        """What is compared, in words: `p95 of voice_to_voice`."""
+        match self.kind:
+            case "quantile":
+                return f"{self.statistic} of {self.metric}"
+            case "tail":
+                return f"share of turns beyond the control's p99 of {self.metric}"
+            case "good_turns":
+                bound = declared_figure(self.within or 0.0, METRICS[self.metric].kind)
+                return f"share of turns with {self.metric} not within {bound}"
+            case "cost_per_turn":
+                return "cost per turn"
+            case "wer":
+                return "word error rate"
+            case _:
+                return f"{self.kind.replace('_', ' ')} ratio"
+
+    def format_margin(self) -> str:
+        """The margin for people."""
+        return declared_figure(self.margin, self.figure_kind)
+
+    def format(self, value: float | None) -> str:
+        """A figure of this check for people."""
+        return significant(value) if self.kind == "cost_per_turn" else figure(value, self.figure_kind)
+
+    def format_difference(self, value: float | None) -> str:
+        """A difference of two figures for people, with its direction; of shares in percentage points."""
+        return signed_difference(value, "ratio" if self.kind == "cost_per_turn" else self.figure_kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A step of the rollout: the candidate's share of all callers, and what has to be there before the next one.
+
+    `control_share` is what the control gets; less than the rest where other cohorts are served beside the two.
+    """
+
+    name: str
+    share: float
+    control_share: float
+    shortest: Duration
+    fewest_turns: int
+
+    @property
+    def has_control(self) -> bool:
+        """Whether there is anything to compare with."""
+        return self.control_share > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Completeness:
+    """What must be complete before anything but holding is allowed: the most telemetry lost and the most invalid turns,
+    as shares, and below which probability the cohorts' sizes do not fit the plan."""
+
+    telemetry_loss: float = 0.0
+    invalid_turns: float = 0.01
+    sample_ratio_p: float = 0.0005
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutPlan:
+    """A plan as its file states it. `begins_unix_ns` is when the first stage begins; None: with the first turn."""
+
+    name: str
+    control: str
+    candidate: str
+    unit: AssignmentUnit
+    stages: tuple[Stage, ...]
+    primary: Check
+    guardrails: tuple[Check, ...]
+    error_level: float = 0.05
+    power: float = 0.9
+    slices: tuple[SliceDimension, ...] = ()
+    completeness: Completeness = Completeness()
+    is_paired: bool = False
+    begins_unix_ns: int | None = None
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with anything in the plan that can change a verdict; not with comments or the order of keys."""
+        content = msgspec.json.encode(self, order="sorted")
+        return hashlib.sha256(content).hexdigest()
+
+    @property
+    def checks(self) -> tuple[Check, ...]:
+        """The primary check and every guardrail."""
+        return (self.primary, *self.guardrails)
+
+    def stage(self, name: str) -> Stage:
+        """The stage of this name. Raises ConfigError for another one."""
+        found = next((stage for stage in self.stages if stage.name == name), None)
+        if found is None:
+            known = ", ".join(stage.name for stage in self.stages)
+            raise ConfigError(f"rollout {self.name}", [f"there is no stage {name!r}; known are {known}"])
+        return found
+
+    def stage_after(self, name: str) -> Stage | None:
+        """The stage that a promotion leads to; None after the last one. Raises ConfigError for an unknown name."""
+        position = self.stages.index(self.stage(name)) + 1
+        return self.stages[position] if position < len(self.stages) else None
+
+    def rollback_level(self, check: Check) -> float:
+        """The check's part of the error level for rolling back: half is the primary's, the guardrails share the rest.
+
+        Any one of them rolls back, so the chances of a false alarm add up (Bonferroni, weighted; for a first rejection
+        Holm's procedure asks the same). A promotion needs all of them, so nothing adds up there (Berger's
+        intersection-union test): each is held to the whole error level.
+        """
+        if check == self.primary:
+            return self.error_level / (2 if self.guardrails else 1)
+        return self.error_level / 2 / len(self.guardrails)
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The metrics that its checks read, by name."""
+        read = ("quantile", "tail", "good_turns")
+        return tuple(dict.fromkeys(check.metric for check in self.checks if check.kind in read))
+
+
+def conflicts(plans: Sequence[RolloutPlan]) -> list[str]:
+    """A sentence for each pair of plans that cannot be evaluated at the same time.
+
+    The candidate of one plan may have no part in another: neither would be compared with what it states. A control may
+    serve several, where each states its own share of it.
+    """
+    return [sentence for one, other in combinations(plans, 2) for sentence in _conflict(one, other)]
+
+
+def _conflict(one: RolloutPlan, other: RolloutPlan) -> Iterable[str]:
+    both = f"the plans {one.name} and {other.name}"
+    if one.name == other.name:
+        yield f"two plans have the name {one.name}; give each rollout a name of its own"
+    shared = [
+        cohort for cohort in (one.candidate, one.control) if cohort in (other.candidate, other.control)
+    ]  # the control of both may be one
+    for cohort in shared:
+        if cohort == one.control == other.control:
+            taken = [1 - stage.share - stage.control_share for plan in (one, other) for stage in plan.stages]
+            if any(rest <= 1e-9 for rest in taken):
+                yield f"{both} share the control {cohort}, and one takes all callers; state control_share in its stages"
+        else:
+            yield f"{both} are both about the cohort {cohort}; end one of them, or give it another cohort"
+
+
+def moment(unix_ns: int) -> str:
+    """A moment for sentences, in UTC."""
+    return datetime.fromtimestamp(unix_ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

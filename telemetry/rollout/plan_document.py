@@ -1,0 +1,317 @@
+"""The file `rollout.toml`, as pydantic models; every fault is reported at once, with its line. A field's description
+says how to mend it."""
+
+import math
+import re
+from collections.abc import Collection, Iterator, Mapping
+from datetime import datetime
+from typing import Annotated, Any, ClassVar, Final, cast, get_args
+
+from pydantic import AfterValidator, Field, PlainValidator
+
+from telemetry.model.durations import HELP, Duration, DurationError
+from telemetry.model.errors import ConfigError
+from telemetry.model.metrics import CONNECT, HEADLINE, METRICS
+from telemetry.model.toml_text import parse_toml
+from telemetry.model.validation import CheckedTable, Path, nearest, refused, shown, validated
+from telemetry.rollout.plan import (
+    CHECK_KINDS,
+    DEFAULT_TAIL_MARGIN,
+    FRACTIONS,
+    SLICE_DIMENSIONS,
+    AssignmentUnit,
+    Check,
+    CheckKind,
+    Completeness,
+    RolloutPlan,
+    SliceDimension,
+    Stage,
+)
+from telemetry.rollout.sequential import LARGEST_LEVEL
+
+_NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+_NAME_HELP: Final = "a name has up to 63 letters, digits, '.', '_' and '-', with a letter or digit at each end"
+_DEFAULT_MARGIN: Final = "100ms"
+# Quantiles that a margin in milliseconds can be about, of values that every turn can have.
+_LATENCIES: Final = tuple(name for name, each in METRICS.items() if each.unit == "ns" and name != CONNECT)
+_RATIO_MARGIN: Final = "a share above 0 and below 1 is expected, such as 0.01"
+
+
+def parse_plan(text: str, where: str) -> RolloutPlan:
+    """The plan of a text. Raises ConfigError with every fault; `where` names the file."""
+    toml = parse_toml(text, where)
+    document, faults = validated(_PlanTable, toml.table)
+    if document is None:
+        raise ConfigError(where, [each.removeprefix(f"{where}: ") for each in toml.sentences(faults)])
+    return document.plan()
+
+
+def _matching_name(value: str) -> str:
+    if not _NAME.fullmatch(value):
+        raise refused(f"is {shown(value)}; {_NAME_HELP}")
+    return value
+
+
+def _one_of(known: Collection[str], what: str) -> AfterValidator:
+    def check(value: str) -> str:
+        if value not in known:
+            raise refused(f"{shown(value)} is not {what}{nearest(value, known)}")
+        return value
+
+    return AfterValidator(check)
+
+
+def _unit(value: object) -> AssignmentUnit:
+    if value == "turn":
+        raise refused(
+            "is 'turn'; turns of one call are not independent, and a caller would meet both versions: "
+            "assign by call or by user"
+        )
+    if value not in get_args(AssignmentUnit):
+        raise refused(f"is {shown(value)}; write call or user")
+    return cast("AssignmentUnit", value)
+
+
+def _duration(value: object) -> Duration:
+    try:
+        return Duration.of_value(value)
+    except DurationError:
+        raise refused(f"{shown(value)} is not a duration: write it as {HELP}") from None
+
+
+def _moment(value: object) -> datetime:
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        raise refused(f"is {shown(value)}; a moment with its time zone is expected, such as 2026-11-02T08:00:00Z")
+    return value
+
+
+def _margin_ns(value: object) -> float | None:
+    """A margin with its unit, in ns; None for anything else, and for 0."""
+    try:
+        return Duration.parse(value, bare=False).ns or None if isinstance(value, str) else None
+    except DurationError:
+        return None
+
+
+def _margin_number(value: object) -> float | None:
+    """A number above 0; None for anything else, also for one of more than 308 digits."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) and number > 0 else None
+
+
+_Name = Annotated[str, AfterValidator(_matching_name)]
+_DurationField = Annotated[Duration, PlainValidator(_duration)]
+_Latency = Annotated[str, _one_of(_LATENCIES, "a latency that a turn has")]
+_Statistic = Annotated[str, _one_of(tuple(FRACTIONS), "a known statistic")]
+
+
+class _TomlTable(CheckedTable):
+    kind_of_value: ClassVar[str] = "table"
+
+
+class _CohortsTable(_TomlTable):
+    control: _Name = Field(description="name the cohort that keeps what there is")
+    candidate: _Name = Field(description="name the cohort that gets the change")
+
+    @classmethod
+    def rules(cls, table: Mapping[str, Any], faulty: Collection[str]) -> Iterator[tuple[Path, str]]:
+        """Two cohorts."""
+        if not faulty and table.get("control") is not None and table.get("control") == table.get("candidate"):
+            yield ("candidate",), "is the control itself; a change is compared with a cohort that does not have it"
+
+
+class _StageTable(_TomlTable):
+    name: _Name = Field(description=_NAME_HELP)
+    share: float = Field(gt=0, le=1, description="the candidate's share of all callers, above 0 and at most 1")
+    control_share: float | None = Field(default=None, gt=0, lt=1, description="a share above 0 and below 1 is expected")
+    shortest: _DurationField = Field(default=Duration(), description=f"a duration such as {HELP}")
+    fewest_turns: int = Field(default=100, ge=1, le=10**9, description="a whole number of turns is expected")
+
+    @classmethod
+    def rules(cls, table: Mapping[str, Any], faulty: Collection[str]) -> Iterator[tuple[Path, str]]:
+        """Shares are parts of one whole."""
+        both = {"share", "control_share"}
+        if both <= set(table) and not both & set(faulty) and table["share"] + table["control_share"] > 1 + 1e-9:
+            yield ("control_share",), "is more than the candidate leaves; the two shares add up to 1 at most"
+
+    def stage(self) -> Stage:
+        """As the plan has it."""
+        rest = max(0.0, 1 - self.share) if self.control_share is None else self.control_share
+        return Stage(self.name, float(self.share), float(rest), self.shortest, self.fewest_turns)
+
+
+class _PrimaryTable(_TomlTable):
+    metric: _Latency = HEADLINE
+    statistic: _Statistic = "p95"
+    margin: object = _DEFAULT_MARGIN
+
+    @classmethod
+    def rules(cls, table: Mapping[str, Any], faulty: Collection[str]) -> Iterator[tuple[Path, str]]:
+        """A margin in the unit of the metric."""
+        del faulty
+        if _margin_ns(table.get("margin", _DEFAULT_MARGIN)) is None:
+            yield ("margin",), f"is {shown(table['margin'])}; a duration above 0 with its unit is expected: {HELP}"
+
+    def check(self) -> Check:
+        """As the plan has it."""
+        margin = _margin_ns(self.margin) or 0.0
+        return Check(f"{self.metric} {self.statistic}", "quantile", margin, self.metric, self.statistic)
+
+
+class _GuardrailTable(_TomlTable):
+    check: Annotated[str, _one_of(CHECK_KINDS, "a known check")] = Field(
+        description=f"say what is watched: one of {', '.join(CHECK_KINDS)}"
+    )
+    margin: object = None
+    metric: _Latency = HEADLINE
+    statistic: _Statistic = "p95"
+    within: object = None
+    price_per_token: float = Field(default=0.0, ge=0, description="a price of 0 or more is expected")
+    price_per_audio_minute: float = Field(default=0.0, ge=0, description="a price of 0 or more is expected")
+
+    @classmethod
+    def rules(cls, table: Mapping[str, Any], faulty: Collection[str]) -> Iterator[tuple[Path, str]]:
+        """The keys that its kind has, and a margin in the kind's unit."""
+        kind = table.get("check")
+        if kind is None or "check" in faulty:
+            return
+        takes = _KEYS.get(kind, ())
+        for key in ("metric", "statistic", "within", "price_per_token", "price_per_audio_minute"):
+            if key in table and key not in takes:
+                yield (key,), f"does not belong to the check {kind}; leave it out"
+        found = f"is {shown(table['margin'])}" if "margin" in table else "is missing"
+        if kind == "quantile":
+            if _margin_ns(table.get("margin")) is None:
+                yield ("margin",), f"{found}; a duration above 0 with its unit is expected: {HELP}"
+        elif kind == "cost_per_turn":
+            if _margin_number(table.get("margin")) is None:
+                yield ("margin",), f"{found}; a cost above 0 is expected, in the unit of the prices"
+            if not table.get("price_per_token") and not table.get("price_per_audio_minute"):
+                yield ("price_per_token",), "is missing; give the price of a token, of a minute of audio, or both"
+        elif (margin := _margin_number(table.get("margin"))) is None or margin >= 1:
+            yield ("margin",), f"{found}; {_RATIO_MARGIN}"
+        if kind == "good_turns" and _margin_ns(table.get("within")) is None:
+            given = f"is {shown(table['within'])}" if "within" in table else "is missing"
+            yield ("within",), f"{given}; say up to which duration a turn is good, such as 800ms"
+
+    def guardrail(self) -> Check:
+        """As the plan has it."""
+        kind = cast("CheckKind", self.check)
+        margin = (_margin_ns if kind == "quantile" else _margin_number)(self.margin) or 0.0
+        of_metric = f" {self.metric}" if "metric" in _KEYS.get(kind, ()) else ""
+        statistic = f" {self.statistic}" if kind == "quantile" else ""
+        name = f"{kind if kind != 'quantile' else ''}{of_metric}{statistic}".strip()
+        return Check(
+            name,
+            kind,
+            margin,
+            self.metric,
+            self.statistic,
+            _margin_ns(self.within),
+            float(self.price_per_token),
+            float(self.price_per_audio_minute),
+        )
+
+
+# The keys that a kind of check has beside its margin.
+_KEYS: Final[dict[str, tuple[str, ...]]] = {
+    "quantile": ("metric", "statistic"),
+    "tail": ("metric",),
+    "good_turns": ("metric", "within"),
+    "cost_per_turn": ("price_per_token", "price_per_audio_minute"),
+}
+
+
+class _CompletenessTable(_TomlTable):
+    telemetry_loss: float = Field(default=0.0, ge=0, lt=1, description="a share from 0 to below 1 is expected")
+    invalid_turns: float = Field(default=0.01, ge=0, lt=1, description="a share from 0 to below 1 is expected")
+    sample_ratio_p: float = Field(
+        default=0.0005, gt=0, le=0.05, description="a probability above 0 and at most 0.05 is expected"
+    )
+
+
+class _PlanTable(_TomlTable):
+    name: _Name = Field(description=_NAME_HELP)
+    unit: Annotated[str, PlainValidator(_unit)] = Field(description="say who is assigned to a cohort: call or user")
+    cohorts: _CohortsTable
+    stages: list[_StageTable] = Field(
+        min_length=1, max_length=50, description="write each stage as a table of its own, under [[stages]]"
+    )
+    begins: Annotated[datetime | None, PlainValidator(_moment)] = None
+    error_level: float = Field(
+        default=0.05, gt=0, le=LARGEST_LEVEL, description=f"a number above 0 and at most {LARGEST_LEVEL} is expected"
+    )
+    power: float = Field(default=0.9, ge=0.5, lt=1, description="a number from 0.5 to below 1 is expected")
+    paired: bool = Field(default=False, description="true or false is expected")
+    slices: list[Annotated[str, _one_of(SLICE_DIMENSIONS, "a dimension of a turn")]] = Field(
+        default=[], max_length=len(SLICE_DIMENSIONS), description="a list of dimensions is expected"
+    )
+    primary: _PrimaryTable = _PrimaryTable()
+    guardrails: list[_GuardrailTable] = Field(
+        default=[], max_length=30, description="write each guardrail as a table of its own, under [[guardrails]]"
+    )
+    completeness: _CompletenessTable = _CompletenessTable()
+
+    @classmethod
+    def rules(cls, table: Mapping[str, Any], faulty: Collection[str]) -> Iterator[tuple[Path, str]]:
+        """Stages have names of their own and grow; nothing is checked twice."""
+        if "stages" not in faulty and isinstance(table.get("stages"), list):
+            yield from _between_stages(table["stages"])
+        if "guardrails" not in faulty and isinstance(table.get("guardrails"), list):
+            yield from _between_guardrails(table["guardrails"])
+
+    def plan(self) -> RolloutPlan:
+        """As the gate reads it; the tail is watched where the file does not say by how much."""
+        guardrails = [each.guardrail() for each in self.guardrails]
+        if not any(each.kind == "tail" for each in guardrails):
+            guardrails.append(Check(f"tail {self.primary.metric}", "tail", DEFAULT_TAIL_MARGIN, self.primary.metric))
+        limits = self.completeness
+        return RolloutPlan(
+            name=self.name,
+            control=self.cohorts.control,
+            candidate=self.cohorts.candidate,
+            unit=cast("AssignmentUnit", self.unit),
+            stages=tuple(each.stage() for each in self.stages),
+            primary=self.primary.check(),
+            guardrails=tuple(guardrails),
+            error_level=float(self.error_level),
+            power=float(self.power),
+            slices=cast("tuple[SliceDimension, ...]", tuple(dict.fromkeys(self.slices))),
+            completeness=Completeness(
+                float(limits.telemetry_loss), float(limits.invalid_turns), float(limits.sample_ratio_p)
+            ),
+            is_paired=self.paired,
+            begins_unix_ns=None if self.begins is None else round(self.begins.timestamp() * 1e6) * 1000,
+        )
+
+
+def _between_stages(stages: list[Mapping[str, Any]]) -> Iterator[tuple[Path, str]]:
+    names: set[str] = set()
+    share = 0.0
+    for position, stage in enumerate(stages):
+        if stage["name"] in names:
+            yield ("stages", position, "name"), f"{stage['name']!r} is given twice; give each stage a name of its own"
+        names.add(stage["name"])
+        if stage["share"] <= share:
+            yield (
+                ("stages", position, "share"),
+                f"is {shown(stage['share'])}; each stage has a larger share than the last",
+            )
+        share = max(share, stage["share"])
+    if stages[0]["share"] == 1:
+        yield ("stages", 0, "share"), "is 1; with all callers at once there is no control to compare with"
+
+
+def _between_guardrails(guardrails: list[Mapping[str, Any]]) -> Iterator[tuple[Path, str]]:
+    seen: dict[tuple[object, ...], int] = {}
+    for position, table in enumerate(guardrails):
+        statistic = table.get("statistic", "p95") if table["check"] == "quantile" else None
+        key = (table["check"], table.get("metric", HEADLINE), statistic, table.get("within"))
+        first = seen.setdefault(key, position)
+        if first != position:
+            yield ("guardrails", position), f"watches the same as guardrails[{first + 1}]; leave one of them out"

@@ -1,0 +1,208 @@
+"""The plan's file: what it means, and every fault at once."""
+
+from pathlib import Path
+
+import pytest
+
+from telemetry.model.durations import Duration
+from telemetry.model.errors import ConfigError
+from telemetry.rollout.plan import Check, RolloutPlan, Stage, conflicts
+from telemetry.rollout.plan_document import parse_plan
+from tests.rollout_cohorts import MS
+
+SMALL = """
+name = "streaming"
+unit = "call"
+[cohorts]
+control = "stable"
+candidate = "streaming"
+[[stages]]
+name = "canary"
+share = 0.05
+"""
+GUARDRAILS = """
+[[guardrails]]
+check = "quantile"
+metric = "endpointing"
+statistic = "p50"
+margin = "20ms"
+[[guardrails]]
+check = "good_turns"
+within = "800ms"
+margin = 0.02
+[[guardrails]]
+check = "cost_per_turn"
+margin = 0.001
+price_per_token = 0.00001
+[[guardrails]]
+check = "tail"
+margin = 0.02
+"""
+
+
+def faults(text: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        parse_plan(text, "rollout.toml")
+    assert caught.value.where == "rollout.toml"
+    return caught.value.faults
+
+
+def test_a_small_plan_has_the_documented_defaults() -> None:
+    plan = parse_plan(SMALL, "rollout.toml")
+    assert plan == RolloutPlan(
+        name="streaming",
+        control="stable",
+        candidate="streaming",
+        unit="call",
+        stages=(Stage("canary", 0.05, 0.95, Duration(), 100),),
+        primary=Check("voice_to_voice p95", "quantile", 100 * MS),
+        guardrails=(Check("tail voice_to_voice", "tail", 0.01),),
+    )
+    assert (plan.error_level, plan.power) == (0.05, 0.9)
+
+
+def test_guardrails_are_read_in_the_unit_of_their_kind() -> None:
+    found = parse_plan(SMALL + GUARDRAILS, "rollout.toml").guardrails
+    assert found == (
+        Check("endpointing p50", "quantile", 20 * MS, "endpointing", "p50"),
+        Check("good_turns voice_to_voice", "good_turns", 0.02, within=800 * MS),
+        Check("cost_per_turn", "cost_per_turn", 0.001, price_per_token=0.00001),
+        Check("tail voice_to_voice", "tail", 0.02),
+    )
+    assert found[0].fraction == 0.5
+
+
+def test_rolling_back_shares_the_error_level_and_no_more() -> None:
+    plan = parse_plan(SMALL + GUARDRAILS, "rollout.toml")
+    levels = [plan.rollback_level(check) for check in plan.checks]
+    assert levels == [0.025] + [0.025 / 4] * 4
+    assert sum(levels) == pytest.approx(plan.error_level)
+
+
+def test_every_fault_is_reported_at_once_with_its_line() -> None:
+    text = """
+name = "streaming "
+unit = "turn"
+error_level = 0.7
+begins = 2026-11-02T08:00:00
+slices = ["mood"]
+[cohorts]
+control = "a"
+candidate = "a"
+[primary]
+margin = 100
+metric = "tokens_per_s"
+[[stages]]
+name = "one"
+share = 0.2
+control_share = 0.9
+shortest = "a day"
+[[guardrails]]
+check = "no_replies"
+[[guardrails]]
+check = "errors"
+margin = 2
+within = "1s"
+[[guardrails]]
+check = "cost_per_turn"
+margin = 0.1
+[completeness]
+telemetry_losses = 0.1
+"""
+    found = faults(text)
+    begin = [
+        "line 2, name: is 'streaming '; a name has",
+        "line 3, unit: is 'turn'; turns of one call are not independent, and a caller would meet both versions",
+        "line 4, error_level: is 0.7; a number above 0 and at most 0.15",
+        "line 5, begins: is 2026-11-02 08:00:00; a moment with its time zone",
+        "line 6, slices[1]: 'mood' is not a dimension of a turn",
+        "line 9, cohorts.candidate: is the control itself",
+        "line 11, primary.margin: is 100; a duration above 0 with its unit",
+        "line 12, primary.metric: 'tokens_per_s' is not a latency that a turn has",
+        "line 16, stages[1].control_share: is more than the candidate leaves",
+        "line 17, stages[1].shortest: 'a day' is not a duration",
+        "line 19, guardrails[1].check: 'no_replies' is not a known check; did you mean no_reply?",
+        "line 22, guardrails[2].margin: is 2; a share above 0",
+        "line 23, guardrails[2].within: does not belong to the check errors",
+        "line 24, guardrails[3].price_per_token: is missing",
+        "line 28, completeness.telemetry_losses: is not a known key; did you mean telemetry_loss?",
+    ]
+    assert len(found) == len(begin), found
+    for sentence, expected in zip(found, begin, strict=True):
+        assert sentence.startswith(expected)
+
+
+def test_an_empty_plan_says_what_is_missing() -> None:
+    assert faults("") == [
+        "line 1, name: is missing; a name has up to 63 letters, digits, '.', '_' and '-', "
+        "with a letter or digit at each end",
+        "line 1, unit: is missing; say who is assigned to a cohort: call or user",
+        "line 1, cohorts: is missing; it holds control, candidate",
+        "line 1, stages: is missing; write each stage as a table of its own, under [[stages]]",
+    ]
+    assert faults("name = ")[0].startswith("is not valid TOML")
+
+
+@pytest.mark.parametrize(
+    ("stages", "fault"),
+    [
+        ([("a", 0.1), ("b", 0.1)], "stages[2].share: is 0.1; each stage has a larger share"),
+        ([("a", 0.1), ("a", 0.2)], "stages[2].name: 'a' is given twice"),
+        ([("a", 1.0)], "stages[1].share: is 1; with all callers at once there is no control"),
+    ],
+)
+def test_stages_grow_and_begin_with_a_control(stages: list[tuple[str, float]], fault: str) -> None:
+    text = SMALL.split("[[stages]]", maxsplit=1)[0]
+    text += "".join(f'[[stages]]\nname = "{name}"\nshare = {share}\n' for name, share in stages)
+    assert fault in faults(text)[0]
+
+
+def test_nothing_is_watched_twice() -> None:
+    (fault,) = faults(SMALL + '[[guardrails]]\ncheck = "errors"\nmargin = 0.1\n' * 2)
+    assert fault == "line 13, guardrails[2]: watches the same as guardrails[1]; leave one of them out"
+
+
+def test_the_fingerprint_changes_with_the_plan_and_not_with_its_comments() -> None:
+    plan = parse_plan(SMALL, "a")
+    assert parse_plan("# why\n" + SMALL.replace("0.05", "0.050"), "b").fingerprint == plan.fingerprint
+    edited = [
+        SMALL.replace("0.05", "0.06"),
+        SMALL + '[primary]\nmargin = "101ms"\n',
+        SMALL.replace("unit", "error_level = 0.06\nunit"),
+        SMALL + "[completeness]\ninvalid_turns = 0.02\n",
+    ]
+    assert len({plan.fingerprint, *(parse_plan(text, "c").fingerprint for text in edited)}) == 5
+
+
+def test_two_plans_over_one_cohort_are_named() -> None:
+    plan = parse_plan(SMALL, "a")
+    other = parse_plan(SMALL.replace("streaming", "local-model"), "b")
+    assert conflicts([plan, other]) == [
+        "the plans streaming and local-model share the control stable, and one takes all callers; "
+        "state control_share in its stages"
+    ]
+    half = "share = 0.05\ncontrol_share = 0.9"
+    apart = [parse_plan(each.replace("share = 0.05", half), "c") for each in (SMALL, SMALL.replace("streaming", "b"))]
+    assert conflicts(apart) == []
+    on_top = parse_plan(SMALL.replace('"streaming"', '"b"').replace('"stable"', '"streaming"'), "d")
+    assert conflicts([plan, on_top]) == [
+        "the plans streaming and b are both about the cohort streaming; end one of them, or give it another cohort"
+    ]
+    assert conflicts([plan]) == []
+    assert "two plans have the name streaming" in conflicts([plan, plan])[0]
+
+
+def test_stages_are_found_by_name() -> None:
+    plan = parse_plan(SMALL + '[[stages]]\nname = "all"\nshare = 1\n', "a")
+    assert plan.stage_after("canary") == plan.stage("all")
+    assert plan.stage_after("all") is None
+    assert not plan.stage("all").has_control
+    with pytest.raises(ConfigError, match="there is no stage 'half'; known are canary, all"):
+        plan.stage("half")
+
+
+@pytest.mark.parametrize("path", sorted(Path("examples/rollouts").glob("*.toml")), ids=lambda path: path.stem)
+def test_the_examples_are_plans(path: Path) -> None:
+    plan = parse_plan(path.read_text(encoding="utf-8"), str(path))
+    assert plan.name == path.stem
+    assert plan.stages[0].share <= 0.05
