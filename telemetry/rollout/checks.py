@@ -1,0 +1,108 @@
+"""Whether a candidate is worse, within its margin, or not known yet: one result per check, and where it is. Pure."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from telemetry.rollout.cohort_turns import CohortTurns
+from telemetry.rollout.estimates import Difference, TooFewError
+from telemetry.rollout.plan import Check, RolloutPlan
+from telemetry.rollout.samples import compare
+from telemetry.rollout.sequential import boundary, holm, planned_information, sequential_p_value
+
+# worse: shown to be worse, and not shown to stay within the margin. within: shown to stay within the margin. open:
+# neither yet. unknown: nothing to compare, with the reason.
+CheckStatus = Literal["worse", "within", "open", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """One check at one look; figures, bounds and margin in the check's unit, larger being worse.
+
+    `lower` holds at the check's part of the error level, `upper` at the whole; both at every look together.
+    `information` is 1 when as much is known as the plan asks for. `turns_needed` is how many more turns of the
+    candidate that takes; 0 for a check that is decided, None where it cannot be said.
+    """
+
+    check: Check
+    status: CheckStatus
+    turns: int = 0
+    candidate: float | None = None
+    control: float | None = None
+    difference: float | None = None
+    lower: float | None = None
+    upper: float | None = None
+    information: float = 0.0
+    p_value: float | None = None
+    turns_needed: int | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SliceResult:
+    """The primary check over the turns of one value of a dimension. `is_worse` after Holm's correction over all slices:
+    it says where a difference is, and never changes the verdict."""
+
+    dimension: str
+    value: str
+    result: CheckResult
+    is_worse: bool
+
+
+def check_results(plan: RolloutPlan, candidate: CohortTurns, control: CohortTurns) -> tuple[CheckResult, ...]:
+    """Every check of a plan, in its order."""
+    return tuple(check_result(plan, check, plan.rollback_level(check), candidate, control) for check in plan.checks)
+
+
+def check_result(
+    plan: RolloutPlan, check: Check, rollback_level: float, candidate: CohortTurns, control: CohortTurns
+) -> CheckResult:
+    """One check of a plan; `rollback_level` is its part of the error level."""
+    try:
+        found, turns = compare(check, candidate, control, is_paired=plan.is_paired)
+    except TooFewError as error:
+        return CheckResult(check, "unknown", reason=str(error))
+    return _judged(plan, check, rollback_level, found, turns)
+
+
+def slice_results(plan: RolloutPlan, candidate: CohortTurns, control: CohortTurns) -> tuple[SliceResult, ...]:
+    """The primary check over each value of each dimension of the plan that both cohorts have enough turns of."""
+    found: list[tuple[str, str, CheckResult]] = []
+    for dimension in plan.slices:
+        if dimension not in candidate.codes or dimension not in control.codes:
+            continue
+        codes = candidate.code(dimension), control.code(dimension)
+        for code, value in enumerate(candidate.labels.get(dimension, ())):
+            only = (codes[0] == code, codes[1] == code)
+            try:
+                difference, turns = compare(plan.primary, candidate, control, is_paired=plan.is_paired, only=only)
+            except TooFewError:
+                continue
+            found.append((dimension, value, _judged(plan, plan.primary, plan.error_level, difference, turns)))
+    p_values = {f"{number}": each[2].p_value or 0.0 for number, each in enumerate(found)}
+    rejected = holm(p_values, plan.error_level)
+    return tuple(SliceResult(*each, rejected[f"{number}"]) for number, each in enumerate(found))
+
+
+def _judged(plan: RolloutPlan, check: Check, rollback_level: float, found: Difference, turns: int) -> CheckResult:
+    if not found.standard_error > 0:
+        return CheckResult(check, "unknown", turns, reason="its values do not vary: nothing can be said of their error")
+    planned = planned_information(check.margin, plan.error_level, plan.power)
+    information = 1 / found.standard_error**2 / planned
+    lower = found.value - boundary(rollback_level, information) * found.standard_error
+    upper = found.value + boundary(plan.error_level, information) * found.standard_error
+    status: CheckStatus = "within" if upper < check.margin else "worse" if lower > 0 else "open"
+    needed = math.ceil(turns * (1 / information - 1)) if information < 1 else None
+    return CheckResult(
+        check=check,
+        status=status,
+        turns=turns,
+        candidate=found.candidate,
+        control=found.control,
+        difference=found.value,
+        lower=lower,
+        upper=upper,
+        information=information,
+        p_value=sequential_p_value(found.value / found.standard_error, information),
+        turns_needed=needed if status == "open" else 0,
+    )

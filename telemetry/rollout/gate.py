@@ -1,0 +1,250 @@
+"""The gate: promote, hold or roll back, why, and how many turns are still needed. Pure: the time is a parameter.
+
+The rules, in their order; the first that applies decides:
+
+1. The plan, the history and the clocks must be sound (`_unsound`): otherwise hold.
+2. A rollout that was rolled back stays so.
+3. Both cohorts must have turns, telemetry must be complete, and their sizes must fit the plan: otherwise hold.
+4. Any check shown to be worse, and not shown to stay within its margin: roll back.
+5. Every check shown to stay within its margin, and the stage's shortest time and fewest turns are there: promote.
+6. Otherwise hold.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from telemetry.model.formatting import count, percent, turns
+from telemetry.rollout import sentences
+from telemetry.rollout.checks import CheckResult, SliceResult, check_results, slice_results
+from telemetry.rollout.cohort_turns import CohortTurns
+from telemetry.rollout.history import Decision, Look, RolloutHistory
+from telemetry.rollout.plan import RolloutPlan, Stage, conflicts, moment
+from telemetry.rollout.sample_ratio import SampleRatio, sample_ratio
+
+# Hosts whose clocks are kept by NTP differ by less.
+CLOCK_GRACE_NS: Final = 60_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutEvidence:
+    """What has arrived of a stage, from one read of the store.
+
+    `telemetry_lost` is the share of turns known to be missing, None where nothing says how many there were. `cohorts`
+    names those that were seen at all. `other_plans` are evaluated at the same time.
+    """
+
+    candidate: CohortTurns
+    control: CohortTurns
+    telemetry_lost: float | None
+    cohorts: tuple[str, ...] = ()
+    other_plans: tuple[RolloutPlan, ...] = ()
+    are_users_known: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GateVerdict:
+    """What to do, and why. `turns_needed` is how many more turns of the candidate the verdict waits for; None where
+    that cannot be said, 0 where it waits for none. `history` is to be passed to the next look."""
+
+    verdict: Decision
+    sentence: str
+    reasons: tuple[str, ...]
+    checks: tuple[CheckResult, ...]
+    slices: tuple[SliceResult, ...]
+    turns_needed: int | None
+    stage: Stage
+    next_stage: Stage | None
+    sample_ratio: SampleRatio | None
+    history: RolloutHistory
+    candidate_turns: int
+    control_turns: int
+    notes: tuple[str, ...] = ()
+
+
+def first_history(plan: RolloutPlan) -> RolloutHistory:
+    """The history of a rollout that nobody has looked at yet."""
+    return RolloutHistory(
+        plan=plan.name,
+        fingerprint=plan.fingerprint,
+        stage=plan.stages[0].name,
+        stage_since_unix_ns=plan.begins_unix_ns,
+    )
+
+
+def decide(plan: RolloutPlan, evidence: RolloutEvidence, history: RolloutHistory, now_unix_ns: int) -> GateVerdict:
+    """The verdict on the stage at which the history is. Raises ConfigError where the plan has no such stage."""
+    stage = plan.stage(history.stage)
+    judged = _Judged(plan, stage, evidence, history, now_unix_ns)
+    verdict, reasons = judged.decision()
+    look = Look(
+        at_unix_ns=now_unix_ns,
+        stage=stage.name,
+        candidate_turns=evidence.candidate.eligible_turns,
+        control_turns=evidence.control.eligible_turns,
+        verdict=verdict,
+    )
+    return GateVerdict(
+        verdict=verdict,
+        sentence=judged.sentence(verdict, reasons),
+        reasons=tuple(reasons),
+        checks=judged.checks,
+        slices=judged.slices,
+        turns_needed=judged.turns_needed() if verdict == "hold" else 0,
+        stage=stage,
+        next_stage=plan.stage_after(stage.name),
+        sample_ratio=judged.ratio,
+        history=history.with_look(look),
+        candidate_turns=look.candidate_turns,
+        control_turns=look.control_turns,
+        notes=judged.notes(),
+    )
+
+
+class _Judged:
+    """One look."""
+
+    def __init__(
+        self, plan: RolloutPlan, stage: Stage, evidence: RolloutEvidence, history: RolloutHistory, now_unix_ns: int
+    ) -> None:
+        self.plan = plan
+        self.stage = stage
+        self.evidence = evidence
+        self.history = history
+        self.now_unix_ns = now_unix_ns
+        candidate, control = evidence.candidate, evidence.control
+        self.ratio: SampleRatio | None = None
+        self.checks: tuple[CheckResult, ...] = ()
+        self.slices: tuple[SliceResult, ...] = ()
+        if candidate.turns and control.turns and stage.has_control:
+            self.ratio = sample_ratio(stage, candidate.calls, control.calls)
+            self.checks = check_results(plan, candidate, control)
+            self.slices = slice_results(plan, candidate, control)
+
+    def decision(self) -> tuple[Decision, list[str]]:
+        """The first rule that applies, with all of its reasons."""
+        if unsound := self._unsound():
+            return "hold", unsound
+        if self.history.is_rolled_back:
+            when = next(moment(look.at_unix_ns) for look in self.history.looks if look.verdict == "roll_back")
+            return "roll_back", [f"rolled back at {when}; begin another rollout, under another name, to try again"]
+        if incomplete := [*self._absent(), *self._incomplete()]:
+            return "hold", incomplete
+        if worse := [sentences.worse(result) for result in self.checks if result.status == "worse"]:
+            return "roll_back", worse
+        waits = [*self._open(), *self._too_early()]
+        return ("hold", waits) if waits else ("promote", [sentences.within(result) for result in self.checks])
+
+    def sentence(self, verdict: Decision, reasons: Sequence[str]) -> str:
+        """The verdict in one sentence."""
+        words = {"promote": "promote", "hold": "hold", "roll_back": "roll back"}
+        cohort = f"{self.plan.candidate} at stage {self.stage.name}"
+        more = f" (and {count(len(reasons) - 1, 'more reason')})" if len(reasons) > 1 and verdict != "promote" else ""
+        return f"{words[verdict]} {cohort}: {reasons[0]}{more}"
+
+    def turns_needed(self) -> int | None:
+        """The most that any check, or the stage, waits for."""
+        fewest = max(0, self.stage.fewest_turns - self.evidence.candidate.eligible_turns)
+        if not self.checks:
+            return None
+        if any(result.turns_needed is None for result in self.checks):
+            return None
+        return max(fewest, *(result.turns_needed or 0 for result in self.checks))
+
+    def _unsound(self) -> list[str]:
+        plan, history, now = self.plan, self.history, self.now_unix_ns
+        found = conflicts([plan, *self.evidence.other_plans])
+        if history.plan != plan.name:
+            found.append(f"the history is of the rollout {history.plan}, not of {plan.name}: give the one that belongs")
+        elif history.fingerprint != plan.fingerprint:
+            looks = count(len(history.looks), "look")
+            found.append(f"the plan was edited after {looks}: restore it, or begin a rollout of another name")
+        last = history.last_look
+        if last is not None and last.at_unix_ns > now:
+            before = moment(last.at_unix_ns)
+            found.append(f"the clock went back: it is {moment(now)}, and the last look was at {before}; set the clock")
+        since = history.stage_since_unix_ns
+        if since is not None and since > now:
+            found.append(f"the stage begins at {moment(since)}, which has not come yet: it is {moment(now)}")
+        for each in (self.evidence.candidate, self.evidence.control):
+            if each.newest_unix_ns is not None and each.newest_unix_ns > now + CLOCK_GRACE_NS:
+                found.append(
+                    f"turns of {each.cohort} began at {moment(each.newest_unix_ns)}, and it is {moment(now)}: "
+                    "set the clocks of the hosts"
+                )
+        return [*found, *self._vanished()]
+
+    def _vanished(self) -> list[str]:
+        last = self.history.last_look
+        if last is None or last.stage != self.stage.name:
+            return []
+        known = (
+            (self.evidence.candidate, last.candidate_turns),
+            (self.evidence.control, last.control_turns),
+        )
+        return [
+            f"{turns(before - each.eligible_turns)} of {each.cohort} that were there at the last look are gone: "
+            "a verdict over the rest would be one over a choice of turns"
+            for each, before in known
+            if each.eligible_turns < before
+        ]
+
+    def _absent(self) -> list[str]:
+        if not self.stage.has_control:
+            return [f"all callers are on {self.plan.candidate}: there is no control left to compare with"]
+        since = self.history.stage_since_unix_ns
+        begin = "" if since is None else f" since {moment(since)}"
+        seen = f"; cohorts seen are {', '.join(self.evidence.cohorts)}" if self.evidence.cohorts else ""
+        return [
+            f"no turn of the {role} {each.cohort} has arrived{begin}{seen}: look at the flag's variants and its share"
+            for role, each in (("candidate", self.evidence.candidate), ("control", self.evidence.control))
+            if not each.turns
+        ]
+
+    def _incomplete(self) -> list[str]:
+        limits, lost = self.plan.completeness, self.evidence.telemetry_lost
+        found: list[str] = []
+        if lost is None:
+            found.append("nothing says whether telemetry was lost: these turns carry no sequence numbers")
+        elif lost > limits.telemetry_loss:
+            found.append(f"{percent(lost)} of the telemetry is missing, {sentences.allowed(limits.telemetry_loss)}")
+        found += [
+            f"{percent(each.invalid_share)} of the turns of {each.cohort} are invalid, "
+            f"{sentences.allowed(limits.invalid_turns)}: the generator was the limit, not the service"
+            for each in (self.evidence.candidate, self.evidence.control)
+            if each.invalid_share > limits.invalid_turns
+        ]
+        ratio = self.ratio
+        if ratio is not None and ratio.p_value < limits.sample_ratio_p:
+            units = "user" if self.evidence.are_users_known else "call"
+            found.append(
+                f"sample-ratio mismatch: {percent(ratio.share)} of {count(ratio.candidate + ratio.control, units)} are "
+                f"on {self.plan.candidate}, where {percent(ratio.expected_share)} are planned "
+                f"(p = {ratio.p_value:.1e}): find out where the others are lost"
+            )
+        return found
+
+    def notes(self) -> tuple[str, ...]:
+        """What weakens the verdict without deciding it."""
+        if self.plan.unit == "user" and not self.evidence.are_users_known:
+            return (
+                "callers are assigned by user and turns name no user: the variance is clustered by call, "
+                "so the bounds are too narrow where users call often",
+            )
+        return ()
+
+    def _open(self) -> list[str]:
+        return [sentences.undecided(result) for result in self.checks if result.status in ("open", "unknown")]
+
+    def _too_early(self) -> list[str]:
+        found: list[str] = []
+        have = self.evidence.candidate.eligible_turns
+        if have < self.stage.fewest_turns:
+            wanted = turns(self.stage.fewest_turns)
+            found.append(f"{turns(have)} of {self.plan.candidate} are there, and the stage asks for {wanted}")
+        since = self.history.stage_since_unix_ns
+        begin = since if since is not None else self.evidence.candidate.first_unix_ns
+        if begin is None or self.now_unix_ns < begin + self.stage.shortest.ns:
+            start = "" if begin is None else f" from {moment(begin)}"
+            found.append(f"the stage lasts at least {self.stage.shortest}{start}")
+        return found

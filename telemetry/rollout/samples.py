@@ -1,0 +1,148 @@
+"""From a cohort's turns to the values that a check compares. Pure."""
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from telemetry.model.metrics import NOT_OF_AN_ANSWER
+from telemetry.model.semconv import UNANSWERED
+from telemetry.rollout.cohort_turns import (
+    AUDIO,
+    CALL,
+    FALLBACK,
+    NOT_REPORTED,
+    REPLY_AUDIO,
+    TOKENS,
+    WER_ERRORS,
+    WER_WORDS,
+    CohortTurns,
+)
+from telemetry.rollout.estimates import (
+    CheckSample,
+    Difference,
+    Floats,
+    TooFewError,
+    quantile_difference,
+    ratio_difference,
+    tail_difference,
+)
+from telemetry.rollout.plan import Check
+
+Mask = NDArray[np.bool_]
+_NS_PER_MINUTE: Final = 60e9
+# The outcomes that each ratio of outcomes counts.
+_OUTCOMES: Final = {"no_reply": ("no_reply", "timeout"), "errors": ("error",), "abandonment": ("abandoned",)}
+
+
+def compare(
+    check: Check,
+    candidate: CohortTurns,
+    control: CohortTurns,
+    *,
+    is_paired: bool = False,
+    only: tuple[Mask, Mask] | None = None,
+) -> tuple[Difference, int]:
+    """Candidate minus control, larger being worse, and how many turns of the candidate it is taken over.
+
+    `only` narrows both cohorts to some of their turns. Raises TooFewError, also where nothing was measured.
+    """
+    samples: list[CheckSample] = []
+    for turns, mask in zip((candidate, control), only or (None, None), strict=True):
+        try:
+            samples.append(_sample(check, turns, is_paired, mask))
+        except TooFewError as error:
+            raise TooFewError(f"{turns.cohort}: {error}") from None
+    if is_paired:
+        samples = list(_heard_by_both(samples[0], samples[1]))
+    compared = {"quantile": _quantile, "tail": _tail}.get(check.kind, _ratio)
+    return compared(check, samples[0], samples[1]), samples[0].size
+
+
+def _quantile(check: Check, candidate: CheckSample, control: CheckSample) -> Difference:
+    return quantile_difference(candidate, control, check.fraction)
+
+
+def _tail(check: Check, candidate: CheckSample, control: CheckSample) -> Difference:
+    del check
+    return tail_difference(candidate, control)
+
+
+def _ratio(check: Check, candidate: CheckSample, control: CheckSample) -> Difference:
+    del check
+    return ratio_difference(candidate, control)
+
+
+def _sample(check: Check, turns: CohortTurns, is_paired: bool, only: Mask | None) -> CheckSample:
+    values, weights = _values(check, turns)
+    known = turns.eligible & ~np.isnan(values) & (True if only is None else only)
+    if weights is not None:
+        known &= ~np.isnan(weights)
+    if is_paired:
+        known &= turns.code(AUDIO) != NOT_REPORTED
+    if not known.any():
+        raise TooFewError("no turn reports it; a value that was not measured can never pass a check")
+    return CheckSample(
+        values[known],
+        turns.code(CALL)[known],
+        None if weights is None else weights[known],
+        turns.code(AUDIO)[known] if is_paired else None,
+    )
+
+
+def _values(check: Check, turns: CohortTurns) -> tuple[Floats, Floats | None]:
+    """The value of every turn, NaN where it has none or does not count, and its denominator where that is not 1."""
+    match check.kind:
+        case "quantile" | "tail":
+            return _latencies(check.metric, turns), None
+        case "good_turns":
+            latencies = _latencies(check.metric, turns)
+            bad = (latencies > (check.within or 0.0)).astype(np.float64)
+            return np.where(np.isnan(latencies), np.nan, bad), None
+        case "fallback":
+            return _column(turns, FALLBACK), None
+        case "wer":
+            words = _column(turns, WER_WORDS)
+            return _column(turns, WER_ERRORS), np.where(words > 0, words, np.nan)
+        case "cost_per_turn":
+            return _cost(check, turns), None
+        case _:
+            return turns.has_outcome(*_OUTCOMES[check.kind]).astype(np.float64), None
+
+
+def _latencies(metric: str, turns: CohortTurns) -> Floats:
+    """The values of a metric; a turn that nobody answered took for ever."""
+    values = _column(turns, metric)
+    if metric in NOT_OF_AN_ANSWER:
+        return values
+    return np.where(np.isnan(values) & turns.has_outcome(*UNANSWERED), np.inf, values)
+
+
+def _cost(check: Check, turns: CohortTurns) -> Floats:
+    cost = np.zeros(turns.turns)
+    if check.price_per_token:
+        cost = cost + check.price_per_token * _column(turns, TOKENS)
+    if check.price_per_audio_minute:
+        cost = cost + check.price_per_audio_minute * _column(turns, REPLY_AUDIO) / _NS_PER_MINUTE
+    return cost
+
+
+def _column(turns: CohortTurns, name: str) -> Floats:
+    found = turns.number(name)
+    return np.full(turns.turns, np.nan) if found is None else found
+
+
+def _heard_by_both(candidate: CheckSample, control: CheckSample) -> tuple[CheckSample, CheckSample]:
+    """The turns with audio that both cohorts heard."""
+    if candidate.pairs is None or control.pairs is None:
+        raise ValueError("samples without utterances cannot be paired")
+    common = np.intersect1d(candidate.pairs, control.pairs)
+    if not common.size:
+        raise TooFewError("no utterance was heard by both cohorts; send both the same clips, or set paired = false")
+    return _of_pairs(candidate, candidate.pairs, common), _of_pairs(control, control.pairs, common)
+
+
+def _of_pairs(sample: CheckSample, pairs: NDArray[np.int64], common: NDArray[np.int64]) -> CheckSample:
+    kept = np.isin(pairs, common)
+    weights = None if sample.weights is None else sample.weights[kept]
+    return CheckSample(sample.values[kept], sample.clusters[kept], weights, pairs[kept])

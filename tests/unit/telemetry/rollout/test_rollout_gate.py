@@ -1,0 +1,277 @@
+"""The gate: promotion, holding and rolling back, and one sentence for all that may never promote."""
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from telemetry.model.durations import Duration
+from telemetry.model.errors import ConfigError
+from telemetry.rollout.cohort_turns import CALL, FALLBACK, OUTCOME, CohortTurns, packed_codes, packed_numbers
+from telemetry.rollout.gate import GateVerdict, RolloutEvidence, decide, first_history
+from telemetry.rollout.history import Look, RolloutHistory, decode_history, encode_history
+from telemetry.rollout.plan import Check, RolloutPlan, Stage
+from tests.rollout_cohorts import MS, SAME, Regression, cohort, cohort_of, first_turns, plan
+
+NOW = 1_790_000_000_000_000_000
+TURNS = 4000
+EMPTY = cohort_of("streaming", np.zeros(0), np.zeros(0, dtype=np.int64))
+
+
+@cache
+def made(name: str, turns: int, seed: int, regression: Regression = SAME) -> CohortTurns:
+    return cohort(name, turns, np.random.default_rng(seed), regression)
+
+
+def evidence(regression: Regression = SAME, turns: int = TURNS, **changes: object) -> RolloutEvidence:
+    found = RolloutEvidence(
+        candidate=made("streaming", turns, 1, regression),
+        control=made("stable", 3 * turns, 2),
+        telemetry_lost=0.0,
+        cohorts=("stable", "streaming"),
+    )
+    return replace(found, **changes)  # type: ignore[arg-type]
+
+
+def look(of: RolloutPlan, seen: RolloutEvidence, history: RolloutHistory | None = None, now: int = NOW) -> GateVerdict:
+    return decide(of, seen, first_history(of) if history is None else history, now)
+
+
+def test_an_equal_candidate_is_promoted_when_its_turns_are_there() -> None:
+    found = look(plan(), evidence())
+    assert found.verdict == "promote"
+    assert found.turns_needed == 0
+    assert {result.status for result in found.checks} == {"within"}
+    assert found.sentence.startswith("promote streaming at stage canary: p95 of voice_to_voice is within 100 ms: ")
+    assert len(found.reasons) == len(plan().checks)
+
+
+def test_before_that_it_holds_and_says_how_many_turns_are_missing() -> None:
+    found = look(plan(), evidence(turns=500))
+    assert found.verdict == "hold"
+    assert found.turns_needed is not None
+    assert found.turns_needed > 100
+    assert "is not shown to be within 100 ms yet" in found.sentence
+    enough = look(plan(), evidence(turns=500 + found.turns_needed))
+    assert all(result.information > 0.8 for result in enough.checks)
+
+
+def test_a_slower_candidate_is_rolled_back_with_figures() -> None:
+    found = look(plan(), evidence(Regression(shift_ms=200)))
+    assert found.verdict == "roll_back"
+    assert found.reasons[0].startswith("p95 of voice_to_voice is worse: ")
+    (primary, *_) = found.checks
+    assert primary.lower is not None
+    assert primary.lower > 0
+    assert primary.difference == pytest.approx(200 * MS, rel=0.25)
+
+
+def test_one_that_is_slow_for_the_slowest_two_percent_alone_is_rolled_back_by_its_tail() -> None:
+    of = replace(plan(), guardrails=(Check("tail voice_to_voice", "tail", 0.01),))
+    found = look(of, evidence(Regression(tail=0.02, tail_ms=1500)))
+    assert found.verdict == "roll_back"
+    assert [result.check.kind for result in found.checks if result.status == "worse"] == ["tail"]
+
+
+def test_slower_by_less_than_the_margin_is_promoted_once_that_is_shown() -> None:
+    found = look(plan(margin_ms=200), evidence(Regression(shift_ms=60), turns=8000))
+    assert found.checks[0].lower is not None
+    assert found.checks[0].lower > 0
+    assert found.checks[0].status == "within"
+    assert found.verdict == "promote"
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"telemetry_lost": 0.01}, "1 % of the telemetry is missing, and the plan allows none"),
+        ({"telemetry_lost": None}, "nothing says whether telemetry was lost: these turns carry no sequence numbers"),
+        ({"candidate": EMPTY}, "no turn of the candidate streaming has arrived; cohorts seen are stable, streaming"),
+        (
+            {"control": replace(EMPTY, cohort="stable")},
+            "no turn of the control stable has arrived; cohorts seen are stable, streaming",
+        ),
+        (
+            {"candidate": replace(made("streaming", TURNS, 1), newest_unix_ns=NOW + 120 * 10**9)},
+            "turns of streaming began at 2026-09-21 14:15:20 UTC, and it is 2026-09-21 14:13:20 UTC",
+        ),
+        (
+            {"other_plans": (replace(plan(), name="other", control="streaming", candidate="b"),)},
+            "the plans streaming and other are both about the cohort streaming",
+        ),
+        ({"control": made("stable", TURNS, 2)}, "sample-ratio mismatch: "),
+    ],
+)
+@pytest.mark.parametrize("regression", [SAME, Regression(shift_ms=400)], ids=["equal", "worse"])
+def test_what_cannot_be_trusted_can_only_hold(
+    changes: dict[str, object], sentence: str, regression: Regression
+) -> None:
+    found = look(plan(), evidence(regression, **changes))
+    assert found.verdict == "hold"
+    assert found.reasons[0].startswith(sentence)
+
+
+def test_too_many_invalid_turns_can_only_hold() -> None:
+    candidate = made("streaming", TURNS, 1)
+    outcomes = candidate.code(OUTCOME).copy()
+    outcomes[::50] = 7  # invalid
+    spoiled = replace(candidate, codes={**candidate.codes, OUTCOME: packed_codes(outcomes)})
+    found = look(plan(), evidence(candidate=spoiled))
+    assert found.verdict == "hold"
+    assert found.reasons == (
+        "2 % of the turns of streaming are invalid, and the plan allows 1 %: "
+        "the generator was the limit, not the service",
+    )
+    assert found.candidate_turns == TURNS * 49 // 50
+
+
+def test_a_plan_that_is_edited_midway_holds() -> None:
+    first = look(plan(), evidence(turns=500))
+    edited = look(plan(margin_ms=1000), evidence(), first.history)
+    assert edited.verdict == "hold"
+    assert edited.reasons == ("the plan was edited after 1 look: restore it, or begin a rollout of another name",)
+    assert look(plan(), evidence(), first.history, NOW + 1).verdict == "promote"
+    other = look(plan(), evidence(), replace_history(first.history, plan="other"))
+    assert other.reasons[0].startswith("the history is of the rollout other, not of streaming")
+
+
+def replace_history(history: RolloutHistory, **changes: object) -> RolloutHistory:
+    return RolloutHistory(**({name: getattr(history, name) for name in history.__struct_fields__} | changes))  # type: ignore[arg-type]
+
+
+def test_a_clock_that_goes_back_holds() -> None:
+    first = look(plan(), evidence(turns=500))
+    again = look(plan(), evidence(), first.history, NOW - 1)
+    assert again.verdict == "hold"
+    assert again.reasons[0].startswith("the clock went back: ")
+    to_come = replace_history(first.history, stage_since_unix_ns=NOW + 10**9)
+    assert "which has not come yet" in look(plan(), evidence(), to_come).reasons[0]
+
+
+def test_turns_that_vanish_hold() -> None:
+    first = look(plan(), evidence(Regression(shift_ms=30)))
+    chosen = replace(evidence(), candidate=first_turns(made("streaming", TURNS, 1), TURNS - 1))
+    again = look(plan(), chosen, first.history, NOW + 1)
+    assert again.verdict == "hold"
+    assert again.reasons[0].startswith("1 turn of streaming that were there at the last look are gone")
+
+
+def test_rolled_back_stays_rolled_back() -> None:
+    worse = look(plan(), evidence(Regression(shift_ms=200), turns=3000))
+    assert worse.verdict == "roll_back"
+    better = look(plan(), evidence(turns=8000), worse.history, NOW + 1)
+    assert better.verdict == "roll_back"
+    assert better.reasons[0].startswith("rolled back at 2026-09-21 14:13:20 UTC; begin another rollout")
+
+
+def test_a_stage_waits_for_its_time_and_its_turns() -> None:
+    stages = (Stage("canary", 0.25, 0.75, Duration.parse("1h"), 5000), Stage("all", 1.0, 0.0, Duration(), 100))
+    of = replace(plan(), stages=stages, begins_unix_ns=NOW - 1800 * 10**9)
+    found = look(of, evidence())
+    assert found.verdict == "hold"
+    assert found.turns_needed == 5000 - found.candidate_turns
+    assert found.reasons == (
+        "4,000 turns of streaming are there, and the stage asks for 5,000 turns",
+        "the stage lasts at least 1h from 2026-09-21 13:43:20 UTC",
+    )
+    assert found.next_stage == stages[1]
+    last = look(of, evidence(), first_history(of).at_stage("all", NOW))
+    assert last.verdict == "hold"
+    assert last.reasons[0].startswith("all callers are on streaming: there is no control left")
+
+
+def test_what_was_not_measured_can_never_pass() -> None:
+    of = replace(plan(), guardrails=(Check("wer", "wer", 0.01),))
+    found = look(of, evidence())
+    assert found.verdict == "hold"
+    assert found.turns_needed is None
+    assert found.reasons == (
+        "word error rate cannot be compared: streaming: no turn reports it; "
+        "a value that was not measured can never pass a check",
+    )
+
+
+def test_fallbacks_count_over_the_turns_that_report_them() -> None:
+    def with_fallbacks(of: CohortTurns, share: float, seed: int) -> CohortTurns:
+        chosen = np.random.default_rng(seed).random(of.turns)
+        column = np.where(chosen < 0.5, np.nan, (chosen > 1 - share / 2).astype(float))
+        return replace(of, numbers={**of.numbers, FALLBACK: packed_numbers(column)})
+
+    of = replace(plan(), guardrails=(Check("fallback", "fallback", 0.02),))
+    seen = evidence()
+    more = replace(seen, candidate=with_fallbacks(seen.candidate, 0.2, 3), control=with_fallbacks(seen.control, 0.1, 4))
+    found = look(of, more)
+    assert found.verdict == "roll_back"
+    fallback = found.checks[1]
+    assert fallback.candidate == pytest.approx(0.2, abs=0.03)
+    assert fallback.control == pytest.approx(0.1, abs=0.03)
+
+
+def test_slices_say_where_and_change_nothing() -> None:
+    seen = evidence(turns=8000)
+    values = seen.candidate.number("voice_to_voice")
+    assert values is not None
+    routes = {of.cohort: np.random.default_rng(9).integers(0, 3, of.turns) for of in (seen.candidate, seen.control)}
+    slow = np.where(routes["streaming"] == 2, values + 300 * MS, values)
+    labels = {"route": ("cache", "cloud", "local")}
+
+    def sliced(of: CohortTurns) -> CohortTurns:
+        return replace(of, codes={**of.codes, "route": packed_codes(routes[of.cohort])}, labels=labels)
+
+    candidate = replace(sliced(seen.candidate), numbers={"voice_to_voice": packed_numbers(slow)})
+    split = replace(seen, candidate=candidate, control=sliced(seen.control))
+    of = replace(plan(margin_ms=2000), slices=("route",), guardrails=(Check("tail voice_to_voice", "tail", 0.9),))
+    found = look(of, split)
+    assert [each.value for each in found.slices if each.is_worse] == ["local"]
+    assert [each.value for each in found.slices] == ["cache", "cloud", "local"]
+    without = look(replace(of, slices=()), split)
+    assert (found.verdict, found.reasons) == (without.verdict, without.reasons)
+
+
+def test_users_that_are_not_known_are_noted() -> None:
+    of = replace(plan(), unit="user")
+    assert "clustered by call" in look(of, evidence()).notes[0]
+    assert look(of, evidence(are_users_known=True)).notes == ()
+
+
+def test_paired_cohorts_are_compared_by_utterance() -> None:
+    rng = np.random.default_rng(3)
+    audio = np.arange(500) % 250
+    hard = rng.normal(0, 300, 250)[audio]
+
+    def heard(name: str, shift: float) -> CohortTurns:
+        return cohort_of(name, 800 + hard + shift + rng.normal(0, 20, 500), np.arange(500), None, audio)
+
+    of = replace(plan(share=0.5), guardrails=(Check("no_reply", "no_reply", 0.05),))
+    same = RolloutEvidence(heard("streaming", 0.0), heard("stable", 0.0), 0.0)
+    assert look(of, same).verdict == "hold"
+    assert look(replace(of, is_paired=True), same).verdict == "promote"
+    slower = RolloutEvidence(heard("streaming", 150.0), heard("stable", 0.0), 0.0)
+    assert look(replace(of, is_paired=True), slower).verdict == "roll_back"
+    apart = replace(same.candidate, codes={**same.candidate.codes, "audio": packed_codes(audio + 1000)})
+    found = look(replace(of, is_paired=True), replace(same, candidate=apart))
+    assert found.verdict == "hold"
+    assert "no utterance was heard by both cohorts" in found.reasons[0]
+
+
+def test_a_history_survives_its_file_and_refuses_others() -> None:
+    history = look(plan(), evidence(turns=500)).history
+    assert decode_history(encode_history(history), "a.json") == history
+    assert history.last_look == Look(
+        at_unix_ns=NOW, stage="canary", candidate_turns=500, control_turns=1500, verdict="hold"
+    )
+    for content in (b"", b"{}", b"[1]", encode_history(history)[:-10], b"\xff"):
+        with pytest.raises(ConfigError, match=r"a\.json: does not hold the history of a rollout"):
+            decode_history(content, "a.json")
+
+
+def test_calls_are_counted_not_turns() -> None:
+    # Twice as many turns a call is no mismatch: the flag decides by call.
+    longer = replace(made("stable", 6 * TURNS, 5))
+    calls = longer.code(CALL) // 2
+    seen = evidence(control=replace(longer, codes={**longer.codes, CALL: packed_codes(calls)}))
+    found = look(plan(), seen)
+    assert found.sample_ratio is not None
+    assert found.sample_ratio.share == pytest.approx(0.25, abs=0.02)
+    assert found.verdict == "promote"
