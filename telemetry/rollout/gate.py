@@ -24,6 +24,7 @@ from telemetry.rollout.sample_ratio import SampleRatio, sample_ratio
 
 # Hosts whose clocks are kept by NTP differ by less.
 CLOCK_GRACE_NS: Final = 60_000_000_000
+_LOSS_UNKNOWN: Final = "nothing says whether telemetry was lost: these turns carry no sequence numbers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,9 +205,9 @@ class _Judged:
     def _incomplete(self) -> list[str]:
         limits, lost = self.plan.completeness, self.evidence.telemetry_lost
         found: list[str] = []
-        if lost is None:
-            found.append("nothing says whether telemetry was lost: these turns carry no sequence numbers")
-        elif lost > limits.telemetry_loss:
+        if lost is None and self.plan.source == "client":
+            found.append(_LOSS_UNKNOWN)
+        elif lost is not None and lost > limits.telemetry_loss:
             found.append(f"{percent(lost)} of the telemetry is missing, {sentences.allowed(limits.telemetry_loss)}")
         found += [
             f"{percent(each.invalid_share)} of the turns of {each.cohort} are invalid, "
@@ -226,12 +227,15 @@ class _Judged:
 
     def notes(self) -> tuple[str, ...]:
         """What weakens the verdict without deciding it."""
+        found: list[str] = []
         if self.plan.unit == "user" and not self.evidence.are_users_known:
-            return (
+            found.append(
                 "callers are assigned by user and turns name no user: the variance is clustered by call, "
-                "so the bounds are too narrow where users call often",
+                "so the bounds are too narrow where users call often"
             )
-        return ()
+        if self.evidence.telemetry_lost is None and self.plan.source == "service":
+            found.append(_LOSS_UNKNOWN)
+        return tuple(found)
 
     def _open(self) -> list[str]:
         return [sentences.undecided(result) for result in self.checks if result.status in ("open", "unknown")]

@@ -13,6 +13,7 @@ from telemetry.model.durations import Duration
 from telemetry.model.errors import ConfigError
 from telemetry.model.formatting import declared_figure, figure, signed_difference, significant
 from telemetry.model.metrics import HEADLINE, METRICS
+from telemetry.model.semconv import Source
 
 AssignmentUnit = Literal["call", "user"]
 # A check compares either a quantile of a metric, or a ratio that is better when it is smaller.
@@ -117,7 +118,10 @@ class Completeness:
 
 @dataclass(frozen=True, slots=True)
 class RolloutPlan:
-    """A plan as its file states it. `begins_unix_ns` is when the first stage begins; None: with the first turn."""
+    """A plan as its file states it. `begins_unix_ns` is when the first stage begins; None: with the first turn.
+
+    `source` says whose turns are compared: as the client heard them, or as the service reports them of itself.
+    """
 
     name: str
     control: str
@@ -132,6 +136,7 @@ class RolloutPlan:
     completeness: Completeness = Completeness()
     is_paired: bool = False
     begins_unix_ns: int | None = None
+    source: Source = "client"
 
     @property
     def fingerprint(self) -> str:

@@ -5,7 +5,7 @@ import math
 import re
 from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
-from typing import Annotated, Any, ClassVar, Final, cast, get_args
+from typing import Annotated, Any, ClassVar, Final, Literal, cast, get_args
 
 from pydantic import AfterValidator, Field, PlainValidator
 
@@ -247,6 +247,9 @@ class _PlanTable(_TomlTable):
         default=0.05, gt=0, le=LARGEST_LEVEL, description=f"a number above 0 and at most {LARGEST_LEVEL} is expected"
     )
     power: float = Field(default=0.9, ge=0.5, lt=1, description="a number from 0.5 to below 1 is expected")
+    source: Literal["client", "service"] = Field(
+        default="client", description="write client (as callers heard it) or service (as it reports itself)"
+    )
     paired: bool = Field(default=False, description="true or false is expected")
     slices: list[Annotated[str, _one_of(SLICE_DIMENSIONS, "a dimension of a turn")]] = Field(
         default=[], max_length=len(SLICE_DIMENSIONS), description="a list of dimensions is expected"
@@ -286,6 +289,7 @@ class _PlanTable(_TomlTable):
                 float(limits.telemetry_loss), float(limits.invalid_turns), float(limits.sample_ratio_p)
             ),
             is_paired=self.paired,
+            source=self.source,
             begins_unix_ns=None if self.begins is None else round(self.begins.timestamp() * 1e6) * 1000,
         )
 

@@ -35,6 +35,20 @@ _NS_PER_MINUTE: Final = 60e9
 _OUTCOMES: Final = {"no_reply": ("no_reply", "timeout"), "errors": ("error",), "abandonment": ("abandoned",)}
 
 
+def columns_of(check: Check) -> tuple[str, ...]:
+    """The columns beside metrics and outcomes that a check reads."""
+    match check.kind:
+        case "fallback":
+            return (FALLBACK,)
+        case "wer":
+            return WER_ERRORS, WER_WORDS
+        case "cost_per_turn":
+            priced = ((check.price_per_token, TOKENS), (check.price_per_audio_minute, REPLY_AUDIO))
+            return tuple(column for price, column in priced if price)
+        case _:
+            return ()
+
+
 def compare(
     check: Check,
     candidate: CohortTurns,
@@ -145,4 +159,4 @@ def _heard_by_both(candidate: CheckSample, control: CheckSample) -> tuple[CheckS
 def _of_pairs(sample: CheckSample, pairs: NDArray[np.int64], common: NDArray[np.int64]) -> CheckSample:
     kept = np.isin(pairs, common)
     weights = None if sample.weights is None else sample.weights[kept]
-    return CheckSample(sample.values[kept], sample.clusters[kept], weights, pairs[kept])
+    return CheckSample(sample.values[kept], sample.clusters[kept], weights, np.searchsorted(common, pairs[kept]))

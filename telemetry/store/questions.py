@@ -25,6 +25,7 @@ from telemetry.store.model_servers import ModelServer
 from telemetry.store.objectives import ObjectiveCounts
 from telemetry.store.pages import PageAnswer, PageQuestion
 from telemetry.store.reader import StoreReader
+from telemetry.store.rollout_turns import RolloutQuestion, RolloutTurns
 
 # An answer over the network stays of a size that both sides can hold.
 MOST_TURNS: Final = 10_000
@@ -91,6 +92,10 @@ class _Objectives(_Parameters, frozen=True):
     f: Filter = Filter()
 
 
+class _Rollout(_Parameters, frozen=True):
+    asked: RolloutQuestion
+
+
 @dataclass(frozen=True, slots=True)
 class StoreQuestion:
     """One question of the store: its parameters, its answer, and how a reader answers it."""
@@ -135,6 +140,7 @@ QUESTIONS: Final[dict[str, StoreQuestion]] = {
         _Objectives, ObjectiveCounts, lambda reader, of: reader.objective_counts(of.f, of.objectives)
     ),
     "stage_budget": StoreQuestion(_OfFilter, dict[str, StageStats], lambda reader, of: reader.stage_budget(of.f)),
+    "rollout_turns": StoreQuestion(_Rollout, RolloutTurns, lambda reader, of: reader.rollout_turns(of.asked)),
 }
 
 

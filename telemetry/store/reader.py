@@ -32,6 +32,7 @@ from telemetry.store.objectives import ObjectiveCounts
 from telemetry.store.pages import PageAnswer, PageQuestion, page
 from telemetry.store.processes import processes
 from telemetry.store.queries import Condition, valid, viewed
+from telemetry.store.rollout_turns import RolloutQuestion, RolloutTurns, rollout_turns
 from telemetry.store.rollups.library import FEWEST_TURNS, RollupLibrary
 from telemetry.store.runs import runs
 from telemetry.store.schema import span_from_row, turn_from_row, with_turn
@@ -217,6 +218,13 @@ class StoreReader:
         """Where voice-to-voice goes: endpointing, asr, llm, tts, leading_silence, and what none of them explains
         (`unexplained`: network, playout). Stages that no turn shows are left out."""
         return self._snapshots.ask(lambda connection: self._about(connection, f).stage_budget(), f.run_id)
+
+    def rollout_turns(self, asked: RolloutQuestion) -> RolloutTurns:
+        """The turns of a rollout's two cohorts, as the gate reads them."""
+        now_unix_ns = self._wall_clock_ns()
+        return self._snapshots.ask(
+            lambda connection: rollout_turns(connection, asked, now_unix_ns), asked.filter.run_id
+        )
 
     def _about(self, connection: StoreConnection, f: Filter) -> TurnQuestions:
         return TurnQuestions(connection, f, self._library)

@@ -105,6 +105,7 @@ class RemoteStore:
     model_servers = _asked(StoreReader.model_servers)
     objective_counts = _asked(StoreReader.objective_counts)
     stage_budget = _asked(StoreReader.stage_budget)
+    rollout_turns = _asked(StoreReader.rollout_turns)
 
     def ask(self, name: str, parameters: Mapping[str, object]) -> Any:
         """Ask a question by its name. Raises StoreError."""

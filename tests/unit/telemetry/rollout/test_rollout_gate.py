@@ -235,10 +235,16 @@ def test_users_that_are_not_known_are_noted() -> None:
     assert look(of, evidence(are_users_known=True)).notes == ()
 
 
+def test_services_that_number_no_turns_can_be_promoted_and_it_is_noted() -> None:
+    found = look(replace(plan(), source="service"), evidence(telemetry_lost=None))
+    assert found.verdict == "promote"
+    assert found.notes == ("nothing says whether telemetry was lost: these turns carry no sequence numbers",)
+
+
 def test_paired_cohorts_are_compared_by_utterance() -> None:
     rng = np.random.default_rng(3)
-    audio = np.arange(500) % 250
-    hard = rng.normal(0, 300, 250)[audio]
+    audio = np.arange(500) % 250 + 2**30  # as large as a store's codes may be
+    hard = rng.normal(0, 300, 250)[audio - 2**30]
 
     def heard(name: str, shift: float) -> CohortTurns:
         return cohort_of(name, 800 + hard + shift + rng.normal(0, 20, 500), np.arange(500), None, audio)

@@ -1,0 +1,180 @@
+"""A rollout's turns out of the store, beside the turns themselves."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from telemetry.model.errors import StoreError
+from telemetry.model.metrics import METRICS
+from telemetry.model.semconv import OUTCOMES
+from telemetry.model.turns import Turn
+from telemetry.rollout.cohort_turns import CohortTurns
+from telemetry.rollout.plan import Check
+from telemetry.sidecar.query_messages import Asked
+from telemetry.sidecar.query_process import reply_to
+from telemetry.store.answers import Filter
+from telemetry.store.questions import QUESTIONS
+from telemetry.store.reader import StoreReader
+from telemetry.store.rollout_turns import (
+    REPORTED_COLUMNS,
+    RolloutQuestion,
+    RolloutTurns,
+    evidence_of,
+    question_of,
+)
+from tests.fixtures_turns import SECOND, START_UNIX_NS, Run, client_turn, fill_store, synthetic_run
+from tests.rollout_cohorts import plan
+
+RUN = synthetic_run(turns=240)
+NOW = START_UNIX_NS + 10_000 * SECOND
+ASKED = RolloutQuestion(
+    "streaming",
+    "control",
+    metrics=("voice_to_voice", "wer"),
+    reported=REPORTED_COLUMNS,
+    slices=("noise_profile", "route", "region"),
+    with_audio=True,
+)
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreReader]:
+    with StoreReader(fill_store(tmp_path_factory.mktemp("store"), RUN), wall_clock_ns=lambda: NOW) as opened:
+        yield opened
+
+
+def turns_of(cohort: str) -> list[Turn]:
+    return [turn for turn in RUN.turns if turn.source == "client" and turn.cohort == cohort]
+
+
+def by_start(of: CohortTurns, column: np.ndarray) -> list[object]:
+    """A column in an order that does not depend on the store's: sorted as text."""
+    return sorted(map(str, column.tolist()))
+
+
+@pytest.mark.parametrize("cohort", ["streaming", "control"])
+def test_the_columns_are_those_of_the_turns(reader: StoreReader, cohort: str) -> None:
+    found = reader.rollout_turns(ASKED)
+    of = found.candidate if cohort == "streaming" else found.control
+    turns = turns_of(cohort)
+    assert (of.cohort, of.turns, of.calls) == (cohort, len(turns), len({turn.call_id for turn in turns}))
+    assert of.first_unix_ns == min(turn.started_unix_ns for turn in turns)
+    assert of.newest_unix_ns == max(turn.started_unix_ns for turn in turns)
+    assert found.cohorts == ("control", "streaming")
+
+    def expected(values: list[float | None]) -> list[str]:
+        return sorted(str(float("nan") if value is None else float(value)) for value in values)
+
+    for name in ("voice_to_voice", "wer"):
+        column = of.number(name)
+        assert column is not None
+        assert by_start(of, column) == expected([METRICS[name].value(turn) for turn in turns])
+    fallback = of.number("fallback")
+    assert fallback is not None
+    assert by_start(of, fallback) == expected(
+        [1 if t.fallback is not None else 0 if t.route is not None else None for t in turns]
+    )
+    assert sorted(of.code("outcome").tolist()) == sorted(OUTCOMES.index(turn.outcome) for turn in turns)
+    routes = [of.labels["route"][code] for code in of.code("route")]
+    assert sorted(routes) == sorted(turn.route or "" for turn in turns)
+    assert set(of.code("region").tolist()) == {-1}
+
+
+def test_the_same_audio_has_the_same_code_in_both_cohorts(reader: StoreReader) -> None:
+    found = reader.rollout_turns(ASKED)
+    heard = [
+        len({(turn.utterance_id, turn.noise_profile) for turn in turns_of(cohort)})
+        for cohort in ("streaming", "control")
+    ]
+    codes = [set(of.code("audio").tolist()) for of in (found.candidate, found.control)]
+    assert [len(each) for each in codes] == heard
+    common = {(t.utterance_id, t.noise_profile) for t in turns_of("streaming")} & {
+        (t.utterance_id, t.noise_profile) for t in turns_of("control")
+    }
+    assert len(codes[0] & codes[1]) == len(common) > 0
+
+
+def test_only_what_is_asked_comes_back(reader: StoreReader) -> None:
+    few = reader.rollout_turns(RolloutQuestion("streaming", "control", metrics=("voice_to_voice",)))
+    assert set(few.candidate.numbers) == {"voice_to_voice"}
+    assert set(few.candidate.codes) == {"outcome", "call"}
+    since = START_UNIX_NS + 120 * SECOND
+    late = reader.rollout_turns(replace(ASKED, filter=Filter(since_unix_ns=since)))
+    assert late.candidate.first_unix_ns is not None
+    assert late.candidate.first_unix_ns >= since
+    assert late.telemetry_lost == 0.0
+    nobody = reader.rollout_turns(RolloutQuestion("canary", "control"))
+    assert (nobody.candidate.turns, nobody.candidate.calls, nobody.candidate.newest_unix_ns) == (0, 0, None)
+    assert nobody.candidate.eligible_turns == 0
+    services = reader.rollout_turns(replace(ASKED, source="service"))
+    assert services.candidate.turns == len([t for t in RUN.turns if t.source == "service" and t.cohort == "streaming"])
+
+
+def test_the_answer_travels(reader: StoreReader) -> None:
+    here = reader.rollout_turns(ASKED)
+    for is_msgpack, decode in ((True, msgspec.msgpack.decode), (False, msgspec.json.decode)):
+        replied = reply_to(reader, Asked("rollout_turns", msgspec.json.encode({"asked": ASKED}), is_msgpack))
+        there: RolloutTurns = decode(replied.body, type=QUESTIONS["rollout_turns"].answer)
+        assert by_start(there.candidate, there.candidate.code("audio")) == by_start(
+            here.candidate, here.candidate.code("audio")
+        )
+        assert (there.cohorts, there.telemetry_lost) == (here.cohorts, here.telemetry_lost)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"metrics": ("speed",)}, {"reported": ("1; DROP TABLE turns",)}, {"slices": ("secret",)}]
+)
+def test_a_column_that_there_is_none_of_is_refused(reader: StoreReader, changes: dict[str, object]) -> None:
+    with pytest.raises(StoreError, match="there is no"):
+        reader.rollout_turns(replace(ASKED, **changes))  # type: ignore[arg-type]
+
+
+def lost(folder: Path, turns: list[Turn], **changes: object) -> float | None:
+    asked = replace(RolloutQuestion("a", "b"), **changes)  # type: ignore[arg-type]
+    with StoreReader(fill_store(folder, Run(turns=turns)), wall_clock_ns=lambda: NOW) as reader:
+        return reader.rollout_turns(asked).telemetry_lost
+
+
+def test_numbers_that_did_not_arrive_are_lost_telemetry(tmp_path: Path) -> None:
+    turns = [client_turn(index, cohort="ab"[index % 2]) for index in range(10)]
+    assert lost(tmp_path / "all", turns) == 0.0
+    assert lost(tmp_path / "hole", [*turns[:4], *turns[5:]]) == 0.1
+    # What another cohort's turns took of the numbers is not lost, nor what was lost before the stage began.
+    other = [msgspec.structs.replace(turns[4], cohort="c") if turn is turns[4] else turn for turn in turns]
+    assert lost(tmp_path / "other", other) == 0.0
+    late = Filter(since_unix_ns=START_UNIX_NS + 5 * SECOND)
+    assert lost(tmp_path / "before", [turns[0], *turns[5:]], filter=late) == 0.0
+    unnumbered = [msgspec.structs.replace(turn, sequence=None) for turn in turns]
+    assert lost(tmp_path / "unnumbered", unnumbered) is None
+
+
+def test_what_a_process_says_it_sent_and_did_not_arrive_is_lost(tmp_path: Path) -> None:
+    points = [p for p in RUN.points if p.attributes["process_id"].endswith("worker-0")]
+    kept = [turn for turn in RUN.turns if turn.process_id.endswith("worker-0") and (turn.sequence or 0) < 60]
+    with StoreReader(fill_store(tmp_path, Run(kept, [], points)), wall_clock_ns=lambda: NOW) as reader:
+        found = reader.rollout_turns(RolloutQuestion("streaming", "control"))
+    assert found.telemetry_lost == pytest.approx(60 / 120)
+
+
+def test_a_plan_asks_for_what_its_checks_read(reader: StoreReader) -> None:
+    of = replace(
+        plan(),
+        control="control",
+        guardrails=(
+            Check("wer", "wer", 0.1),
+            Check("cost_per_turn", "cost_per_turn", 0.1, price_per_token=1.0),
+            Check("endpointing p95", "quantile", 1.0, "endpointing"),
+        ),
+        slices=("route",),
+    )
+    asked = question_of(of, START_UNIX_NS)
+    assert asked.metrics == ("voice_to_voice", "endpointing")
+    assert asked.reported == ("wer_errors", "wer_reference_words", "llm_tokens")
+    assert (asked.slices, asked.with_audio, asked.filter.since_unix_ns) == (("route",), False, START_UNIX_NS)
+    found = reader.rollout_turns(asked)
+    assert evidence_of(found, [of]).other_plans == (of,)
+    assert evidence_of(found).candidate is found.candidate
