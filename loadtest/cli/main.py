@@ -24,6 +24,7 @@ from loadtest.cli.guard import guarded
 from loadtest.cli.protocol import protocol
 from loadtest.cli.report import EXAMPLE as REPORT_EXAMPLE
 from loadtest.cli.report import report
+from loadtest.cli.rollout import rollout
 from loadtest.cli.rules import EXAMPLE as RULES_EXAMPLE
 from loadtest.cli.rules import rules
 from loadtest.cli.run import EXAMPLE as RUN_EXAMPLE
@@ -45,8 +46,8 @@ WAYS: Final = (
         "voiceprobe dashboard --store ./store --slo examples/objectives.yaml",
     ),
     (
-        "Watch a staged rollout: send callers to the new version as a cohort of its own, beside the old one",
-        "voiceprobe run wss://canary.example.com/v1/realtime --cohort canary --sidecar http://127.0.0.1:4318",
+        "Judge a staged rollout: promote, hold or roll back, why, and how many turns are still needed",
+        "voiceprobe rollout check examples/rollouts/streaming.toml --store ./store --history streaming.json",
     ),
 )
 EXIT_CODES: Final = (
@@ -84,6 +85,7 @@ app.command(epilog=RULES_EXAMPLE)(rules)
 app.add_typer(bench, name="bench")
 app.add_typer(store, name="store")
 app.add_typer(protocol, name="protocol")
+app.add_typer(rollout, name="rollout")
 for _forwarded in (assistant, sidecar, dashboard, corpus):
     app.command(add_help_option=False, context_settings=CONTEXT)(_forwarded)
 

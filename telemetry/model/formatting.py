@@ -179,6 +179,11 @@ def signed_difference(value: float | None, kind: str) -> str:
     return text if text.startswith("-") else f"+{text}"
 
 
+def declared_points(difference: float) -> str:
+    """A difference of two shares that somebody chose, in percentage points with every digit it has: `0.5 points`."""
+    return f"{_every_digit(float(Fraction(str(difference)) * 100))} points"
+
+
 def declared_figure(value: float, kind: str) -> str:
     """A value of a metric that somebody chose, such as an objective's threshold, by its kind as in `figure`."""
     match kind:

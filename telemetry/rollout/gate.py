@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from telemetry.model.foreign_text import one_line
 from telemetry.model.formatting import count, percent, turns
 from telemetry.rollout import sentences
 from telemetry.rollout.checks import CheckResult, SliceResult, check_results, slice_results
@@ -160,10 +161,9 @@ class _Judged:
         elif history.fingerprint != plan.fingerprint:
             looks = count(len(history.looks), "look")
             found.append(f"the plan was edited after {looks}: restore it, or begin a rollout of another name")
-        last = history.last_look
-        if last is not None and last.at_unix_ns > now:
-            before = moment(last.at_unix_ns)
-            found.append(f"the clock went back: it is {moment(now)}, and the last look was at {before}; set the clock")
+        newest = max((look.at_unix_ns for look in history.looks), default=now)
+        if newest > now:
+            found.append(f"the clock went back: it is {moment(now)}, and a look was taken at {moment(newest)}; set it")
         since = history.stage_since_unix_ns
         if since is not None and since > now:
             found.append(f"the stage begins at {moment(since)}, which has not come yet: it is {moment(now)}")
@@ -176,16 +176,14 @@ class _Judged:
         return [*found, *self._vanished()]
 
     def _vanished(self) -> list[str]:
-        last = self.history.last_look
-        if last is None or last.stage != self.stage.name:
-            return []
+        looks = [look for look in self.history.looks if look.stage == self.stage.name]
         known = (
-            (self.evidence.candidate, last.candidate_turns),
-            (self.evidence.control, last.control_turns),
+            (self.evidence.candidate, max((look.candidate_turns for look in looks), default=0)),
+            (self.evidence.control, max((look.control_turns for look in looks), default=0)),
         )
         return [
-            f"{turns(before - each.eligible_turns)} of {each.cohort} that were there at the last look are gone: "
-            "a verdict over the rest would be one over a choice of turns"
+            f"{turns(before - each.eligible_turns)} of {each.cohort} that an earlier look saw are gone: "
+            "a verdict over the others would be one over a choice of turns"
             for each, before in known
             if each.eligible_turns < before
         ]
@@ -195,7 +193,8 @@ class _Judged:
             return [f"all callers are on {self.plan.candidate}: there is no control left to compare with"]
         since = self.history.stage_since_unix_ns
         begin = "" if since is None else f" since {moment(since)}"
-        seen = f"; cohorts seen are {', '.join(self.evidence.cohorts)}" if self.evidence.cohorts else ""
+        names = ", ".join(map(one_line, self.evidence.cohorts))
+        seen = f"; cohorts seen are {names}" if names else ""
         return [
             f"no turn of the {role} {each.cohort} has arrived{begin}{seen}: look at the flag's variants and its share"
             for role, each in (("candidate", self.evidence.candidate), ("control", self.evidence.control))

@@ -46,8 +46,8 @@ class RolloutHistory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         """The history after one more look."""
         return msgspec.structs.replace(self, looks=(*self.looks, look))
 
-    def at_stage(self, stage: str, since_unix_ns: int) -> "RolloutHistory":
-        """The history after a step to another stage, which is judged by its own turns."""
+    def at_stage(self, stage: str, since_unix_ns: int | None) -> "RolloutHistory":
+        """The history at another stage, which is judged by its own turns: those since then."""
         return msgspec.structs.replace(self, stage=stage, stage_since_unix_ns=since_unix_ns)
 
 

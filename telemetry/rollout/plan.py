@@ -11,7 +11,7 @@ import msgspec
 
 from telemetry.model.durations import Duration
 from telemetry.model.errors import ConfigError
-from telemetry.model.formatting import declared_figure, figure, signed_difference, significant
+from telemetry.model.formatting import declared_figure, declared_points, figure, signed_difference, significant
 from telemetry.model.metrics import HEADLINE, METRICS
 from telemetry.model.semconv import Source
 
@@ -76,6 +76,8 @@ class Check:
 
     def format_margin(self) -> str:
         """The margin for people."""
+        if self.figure_kind == "share":
+            return declared_points(self.margin)
         return declared_figure(self.margin, self.figure_kind)
 
     def format(self, value: float | None) -> str:

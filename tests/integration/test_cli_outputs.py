@@ -1,6 +1,7 @@
 """Every place that a command would write its result to is tried before anything is done."""
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from tests.fixtures_turns import fill_store, synthetic_run
 from tests.integration.calling import CORPUS
 
 CALLERS = ["--corpus", CORPUS, "--clips", "1"]
+ROLLOUT = Path(__file__).parents[2] / "examples" / "rollouts" / "streaming.toml"
 # Command and flag; the flags that make the rest of the request a good one.
 OUTPUTS = {
     ("run", "--json"): ["URL", *CALLERS],
@@ -46,6 +48,10 @@ OUTPUTS = {
     ("bench store", "--json"): [],
     ("protocol partials", "--out"): ["--store", "store"],
     ("rules", "--out"): [],
+    ("rollout check", "--history"): ["plan.toml", "--store", "store"],
+    ("rollout check", "--json"): ["plan.toml", "--store", "store"],
+    ("rollout check", "--junit"): ["plan.toml", "--store", "store"],
+    ("rollout check", "--markdown"): ["plan.toml", "--store", "store"],
     ("store check", "--json"): ["store"],
     ("store export", "--to"): ["store"],
 }
@@ -113,6 +119,7 @@ def test_a_place_that_cannot_be_written_is_one_sentence_before_the_first_call(
     (tmp_path / "file").touch()
     (tmp_path / "texts.csv").write_text("text\nhello\n")
     (tmp_path / "audio").mkdir()
+    shutil.copy(ROLLOUT, tmp_path / "plan.toml")
     fill_store(tmp_path / "store", synthetic_run(turns=3))
     names = {"URL": url, "AUDIO": "audio", "TEXTS": "texts.csv", "INTO": "into"}
     name = "picture.svg" if flag == "--picture" else "result"

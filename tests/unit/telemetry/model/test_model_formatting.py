@@ -143,5 +143,13 @@ def test_a_difference_has_its_direction(value: float | None, kind: str, text: st
     assert formatting.signed_difference(value, kind) == text
 
 
+def test_a_declared_difference_of_shares_keeps_its_digits() -> None:
+    assert [formatting.declared_points(each) for each in (0.005, 0.02, 0.000125)] == [
+        "0.5 points",
+        "2 points",
+        "0.0125 points",
+    ]
+
+
 def test_a_number_of_unknown_size_has_three_significant_digits() -> None:
     assert [formatting.significant(each) for each in (0.0042149, 12.34, 0.0, None)] == ["0.00421", "12.3", "0", "–"]

@@ -145,6 +145,7 @@ def test_a_clock_that_goes_back_holds() -> None:
     again = look(plan(), evidence(), first.history, NOW - 1)
     assert again.verdict == "hold"
     assert again.reasons[0].startswith("the clock went back: ")
+    assert look(plan(), evidence(), again.history, NOW - 1).verdict == "hold"
     to_come = replace_history(first.history, stage_since_unix_ns=NOW + 10**9)
     assert "which has not come yet" in look(plan(), evidence(), to_come).reasons[0]
 
@@ -154,7 +155,9 @@ def test_turns_that_vanish_hold() -> None:
     chosen = replace(evidence(), candidate=first_turns(made("streaming", TURNS, 1), TURNS - 1))
     again = look(plan(), chosen, first.history, NOW + 1)
     assert again.verdict == "hold"
-    assert again.reasons[0].startswith("1 turn of streaming that were there at the last look are gone")
+    assert again.reasons[0].startswith("1 turn of streaming that an earlier look saw are gone")
+    # Looking once more does not make it good.
+    assert look(plan(), chosen, again.history, NOW + 2).verdict == "hold"
 
 
 def test_rolled_back_stays_rolled_back() -> None:

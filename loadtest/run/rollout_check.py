@@ -1,0 +1,151 @@
+"""`voiceprobe rollout check`: one look at a staged rollout."""
+
+import time
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+
+from corpora.output_paths import unwritable
+from loadtest.errors import UsageError
+from loadtest.exit_codes import ExitCode
+from loadtest.reports import rollout as reports
+from loadtest.run.json_file import write_json, write_result
+from loadtest.run.report import opened_store
+from telemetry.model.errors import ConfigError
+from telemetry.rollout.gate import GateVerdict, decide, first_history
+from telemetry.rollout.history import RolloutHistory, decode_history, encode_history
+from telemetry.rollout.plan import RolloutPlan
+from telemetry.rollout.plan_document import parse_plan
+from telemetry.store.rollout_turns import evidence_of, question_of
+
+EXIT_CODES: Final = {
+    "promote": ExitCode.OK,
+    "roll_back": ExitCode.OBJECTIVE_MISSED,
+    "hold": ExitCode.UNDECIDED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutCheckRequest:
+    """What is asked for: the plan, where the turns are, and where the result goes. `also` are plans that are evaluated
+    at the same time."""
+
+    plan: Path
+    store: str
+    stage: str | None = None
+    since: str | None = None
+    history_file: Path | None = None
+    also: tuple[Path, ...] = ()
+    json_file: Path | None = None
+    junit_file: Path | None = None
+    markdown_file: Path | None = None
+
+
+def check(request: RolloutCheckRequest, console: Console, *, now_unix_ns: int | None = None) -> ExitCode:
+    """Look once, print the verdict, write what is asked for. Raises UsageError, StoreError, OutputError."""
+    now_unix_ns = time.time_ns() if now_unix_ns is None else now_unix_ns
+    plan, others, history = _read(request, now_unix_ns)
+    with opened_store(request.store) as reader:
+        found = reader.rollout_turns(question_of(plan, history.stage_since_unix_ns))
+    verdict = decide(plan, evidence_of(found, others), history, now_unix_ns)
+    _print(plan, verdict, console)
+    if request.history_file is not None and verdict.history.fingerprint == plan.fingerprint:
+        write_result(request.history_file, encode_history(verdict.history))
+    if request.json_file is not None:
+        write_json(request.json_file, reports.as_object(plan, verdict))
+    if request.junit_file is not None:
+        write_result(request.junit_file, reports.as_junit(plan, verdict))
+    if request.markdown_file is not None:
+        write_result(request.markdown_file, reports.as_markdown(plan, verdict).encode())
+    return EXIT_CODES[verdict.verdict]
+
+
+def load_plan(file: Path) -> RolloutPlan:
+    """The plan of a file. Raises ConfigError."""
+    try:
+        return parse_plan(file.read_text(encoding="utf-8"), str(file))
+    except UnicodeDecodeError:
+        raise ConfigError(str(file), ["is not UTF-8 text; save it as UTF-8"]) from None
+    except OSError as error:
+        raise ConfigError(str(file), [f"cannot be read: {error.strerror or error}"]) from None
+
+
+def _read(request: RolloutCheckRequest, now_unix_ns: int) -> tuple[RolloutPlan, list[RolloutPlan], RolloutHistory]:
+    """The plans and the history. Raises UsageError with a line for each fault."""
+    faults: list[str] = []
+    plans: list[RolloutPlan] = []
+    for file in (request.plan, *request.also):
+        try:
+            plans.append(load_plan(file))
+        except ConfigError as error:
+            faults += [f"{error.where}: {fault}" for fault in error.faults]
+    outputs = (request.history_file, request.json_file, request.junit_file, request.markdown_file)
+    faults += [fault for file in outputs if file is not None and (fault := unwritable(file))]
+    if faults:
+        raise UsageError("\n".join(faults))
+    plan, *others = plans
+    return plan, others, _at_stage(plan, request, _history(plan, request.history_file), now_unix_ns)
+
+
+def _history(plan: RolloutPlan, file: Path | None) -> RolloutHistory:
+    if file is None:
+        return first_history(plan)
+    try:
+        content = file.read_bytes()
+    except FileNotFoundError:
+        return first_history(plan)
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror or error}") from None
+    return decode_history(content, str(file))
+
+
+def _at_stage(
+    plan: RolloutPlan, request: RolloutCheckRequest, history: RolloutHistory, now_unix_ns: int
+) -> RolloutHistory:
+    since = None if request.since is None else _unix_ns(request.since)
+    if request.stage is None or request.stage == history.stage:
+        return history if since is None or history.looks else history.at_stage(history.stage, since)
+    plan.stage(request.stage)
+    last = history.last_look
+    if last is None:
+        return history.at_stage(request.stage, since if since is not None else history.stage_since_unix_ns)
+    after = plan.stage_after(history.stage) if history.fingerprint == plan.fingerprint else None
+    if last.verdict != "promote" or after is None or after.name != request.stage:
+        raise UsageError(
+            f"--stage {request.stage}: the rollout is at stage {history.stage}, and its last verdict was "
+            f"{last.verdict.replace('_', ' ')}; a stage begins after the one before it was promoted"
+        )
+    return history.at_stage(request.stage, since if since is not None else now_unix_ns)
+
+
+def _unix_ns(text: str) -> int:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        raise UsageError(f"--since {text!r} is not a moment with its time zone: write it as 2026-11-02T08:00:00Z")
+    return round(found.timestamp() * 1e6) * 1000
+
+
+def _print(plan: RolloutPlan, verdict: GateVerdict, console: Console) -> None:
+    console.print(verdict.sentence, soft_wrap=True, markup=False, highlight=False)
+    for line in reports.context_lines(plan, verdict):
+        console.print(f"  {line}", soft_wrap=True, markup=False, highlight=False)
+    if verdict.checks:
+        table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+        for name in reports.heading():
+            table.add_column(name, overflow="fold")
+        for result in verdict.checks:
+            table.add_row(*reports.check_row(result))
+        console.print(table, markup=False)
+    for each in verdict.slices:
+        if each.is_worse:
+            cells = reports.check_row(each.result)
+            console.print(
+                f"worse at {reports.slice_name(each)}: {cells[3]} ({cells[4]})", markup=False, highlight=False
+            )

@@ -1,0 +1,52 @@
+"""A verdict as files: other people's text cannot break them."""
+
+from dataclasses import replace
+from xml.etree import ElementTree as ET
+
+import numpy as np
+
+from loadtest.reports.rollout import as_junit, as_markdown, as_object
+from telemetry.rollout.cohort_turns import CohortTurns, packed_codes
+from telemetry.rollout.gate import GateVerdict, RolloutEvidence, decide, first_history
+from telemetry.rollout.plan import RolloutPlan
+from tests.rollout_cohorts import cohort, plan
+
+NOW = 1_790_000_000_000_000_000
+ROUTE = "a|b\x1b[2J\n<script>"
+PLAN = replace(plan(), slices=("route",))
+
+
+def sliced(of: CohortTurns) -> CohortTurns:
+    codes = {**of.codes, "route": packed_codes(np.zeros(of.turns))}
+    return replace(of, codes=codes, labels={"route": (ROUTE,)})
+
+
+def verdict(of: RolloutPlan = PLAN, lost: float = 0.0) -> GateVerdict:
+    rng = np.random.default_rng(1)
+    both = sliced(cohort("streaming", 4000, rng)), sliced(cohort("stable", 12_000, rng))
+    return decide(of, RolloutEvidence(*both, lost), first_history(of), NOW)
+
+
+def test_a_value_of_a_slice_stays_in_its_cell() -> None:
+    text = as_markdown(PLAN, verdict())
+    (line,) = [each for each in text.splitlines() if each.startswith("| route ")]
+    assert line.startswith("| route a\\|b\\\\x1b\\[2J \\<script\\> | ")
+    assert len([each for each in line.replace("\\|", "").split("|") if each]) == 7
+
+
+def test_reasons_are_in_every_file() -> None:
+    found = verdict(lost=0.5)
+    (reason,) = found.reasons
+    assert as_object(PLAN, found)["reasons"] == [reason]
+    suite = ET.fromstring(as_junit(PLAN, found))  # noqa: S314 - our own file
+    assert suite[0][0].get("message") == reason
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("5", "0", "1")
+    assert reason in as_markdown(PLAN, found)
+
+
+def test_durations_are_in_seconds_and_shares_are_ratios() -> None:
+    found = verdict()
+    primary, tail, *_ = as_object(PLAN, found)["checks"]
+    assert (primary["unit"], primary["margin"]) == ("s", 0.1)
+    assert primary["candidate"] == (found.checks[0].candidate or 0) / 1e9
+    assert (tail["unit"], tail["margin"]) == ("ratio", 0.01)

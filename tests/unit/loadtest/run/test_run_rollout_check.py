@@ -1,0 +1,208 @@
+"""One look at a rollout over a real store: verdict, exit code, history and files."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import msgspec
+import numpy as np
+import pytest
+from rich.console import Console
+
+from loadtest.errors import UsageError
+from loadtest.exit_codes import ExitCode
+from loadtest.run.rollout_check import RolloutCheckRequest, check
+from telemetry.model.errors import ConfigError, StoreError
+from telemetry.rollout.history import decode_history
+from tests.fixtures_turns import SECOND, START_UNIX_NS, Run, client_turn, fill_store
+from tests.rollout_cohorts import latencies_ms
+
+TURNS = 600
+NOW = START_UNIX_NS + 5000 * SECOND
+PLAN = """
+name = "streaming"
+unit = "call"
+slices = ["route"]
+[cohorts]
+control = "stable"
+candidate = "streaming"
+[primary]
+margin = "400ms"
+[[stages]]
+name = "canary"
+share = 0.25
+[[stages]]
+name = "half"
+share = 0.5
+[[guardrails]]
+check = "no_reply"
+margin = 0.1
+[[guardrails]]
+check = "tail"
+margin = 0.1
+"""
+
+
+def turns_of(cohort: str, count: int, begin: int, shift_ms: float = 0.0) -> Run:
+    values, calls = latencies_ms(np.random.default_rng(begin), count)
+    return Run(
+        turns=[
+            msgspec.structs.replace(
+                client_turn(begin + index, voice_to_voice_ms=float(value) + shift_ms),
+                call_id=f"{cohort}-{call}",
+                cohort=cohort,
+                route="cloud",
+                process_id=cohort,
+                sequence=index,
+                started_unix_ns=START_UNIX_NS + index * SECOND,
+            )
+            for index, (value, call) in enumerate(zip(values, calls, strict=True))
+        ]
+    )
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    folder = tmp_path_factory.mktemp("stores")
+    control = turns_of("stable", 3 * TURNS, 10_000)
+    fill_store(folder / "equal", control, turns_of("streaming", TURNS, 0))
+    fill_store(folder / "worse", control, turns_of("streaming", TURNS, 0, 900.0))
+    fill_store(folder / "few", control, turns_of("streaming", 90, 0))
+    return lambda name: folder / name
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    file = tmp_path / "rollout.toml"
+    file.write_text(PLAN)
+    return file
+
+
+def looked(request: RolloutCheckRequest, now: int = NOW) -> tuple[ExitCode, str]:
+    output = StringIO()
+    code = check(request, Console(file=output, width=200), now_unix_ns=now)
+    return code, output.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("store", "code", "verdict"),
+    [
+        ("equal", ExitCode.OK, "promote"),
+        ("worse", ExitCode.OBJECTIVE_MISSED, "roll_back"),
+        ("few", ExitCode.UNDECIDED, "hold"),
+    ],
+)
+def test_the_exit_code_and_every_file_say_the_verdict(
+    stores: Callable[[str], Path], plan: Path, tmp_path: Path, store: str, code: ExitCode, verdict: str
+) -> None:
+    files = {name: tmp_path / "out" / name for name in ("json", "junit", "markdown", "history")}
+    request = RolloutCheckRequest(
+        plan,
+        str(stores(store)),
+        json_file=files["json"],
+        junit_file=files["junit"],
+        markdown_file=files["markdown"],
+        history_file=files["history"],
+    )
+    found, printed = looked(request)
+    assert found == code
+    result = json.loads(files["json"].read_text())
+    assert result["verdict"] == verdict
+    assert printed.startswith(result["sentence"])
+    primary, *others = result["checks"]
+    assert (primary["unit"], primary["margin"]) == ("s", 0.4)
+    assert [each["name"] for each in others] == ["no_reply", "tail voice_to_voice"]
+    assert (result["turns_needed"] == 0) == (verdict != "hold")
+    suite = ET.fromstring(files["junit"].read_text())  # noqa: S314 - our own file
+    assert suite.get("tests") == "4"
+    states = {case.get("name"): [child.tag for child in case] for case in suite}
+    assert states["verdict"] == {"promote": [], "roll_back": ["failure"], "hold": ["skipped"]}[verdict]
+    assert states["voice_to_voice p95"] == {"promote": [], "roll_back": ["failure"], "hold": ["skipped"]}[verdict]
+    text = files["markdown"].read_text()
+    assert text.startswith(f"## Rollout streaming: {verdict.replace('_', ' ')}\n")
+    assert "| voice\\_to\\_voice p95 |" in text
+    history = decode_history(files["history"].read_bytes(), "h")
+    assert [each.verdict for each in history.looks] == [verdict]
+
+
+def test_looks_are_kept_and_a_stage_begins_after_a_promotion(
+    stores: Callable[[str], Path], plan: Path, tmp_path: Path
+) -> None:
+    request = RolloutCheckRequest(plan, str(stores("equal")), history_file=tmp_path / "history.json")
+    with pytest.raises(ConfigError, match="there is no stage"):
+        looked(replace(request, stage="all"))
+    assert looked(request)[0] == ExitCode.OK
+    code, printed = looked(replace(request, stage="half"), NOW + SECOND)
+    assert code == ExitCode.UNDECIDED
+    assert "no turn of the candidate streaming has arrived since" in printed
+    history = decode_history((tmp_path / "history.json").read_bytes(), "h")
+    assert (history.stage, history.stage_since_unix_ns, len(history.looks)) == ("half", NOW + SECOND, 2)
+    with pytest.raises(UsageError, match="--stage canary: the rollout is at stage half, and its last verdict was hold"):
+        looked(replace(request, stage="canary"), NOW + 2 * SECOND)
+
+
+def test_an_edited_plan_holds_and_leaves_the_history_as_it_is(
+    stores: Callable[[str], Path], plan: Path, tmp_path: Path
+) -> None:
+    request = RolloutCheckRequest(plan, str(stores("few")), history_file=tmp_path / "history.json")
+    looked(request)
+    before = (tmp_path / "history.json").read_bytes()
+    plan.write_text(PLAN.replace("400ms", "4s"))
+    code, printed = looked(replace(request, store=str(stores("equal"))), NOW + SECOND)
+    assert code == ExitCode.UNDECIDED
+    assert "the plan was edited after 1 look" in printed
+    assert (tmp_path / "history.json").read_bytes() == before
+
+
+def test_since_and_stage_say_what_is_judged_without_a_history(stores: Callable[[str], Path], plan: Path) -> None:
+    request = RolloutCheckRequest(plan, str(stores("equal")), stage="half", since="2026-09-21T14:20:00+00:00")
+    _, printed = looked(request)
+    assert "stage half (50 % of callers, the last one)" in printed
+    assert "sample-ratio mismatch" in printed
+    for since in ("yesterday", "2026-09-21T14:20:00"):
+        with pytest.raises(UsageError, match="is not a moment with its time zone"):
+            looked(replace(request, since=since))
+
+
+def test_two_plans_over_one_cohort_hold(stores: Callable[[str], Path], plan: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.toml"
+    other.write_text(PLAN.replace('name = "streaming"', 'name = "other"', 1).replace('"stable"', '"b"'))
+    code, printed = looked(RolloutCheckRequest(plan, str(stores("equal")), also=(other,)))
+    assert code == ExitCode.UNDECIDED
+    assert "the plans streaming and other are both about the cohort streaming" in printed
+
+
+def test_all_faults_of_a_request_are_said_at_once(stores: Callable[[str], Path], tmp_path: Path) -> None:
+    (tmp_path / "bad.toml").write_text("name = 3\n")
+    (tmp_path / "latin.toml").write_bytes(b"\xff")
+    with pytest.raises(UsageError) as caught:
+        looked(
+            RolloutCheckRequest(
+                tmp_path / "bad.toml",
+                str(stores("equal")),
+                also=(tmp_path / "latin.toml", tmp_path / "none.toml"),
+                json_file=tmp_path,
+            )
+        )
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 7
+    assert lines[0].endswith(
+        "bad.toml: line 1, name: is 3; a name has up to 63 letters, digits, '.', '_' and '-', "
+        "with a letter or digit at each end"
+    )
+    assert lines[-3].endswith("latin.toml: is not UTF-8 text; save it as UTF-8")
+    assert lines[-2].endswith("none.toml: cannot be read: No such file or directory")
+    assert lines[-1].endswith("is a folder; give the name of a file")
+
+
+def test_a_history_that_is_not_one_is_refused(stores: Callable[[str], Path], plan: Path, tmp_path: Path) -> None:
+    (tmp_path / "history.json").write_text("{}")
+    with pytest.raises(ConfigError, match="does not hold the history of a rollout"):
+        looked(RolloutCheckRequest(plan, str(stores("few")), history_file=tmp_path / "history.json"))
+    with pytest.raises(UsageError, match="is not a folder"):
+        looked(RolloutCheckRequest(plan, str(tmp_path / "nowhere")))
+    with pytest.raises(StoreError):
+        looked(RolloutCheckRequest(plan, "http://127.0.0.1:1"))
