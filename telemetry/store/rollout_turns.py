@@ -63,8 +63,8 @@ class RolloutTurns:
 
 
 def rollout_turns(connection: StoreConnection, asked: RolloutQuestion, now_unix_ns: int) -> RolloutTurns:
-    """The turns, none of a ramp unless the filter names it, no silent ones. Raises StoreError for a column that there
-    is none of, and for more turns than an answer can carry."""
+    """The turns, none of a ramp unless the filter names it, no silent ones. Raises StoreError for a column that the
+    store does not have, and for more turns than an answer can carry."""
     _known("metric", asked.metrics, METRICS)
     _known("column", asked.reported, _REPORTED)
     _known("dimension", asked.slices, SLICE_DIMENSIONS)

@@ -175,7 +175,7 @@ def test_two_plans_over_one_cohort_hold(stores: Callable[[str], Path], plan: Pat
     assert "the plans streaming and other are both about the cohort streaming" in printed
 
 
-def test_all_faults_of_a_request_are_said_at_once(stores: Callable[[str], Path], tmp_path: Path) -> None:
+def test_all_faults_of_a_request_are_reported_at_once(stores: Callable[[str], Path], tmp_path: Path) -> None:
     (tmp_path / "bad.toml").write_text("name = 3\n")
     (tmp_path / "latin.toml").write_bytes(b"\xff")
     with pytest.raises(UsageError) as caught:

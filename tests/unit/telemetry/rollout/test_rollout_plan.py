@@ -1,5 +1,6 @@
 """The plan's file: what it means, and every fault at once."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from telemetry.rollout.plan import Check, RolloutPlan, Stage, conflicts
 from telemetry.rollout.plan_document import parse_plan
 from tests.rollout_cohorts import MS
 
+ROOT = Path(__file__).parents[4]
 SMALL = """
 name = "streaming"
 unit = "call"
@@ -201,7 +203,16 @@ def test_stages_are_found_by_name() -> None:
         plan.stage("half")
 
 
-@pytest.mark.parametrize("path", sorted(Path("examples/rollouts").glob("*.toml")), ids=lambda path: path.stem)
+def test_the_plan_of_the_guide_is_one() -> None:
+    (shown,) = re.findall(
+        r"```toml\n(.*?)```", (ROOT / "docs" / "how-to" / "rollout.md").read_text(encoding="utf-8"), re.DOTALL
+    )
+    plan = parse_plan(shown, "rollout.md")
+    assert plan.primary == parse_plan(SMALL, "defaults").primary
+    assert [stage.name for stage in plan.stages] == ["canary", "quarter"]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples" / "rollouts").glob("*.toml")), ids=lambda path: path.stem)
 def test_the_examples_are_plans(path: Path) -> None:
     plan = parse_plan(path.read_text(encoding="utf-8"), str(path))
     assert plan.name == path.stem
