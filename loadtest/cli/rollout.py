@@ -6,7 +6,7 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
-from loadtest.cli.flags import Json
+from loadtest.cli.flags import Json, Slo
 
 CHECK_EXAMPLE: Final = (
     "Example: voiceprobe rollout check examples/rollouts/streaming.toml --store ./store --history streaming.json"
@@ -27,6 +27,7 @@ def check(
         str, typer.Option(help="folder of the store, or http://HOST:4318 of its sidecar (with its token)")
     ],
     *,
+    slo: Slo = None,
     stage: Annotated[
         str | None, typer.Option(help="stage that is judged (default: where the history is, else the first)")
     ] = None,
@@ -58,6 +59,6 @@ def check(
     from loadtest.run.rollout_check import check as carry_out
 
     request = RolloutCheckRequest(
-        plan, store, stage, since, history, tuple(also or ()), json_file, junit_file, markdown_file
+        plan, store, slo, stage, since, history, tuple(also or ()), json_file, junit_file, markdown_file
     )
     raise typer.Exit(int(carry_out(request, Console())))

@@ -1,6 +1,7 @@
 """`voiceprobe rollout check`: one look at a staged rollout."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -16,6 +17,8 @@ from loadtest.reports import rollout as reports
 from loadtest.run.json_file import write_json, write_result
 from loadtest.run.report import opened_store
 from telemetry.model.errors import ConfigError
+from telemetry.objectives.objective import Objective
+from telemetry.objectives.slo import load_objectives
 from telemetry.rollout.gate import GateVerdict, decide, first_history
 from telemetry.rollout.history import RolloutHistory, decode_history, encode_history
 from telemetry.rollout.plan import RolloutPlan
@@ -36,6 +39,7 @@ class RolloutCheckRequest:
 
     plan: Path
     store: str
+    slo: Path | None = None
     stage: str | None = None
     since: str | None = None
     history_file: Path | None = None
@@ -48,9 +52,10 @@ class RolloutCheckRequest:
 def check(request: RolloutCheckRequest, console: Console, *, now_unix_ns: int | None = None) -> ExitCode:
     """Look once, print the verdict, write what is asked for. Raises UsageError, StoreError, OutputError."""
     now_unix_ns = time.time_ns() if now_unix_ns is None else now_unix_ns
-    plan, others, history = _read(request, now_unix_ns)
+    objectives = load_objectives(request.slo)
+    plan, others, history = _read(request, objectives, now_unix_ns)
     with opened_store(request.store) as reader:
-        found = reader.rollout_turns(question_of(plan, history.stage_since_unix_ns))
+        found = reader.rollout_turns(question_of(plan, history.stage_since_unix_ns, objectives))
     verdict = decide(plan, evidence_of(found, others), history, now_unix_ns)
     _print(plan, verdict, console)
     if request.history_file is not None and verdict.history.fingerprint == plan.fingerprint:
@@ -64,23 +69,26 @@ def check(request: RolloutCheckRequest, console: Console, *, now_unix_ns: int | 
     return EXIT_CODES[verdict.verdict]
 
 
-def load_plan(file: Path) -> RolloutPlan:
-    """The plan of a file. Raises ConfigError."""
+def load_plan(file: Path, objectives: Sequence[Objective]) -> RolloutPlan:
+    """The plan of a file, with what the objectives promise that it names. Raises ConfigError."""
+    promises = {objective.name: objective.sentence for objective in objectives}
     try:
-        return parse_plan(file.read_text(encoding="utf-8"), str(file))
+        return parse_plan(file.read_text(encoding="utf-8"), str(file)).with_promises(promises)
     except UnicodeDecodeError:
         raise ConfigError(str(file), ["is not UTF-8 text; save it as UTF-8"]) from None
     except OSError as error:
         raise ConfigError(str(file), [f"cannot be read: {error.strerror or error}"]) from None
 
 
-def _read(request: RolloutCheckRequest, now_unix_ns: int) -> tuple[RolloutPlan, list[RolloutPlan], RolloutHistory]:
+def _read(
+    request: RolloutCheckRequest, objectives: Sequence[Objective], now_unix_ns: int
+) -> tuple[RolloutPlan, list[RolloutPlan], RolloutHistory]:
     """The plans and the history. Raises UsageError with a line for each fault."""
     faults: list[str] = []
     plans: list[RolloutPlan] = []
     for file in (request.plan, *request.also):
         try:
-            plans.append(load_plan(file))
+            plans.append(load_plan(file, objectives))
         except ConfigError as error:
             faults += [f"{error.where}: {fault}" for fault in error.faults]
     outputs = (request.history_file, request.json_file, request.junit_file, request.markdown_file)

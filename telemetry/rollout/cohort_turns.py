@@ -76,6 +76,11 @@ class CohortTurns:
         return int(np.unique(self.code(CALL)).size) if self.turns else 0
 
 
+def missed_column(objective: str) -> str:
+    """The column that holds 1 where a turn misses the objective, 0 where it is good, NaN where it does not count."""
+    return f"objective {objective}"
+
+
 def packed_numbers(values: Any) -> bytes:
     """Numbers as a column; None is NaN."""
     return np.asarray(values, dtype=_FLOAT).tobytes()

@@ -1,8 +1,8 @@
 """A rollout's plan: who is compared with whom, on what, by which margins, and in which stages. Pure."""
 
 import hashlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import combinations
 from typing import Final, Literal, get_args
@@ -14,11 +14,21 @@ from telemetry.model.errors import ConfigError
 from telemetry.model.formatting import declared_figure, declared_points, figure, signed_difference, significant
 from telemetry.model.metrics import HEADLINE, METRICS
 from telemetry.model.semconv import Source
+from telemetry.model.validation import nearest
 
 AssignmentUnit = Literal["call", "user"]
 # A check compares either a quantile of a metric, or a ratio that is better when it is smaller.
 CheckKind = Literal[
-    "quantile", "tail", "good_turns", "no_reply", "errors", "fallback", "abandonment", "wer", "cost_per_turn"
+    "quantile",
+    "tail",
+    "good_turns",
+    "objective",
+    "no_reply",
+    "errors",
+    "fallback",
+    "abandonment",
+    "wer",
+    "cost_per_turn",
 ]
 CHECK_KINDS: Final[tuple[CheckKind, ...]] = get_args(CheckKind)
 SliceDimension = Literal["noise_profile", "channel_profile", "length_class", "domain", "route", "region", "target"]
@@ -43,6 +53,8 @@ class Check:
     within: float | None = None  # of good_turns: a turn is good up to this value of the metric
     price_per_token: float = 0.0
     price_per_audio_minute: float = 0.0
+    objective: str | None = None  # of the kind objective: its name
+    promise: str | None = None  # and what it promises, once it is known
 
     @property
     def fraction(self) -> float:
@@ -67,6 +79,8 @@ class Check:
             case "good_turns":
                 bound = declared_figure(self.within or 0.0, METRICS[self.metric].kind)
                 return f"share of turns with {self.metric} not within {bound}"
+            case "objective":
+                return f"share of turns that miss the objective {self.objective}"
             case "cost_per_turn":
                 return "cost per turn"
             case "wer":
@@ -174,6 +188,26 @@ class RolloutPlan:
         if check == self.primary:
             return self.error_level / (2 if self.guardrails else 1)
         return self.error_level / 2 / len(self.guardrails)
+
+    @property
+    def objectives(self) -> tuple[str, ...]:
+        """The names of the objectives that its checks are about."""
+        return tuple(check.objective for check in self.checks if check.objective is not None)
+
+    def with_promises(self, promises: Mapping[str, str]) -> "RolloutPlan":
+        """The plan with what each of its objectives promises, which is then part of its fingerprint.
+
+        Raises ConfigError for an objective that is not among them.
+        """
+        unknown = [name for name in self.objectives if name not in promises]
+        if unknown:
+            faults = [f"there is no objective {name!r}{nearest(name, tuple(promises))}" for name in unknown]
+            raise ConfigError(f"rollout {self.name}", faults)
+        guardrails = tuple(
+            check if check.objective is None else replace(check, promise=promises[check.objective])
+            for check in self.guardrails
+        )
+        return replace(self, guardrails=guardrails)
 
     @property
     def metrics(self) -> tuple[str, ...]:

@@ -171,6 +171,7 @@ class _GuardrailTable(_TomlTable):
     metric: _Latency = HEADLINE
     statistic: _Statistic = "p95"
     within: object = None
+    objective: str | None = Field(default=None, min_length=1, description="name an objective of the file of --slo")
     price_per_token: float = Field(default=0.0, ge=0, description="a price of 0 or more is expected")
     price_per_audio_minute: float = Field(default=0.0, ge=0, description="a price of 0 or more is expected")
 
@@ -181,7 +182,7 @@ class _GuardrailTable(_TomlTable):
         if kind is None or "check" in faulty:
             return
         takes = _KEYS.get(kind, ())
-        for key in ("metric", "statistic", "within", "price_per_token", "price_per_audio_minute"):
+        for key in ("metric", "statistic", "within", "objective", "price_per_token", "price_per_audio_minute"):
             if key in table and key not in takes:
                 yield (key,), f"does not belong to the check {kind}; leave it out"
         found = f"is {shown(table['margin'])}" if "margin" in table else "is missing"
@@ -195,6 +196,8 @@ class _GuardrailTable(_TomlTable):
                 yield ("price_per_token",), "is missing; give the price of a token, of a minute of audio, or both"
         elif (margin := _margin_number(table.get("margin"))) is None or margin >= 1:
             yield ("margin",), f"{found}; {_RATIO_MARGIN}"
+        if kind == "objective" and "objective" not in table:
+            yield ("objective",), "is missing; name an objective of the file of --slo"
         if kind == "good_turns" and _margin_ns(table.get("within")) is None:
             given = f"is {shown(table['within'])}" if "within" in table else "is missing"
             yield ("within",), f"{given}; say up to which duration a turn is good, such as 800ms"
@@ -205,7 +208,8 @@ class _GuardrailTable(_TomlTable):
         margin = (_margin_ns if kind == "quantile" else _margin_number)(self.margin) or 0.0
         of_metric = f" {self.metric}" if "metric" in _KEYS.get(kind, ()) else ""
         statistic = f" {self.statistic}" if kind == "quantile" else ""
-        name = f"{kind if kind != 'quantile' else ''}{of_metric}{statistic}".strip()
+        of_objective = "" if self.objective is None else f" {self.objective}"
+        name = f"{kind if kind != 'quantile' else ''}{of_metric}{statistic}{of_objective}".strip()
         return Check(
             name,
             kind,
@@ -215,6 +219,7 @@ class _GuardrailTable(_TomlTable):
             _margin_ns(self.within),
             float(self.price_per_token),
             float(self.price_per_audio_minute),
+            self.objective,
         )
 
 
@@ -223,6 +228,7 @@ _KEYS: Final[dict[str, tuple[str, ...]]] = {
     "quantile": ("metric", "statistic"),
     "tail": ("metric",),
     "good_turns": ("metric", "within"),
+    "objective": ("objective",),
     "cost_per_turn": ("price_per_token", "price_per_audio_minute"),
 }
 
@@ -315,7 +321,7 @@ def _between_guardrails(guardrails: list[Mapping[str, Any]]) -> Iterator[tuple[P
     seen: dict[tuple[object, ...], int] = {}
     for position, table in enumerate(guardrails):
         statistic = table.get("statistic", "p95") if table["check"] == "quantile" else None
-        key = (table["check"], table.get("metric", HEADLINE), statistic, table.get("within"))
+        key = (table["check"], table.get("metric", HEADLINE), statistic, table.get("within"), table.get("objective"))
         first = seen.setdefault(key, position)
         if first != position:
             yield ("guardrails", position), f"watches the same as guardrails[{first + 1}]; leave one of them out"

@@ -17,6 +17,7 @@ from telemetry.rollout.cohort_turns import (
     WER_ERRORS,
     WER_WORDS,
     CohortTurns,
+    missed_column,
 )
 from telemetry.rollout.estimates import (
     CheckSample,
@@ -113,6 +114,8 @@ def _values(check: Check, turns: CohortTurns) -> tuple[Floats, Floats | None]:
             latencies = _latencies(check.metric, turns)
             bad = (latencies > (check.within or 0.0)).astype(np.float64)
             return np.where(np.isnan(latencies), np.nan, bad), None
+        case "objective":
+            return _column(turns, missed_column(check.objective or "")), None
         case "fallback":
             return _column(turns, FALLBACK), None
         case "wer":

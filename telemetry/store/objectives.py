@@ -16,13 +16,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from telemetry.model.metrics import METRICS, is_withheld
+from telemetry.model.semconv import Source
 from telemetry.model.stated_error import GoodRange, good_range, instrument_part_ns
 from telemetry.model.turns import Turn
 from telemetry.objectives.slo import WAITED_FROM, NotObservable, Objective, is_good
 from telemetry.store.answers import Filter
 from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.error_queries import uncertainty_column
-from telemetry.store.queries import judged, source_of, valid
+from telemetry.store.queries import Condition, judged, source_of, valid
 from telemetry.store.schema import turn_from_row
 
 _DIMENSIONS: Final = ("cohort", "length_class", "noise_profile", "channel_profile", "route")
@@ -162,32 +163,67 @@ def _matches(objective: Objective, turn: Turn) -> bool:
     return all(getattr(objective, each) in (None, getattr(turn, each)) for each in _DIMENSIONS)
 
 
+def verdicts_by_key(
+    connection: StoreConnection, where: Condition, objectives: Sequence[Objective], source: Source
+) -> tuple[str, list[Any], dict[str, dict[int, bool | None]]]:
+    """The rule of each objective for every turn of a source: the key of a turn as an expression with its values, and by
+    objective what the rule says of each key that occurs."""
+    keys, values = _keys(objectives, None)
+    key = f"hash({', '.join(keys)})"
+    found = rows(
+        connection,
+        f"""
+        SELECT {key} AS key, arg_min({_packed(objectives)}, started_unix_ns) AS one FROM turns WHERE {where.sql}
+        GROUP BY key
+        """,
+        [*values, *where.values],
+    )
+    alike = {row["key"]: _turn(row, source) for row in found}
+    verdicts = {
+        objective.name: {key: is_good(objective, turn, source) for key, turn in alike.items()}
+        for objective in objectives
+    }
+    return key, values, verdicts
+
+
 def _groups(
     connection: StoreConnection, f: Filter, objectives: Sequence[Objective], instrument_ns: float | None
 ) -> list[_Alike]:
+    keys, values = _keys(objectives, instrument_ns)
+    where = judged(f) & valid(f)
+    found = rows(
+        connection,
+        f"""
+        SELECT count(*) AS n, arg_min({_packed(objectives)}, started_unix_ns) AS one
+        FROM turns WHERE {where.sql} GROUP BY {", ".join(keys)}
+        """,
+        [*where.values, *values],
+    )
+    return [_Alike(_turn(row, source_of(f)), row["n"]) for row in found]
+
+
+def _turn(row: dict[str, Any], source: Source) -> Turn:
+    return turn_from_row({"run_id": "", "call_id": "", "source": source, **row["one"]})
+
+
+def _keys(objectives: Sequence[Objective], instrument_ns: float | None) -> tuple[list[str], list[Any]]:
+    """What tells turns apart that an objective may judge differently, with the values in it."""
     asked: dict[tuple[str, tuple[Any, ...]], None] = {}
     for objective in objectives:
         asked.update(dict.fromkeys(_questions(objective, instrument_ns)))
     words, values = _words(list(asked))
-    where = judged(f) & valid(f)
     named = [each for each in _DIMENSIONS[1:] if any(getattr(o, each) is not None for o in objectives)]
-    keys = ["cohort", "outcome", "turn_kind", "cache_hit", *named, *words]
+    return ["cohort", "outcome", "turn_kind", "cache_hit", *named, *words], values
+
+
+def _packed(objectives: Sequence[Objective]) -> str:
+    """One turn with all that the rules read of it."""
     kept = dict.fromkeys((*_ASKED_OF_ALL, *_ASKED_OF_CUT, *_DIMENSIONS))
     for metric in (METRICS[objective.metric] for objective in objectives if objective.metric is not None):
         kept.update(dict.fromkeys(FIELDS_OF[metric.name]))
         if metric.counts_from is not None:
             kept[uncertainty_column(metric)] = None
-    packed = ", ".join(f"{name} := {name}" for name in kept)
-    found = rows(
-        connection,
-        f"""
-        SELECT count(*) AS n, arg_min(struct_pack({packed}), started_unix_ns) AS one
-        FROM turns WHERE {where.sql} GROUP BY {", ".join(keys)}
-        """,
-        [*where.values, *values],
-    )
-    constant = {"run_id": "", "call_id": "", "source": source_of(f)}
-    return [_Alike(turn_from_row(constant | row["one"]), row["n"]) for row in found]
+    return f"struct_pack({', '.join(f'{name} := {name}' for name in kept)})"
 
 
 def _questions(objective: Objective, instrument_ns: float | None) -> Iterable[tuple[str, tuple[Any, ...]]]:

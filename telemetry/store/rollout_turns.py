@@ -2,8 +2,9 @@
 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from telemetry.model import semconv
 from telemetry.model.errors import StoreError
 from telemetry.model.metrics import METRICS
+from telemetry.objectives.objective import Objective
 from telemetry.rollout import cohort_turns as columns
 from telemetry.rollout.cohort_turns import CohortTurns, packed_codes, packed_numbers
 from telemetry.rollout.gate import RolloutEvidence
@@ -18,6 +20,7 @@ from telemetry.rollout.plan import SLICE_DIMENSIONS, RolloutPlan, SliceDimension
 from telemetry.rollout.samples import columns_of
 from telemetry.store.answers import Filter
 from telemetry.store.connection import StoreConnection, rows
+from telemetry.store.objectives import verdicts_by_key
 from telemetry.store.queries import ASKED, Condition, judged
 from telemetry.store.telemetry_loss import EXPORT_GRACE_NS
 
@@ -33,6 +36,7 @@ _REPORTED: Final = {
     columns.REPLY_AUDIO: "reply_audio_ns",
 }
 REPORTED_COLUMNS: Final = tuple(_REPORTED)
+_MISSED: Final = {True: 0.0, False: 1.0, None: math.nan}
 _AUDIO: Final = "utterance_id, noise_profile, channel_profile, snr_asked_db, audio_variant"
 
 
@@ -48,6 +52,7 @@ class RolloutQuestion:
     metrics: tuple[str, ...] = ()
     reported: tuple[str, ...] = ()
     slices: tuple[SliceDimension, ...] = ()
+    objectives: tuple[Objective, ...] = ()
     with_audio: bool = False
 
 
@@ -73,7 +78,12 @@ def rollout_turns(connection: StoreConnection, asked: RolloutQuestion, now_unix_
     where = judged(everyone) & Condition(f"source = ? AND {ASKED}", (asked.source,))
     of_both = where & Condition("cohort IN (?, ?)", (asked.candidate, asked.control))
     labels = {name: _labels(connection, of_both, name) for name in dict.fromkeys(asked.slices)}
-    found = {name: _cohort(connection, where, name, asked, labels) for name in (asked.candidate, asked.control)}
+    rules = (
+        _Rules(*verdicts_by_key(connection, of_both, asked.objectives, asked.source)) if asked.objectives else _Rules()
+    )
+    found = {
+        name: _cohort(connection, where, name, asked, (labels, rules)) for name in (asked.candidate, asked.control)
+    }
     seen = rows(
         connection,
         f"SELECT DISTINCT cohort FROM turns WHERE {where.sql} AND cohort IS NOT NULL ORDER BY cohort LIMIT 20",
@@ -87,8 +97,8 @@ def rollout_turns(connection: StoreConnection, asked: RolloutQuestion, now_unix_
     )
 
 
-def question_of(plan: RolloutPlan, since_unix_ns: int | None) -> RolloutQuestion:
-    """What a plan's checks read of the turns since the beginning of a stage."""
+def question_of(plan: RolloutPlan, since_unix_ns: int | None, objectives: Sequence[Objective] = ()) -> RolloutQuestion:
+    """What a plan's checks read of the turns since the beginning of a stage; of `objectives`, those that it names."""
     return RolloutQuestion(
         candidate=plan.candidate,
         control=plan.control,
@@ -97,6 +107,7 @@ def question_of(plan: RolloutPlan, since_unix_ns: int | None) -> RolloutQuestion
         metrics=plan.metrics,
         reported=tuple(dict.fromkeys(name for check in plan.checks for name in columns_of(check))),
         slices=plan.slices,
+        objectives=tuple(objective for objective in objectives if objective.name in plan.objectives),
         with_audio=plan.is_paired,
     )
 
@@ -136,8 +147,9 @@ def _cohort(
     where: Condition,
     cohort: str,
     asked: RolloutQuestion,
-    labels: Mapping[str, tuple[str, ...]],
+    of_both: tuple[Mapping[str, tuple[str, ...]], "_Rules"],
 ) -> CohortTurns:
+    labels, rules = of_both
     of_it = where & Condition("cohort = ?", (cohort,))
     numbers = {name: METRICS[name].column for name in asked.metrics} | {
         name: _REPORTED[name] for name in asked.reported
@@ -147,12 +159,14 @@ def _cohort(
     if asked.with_audio:
         # Half of the hash, so that a code stays within 32 bits once the values are counted out.
         selected.append(f"CASE WHEN utterance_id IS NULL THEN -1 ELSE (hash({_AUDIO}) >> 34)::BIGINT END AS c_audio")
+    if rules.verdicts:
+        selected.append(f"{rules.key} AS rule")
     always = [f"list_position(?, outcome) - 1 AS c_{columns.OUTCOME}", "hash(call_id) AS call", "started_unix_ns"]
     found: dict[str, Any] = connection.execute(
         f"""
         SELECT {", ".join([*always, *selected])} FROM turns WHERE {of_it.sql} LIMIT {MOST_TURNS + 1}
         """,
-        [list(semconv.OUTCOMES), *map(list, labels.values()), *of_it.values],
+        [list(semconv.OUTCOMES), *map(list, labels.values()), *rules.values, *of_it.values],
     ).fetchnumpy()
     turns = int(found["started_unix_ns"].size)
     if turns > MOST_TURNS:
@@ -166,12 +180,32 @@ def _cohort(
     return CohortTurns(
         cohort=cohort,
         turns=turns,
-        numbers={name: packed_numbers(found[f"n_{name}"]) for name in numbers},
+        numbers={name: packed_numbers(found[f"n_{name}"]) for name in numbers} | rules.columns(found.get("rule")),
         codes=codes,
         labels=dict(labels),
         first_unix_ns=int(started.min()) if started.size else None,
         newest_unix_ns=int(started.max()) if started.size else None,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    """What objectives say of turns: the key of a turn as an expression with its values, and the verdict on each key."""
+
+    key: str = ""
+    values: list[Any] = field(default_factory=list[Any])
+    verdicts: Mapping[str, Mapping[int, bool | None]] = field(default_factory=dict[str, dict[int, bool | None]])
+
+    def columns(self, keys: Any) -> dict[str, bytes]:
+        """A column for each objective, from the keys of the turns."""
+        if not self.verdicts:
+            return {}
+        known, places = np.unique(keys, return_inverse=True)
+        found: dict[str, bytes] = {}
+        for name, of_key in self.verdicts.items():
+            missed = [_MISSED[of_key.get(int(key))] for key in known]
+            found[columns.missed_column(name)] = packed_numbers(np.array(missed, dtype=np.float64)[places])
+        return found
 
 
 def _lost(connection: StoreConnection, where: Condition, now_unix_ns: int) -> float | None:

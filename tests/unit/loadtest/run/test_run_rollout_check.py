@@ -16,6 +16,7 @@ from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.run.rollout_check import RolloutCheckRequest, check
 from telemetry.model.errors import ConfigError, StoreError
+from telemetry.objectives.slo import default_objectives
 from telemetry.rollout.history import decode_history
 from tests.fixtures_turns import SECOND, START_UNIX_NS, Run, client_turn, fill_store
 from tests.rollout_cohorts import latencies_ms
@@ -173,6 +174,17 @@ def test_two_plans_over_one_cohort_hold(stores: Callable[[str], Path], plan: Pat
     code, printed = looked(RolloutCheckRequest(plan, str(stores("equal")), also=(other,)))
     assert code == ExitCode.UNDECIDED
     assert "the plans streaming and other are both about the cohort streaming" in printed
+
+
+def test_an_objective_can_be_a_guardrail(stores: Callable[[str], Path], plan: Path, tmp_path: Path) -> None:
+    watched = '[[guardrails]]\ncheck = "objective"\nobjective = "{}"\nmargin = 0.1\n'
+    plan.write_text(PLAN + watched.format(default_objectives()[0].name))
+    code, printed = looked(RolloutCheckRequest(plan, str(stores("worse"))))
+    assert code == ExitCode.OBJECTIVE_MISSED
+    assert f"share of turns that miss the objective {default_objectives()[0].name} is worse: " in printed
+    plan.write_text(PLAN + watched.format("nothing"))
+    with pytest.raises(UsageError, match="rollout streaming: there is no objective 'nothing'"):
+        looked(RolloutCheckRequest(plan, str(stores("worse"))))
 
 
 def test_all_faults_of_a_request_are_reported_at_once(stores: Callable[[str], Path], tmp_path: Path) -> None:

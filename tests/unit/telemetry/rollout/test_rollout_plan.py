@@ -176,6 +176,20 @@ def test_the_fingerprint_changes_with_the_plan_and_not_with_its_comments() -> No
     assert len({plan.fingerprint, *(parse_plan(text, "c").fingerprint for text in edited)}) == 5
 
 
+def test_what_an_objective_promises_is_part_of_the_plan() -> None:
+    text = SMALL + '[[guardrails]]\ncheck = "objective"\nobjective = "quick"\nmargin = 0.02\n'
+    plan = parse_plan(text, "a")
+    one, other = (plan.with_promises({"quick": f"95 % of turns: within {bound}"}) for bound in ("1 s", "2 s"))
+    assert plan.objectives == ("quick",)
+    assert one.fingerprint != other.fingerprint
+    assert one.guardrails[0].sentence == "share of turns that miss the objective quick"
+    with pytest.raises(ConfigError, match=r"there is no objective 'quick'; did you mean quicker\?"):
+        plan.with_promises({"quicker": ""})
+    assert faults(text.replace('objective = "quick"\n', "")) == [
+        "line 10, guardrails[1].objective: is missing; name an objective of the file of --slo"
+    ]
+
+
 def test_two_plans_over_one_cohort_are_named() -> None:
     plan = parse_plan(SMALL, "a")
     other = parse_plan(SMALL.replace("streaming", "local-model"), "b")

@@ -12,7 +12,9 @@ from telemetry.model.errors import StoreError
 from telemetry.model.metrics import METRICS
 from telemetry.model.semconv import OUTCOMES
 from telemetry.model.turns import Turn
-from telemetry.rollout.cohort_turns import CohortTurns
+from telemetry.objectives.objective import Objective
+from telemetry.objectives.slo import default_objectives, is_good
+from telemetry.rollout.cohort_turns import CohortTurns, missed_column
 from telemetry.rollout.plan import Check
 from telemetry.sidecar.query_messages import Asked
 from telemetry.sidecar.query_process import reply_to
@@ -82,6 +84,17 @@ def test_the_columns_are_those_of_the_turns(reader: StoreReader, cohort: str) ->
     routes = [of.labels["route"][code] for code in of.code("route")]
     assert sorted(routes) == sorted(turn.route or "" for turn in turns)
     assert set(of.code("region").tolist()) == {-1}
+
+
+@pytest.mark.parametrize("objective", default_objectives(), ids=lambda each: each.name)
+def test_an_objective_is_judged_by_its_one_rule(reader: StoreReader, objective: Objective) -> None:
+    found = reader.rollout_turns(replace(ASKED, objectives=(objective, *default_objectives()[:2])))
+    for of in (found.candidate, found.control):
+        column = of.number(missed_column(objective.name))
+        assert column is not None
+        verdicts = [is_good(objective, turn) for turn in turns_of(of.cohort)]
+        expected = [float("nan") if verdict is None else float(not verdict) for verdict in verdicts]
+        assert sorted(map(str, column.tolist())) == sorted(map(str, expected))
 
 
 def test_the_same_audio_has_the_same_code_in_both_cohorts(reader: StoreReader) -> None:
@@ -168,10 +181,12 @@ def test_a_plan_asks_for_what_its_checks_read(reader: StoreReader) -> None:
             Check("wer", "wer", 0.1),
             Check("cost_per_turn", "cost_per_turn", 0.1, price_per_token=1.0),
             Check("endpointing p95", "quantile", 1.0, "endpointing"),
+            Check("objective", "objective", 0.02, objective=default_objectives()[1].name),
         ),
         slices=("route",),
     )
-    asked = question_of(of, START_UNIX_NS)
+    asked = question_of(of, START_UNIX_NS, default_objectives())
+    assert asked.objectives == (default_objectives()[1],)
     assert asked.metrics == ("voice_to_voice", "endpointing")
     assert asked.reported == ("wer_errors", "wer_reference_words", "llm_tokens")
     assert (asked.slices, asked.with_audio, asked.filter.since_unix_ns) == (("route",), False, START_UNIX_NS)
