@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.benchmarks.rollout import MARGIN_MS, SCENARIOS, main, mann_whitney, naive, simulate
+from tests.benchmarks.rollout import MARGIN_MS, SCENARIOS, main, mann_whitney, naive, paired_saving, simulate
 from tests.rollout_cohorts import plan
 
 ROLLOUTS = range(100, 112)
@@ -24,6 +24,10 @@ def test_the_simulated_rollouts_end_as_they_should() -> None:
 def test_the_rules_by_hand_are_wrong_where_it_is_right() -> None:
     assert sum(naive(seed, most_turns=3000) for seed in ROLLOUTS) >= 3
     assert sum(mann_whitney(seed, most_turns=3000) for seed in ROLLOUTS) >= 2
+
+
+def test_the_same_audio_saves_turns() -> None:
+    assert all(paired_saving(seed) > 1.5 for seed in ROLLOUTS)
 
 
 def test_it_prints_every_scenario(capsys: pytest.CaptureFixture[str]) -> None:
