@@ -21,7 +21,6 @@ from telemetry.model.generator_health import NOT_REPORTED, SUMMARY_FIGURES
 from telemetry.model.metrics import DEFINITIONS, MIN_COUNT_FOR
 from telemetry.model.service_runs import ServiceDay
 from telemetry.store.answers import (
-    ClientServiceDelta,
     Generator,
     MetricStats,
     RunRecord,
@@ -29,6 +28,7 @@ from telemetry.store.answers import (
     TelemetryLoss,
     TurnCounts,
 )
+from telemetry.store.client_service_delta import ClientServiceDelta
 from telemetry.store.generator_limit import GENERATOR_LIMITED, INVALID_SHARE_LIMIT, INVALID_TURNS_LIMIT
 
 UNKNOWN: Final = NOT_REPORTED

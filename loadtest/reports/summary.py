@@ -22,7 +22,6 @@ from telemetry.model.stated_error import GoodRange, Interval, StatedError
 from telemetry.objectives.slo import Verdict
 from telemetry.store.answers import (
     CacheStats,
-    ClientServiceDelta,
     CohortSummary,
     Generator,
     MetricStats,
@@ -33,6 +32,7 @@ from telemetry.store.answers import (
     Summary,
     TurnCounts,
 )
+from telemetry.store.client_service_delta import ClientServiceDelta
 
 SCHEMA_VERSION: Final = 2
 # What a cohort is shown by; the whole set per cohort is a question to the store.

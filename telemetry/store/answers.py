@@ -8,13 +8,13 @@ few values to say.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from telemetry.model import formatting
 from telemetry.model.generator_health import HEALTH_FIGURES
 from telemetry.model.semconv import RAMP
-from telemetry.model.service_runs import REPORTED, ServiceDay, service_day
+from telemetry.model.service_runs import ServiceDay, service_day
 from telemetry.model.stated_error import StatedError
 from telemetry.store.beside import NOTHING_BESIDE, Beside
 from telemetry.store.causes import FailureCount, Retries
+from telemetry.store.client_service_delta import ClientServiceDelta
 from telemetry.store.generator_limit import too_many_invalid
 
 
@@ -269,34 +269,6 @@ class PhaseSummary:
     def is_ramp(self) -> bool:
         """Whether its turns are left out of the figures of the run."""
         return self.kind == RAMP
-
-
-@dataclass(frozen=True, slots=True)
-class ClientServiceDelta:
-    """Client-heard against service-reported voice-to-voice on joined turns, corrected for where each believes that
-    speech ended: the rest is network, playout and the error of the instrument. On `uncorrected` ones the service does
-    not state where that was, and the difference includes it."""
-
-    joined: int
-    client_only: int
-    service_only: int
-    difference_p50_ns: float | None
-    difference_p99_ns: float | None  # None under 100 joined turns
-    difference_abs_max_ns: float | None
-    approximate: bool = False  # whether the percentiles are estimates
-    uncorrected: int = 0
-
-    @property
-    def reported(self) -> str:
-        """Whose figures those of a view by service and day are, for people: callers may have heard the same turns."""
-        return "reported by the service, not as callers heard them" if self.joined else REPORTED
-
-    @property
-    def note(self) -> str:
-        """What stands behind the difference, for people; empty where it is corrected for the end of speech."""
-        if not self.uncorrected:
-            return ""
-        return f" (the service does not state where speech ended in {formatting.turns(self.uncorrected)})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from telemetry.model.semconv import RAMP
 from telemetry.model.stats import enough
-from telemetry.store.answers import ClientServiceDelta, Filter, StageStats
+from telemetry.store.answers import Filter, StageStats
+from telemetry.store.client_service_delta import ClientServiceDelta
 from telemetry.store.connection import StoreConnection, near, rows
 from telemetry.store.heard_traces import with_heard_trace
 from telemetry.store.queries import Condition, source_of, turns_of, viewed

@@ -14,7 +14,6 @@ from telemetry.store import error_queries, queries
 from telemetry.store.answers import (
     Behavior,
     CacheStats,
-    ClientServiceDelta,
     CohortSummary,
     Filter,
     MetricStats,
@@ -27,6 +26,7 @@ from telemetry.store.answers import (
 )
 from telemetry.store.beside import Beside
 from telemetry.store.causes import FailureCount, Retries
+from telemetry.store.client_service_delta import ClientServiceDelta
 from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.failures import failures, retries
 from telemetry.store.generator import evidence, generator

@@ -9,7 +9,6 @@ import numpy as np
 from telemetry.model.stats import enough
 from telemetry.store.answers import (
     Behavior,
-    ClientServiceDelta,
     Filter,
     SpeechBoundErrors,
     StageStats,
@@ -17,6 +16,7 @@ from telemetry.store.answers import (
 )
 from telemetry.store.beside import Beside
 from telemetry.store.causes import FailureCount, Retries
+from telemetry.store.client_service_delta import ClientServiceDelta
 from telemetry.store.failures import folded
 from telemetry.store.noticed import NAMED_EVENTS
 from telemetry.store.queries import BEHAVIOR

@@ -9,7 +9,6 @@ from telemetry.model.stated_error import GoodRange
 from telemetry.model.turns import Turn
 from telemetry.store.answers import (
     CacheStats,
-    ClientServiceDelta,
     CohortSummary,
     Filter,
     Generator,
@@ -20,6 +19,7 @@ from telemetry.store.answers import (
     TelemetryLoss,
     TurnCounts,
 )
+from telemetry.store.client_service_delta import ClientServiceDelta
 from telemetry.store.objectives import ObjectiveCount, ObjectiveCounts
 from telemetry.store.pages import PageAnswer, PageQuestion
 

@@ -10,7 +10,6 @@ from dashboard.markup import escape
 from telemetry.model.formatting import DASH, NS_PER_S
 from telemetry.model.stated_error import StatedError
 from telemetry.store.answers import (
-    ClientServiceDelta,
     Generator,
     MetricStats,
     RunRecord,
@@ -18,6 +17,7 @@ from telemetry.store.answers import (
     TelemetryLoss,
     TurnCounts,
 )
+from telemetry.store.client_service_delta import ClientServiceDelta
 
 S = NS_PER_S
 

@@ -8,7 +8,6 @@ from telemetry.model.metrics import METRIC_NAMES, METRICS
 from telemetry.objectives.slo import Verdict, default_objectives, judge
 from telemetry.store.answers import (
     CacheStats,
-    ClientServiceDelta,
     CohortSummary,
     Filter,
     Generator,
@@ -19,6 +18,7 @@ from telemetry.store.answers import (
     TurnCounts,
     WerByCondition,
 )
+from telemetry.store.client_service_delta import ClientServiceDelta
 
 MS = 1_000_000
 

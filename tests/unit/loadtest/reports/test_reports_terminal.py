@@ -16,7 +16,6 @@ from loadtest.reports.terminal import final_view
 from telemetry.model.stated_error import StatedError
 from telemetry.store.answers import (
     CacheStats,
-    ClientServiceDelta,
     FailureCount,
     PhaseSummary,
     Retries,
@@ -27,6 +26,7 @@ from telemetry.store.answers import (
     TurnCounts,
 )
 from telemetry.store.beside import Beside
+from telemetry.store.client_service_delta import ClientServiceDelta
 from tests.unit.loadtest.reports import reports_material as material
 
 MS = material.MS
