@@ -121,7 +121,7 @@ def destinations_from(tables: Sequence[Mapping[str, Any]], where: str) -> list[D
     faults: list[str] = []
     found: list[Destination] = []
     for number, table in enumerate(tables, 1):
-        reading = _Reading(table, faults, f"[[forward]] {number}")
+        reading = _TableReading(table, faults, f"[[forward]] {number}")
         destination = reading.destination()
         if any(destination.name == other.name for other in found):
             reading.fault("name", f"{destination.name!r} is another destination's name: each needs its own")
@@ -143,7 +143,7 @@ def refuse_own_address(destinations: Sequence[Destination], http_port: int) -> N
         raise ConfigError("[[forward]]", faults)
 
 
-class _Reading:
+class _TableReading:
     """Reads one table; what is wrong is added to `faults`, and a stand-in goes into the destination."""
 
     def __init__(self, table: Mapping[str, Any], faults: list[str], label: str) -> None:
