@@ -104,6 +104,7 @@ def _starts(process: str, phase: str, begin_s: float, at_s: int, *counts: int) -
                 "phase_begin_s": begin_s,
                 "which": which,
             },
+            scope_name=semconv.SCOPE,
         )
         for which, count in zip(semconv.START_COUNTS, counts, strict=True)
     ]
