@@ -28,6 +28,10 @@ class IngestState:
     stored_points: int = 0
     waiting_rows: int = 0  # acknowledged, and not yet visible to readers
     duplicates: int = 0
+    # Spans of frameworks that became part of no turn: too many were open, their turn never came, or it was closed.
+    framework_spans_given_up: int = 0
+    framework_spans_left_over: int = 0
+    framework_spans_late: int = 0
     unmapped_spans: Counter[str] = field(default_factory=Counter[str])
     unknown_turn_fields: Counter[str] = field(default_factory=Counter[str])
     last_receive_unix_ns: int | None = None

@@ -101,10 +101,17 @@ class ServiceTurns:
             except Exception as error:  # noqa: BLE001 - one span must not keep others from becoming turns
                 self._spans_failed(error)
                 self._add_apart(spans)
-            unmapped, self._assembly.unmapped = self._assembly.unmapped, Counter[str]()
-        if unmapped:
-            with self._state.lock:
-                count_names(self._state.unmapped_spans, unmapped)
+            self._count()
+
+    def _count(self) -> None:
+        """Show what became of spans that are part of no turn; to be called by the thread that assembles."""
+        assembly, state = self._assembly, self._state
+        unmapped, assembly.unmapped = assembly.unmapped, Counter[str]()
+        with state.lock:
+            count_names(state.unmapped_spans, unmapped)
+            state.framework_spans_given_up = assembly.given_up
+            state.framework_spans_left_over = assembly.left_over
+            state.framework_spans_late = assembly.late
 
     def _add_apart(self, spans: Sequence[SpanRow]) -> None:
         for span in spans:
@@ -136,6 +143,7 @@ class ServiceTurns:
             except Exception as error:  # noqa: BLE001 - what is open stays open
                 self._spans_failed(error)
                 return []
+            self._count()
         new = [turn for turn in found if (turn.trace_id, turn.span_id) not in self._stored_ids]
         storable = [turn for turn in new if fits(turn)]
         if len(storable) < len(new):

@@ -196,6 +196,7 @@ def test_what_came_late_does_not_make_a_stored_turn_another_one(tmp_path: Path) 
         stage.parent_span_id = own.span_id
         stage.start_time_unix_nano -= 3 * S
     life.commit(pipecat_request(stages))
+    assert life.state.framework_spans_late == len(stages), "they are shown, though they are part of no turn"
     life.end()
     life = Life(tmp_path, clock)
     life.turns.close()
