@@ -137,7 +137,7 @@ def test_command_lines_and_environments_are_searched(places: Places) -> None:
         assert bool(places.leaks) == (SECRET in arguments or SECRET in variables.values())
 
 
-def test_what_was_not_tried_is_said() -> None:
+def test_what_was_not_tried_is_listed() -> None:
     assert Coverage(9, 9, 1, 1, 54, redis=True).missing() == []
     assert Coverage(9, 7, 0, 0, 54, redis=False).missing() == [
         "2 of 9 utterances were never answered",

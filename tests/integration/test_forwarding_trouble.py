@@ -88,7 +88,7 @@ def test_a_request_that_is_refused_holds_up_nothing(tmp_path: Path, upstream: Up
 def test_our_own_sidecar_takes_and_stores_it(tmp_path: Path) -> None:
     turns = [client_turn(index) for index in range(12)]
     with (
-        running_sidecar(tmp_path / "second", "--token", "hush") as second,
+        running_sidecar(tmp_path / "second", token="hush") as second,
         pytest.MonkeyPatch.context() as patched,
     ):
         patched.setenv("TEST_AUTHORIZATION", "Bearer hush")
@@ -146,7 +146,7 @@ def test_what_was_in_memory_alone_is_counted_as_lost_with_its_process(tmp_path: 
             unwilling.mood = take
             send(sidecar, spans_request(9))
             wait_until(lambda: unwilling.span_ids() == [span_id(9)])
-            assert state(sidecar)["forwarded_requests"] == 1
+            wait_until(lambda: state(sidecar)["forwarded_requests"] == 1)
 
 
 @pytest.mark.slow

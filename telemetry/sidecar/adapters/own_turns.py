@@ -39,7 +39,7 @@ def own_turn(parts: SpansOfTurn) -> Turn:
         "outcome": outcome,
         "cohort": parts.variant(),
         **moments,
-        **_facts(parts),
+        **_stated(parts),
         "source": "service",
         "trace_id": span.trace_id,
         "span_id": span.span_id,
@@ -63,7 +63,7 @@ def _moments(parts: SpansOfTurn) -> dict[str, Any]:
     return found
 
 
-def _facts(parts: SpansOfTurn) -> dict[str, Any]:
+def _stated(parts: SpansOfTurn) -> dict[str, Any]:
     """The fields that attributes state, the turn's own span first; for one field the table's first name counts."""
     found: dict[str, Any] = {}
     for attribute in service_span_table().attribute:

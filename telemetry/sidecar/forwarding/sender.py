@@ -18,7 +18,7 @@ WINDOW_BYTES: Final = 2 << 20
 # Requests that come one after another are sent together.
 GATHER_S: Final = 0.3
 # So often a server may fail at the same request before the request itself is suspected.
-_DOUBTS_MAX: Final = 3
+_SERVER_ERRORS_MAX: Final = 3
 # A disk that cannot be read is tried again after this.
 _READ_AGAIN_S: Final = 5.0
 
@@ -106,7 +106,7 @@ class QueueSender:
         suspects: list[tuple[_Batch, int]] = []
         accused: _Batch | None = None
         last_taken: _Batch | None = None
-        doubts = taken = 0
+        server_errors = taken = 0
         while waiting or suspects:
             if not waiting:
                 accused, before = suspects.pop(0)
@@ -115,7 +115,7 @@ class QueueSender:
                 waiting.append(accused)
             batch = waiting.popleft()
             result = await self._post(batch.signal, [request.body for request in batch.requests])
-            doubts = doubts + 1 if result.is_doubtful else 0
+            server_errors = server_errors + 1 if result.is_doubtful else 0
             if result.outcome == "taken":
                 taken += 1
                 last_taken = batch
@@ -126,10 +126,10 @@ class QueueSender:
                 if self._queue.has_expired(window):
                     self._expired([batch, *waiting, *(suspect for suspect, _ in suspects)])
                     return True
-                if doubts < _DOUBTS_MAX:
+                if server_errors < _SERVER_ERRORS_MAX:
                     waiting.appendleft(batch)
                     continue
-                doubts = 0
+                server_errors = 0
                 if _split(batch, waiting):
                     self._backoff.reset()  # the halves are other requests
                 elif batch is accused:

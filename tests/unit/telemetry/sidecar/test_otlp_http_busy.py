@@ -8,6 +8,7 @@ from starlette.applications import Starlette
 
 from telemetry.sidecar.connection_limits import ConnectionLimits
 from telemetry.sidecar.messages import Answer, Answered, Take
+from telemetry.sidecar.otlp.access import Access
 from telemetry.sidecar.otlp.body import Bodies
 from telemetry.sidecar.otlp.http import routes
 from telemetry.sidecar.otlp.ingest import Ingest
@@ -22,7 +23,7 @@ def test_a_full_disk_is_503_with_a_retry_after_that_exporters_honor() -> None:
         )
 
     async def ask() -> list[httpx.Response]:
-        app = Starlette(routes=routes(ingest, Bodies(ConnectionLimits()), None))
+        app = Starlette(routes=routes(ingest, Bodies(ConnectionLimits()), Access()))
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://sidecar") as client:
             return [
                 await client.post("/v1/traces", content=body, headers={"content-type": content_type})

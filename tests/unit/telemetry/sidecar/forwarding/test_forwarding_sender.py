@@ -104,7 +104,7 @@ def test_what_waits_is_sent_together_by_signal() -> None:
     chosen=st.sets(st.integers(0, 29)),
 )
 @settings(deadline=None)
-def test_what_is_refused_is_found_and_set_aside_alone(bodies: list[bytes], chosen: set[int]) -> None:
+def test_what_is_refused_is_found_and_left_out_alone(bodies: list[bytes], chosen: set[int]) -> None:
     refused = frozenset(body for index, body in enumerate(bodies) if index in chosen)
     upstream = Scripted(refused=refused)
     upstream.add(*bodies)
