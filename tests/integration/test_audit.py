@@ -128,10 +128,13 @@ def test_keys_and_values_of_every_type_are_searched(places: Places, tmp_path: Pa
 
 
 def test_command_lines_and_environments_are_searched(places: Places) -> None:
-    waiting = [sys.executable, "-c", "input()"]
+    waiting = [sys.executable, "-c", "print(flush=True); input()"]
     for arguments, variables in (([*waiting, SECRET], {}), (waiting, {"CALLER": SECRET}), (waiting, {})):
         places.leaks.clear()
-        with subprocess.Popen(arguments, stdin=subprocess.PIPE, env=os.environ | variables) as process:
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        with subprocess.Popen(arguments, env=os.environ | variables, **pipes) as process:
+            assert process.stdout is not None
+            process.stdout.readline()  # before it runs its own code, its command line may still be empty
             places.processes([process.pid])
             process.kill()
         assert bool(places.leaks) == (SECRET in arguments or SECRET in variables.values())
