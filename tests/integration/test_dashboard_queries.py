@@ -3,9 +3,7 @@
 import itertools
 import math
 import re
-import threading
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,13 +17,11 @@ from telemetry.model.turns import Turn
 from telemetry.objectives.burn_rates import burn_rates_from
 from telemetry.objectives.rules import RuleOptions, rules_text
 from telemetry.objectives.slo import default_objectives
-from tests import asking
-from tests.fixtures_sidecar import running_sidecar, turns_request
+from tests.fixtures_sidecar import running_sidecar
 from tests.fixtures_turns import synthetic_run
 from tests.integration.prometheus_process import PrometheusProcess, running_prometheus
+from tests.integration.traffic import traffic
 
-PROTOBUF = {"content-type": "application/x-protobuf"}
-EVERY_S = 0.2
 # What Grafana puts into a query.
 VALUES = {"__rate_interval": "20s", "__range": "1m", "window": "20s"}
 QUERIES = {
@@ -54,25 +50,6 @@ def _turns() -> Iterator[list[Turn]]:
         ]
 
 
-@contextmanager
-def _traffic(http: str) -> Generator[None]:
-    stop = threading.Event()
-
-    def send() -> None:
-        for turns in _turns():
-            asking.post(f"{http}/v1/traces", content=turns_request(turns).SerializeToString(), headers=PROTOBUF)
-            if stop.wait(EVERY_S):
-                return
-
-    sender = threading.Thread(target=send)
-    sender.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        sender.join(60)
-
-
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrometheusProcess]:
     folder: Path = tmp_path_factory.mktemp("prometheus")
@@ -82,7 +59,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrometheusP
     with (
         running_sidecar(folder / "store") as sidecar,
         running_prometheus(folder, [sidecar.http], rules) as started,
-        _traffic(sidecar.http),
+        traffic(sidecar.http, _turns()),
     ):
         yield started
 

@@ -4,49 +4,29 @@ The windows are seconds instead of hours; everything is waited for by asking for
 """
 
 import itertools
-import threading
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from telemetry.model.turns import Turn
 from telemetry.objectives.burn_rates import burn_rates_from
 from telemetry.objectives.rules import RuleOptions, eligible_series, rules_text
 from telemetry.objectives.slo import default_objectives
-from tests import asking
-from tests.fixtures_sidecar import running_sidecar, turns_request
+from tests.fixtures_sidecar import running_sidecar
 from tests.fixtures_turns import client_turn
 from tests.integration.prometheus_process import PrometheusProcess, running_prometheus
+from tests.integration.traffic import traffic
 
-PROTOBUF = {"content-type": "application/x-protobuf"}
-EVERY_S = 0.2
 BATCH = 10
 OPTIONS = RuleOptions(burn_rates_from(["14.4:12s:4s:page", "6:20s:6s:ticket"], "here"), quiet_after="10s")
 
 
-@contextmanager
-def _traffic(http: str, voice_to_voice_ms: Callable[[], float]) -> Generator[None]:
-    """Turns that arrive as spans all the time, with the latency that is asked for at that moment."""
-    stop = threading.Event()
-
-    def send() -> None:
-        for batch in itertools.count():
-            first = batch * BATCH
-            turns = [client_turn(index, voice_to_voice_ms=voice_to_voice_ms()) for index in range(first, first + BATCH)]
-            body = turns_request(turns).SerializeToString()
-            asking.post(f"{http}/v1/traces", content=body, headers=PROTOBUF)
-            if stop.wait(EVERY_S):
-                return
-
-    sender = threading.Thread(target=send)
-    sender.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        sender.join(60)
+def _turns(voice_to_voice_ms: Callable[[], float]) -> Iterator[list[Turn]]:
+    """Turns without end, with the latency that is asked for at that moment."""
+    for first in itertools.count(0, BATCH):
+        yield [client_turn(index, voice_to_voice_ms=voice_to_voice_ms()) for index in range(first, first + BATCH)]
 
 
 def _firing(prometheus: PrometheusProcess, name: str) -> list[dict[str, str]]:
@@ -63,7 +43,7 @@ def test_an_alert_fires_while_turns_are_bad_and_ends_when_they_are_good_again(tm
     ):
         # No turn is not healthy.
         prometheus.until(lambda: _firing(prometheus, "VoiceTurnsAbsent"), "an alert about no turns")
-        with _traffic(sidecar.http, lambda: latency_ms[0]):
+        with traffic(sidecar.http, _turns(lambda: latency_ms[0])):
             enough = f'{eligible_series("12s")}{{objective="voice-to-voice",source="client"}} > 200'
             prometheus.until(lambda: prometheus.query(enough), "turns")
             prometheus.until(lambda: not prometheus.alerts(), "no alert while all is well")
