@@ -37,7 +37,7 @@ from telemetry.sidecar.counts.label_values import (
     LabelValues,
 )
 from telemetry.sidecar.counts.sequence_numbers import SequenceNumbers
-from telemetry.sidecar.counts.text import Family, histogram_lines, label_text
+from telemetry.sidecar.counts.text import OPENMETRICS_END, Family, histogram_lines, label_text
 from telemetry.sidecar.ingest_state import IngestState
 from telemetry.store.schema import ArrowTable
 
@@ -312,7 +312,7 @@ class Exposition:
         if state is not None:
             yield from _receiver_parts(state, openmetrics=openmetrics)
         if openmetrics:
-            yield "# EOF\n"
+            yield OPENMETRICS_END
 
 
 def _receiver_parts(state: IngestState, *, openmetrics: bool) -> Iterator[str]:

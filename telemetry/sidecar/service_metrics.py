@@ -18,14 +18,13 @@ from telemetry.objectives.objective import Objective
 from telemetry.sidecar.counts import turn_columns
 from telemetry.sidecar.counts.histograms import Array, Buckets, Counts, observed, series_name
 from telemetry.sidecar.counts.label_values import OTHER, LabelValues
-from telemetry.sidecar.counts.text import Family, histogram_lines, label_text
+from telemetry.sidecar.counts.text import Family, histogram_lines, label_text, with_families
 from telemetry.store.schema import ArrowTable
 
 compute: Any = turn_columns.compute  # pyarrow ships no types of its own
 
 SERVICES_MAX: Final = 16
 LABEL: Final = "service_name"
-_END: Final = b"# EOF\n"
 # Known beforehand: a place for each of them, for the others, and for a service without a name.
 _PLACES: Final = SERVICES_MAX + 2
 _TURNS: Final = Family(
@@ -99,11 +98,15 @@ class ServiceExposition:
     def add_to(self, page: bytes, unmapped: Mapping[str, int]) -> bytes:
         """A page of `/metrics` with the families of services behind its own. `unmapped` counts spans that no adapter
         knows by "scope/span name"; without these and any service the page stays as it is."""
-        openmetrics = page.endswith(_END)
-        with self._lock:
-            text = "".join(self._parts(openmetrics=openmetrics)) if self._places else ""
-        text += "".join(_unmapped_parts(unmapped, openmetrics=openmetrics)) if unmapped else ""
-        return page.removesuffix(_END) + text.encode() + (_END if openmetrics else b"")
+
+        def parts(openmetrics: bool) -> Iterator[str]:
+            with self._lock:
+                of_services = [*self._parts(openmetrics=openmetrics)] if self._places else []
+            yield from of_services
+            if unmapped:
+                yield from _unmapped_parts(unmapped, openmetrics=openmetrics)
+
+        return with_families(page, parts)
 
     def _place(self, name: str) -> int:
         if name not in self._places:

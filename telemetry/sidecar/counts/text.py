@@ -3,7 +3,7 @@
 Written here and not by prometheus_client's registry, which makes several objects for each of the many lines.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -11,6 +11,7 @@ from prometheus_client.utils import floatToGoString
 
 from telemetry.sidecar.counts.histograms import Array, Buckets, Counts
 
+OPENMETRICS_END: Final = "# EOF\n"
 _ESCAPED: Final = str.maketrans({"\\": "\\\\", "\n": "\\n", '"': '\\"'})
 
 
@@ -39,6 +40,15 @@ class Family:
     def sample(self, labels: str, value: float) -> str:
         """The line of a counter or gauge; `labels` are as `label_text` gives them."""
         return f"{self.shown_name}{'{' if labels else ''}{labels}{'}' if labels else ''} {_number(value)}\n"
+
+
+def with_families(page: bytes, parts: Callable[[bool], Iterable[str]]) -> bytes:
+    """A page of metrics with further families behind its own. `parts` is called with whether it is OpenMetrics, whose
+    pages have an end; without any text the page stays as it is."""
+    end = OPENMETRICS_END.encode()
+    openmetrics = page.endswith(end)
+    text = "".join(parts(openmetrics)).encode()
+    return page.removesuffix(end) + text + (end if openmetrics else b"")
 
 
 def label_text(names: Sequence[str], values: Sequence[str]) -> str:

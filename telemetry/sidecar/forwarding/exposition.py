@@ -5,12 +5,11 @@ from typing import Final
 
 import msgspec
 
-from telemetry.sidecar.counts.text import Family, label_text
+from telemetry.sidecar.counts.text import Family, label_text, with_families
 from telemetry.sidecar.forwarding.destinations import Destination
 from telemetry.sidecar.forwarding.link_messages import DestinationReport
 from telemetry.sidecar.forwarding.tally import DROP_REASONS
 
-_END: Final = b"# EOF\n"
 _DESTINATION: Final = ("destination",)
 
 _Values = Callable[[DestinationReport], Mapping[tuple[str, ...], float]]
@@ -73,11 +72,7 @@ def forwarding_families() -> tuple[Family, ...]:
 
 def with_forwarding(body: bytes, reports: Sequence[DestinationReport]) -> bytes:
     """A body of `/metrics` with the families of forwarding behind its own."""
-    if not reports:
-        return body
-    openmetrics = body.endswith(_END)
-    parts = "".join(_parts(reports, openmetrics=openmetrics)).encode()
-    return body.removesuffix(_END) + parts + (_END if openmetrics else b"")
+    return with_families(body, lambda openmetrics: _parts(reports, openmetrics=openmetrics)) if reports else body
 
 
 def _parts(reports: Sequence[DestinationReport], *, openmetrics: bool) -> Iterator[str]:
