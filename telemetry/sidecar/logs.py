@@ -23,7 +23,6 @@ MESSAGE_CHARS_MAX: Final = 2000
 _FRAMES_MAX: Final = 8
 # They say in more words at their own level what the sidecar says of itself.
 _QUIET: Final = ("asyncio", "grpc", "uvicorn")
-_Exception = tuple[type[BaseException], BaseException, TracebackType | None]
 
 _log = logging.getLogger(__name__)
 

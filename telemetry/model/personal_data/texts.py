@@ -5,7 +5,7 @@ check digit of a card is wrong. Any run of digits that is long enough for an acc
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from telemetry.model.personal_data import labels, spoken_digits
@@ -78,8 +78,3 @@ def _kind(text: str, run: spoken_digits.Run) -> PersonalKind | None:
     if not run.has_words and _DECIMAL.fullmatch(text, run.begin, run.end):
         return None
     return "phone" if is_phone(run.digits) else "digits"
-
-
-def kinds_in(text: str) -> Collection[PersonalKind]:
-    """The kinds of personal data that a text holds."""
-    return {place.kind for place in places(text)}
