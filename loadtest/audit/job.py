@@ -25,7 +25,7 @@ from loadtest.run import processes
 from loadtest.run.job import run
 from loadtest.run.json_file import write_json
 from loadtest.run.request import CheckedRun, RunRequest, check
-from loadtest.run.sidecars import SIDECAR_READY_S, Sidecar, launch_sidecar
+from loadtest.run.sidecars import Sidecar, start_sidecar
 from loadtest.scenario.settings import SwarmSettings
 from telemetry.model.durations import Duration
 
@@ -168,14 +168,12 @@ def _start_parts(
     request: AuditRequest, checked: CheckedRun, redis_url: str | None, stack: ExitStack
 ) -> tuple[Audited, _Parts]:
     logs, store = request.out / "logs", request.out / "store"
-    sidecar = launch_sidecar(store, logs, slo=None, http_port=0, grpc_port=0)
-    stack.enter_context(processes.ending(sidecar))
-    ready = processes.wait_until_ready(sidecar, SIDECAR_READY_S)
-    url = str(ready["http"])
+    child, sidecar = start_sidecar(store, logs, slo=None)
+    stack.enter_context(processes.ending(child))
     assistant = processes.start(
         "assistant",
         [
-            *("-m", "loadtest.targets.assistant", "--port", "0", "--otlp", url),
+            *("-m", "loadtest.targets.assistant", "--port", "0", "--otlp", sidecar.url),
             *ASSISTANT,
             *("--corpus", str(checked.corpus.path)),
             *(("--cache-url", redis_url) if redis_url is not None else ()),
@@ -186,8 +184,8 @@ def _start_parts(
     )
     stack.enter_context(processes.ending(assistant))
     target = str(processes.wait_until_ready(assistant, READY_S)["url"])
-    parts = _Parts(target, (sidecar.process.pid, assistant.process.pid))
-    return Audited(request.out, Sidecar(url, Path(str(ready["store"]))), redis_url), parts
+    parts = _Parts(target, (child.process.pid, assistant.process.pid))
+    return Audited(request.out, sidecar, redis_url), parts
 
 
 @contextmanager
