@@ -48,12 +48,7 @@ def run(
     context: typer.Context,
     target: Target,
     *,
-    users: Annotated[
-        int | None,
-        flag(
-            "load", "--users", "-u", help=f"callers at the same time (default: {USERS}; 1 for an agent that connects)"
-        ),
-    ] = None,
+    users: _Callers = None,
     spawn_rate: Annotated[
         float | None, flag("load", help="callers to start a second (default: all within 5 s, at least 10)")
     ] = None,
