@@ -23,6 +23,7 @@ from telemetry.rollout.gate import GateVerdict, decide, first_history
 from telemetry.rollout.history import RolloutHistory, decode_history, encode_history
 from telemetry.rollout.plan import RolloutPlan
 from telemetry.rollout.plan_document import parse_plan
+from telemetry.rollout.verdict_document import as_object
 from telemetry.store.rollout_turns import evidence_of, question_of
 
 EXIT_CODES: Final = {
@@ -61,7 +62,7 @@ def check(request: RolloutCheckRequest, console: Console, *, now_unix_ns: int | 
     if request.history_file is not None and verdict.history.fingerprint == plan.fingerprint:
         write_result(request.history_file, encode_history(verdict.history))
     if request.json_file is not None:
-        write_json(request.json_file, reports.as_object(plan, verdict))
+        write_json(request.json_file, as_object(plan, verdict))
     if request.junit_file is not None:
         write_result(request.junit_file, reports.as_junit(plan, verdict))
     if request.markdown_file is not None:

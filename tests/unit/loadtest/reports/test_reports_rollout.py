@@ -5,10 +5,11 @@ from xml.etree import ElementTree as ET
 
 import numpy as np
 
-from loadtest.reports.rollout import as_junit, as_markdown, as_object
+from loadtest.reports.rollout import as_junit, as_markdown
 from telemetry.rollout.cohort_turns import CohortTurns, packed_codes
 from telemetry.rollout.gate import GateVerdict, RolloutEvidence, decide, first_history
 from telemetry.rollout.plan import RolloutPlan
+from telemetry.rollout.verdict_document import as_object
 from tests.rollout_cohorts import cohort, plan
 
 NOW = 1_790_000_000_000_000_000

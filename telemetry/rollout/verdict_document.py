@@ -1,0 +1,64 @@
+"""A rollout's verdict as the JSON object that files, logs and the sidecar's answers hold. Pure."""
+
+from typing import Any
+
+from telemetry.model.formatting import NS_PER_S
+from telemetry.rollout.checks import CheckResult, SliceResult
+from telemetry.rollout.gate import GateVerdict
+from telemetry.rollout.plan import RolloutPlan
+
+
+def as_object(plan: RolloutPlan, verdict: GateVerdict) -> dict[str, Any]:
+    """The verdict as a JSON object. Durations are in seconds, shares are ratios."""
+    ratio = verdict.sample_ratio
+    return {
+        "verdict": verdict.verdict,
+        "sentence": verdict.sentence,
+        "reasons": list(verdict.reasons),
+        "notes": list(verdict.notes),
+        "turns_needed": verdict.turns_needed,
+        "plan": {"name": plan.name, "fingerprint": plan.fingerprint},
+        "stage": verdict.stage.name,
+        "share": verdict.stage.share,
+        "next_stage": None if verdict.next_stage is None else verdict.next_stage.name,
+        "cohorts": {
+            "candidate": {"name": plan.candidate, "turns": verdict.candidate_turns},
+            "control": {"name": plan.control, "turns": verdict.control_turns},
+        },
+        "sample_ratio": None
+        if ratio is None
+        else {"share": ratio.share, "expected_share": ratio.expected_share, "p_value": ratio.p_value},
+        "checks": [_check_object(result) for result in verdict.checks],
+        "slices": [_slice_object(each) for each in verdict.slices],
+        "looks": len(verdict.history.looks),
+    }
+
+
+def _check_object(result: CheckResult) -> dict[str, Any]:
+    check = result.check
+    is_duration = check.figure_kind == "ns"
+
+    def scaled(value: float | None) -> float | None:
+        return value / NS_PER_S if is_duration and value is not None else value
+
+    return {
+        "name": check.name,
+        "kind": check.kind,
+        "status": result.status,
+        "unit": "s" if is_duration else "cost" if check.kind == "cost_per_turn" else "ratio",
+        "candidate": scaled(result.candidate),
+        "control": scaled(result.control),
+        "difference": scaled(result.difference),
+        "lower": scaled(result.lower),
+        "upper": scaled(result.upper),
+        "margin": scaled(check.margin),
+        "information": result.information,
+        "p_value": result.p_value,
+        "turns": result.turns,
+        "turns_needed": result.turns_needed,
+        "reason": result.reason,
+    }
+
+
+def _slice_object(each: SliceResult) -> dict[str, Any]:
+    return {"dimension": each.dimension, "value": each.value, "is_worse": each.is_worse, **_check_object(each.result)}
