@@ -25,6 +25,7 @@ from telemetry.store.model_servers import ModelServer
 from telemetry.store.objectives import ObjectiveCounts
 from telemetry.store.pages import PageAnswer, PageQuestion
 from telemetry.store.reader import StoreReader
+from telemetry.store.rollout_log import MOST_ENTRIES, RolloutRecord
 from telemetry.store.rollout_turns import RolloutQuestion, RolloutTurns
 
 # An answer over the network stays of a size that both sides can hold.
@@ -96,6 +97,10 @@ class _Rollout(_Parameters, frozen=True):
     asked: RolloutQuestion
 
 
+class _Rollouts(_Parameters, frozen=True):
+    most_entries: Annotated[int, msgspec.Meta(ge=1, le=MOST_ENTRIES)] = MOST_ENTRIES
+
+
 @dataclass(frozen=True, slots=True)
 class StoreQuestion:
     """One question of the store: its parameters, its answer, and how a reader answers it."""
@@ -141,6 +146,9 @@ QUESTIONS: Final[dict[str, StoreQuestion]] = {
     ),
     "stage_budget": StoreQuestion(_OfFilter, dict[str, StageStats], lambda reader, of: reader.stage_budget(of.f)),
     "rollout_turns": StoreQuestion(_Rollout, RolloutTurns, lambda reader, of: reader.rollout_turns(of.asked)),
+    "rollouts": StoreQuestion(
+        _Rollouts, tuple[RolloutRecord, ...], lambda reader, of: reader.rollouts(of.most_entries)
+    ),
 }
 
 

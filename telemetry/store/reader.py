@@ -32,6 +32,7 @@ from telemetry.store.objectives import ObjectiveCounts
 from telemetry.store.pages import PageAnswer, PageQuestion, page
 from telemetry.store.processes import processes
 from telemetry.store.queries import Condition, valid, viewed
+from telemetry.store.rollout_log import MOST_ENTRIES, RolloutRecord, read_rollouts
 from telemetry.store.rollout_turns import RolloutQuestion, RolloutTurns, rollout_turns
 from telemetry.store.rollups.library import FEWEST_TURNS, RollupLibrary
 from telemetry.store.runs import runs
@@ -225,6 +226,10 @@ class StoreReader:
         return self._snapshots.ask(
             lambda connection: rollout_turns(connection, asked, now_unix_ns), asked.filter.run_id
         )
+
+    def rollouts(self, most_entries: int = MOST_ENTRIES) -> tuple[RolloutRecord, ...]:
+        """The rollouts whose verdicts the store keeps, by name; of each at most about `most_entries` entries."""
+        return read_rollouts(self.directory, most_entries)
 
     def _about(self, connection: StoreConnection, f: Filter) -> TurnQuestions:
         return TurnQuestions(connection, f, self._library)

@@ -106,6 +106,7 @@ class RemoteStore:
     objective_counts = _asked(StoreReader.objective_counts)
     stage_budget = _asked(StoreReader.stage_budget)
     rollout_turns = _asked(StoreReader.rollout_turns)
+    rollouts = _asked(StoreReader.rollouts)
 
     def ask(self, name: str, parameters: Mapping[str, object]) -> Any:
         """Ask a question by its name. Raises StoreError."""

@@ -15,6 +15,7 @@ from telemetry.store.pages import PageQuestion
 from telemetry.store.questions import QUESTIONS, BadQuestionError, answer
 from telemetry.store.reader import StoreReader
 from telemetry.store.remote import RemoteStore
+from tests.fixtures_rollouts import keep_verdicts
 from tests.fixtures_turns import SECOND, START_UNIX_NS, fill_store, synthetic_run
 
 NOW = START_UNIX_NS + 10_000 * SECOND
@@ -33,6 +34,7 @@ FILTERS = [
 @pytest.fixture(scope="module")
 def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreReader]:
     store = fill_store(tmp_path_factory.mktemp("store"), synthetic_run("run-1", turns=120), synthetic_run("run-2", 30))
+    keep_verdicts(store, 12)
     with StoreReader(store, wall_clock_ns=lambda: NOW) as opened:
         yield opened
 
@@ -75,6 +77,7 @@ def test_each_answer_is_that_of_the_folder(reader: StoreReader, f: Filter) -> No
         ("objective_counts", {"f": f, "objectives": objectives}),
         ("page", {"asked": PageQuestion(f, 60 * SECOND, objectives=objectives, dots=50)}),
         ("processes", {"run_id": f.run_id or "run-2"}),
+        ("rollouts", {"most_entries": 5}),
     ]
     for name, parameters in asked:
         here, there = (getattr(each, name)(**parameters) for each in (reader, wire))
@@ -92,6 +95,12 @@ def test_turns_and_spans_come_as_they_are(reader: StoreReader) -> None:
     for turn in reader.turns(Filter(run_id="run-1"), 6):
         assert wire.turn(turn.trace_id, turn.turn_index) == reader.turn(turn.trace_id, turn.turn_index)
         assert wire.spans(turn.trace_id) == reader.spans(turn.trace_id) != []
+
+
+def test_the_log_of_a_rollout_comes_as_it_is(reader: StoreReader) -> None:
+    (record,) = reader.rollouts()
+    assert [each.sequence for each in record.entries] == list(range(13))
+    assert Wire(reader).rollouts() == Wire(reader, is_msgpack=True).rollouts() == (record,)
 
 
 def test_an_answer_can_be_had_in_json(reader: StoreReader) -> None:
@@ -125,6 +134,7 @@ def test_an_answer_can_be_had_in_json(reader: StoreReader) -> None:
         ("page", b'{"asked": {"metric": "speed"}}', "there is no metric 'speed'"),
         ("page", b'{"asked": {"dots": 1000000000}}', "page: dots is 1000000000"),
         ("page", b'{"asked": {"turns_per_bucket": 0}}', "page: turns_per_bucket is 0"),
+        ("rollouts", b'{"most_entries": 1001}', "rollouts: Expected `int` <= 1000"),
         ("turn", b'{"trace_id": "x"}', "missing required field `turn_index`"),
     ],
 )
