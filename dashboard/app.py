@@ -3,18 +3,17 @@
 A page is a module with a `page` function; a new one is a line in `PAGES`.
 """
 
-from pathlib import Path
 from typing import Final
 
 import streamlit as st
 
 from dashboard import now, turn
+from dashboard.stylesheet import stylesheet
 
-STYLE: Final = Path(__file__).with_name("style.css")
 # One turn is a view of the first page's address (`?trace=…`): it is reached from a figure, never from the navigation.
 NOW: Final = turn.page if turn.TRACE in st.query_params else now.page
 PAGES: Final = (st.Page(NOW, title="Now", url_path="now", default=True),)
 
 st.set_page_config(page_title="voiceprobe", layout="wide", initial_sidebar_state="collapsed")
-st.html(STYLE)
+st.html(stylesheet())
 st.navigation(list(PAGES), position="top").run()

@@ -1,0 +1,68 @@
+"""A chart that everyone can read: the picture, a sentence that says what it shows, and its figures as a table.
+
+Every page draws its charts with `chart`. The table stands below the picture, closed until it is opened by pointer,
+keyboard or screen reader; it keeps its state over a refresh.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pandas as pd
+import streamlit as st
+
+from dashboard.markup import escape
+
+# A browser lays out so many rows without a person noticing; a page's charts have fewer points than that.
+MOST_ROWS: Final = 500
+NO_ROWS: Final = "no figures"
+
+
+@dataclass(frozen=True, slots=True)
+class ChartTable:
+    """A chart's figures as text, with their units: `caption`, of our own words, says what they are,
+    the first column names its row."""
+
+    caption: str
+    columns: tuple[str, ...]
+    rows: Sequence[Sequence[str]]
+
+
+def chart(
+    rows: Sequence[Mapping[str, Any]],
+    spec: Mapping[str, Any],
+    alt: str,
+    table: ChartTable,
+    *,
+    key: str | None = None,
+) -> Any:
+    """Draw a Vega-Lite chart of these rows, and its table below it.
+
+    `spec` is without data: while it stays the same, a refresh exchanges the rows in the picture that stands. `alt` says
+    in a sentence what the picture shows. With a `key` the chart reports what is selected in it, as
+    `st.vega_lite_chart` does; otherwise the chart's element is returned.
+    """
+    selecting: dict[str, Any] = {} if key is None else {"key": key, "on_select": "rerun"}
+    drawn = st.vega_lite_chart(pd.DataFrame(rows), dict(spec), theme=None, width="stretch", alt=alt, **selecting)
+    with st.expander(f"Table: {table.caption}"):
+        st.html(table_html(table))
+    return drawn
+
+
+def table_html(table: ChartTable) -> str:
+    """The table as HTML, a region of its own that can be scrolled by keyboard. All texts are escaped."""
+    head = "".join(f'<th scope="col">{escape(column)}</th>' for column in table.columns)
+    shown = table.rows[:MOST_ROWS]
+    body = "".join(_row(row) for row in shown) or f'<tr><td colspan="{len(table.columns)}">{NO_ROWS}</td></tr>'
+    left_out = len(table.rows) - len(shown)
+    cut = f'<div class="hint">the first {len(shown)} of {len(table.rows)} rows</div>' if left_out else ""
+    caption = escape(table.caption)
+    return (
+        f'<div class="vp vp-chart-table" role="region" aria-label="{caption}" tabindex="0"><table>'
+        f"<caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{cut}</div>"
+    )
+
+
+def _row(cells: Sequence[str]) -> str:
+    first, *others = cells
+    return f'<tr><th scope="row">{escape(first)}</th>{"".join(f"<td>{escape(cell)}</td>" for cell in others)}</tr>'
