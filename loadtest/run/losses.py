@@ -1,19 +1,12 @@
 """Which of a run's processes went without a goodbye, and which are still at work, from what they said of themselves."""
 
 from collections.abc import Sequence
-from typing import Final
 
 from loadtest.reports.run_info import LostProcess
 from telemetry.store.answers import ProcessInfo
+from telemetry.store.run_state import is_at_work, is_under_way
 
-# A process reports its health every second or so, and a busy machine or a spool may hold that up.
-RECENT_S: Final = 30.0
-
-
-def is_under_way(known: Sequence[ProcessInfo], now_unix_ns: int | None) -> bool:
-    """Whether a process that has not ended was heard of lately. `now_unix_ns` is None where the run is known to be
-    over."""
-    return any(_is_at_work(process, now_unix_ns) for process in known)
+__all__ = ["is_under_way", "lost_processes"]
 
 
 def lost_processes(known: Sequence[ProcessInfo], asked: int, now_unix_ns: int | None = None) -> tuple[LostProcess, ...]:
@@ -28,11 +21,7 @@ def lost_processes(known: Sequence[ProcessInfo], asked: int, now_unix_ns: int | 
             calls_cut=process.calls_in_flight,
         )
         for process in known
-        if not process.ended and not _is_at_work(process, now_unix_ns)
+        if not process.ended and not is_at_work(process, now_unix_ns)
     ]
     never_began = 0 if is_under_way(known, now_unix_ns) else asked - len(known)
     return (*lost, *(LostProcess() for _ in range(never_began)))
-
-
-def _is_at_work(process: ProcessInfo, now_unix_ns: int | None) -> bool:
-    return now_unix_ns is not None and not process.ended and (now_unix_ns - process.last_seen_unix_ns) / 1e9 <= RECENT_S

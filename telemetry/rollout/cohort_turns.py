@@ -12,6 +12,7 @@ from telemetry.rollout.estimates import Codes, Floats
 
 # Columns of numbers that are not metrics; NaN where a turn did not report them. `fallback` is 1 where one answered.
 FALLBACK: Final = "fallback"
+CACHE_HIT: Final = "cache_hit"  # 1 where a cache answered, 0 where it missed
 WER_ERRORS: Final = "wer_errors"
 WER_WORDS: Final = "wer_reference_words"
 TOKENS: Final = "llm_tokens"

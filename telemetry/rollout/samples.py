@@ -65,11 +65,11 @@ def compare(
     samples: list[CheckSample] = []
     for turns, mask in zip((candidate, control), only or (None, None), strict=True):
         try:
-            samples.append(_sample(check, turns, is_paired, mask))
+            samples.append(sample_of(check, turns, is_paired, mask))
         except TooFewError as error:
             raise TooFewError(f"{turns.cohort}: {error}") from None
     if is_paired:
-        samples = list(_heard_by_both(samples[0], samples[1]))
+        samples = list(heard_by_both(samples[0], samples[1]))
     compared = {"quantile": _quantile, "tail": _tail}.get(check.kind, _ratio)
     return compared(check, samples[0], samples[1]), samples[0].size
 
@@ -88,8 +88,17 @@ def _ratio(check: Check, candidate: CheckSample, control: CheckSample) -> Differ
     return ratio_difference(candidate, control)
 
 
-def _sample(check: Check, turns: CohortTurns, is_paired: bool, only: Mask | None) -> CheckSample:
-    values, weights = _values(check, turns)
+def sample_of(check: Check, turns: CohortTurns, is_paired: bool, only: Mask | None = None) -> CheckSample:
+    """The values of a check over the turns that have one. Raises TooFewError where none has."""
+    return kept_values(turns, _values(check, turns), is_paired, only)
+
+
+def kept_values(
+    turns: CohortTurns, found: tuple[Floats, Floats | None], is_paired: bool, only: Mask | None = None
+) -> CheckSample:
+    """The values, NaN where a turn has none, of the turns that count, with their denominators where those are not 1.
+    Raises TooFewError where there is none."""
+    values, weights = found
     known = turns.eligible & ~np.isnan(values) & (True if only is None else only)
     if weights is not None:
         known &= ~np.isnan(weights)
@@ -149,8 +158,8 @@ def _column(turns: CohortTurns, name: str) -> Floats:
     return np.full(turns.turns, np.nan) if found is None else found
 
 
-def _heard_by_both(candidate: CheckSample, control: CheckSample) -> tuple[CheckSample, CheckSample]:
-    """The turns with audio that both cohorts heard."""
+def heard_by_both(candidate: CheckSample, control: CheckSample) -> tuple[CheckSample, CheckSample]:
+    """The turns with audio that both cohorts heard. Raises TooFewError where there is none."""
     if candidate.pairs is None or control.pairs is None:
         raise ValueError("samples without utterances cannot be paired")
     common = np.intersect1d(candidate.pairs, control.pairs)

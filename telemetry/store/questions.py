@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from telemetry.comparison.runs import ComparedRun
 from telemetry.model import semconv
 from telemetry.model.metrics import HEADLINE, METRIC_NAMES
 from telemetry.model.spans import SpanRow
@@ -27,6 +28,7 @@ from telemetry.store.pages import PageAnswer, PageQuestion
 from telemetry.store.reader import StoreReader
 from telemetry.store.rollout_log import MOST_ENTRIES, RolloutRecord
 from telemetry.store.rollout_turns import RolloutQuestion, RolloutTurns
+from telemetry.store.run_turns import RunTurnsQuestion
 
 # An answer over the network stays of a size that both sides can hold.
 MOST_TURNS: Final = 10_000
@@ -99,6 +101,8 @@ class _Rollout(_Parameters, frozen=True):
 
 class _Rollouts(_Parameters, frozen=True):
     most_entries: Annotated[int, msgspec.Meta(ge=1, le=MOST_ENTRIES)] = MOST_ENTRIES
+class _RunTurns(_Parameters, frozen=True):
+    asked: RunTurnsQuestion
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +153,7 @@ QUESTIONS: Final[dict[str, StoreQuestion]] = {
     "rollouts": StoreQuestion(
         _Rollouts, tuple[RolloutRecord, ...], lambda reader, of: reader.rollouts(of.most_entries)
     ),
+    "run_turns": StoreQuestion(_RunTurns, ComparedRun | None, lambda reader, of: reader.run_turns(of.asked)),
 }
 
 

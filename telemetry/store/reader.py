@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, Self
 
+from telemetry.comparison.runs import ComparedRun
 from telemetry.model import semconv
 from telemetry.model.errors import StoreError
 from telemetry.model.metrics import ITL, METRIC_NAMES
@@ -35,6 +36,7 @@ from telemetry.store.queries import Condition, valid, viewed
 from telemetry.store.rollout_log import MOST_ENTRIES, RolloutRecord, read_rollouts
 from telemetry.store.rollout_turns import RolloutQuestion, RolloutTurns, rollout_turns
 from telemetry.store.rollups.library import FEWEST_TURNS, RollupLibrary
+from telemetry.store.run_turns import RunTurnsQuestion, run_turns
 from telemetry.store.runs import runs
 from telemetry.store.schema import span_from_row, turn_from_row, with_turn
 from telemetry.store.snapshot import Snapshots
@@ -230,6 +232,11 @@ class StoreReader:
     def rollouts(self, most_entries: int = MOST_ENTRIES) -> tuple[RolloutRecord, ...]:
         """The rollouts whose verdicts the store keeps, by name; of each at most about `most_entries` entries."""
         return read_rollouts(self.directory, most_entries)
+
+    def run_turns(self, asked: RunTurnsQuestion) -> ComparedRun | None:
+        """The turns of a run, as a comparison of runs reads them; None where there is no such run."""
+        now_unix_ns = self._wall_clock_ns()
+        return self._snapshots.ask(lambda connection: run_turns(connection, asked, now_unix_ns), asked.run_id)
 
     def _about(self, connection: StoreConnection, f: Filter) -> TurnQuestions:
         return TurnQuestions(connection, f, self._library)

@@ -107,6 +107,7 @@ class RemoteStore:
     stage_budget = _asked(StoreReader.stage_budget)
     rollout_turns = _asked(StoreReader.rollout_turns)
     rollouts = _asked(StoreReader.rollouts)
+    run_turns = _asked(StoreReader.run_turns)
 
     def ask(self, name: str, parameters: Mapping[str, object]) -> Any:
         """Ask a question by its name. Raises StoreError."""

@@ -14,11 +14,11 @@ from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.reports.summary import schema
 from loadtest.run.judged_run import judged_run
-from loadtest.run.losses import RECENT_S
 from loadtest.run.report import list_runs, report
 from telemetry.model.spans import SpanRow
 from telemetry.objectives.slo import default_objectives
 from telemetry.store.reader import StoreReader
+from telemetry.store.run_state import RECENT_S
 from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter
 from tests.fixtures_turns import SECOND, START_UNIX_NS, client_turn, run_span

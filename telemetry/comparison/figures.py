@@ -1,0 +1,116 @@
+"""The figures that two runs are compared by, and their samples from the turns. Pure."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+
+from telemetry.model.formatting import figure, signed_difference
+from telemetry.model.metrics import DEFINITIONS, HEADLINE, METRICS
+from telemetry.objectives.objective import Objective
+from telemetry.rollout.cohort_turns import CACHE_HIT, FALLBACK, WER_ERRORS, WER_WORDS, CohortTurns, missed_column
+from telemetry.rollout.estimates import CheckSample
+from telemetry.rollout.plan import FRACTIONS, Check
+from telemetry.rollout.samples import kept_values, sample_of
+
+FigureGroup = Literal["latency", "turns", "answers"]
+STATISTICS: Final = ("p50", "p95", "p99")
+# Where the time of a turn goes, in the order in which a turn passes it.
+METRICS_COMPARED: Final = (
+    HEADLINE,
+    "endpointing",
+    "asr_final_latency",
+    "llm_first_token_latency",
+    "tts_first_chunk_latency",
+    "leading_silence",
+)
+REPORTED: Final = (FALLBACK, CACHE_HIT, WER_ERRORS, WER_WORDS)
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedFigure:
+    """One figure of a run. `check` says how a turn's value is read; without one it is 1 where `column` is not 0 (or,
+    of a `complement`, where it is), of the turns that report it."""
+
+    name: str
+    label: str
+    group: FigureGroup
+    check: Check | None = None
+    column: str = ""
+    is_complement: bool = False
+    higher_is_better: bool | None = False  # None: neither is better
+
+    @property
+    def fraction(self) -> float | None:
+        """Where the quantile lies; None of a ratio."""
+        return self.check.fraction if self.check is not None and self.check.kind == "quantile" else None
+
+    @property
+    def kind(self) -> str:
+        """How its figures are written, as `formatting.figure` reads it."""
+        return "share" if self.check is None else self.check.figure_kind
+
+    @property
+    def unit(self) -> str:
+        """Of its values: `ns`, or `ratio`."""
+        return "ns" if self.kind == "ns" else "ratio"
+
+    def format(self, value: float | None) -> str:
+        """A value for people."""
+        return figure(value, self.kind)
+
+    def format_difference(self, value: float | None) -> str:
+        """A difference for people, with its direction."""
+        return signed_difference(value, self.kind)
+
+    def sample(self, turns: CohortTurns, *, is_paired: bool) -> CheckSample:
+        """The values of the turns that count. Raises TooFewError where there is none."""
+        if self.check is not None:
+            return sample_of(self.check, turns, is_paired)
+        column = turns.number(self.column)
+        values = np.full(turns.turns, np.nan) if column is None else column
+        return kept_values(turns, (1 - values if self.is_complement else values, None), is_paired)
+
+
+def quantile_figure(metric: str, statistic: str) -> ComparedFigure:
+    """A percentile of a metric; its name is `voice_to_voice_p95`. Raises KeyError for a name that there is none of."""
+    label = f"{DEFINITIONS[metric].label} {statistic}"
+    check = Check(label, "quantile", 0.0, metric=metric, statistic=statistic)
+    if statistic not in FRACTIONS:
+        raise KeyError(statistic)
+    return ComparedFigure(
+        f"{metric}_{statistic}", label, "latency", check, higher_is_better=METRICS[metric].higher_is_better
+    )
+
+
+def figures_for(objectives: Sequence[Objective]) -> tuple[ComparedFigure, ...]:
+    """All figures, in the order in which they are shown."""
+    latencies = [quantile_figure(metric, statistic) for metric in METRICS_COMPARED for statistic in STATISTICS]
+    good = [
+        ComparedFigure(
+            f"good_{objective.name}",
+            f"Good turns: {objective.display_name or objective.name}",
+            "turns",
+            column=missed_column(objective.name),
+            is_complement=True,
+            higher_is_better=True,
+        )
+        for objective in counted(objectives)
+    ]
+    outcomes = [
+        ComparedFigure("no_reply", "No reply", "turns", Check("No reply", "no_reply", 0.0)),
+        ComparedFigure("errors", "Errors", "turns", Check("Errors", "errors", 0.0)),
+        ComparedFigure("abandoned", "Abandoned", "turns", Check("Abandoned", "abandonment", 0.0)),
+    ]
+    answers = [
+        ComparedFigure("cache_hits", "Cache hits", "answers", column=CACHE_HIT, higher_is_better=None),
+        ComparedFigure("fallbacks", "Fallbacks", "answers", Check("Fallbacks", "fallback", 0.0)),
+        ComparedFigure("wer", "Word error rate", "answers", Check("Word error rate", "wer", 0.0)),
+    ]
+    return (*latencies, *good, *outcomes, *answers)
+
+
+def counted(objectives: Iterable[Objective]) -> list[Objective]:
+    """The objectives whose good turns are compared: those that count turns, of all turns."""
+    return [each for each in objectives if each.counts == "turns" and not each.is_of_a_part]

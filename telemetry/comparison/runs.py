@@ -1,0 +1,93 @@
+"""What of a run a comparison looks at, and in what two runs differ before anything is measured. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from telemetry.model.foreign_text import one_line
+from telemetry.model.formatting import percent
+from telemetry.rollout.cohort_turns import CohortTurns
+
+# With more of its telemetry missing, the turns that are there are a choice of turns.
+LOST_SHARE_LIMIT: Final = 0.01
+_LABELS: Final = {
+    "rate_per_s": "calls a second",
+    "max_calls": "calls at most",
+    "utterances": "number of utterances",
+}
+# What the drawing of noise, losses and rooms follows from: where one differs, equal names are not equal audio.
+_AUDIO_FOLLOWS: Final = ("corpus", "seed")
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedRun:
+    """A run as a comparison takes it: its turns, and what it was `asked` to do, by name and in one order.
+
+    `telemetry_lost` is the share of turns known to be missing, None where nothing says how many there were;
+    `generator_limit` is why the figures say nothing about the service.
+    """
+
+    run_id: str
+    turns: CohortTurns
+    asked: Mapping[str, str] = field(default_factory=dict[str, str])
+    telemetry_lost: float | None = None
+    generator_limit: str | None = None
+    is_under_way: bool = False
+    lacks_old_turns: bool = False
+
+    @property
+    def unsound(self) -> str | None:
+        """Why no verdict may rest on the run; None where one may."""
+        if self.generator_limit is not None:
+            return f"{self.run_id} is generator-limited ({self.generator_limit}): nothing is claimed about the service"
+        if (self.telemetry_lost or 0.0) > LOST_SHARE_LIMIT:
+            return f"{percent(self.telemetry_lost)} of the telemetry of {self.run_id} is missing"
+        return None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What weakens the figures without taking the verdict away."""
+        found: list[str] = []
+        if self.is_under_way:
+            found.append(f"{self.run_id} is still under way: these are its figures so far")
+        if self.lacks_old_turns:
+            found.append(f"the store no longer keeps the oldest turns of {self.run_id}: the figures are of the others")
+        if self.telemetry_lost and self.unsound is None:
+            found.append(f"{percent(self.telemetry_lost)} of the telemetry of {self.run_id} is missing")
+        return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class AskedDifference:
+    """One thing that two runs were asked differently; None where a run does not say."""
+
+    name: str
+    baseline: str | None
+    candidate: str | None
+
+    @property
+    def sentence(self) -> str:
+        """As `users 10/20`: the baseline's, then the other's. The texts are other people's."""
+        shown = (one_line(each, 80) if each is not None else "not said" for each in (self.baseline, self.candidate))
+        return f"{_LABELS.get(self.name, self.name)} {'/'.join(shown)}"
+
+
+def asked_differences(baseline: Mapping[str, str], candidate: Mapping[str, str]) -> tuple[AskedDifference, ...]:
+    """Everything that the two runs were asked differently, in the order in which they name it."""
+    names = dict.fromkeys((*baseline, *candidate))
+    return tuple(
+        AskedDifference(name, baseline.get(name), candidate.get(name))
+        for name in names
+        if baseline.get(name) != candidate.get(name)
+    )
+
+
+def difference_sentence(found: Sequence[AskedDifference]) -> str | None:
+    """What stands before any number: `the runs differ in: users 10/20`; None where they do not."""
+    return f"the runs differ in: {', '.join(each.sentence for each in found)}" if found else None
+
+
+def why_no_pairs(found: Sequence[AskedDifference]) -> str | None:
+    """Why the audio of two runs cannot be the same; None where it can."""
+    differing = [each.name for each in found if each.name in _AUDIO_FOLLOWS]
+    return f"they were not sent the same audio: another {' and another '.join(differing)}" if differing else None

@@ -1,0 +1,157 @@
+"""Whether a run is worse than a baseline by more than a margin: the comparison of two runs and its verdict. Pure.
+
+- **worse**: the whole interval of the difference lies above the margin. So too where the candidate left so many turns
+  without an answer that its percentile is one of them, and the baseline did not: no margin is as long as that.
+- **within**: the whole interval lies below the margin.
+- **undecided**: the interval holds the margin, too little is known, or a run is one that nothing can be claimed of.
+
+A claim that does not hold has a chance of 2.5 % at most, for each pair of runs.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from telemetry.comparison.differences import FigureDifference, Pairing, difference, pairing
+from telemetry.comparison.figures import ComparedFigure, figures_for, quantile_figure
+from telemetry.comparison.runs import AskedDifference, ComparedRun, asked_differences, why_no_pairs
+from telemetry.model.formatting import declared_figure, percent
+from telemetry.model.intervals import wilson_interval
+from telemetry.model.metrics import HEADLINE
+from telemetry.model.semconv import UNANSWERED
+from telemetry.objectives.objective import Objective
+from telemetry.rollout.cohort_turns import CALL, CohortTurns
+
+ComparisonState = Literal["worse", "within", "undecided"]
+DEFAULT_MARGIN_NS: Final = 100_000_000
+# The order of what is worth most to know.
+_SEVERITY: Final[tuple[ComparisonState, ...]] = ("worse", "undecided", "within")
+
+
+@dataclass(frozen=True, slots=True)
+class RegressionMargin:
+    """By how much a percentile of a metric may be larger than the baseline's, in the metric's unit."""
+
+    value: float = DEFAULT_MARGIN_NS
+    metric: str = HEADLINE
+    statistic: str = "p95"
+
+    @property
+    def figure(self) -> ComparedFigure:
+        """The figure that the margin is about."""
+        return quantile_figure(self.metric, self.statistic)
+
+    @property
+    def sentence(self) -> str:
+        """As `Voice to voice p95 at most 100 ms above the baseline`."""
+        return f"{self.figure.label} at most {declared_figure(self.value, self.figure.kind)} above the baseline"
+
+
+@dataclass(frozen=True, slots=True)
+class RunComparison:
+    """A run beside a baseline. `decisive` is the difference that the margin is about."""
+
+    baseline: ComparedRun
+    candidate: ComparedRun
+    margin: RegressionMargin
+    state: ComparisonState
+    sentence: str
+    decisive: FigureDifference
+    differences: tuple[FigureDifference, ...]
+    asked: tuple[AskedDifference, ...]
+    paired: Pairing
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What weakens the figures."""
+        return (*self.baseline.notes, *self.candidate.notes)
+
+
+def compare_runs(
+    baseline: ComparedRun, candidate: ComparedRun, margin: RegressionMargin, objectives: Sequence[Objective]
+) -> RunComparison:
+    """Every figure of a run beside the baseline's, and the verdict."""
+    asked = asked_differences(baseline.asked, candidate.asked)
+    paired = pairing(baseline.turns, candidate.turns, why_no_pairs(asked))
+    found = [difference(figure, baseline.turns, candidate.turns, paired) for figure in figures_for(objectives)]
+    decisive = next((each for each in found if each.figure.name == margin.figure.name), None)
+    if decisive is None:
+        decisive = difference(margin.figure, baseline.turns, candidate.turns, paired)
+        found.insert(0, decisive)
+    state, sentence = _verdict(baseline, candidate, margin, decisive)
+    return RunComparison(
+        baseline,
+        candidate,
+        margin,
+        state,
+        sentence,
+        decisive,
+        tuple(each for each in found if each.turns != (0, 0) or each is decisive),
+        asked,
+        paired,
+    )
+
+
+def worst(states: Sequence[ComparisonState]) -> ComparisonState:
+    """What several comparisons come to: worse where any is, within where all are."""
+    found: list[ComparisonState] = [state for state in _SEVERITY if state in states]
+    return found[0] if found else "undecided"
+
+
+def _verdict(
+    baseline: ComparedRun, candidate: ComparedRun, margin: RegressionMargin, found: FigureDifference
+) -> tuple[ComparisonState, str]:
+    figure, run = margin.figure, candidate.run_id
+    allowed = declared_figure(margin.value, figure.kind)
+    unsound = next((why for why in (baseline.unsound, candidate.unsound) if why is not None), None)
+    if unsound is not None:
+        return "undecided", f"undecided: {unsound}"
+    if found.lower is None or found.upper is None:
+        if (silent := _unanswered(baseline, candidate, figure)) is not None:
+            return "worse", f"regression: {silent}"
+        return "undecided", f"undecided: {figure.label} cannot be compared: {found.reason}"
+    shown = (
+        f"{figure.label} of {run} is {figure.format(found.candidate)} against {figure.format(found.baseline)}, "
+        f"{figure.format_difference(found.value)} ({figure.format_difference(found.lower)} to "
+        f"{figure.format_difference(found.upper)})"
+    )
+    if found.lower > margin.value:
+        return "worse", f"regression: {shown}: more than the margin of {allowed}"
+    if found.upper < margin.value:
+        return "within", f"within the margin of {allowed}: {shown}"
+    return "undecided", f"undecided: {shown}: the interval holds the margin of {allowed}; more turns would narrow it"
+
+
+def _unanswered(baseline: ComparedRun, candidate: ComparedRun, figure: ComparedFigure) -> str | None:
+    """Whether the candidate's percentile is a turn that nobody answered, and it is shown to answer fewer turns than the
+    baseline did; as a sentence."""
+    beyond = 1 - (figure.fraction or 0.0)
+    before, after = _unanswered_share(baseline.turns), _unanswered_share(candidate.turns)
+    if before is None or after is None or not (after[0] > beyond > before[2] and after[0] > before[1]):
+        return None
+    missing = int(_are_unanswered(candidate.turns).sum())
+    return (
+        f"{percent(after[2])} of the turns of {candidate.run_id} ({missing:,} of "
+        f"{candidate.turns.eligible_turns:,}) were not answered, {percent(before[2])} of {baseline.run_id}: its "
+        f"{figure.label} is longer than any wait that was measured"
+    )
+
+
+def _are_unanswered(of: CohortTurns) -> NDArray[np.bool_]:
+    return of.has_outcome(*UNANSWERED) & of.eligible
+
+
+def _unanswered_share(of: CohortTurns) -> tuple[float, float, float] | None:
+    """Between what the share of unanswered turns lies, and the share. The turns count for as many as there are calls:
+    as if the turns of a call all ended alike, which is the least that they can say."""
+    eligible = of.eligible
+    total = int(eligible.sum())
+    if not total:
+        return None
+    calls = int(np.unique(of.code(CALL)[eligible]).size)
+    share = float(_are_unanswered(of).sum()) / total
+    interval = wilson_interval(round(share * calls), calls)
+    return None if interval is None else (*interval, share)

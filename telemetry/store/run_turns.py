@@ -1,0 +1,83 @@
+"""The turns of one run in the columns that a comparison of runs reads, and what the run was asked to do."""
+
+from dataclasses import dataclass
+
+from telemetry.comparison.runs import ComparedRun
+from telemetry.objectives.objective import Objective
+from telemetry.store import queries
+from telemetry.store.answers import Filter, RunRecord
+from telemetry.store.connection import StoreConnection
+from telemetry.store.processes import processes
+from telemetry.store.queries import ASKED, Condition, judged, viewed
+from telemetry.store.rollout_turns import telemetry_lost
+from telemetry.store.run_state import generator_limit, is_under_way
+from telemetry.store.runs import runs
+from telemetry.store.starts import starts_by_phase, total
+from telemetry.store.turn_columns import TurnColumns, columns_of_turns, rules_of
+
+
+@dataclass(frozen=True, slots=True)
+class RunTurnsQuestion:
+    """Which run, and what of its turns: names of METRICS, of turn_columns.REPORTED_COLUMNS, and objectives."""
+
+    run_id: str
+    metrics: tuple[str, ...] = ()
+    reported: tuple[str, ...] = ()
+    objectives: tuple[Objective, ...] = ()
+
+
+def run_turns(connection: StoreConnection, asked: RunTurnsQuestion, now_unix_ns: int) -> ComparedRun | None:
+    """The turns of a run, none of a ramp, no silent ones; None where the store has no such run. Raises StoreError for a
+    column that the store does not have, and for more turns than an answer can carry."""
+    read = TurnColumns(asked.metrics, asked.reported, objectives=asked.objectives, with_audio=True)
+    read.check()
+    record = next((each for each in runs(connection) if each.run_id == asked.run_id), None)
+    if record is None:
+        return None
+    f = Filter(run_id=asked.run_id)
+    where = judged(f) & viewed(f) & Condition(ASKED)
+    turns = columns_of_turns(
+        connection,
+        where,
+        asked.run_id,
+        read,
+        ({}, rules_of(connection, where, asked.objectives, queries.source_of(f))),
+    )
+    invalid = int(turns.has_outcome("invalid").sum())
+    known = processes(connection, asked.run_id)
+    limit = None
+    if record.service is None:
+        limit = generator_limit(known, (invalid, turns.turns), total(starts_by_phase(connection, f)), now_unix_ns)
+    return ComparedRun(
+        run_id=asked.run_id,
+        asked=asked_of(record),
+        turns=turns,
+        telemetry_lost=telemetry_lost(connection, where, now_unix_ns),
+        generator_limit=limit,
+        is_under_way=is_under_way(known, now_unix_ns),
+        lacks_old_turns=record.lacks_old_turns,
+    )
+
+
+# What of a run's declaration can make its figures differ from another's, in the order of a sentence.
+_DECLARED = (
+    "target",
+    "protocol",
+    "users",
+    "arrivals",
+    "rate_per_s",
+    "max_calls",
+    "corpus",
+    "utterances",
+    "length",
+    "profile",
+    "scenario",
+    "seed",
+    "run_time_s",
+)
+
+
+def asked_of(record: RunRecord) -> dict[str, str]:
+    """What a run was asked to do, by name, in one order."""
+    known = {**record.declared, "target": record.target, "protocol": record.protocol}
+    return {name: str(value) for name in _DECLARED if (value := known.get(name)) is not None}

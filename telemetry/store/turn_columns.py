@@ -1,0 +1,154 @@
+"""Turns as the columns that a comparison reads of them, and no others: of a rollout's cohort, or of a run."""
+
+# ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from telemetry.model import semconv
+from telemetry.model.errors import StoreError
+from telemetry.model.metrics import METRICS
+from telemetry.objectives.objective import Objective
+from telemetry.rollout import cohort_turns as columns
+from telemetry.rollout.cohort_turns import CohortTurns, packed_codes, packed_numbers
+from telemetry.rollout.plan import SLICE_DIMENSIONS, SliceDimension
+from telemetry.store.connection import StoreConnection, rows
+from telemetry.store.objectives import verdicts_by_key
+from telemetry.store.queries import Condition
+
+# A slice of which there are more values says nothing about where a difference is.
+MOST_SLICE_VALUES: Final = 50
+# More values than an answer can carry.
+MOST_TURNS: Final = 4_000_000
+_REPORTED: Final = {
+    columns.FALLBACK: "CASE WHEN fallback IS NOT NULL THEN 1 WHEN route IS NOT NULL THEN 0 END",
+    columns.CACHE_HIT: "CASE WHEN cache_hit THEN 1 WHEN cache_hit IS NOT NULL THEN 0 END",
+    columns.WER_ERRORS: "wer_errors",
+    columns.WER_WORDS: "wer_reference_words",
+    columns.TOKENS: "llm_tokens",
+    columns.REPLY_AUDIO: "reply_audio_ns",
+}
+REPORTED_COLUMNS: Final = tuple(_REPORTED)
+_MISSED: Final = {True: 0.0, False: 1.0, None: math.nan}
+_SPOKEN: Final = ("utterance_id", "noise_profile", "channel_profile", "snr_asked_db", "audio_variant")
+# A part of the hash, so that a code stays within 32 bits. MD5, because another process may have another DuckDB, whose
+# own hash differs.
+_AUDIO: Final = (
+    "md5_number_lower(concat_ws(chr(31), "
+    + ", ".join(f"coalesce({name}::VARCHAR, '')" for name in _SPOKEN)
+    + ")) & 2147483647"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnColumns:
+    """What is read of turns. `metrics` are names of METRICS, `reported` of REPORTED_COLUMNS; `with_audio` asks for what
+    was said, to pair turns by."""
+
+    metrics: tuple[str, ...] = ()
+    reported: tuple[str, ...] = ()
+    slices: tuple[SliceDimension, ...] = ()
+    objectives: tuple[Objective, ...] = ()
+    with_audio: bool = False
+
+    def check(self) -> None:
+        """Raises StoreError for a column that a store does not have."""
+        _known("metric", self.metrics, METRICS)
+        _known("column", self.reported, _REPORTED)
+        _known("dimension", self.slices, SLICE_DIMENSIONS)
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectiveRules:
+    """What objectives say of turns: the key of a turn as an expression with its values, and the verdict on each key."""
+
+    key: str = ""
+    values: list[Any] = field(default_factory=list[Any])
+    verdicts: Mapping[str, Mapping[int, bool | None]] = field(default_factory=dict[str, dict[int, bool | None]])
+
+    def columns(self, keys: Any) -> dict[str, bytes]:
+        """A column for each objective, from the keys of the turns."""
+        if not self.verdicts:
+            return {}
+        known, places = np.unique(keys, return_inverse=True)
+        found: dict[str, bytes] = {}
+        for name, of_key in self.verdicts.items():
+            missed = [_MISSED[of_key.get(int(key))] for key in known]
+            found[columns.missed_column(name)] = packed_numbers(np.array(missed, dtype=np.float64)[places])
+        return found
+
+
+def rules_of(
+    connection: StoreConnection, where: Condition, objectives: Sequence[Objective], source: semconv.Source
+) -> ObjectiveRules:
+    """What the objectives say of the turns of a condition."""
+    return ObjectiveRules(*verdicts_by_key(connection, where, objectives, source)) if objectives else ObjectiveRules()
+
+
+def labels_of(connection: StoreConnection, where: Condition, dimension: str) -> tuple[str, ...]:
+    """The commonest values of a dimension, in the order of the alphabet."""
+    found = rows(
+        connection,
+        f"""
+        SELECT {dimension} AS value FROM turns WHERE {where.sql} AND {dimension} IS NOT NULL
+        GROUP BY value ORDER BY count(*) DESC, value LIMIT {MOST_SLICE_VALUES}
+        """,
+        where.values,
+    )
+    return tuple(sorted(row["value"] for row in found))
+
+
+def columns_of_turns(
+    connection: StoreConnection,
+    where: Condition,
+    name: str,
+    asked: TurnColumns,
+    of_all: tuple[Mapping[str, tuple[str, ...]], ObjectiveRules],
+) -> CohortTurns:
+    """The turns of a condition under a name; `of_all` are the labels and rules that hold for all that are compared.
+    Raises StoreError for more turns than an answer can carry."""
+    labels, rules = of_all
+    numbers = {name: METRICS[name].column for name in asked.metrics} | {
+        name: _REPORTED[name] for name in asked.reported
+    }
+    selected = [f"coalesce(({sql})::DOUBLE, 'nan'::DOUBLE) AS n_{name}" for name, sql in numbers.items()]
+    selected += [f"coalesce(list_position(?, {name}), 0) - 1 AS c_{name}" for name in labels]
+    if asked.with_audio:
+        selected.append(f"CASE WHEN utterance_id IS NULL THEN -1 ELSE ({_AUDIO})::BIGINT END AS c_audio")
+    if rules.verdicts:
+        selected.append(f"{rules.key} AS rule")
+    always = [f"list_position(?, outcome) - 1 AS c_{columns.OUTCOME}", "hash(call_id) AS call", "started_unix_ns"]
+    found: dict[str, Any] = connection.execute(
+        f"""
+        SELECT {", ".join([*always, *selected])} FROM turns WHERE {where.sql} LIMIT {MOST_TURNS + 1}
+        """,
+        [list(semconv.OUTCOMES), *map(list, labels.values()), *rules.values, *where.values],
+    ).fetchnumpy()
+    turns = int(found["started_unix_ns"].size)
+    if turns > MOST_TURNS:
+        raise StoreError(f"{name}: more than {MOST_TURNS:,} turns for one answer, narrow the question by its time")
+    codes = {columns.OUTCOME: packed_codes(found[f"c_{columns.OUTCOME}"])}
+    codes[columns.CALL] = packed_codes(np.unique(found["call"], return_inverse=True)[1])
+    codes |= {name: packed_codes(found[f"c_{name}"]) for name in labels}
+    if asked.with_audio:
+        codes[columns.AUDIO] = packed_codes(found["c_audio"])
+    started = found["started_unix_ns"]
+    return CohortTurns(
+        cohort=name,
+        turns=turns,
+        numbers={name: packed_numbers(found[f"n_{name}"]) for name in numbers} | rules.columns(found.get("rule")),
+        codes=codes,
+        labels=dict(labels),
+        first_unix_ns=int(started.min()) if started.size else None,
+        newest_unix_ns=int(started.max()) if started.size else None,
+    )
+
+
+def _known(what: str, names: tuple[str, ...], known: Mapping[str, Any] | tuple[str, ...]) -> None:
+    unknown = next((name for name in names if name not in known), None)
+    if unknown is not None:
+        raise StoreError(f"there is no {what} {unknown!r:.60}; known are {', '.join(known)}")

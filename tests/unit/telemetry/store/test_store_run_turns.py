@@ -1,0 +1,88 @@
+"""The turns of a run out of its store, beside the turns themselves."""
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from telemetry.comparison.figures import METRICS_COMPARED, REPORTED
+from telemetry.comparison.runs import ComparedRun
+from telemetry.model.metrics import METRICS
+from telemetry.model.turns import Turn
+from telemetry.objectives.slo import default_objectives
+from telemetry.sidecar.query_messages import Asked
+from telemetry.sidecar.query_process import reply_to
+from telemetry.store.questions import QUESTIONS
+from telemetry.store.reader import StoreReader
+from telemetry.store.run_turns import RunTurnsQuestion
+from tests.fixtures_turns import SECOND, START_UNIX_NS, Run, client_turn, fill_store, synthetic_run
+
+NOW = START_UNIX_NS + 10_000 * SECOND
+RUN = synthetic_run(turns=240)
+ASKED = RunTurnsQuestion("run-1", METRICS_COMPARED, REPORTED, tuple(default_objectives()))
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreReader]:
+    store = fill_store(tmp_path_factory.mktemp("store"), RUN, synthetic_run("run-2", turns=30))
+    with StoreReader(store, wall_clock_ns=lambda: NOW) as opened:
+        yield opened
+
+
+def asked(reader: StoreReader, question: RunTurnsQuestion = ASKED) -> ComparedRun:
+    found = reader.run_turns(question)
+    assert found is not None
+    return found
+
+
+def spoken() -> list[Turn]:
+    return [turn for turn in RUN.turns if turn.source == "client"]
+
+
+def test_the_columns_are_those_of_the_client_s_turns(reader: StoreReader) -> None:
+    found = asked(reader)
+    assert (found.run_id, found.turns.turns) == ("run-1", len(spoken()))
+    column = found.turns.number("voice_to_voice")
+    assert column is not None
+    values = [METRICS["voice_to_voice"].value(turn) for turn in spoken()]
+    assert sorted(map(str, column.tolist())) == sorted(str(float("nan") if v is None else float(v)) for v in values)
+    hits = found.turns.number("cache_hit")
+    assert hits is not None
+    assert sorted(map(str, hits.tolist())) == sorted(
+        str(float("nan") if turn.cache_hit is None else float(turn.cache_hit)) for turn in spoken()
+    )
+    assert found.asked["target"] == "ws://127.0.0.1:8080/v1/realtime"
+    assert found.telemetry_lost == 0.0
+
+
+def test_what_was_said_has_a_code_that_any_program_can_find(reader: StoreReader) -> None:
+    def code(turn: Turn) -> int:
+        parts = (turn.utterance_id, turn.noise_profile, turn.channel_profile, turn.snr_asked_db, turn.audio_variant)
+        text = "\x1f".join("" if part is None else str(part) for part in parts)
+        lower = int.from_bytes(hashlib.md5(text.encode(), usedforsecurity=False).digest()[8:], "little")
+        return lower & 0x7FFFFFFF
+
+    assert sorted(asked(reader).turns.code("audio").tolist()) == sorted(code(turn) for turn in spoken())
+
+
+def test_a_run_that_is_not_there_is_none(reader: StoreReader) -> None:
+    assert reader.run_turns(RunTurnsQuestion("gone")) is None
+
+
+def test_the_answer_travels(reader: StoreReader) -> None:
+    replied = reply_to(reader, Asked("run_turns", msgspec.json.encode({"asked": ASKED}), True))
+    there: ComparedRun = msgspec.msgpack.decode(replied.body, type=QUESTIONS["run_turns"].answer)
+    here = asked(reader)
+    assert (there.run_id, there.asked, there.generator_limit) == (here.run_id, here.asked, here.generator_limit)
+    assert sorted(there.turns.code("audio").tolist()) == sorted(here.turns.code("audio").tolist())
+    none = reply_to(reader, Asked("run_turns", msgspec.json.encode({"asked": {"run_id": "gone"}}), True))
+    assert msgspec.msgpack.decode(none.body) is None
+
+
+def test_a_run_whose_generator_was_the_limit_says_why(tmp_path: Path) -> None:
+    turns = [client_turn(i, outcome="invalid" if i < 5 else "ok", invalid_reasons=("pacing",)) for i in range(100)]
+    with StoreReader(fill_store(tmp_path, Run(turns)), wall_clock_ns=lambda: NOW) as reader:
+        limit = asked(reader, RunTurnsQuestion("run-1")).generator_limit
+    assert limit is not None
