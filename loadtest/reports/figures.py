@@ -1,5 +1,6 @@
 """How the statistics of a metric are written on a terminal: the figure, or why it is missing."""
 
+from collections.abc import Mapping
 from typing import Final
 
 from telemetry.model.formatting import DASH, count, estimate_if, number
@@ -37,6 +38,11 @@ def of_the_answered(stats: MetricStats, which: str) -> str:
     """As `statistic`, marked where it is of the answered turns only; the mark is explained by `ANSWERED_NOTE`."""
     text = statistic(stats, which)
     return f"{text}{ANSWERED_MARK}" if stats.unanswered and getattr(stats, which) is not None else text
+
+
+def counts(named: Mapping[str, int]) -> str:
+    """Numbers by name: `cache 45, cloud 126`."""
+    return ", ".join(f"{name} {number(how_many)}" for name, how_many in named.items())
 
 
 def label(metric: str) -> str:

@@ -18,7 +18,7 @@ In order of precedence, the first that applies:
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from loadtest.exit_codes import ExitCode
@@ -46,6 +46,17 @@ def survives_loss(verdict: Verdict, missing: int) -> bool:
     if not missing:
         return True
     return verdict.good >= verdict.target * (verdict.eligible + missing)
+
+
+def open_by_loss(verdicts: Sequence[Verdict], missing: int) -> list[Verdict]:
+    """The verdicts, where one is met only if the turns known to be lost were good: that one is undecided."""
+    why = f"undecided: {formatting.turns(missing)} known to be lost could turn it"
+    return [
+        replace(verdict, sentence=f"{verdict.sentence}; {why}", met=None, budget_left=None, reason=why)
+        if verdict.met and not survives_loss(verdict, missing)
+        else verdict
+        for verdict in verdicts
+    ]
 
 
 def run_outcome_for(*, run: RunInfo, summary: Summary, verdicts: Sequence[Verdict]) -> RunOutcome:
@@ -153,9 +164,14 @@ def generator_loss(run: RunInfo) -> str | None:
     return text
 
 
+def _name(verdict: Verdict) -> str:
+    """An objective in a sentence: its name for people is a sentence itself."""
+    return verdict.name if verdict.display_name is None else f"“{verdict.display_name}”"
+
+
 def _objectives(summary: Summary, verdicts: Sequence[Verdict]) -> RunOutcome:
-    missed = [verdict.name for verdict in verdicts if verdict.met is False]
-    undecided = [verdict.name for verdict in verdicts if verdict.met is None]
+    missed = [_name(verdict) for verdict in verdicts if verdict.met is False]
+    undecided = [_name(verdict) for verdict in verdicts if verdict.met is None]
     if missed or undecided:
         parts = [f"{', '.join(missed)} missed"] if missed else []
         parts += [f"{', '.join(undecided)} undecided"] if undecided else []
@@ -170,7 +186,7 @@ def _objectives(summary: Summary, verdicts: Sequence[Verdict]) -> RunOutcome:
         parts += [f"the endpoint did not read what was said in {formatting.turns(unread)}"] if unread else []
         return RunOutcome(ExitCode.OBJECTIVE_MISSED if missed else ExitCode.UNDECIDED, "; ".join(parts))
     missing = summary.loss.missing
-    fragile = [verdict.name for verdict in verdicts if not survives_loss(verdict, missing)]
+    fragile = [_name(verdict) for verdict in verdicts if not survives_loss(verdict, missing)]
     if fragile:
         return RunOutcome(
             ExitCode.UNDECIDED,

@@ -54,12 +54,18 @@ def schema() -> dict[str, Any]:
 
 
 def summary_object(
-    *, run: RunInfo, summary: Summary, verdicts: Sequence[Verdict], exit_code: ExitCode
+    *,
+    run: RunInfo,
+    summary: Summary,
+    verdicts: Sequence[Verdict],
+    exit_code: ExitCode,
+    exit_reason: str | None = None,
 ) -> dict[str, Any]:
-    """The run as one JSON-ready object. `exit_code` is the code the process ends with; where that is not what the
-    figures alone would give (a fault of ours, an interrupt), `exit_reason` names the code only."""
-    run_outcome = run_outcome_for(run=run, summary=summary, verdicts=verdicts)
-    reason = run_outcome.reason if run_outcome.code == exit_code else exit_code.name.lower().replace("_", " ")
+    """The run as one JSON-ready object. `exit_code` is the code the process ends with; without an `exit_reason` it is
+    that of the figures alone, and where they would give another code (a fault of ours, an interrupt), its name."""
+    if exit_reason is None:
+        run_outcome = run_outcome_for(run=run, summary=summary, verdicts=verdicts)
+        exit_reason = run_outcome.reason if run_outcome.code == exit_code else exit_code.name.lower().replace("_", " ")
     return {
         "schema_version": SCHEMA_VERSION,
         "run": _run(run),
@@ -108,7 +114,7 @@ def summary_object(
             "lacks_old_turns": summary.lacks_old_turns,
         },
         "exit_code": int(exit_code),
-        "exit_reason": reason,
+        "exit_reason": exit_reason,
     }
 
 
@@ -204,6 +210,7 @@ def _turns(turns: TurnCounts) -> dict[str, Any]:
 def _objective(verdict: Verdict) -> dict[str, Any]:
     return {
         "name": verdict.name,
+        "display_name": verdict.display_name,
         "met": verdict.met,
         "counts": verdict.counts,
         "sentence": verdict.sentence,

@@ -15,7 +15,7 @@ from rich.console import Console
 from loadtest.exit_codes import ExitCode
 from loadtest.reports.calibration_citing import Citation, State
 from loadtest.reports.run_info import ProcessShare, RunCorpus, RunInfo, RunProfile, SpoolInfo
-from loadtest.reports.run_outcome import RunOutcome, run_outcome_for
+from loadtest.reports.run_outcome import RunOutcome, open_by_loss, run_outcome_for
 from loadtest.reports.summary import summary_object
 from loadtest.reports.terminal import final_view
 from loadtest.run.json_file import write_json
@@ -45,6 +45,7 @@ class RunResult:
     summary: Summary
     verdicts: list[Verdict]
     run_outcome: RunOutcome
+    objectives: tuple[Objective, ...] = ()  # that the verdicts are on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,21 +79,33 @@ def judged_run(
     counts = reader.objective_counts(where, objectives)
     verdicts = judge(objectives, counts.count, counts.good_range)
     run_outcome = run_outcome_for(run=info, summary=summary, verdicts=verdicts)
-    if run_outcome.code is ExitCode.GENERATOR_LIMITED:
+    # Also where somebody interrupted it: its figures are no better for that.
+    if run_outcome.code is ExitCode.GENERATOR_LIMITED or summary.turns.is_generator_limited:
         verdicts = not_judged(objectives, verdicts, GENERATOR_LIMITED)
-    return RunResult(info, summary, verdicts, run_outcome)
+    verdicts = open_by_loss(verdicts, summary.loss.missing)
+    return RunResult(info, summary, verdicts, run_outcome, tuple(objectives))
 
 
 def print_and_write(result: RunResult, console: Console, json_file: Path | None) -> ExitCode:
     """Print the summary, write the JSON object whole or not at all, and give the exit code."""
     console.print(
-        final_view(run=result.info, summary=result.summary, verdicts=result.verdicts, run_outcome=result.run_outcome)
+        final_view(
+            run=result.info,
+            summary=result.summary,
+            verdicts=result.verdicts,
+            run_outcome=result.run_outcome,
+            objectives=result.objectives,
+        )
     )
     if json_file is not None:
         write_json(
             json_file,
             summary_object(
-                run=result.info, summary=result.summary, verdicts=result.verdicts, exit_code=result.run_outcome.code
+                run=result.info,
+                summary=result.summary,
+                verdicts=result.verdicts,
+                exit_code=result.run_outcome.code,
+                exit_reason=result.run_outcome.reason,
             ),
         )
     return result.run_outcome.code

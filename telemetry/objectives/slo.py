@@ -74,6 +74,12 @@ class Verdict:
     is_observable: bool = True  # False where this wire cannot show what the objective is about
     good_range: GoodRange | None = None
     is_judged: bool = True  # False where the figures are not to be trusted, whatever they are
+    display_name: str | None = None  # the objective's name for people
+
+    @property
+    def title(self) -> str:
+        """What people read as its name."""
+        return self.display_name or self.name
 
 
 def default_objectives() -> list[Objective]:
@@ -250,6 +256,7 @@ def _verdict(objective: Objective, count: Callable[[Objective], tuple[int, int]]
             reason,
             objective.counts,
             is_observable=is_observable,
+            display_name=objective.display_name,
         )
     met = Fraction(good, eligible) >= target
     found = f"{percent(ratio)} of {eligible} {objective.counts}, {'met' if met else 'missed'}"
@@ -265,6 +272,7 @@ def _verdict(objective: Objective, count: Callable[[Objective], tuple[int, int]]
         minimum_turns=minimum,
         reason=None,
         counts=objective.counts,
+        display_name=objective.display_name,
     )
 
 

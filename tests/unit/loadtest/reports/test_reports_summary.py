@@ -218,7 +218,7 @@ def test_lost_and_spooled_turns_are_reported() -> None:
 
 
 def test_the_reason_explains_the_code_that_is_given(whole) -> None:
-    assert (whole["exit_code"], whole["exit_reason"]) == (6, "voice-to-voice-800ms undecided")
+    assert (whole["exit_code"], whole["exit_reason"]) == (6, "“The caller hears an answer in time” undecided")
     fault = summary_object(run=material.run_info(), summary=material.summary(), verdicts=[], exit_code=ExitCode.FAULT)
     assert (fault["exit_code"], fault["exit_reason"]) == (1, "fault")
 

@@ -14,6 +14,7 @@ from loadtest.reports.run_info import ProcessShare, SpoolInfo
 from loadtest.reports.run_outcome import run_outcome_for
 from loadtest.reports.terminal import final_view
 from telemetry.model.stated_error import StatedError
+from telemetry.objectives.slo import default_objectives, not_judged
 from telemetry.store.answers import (
     CacheStats,
     FailureCount,
@@ -39,12 +40,13 @@ def shown(view: RenderableType, width: int = 120, color: bool = False) -> str:
     return out.getvalue()
 
 
-def final(run=None, summary=None, verdicts=None, width: int = 120, color: bool = False) -> str:
+def final(run=None, summary=None, verdicts=None, width: int = 120, color: bool = False, objectives=()) -> str:
     run = run or material.run_info()
     summary = summary or material.summary()
     verdicts = [material.verdict(True)] if verdicts is None else verdicts
     run_outcome = run_outcome_for(run=run, summary=summary, verdicts=verdicts)
-    return shown(final_view(run=run, summary=summary, verdicts=verdicts, run_outcome=run_outcome), width, color)
+    view = final_view(run=run, summary=summary, verdicts=verdicts, run_outcome=run_outcome, objectives=objectives)
+    return shown(view, width, color)
 
 
 def words(text: str) -> str:
@@ -85,7 +87,30 @@ def test_each_objective_is_met_missed_or_not_shown_with_its_numbers() -> None:
     assert "? undecided" in output
     for met in (True, False, None):
         assert material.verdict(met).sentence in output
-    assert "exit 3 objective missed: voice-to-voice-800ms missed; voice-to-voice-800ms undecided" in output
+    title = "“The caller hears an answer in time”"
+    assert f"exit 3 objective missed: {title} missed; {title} undecided" in output
+
+
+def test_objectives_have_their_names_for_people_and_the_missed_ones_come_first() -> None:
+    objective = replace(default_objectives()[0], name=material.verdict(True).name)
+    text = final(verdicts=[material.verdict(True), material.verdict(False)], objectives=[objective])
+    assert row(text, "✘ missed") == ["✘ missed", "The caller hears an answer in time"]
+    assert text.index("✘ missed") < text.index("✔ met")
+    assert "p99 is bad: 1,204 ms (the slowest 1 % of the turns); p95 is within: 800 ms" in words(text)
+
+
+def test_a_run_that_is_not_judged_shows_no_sign_of_success() -> None:
+    objective = replace(default_objectives()[0], name=material.verdict(True).name)
+    verdicts = not_judged([objective], [material.verdict(True)], "the generator was the limit")
+    text = final(verdicts=verdicts, objectives=[objective])
+    assert row(text, "– not judged") == ["– not judged", "The caller hears an answer in time"]
+    for claim in ("✔", "error budget", "is bad", " met "):
+        assert claim not in text
+
+
+def test_names_of_others_are_no_markup() -> None:
+    routes = ShareByName(total=1, reported=1, counts={"[red]cloud[/red]": 1})
+    assert "[red]cloud[/red] 1" in final(summary=material.summary(routes=routes))
 
 
 def test_stages_have_their_percentiles_or_the_reason_why_not() -> None:

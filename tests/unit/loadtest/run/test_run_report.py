@@ -13,7 +13,8 @@ from rich.console import Console
 from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.reports.summary import schema
-from loadtest.run.judged_run import judged_run
+from loadtest.run.judged_run import BesideStore, judged_run
+from loadtest.run.losses import RECENT_S
 from loadtest.run.report import list_runs, report
 from telemetry.model.spans import SpanRow
 from telemetry.objectives.slo import default_objectives
@@ -128,6 +129,17 @@ def test_a_generator_limited_run_claims_nothing_of_the_service(tmp_path: Path) -
     }
     assert "met  " not in output
     assert "error budget left" not in output
+
+
+def test_an_interrupted_run_of_a_limited_generator_claims_nothing_either(tmp_path: Path) -> None:
+    invalid: dict[str, Any] = {"outcome": "invalid", "invalid_reasons": ("frame lateness",)}
+    store = _store(tmp_path / "s", *_ended(), turns=150, connect_ns=SECOND // 10)
+    with StoreWriter(store) as writer:
+        writer.append(Batch(turns=[client_turn(index, process_id="1", **invalid) for index in range(150, 160)]))
+    with StoreReader(store) as reader:
+        result = judged_run(reader, "run-1", default_objectives(), beside=BesideStore(interrupted=True))
+    assert result.run_outcome.code is ExitCode.INTERRUPTED
+    assert {verdict.met for verdict in result.verdicts} == {None}
 
 
 def test_a_process_that_fell_silent_is_lost_and_one_heard_of_lately_is_at_work(tmp_path: Path) -> None:

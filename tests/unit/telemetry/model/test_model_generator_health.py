@@ -11,8 +11,8 @@ import pytest
 from dashboard import descriptions
 from docs_build.spans import spans_page
 from docs_build.summary_schema import summary_page
+from loadtest.reports import evidence
 from loadtest.reports import summary as json_summary
-from loadtest.reports import terminal
 from telemetry.export import instrumentation
 from telemetry.model import generator_health
 from telemetry.model.generator_health import GAUGES, HEALTH_FIGURES, SUMMARY_FIGURES, HealthFigure, gauge_metric
@@ -42,7 +42,7 @@ NEW = HealthFigure(
 def added(monkeypatch: pytest.MonkeyPatch) -> HealthFigure:
     """The table with one row more, as every module that reads it sees it."""
     summary, gauges = (*SUMMARY_FIGURES, NEW), {**GAUGES, "timer_slip_worst_ns": NEW}
-    for module in (generator_health, json_summary, terminal, descriptions, generator_query):
+    for module in (generator_health, json_summary, evidence, descriptions, generator_query):
         monkeypatch.setattr(module, "SUMMARY_FIGURES", summary)
     for module in (generator_health, instrumentation, generator_query):
         monkeypatch.setattr(module, "GAUGES", gauges)
@@ -92,7 +92,7 @@ def test_a_new_row_is_a_gauge_a_figure_of_the_store_a_json_key_and_a_place_on_te
     )
     assert made_json["generator"]["timer_slip_worst_s"] == 0.002
     assert "timer_slip_worst_s" in json_summary.schema()["properties"]["generator"]["required"]
-    assert "timer slip ≤ 2.0 ms" in dict(terminal._evidence(material.run_info(), whole))["process"]
+    assert "timer slip ≤ 2.0 ms" in dict(evidence.evidence_rows(material.run_info(), whole))["process"]
     assert "timer slip ≤ 2.0 ms" in descriptions.describe_generator(found, "its process")
 
 

@@ -1,0 +1,92 @@
+"""What a run was and what happened in it, as rows of a name and a sentence: the same in every report. Pure."""
+
+from loadtest.protocols.address import public_target
+from loadtest.reports.behavior import behavior_rows
+from loadtest.reports.failures import retry_line
+from loadtest.reports.figures import counts
+from loadtest.reports.phases import load_line, ramp_line
+from loadtest.reports.run_info import RunInfo
+from loadtest.reports.summary import fallback_rate
+from telemetry.model import formatting
+from telemetry.model.semconv import OUTCOME_LABELS
+from telemetry.store.answers import CacheStats, ShareByName, Summary
+from telemetry.store.beside import Beside
+
+
+def happened_rows(summary: Summary) -> list[tuple[str, str]]:
+    """How the turns ended, what callers did, and what the endpoint reported of itself."""
+    turns = summary.turns
+    outcomes = ", ".join(
+        f"{formatting.number(count)} {OUTCOME_LABELS[name]}" for name, count in turns.by_outcome.items() if count
+    )
+    rows = [("turns", f"{formatting.number(turns.total)} ({outcomes})" if outcomes else formatting.number(turns.total))]
+    if turns.cut:
+        rows.append(("cut", f"{formatting.turns(turns.cut)} before the end, by {counts(turns.cut_by)}"))
+    rows += behavior_rows(summary)
+    if (retries := retry_line(summary)) is not None:
+        rows.append(("retries", retries))
+    if (ramp := ramp_line(summary)) is not None:
+        rows.append(("ramps", ramp))
+    rows.append(("cache", cache_line(summary.cache)))
+    rows.append(("fallback", fallback_line(summary.fallback)))
+    rows += beside_rows(summary.beside)
+    if summary.routes.counts:
+        rows.append(("routes", counts(summary.routes.counts)))
+    return rows
+
+
+def cache_line(cache: CacheStats) -> str:
+    """Hit rate and hits by tier, or that none was reported."""
+    if not cache.reported:
+        return "not reported by the endpoint"
+    tiers = f" ({counts(cache.hits_by_tier)})" if cache.hits_by_tier else ""
+    return f"{formatting.percent(cache.hit_rate)} hits of {formatting.turns(cache.reported)} that reported{tiers}"
+
+
+def fallback_line(fallback: ShareByName) -> str:
+    """How often a fallback answered, by kind, or that none was reported."""
+    if not fallback.reported:
+        return "not reported by the endpoint"
+    kinds = f" ({counts(fallback.counts)})" if fallback.counts else ""
+    return (
+        f"{formatting.percent(fallback_rate(fallback))} of {formatting.turns(fallback.reported)} that reported{kinds}"
+    )
+
+
+def beside_rows(beside: Beside) -> list[tuple[str, str]]:
+    """What arrived beside the conversations; no row where there was nothing."""
+    rows: list[tuple[str, str]] = []
+    if beside.unknown:
+        names = f" ({', '.join(beside.unknown_names)})" if beside.unknown_names else ""
+        rows.append(("unknown", f"{formatting.number(beside.unknown)} events that the protocol does not know{names}"))
+    if beside.duplicates:
+        rows.append(("duplicates", f"{formatting.number(beside.duplicates)} events came twice; each was heard once"))
+    if beside.turns_with_service_latency:
+        text = f"on {formatting.turns(beside.turns_with_service_latency)} the service stated latencies of its own"
+        rows.append(("metadata", text))
+    return rows
+
+
+def run_rows(run: RunInfo, summary: Summary) -> list[tuple[str, str]]:
+    """What was asked for: the run, its target, its speech, and where it is kept."""
+    if run.service is not None:
+        day = f"{run.service.service} · {run.service.day.isoformat()} (UTC) · {summary.client_service_delta.reported}"
+        return [("service", day), ("run", run.run_id), *([("store", run.store)] if run.store else [])]
+    altered = [f"noise {run.profile.noise}"] if run.profile.noise else []
+    altered += [f"{run.profile.snr_db:g} dB SNR"] if run.profile.snr_db is not None else []
+    altered += [f"{run.profile.length} utterances"] if run.profile.length else []
+    altered += [f"channel {run.profile.channel}"] if run.profile.channel else []
+    corpus = f"{run.corpus.name}: {run.corpus.kind} speech, {run.corpus.utterances} utterances"
+    if run.corpus.licenses:
+        corpus += f" ({', '.join(run.corpus.licenses)})"
+    rows = [
+        (
+            "run",
+            f"{run.run_id} · {run.protocol} · {load_line(run)} · seed {'not known' if run.seed is None else run.seed}",
+        ),
+        ("target", public_target(run.target)),
+        ("corpus", " · ".join([corpus, *altered])),
+    ]
+    rows += [("store", run.store)] if run.store else []
+    rows += [("dashboard", run.dashboard_url)] if run.dashboard_url else []
+    return rows

@@ -1,0 +1,114 @@
+"""Which tail of a metric is bad, and what may be claimed of an objective."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from loadtest.reports.judged_objectives import judged_objectives, missed_first
+from loadtest.reports.run_outcome import open_by_loss
+from loadtest.reports.tails import tail_sentence
+from telemetry.objectives.objective import Objective
+from telemetry.objectives.slo import default_objectives, judge, not_judged
+from tests.unit.loadtest.reports import reports_material as material
+
+MS = material.MS
+PROMISE = Objective("v2v", "metric", 0.95, metric="voice_to_voice", threshold=800 * MS, display_name="In time")
+
+
+def tail(objective: Objective = PROMISE, metric: str = "voice_to_voice", n: int = 200, **figures: Any) -> str | None:
+    counted = {key: figures.pop(key) for key in ("unanswered", "approximate") if key in figures}
+    stats = material.stats(metric, n, **{key: value * MS for key, value in figures.items()}, **counted)
+    whole = material.summary()
+    return tail_sentence(objective, replace(whole, metrics={**whole.metrics, metric: stats}))
+
+
+@pytest.mark.parametrize(
+    ("figures", "sentence"),
+    [
+        ({"p50": 600, "p95": 700, "p99": 790, "max": 800}, None),  # at the threshold is within it
+        (
+            {"p50": 600, "p95": 640, "p99": 4_100, "max": 5_000},
+            "p99 is bad: 4,100 ms (the slowest 1 % of the turns); p95 is within: 640 ms",
+        ),
+        (
+            {"p50": 600, "p95": 801, "p99": 4_100, "max": 5_000},
+            "p95 is bad: 801 ms (the slowest 5 % of the turns); p50 is within: 600 ms",
+        ),
+        ({"p50": 900, "p95": 1_000, "max": 1_100}, "p50 is bad: 900 ms (at least half of the turns)"),
+        ({"p50": 600, "p95": 640, "p99": 700, "max": 900}, "the slowest turn took 900 ms; p99 is within: 700 ms"),
+        ({"p50": 600, "max": 900}, "the slowest turn took 900 ms; p50 is within: 600 ms"),
+        ({}, None),
+    ],
+)
+def test_the_bad_tail_is_named_with_what_is_within(figures: dict[str, float], sentence: str | None) -> None:
+    assert tail(**figures) == sentence
+
+
+def test_a_tail_says_of_which_turns_it_is_and_that_it_is_an_estimate() -> None:
+    beyond = {"p50": 600, "p95": 900, "max": 5_000}
+    assert tail(**beyond, unanswered=3) == (
+        "p95 is bad: 900 ms (the slowest 5 % of the answered turns); p50 is within: 600 ms"
+    )
+    assert tail(**beyond, approximate=True) == (
+        "p95 is bad: ≈ 900 ms (the slowest 5 % of the turns); p50 is within: ≈ 600 ms"
+    )
+    calls = replace(PROMISE, metric="connect")
+    assert tail(calls, "connect", p50=900) == "p50 is bad: 900 ms (at least half of the calls)"
+
+
+def test_an_objective_on_one_cohort_has_the_tail_of_that_cohort() -> None:
+    # Of the cohort "streaming": p50 487 ms, p95 687 ms; of "control": 612 and 812 ms.
+    assert tail(replace(PROMISE, cohort="streaming"), p95=2_000) is None
+    assert tail(replace(PROMISE, cohort="control"), p95=700) == (
+        "p95 is bad: 812 ms (the slowest 5 % of the turns); p50 is within: 612 ms"
+    )
+    for narrowed in ({"cohort": "nobody"}, {"noise_profile": "babble"}, {"cohort": "control", "route": "cloud"}):
+        assert tail(replace(PROMISE, **narrowed), p95=2_000) is None, "no figures of just these turns"
+
+
+def test_objectives_without_a_threshold_or_where_more_is_better_have_no_tail() -> None:
+    assert tail_sentence(Objective("ok", "outcome", 0.99, outcomes=("ok",)), material.summary()) is None
+    faster = Objective("speed", "metric", 0.95, metric="tokens_per_s", threshold=10.0)
+    assert tail_sentence(faster, material.summary()) is None
+
+
+def test_a_claim_comes_with_its_title_and_tail_and_missed_ones_first() -> None:
+    objectives = [replace(PROMISE, name=name, display_name=title) for name, title in (("a", "First"), ("b", None))]
+    whole = material.summary()
+    verdicts = judge(objectives, lambda objective: (200, 200) if objective.name == "a" else (100, 200))
+    met, missed = judged_objectives(objectives, verdicts, whole)
+    assert (met.title, met.claim, met.counts_sentence) == (
+        "First",
+        "met",
+        "200 of 200 turns good · error budget left 100 %",
+    )
+    assert (missed.title, missed.claim) == ("b", "missed")
+    assert met.tail == "p99 is bad: 1,204 ms (the slowest 1 % of the turns); p95 is within: 800 ms"
+    assert missed_first([met, missed]) == [missed, met]
+    assert judged_objectives([], verdicts, whole)[0].tail is None
+
+
+def test_nothing_is_claimed_of_a_limited_run_or_too_few_turns_or_what_lost_turns_could_turn() -> None:
+    objectives = [next(each for each in default_objectives() if each.metric == "voice_to_voice")]
+    good = judge(objectives, lambda _: (176, 181))
+    whole = material.summary()
+    limited = not_judged(objectives, good, "the generator was the limit")
+    few = judge(objectives, lambda _: (4, 4))
+    lost = open_by_loss(good, 30)
+    assert open_by_loss(good, 1) == good, "172 of 182 would still be enough"
+    for verdicts, claim, reason in (
+        (limited, "not judged", "the generator was the limit"),
+        (few, "undecided", "4 turns, needs 20"),
+        (lost, "undecided", "30 turns known to be lost could turn it"),
+    ):
+        (judged,) = judged_objectives(objectives, verdicts, whole)
+        assert (judged.claim, judged.tail, judged.counts_sentence) == (claim, None, None)
+        assert reason in judged.sentence
+    assert open_by_loss(judge(objectives, lambda _: (1, 181)), 30)[0].met is False, "what is missed stays missed"
+
+
+def test_text_of_others_stays_on_its_line() -> None:
+    objective = replace(PROMISE, display_name="In\x1b[31m time\nverdict: met")
+    (judged,) = judged_objectives([objective], judge([objective], lambda _: (4, 4)), material.summary())
+    assert judged.title == "In\\x1b[31m time verdict: met"
