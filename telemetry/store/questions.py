@@ -101,6 +101,8 @@ class _Rollout(_Parameters, frozen=True):
 
 class _Rollouts(_Parameters, frozen=True):
     most_entries: Annotated[int, msgspec.Meta(ge=1, le=MOST_ENTRIES)] = MOST_ENTRIES
+
+
 class _RunTurns(_Parameters, frozen=True):
     asked: RunTurnsQuestion
 

@@ -1,0 +1,59 @@
+"""All that the reports of one run are made from: what is printed, shared and gated shows the same. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from loadtest.reports.judged_objectives import JudgedObjective, judged_objectives
+from loadtest.reports.run_info import RunInfo
+from loadtest.reports.run_outcome import RunOutcome
+from telemetry.model.turns import Turn
+from telemetry.model.waterfall import Waterfall
+from telemetry.objectives.objective import Objective
+from telemetry.objectives.slo import Verdict
+from telemetry.store.answers import StageStats, Summary, TimelinePoint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowTurn:
+    """One of the slowest turns, laid out on one clock. `service` is None where the service reported nothing of it."""
+
+    client: Turn
+    service: Turn | None
+    waterfall: Waterfall
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPictures:
+    """What the pictures of a run are drawn from; empty where nothing was measured.
+
+    `dots` are the valid turns while they are few, each with when it began and its voice-to-voice in ns; `values_ns`
+    their voice-to-voice alone, None where they are too many to be read one by one.
+    """
+
+    timeline: Sequence[TimelinePoint] = ()
+    dots: Sequence[tuple[int, float]] = ()
+    values_ns: Sequence[float] | None = ()
+    stages: Mapping[str, StageStats] = field(default_factory=dict[str, StageStats])
+    slowest: Sequence[SlowTurn] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunReport:
+    """One run with its verdict. `objectives` are those that the verdicts are on."""
+
+    run: RunInfo
+    summary: Summary
+    objectives: Sequence[Objective]
+    verdicts: Sequence[Verdict]
+    run_outcome: RunOutcome
+    pictures: RunPictures = RunPictures()
+
+    @property
+    def sentence(self) -> str:
+        """The verdict on the run in plain language."""
+        return self.run_outcome.reason
+
+    @property
+    def judged(self) -> tuple[JudgedObjective, ...]:
+        """The objectives with what may be claimed of each, in the order of their file."""
+        return judged_objectives(self.objectives, self.verdicts, self.summary)

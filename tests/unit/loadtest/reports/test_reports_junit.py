@@ -1,0 +1,141 @@
+"""A run as a JUnit file and as Markdown: what passes, what fails, what claims nothing, and other people's text."""
+
+from dataclasses import replace
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from loadtest.exit_codes import ExitCode
+from loadtest.reports.junit import RUN_CASE, as_junit
+from loadtest.reports.markdown import as_markdown, cell
+from loadtest.reports.run_outcome import run_outcome_for
+from loadtest.reports.run_report import RunReport
+from telemetry.objectives.slo import default_objectives, judge, not_judged
+from telemetry.store.answers import FailureCount, Summary, TurnCounts
+from tests.unit.loadtest.reports import reports_material as material
+
+HOSTILE = "]]><b>&\x00\x1b[2J\uffff|`*_[x](http://e)\nsecond"
+OBJECTIVES = default_objectives()[:2]
+LIMITED = TurnCounts(total=200, ok=190, invalid=10, by_outcome={"ok": 190, "invalid": 10})
+
+
+def made(
+    good: dict[str, int] | int = 181, eligible: int = 181, summary: Summary | None = None, **run: Any
+) -> RunReport:
+    info, whole = material.run_info(**run), summary or material.summary()
+
+    def count(objective: Any) -> tuple[int, int]:
+        return (good if isinstance(good, int) else good[objective.name]), eligible
+
+    verdicts = judge(OBJECTIVES, count)
+    outcome = run_outcome_for(run=info, summary=whole, verdicts=verdicts)
+    if outcome.code is ExitCode.GENERATOR_LIMITED:
+        verdicts = not_judged(OBJECTIVES, verdicts, "the generator was the limit")
+    return RunReport(run=info, summary=whole, objectives=OBJECTIVES, verdicts=verdicts, run_outcome=outcome)
+
+
+def parsed(report: RunReport) -> ET.Element:
+    return ET.fromstring(as_junit(report))  # noqa: S314 - made right here
+
+
+def cases(report: RunReport) -> dict[str, tuple[str, str]]:
+    """Of each case how it ended, and the sentence."""
+    found: dict[str, tuple[str, str]] = {}
+    for case in parsed(report).iter("testcase"):
+        ended = [child for child in case if child.tag != "system-out"]
+        assert len(ended) <= 1
+        assert all(child.text == child.get("message") for child in ended), "readers show one or the other"
+        found[str(case.get("name"))] = (ended[0].tag, str(ended[0].text)) if ended else ("passed", "")
+    return found
+
+
+def ends(report: RunReport) -> list[str]:
+    return [ended for ended, _ in cases(report).values()]
+
+
+def test_met_objectives_pass_and_a_missed_one_fails_with_its_sentence_and_tail() -> None:
+    assert ends(made()) == ["passed", "passed", "passed"]
+    found = cases(made({OBJECTIVES[0].name: 150, OBJECTIVES[1].name: 181}))
+    assert list(found) == [RUN_CASE, "The caller hears an answer in time", "The final transcript is there in time"]
+    assert [ended for ended, _ in found.values()] == ["passed", "failure", "passed"]
+    sentence = found["The caller hears an answer in time"][1]
+    assert "82.8 % of 181 turns, missed; p99 is bad: 1,204 ms" in sentence
+    assert "error budget overspent" in sentence
+
+
+def test_what_is_not_known_is_skipped_and_a_limited_generator_is_an_error() -> None:
+    few = cases(made(4, 4))
+    assert [ended for ended, _ in few.values()] == ["skipped"] * 3
+    assert "undecided: 4 turns, needs 20" in few["The caller hears an answer in time"][1]
+    limited = cases(made(summary=material.summary(LIMITED)))
+    assert [ended for ended, _ in limited.values()] == ["error", "skipped", "skipped"]
+    assert "10 of 200 turns are invalid" in limited[RUN_CASE][1]
+    assert ends(made(interrupted=True))[0] == "error"
+    assert ends(made(calls_connected=0))[0] == "failure", "the target refused"
+    assert ends(made(0, 0, material.empty_summary())) == ["skipped"] * 3
+
+
+def test_a_run_that_is_missed_without_a_missed_objective_fails_by_itself() -> None:
+    missed = replace(made(), run_outcome=replace(made().run_outcome, code=ExitCode.OBJECTIVE_MISSED, reason="kept"))
+    assert cases(missed)[RUN_CASE] == ("failure", "kept")
+
+
+def test_the_numbers_of_a_suite_are_those_of_its_cases_and_its_times_are_those_of_the_run() -> None:
+    root = parsed(made({OBJECTIVES[0].name: 1, OBJECTIVES[1].name: 181}))
+    (suite,) = root
+    for element in (root, suite):
+        assert [element.get(name) for name in ("tests", "failures", "errors")] == ["3", "1", "0"]
+        assert element.get("time") == "61.500"
+    assert suite.get("skipped") == "0"
+    assert suite.get("timestamp") == "2026-11-18T11:06:40"
+    output = suite[0].findtext("system-out")
+    assert output is not None
+    assert "telemetry: 182 of 182 received" in output
+
+
+def test_two_objectives_of_one_display_name_stay_two_cases() -> None:
+    alike = [replace(each, display_name="Fine") for each in OBJECTIVES]
+    report = replace(made(), objectives=alike, verdicts=judge(alike, lambda _: (181, 181)))
+    assert list(cases(report))[1:] == ["Fine (voice-to-voice)", "Fine (asr-final)"]
+
+
+def test_text_of_others_stays_text_in_xml() -> None:
+    named = [replace(OBJECTIVES[0], display_name=HOSTILE)]
+    report = replace(made(), objectives=named, verdicts=judge(named, lambda _: (1, 181)))
+    (name,) = list(cases(report))[1:]
+    assert name == "]]><b>&\\x00\\x1b[2J\ufffd|`*_[x](http://e) second"
+
+
+def test_markdown_has_the_verdict_first_the_missed_before_the_met_and_no_text_as_markup() -> None:
+    failures = (FailureCount("http_status", "429", 3, HOSTILE),)
+    text = as_markdown(
+        made({OBJECTIVES[0].name: 181, OBJECTIVES[1].name: 1}, summary=material.summary(failures=failures))
+    )
+    lines = text.splitlines()
+    assert lines[0] == "## voiceprobe: objective missed (exit code 3)"
+    assert lines[2] == "**“The final transcript is there in time” missed**"
+    assert text.index("❌ missed | The final transcript") < text.index("✅ met | The caller hears")
+    assert "| **Voice to voice** | 612 ms | 800 ms | 1,204 ms | 1,300 ms | 180 |" in lines
+    assert "\x1b" not in text
+    assert "<b>" not in text.replace("\\<b\\>", "")
+    tables = [line for line in lines if line.startswith("|")]
+    assert all(line.endswith(" |") for line in tables), "no line of a table is broken"
+
+
+@pytest.mark.parametrize(
+    "report",
+    [made(summary=material.summary(LIMITED)), made(4, 4), made(0, 0, material.empty_summary())],
+    ids=["limited", "few", "none"],
+)
+def test_markdown_claims_nothing_where_nothing_is_known(report: RunReport) -> None:
+    text = as_markdown(report)
+    assert "✅" not in text
+    assert "| met" not in text
+
+
+def test_a_cell_shows_its_text_and_no_address_becomes_a_link() -> None:
+    assert cell("a|b *c* `d` _e_ <f> [g](h) #1 ~i~ $j$ &amp; \\") == (
+        "a\\|b \\*c\\* \\`d\\` \\_e\\_ \\<f\\> \\[g\\](h) \\#1 \\~i\\~ \\$j\\$ \\&amp; \\\\"
+    )
+    assert cell("http://x www.y 812.5 ms\n\nnext") == "http\\://x www\\.y 812.5 ms  next"
