@@ -91,3 +91,5 @@ class CallPlan:
     intended_start_perf_ns: int | None = None
     pause_after_ns: int = 0  # before the same caller calls again
     retry_wait_ns: int | None = None  # how long the caller had waited because the endpoint asked for it
+    line: int = 0  # which of the prepared lines the caller speaks over
+    background_first: int = 0  # the frame of that line's background with which the call's begins

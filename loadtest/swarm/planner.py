@@ -71,23 +71,35 @@ class CallPlanner:
         for _ in range(self._share.next_from(self._number) - self._number):
             self._deal()  # another process makes this call; the clips that it takes are taken here too
             self._number += 1
-        line = self._line(self._number)
+        number = self._line_number(self._number)
+        line = self._lines[number]
         clips = [line.variants[self._variant(line, *card)][card[0]] for card in self._deal()]
         turns = self._turns(line, clips, self._number)
-        background = self._begun_anywhere(line.background, self._number)
+        first = self._source(self._number, "background").randrange(len(line.background))
+        # Begun anywhere: no two callers hear the same noise at once.
+        background = line.background[first:] + line.background[:first]
         pause = self._behavior.call_pause
         pause_ns = 0 if pause is None else pause.draw_ns(self._source(self._number, "call pause"))
         self._number += 1
-        return CallPlan(call_id, turns, background, self._limits, self._manual_turns, pause_after_ns=pause_ns)
+        return CallPlan(
+            call_id,
+            turns,
+            background,
+            self._limits,
+            self._manual_turns,
+            pause_after_ns=pause_ns,
+            line=number,
+            background_first=first,
+        )
 
-    def _line(self, call: int) -> "_Line":
+    def _line_number(self, call: int) -> int:
         """A caller has one line for the whole call. Of each hundred calls, every line has its share exactly."""
         if len(self._lines) == 1:
-            return self._lines[0]
+            return 0
         counts = largest_remainder(self._line_shares, LINE_DECK)
         deck = [int(number) for number, many in counts.items() for _ in range(many)]
         self._source("lines", call // LINE_DECK).shuffle(deck)
-        return self._lines[deck[call % LINE_DECK]]
+        return deck[call % LINE_DECK]
 
     def _deal(self) -> list[tuple[int, int]]:
         """The clips of one call by number, also where it will leave some unsaid: the same over whichever line. With how
@@ -109,11 +121,6 @@ class CallPlanner:
         order = list(range(count))
         self._source("variants", clip, times // count).shuffle(order)
         return order[times % count]
-
-    def _begun_anywhere(self, background: tuple[bytes, ...], call: int) -> tuple[bytes, ...]:
-        """The background from a frame that is drawn for the call: no two callers hear the same noise at once."""
-        first = self._source(call, "background").randrange(len(background))
-        return background[first:] + background[:first]
 
     def _turns(self, line: "_Line", clips: list[PreparedClip], call: int) -> tuple[PlannedTurn, ...]:
         if self._conversations:

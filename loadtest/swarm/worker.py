@@ -248,9 +248,7 @@ class Worker:
     def _info(self, call: Call) -> CallInfo:
         settings, intended = self.settings, call.plan.intended_start_perf_ns
         late_ns = None if intended is None else call.began_perf_ns - intended
-        # One caller has one line, and each line its own background.
-        lines = self.prepared.lines
-        profile = next((line for line in lines if line.background is call.plan.background), lines[0]).profile
+        profile = self.prepared.lines[call.plan.line].profile
         return CallInfo(
             run_id=self.run_id,
             call_id=call.plan.call_id,

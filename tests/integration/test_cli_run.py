@@ -356,3 +356,16 @@ def test_plain_locust_refuses_what_it_cannot_use(tmp_path: Path) -> None:
     assert "voiceprobe: 'ftp://x' is not a WebSocket address" in done.stderr
     assert "pinkk" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_each_call_is_recorded_with_the_profile_that_it_was_spoken_over(url: str, tmp_path: Path) -> None:
+    profiles = ["--profile", "noise=babble snr=20 share=50%; channel=telephone share=50%"]
+    code, _, err = _run(
+        ["run", url, "--users", "4", "--calls", "12", "--turns", "1", *QUICK, *profiles, "--out", str(tmp_path / "out")]
+    )
+    assert (code in (ExitCode.OK, ExitCode.UNDECIDED, ExitCode.OBJECTIVE_MISSED), err) == (True, "")
+    with StoreReader(tmp_path / "out" / "store") as reader:
+        labels = [(turn.noise_profile, turn.channel_profile) for turn in reader.turns(source="client")]
+    # Of each hundred calls, fifty have each profile; the seed decides which of the first twelve do.
+    assert set(labels) == {("babble", "clean"), ("clean", "telephone")}

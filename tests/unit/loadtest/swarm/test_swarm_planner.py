@@ -142,6 +142,20 @@ def _paused(text: str | None, *, seed: int = 1, share: Share = WHOLE) -> CallPla
     return CallPlanner([line], behavior=behavior, limits=Limits(), manual_turns=False, seed=seed, share=share)
 
 
+def test_a_plan_names_its_line_and_where_its_background_begins_there() -> None:
+    frames = tuple(bytes([number]) for number in range(50))
+    lines = [
+        PreparedLine(Profile(), 0.5, tuple(CLIPS), frames),
+        PreparedLine(Profile(), 0.5, tuple(CLIPS), frames[::-1]),
+    ]
+    planner = CallPlanner(lines, behavior=CallerBehavior(turns=1), limits=Limits(), manual_turns=False, seed=1)
+    plans = [planner.plan(f"call-{number}") for number in range(100)]
+    assert Counter(plan.line for plan in plans) == {0: 50, 1: 50}
+    for plan in plans:
+        loop, first = lines[plan.line].background, plan.background_first
+        assert plan.background == loop[first:] + loop[:first]
+
+
 def test_the_pause_between_two_calls_is_drawn_from_the_seed() -> None:
     planner = _paused("uniform:1s:3s")
     pauses = [planner.plan(f"call-{index}").pause_after_ns for index in range(50)]
