@@ -19,6 +19,7 @@ from loadtest.reports.wer_by_condition import wer_by_condition_objects
 from telemetry.model.generator_health import SUMMARY_FIGURES
 from telemetry.model.metrics import DEFINITIONS, METRIC_NAMES, shown_in
 from telemetry.model.stated_error import GoodRange, Interval, StatedError
+from telemetry.objectives.run_verdict import RunVerdict
 from telemetry.objectives.slo import Verdict
 from telemetry.store.answers import (
     CacheStats,
@@ -32,6 +33,7 @@ from telemetry.store.answers import (
     Summary,
     TurnCounts,
 )
+from telemetry.store.causes import Retries
 from telemetry.store.client_service_delta import ClientServiceDelta
 
 SCHEMA_VERSION: Final = 2
@@ -59,6 +61,7 @@ def summary_object(
     summary: Summary,
     verdicts: Sequence[Verdict],
     exit_code: ExitCode,
+    verdict: RunVerdict,
     exit_reason: str | None = None,
 ) -> dict[str, Any]:
     """The run as one JSON-ready object. `exit_code` is the code the process ends with; without an `exit_reason` it is
@@ -68,6 +71,7 @@ def summary_object(
         exit_reason = run_outcome.reason if run_outcome.code == exit_code else exit_code.name.lower().replace("_", " ")
     return {
         "schema_version": SCHEMA_VERSION,
+        "verdict": {"state": verdict.state, "sentence": verdict.sentence},
         "run": _run(run),
         "turns": _turns(summary.turns),
         "metrics": {name: metric_object(name, summary.metrics.get(name)) for name in METRIC_NAMES},
@@ -76,12 +80,7 @@ def summary_object(
             {"kind": cause.kind, "code": cause.code, "turns": cause.turns, "example": cause.example}
             for cause in summary.failures
         ],
-        "retries": {
-            "asked": summary.retries.asked,
-            "asked_worst_s": _seconds(summary.retries.asked_worst_ns),
-            "waits": summary.retries.waits,
-            "waited_s": summary.retries.waited_ns / 1e9,
-        },
+        "retries": _retries(summary.retries),
         "cache": _cache(summary.cache),
         "fallback": _fallback(summary.fallback),
         "routes": {
@@ -115,6 +114,15 @@ def summary_object(
         },
         "exit_code": int(exit_code),
         "exit_reason": exit_reason,
+    }
+
+
+def _retries(retries: Retries) -> dict[str, Any]:
+    return {
+        "asked": retries.asked,
+        "asked_worst_s": _seconds(retries.asked_worst_ns),
+        "waits": retries.waits,
+        "waited_s": retries.waited_ns / 1e9,
     }
 
 

@@ -24,6 +24,7 @@ from loadtest.reports.wer_by_condition import wer_table
 from telemetry.model import formatting
 from telemetry.model.metrics import HEADLINE, shown_in
 from telemetry.objectives.objective import Objective
+from telemetry.objectives.run_verdict import RunVerdict
 from telemetry.objectives.slo import Verdict
 from telemetry.store.answers import MetricStats, Summary
 
@@ -38,6 +39,8 @@ _SIGNS: Final[dict[Claim, tuple[str, str]]] = {
     "not judged": ("–", "yellow"),
 }
 
+_OF_STATE: Final = {"met": "green", "missed": "red", "undecided": "yellow", "not_judged": "red"}
+
 
 def final_view(
     *,
@@ -45,11 +48,13 @@ def final_view(
     summary: Summary,
     verdicts: Sequence[Verdict],
     run_outcome: RunOutcome,
+    verdict: RunVerdict,
     objectives: Sequence[Objective] = (),
 ) -> RenderableType:
     """Everything a run prints at its end. Readable without color and from 80 columns on. `objectives` are those that
     the verdicts are on."""
     parts: list[RenderableType] = [
+        Text(verdict.sentence, style=f"bold {_OF_STATE[verdict.state]}"),
         _heading("Verdict"),
         _verdicts(judged_objectives(objectives, verdicts, summary), run_outcome),
         _heading("Stages, " + ("as the caller heard them" if run.service is None else _reported(summary))),

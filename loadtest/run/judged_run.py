@@ -21,6 +21,7 @@ from loadtest.reports.terminal import final_view
 from loadtest.run.json_file import write_json
 from loadtest.run.losses import is_under_way, lost_processes
 from telemetry.objectives.objective import Objective
+from telemetry.objectives.run_verdict import MissCause, RunVerdict, run_verdict
 from telemetry.objectives.slo import Verdict, judge, not_judged
 from telemetry.store.answers import (
     CallCounts,
@@ -45,6 +46,7 @@ class RunResult:
     summary: Summary
     verdicts: list[Verdict]
     run_outcome: RunOutcome
+    verdict: RunVerdict
     objectives: tuple[Objective, ...] = ()  # that the verdicts are on
 
 
@@ -76,14 +78,29 @@ def judged_run(
     info = _info(_StoredRun.read(reader, run_id), asked or {}, beside, now_unix_ns)
     where = Filter(run_id=run_id)
     summary = reader.summary(where)
-    counts = reader.objective_counts(where, objectives)
-    verdicts = judge(objectives, counts.count, counts.good_range)
+    evidence = reader.run_verdict(where, objectives)
+    verdicts = judge(objectives, evidence.counts.count, evidence.counts.good_range)
     run_outcome = run_outcome_for(run=info, summary=summary, verdicts=verdicts)
     # Also where somebody interrupted it: its figures are no better for that.
     if run_outcome.code is ExitCode.GENERATOR_LIMITED or summary.turns.is_generator_limited:
         verdicts = not_judged(objectives, verdicts, GENERATOR_LIMITED)
     verdicts = open_by_loss(verdicts, summary.loss.missing)
-    return RunResult(info, summary, verdicts, run_outcome, tuple(objectives))
+    verdict = verdict_on(objectives, verdicts, run_outcome, evidence.cause)
+    return RunResult(info, summary, verdicts, run_outcome, verdict, tuple(objectives))
+
+
+def verdict_on(
+    objectives: Sequence[Objective], verdicts: Sequence[Verdict], run_outcome: RunOutcome, cause: MissCause | None
+) -> RunVerdict:
+    """The sentence of a run that ends so: a run that says nothing about the service claims nothing."""
+    claims_nothing = run_outcome.code in (ExitCode.GENERATOR_LIMITED, ExitCode.UNREACHABLE)
+    return run_verdict(
+        objectives,
+        verdicts,
+        cause=cause,
+        limited=run_outcome.reason if claims_nothing else None,
+        unsettled=run_outcome.reason if run_outcome.code is ExitCode.UNDECIDED else None,
+    )
 
 
 def print_and_write(result: RunResult, console: Console, json_file: Path | None) -> ExitCode:
@@ -95,6 +112,7 @@ def print_and_write(result: RunResult, console: Console, json_file: Path | None)
             verdicts=result.verdicts,
             run_outcome=result.run_outcome,
             objectives=result.objectives,
+            verdict=result.verdict,
         )
     )
     if json_file is not None:
@@ -106,6 +124,7 @@ def print_and_write(result: RunResult, console: Console, json_file: Path | None)
                 verdicts=result.verdicts,
                 exit_code=result.run_outcome.code,
                 exit_reason=result.run_outcome.reason,
+                verdict=result.verdict,
             ),
         )
     return result.run_outcome.code

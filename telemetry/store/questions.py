@@ -29,6 +29,7 @@ from telemetry.store.reader import StoreReader
 from telemetry.store.rollout_log import MOST_ENTRIES, RolloutRecord
 from telemetry.store.rollout_turns import RolloutQuestion, RolloutTurns
 from telemetry.store.run_turns import RunTurnsQuestion
+from telemetry.store.run_verdict import RunVerdictEvidence
 
 # An answer over the network stays of a size that both sides can hold.
 MOST_TURNS: Final = 10_000
@@ -149,6 +150,9 @@ QUESTIONS: Final[dict[str, StoreQuestion]] = {
     ),
     "objective_counts": StoreQuestion(
         _Objectives, ObjectiveCounts, lambda reader, of: reader.objective_counts(of.f, of.objectives)
+    ),
+    "run_verdict": StoreQuestion(
+        _Objectives, RunVerdictEvidence, lambda reader, of: reader.run_verdict(of.f, of.objectives)
     ),
     "stage_budget": StoreQuestion(_OfFilter, dict[str, StageStats], lambda reader, of: reader.stage_budget(of.f)),
     "rollout_turns": StoreQuestion(_Rollout, RolloutTurns, lambda reader, of: reader.rollout_turns(of.asked)),

@@ -37,6 +37,7 @@ from telemetry.store.rollout_log import MOST_ENTRIES, RolloutRecord, read_rollou
 from telemetry.store.rollout_turns import RolloutQuestion, RolloutTurns, rollout_turns
 from telemetry.store.rollups.library import FEWEST_TURNS, RollupLibrary
 from telemetry.store.run_turns import RunTurnsQuestion, run_turns
+from telemetry.store.run_verdict import RunVerdictEvidence, run_verdict_evidence
 from telemetry.store.runs import runs
 from telemetry.store.schema import span_from_row, turn_from_row, with_turn
 from telemetry.store.snapshot import Snapshots
@@ -193,6 +194,16 @@ class StoreReader:
         one consistent read. How far turns may be off is what the clips state of their speech bounds and the filter's
         run of its instrument."""
         return self._snapshots.ask(lambda connection: self._about(connection, f).objective_counts(objectives), f.run_id)
+
+    def run_verdict(self, f: Filter, objectives: Sequence[Objective]) -> RunVerdictEvidence:
+        """What `objectives.run_verdict` makes a verdict of: the counts as `objective_counts`, and the cause of a miss
+        as far as it is shown, from one consistent read."""
+
+        def question(connection: StoreConnection) -> RunVerdictEvidence:
+            counts = self._about(connection, f).objective_counts(objectives)
+            return run_verdict_evidence(connection, f, objectives, counts)
+
+        return self._snapshots.ask(question, f.run_id)
 
     def count(self, f: Filter = ANY) -> Callable[[Objective], tuple[int, int]]:
         """Good and eligible turns of one objective after another. The function raises NotObservable when the wire

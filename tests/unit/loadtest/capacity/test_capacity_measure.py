@@ -29,7 +29,7 @@ class Runs:
     def _run(self, checked: CheckedRun, *_: object, **__: object) -> RunResult:
         self.asked.append(checked.request)
         info, summary = self._info.pop(0), material.summary()
-        return RunResult(info, summary, [], run_outcome_for(run=info, summary=summary, verdicts=[]))
+        return RunResult(info, summary, [], run_outcome_for(run=info, summary=summary, verdicts=[]), material.VERDICT)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from typing import Any
 
 from loadtest.reports.run_info import RunCorpus, RunInfo, RunProfile
 from telemetry.model.metrics import METRIC_NAMES, METRICS
+from telemetry.objectives.run_verdict import RunVerdict
 from telemetry.objectives.slo import Verdict, default_objectives, judge
 from telemetry.store.answers import (
     CacheStats,
@@ -21,6 +22,7 @@ from telemetry.store.answers import (
 from telemetry.store.client_service_delta import ClientServiceDelta
 
 MS = 1_000_000
+VERDICT = RunVerdict("undecided", "Undecided: 9 of the 100 turns that the 99 % objective needs")
 
 
 def run_info(**changes: Any) -> RunInfo:

@@ -36,7 +36,9 @@ def test_without_a_model_server_there_is_no_such_part() -> None:
 
 def test_json_has_null_for_what_is_not_known() -> None:
     run = material.run_info(model_servers=(KNOWN, DEAD, FEW))
-    found = summary_object(run=run, summary=material.summary(), verdicts=[], exit_code=ExitCode.OK)
+    found = summary_object(
+        run=run, summary=material.summary(), verdicts=[], exit_code=ExitCode.OK, verdict=material.VERDICT
+    )
     jsonschema.validate(found, schema())
     assert found["model_servers"] == model_server_objects((KNOWN, DEAD, FEW))
     known, dead, _ = found["model_servers"]

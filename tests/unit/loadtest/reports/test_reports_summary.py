@@ -27,6 +27,7 @@ def whole() -> dict[str, Any]:
         summary=material.summary(),
         verdicts=[material.verdict(True), material.verdict(None)],
         exit_code=ExitCode.UNDECIDED,
+        verdict=material.VERDICT,
     )
 
 
@@ -46,6 +47,7 @@ def test_a_run_without_a_single_turn_is_as_the_schema_says(validator) -> None:
         summary=material.empty_summary(),
         verdicts=[],
         exit_code=ExitCode.UNREACHABLE,
+        verdict=material.VERDICT,
     )
     validator.validate(nothing)
     assert nothing["cache"]["hit_rate"] is None
@@ -80,7 +82,9 @@ def test_too_few_values_are_null_and_never_zero(whole) -> None:
 
 def test_a_metric_the_store_did_not_answer_is_there_and_unknown(validator) -> None:
     summary = material.summary(metrics={})
-    made = summary_object(run=material.run_info(), summary=summary, verdicts=[], exit_code=ExitCode.OK)
+    made = summary_object(
+        run=material.run_info(), summary=summary, verdicts=[], exit_code=ExitCode.OK, verdict=material.VERDICT
+    )
     validator.validate(made)
     assert made["metrics"]["voice_to_voice"]["n"] == 0
     assert made["metrics"]["voice_to_voice"]["p50_s"] is None
@@ -106,7 +110,9 @@ def test_every_estimate_of_a_summary_is_marked(validator) -> None:
         generator=replace(exact.generator, approximate=frozenset({"frame_lateness_p99_ns"})),
     )
     for summary, is_estimate in ((exact, False), (estimated, True)):
-        made = summary_object(run=material.run_info(), summary=summary, verdicts=[], exit_code=ExitCode.OK)
+        made = summary_object(
+            run=material.run_info(), summary=summary, verdicts=[], exit_code=ExitCode.OK, verdict=material.VERDICT
+        )
         validator.validate(made)
         assert made["speech_bounds"]["approximate"] is is_estimate
         assert made["client_service_delta"]["approximate"] is is_estimate
@@ -123,6 +129,7 @@ def test_figures_and_verdicts_state_their_error(validator) -> None:
         summary=replace(answer, metrics={**answer.metrics, "voice_to_voice": heard}),
         verdicts=[verdict],
         exit_code=ExitCode.OK,
+        verdict=material.VERDICT,
     )
     validator.validate(orjson.loads(orjson.dumps(made)))
     assert made["metrics"]["voice_to_voice"]["error"] == {
@@ -187,7 +194,11 @@ def test_the_instrument_answers_for_itself(whole) -> None:
 def test_the_calibration_is_cited_with_its_bound() -> None:
     cited = Citation("calibrated", "calibrated to ±0.4 ms at 200 callers on 2026-11-21", 0.4, 200, "2026-11-21")
     made = summary_object(
-        run=material.run_info(calibration=cited), summary=material.summary(), verdicts=[], exit_code=ExitCode.OK
+        run=material.run_info(calibration=cited),
+        summary=material.summary(),
+        verdicts=[],
+        exit_code=ExitCode.OK,
+        verdict=material.VERDICT,
     )
     Draft202012Validator(schema()).validate(made)
     found = made["generator"]["calibration"]
@@ -205,6 +216,7 @@ def test_lost_and_spooled_turns_are_reported() -> None:
         ),
         verdicts=[],
         exit_code=ExitCode.OK,
+        verdict=material.VERDICT,
     )
     assert made["telemetry"] == {
         "emitted": 192,
@@ -219,7 +231,13 @@ def test_lost_and_spooled_turns_are_reported() -> None:
 
 def test_the_reason_explains_the_code_that_is_given(whole) -> None:
     assert (whole["exit_code"], whole["exit_reason"]) == (6, "“The caller hears an answer in time” undecided")
-    fault = summary_object(run=material.run_info(), summary=material.summary(), verdicts=[], exit_code=ExitCode.FAULT)
+    fault = summary_object(
+        run=material.run_info(),
+        summary=material.summary(),
+        verdicts=[],
+        exit_code=ExitCode.FAULT,
+        verdict=material.VERDICT,
+    )
     assert (fault["exit_code"], fault["exit_reason"]) == (1, "fault")
 
 

@@ -45,8 +45,18 @@ def final(run=None, summary=None, verdicts=None, width: int = 120, color: bool =
     summary = summary or material.summary()
     verdicts = [material.verdict(True)] if verdicts is None else verdicts
     run_outcome = run_outcome_for(run=run, summary=summary, verdicts=verdicts)
-    view = final_view(run=run, summary=summary, verdicts=verdicts, run_outcome=run_outcome, objectives=objectives)
-    return shown(view, width, color)
+    return shown(
+        final_view(
+            run=run,
+            summary=summary,
+            verdicts=verdicts,
+            run_outcome=run_outcome,
+            verdict=material.VERDICT,
+            objectives=objectives,
+        ),
+        width,
+        color,
+    )
 
 
 def words(text: str) -> str:

@@ -14,7 +14,6 @@ from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.reports.summary import schema
 from loadtest.run.judged_run import BesideStore, judged_run
-from loadtest.run.losses import RECENT_S
 from loadtest.run.report import list_runs, report
 from telemetry.model.spans import SpanRow
 from telemetry.objectives.slo import default_objectives

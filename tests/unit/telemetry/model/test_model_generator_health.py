@@ -88,7 +88,11 @@ def test_a_new_row_is_a_gauge_a_figure_of_the_store_a_json_key_and_a_place_on_te
     assert (found[added.name], found["cpu_ratio_worst"], found.processes) == (2_000_000, 0.5, 1)
     whole = replace(material.summary(), generator=found)
     made_json = json_summary.summary_object(
-        run=material.run_info(), summary=whole, verdicts=[], exit_code=json_summary.ExitCode.OK
+        run=material.run_info(),
+        summary=whole,
+        verdicts=[],
+        exit_code=json_summary.ExitCode.OK,
+        verdict=material.VERDICT,
     )
     assert made_json["generator"]["timer_slip_worst_s"] == 0.002
     assert "timer_slip_worst_s" in json_summary.schema()["properties"]["generator"]["required"]

@@ -46,10 +46,18 @@ def test_terminal_json_page_and_docs_show_each_metric_where_its_definition_says(
     )
     out = StringIO()
     Console(file=out, width=160).print(
-        final_view(run=material.run_info(), summary=summary, verdicts=[], run_outcome=RunOutcome(ExitCode.OK, ""))
+        final_view(
+            run=material.run_info(),
+            summary=summary,
+            verdicts=[],
+            run_outcome=RunOutcome(ExitCode.OK, ""),
+            verdict=material.VERDICT,
+        )
     )
     page, reference = tables.stages(summary, ()), metrics_page()
-    whole = summary_object(run=material.run_info(), summary=summary, verdicts=[], exit_code=ExitCode.OK)
+    whole = summary_object(
+        run=material.run_info(), summary=summary, verdicts=[], exit_code=ExitCode.OK, verdict=material.VERDICT
+    )
     for name, metric in DEFINITIONS.items():
         in_terminal = bool({"terminal", "terminal-always"} & set(metric.views))
         assert (f"\n{metric.label}  " in out.getvalue()) is in_terminal, name

@@ -75,6 +75,7 @@ def test_each_answer_is_that_of_the_folder(reader: StoreReader, f: Filter) -> No
         ("slowest", {"f": f, "metric": "itl", "limit": 3}),
         ("turns", {"f": f, "limit": 9, "offset": 2, "source": "client", "outcome": "ok"}),
         ("objective_counts", {"f": f, "objectives": objectives}),
+        ("run_verdict", {"f": f, "objectives": objectives}),
         ("page", {"asked": PageQuestion(f, 60 * SECOND, objectives=objectives, dots=50)}),
         ("processes", {"run_id": f.run_id or "run-2"}),
         ("rollouts", {"most_entries": 5}),

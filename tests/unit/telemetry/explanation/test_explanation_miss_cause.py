@@ -1,0 +1,247 @@
+"""Causes that were planted into synthetic turns are found, with their size and moment; none is found where there is
+none, also where turns of one call, or of one minute, belong together."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from telemetry.explanation.miss_cause import CHANGE_CRITICAL, MissTurns, clustered_share, find_cause
+
+MS = 1_000_000
+SECOND = 1_000_000_000
+BEGIN = 1_795_000_000 * SECOND
+THRESHOLD_NS = 800 * MS
+STAGES = {"endpointing": (200, 30), "asr": (60, 10), "llm": (150, 40), "tts": (80, 15)}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Turns to make: the cohorts that calls are dealt to in turn, and what is added to a stage (ms) of a cohort's turns
+    (None: of all) from one share of the run to another, for a share of those turns."""
+
+    turns: int = 1200
+    cohorts: Sequence[str | None] = (None,)
+    stage: str | None = None
+    by_ms: float = 0.0
+    of: str | None = None
+    since: float = 0.0
+    until: float = 1.0
+    share: float = 1.0
+    turns_per_call: int = 4
+    bad_calls: float = 0.0  # calls of which every turn takes a second longer, whatever the cohort
+    target: float = 0.95
+
+
+def made(plan: Plan, seed: int = 1) -> MissTurns:
+    """The turns of a plan, one a second."""
+    chance = np.random.default_rng(seed)
+    stages = {
+        name: np.maximum(1.0, chance.normal(mean, spread, plan.turns)) * MS for name, (mean, spread) in STAGES.items()
+    }
+    calls = np.arange(plan.turns) // plan.turns_per_call
+    cohort = [plan.cohorts[call % len(plan.cohorts)] for call in calls]
+    labels = tuple(sorted({name for name in cohort if name is not None}))
+    place = np.arange(plan.turns) / plan.turns
+    if plan.stage is not None:
+        hit = (place >= plan.since) & (place < plan.until) & (chance.random(plan.turns) < plan.share)
+        hit &= np.array([plan.of is None or name == plan.of for name in cohort])
+        stages[plan.stage] = stages[plan.stage] + hit * plan.by_ms * MS
+    stages["tts"] = stages["tts"] + (chance.random(plan.turns) < plan.bad_calls)[calls] * SECOND
+    total = sum(stages.values())
+    return MissTurns(
+        objective="voice-to-voice",
+        target=plan.target,
+        started_unix_ns=BEGIN + np.arange(plan.turns) * SECOND,
+        is_bad=np.asarray(total > THRESHOLD_NS),
+        calls=calls,
+        cohorts=np.array([-1 if name is None else labels.index(name) for name in cohort]),
+        labels=labels,
+        total=np.asarray(total),
+        stages={**stages, "unexplained": np.zeros(plan.turns)},
+    )
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_cohort_stage_size_and_beginning_are_found(stage: str) -> None:
+    plan = Plan(cohorts=("candidate", "control"), stage=stage, by_ms=700, of="candidate", since=0.5)
+    turns = made(plan)
+    cause = find_cause(turns)
+    assert (cause.cohorts, cause.within, cause.others) == (("candidate",), ("control",), 0)
+    assert cause.since_unix_ns is not None
+    assert cause.until_unix_ns is None
+    assert abs(cause.since_unix_ns - (BEGIN + 600 * SECOND)) <= 8 * SECOND  # calls are dealt in turn, of 4 turns
+    assert cause.stage is not None
+    assert cause.stage.stage == stage
+    assert cause.stage.statistic == "p50"
+    after = turns.started_unix_ns >= cause.since_unix_ns
+    medians = [np.median(turns.stages[stage][after & (turns.cohorts == code)]) for code in (0, 1)]
+    assert cause.stage.by_ns == pytest.approx(medians[0] - medians[1])
+    assert cause.stage.by_ns == pytest.approx(700 * MS, abs=25 * MS)
+
+
+def test_a_shift_of_the_slowest_tenth_is_measured_at_the_tail() -> None:
+    plan = Plan(turns=4000, cohorts=("candidate", "control"), stage="llm", by_ms=900, of="candidate", share=0.15)
+    turns = made(plan)
+    cause = find_cause(turns)
+    assert cause.cohorts == ("candidate",)
+    assert cause.since_unix_ns is None
+    assert cause.stage is not None
+    assert (cause.stage.stage, cause.stage.statistic) == ("llm", "p95")
+    tails = [np.quantile(turns.stages["llm"][turns.cohorts == code], 0.95) for code in (0, 1)]
+    assert cause.stage.by_ns == pytest.approx(tails[0] - tails[1])
+    assert cause.stage.by_ns > 700 * MS
+
+
+def test_without_cohorts_the_turns_after_are_compared_with_those_before() -> None:
+    cause = find_cause(made(Plan(stage="asr", by_ms=600, since=0.7)))
+    assert (cause.cohorts, cause.within) == ((), ())
+    assert cause.since_unix_ns == BEGIN + 840 * SECOND
+    assert cause.stage is not None
+    assert cause.stage.stage == "asr"
+    assert cause.stage.by_ns == pytest.approx(600 * MS, abs=10 * MS)
+
+
+def test_a_miss_that_ended_has_an_end() -> None:
+    cause = find_cause(made(Plan(turns=2400, stage="llm", by_ms=600, since=0.4, until=0.6)))
+    assert cause.since_unix_ns == BEGIN + 960 * SECOND
+    assert cause.until_unix_ns == BEGIN + 1440 * SECOND
+
+
+def test_a_miss_from_the_first_turn_on_has_no_beginning_and_compares_bad_turns_with_good_ones() -> None:
+    turns = made(Plan(stage="llm", by_ms=700, share=0.3))
+    cause = find_cause(turns)
+    assert cause.since_unix_ns is None
+    assert cause.stage is not None
+    assert cause.stage.stage == "llm"
+    bad, good = (np.median(turns.stages["llm"][turns.is_bad == is_bad]) for is_bad in (True, False))
+    assert cause.stage.by_ns == pytest.approx(bad - good)
+
+
+def test_of_many_cohorts_only_those_that_miss_are_named() -> None:
+    names = [f"cohort {number}" for number in range(12)]
+    cause = find_cause(made(Plan(turns=9600, cohorts=names, stage="tts", by_ms=700, of="cohort 7")))
+    assert cause.cohorts == ("cohort 7",)
+    assert len(cause.within) == 11
+
+
+def test_a_cohort_that_neither_misses_nor_holds_leaves_the_others_unnamed() -> None:
+    """With a third cohort right at the limit, nobody can say that the first alone is to blame."""
+    turns = made(Plan(turns=3600, cohorts=("bad", "good", "open"), stage="llm", by_ms=700, of="bad"))
+    is_open = turns.cohorts == turns.labels.index("open")
+    turns.is_bad[np.flatnonzero(is_open)[::20]] = True  # 5 %, as much as the objective permits
+    assert find_cause(turns).cohorts == ()
+
+
+def test_a_cohort_of_a_few_turns_is_counted_and_keeps_nobody_from_being_named() -> None:
+    turns = made(Plan(cohorts=("bad", "good"), stage="llm", by_ms=700, of="bad"))
+    cohorts = turns.cohorts.copy()
+    cohorts[-3:] = 2
+    small = MissTurns(
+        turns.objective,
+        turns.target,
+        turns.started_unix_ns,
+        turns.is_bad,
+        turns.calls,
+        cohorts,
+        (*turns.labels, "small"),
+        turns.total,
+        turns.stages,
+    )
+    found = find_cause(small)
+    assert (found.cohorts, found.within, found.others) == (("bad",), ("good",), 1)
+
+
+def test_turns_without_a_cohort_are_never_named() -> None:
+    cause = find_cause(made(Plan(cohorts=("control", None), stage="llm", by_ms=700, of=None)))
+    assert cause.cohorts == ()
+    turns = made(Plan(cohorts=("control", None)))
+    turns.is_bad[turns.cohorts == -1] = True
+    assert find_cause(turns).cohorts == ()
+
+
+def test_turns_that_nobody_answered_name_no_stage() -> None:
+    turns = made(Plan(stage="llm", by_ms=100))
+    assert turns.total is not None
+    turns.is_bad[:] = False
+    turns.is_bad[::3] = True
+    turns.total[::3] = np.nan
+    for values in turns.stages.values():
+        values[::3] = np.nan
+    assert find_cause(turns).stage is None
+
+
+def test_two_stages_that_grew_alike_are_none() -> None:
+    turns = made(Plan(cohorts=("candidate", "control")))
+    assert turns.total is not None
+    is_candidate = turns.cohorts == 0
+    for name in ("llm", "tts"):
+        turns.stages[name][is_candidate] += 400 * MS
+        turns.total[is_candidate] += 400 * MS
+    turns.is_bad[:] = turns.total > THRESHOLD_NS
+    cause = find_cause(turns)
+    assert cause.cohorts == ("candidate",)
+    assert cause.stage is None
+
+
+def test_no_turns_have_no_cause() -> None:
+    empty = np.empty(0, dtype=np.int64)
+    assert find_cause(MissTurns("x", 0.95, empty, empty > 0, empty, empty)).turns == 0
+
+
+def test_a_share_has_the_error_of_its_calls() -> None:
+    """Calls whose turns are all bad or all good say as much as one turn each."""
+    calls = np.repeat(np.arange(200), 5)
+    is_bad = calls % 10 == 0
+    found = clustered_share(is_bad, calls)
+    of_calls = np.array([calls_bad.mean() for calls_bad in np.split(is_bad, 200)])
+    assert found.value == pytest.approx(0.1)
+    assert found.standard_error == pytest.approx(of_calls.std(ddof=1) / np.sqrt(200))
+    assert found.design_effect == pytest.approx(5, rel=0.01)
+    assert clustered_share(np.zeros(100, dtype=bool), np.arange(100)).standard_error > 0
+
+
+@pytest.mark.parametrize("share", [0.03, 0.05, 0.07, 0.2])
+def test_identical_cohorts_are_seldom_blamed(share: float) -> None:
+    """Whole calls are bad, whatever their cohort: of 1,000 runs about as good or bad as the objective, fewer than 1 %
+    name a cohort. The rate that the error level permits is 5 %."""
+    blamed = 0
+    for seed in range(1000):
+        turns = made(Plan(turns=800, cohorts=("a", "b"), bad_calls=share), seed)
+        blamed += bool(find_cause(turns).cohorts)
+    assert blamed <= 10, blamed
+
+
+def test_a_service_that_does_not_change_seldom_gets_a_beginning() -> None:
+    """Of 1,000 runs in which one call in twelve is bad throughout, fewer than 1 % are said to have begun to miss."""
+    begun = sum(
+        find_cause(made(Plan(turns=800, bad_calls=0.08), seed)).since_unix_ns is not None for seed in range(1000)
+    )
+    assert begun <= 10, begun
+
+
+def test_bursts_of_bad_turns_are_no_beginning() -> None:
+    """Bad minutes at random moments, without calls in common, are a service that is bad at
+    times: fewer than the 5 % of the error level are said to have begun to miss."""
+    begun = 0
+    for seed in range(300):
+        chance = np.random.default_rng(seed)
+        turns = made(Plan(turns=3000, turns_per_call=1))
+        turns.is_bad[:] = np.repeat(chance.random(100) < 0.1, 30) & (chance.random(3000) < 0.8)
+        begun += find_cause(turns).since_unix_ns is not None
+    assert begun <= 15, begun
+
+
+def test_the_critical_value_is_that_of_the_largest_ratio() -> None:
+    """The largest likelihood ratio of one change in independent turns exceeds it in 1 % of 20,000 trials."""
+    chance = np.random.default_rng(5)
+    size, outer = 400, 20
+    places = np.arange(outer, size - outer + 1)
+    exceeded = 0
+    for _ in range(20):
+        sums = np.cumsum(chance.standard_normal((1000, size)), axis=1)
+        bridge = sums[:, places - 1] - sums[:, -1:] * places / size
+        ratios = bridge**2 / (size * (places / size) * (1 - places / size))
+        exceeded += int((ratios.max(axis=1) > CHANGE_CRITICAL).sum())
+    assert 0.004 < exceeded / 20_000 < 0.012
