@@ -85,6 +85,10 @@ class CallTrace:
             self._telemetry.write(self._encoded(turn, span_id))
         return turn
 
+    def add_event(self, name: str, attributes: Mapping[str, AttributeValue], unix_ns: int) -> None:
+        """Add an event to the call, under names that have no prefix of ours."""
+        self._span.add_event(name, attributes, timestamp=_as_span_time(unix_ns))
+
     def _encoded(self, turn: Turn, span_id: bytes) -> list[EncodedSpan]:
         """The spans of a turn in the order in which they end."""
         encoded, to_unix_ns = self._telemetry.span_encoder.encoded, turn.started_unix_ns - turn.started_perf_ns

@@ -42,6 +42,14 @@ GEN_AI_TIME_TO_FIRST_CHUNK_S: Final = "gen_ai.response.time_to_first_chunk"
 ERROR_TYPE: Final = "error.type"  # of a turn that did not end well: its code, else its kind
 GEN_AI_OPERATION_NAME: Final = "gen_ai.operation.name"
 
+# What a feature flag decided for a call, an event of its `voice.call` span
+# (https://opentelemetry.io/docs/specs/semconv/feature-flags/feature-flags-events/).
+EVENT_FEATURE_FLAG: Final = "feature_flag.evaluation"
+FEATURE_FLAG_KEY: Final = "feature_flag.key"
+FEATURE_FLAG_PROVIDER_NAME: Final = "feature_flag.provider.name"
+FEATURE_FLAG_RESULT_VARIANT: Final = "feature_flag.result.variant"
+FEATURE_FLAG_RESULT_REASON: Final = "feature_flag.result.reason"
+
 # The gauges of the generator's health are rows of telemetry.model.generator_health.
 # Starts of open arrivals in one phase so far: a point for each of START_COUNTS (attributes: run_id, process_id, phase,
 # phase_kind, phase_begin_s and which), cumulative.

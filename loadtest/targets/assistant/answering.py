@@ -30,6 +30,7 @@ class Answering:
     deadline_ns: int
     stall_ns: int
     clock: Clock
+    cache_space: str = ""  # answers are found again by those of the same space alone
 
     async def deltas(self, question: Question, record: TurnRecord) -> AsyncGenerator[TextDelta]:
         """Yield the answer's deltas and record their origin in `record`. Never raises LlmFailed."""
@@ -39,7 +40,7 @@ class Answering:
                 yield delta
             return
         record.model = self.llm.model
-        key = cache_key(self.llm.model, question.text)
+        key = cache_key(f"{self.cache_space}{self.llm.model}", question.text)
         cached = await self._look_up(key, record)
         if cached is not None:
             record.route = "cache"

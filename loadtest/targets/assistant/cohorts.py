@@ -1,10 +1,44 @@
-"""Assigns calls to cohorts, once per call by a hash, so that neither turns nor restarts change the cohort."""
+"""Assigns callers to cohorts, once per call by a hash, so that neither turns nor restarts change the cohort."""
 
 import hashlib
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Protocol
 
 _RESOLUTION: Final = 1 << 64
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """The cohort of a call; None without cohorts. `flag` is what is reported of the decision, by OpenTelemetry's names
+    for the evaluation of a feature flag."""
+
+    cohort: str | None = None
+    flag: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+class Assigner(Protocol):
+    """Decides on the cohort of a call. Called on the event loop: it neither waits nor reads files."""
+
+    def assign(self, key: str) -> Assignment:
+        """Return the cohort of a caller: the same key always has the same one while the shares stay."""
+        ...
+
+    def stop(self) -> None:
+        """Release what it holds."""
+        ...
+
+
+class NoCohorts:
+    """Every call is the same."""
+
+    def assign(self, key: str) -> Assignment:
+        """See `Assigner`."""
+        del key
+        return Assignment()
+
+    def stop(self) -> None:
+        """Nothing to release."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +50,11 @@ class CohortSplit:
     control: str = "control"
     salt: int = 0
 
-    def assign(self, call_id: str) -> str:
+    def assign(self, key: str) -> Assignment:
         """Return the cohort of a call: the same id and salt always give the same cohort."""
-        digest = hashlib.sha256(f"{self.salt}:{call_id}".encode()).digest()
-        return self.treatment if int.from_bytes(digest[:8]) < self.share * _RESOLUTION else self.control
+        digest = hashlib.sha256(f"{self.salt}:{key}".encode()).digest()
+        is_treated = int.from_bytes(digest[:8]) < self.share * _RESOLUTION
+        return Assignment(self.treatment if is_treated else self.control)
+
+    def stop(self) -> None:
+        """Nothing to release."""

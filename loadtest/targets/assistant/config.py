@@ -16,7 +16,8 @@ from loadtest.targets.assistant.cohorts import CohortSplit
 from loadtest.targets.assistant.faults import FAULTS
 from loadtest.toml_text import TomlText, parse_toml
 from telemetry.model.durations import Duration
-from telemetry.model.validation import CheckedTable, FaultAt, path_text, refused, shown, validated
+from telemetry.model.errors import ConfigError
+from telemetry.model.validation import CheckedTable, FaultAt, nearest, path_text, refused, shown, validated
 
 _MS: Final = 1_000_000
 LLM_TOKEN_VARIABLE: Final = "VOICEPROBE_LLM_TOKEN"  # noqa: S105 - the name of a variable, not a token
@@ -205,6 +206,7 @@ class AssistantConfig(CheckedTable):
     llm_parallel: _Whole | None = _whole(
         None, 1, 100_000, "answers written at the same time, of the rules; others wait"
     )
+    llm_answer: _Text | None = _setting(None, "answer every question with these words, of the rules")
     llm_stream: _Switch = _setting(
         True, "feed the voice sentence by sentence; off waits for the whole answer", _A_SWITCH
     )
@@ -232,6 +234,11 @@ class AssistantConfig(CheckedTable):
         _A_COHORT,
     )
     cohort_control: _Text = _setting("control", "name of the other cohort")
+    flags: _File | None = _setting(
+        None, "file of flags (flagd) that assigns callers to cohorts, read again when changed", _A_FILE
+    )
+    flag: _Text = _setting("voice", "key of the flag in --flags whose variants are the cohorts")
+    variants: _File | None = _setting(None, "TOML file: a table of settings for each cohort that has its own", _A_FILE)
     fault: Annotated[str, _one_of(tuple(FAULTS))] | None = _choice(None, tuple(FAULTS), "misbehave on purpose")
     fault_share: _Number = _number(1.0, 0, 1, "share of calls that misbehave")
     fault_seed: _Whole = _whole(1, 0, 2**63 - 1, "which calls those are")
@@ -248,13 +255,42 @@ class AssistantConfig(CheckedTable):
             return None
         return CohortSplit(self.cohort.treatment, self.cohort.share, self.cohort_control, self.seed)
 
+    def with_variant(self, table: Mapping[str, object], where: str) -> "AssistantConfig":
+        """The configuration of a cohort whose settings of its own are in `table`. Raises ConfigError with every fault;
+        `where` names the table."""
+        known = {name: value for name, value in table.items() if name in VARIANT_SETTINGS}
+        faults = [
+            f"{name}: is not a setting of a variant{nearest(name, VARIANT_SETTINGS)}"
+            for name in table
+            if name not in known
+        ]
+        found, wrong = validated(AssistantConfig, known)
+        faults += [f"{path_text(fault.path)}: {fault.sentence}" for fault in wrong]
+        if faults or found is None:
+            raise ConfigError(where, faults)
+        own = {name: getattr(found, name) for name in known}
+        if "llm_url" in own:
+            own = {**dict.fromkeys(_RULES_ONLY), **own}
+        config = self.model_copy(update=own)
+        faults += [f"{path_text(fault.path)}: {fault.sentence}" for fault in _contradictions(config)]
+        if faults:
+            raise ConfigError(where, faults)
+        return config
+
 
 _SCRIPTED_ONLY: Final = (
     ("asr_delay", "asr", "scripted"),
     ("tts_delay", "tts", "scripted"),
     ("tts_leading_silence", "tts", "scripted"),
 )
-_RULES_ONLY: Final = ("llm_ttft", "llm_gap", "llm_parallel")
+_RULES_ONLY: Final = ("llm_ttft", "llm_gap", "llm_parallel", "llm_answer")
+# What a variant may change; the other settings belong to the process.
+VARIANT_SETTINGS: Final = (
+    *("endpoint_delay", "asr_delay", "asr_partial_delay", "asr_partial_every"),
+    *("llm_url", "llm_model", "llm_ttft", "llm_gap", "llm_parallel", "llm_answer"),
+    *("llm_stream", "llm_deadline", "llm_stall", "tts_delay", "tts_leading_silence", "tts_pace"),
+    *("cache_delay", "fault", "fault_share"),
+)
 _DEFAULT_DELAYS: Final[dict[str, Delay]] = {
     "asr_delay": Delay("lognormal", 60 * _MS, 0.3),
     "llm_ttft": Delay("lognormal", 220 * _MS, 0.3),
@@ -327,6 +363,8 @@ def _contradictions(config: AssistantConfig) -> list[FaultAt]:
         for name in _RULES_ONLY
         if getattr(config, name) is not None and config.llm_url is not None
     ]
+    if config.flags is not None and config.cohort is not None:
+        faults.append(FaultAt(("cohort",), "cannot be used with flags, which assign callers; leave one of them out"))
     if config.cohort is not None and config.cohort.treatment == config.cohort_control:
         sentence = f"names {shown(config.cohort_control)}, as cohort_control does; give them two names"
         faults.append(FaultAt(("cohort",), sentence))

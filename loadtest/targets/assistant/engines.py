@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from corpora.manifest.errors import CorpusError
@@ -19,6 +20,7 @@ from loadtest.targets.assistant.asr.scripted import ScriptedAsr
 from loadtest.targets.assistant.cache.base import MemoryCache, PromptCache
 from loadtest.targets.assistant.clock import Clock
 from loadtest.targets.assistant.config import AssistantConfig
+from loadtest.targets.assistant.faults import FaultPlan
 from loadtest.targets.assistant.llm.base import Llm
 from loadtest.targets.assistant.llm.rules import RuleLlm
 from loadtest.targets.assistant.session_parts import SessionParts
@@ -27,19 +29,27 @@ from loadtest.targets.assistant.tts.espeak_engine import EspeakTts
 from loadtest.targets.assistant.tts.scripted import ScriptedTts
 from loadtest.targets.assistant.tts.speaking import VoiceSettings
 from loadtest.targets.assistant.turn import TurnParts
+from loadtest.targets.assistant.variants import variant_configs
 
 _NS_PER_MS = 1_000_000
+_ANSWER = ("llm_url", "llm_model", "llm_answer")  # what an answer depends on
 
 
 @dataclass(frozen=True, slots=True)
 class Engines:
-    """The engines to start and stop, and the parts of sessions that use them."""
+    """The engines to start and stop, and the parts of sessions that use them: those of each variant."""
 
     asr: AsrEngine
-    llm: Llm
+    llms: tuple[Llm, ...]
     tts: TtsEngine
     cache: PromptCache | None
     parts: SessionParts
+    of_variant: Mapping[str, SessionParts]
+    faults: Mapping[str, FaultPlan]
+
+    def parts_for(self, cohort: str | None) -> SessionParts:
+        """The parts of a call in this cohort."""
+        return self.parts if cohort is None else self.of_variant.get(cohort, self.parts)
 
     async def start(self) -> None:
         """Start the engines. Raises UsageError for an engine that cannot work on this machine."""
@@ -50,7 +60,8 @@ class Engines:
         """Stop the engines."""
         await self.asr.stop()
         await self.tts.stop()
-        await self.llm.stop()
+        for llm in self.llms:
+            await llm.stop()
         if self.cache is not None:
             await self.cache.stop()
 
@@ -87,36 +98,63 @@ def _known_clip(corpus: Corpus, utterance: Utterance, text: str) -> KnownClip:
 
 
 def build_engines(config: AssistantConfig, clock: Clock) -> Engines:
-    """Create the engines that a configuration selects. Raises UsageError."""
-    asr = _asr(config)
-    llm = _llm(config)
-    cache = _cache(config)
+    """Create the engines that a configuration selects; its variants share recognizer, voice and cache. Raises
+    UsageError."""
+    configs = variant_configs(config)
+    asr, cache = _asr(config), _cache(config)
     tts: TtsEngine = EspeakTts(config.tts_voice) if config.tts == "espeak" else ScriptedTts()
+    shared = _Shared(asr, tts, cache, clock)
+    llm = _llm(config)
+    parts = _parts(config, llm, shared)
+    llms, of_variant = [llm], {}
+    for name, each in configs.items():
+        if each is config:
+            of_variant[name] = parts
+            continue
+        llms.append(_llm(each))
+        # What another model answered is no answer of this one.
+        answers_alike = all(getattr(each, part) == getattr(config, part) for part in _ANSWER)
+        of_variant[name] = _parts(each, llms[-1], shared, "" if answers_alike else f"{name}\n")
+    faults = {name: FaultPlan(each.fault, each.fault_share, each.fault_seed) for name, each in configs.items()}
+    return Engines(asr, tuple(llms), tts, cache, parts, of_variant, faults)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """What the variants of one assistant have in common."""
+
+    asr: AsrEngine
+    tts: TtsEngine
+    cache: PromptCache | None
+    clock: Clock
+
+
+def _parts(config: AssistantConfig, llm: Llm, shared: _Shared, cache_space: str = "") -> SessionParts:
+    clock = shared.clock
     answering = Answering(
         llm=llm,
-        cache=cache,
+        cache=shared.cache,
         cache_delay=config.cache_delay,
         deadline_ns=config.llm_deadline.ns,
         stall_ns=config.llm_stall.ns,
         clock=clock,
+        cache_space=cache_space,
     )
     voice = VoiceSettings(
-        tts=tts,
+        tts=shared.tts,
         chunk_ms=config.tts_chunk.ns // _NS_PER_MS,
         pace=config.tts_pace,
         delay=config.tts_delay,
         leading_silence=config.tts_leading_silence,
         clock=clock,
     )
-    parts = SessionParts(
+    return SessionParts(
         turn=TurnParts(answering, voice, config.asr_delay, clock, config.seed),
-        asr=asr,
+        asr=shared.asr,
         partials=PartialTiming(config.asr_partial_delay, config.asr_partial_every),
         endpoint_delay=config.endpoint_delay,
-        split=config.split,
         llm_stream=config.llm_stream,
     )
-    return Engines(asr, llm, tts, cache, parts)
 
 
 def _asr(config: AssistantConfig) -> AsrEngine:
@@ -132,7 +170,7 @@ def _llm(config: AssistantConfig) -> Llm:
 
         token = os.environ.get(config.llm_token_env)
         return HttpLlm(HttpLlmOptions(config.llm_url, config.llm_model, token))
-    return RuleLlm(config.llm_ttft or Delay(), config.llm_gap or Delay(), config.llm_parallel)
+    return RuleLlm(config.llm_ttft or Delay(), config.llm_gap or Delay(), config.llm_parallel, config.llm_answer)
 
 
 def _cache(config: AssistantConfig) -> PromptCache | None:

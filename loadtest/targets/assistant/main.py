@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.targets.assistant.clock import SystemClock
+from loadtest.targets.assistant.cohorts import Assigner, NoCohorts
 from loadtest.targets.assistant.config import AssistantConfig, build_config, read_file
 from loadtest.targets.assistant.engines import build_engines
 from loadtest.targets.assistant.server import AssistantServer
@@ -52,8 +53,9 @@ def run(config: AssistantConfig) -> ExitCode:
 async def _serve(config: AssistantConfig) -> None:
     clock = SystemClock()
     engines = build_engines(config, clock)
+    assigner = _assigner(config, engines.of_variant)
     telemetry = _telemetry(config)
-    server = AssistantServer(config, engines, clock, telemetry)
+    server = AssistantServer(config, engines, clock, telemetry, assigner)
     ending = asyncio.Event()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):
@@ -75,8 +77,22 @@ async def _serve(config: AssistantConfig) -> None:
     finally:
         await server.stop()
         await engines.stop()
+        assigner.stop()
         if telemetry is not None:
             await asyncio.to_thread(telemetry.shutdown, 2.0)
+
+
+def _assigner(config: AssistantConfig, variants: Mapping[str, object]) -> Assigner:
+    """Who decides on the cohorts of calls. Raises UsageError for a file of flags that cannot be used."""
+    if config.flags is None:
+        return config.split or NoCohorts()
+    # Imported only if used: the provider brings gRPC with it.
+    from loadtest.targets.assistant.flags import FlagAssigner, FlagSource
+
+    source = FlagSource(config.flags, config.flag, config.cohort_control, frozenset(variants))
+    assigner = FlagAssigner(source)
+    assigner.start()
+    return assigner
 
 
 def _telemetry(config: AssistantConfig) -> Telemetry | None:

@@ -20,6 +20,7 @@ from websockets.http11 import Request, Response
 
 from loadtest.protocols.openai_realtime.service import ServiceSession
 from loadtest.targets.assistant.clock import Clock
+from loadtest.targets.assistant.cohorts import Assigner, Assignment, NoCohorts
 from loadtest.targets.assistant.config import AssistantConfig
 from loadtest.targets.assistant.engines import Engines
 from loadtest.targets.assistant.faults import SLOW_ACCEPT_S, FaultPlan, FaultySender
@@ -43,6 +44,8 @@ class StampedConnection(ServerConnection):
         super().__init__(*args, **kwargs)
         self.arrivals_perf_ns: deque[int] = deque()
         self.fault: str | None = None
+        self.call_key = ""
+        self.assignment = Assignment()
         self._read_perf_ns = 0
 
     def data_received(self, data: bytes) -> None:
@@ -58,13 +61,21 @@ class StampedConnection(ServerConnection):
 
 
 class AssistantServer:
-    """The assistant's server. After `start`, `url` is the address for callers."""
+    """The assistant's server. After `start`, `url` is the address for callers. `assigner` decides on their cohorts."""
 
-    def __init__(self, config: AssistantConfig, engines: Engines, clock: Clock, telemetry: Telemetry | None) -> None:
+    def __init__(
+        self,
+        config: AssistantConfig,
+        engines: Engines,
+        clock: Clock,
+        telemetry: Telemetry | None,
+        assigner: Assigner | None = None,
+    ) -> None:
         self._config = config
         self._engines = engines
         self._clock = clock
         self._telemetry = telemetry
+        self._assigner = NoCohorts() if assigner is None else assigner
         self._faults = FaultPlan(config.fault, config.fault_share, config.fault_seed)
         self._calls = 0
         self._open = 0
@@ -109,7 +120,12 @@ class AssistantServer:
             refused = connection.respond(HTTPStatus.UNAUTHORIZED, "The bearer token is missing or wrong.\n")
             refused.headers["WWW-Authenticate"] = "Bearer"
             return refused
-        fault = self._faults.for_call(self._calls)
+        assignment = Assignment()
+        if isinstance(connection, StampedConnection):
+            connection.call_key = _asked(request, "call_id") or make_id("call")
+            caller_key = _asked(request, "user_id") or connection.call_key
+            connection.assignment = assignment = self._assigner.assign(caller_key)
+        fault = self._engines.faults.get(assignment.cohort or "", self._faults).for_call(self._calls)
         self._calls += 1
         if isinstance(connection, StampedConnection):
             connection.fault = fault
@@ -151,17 +167,16 @@ class AssistantServer:
 
     async def _converse(self, connection: StampedConnection, service: ServiceSession, headers: Headers) -> None:
         identity = CallIdentity(service.session_id, self._config.run_id, headers.get("traceparent"))
-        call_key = _call_key(connection) or service.session_id
 
         def failed(error: BaseException) -> None:
             _logger.error("A session failed and was closed.", exc_info=error)
             connection.transport.abort()
 
         sender = FaultySender(connection.fault, _sink(connection))
-        parts = self._engines.parts
-        cohort = parts.split.assign(call_key) if parts.split else None
-        report = CallReport(self._telemetry, self._clock, identity, cohort)
-        session = Session(parts, CallParts(call_key, service, sender, report, failed), make_id)
+        assignment = connection.assignment
+        report = CallReport(self._telemetry, self._clock, identity, assignment)
+        call = CallParts(connection.call_key, service, sender, report, failed, assignment.cohort)
+        session = Session(self._engines.parts_for(assignment.cohort), call, make_id)
         try:
             await session.begin()
             async for message in connection:
@@ -175,14 +190,10 @@ def make_id(prefix: str) -> str:
     return f"{prefix}_{secrets.token_hex(8)}"
 
 
-def _call_key(connection: StampedConnection) -> str | None:
-    """Return the key that determines a call's draws and cohort.
-
-    A caller may name its call (`?call_id=`), so that a run can be repeated.
-    """
-    if connection.request is None:
-        return None
-    named = parse_qs(urlsplit(connection.request.path).query).get("call_id")
+def _asked(request: Request, name: str) -> str | None:
+    """Return what a caller says of itself in the address: `user_id` determines its cohort in all of its calls,
+    `call_id` a call's draws, so that a run can be repeated, and its cohort where no user is named."""
+    named = parse_qs(urlsplit(request.path).query).get(name)
     return named[0] if named else None
 
 

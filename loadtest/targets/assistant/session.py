@@ -39,9 +39,8 @@ class Session:
         self._report = call.report
         self._call_id = call.call_id
         self._make_id = make_id
-        self.cohort = parts.split.assign(call.call_id) if parts.split else None
-        flipped = parts.split is not None and self.cohort == parts.split.treatment
-        self._stream = parts.llm_stream != flipped
+        self.cohort = call.cohort
+        self._stream = parts.llm_stream
         self._endpointer = Endpointer(call.service.config.input_format.rate_hz)
         self._utterance: UtteranceRecognition | None = None
         self._asked: AskedTurn | None = None

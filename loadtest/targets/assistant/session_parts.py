@@ -1,4 +1,4 @@
-"""What a session is made of: the parts that all sessions of one assistant share, and those of its call alone."""
+"""What a session is made of: the parts that the sessions of one variant share, and those of its call alone."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,7 +7,6 @@ from loadtest.distributions import Delay
 from loadtest.protocols.openai_realtime.service import ServiceSession
 from loadtest.targets.assistant.asr.base import AsrEngine
 from loadtest.targets.assistant.asr.recognition import PartialTiming
-from loadtest.targets.assistant.cohorts import CohortSplit
 from loadtest.targets.assistant.faults import FaultySender
 from loadtest.targets.assistant.spans import CallReport
 from loadtest.targets.assistant.turn import TurnParts
@@ -15,13 +14,12 @@ from loadtest.targets.assistant.turn import TurnParts
 
 @dataclass(frozen=True, slots=True)
 class SessionParts:
-    """The engines and settings that all sessions share."""
+    """The engines and settings that all sessions of one variant share."""
 
     turn: TurnParts
     asr: AsrEngine
     partials: PartialTiming
     endpoint_delay: Delay
-    split: CohortSplit | None
     llm_stream: bool
 
 
@@ -34,3 +32,4 @@ class CallParts:
     sender: FaultySender
     report: CallReport
     on_fault: Callable[[BaseException], None]
+    cohort: str | None = None

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from loadtest.targets.assistant.clock import Clock
+from loadtest.targets.assistant.cohorts import Assignment
 from loadtest.targets.assistant.record import TurnRecord
 from telemetry.model import semconv
 
@@ -26,7 +27,9 @@ class CallIdentity:
 class CallReport:
     """Emits the turns of one call; without telemetry it does nothing."""
 
-    def __init__(self, telemetry: Telemetry | None, clock: Clock, identity: CallIdentity, cohort: str | None) -> None:
+    def __init__(
+        self, telemetry: Telemetry | None, clock: Clock, identity: CallIdentity, assignment: Assignment
+    ) -> None:
         self._clock = clock
         self._identity = identity
         self._trace: CallTrace | None = None
@@ -40,9 +43,11 @@ class CallReport:
                 source="service",
                 started_unix_ns=clock.unix_ns(),
                 started_perf_ns=clock.perf_ns(),
-                attributes={} if cohort is None else {"cohort": cohort},
+                attributes={} if assignment.cohort is None else {"cohort": assignment.cohort},
                 parent_traceparent=identity.traceparent,
             )
+            if assignment.flag:
+                self._trace.add_event(semconv.EVENT_FEATURE_FLAG, assignment.flag, clock.unix_ns())
 
     def turn(self, record: TurnRecord, outcome: semconv.Outcome) -> None:
         """Emit a turn that is over."""

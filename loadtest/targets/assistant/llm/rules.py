@@ -111,10 +111,12 @@ class RuleLlm:
     model = MODEL
     route: semconv.Route = "local"
 
-    def __init__(self, ttft: Delay, gap: Delay, parallel: int | None = None) -> None:
-        """`parallel` is the number of answers generated at the same time, others wait; None means no limit."""
+    def __init__(self, ttft: Delay, gap: Delay, parallel: int | None = None, always: str | None = None) -> None:
+        """`parallel` is the number of answers generated at the same time, others wait; None means no limit. `always` is
+        the answer to every question that has words; None selects one by the question."""
         self._ttft = ttft
         self._gap = gap
+        self._always = always
         self._free_perf_ns: list[int] | None = None if parallel is None else [0] * parallel
 
     async def answer(self, question: Question) -> AsyncGenerator[TextDelta]:
@@ -122,7 +124,7 @@ class RuleLlm:
         ttft_ns = self._ttft.draw_ns(question.source)
         found = find_intent(question.text)
         intent = None if found is None else found.name
-        tokens = split_tokens(choose_answer(question))
+        tokens = split_tokens(self._always or choose_answer(question))
         gaps_ns = [self._gap.draw_ns(question.source) for _ in tokens]
         due_ns = self._begin_perf_ns(question.asked_perf_ns, ttft_ns + sum(gaps_ns)) + ttft_ns
         for token, gap_ns in zip(tokens, gaps_ns, strict=True):

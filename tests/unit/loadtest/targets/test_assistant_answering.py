@@ -290,9 +290,9 @@ def test_sentences_are_found_however_the_text_is_split(cut: int) -> None:
 
 def test_cohorts_depend_only_on_share_salt_and_call() -> None:
     split = CohortSplit("treatment", 0.3, "control", 5)
-    assigned = [split.assign(f"call-{n}") for n in range(4000)]
-    assert assigned == [split.assign(f"call-{n}") for n in range(4000)]
+    assigned = [split.assign(f"call-{n}").cohort for n in range(4000)]
+    assert assigned == [split.assign(f"call-{n}").cohort for n in range(4000)]
     assert assigned.count("treatment") / 4000 == pytest.approx(0.3, abs=0.025)
-    assert {CohortSplit("t", 0.0).assign(str(n)) for n in range(50)} == {"control"}
-    assert {CohortSplit("t", 1.0).assign(str(n)) for n in range(50)} == {"t"}
-    assert assigned != [CohortSplit("treatment", 0.3, "control", 6).assign(f"call-{n}") for n in range(4000)]
+    assert {CohortSplit("t", 0.0).assign(str(n)).cohort for n in range(50)} == {"control"}
+    assert {CohortSplit("t", 1.0).assign(str(n)).cohort for n in range(50)} == {"t"}
+    assert assigned != [CohortSplit("treatment", 0.3, "control", 6).assign(f"call-{n}").cohort for n in range(4000)]
