@@ -7,7 +7,7 @@ from typing import Final
 
 import streamlit as st
 
-from dashboard import now, turn
+from dashboard.pages import now, turn
 from dashboard.stylesheet import stylesheet
 
 # One turn is a view of the first page's address (`?trace=…`): it is reached from a figure, never from the navigation.

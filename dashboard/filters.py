@@ -13,6 +13,7 @@ from telemetry.model.semconv import LENGTH_CLASSES, ROUTES
 from telemetry.objectives.objective import Objective
 from telemetry.store.answers import Filter
 from telemetry.store.pages import PageQuestion
+from telemetry.store.views import ViewQuestion
 
 WINDOWS_S: Final[dict[str, int]] = {"1m": 60, "5m": 300, "15m": 900, "1h": 3600}
 WINDOW_LABELS: Final[dict[str, str]] = {
@@ -36,8 +37,13 @@ class Choice:
     window: str | None = None
 
     def question(self, objectives: Sequence[Objective]) -> PageQuestion:
-        """What the page asks of the store; a window ends with the run's newest turn, not with the clock."""
-        return PageQuestion(
+        """What the Now page asks of the store."""
+        asked = self.view(objectives)
+        return PageQuestion(filter=asked.filter, window_ns=asked.window_ns, objectives=asked.objectives)
+
+    def view(self, objectives: Sequence[Objective] = ()) -> ViewQuestion:
+        """Which turns a page is about; a window ends with the run's newest turn, not with the clock."""
+        return ViewQuestion(
             filter=Filter(
                 run_id=self.run,
                 cohort=self.cohort,

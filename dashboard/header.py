@@ -14,42 +14,47 @@ _STATE_SHAPE = {"live": "●", "stale": "◌", "ended": "■"}
 
 
 def overview(run: RunRecord, summary: Summary, state: State, now_unix_ns: int, zone: tzinfo) -> str:
-    """Two lines: what was measured, and how well."""
+    """One line: which data, how old it is, and how much of it."""
     newest = summary.newest_unix_ns or run.last_unix_ns
     kind = {"live": "met", "stale": "missed", "ended": "unknown"}[state]
+    described = descriptions.describe_state(state, newest, now_unix_ns, zone, is_service=run.service is not None)
+    chip_of_state = (
+        f'<span><span class="vp-chip {kind}">{_STATE_SHAPE[state]} {state}</span> {escape(described)}</span>'
+    )
+    turns = f"<b>{escape(formatting.turns(summary.turns.total))}</b>"
+    if run.service is not None:
+        of_service = (
+            chip_of_state,
+            _fact("service", run.service.service),
+            _fact("day", f"{run.service.day.isoformat()} (UTC)"),
+            f"<span>{turns} {escape(summary.client_service_delta.reported)}</span>",
+        )
+        return f'<div class="vp vp-facts">{"".join(of_service)}</div>'
+    parts = (
+        chip_of_state,
+        _fact("run", run.run_id),
+        _fact("target", run.target or descriptions.UNKNOWN),
+        f"<span>{turns}</span>",
+    )
+    return f'<div class="vp vp-facts">{"".join(parts)}</div>'
+
+
+def details(run: RunRecord, summary: Summary) -> str:
+    """How well the figures were measured, behind the chip that sums it up."""
+    delta = descriptions.describe_client_service_delta(summary.client_service_delta, run.service)
+    if run.service is not None:
+        return f'<div class="vp vp-facts vp-details">{_fact("heard vs reported", delta)}</div>'
     lost, good = descriptions.describe_loss(summary.loss)
     lost_state = "met" if good else "unknown" if good is None else "missed"
     invalid_state = "met" if not summary.turns.invalid else "unknown"
     if summary.turns.is_generator_limited:
         invalid_state = "missed"
-    described = descriptions.describe_state(state, newest, now_unix_ns, zone, is_service=run.service is not None)
-    delta = descriptions.describe_client_service_delta(summary.client_service_delta, run.service)
-    chip_of_state = (
-        f'<span><span class="vp-chip {kind}">{_STATE_SHAPE[state]} {state}</span> {escape(described)}</span>'
-    )
-    if run.service is not None:
-        reported = summary.client_service_delta.reported
-        of_service = (
-            chip_of_state,
-            _fact("service", run.service.service),
-            _fact("day", f"{run.service.day.isoformat()} (UTC)"),
-            f"<span><b>{escape(formatting.turns(summary.turns.total))}</b> {escape(reported)}</span>",
-            _fact("heard vs reported", delta),
-        )
-        return f'<div class="vp vp-facts">{"".join(of_service)}</div>'
-    parts = [
-        chip_of_state,
-        _fact("run", run.run_id),
-        _fact("target", run.target or descriptions.UNKNOWN),
+    unread = descriptions.describe_unread(summary.turns)
+    parts = (
         _fact("protocol", run.protocol or descriptions.UNKNOWN),
         _fact("corpus", descriptions.describe_corpus(run)),
-        f"<span><b>{escape(formatting.turns(summary.turns.total))}</b> "
-        f"{_mark(invalid_state)}{escape(descriptions.describe_invalid(summary.turns))}</span>",
-        *(
-            [_fact("endpoint", unread, mark=_mark("missed"))]
-            if (unread := descriptions.describe_unread(summary.turns))
-            else []
-        ),
+        _fact("turns", descriptions.describe_invalid(summary.turns), mark=_mark(invalid_state)),
+        *([_fact("endpoint", unread, mark=_mark("missed"))] if unread else []),
         _fact("telemetry", lost, mark=_mark(lost_state)),
         _fact("heard vs reported", delta),
         *(
@@ -57,9 +62,9 @@ def overview(run: RunRecord, summary: Summary, state: State, now_unix_ns: int, z
             for line in ("generator", "its process")
         ),
         _fact("speech bounds", descriptions.describe_speech_bounds(summary.speech_bounds)),
-        f'<span class="hint">{escape(descriptions.describe_calibration(run))}</span>',
-    ]
-    return f'<div class="vp vp-facts">{"".join(parts)}</div>'
+        _fact("calibration", descriptions.describe_calibration(run)),
+    )
+    return f'<div class="vp vp-facts vp-details">{"".join(parts)}</div>'
 
 
 def _fact(key: str, value: str, mark: str = "") -> str:

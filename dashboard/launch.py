@@ -110,7 +110,7 @@ def warm_up(store: str, slo: Path | None) -> None:
     from dashboard.charts import timeline_spec
     from dashboard.filters import Choice
 
-    for page in ("dashboard.now", "dashboard.turn"):
+    for page in ("dashboard.pages.now", "dashboard.pages.turn"):
         import_module(page)
     timeline_spec(palette.LIGHT, 800.0)
     with contextlib.suppress(TelemetryError):  # the page itself says what is wrong with a store

@@ -64,7 +64,6 @@ class NowView:
     statuses: Sequence[ObjectiveStatus] = ()
     cohort_statuses: Mapping[str, ObjectiveStatus | None] = field(default_factory=dict[str, ObjectiveStatus | None])
     faults: Sequence[str] = ()
-    missing_run: str | None = None  # a link asked for it and the store does not have it
 
 
 class Source:
@@ -95,8 +94,7 @@ class Source:
     def _now(self, choice: Choice) -> NowView:
         answer = self._reader.page(choice.question(self.objectives))
         if answer.run is None or answer.summary is None:
-            missing = choice.run
-            return NowView(answer.runs, None, Filter(), None, faults=answer.faults, missing_run=missing)
+            return NowView(answer.runs, None, Filter(), None, faults=answer.faults)
         unjudged = GENERATOR_LIMITED if answer.summary.turns.is_generator_limited else None
         return NowView(
             runs=answer.runs,
@@ -121,6 +119,11 @@ class Source:
             return None
         of_cohort = counts.of_cohort(cohort)
         return statuses([objective], of_cohort.count, of_cohort.good_range, unjudged=unjudged)[0]
+
+    def ask(self, question: Hashable, ask: Callable[[ReadStore], _Answer]) -> _Answer:
+        """A page's answer, kept for as long as the store stays the same. `question` names the page and all that was
+        chosen. Raises StoreError when the store cannot be read."""
+        return self._answer(question, lambda: ask(self._reader))
 
     def _answer(self, question: Hashable, ask: Callable[[], _Answer]) -> _Answer:
         key = (self._state(), question)

@@ -199,7 +199,7 @@ def test_a_filter_survives_a_reload_by_its_link(full: Dashboard, open_page: Call
     page = open_page(f"{full.url}/?run=run-full")
     painted(page)
     page.get_by_test_id("stSelectbox").nth(2).locator("input").click()
-    page.get_by_role("option", name="cohort B").click()
+    page.get_by_role("option", name="B", exact=True).click()
     page.wait_for_url(re.compile("cohort=B"), timeout=BOUND_MS)
     expect(page.locator(".vp-facts")).to_contain_text("448 turns", timeout=BOUND_MS)
     page.reload()

@@ -8,13 +8,14 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 import dashboard
-from dashboard.now import OLD_TURNS_GONE
+from dashboard.frame import OLD_TURNS_GONE
 from dashboard.source import ENV_SLO, ENV_STORE
 from telemetry.store.writer import StoreWriter
 from tests.unit.dashboard.scenes import S, Scene, fill
 
 APP = Path(dashboard.__file__).with_name("app.py")
 BOUND_S = 180
+LABELS = ["Run", "Time", "Cohort", "Phase", "Length of the utterance", "Noise", "Route"]
 
 
 @pytest.fixture
@@ -75,7 +76,7 @@ def test_a_full_store_shows_every_part(store: Path) -> None:
     ):
         assert part in text
     assert app.selectbox[0].value == ""
-    assert [box.label for box in app.selectbox] == ["run", "window", "cohort", "phase", "length", "noise", "route"]
+    assert [box.label for box in app.selectbox] == LABELS
 
 
 def test_one_turn_has_no_percentiles_beyond_the_median_and_no_verdict(store: Path) -> None:
@@ -91,13 +92,13 @@ def test_a_link_narrows_what_is_shown(store: Path) -> None:
     fill(store, Scene(turns=240, newest_unix_ns=time.time_ns()))
     app, text = shown(cohort="B")
     assert "120 turns" in text
-    assert next(box for box in app.selectbox if box.label == "cohort").value == "B"
+    assert next(box for box in app.selectbox if box.label == "Cohort").value == "B"
 
 
 def test_choosing_rewrites_the_link(store: Path) -> None:
     fill(store, Scene(turns=240, newest_unix_ns=time.time_ns()))
     app, _ = shown()
-    next(box for box in app.selectbox if box.label == "cohort").select("A").run()
+    next(box for box in app.selectbox if box.label == "Cohort").select("A").run()
     assert not app.exception
     assert app.query_params["cohort"] == "A"
 

@@ -6,15 +6,17 @@ from datetime import UTC
 from typing import Any
 
 import msgspec
+import pytest
 
 from dashboard import bars, evidence, header, tables, tiles
 from dashboard.filters import Choice
 from dashboard.objective_status import ObjectiveStatus, chip, statuses
+from dashboard.trust import trust
 from telemetry.model.stated_error import GoodRange, StatedError
 from telemetry.model.turns import Turn
 from telemetry.model.waterfall import waterfall
 from telemetry.objectives.slo import NotObservable, Objective, default_objectives
-from telemetry.store.answers import CacheStats, RunRecord, ShareByName, StageStats, TurnCounts
+from telemetry.store.answers import CacheStats, RunRecord, ShareByName, StageStats, TelemetryLoss, TurnCounts
 from tests.unit.dashboard.fakes import MS, stats, summary
 from tests.unit.dashboard.scenes import S, Scene, service_turn, turns_of
 
@@ -200,16 +202,38 @@ def test_turns_that_were_cut_are_shown_with_what_cut_them() -> None:
 
 def test_the_head_says_what_how_old_and_how_well() -> None:
     text = text_of(header.overview(RUN, summary(), "stale", 200 * S, UTC))
-    for output in ("stale", "3 min ago", "ws://x", "openai-realtime", "200 turns", "none lost", "not calibrated"):
+    for output in ("stale", "3 min ago", "ws://x", "200 turns"):
         assert output in text
-    assert "did not read" not in text
+    behind = text_of(header.details(RUN, summary()))
+    for output in ("openai-realtime", "none lost", "not calibrated"):
+        assert output in behind
+    assert "did not read" not in behind
     unread = replace(summary(), turns=TurnCounts(10, 10, 0, {}, endpoint_did_not_read=4))
-    assert "did not read in 4 of 10 turns" in text_of(header.overview(RUN, unread, "live", 10 * S, UTC))
+    assert "did not read in 4 of 10 turns" in text_of(header.details(RUN, unread))
+
+
+@pytest.mark.parametrize(
+    ("changed", "state", "label"),
+    [
+        ({}, "met", "✓ valid · telemetry complete · calibrated ± 0.4 ms"),
+        ({"turns": TurnCounts(100, 99, 1, {})}, "unknown", "○ 1 of 100 turns invalid · telemetry complete"),
+        ({"turns": TurnCounts(100, 90, 10, {})}, "missed", "✕ generator-limited · telemetry complete"),
+        ({"loss": TelemetryLoss(1, 10, 8, 2)}, "missed", "✕ valid · 2 turns lost"),
+        ({"loss": TelemetryLoss(1, None, 8, 0)}, "unknown", "○ valid · telemetry loss not known"),
+    ],
+)
+def test_one_chip_sums_up_what_weakens_the_figures(changed, state, label) -> None:
+    calibrated = replace(RUN, declared={"calibrated_to_ms": "0.4"})
+    shown = trust(calibrated, replace(summary(), **changed))
+    assert (shown.state, label in shown.label) == (state, True), shown
+    assert trust(RUN, summary()).label.endswith("not calibrated")
+    assert trust(RUN, summary()).state == "unknown"
 
 
 def test_names_from_the_store_cannot_become_markup() -> None:
     hostile = replace(RUN, target="<script>alert(1)</script>")
     assert "<script>" not in header.overview(hostile, summary(), "live", 10 * S, UTC)
+    assert "<script>" not in header.details(replace(hostile, declared={"calibration": "<script>"}), summary())
     assert "<script>" not in header.notes(["<script>"], "damaged")
     assert header.notes([], "damaged") == ""
 

@@ -28,7 +28,6 @@ def test_the_newest_run_is_shown_unless_one_is_named() -> None:
 def test_a_run_that_is_not_there_is_reported_and_not_replaced() -> None:
     view = source(FakeReader([OLD], summary()), [1]).now(Choice(run="gone"))
     assert view.run is None
-    assert view.missing_run == "gone"
 
 
 def test_a_store_that_has_not_changed_is_not_asked_again() -> None:

@@ -1,0 +1,177 @@
+"""The frame of every page: its title, what it shows, how far it can be trusted, and how it refreshes.
+
+A page gives `show` a question that answers from one snapshot of the store and a function that draws the answer. The
+frame draws what all pages have in common and says what is wrong before any figure.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, tzinfo
+from typing import Final, Protocol, TypeVar
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import streamlit as st
+
+from dashboard import descriptions, header
+from dashboard.controls import controls
+from dashboard.filters import Choice, choice_of
+from dashboard.markup import escape
+from dashboard.source import Source, source_from_environment
+from dashboard.trust import trust
+from telemetry.model import formatting
+from telemetry.model.errors import TelemetryError
+from telemetry.store.answers import RunRecord, Summary
+
+REFRESH_LIVE_S: Final = 2.0
+REFRESH_STALE_S: Final = 5.0
+OLD_TURNS_GONE: Final = "The store no longer keeps the oldest turns of this run: the figures are of the others."
+START_A_RUN: Final = (
+    "Start a run with <code>./voiceprobe demo</code> or <code>voiceprobe run ws://…</code>, or point a service's "
+    "<code>OTEL_EXPORTER_OTLP_ENDPOINT</code> at the sidecar"
+)
+
+
+class View(Protocol):
+    """What an answer to a page's question holds besides the page's own figures."""
+
+    @property
+    def runs(self) -> Sequence[RunRecord]: ...
+    @property
+    def run(self) -> RunRecord | None: ...
+    @property
+    def summary(self) -> Summary | None: ...
+    @property
+    def faults(self) -> Sequence[str]: ...
+
+
+_View = TypeVar("_View", bound=View)
+
+
+@dataclass(frozen=True, slots=True)
+class PageContext:
+    """What a page draws with besides its answer. `zone` is the viewer's."""
+
+    source: Source
+    choice: Choice
+    zone: tzinfo
+    now_unix_ns: int
+
+
+def show(
+    title: str, ask: Callable[[Source, Choice], _View], draw: Callable[[_View, RunRecord, Summary, PageContext], None]
+) -> None:
+    """Draw a page about the turns of a run; below the selectors it refreshes by itself while the run lives.
+
+    `ask` answers from one snapshot and raises TelemetryError; `draw` is called when there are turns to show.
+    """
+    choice, faults = choice_of(st.query_params)
+    try:
+        source = source_from_environment()
+        view = ask(source, choice)
+    except TelemetryError as error:
+        heading(title)
+        unreadable(error)
+        return
+    controls(source, view.runs, view.run, choice, title)
+    if faults:
+        st.html(header.notes(faults, "the link"))
+    drawn = {run.run_id for run in view.runs}
+
+    def body() -> None:
+        try:
+            latest = ask(source, choice)
+        except TelemetryError as error:
+            unreadable(error)
+            return
+        if {run.run_id for run in latest.runs} != drawn or _refresh_s(latest) != refresh_s:
+            st.rerun()  # the selectors and the pace belong to the page around this part
+        _draw_view(latest, PageContext(source, choice, viewer_zone(), time.time_ns()), draw)
+
+    refresh_s = _refresh_s(view)
+    st.fragment(body, run_every=refresh_s)()
+
+
+def heading(title: str) -> None:
+    """The title of a page that has no selectors."""
+    st.html(f'<div class="vp"><h1>{escape(title)}</h1></div>')
+
+
+def unreadable(error: TelemetryError) -> None:
+    """Say why the store cannot be read, and look again by itself."""
+    st.html(header.empty("The store cannot be read", escape(error)))
+    st.fragment(_try_again, run_every=REFRESH_STALE_S)()
+
+
+def _try_again() -> None:
+    """Look again for a store that may come to be: the first run of this fragment is the page's own."""
+    if st.session_state.get("tried"):
+        del st.session_state["tried"]
+        st.rerun()
+    st.session_state["tried"] = True
+
+
+def viewer_zone() -> tzinfo:
+    """The viewer's time zone as the browser says, else UTC."""
+    name = st.context.timezone
+    try:
+        return ZoneInfo(name) if name else UTC
+    except (ZoneInfoNotFoundError, ValueError):
+        return UTC
+
+
+def _refresh_s(view: View) -> float | None:
+    """How often to look again: often while turns come in, never when the run has announced its end."""
+    if view.run is None or view.summary is None:
+        return REFRESH_LIVE_S
+    state = descriptions.state_of(view.run, view.summary.newest_unix_ns, time.time_ns())
+    return {"live": REFRESH_LIVE_S, "stale": REFRESH_STALE_S, "ended": None}[state]
+
+
+def _draw_view(
+    view: _View, context: PageContext, draw: Callable[[_View, RunRecord, Summary, PageContext], None]
+) -> None:
+    if view.faults:
+        st.html(header.notes(view.faults, "damaged data left out; the figures below are from the rest"))
+    run, summary, choice = view.run, view.summary, context.choice
+    if run is None or summary is None:
+        _no_run(choice)
+        return
+    if not summary.turns.total:
+        _no_turns(run, choice)
+        return
+    if summary.turns.is_generator_limited:
+        limit = descriptions.describe_generator_limit(summary.turns)
+        st.html(header.notes([limit], "generator-limited: nothing is claimed about the service"))
+    state = descriptions.state_of(run, summary.newest_unix_ns, context.now_unix_ns)
+    left, right = st.columns([3, 1.25], vertical_alignment="center")
+    with left:
+        st.html(header.overview(run, summary, state, context.now_unix_ns, context.zone))
+    with right:
+        _trust_chip(run, summary)
+    if run.lacks_old_turns:
+        st.html(header.notes([OLD_TURNS_GONE], "what the store keeps"))
+    draw(view, run, summary, context)
+
+
+def _trust_chip(run: RunRecord, summary: Summary) -> None:
+    shown = trust(run, summary)
+    with st.container(key=f"trust-{shown.state}"), st.popover(shown.label, width="stretch"):
+        st.html(header.details(run, summary))
+
+
+def _no_run(choice: Choice) -> None:
+    if choice.run is None:
+        st.html(header.empty("No turns yet", START_A_RUN))
+        return
+    wanted = f"The link asks for run <code>{escape(choice.run)}</code>; choose another above."
+    st.html(header.empty("That run is not in this store", wanted))
+
+
+def _no_turns(run: RunRecord, choice: Choice) -> None:
+    name = f"Run <code>{escape(run.run_id)}</code>"
+    if choice.narrows:
+        widen = f"{name} has {formatting.turns(run.turns)}; widen the filter above."
+        st.html(header.empty("No turn matches the filter", widen))
+    else:
+        st.html(header.empty("No turns yet", f"{name} has begun; its first turn shows here as soon as it is over."))

@@ -1,0 +1,67 @@
+"""The head of a page: which run and turns it is about, from the same snapshot as every figure on the page.
+
+A page's question opens its view first and asks the rest of the same connection, so that no two figures of a page
+disagree while the store is being written.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from telemetry.objectives.objective import Objective
+from telemetry.store.answers import Filter, RunRecord, Summary
+from telemetry.store.connection import StoreConnection
+from telemetry.store.rollups.library import RollupLibrary
+from telemetry.store.runs import newest_run, runs
+from telemetry.store.turn_questions import TurnQuestions
+
+
+@dataclass(frozen=True, slots=True)
+class ViewQuestion:
+    """Which turns a page is about. A filter without a run means the newest one; `window_ns` is how long before the end
+    of its run the turns began, None for all of it."""
+
+    filter: Filter = Filter()  # noqa: RUF009 - immutable
+    window_ns: int | None = None
+    objectives: tuple[Objective, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ViewHead:
+    """What every page says above its figures: `run` and `summary` are None when there is no such run. `filter` is the
+    one that was applied, with the run that was found. `faults` name damaged files that were left out."""
+
+    runs: Sequence[RunRecord]
+    run: RunRecord | None = None
+    filter: Filter = Filter()  # noqa: RUF009 - immutable
+    summary: Summary | None = None
+    faults: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OpenView:
+    """A head and, for the rest of the page, the questions about the same turns of the same snapshot."""
+
+    head: ViewHead
+    about: TurnQuestions
+
+
+def open_view(
+    connection: StoreConnection,
+    asked: ViewQuestion,
+    library: RollupLibrary,
+    now_unix_ns: int,
+    faults: Sequence[str],
+) -> OpenView | ViewHead:
+    """Find the run and sum it up; the head alone where there is no such run."""
+    known = runs(connection)
+    wanted = asked.filter.run_id
+    run = newest_run(known) if wanted is None else next((each for each in known if each.run_id == wanted), None)
+    if run is None:
+        return ViewHead(known, faults=faults)
+    f = replace(asked.filter, run_id=run.run_id)
+    if asked.window_ns is not None:
+        f = replace(f, since_unix_ns=run.last_unix_ns - asked.window_ns)
+    connection.about(run.run_id)
+    about = TurnQuestions(connection, f, library)
+    summary = about.summary(now_unix_ns, len(faults))
+    return OpenView(ViewHead(known, run, f, summary, faults), about)
