@@ -27,6 +27,11 @@ class JudgedObjective:
     tail: str | None = None
 
     @property
+    def line(self) -> str:
+        """The sentence, for a place that says of the whole run already why nothing is judged."""
+        return self.sentence if self.claim != "not judged" else self.sentence.removesuffix(f": {self.verdict.reason}")
+
+    @property
     def counts_sentence(self) -> str | None:
         """What the sentence of the verdict leaves out; None where the sentence is all there is to say."""
         verdict = self.verdict

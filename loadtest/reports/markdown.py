@@ -32,7 +32,7 @@ def as_markdown(report: RunReport) -> str:
     ]
     if report.judged:
         rows = [
-            (f"{_SIGNS[each.claim]} {each.claim}", cell(each.title), cell(_said_of(each.sentence, each.tail)))
+            (f"{_SIGNS[each.claim]} {each.claim}", cell(each.title), cell(_said_of(each.line, each.tail)))
             for each in missed_first(report.judged)
         ]
         lines += ["", *table(("verdict", "objective", "why"), rows)]

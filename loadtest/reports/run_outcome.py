@@ -31,6 +31,8 @@ from telemetry.store.generator_limit import INVALID_SHARE_LIMIT, INVALID_TURNS_L
 
 # A process that used less than this share of its core was late for another reason, which more processes do not mend.
 SHORT_OF_CPU: Final = 0.5
+# A sentence names so many objectives.
+_MOST_NAMES: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +166,11 @@ def generator_loss(run: RunInfo) -> str | None:
     return text
 
 
+def _named(names: Sequence[str], of: int) -> str:
+    """The objectives by their names while they are few; all of them stand above or below with their verdicts."""
+    return ", ".join(names) if len(names) <= _MOST_NAMES else f"{len(names)} of {of} objectives"
+
+
 def _name(verdict: Verdict) -> str:
     """An objective in a sentence: its name for people is a sentence itself."""
     return verdict.name if verdict.display_name is None else f"“{verdict.display_name}”"
@@ -173,8 +180,8 @@ def _objectives(summary: Summary, verdicts: Sequence[Verdict]) -> RunOutcome:
     missed = [_name(verdict) for verdict in verdicts if verdict.met is False]
     undecided = [_name(verdict) for verdict in verdicts if verdict.met is None]
     if missed or undecided:
-        parts = [f"{', '.join(missed)} missed"] if missed else []
-        parts += [f"{', '.join(undecided)} undecided"] if undecided else []
+        parts = [f"{_named(missed, len(verdicts))} missed"] if missed else []
+        parts += [f"{_named(undecided, len(verdicts))} undecided"] if undecided else []
         turns = summary.turns
         # A few turns decide nothing, but whoever reads the code should see that the service answered none of them.
         parts += (

@@ -15,23 +15,24 @@ from telemetry.store.answers import StageStats, Summary, TimelinePoint
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowTurn:
-    """One of the slowest turns, laid out on one clock. `service` is None where the service reported nothing of it."""
+    """One of the slowest turns, laid out on one clock. `has_both_sides` where a caller heard it and the service
+    reported it."""
 
-    client: Turn
-    service: Turn | None
+    turn: Turn
     waterfall: Waterfall
+    has_both_sides: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPictures:
     """What the pictures of a run are drawn from; empty where nothing was measured.
 
-    `dots` are the valid turns while they are few, each with when it began and its voice-to-voice in ns; `values_ns`
-    their voice-to-voice alone, None where they are too many to be read one by one.
+    `dots` are the valid turns while they are few, each with when it began (unix ns) and its voice-to-voice in ns, None
+    where it went unanswered. `values_ns` is the voice-to-voice of all of them, None where they are too many.
     """
 
     timeline: Sequence[TimelinePoint] = ()
-    dots: Sequence[tuple[int, float]] = ()
+    dots: Sequence[tuple[int, float | None]] = ()
     values_ns: Sequence[float] | None = ()
     stages: Mapping[str, StageStats] = field(default_factory=dict[str, StageStats])
     slowest: Sequence[SlowTurn] = ()

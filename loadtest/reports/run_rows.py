@@ -67,11 +67,17 @@ def beside_rows(beside: Beside) -> list[tuple[str, str]]:
     return rows
 
 
+def place_rows(run: RunInfo) -> list[tuple[str, str]]:
+    """Where the run is kept, and seen: true on this machine, and while it has not been moved."""
+    rows = [("store", run.store)] if run.store else []
+    return [*rows, ("dashboard", run.dashboard_url)] if run.dashboard_url else rows
+
+
 def run_rows(run: RunInfo, summary: Summary) -> list[tuple[str, str]]:
-    """What was asked for: the run, its target, its speech, and where it is kept."""
+    """What was asked for: the run, its target and its speech."""
     if run.service is not None:
         day = f"{run.service.service} · {run.service.day.isoformat()} (UTC) · {summary.client_service_delta.reported}"
-        return [("service", day), ("run", run.run_id), *([("store", run.store)] if run.store else [])]
+        return [("service", day), ("run", run.run_id)]
     altered = [f"noise {run.profile.noise}"] if run.profile.noise else []
     altered += [f"{run.profile.snr_db:g} dB SNR"] if run.profile.snr_db is not None else []
     altered += [f"{run.profile.length} utterances"] if run.profile.length else []
@@ -79,7 +85,7 @@ def run_rows(run: RunInfo, summary: Summary) -> list[tuple[str, str]]:
     corpus = f"{run.corpus.name}: {run.corpus.kind} speech, {run.corpus.utterances} utterances"
     if run.corpus.licenses:
         corpus += f" ({', '.join(run.corpus.licenses)})"
-    rows = [
+    return [
         (
             "run",
             f"{run.run_id} · {run.protocol} · {load_line(run)} · seed {'not known' if run.seed is None else run.seed}",
@@ -87,6 +93,3 @@ def run_rows(run: RunInfo, summary: Summary) -> list[tuple[str, str]]:
         ("target", public_target(run.target)),
         ("corpus", " · ".join([corpus, *altered])),
     ]
-    rows += [("store", run.store)] if run.store else []
-    rows += [("dashboard", run.dashboard_url)] if run.dashboard_url else []
-    return rows

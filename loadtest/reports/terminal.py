@@ -17,7 +17,7 @@ from loadtest.reports.judged_objectives import Claim, JudgedObjective, judged_ob
 from loadtest.reports.phases import has_phases, phase_table
 from loadtest.reports.run_info import RunInfo
 from loadtest.reports.run_outcome import RunOutcome
-from loadtest.reports.run_rows import happened_rows, run_rows
+from loadtest.reports.run_rows import happened_rows, place_rows, run_rows
 from loadtest.reports.stated_error import error_line
 from loadtest.reports.summary import fallback_rate
 from loadtest.reports.wer_by_condition import wer_table
@@ -74,7 +74,7 @@ def final_view(
     if run.model_servers:
         parts += [_heading(model_servers.TITLE), model_servers.model_server_table(run.model_servers)]
     parts += [_heading("How well this was measured"), _pairs(evidence_rows(run, summary))]
-    parts += [_heading("Run"), _pairs(run_rows(run, summary))]
+    parts += [_heading("Run"), _pairs([*run_rows(run, summary), *place_rows(run)])]
     return Group(*parts)
 
 
@@ -103,7 +103,7 @@ def _verdicts(judged: Sequence[JudgedObjective], run_outcome: RunOutcome) -> Ren
     for each in missed_first(judged):
         sign, style = _SIGNS[each.claim]
         table.add_row(Text(f"{sign} {each.claim}", style=f"bold {style}"), Text(each.title, style="bold"))
-        table.add_row("", Text(each.sentence))
+        table.add_row("", Text(each.line))
         if each.tail is not None:
             table.add_row("", Text(each.tail, style="" if each.claim == "met" else "yellow"))
         if each.counts_sentence is not None:

@@ -1,0 +1,300 @@
+"""The report of a run as one HTML file: what it says first, what it never claims, and others' text in it."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from html.parser import HTMLParser
+from importlib.resources import files
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from loadtest.reports.html.distribution import histogram
+from loadtest.reports.html.over_time import over_time, time_ticks
+from loadtest.reports.html.page import as_html, trust
+from loadtest.reports.html.svg import WIDE, Scale, text_of, ticks
+from loadtest.reports.html.waterfalls import draw, heading, longest_stage, view_ns
+from loadtest.reports.run_outcome import run_outcome_for
+from loadtest.reports.run_report import RunPictures, RunReport, SlowTurn
+from telemetry.model.turns import Turn
+from telemetry.model.waterfall import waterfall
+from telemetry.objectives.slo import default_objectives, judge, not_judged
+from telemetry.store.answers import ShareByName, StageStats, Summary, TimelinePoint, TurnCounts
+from tests.fixtures_turns import exchange
+from tests.unit.loadtest.reports import reports_material as material
+
+MS = material.MS
+HOSTILE = "</style><script>alert(1)</script><img src=http://e/x>\" onload='x'&\x1b[2J"
+OBJECTIVES = default_objectives()[:2]
+LIMITED = TurnCounts(total=200, ok=190, invalid=10, by_outcome={"ok": 190, "invalid": 10})
+VOID = {"meta", "br", "img", "input", "link", "hr"}
+
+
+def slow(index: int = 1, **changes: Any) -> SlowTurn:
+    client, service = exchange(index, **changes)
+    return SlowTurn(turn=client, waterfall=waterfall(client, service), has_both_sides=True)
+
+
+def pictures(turns: int = 240, **changes: Any) -> RunPictures:
+    values = [float(300 + 37 * index % 700) * MS for index in range(turns)]
+    dots = [(1_795_000_000_000_000_000 + index * 10**9, value) for index, value in enumerate(values)]
+    whole = RunPictures(
+        timeline=[TimelinePoint(dots[0][0] + slot * 10**10, 10, 5e8, None, None, slot % 4) for slot in range(24)],
+        dots=[*dots, (dots[-1][0] + 10**9, None)],
+        values_ns=values,
+        stages={name: StageStats(name, 240, 100.0 * MS, 200.0 * MS) for name in ("endpointing", "llm")},
+        slowest=[slow()],
+    )
+    return replace(whole, **changes)
+
+
+def made(good: int = 181, eligible: int = 181, summary: Summary | None = None, **changes: Any) -> RunReport:
+    run, whole = material.run_info(), summary or material.summary()
+    verdicts = judge(OBJECTIVES, lambda _: (good, eligible))
+    outcome = run_outcome_for(run=run, summary=whole, verdicts=verdicts)
+    if whole.turns.is_generator_limited:
+        verdicts = not_judged(OBJECTIVES, verdicts, "the generator was the limit")
+    report = RunReport(
+        run=run, summary=whole, objectives=OBJECTIVES, verdicts=verdicts, run_outcome=outcome, pictures=pictures()
+    )
+    return replace(report, **changes)
+
+
+class _Reading(HTMLParser):
+    """What a browser would make of the page: its elements in balance, their attributes, and its text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] not in ("style", "title"):
+            self.words.append(data)
+
+
+def read(report: RunReport) -> _Reading:
+    reading = _Reading()
+    reading.feed(as_html(report))
+    assert reading.open == [], "every element is closed"
+    return reading
+
+
+def words(report: RunReport) -> str:
+    return re.sub(r"\s+", " ", " ".join(read(report).words))
+
+
+def test_the_verdict_comes_first_and_then_objectives_pictures_turns_and_evidence() -> None:
+    text = words(made(good=100))
+    parts = ("Missed", "missed", "Objectives", "Voice to voice over time", "Stages against their budget")
+    places = [text.index(part) for part in (*parts, "Distribution", "The slowest turns", "How well this was measured")]
+    assert places == sorted(places)
+    assert "✕ missed The caller hears an answer in time 95 % of turns: voice_to_voice at most 800 ms: 55.2 %" in text
+    assert "p99 is bad: 1,204 ms (the slowest 1 % of the turns); p95 is within: 800 ms" in text
+
+
+@pytest.mark.parametrize(
+    "report",
+    [made(), made(good=1), made(summary=material.empty_summary(), pictures=RunPictures())],
+    ids=["met", "missed", "nothing"],
+)
+def test_it_loads_nothing_has_no_script_and_says_so_to_the_browser(report: RunReport) -> None:
+    reading = read(report)
+    assert not {tag for tag, _ in reading.elements} & {"script", "img", "link", "iframe", "object", "a", "image", "use"}
+    for _, attributes in reading.elements:
+        assert not {"src", "href", "style", "srcset"} & set(attributes)
+        assert not [name for name in attributes if name.startswith("on")]
+    policy = next(attrs["content"] for _, attrs in reading.elements if attrs.get("http-equiv") is not None)
+    assert policy == "default-src 'none'; style-src 'unsafe-inline'"
+    assert not re.search(r"url\(|@import", as_html(report))
+
+
+@pytest.mark.parametrize(
+    ("report", "word"),
+    [
+        (made(summary=material.summary(LIMITED)), "Not judged: the load generator was the limit"),
+        (made(good=4, eligible=4), "Undecided"),
+        (made(good=0, eligible=0, summary=material.empty_summary(), pictures=RunPictures()), "Undecided"),
+    ],
+    ids=["limited", "few", "none"],
+)
+def test_where_nothing_is_known_nothing_is_claimed(report: RunReport, word: str) -> None:
+    assert word in words(report)
+    assert list(classes(report, "met")) == list(classes(report, "missed")) == []
+    assert not re.search(r"\bmet\b|error budget|is bad", words(report))
+
+
+def classes(report: RunReport, wanted: str) -> Iterator[str]:
+    """The classes of the elements that have one of this name."""
+    found = (attributes.get("class") or "" for _, attributes in read(report).elements)
+    return (each for each in found if wanted in each.split())
+
+
+def test_only_a_run_that_met_everything_is_green() -> None:
+    assert list(classes(made(), "verdict")) == ["verdict met"]
+    verdicts = judge(OBJECTIVES, lambda objective: (181 if objective.metric == "voice_to_voice" else 1, 181))
+    mixed = replace(made(), verdicts=verdicts)
+    outcome = run_outcome_for(run=mixed.run, summary=mixed.summary, verdicts=mixed.verdicts)
+    mixed = replace(mixed, run_outcome=outcome)
+    assert list(classes(mixed, "verdict")) == ["verdict missed"]
+    assert list(classes(mixed, "chip")) == ["chip missed", "chip met"], "the missed ones come first"
+
+
+def test_text_of_others_stays_text() -> None:
+    named = [replace(OBJECTIVES[0], display_name=HOSTILE)]
+    cohorts = tuple(replace(each, cohort=HOSTILE) for each in material.summary().cohorts)
+    routes = ShareByName(total=1, reported=1, counts={HOSTILE: 1})
+    report = made(
+        summary=material.summary(cohorts=cohorts, routes=routes),
+        objectives=named,
+        verdicts=judge(named, lambda _: (1, 181)),
+        pictures=pictures(slowest=[slow(utterance_id=HOSTILE, cohort=HOSTILE, model=HOSTILE)]),
+        run=material.run_info(target=f"ws://h/{HOSTILE}", run_id=HOSTILE, scenario=HOSTILE),
+    )
+    page, reading = as_html(report), read(report)
+    assert "<script" not in page
+    assert "\x1b" not in page
+    assert not [1 for _, attributes in reading.elements if set(attributes) & {"onload", "src"}]
+    assert words(report).count("</style><script>alert(1)</script>") >= 7
+
+
+def test_every_picture_has_a_label_a_narrow_twin_and_a_table() -> None:
+    reading = read(made())
+    drawn = [attributes for tag, attributes in reading.elements if tag == "svg"]
+    assert [attributes["class"] for attributes in drawn] == ["wide", "narrow"] * (len(drawn) // 2)
+    assert all(attributes["role"] == "img" and attributes["aria-label"] for attributes in drawn)
+    captions = [tag for tag, _ in reading.elements].count("caption")
+    assert captions >= len(drawn) // 2
+
+
+def test_rolling_percentiles_are_those_of_their_windows() -> None:
+    rng = np.random.default_rng(3)
+    values = rng.lognormal(20, 0.4, 400)
+    shown = over_time([], [(index * 10**9, float(value)) for index, value in enumerate(values)], None)
+    assert [curve.name for curve in shown.curves] == ["p50", "p95", "p99"]
+    size = {"p50": 33, "p95": 33, "p99": 100}
+    for curve in shown.curves:
+        (points,) = curve.runs
+        first, last, n = points[0], points[-1], size[curve.name]
+        fraction = int(curve.name[1:]) / 100
+        assert first == (pytest.approx((n - 1) / 2), pytest.approx(np.quantile(values[:n], fraction)))
+        assert last == (pytest.approx(399 - (n - 1) / 2), pytest.approx(np.quantile(values[-n:], fraction)))
+
+
+def test_too_few_turns_have_no_curve_and_many_have_the_store_s_own() -> None:
+    few = over_time([], [(index, 5e8) for index in range(19)], 8e8)
+    assert (few.curves, len(few.dots)) == ((), 19)
+    slots = [(10, 5e8, None), (30, 5e8, 6e8), (0, None, None), (30, 5e8, 7e8)]
+    timeline = [TimelinePoint(i * 10**9, n, p50, p95, None, None) for i, (n, p50, p95) in enumerate(slots)]
+    many = over_time(timeline, [], None)
+    assert {curve.name: curve.runs for curve in many.curves} == {
+        "p50": (((0.0, 5e8), (1.0, 5e8)), ((3.0, 5e8),)),
+        "p95": (((1.0, 6e8),), ((3.0, 7e8),)),
+    }, "a slot without a figure is a gap, not a line across it"
+
+
+def test_a_histogram_counts_every_value_once_in_bins_of_a_round_width() -> None:
+    values = np.random.default_rng(5).lognormal(20, 0.5, 1_000)
+    found = histogram([float(value) for value in values])
+    assert found is not None
+    edges = found.low_ns + found.width_ns * np.arange(len(found.counts) + 1)
+    assert list(found.counts) == list(np.histogram(values, edges)[0])
+    assert sum(found.counts) == 1_000
+    assert str(round(found.width_ns / MS))[0] in "125"
+    assert histogram([]) is None
+    one = histogram([5e8])
+    assert one is not None
+    assert one.counts == (1,)
+    talk_over = histogram([-2e8, 3e8])
+    assert talk_over is not None
+    assert talk_over.low_ns <= -2e8
+
+
+def test_a_slow_turn_names_the_stage_that_took_most_of_it() -> None:
+    turn = slow(llm_ms=2_900.0)
+    assert heading(turn).startswith("3,2")
+    assert heading(turn).endswith(": LLM first token took 2,900 ms")
+    low, high = view_ns(turn.waterfall)
+    assert low < 0 < 3_200 * MS < high
+    client, _ = exchange(1, llm_ms=50.0, network_ms=900.0)
+    alone: Turn = client
+    longest = longest_stage(waterfall(alone, None))
+    assert longest is not None
+    assert longest.source == "client"
+    assert "svg" in draw(turn.waterfall, WIDE)
+
+
+def test_trust_says_what_is_invalid_lost_and_calibrated() -> None:
+    assert trust(made()) == "1 of 182 turns invalid · telemetry complete · not calibrated"
+    lost = material.summary(loss=replace(material.summary().loss, missing=3))
+    assert "3 turns lost" in trust(made(summary=lost))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "most"), [(0, 812, 6), (-130, 1_204, 8), (0, 3, 4), (0, 0.7, 5), (0, 99_000, 9)]
+)
+def test_ticks_are_round_and_no_more_than_asked_for(low: float, high: float, most: int) -> None:
+    found = ticks(low, high, most)
+    assert 2 <= len(found) <= most
+    assert all(low <= value <= high for value in found)
+    steps = {round(b - a, 9) for a, b in pairwise(found)}
+    assert len(steps) == 1
+    assert f"{steps.pop():e}"[0] in "125"
+
+
+def test_time_is_counted_in_seconds_minutes_and_hours() -> None:
+    assert time_ticks(600, 9) == [0, 120, 240, 360, 480, 600]
+    assert time_ticks(25, 9) == [0, 5, 10, 15, 20, 25]
+    assert time_ticks(0.4, 9) == [0]
+    assert len(time_ticks(10_000_000, 9)) <= 10
+
+
+def test_a_scale_of_nothing_has_a_place_for_everything() -> None:
+    assert Scale(5, 5, 0, 100)(5) == 0
+    assert text_of("a<b>\n&") == "a&lt;b&gt; &amp;"
+
+
+def _colors(block: str) -> dict[str, str]:
+    return dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", block))
+
+
+def _luminance(color: str) -> float:
+    parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def _contrast(one: str, other: str) -> float:
+    light, dark = sorted((_luminance(one), _luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("theme", [0, 1, 2], ids=["light", "dark", "paper"])
+def test_text_and_graphics_have_the_contrast_that_wcag_aa_asks_for(theme: int) -> None:
+    style = files("loadtest.reports.html").joinpath("style.css").read_text(encoding="utf-8")
+    colors = _colors(re.findall(r":root \{(.*?)\}", style, re.DOTALL)[theme])
+    paper = colors["paper"]
+    for name in ("ink", "soft", "met", "missed", "open", "budget"):
+        assert _contrast(colors[name], paper) >= 4.5, name
+    for name in ("met", "missed", "open"):
+        assert _contrast(colors[name], colors[f"{name}-paper"]) >= 4.5, name
+        assert _contrast(colors["ink"], colors[f"{name}-paper"]) >= 4.5, name
+    stages = ("endpointing", "asr", "llm", "tts", "leading_silence", "unexplained")
+    for name in ("p50", "p95", "p99", "dot", "calls", "edge", "speech", "playing", *stages):
+        assert _contrast(colors[name], paper) >= 3, name
+    for name in ("endpointing", "asr", "llm", "tts"):
+        assert _contrast(colors["on-stage"], colors[name]) >= 4.5, name
