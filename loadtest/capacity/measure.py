@@ -92,7 +92,9 @@ def _one_run(bench: Bench, callers: int, lasts_s: float) -> RunResult:
         run_time_s=lasts_s,
         settings=replace(request.settings, run_id=new_run_id()),
     )
-    return run(replace(bench.checked, request=asked), Console(quiet=True), sidecar=bench.sidecar)
+    # Of many runs each has its reports; the folder of the search is not that of one of them.
+    reports = request.out / "steps" / f"{asked.settings.run_id}-{callers}-callers"
+    return run(replace(bench.checked, request=asked), Console(quiet=True), sidecar=bench.sidecar, reports=reports)
 
 
 def _learn(bench: Bench, callers: int, result: RunResult) -> None:

@@ -25,6 +25,7 @@ from loadtest.exit_codes import ExitCode
 from loadtest.protocols.address import public_target
 from loadtest.reports.run_info import RunInfo
 from telemetry.model import formatting
+from telemetry.objectives.run_verdict import survives_loss
 from telemetry.objectives.slo import Verdict
 from telemetry.store.answers import Summary, TurnCounts
 from telemetry.store.generator_limit import INVALID_SHARE_LIMIT, INVALID_TURNS_LIMIT
@@ -41,13 +42,6 @@ class RunOutcome:
 
     code: ExitCode
     reason: str
-
-
-def survives_loss(verdict: Verdict, missing: int) -> bool:
-    """Whether a met objective would still be met if every turn known to be lost had been a bad one."""
-    if not missing:
-        return True
-    return verdict.good >= verdict.target * (verdict.eligible + missing)
 
 
 def open_by_loss(verdicts: Sequence[Verdict], missing: int) -> list[Verdict]:

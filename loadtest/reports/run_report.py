@@ -3,12 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from loadtest.exit_codes import ExitCode
 from loadtest.reports.judged_objectives import JudgedObjective, judged_objectives
 from loadtest.reports.run_info import RunInfo
 from loadtest.reports.run_outcome import RunOutcome
 from telemetry.model.turns import Turn
 from telemetry.model.waterfall import Waterfall
 from telemetry.objectives.objective import Objective
+from telemetry.objectives.run_verdict import RunVerdict
 from telemetry.objectives.slo import Verdict
 from telemetry.store.answers import StageStats, Summary, TimelinePoint
 
@@ -47,12 +49,15 @@ class RunReport:
     objectives: Sequence[Objective]
     verdicts: Sequence[Verdict]
     run_outcome: RunOutcome
+    verdict: RunVerdict
     pictures: RunPictures = RunPictures()
 
     @property
     def sentence(self) -> str:
         """The verdict on the run in plain language."""
-        return self.run_outcome.reason
+        if self.run_outcome.code is ExitCode.INTERRUPTED:
+            return f"{self.run_outcome.reason}; so far: {self.verdict.sentence}"
+        return self.verdict.sentence
 
     @property
     def judged(self) -> tuple[JudgedObjective, ...]:

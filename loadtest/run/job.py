@@ -26,9 +26,11 @@ from loadtest.protocols.address import public_target
 from loadtest.reports.calibration_citing import in_processes
 from loadtest.reports.progress import LiveInfo, live_view
 from loadtest.run import processes
+from loadtest.run.artifacts import keep_objectives
 from loadtest.run.calibrations import citation, process_advice
 from loadtest.run.interruption import Interruption
 from loadtest.run.judged_run import BesideStore, RunResult, judged_run
+from loadtest.run.pictures import leave_reports
 from loadtest.run.request import CheckedRun, RunRequest
 from loadtest.run.sidecars import Sidecar, deliver_all, destination
 from loadtest.scenario.access import TARGET_VARIABLE
@@ -82,10 +84,12 @@ def run(
     sidecar: Sidecar | None = None,
     dashboard_url: str | None = None,
     watch: Callable[[], None] = lambda: None,
+    reports: Path | None = None,
 ) -> RunResult:
-    """Carry a checked request out. `watch` is called every other second and may raise to end the run.
+    """Carry a checked request out, and leave its reports in the folder `reports` (default: that of the request).
 
-    Raises ProcessFailedError where a process of ours fails.
+    `watch` is called every other second and may raise to end the run. Raises ProcessFailedError where a process of ours
+    fails. Reports that cannot be written raise nothing here: the result says why, and still has the verdict.
     """
     if checked.request.asked_processes is None:
         # Decided once: a calibration that ends meanwhile may say another number.
@@ -97,6 +101,7 @@ def run(
         console.print(text, style="yellow", soft_wrap=True)
     _render_ahead(request.settings)
     run_id = request.settings.run_id or new_run_id()
+    keep_objectives(request.out, request.slo)
     with ExitStack() as stack:
         own, notes = destination(checked, sidecar, stack)
         settings = _settings_of_run(checked, run_id, request.settings.sidecar if notes else own.url)
@@ -117,6 +122,7 @@ def run(
                     interrupted=interrupted, killed_by=killed_by, spooled=spooled, dashboard_url=dashboard_url
                 ),
             )
+            result = leave_reports(reader, result, reports or request.out)
     if killed_by and not result.info.calls_started:
         raise processes.ProcessFailedError(f"Locust was ended by {killed_by} before a turn was heard")
     return result

@@ -12,12 +12,14 @@ from typing import Any, Final, cast, get_args
 
 from rich.console import Console
 
+from loadtest.errors import OutputError
 from loadtest.exit_codes import ExitCode
 from loadtest.reports.calibration_citing import Citation, State
 from loadtest.reports.run_info import ProcessShare, RunCorpus, RunInfo, RunProfile, SpoolInfo
 from loadtest.reports.run_outcome import RunOutcome, open_by_loss, run_outcome_for
-from loadtest.reports.summary import summary_object
+from loadtest.reports.run_report import RunPictures, RunReport
 from loadtest.reports.terminal import final_view
+from loadtest.run.artifacts import HTML, run_object
 from loadtest.run.json_file import write_json
 from loadtest.run.losses import is_under_way, lost_processes
 from telemetry.objectives.objective import Objective
@@ -48,6 +50,20 @@ class RunResult:
     run_outcome: RunOutcome
     verdict: RunVerdict
     objectives: tuple[Objective, ...] = ()  # that the verdicts are on
+    folder: Path | None = None  # where its reports were written
+    unwritten: OutputError | None = None  # why they were not, if they were not
+
+    def report(self, pictures: RunPictures) -> RunReport:
+        """What the reports of the run are made from."""
+        return RunReport(
+            run=self.info,
+            summary=self.summary,
+            objectives=self.objectives,
+            verdicts=self.verdicts,
+            run_outcome=self.run_outcome,
+            verdict=self.verdict,
+            pictures=pictures,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +120,10 @@ def verdict_on(
 
 
 def print_and_write(result: RunResult, console: Console, json_file: Path | None) -> ExitCode:
-    """Print the summary, write the JSON object whole or not at all, and give the exit code."""
+    """Print the summary, write the JSON object whole or not at all, and give the exit code.
+
+    Raises OutputError, also for the reports that could not be written before: once the summary is printed.
+    """
     console.print(
         final_view(
             run=result.info,
@@ -116,17 +135,11 @@ def print_and_write(result: RunResult, console: Console, json_file: Path | None)
         )
     )
     if json_file is not None:
-        write_json(
-            json_file,
-            summary_object(
-                run=result.info,
-                summary=result.summary,
-                verdicts=result.verdicts,
-                exit_code=result.run_outcome.code,
-                exit_reason=result.run_outcome.reason,
-                verdict=result.verdict,
-            ),
-        )
+        write_json(json_file, run_object(result.report(RunPictures())))
+    if result.unwritten is not None:
+        raise result.unwritten
+    if result.folder is not None:
+        console.print(f"report: {result.folder / HTML}", soft_wrap=True, markup=False, highlight=False)
     return result.run_outcome.code
 
 

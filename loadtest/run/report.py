@@ -1,7 +1,9 @@
 """`voiceprobe report`: summary, JSON and exit code of any run in a store, whoever started it."""
 
+import os
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,8 +13,12 @@ from rich.table import Table
 from corpora.output_paths import unwritable
 from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
-from loadtest.run.judged_run import judged_run, print_and_write
+from loadtest.run.artifacts import HTML, JUNIT, MARKDOWN, NAMES, SUMMARY, artifacts, write_together
+from loadtest.run.json_file import write_result
+from loadtest.run.judged_run import RunResult, judged_run, print_and_write
 from loadtest.run.losses import is_under_way
+from loadtest.run.pictures import read_pictures
+from loadtest.run.run_place import RunPlace
 from telemetry.export.sdk import sidecar_token
 from telemetry.model.errors import ConfigError
 from telemetry.objectives.objective import Objective
@@ -24,33 +30,76 @@ from telemetry.store.remote import RemoteStore, is_address, open_store
 from telemetry.store.runs import newest_run
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportFiles:
+    """The files that somebody asked for, each None where it was not."""
+
+    json: Path | None = None
+    html: Path | None = None
+    junit: Path | None = None
+    markdown: Path | None = None
+
+    @property
+    def by_artifact(self) -> dict[str, Path]:
+        """Each file by the name of what it holds."""
+        asked = {SUMMARY: self.json, HTML: self.html, JUNIT: self.junit, MARKDOWN: self.markdown}
+        return {name: file for name, file in asked.items() if file is not None}
+
+
 def report(
-    store: str | Path,
+    place: RunPlace | str | Path,
     console: Console,
     *,
-    run_id: str | None = None,
     slo: Path | None = None,
-    json_file: Path | None = None,
+    files: ReportFiles = ReportFiles(),
     now_unix_ns: int | None = None,
 ) -> ExitCode:
-    """Judge one run of the store, the newest unless one is named. Raises UsageError, StoreError, OutputError."""
+    """Judge one run of a store, the newest unless one is named, by the objectives that it was judged by before.
+
+    A run that is over gets those of its reports that its folder lacks. Raises UsageError, StoreError, OutputError.
+    """
+    place = place if isinstance(place, RunPlace) else RunPlace(str(place))
     now_unix_ns = time.time_ns() if now_unix_ns is None else now_unix_ns
-    objectives = _objectives(slo, json_file)
-    with opened_store(store) as reader:
-        runs = _runs(reader, store)
-        chosen = _choose(runs, run_id, store)
-        result = judged_run(reader, chosen.run_id, objectives, now_unix_ns=now_unix_ns)
-    if run_id is None:
+    objectives = _objectives(slo or place.objectives, [*files.by_artifact.values()])
+    with opened_store(place.store) as reader:
+        runs = _runs(reader, place.store)
+        chosen = _choose(runs, place.run_id, place.store)
+        beside = place.beside(chosen.run_id)
+        result = judged_run(reader, chosen.run_id, objectives, now_unix_ns=now_unix_ns, beside=beside)
+        lacking = _lacking(place, chosen, slo, result)
+        wanted = {*lacking, *files.by_artifact}
+        contents = (
+            artifacts(result.report(read_pictures(reader, result.summary))) if lacking or wanted - {SUMMARY} else {}
+        )
+    if place.folder is not None:
+        console.print(f"run {chosen.run_id} in {place.folder}", soft_wrap=True, markup=False, highlight=False)
+    elif place.run_id is None:
         others = (
             f"the newest of {len(runs)} runs; --run names another, --list shows them" if runs[1:] else "the only one"
         )
-        console.print(f"run {chosen.run_id} of {store} ({others})", soft_wrap=True, markup=False)
+        console.print(f"run {chosen.run_id} of {place.store} ({others})", soft_wrap=True, markup=False)
     if chosen.lacks_old_turns:
         gone = "the store no longer keeps the oldest turns of the run: these are the figures of the others"
         console.print(gone, soft_wrap=True)
     if result.info.is_under_way:
         console.print("the run is still under way: these are the figures so far", soft_wrap=True)
-    return print_and_write(result, console, json_file)
+    code = print_and_write(result, console, files.json)
+    for name, file in files.by_artifact.items():
+        if name != SUMMARY:
+            write_result(file, contents[name])
+    if place.folder is not None and lacking:
+        write_together(place.folder, {name: contents[name] for name in lacking})
+        console.print(f"written to {place.folder}: {', '.join(lacking)}", soft_wrap=True, markup=False, highlight=False)
+    return code
+
+
+def _lacking(place: RunPlace, chosen: RunRecord, slo: Path | None, result: RunResult) -> list[str]:
+    """The reports that a run should have left in its folder and did not, for its own command was killed."""
+    of_folder = place.folder is not None and chosen.run_id == place.run_id
+    if place.folder is None or not of_folder or result.info.is_under_way or slo is not None:
+        return []
+    lacking = [name for name in NAMES if not (place.folder / name).exists()]
+    return lacking if os.access(place.folder, os.W_OK) else []
 
 
 def list_runs(store: str | Path, console: Console, *, now_unix_ns: int | None = None) -> ExitCode:
@@ -120,15 +169,14 @@ def choose_run(reader: StoreReader | RemoteStore, run_id: str | None, store: str
     return _choose(_runs(reader, store), run_id, store)
 
 
-def _objectives(slo: Path | None, json_file: Path | None) -> list[Objective]:
+def _objectives(slo: Path | None, files: Sequence[Path]) -> list[Objective]:
     faults: list[str] = []
     objectives: list[Objective] = []
     try:
         objectives = load_objectives(slo)
     except ConfigError as error:
         faults += [f"{error.where}: {fault}" for fault in error.faults]
-    if json_file is not None and (fault := unwritable(json_file)):
-        faults.append(fault)
+    faults += [fault for file in files if (fault := unwritable(file))]
     if faults:
         raise UsageError("\n".join(faults))
     return objectives

@@ -91,21 +91,24 @@ def default_objectives() -> list[Objective]:
     of turns (its p95); 95 % of replies play without starving for more than 100 ms; 95 % of calls connect within 1 s;
     99 % of turns end well.
     """
-    text = (files("telemetry") / "data" / "default-objectives.yaml").read_text(encoding="utf-8")
-    return parse_objectives(text, "default objectives")
+    return parse_objectives(objectives_text(None), "default objectives")
 
 
 def load_objectives(path: Path | None) -> list[Objective]:
     """The objectives of an OpenSLO file, or the default set. Raises ConfigError with every fault of the file."""
+    return default_objectives() if path is None else parse_objectives(objectives_text(path), str(path))
+
+
+def objectives_text(path: Path | None) -> str:
+    """The text of an OpenSLO file, or that of the default set. Raises ConfigError where it cannot be read."""
     if path is None:
-        return default_objectives()
+        return (files("telemetry") / "data" / "default-objectives.yaml").read_text(encoding="utf-8")
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise ConfigError(str(path), ["is no UTF-8 text; save it as UTF-8"]) from error
     except OSError as error:
         raise ConfigError(str(path), [f"cannot be read: {error.strerror or error}"]) from error
-    return parse_objectives(text, str(path))
 
 
 def exact(objective: Objective) -> GoodRange | None:

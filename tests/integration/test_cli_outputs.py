@@ -30,7 +30,7 @@ OUTPUTS = {
     ("run", "--out"): ["URL", *CALLERS],
     ("capacity", "--json"): ["URL", *CALLERS],
     ("capacity", "--out"): ["URL", *CALLERS],
-    ("report", "--json"): ["--store", "store"],
+    **{("report", flag): ["--store", "store"] for flag in ("--json", "--html", "--junit", "--markdown")},
     ("audit", "--json"): [],
     ("audit", "--out"): [],
     ("demo", "--json"): [],

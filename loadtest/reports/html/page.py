@@ -62,6 +62,11 @@ def _word(code: ExitCode) -> str:
     return _WORDS.get(code, code.name.lower().replace("_", " "))
 
 
+def _without_word(sentence: str) -> str:
+    """The sentence without the word that stands above it in large letters."""
+    return sentence.removeprefix("Not judged: ").removeprefix("Undecided: ")
+
+
 def _head(report: RunReport) -> str:
     run, code = report.run, report.run_outcome.code
     css = _CLASSES.get(code, "undecided")
@@ -75,7 +80,7 @@ def _head(report: RunReport) -> str:
         f'<header><p class="hint">voiceprobe · run {text_of(run.run_id)}</p>'
         f"<h1>Voice load test of <span>{prose(public_target(run.target))}</span></h1>"
         f'<div class="verdict {css}"><p class="badge">{_word(code)}</p>'
-        f"<p>{prose(report.sentence)}</p></div>{state}"
+        f"<p>{prose(_without_word(report.sentence))}</p></div>{state}"
         f'<p class="hint">{began}{lasted} · {prose(load)} · {formatting.turns(report.summary.turns.total)} · '
         f"{speech}{trust(report)}</p></header>"
     )

@@ -18,6 +18,7 @@ from loadtest.reports.html.svg import WIDE, Scale, text_of, ticks
 from loadtest.reports.html.waterfalls import draw, heading, longest_stage, view_ns
 from loadtest.reports.run_outcome import run_outcome_for
 from loadtest.reports.run_report import RunPictures, RunReport, SlowTurn
+from loadtest.run.judged_run import verdict_on
 from telemetry.model.turns import Turn
 from telemetry.model.waterfall import waterfall
 from telemetry.objectives.slo import default_objectives, judge, not_judged
@@ -57,7 +58,13 @@ def made(good: int = 181, eligible: int = 181, summary: Summary | None = None, *
     if whole.turns.is_generator_limited:
         verdicts = not_judged(OBJECTIVES, verdicts, "the generator was the limit")
     report = RunReport(
-        run=run, summary=whole, objectives=OBJECTIVES, verdicts=verdicts, run_outcome=outcome, pictures=pictures()
+        run=run,
+        summary=whole,
+        objectives=OBJECTIVES,
+        verdicts=verdicts,
+        run_outcome=outcome,
+        verdict=verdict_on(OBJECTIVES, verdicts, outcome, None),
+        pictures=pictures(),
     )
     return replace(report, **changes)
 

@@ -14,7 +14,8 @@ from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.reports.summary import schema
 from loadtest.run.judged_run import BesideStore, judged_run
-from loadtest.run.report import list_runs, report
+from loadtest.run.report import ReportFiles, list_runs, report
+from loadtest.run.run_place import RunPlace
 from telemetry.model.spans import SpanRow
 from telemetry.objectives.slo import default_objectives
 from telemetry.store.reader import StoreReader
@@ -67,10 +68,15 @@ def _ended(processes: str = "12", run_id: str = "run-1", at_s: float = 0.0) -> l
     return [*began, *(_span(each, at_s + 61.5, "end", run_id) for each in processes)]
 
 
-def _report(store: Path, tmp_path: Path, at_s: float = 3600.0, **asked: Any) -> tuple[ExitCode, str, dict[str, Any]]:
+def _report(
+    store: Path, tmp_path: Path, at_s: float = 3600.0, *, run_id: str | None = None, slo: Path | None = None
+) -> tuple[ExitCode, str, dict[str, Any]]:
     text, file = StringIO(), tmp_path / "report.json"
     console = Console(file=text, width=200)
-    code = report(store, console, json_file=file, now_unix_ns=START_UNIX_NS + round(at_s * SECOND), **asked)
+    files = ReportFiles(json=file, html=tmp_path / "r.html", junit=tmp_path / "j.xml", markdown=tmp_path / "s.md")
+    now_unix_ns = START_UNIX_NS + round(at_s * SECOND)
+    code = report(RunPlace(str(store), run_id), console, slo=slo, files=files, now_unix_ns=now_unix_ns)
+    assert all(each.stat().st_size for each in files.by_artifact.values())
     found = json.loads(file.read_text())
     jsonschema.validate(found, schema())
     assert found["exit_code"] == code
@@ -226,7 +232,7 @@ def test_what_is_no_store_or_holds_no_run_is_one_sentence(tmp_path: Path) -> Non
         report(inner, console)
     store = _store(tmp_path / "s", *_ended())
     with pytest.raises(UsageError, match="--run 'x' is not in"):
-        report(store, console, run_id="x")
+        report(RunPlace(str(store), "x"), console)
     (tmp_path / "slo.yaml").write_text("nothing")
     with pytest.raises(UsageError, match=r"slo\.yaml"):
         report(store, console, slo=tmp_path / "slo.yaml")

@@ -1,0 +1,133 @@
+"""Where a run is: the store that holds it, its name there, and its folder, from what somebody names it by."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, cast
+
+from loadtest.errors import UsageError
+from loadtest.exit_codes import ExitCode
+from loadtest.reports.run_info import SpoolInfo
+from loadtest.run.artifacts import OBJECTIVES, SUMMARY
+from loadtest.run.judged_run import BesideStore
+from telemetry.store.manifest import MANIFEST_NAME, SEGMENTS_FOLDER
+
+RUNS: Final = Path("runs")
+_STORE: Final = "store"
+_SETTINGS: Final = "settings-"
+_COUNTS: Final = ("turns", "spans", "waiting_turns", "waiting_spans")
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlace:
+    """The store of a run (a folder, or a sidecar's address), the run's name in it (None: the newest) and its folder
+    (None where only the store is known)."""
+
+    store: str
+    run_id: str | None = None
+    folder: Path | None = None
+
+    @property
+    def objectives(self) -> Path | None:
+        """The objectives that the run was judged by, where they were kept."""
+        kept = None if self.folder is None else self.folder / OBJECTIVES
+        return kept if kept is not None and kept.is_file() else None
+
+    def beside(self, run_id: str) -> BesideStore:
+        """What no store can tell of the run, from the summary that it left."""
+        left = {} if self.folder is None else _object(self.folder / SUMMARY)
+        if _at(left, "run", "id") != run_id:
+            return BesideStore()
+        killed_by, spooled = _at(left, "generator", "killed_by"), _at(left, "telemetry", "spooled")
+        counts = {name: _at(left, "telemetry", "spooled", name) for name in _COUNTS} if spooled else {}
+        is_known = counts and all(isinstance(each, int) for each in counts.values())
+        return BesideStore(
+            interrupted=_at(left, "exit_code") == ExitCode.INTERRUPTED,
+            killed_by=killed_by if isinstance(killed_by, str) else None,
+            spooled=SpoolInfo(**cast("dict[str, int]", counts)) if is_known else None,
+        )
+
+
+def find_run(named: str | None, store: str | None, run_id: str | None, runs: Path = RUNS) -> RunPlace:
+    """The place of a run. `named` is the folder of a run, or its id in the `store` or in one of the folders of `runs`;
+    None means the newest run. `run_id` is its id in the store, too. Raises UsageError."""
+    if named is not None and run_id is not None:
+        raise UsageError(f"--run {run_id}: the run is named already, {named}; leave one of them out")
+    if store is not None:
+        return RunPlace(store, named or run_id)
+    if named is not None and Path(named).is_dir():
+        return _of_folder(Path(named))
+    folders = sorted((each for each in runs.glob("*") if each.is_dir() and _is_run(each)), key=_began, reverse=True)
+    wanted = named or run_id
+    if wanted is None:
+        if not folders:
+            raise UsageError(f"there is no run in {runs.absolute()}: name the folder of one, or give --store")
+        return _of_folder(folders[0])
+    for folder in folders:
+        if wanted in (folder.name, *_run_ids(folder)):
+            place = _of_folder(folder)
+            return RunPlace(place.store, place.run_id if wanted == folder.name else wanted, folder)
+    raise UsageError(
+        f"{wanted!r} is neither the folder of a run nor the id of one in {runs.absolute()}: voiceprobe report --list"
+        " --store FOLDER shows the runs of a store"
+    )
+
+
+def _is_run(folder: Path) -> bool:
+    return bool(_run_ids(folder)) or _is_store(folder / _STORE)
+
+
+def _is_store(folder: Path) -> bool:
+    return (folder / MANIFEST_NAME).exists() or (folder / SEGMENTS_FOLDER).exists()
+
+
+def _of_folder(folder: Path) -> RunPlace:
+    """The place of the newest run of a folder: in its own store, or in that of the sidecar that the run was given."""
+    if not (folder / _STORE).is_dir() and _is_store(folder):
+        return RunPlace(str(folder))
+    ids = _run_ids(folder)
+    newest = ids[-1] if ids else None
+    if _is_store(folder / _STORE):
+        return RunPlace(str(folder / _STORE), newest, folder)
+    sidecar = _object(folder / f"{_SETTINGS}{newest}.json").get("sidecar") if newest is not None else None
+    if isinstance(sidecar, str):
+        return RunPlace(sidecar, newest, folder)
+    raise UsageError(f"{folder} is not the folder of a run: it has no store, and names no sidecar; give --store")
+
+
+def _run_ids(folder: Path) -> list[str]:
+    """The runs that were started in a folder, the oldest first: each left its settings, or at least its summary."""
+    files = sorted(folder.glob(f"{_SETTINGS}*.json"), key=lambda file: (_modified_ns(file), file.name))
+    found = [file.stem.removeprefix(_SETTINGS) for file in files]
+    left = _at(_object(folder / SUMMARY), "run", "id")
+    return [left, *found] if isinstance(left, str) and left not in found else found
+
+
+def _began(folder: Path) -> int:
+    """About when the newest run of a folder began: its settings are written before its callers start."""
+    files = [*folder.glob(f"{_SETTINGS}*.json")] or [folder]
+    return max(map(_modified_ns, files))
+
+
+def _modified_ns(file: Path) -> int:
+    try:
+        return file.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _object(file: Path) -> Mapping[str, Any]:
+    """The JSON object of a file; an empty one where there is none."""
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return cast("Mapping[str, Any]", found) if isinstance(found, dict) else {}
+
+
+def _at(value: Any, *names: str) -> Any:
+    """What stands at a path of names in nested objects; None where nothing does."""
+    for name in names:
+        value = cast("Mapping[str, Any]", value).get(name) if isinstance(value, dict) else None
+    return value

@@ -1,0 +1,200 @@
+"""What a run leaves in its folder, and how a report finds a run again: files written together, and the same again."""
+
+import json
+import os
+import shutil
+from io import StringIO
+from pathlib import Path
+
+import jsonschema
+import pytest
+from rich.console import Console
+
+from loadtest.errors import OutputError, UsageError
+from loadtest.exit_codes import ExitCode
+from loadtest.reports.run_info import SpoolInfo
+from loadtest.reports.summary import schema
+from loadtest.run.artifacts import NAMES, OBJECTIVES, keep_objectives, write_together
+from loadtest.run.judged_run import BesideStore, judged_run, print_and_write
+from loadtest.run.pictures import MOST_DOTS, leave_reports, read_pictures
+from loadtest.run.report import ReportFiles, report
+from loadtest.run.run_place import RunPlace, find_run
+from telemetry.objectives.slo import default_objectives, load_objectives
+from telemetry.store.answers import Filter
+from telemetry.store.reader import StoreReader
+from tests.fixtures_turns import START_UNIX_NS, fill_store, synthetic_run
+
+HOUR_LATER_NS = START_UNIX_NS + 3_600 * 10**9
+NOTHING_BESIDE = BesideStore()
+NO_FILES = ReportFiles()
+EARLY_NS = START_UNIX_NS + 10**9
+
+
+def run_folder(folder: Path, run_id: str = "run-1", turns: int = 60, **changes: int) -> Path:
+    """The folder of a run as `run` leaves it, but for its reports."""
+    fill_store(folder / "store", synthetic_run(run_id, turns=turns, **changes))
+    settings = folder / f"settings-{run_id}.json"
+    settings.write_text(json.dumps({"sidecar": "http://127.0.0.1:1"}))
+    keep_objectives(folder, None)
+    return folder
+
+
+def left(folder: Path, beside: BesideStore = NOTHING_BESIDE, run_id: str = "run-1") -> dict[str, bytes]:
+    """Let the run leave its reports; their contents."""
+    with StoreReader(folder / "store") as reader:
+        objectives = load_objectives(folder / OBJECTIVES)
+        result = leave_reports(reader, judged_run(reader, run_id, objectives, beside=beside), folder)
+    assert (result.folder, result.unwritten) == (folder, None)
+    return {name: (folder / name).read_bytes() for name in NAMES}
+
+
+def reported(place: RunPlace, files: ReportFiles = NO_FILES) -> tuple[ExitCode, str]:
+    text = StringIO()
+    code = report(place, Console(file=text, width=200), files=files, now_unix_ns=HOUR_LATER_NS)
+    return code, text.getvalue()
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        BesideStore(),
+        BesideStore(interrupted=True, spooled=SpoolInfo(turns=1, spans=3)),
+        BesideStore(killed_by="SIGKILL", spooled=SpoolInfo(waiting_turns=2, waiting_spans=9)),
+    ],
+    ids=["ended", "interrupted", "killed"],
+)
+def test_a_report_of_a_run_gives_the_files_that_it_left_byte_by_byte(tmp_path: Path, beside: BesideStore) -> None:
+    folder = run_folder(tmp_path / "a")
+    first = left(folder, beside)
+    jsonschema.validate(json.loads(first["summary.json"]), schema())
+    again = {name: tmp_path / name for name in NAMES}
+    json_file, html, junit, markdown = again.values()
+    code, _ = reported(
+        find_run(str(folder), None, None), ReportFiles(json=json_file, html=html, junit=junit, markdown=markdown)
+    )
+    assert code == json.loads(first["summary.json"])["exit_code"]
+    assert {name: file.read_bytes() for name, file in again.items()} == first
+    assert str(tmp_path) not in "".join(content.decode() for content in first.values()), "no place of this machine"
+
+
+def test_a_run_whose_command_was_killed_gets_its_reports_from_the_first_report(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path / "a")
+    first = left(folder)
+    (folder / "report.html").unlink()
+    (folder / "summary.md").unlink()
+    os.utime(folder / "junit.xml", (1, 1))
+    _, text = reported(find_run(str(folder), None, None))
+    assert f"written to {folder}: report.html, summary.md" in text
+    assert {name: (folder / name).read_bytes() for name in NAMES} == first
+    assert (folder / "junit.xml").stat().st_mtime == 1, "what is there is left alone"
+    assert "written to" not in reported(find_run(str(folder), None, None))[1]
+
+
+def test_a_run_that_goes_on_or_is_judged_otherwise_leaves_its_folder_alone(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path / "a", turns=20, ended=0)
+    place = find_run(str(folder), None, None)
+    report(place, Console(file=StringIO()), now_unix_ns=EARLY_NS)
+    report(place, Console(file=StringIO()), slo=folder / OBJECTIVES, now_unix_ns=HOUR_LATER_NS)
+    assert not [name for name in NAMES if (folder / name).exists()]
+
+
+def test_a_run_is_judged_again_by_the_objectives_that_it_was_judged_by(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path / "a")
+    source = Path(__file__).parents[4] / "loadtest" / "run" / "demo-objectives.yaml"
+    keep_objectives(folder, source)
+    assert (folder / OBJECTIVES).read_text() == source.read_text()
+    _, text = reported(find_run(str(folder), None, None))
+    assert "voice_to_voice at most 1,000 ms" in text
+    shutil.move(folder / OBJECTIVES, tmp_path / "other.yaml")
+    assert "voice_to_voice at most 800 ms" in reported(find_run(str(folder), None, None))[1]
+
+
+def test_a_run_is_found_by_its_folder_its_name_its_id_and_as_the_newest(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    older, newer = run_folder(runs / "b-older"), run_folder(runs / "a-newer", "run-2")
+    os.utime(older / "settings-run-1.json", (1_000, 1_000))
+    left(newer, run_id="run-2")
+    of_older = RunPlace(str(older / "store"), "run-1", older)
+    assert find_run(str(older), None, None, runs) == of_older
+    assert find_run("b-older", None, None, runs) == of_older
+    assert find_run("run-1", None, None, runs) == of_older
+    assert find_run(None, None, "run-1", runs) == of_older
+    assert find_run(None, None, None, runs) == RunPlace(str(newer / "store"), "run-2", newer)
+    (newer / "settings-run-2.json").unlink()
+    assert find_run("run-2", None, None, runs).folder == newer, "its summary names it, too"
+    assert find_run("run-2", "http://h:4318", None, runs) == RunPlace("http://h:4318", "run-2")
+    assert find_run(str(older / "store"), None, None, runs) == RunPlace(str(older / "store"))
+
+
+def test_a_run_of_a_named_sidecar_is_found_in_that_one_s_store(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "settings-run-1.json").write_text(json.dumps({"sidecar": "http://127.0.0.1:4318"}))
+    assert find_run(str(folder), None, None) == RunPlace("http://127.0.0.1:4318", "run-1", folder)
+
+
+def test_what_is_no_run_is_one_sentence(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    with pytest.raises(UsageError, match=r"there is no run in .*: name the folder of one, or give --store"):
+        find_run(None, None, None, runs)
+    (runs / "notes").mkdir(parents=True)
+    with pytest.raises(UsageError, match="'nobody' is neither the folder of a run nor the id of one in"):
+        find_run("nobody", None, None, runs)
+    with pytest.raises(UsageError, match="is not the folder of a run: it has no store"):
+        find_run(str(runs / "notes"), None, None, runs)
+    with pytest.raises(UsageError, match="named already"):
+        find_run("a", None, "b", runs)
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", '{"run": {"id": "run-1"}, "telemetry": 3}', '{"run": 1}', "\x00"])
+def test_a_summary_that_cannot_be_read_tells_nothing(tmp_path: Path, content: str) -> None:
+    (tmp_path / "summary.json").write_text(content)
+    assert RunPlace("store", "run-1", tmp_path).beside("run-1") == BesideStore()
+
+
+def test_files_are_written_all_or_none_and_older_ones_stay(tmp_path: Path) -> None:
+    write_together(tmp_path, {"a": b"1", "b": b"1"})
+    (tmp_path / "c").mkdir()
+    with pytest.raises(OutputError, match=r"a, b, c could not be written: a folder is in its place; make room"):
+        write_together(tmp_path, {"a": b"2", "b": b"2", "c": b"2"})
+    assert [(tmp_path / name).read_bytes() for name in "ab"] == [b"1", b"1"]
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["a", "b", "c"], "nothing half-written is left"
+
+
+def test_a_run_whose_reports_cannot_be_written_still_gets_its_verdict_printed(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path / "a")
+    (folder / "report.html").mkdir()
+    with StoreReader(folder / "store") as reader:
+        result = leave_reports(reader, judged_run(reader, "run-1", default_objectives()), folder)
+    text = StringIO()
+    with pytest.raises(OutputError, match=r"report.html.* could not be written"):
+        print_and_write(result, Console(file=text, width=100), tmp_path / "own.json")
+    assert "Verdict" in text.getvalue()
+    assert (tmp_path / "own.json").exists()
+    assert not (folder / "summary.json").exists()
+
+
+def test_pictures_of_many_turns_have_no_dots_and_the_same_values(tmp_path: Path) -> None:
+    store = fill_store(tmp_path / "s", synthetic_run(turns=MOST_DOTS + 100))
+    with StoreReader(store) as reader:
+        summary = reader.summary(Filter(run_id="run-1"))
+        many = read_pictures(reader, summary)
+        values = reader.metric_values(Filter(run_id="run-1"), "voice_to_voice")
+    assert many.dots == []
+    assert many.values_ns == values
+    assert len(many.timeline) > 20
+    few = fill_store(tmp_path / "t", synthetic_run(turns=100))
+    with StoreReader(few) as reader:
+        summary = reader.summary(Filter(run_id="run-1"))
+        shown = read_pictures(reader, summary)
+        assert sorted(shown.values_ns or []) == sorted(reader.metric_values(Filter(run_id="run-1"), "voice_to_voice"))
+    assert len(shown.dots) == summary.turns.eligible
+    assert len(shown.slowest) == 5
+    assert all(slow.has_both_sides for slow in shown.slowest)
+
+
+def test_a_store_without_the_run_has_nothing_to_draw(tmp_path: Path) -> None:
+    store = fill_store(tmp_path / "s", synthetic_run(turns=5))
+    with StoreReader(store) as reader:
+        nothing = read_pictures(reader, reader.summary(Filter(run_id="another")))
+    assert (nothing.timeline, nothing.dots, nothing.slowest) == ((), (), ())
