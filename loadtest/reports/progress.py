@@ -1,6 +1,8 @@
-"""The live view of a run on a terminal: where it stands, in four lines."""
+"""How a run is doing while it lasts: redrawn in place on a terminal, and as lines elsewhere. Pure."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
@@ -9,14 +11,24 @@ from rich.text import Text
 
 from loadtest.reports import figures
 from telemetry.model import formatting
-from telemetry.model.metrics import DEFINITIONS, HEADLINE
-from telemetry.store.answers import MetricStats, TurnCounts
+from telemetry.model.foreign_text import one_line
+from telemetry.model.metrics import DEFINITIONS, HEADLINE, METRICS
+from telemetry.model.semconv import failure_label
+from telemetry.objectives.objective import Objective
+from telemetry.objectives.slo import Verdict
+from telemetry.store.answers import Summary
+
+_STATISTICS: Final = ("p50", "p95", "p99")
+# Objectives that are about no metric: what a good turn is.
+_KINDS: Final = {"outcome": "Ended well", "fallback": "No fallback", "cache": "From a cache"}
+_MOST_ERRORS: Final = 4
+_LONGEST_NAME: Final = 22
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveInfo:
     """What is known at this moment; None is not known yet. `run_time_s` None means until its calls are made, which have
-    about `expected_turns`, or until somebody stops it."""
+    about `expected_turns`, or until somebody stops it. The verdicts are those on the objectives by the turns so far."""
 
     target: str
     users: int
@@ -24,67 +36,193 @@ class LiveInfo:
     run_time_s: float | None
     expected_turns: int | None = None
     calls_in_flight: int | None = None
-    turns: TurnCounts | None = None
-    voice_to_voice: MetricStats | None = None
+    summary: Summary | None = None
+    objectives: Sequence[Objective] = ()
+    verdicts: Sequence[Verdict] = ()
     note: str | None = None  # one sentence, when something needs to be known now
 
 
+@dataclass(frozen=True, slots=True)
+class StageSoFar:
+    """A stage, or what else an objective is on, by the turns so far."""
+
+    label: str
+    percentiles: tuple[str, ...]
+    promise: str
+    so_far: str
+
+
 def live_view(info: LiveInfo) -> RenderableType:
-    """Callers, turns, voice-to-voice so far, invalid turns and the time, to be redrawn in place."""
+    """What is left, callers, turns, errors, and each stage against its objective, to be redrawn in place."""
     grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(style="dim", no_wrap=True, min_width=14)
+    grid.add_column(style="dim", no_wrap=True, min_width=8)
     grid.add_column(overflow="fold")
-    in_flight = formatting.DASH if info.calls_in_flight is None else formatting.number(info.calls_in_flight)
-    grid.add_row("callers", f"{in_flight} of {formatting.number(info.users)} on a call to {info.target}")
-    grid.add_row("turns", _turns(info.turns))
-    grid.add_row(DEFINITIONS[HEADLINE].label, _voice_to_voice(info.voice_to_voice))
+    grid.add_row("callers", f"{_in_flight(info)} on a call to {one_line(info.target)}")
+    grid.add_row("turns", _turns(info.summary))
+    if errors := errors_so_far(info.summary):
+        grid.add_row("errors", Text(errors, style="red"))
+    if needed := turns_needed(info.verdicts):
+        grid.add_row("left", needed)
     parts: list[RenderableType] = [_time(info), grid]
-    if info.note:
-        parts.append(Text(info.note, style="yellow", overflow="fold"))
+    if rows := stages_so_far(info):
+        parts.append(_stages(rows))
+    parts += [Text(note, style="yellow", overflow="fold") for note in _notes(info)]
     return Group(*parts)
 
 
-def _turns(turns: TurnCounts | None) -> str:
-    if turns is None or not turns.total:
+def live_lines(info: LiveInfo) -> list[str]:
+    """The same as lines, for a log: what is left and the turns, the stages where there are any, errors and notes."""
+    first = f"{info.elapsed_s:4.0f} s: {_in_flight(info)} on a call; turns {_turns(info.summary)}; {what_is_left(info)}"
+    if needed := turns_needed(info.verdicts):
+        first += f"; {needed}"
+    lines = [first]
+    stages = [_stage_line(row) for row in stages_so_far(info)]
+    if stages:
+        lines.append(f"        p50/p95/p99: {'; '.join(stages)}")
+    if errors := errors_so_far(info.summary):
+        lines.append(f"        errors: {errors}")
+    return [*lines, *(f"        {note}" for note in _notes(info))]
+
+
+def what_is_left(info: LiveInfo) -> str:
+    """How long, or how many turns, the run has to go."""
+    if info.run_time_s is not None:
+        remaining_s = info.run_time_s - info.elapsed_s
+        return f"{formatting.clock(remaining_s)} remaining" if remaining_s > 0 else "the last calls are ending"
+    if info.expected_turns:
+        return f"{formatting.number(_total(info))} of about {formatting.turns(info.expected_turns)}"
+    return "until Ctrl-C"
+
+
+def errors_so_far(summary: Summary | None) -> str:
+    """Why turns failed, the commonest causes first; nothing where none did."""
+    if summary is None:
+        return ""
+    shown = [
+        f"{one_line(failure_label(cause.kind, cause.code), 60)} {formatting.number(cause.turns)}"
+        for cause in summary.failures[:_MOST_ERRORS]
+    ]
+    others = sum(cause.turns for cause in summary.failures[_MOST_ERRORS:])
+    return ", ".join([*shown, *([f"others {formatting.number(others)}"] if others else [])])
+
+
+def turns_needed(verdicts: Sequence[Verdict]) -> str:
+    """How many more turns (or calls) the most demanding objective needs that has too few; nothing where none has."""
+    lacking = [
+        (verdict.minimum_turns - verdict.eligible, verdict)
+        for verdict in verdicts
+        if verdict.is_observable and verdict.eligible < verdict.minimum_turns
+    ]
+    if not lacking:
+        return ""
+    more, verdict = max(lacking, key=lambda each: each[0])
+    thing = verdict.counts[:-1] if more == 1 else verdict.counts
+    target = formatting.declared_percent(verdict.target)
+    return f"about {formatting.number(more)} more {thing} needed for the {target} objective"
+
+
+def stages_so_far(info: LiveInfo) -> list[StageSoFar]:
+    """Voice-to-voice, and what each objective is on, in the order of the objectives."""
+    if info.summary is None or not info.summary.turns.total:
+        return []
+    rows: list[StageSoFar] = []
+    pairs = list(zip(info.objectives, info.verdicts, strict=True))
+    if all(objective.metric != HEADLINE for objective, _ in pairs):
+        rows.append(StageSoFar(figures.label(HEADLINE), _percentiles(info.summary, HEADLINE), "", ""))
+    for objective, verdict in pairs:
+        known = objective.metric in DEFINITIONS and not objective.is_of_a_part
+        percentiles = _percentiles(info.summary, objective.metric or "") if known else (formatting.DASH,) * 3
+        rows.append(StageSoFar(_label(objective), percentiles, _promise(objective), _so_far(verdict)))
+    return rows
+
+
+def _label(objective: Objective) -> str:
+    name = figures.label(objective.metric) if objective.metric in DEFINITIONS else _KINDS[objective.kind]
+    return name if not objective.is_of_a_part else one_line(objective.display_name or objective.name, _LONGEST_NAME)
+
+
+def _percentiles(summary: Summary, metric: str) -> tuple[str, ...]:
+    stats = summary.metrics[metric]
+    return tuple(figures.of_the_answered(stats, which) for which in _STATISTICS)
+
+
+def _promise(objective: Objective) -> str:
+    share = formatting.declared_percent(objective.target)
+    if objective.metric is None or objective.threshold is None:
+        return share
+    metric = METRICS[objective.metric]
+    bound = "≥" if metric.higher_is_better else "≤"
+    return f"{share} {bound} {formatting.declared_figure(objective.threshold, metric.kind)}"
+
+
+def _so_far(verdict: Verdict) -> str:
+    eligible = formatting.number(verdict.eligible)
+    if not verdict.is_observable:
+        return figures.NOT_OBSERVABLE
+    if verdict.eligible < verdict.minimum_turns:
+        return f"{figures.TOO_FEW} ({eligible} of {formatting.number(verdict.minimum_turns)})"
+    return f"{formatting.percent(verdict.ratio)} of {eligible}"
+
+
+def _stages(rows: Sequence[StageSoFar]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    table.add_column("stage", no_wrap=True, max_width=_LONGEST_NAME)
+    for name in _STATISTICS:
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("objective", no_wrap=True)
+    table.add_column("good so far", no_wrap=True)
+    for row in rows:
+        table.add_row(Text(row.label), *row.percentiles, row.promise, row.so_far)
+    return table
+
+
+def _stage_line(row: StageSoFar) -> str:
+    shown = "/".join(each.removesuffix(" ms") for each in row.percentiles)
+    if not any(each.endswith(" ms") for each in row.percentiles):
+        shown = "/".join(row.percentiles)
+    values = "" if set(row.percentiles) == {formatting.DASH} else f" {shown}"
+    return f"{row.label}{values} ({row.promise}: {row.so_far})" if row.promise else f"{row.label}{values}"
+
+
+def _notes(info: LiveInfo) -> list[str]:
+    notes = [info.note] if info.note else []
+    if info.summary is not None and info.summary.turns.is_generator_limited:
+        turns = info.summary.turns
+        invalid = f"{formatting.number(turns.invalid)} of {formatting.turns(turns.total)} are invalid"
+        notes.append(f"{invalid}: so far the generator is the limit, and nothing can be claimed about the service")
+    if any(stats.unanswered and stats.n for stats in (info.summary.metrics.values() if info.summary else ())):
+        notes.append(figures.ANSWERED_NOTE)
+    return notes
+
+
+def _in_flight(info: LiveInfo) -> str:
+    in_flight = formatting.DASH if info.calls_in_flight is None else formatting.number(info.calls_in_flight)
+    return f"{in_flight} of {formatting.number(info.users)}"
+
+
+def _total(info: LiveInfo) -> int:
+    return 0 if info.summary is None else info.summary.turns.total
+
+
+def _turns(summary: Summary | None) -> str:
+    if summary is None or not summary.turns.total:
         return "none yet"
+    turns = summary.turns
     others = turns.total - turns.ok - turns.invalid
-    return f"{formatting.number(turns.total)}: {turns.ok} ok, {others} not ok, {turns.invalid} invalid"
-
-
-def _voice_to_voice(stats: MetricStats | None) -> str:
-    if stats is None or not stats.n:
-        return "none yet"
-    shown = ", ".join(f"{which} {figures.statistic(stats, which)}" for which in ("p50", "p95"))
-    if stats.unanswered:
-        return f"{shown}, of the answered: {figures.answered(stats)} turns"
-    return f"{shown} (n {formatting.number(stats.n)})"
+    counts = ((turns.ok, "ok"), (others, "not ok"), (turns.invalid, "invalid"))
+    return f"{formatting.number(turns.total)}: {', '.join(f'{formatting.number(n)} {word}' for n, word in counts)}"
 
 
 def _time(info: LiveInfo) -> RenderableType:
-    if info.run_time_s is None and info.expected_turns:
-        return _until_the_calls_are_made(info, info.expected_turns)
-    if info.run_time_s is None:
-        return Text(f"running for {formatting.clock(info.elapsed_s)}, until Ctrl-C", style="bold")
-    remaining_s = info.run_time_s - info.elapsed_s
     line = Table.grid(padding=(0, 2, 0, 0))
-    if remaining_s <= 0:
-        line.add_row(Text(f"{formatting.clock(info.elapsed_s)} elapsed, the last calls are ending", style="bold"))
-        return line
-    bar = ProgressBar(total=info.run_time_s, completed=info.elapsed_s, width=24)
-    line.add_row(
-        Text(f"{formatting.clock(info.elapsed_s)} elapsed", style="bold"),
-        bar,
-        Text(f"{formatting.clock(remaining_s)} remaining"),
-    )
-    return line
-
-
-def _until_the_calls_are_made(info: LiveInfo, expected: int) -> RenderableType:
-    heard = info.turns.total if info.turns is not None else 0
-    line = Table.grid(padding=(0, 2, 0, 0))
-    line.add_row(
-        Text(f"{formatting.clock(info.elapsed_s)} elapsed", style="bold"),
-        ProgressBar(total=max(expected, heard), completed=heard, width=24),
-        Text(f"{formatting.number(heard)} of about {formatting.turns(expected)}"),
-    )
+    elapsed = Text(f"{formatting.clock(info.elapsed_s)} elapsed", style="bold")
+    if info.run_time_s is not None and info.elapsed_s < info.run_time_s:
+        bar = ProgressBar(total=info.run_time_s, completed=info.elapsed_s, width=24)
+        line.add_row(elapsed, bar, Text(what_is_left(info)))
+    elif info.run_time_s is None and info.expected_turns:
+        heard = _total(info)
+        bar = ProgressBar(total=max(info.expected_turns, heard), completed=heard, width=24)
+        line.add_row(elapsed, bar, Text(what_is_left(info)))
+    else:
+        line.add_row(elapsed, Text(what_is_left(info)))
     return line

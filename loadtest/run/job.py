@@ -24,7 +24,7 @@ from loadtest.exit_codes import ExitCode
 from loadtest.protocols import registry
 from loadtest.protocols.address import public_target
 from loadtest.reports.calibration_citing import in_processes
-from loadtest.reports.progress import LiveInfo, live_view
+from loadtest.reports.progress import LiveInfo, live_lines, live_view
 from loadtest.run import processes
 from loadtest.run.artifacts import keep_objectives
 from loadtest.run.calibrations import citation, process_advice
@@ -41,6 +41,7 @@ from loadtest.speech.preparation import render_ahead
 from loadtest.swarm.worker import new_run_id
 from telemetry.model import formatting
 from telemetry.model.errors import StoreError
+from telemetry.objectives.slo import Verdict, judge
 from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
 
@@ -218,8 +219,8 @@ def _follow(started: _StartedRun, console: Console, watch: Callable[[], None]) -
                 live.update(live_view(info))
             elif elapsed_s - reported_s >= SAY_EVERY_S:
                 reported_s = elapsed_s
-                total = info.turns.total if info.turns is not None else 0
-                console.print(f"{elapsed_s:4.0f} s: {info.users} callers at most, {total} turns so far")
+                for line in live_lines(info):
+                    console.print(line, soft_wrap=True, markup=False, highlight=False)
     return False
 
 
@@ -227,8 +228,12 @@ def _live_info(started: _StartedRun, reader: StoreReader, elapsed_s: float) -> L
     request, notes, where = started.checked.request, started.notes, Filter(run_id=started.run_id)
     settings = request.settings
     summary = in_flight = None
+    verdicts: list[Verdict] = []
+    objectives = started.checked.objectives
     try:
         summary = reader.summary(where)
+        counts = reader.objective_counts(where, objectives)
+        verdicts = judge(objectives, counts.count)
         reported = [point.calls_in_flight for point in reader.timeline(where, buckets=30)]
         in_flight = next((calls for calls in reversed(reported) if calls is not None), None)
         if not summary.generator.processes:
@@ -244,8 +249,9 @@ def _live_info(started: _StartedRun, reader: StoreReader, elapsed_s: float) -> L
         run_time_s=request.run_time_s if settings.calls is None else None,
         expected_turns=started.checked.expected.turns,
         calls_in_flight=in_flight,
-        turns=summary.turns if summary is not None else None,
-        voice_to_voice=summary.metrics.get("voice_to_voice") if summary is not None else None,
+        summary=summary,
+        objectives=objectives if verdicts else (),
+        verdicts=verdicts,
         note=notes[0] if notes else None,
     )
 

@@ -9,7 +9,6 @@ from rich.console import Console, RenderableType
 
 from loadtest.reports import figures
 from loadtest.reports.calibration_citing import Citation
-from loadtest.reports.progress import LiveInfo, live_view
 from loadtest.reports.run_info import ProcessShare, SpoolInfo
 from loadtest.reports.run_outcome import run_outcome_for
 from loadtest.reports.terminal import final_view
@@ -297,34 +296,6 @@ def test_the_run_is_named_with_what_was_replayed_and_no_secret() -> None:
     assert "secret" not in text
 
 
-def live(**info) -> str:
-    given = {"target": "ws://127.0.0.1:1/v1", "users": 8, "elapsed_s": 12.4, "run_time_s": 60.0} | info
-    return shown(live_view(LiveInfo(**given)), 80)
-
-
-def test_the_live_view_says_where_the_run_stands() -> None:
-    output = words(
-        live(
-            calls_in_flight=7,
-            turns=TurnCounts(total=40, ok=36, invalid=1, by_outcome={}),
-            voice_to_voice=material.stats("voice_to_voice", 19, p50=450.0 * MS, max=600.0 * MS),
-        )
-    )
-    assert "0:12 elapsed" in output
-    assert "0:47 remaining" in output
-    assert "7 of 8 on a call to ws://127.0.0.1:1/v1" in output
-    assert "40: 36 ok, 3 not ok, 1 invalid" in output
-    assert "p50 450 ms, p95 too few (n 19)" in output
-
-
-def test_the_live_view_before_the_first_turn_and_at_the_end() -> None:
-    assert words(live()).count("none yet") == 2
-    assert "– of 8" in live()
-    assert "the last calls are ending" in live(elapsed_s=61.0)
-    assert "until Ctrl-C" in live(run_time_s=None)
-    assert "the sidecar does not answer" in live(note="the sidecar does not answer")
-
-
 def test_what_was_understood_is_shown_by_profile_where_there_are_several() -> None:
     text = words(final())
     assert "What the endpoint understood" in text
@@ -380,12 +351,6 @@ def test_a_percentile_of_the_answered_is_never_shown_as_that_of_all() -> None:
     assert figures.ANSWERED_NOTE in text
     assert "41 of 181 turns went unanswered" in text
     assert "*" not in final(summary=_with_unanswered(180, 0))
-
-
-def test_the_live_view_says_whose_percentiles_it_shows() -> None:
-    heard = _with_unanswered(30, 10).metrics["voice_to_voice"]
-    live = LiveInfo(target="ws://x", users=1, elapsed_s=1.0, run_time_s=None, voice_to_voice=heard)
-    assert "of the answered: 30 of 40 turns" in shown(live_view(live))
 
 
 @pytest.mark.parametrize("width", [80, 120])

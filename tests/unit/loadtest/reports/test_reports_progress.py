@@ -1,0 +1,159 @@
+"""What a person sees of a run while it lasts, in place at 80 and 120 columns and as lines of a log."""
+
+import io
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from loadtest.reports import figures
+from loadtest.reports.progress import LiveInfo, errors_so_far, live_lines, live_view, turns_needed, what_is_left
+from telemetry.objectives.objective import Objective
+from telemetry.objectives.slo import NotObservable, default_objectives, judge
+from telemetry.store.answers import FailureCount, Summary, TurnCounts
+from tests.unit.loadtest.reports import reports_material as material
+
+MS = material.MS
+OBJECTIVES = default_objectives()
+SO_FAR = TurnCounts(total=40, ok=36, invalid=1, by_outcome={})
+FAILURES = (FailureCount("no_reply", None, 2, "no answer within 10 s"), FailureCount("http_status", "429", 1, None))
+
+
+def summary(turns: TurnCounts = SO_FAR, **changes: Any) -> Summary:
+    whole = material.summary(turns, **changes)
+    heard = material.stats("voice_to_voice", 39, p50=450.0 * MS, p95=812.0 * MS, max=900.0 * MS)
+    return replace(whole, metrics={**whole.metrics, "voice_to_voice": heard})
+
+
+def info(**changes: Any) -> LiveInfo:
+    known: dict[str, Any] = {
+        "target": "ws://127.0.0.1:1/v1",
+        "users": 8,
+        "elapsed_s": 12.4,
+        "run_time_s": 60.0,
+        "calls_in_flight": 7,
+        "summary": summary(),
+        "objectives": OBJECTIVES,
+        "verdicts": judge(OBJECTIVES, lambda objective: (17, 18) if objective.counts == "calls" else (36, 39)),
+    }
+    return LiveInfo(**known | changes)
+
+
+def shown(live: LiveInfo, width: int = 80) -> str:
+    out = io.StringIO()
+    Console(file=out, width=width, no_color=True, legacy_windows=False).print(live_view(live))
+    return out.getvalue()
+
+
+def words(text: str) -> str:
+    return re.sub(r"\s+", " ", text)
+
+
+def row(text: str, first: str) -> list[str]:
+    line = next(line for line in text.splitlines() if line.startswith(first))
+    return re.split(r"\s{2,}", line.strip())
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_each_stage_stands_against_its_objective(width: int) -> None:
+    text = shown(info(), width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "…" not in text, "nothing is cut off"
+    assert row(text, "Voice to voice") == [
+        "Voice to voice",
+        "450 ms",
+        "812 ms",
+        "too few",
+        "95 % ≤ 800 ms",
+        "92.3 % of 39",
+    ]
+    assert row(text, "ASR final") == ["ASR final", "310 ms", "402 ms", "too few", "95 % ≤ 400 ms", "92.3 % of 39"]
+    assert row(text, "Ended well") == ["Ended well", "–", "–", "–", "99 %", "too few (39 of 100)"]
+    assert row(text, "Connect")[-2:] == ["95 % ≤ 1,000 ms", "too few (18 of 20)"]
+
+
+def test_it_shows_what_is_left_who_is_on_a_call_and_how_the_turns_ended() -> None:
+    text = words(shown(info(summary=summary(failures=FAILURES))))
+    assert "0:12 elapsed" in text
+    assert "0:47 remaining" in text
+    assert "7 of 8 on a call to ws://127.0.0.1:1/v1" in text
+    assert "40: 36 ok, 3 not ok, 1 invalid" in text
+    assert "errors no reply 2, HTTP status 429 1" in text
+    assert "left about 61 more turns needed for the 99 % objective" in text
+
+
+def test_the_lines_of_a_log_say_the_same() -> None:
+    first, stages, errors = live_lines(info(summary=summary(failures=FAILURES)))
+    assert first == (
+        "  12 s: 7 of 8 on a call; turns 40: 36 ok, 3 not ok, 1 invalid; 0:47 remaining;"
+        " about 61 more turns needed for the 99 % objective"
+    )
+    assert stages.startswith(
+        "        p50/p95/p99: Voice to voice 450/812/too few (95 % ≤ 800 ms: 92.3 % of 39); ASR final"
+    )
+    assert "Ended well (99 %: too few (39 of 100))" in stages
+    assert errors == "        errors: no reply 2, HTTP status 429 1"
+
+
+def test_before_the_first_turn_nothing_is_known() -> None:
+    nothing = info(summary=None, objectives=(), verdicts=(), calls_in_flight=None)
+    text = words(shown(nothing))
+    assert "none yet" in text
+    assert "– of 8" in text
+    assert "Voice to voice" not in text
+    assert len(live_lines(nothing)) == 1
+
+
+def test_a_stage_that_cannot_be_observed_is_named_as_such_and_needs_no_turns() -> None:
+    def count(objective: Objective) -> tuple[int, int]:
+        if objective.metric == "asr_final_latency":
+            raise NotObservable("this wire has no transcripts")
+        return 180, 180
+
+    verdicts = judge(OBJECTIVES, count)
+    assert row(shown(info(verdicts=verdicts)), "ASR final")[-1] == "not observable"
+    assert turns_needed(verdicts) == ""
+
+
+def test_the_most_demanding_objective_says_how_many_are_needed() -> None:
+    few = judge(OBJECTIVES, lambda objective: (19, 19) if objective.counts == "calls" else (200, 200))
+    assert turns_needed(few) == "about 1 more call needed for the 95 % objective"
+    assert turns_needed(judge(OBJECTIVES, lambda _: (200, 200))) == ""
+
+
+def test_the_end_is_stated_by_time_by_turns_or_by_the_user() -> None:
+    assert what_is_left(info(elapsed_s=61.0)) == "the last calls are ending"
+    assert what_is_left(info(run_time_s=None, expected_turns=110)) == "40 of about 110 turns"
+    assert what_is_left(info(run_time_s=None)) == "until Ctrl-C"
+    assert "40 of about 110 turns" in shown(info(run_time_s=None, expected_turns=110))
+
+
+def test_a_limited_generator_and_notes_are_seen_at_once() -> None:
+    limited = TurnCounts(total=40, ok=32, invalid=8, by_outcome={})
+    live = info(summary=summary(limited), note="the sidecar does not answer")
+    for text in (words(shown(live)), words(" ".join(live_lines(live)))):
+        assert "8 of 40 turns are invalid: so far the generator is the limit, and nothing can be claimed" in text
+        assert "the sidecar does not answer" in text
+
+
+def test_percentiles_of_the_answered_are_marked() -> None:
+    whole = summary()
+    heard = replace(whole.metrics["voice_to_voice"], unanswered=10)
+    text = shown(info(summary=replace(whole, metrics={**whole.metrics, "voice_to_voice": heard})))
+    assert row(text, "Voice to voice")[1] == "450 ms*"
+    assert figures.ANSWERED_NOTE in words(text)
+
+
+def test_many_causes_and_names_of_others_stay_short_and_are_no_markup() -> None:
+    causes = tuple(FailureCount("http_status", f"[red]{code}[/red]\x1b", 9 - code, None) for code in range(6))
+    text = errors_so_far(summary(failures=causes))
+    assert text.endswith(", others 9")
+    assert "\x1b" not in text
+    assert "[red]0[/red]" in words(shown(info(summary=summary(failures=causes)), 200))
+
+
+def test_without_an_objective_on_it_voice_to_voice_is_shown_all_the_same() -> None:
+    text = shown(info(objectives=(), verdicts=()))
+    assert row(text, "Voice to voice") == ["Voice to voice", "450 ms", "812 ms", "too few"]
