@@ -1,0 +1,209 @@
+"""The list of all runs, of one folder of runs or of several stores, by what is already known of each.
+
+A run that has ended does not change: what was found of it is kept, in memory and in a file in its folder of runs, as
+long as the manifest of its store and its summary are the same files. The file is only ever a shorter way to the same
+answer: where it is missing, stale or damaged, the stores are read again.
+"""
+
+import contextlib
+import os
+import threading
+import time
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from telemetry.model.errors import StoreError
+from telemetry.model.foreign_text import one_line
+from telemetry.objectives.objective import Objective
+from telemetry.store import manifest
+from telemetry.store.manifest import MANIFEST_NAME
+from telemetry.store.private_files import write_durably
+from telemetry.store.remote import open_store
+from telemetry.store.run_folders.entries import RunEntry
+from telemetry.store.run_folders.notes import read_notes
+from telemetry.store.run_folders.open_files import writer_in
+from telemetry.store.run_folders.places import SUMMARY_NAME, RunPlace, places_of
+from telemetry.store.run_folders.stored import read_store
+from telemetry.store.run_folders.summaries import BadSummaryError, read_summary
+
+KEPT_NAME: Final = ".runs.json"
+KEPT_VERSION: Final = 1
+NOTHING_STORED: Final = "no turn is stored here: the run never began, or its turns went to another sidecar's store"
+
+# When the manifest and the summary were written, which files they are, and their sizes; 0 where one is missing.
+_Stamp = tuple[int, ...]
+Progress = Callable[[int, int], None]
+
+
+class _Kept(msgspec.Struct):
+    stamp: _Stamp
+    entries: list[RunEntry]
+
+
+class _File(msgspec.Struct):
+    version: int
+    places: dict[str, _Kept]
+
+
+class RunCatalog:
+    """Lists runs again and again; thread-safe. `token` is for the sidecars among the places."""
+
+    def __init__(self, given: Sequence[str], objectives: Sequence[Objective], *, token: str | None = None) -> None:
+        self.given = tuple(given)
+        self._objectives = objectives
+        self._token = token
+        # What was found depends on what it was judged by, too.
+        self._judged_by = zlib.crc32(repr(tuple(objectives)).encode())
+        self._kept: dict[str, _Kept] = {}
+        self._loaded: set[Path] = set()
+        self._lock = threading.Lock()
+
+    def entries(
+        self, *, now_unix_ns: int | None = None, progress: Progress = lambda _done, _total: None
+    ) -> list[RunEntry]:
+        """Every run, the newest first. Raises ConfigError for a place that is no folder; what is wrong with a single
+        run is said in its entry."""
+        now_unix_ns = time.time_ns() if now_unix_ns is None else now_unix_ns
+        places = places_of(self.given)
+        found: list[RunEntry] = []
+        with self._lock:
+            self._load(places)
+            changed: set[Path] = set()
+            for number, place in enumerate(places):
+                found += self._of_place(place, now_unix_ns, changed)
+                progress(number + 1, len(places))
+            for root in changed:
+                self._save(root, places)
+        return sorted(found, key=lambda each: (each.began_unix_ns or 0, each.run_id), reverse=True)
+
+    def _of_place(self, place: RunPlace, now_unix_ns: int, changed: set[Path]) -> list[RunEntry]:
+        stamp = _stamp(place, self._judged_by)
+        kept = self._kept.get(_key(place))
+        if kept is not None and stamp and kept.stamp == stamp:
+            entries = [_here(each, place) for each in kept.entries]
+        else:
+            entries = self._read(place, now_unix_ns)
+            if stamp and all(each.state not in ("under way", "damaged") for each in entries):
+                self._kept[_key(place)] = _Kept(stamp, entries)
+                changed |= {place.root} if place.root is not None else set()
+        notes = read_notes(place.notes_folder)
+        return [msgspec.structs.replace(each, note=notes.get(each.run_id)) for each in entries] if notes else entries
+
+    def _read(self, place: RunPlace, now_unix_ns: int) -> list[RunEntry]:
+        summed, fault = None, None
+        try:
+            summed = read_summary(place)
+        except (BadSummaryError, OSError) as error:
+            fault = _reason(error)
+        try:
+            found = self._read_store(place, summed, now_unix_ns)
+        except (StoreError, OSError) as error:
+            fault = _reason(error)
+            found = [] if summed is None else [summed]
+        if not found and (place.folder is not None or fault is not None):
+            return [_unread(place, fault or NOTHING_STORED)]
+        return found if fault is None else [msgspec.structs.replace(each, fault=fault) for each in found]
+
+    def _read_store(self, place: RunPlace, summed: RunEntry | None, now_unix_ns: int) -> list[RunEntry]:
+        """Every run of the store; of `summed` what its command said of it."""
+        store = Path(place.store)
+        if not place.is_remote and (not store.is_dir() or (summed is not None and _is_of(store, summed.run_id))):
+            return [] if summed is None else [summed]
+        with open_store(place.store, self._token) as reader:
+            found = read_store(reader, place, self._objectives, now_unix_ns)
+        if summed is None:
+            return found
+        others = [each for each in found if each.run_id != summed.run_id]
+        return [summed, *others]
+
+    def _load(self, places: Sequence[RunPlace]) -> None:
+        for root in {place.root for place in places if place.root is not None} - self._loaded:
+            kept = _load(root)
+            of_root = {place.folder.name: _key(place) for place in places if place.root == root and place.folder}
+            self._kept |= {of_root[name]: each for name, each in kept.items() if name in of_root}
+            self._loaded.add(root)
+
+    def _save(self, root: Path, places: Sequence[RunPlace]) -> None:
+        """Keep what was found in its folder of runs; one that cannot be written to stays without."""
+        of_root = {
+            place.folder.name: self._kept[_key(place)]
+            for place in places
+            if place.root == root and place.folder is not None and _key(place) in self._kept
+        }
+        part = root / f"{KEPT_NAME}.{os.getpid()}"
+        with contextlib.suppress(OSError):
+            write_durably(part, msgspec.json.encode(_File(KEPT_VERSION, of_root)))
+            part.replace(root / KEPT_NAME)
+
+
+def _load(root: Path) -> dict[str, _Kept]:
+    with contextlib.suppress(OSError, msgspec.DecodeError, UnicodeDecodeError):
+        found = msgspec.json.decode((root / KEPT_NAME).read_bytes(), type=_File)
+        if found.version == KEPT_VERSION:
+            return found.places
+    return {}
+
+
+def _key(place: RunPlace) -> str:
+    return place.store if place.is_remote else str(Path(place.store).absolute())
+
+
+def _stamp(place: RunPlace, judged_by: int) -> _Stamp:
+    """What changes with the run's files; empty for a sidecar, which is always asked."""
+    if place.is_remote:
+        return ()
+    files = [Path(place.store) / MANIFEST_NAME]
+    if place.folder is not None:
+        files.append(place.folder / SUMMARY_NAME)
+    stamp: list[int] = []
+    for file in files:
+        try:
+            stat = file.stat()
+            stamp += (stat.st_mtime_ns, stat.st_ino, stat.st_size)
+        except OSError:
+            stamp += (0, 0, 0)
+    return (*stamp, judged_by) if any(stamp) else ()
+
+
+def _here(entry: RunEntry, place: RunPlace) -> RunEntry:
+    """What was kept is about the same files, by the path that they have now."""
+    folder = None if place.folder is None else str(place.folder)
+    if (entry.store, entry.folder) == (place.store, folder):
+        return entry
+    return msgspec.structs.replace(entry, store=place.store, folder=folder)
+
+
+def _is_of(store: Path, run_id: str) -> bool:
+    """Whether the manifest names no other run than this. Raises StoreError."""
+    named = [segment.run_ids for segment in manifest.load(store).of("turns")]
+    return all(each is not None and set(each) <= {run_id, ""} for each in named)
+
+
+def _unread(place: RunPlace, fault: str) -> RunEntry:
+    """A place of which no run is known: one that has only begun, or a damaged one."""
+    folder = place.folder
+    name = folder.name if folder is not None else ""
+    begins = fault == NOTHING_STORED and folder is not None and writer_in(folder) is not None
+    changed_unix_ns = None
+    if folder is not None:
+        with contextlib.suppress(OSError):
+            changed_unix_ns = folder.stat().st_mtime_ns
+    return RunEntry(
+        run_id=name or place.store,
+        store=place.store,
+        state="under way" if begins else "damaged",
+        folder=None if folder is None else str(folder),
+        name=name,
+        began_unix_ns=changed_unix_ns,
+        sentence="no turn is stored yet" if begins else "",
+        fault=None if begins else fault,
+    )
+
+
+def _reason(error: Exception) -> str:
+    text = error.strerror if isinstance(error, OSError) else None
+    return one_line(text or str(error))

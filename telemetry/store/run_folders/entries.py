@@ -1,0 +1,52 @@
+"""A run as the list of runs shows it, whatever it was read from."""
+
+from typing import Final, Literal
+
+import msgspec
+
+# met, missed, undecided: by its objectives. not judged: the load generator was the limit. damaged: nothing of it can be
+# read, the fault says why.
+EntryState = Literal[
+    "under way", "met", "missed", "undecided", "not judged", "unreachable", "interrupted", "failed", "damaged"
+]
+SERVICE_SOURCE: Final = "service"
+
+
+class RunEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One run. `store` is the folder of its store or the address of a sidecar, `folder` the run's own folder with its
+    `name`, None where it shares a store with others. Percentiles are of voice-to-voice, in ns, over the answered turns.
+
+    `fault` says what of it cannot be read. `asked` is what it was asked to do, as `run_turns.asked_of` names it.
+    """
+
+    run_id: str
+    store: str
+    state: EntryState
+    folder: str | None = None
+    name: str = ""
+    began_unix_ns: int | None = None
+    target: str | None = None
+    protocol: str | None = None
+    source: str = "client"
+    users: int | None = None
+    scenario: str | None = None
+    profile: str | None = None
+    turns: int = 0
+    invalid: int = 0
+    p50_ns: float | None = None
+    p95_ns: float | None = None
+    p99_ns: float | None = None
+    wer: float | None = None
+    sentence: str = ""
+    note: str | None = None
+    fault: str | None = None
+
+    @property
+    def title(self) -> str:
+        """What people call it: the name of its folder, and the run where that is another name."""
+        return self.run_id if self.name in ("", self.run_id) else f"{self.name} ({self.run_id})"
+
+    @property
+    def reference(self) -> str:
+        """How to name it on a command line, from anywhere: `STORE#RUN`."""
+        return f"{self.store}#{self.run_id}"

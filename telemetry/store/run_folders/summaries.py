@@ -1,0 +1,119 @@
+"""A run from the `summary.json` that its command left in its folder: no store has to be opened for it."""
+
+from typing import Final
+
+import msgspec
+
+from telemetry.store.run_folders.entries import EntryState, RunEntry
+from telemetry.store.run_folders.places import SUMMARY_NAME, RunPlace
+
+_NS_PER_S: Final = 1e9
+# By the exit code that the command ended with, as the reference of exit codes says.
+_STATES: Final[dict[int, EntryState]] = {
+    0: "met",
+    1: "failed",
+    3: "missed",
+    4: "not judged",
+    5: "unreachable",
+    6: "undecided",
+    130: "interrupted",
+}
+
+
+class _Profile(msgspec.Struct):
+    noise: str | None = None
+    snr_db: float | None = None
+    channel: str | None = None
+
+
+class _Run(msgspec.Struct):
+    id: str
+    source: str = "client"
+    target: str | None = None
+    protocol: str | None = None
+    users: int | None = None
+    scenario: str | None = None
+    state: str = "ended"
+    started_unix_ns: int | None = None
+    profile: _Profile = msgspec.field(default_factory=_Profile)
+
+
+class _Turns(msgspec.Struct):
+    total: int = 0
+    invalid: int = 0
+
+
+class _Figures(msgspec.Struct):
+    p50_s: float | None = None
+    p95_s: float | None = None
+    p99_s: float | None = None
+
+
+class _Metrics(msgspec.Struct):
+    voice_to_voice: _Figures = msgspec.field(default_factory=_Figures)
+
+
+class _Verdict(msgspec.Struct):
+    state: str = ""
+    sentence: str = ""
+
+
+class _Summary(msgspec.Struct):
+    run: _Run
+    exit_code: int
+    turns: _Turns = msgspec.field(default_factory=_Turns)
+    metrics: _Metrics = msgspec.field(default_factory=_Metrics)
+    exit_reason: str = ""
+    verdict: _Verdict | None = None
+
+
+class BadSummaryError(ValueError):
+    """Raised for a summary that cannot be understood; the text says why."""
+
+
+def read_summary(place: RunPlace) -> RunEntry | None:
+    """The run of a folder's summary; None without one, and of one that was written while the run went on. Raises
+    BadSummaryError, OSError."""
+    if place.folder is None:
+        return None
+    file = place.folder / SUMMARY_NAME
+    try:
+        content = file.read_bytes()
+    except FileNotFoundError:
+        return None
+    try:
+        found = msgspec.json.decode(content, type=_Summary)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadSummaryError(f"{SUMMARY_NAME} cannot be understood ({error})") from error
+    if found.run.state != "ended":
+        return None
+    run, figures = found.run, found.metrics.voice_to_voice
+    return RunEntry(
+        run_id=run.id,
+        store=place.store,
+        folder=str(place.folder),
+        name=place.folder.name,
+        state=_STATES.get(found.exit_code, "undecided"),
+        began_unix_ns=run.started_unix_ns,
+        target=run.target,
+        protocol=run.protocol,
+        source=run.source,
+        users=run.users,
+        scenario=run.scenario,
+        profile=_profile(run.profile),
+        turns=found.turns.total,
+        invalid=found.turns.invalid,
+        p50_ns=_ns(figures.p50_s),
+        p95_ns=_ns(figures.p95_s),
+        p99_ns=_ns(figures.p99_s),
+        sentence=found.verdict.sentence if found.verdict is not None else found.exit_reason,
+    )
+
+
+def _profile(of: _Profile) -> str | None:
+    noise = None if of.noise is None else of.noise if of.snr_db is None else f"{of.noise} {of.snr_db:g} dB"
+    return ", ".join(each for each in (noise, of.channel) if each) or None
+
+
+def _ns(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds * _NS_PER_S

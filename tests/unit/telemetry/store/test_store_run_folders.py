@@ -1,0 +1,261 @@
+"""The list of runs: what each folder holds, what cannot be read, what is kept, notes, and removing."""
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from telemetry.model.errors import ConfigError, StoreError
+from telemetry.objectives.slo import default_objectives
+from telemetry.store.reader import StoreReader
+from telemetry.store.run_folders import catalog as catalogs
+from telemetry.store.run_folders.catalog import KEPT_NAME, RunCatalog
+from telemetry.store.run_folders.entries import RunEntry
+from telemetry.store.run_folders.naming import find_run
+from telemetry.store.run_folders.notes import LONGEST_NOTE_CHARS, read_notes, write_note
+from telemetry.store.run_folders.open_files import writer_in
+from telemetry.store.run_folders.places import REMOVING_PREFIX, RunPlace, places_of
+from telemetry.store.run_folders.removal import finish_removals, remove_folder
+from tests.fixtures_turns import SECOND, START_UNIX_NS, Run, fill_store
+from tests.run_folders import HOUR_NS, latency_run, run_folder, write_summary
+
+NOW = START_UNIX_NS + 100 * HOUR_NS
+OBJECTIVES = default_objectives()
+
+
+def listed(*places: Path | str, now_unix_ns: int = NOW) -> list[RunEntry]:
+    return RunCatalog([str(each) for each in places], OBJECTIVES).entries(now_unix_ns=now_unix_ns)
+
+
+def never_opened(store: str, _token: str | None) -> StoreReader:
+    raise AssertionError(f"{store} was opened")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("runs")
+    run_folder(root, "first", latency_run("r-first", 40))
+    run_folder(root, "second", latency_run("r-second", 40, llm_ms=900, began_unix_ns=START_UNIX_NS + HOUR_NS))
+    return root
+
+
+def test_every_run_is_listed_the_newest_first(root: Path) -> None:
+    second, first = listed(root)
+    assert (first.run_id, first.name, first.folder) == ("r-first", "first", str(root / "first"))
+    assert (first.state, second.state) == ("met", "missed")
+    assert "missed" in second.sentence
+    assert (first.turns, first.invalid, first.users) == (120, 0, 8)
+    assert (first.target, first.protocol) == ("ws://127.0.0.1:8080/v1/realtime", "openai-realtime")
+    with StoreReader(root / "first" / "store") as reader:
+        stats = reader.summary().metrics["voice_to_voice"]
+    assert (first.p50_ns, first.p95_ns, first.p99_ns) == (stats.p50, stats.p95, stats.p99)
+    assert first.reference == f"{root / 'first' / 'store'}#r-first"
+
+
+def test_a_summary_stands_for_its_store(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = run_folder(tmp_path, "mine", latency_run("r-mine", 40))
+    write_summary(folder, "r-mine", exit_code=6, exit_reason="voice-to-voice undecided")
+    monkeypatch.setattr(catalogs, "open_store", never_opened)
+    (entry,) = listed(tmp_path)
+    assert (entry.state, entry.sentence, entry.profile) == (
+        "undecided",
+        "voice-to-voice undecided",
+        "babble 10 dB, clean",
+    )
+    assert entry.p95_ns == pytest.approx(750 * 1e6)
+
+
+def test_a_run_of_another_sidecar_s_store_has_its_summary(tmp_path: Path) -> None:
+    write_summary(tmp_path / "elsewhere", "r-1", exit_code=4)
+    (entry,) = listed(tmp_path)
+    assert (entry.state, entry.fault) == ("not judged", None)
+
+
+def test_other_runs_in_the_store_of_a_summary_are_listed_too(tmp_path: Path) -> None:
+    folder = tmp_path / "capacity"
+    fill_store(folder / "store", latency_run("step-1", 20), latency_run("step-2", 20, seed=2))
+    write_summary(folder, "step-2")
+    entries = {each.run_id: each for each in listed(tmp_path)}
+    assert set(entries) == {"step-1", "step-2"}
+    assert entries["step-2"].p95_ns == pytest.approx(750 * 1e6), "by its summary"
+    assert entries["step-1"].turns == 60
+
+
+def test_what_cannot_be_read_is_listed_with_its_fault(root: Path, tmp_path: Path) -> None:
+    torn = run_folder(tmp_path, "torn", latency_run("r", 20))
+    (torn / "store" / "manifest.json").write_text('{"version"')
+    (tmp_path / "empty").mkdir()
+    missing = run_folder(tmp_path, "no-segment", latency_run("r", 20))
+    next((missing / "store" / "segments").glob("turns-*")).unlink()
+    half = run_folder(tmp_path, "half-summary", latency_run("r-half", 20))
+    (half / "summary.json").write_text('{"run": {"id":')
+    other = run_folder(tmp_path, "other-summary", latency_run("r-other", 20))
+    (other / "summary.json").write_text("[1, 2]")
+    summed = run_folder(tmp_path, "summed", latency_run("r-summed", 20))
+    write_summary(summed, "r-summed")
+    (summed / "store" / "manifest.json").write_bytes(b"\xff\xfe")
+    (tmp_path / "a-file").write_text("no run")
+    found = {each.name: each for each in listed(tmp_path)}
+    assert set(found) == {"torn", "empty", "no-segment", "half-summary", "other-summary", "summed"}
+    assert found["torn"].state == "damaged"
+    assert "manifest" in (found["torn"].fault or "")
+    assert found["empty"].state == "damaged"
+    assert "no turn is stored here" in (found["empty"].fault or "")
+    assert found["no-segment"].fault is not None
+    assert found["half-summary"].turns == found["other-summary"].turns == 60
+    assert "summary.json cannot be understood" in (found["half-summary"].fault or "")
+    assert (found["summed"].state, found["summed"].turns) == ("met", 180)
+    assert found["summed"].fault is not None
+
+
+def test_a_run_under_way_is_not_kept_as_it_is(tmp_path: Path) -> None:
+    run = latency_run("r", 20)
+    ends = [span for span in run.spans if span.attributes["voice.run.phase"] == "end"]
+    run_folder(tmp_path, "live", Run(run.turns, [span for span in run.spans if span not in ends]))
+    moment = START_UNIX_NS + 70 * SECOND
+    catalog = RunCatalog([str(tmp_path)], OBJECTIVES)
+    assert [each.state for each in catalog.entries(now_unix_ns=moment)] == ["under way"]
+    (later,) = catalog.entries(now_unix_ns=NOW)
+    assert later.state == "not judged"
+    assert "never announced an end" in later.sentence
+
+
+def test_what_was_found_is_kept_until_the_files_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = run_folder(tmp_path, "one", latency_run("r-1", 20))
+    before = listed(tmp_path)
+    assert json.loads((tmp_path / KEPT_NAME).read_text())["places"].keys() == {"one"}
+    with monkeypatch.context() as patched:
+        patched.setattr(catalogs, "open_store", never_opened)
+        assert listed(tmp_path) == before
+        # By whatever path the folder is named now.
+        patched.chdir(tmp_path.parent)
+        (relative,) = listed(tmp_path.name)
+        assert relative.store == f"{tmp_path.name}/one/store"
+    fill_store(folder / "store", latency_run("r-2", 20, seed=2))
+    assert {each.run_id for each in listed(tmp_path)} == {"r-1", "r-2"}
+    for damage in (b"", b"{}", b'{"version": 1, "places": 3}', b"\xff", b'{"version": 99, "places": {}}'):
+        (tmp_path / KEPT_NAME).write_bytes(damage)
+        assert {each.run_id for each in listed(tmp_path)} == {"r-1", "r-2"}
+    (tmp_path / KEPT_NAME).unlink()
+    tmp_path.chmod(0o500)
+    try:
+        assert {each.run_id for each in listed(tmp_path)} == {"r-1", "r-2"}
+    finally:
+        tmp_path.chmod(0o700)
+
+
+def test_other_objectives_are_other_verdicts(tmp_path: Path) -> None:
+    run_folder(tmp_path, "one", latency_run("r-1", 40, llm_ms=900))
+    assert listed(tmp_path)[0].state == "missed"
+    (entry,) = RunCatalog([str(tmp_path)], OBJECTIVES[-1:]).entries(now_unix_ns=NOW)
+    assert entry.state != "missed"
+
+
+def test_several_places_each_once(root: Path, tmp_path: Path) -> None:
+    fill_store(tmp_path / "shared", latency_run("r-a", 20), latency_run("r-b", 20, seed=2))
+    assert len(listed(root, tmp_path / "shared", root / "first")) == 4
+    assert {each.folder for each in listed(tmp_path / "shared")} == {None}
+    assert listed(root / "first" / "store")[0].folder == str(root / "first")
+    with pytest.raises(ConfigError, match=r"gone is not a folder.*also-gone is not a folder"):
+        places_of(["gone", str(root), "also-gone"])
+    assert places_of(["http://127.0.0.1:4318/"]) == [RunPlace("http://127.0.0.1:4318")]
+    (unreachable,) = listed("http://127.0.0.1:9")
+    assert unreachable.state == "damaged"
+
+
+def test_a_run_is_found_by_what_people_call_it(root: Path) -> None:
+    known = listed(root)
+
+    def find(text: str) -> str:
+        return find_run(text, lambda: known, lambda place: RunCatalog([place], OBJECTIVES)).run_id
+
+    for text in ("first", "r-first", "r-f", "fir", str(root / "first"), str(root / "first" / "store")):
+        assert find(text) == "r-first", text
+    assert find(f"{root / 'first'}#r-first") == "r-first"
+    assert find(f"{root}#second") == "r-second"
+    for text, why in (("r-", "is 2 runs"), ("x", "is no run: known are second, first"), (str(root), "is 2 runs")):
+        with pytest.raises(ConfigError, match=why):
+            find(text)
+    with pytest.raises(ConfigError, match="is no run"):
+        find("")
+    with pytest.raises(ConfigError, match="is no run"):
+        find(f"{root / 'first'}#r-second")
+
+
+def test_a_note_is_kept_beside_its_run(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path, "one", latency_run("r-1", 20))
+    for run_id in ("r-1", "service:a/../b", "a b\n"):
+        write_note(folder / "notes", run_id, f" about {run_id!r} \n")
+    assert read_notes(folder / "notes") == {each: f"about {each!r}\n" for each in ("r-1", "service:a/../b", "a b\n")}
+    assert {path.parent for path in folder.rglob("*.txt")} == {folder / "notes"}
+    (entry,) = listed(tmp_path)
+    assert entry.note == "about 'r-1'\n"
+    write_note(folder / "notes", "r-1", "")
+    write_note(folder / "notes", "r-1", "  ")
+    assert listed(tmp_path)[0].note is None
+    with pytest.raises(StoreError, match="at most"):
+        write_note(folder / "notes", "r-1", "x" * (LONGEST_NOTE_CHARS + 1))
+    with pytest.raises(StoreError, match="too long"):
+        write_note(folder / "notes", "r" * 300, "x")
+    (folder / "file").write_text("")
+    with pytest.raises(StoreError, match="cannot be kept"):
+        write_note(folder / "file", "r-1", "x")
+    assert not list(folder.rglob(".*"))
+
+
+def test_a_removed_run_is_gone_and_nothing_else(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        run_folder(tmp_path, name, latency_run(name, 20))
+    remove_folder(tmp_path / "one")
+    assert [each.name for each in tmp_path.iterdir()] == ["two"]
+    with pytest.raises(StoreError, match="cannot be removed"):
+        remove_folder(tmp_path / "gone")
+    (tmp_path / "link").symlink_to(tmp_path / "two")
+    with pytest.raises(StoreError, match="is a link"):
+        remove_folder(tmp_path / "link")
+    assert (tmp_path / "two" / "store").is_dir()
+
+
+def test_a_run_under_way_is_never_removed(tmp_path: Path) -> None:
+    one = run_folder(tmp_path, "one", latency_run("r", 20))
+    with (one / "store" / "writer.lock").open("rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(StoreError, match="under way"):
+            remove_folder(one)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    with (elsewhere / "locust.log").open("w"):
+        assert writer_in(elsewhere) == os.getpid()
+        with pytest.raises(StoreError, match="under way"):
+            remove_folder(elsewhere)
+        # The list says so, too, though it has no store yet.
+        assert {each.name: each.state for each in listed(tmp_path)}["elsewhere"] == "under way"
+    with (elsewhere / "locust.log").open():
+        assert writer_in(elsewhere) is None, "who reads does not hold it up"
+    remove_folder(elsewhere)
+    remove_folder(one)
+    assert list(tmp_path.iterdir()) == [tmp_path / KEPT_NAME]
+
+
+_KILLED_AT_THE_RENAME = """
+import os, pathlib, shutil, signal, sys
+from telemetry.store.run_folders import removal
+shutil.rmtree = lambda path: os.kill(os.getpid(), signal.SIGKILL)
+removal.remove_folder(pathlib.Path(sys.argv[1]))
+"""
+
+
+def test_a_killed_removal_leaves_no_half_of_a_run(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path, "one", latency_run("r", 20))
+    done = subprocess.run([sys.executable, "-c", _KILLED_AT_THE_RENAME, str(folder)], check=False, timeout=60)
+    assert done.returncode == -9
+    assert not folder.exists()
+    (left,) = tmp_path.iterdir()
+    assert left.name.startswith(REMOVING_PREFIX)
+    assert listed(tmp_path) == []
+    assert finish_removals(tmp_path) == 1
+    assert [each.name for each in tmp_path.iterdir()] == []
