@@ -61,6 +61,17 @@ Slo = Annotated[Path | None, flag("objectives", help="objectives, an OpenSLO fil
 Out = Annotated[Path | None, flag("output", help="folder for everything of this run (default: runs/<time>)")]
 Json = Annotated[Path | None, flag("output", "--json", help="write the result as one JSON object")]
 
+Places = Annotated[
+    list[str] | None,
+    flag(
+        "output",
+        "--runs",
+        help="where runs are: a folder of them, a run's folder, a store, or http://HOST:4318 of a sidecar (with its "
+        "token); may be repeated (default: runs)",
+        metavar="PLACE",
+    ),
+]
+
 
 def process_count(text: str) -> int | None:
     """The number that --processes gives; None for auto. Raises UsageError."""

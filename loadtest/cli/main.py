@@ -13,6 +13,8 @@ from loadtest.cli.calibrate import EXAMPLE as CALIBRATE_EXAMPLE
 from loadtest.cli.calibrate import calibrate
 from loadtest.cli.capacity import EXAMPLE as CAPACITY_EXAMPLE
 from loadtest.cli.capacity import capacity
+from loadtest.cli.compare import EXAMPLE as COMPARE_EXAMPLE
+from loadtest.cli.compare import compare
 from loadtest.cli.corpus import corpus
 from loadtest.cli.dashboard import dashboard
 from loadtest.cli.deliver import EXAMPLE as DELIVER_EXAMPLE
@@ -30,6 +32,7 @@ from loadtest.cli.rules import rules
 from loadtest.cli.run import EXAMPLE as RUN_EXAMPLE
 from loadtest.cli.run import HELP as RUN_HELP
 from loadtest.cli.run import run
+from loadtest.cli.runs import runs
 from loadtest.cli.sidecar import sidecar
 from loadtest.cli.store import store
 from loadtest.exit_codes import ExitCode
@@ -80,9 +83,11 @@ app.command(epilog=CAPACITY_EXAMPLE)(capacity)
 app.command(epilog=CALIBRATE_EXAMPLE)(calibrate)
 app.command(epilog=AUDIT_EXAMPLE)(audit)
 app.command(epilog=REPORT_EXAMPLE)(report)
+app.command(epilog=COMPARE_EXAMPLE)(compare)
 app.command(epilog=DELIVER_EXAMPLE)(deliver)
 app.command(epilog=RULES_EXAMPLE)(rules)
 app.add_typer(bench, name="bench")
+app.add_typer(runs, name="runs")
 app.add_typer(store, name="store")
 app.add_typer(protocol, name="protocol")
 app.add_typer(rollout, name="rollout")

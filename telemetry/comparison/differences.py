@@ -140,13 +140,16 @@ def _difference(
     if not found.standard_error > 0:
         return _without_interval(known, "its values do not vary: nothing can be said of their error")
     reach = _student_t(_clusters(samples)) * found.standard_error
+    lower, upper = found.value - reach, found.value + reach
+    if figure.kind == "share" and samples[0].weights is None:
+        lower, upper = max(-1.0, lower), min(1.0, upper)  # two shares differ by no more
     return FigureDifference(
         figure,
         found.control,
         found.candidate,
         found.value,
-        found.value - reach,
-        found.value + reach,
+        lower,
+        upper,
         found.standard_error,
         known.turns,
         is_paired,

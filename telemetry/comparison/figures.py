@@ -90,7 +90,7 @@ def figures_for(objectives: Sequence[Objective]) -> tuple[ComparedFigure, ...]:
     good = [
         ComparedFigure(
             f"good_{objective.name}",
-            f"Good turns: {objective.display_name or objective.name}",
+            objective.display_name or objective.name,
             "turns",
             column=missed_column(objective.name),
             is_complement=True,

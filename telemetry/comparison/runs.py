@@ -34,14 +34,20 @@ class ComparedRun:
     generator_limit: str | None = None
     is_under_way: bool = False
     lacks_old_turns: bool = False
+    name: str = ""  # what people call it, where that is not its run id
+
+    @property
+    def label(self) -> str:
+        """How sentences name it; other people's text."""
+        return one_line(self.name or self.run_id, 80)
 
     @property
     def unsound(self) -> str | None:
         """Why no verdict may rest on the run; None where one may."""
         if self.generator_limit is not None:
-            return f"{self.run_id} is generator-limited ({self.generator_limit}): nothing is claimed about the service"
+            return f"{self.label} is generator-limited ({self.generator_limit}): nothing is claimed about the service"
         if (self.telemetry_lost or 0.0) > LOST_SHARE_LIMIT:
-            return f"{percent(self.telemetry_lost)} of the telemetry of {self.run_id} is missing"
+            return f"{percent(self.telemetry_lost)} of the telemetry of {self.label} is missing"
         return None
 
     @property
@@ -49,11 +55,11 @@ class ComparedRun:
         """What weakens the figures without taking the verdict away."""
         found: list[str] = []
         if self.is_under_way:
-            found.append(f"{self.run_id} is still under way: these are its figures so far")
+            found.append(f"{self.label} is still under way: these are its figures so far")
         if self.lacks_old_turns:
-            found.append(f"the store no longer keeps the oldest turns of {self.run_id}: the figures are of the others")
+            found.append(f"the store no longer keeps the oldest turns of {self.label}: the figures are of the others")
         if self.telemetry_lost and self.unsound is None:
-            found.append(f"{percent(self.telemetry_lost)} of the telemetry of {self.run_id} is missing")
+            found.append(f"{percent(self.telemetry_lost)} of the telemetry of {self.label} is missing")
         return tuple(found)
 
 
@@ -69,7 +75,11 @@ class AskedDifference:
     def sentence(self) -> str:
         """As `users 10/20`: the baseline's, then the other's. The texts are other people's."""
         shown = (one_line(each, 80) if each is not None else "not said" for each in (self.baseline, self.candidate))
-        return f"{_LABELS.get(self.name, self.name)} {'/'.join(shown)}"
+        return f"{_LABELS.get(self.name, self.name)} {(' / ' if self._has_slashes else '/').join(shown)}"
+
+    @property
+    def _has_slashes(self) -> bool:
+        return any("/" in (each or "") for each in (self.baseline, self.candidate))
 
 
 def asked_differences(baseline: Mapping[str, str], candidate: Mapping[str, str]) -> tuple[AskedDifference, ...]:

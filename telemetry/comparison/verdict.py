@@ -45,9 +45,14 @@ class RegressionMargin:
         return quantile_figure(self.metric, self.statistic)
 
     @property
+    def text(self) -> str:
+        """As `100 ms`."""
+        return declared_figure(self.value, self.figure.kind)
+
+    @property
     def sentence(self) -> str:
         """As `Voice to voice p95 at most 100 ms above the baseline`."""
-        return f"{self.figure.label} at most {declared_figure(self.value, self.figure.kind)} above the baseline"
+        return f"{self.figure.label} at most {self.text} above the baseline"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +63,17 @@ class RunComparison:
     candidate: ComparedRun
     margin: RegressionMargin
     state: ComparisonState
-    sentence: str
+    statement: str  # why, without the verdict itself
     decisive: FigureDifference
     differences: tuple[FigureDifference, ...]
     asked: tuple[AskedDifference, ...]
     paired: Pairing
+
+    @property
+    def sentence(self) -> str:
+        """The verdict in one sentence, which begins with it."""
+        verdict = {"worse": "regression", "within": f"within the margin of {self.margin.text}"}
+        return f"{verdict.get(self.state, self.state)}: {self.statement}"
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -81,13 +92,13 @@ def compare_runs(
     if decisive is None:
         decisive = difference(margin.figure, baseline.turns, candidate.turns, paired)
         found.insert(0, decisive)
-    state, sentence = _verdict(baseline, candidate, margin, decisive)
+    state, statement = _verdict(baseline, candidate, margin, decisive)
     return RunComparison(
         baseline,
         candidate,
         margin,
         state,
-        sentence,
+        statement,
         decisive,
         tuple(each for each in found if each.turns != (0, 0) or each is decisive),
         asked,
@@ -104,25 +115,24 @@ def worst(states: Sequence[ComparisonState]) -> ComparisonState:
 def _verdict(
     baseline: ComparedRun, candidate: ComparedRun, margin: RegressionMargin, found: FigureDifference
 ) -> tuple[ComparisonState, str]:
-    figure, run = margin.figure, candidate.run_id
-    allowed = declared_figure(margin.value, figure.kind)
+    figure, run = margin.figure, candidate.label
     unsound = next((why for why in (baseline.unsound, candidate.unsound) if why is not None), None)
     if unsound is not None:
-        return "undecided", f"undecided: {unsound}"
+        return "undecided", unsound
     if found.lower is None or found.upper is None:
         if (silent := _unanswered(baseline, candidate, figure)) is not None:
-            return "worse", f"regression: {silent}"
-        return "undecided", f"undecided: {figure.label} cannot be compared: {found.reason}"
+            return "worse", silent
+        return "undecided", f"{figure.label} cannot be compared: {found.reason}"
     shown = (
         f"{figure.label} of {run} is {figure.format(found.candidate)} against {figure.format(found.baseline)}, "
         f"{figure.format_difference(found.value)} ({figure.format_difference(found.lower)} to "
         f"{figure.format_difference(found.upper)})"
     )
     if found.lower > margin.value:
-        return "worse", f"regression: {shown}: more than the margin of {allowed}"
+        return "worse", f"{shown}: more than the margin of {margin.text}"
     if found.upper < margin.value:
-        return "within", f"within the margin of {allowed}: {shown}"
-    return "undecided", f"undecided: {shown}: the interval holds the margin of {allowed}; more turns would narrow it"
+        return "within", shown
+    return "undecided", f"{shown}: the interval holds the margin of {margin.text}; more turns would narrow it"
 
 
 def _unanswered(baseline: ComparedRun, candidate: ComparedRun, figure: ComparedFigure) -> str | None:
@@ -134,8 +144,8 @@ def _unanswered(baseline: ComparedRun, candidate: ComparedRun, figure: ComparedF
         return None
     missing = int(_are_unanswered(candidate.turns).sum())
     return (
-        f"{percent(after[2])} of the turns of {candidate.run_id} ({missing:,} of "
-        f"{candidate.turns.eligible_turns:,}) were not answered, {percent(before[2])} of {baseline.run_id}: its "
+        f"{percent(after[2])} of the turns of {candidate.label} ({missing:,} of "
+        f"{candidate.turns.eligible_turns:,}) were not answered, {percent(before[2])} of {baseline.label}: its "
         f"{figure.label} is longer than any wait that was measured"
     )
 

@@ -86,7 +86,7 @@ def test_runs_that_were_asked_differently_say_so() -> None:
     other = {"users": "20", "corpus": "speech", "seed": "2", "profile": "noise=babble", "target": "ws://a\x1b[2J"}
     found = asked_differences(one, other)
     assert difference_sentence(found) == (
-        "the runs differ in: target ws://a/ws://a\\x1b[2J, users 10/20, seed 1/2, profile not said/noise=babble"
+        "the runs differ in: target ws://a / ws://a\\x1b[2J, users 10/20, seed 1/2, profile not said/noise=babble"
     )
     assert why_no_pairs(found) == "they were not sent the same audio: another seed"
     assert difference_sentence(asked_differences(one, one)) is None

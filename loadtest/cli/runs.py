@@ -1,0 +1,66 @@
+"""`voiceprobe runs`: the flags of its commands."""
+
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+
+from loadtest.cli.flags import Json, Places, Slo
+
+EXAMPLE: Final = "Example: voiceprobe runs --limit 10"
+REMOVE_EXAMPLE: Final = "Example: voiceprobe runs remove 20260101-120000-abcdef --yes"
+NOTE_EXAMPLE: Final = "Example: voiceprobe runs note 20260101-120000-abcdef 'new model, warm cache'"
+RUN_HELP: Final = "folder of the run, its id, or the beginning of it"
+
+runs = typer.Typer(invoke_without_command=True, add_completion=False, epilog=EXAMPLE)
+
+
+@runs.callback()
+def list_all(
+    context: typer.Context,
+    *,
+    places: Places = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="show at most so many, the newest first")] = None,
+    slo: Slo = None,
+    json_file: Json = None,
+) -> None:
+    """List runs: when, against what, how many turns, voice-to-voice, verdict and note; the newest first.
+
+    A folder that is damaged or half written is listed with its fault. Exit code 0; 2 where a place is no folder of
+    runs, store or sidecar.
+    """
+    from loadtest.run.runs import RunsRequest, list_runs
+
+    request = RunsRequest(tuple(places or ()), limit, slo, json_file)
+    context.obj = request
+    if context.invoked_subcommand is None:
+        raise typer.Exit(int(list_runs(request, Console())))
+
+
+@runs.command(epilog=REMOVE_EXAMPLE)
+def remove(
+    context: typer.Context,
+    names: Annotated[list[str], typer.Argument(metavar="RUN", help=RUN_HELP)],
+    *,
+    yes: Annotated[bool, typer.Option("--yes", help="do not ask")] = False,
+) -> None:
+    """Delete the folders of runs, with their stores. A run that is under way is kept.
+
+    A folder is renamed first and then deleted: whenever the command is killed, a run is listed whole or not at all.
+    Exit code 0: all removed (or nothing, by your answer); 2: a run is none, is under way, or cannot be removed.
+    """
+    from loadtest.run.runs import remove_runs
+
+    raise typer.Exit(int(remove_runs(names, context.obj, Console(), is_sure=yes)))
+
+
+@runs.command(epilog=NOTE_EXAMPLE)
+def note(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="RUN", help=RUN_HELP)],
+    text: Annotated[str, typer.Argument(help="what to remember of it; empty: take the note away")],
+) -> None:
+    """Keep a note beside a run; the list and the dashboard show it. Exit code 0; 2 where the run is none."""
+    from loadtest.run.runs import note_run
+
+    raise typer.Exit(int(note_run(name, text, context.obj, Console())))

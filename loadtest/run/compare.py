@@ -1,0 +1,136 @@
+"""`voiceprobe compare`: two runs or more, each beside the first, with intervals and a verdict by a margin."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from corpora.output_paths import unwritable
+from loadtest.errors import UsageError
+from loadtest.exit_codes import ExitCode
+from loadtest.reports import comparison as reports
+from loadtest.reports.comparison_html import comparison_html
+from loadtest.run.json_file import write_json, write_result
+from loadtest.run.runs import default_places
+from telemetry.comparison.figures import STATISTICS
+from telemetry.comparison.verdict import RegressionMargin, RunComparison
+from telemetry.export.sdk import sidecar_token
+from telemetry.model.durations import Duration, DurationError
+from telemetry.model.errors import ConfigError
+from telemetry.model.metrics import DEFINITIONS, METRICS
+from telemetry.model.validation import nearest
+from telemetry.objectives.slo import load_objectives
+from telemetry.store.comparisons import compare_entries
+from telemetry.store.run_folders.catalog import RunCatalog
+from telemetry.store.run_folders.entries import RunEntry
+from telemetry.store.run_folders.naming import find_run
+
+
+@dataclass(frozen=True, slots=True)
+class CompareRequest:
+    """What is asked for: the runs, the baseline first, the margin, and where the result goes."""
+
+    runs: tuple[str, ...]
+    places: tuple[str, ...] = ()
+    margin: str = "100ms"
+    metric: str = "voice_to_voice"
+    statistic: str = "p95"
+    slo: Path | None = None
+    json_file: Path | None = None
+    html_file: Path | None = None
+    markdown_file: Path | None = None
+
+
+def compare(request: CompareRequest, console: Console) -> ExitCode:
+    """Compare, print, write what is asked for. Raises UsageError, ConfigError, StoreError, OutputError."""
+    margin = _checked(request)
+    objectives = load_objectives(request.slo)
+    entries = _entries(request)
+    found = compare_entries(entries, margin, objectives, sidecar_token())
+    for each in found:
+        _print(each, console)
+    if len(found) > 1:
+        console.print("each verdict holds by itself; with many runs, one in forty may be wrong by chance", style="dim")
+    if request.json_file is not None:
+        write_json(request.json_file, reports.comparison_object(found))
+    if request.html_file is not None:
+        write_result(request.html_file, comparison_html(found).encode())
+    if request.markdown_file is not None:
+        write_result(request.markdown_file, reports.comparison_markdown(found).encode())
+    return reports.exit_code(found)
+
+
+def _checked(request: CompareRequest) -> RegressionMargin:
+    """The margin. Raises UsageError with a line for each fault."""
+    faults: list[str] = []
+    if len(request.runs) < 2:
+        faults.append(f"{len(request.runs)} run: give two or more, the first is the baseline")
+    if request.metric not in METRICS or DEFINITIONS[request.metric].unit != "ns":
+        known = [name for name in METRICS if DEFINITIONS[name].unit == "ns"]
+        hint = nearest(request.metric, tuple(known))
+        faults.append(f"--metric {request.metric!r} is not a duration that is measured{hint}")
+    if request.statistic not in STATISTICS:
+        faults.append(f"--statistic {request.statistic!r} is not one of {', '.join(STATISTICS)}")
+    value_ns = 0
+    try:
+        value_ns = Duration.parse(request.margin).ns
+    except DurationError as error:
+        faults.append(f"--margin {error}")
+    else:
+        if value_ns <= 0:
+            faults.append(f"--margin {request.margin} is out of range: more than 0")
+    outputs = (request.json_file, request.html_file, request.markdown_file)
+    faults += [fault for file in outputs if file is not None and (fault := unwritable(file))]
+    if faults:
+        raise UsageError("\n".join(faults))
+    return RegressionMargin(value_ns, request.metric, request.statistic)
+
+
+def _entries(request: CompareRequest) -> list[RunEntry]:
+    """The runs that are named. Raises UsageError with a line for each that is none."""
+    listed: list[RunEntry] | None = None
+    faults: list[str] = []
+    found: list[RunEntry] = []
+
+    def open_catalog(place: str) -> RunCatalog:
+        return RunCatalog([place], load_objectives(None), token=sidecar_token())
+
+    def known() -> Sequence[RunEntry]:
+        nonlocal listed
+        if listed is None:
+            places = default_places(request.places)
+            listed = RunCatalog(places, load_objectives(None), token=sidecar_token()).entries() if places else []
+        return listed
+
+    for text in request.runs:
+        try:
+            found.append(find_run(text, known, open_catalog))
+        except ConfigError as error:
+            faults += [f"{error.where} {fault}" for fault in error.faults]
+    twice = {each.reference: each for place, each in enumerate(found) if each in found[:place]}
+    faults += [f"{each.title} is named twice" for each in twice.values()]
+    if faults:
+        raise UsageError("\n".join(faults))
+    return found
+
+
+def _print(each: RunComparison, console: Console) -> None:
+    for line in reports.context_lines(each):
+        console.print(line, soft_wrap=True, markup=False, highlight=False)
+    style = {"worse": "bold red", "within": "bold green", "undecided": "bold yellow"}[each.state]
+    console.print(each.sentence, style=style, soft_wrap=True, markup=False, highlight=False)
+    for title, found in reports.grouped(each):
+        table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim", expand=True)
+        for place, name in enumerate((title, *reports.NARROW_HEADINGS[1:])):
+            is_figure = 0 < place < 4
+            ratio = None if place else 1
+            table.add_column(name, justify="right" if is_figure else "left", overflow="fold", ratio=ratio)
+        for difference in found:
+            style = {True: "red", False: "green", None: None}[difference.is_worse]
+            table.add_row(*reports.narrow_row(difference), style=style)
+        console.print(table, markup=False)
+    for line in reports.footnotes(each):
+        console.print(line, style="dim", soft_wrap=True, markup=False, highlight=False)
+    console.print()

@@ -1,0 +1,241 @@
+"""`voiceprobe runs`: the list of runs, removing some of them, and notes about them."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from corpora.output_paths import unwritable
+from corpora.progress import progress_bar
+from loadtest.errors import UsageError
+from loadtest.exit_codes import ExitCode
+from loadtest.run.json_file import write_json
+from telemetry.export.sdk import sidecar_token
+from telemetry.model.errors import ConfigError, StoreError
+from telemetry.model.foreign_text import one_line
+from telemetry.model.formatting import DASH, NS_PER_S, count, milliseconds, number
+from telemetry.objectives.slo import load_objectives
+from telemetry.store.run_folders.catalog import RunCatalog
+from telemetry.store.run_folders.entries import EntryState, RunEntry
+from telemetry.store.run_folders.naming import find_run
+from telemetry.store.run_folders.notes import write_note
+from telemetry.store.run_folders.places import RUNS_FOLDER, RunPlace
+from telemetry.store.run_folders.removal import finish_removals, remove_folder
+
+SCHEMA_VERSION: Final = 1
+WIDE_COLUMNS: Final = 120
+_STYLES: Final[dict[EntryState, str]] = {
+    "met": "green",
+    "missed": "red",
+    "damaged": "red",
+    "failed": "red",
+    "under way": "cyan",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RunsRequest:
+    """Which runs: the places they are in, none for the folder of runs here; how many at most, and where JSON goes."""
+
+    places: tuple[str, ...] = ()
+    most: int | None = None
+    slo: Path | None = None
+    json_file: Path | None = None
+
+
+def default_places(given: Sequence[str]) -> tuple[str, ...]:
+    """What was given; without it the folder of runs in the current folder, where there is one."""
+    if given:
+        return tuple(given)
+    return (RUNS_FOLDER,) if Path(RUNS_FOLDER).is_dir() else ()
+
+
+def list_runs(request: RunsRequest, console: Console) -> ExitCode:
+    """Print every run, the newest first. Raises UsageError, ConfigError, OutputError."""
+    if request.json_file is not None and (fault := unwritable(request.json_file)):
+        raise UsageError(fault)
+    found = _catalogued(request)
+    shown = found if request.most is None else found[: request.most]
+    if not found:
+        console.print(
+            f"no runs: there is no folder {RUNS_FOLDER} here with a run in it; "
+            "start one with voiceprobe run ws://…, or name a place with --runs",
+            soft_wrap=True,
+        )
+    else:
+        console.print(_table(shown, is_wide=console.width >= WIDE_COLUMNS), markup=False)
+    if len(shown) < len(found):
+        console.print(f"{count(len(found) - len(shown), 'older run')} not shown: give --limit more", style="dim")
+    if request.json_file is not None:
+        write_json(request.json_file, {"schema_version": SCHEMA_VERSION, "runs": [_object(each) for each in shown]})
+    return ExitCode.OK
+
+
+def remove_runs(names: Sequence[str], request: RunsRequest, console: Console, *, is_sure: bool) -> ExitCode:
+    """Remove the folders of runs, after a confirmation unless `is_sure`. Raises UsageError, ConfigError, StoreError."""
+    folders = _folders(names, request)
+    for folder, entries in folders.items():
+        for each in entries:
+            console.print(f"{folder}: {_described(each)}", soft_wrap=True, markup=False, highlight=False)
+    if not is_sure:
+        if not console.is_terminal:
+            raise UsageError("runs remove asks before it deletes, and nobody is there to answer: give --yes")
+        answer = console.input(f"delete {count(len(folders), 'folder')} for good? [y/N] ", markup=False)
+        if answer.strip().lower() not in ("y", "yes"):
+            console.print("nothing was removed")
+            return ExitCode.OK
+    faults: list[str] = []
+    for folder in folders:
+        try:
+            remove_folder(folder)
+            console.print(f"removed {folder}", soft_wrap=True, markup=False, highlight=False)
+        except StoreError as error:
+            faults.append(str(error))
+    for root in {folder.parent for folder in folders}:
+        finish_removals(root)
+    if faults:
+        raise StoreError("\n".join(faults))
+    return ExitCode.OK
+
+
+def note_run(name: str, text: str, request: RunsRequest, console: Console) -> ExitCode:
+    """Keep a note beside a run; an empty text takes it away. Raises UsageError, ConfigError, StoreError."""
+    (entry,) = _named([name], request)
+    folder = RunPlace(entry.store, None if entry.folder is None else Path(entry.folder)).notes_folder
+    if folder is None:
+        raise UsageError(f"{entry.store}: a note is kept beside a store, not by its sidecar: do it there")
+    write_note(folder, entry.run_id, text)
+    console.print(f"{'noted' if text.strip() else 'note removed'}: {entry.title}", soft_wrap=True, markup=False)
+    return ExitCode.OK
+
+
+def _catalogued(request: RunsRequest) -> list[RunEntry]:
+    places = default_places(request.places)
+    if not places:
+        return []
+    catalog = RunCatalog(places, load_objectives(request.slo), token=sidecar_token())
+    with progress_bar("reading runs") as progress:
+        return catalog.entries(progress=progress)
+
+
+def _named(names: Sequence[str], request: RunsRequest) -> list[RunEntry]:
+    listed = _catalogued(request)
+
+    def open_catalog(place: str) -> RunCatalog:
+        return RunCatalog([place], load_objectives(request.slo), token=sidecar_token())
+
+    faults: list[str] = []
+    found: list[RunEntry] = []
+    for name in names:
+        try:
+            found.append(find_run(name, lambda: listed, open_catalog))
+        except ConfigError as error:
+            faults += [f"{error.where} {fault}" for fault in error.faults]
+    if faults:
+        raise UsageError("\n".join(faults))
+    return found
+
+
+def _folders(names: Sequence[str], request: RunsRequest) -> dict[Path, list[RunEntry]]:
+    """The folders to remove, each with all the runs in it. Raises UsageError."""
+    faults: list[str] = []
+    found: dict[Path, list[RunEntry]] = {}
+    by_name: list[str] = []
+    for name in names:
+        # A folder that is named goes with whatever is in it; a run goes only if it has its folder for itself.
+        entries = [each for each in _in_folder(name) if each.folder is not None]
+        if entries:
+            found[Path(name)] = entries
+        else:
+            by_name.append(name)
+    for entry in _named(by_name, request) if by_name else ():
+        if entry.folder is None:
+            faults.append(f"{entry.title} has no folder of its own: it is in the store {entry.store}, which is kept")
+            continue
+        entries = [each for each in _in_folder(entry.folder) if each.folder == entry.folder]
+        if len(entries) > 1:
+            faults.append(f"{entry.title} shares {entry.folder} with {count(len(entries) - 1, 'other run')}: name it")
+        found[Path(entry.folder)] = entries or [entry]
+    if faults:
+        raise UsageError("\n".join(faults))
+    return found
+
+
+def _in_folder(name: str) -> list[RunEntry]:
+    folder = Path(name)
+    if not folder.is_dir():
+        return []
+    found = RunCatalog([name], load_objectives(None)).entries()
+    return [each for each in found if each.folder is not None and Path(each.folder) == folder]
+
+
+def _described(each: RunEntry) -> str:
+    return f"{one_line(each.run_id)}, {_began(each)}, {count(each.turns, 'turn')}, {each.state}"
+
+
+def _began(each: RunEntry) -> str:
+    if each.began_unix_ns is None:
+        return DASH
+    return datetime.fromtimestamp(each.began_unix_ns // NS_PER_S, UTC).strftime("%Y-%m-%d %H:%M")
+
+
+def _table(entries: Sequence[RunEntry], *, is_wide: bool) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    table.add_column("run", overflow="fold")
+    table.add_column("began (UTC)", no_wrap=True)
+    if is_wide:
+        table.add_column("target", overflow="fold")
+        table.add_column("callers", justify="right")
+    table.add_column("turns", justify="right", no_wrap=True)
+    table.add_column("p50, p95, p99 ms", justify="right", no_wrap=True)
+    table.add_column("state", no_wrap=True)
+    shared = Counter(each.folder for each in entries)
+    for each in entries:
+        # A folder's name stands for its run; where it has several, each is named.
+        title = Text(one_line(each.name if each.name and shared[each.folder] == 1 else each.title, 80))
+        for extra in (each.note, each.fault):
+            if extra:
+                title.append(f"\n  {one_line(extra, 200)}", style="dim")
+        wide = [one_line(each.target or DASH, 80), number(each.users)] if is_wide else []
+        turns = number(each.turns) + (f" ({number(each.invalid)} invalid)" if each.invalid else "")
+        figures = ", ".join(milliseconds(value, unit=False) for value in (each.p50_ns, each.p95_ns, each.p99_ns))
+        state = Text(each.state, style=_STYLES.get(each.state, "yellow"))
+        table.add_row(title, _began(each), *wide, turns, figures, state)
+    return table
+
+
+def _object(each: RunEntry) -> dict[str, Any]:
+    """A run as JSON: durations in seconds, null where it is not known."""
+
+    def seconds(value: float | None) -> float | None:
+        return None if value is None else value / NS_PER_S
+
+    return {
+        "run": each.run_id,
+        "name": each.name or None,
+        "folder": each.folder,
+        "store": each.store,
+        "state": each.state,
+        "sentence": each.sentence or None,
+        "began_unix_ns": each.began_unix_ns,
+        "source": each.source,
+        "target": each.target,
+        "protocol": each.protocol,
+        "users": each.users,
+        "scenario": each.scenario,
+        "profile": each.profile,
+        "turns": {"total": each.turns, "invalid": each.invalid},
+        "voice_to_voice": {
+            "p50_s": seconds(each.p50_ns),
+            "p95_s": seconds(each.p95_ns),
+            "p99_s": seconds(each.p99_ns),
+        },
+        "note": each.note,
+        "fault": each.fault,
+    }

@@ -1,0 +1,212 @@
+"""`voiceprobe compare` and `voiceprobe runs` over stores of synthetic runs: text, JSON, HTML, Markdown, exit codes."""
+
+import json
+from functools import partial
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from loadtest.errors import UsageError
+from loadtest.exit_codes import ExitCode
+from loadtest.run.compare import CompareRequest, compare
+from loadtest.run.runs import RunsRequest, list_runs, note_run, remove_runs
+from telemetry.model.errors import StoreError
+from telemetry.model.metrics import METRICS
+from tests.fixtures_turns import START_UNIX_NS, fill_store
+from tests.run_folders import HOUR_NS, latency_run, run_folder, write_summary
+
+BASE = latency_run("r-base", 120)
+SLOW = latency_run("r-slow", 120, llm_ms=420, seed=3, began_unix_ns=START_UNIX_NS + HOUR_NS)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("runs")
+    run_folder(root, "base", BASE)
+    run_folder(root, "slow", SLOW)
+    run_folder(root, "same", latency_run("r-same", 120, seed=2))
+    run_folder(root, "tiny", latency_run("r-tiny", 8, llm_ms=900, seed=4))
+    (root / "empty").mkdir()
+    return root
+
+
+def printed(request: CompareRequest) -> tuple[ExitCode, str]:
+    console = Console(width=100, record=True, quiet=True)
+    with console.capture() as captured:
+        console.quiet = False
+        code = compare(request, console)
+    return code, captured.get()
+
+
+def asked(root: Path, *runs: str, **more: object) -> CompareRequest:
+    return CompareRequest(runs, (str(root),), **more)  # type: ignore[arg-type]
+
+
+def test_a_regression_is_shown_with_its_interval(root: Path, tmp_path: Path) -> None:
+    files = {"json_file": tmp_path / "c.json", "html_file": tmp_path / "c.html", "markdown_file": tmp_path / "c.md"}
+    code, text = printed(asked(root, "base", "slow", **files))
+    assert code is ExitCode.OBJECTIVE_MISSED
+    assert "paired by utterance: 40 were heard by both runs" in text
+    assert "regression: Voice to voice p95 of slow is " in text
+    found = json.loads((tmp_path / "c.json").read_text())
+    assert (found["state"], found["exit_code"]) == ("worse", 3)
+    assert found["margin"] == {"metric": "voice_to_voice", "statistic": "p95", "unit": "s", "value": 0.1}
+    (comparison,) = found["comparisons"]
+    assert (found["baseline"]["run"], comparison["run"]["run"]) == ("r-base", "r-slow")
+    figures = {each["name"]: each for each in comparison["figures"]}
+    decisive = figures["voice_to_voice_p95"]
+    value = METRICS["voice_to_voice"].value
+    expected = [
+        float(np.quantile([v for t in run.turns if t.source == "client" and (v := value(t)) is not None], 0.95)) / 1e9
+        for run in (BASE, SLOW)
+    ]
+    assert [decisive["baseline"], decisive["run"]] == pytest.approx(expected)
+    assert decisive["difference"] == pytest.approx(expected[1] - expected[0])
+    assert 0.1 < decisive["lower"] < decisive["difference"] < decisive["upper"]
+    assert (decisive["paired"], decisive["worse"]) == (True, True)
+    assert figures["endpointing_p50"]["worse"] is None
+    assert figures["voice_to_voice_p99"]["reason"] == "360 of at least 500 turns have a value"
+    assert figures["wer"]["unit"] == "ratio"
+    markdown = (tmp_path / "c.md").read_text()
+    assert "**regression: Voice to voice p95 of slow is " in markdown
+    assert markdown.count("\n| --- | --- |") == 1
+    page = (tmp_path / "c.html").read_text()
+    assert "<script" not in page
+    assert "http" not in page.replace("http-equiv", "")
+    Parsed().feed(page)
+
+
+class Parsed(HTMLParser):
+    """Fails where an element ends that never began."""
+
+    VOID = ("meta", "line", "rect", "br")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        del attrs
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in self.VOID:
+            assert self.open.pop() == tag
+
+
+def test_the_exit_code_is_by_the_margin(root: Path) -> None:
+    assert printed(asked(root, "base", "same"))[0] is ExitCode.OK
+    assert printed(asked(root, "base", "slow", margin="1s"))[0] is ExitCode.OK
+    assert printed(asked(root, "base", "same", margin="1ms"))[0] is ExitCode.UNDECIDED
+    assert printed(asked(root, "base", "tiny"))[0] is ExitCode.UNDECIDED
+    assert printed(asked(root, "base", "same", "slow"))[0] is ExitCode.OBJECTIVE_MISSED
+    assert printed(asked(root, "slow", "base"))[0] is ExitCode.OK
+    assert printed(asked(root, "base", "slow", metric="endpointing", statistic="p50"))[0] is ExitCode.OK
+    assert printed(asked(root, "base", "slow", metric="llm_first_token_latency"))[0] is ExitCode.OBJECTIVE_MISSED
+
+
+def test_every_fault_is_named_at_once(root: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as raised:
+        printed(asked(root, "base", margin="-3s", metric="voice_to_vice", statistic="p42", html_file=tmp_path))
+    text = str(raised.value)
+    for part in ("1 run: give two", "--margin", "did you mean", "--statistic 'p42'", "is a folder"):
+        assert part in text, part
+    with pytest.raises(UsageError) as raised:
+        printed(asked(root, "base", "base", "nobody"))
+    assert "base (r-base) is named twice" in str(raised.value)
+    assert "nobody is no run: known are " in str(raised.value)
+    with pytest.raises(StoreError, match="no turn is stored here"):
+        printed(asked(root, "base", "empty"))
+
+
+def test_names_of_other_people_cannot_speak_for_us(tmp_path: Path) -> None:
+    run_folder(tmp_path, "base", BASE)
+    evil = "<img src=x onerror=alert(1)>|`\x1b[2J"
+    run_folder(tmp_path, evil, SLOW)
+    files = {"html_file": tmp_path / "c.html", "markdown_file": tmp_path / "c.md"}
+    _, text = printed(asked(tmp_path, "base", evil, **files))
+    assert "\x1b" not in text
+    assert "<img" not in (tmp_path / "c.html").read_text()
+    assert "\\<img" in (tmp_path / "c.md").read_text()
+    assert "\x1b" not in (tmp_path / "c.md").read_text()
+
+
+def listing(*, width: int = 100, **request: object) -> str:
+    console = Console(width=width)
+    with console.capture() as captured:
+        assert list_runs(RunsRequest(**request), console) is ExitCode.OK  # type: ignore[arg-type]
+    return captured.get()
+
+
+@pytest.mark.parametrize("width", [80, 100, 140])
+def test_the_list_names_every_run_with_its_state(root: Path, width: int) -> None:
+    text = listing(places=(str(root),), width=width)
+    assert max(map(len, text.splitlines())) <= width
+    for name in ("base", "slow", "same", "tiny", "empty"):
+        assert name in text
+    assert "damaged" in text
+    assert "no turn is stored" in " ".join(text.split())
+    assert ("ws://127.0.0.1" in text) is (width == 140)
+
+
+def test_the_list_as_json(root: Path, tmp_path: Path) -> None:
+    listing(places=(str(root),), json_file=tmp_path / "runs.json", most=2)
+    found = json.loads((tmp_path / "runs.json").read_text())
+    assert len(found["runs"]) == 2
+    (slow,) = [each for each in found["runs"] if each["name"] == "slow"]
+    assert slow["voice_to_voice"]["p95_s"] > 0.8
+    assert (slow["turns"], slow["state"]) == ({"total": 360, "invalid": 0}, "missed")
+
+
+def test_without_a_folder_of_runs_the_list_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "start one with voiceprobe run" in listing()
+    write_summary(tmp_path / "runs" / "one", "r-1")
+    assert "one" in listing()
+
+
+def test_runs_are_removed_when_somebody_is_sure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("one", "two", "three"):
+        run_folder(tmp_path / "runs", name, latency_run(f"r-{name}", 20))
+    request = RunsRequest()
+    with pytest.raises(UsageError, match="give --yes"):
+        remove_runs(["one"], request, Console(force_terminal=False), is_sure=False)
+    asks = Console(force_terminal=True, quiet=True)
+    answers = iter(("n", "yes"))
+    monkeypatch.setattr("builtins.input", partial(next, answers))
+    assert remove_runs(["one"], request, asks, is_sure=False) is ExitCode.OK
+    assert (tmp_path / "runs" / "one").is_dir()
+    assert remove_runs(["one"], request, asks, is_sure=False) is ExitCode.OK
+    assert remove_runs(["runs/two", "r-thr"], request, Console(quiet=True), is_sure=True) is ExitCode.OK
+    assert [each.name for each in (tmp_path / "runs").iterdir() if each.is_dir()] == []
+    with pytest.raises(UsageError, match="is no run"):
+        remove_runs(["one"], request, Console(quiet=True), is_sure=True)
+
+
+def test_a_run_that_shares_its_store_is_not_removed_alone(tmp_path: Path) -> None:
+    fill_store(tmp_path / "runs" / "cap" / "store", latency_run("step-1", 20), latency_run("step-2", 20, seed=2))
+    fill_store(tmp_path / "shared", latency_run("r-3", 20))
+    request = RunsRequest((str(tmp_path / "runs"), str(tmp_path / "shared")))
+    with pytest.raises(UsageError) as raised:
+        remove_runs(["step-1", "r-3"], request, Console(quiet=True), is_sure=True)
+    assert "shares" in str(raised.value)
+    assert "has no folder of its own" in str(raised.value)
+    assert (tmp_path / "runs" / "cap").is_dir()
+    remove_runs([str(tmp_path / "runs" / "cap")], request, Console(quiet=True), is_sure=True)
+    assert not (tmp_path / "runs" / "cap").exists()
+
+
+def test_a_note_shows_in_the_list(tmp_path: Path) -> None:
+    run_folder(tmp_path, "one", latency_run("r-one", 20))
+    request = RunsRequest((str(tmp_path),))
+    assert note_run("one", "a new model", request, Console(quiet=True)) is ExitCode.OK
+    assert "a new model" in listing(places=(str(tmp_path),))
+    note_run("one", "", request, Console(quiet=True))
+    assert "a new model" not in listing(places=(str(tmp_path),))
+    with pytest.raises(UsageError, match="is no run"):
+        note_run("two", "x", request, Console(quiet=True))
