@@ -2,20 +2,29 @@
 
 import time
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
+from telemetry.model import formatting
 from telemetry.model.foreign_text import one_line
 from telemetry.model.metrics import HEADLINE
 from telemetry.objectives.objective import Objective
+from telemetry.objectives.run_verdict import State, run_verdict, survives_loss
 from telemetry.objectives.slo import Verdict, judge
 from telemetry.store.answers import Filter, RunRecord, Summary
-from telemetry.store.generator_limit import GENERATOR_LIMITED
 from telemetry.store.reader import StoreReader
 from telemetry.store.remote import RemoteStore
 from telemetry.store.run_folders.entries import EntryState, RunEntry
 from telemetry.store.run_folders.places import RunPlace
 from telemetry.store.run_state import generator_limit, is_under_way
+
+STATES: Final[dict[State, EntryState]] = {
+    "met": "met",
+    "missed": "missed",
+    "undecided": "undecided",
+    "not_judged": "not judged",
+}
 
 
 def read_store(
@@ -45,8 +54,12 @@ def _entry(
     limit = None
     if run.service is None:
         limit = generator_limit(known, (summary.turns.invalid, summary.turns.total), summary.starts, now_unix_ns)
-    counts = reader.objective_counts(f, objectives)
-    state, sentence = _state(judge(objectives, counts.count, counts.good_range), summary, limit)
+    evidence = reader.run_verdict(f, objectives)
+    verdicts = judge(objectives, evidence.counts.count, evidence.counts.good_range)
+    verdict = run_verdict(
+        objectives, verdicts, cause=evidence.cause, limited=limit, unsettled=_unsettled(summary, verdicts)
+    )
+    state, sentence = STATES[verdict.state], verdict.sentence
     if is_under_way(known, now_unix_ns):
         state, sentence = "under way", "the run is under way"
     latency = summary.metrics[HEADLINE]
@@ -72,19 +85,12 @@ def _entry(
     )
 
 
-def _state(verdicts: Sequence[Verdict], summary: Summary, limit: str | None) -> tuple[EntryState, str]:
-    """By the objectives, as the exit code of a run has it: one that is missed counts, whatever is undecided."""
-    if limit is not None:
-        return "not judged", f"{GENERATOR_LIMITED}: {limit}"
-    if not summary.turns.total:
-        return "undecided", "no turn was measured"
-    missed = [verdict.name for verdict in verdicts if verdict.met is False]
-    open_ones = [verdict.name for verdict in verdicts if verdict.met is None]
-    if missed:
-        return "missed", f"{', '.join(missed)} missed"
-    if open_ones:
-        return "undecided", f"{', '.join(open_ones)} undecided"
-    return "met", "every objective is met"
+def _unsettled(summary: Summary, verdicts: Sequence[Verdict]) -> str | None:
+    """What could turn met objectives into missed ones."""
+    missing = summary.loss.missing
+    if all(survives_loss(verdict, missing) for verdict in verdicts):
+        return None
+    return f"{formatting.turns(missing)} known to be lost could turn a met objective into a missed one"
 
 
 def _whole(text: str | None) -> int | None:
