@@ -22,6 +22,7 @@ from loadtest.run.job import preflight
 from loadtest.run.json_file import write_json
 from loadtest.run.request import MAX_USERS, CheckedRun, RunRequest, check
 from loadtest.run.sidecars import destination
+from telemetry.store.run_folders.capacity import CAPACITY_NAME
 
 LONGEST_STEP_S: Final = 3600.0
 
@@ -143,8 +144,10 @@ def _report(request: CapacityRequest, checked: CheckedRun, found: Capacity, cons
     console.print(capacity_view(found))
     for file in draw(found, checked.objectives, request.run.out):
         console.print(f"picture: {file}", soft_wrap=True)
-    if request.run.json_file is not None:
-        write_json(request.run.json_file, capacity_object(found))
+    # The folder keeps it, too: the list of runs and the dashboard read it there.
+    for file in (request.run.out / CAPACITY_NAME, request.run.json_file):
+        if file is not None:
+            write_json(file, capacity_object(found))
     return found.exit_code
 
 

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from html import escape
 from typing import Final
 
-from loadtest.reports.comparison import (
+from telemetry.comparison.differences import FigureDifference
+from telemetry.comparison.sentences import (
     GROUPS,
     INTERVAL,
     context_lines,
@@ -18,7 +19,6 @@ from loadtest.reports.comparison import (
     status_text,
     title_of,
 )
-from telemetry.comparison.differences import FigureDifference
 from telemetry.comparison.verdict import RunComparison
 from telemetry.model.foreign_text import one_line
 

@@ -14,6 +14,7 @@ from loadtest.reports import comparison as reports
 from loadtest.reports.comparison_html import comparison_html
 from loadtest.run.json_file import write_json, write_result
 from loadtest.run.runs import default_places
+from telemetry.comparison import sentences
 from telemetry.comparison.figures import STATISTICS
 from telemetry.comparison.verdict import RegressionMargin, RunComparison
 from telemetry.export.sdk import sidecar_token
@@ -117,11 +118,11 @@ def _entries(request: CompareRequest) -> list[RunEntry]:
 
 
 def _print(each: RunComparison, console: Console) -> None:
-    for line in reports.context_lines(each):
+    for line in sentences.context_lines(each):
         console.print(line, soft_wrap=True, markup=False, highlight=False)
     style = {"worse": "bold red", "within": "bold green", "undecided": "bold yellow"}[each.state]
     console.print(each.sentence, style=style, soft_wrap=True, markup=False, highlight=False)
-    for title, found in reports.grouped(each):
+    for title, found in sentences.grouped(each):
         table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim", expand=True)
         for place, name in enumerate((title, *reports.NARROW_HEADINGS[1:])):
             is_figure = 0 < place < 4
@@ -131,6 +132,6 @@ def _print(each: RunComparison, console: Console) -> None:
             style = {True: "red", False: "green", None: None}[difference.is_worse]
             table.add_row(*reports.narrow_row(difference), style=style)
         console.print(table, markup=False)
-    for line in reports.footnotes(each):
+    for line in sentences.footnotes(each):
         console.print(line, style="dim", soft_wrap=True, markup=False, highlight=False)
     console.print()

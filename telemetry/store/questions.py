@@ -28,6 +28,7 @@ from telemetry.store.pages import PageAnswer, PageQuestion
 from telemetry.store.reader import StoreReader
 from telemetry.store.rollout_log import MOST_ENTRIES, RolloutRecord
 from telemetry.store.rollout_turns import RolloutQuestion, RolloutTurns
+from telemetry.store.run_details import RunDetails
 from telemetry.store.run_turns import RunTurnsQuestion
 from telemetry.store.run_verdict import RunVerdictEvidence
 
@@ -159,6 +160,7 @@ QUESTIONS: Final[dict[str, StoreQuestion]] = {
     "rollouts": StoreQuestion(
         _Rollouts, tuple[RolloutRecord, ...], lambda reader, of: reader.rollouts(of.most_entries)
     ),
+    "run_details": StoreQuestion(_OfRun, RunDetails, lambda reader, of: reader.run_details(of.run_id)),
     "run_turns": StoreQuestion(_RunTurns, ComparedRun | None, lambda reader, of: reader.run_turns(of.asked)),
 }
 

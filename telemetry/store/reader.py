@@ -36,6 +36,7 @@ from telemetry.store.queries import Condition, valid, viewed
 from telemetry.store.rollout_log import MOST_ENTRIES, RolloutRecord, read_rollouts
 from telemetry.store.rollout_turns import RolloutQuestion, RolloutTurns, rollout_turns
 from telemetry.store.rollups.library import FEWEST_TURNS, RollupLibrary
+from telemetry.store.run_details import RunDetails, run_details
 from telemetry.store.run_turns import RunTurnsQuestion, run_turns
 from telemetry.store.run_verdict import RunVerdictEvidence, run_verdict_evidence
 from telemetry.store.runs import runs
@@ -248,6 +249,14 @@ class StoreReader:
         """The turns of a run, as a comparison of runs reads them; None where there is no such run."""
         now_unix_ns = self._wall_clock_ns()
         return self._snapshots.ask(lambda connection: run_turns(connection, asked, now_unix_ns), asked.run_id)
+
+    def run_details(self, run_id: str) -> RunDetails:
+        """A run by its calls in flight, its profiles and its callers' behavior."""
+        now_unix_ns = self._wall_clock_ns()
+        return self._snapshots.ask(
+            lambda connection: run_details(connection, run_id, self._library, now_unix_ns, self._snapshots.skipped),
+            run_id,
+        )
 
     def _about(self, connection: StoreConnection, f: Filter) -> TurnQuestions:
         return TurnQuestions(connection, f, self._library)

@@ -109,6 +109,7 @@ class RemoteStore:
     rollout_turns = _asked(StoreReader.rollout_turns)
     rollouts = _asked(StoreReader.rollouts)
     run_turns = _asked(StoreReader.run_turns)
+    run_details = _asked(StoreReader.run_details)
 
     def ask(self, name: str, parameters: Mapping[str, object]) -> Any:
         """Ask a question by its name. Raises StoreError."""

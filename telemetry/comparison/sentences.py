@@ -1,0 +1,108 @@
+"""What a comparison of runs says, for people: before any number in what the runs differ, then the figures. Pure."""
+
+from typing import Final
+
+from telemetry.comparison.differences import FigureDifference
+from telemetry.comparison.figures import FigureGroup
+from telemetry.comparison.runs import ComparedRun, difference_sentence
+from telemetry.comparison.verdict import RunComparison
+from telemetry.model.formatting import DASH, percent, turns
+
+GROUPS: Final[dict[FigureGroup, str]] = {
+    "latency": "Latency",
+    "turns": "How turns ended",
+    "answers": "Answers",
+}
+HEADINGS: Final = ("figure", "baseline", "this run", "difference", "95 % interval", "")
+# What a reason without an interval says, as a word; and what the words mean.
+_REASONS: Final = {
+    "of at least": "too few",
+    "do not vary": "constant",
+    "not answered": "unanswered",
+    "no turn": "not reported",
+}
+_MEANINGS: Final = {
+    "not shown": "the interval holds 0: no difference is shown",
+    "too few": "an interval needs 20 calls, and of turns 10 for a p50, 100 for a p95, 500 for a p99",
+    "constant": "the values do not vary: nothing can be said of their error",
+    "unanswered": "so many turns were not answered that there is no such percentile",
+}
+INTERVAL: Final = (
+    "Student's t interval of the difference; the variance is clustered by call, and paired by utterance where both "
+    "runs heard the same audio"
+)
+
+
+def title_of(each: RunComparison) -> str:
+    """The heading of one comparison."""
+    return f"{each.candidate.label} against {each.baseline.label}"
+
+
+def context_lines(each: RunComparison) -> list[str]:
+    """What is to be known before any number: who is compared, in what the runs differ, and what weakens the figures."""
+    lines = [
+        f"{each.candidate.label} ({_size(each.candidate)}) against {each.baseline.label} ({_size(each.baseline)})",
+    ]
+    if (differing := difference_sentence(each.asked)) is not None:
+        lines.append(differing)
+    lines += [f"note: {note}" for note in each.notes]
+    return [*lines, pairing_sentence(each)]
+
+
+def pairing_sentence(each: RunComparison) -> str:
+    """What the intervals of the latencies rest on."""
+    if each.paired.is_paired:
+        return (
+            f"paired by utterance: {each.paired.utterances:,} were heard by both runs, in "
+            f"{percent(each.paired.share)} of the turns or more"
+        )
+    return f"by call, not paired by utterance: {each.paired.reason}"
+
+
+def _size(run: ComparedRun) -> str:
+    return f"{turns(run.turns.eligible_turns)} of {run.turns.calls:,} calls"
+
+
+def figure_row(found: FigureDifference) -> tuple[str, ...]:
+    """A figure as cells of a table, under HEADINGS."""
+    figure = found.figure
+    return (
+        figure.label,
+        figure.format(found.baseline),
+        figure.format(found.candidate),
+        figure.format_difference(found.value),
+        interval_text(found),
+        status_text(found),
+    )
+
+
+def grouped(each: RunComparison) -> list[tuple[str, list[FigureDifference]]]:
+    """The figures that anything is known of under the titles of their groups; the decisive one always."""
+    known = [found for found in each.differences if found is each.decisive or found.baseline is not None]
+    groups = [(title, [f for f in known if f.figure.group == group]) for group, title in GROUPS.items()]
+    return [(title, found) for title, found in groups if found]
+
+
+def footnotes(each: RunComparison) -> list[str]:
+    """What the words of the last column mean, of those that occur."""
+    words = {status_text(found): found for _, group in grouped(each) for found in group}
+    found = [f"{word}: {_MEANINGS[word]}" for word in _MEANINGS if word in words]
+    return [*found, f"the margin: {each.margin.sentence}"]
+
+
+def interval_text(found: FigureDifference) -> str:
+    """The bounds of a difference; a dash where there are none."""
+    if found.lower is None or found.upper is None:
+        return DASH
+    low, high = (found.figure.format_difference(bound) for bound in (found.lower, found.upper))
+    return f"{low.partition(' ')[0]} to {high}"
+
+
+def status_text(found: FigureDifference) -> str:
+    """What the interval shows, in a word or two."""
+    if found.lower is None:
+        reason = found.reason or ""
+        return next((word for begin, word in _REASONS.items() if begin in reason), "not known")
+    if not found.is_shown:
+        return "not shown"
+    return {True: "worse", False: "better", None: "differs"}[found.is_worse]

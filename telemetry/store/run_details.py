@@ -1,0 +1,174 @@
+"""How a run went under its own conditions: latency by the calls in flight and by the profile of the speech, and what
+callers did beside asking and waiting; all from one consistent read."""
+
+# ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
+
+import math
+from dataclasses import dataclass
+from typing import Any, Final
+
+from telemetry.model.generator_health import gauge_metric
+from telemetry.model.intervals import quantile_interval, wilson_interval
+from telemetry.model.metrics import HEADLINE, METRICS
+from telemetry.model.stats import shown_percentile
+from telemetry.store import queries
+from telemetry.store.answers import Behavior, Filter, MetricStats, WerByCondition
+from telemetry.store.connection import StoreConnection, rows
+from telemetry.store.queries import valid
+from telemetry.store.rollups.library import RollupLibrary
+from telemetry.store.turn_questions import TurnQuestions
+from telemetry.store.wer_by_condition import wer_by_condition
+
+MOST_LEVELS: Final = 12
+_WINDOW_NS: Final = 1_000_000_000
+_STEPS: Final = (1, 2, 5)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadLevel:
+    """The turns that began while `low` to `high` calls were in flight. Percentiles of voice-to-voice, in ns, of the
+    answered ones; `p95_interval` holds the true p95 with 95 % confidence were turns independent, whatever the
+    distribution."""
+
+    low: int
+    high: int
+    turns: int
+    p50: float | None
+    p95: float | None
+    p95_interval: tuple[float, float] | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionLatency:
+    """Voice-to-voice of the turns spoken under one profile, as LoadLevel has it."""
+
+    noise_profile: str | None
+    snr_asked_db: float | None
+    channel_profile: str | None
+    turns: int
+    p50: float | None
+    p95: float | None
+    p95_interval: tuple[float, float] | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunDetails:
+    """What the list of runs does not hold of a run. `abandoned` counts the turns in which the caller lost patience, of
+    `eligible` turns, `abandoned_interval` is that of their share; `waited_p50` is how long such callers had waited for
+    an answer, in ns."""
+
+    run_id: str
+    loads: tuple[LoadLevel, ...] = ()
+    latencies: tuple[ConditionLatency, ...] = ()
+    word_errors: tuple[WerByCondition, ...] = ()
+    behavior: Behavior = Behavior()  # noqa: RUF009 - immutable
+    barge_in_stop: MetricStats | None = None
+    abandoned: int = 0
+    eligible: int = 0
+    abandoned_interval: tuple[float, float] | None = None
+    waited_p50: float | None = None
+
+
+def run_details(
+    connection: StoreConnection, run_id: str, library: RollupLibrary, now_unix_ns: int, skipped: int
+) -> RunDetails:
+    """All of it for one run; nothing of a run that is not there."""
+    f = Filter(run_id=run_id)
+    summary = TurnQuestions(connection, f, library).summary(now_unix_ns, skipped)
+    turns = summary.turns
+    return RunDetails(
+        run_id=run_id,
+        loads=_loads(connection, f),
+        latencies=_latencies(connection, f),
+        word_errors=wer_by_condition(connection, f),
+        behavior=summary.behavior,
+        barge_in_stop=summary.metrics.get("barge_in_stop"),
+        abandoned=turns.abandoned,
+        eligible=turns.eligible,
+        abandoned_interval=wilson_interval(turns.abandoned, turns.eligible),
+        waited_p50=_waited(connection, f),
+    )
+
+
+def _loads(connection: StoreConnection, f: Filter) -> tuple[LoadLevel, ...]:
+    """By levels of a round width. A ramp counts: it is where the load changes."""
+    where, points = queries.turns_of(f) & valid(f), queries.points_of(f)
+    flight = f"""
+        SELECT bucket, sum(mean) AS calls FROM (
+            SELECT unix_ns // {_WINDOW_NS} AS bucket, process_id, avg(value) AS mean
+            FROM points WHERE name = ? AND {points.sql} GROUP BY ALL
+        ) GROUP BY bucket
+        """
+    values: list[Any] = [gauge_metric("calls_in_flight"), *points.values]
+    (most,) = rows(connection, f"SELECT max(calls) AS calls FROM ({flight})", values)
+    if not most["calls"]:
+        return ()
+    width = level_width(float(most["calls"]))
+    found = rows(
+        connection,
+        f"""
+        SELECT greatest(0, ceil(calls / {width}) - 1)::BIGINT AS level, list({METRICS[HEADLINE].column}) AS found
+        FROM turns JOIN ({flight}) ON started_unix_ns // {_WINDOW_NS} = bucket
+        WHERE {where.sql} AND {METRICS[HEADLINE].column} IS NOT NULL GROUP BY level ORDER BY level
+        """,
+        [*values, *where.values],
+    )
+    return tuple(
+        LoadLevel(row["level"] * width + 1, (row["level"] + 1) * width, len(row["found"]), *_figures(row["found"]))
+        for row in found
+    )
+
+
+def level_width(most: float) -> int:
+    """The smallest round width by which so many calls take at most MOST_LEVELS levels."""
+    power = 0
+    while True:
+        for step in _STEPS:
+            width = step * 10**power
+            if math.ceil(most / width) <= MOST_LEVELS:
+                return width
+        power += 1
+
+
+def _latencies(connection: StoreConnection, f: Filter) -> tuple[ConditionLatency, ...]:
+    """Clean first, then by noise and falling SNR."""
+    where = queries.judged(f) & valid(f)
+    found = rows(
+        connection,
+        f"""
+        SELECT noise_profile, snr_asked_db, channel_profile, list({METRICS[HEADLINE].column}) AS found
+        FROM turns WHERE {where.sql} AND {METRICS[HEADLINE].column} IS NOT NULL
+        GROUP BY noise_profile, snr_asked_db, channel_profile
+        ORDER BY channel_profile <> 'clean', channel_profile, noise_profile NOT IN ('clean', 'none'), noise_profile,
+                 snr_asked_db DESC NULLS FIRST
+        """,
+        list(where.values),
+    )
+    return tuple(
+        ConditionLatency(
+            row["noise_profile"],
+            row["snr_asked_db"],
+            row["channel_profile"],
+            len(row["found"]),
+            *_figures(row["found"]),
+        )
+        for row in found
+    )
+
+
+def _figures(values: list[int]) -> tuple[float | None, float | None, tuple[float, float] | None]:
+    return shown_percentile(values, "p50"), shown_percentile(values, "p95"), quantile_interval(values, 0.95)
+
+
+def _waited(connection: StoreConnection, f: Filter) -> float | None:
+    """From the end of the caller's speech until it hung up without an answer, at the median."""
+    where = queries.judged(f) & valid(f)
+    (row,) = rows(
+        connection,
+        f"""
+        SELECT quantile_cont(hangup_perf_ns - speech_end_perf_ns, 0.5) AS waited FROM turns
+        WHERE {where.sql} AND outcome = 'abandoned' AND first_audio_perf_ns IS NULL
+        """,
+        list(where.values),
+    )
+    return row["waited"]
