@@ -6,11 +6,22 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
-from loadtest.cli.flags import Json, Slo
+from loadtest.cli.flags import Json, Slo, durations
+from telemetry.model.durations import METAVAR
 
 CHECK_EXAMPLE: Final = (
     "Example: voiceprobe rollout check examples/rollouts/streaming.toml --store ./store --history streaming.json"
 )
+
+RUN_EXAMPLE: Final = "Example: voiceprobe rollout run rollout.toml --store ./store"
+WATCH_EXAMPLE: Final = "Example: voiceprobe rollout watch examples/rollouts/streaming.toml --store ./store"
+
+Plan = Annotated[Path, typer.Argument(help="plan of the rollout, a TOML file, see examples/rollouts")]
+Store = Annotated[str, typer.Option(help="folder of the store, or http://HOST:4318 of its sidecar (with its token)")]
+Also = Annotated[
+    list[Path] | None, typer.Option(help="another plan that is evaluated at the same time; may be repeated")
+]
+Every = Annotated[str, typer.Option(help="time between two looks, e.g. 10s", metavar=METAVAR)]
 
 rollout = typer.Typer(help="Judge a staged rollout by its plan.", no_args_is_help=True, add_completion=False)
 
@@ -22,10 +33,8 @@ def group() -> None:
 
 @rollout.command(epilog=CHECK_EXAMPLE)
 def check(
-    plan: Annotated[Path, typer.Argument(help="plan of the rollout, a TOML file, see examples/rollouts")],
-    store: Annotated[
-        str, typer.Option(help="folder of the store, or http://HOST:4318 of its sidecar (with its token)")
-    ],
+    plan: Plan,
+    store: Store,
     *,
     slo: Slo = None,
     stage: Annotated[
@@ -41,9 +50,7 @@ def check(
     history: Annotated[
         Path | None, typer.Option(help="file that keeps every look; made by the first, read by the next")
     ] = None,
-    also: Annotated[
-        list[Path] | None, typer.Option(help="another plan that is evaluated at the same time; may be repeated")
-    ] = None,
+    also: Also = None,
     json_file: Json = None,
     junit_file: Annotated[Path | None, typer.Option("--junit", help="write the result as a JUnit file")] = None,
     markdown_file: Annotated[
@@ -61,4 +68,69 @@ def check(
     request = RolloutCheckRequest(
         plan, store, slo, stage, since, history, tuple(also or ()), json_file, junit_file, markdown_file
     )
+    raise typer.Exit(int(carry_out(request, Console())))
+
+
+@rollout.command(epilog=RUN_EXAMPLE)
+def run(
+    plan: Plan,
+    store: Store,
+    *,
+    slo: Slo = None,
+    log: Annotated[
+        Path | None, typer.Option(help="folder that keeps the verdicts, needed where the store is an address")
+    ] = None,
+    every: Every = "10s",
+    at_most: Annotated[
+        str | None,
+        typer.Option("--for", help="end after this time even if the rollout goes on (default: never)", metavar=METAVAR),
+    ] = None,
+    also: Also = None,
+) -> None:
+    """Carry a rollout along: change the share as the plan says (apply), and never beyond a verdict.
+
+    A stage begins after the one before it was promoted; a roll back takes the candidate back at once. Every verdict is
+    kept before it is acted upon, so the same command goes on where an earlier one ended. Exit code 0: promoted through
+    every stage; 3: rolled back; 6: the time of --for is over; 2: the plan or a flag cannot be used.
+    """
+    from loadtest.rollout.job import RolloutRunRequest, run_rollout
+
+    every_s = durations(every=every)["every"].seconds
+    at_most_s = None if at_most is None else durations(**{"for": at_most})["for"].seconds
+    request = RolloutRunRequest(plan, store, slo, log, every_s, at_most_s, tuple(also or ()))
+    raise typer.Exit(int(run_rollout(request, Console())))
+
+
+@rollout.command(epilog=WATCH_EXAMPLE)
+def watch(
+    plan: Plan,
+    store: Store,
+    *,
+    slo: Slo = None,
+    stage: Annotated[
+        str | None, typer.Option(help="stage that is judged (default: where the store's log is, else the first)")
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MOMENT",
+            help="when the stage began, as 2026-11-02T08:00:00Z (default: as the log or the plan says)",
+        ),
+    ] = None,
+    every: Every = "10s",
+    until_verdict: Annotated[
+        bool, typer.Option("--until-verdict", help="end with the first verdict that is not hold")
+    ] = False,
+    also: Also = None,
+) -> None:
+    """Show the verdict on a rollout as it comes about, whoever splits the callers. Changes nothing and keeps nothing.
+
+    Ends with Ctrl-C or --until-verdict. Exit code, of the last look: 0 promote, 3 roll back, 6 hold; 2: the plan or a
+    flag cannot be used.
+    """
+    from loadtest.rollout.watching import RolloutWatchRequest
+    from loadtest.rollout.watching import watch as carry_out
+
+    every_s = durations(every=every)["every"].seconds
+    request = RolloutWatchRequest(plan, store, slo, stage, since, every_s, until_verdict, tuple(also or ()))
     raise typer.Exit(int(carry_out(request, Console())))

@@ -115,7 +115,7 @@ def _history(plan: RolloutPlan, file: Path | None) -> RolloutHistory:
 def _at_stage(
     plan: RolloutPlan, request: RolloutCheckRequest, history: RolloutHistory, now_unix_ns: int
 ) -> RolloutHistory:
-    since = None if request.since is None else _unix_ns(request.since)
+    since = None if request.since is None else moment_unix_ns(request.since)
     if request.stage is None or request.stage == history.stage:
         return history if since is None or history.looks else history.at_stage(history.stage, since)
     plan.stage(request.stage)
@@ -131,7 +131,8 @@ def _at_stage(
     return history.at_stage(request.stage, since if since is not None else now_unix_ns)
 
 
-def _unix_ns(text: str) -> int:
+def moment_unix_ns(text: str) -> int:
+    """The moment that --since gives. Raises UsageError."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:

@@ -11,7 +11,14 @@ import msgspec
 
 from telemetry.model.durations import Duration
 from telemetry.model.errors import ConfigError
-from telemetry.model.formatting import declared_figure, declared_points, figure, signed_difference, significant
+from telemetry.model.formatting import (
+    NS_PER_S,
+    declared_figure,
+    declared_points,
+    figure,
+    signed_difference,
+    significant,
+)
 from telemetry.model.metrics import HEADLINE, METRICS
 from telemetry.model.semconv import Source
 from telemetry.model.validation import nearest
@@ -133,6 +140,22 @@ class Completeness:
 
 
 @dataclass(frozen=True, slots=True)
+class ShareChange:
+    """How callers come to be split by a stage's shares: the file of flags that is edited, or the command that is run,
+    or the address that is asked; one of the three. Nothing here can change a verdict.
+
+    `settle` is how long after a change the turns of a stage begin to count: callers whose call began before it go on.
+    """
+
+    flags: str | None = None  # a path, relative to the plan's folder
+    flag: str = "voice"
+    command: tuple[str, ...] = ()
+    url: str | None = None
+    timeout: Duration = Duration(30 * NS_PER_S)  # noqa: RUF009 - immutable
+    settle: Duration = Duration(60 * NS_PER_S)  # noqa: RUF009 - immutable
+
+
+@dataclass(frozen=True, slots=True)
 class RolloutPlan:
     """A plan as its file states it. `begins_unix_ns` is when the first stage begins; None: with the first turn.
 
@@ -153,11 +176,12 @@ class RolloutPlan:
     is_paired: bool = False
     begins_unix_ns: int | None = None
     source: Source = "client"
+    apply: ShareChange | None = None  # None: the split is changed elsewhere, and only watched
 
     @property
     def fingerprint(self) -> str:
         """Changes with anything in the plan that can change a verdict; not with comments or the order of keys."""
-        content = msgspec.json.encode(self, order="sorted")
+        content = msgspec.json.encode(replace(self, apply=None), order="sorted")
         return hashlib.sha256(content).hexdigest()
 
     @property

@@ -24,6 +24,7 @@ from telemetry.rollout.plan import (
     CheckKind,
     Completeness,
     RolloutPlan,
+    ShareChange,
     SliceDimension,
     Stage,
 )
@@ -241,6 +242,30 @@ class _CompletenessTable(_TomlTable):
     )
 
 
+class _ApplyTable(_TomlTable):
+    flags: str | None = Field(default=None, min_length=1, description="the path of a JSON file of flagd's is expected")
+    flag: str = Field(default="voice", min_length=1, description="the key of the flag in the file is expected")
+    command: list[str] = Field(default=[], description="the program and its arguments are expected, a text each")
+    url: str | None = Field(default=None, pattern="^https?://.", description="http:// or https:// is expected")
+    timeout: _DurationField = Field(default=ShareChange().timeout, description=f"a duration such as {HELP}")
+    settle: _DurationField = Field(default=ShareChange().settle, description=f"a duration such as {HELP}")
+
+    @classmethod
+    def rules(cls, table: Mapping[str, Any], faulty: Collection[str]) -> Iterator[tuple[Path, str]]:
+        """One way to change the split."""
+        given = [name for name in ("flags", "command", "url") if table.get(name)]
+        if not given and not {"flags", "command", "url"} & set(faulty):
+            yield ("flags",), "is missing; name the file of flags, or give a command or a url"
+        for name in given[1:]:
+            yield (name,), f"is given beside {given[0]}; one of them changes the split"
+        if "flag" in table and "flags" not in table:
+            yield ("flag",), "belongs to flags; leave it out"
+
+    def share_change(self) -> ShareChange:
+        """As the plan has it."""
+        return ShareChange(self.flags, self.flag, tuple(self.command), self.url, self.timeout, self.settle)
+
+
 class _PlanTable(_TomlTable):
     name: _Name = Field(description=_NAME_HELP)
     unit: Annotated[str, PlainValidator(_unit)] = Field(description="say who is assigned to a cohort: call or user")
@@ -265,6 +290,7 @@ class _PlanTable(_TomlTable):
         default=[], max_length=30, description="write each guardrail as a table of its own, under [[guardrails]]"
     )
     completeness: _CompletenessTable = _CompletenessTable()
+    apply: _ApplyTable | None = Field(default=None, description="a table is expected, under [apply]")
 
     @classmethod
     def rules(cls, table: Mapping[str, Any], faulty: Collection[str]) -> Iterator[tuple[Path, str]]:
@@ -297,6 +323,7 @@ class _PlanTable(_TomlTable):
             is_paired=self.paired,
             source=self.source,
             begins_unix_ns=None if self.begins is None else round(self.begins.timestamp() * 1e6) * 1000,
+            apply=None if self.apply is None else self.apply.share_change(),
         )
 
 

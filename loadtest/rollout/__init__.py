@@ -1,0 +1,1 @@
+"""`voiceprobe rollout run` and its like: a staged rollout carried along by its verdicts."""

@@ -1,0 +1,137 @@
+"""Shows a rollout while it goes on: redrawn in place on a terminal, as lines elsewhere."""
+
+from collections import deque
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Final, Protocol
+
+from rich.console import Console
+from rich.live import Live
+
+from loadtest.reports.rollout_progress import needed_sentence, rollout_view
+from loadtest.rollout.steps import ChangeShare, RolloutEnded
+from telemetry.model.formatting import NS_PER_S
+from telemetry.rollout.gate import GateVerdict
+from telemetry.rollout.plan import RolloutPlan
+
+SAY_EVERY_S: Final = 10.0
+_NOTES: Final = 6  # below the checks, the newest last
+
+
+class RolloutView(Protocol):
+    """Is given what happens to a rollout."""
+
+    def verdict(self, verdict: GateVerdict) -> None:
+        """One look."""
+        ...
+
+    def changed(self, step: ChangeShare, done: str) -> None:
+        """The shares were changed; `done` says how."""
+        ...
+
+    def trouble(self, sentence: str) -> None:
+        """Something did not succeed, and is tried again."""
+        ...
+
+    def ended(self, step: RolloutEnded) -> None:
+        """Nothing is left to do."""
+        ...
+
+
+class _Lines:
+    """A line for every change, and every ten seconds."""
+
+    def __init__(self, plan: RolloutPlan, console: Console, unix_ns: Callable[[], int]) -> None:
+        self._plan, self._console, self._unix_ns = plan, console, unix_ns
+        self._key: tuple[str, str, str] | None = None
+        self._said_unix_ns = 0
+
+    def verdict(self, verdict: GateVerdict) -> None:
+        """See `RolloutView`."""
+        # Figures change with every look; what is reported at once is another decision or another cause.
+        key = (verdict.verdict, verdict.stage.name, verdict.reasons[0][:30])
+        now = self._unix_ns()
+        if key == self._key and 0 <= now - self._said_unix_ns < SAY_EVERY_S * NS_PER_S:
+            return
+        self._key, self._said_unix_ns = key, now
+        needed = needed_sentence(self._plan, verdict)
+        counts = f"{verdict.candidate_turns} and {verdict.control_turns} turns"
+        self.line(f"{verdict.sentence} [{counts}{'; ' + needed if needed else ''}]")
+
+    def changed(self, step: ChangeShare, done: str) -> None:
+        """See `RolloutView`."""
+        self.line(f"{change_sentence(step)}: {done}")
+
+    def trouble(self, sentence: str) -> None:
+        """See `RolloutView`."""
+        self.line(sentence)
+
+    def ended(self, step: RolloutEnded) -> None:
+        """See `RolloutView`."""
+        self.line(ended_sentence(self._plan, step))
+
+    def line(self, text: str) -> None:
+        """Print a line with its time."""
+        at = datetime.fromtimestamp(self._unix_ns() / NS_PER_S, UTC).strftime("%H:%M:%S")
+        self._console.print(f"{at}  {text}", soft_wrap=True, markup=False, highlight=False)
+
+
+class _InPlace:
+    """The newest verdict, redrawn; below it what happened last."""
+
+    def __init__(self, plan: RolloutPlan, live: Live, unix_ns: Callable[[], int]) -> None:
+        self._plan, self._live, self._unix_ns = plan, live, unix_ns
+        self._notes: deque[str] = deque(maxlen=_NOTES)
+        self._verdict: GateVerdict | None = None
+
+    def verdict(self, verdict: GateVerdict) -> None:
+        """See `RolloutView`."""
+        before = self._verdict
+        if before is not None and (before.verdict, before.stage) != (verdict.verdict, verdict.stage):
+            self._note(verdict.sentence)
+        self._verdict = verdict
+        self._draw()
+
+    def changed(self, step: ChangeShare, done: str) -> None:
+        """See `RolloutView`."""
+        self._note(f"{change_sentence(step)}: {done}")
+
+    def trouble(self, sentence: str) -> None:
+        """See `RolloutView`."""
+        self._note(sentence)
+
+    def ended(self, step: RolloutEnded) -> None:
+        """See `RolloutView`."""
+        self._note(ended_sentence(self._plan, step))
+
+    def _note(self, sentence: str) -> None:
+        at = datetime.fromtimestamp(self._unix_ns() / NS_PER_S, UTC).strftime("%H:%M:%S")
+        self._notes.append(f"{at}  {sentence}")
+        self._draw()
+
+    def _draw(self) -> None:
+        if self._verdict is not None:
+            self._live.update(rollout_view(self._plan, self._verdict, tuple(self._notes)), refresh=True)
+
+
+@contextmanager
+def live_rollout(plan: RolloutPlan, console: Console, unix_ns: Callable[[], int]) -> Generator[RolloutView]:
+    """A view for as long as it is entered; on a terminal the last state stays."""
+    if not console.is_terminal:
+        yield _Lines(plan, console, unix_ns)
+        return
+    with Live(console=console, auto_refresh=False) as live:
+        yield _InPlace(plan, live, unix_ns)
+
+
+def change_sentence(step: ChangeShare) -> str:
+    """What a change of shares is for."""
+    return "the candidate is taken back" if step.is_back else f"stage {step.stage.name} is prepared"
+
+
+def ended_sentence(plan: RolloutPlan, step: RolloutEnded) -> str:
+    """How a rollout ended."""
+    if step.state == "complete":
+        return f"complete: {plan.candidate} was promoted through every stage"
+    return f"rolled back: {plan.candidate} gets no callers any more"

@@ -1,0 +1,107 @@
+"""`voiceprobe rollout watch`: looks at a rollout again and again, and changes nothing."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from loadtest.exit_codes import ExitCode
+from loadtest.rollout.job import InterruptibleClock, RolloutClock, read_plans
+from loadtest.rollout.showing import RolloutView, live_rollout
+from loadtest.run.interruption import Interruption
+from loadtest.run.report import opened_store
+from loadtest.run.rollout_check import EXIT_CODES, moment_unix_ns
+from telemetry.model.errors import StoreError
+from telemetry.objectives.objective import Objective
+from telemetry.objectives.slo import load_objectives
+from telemetry.rollout.gate import GateVerdict, decide, first_history
+from telemetry.rollout.history import RolloutHistory
+from telemetry.rollout.plan import RolloutPlan
+from telemetry.store.reader import StoreReader
+from telemetry.store.remote import RemoteStore
+from telemetry.store.rollout_lines import history_of
+from telemetry.store.rollout_turns import evidence_of, question_of
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutWatchRequest:
+    """What is asked for. `every_s` lies between two looks."""
+
+    plan: Path
+    store: str
+    slo: Path | None = None
+    stage: str | None = None
+    since: str | None = None
+    every_s: float = 10.0
+    until_verdict: bool = False
+    also: tuple[Path, ...] = ()
+
+
+@dataclass(slots=True)
+class RolloutWatcher:
+    """Looks at a rollout. Where the store has its log, the stage is where the log is, and moves with it."""
+
+    plan: RolloutPlan
+    reader: StoreReader | RemoteStore
+    objectives: Sequence[Objective]
+    others: tuple[RolloutPlan, ...]
+    clock: RolloutClock
+    show: RolloutView
+    asked: RolloutHistory | None = None  # where --stage or --since say it is
+    _own: RolloutHistory | None = None
+
+    def look(self) -> GateVerdict:
+        """One look. Raises StoreError."""
+        history = self._history()
+        found = self.reader.rollout_turns(question_of(self.plan, history.stage_since_unix_ns, self.objectives))
+        verdict = decide(self.plan, evidence_of(found, self.others), history, self.clock.unix_ns())
+        self._own = verdict.history
+        self.show.verdict(verdict)
+        return verdict
+
+    def _history(self) -> RolloutHistory:
+        own = self._own
+        if self.asked is not None:
+            return self.asked if own is None else own
+        record = next((each for each in self.reader.rollouts() if each.name == self.plan.name), None)
+        kept = None if record is None else history_of(self.plan.name, record.entries)
+        if kept is None:
+            return first_history(self.plan) if own is None else own
+        if own is None or own.stage != kept.stage or kept.is_rolled_back:
+            return kept
+        return own
+
+
+def watch(request: RolloutWatchRequest, console: Console) -> ExitCode:
+    """Look until somebody interrupts it, or there is a verdict. Raises UsageError, ConfigError, StoreError."""
+    objectives = load_objectives(request.slo)
+    plan, others = read_plans((request.plan, *request.also), objectives, request.every_s)
+    asked = _asked(plan, request)
+    code = ExitCode.UNDECIDED
+    with ExitStack() as stack:
+        clock = InterruptibleClock(stack.enter_context(Interruption()))
+        reader = stack.enter_context(opened_store(request.store))
+        view = stack.enter_context(live_rollout(plan, console, clock.unix_ns))
+        watcher = RolloutWatcher(plan, reader, objectives, others, clock, view, asked)
+        while True:
+            try:
+                verdict = watcher.look()
+            except StoreError as error:
+                view.trouble(f"no look could be taken: {error}")
+            else:
+                code = EXIT_CODES[verdict.verdict]
+                if request.until_verdict and verdict.verdict != "hold":
+                    return code
+            if clock.wait(request.every_s):
+                return code
+
+
+def _asked(plan: RolloutPlan, request: RolloutWatchRequest) -> RolloutHistory | None:
+    since = None if request.since is None else moment_unix_ns(request.since)
+    if request.stage is None and since is None:
+        return None
+    first = first_history(plan)
+    stage = plan.stage(first.stage if request.stage is None else request.stage)
+    return first.at_stage(stage.name, first.stage_since_unix_ns if since is None else since)
