@@ -1,7 +1,5 @@
 """`voiceprobe audit`: says a corpus's personal data to the reference assistant, and looks for it everywhere after."""
 
-import json
-import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Generator, Sequence
@@ -13,8 +11,8 @@ from typing import Any, Final
 import duckdb
 from rich.console import Console
 
+from corpora.manifest.excerpt import write_excerpt
 from corpora.manifest.library import open_corpus
-from corpora.manifest.manifest import MANIFEST_NAME
 from loadtest.audit import framework_telemetry, needles
 from loadtest.audit.places import Leak, Places
 from loadtest.audit.redis_server import redis_server
@@ -139,15 +137,7 @@ def _personal_utterances(corpus: str | None, folder: Path) -> list[tuple[str, st
             f"the corpus {opened.name} has no utterance whose pii_kinds name personal data; annotate some, or use "
             "the bundled corpus"
         )
-    names = {utterance.id for utterance in personal}
-    with (opened.path / MANIFEST_NAME).open(encoding="utf-8") as manifest:
-        head, *lines = manifest.read().splitlines()
-    kept = [line for line in lines if line.strip() and json.loads(line)["id"] in names]
-    (folder / MANIFEST_NAME).write_text("\n".join([head, *kept, ""]), encoding="utf-8")
-    for utterance in personal:
-        clip = folder / utterance.path
-        clip.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(opened.path / utterance.path, clip)
+    write_excerpt(opened, personal, folder)
     return [(utterance.id, utterance.text or "") for utterance in personal]
 
 

@@ -5,19 +5,45 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
-from loadtest.cli.flags import Json, Out, Slo, Users, durations, flag, sends_callers
+from loadtest.cli.flags import Json, Out, Slo, durations, flag, sends_callers
 from loadtest.run.request import out_folder
 from loadtest.scenario.settings import SwarmSettings
 from telemetry.model.durations import METAVAR
 
+USERS: Final = 8
+RUN_TIME: Final = "60s"
+ROLLOUT_USERS: Final = 80
+ROLLOUT_RUN_TIME: Final = "15m"
 EXAMPLE: Final = "Example: voiceprobe demo --users 8 --run-time 60s --exit --json summary.json"
 
 
 @sends_callers("speech")
 def demo(
     *,
-    users: Users = 8,
-    run_time: Annotated[str, flag("load", help="how long the swarm runs, e.g. 60s", metavar=METAVAR)] = "60s",
+    rollout: Annotated[
+        bool,
+        flag(
+            "load",
+            "--rollout",
+            help="two staged rollouts instead: a good change is promoted, then one that is slow for one turn in twenty "
+            "is taken back",
+        ),
+    ] = False,
+    users: Annotated[
+        int | None,
+        flag(
+            "load", "--users", "-u", help=f"callers at the same time (default: {USERS}; {ROLLOUT_USERS} of --rollout)"
+        ),
+    ] = None,
+    run_time: Annotated[
+        str | None,
+        flag(
+            "load",
+            help=f"how long the swarm runs, e.g. 60s; of --rollout, how long at most (default: {RUN_TIME}; "
+            f"{ROLLOUT_RUN_TIME})",
+            metavar=METAVAR,
+        ),
+    ] = None,
     exit_after: Annotated[bool, flag("output", "--exit", help="end by itself instead of staying until Ctrl-C")] = False,
     engines: Annotated[str, flag("target", help="the assistant's engines: scripted or real")] = "scripted",
     slo: Slo = None,
@@ -26,10 +52,19 @@ def demo(
     settings: SwarmSettings,
 ) -> None:
     """Start the reference assistant, the sidecar and the dashboard, and send callers: the whole way, once."""
+    folder = out_folder(out)
+    asked = run_time or (ROLLOUT_RUN_TIME if rollout else RUN_TIME)
+    run_time_s = durations(run_time=asked)["run_time"].seconds
+    if rollout:
+        from loadtest.rollout.demo import RolloutDemoRequest, demo_rollout
+
+        callers = ROLLOUT_USERS if users is None else users
+        of_rollout = RolloutDemoRequest(callers, run_time_s, exit_after, folder, json_file)
+        raise typer.Exit(int(demo_rollout(of_rollout, Console())))
     from loadtest.run.demo import DemoRequest
     from loadtest.run.demo import demo as carry_out
 
-    folder = out_folder(out)
-    run_time_s = durations(run_time=run_time)["run_time"].seconds
-    request = DemoRequest(users, run_time_s, exit_after, engines, settings, slo, folder, json_file)
+    request = DemoRequest(
+        USERS if users is None else users, run_time_s, exit_after, engines, settings, slo, folder, json_file
+    )
     raise typer.Exit(int(carry_out(request, Console())))

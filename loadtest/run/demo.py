@@ -95,7 +95,7 @@ def demo(request: DemoRequest, console: Console) -> ExitCode:
         result = run(placed, console, sidecar=parts.sidecar, dashboard_url=parts.dashboard_url, watch=watch)
         code = print_and_write(result, console, request.json_file)
         if not request.exit_after and code is not ExitCode.INTERRUPTED:
-            _stay(_address(parts.dashboard), console)
+            stay(_address(parts.dashboard), console)
     return code
 
 
@@ -171,7 +171,8 @@ def _speech(console: Console) -> str | None:
     return None
 
 
-def _stay(dashboard: str, console: Console) -> None:
+def stay(dashboard: str, console: Console) -> None:
+    """Keep what was started until somebody interrupts it."""
     console.print(f"the dashboard stays at {dashboard} until Ctrl-C", soft_wrap=True)
     with Interruption() as interruption:
         while not interruption.wait(None):

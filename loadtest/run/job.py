@@ -105,8 +105,8 @@ def run(
     keep_objectives(request.out, request.slo)
     with ExitStack() as stack:
         own, notes = destination(checked, sidecar, stack)
-        settings = _settings_of_run(checked, run_id, request.settings.sidecar if notes else own.url)
-        swarm = _start_swarm(request, settings)
+        settings = settings_of_run(checked, run_id, request.settings.sidecar if notes else own.url)
+        swarm = start_swarm(request, settings)
         stack.enter_context(processes.ending(swarm))
         interrupted = _follow(_StartedRun(checked, run_id, own.store, swarm, tuple(notes)), console, watch)
         killed_by = _check_ending(swarm, interrupted)
@@ -141,7 +141,7 @@ def _check_ending(swarm: processes.Child, interrupted: bool) -> str | None:
     raise processes.ProcessFailedError(f"Locust ended with code {code}: {swarm.last_words()} (log: {swarm.log})")
 
 
-def _settings_of_run(checked: CheckedRun, run_id: str, sidecar_url: str | None) -> SwarmSettings:
+def settings_of_run(checked: CheckedRun, run_id: str, sidecar_url: str | None) -> SwarmSettings:
     """The settings of the swarm: what was asked, and what belongs to this run alone."""
     request, cited = checked.request, citation(checked.request.users, checked.request.processes)
     return replace(
@@ -159,7 +159,8 @@ def _settings_of_run(checked: CheckedRun, run_id: str, sidecar_url: str | None) 
     )
 
 
-def _start_swarm(request: RunRequest, settings: SwarmSettings) -> processes.Child:
+def start_swarm(request: RunRequest, settings: SwarmSettings) -> processes.Child:
+    """Start Locust with the callers of a run."""
     spawn_rate = request.spawn_rate if request.spawn_rate is not None else max(LEAST_SPAWN_RATE, request.users / 5)
     arguments = ["-m", "locust", "-f", str(processes.ROOT / "loadtest" / "locustfile.py"), "--headless"]
     # A list of processes shows arguments: credentials of the address go by the environment.

@@ -86,9 +86,7 @@ class World:
             raise ShareUnchangedError("refused")
         if step.share:
             place = ORDER.index(step.stage.name)
-            assert set(ORDER[:place]) <= self.promoted, (
-                f"{step.stage.name} begins beyond a verdict"
-            )
+            assert set(ORDER[:place]) <= self.promoted, f"{step.stage.name} begins beyond a verdict"
             assert not self.rolled_back, f"{step.stage.name} gets callers after the rollout was rolled back"
         self.shares.append(step.share)
         if self.fate() == "fails":  # it took effect, and nobody knows

@@ -85,15 +85,15 @@ class _View:
     def learn(self, *, idle: bool) -> bool:
         """Update the threshold. Returns whether the last two seconds were steady: background noise, not speech."""
         known = min(self._windows, _RING_HOPS)
-        quietest, loudest = np.percentile(self._ring[:known], (5, 95))
-        self._quietest_db = float(quietest)
-        steady = known == _RING_HOPS and bool(loudest - quietest < _STEADY_DB) and bool(quietest > _QUIETEST_DB)
+        quietest, loudest = percentiles(self._ring[:known], (5, 95))
+        self._quietest_db = quietest
+        steady = known == _RING_HOPS and loudest - quietest < _STEADY_DB and quietest > _QUIETEST_DB
         begin = self._windows - known
         end = self._windows
         if not steady:
             begin, end = max(begin, self._idle_since), end - _UNCERTAIN_HOPS
         if (idle or steady) and end - begin >= _LEARN_EVERY_HOPS:
-            self._idle_top_db = float(np.percentile(self._ring[np.arange(begin, end) % _RING_HOPS], 95))
+            (self._idle_top_db,) = percentiles(self._ring[np.arange(begin, end) % _RING_HOPS], (95,))
         if steady:
             self._speech_db = _QUIETEST_DB
         self._update_threshold()
@@ -106,6 +106,20 @@ class _View:
         self.threshold_db = max(
             self._min_threshold_db, quiet, self._idle_top_db + _ABOVE_IDLE_DB, self._speech_db - _BELOW_SPEECH_DB
         )
+
+
+def percentiles(values: NDArray[np.float64], percents: tuple[int, ...]) -> tuple[float, ...]:
+    """Return what `np.percentile` returns, sooner: the audio of every call asks ten times a second."""
+    last = len(values) - 1
+    places = [last * (percent / 100) for percent in percents]
+    ordered = np.partition(values, sorted({place for at in places for place in (int(at), min(int(at) + 1, last))}))
+    found: list[float] = []
+    for at in places:
+        low = int(at)
+        part, first, second = at - low, float(ordered[low]), float(ordered[min(low + 1, last)])
+        # From the nearer of the two, as NumPy does.
+        found.append(second - (second - first) * (1 - part) if 2 * part >= 1 else first + (second - first) * part)
+    return tuple(found)
 
 
 class EnergyVad:

@@ -3,11 +3,14 @@
 import numpy as np
 import pytest
 import soxr
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
 from corpora.manifest.library import BUNDLED, open_corpus
 from loadtest.targets.assistant.endpointing import Endpointer, SpeechStarted, SpeechStopped
-from loadtest.targets.assistant.vad import EnergyVad
+from loadtest.targets.assistant.vad import EnergyVad, percentiles
 
 RATE = 24_000
 Pcm = NDArray[np.int16]
@@ -121,3 +124,11 @@ def test_a_manual_turn_without_speech_counts_as_a_whole() -> None:
     assert len(endpointer.turn_audio()) == RATE
     assert endpointer.close().speech_end_audio_ns == pytest.approx(1_000_000_000, abs=50_000)
     assert len(endpointer.turn_audio()) == 0
+
+
+@given(
+    arrays(np.float64, st.integers(1, 300), elements=st.floats(-120, 0)),
+    st.lists(st.integers(0, 100), min_size=1, max_size=3),
+)
+def test_percentiles_are_those_of_numpy(values: NDArray[np.float64], percents: list[int]) -> None:
+    assert percentiles(values, tuple(percents)) == tuple(np.percentile(values, percents))

@@ -1,0 +1,280 @@
+"""`voiceprobe demo --rollout`: two staged rollouts on this machine, every part a process of its own on loopback.
+
+A good change is promoted through every stage; then a change that is slow for one turn in twenty is taken back. Nothing
+is prepared but what the assistant's variants are: callers call, spans are stored, and the gate decides by its bounds.
+"""
+
+import shutil
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+
+from corpora.manifest.excerpt import write_excerpt
+from corpora.manifest.library import BUNDLED, open_corpus
+from loadtest.errors import OutputError
+from loadtest.exit_codes import ExitCode
+from loadtest.rollout.job import RolloutRunner, StoredRollout
+from loadtest.rollout.kept import RolloutKeeper
+from loadtest.rollout.share_changes import share_changer
+from loadtest.rollout.showing import live_rollout
+from loadtest.run import processes
+from loadtest.run.demo import DASHBOARD_PORT, OBJECTIVES, OTLP_GRPC_PORT, OTLP_HTTP_PORT, READY_S, stay
+from loadtest.run.interruption import Interruption
+from loadtest.run.job import settings_of_run, start_swarm
+from loadtest.run.json_file import write_json
+from loadtest.run.request import RunRequest, check, check_places
+from loadtest.run.rollout_check import load_plan
+from loadtest.run.sidecars import Sidecar, launch_sidecar, wait_for_sidecar
+from loadtest.scenario.settings import SwarmSettings
+from loadtest.swarm.worker import new_run_id
+from telemetry.model.durations import Duration
+from telemetry.model.formatting import percent
+from telemetry.rollout.plan import RolloutPlan
+from telemetry.store.reader import StoreReader
+
+FILES: Final = Path(__file__).with_name("demo_files")
+# The good change first; each is the name of its plan and of its candidate.
+CHANGES: Final = ("fast-model", "large-model")
+EXPECTED: Final = {"fast-model": ExitCode.OK, "large-model": ExitCode.OBJECTIVE_MISSED}
+LOOK_EVERY_S: Final = 2.0
+# Short utterances and short answers: what decides is the number of turns.
+UTTERANCES: Final = 4
+ASSISTANT: Final = (
+    *("--asr", "scripted", "--asr-delay", "lognormal:20ms:0.2", "--asr-partial-delay", "constant:30s"),
+    *("--llm-answer", "Done.", "--llm-gap", "constant:1ms", "--llm-stream", "true", "--cache", "off"),
+    *("--tts", "scripted", "--tts-delay", "lognormal:30ms:0.2", "--tts-pace", "0", "--endpoint-delay", "constant:10ms"),
+    *("--cohort-control", "stable", "--max-sessions", "1000"),
+)
+ENDPOINTING: Final = Duration.parse("200ms")
+STOP_TIMEOUT_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutDemoRequest:
+    """What the demo was asked to do. `longest_s` is how long both rollouts may take together."""
+
+    users: int
+    longest_s: float
+    exit_after: bool
+    out: Path
+    json_file: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class DemoParts:
+    """The processes of the demo."""
+
+    sidecar: Sidecar
+    dashboard: processes.Child
+    callers: processes.Child
+
+
+@dataclass(slots=True)
+class DemoClock:
+    """The system's clocks. While it waits it looks whether the callers still call, and names the dashboard once."""
+
+    interruption: Interruption
+    parts: DemoParts
+    console: Console
+    _is_named: bool = field(default=False)
+
+    def unix_ns(self) -> int:
+        """See `RolloutClock`."""
+        return time.time_ns()
+
+    def monotonic_s(self) -> float:
+        """See `RolloutClock`."""
+        return time.monotonic()
+
+    def wait(self, seconds: float) -> bool:
+        """See `RolloutClock`. Raises ProcessFailedError when the callers have ended."""
+        deadline_s = time.monotonic() + seconds
+        while True:
+            self._look()
+            left_s = deadline_s - time.monotonic()
+            if left_s <= 0 or self.interruption.wait(min(1.0, left_s)):
+                return left_s > 0
+
+    def _look(self) -> None:
+        callers, dashboard = self.parts.callers, self.parts.dashboard
+        if callers.ended() is not None:
+            raise processes.ProcessFailedError(
+                f"the callers ended with code {callers.ended()}: {callers.last_words()} (log: {callers.log})"
+            )
+        if not self._is_named and dashboard.ready:
+            self._is_named = True
+            self.console.print(f"dashboard: {dashboard.ready['url']}", soft_wrap=True)
+
+
+@dataclass(frozen=True, slots=True)
+class DemoRollout:
+    """How one rollout of the demo went."""
+
+    name: str
+    code: ExitCode
+    lasted_s: float
+    sentence: str
+    stages: tuple[str, ...]
+
+    @property
+    def is_as_expected(self) -> bool:
+        """Whether the good change was promoted, or the bad one taken back."""
+        return self.code is EXPECTED[self.name]
+
+    @property
+    def line(self) -> str:
+        """For people."""
+        ends = {ExitCode.OK: "promoted through every stage", ExitCode.OBJECTIVE_MISSED: "taken back"}
+        end = ends.get(self.code, "not decided in this time")
+        return f"{self.name}: {end} after {self.lasted_s:.0f} s ({', '.join(self.stages)}). {self.sentence}"
+
+
+def demo_rollout(request: RolloutDemoRequest, console: Console) -> ExitCode:
+    """Run the demo. Raises UsageError, CorpusError, OutputError, StoreError, ProcessFailedError."""
+    check_places(request.json_file, request.out / "x")
+    plans = _lay_out(request.out)
+    console.print(_promise(plans, request), soft_wrap=True, highlight=False)
+    began_s = time.monotonic()
+    with ExitStack() as stack:
+        parts = _start_parts(request, stack)
+        interruption = stack.enter_context(Interruption())
+        clock = DemoClock(interruption, parts, console)
+        found: list[DemoRollout] = []
+        for file, plan in plans:
+            left_s = request.longest_s - (time.monotonic() - began_s)
+            found.append(_carry(file, plan, parts.sidecar.store, clock, left_s))
+            console.print(found[-1].line, soft_wrap=True, highlight=False)
+            if not found[-1].is_as_expected:
+                break
+        lasted_s = time.monotonic() - began_s
+        code = _ending(found, lasted_s, console)
+        if request.json_file is not None:
+            write_json(request.json_file, _object(found, lasted_s))
+        if not request.exit_after and code is not ExitCode.INTERRUPTED:
+            stay(str(processes.wait_until_ready(parts.dashboard, READY_S)["url"]), console)
+    return code
+
+
+def _lay_out(out: Path) -> list[tuple[Path, RolloutPlan]]:
+    """The plans, the flags and what the variants are, as files to look at and to change."""
+    folder = out / "rollout"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for file in sorted(FILES.iterdir()):
+            if file.suffix in (".json", ".toml"):
+                shutil.copyfile(file, folder / file.name)
+        corpus = open_corpus(BUNDLED)
+        by_length = sorted(corpus.utterances, key=lambda each: each.speech_end_sample / each.sample_rate_hz)
+        write_excerpt(corpus, by_length[:UTTERANCES], out / "corpus")
+    except OSError as error:
+        raise OutputError(f"{folder} could not be written: {error.strerror}; make room or name another place") from None
+    return [(file, load_plan(file, [])) for file in (folder / f"{name}.toml" for name in CHANGES)]
+
+
+def _promise(plans: list[tuple[Path, RolloutPlan]], request: RolloutDemoRequest) -> str:
+    _, plan = plans[0]
+    margins = ", ".join(f"{check.sentence} {check.format_margin()}" for check in plan.checks)
+    stages = ", ".join(percent(stage.share) for stage in plan.stages)
+    return (
+        f"two rollouts ({stages} of the calls), {request.users} callers; error level {percent(plan.error_level)}, at "
+        f"most this much worse: {margins}; plans, flags and variants are in {request.out / 'rollout'}"
+    )
+
+
+def _start_parts(request: RolloutDemoRequest, stack: ExitStack) -> DemoParts:
+    logs, store, folder = request.out / "logs", request.out / "store", request.out / "rollout"
+    http_port, dashboard_port = processes.free_port(OTLP_HTTP_PORT), processes.free_port(DASHBOARD_PORT)
+    grpc_port = processes.free_port(OTLP_GRPC_PORT)
+    sidecar = launch_sidecar(store, logs, slo=OBJECTIVES, http_port=http_port, grpc_port=grpc_port)
+    stack.enter_context(processes.ending(sidecar))
+    given = ("--flags", str(folder / "flags.json"), "--variants", str(folder / "variants.toml"))
+    assistant = processes.start(
+        "assistant",
+        [
+            *("-m", "loadtest.targets.assistant", "--port", str(processes.free_port())),
+            *("--otlp", f"http://127.0.0.1:{http_port}", "--corpus", str(request.out / "corpus"), *ASSISTANT, *given),
+        ],
+        logs,
+        says_ready=True,
+        bystander=False,
+    )
+    stack.enter_context(processes.ending(assistant))
+    page = ("--store", str(store), "--port", str(dashboard_port), "--slo", str(OBJECTIVES), "--headless")
+    dashboard = processes.start("dashboard", ["-m", "dashboard", *page], logs, says_ready=True)
+    stack.enter_context(processes.ending(dashboard))
+    ready = wait_for_sidecar(sidecar)
+    target = str(processes.wait_until_ready(assistant, READY_S)["url"])
+    callers = _start_callers(request, target, ready.url)
+    stack.enter_context(processes.ending(callers))
+    return DemoParts(ready, dashboard, callers)
+
+
+def _start_callers(request: RolloutDemoRequest, target: str, sidecar_url: str) -> processes.Child:
+    settings = SwarmSettings(
+        host=target,
+        corpus=str(request.out / "corpus"),
+        turns=2,
+        think=0.1,
+        endpointing=ENDPOINTING,
+        scenario_name="demo-rollout",
+    )
+    # Its end is the end of the demo.
+    asked = RunRequest(
+        settings, request.users, None, None, OBJECTIVES, request.out / "calls", None, stop_timeout_s=STOP_TIMEOUT_S
+    )
+    checked = check(asked)
+    return start_swarm(checked.request, settings_of_run(checked, new_run_id(), sidecar_url))
+
+
+def _carry(file: Path, plan: RolloutPlan, store: Path, clock: DemoClock, at_most_s: float) -> DemoRollout:
+    began_s = clock.monotonic_s()
+    change = share_changer(plan, file)
+    with ExitStack() as stack:
+        reader = stack.enter_context(StoreReader(store))
+        text = file.read_text(encoding="utf-8")
+        keeper = stack.enter_context(RolloutKeeper(store, plan, text, clock.unix_ns()))
+        view = stack.enter_context(live_rollout(plan, clock.console, clock.unix_ns))
+        turns = StoredRollout(reader, [], (), clock)
+        code = RolloutRunner(plan, keeper, turns, change, clock, view, LOOK_EVERY_S).run(max(1.0, at_most_s))
+        looks = keeper.kept.history.looks
+    last = {look.stage: look for look in looks}
+    stages = tuple(f"{name}: {look.candidate_turns} and {look.control_turns} turns" for name, look in last.items())
+    with StoreReader(store) as reader:
+        record = next(each for each in reader.rollouts() if each.name == plan.name)
+    verdicts = record.verdicts
+    sentence = str((verdicts[-1].verdict or {}).get("sentence", "")) if verdicts else ""
+    return DemoRollout(plan.name, code, clock.monotonic_s() - began_s, sentence, stages)
+
+
+def _ending(found: list[DemoRollout], lasted_s: float, console: Console) -> ExitCode:
+    if any(each.code is ExitCode.INTERRUPTED for each in found):
+        return ExitCode.INTERRUPTED
+    if len(found) == len(CHANGES) and all(each.is_as_expected for each in found):
+        console.print(f"both rollouts were decided in {lasted_s:.0f} s", soft_wrap=True, highlight=False)
+        return ExitCode.OK
+    console.print(
+        "this machine did not get the turns that a decision needs: the last verdict says what it waits for; "
+        "give it more time with --run-time, or another load with --users",
+        soft_wrap=True,
+    )
+    return ExitCode.UNDECIDED
+
+
+def _object(found: list[DemoRollout], lasted_s: float) -> dict[str, Any]:
+    return {
+        "lasted_s": lasted_s,
+        "rollouts": [
+            {
+                "name": each.name,
+                "exit_code": int(each.code),
+                "lasted_s": each.lasted_s,
+                "sentence": each.sentence,
+                "stages": list(each.stages),
+            }
+            for each in found
+        ],
+    }
