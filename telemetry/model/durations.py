@@ -1,4 +1,4 @@
-"""A length of time as people write it in flags and files: `500ms`, `2s`, `1.5m`, `1h30m`. Pure."""
+"""A length of time as people write it in flags and files: `500ms`, `2s`, `1.5m`, `1h30m`, `7d`. Pure."""
 
 import re
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ HELP: Final = "500ms, 2s, 1.5m or 1h"
 METAVAR: Final = "<duration>"  # for the help of flags
 
 _NS_PER: Final = {
+    "d": 86_400 * 10**9,
     "h": 3_600 * 10**9,
     "m": 60 * 10**9,
     "s": 10**9,
@@ -20,8 +21,8 @@ _NS_PER: Final = {
 _LONGEST_NUMBER_BITS: Final = 1000  # Python refuses to write out much longer ones
 _NUMBER: Final = r"[0-9]{1,19}(?:\.[0-9]{1,9})?"
 _BARE: Final = re.compile(_NUMBER)
-_PART: Final = re.compile(rf"({_NUMBER}) ?(ms|us|µs|ns|s|m|h)")
-_WHOLE: Final = re.compile(rf"(?:{_NUMBER} ?(?:ms|us|µs|ns|s|m|h))+")
+_PART: Final = re.compile(rf"({_NUMBER}) ?(ms|us|µs|ns|s|m|h|d)")
+_WHOLE: Final = re.compile(rf"(?:{_NUMBER} ?(?:ms|us|µs|ns|s|m|h|d))+")
 
 
 class DurationError(ValueError):
@@ -71,5 +72,7 @@ class Duration:
         return self.ns / 1e9
 
     def __str__(self) -> str:
-        unit = next((unit for unit, ns in _NS_PER.items() if self.ns and self.ns % ns == 0), "s")
+        # One day is "24h", as people write it.
+        units = (unit for unit, ns in _NS_PER.items() if self.ns % ns == 0 and self.ns > (unit == "d") * ns)
+        unit = next(units, "s") if self.ns else "s"
         return f"{self.ns // _NS_PER[unit]}{unit}"

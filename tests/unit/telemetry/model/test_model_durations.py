@@ -20,6 +20,7 @@ MS = 1_000_000
         ("1.5m", 90_000 * MS),
         ("1h", 3_600_000 * MS),
         ("1h30m", 5_400_000 * MS),
+        ("7d", 604_800_000 * MS),
         ("1m30s", 90_000 * MS),
         (" 2M ", 120_000 * MS),
         ("1.5 s", 1_500 * MS),
@@ -36,7 +37,7 @@ def test_what_people_write_is_read_exactly(text: str, ns: int) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", " ", "s", "2 m x", "-3s", "-1", "1..5s", "3d", "2 weeks", "m2", "nan", "inf", ".", "1e3", "9" * 400, "1_000"],
+    ["", " ", "s", "2 m x", "-3s", "-1", "1..5s", "3w", "2 weeks", "m2", "nan", "inf", ".", "1e3", "9" * 400, "1_000"],
 )
 def test_what_is_not_a_duration_is_refused_with_how_to_write_one(text: str) -> None:
     with pytest.raises(DurationError) as refused:
@@ -97,3 +98,13 @@ def test_the_text_form_reads_back_equal(ns: int) -> None:
 @given(st.integers(0, 10**18), st.integers(0, 10**18))
 def test_durations_are_ordered_by_their_length(first: int, second: int) -> None:
     assert (Duration(first) < Duration(second)) == (first < second)
+
+
+def test_days_are_shown_from_two_on_as_people_write_them() -> None:
+    assert [str(Duration.parse(text)) for text in ("24h", "1d", "48h", "7d", "36h")] == [
+        "24h",
+        "24h",
+        "2d",
+        "7d",
+        "36h",
+    ]
