@@ -102,7 +102,7 @@ def audit(request: AuditRequest, console: Console, *, plant: Plant = lambda _aud
         forms = needles.of_texts(utterances).union(
             *(needles.of_value(source, value) for source, value in framework_telemetry.VALUES.items())
         )
-        places = Places(Search(forms))
+        places = Places(Search(forms), there_before=[*request.out.rglob("*")])
         redis_url = request.redis_url or stack.enter_context(redis_server(request.out / "redis"))
         audited, pids = _start_parts(request, checked, redis_url, stack)
         with _watching(places, audited.folder):

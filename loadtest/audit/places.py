@@ -20,6 +20,8 @@ _PIECE_BYTES: Final = 16 << 20
 _OVERLAP_BYTES: Final = 64 << 10
 _PAGES: Final = ("/metrics", "/v1/state", "/healthz")
 _OPENMETRICS: Final = {"accept": "application/openmetrics-text"}
+# The beginnings of files that hold audio: FLAC, WAV, Ogg, MP3 with a tag.
+_AUDIO: Final = (b"fLaC", b"RIFF", b"OggS", b"ID3")
 # Questions without parameters, or whose parameters are all optional.
 _QUESTIONS: Final = ("runs", "summary", "page", "slowest", "turns", "calls", "stage_budget")
 
@@ -36,8 +38,10 @@ class Leak:
 class Places:
     """Searches place by place, and remembers what was found. `searched` counts the places of each kind."""
 
-    def __init__(self, search: Search) -> None:
+    def __init__(self, search: Search, *, there_before: Iterable[Path] = ()) -> None:
+        """Audio in files that were `there_before` is of earlier runs, which were asked to keep it."""
         self._search = search
+        self._there_before = frozenset(there_before)
         self._seen: dict[Path, tuple[int, int]] = {}
         self.leaks: set[Leak] = set()
         self.searched: dict[str, int] = {}
@@ -91,6 +95,10 @@ class Places:
 
     def _file(self, path: Path, name: str) -> None:
         self._look("file name", f"file name {name}", name.encode())
+        with path.open("rb") as file:
+            is_audio = file.read(4).startswith(_AUDIO)
+        if is_audio and path not in self._there_before:
+            self.leaks.add(Leak(f"file {name}", "what a caller said or heard", "audio"))
         for piece in _pieces(path):
             self._look("file", f"file {name}", piece)
 

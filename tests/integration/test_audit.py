@@ -67,6 +67,19 @@ def test_every_file_and_table_is_searched(places: Places, tmp_path: Path) -> Non
     assert "file clean" in found(places)
 
 
+def test_audio_that_nobody_asked_for_is_a_leak_and_earlier_audio_is_not(tmp_path: Path) -> None:
+    kept, left, waves = tmp_path / "store" / "kept.flac", tmp_path / "store" / "left.flac", tmp_path / "logs" / "a"
+    for path in (kept, left, waves):
+        path.parent.mkdir(exist_ok=True)
+    kept.write_bytes(b"fLaC" + bytes(100))
+    places = Places(Search(of_value("e-mail", SECRET)), there_before=[*tmp_path.rglob("*")])
+    left.write_bytes(b"fLaC" + bytes(100))
+    waves.write_bytes(b"RIFF" + bytes(100))
+    (tmp_path / "logs" / "b.log").write_text("no audio")
+    places.folder(tmp_path)
+    assert found(places) == ["file logs/a", "file store/left.flac"]
+
+
 @pytest.fixture
 def talkative() -> Iterator[str]:
     """A server that shows the secret on its metrics, in one answer and in a header."""
