@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from loadtest.audio.deferred_span import DeferredSpan, ScanQueue
 from loadtest.audio.onset import AudibleSpan
 from loadtest.audio.pcm import whole_samples
+from loadtest.conversation.audio_tap import HeardAudioTap
 
 
 @dataclass(slots=True)
@@ -30,6 +31,7 @@ class Playback:
     # (index of the first sample after it, its length in ns)
     starved: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     stopped_perf_ns: int | None = None
+    number: int = 0  # of this playback in its call
     # When the first audible sample is played unless it is stopped before, once nothing can change that any more.
     _settled_perf_ns: int | None = field(default=None, init=False, repr=False, compare=False)
 
@@ -118,7 +120,7 @@ class Playback:
 class PlayoutBuffer:
     """One caller's playout: replies play one after the other."""
 
-    __slots__ = ("_onset_preset", "_scans", "latest", "playing_until_perf_ns")
+    __slots__ = ("_count", "_onset_preset", "_scans", "latest", "playing_until_perf_ns", "tap")
 
     def __init__(self, onset_preset: str, scans: ScanQueue | None = None) -> None:
         """Whoever shares `scans` has kept audio scanned in idle time; without it, that happens when it is needed."""
@@ -126,6 +128,8 @@ class PlayoutBuffer:
         self._scans = ScanQueue() if scans is None else scans
         self.latest: Playback | None = None  # that was fed last
         self.playing_until_perf_ns = 0
+        self.tap: HeardAudioTap | None = None  # gets what is played, where a call's audio is kept
+        self._count = 0
 
     @property
     def audible_until_perf_ns(self) -> int:
@@ -134,7 +138,9 @@ class PlayoutBuffer:
 
     def begin(self, rate_hz: int) -> Playback:
         """Begin the playback of a reply."""
-        return Playback(rate_hz, DeferredSpan(AudibleSpan(self._onset_preset, rate_hz), self._scans))
+        self._count += 1
+        span = DeferredSpan(AudibleSpan(self._onset_preset, rate_hz), self._scans)
+        return Playback(rate_hz, span, number=self._count)
 
     def feed(self, playback: Playback, audio: bytes, arrival_perf_ns: int) -> None:
         """Queue one chunk of a reply, PCM s16le, that arrived at a moment. Chunks after a stop are not heard.
@@ -157,6 +163,8 @@ class PlayoutBuffer:
             playback.first_samples.append(playback.samples)
             playback.starts_perf_ns.append(start)
             playback.span.add(audio)
+            if self.tap is not None:
+                self.tap.played(playback.number, playback.rate_hz, start, audio)
             playback.until_perf_ns = self.playing_until_perf_ns = start + samples * 1_000_000_000 // playback.rate_hz
         playback.samples += samples
 
@@ -165,5 +173,7 @@ class PlayoutBuffer:
         behind it keeps its place."""
         if playback.stopped_perf_ns is None:
             playback.stopped_perf_ns = now_perf_ns
+            if self.tap is not None:
+                self.tap.stopped(playback.number, now_perf_ns)
             if self.playing_until_perf_ns == playback.until_perf_ns:
                 self.playing_until_perf_ns = min(self.playing_until_perf_ns, now_perf_ns)

@@ -6,6 +6,7 @@ and shared by all callers.
 
 from typing import Any, Final
 
+from loadtest.conversation.audio_tap import SentAudioTap
 from loadtest.conversation.prepared_clip import PreparedClip
 from loadtest.engine.timing_wheel import WheelEntry
 
@@ -21,7 +22,16 @@ class AudioTrack:
     the last frame with speech) are taken one by one, with `take`.
     """
 
-    __slots__ = ("_background", "_background_next", "_clip", "_clip_frame", "_entry", "_sent", "clip_started_frame")
+    __slots__ = (
+        "_background",
+        "_background_next",
+        "_clip",
+        "_clip_frame",
+        "_entry",
+        "_sent",
+        "clip_started_frame",
+        "tap",
+    )
 
     def __init__(self, background: tuple[bytes, ...], entry: WheelEntry[Any]) -> None:
         if not background:
@@ -33,6 +43,7 @@ class AudioTrack:
         self.clip_started_frame = 0  # how many frames of the call had gone out when the utterance began
         self._sent = 0
         self._entry = entry
+        self.tap: SentAudioTap | None = None  # gets what is sent, where a call's audio is kept
 
     @property
     def clip(self) -> PreparedClip | None:
@@ -54,10 +65,14 @@ class AudioTrack:
         self._clip = clip
         self._clip_frame = 0
         self.clip_started_frame = self._sent
+        if self.tap is not None:
+            self.tap.spoke(self._sent, clip)
 
     def mute(self) -> None:
         """Stop speaking and return to the background."""
         self.clear_ahead()
+        if self.tap is not None and self._clip is not None:
+            self.tap.muted(self._sent)
         self._clip = None
 
     def take(self) -> tuple[bytes, PreparedClip | None, int]:

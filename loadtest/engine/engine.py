@@ -16,6 +16,7 @@ from loadtest.audio.deferred_span import ScanQueue
 from loadtest.conversation.exchange import Exchange
 from loadtest.conversation.plan import CallPlan, Limits
 from loadtest.engine.call import Call
+from loadtest.engine.call_audio.keeper import CallAudioKeeper
 from loadtest.engine.clock import Clocks
 from loadtest.engine.connection import ConnectionParts
 from loadtest.engine.descriptors import Descriptors
@@ -57,6 +58,8 @@ class Engine:
         self.clocks = clocks or Clocks()
         self.health = EngineHealth()
         self.scans = ScanQueue()
+        self.keeper: CallAudioKeeper | None = None  # where calls are to be kept
+        self._frame_ns = frame_ns
         self._onset_preset = onset_preset
         loop: Any = gevent.get_hub().loop
         base = self.clocks.perf_ns()
@@ -121,6 +124,8 @@ class Engine:
             self._lateness_ns.clear()
         self._watch.tick(now, next_tick_perf_ns)
         scan_while_idle(self.scans, self.clocks.perf_ns, next_tick_perf_ns)
+        if self.keeper is not None:
+            self.keeper.send_while_idle(self.clocks.perf_ns(), next_tick_perf_ns)
         if now >= self._offset_at_perf_ns:
             self._offset_at_perf_ns = now + _OFFSET_EVERY_NS
             self.clocks.measure()
@@ -174,6 +179,8 @@ class Engine:
         if call.ended:
             return
         self._wheel.remove(call.entry)
+        if call.track.tap is not None:
+            call.track.tap.hung_up(self.clocks.perf_ns())
         transport = call.transport
         if transport is not None and transport.is_open:
             for message in call.protocol.goodbye():
@@ -218,6 +225,8 @@ class Engine:
             if call.failure is None:
                 self.health.calls_connected += 1
                 self._wheel.add(call.entry, call, self.clocks.perf_ns())
+                if call.track.tap is not None:
+                    call.track.tap.began(call.entry.first_due_perf_ns - self._frame_ns)
                 call.begin(self.clocks.perf_ns())
             else:
                 self.health.calls_failed_to_connect += 1

@@ -36,6 +36,15 @@ class WheelEntry(Generic[T]):
         self._scheduled = 0
         self._scheduled_row = 0
 
+    @property
+    def first_due_perf_ns(self) -> int:
+        """When the stream's first frame is due; to be asked when it has just been added."""
+        slot = self.slot
+        if slot is None:
+            return self.joined_perf_ns
+        skipped = max(0, -((slot.due_perf_ns - self.joined_perf_ns) // slot.frame_ns))
+        return slot.due_perf_ns + skipped * slot.frame_ns
+
     def schedule(self, frames: Sequence[bytes]) -> None:
         """Schedule the next frames; earlier ones must have been taken or cleared."""
         slot = self.slot

@@ -43,7 +43,9 @@ from telemetry.model import formatting
 from telemetry.model.errors import StoreError
 from telemetry.objectives.slo import Verdict, judge
 from telemetry.store.answers import Filter
+from telemetry.store.private_files import make_folder
 from telemetry.store.reader import StoreReader
+from telemetry.store.recordings.kept_call import FOLDER as RECORDINGS
 
 # After the stop time-out: to cut what is left and deliver it.
 LAST_WORDS_S: Final = 20
@@ -106,6 +108,7 @@ def run(
     with ExitStack() as stack:
         own, notes = destination(checked, sidecar, stack)
         settings = settings_of_run(checked, run_id, request.settings.sidecar if notes else own.url)
+        settings = replace(settings, recordings=_recordings(settings, own.store))
         swarm = start_swarm(request, settings)
         stack.enter_context(processes.ending(swarm))
         interrupted = _follow(_StartedRun(checked, run_id, own.store, swarm, tuple(notes)), console, watch)
@@ -157,6 +160,18 @@ def settings_of_run(checked: CheckedRun, run_id: str, sidecar_url: str | None) -
         calibrated_processes=cited.processes,
         calibration_date=cited.date,
     )
+
+
+def _recordings(settings: SwarmSettings, store: Path) -> str | None:
+    """The folder of kept calls, made; None where none are kept. Raises UsageError where it cannot be made."""
+    if not (settings.keep_audio or settings.keep_text):
+        return None
+    folder = store.resolve() / RECORDINGS
+    try:
+        make_folder(folder)
+    except OSError as error:
+        raise UsageError(f"{folder}: cannot be made ({error.strerror}); audio of calls has no other place") from None
+    return str(folder)
 
 
 def start_swarm(request: RunRequest, settings: SwarmSettings) -> processes.Child:

@@ -11,6 +11,7 @@ from typing import Final
 
 from corpora.manifest.library import Corpus
 from loadtest.protocols.address import public_target
+from loadtest.scenario.behavior import CallerBehavior
 from loadtest.scenario.settings import SwarmSettings
 
 Declared = dict[str, str | int | float | bool]
@@ -64,9 +65,26 @@ def declaration(settings: SwarmSettings, corpus: Corpus, utterances: int, load: 
         "calibrated_callers": settings.calibrated_callers,
         "calibrated_processes": settings.calibrated_processes,
         "calibration_date": settings.calibration_date,
+        "keep_audio": settings.keep_audio or None,
+        "keep_text": settings.keep_text or None,
+        "keep_for_s": settings.keep_for.seconds if settings.keep_audio or settings.keep_text else None,
+        "recordings": settings.recordings if settings.keep_audio or settings.keep_text else None,
         "versions": json.dumps(_versions()),
     }
     return {name: value for name, value in declared.items() if value is not None}
+
+
+def declared_behavior(behavior: CallerBehavior) -> dict[str, str | float | bool | None]:
+    """What callers do, as each process declares it; None where nothing was asked for."""
+    return {
+        "think": str(behavior.think),
+        "call_pause": None if behavior.call_pause is None else str(behavior.call_pause),
+        "patience": None if behavior.patience is None else str(behavior.patience),
+        "barge_in_share": sum(each.share for each in behavior.barge_ins) or None,
+        "talk_over_share": behavior.talk_over or None,
+        "silence_share": behavior.silence or None,
+        "conversations": behavior.conversations or None,
+    }
 
 
 def _profile(settings: SwarmSettings) -> dict[str, str | float | None]:

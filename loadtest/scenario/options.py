@@ -143,7 +143,11 @@ _OUTPUT: Final = (
     Option("cohort", "name of the cohort that these callers belong to"),
     Option("scenario_name", "name of the scenario, as a dimension (default: the file's)", scope="run"),
     Option("region", "name of the region, as a dimension", of_machine=True),
-    Option("keep_transcripts", "keep the words of the callers in the store", bool),
+    Option("keep_transcripts", "keep the words of the callers in the store, for as long as it keeps turns", bool),
+    Option("keep_audio", "keep both channels of each call beside the store, for --keep-for", bool, "run"),
+    Option("keep_text", "keep what was said, recognized and answered beside the store, for --keep-for", bool, "run"),
+    Option("keep_for", "how long audio and texts of calls are kept, e.g. 12h or 7d", Duration, "run"),
+    Option("recordings", "folder for the audio and texts of calls", scope="locust", of_machine=True),
 )
 _MACHINE: Final = (Option("mask", f"WebSocket masks of audio frames: {', '.join(MASKS)}"),)
 _GROUPED: Final[dict[Group, tuple[Option, ...]]] = {

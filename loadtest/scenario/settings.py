@@ -51,6 +51,7 @@ ONSET_PRESETS: Final = ("rms-10ms", "sustained-50ms")
 MAX_TURNS_PER_CALL: Final = 1000
 MAX_VARIANTS: Final = 1000
 LONGEST_WAIT: Final = Duration(3600 * SECOND_NS)
+LONGEST_KEPT: Final = Duration(3650 * 86_400 * SECOND_NS)
 CLOSED: Final = "closed"  # so many callers, each of whom calls again when a call has ended
 ARRIVALS: Final = (CLOSED, *get_args(Arrival))
 # A header value up to this long ("1", "v1") is no secret; hiding it would black out parts of other words.
@@ -110,6 +111,10 @@ class SwarmSettings:
     spool: str | None = None
     run_id: str | None = None
     keep_transcripts: bool = False
+    keep_audio: bool = False
+    keep_text: bool = False
+    keep_for: Duration = Duration(7 * 86_400 * SECOND_NS)  # noqa: RUF009 - immutable
+    recordings: str | None = None  # the folder for calls that are kept
     calibration: str | None = None  # what is known of the generator's own error: a sentence, and its bound
     calibrated_to_ms: str | None = None
     calibration_state: str | None = None
@@ -270,6 +275,8 @@ class SwarmSettings:
         found += _wait_faults("--reply-timeout", self.reply_timeout)
         found += _wait_faults("--reply-silence", self.reply_silence)
         found += _wait_faults("--longest-reply", self.longest_reply)
+        if not Duration() < self.keep_for <= LONGEST_KEPT:
+            found.append(f"--keep-for {self.keep_for} is out of range: give more than 0 and at most {LONGEST_KEPT}")
         return found
 
     def _behavior_faults(self) -> list[str]:

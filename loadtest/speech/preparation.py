@@ -16,7 +16,7 @@ from corpora.rendering.cache import cache_root, entry_key
 from corpora.rendering.mix import deal, mix_from_text
 from corpora.rendering.profiles.profile import Profile
 from loadtest.conversation.prepared_clip import PreparedClip
-from loadtest.protocols.base import CallerProtocol
+from loadtest.protocols.base import CallerProtocol, Pcm16
 from loadtest.scenario.settings import SwarmSettings
 from loadtest.speech.frames import BACKGROUND_KEY, FrameCache, Wire
 from loadtest.speech.rendering import Progress, ProtocolChoice, fill
@@ -40,6 +40,7 @@ class PreparedLine:
     clips: tuple[PreparedClip, ...]
     background: tuple[bytes, ...]
     redrawn: tuple[tuple[PreparedClip, ...], ...] = ()  # further variants: noise, losses and room drawn again
+    background_pcm: Pcm16 | None = None  # where the audio of calls is kept
 
     @property
     def variants(self) -> tuple[tuple[PreparedClip, ...], ...]:
@@ -112,7 +113,7 @@ def prepare(settings: SwarmSettings, protocol: CallerProtocol, progress: Progres
     corpus, utterances = choose(settings)
     preparation = _Preparation(settings, corpus, utterances, Wire.of(protocol, settings.mask), progress)
     lines = tuple(
-        PreparedLine(profile, share, drawn[0], noise, drawn[1:])
+        PreparedLine(profile, share, drawn[0], noise, drawn[1:], preparation.background_pcm(profile))
         for profile, share in settings.profiles
         for drawn, noise in (preparation.prepared(profile),)
     )
@@ -156,6 +157,10 @@ class _Preparation:
                         "space: free some, or set VOICEPROBE_CACHE to another folder."
                     ) from error
 
+    def background_pcm(self, profile: Profile) -> Pcm16 | None:
+        """Return the samples of the background where calls are kept: their files are made of samples, not of frames."""
+        return self.open_cache(profile).background_pcm() if self.settings.keep_audio else None
+
     def variants(self, profile: Profile) -> int:
         """Return how many variants of each utterance this profile gets."""
         return variants_of(self.settings, profile, self.utterances)
@@ -177,6 +182,9 @@ class _Preparation:
         frame_cache.cache_entry.check(keys, lambda: None if progress is None else progress(0, len(keys) - 1))
         if frame_cache.missing(distinct, variants) or frame_cache.background() is None:
             self.fill(frame_cache, variants)
+        if self.settings.keep_audio:
+            # Their samples are handed on while callers speak: they are read into memory now.
+            frame_cache.renderings.cache_entry.check(keys[1:])
         noise = frame_cache.background()
         drawn: list[tuple[PreparedClip, ...]] = []
         for variant in range(variants):

@@ -6,7 +6,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import gevent
@@ -18,13 +18,13 @@ from loadtest.conversation.record import CallInfo, RecordOptions, build_turn
 from loadtest.conversation.transcripts import word_errors
 from loadtest.conversation.warmup import warm_up
 from loadtest.engine.call import Call
+from loadtest.engine.call_audio.tap import CallAudioTap
 from loadtest.engine.engine import Engine
 from loadtest.errors import UsageError
 from loadtest.protocols import registry
 from loadtest.protocols.address import public_target
 from loadtest.protocols.base import CallerProtocol
-from loadtest.scenario.behavior import CallerBehavior
-from loadtest.scenario.declaration import NOT_ASKED, AskedLoad, declaration
+from loadtest.scenario.declaration import NOT_ASKED, AskedLoad, declaration, declared_behavior
 from loadtest.scenario.run_clock import RunClock
 from loadtest.scenario.settings import SwarmSettings
 from loadtest.scenario.shares import WHOLE, Share
@@ -32,6 +32,7 @@ from loadtest.speech.preparation import PreparedCorpus, prepare
 from loadtest.swarm.cores import usable_cores
 from loadtest.swarm.gc_control import GcControl
 from loadtest.swarm.greenlet_throttle import GreenletThrottle
+from loadtest.swarm.kept_calls import KeptCalls
 from loadtest.swarm.open_calls import OpenCalls
 from loadtest.swarm.planner import CallPlanner
 from loadtest.swarm.priority import ask_for_priority
@@ -48,6 +49,15 @@ HEALTH_EVERY_S = 1.0
 SWITCH_INTERVAL_S = 0.0005
 FLUSH_TIMEOUT_S = 10.0
 FIRST_FLUSH_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Sinks:
+    """Where the turns of a call go."""
+
+    trace: CallTrace
+    on_turn: Callable[[Turn], None]
+    tap: CallAudioTap | None
 
 
 class Worker:
@@ -109,6 +119,8 @@ class Worker:
         self._health = gevent.spawn(self._report_health)
         self._winding_down, self._recordings = False, set[Recording]()
         announce_run(self._telemetry, self.run_id, "start", self.declared())
+        keeps = settings.keep_audio or settings.keep_text
+        self._kept = KeptCalls(settings, self.prepared, self.engine, self.run_id) if keeps else None
         self._warm_up()
         self._gc_control.tame()
 
@@ -155,7 +167,7 @@ class Worker:
         declared: dict[str, str | int | float | bool | None] = {
             **declaration(settings, corpus, len(self.prepared.clips), self._load),
             "turns_per_call": settings.turns,
-            **_declared_behavior(settings.behavior),
+            **declared_behavior(settings.behavior),
             "onset_preset": settings.onset,
             "pacer": self.engine.pacer,
             "realtime": None if self.priority is None else self.priority.realtime,
@@ -213,14 +225,23 @@ class Worker:
             started_perf_ns=started_perf_ns,
             attributes={"protocol": self.settings.protocol, "target": public_target(self.settings.host)},
         )
-        recording = Recording(
-            lambda call, exchange: self._finish(call, exchange, trace, note),
-            lambda call: trace.end(clocks.perf_ns(), self._of_call(call)),
-        )
+        tap = None if self._kept is None else self._kept.tap(plan, trace.trace_id)
+
+        def end(call: Call | None) -> None:
+            trace.end(clocks.perf_ns(), self._of_call(call))
+            if tap is not None:
+                tap.close(clocks.perf_ns())
+
+        def connecting(call: Call) -> None:
+            recording.began(call)
+            if self._kept is not None and tap is not None:
+                self._kept.began(call, tap)
+
+        recording = Recording(lambda call, exchange: self._finish(call, exchange, _Sinks(trace, note, tap)), end)
         self._recordings.add(recording)
         try:
             request = protocol.upgrade(self._target_url, trace.traceparent)
-            for call, exchange in self.engine.call(plan, protocol, request, recording.began):
+            for call, exchange in self.engine.call(plan, protocol, request, connecting):
                 recording.take(exchange)
                 self._throttle.through(recording.record)
                 if leaving():
@@ -230,13 +251,15 @@ class Worker:
             self._recordings.discard(recording)
         return redial(plan.pause_after_ns, heard[0] if heard else None)
 
-    def _finish(self, call: Call, exchange: Exchange, trace: CallTrace, on_turn: Callable[[Turn], None]) -> None:
+    def _finish(self, call: Call, exchange: Exchange, sinks: "_Sinks") -> None:
         """Account for an exchange that has ended."""
         turn = with_plain_texts(build_turn(exchange, self._info(call), self._record))
-        emitted = trace.emit(self._redactor.turn(turn))
+        emitted = sinks.trace.emit(self._redactor.turn(turn))
         if self._wal is not None:
             self._wal.note(emitted)
-        on_turn(emitted)
+        if self._kept is not None and sinks.tap is not None:
+            self._kept.recorded(sinks.tap, exchange, emitted)
+        sinks.on_turn(emitted)
 
     def _of_call(self, call: Call | None) -> dict[str, AttributeValue]:
         """What the span of a call has at its end: the headers by which the endpoint says who answered."""
@@ -315,6 +338,8 @@ class Worker:
         self._telemetry.flush(FLUSH_TIMEOUT_S)
         self._telemetry.shutdown(FLUSH_TIMEOUT_S)
         self._say_what_was_lost()
+        if self._kept is not None and (missing := self._kept.close()):
+            sys.stderr.write(f"voiceprobe: {missing}\n")
         if self._wal is not None:
             self._wal.close()
         self.engine.close()
@@ -356,18 +381,6 @@ class Worker:
             stats = self._telemetry.export_stats()
             done = stats.exported_spans + stats.spooled_spans + stats.dropped_spans + stats.rejected_spans
             self._wal.settle(done, stats.waiting_spans)
-
-
-def _declared_behavior(behavior: CallerBehavior) -> dict[str, str | float | bool | None]:
-    return {
-        "think": str(behavior.think),
-        "call_pause": None if behavior.call_pause is None else str(behavior.call_pause),
-        "patience": None if behavior.patience is None else str(behavior.patience),
-        "barge_in_share": sum(each.share for each in behavior.barge_ins) or None,
-        "talk_over_share": behavior.talk_over or None,
-        "silence_share": behavior.silence or None,
-        "conversations": behavior.conversations or None,
-    }
 
 
 def new_run_id() -> str:

@@ -34,6 +34,7 @@ from telemetry.store.pages import PageAnswer, PageQuestion, page
 from telemetry.store.processes import processes
 from telemetry.store.queries import Condition, valid, viewed
 from telemetry.store.rollout_log import MOST_ENTRIES, RolloutRecord, read_rollouts
+from telemetry.store.recordings.expiry import remove_expired
 from telemetry.store.rollout_turns import RolloutQuestion, RolloutTurns, rollout_turns
 from telemetry.store.rollups.library import FEWEST_TURNS, RollupLibrary
 from telemetry.store.run_details import RunDetails, run_details
@@ -69,6 +70,8 @@ class StoreReader:
         self._snapshots = Snapshots(self.directory)
         self._library = RollupLibrary(self.directory, self._snapshots.checks, fewest_turns=fewest_rolled_up)
         self._wall_clock_ns = wall_clock_ns
+        # Where no sidecar runs any more, whoever looks at the store removes what was kept of calls and is due.
+        remove_expired(self.directory, wall_clock_ns())
 
     def __enter__(self) -> Self:
         return self

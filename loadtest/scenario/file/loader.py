@@ -6,6 +6,7 @@ from typing import Any
 
 from loadtest.errors import UsageError
 from loadtest.scenario.file.callers import Callers
+from loadtest.scenario.file.keep import KeptParts
 from loadtest.scenario.file.phases import Phase
 from loadtest.scenario.file.speech import Speech
 
@@ -19,6 +20,7 @@ class Scenario:
     max_calls: int | None = None  # under way at the same time, where calls begin by a schedule
     callers: Callers = field(default_factory=Callers)
     speech: Speech = field(default_factory=Speech)
+    keep: KeptParts = field(default_factory=KeptParts)
     phases: tuple[Phase, ...] = ()
     protocol: str | None = None
     protocol_settings: dict[str, Any] = field(default_factory=dict[str, Any])  # of that protocol; JSON values
@@ -32,6 +34,7 @@ class Scenario:
             "protocol": self.protocol,
             **self.callers.settings(),
             **self.speech.settings(),
+            **self.keep.settings(),
         }
         return {name: value for name, value in found.items() if value is not None}
 
@@ -63,6 +66,7 @@ def parse_scenario(text: str, *, file: str = "scenario", name: str | None = None
         max_calls=table.max_calls,
         callers=table.callers.callers() if table.callers is not None else Callers(),
         speech=table.speech.speech() if table.speech is not None else Speech(),
+        keep=table.keep.kept() if table.keep is not None else KeptParts(),
         phases=table.read_phases(),
         protocol=table.protocol_name,
         protocol_settings=table.protocol_settings,

@@ -8,6 +8,7 @@ from loadtest.protocols import registry
 from loadtest.scenario.file import fields
 from loadtest.scenario.file.callers_table import CallersTable
 from loadtest.scenario.file.fields import Text, TomlTable
+from loadtest.scenario.file.keep_table import KeepTable
 from loadtest.scenario.file.phases import MAX_USERS, Phase
 from loadtest.scenario.file.phases_table import PhaseTable, read_levels, rules_between
 from loadtest.scenario.file.speech_table import SpeechTable
@@ -25,6 +26,7 @@ class ScenarioTable(TomlTable):
     protocol: dict[str, Any] | None = fields.free_table("protocol")
     callers: CallersTable | None = fields.table()
     speech: SpeechTable | None = fields.table()
+    keep: KeepTable | None = fields.table()
     phases: list[PhaseTable] = fields.tables("phases")
 
     @classmethod

@@ -35,6 +35,7 @@ from telemetry.store import ingest_log
 from telemetry.store import manifest as manifests
 from telemetry.store.compaction import Compactor
 from telemetry.store.ingest_log import IngestLog
+from telemetry.store.recordings.expiry import Expiry
 from telemetry.store.retention import Keep
 from telemetry.store.rollups.making import RollUpMaker
 from telemetry.store.writer import AppendedTables, StoreWriter
@@ -105,6 +106,7 @@ class StoreProcess:
         stack.callback(compactor.stop)
         self._watch_for = Watch(self._log, self._writer, compactor, self._faults)
         self._watch_for.look()
+        self._expiry = Expiry(directory)
         self._committer = Committer(self._write, self._log, self._faults)
         stack.callback(self._committer.close)
         self._forwarding.start()
@@ -255,7 +257,7 @@ class StoreProcess:
 
     def _watch(self) -> None:
         while not self._ended.wait(_WATCH_S):
-            for look in (self._watch_for.look, self._service_turns.look, self._forwarding.look):
+            for look in (self._watch_for.look, self._service_turns.look, self._forwarding.look, self._expiry.look):
                 try:
                     look()
                 except Exception:  # noqa: BLE001 - what fails once is looked at again

@@ -1,0 +1,77 @@
+"""The queue never waits: what the other side does not take is dropped, and said so."""
+
+import socket
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loadtest.engine.call_audio.messages import KeeperDeframer, KeeperMessage, KeeperMessageKind, head, ns_of
+from loadtest.engine.call_audio.queue import CallAudioQueue
+
+K = KeeperMessageKind
+AUDIO = b"\1\2" * 2_400  # 100 ms at 24 kHz
+
+
+def received(stream: socket.socket, queue: CallAudioQueue) -> list[KeeperMessage]:
+    """Everything that is sent until the queue is empty."""
+    deframer, found = KeeperDeframer(), list[KeeperMessage]()
+    stream.settimeout(5.0)
+    while not queue.is_empty:
+        queue.send_slice()
+        found += deframer.feed(stream.recv(1 << 20))
+    return found
+
+
+@given(st.lists(st.tuples(st.sampled_from(list(K)), st.binary(max_size=300)), max_size=20), st.integers(1, 97))
+def test_messages_are_cut_out_however_the_stream_is_split(messages: list[tuple[K, bytes]], size: int) -> None:
+    sent = [KeeperMessage(kind, 3, 4, 24_000, -5, payload) for kind, payload in messages]
+    stream = b"".join(head(each) + bytes(each.payload) for each in sent)
+    deframer = KeeperDeframer()
+    found = [each for at in range(0, len(stream), size) for each in deframer.feed(stream[at : at + size])]
+    assert found == sent
+
+
+def test_bytes_that_are_no_message_are_refused() -> None:
+    with pytest.raises(ValueError, match="is not one of ours"):
+        list(KeeperDeframer().feed(b"\xff" * 100))
+
+
+def test_messages_arrive_whole_through_a_socket_that_takes_a_little_at_a_time() -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_608)
+        queue = CallAudioQueue(ours)
+        sent = [KeeperMessage(K.PLAYED, 1, 1, 24_000, number, bytes([number]) * 5_000) for number in range(40)]
+        for message in sent:
+            queue.put(message)
+        assert received(theirs, queue) == sent
+        assert (queue.waiting_bytes, queue.dropped_ns) == (0, 0)
+        queue.close()
+
+
+def test_beyond_its_bound_audio_is_dropped_and_reported_in_its_place() -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        queue = CallAudioQueue(ours, most_bytes=20_000)
+        for number in range(10):
+            queue.put(KeeperMessage(K.PLAYED, 1, 2, 24_000, number * 100_000_000, AUDIO))
+        queue.put(KeeperMessage(K.SPOKE, 1, 0, 24_000, 5, AUDIO))  # mapped: it takes no memory
+        assert queue.dropped_ns == 600_000_000
+        found = received(theirs, queue)
+        assert [each.kind for each in found] == [K.PLAYED] * 4 + [K.LOST, K.SPOKE]
+        (lost,) = (each for each in found if each.kind == K.LOST)
+        assert (lost.call, lost.playback, lost.at, ns_of(lost.payload)) == (1, 2, 400_000_000, 600_000_000)
+        queue.close()
+
+
+def test_a_process_that_is_gone_is_named_and_nothing_is_kept_for_it() -> None:
+    ours, theirs = socket.socketpair()
+    queue = CallAudioQueue(ours)
+    theirs.close()
+    queue.put(KeeperMessage(K.PLAYED, 1, 1, 24_000, 0, AUDIO))
+    queue.send_slice()
+    queue.put(KeeperMessage(K.PLAYED, 1, 1, 24_000, 0, AUDIO))
+    assert queue.failure == "Broken pipe"
+    assert (queue.waiting_bytes, queue.is_empty, queue.dropped_ns) == (0, True, 100_000_000)
+    queue.close()
