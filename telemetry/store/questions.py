@@ -31,6 +31,8 @@ from telemetry.store.rollout_turns import RolloutQuestion, RolloutTurns
 from telemetry.store.run_details import RunDetails
 from telemetry.store.run_turns import RunTurnsQuestion
 from telemetry.store.run_verdict import RunVerdictEvidence
+from telemetry.store.turn_pages import MOST_PAGED, ORDERS, PAGE_SIZES, TurnsAnswer, TurnsQuestion
+from telemetry.store.turn_views import TurnView
 
 # An answer over the network stays of a size that both sides can hold.
 MOST_TURNS: Final = 10_000
@@ -97,6 +99,16 @@ class _Objectives(_Parameters, frozen=True):
     f: Filter = Filter()
 
 
+class _TurnsPage(_Parameters, frozen=True):
+    asked: TurnsQuestion = TurnsQuestion()
+
+
+class _TurnView(_Parameters, frozen=True):
+    trace_id: str
+    turn_index: _Natural
+    whole_call: bool = False
+
+
 class _Rollout(_Parameters, frozen=True):
     asked: RolloutQuestion
 
@@ -156,6 +168,12 @@ QUESTIONS: Final[dict[str, StoreQuestion]] = {
         _Objectives, RunVerdictEvidence, lambda reader, of: reader.run_verdict(of.f, of.objectives)
     ),
     "stage_budget": StoreQuestion(_OfFilter, dict[str, StageStats], lambda reader, of: reader.stage_budget(of.f)),
+    "turns_page": StoreQuestion(_TurnsPage, TurnsAnswer, lambda reader, of: reader.turns_page(_paged(of.asked))),
+    "turn_view": StoreQuestion(
+        _TurnView,
+        TurnView,
+        lambda reader, of: reader.turn_view(of.trace_id, of.turn_index, whole_call=of.whole_call),
+    ),
     "rollout_turns": StoreQuestion(_Rollout, RolloutTurns, lambda reader, of: reader.rollout_turns(of.asked)),
     "rollouts": StoreQuestion(
         _Rollouts, tuple[RolloutRecord, ...], lambda reader, of: reader.rollouts(of.most_entries)
@@ -200,6 +218,16 @@ def _unknown(sent: Any, understood: Any) -> str | None:
     else:
         return None
     return next((found for part in parts if (found := _unknown(*part)) is not None), None)
+
+
+def _paged(asked: TurnsQuestion) -> TurnsQuestion:
+    if asked.metric not in METRIC_NAMES:
+        raise BadQuestionError(f"turns_page: there is no metric {asked.metric!r:.60}")
+    if asked.order not in ORDERS:
+        raise BadQuestionError(f"turns_page: there is no order {asked.order!r:.60}; known are {', '.join(ORDERS)}")
+    if asked.page_size not in PAGE_SIZES or not 0 <= asked.page <= MOST_PAGED:
+        raise BadQuestionError(f"turns_page: a page has {', '.join(map(str, PAGE_SIZES))} turns, and none is negative")
+    return asked
 
 
 def _bounded(asked: PageQuestion) -> PageQuestion:

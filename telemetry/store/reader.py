@@ -33,8 +33,8 @@ from telemetry.store.objectives import ObjectiveCounts
 from telemetry.store.pages import PageAnswer, PageQuestion, page
 from telemetry.store.processes import processes
 from telemetry.store.queries import Condition, valid, viewed
-from telemetry.store.rollout_log import MOST_ENTRIES, RolloutRecord, read_rollouts
 from telemetry.store.recordings.expiry import remove_expired
+from telemetry.store.rollout_log import MOST_ENTRIES, RolloutRecord, read_rollouts
 from telemetry.store.rollout_turns import RolloutQuestion, RolloutTurns, rollout_turns
 from telemetry.store.rollups.library import FEWEST_TURNS, RollupLibrary
 from telemetry.store.run_details import RunDetails, run_details
@@ -45,8 +45,10 @@ from telemetry.store.schema import span_from_row, turn_from_row, with_turn
 from telemetry.store.snapshot import Snapshots
 from telemetry.store.timelines import generator_points
 from telemetry.store.traces import rows_of_trace
+from telemetry.store.turn_pages import ORDERS, StoreMoment, TurnsAnswer, TurnsQuestion, turns_page
 from telemetry.store.turn_questions import TurnQuestions
 from telemetry.store.turn_rows import TURN_COLUMNS, full_turns
+from telemetry.store.turn_views import TurnView, turn_view
 
 ANY: Final = Filter()
 
@@ -259,6 +261,19 @@ class StoreReader:
         return self._snapshots.ask(
             lambda connection: run_details(connection, run_id, self._library, now_unix_ns, self._snapshots.skipped),
             run_id,
+    def turns_page(self, asked: TurnsQuestion) -> TurnsAnswer:
+        """All that the Turns page shows, from one consistent read."""
+        _column(asked.metric)
+        if asked.order not in ORDERS:
+            raise StoreError(f"there is no order {asked.order!r:.60}; known are {', '.join(ORDERS)}")
+        moment = StoreMoment(self.directory, self._wall_clock_ns(), self.faults)
+        return self._snapshots.ask(lambda connection: turns_page(connection, asked, self._library, moment))
+
+    def turn_view(self, trace_id: str, turn_index: int, *, whole_call: bool = False) -> TurnView:
+        """All that the page of one turn shows, from one consistent read."""
+        moment = StoreMoment(self.directory, self._wall_clock_ns())
+        return self._snapshots.ask(
+            lambda connection: turn_view(connection, trace_id, turn_index, moment, whole_call=whole_call)
         )
 
     def _about(self, connection: StoreConnection, f: Filter) -> TurnQuestions:

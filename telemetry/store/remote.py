@@ -107,6 +107,8 @@ class RemoteStore:
     run_verdict = _asked(StoreReader.run_verdict)
     stage_budget = _asked(StoreReader.stage_budget)
     rollout_turns = _asked(StoreReader.rollout_turns)
+    turns_page = _asked(StoreReader.turns_page)
+    turn_view = _asked(StoreReader.turn_view)
     rollouts = _asked(StoreReader.rollouts)
     run_turns = _asked(StoreReader.run_turns)
     run_details = _asked(StoreReader.run_details)

@@ -16,6 +16,7 @@ from telemetry.store.answers import Filter, StageStats, Summary, TimelinePoint
 from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.instrument_error import instrument_error_ns
 from telemetry.store.joined import join_services, stage_budget
+from telemetry.store.latency_bands import TickHistogram
 from telemetry.store.objectives import ObjectiveCounts, count_objectives
 from telemetry.store.queries import Condition, valid
 from telemetry.store.rollups.library import RollupLibrary
@@ -54,6 +55,10 @@ class TurnQuestions:
         if found is not None:
             return found
         return timeline(self._connection, self._filter, queries.metric_column(metric), buckets)
+
+    def ticks(self) -> list[TickHistogram] | None:
+        """The headline's histograms over time, of roll-ups; None where the turns are to be read one by one."""
+        return None if self._rolled is None else [TickHistogram(*tick) for tick in self._rolled.ticks()]
 
     def buckets_max(self, metric: str) -> int | None:
         """The most buckets that a timeline may have without the turns being read one by one; None for any number."""

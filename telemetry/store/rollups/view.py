@@ -111,6 +111,15 @@ class RolledUp:
             for bucket in range(first // width_ns, last // width_ns + 1)
         ]
 
+    def ticks(self) -> list[tuple[int, int, Histogram]]:
+        """The headline over time: of each tick its beginning (Unix ns), its length in ns, and its values."""
+        found: list[tuple[int, int, Histogram]] = []
+        for key, cell in self.figures.of("tick"):
+            tick, length_ns = (int(label or 0) for label in key.labels)
+            if cell.histogram is not None:
+                found.append((tick * length_ns, length_ns, cell.histogram))
+        return found
+
     @property
     def buckets_max(self) -> int:
         """The most buckets of a timeline that are whole ticks."""

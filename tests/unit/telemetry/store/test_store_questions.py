@@ -15,6 +15,8 @@ from telemetry.store.pages import PageQuestion
 from telemetry.store.questions import QUESTIONS, BadQuestionError, answer
 from telemetry.store.reader import StoreReader
 from telemetry.store.remote import RemoteStore
+from telemetry.store.turn_pages import TurnsQuestion
+from telemetry.store.turn_search import TurnSearch
 from tests.fixtures_rollouts import keep_verdicts
 from tests.fixtures_turns import SECOND, START_UNIX_NS, fill_store, synthetic_run
 
@@ -77,6 +79,7 @@ def test_each_answer_is_that_of_the_folder(reader: StoreReader, f: Filter) -> No
         ("objective_counts", {"f": f, "objectives": objectives}),
         ("run_verdict", {"f": f, "objectives": objectives}),
         ("page", {"asked": PageQuestion(f, 60 * SECOND, objectives=objectives, dots=50)}),
+        ("turns_page", {"asked": TurnsQuestion(f, 60 * SECOND, TurnSearch("1", outcome="ok"), order="newest")}),
         ("processes", {"run_id": f.run_id or "run-2"}),
         ("rollouts", {"most_entries": 5}),
     ]

@@ -1,0 +1,47 @@
+"""Looks for words in the texts that were kept of the calls of a run."""
+
+import os
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from telemetry.store.recordings.kept_call import FOLDER, INDEX_SUFFIX, NS_PER_S, KeptCall, kept_file, run_folder
+
+# Reading so many small files takes about a second.
+MOST_CALLS: Final = 10_000
+_MOST_TURNS: Final = 20_000
+_INDEX_BYTES_MAX: Final = 4 << 20
+
+
+def calls_with_words(store: Path, run_id: str, words: str, now_unix_ns: int) -> tuple[list[tuple[str, int]], int, bool]:
+    """The turns (call and number) in whose kept texts these words stand, in whatever case; in how many calls they were
+    looked for, and whether that were all."""
+    folder, wanted = run_folder(store / FOLDER, run_id), words.casefold()
+    try:
+        names = sorted(entry.name for entry in os.scandir(folder) if entry.name.endswith(INDEX_SUFFIX))
+    except OSError:
+        return [], 0, True
+    found: list[tuple[str, int]] = []
+    looked = 0
+    for name in names[:MOST_CALLS]:
+        known = kept_file(name)
+        if known is None or known.expires_unix_s * NS_PER_S <= now_unix_ns:
+            continue
+        call = _read(folder / name)
+        if call is None or call.run_id != run_id:
+            continue
+        looked += 1
+        for turn in call.turns:
+            texts = (turn.asked, turn.transcript, turn.reply)
+            if any(text is not None and wanted in text.casefold() for text in texts):
+                found.append((call.call_id, turn.turn_index))
+    return found[:_MOST_TURNS], looked, len(names) <= MOST_CALLS and len(found) <= _MOST_TURNS
+
+
+def _read(index: Path) -> KeptCall | None:
+    try:
+        with index.open("rb") as file:
+            return msgspec.json.decode(file.read(_INDEX_BYTES_MAX), type=KeptCall)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None

@@ -1,0 +1,224 @@
+"""All that the Turns page shows, from one consistent read: a heat map over time, the distribution, one page of rows."""
+
+# ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from telemetry.model.metrics import HEADLINE
+from telemetry.model.semconv import Outcome
+from telemetry.store import queries
+from telemetry.store.answers import Filter, RunRecord
+from telemetry.store.connection import StoreConnection, rows
+from telemetry.store.latency_bands import EDGES_MS, HeatCell, bands_of, counted_in_bands, width_of
+from telemetry.store.queries import Condition
+from telemetry.store.rollups.library import RollupLibrary
+from telemetry.store.runs import newest_run, runs
+from telemetry.store.turn_questions import TurnQuestions
+from telemetry.store.turn_search import FoundWords, TurnSearch, turns_meant
+
+ORDERS: Final = {
+    "slowest": "{column} DESC NULLS LAST",
+    "fastest": "{column} ASC NULLS LAST",
+    "newest": "started_unix_ns DESC",
+    "oldest": "started_unix_ns ASC",
+}
+PAGE_SIZES: Final = (25, 50, 100)
+# A table is sorted anew for each of its pages: whoever wants what is behind so many turns narrows the search.
+MOST_PAGED: Final = 10_000
+HEAT_COLUMNS: Final = 60
+FEWEST_COLUMNS: Final = 10  # with fewer, turns are read one by one: the ticks of a roll-up are too long
+OUTLIERS: Final = 60
+_SHOWN: Final = (
+    "trace_id",
+    "turn_index",
+    "call_id",
+    "started_unix_ns",
+    "outcome",
+    "utterance_id",
+    "cohort",
+    "route",
+    "model",
+    "noise_profile",
+    "cache_hit",
+    "fallback",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnsQuestion:
+    """What the page asks. A filter without a run means the newest one; `window_ns` is how long before the end of its
+    run the turns began. `page` counts from 0."""
+
+    filter: Filter = Filter()  # noqa: RUF009 - immutable
+    window_ns: int | None = None
+    search: TurnSearch = TurnSearch()  # noqa: RUF009 - immutable
+    metric: str = HEADLINE
+    order: str = "slowest"
+    page: int = 0
+    page_size: int = PAGE_SIZES[0]
+
+
+@dataclass(frozen=True, slots=True)
+class ListedTurn:
+    """A row of the table; `value_ns` is that of the metric, None where the turn has none."""
+
+    trace_id: str
+    turn_index: int
+    call_id: str
+    started_unix_ns: int
+    outcome: Outcome
+    value_ns: int | None = None
+    utterance_id: str | None = None
+    cohort: str | None = None
+    route: str | None = None
+    model: str | None = None
+    noise_profile: str | None = None
+    cache_hit: bool | None = None
+    fallback: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnsAnswer:
+    """What the store answers; nothing of it is known where there is no such run.
+
+    `total` turns are meant, `with_value` of them have a value of the metric and were measured well: those are in
+    `cells`, whose columns are `width_ns` wide and whose rows are the bands of `latency_bands.EDGES_MS`. `outliers` are
+    the turns with the largest values.
+    """
+
+    runs: tuple[RunRecord, ...]
+    run: RunRecord | None = None
+    filter: Filter = Filter()  # noqa: RUF009 - immutable
+    total: int = 0
+    with_value: int = 0
+    width_ns: int = 1
+    cells: tuple[HeatCell, ...] = ()
+    distribution: tuple[int, ...] = ()  # turns in each band
+    outliers: tuple[ListedTurn, ...] = ()
+    turns: tuple[ListedTurn, ...] = ()
+    page: int = 0
+    pages: int = 0
+    values: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    words: FoundWords = FoundWords()  # noqa: RUF009 - immutable
+    approximate: bool = False
+    faults: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StoreMoment:
+    """The store that is asked, and when: texts are kept beside it for a time. `faults` are what was left out of it."""
+
+    directory: Path
+    now_unix_ns: int
+    faults: tuple[str, ...] = ()
+
+
+def turns_page(
+    connection: StoreConnection, asked: TurnsQuestion, library: RollupLibrary, moment: StoreMoment
+) -> TurnsAnswer:
+    """Answer all of it. Raises KeyError for a metric or an order that there is none of."""
+    order, column = ORDERS[asked.order], queries.metric_column(asked.metric)
+    known = tuple(runs(connection))
+    wanted = asked.filter.run_id
+    run = newest_run(known) if wanted is None else next((each for each in known if each.run_id == wanted), None)
+    if run is None:
+        return TurnsAnswer(known, faults=moment.faults)
+    f = replace(asked.filter, run_id=run.run_id)
+    if asked.window_ns is not None:
+        f = replace(f, since_unix_ns=run.last_unix_ns - asked.window_ns)
+    connection.about(run.run_id)
+    where, words = turns_meant(f, asked.search, column, moment.directory, moment.now_unix_ns)
+    totals = _totals(connection, where, column)
+    width_ns = width_of(totals["first"], totals["last"], HEAT_COLUMNS)
+    about = TurnQuestions(connection, f, library)
+    ticks = about.ticks() if asked.metric == HEADLINE and asked.search.is_any else None
+    rolled_width_ns = max([width_ns, *(tick.length_ns for tick in ticks or ())])
+    cells = None
+    if ticks and (totals["last"] or 0) - (totals["first"] or 0) >= FEWEST_COLUMNS * rolled_width_ns:
+        cells = counted_in_bands(ticks, rolled_width_ns)
+    approximate = cells is not None
+    if cells is None:
+        cells = _cells(connection, where, column, width_ns)
+    else:
+        width_ns = rolled_width_ns
+    bands = bands_of(cells)
+    paged = min(totals["total"], MOST_PAGED)
+    pages = -(-paged // asked.page_size)
+    page = min(asked.page, max(0, pages - 1))
+    return TurnsAnswer(
+        runs=known,
+        run=run,
+        filter=f,
+        total=totals["total"],
+        with_value=totals["with_value"],
+        width_ns=width_ns,
+        cells=tuple(cells),
+        distribution=tuple(bands),
+        outliers=_listed(connection, where & _MEASURED, column, ORDERS["slowest"], (OUTLIERS, 0)),
+        turns=_listed(connection, where, column, order, (asked.page_size, page * asked.page_size)),
+        page=page,
+        pages=pages,
+        values={name: tuple(found) for name, found in _values(connection, f).items()},
+        words=words,
+        approximate=approximate,
+        faults=moment.faults,
+    )
+
+
+_MEASURED: Final = Condition("outcome <> 'invalid'")
+
+
+def _totals(connection: StoreConnection, where: Condition, column: str) -> dict[str, Any]:
+    (row,) = rows(
+        connection,
+        f"SELECT count(*) AS total, count({column}) FILTER (outcome <> 'invalid') AS with_value, "
+        f"min(started_unix_ns) AS first, max(started_unix_ns) AS last FROM turns WHERE {where.sql}",
+        list(where.values),
+    )
+    return dict(row)
+
+
+def _cells(connection: StoreConnection, where: Condition, column: str, width_ns: int) -> list[HeatCell]:
+    """Count by time and latency: exact."""
+    cases = " ".join(f"WHEN {column} < {round(edge * 1_000_000)} THEN {band}" for band, edge in enumerate(EDGES_MS))
+    measured = where & _MEASURED
+    found = rows(
+        connection,
+        f"""
+        SELECT started_unix_ns // {width_ns} AS bucket, CASE {cases} ELSE {len(EDGES_MS)} END AS band, count(*) AS n
+        FROM turns WHERE {measured.sql} AND {column} IS NOT NULL GROUP BY bucket, band ORDER BY bucket, band
+        """,
+        list(measured.values),
+    )
+    return [HeatCell(row["bucket"] * width_ns, row["band"], row["n"]) for row in found]
+
+
+def _listed(
+    connection: StoreConnection, where: Condition, column: str, order: str, limits: tuple[int, int]
+) -> tuple[ListedTurn, ...]:
+    found = rows(
+        connection,
+        f"SELECT {', '.join(_SHOWN)}, {column} AS value_ns FROM turns WHERE {where.sql} "
+        f"ORDER BY {order.format(column=column)}, started_unix_ns, span_id LIMIT ? OFFSET ?",
+        [*where.values, *limits],
+    )
+    return tuple(ListedTurn(**_plain(row)) for row in found)
+
+
+def _plain(row: Any) -> dict[str, Any]:
+    value = row["value_ns"]
+    return {**{name: row[name] for name in _SHOWN}, "value_ns": None if value is None else int(value)}
+
+
+def _values(connection: StoreConnection, f: Filter) -> dict[str, list[str]]:
+    """The models and the outcomes that occur among the turns of the run."""
+    of_run = queries.turns_of(Filter(run_id=f.run_id)) & queries.viewed(f)
+    (row,) = rows(
+        connection,
+        f"SELECT list_sort(array_agg(DISTINCT model) FILTER (model IS NOT NULL)) AS models, "
+        f"list_sort(array_agg(DISTINCT outcome)) AS outcomes FROM turns WHERE {of_run.sql}",
+        list(of_run.values),
+    )
+    return {"model": row["models"] or [], "outcome": row["outcomes"] or []}
