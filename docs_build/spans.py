@@ -56,6 +56,7 @@ METADATA_MEANINGS: Final = {
     "META_ROUTE": f"where the answer was generated: {', '.join(semconv.ROUTES)}",
     "META_FALLBACK": f"the fallback that answered: {', '.join(semconv.FALLBACKS)}",
     "META_COHORT": "name of the call's cohort",
+    "META_USER": "id of the user who called, where the service knows it; stored as a pseudonym",
     "META_MODEL": "name of the model that answered",
     "META_INTENT": "the intent that the service recognized",
 }

@@ -41,4 +41,6 @@ def turns() -> st.SearchStrategy[Turn]:
     assert isinstance(info, msgspec.inspect.StructType)
     fields = {field.name: _of(field.type) for field in info.fields}
     fields |= {"trace_id": _hex(32), "span_id": _hex(16)}
+    # A store keeps a user's pseudonym, and nothing else of a user.
+    fields["user_id"] = st.none() | _hex(32).map("pseudonym-{}".format)
     return st.fixed_dictionaries(fields).map(lambda values: Turn(**values))

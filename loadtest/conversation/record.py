@@ -296,6 +296,7 @@ def _served_by(answer: Reply | None, service: ServiceReports, call: CallInfo) ->
     hit = metadata.get(semconv.META_CACHE_HIT)
     return {
         "cohort": call.cohort or metadata.get(semconv.META_COHORT) or None,
+        "user_id": metadata.get(semconv.META_USER) or None,
         "route": one_of(semconv.META_ROUTE, _ROUTES),
         "cache_tier": one_of(semconv.META_CACHE_TIER, _CACHE_TIERS),
         "cache_hit": {"true": True, "false": False}.get(hit or ""),

@@ -23,6 +23,15 @@ HIDDEN: Final = "[hidden]"
 BEGINNING_CHARS: Final = 8
 # Shorter ones are looked for as whole words only: one letter would black out half a sentence.
 SHORT_CHARS: Final = 4
+# The texts of a turn that an endpoint wrote freely.
+_WRITTEN: Final = (
+    *("outcome_reason", "failure_code", "transcript_pii", "cohort"),
+    *("user_id", "model", "intent", "response_id"),
+)
+_LISTS_WRITTEN: Final = (
+    *("withheld_reasons", "service_reported", "unknown_event_names"),
+    *("endpoint_header_values", "asr_partials_pii"),
+)
 Forms = tuple[str, ...]
 
 
@@ -57,17 +66,9 @@ class SecretRedactor:
         if self._anywhere is None:
             return turn
         changes: dict[str, object] = {
-            name: self.text(value)
-            for name in ("outcome_reason", "failure_code", "transcript_pii", "cohort", "model", "intent", "response_id")
-            if (value := getattr(turn, name)) is not None
+            name: self.text(value) for name in _WRITTEN if (value := getattr(turn, name)) is not None
         }
-        for name in (
-            "withheld_reasons",
-            "service_reported",
-            "unknown_event_names",
-            "endpoint_header_values",
-            "asr_partials_pii",
-        ):
+        for name in _LISTS_WRITTEN:
             changes[name] = tuple(map(self.text, getattr(turn, name)))
         return msgspec.structs.replace(turn, **changes)
 

@@ -63,6 +63,7 @@ META_CACHE_HIT: Final = "voice.cache_hit"
 META_ROUTE: Final = "voice.route"
 META_FALLBACK: Final = "voice.fallback"
 META_COHORT: Final = "voice.cohort"
+META_USER: Final = "voice.user_id"  # whom the endpoint takes the caller for, where it assigns cohorts by user
 META_MODEL: Final = "voice.model"
 META_INTENT: Final = "voice.intent"
 

@@ -122,6 +122,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     target: str | None = None  # address of the endpoint, without credentials
     region: str | None = None  # as the flag --region says
     cohort: str | None = None  # as the flag --cohort or the endpoint says
+    user_id: str | None = None  # who called, as the endpoint says; a store keeps a pseudonym of it
     route: semconv.Route | None = None  # where the answer was made, as the endpoint says
     cache_tier: semconv.CacheTier | None = None  # the cache that answered, as the endpoint says
     cache_hit: bool | None = None  # whether a cache answered, as the endpoint says

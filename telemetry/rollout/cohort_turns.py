@@ -19,7 +19,7 @@ TOKENS: Final = "llm_tokens"
 REPLY_AUDIO: Final = "reply_audio_ns"
 # Columns of codes beside the slices.
 OUTCOME: Final = "outcome"
-CALL: Final = "call"
+CALL: Final = "call"  # or the user, where callers are assigned by user and the turn names one
 AUDIO: Final = "audio"  # what the caller said: utterance, conditions and their drawing
 NOT_REPORTED: Final = -1
 
@@ -33,7 +33,8 @@ class CohortTurns:
 
     `numbers` are 64-bit floats (metrics by their names, in their units, and those of this module), NaN where a turn has
     no value. `codes` are 32-bit whole numbers: of `outcome` positions in OUTCOMES, of `call` any, of the others
-    positions in `labels`, or -1; `labels` are the same in both cohorts of a comparison.
+    positions in `labels`, or -1; `labels` are the same in both cohorts of a comparison. `unnamed_turns` are those that
+    name no user, where users were asked for; None where calls were.
     """
 
     cohort: str
@@ -43,6 +44,7 @@ class CohortTurns:
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     first_unix_ns: int | None = None
     newest_unix_ns: int | None = None
+    unnamed_turns: int | None = None
 
     def number(self, name: str) -> Floats | None:
         """A column of numbers; None where there is no such column."""
@@ -70,6 +72,11 @@ class CohortTurns:
     def invalid_share(self) -> float:
         """Invalid turns / all turns; 0 without turns."""
         return float(self.has_outcome("invalid").mean()) if self.turns else 0.0
+
+    @property
+    def are_users_known(self) -> bool:
+        """Whether users were asked for and every turn names one."""
+        return self.unnamed_turns == 0
 
     @property
     def calls(self) -> int:

@@ -18,7 +18,7 @@ both ways (Cameron, Gelbach & Miller, J. Bus. Econ. Statist. 29, 2011).
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -49,6 +49,7 @@ class CheckSample:
     clusters: Codes
     weights: Floats | None = None  # denominators; None: 1 for each turn
     pairs: Codes | None = None
+    unit: str = "call"  # what a cluster is
 
     @property
     def size(self) -> int:
@@ -105,7 +106,7 @@ def tail_difference(candidate: CheckSample, control: CheckSample, fraction: floa
     _expect(candidate, 1 - fraction)
     threshold = float(np.quantile(control.values, fraction, method="inverted_cdf"))
     figures = [
-        _ratio(CheckSample(_beyond(sample.values, threshold).astype(np.float64), sample.clusters))
+        _ratio(replace(sample, values=_beyond(sample.values, threshold).astype(np.float64), weights=None))
         for sample in (candidate, control)
     ]
     return _difference(figures, (candidate, control))
@@ -165,7 +166,10 @@ def _ratio(sample: CheckSample) -> _Figure:
 
 def _difference(figures: list[_Figure], samples: tuple[CheckSample, CheckSample]) -> Difference:
     for sample in samples:
-        _enough_clusters(sample.clusters if sample.pairs is None else sample.pairs)
+        if sample.pairs is None:
+            _enough_clusters(sample.clusters, sample.unit)
+        else:
+            _enough_clusters(sample.pairs, "utterance")
     candidate, control = figures
     if samples[0].pairs is not None and samples[1].pairs is not None:
         variance = max(_paired_variance(figures, samples), sum(each.least_paired for each in figures))
@@ -202,7 +206,7 @@ def _expect(sample: CheckSample, share: float) -> None:
         raise TooFewError(f"{sample.size:,} of at least {needed:,} turns have a value")
 
 
-def _enough_clusters(clusters: Codes) -> None:
+def _enough_clusters(clusters: Codes, unit: str) -> None:
     known = int(np.count_nonzero(np.bincount(clusters))) if clusters.size else 0
     if known < FEWEST_CLUSTERS:
-        raise TooFewError(f"its turns come from {known:,} of at least {FEWEST_CLUSTERS} calls")
+        raise TooFewError(f"its turns come from {known:,} of at least {FEWEST_CLUSTERS} {unit}s")

@@ -41,7 +41,11 @@ class RolloutEvidence:
     telemetry_lost: float | None
     cohorts: tuple[str, ...] = ()
     other_plans: tuple[RolloutPlan, ...] = ()
-    are_users_known: bool = False
+
+    @property
+    def are_users_known(self) -> bool:
+        """Whether every turn of both cohorts names its user."""
+        return self.candidate.are_users_known and self.control.are_users_known
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,12 +233,17 @@ class _Judged:
         found: list[str] = []
         if self.plan.unit == "user" and not self.evidence.are_users_known:
             found.append(
-                "callers are assigned by user and turns name no user: the variance is clustered by call, "
-                "so the bounds are too narrow where users call often"
+                f"callers are assigned by user and {self._unnamed()} no user: the variance is clustered by call "
+                "there, so the bounds are too narrow where users call often"
             )
         if self.evidence.telemetry_lost is None and self.plan.source == "service":
             found.append(_LOSS_UNKNOWN)
         return tuple(found)
+
+    def _unnamed(self) -> str:
+        both = (self.evidence.candidate, self.evidence.control)
+        every, unnamed = sum(each.turns for each in both), sum(each.unnamed_turns or 0 for each in both)
+        return "turns name" if unnamed in (0, every) else f"{count(unnamed, 'turn')} of {every:,} name"
 
     def _open(self) -> list[str]:
         return [sentences.undecided(result) for result in self.checks if result.status in ("open", "unknown")]

@@ -111,6 +111,7 @@ def kept_values(
         turns.code(CALL)[known],
         None if weights is None else weights[known],
         turns.code(AUDIO)[known] if is_paired else None,
+        "call" if turns.unnamed_turns is None else "user",
     )
 
 
@@ -171,4 +172,5 @@ def heard_by_both(candidate: CheckSample, control: CheckSample) -> tuple[CheckSa
 def _of_pairs(sample: CheckSample, pairs: NDArray[np.int64], common: NDArray[np.int64]) -> CheckSample:
     kept = np.isin(pairs, common)
     weights = None if sample.weights is None else sample.weights[kept]
-    return CheckSample(sample.values[kept], sample.clusters[kept], weights, np.searchsorted(common, pairs[kept]))
+    pairs = np.searchsorted(common, pairs[kept])
+    return CheckSample(sample.values[kept], sample.clusters[kept], weights, pairs, sample.unit)

@@ -9,7 +9,7 @@ from telemetry.model import semconv
 from telemetry.objectives.objective import Objective
 from telemetry.rollout.cohort_turns import CohortTurns
 from telemetry.rollout.gate import RolloutEvidence
-from telemetry.rollout.plan import RolloutPlan, SliceDimension
+from telemetry.rollout.plan import AssignmentUnit, RolloutPlan, SliceDimension
 from telemetry.rollout.samples import columns_of
 from telemetry.store.answers import Filter
 from telemetry.store.connection import StoreConnection, rows
@@ -23,7 +23,8 @@ __all__ = ["REPORTED_COLUMNS", "RolloutQuestion", "RolloutTurns", "evidence_of",
 @dataclass(frozen=True, slots=True)
 class RolloutQuestion:
     """Which cohorts, and what of their turns. `metrics` are names of METRICS, `reported` of REPORTED_COLUMNS;
-    `with_audio` asks for what was said, to pair turns by. The filter's cohort is not looked at."""
+    `with_audio` asks for what was said, to pair turns by; `unit` for who turns belong to: their call, or the user where
+    they name one. The filter's cohort is not looked at."""
 
     candidate: str
     control: str
@@ -34,6 +35,7 @@ class RolloutQuestion:
     slices: tuple[SliceDimension, ...] = ()
     objectives: tuple[Objective, ...] = ()
     with_audio: bool = False
+    unit: AssignmentUnit = "call"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ class RolloutTurns:
 def rollout_turns(connection: StoreConnection, asked: RolloutQuestion, now_unix_ns: int) -> RolloutTurns:
     """The turns, none of a ramp unless the filter names it, no silent ones. Raises StoreError for a column that the
     store does not have, and for more turns than an answer can carry."""
-    read = TurnColumns(asked.metrics, asked.reported, asked.slices, asked.objectives, asked.with_audio)
+    read = TurnColumns(asked.metrics, asked.reported, asked.slices, asked.objectives, asked.with_audio, asked.unit)
     read.check()
     f = asked.filter
     everyone = Filter(**{name: getattr(f, name) for name in f.__dataclass_fields__ if name != "cohort"})
@@ -87,6 +89,7 @@ def question_of(plan: RolloutPlan, since_unix_ns: int | None, objectives: Sequen
         slices=plan.slices,
         objectives=tuple(objective for objective in objectives if objective.name in plan.objectives),
         with_audio=plan.is_paired,
+        unit=plan.unit,
     )
 
 

@@ -16,6 +16,7 @@ import orjson
 import pyarrow as pa
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue
 
+from telemetry.model.personal_data.pseudonyms import is_pseudonym
 from telemetry.store.attribute_values import VALUE_TYPE
 from telemetry.store.manifest import Table
 from telemetry.store.redaction import NameKind, framework_of, is_label, is_person, kind_of_name, without_text
@@ -25,6 +26,7 @@ _ArrowArray = Any
 _Places = npt.NDArray[np.uint8]
 _TRANSCRIPT: Final = "transcript_pii"
 _PARTIALS: Final = "asr_partials_pii"
+_USER: Final = "user_id"
 _ATTRIBUTES: Final = "attributes"
 _MAY_HOLD_TEXT: Final = ("string_value", "bytes_value", "array_value", "kvlist_value")
 
@@ -35,7 +37,8 @@ def table_without_text(table: Table, content: ArrowTable) -> ArrowTable:
         return content
     if table == "turns":
         texts = pa.array([[]] * content.num_rows, pa.list_(pa.string()))
-        return _with(_with(content, _PARTIALS, texts), _TRANSCRIPT, pa.nulls(content.num_rows, pa.string()))
+        kept = _with(_with(content, _PARTIALS, texts), _TRANSCRIPT, pa.nulls(content.num_rows, pa.string()))
+        return _with(kept, _USER, _pseudonyms(_whole(content, _USER))) if _USER in content.column_names else kept
     if table == "spans":
         return _spans_without_text(content)
     frameworks = _frameworks(content)
@@ -48,6 +51,15 @@ def table_without_text(table: Table, content: ArrowTable) -> ArrowTable:
             known[place, framework] = None if place is None else _points_without_text(texts[place], framework)
         kept.append(known[place, framework])
     return _with(content, _ATTRIBUTES, pa.array(kept, pa.string()))
+
+
+def _pseudonyms(users: _ArrowArray) -> _ArrowArray:
+    """The users that are pseudonyms; none for any other."""
+    if users.null_count == len(users):
+        return users
+    encoded = users.dictionary_encode()
+    kept = pa.array([name if is_pseudonym(name) else None for name in encoded.dictionary.to_pylist()], pa.string())
+    return kept.take(encoded.indices)
 
 
 def _frameworks(content: ArrowTable) -> list[str]:

@@ -15,7 +15,7 @@ from telemetry.model.metrics import METRICS
 from telemetry.objectives.objective import Objective
 from telemetry.rollout import cohort_turns as columns
 from telemetry.rollout.cohort_turns import CohortTurns, packed_codes, packed_numbers
-from telemetry.rollout.plan import SLICE_DIMENSIONS, SliceDimension
+from telemetry.rollout.plan import SLICE_DIMENSIONS, AssignmentUnit, SliceDimension
 from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.objectives import verdicts_by_key
 from telemetry.store.queries import Condition
@@ -47,13 +47,14 @@ _AUDIO: Final = (
 @dataclass(frozen=True, slots=True)
 class TurnColumns:
     """What is read of turns. `metrics` are names of METRICS, `reported` of REPORTED_COLUMNS; `with_audio` asks for what
-    was said, to pair turns by."""
+    was said, to pair turns by; `unit` for who turns belong to: their call, or the user where they name one."""
 
     metrics: tuple[str, ...] = ()
     reported: tuple[str, ...] = ()
     slices: tuple[SliceDimension, ...] = ()
     objectives: tuple[Objective, ...] = ()
     with_audio: bool = False
+    unit: AssignmentUnit = "call"
 
     def check(self) -> None:
         """Raises StoreError for a column that a store does not have."""
@@ -121,7 +122,11 @@ def columns_of_turns(
         selected.append(f"CASE WHEN utterance_id IS NULL THEN -1 ELSE ({_AUDIO})::BIGINT END AS c_audio")
     if rules.verdicts:
         selected.append(f"{rules.key} AS rule")
-    always = [f"list_position(?, outcome) - 1 AS c_{columns.OUTCOME}", "hash(call_id) AS call", "started_unix_ns"]
+    belongs_to = "call_id"
+    if asked.unit == "user":
+        belongs_to = "coalesce(user_id, call_id)"
+        selected.append("user_id IS NULL AS unnamed")
+    always = [f"list_position(?, outcome) - 1 AS c_{columns.OUTCOME}", f"hash({belongs_to}) AS call", "started_unix_ns"]
     found: dict[str, Any] = connection.execute(
         f"""
         SELECT {", ".join([*always, *selected])} FROM turns WHERE {where.sql} LIMIT {MOST_TURNS + 1}
@@ -145,6 +150,7 @@ def columns_of_turns(
         labels=dict(labels),
         first_unix_ns=int(started.min()) if started.size else None,
         newest_unix_ns=int(started.max()) if started.size else None,
+        unnamed_turns=int(np.count_nonzero(found["unnamed"])) if "unnamed" in found else None,
     )
 
 

@@ -12,9 +12,14 @@ from loadtest.audit.places import Places
 from loadtest.audit.search import Search
 from telemetry.model.personal_data.pseudonyms import is_pseudonym
 from telemetry.model.spans import SpanRow
+from telemetry.model.turns import Turn
 from telemetry.sidecar.privacy.keys import KEY_NAME
+from telemetry.store.answers import Filter
+from telemetry.store.reader import StoreReader
 from telemetry.store.schema import span_from_row
-from tests.fixtures_sidecar import running_sidecar
+from tests.asking import post
+from tests.fixtures_sidecar import running_sidecar, turns_request
+from tests.fixtures_turns import client_turn
 from tests.integration.waiting import wait_until_released, wait_until_visible
 
 TEXTS = [("first", "My name is Margaret Ellsworth, and my card was stolen."), ("second", f"My card is {CARD}, I said.")]
@@ -25,6 +30,13 @@ def spans(store: Path) -> list[SpanRow]:
     """Every span of a store that nobody writes."""
     tables = [pq.read_table(path) for path in sorted((store / "segments").glob("spans-*.parquet"))]
     return [span_from_row(row) for table in tables for row in table.to_pylist()]
+
+
+def post_turns(http: str, turns: list[Turn]) -> None:
+    """Send turns as our own exporters do."""
+    body = turns_request(turns).SerializeToString()
+    headers = {"Content-Type": "application/x-protobuf"}
+    assert post(f"{http}/v1/traces", content=body, headers=headers).status_code == 200
 
 
 def leaks(folder: Path) -> list[str]:
@@ -83,6 +95,22 @@ def test_one_person_has_one_pseudonym_in_a_store(tmp_path: Path) -> None:
         found |= {str(value) for value in ids if value is not None}
     assert len(found) == 1
     assert is_pseudonym(found.pop())
+
+
+def test_a_turn_names_its_user_by_a_pseudonym_alone(tmp_path: Path) -> None:
+    number = "+49 170 1234567"
+    named = [client_turn(index, user_id=number) for index in range(3)]
+    with running_sidecar(tmp_path) as sidecar:
+        post_turns(sidecar.http, named)
+        wait_until_visible(sidecar.http)
+        assert sidecar.terminate() == 0
+    with StoreReader(tmp_path) as reader:
+        users = {turn.user_id for turn in reader.turns(Filter(), limit=10)}
+    assert len(users) == 1
+    assert is_pseudonym(users.pop() or "")
+    places = Places(Search(of_value("phone", number)))
+    places.folder(tmp_path)
+    assert places.leaks == set()
 
 
 def test_a_list_of_names_that_is_not_there_is_one_sentence(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -105,6 +105,7 @@ class _TurnReading:
             turn_kind=None if self.asked else "silence",
             cut_short=self._interrupted and not self._call_ended if self.answered else None,
             cohort=parts.variant(),
+            user_id=parts.user_id(),
             cache_hit=any(cache_read) if cache_read else None,
             cache_tier="prefix" if cache_read else None,
             fallback=self._fallback(),

@@ -40,6 +40,7 @@ def own_turn(parts: SpansOfTurn) -> Turn:
         "cohort": parts.variant(),
         **moments,
         **_stated(parts),
+        "user_id": parts.user_id(),
         "source": "service",
         "trace_id": span.trace_id,
         "span_id": span.span_id,

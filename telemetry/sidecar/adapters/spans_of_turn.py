@@ -12,6 +12,13 @@ from telemetry.sidecar.adapters.span_roles import SpanRole
 
 # OpenTelemetry's names for what a feature flag decided, the newest first, on a span or on an event of one.
 _VARIANTS: Final = ("feature_flag.result.variant", "feature_flag.variant")
+# OpenTelemetry's names for who called, and those of tools that take its spans. The key of a flag's evaluation comes
+# last: it may be the call. Pipecat's `user_id` is none of them: its transports give each call a new one.
+_USERS: Final = (
+    *("voice.turn.user_id", "user.id", "enduser.pseudo.id", "enduser.id", "user.hash"),
+    *("gen_ai.user.id", "langfuse.user.id", "traceloop.association.properties.user_id"),
+    "feature_flag.context.id",
+)
 _RUN_ID: Final = "voice.run_id"
 _ERROR_CODES: Final = ("error.type", "exception.type")
 
@@ -125,11 +132,11 @@ class SpansOfTurn:
 
     def variant(self) -> str | None:
         """What a feature flag decided for this turn, its call or its process."""
-        for attributes in self._attributes():
-            for key in _VARIANTS:
-                if (found := values.name(attributes.get(key))) is not None:
-                    return found
-        return None
+        return self._named(_VARIANTS)
+
+    def user_id(self) -> str | None:
+        """Who called, by the pseudonym that the sidecar made of it; by the best of the names that the spans have."""
+        return next((found for name in _USERS if (found := self._named((name,))) is not None), None)
 
     def error_code(self, parts: list[Part]) -> str | None:
         """A short name of the error of the first span that has one."""
@@ -147,6 +154,14 @@ class SpansOfTurn:
             for event in part.span.events:
                 yield event.attributes
         yield self.first.span.resource_attributes
+
+    def _named(self, names: tuple[str, ...]) -> str | None:
+        """The first value under any of the names, of the spans nearest to the turn first, the resource last."""
+        for attributes in self._attributes():
+            for key in names:
+                if (found := values.name(attributes.get(key))) is not None:
+                    return found
+        return None
 
     def _user(self) -> Part:
         if self.user is None:

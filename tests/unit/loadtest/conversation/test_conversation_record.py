@@ -75,6 +75,7 @@ def exchange(index: int = 0) -> Exchange:
             semconv.META_CACHE_HIT: "true",
             semconv.META_ROUTE: "cache",
             semconv.META_COHORT: "treatment",
+            semconv.META_USER: "user-7",
             semconv.META_FALLBACK: "nonsense",
         },
         usage={"output_text_tokens": 9},
@@ -132,6 +133,7 @@ def test_what_the_endpoint_says_of_its_answer_is_kept_and_nonsense_is_not_report
     turn = build_turn(exchange(), CALL, OPTIONS)
     assert (turn.cache_tier, turn.cache_hit, turn.route, turn.cohort) == ("edge", True, "cache", "treatment")
     assert turn.fallback is None
+    assert turn.user_id == "user-7"
     assert build_turn(exchange(), replace(CALL, cohort="mine"), OPTIONS).cohort == "mine"
 
 

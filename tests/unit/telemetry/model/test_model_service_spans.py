@@ -17,11 +17,11 @@ def test_every_row_becomes_a_field_of_a_turn() -> None:
     assert {each.field.removesuffix("_perf_ns") for each in TABLE.event} == set(TIMESTAMPS), "each timestamp has one"
 
 
-def test_names_are_unique_and_only_a_cohort_has_two() -> None:
+def test_names_are_unique_and_only_a_cohort_and_a_user_have_two() -> None:
     names = [each.name for each in (*TABLE.span, *TABLE.event, *TABLE.attribute)]
     assert len(names) == len(set(names))
     fields = [each.field for each in (*TABLE.event, *TABLE.attribute)]
-    assert [field for field in set(fields) if fields.count(field) > 1] == ["cohort"]
+    assert sorted(field for field in set(fields) if fields.count(field) > 1) == ["cohort", "user_id"]
 
 
 def test_names_are_those_of_the_vocabulary_where_it_has_one() -> None:

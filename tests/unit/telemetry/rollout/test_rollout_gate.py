@@ -234,8 +234,25 @@ def test_slices_say_where_and_change_nothing() -> None:
 
 def test_users_that_are_not_known_are_noted() -> None:
     of = replace(plan(), unit="user")
-    assert "clustered by call" in look(of, evidence()).notes[0]
-    assert look(of, evidence(are_users_known=True)).notes == ()
+    seen = evidence()
+    assert "turns name no user: the variance is clustered by call" in look(of, seen).notes[0]
+
+    def naming_all_but(unnamed: int) -> RolloutEvidence:
+        candidate = replace(seen.candidate, unnamed_turns=unnamed)
+        return replace(seen, candidate=candidate, control=replace(seen.control, unnamed_turns=0))
+
+    assert look(of, naming_all_but(0)).notes == ()
+    every = seen.candidate.turns + seen.control.turns
+    assert f"7 turns of {every:,} name no user" in look(of, naming_all_but(7)).notes[0]
+
+
+def test_few_users_are_too_few_whatever_their_calls() -> None:
+    seen = evidence()
+    users = seen.candidate.code("call") % 7
+    few = replace(seen.candidate, codes={**seen.candidate.codes, "call": packed_codes(users)}, unnamed_turns=0)
+    found = look(replace(plan(), unit="user"), replace(seen, candidate=few))
+    assert found.verdict == "hold"
+    assert {each.reason for each in found.checks} == {"its turns come from 7 of at least 20 users"}
 
 
 def test_services_that_number_no_turns_can_be_promoted_and_it_is_noted() -> None:

@@ -1,6 +1,6 @@
 """A rollout's turns out of the store, beside the turns themselves."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,10 +14,12 @@ from telemetry.model.semconv import OUTCOMES
 from telemetry.model.turns import Turn
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import default_objectives, is_good
+from telemetry.rollout.checks import check_results
 from telemetry.rollout.cohort_turns import CohortTurns, missed_column
 from telemetry.rollout.plan import Check
 from telemetry.sidecar.query_messages import Asked
 from telemetry.sidecar.query_process import reply_to
+from telemetry.store import writer as writing
 from telemetry.store.answers import Filter
 from telemetry.store.questions import QUESTIONS
 from telemetry.store.reader import StoreReader
@@ -28,6 +30,7 @@ from telemetry.store.rollout_turns import (
     evidence_of,
     question_of,
 )
+from telemetry.store.schema import ArrowTable
 from tests.fixtures_turns import SECOND, START_UNIX_NS, Run, client_turn, fill_store, synthetic_run
 from tests.rollout_cohorts import plan
 
@@ -109,6 +112,66 @@ def test_the_same_audio_has_the_same_code_in_both_cohorts(reader: StoreReader) -
         (t.utterance_id, t.noise_profile) for t in turns_of("control")
     }
     assert len(codes[0] & codes[1]) == len(common) > 0
+
+
+def test_turns_belong_to_their_user_where_callers_are_assigned_by_user(tmp_path: Path) -> None:
+    users = [f"pseudonym-{number:032x}" for number in range(4)]
+    named = [
+        client_turn(index, cohort="ab"[index % 2], user_id=None if index < 3 else users[index % 4])
+        for index in range(40)
+    ]
+    asked = RolloutQuestion("a", "b", unit="user")
+    with StoreReader(fill_store(tmp_path, Run(turns=named)), wall_clock_ns=lambda: NOW) as opened:
+        by_user = opened.rollout_turns(asked)
+        by_call = opened.rollout_turns(replace(asked, unit="call"))
+    # Without a user, the call stands for it: turns 0 and 2 of the candidate, turn 1 of the control.
+    assert (by_user.candidate.calls, by_user.control.calls) == (2 + 2, 2 + 1)
+    assert (by_user.candidate.unnamed_turns, by_user.control.unnamed_turns) == (2, 1)
+    assert (by_call.candidate.calls, by_call.candidate.unnamed_turns) == (20, None)
+    assert not evidence_of(by_user).are_users_known
+
+
+def test_bounds_are_wider_where_the_same_users_call_often(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    sessions: list[Turn] = []
+    for user in range(120):
+        own_ms = rng.normal(500, 120)  # a user's network and voice are the same in all calls
+        for call in range(10):
+            index = user * 10 + call
+            value = max(50.0, own_ms + rng.normal(0, 20))
+            user_id = f"pseudonym-{user:032x}"
+            sessions.append(client_turn(index, voice_to_voice_ms=value, cohort="ab"[user % 2], user_id=user_id))
+    median = replace(plan().primary, statistic="p50")
+    of = replace(plan(), control="b", candidate="a", primary=median, guardrails=(), unit="user")
+    widths: dict[str, float] = {}
+    with StoreReader(fill_store(tmp_path, Run(turns=sessions)), wall_clock_ns=lambda: NOW) as opened:
+        for unit in ("user", "call"):
+            found = evidence_of(opened.rollout_turns(replace(question_of(of, None), unit=unit)))
+            (result,) = check_results(of, found.candidate, found.control)
+            assert result.lower is not None
+            assert result.upper is not None
+            widths[unit] = result.upper - result.lower
+            assert found.are_users_known == (unit == "user")
+    assert widths["user"] > 1.5 * widths["call"]
+
+
+def test_a_store_of_before_users_were_kept_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    full = writing.turns_table
+
+    def of_before(turns: Sequence[Turn]) -> ArrowTable:
+        return full(turns).drop_columns(["user_id"])
+
+    monkeypatch.setattr(writing, "turns_table", of_before)
+    store = fill_store(tmp_path, RUN)
+    monkeypatch.undo()
+    newer = client_turn(900, run_id="new", cohort="streaming", user_id=f"pseudonym-{5:032x}")
+    for runs, unnamed in (((), 0), ((Run(turns=[newer]),), 1)):
+        fill_store(store, *runs)
+        with StoreReader(store, wall_clock_ns=lambda: NOW) as opened:
+            found = opened.rollout_turns(replace(ASKED, unit="user")).candidate
+            assert found.turns == len(turns_of("streaming")) + unnamed
+            assert found.unnamed_turns == len(turns_of("streaming"))
+            assert not opened.faults
 
 
 def test_only_what_is_asked_comes_back(reader: StoreReader) -> None:

@@ -100,3 +100,24 @@ def test_turns_without_an_index_are_counted_as_they_begin() -> None:
     spans = [span("voice.turn", 9 - at, scope_name="mine", start_unix_ns=START_UNIX_NS + at) for at in range(3)]
     assembly.add(list(reversed(spans)), NOW_UNIX_NS)
     assert [(turn.turn_index, turn.span_id) for turn in assembly.flush()] == [(at, f"{9 - at:016x}") for at in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        ({"user.id": "u"}, "u"),
+        ({"enduser.pseudo.id": "p", "enduser.id": "e"}, "p"),
+        ({"user.id": "u", "feature_flag.context.id": "call-7"}, "u"),
+        ({"feature_flag.context.id": "key"}, "key"),
+        ({"voice.turn.user_id": "own", "user.id": "u"}, "own"),
+        ({"user.id": "unknown"}, None),
+        # A participant of one call, not a person: Pipecat's transports give each call a new one.
+        ({"user_id": "participant"}, None),
+    ],
+)
+def test_a_turn_names_its_user_by_opentelemetrys_names(names: dict[str, str], found: str | None) -> None:
+    turn = turn_of(span("voice.turn", 2, None, names, scope_name="mine", events=EVENTS))
+    assert turn.user_id == found
+    bare = span("voice.turn", 2, None, {}, scope_name="mine", events=EVENTS)
+    below = span("voice.llm", 3, 2, names, scope_name="mine")
+    assert turn_of(below, bare).user_id == found
