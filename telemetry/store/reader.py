@@ -261,6 +261,8 @@ class StoreReader:
         return self._snapshots.ask(
             lambda connection: run_details(connection, run_id, self._library, now_unix_ns, self._snapshots.skipped),
             run_id,
+        )
+
     def turns_page(self, asked: TurnsQuestion) -> TurnsAnswer:
         """All that the Turns page shows, from one consistent read."""
         _column(asked.metric)
