@@ -43,6 +43,7 @@ from telemetry.model import formatting
 from telemetry.model.errors import StoreError
 from telemetry.objectives.slo import Verdict, judge
 from telemetry.store.answers import Filter
+from telemetry.store.pages import PageQuestion
 from telemetry.store.private_files import make_folder
 from telemetry.store.reader import StoreReader
 from telemetry.store.recordings.kept_call import FOLDER as RECORDINGS
@@ -112,6 +113,9 @@ def run(
         swarm = start_swarm(request, settings)
         stack.enter_context(processes.ending(swarm))
         interrupted = _follow(_StartedRun(checked, run_id, own.store, swarm, tuple(notes)), console, watch)
+        if interrupted:
+            # Who asks once more must not lose the results by it.
+            stack.enter_context(Interruption())
         killed_by = _check_ending(swarm, interrupted)
         spooled = deliver_all(checked, own, stack)
         load = AskedLoad(request.users, request.run_time_s, request.processes)
@@ -247,12 +251,14 @@ def _live_info(started: _StartedRun, reader: StoreReader, elapsed_s: float) -> L
     verdicts: list[Verdict] = []
     objectives = started.checked.objectives
     try:
-        summary = reader.summary(where)
-        counts = reader.objective_counts(where, objectives)
-        verdicts = judge(objectives, counts.count)
-        reported = [point.calls_in_flight for point in reader.timeline(where, buckets=30)]
+        # One question, so that no two figures are of different moments.
+        asked = PageQuestion(where, objectives=tuple(objectives), slowest=0, dots=0, fewest_buckets=30)
+        seen = reader.page(asked)
+        summary = seen.summary
+        verdicts = judge(objectives, seen.counts.count) if summary is not None else []
+        reported = [point.calls_in_flight for point in seen.timeline]
         in_flight = next((calls for calls in reversed(reported) if calls is not None), None)
-        if not summary.generator.processes:
+        if summary is None or not summary.generator.processes:
             notes = ("the callers are preparing their speech", *notes)
         elif summary.ramp_turns:
             notes = (f"{summary.ramp_turns} turns began during a ramp and are not among these", *notes)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from loadtest.run.artifacts import JUNIT
 from loadtest.scenario.file import load_scenario
 from telemetry.objectives.openslo import parse_objectives
 from tests.contracts.command_help import ROOT
@@ -41,10 +42,19 @@ def test_the_commands_of_a_job_are_accepted_and_its_files_are_there(job: Path) -
         assert (ROOT / given[given.index("--slo") + 1]).is_file()
 
 
-def test_a_job_keeps_what_its_command_writes() -> None:
+def test_a_job_keeps_and_shows_what_its_run_leaves() -> None:
     github, gitlab = parsed(EXAMPLES / "ci/github-actions.yml"), parsed(EXAMPLES / "ci/gitlab-ci.yml")
-    kept = github["jobs"]["voice"]["steps"][-1]["with"]["path"].split()
-    assert kept == gitlab["voice-load-test"]["artifacts"]["paths"] == ["summary.json", "run"]
+    commands = [shlex.split(command) for job in JOBS for command in scripts(job) if "voiceprobe run" in command]
+    (out,) = {command[command.index("--out") + 1] for command in commands}
+    steps = {step["uses"].partition("@")[0]: step for step in github["jobs"]["voice"]["steps"] if "uses" in step}
+    kept = gitlab["voice-load-test"]["artifacts"]
+    assert steps["actions/upload-artifact"]["with"]["path"] == out
+    assert steps["mikepenz/action-junit-report"]["with"]["report_paths"] == f"{out}/{JUNIT}"
+    assert (kept["paths"], kept["reports"]["junit"]) == ([out], f"{out}/{JUNIT}")
+    # What shows a verdict does so for a run that failed, too.
+    assert kept["when"] == "always"
+    after = [step for step in github["jobs"]["voice"]["steps"] if "if" in step]
+    assert [step["if"] for step in after] == ["always()"] * 3
 
 
 def test_the_objectives_are_objectives() -> None:

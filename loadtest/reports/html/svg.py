@@ -39,7 +39,7 @@ class Size:
     is_narrow: bool
 
 
-WIDE: Final = Size(860, is_narrow=False)
+WIDE: Final = Size(820, is_narrow=False)
 NARROW: Final = Size(350, is_narrow=True)
 
 
