@@ -20,12 +20,13 @@ class ExitCode(IntEnum):
 
 
 MEANINGS: Final[Mapping[ExitCode, str]] = {
-    ExitCode.OK: "all objectives are met; of a rollout: promote",
+    ExitCode.OK: "all objectives are met; of a rollout: promote; of a comparison: shown to be within the margin",
     ExitCode.FAULT: "an unexpected fault of voiceprobe itself",
     ExitCode.USAGE: "a flag, file or configuration cannot be used; every fault is reported at once",
     ExitCode.OBJECTIVE_MISSED: (
         "an objective is missed, whatever else is undecided; or the service kept so many calls that others never "
-        "began; or `voiceprobe audit` found personal data where there must not be any; of a rollout: roll back"
+        "began; or `voiceprobe audit` found personal data where there must not be any; of a rollout: roll back; "
+        "of a comparison: a regression, shown to exceed the margin"
     ),
     ExitCode.GENERATOR_LIMITED: (
         "generator-limited: more than 1 % of the turns (and more than two) are invalid, or more than 1 % of the calls "
@@ -36,7 +37,7 @@ MEANINGS: Final[Mapping[ExitCode, str]] = {
     ExitCode.UNDECIDED: (
         "undecided: no objective is missed, but not every one is shown to be met: too few turns (or calls) were heard, "
         "lost telemetry could turn the verdict, or the endpoint does not show what the objective is about; "
-        "of a rollout: hold"
+        "of a rollout: hold; of a comparison: the interval holds the margin, or a run says nothing about the service"
     ),
     ExitCode.STORE_DAMAGED: (
         "`voiceprobe store check` found faults in a store, or `voiceprobe store repair` could not bring back every row"
