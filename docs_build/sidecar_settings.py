@@ -26,6 +26,8 @@ environment or from a file of its own. Where both are given, the stronger of the
 # What the readers of these tables check is on their own pages.
 TABLES_TEXT: Final = {
     "forward": "an OTLP endpoint that everything received goes on to; `text` says what happens to texts",
+    "rollout": "a staged rollout that is evaluated: `plan_file`, and whether the next stage begins `on-request` (the "
+    "default) or `on-promotion`; not read where plans are given by flag or variable",
     "scrape": "a model server whose Prometheus page is read",
 }
 
@@ -44,7 +46,7 @@ def sidecar_settings_page() -> str:
 
 
 def _row(setting: SidecarSetting) -> tuple[str, str, str, str, str]:
-    key = code(setting.key) if setting.in_file else "–"
+    key = code(f"[[{setting.key}]]") if setting.is_repeated else code(setting.key) if setting.in_file else "–"
     flag = "–" if setting.is_secret else code(setting.flag)
     default = "–" if setting.default is None else code(str(setting.default).lower())
     bounds = f" ({setting.expected})" if setting.choices or setting.kind in ("integer", "number") else ""

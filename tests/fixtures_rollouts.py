@@ -4,13 +4,15 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from telemetry.rollout.gate import GateVerdict, RolloutEvidence, decide, first_history
 from telemetry.rollout.history import RolloutHistory
 from telemetry.rollout.plan import RolloutPlan, Stage
 from telemetry.store.rollout_log import RolloutLog
-from tests.rollout_cohorts import SAME, Regression, cohort, plan
+from tests.fixtures_turns import SECOND, START_UNIX_NS, Run, client_turn, fill_store
+from tests.rollout_cohorts import SAME, Regression, cohort, latencies_ms, plan
 
 AT_UNIX_NS = 1_790_000_000_000_000_000
 MINUTE = 60_000_000_000
@@ -51,6 +53,58 @@ def keep_verdicts(store: Path, number: int, of: RolloutPlan | None = None) -> Ro
             at = AT_UNIX_NS + place * MINUTE
             log.append(kept, verdict_of(kept, log.history, turns=300 + place, at_unix_ns=at))
     return kept
+
+
+PLAN_FILE = """
+name = "streaming"
+unit = "call"
+slices = ["route"]
+[cohorts]
+control = "stable"
+candidate = "streaming"
+[primary]
+margin = "400ms"
+[[stages]]
+name = "canary"
+share = 0.25
+[[stages]]
+name = "half"
+share = 0.5
+[[guardrails]]
+check = "no_reply"
+margin = 0.1
+[[guardrails]]
+check = "tail"
+margin = 0.1
+"""
+
+
+def turns_of(
+    cohort_name: str, count: int, begin: int, *, shift_ms: float = 0.0, start_unix_ns: int = START_UNIX_NS
+) -> Run:
+    """Turns of a cohort, a second apart, none of them lost; `begin` makes their ids and their values."""
+    values, calls = latencies_ms(np.random.default_rng(begin), count)
+    return Run(
+        turns=[
+            msgspec.structs.replace(
+                client_turn(begin + index, voice_to_voice_ms=float(value) + shift_ms),
+                call_id=f"{cohort_name}-{begin}-{call}",
+                cohort=cohort_name,
+                route="cloud",
+                process_id=f"{cohort_name}-{begin}",
+                sequence=index,
+                started_unix_ns=start_unix_ns + index * SECOND,
+            )
+            for index, (value, call) in enumerate(zip(values, calls, strict=True))
+        ]
+    )
+
+
+def fill_rollout_store(folder: Path, kind: str) -> Path:
+    """A store by which the rollout of PLAN_FILE is to be promoted (`equal`), rolled back (`worse`) or held (`few`)."""
+    candidate = {"equal": (600, 0.0), "worse": (600, 900.0), "few": (90, 0.0)}[kind]
+    control = turns_of("stable", 1800, 10_000)
+    return fill_store(folder, control, turns_of("streaming", candidate[0], 0, shift_ms=candidate[1]))
 
 
 def edited(of: RolloutPlan) -> RolloutPlan:

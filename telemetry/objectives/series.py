@@ -1,4 +1,5 @@
-"""The Prometheus series about objectives, by which the sidecar and the rules over its series know each other. Pure."""
+"""The Prometheus series about objectives and rollouts, by which the sidecar and the rules over its series know each
+other. Pure."""
 
 from typing import Final
 
@@ -14,6 +15,16 @@ REJECTED: Final = "voice_telemetry_rejected_items"
 REFUSED: Final = "voice_telemetry_refused_requests"
 BAD: Final = "voice_telemetry_bad_requests"
 MISSING: Final = "voice_telemetry_missing_turns"
+
+ROLLOUT_LABEL: Final = "rollout"
+ROLLOUT_VERDICT: Final = "voice_rollout_verdict"
+ROLLOUT_STAGE: Final = "voice_rollout_stage"
+ROLLOUT_SHARE: Final = "voice_rollout_share_ratio"
+ROLLOUT_NEEDED: Final = "voice_rollout_needed_turns"
+ROLLOUT_EVALUATED: Final = "voice_rollout_last_verdict_timestamp_seconds"
+ROLLOUT_EVERY: Final = "voice_rollout_evaluation_interval_seconds"
+ROLLOUT_DIFFERENCE: Final = "voice_rollout_primary_difference_seconds"
+ROLLOUT_MARGIN: Final = "voice_rollout_primary_margin_seconds"
 
 _STAGES: Final = ("endpointing", "asr", "llm", "tts", "connect")
 

@@ -93,7 +93,8 @@ def _parameter(setting: SidecarSetting) -> inspect.Parameter:
         hidden=setting.is_secret,
     )
     # Texts are checked where those of the environment are, so that all faults are reported at once.
-    annotation = Annotated[bool | None if is_boolean else str | None, declared]
+    kind = list[str] if setting.is_repeated else bool if is_boolean else str
+    annotation = Annotated[kind | None, declared]
     return inspect.Parameter(setting.key, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 

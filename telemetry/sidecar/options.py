@@ -5,6 +5,7 @@ from pathlib import Path
 
 from telemetry.sidecar.connection_limits import ConnectionLimits
 from telemetry.sidecar.forwarding.destinations import Destination
+from telemetry.sidecar.rollouts.settings import EVERY_S, RolloutSetting
 from telemetry.sidecar.scraping.targets import ScrapeTarget
 from telemetry.sidecar.tls import ServerTls
 from telemetry.store.retention import KEEP_ALL, Keep
@@ -16,7 +17,7 @@ class SidecarOptions:
 
     What `keep` does not keep is removed from the store. The pages of the model servers in `scrape` are read. For
     `drain_s` seconds after a stop signal, the receivers accept requests and say that they are not ready. `redact_names`
-    is a file of names that no text keeps.
+    is a file of names that no text keeps. Each of `rollouts` is evaluated every `rollout_every_s` seconds.
     """
 
     store: Path
@@ -33,3 +34,5 @@ class SidecarOptions:
     drain_s: float = 0.0
     redact_names: Path | None = None
     destinations: tuple[Destination, ...] = ()
+    rollouts: tuple[RolloutSetting, ...] = ()
+    rollout_every_s: float = EVERY_S

@@ -18,10 +18,17 @@ from telemetry.sidecar.store_link import StoreLink
 _Answer = Callable[[Request], Awaitable[Response]]
 
 
-def routes(link: StoreLink, ingest: Ingest, access: Access, is_stopping: Callable[[], bool]) -> list[Route]:
-    """Create the routes of the pages. Health and readiness ask for no token, and never wait for the store process.
+def routes(
+    link: StoreLink,
+    ingest: Ingest,
+    access: Access,
+    is_stopping: Callable[[], bool],
+    with_more: Callable[[bytes], bytes] = bytes,
+) -> list[Route]:
+    """Create the routes of the pages; `with_more` adds what the front knows to the metrics.
 
-    Without one they name the faults; their sentences, which hold paths of this machine, are for those who have it.
+    Health and readiness ask for no token, and never wait for the store process. Without one they name the faults; their
+    sentences, which hold paths of this machine, are for those who have it.
     """
 
     async def healthz(request: Request) -> Response:
@@ -40,7 +47,7 @@ def routes(link: StoreLink, ingest: Ingest, access: Access, is_stopping: Callabl
         return await _page(link, "state", "", _counts(link, ingest))
 
     async def metrics(request: Request) -> Response:
-        return await _page(link, "metrics", request.headers.get("accept", ""), _counts(link, ingest))
+        return await _page(link, "metrics", request.headers.get("accept", ""), _counts(link, ingest), with_more)
 
     return [
         Route("/healthz", healthz),
@@ -54,12 +61,18 @@ def _counts(link: StoreLink, ingest: Ingest) -> FrontCounts:
     return FrontCounts(ingest.bad_requests, ingest.refused_requests, link.restarts)
 
 
-async def _page(link: StoreLink, page: Literal["state", "metrics"], accept: str, counts: FrontCounts) -> Response:
+async def _page(
+    link: StoreLink,
+    page: Literal["state", "metrics"],
+    accept: str,
+    counts: FrontCounts,
+    with_more: Callable[[bytes], bytes] = bytes,
+) -> Response:
     try:
         answer = await link.ask(page, accept, counts)
     except StoreError as error:
         return Response(f"{error}\n", 503, {"retry-after": str(RETRY_AFTER_S)}, "text/plain")
-    return Response(answer.body, headers={"content-type": answer.content_type})
+    return Response(with_more(answer.body), headers={"content-type": answer.content_type})
 
 
 def _guarded(answer: _Answer, access: Access) -> _Answer:

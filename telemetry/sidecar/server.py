@@ -25,6 +25,10 @@ from telemetry.sidecar.otlp.access import Access
 from telemetry.sidecar.otlp.body import Bodies
 from telemetry.sidecar.otlp.grpc_health import GrpcHealth
 from telemetry.sidecar.otlp.ingest import Ingest
+from telemetry.sidecar.rollouts import routes as rollout_routes
+from telemetry.sidecar.rollouts.exposition import with_rollouts
+from telemetry.sidecar.rollouts.link import RolloutLink
+from telemetry.sidecar.rollouts.messages import RolloutOptions
 from telemetry.sidecar.scraping.scraper import Scraper
 from telemetry.sidecar.stopping import StopRequests
 from telemetry.sidecar.store_link import StoreLink
@@ -56,6 +60,8 @@ async def serve(options: SidecarOptions, ready: Callable[[dict[str, object]], No
         stack.push_async_callback(scraper.stop)
         questions = query_api.QueryLink(options.store)
         stack.push_async_callback(questions.stop)
+        rollouts = RolloutLink(_rollout_options(options))
+        stack.push_async_callback(rollouts.stop)
         health = GrpcHealth(lambda: link.is_storing and not stop.is_asked, otlp_grpc.SERVICES)
         tls = options.tls
         access = Access(options.token, requires_certificate=tls is not None and tls.requires_certificate)
@@ -70,8 +76,9 @@ async def serve(options: SidecarOptions, ready: Callable[[dict[str, object]], No
         )
         routes = [
             *otlp_http.routes(ingest, bodies, access),
-            *pages.routes(link, ingest, access, lambda: stop.is_asked),
+            *pages.routes(link, ingest, access, lambda: stop.is_asked, partial(with_rollouts, link=rollouts)),
             *query_api.routes(questions, access),
+            *rollout_routes.routes(rollouts, access),
         ]
         secured = None if tls is None else partial(TlsConnection, tls.http)
         http = http_server(Starlette(routes=routes), limits, _GRACE_S, secured)
@@ -80,6 +87,7 @@ async def serve(options: SidecarOptions, ready: Callable[[dict[str, object]], No
             await asyncio.sleep(0.005)
         if not serving.done():
             scraper.start()
+            rollouts.start()
             addresses = _addresses(options, listener.getsockname()[1], grpc_port)
             ready(addresses)
             log_event(_log, logging.INFO, "ready", "the receivers are listening", **addresses)
@@ -104,6 +112,15 @@ def _store_options(options: SidecarOptions) -> StoreOptions:
         options.keep.size_bytes,
         redact_names=str(options.redact_names) if options.redact_names else None,
         destinations=options.destinations,
+    )
+
+
+def _rollout_options(options: SidecarOptions) -> RolloutOptions:
+    return RolloutOptions(
+        str(options.store.resolve()),
+        options.rollouts,
+        str(options.slo) if options.slo else None,
+        options.rollout_every_s,
     )
 
 

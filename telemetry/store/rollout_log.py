@@ -41,6 +41,7 @@ LOG_NAME: Final = "verdicts.jsonl"
 HEAD_NAME: Final = "head.json"
 LOCK_NAME: Final = "writer.lock"
 _Done = TypeVar("_Done")
+_Stamp = tuple[int, int, int]
 # A log may grow while it is read: what looks like a fault is looked at again.
 _READ_AGAIN: Final = 2
 # As many as a picture over time can show, and an answer over the network can carry.
@@ -80,10 +81,10 @@ def read_rollouts(store: Path, most_entries: int = MOST_ENTRIES) -> tuple[Rollou
 
 def _record(folder: Path, most_entries: int) -> RolloutRecord | None:
     try:
-        plan, content, head = _read(folder)
+        content, plan, head = _read(folder)
         checked = checked_lines(content, plan, head)
         for _ in range(_READ_AGAIN if checked.faults else 0):
-            plan, content, head = _read(folder)
+            content, plan, head = _read(folder)
             checked = checked_lines(content, plan, head)
     except OSError as error:
         why = f"{error.filename or folder}: cannot be read ({error.strerror}); check the permissions of the store"
@@ -101,10 +102,10 @@ def _record(folder: Path, most_entries: int) -> RolloutRecord | None:
 
 
 def _read(folder: Path) -> tuple[bytes, bytes, LogHead | None]:
-    """The plan, the lines and the head, of which none is older than the ones before it. Raises OSError."""
+    """The lines, the plan and the head; the head is not newer than the lines. Raises OSError."""
     head = _read_head(folder)
     content = _content(folder / LOG_NAME)
-    return _content(folder / PLAN_NAME), content, head
+    return content, _content(folder / PLAN_NAME), head
 
 
 def _read_head(folder: Path) -> LogHead | None:
@@ -145,12 +146,9 @@ class RolloutLog:
         with contextlib.ExitStack() as opening:
             opening.callback(self._stack.close)
             self._on_disk(self._lock)
+            self._stamp: _Stamp | None = None
             checked = self._on_disk(self._mended)
-            if checked.faults:
-                raise StoreError(
-                    f"{self._path}: {'; '.join(checked.faults)}. What it says cannot be trusted: restore the folder "
-                    "from a copy, or begin a rollout of another name"
-                )
+            self._refuse(checked.faults)
             self._size = checked.whole_bytes
             self._head = checked.head
             self._newest = checked.entries[-1] if checked.entries else None
@@ -235,7 +233,7 @@ class RolloutLog:
 
     def _mended(self) -> CheckedLines:
         """What the log holds, after a line that was not written to its end is cut off."""
-        plan, content, head = _read(self.folder)
+        content, plan, head = _read(self.folder)
         checked = checked_lines(content, plan, head)
         if checked.whole_bytes < len(content) and not checked.faults:
             with self._opened() as file:
@@ -243,6 +241,24 @@ class RolloutLog:
         if checked.head is not None and checked.head != head and not checked.faults:
             self._write_head(checked.head)
         return checked
+
+    def _recheck(self) -> None:
+        """Look whether somebody else wrote into the log since the last line."""
+        if self._stamp is None:
+            return
+        with contextlib.suppress(FileNotFoundError), self._path.open("rb") as file:
+            if _stamp_of(file) == self._stamp:
+                return
+        checked = checked_lines(*_read(self.folder))
+        changed = () if checked.head == self._head else ("it does not end as it was written",)
+        self._refuse(checked.faults or changed)
+
+    def _refuse(self, faults: tuple[str, ...]) -> None:
+        if faults:
+            raise StoreError(
+                f"{self._path}: {'; '.join(faults)}. What it says cannot be trusted: restore the folder from a copy, "
+                "or begin a rollout of another name"
+            )
 
     def _begin(self, plan: RolloutPlan, plan_text: bytes, history: RolloutHistory, now_unix_ns: int) -> None:
         def lay_down() -> None:
@@ -260,11 +276,13 @@ class RolloutLog:
 
     def _append(self, entry: RolloutEntry) -> None:
         assert self._head is not None  # noqa: S101 - there is one from the first line on
+        self._on_disk(self._recheck)
         line = encoded_line(entry, self._head.sha256)
         head = LogHead(entry.sequence, sha256_of(line))
 
         def write() -> None:
             with self._opened() as file:
+                os.ftruncate(file.fileno(), self._size)
                 file.seek(self._size)
                 try:
                     file.write(line + LINE_END)
@@ -275,6 +293,8 @@ class RolloutLog:
                     with contextlib.suppress(OSError):
                         _cut(file, self._size)
                     raise
+                finally:
+                    self._stamp = _stamp_of(file)
 
         self._on_disk(write)
         self._size += len(line) + 1
@@ -296,6 +316,12 @@ class RolloutLog:
             raise StoreError(
                 f"{self.folder}: verdicts cannot be kept there ({why}); none counts until the disk takes them"
             ) from error
+
+
+def _stamp_of(file: BinaryIO) -> _Stamp:
+    """What changes with every write, and with every other file of that name."""
+    stat = os.fstat(file.fileno())
+    return stat.st_ctime_ns, stat.st_ino, stat.st_size
 
 
 def _cut(file: BinaryIO, size: int) -> None:

@@ -5,19 +5,20 @@ from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 from telemetry.model.errors import ConfigError
-from telemetry.sidecar.configuration.reading import Configuration
+from telemetry.sidecar.configuration.reading import SEPARATOR, Configuration
 from telemetry.sidecar.configuration.settings import BY_KEY
 from telemetry.sidecar.connection_limits import ConnectionLimits
 from telemetry.sidecar.forwarding.destinations import destinations_from
 from telemetry.sidecar.options import SidecarOptions
 from telemetry.sidecar.otlp.access import is_loopback
+from telemetry.sidecar.rollouts.settings import ROLLOUTS, RolloutSetting, rollouts_from
 from telemetry.sidecar.scraping.targets import targets_from
 from telemetry.sidecar.secret_files import checked_token, read_token_file
 from telemetry.sidecar.tls import ServerTls, TlsFiles, server_tls
 from telemetry.store.retention import Keep
 
 # Tables of the file, each with a reader of its own.
-TABLES: Final = ("forward", "scrape")
+TABLES: Final = ("forward", "rollout", "scrape")
 _DAY_NS: Final = 86_400 * 10**9
 _GIB: Final = 1 << 30
 _Made = TypeVar("_Made")
@@ -30,6 +31,7 @@ def options_of(configuration: Configuration) -> SidecarOptions:
     tls = _attempt(lambda: _tls(configuration), faults)
     scrape = _attempt(lambda: targets_from(_tables(configuration, "scrape"), str(configuration.file)), faults)
     forward = _attempt(lambda: destinations_from(_tables(configuration, "forward"), str(configuration.file)), faults)
+    rollouts = _attempt(lambda: _rollouts(configuration), faults)
     store, host = _text(configuration, "store"), _text(configuration, "host") or ""
     if not configuration.is_given("store"):
         setting = BY_KEY["store"]
@@ -55,6 +57,8 @@ def options_of(configuration: Configuration) -> SidecarOptions:
         limits=_limits(configuration),
         scrape=tuple(scrape or ()),
         destinations=tuple(forward or ()),
+        rollouts=rollouts or (),
+        rollout_every_s=_number(configuration, "rollout_every"),
         drain_s=_number(configuration, "drain_time"),
         redact_names=_path(configuration, "redact_names"),
     )
@@ -64,7 +68,9 @@ def _attempt(make: Callable[[], _Made], faults: list[str]) -> _Made | None:
     try:
         return make()
     except ConfigError as error:
-        faults.extend(f"{error.where}: {fault}" if error.where != "TLS" else fault for fault in error.faults)
+        faults.extend(
+            fault if error.where in ("TLS", ROLLOUTS) else f"{error.where}: {fault}" for fault in error.faults
+        )
         return None
 
 
@@ -110,6 +116,16 @@ def _tls(configuration: Configuration) -> ServerTls | None:
         given = next(name for name in ("tls_cert", "tls_key", "tls_client_ca") if name in configuration.given)
         raise ConfigError(configuration.origin(given), ["TLS requires both tls_cert and tls_key; give the two"])
     return server_tls(TlsFiles(Path(cert), Path(key), None if client_ca is None else Path(client_ca)))
+
+
+def _rollouts(configuration: Configuration) -> tuple[RolloutSetting, ...]:
+    files = (_text(configuration, "rollout") or "").split(SEPARATOR)
+    return rollouts_from(
+        _tables(configuration, "rollout"),
+        [file for file in files if file],
+        str(configuration.file),
+        _path(configuration, "slo"),
+    )
 
 
 def _keep(configuration: Configuration) -> Keep:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 
-from telemetry.sidecar.configuration.reading import Configuration
+from telemetry.sidecar.configuration.reading import SEPARATOR, Configuration
 from telemetry.sidecar.configuration.settings import SETTINGS, SidecarSetting
 
 HIDDEN = "[hidden]"
@@ -21,6 +21,8 @@ def _line(setting: SidecarSetting, configuration: Configuration) -> str:
         return f"# {setting.key} is not set"
     if setting.is_secret:
         return f"# {setting.key} = {HIDDEN}  # {origin}"
+    if setting.is_repeated:
+        return f"# {setting.key} = {json.dumps(str(value).split(SEPARATOR))}  # {origin}"
     # A string of JSON is one of TOML, too.
     return f"{setting.key} = {json.dumps(value)}  # {origin}"
 

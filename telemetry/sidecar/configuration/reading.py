@@ -4,13 +4,14 @@ All faults are found at once, each with its place and how to mend it.
 """
 
 import math
+import os
 import re
 import stat
 import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from telemetry.model.semconv import SIDECAR_CLIENT_VARIABLES, SIDECAR_VARIABLE_PREFIX
 from telemetry.model.validation import nearest, shown
@@ -24,6 +25,8 @@ from telemetry.sidecar.configuration.settings import (
 
 FILE_BYTES_MAX: Final = 1 << 20
 DEFAULT_ORIGIN: Final = "default"
+# Between the values of a setting that is repeated.
+SEPARATOR: Final = os.pathsep
 # Kubernetes sets such variables for a service that is called voiceprobe-sidecar; none of them is meant for us.
 _SERVICE_LINK: Final = re.compile(r"SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP)(_(ADDR|PORT|PROTO))?)?")
 _TRUE: Final = frozenset({"true", "yes", "on", "1"})
@@ -154,6 +157,8 @@ def _take_variable(configuration: Configuration, name: str, text: str) -> None:
 def _take_flag(configuration: Configuration, setting: SidecarSetting, value: object) -> None:
     if value is None:
         return
+    if isinstance(value, list):
+        value = SEPARATOR.join(map(str, cast("list[object]", value)))
     if isinstance(value, bool):
         configuration.given[setting.key] = Given(value, setting.flag, _FLAG)
     elif setting.is_secret:

@@ -6,10 +6,11 @@ from typing import Final, Literal, get_args
 from telemetry.model.semconv import SIDECAR_VARIABLE_PREFIX
 from telemetry.sidecar.body_budget import BODIES_BYTES_MAX
 from telemetry.sidecar.connection_limits import BODY_S, CONNECTIONS_MAX, HEADER_S, IDLE_S
+from telemetry.sidecar.rollouts.settings import EVERY_S
 
 Kind = Literal["text", "path", "integer", "number", "boolean"]
 Value = str | int | float | bool
-Group = Literal["addresses", "access", "store", "limits", "operation"]
+Group = Literal["addresses", "access", "store", "rollouts", "limits", "operation"]
 GROUPS: Final[tuple[Group, ...]] = get_args(Group)
 
 _PORT_MAX: Final = 65_535
@@ -19,7 +20,8 @@ _PORT_MAX: Final = 65_535
 class SidecarSetting:
     """One setting. `key` is its name in the file; the names of its variable and its flag are made from it.
 
-    `default` None means that it is not set. `low` and `high` are bounds of a number, both allowed.
+    `default` None means that it is not set. `low` and `high` are bounds of a number, both allowed. One that is
+    repeated has several values, in a variable with `:` between them; in the file it is a table of its own.
     """
 
     key: str
@@ -32,6 +34,7 @@ class SidecarSetting:
     choices: tuple[str, ...] = ()
     in_file: bool = True
     is_secret: bool = False
+    is_repeated: bool = False
 
     @property
     def variable(self) -> str:
@@ -112,6 +115,17 @@ SETTINGS: Final = (
     ),
     SidecarSetting(
         "keep_gib", "GiB to which the store is kept, the newest data; all if not given.", "store", "number", low=0.001
+    ),
+    SidecarSetting(
+        "rollout",
+        "Plan of a staged rollout that is evaluated; may be repeated (in the variable with : between the paths).",
+        "rollouts",
+        "path",
+        in_file=False,
+        is_repeated=True,
+    ),
+    SidecarSetting(
+        "rollout_every", "Seconds between two evaluations of a rollout.", "rollouts", "number", EVERY_S, 1, 3600
     ),
     SidecarSetting(
         "max_connections",

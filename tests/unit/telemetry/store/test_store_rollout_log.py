@@ -100,6 +100,10 @@ def _twice(lines: list[bytes]) -> None:
     lines.insert(3, lines[2])
 
 
+def _cut_end(lines: list[bytes]) -> None:
+    del lines[5]
+
+
 CHANGES: list[tuple[Callable[[list[bytes]], None], str]] = [
     (_edit_verdict, "line 3 was edited"),
     (_edit_last, "line 6 was edited"),
@@ -108,7 +112,7 @@ CHANGES: list[tuple[Callable[[list[bytes]], None], str]] = [
     (lambda lines: lines.__delitem__(2), "before line 3 the entry 2 was removed"),
     (lambda lines: lines.__delitem__(slice(1, 4)), "before line 2 the entries 1 to 3 were removed"),
     (lambda lines: lines.__delitem__(0), "before line 1 the entry 0 was removed"),
-    (lambda lines: lines.__delitem__(5), "its end is missing: the last entry is 4, and 5 was written"),
+    (_cut_end, "its end is missing: the last entry is 4, and 5 was written"),
     (lambda lines: lines.clear(), "its end is missing: the last entry is gone, and 5 was written"),
     (lambda lines: lines.__setitem__(2, b"{}\n"), "line 3 is not one of this log"),
     (lambda lines: lines.__setitem__(2, b"\xff\n"), "line 3 is not one of this log"),
@@ -144,6 +148,24 @@ def test_lines_that_somebody_chained_on_are_named(tmp_path: Path) -> None:
     (log_file(tmp_path).parent / "head.json").unlink()
     (record,) = read_rollouts(tmp_path)
     assert "the file that names its last line was removed" in record.faults[0]
+
+
+@pytest.mark.parametrize("edit", [_edit_verdict, _edit_last, _cut_end, list.clear])
+def test_a_log_that_is_changed_while_it_is_open_takes_nothing_more(
+    tmp_path: Path, edit: Callable[[list[bytes]], None]
+) -> None:
+    keep_verdicts(tmp_path, 4, PLAN)
+    with opened(tmp_path) as log:
+        log.append(PLAN, verdict_of(PLAN, log.history, at_unix_ns=AT_UNIX_NS + 8 * MINUTE))
+        change(tmp_path, edit)
+        left = log_file(tmp_path).read_bytes()
+        with pytest.raises(StoreError, match="cannot be trusted"):
+            log.append(PLAN, verdict_of(PLAN, log.history, at_unix_ns=AT_UNIX_NS + 9 * MINUTE))
+        log_file(tmp_path).unlink()
+        with pytest.raises(StoreError, match="its end is missing"):
+            log.move("half", AT_UNIX_NS + 9 * MINUTE)
+        assert not log_file(tmp_path).exists()
+        assert left != b"" or edit is list.clear
 
 
 def test_another_plan_beside_the_log_is_named(tmp_path: Path) -> None:

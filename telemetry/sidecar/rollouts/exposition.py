@@ -1,0 +1,71 @@
+"""The gauges of rollouts in `/metrics`."""
+
+from collections.abc import Iterator, Mapping
+from typing import Final, get_args
+
+from telemetry.objectives import series
+from telemetry.rollout.history import Decision
+from telemetry.sidecar.counts.text import Family, label_text, with_families
+from telemetry.sidecar.rollouts.link import RolloutLink
+from telemetry.sidecar.rollouts.messages import Standing
+
+_DECISIONS: Final[tuple[Decision, ...]] = get_args(Decision)
+_NS_PER_S: Final = 1e9
+_BY: Final = series.ROLLOUT_LABEL
+
+
+def _gauge(name: str, text: str, *labels: str) -> Family:
+    return Family(name, "gauge", text, (_BY, *labels))
+
+
+FAMILIES: Final = (
+    _gauge(
+        series.ROLLOUT_VERDICT, "1 for what is to be done with the rollout now; hold while nothing is known.", "verdict"
+    ),
+    _gauge(series.ROLLOUT_STAGE, "1 for the stage at which the rollout is.", "stage"),
+    _gauge(series.ROLLOUT_SHARE, "The candidate's share of callers at this stage."),
+    _gauge(series.ROLLOUT_NEEDED, "More turns of the candidate that the verdict waits for; absent where unknown."),
+    _gauge(series.ROLLOUT_EVALUATED, "When a verdict was last kept; 0 before the first."),
+    _gauge(series.ROLLOUT_EVERY, "How often the rollout is evaluated."),
+    _gauge(series.ROLLOUT_DIFFERENCE, "Candidate - control of the primary metric, with its bounds.", "bound"),
+    _gauge(series.ROLLOUT_MARGIN, "By how much the primary metric may be worse at most."),
+)
+_Samples = Mapping[tuple[str, ...], float | None]
+
+
+def with_rollouts(page: bytes, link: RolloutLink) -> bytes:
+    """A page of `/metrics` with the gauges of rollouts behind its own; without rollouts it stays as it is."""
+    if not link.names:
+        return page
+    samples = {name: _samples(link, name) for name in link.names}
+
+    def parts(openmetrics: bool) -> Iterator[str]:
+        for family in FAMILIES:
+            yield family.head(openmetrics=openmetrics)
+            for name, of_family in samples.items():
+                for labels, value in of_family[family.name].items():
+                    if value is not None:
+                        yield family.sample(label_text(family.labels, (name, *labels)), value)
+
+    return with_families(page, parts)
+
+
+def _samples(link: RolloutLink, name: str) -> Mapping[str, _Samples]:
+    known, newest = link.standing(name), link.newest(name)
+    standing = known if isinstance(known, Standing) else None
+    decision = "hold" if standing is None else standing.decision
+    kept_unix_ns = None if newest is None else newest.kept_unix_ns
+    primary = None if standing is None else standing.primary
+    bounds = (
+        {} if primary is None else {"lower": primary.lower_s, "estimate": primary.estimate_s, "upper": primary.upper_s}
+    )
+    return {
+        series.ROLLOUT_VERDICT: {(each,): int(each == decision) for each in _DECISIONS},
+        series.ROLLOUT_STAGE: {} if newest is None else {(each,): int(each == newest.stage) for each in newest.stages},
+        series.ROLLOUT_SHARE: {(): None if newest is None else newest.share},
+        series.ROLLOUT_NEEDED: {(): None if standing is None else standing.turns_needed},
+        series.ROLLOUT_EVALUATED: {(): 0 if kept_unix_ns is None else kept_unix_ns / _NS_PER_S},
+        series.ROLLOUT_EVERY: {(): link.options.every_s},
+        series.ROLLOUT_DIFFERENCE: {(bound,): value for bound, value in bounds.items()},
+        series.ROLLOUT_MARGIN: {(): None if primary is None else primary.margin_s},
+    }

@@ -1,0 +1,196 @@
+"""What a sidecar answers about its rollouts: verdicts for Argo Rollouts, yes or no for Flagger's webhooks, and whether
+a stage may begin.
+
+A verdict is answered only while the last evaluation is recent; everything else is refused with a status that neither
+promotes nor rolls back.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, cast
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from telemetry.rollout.history import Decision
+from telemetry.sidecar.otlp.access import Access, Denial, is_authorized
+from telemetry.sidecar.rollouts.link import RolloutLink
+from telemetry.sidecar.rollouts.messages import BEGUN, REFUSED, UNAVAILABLE, UNKNOWN, Standing
+
+BODY_BYTES_MAX: Final = 64 << 10
+BODY_WITHIN_S: Final = 10.0
+_RETRY_AFTER_S: Final = 5
+_Answer = Callable[[Request, dict[str, Any]], Awaitable[Response]]
+
+
+def routes(link: RolloutLink, access: Access) -> list[Route]:
+    """Create the routes. Each asks for what the receivers ask for; Flagger, whose webhooks carry no header of their
+    own, may put the token into their metadata."""
+
+    async def listed(_request: Request, _body: dict[str, Any]) -> Response:
+        return _json(200, {"rollouts": [_row(link, name) for name in link.names]})
+
+    async def verdict(request: Request, _body: dict[str, Any]) -> Response:
+        standing = _standing(link, request)
+        if isinstance(standing, Response):
+            return standing
+        stage = request.query_params.get("stage")
+        if stage is None or stage == standing.stage:
+            return Response(standing.body, media_type="application/json")
+        return _of_stage(standing, stage)
+
+    def webhook(wanted: Decision) -> _Answer:
+        async def answer(request: Request, _body: dict[str, Any]) -> Response:
+            standing = _standing(link, request)
+            if isinstance(standing, Response):
+                return standing
+            content = {"verdict": standing.decision, "sentence": standing.sentence, "stage": standing.stage}
+            return _json(200 if standing.decision == wanted else REFUSED, content)
+
+        return answer
+
+    async def stage(request: Request, body: dict[str, Any]) -> Response:
+        asked = body.get("stage", _metadata(body).get("stage"))
+        if not isinstance(asked, str) or not asked:
+            return _refused(400, 'say which stage begins: {"stage": "NAME"}')
+        return await _begun(link, request, asked)
+
+    async def advance(request: Request, _body: dict[str, Any]) -> Response:
+        return await _begun(link, request, None)
+
+    of_one = "/v1/rollouts/{name}"
+    return [
+        Route("/v1/rollouts", _reading(listed, access)),
+        Route(f"{of_one}/verdict", _reading(verdict, access)),
+        Route(f"{of_one}/confirm", _posted(webhook("promote"), access), methods=["POST"]),
+        Route(f"{of_one}/rollback", _posted(webhook("roll_back"), access), methods=["POST"]),
+        Route(f"{of_one}/stage", _posted(stage, access), methods=["POST"]),
+        Route(f"{of_one}/advance", _posted(advance, access), methods=["POST"]),
+    ]
+
+
+def _row(link: RolloutLink, name: str) -> dict[str, Any]:
+    standing = link.standing(name)
+    if isinstance(standing, str):
+        return {"rollout": name, "verdict": None, "sentence": standing}
+    return {
+        "rollout": name,
+        "verdict": standing.decision,
+        "sentence": standing.sentence,
+        "stage": standing.stage,
+        "stages": standing.stages,
+        "share": standing.share,
+        "turns_needed": standing.turns_needed,
+        "at_unix_ns": standing.at_unix_ns,
+        "is_kept": standing.is_kept,
+    }
+
+
+def _standing(link: RolloutLink, request: Request) -> Standing | Response:
+    name = request.path_params["name"]
+    if name not in link.names:
+        return _unknown(link, name)
+    standing = link.standing(name)
+    return standing if isinstance(standing, Standing) else _refused(UNAVAILABLE, standing)
+
+
+def _unknown(link: RolloutLink, name: str) -> Response:
+    known = f"known are {', '.join(link.names)}" if link.names else "the sidecar was started without any"
+    return _refused(UNKNOWN, f"there is no rollout {name!r:.80}; {known}")
+
+
+def _of_stage(standing: Standing, stage: str) -> Response:
+    """The verdict on a stage at which the rollout is not: what was promoted stays so while the rollout goes on, and
+    what has not begun holds."""
+    if stage not in standing.stages:
+        known = ", ".join(standing.stages)
+        return _refused(UNKNOWN, f"{standing.rollout} has no stage {stage!r:.80}; known are {known}")
+    content = cast("dict[str, Any]", msgspec.json.decode(standing.body))
+    if stage in standing.promoted:
+        content |= {"verdict": "promote", "turns_needed": 0, "stage": stage}
+        content["sentence"] = f"the stage {stage} was promoted, and the rollout is at {standing.stage}"
+    elif standing.decision == "promote":
+        content |= {"verdict": "hold", "turns_needed": None, "stage": stage}
+        content["sentence"] = f"the stage {stage} has not begun: the rollout is at {standing.stage}"
+    else:
+        return Response(standing.body, media_type="application/json")
+    content["reasons"] = [content["sentence"]]
+    return _json(200, content)
+
+
+async def _begun(link: RolloutLink, request: Request, stage: str | None) -> Response:
+    standing = _standing(link, request)
+    if isinstance(standing, Response):
+        return standing
+    answered = await link.begin(standing.rollout, stage)
+    if answered.status != BEGUN:
+        return _refused(answered.status, answered.sentence)
+    return _json(200, {"rollout": standing.rollout, "stage": answered.stage, "sentence": answered.sentence})
+
+
+def _reading(answer: _Answer, access: Access) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        denial = access.denial(request)
+        return await answer(request, {}) if denial is None else _denied(denial)
+
+    return endpoint
+
+
+def _posted(answer: _Answer, access: Access) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        denial = access.denial(request)
+        if denial is not None and not _may_be_in_body(request, denial):
+            return _denied(denial)
+        try:
+            body = await _body(request)
+        except TimeoutError:
+            return _refused(408, "the body did not arrive in time", {"connection": "close"})
+        except ClientDisconnect:
+            return Response(status_code=400)
+        if isinstance(body, Response):
+            return body if denial is None else _denied(denial)
+        if denial is not None and not is_authorized(f"Bearer {_metadata(body).get('token', '')}", access.token):
+            return _denied(denial)
+        return await answer(request, body)
+
+    return endpoint
+
+
+def _may_be_in_body(request: Request, denial: Denial) -> bool:
+    """Whether nothing but the token is missing."""
+    return denial.status == 401 and "authorization" not in request.headers
+
+
+def _metadata(body: dict[str, Any]) -> dict[str, Any]:
+    found = body.get("metadata")
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+
+
+async def _body(request: Request) -> dict[str, Any] | Response:
+    """The object of a body, {} for an empty one, or the answer to one that is none. Raises TimeoutError,
+    ClientDisconnect."""
+    content = bytearray()
+    async with asyncio.timeout(BODY_WITHIN_S):
+        async for chunk in request.stream():
+            content += chunk
+            if len(content) > BODY_BYTES_MAX:
+                return _refused(413, f"a body is at most {BODY_BYTES_MAX >> 10} KiB", {"connection": "close"})
+    try:
+        return msgspec.json.decode(bytes(content) or b"{}", type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return _refused(400, "the body is not a JSON object")
+
+
+def _denied(denial: Denial) -> Response:
+    return _refused(denial.status, denial.sentence, denial.headers)
+
+
+def _refused(status: int, sentence: str, headers: dict[str, str] | None = None) -> Response:
+    retry = {"retry-after": str(_RETRY_AFTER_S)} if status == UNAVAILABLE else {}
+    return _json(status, {"error": sentence}, {**retry, **(headers or {})})
+
+
+def _json(status: int, content: object, headers: dict[str, str] | None = None) -> Response:
+    return Response(msgspec.json.encode(content), status, headers, "application/json")

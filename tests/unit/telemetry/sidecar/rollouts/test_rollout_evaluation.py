@@ -1,0 +1,314 @@
+"""What a sidecar's rollouts come to, look by look: whatever goes wrong holds with a sentence and promotes nothing."""
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from telemetry.model.errors import ConfigError, StoreError
+from telemetry.rollout.plan_document import parse_plan
+from telemetry.sidecar.rollouts.evaluation import RolloutEvaluator
+from telemetry.sidecar.rollouts.messages import BEGUN, REFUSED, UNAVAILABLE, UNKNOWN, StageAsked
+from telemetry.sidecar.rollouts.settings import NextStage, RolloutSetting
+from telemetry.store.rollout_log import RolloutLog, read_rollouts
+from telemetry.store.rollout_turns import RolloutQuestion, RolloutTurns
+from tests.fixtures_rollouts import AT_UNIX_NS, MINUTE, PLAN_FILE, SLOWER
+from tests.rollout_cohorts import SAME, Regression, cohort
+
+OTHER_FILE = PLAN_FILE.replace('name = "streaming"', 'name = "other"')
+
+
+@dataclass
+class Turns:
+    """A store that has as many turns of the candidate as a test says, and three times as many of the control."""
+
+    candidate: int = 600
+    regression: Regression = SAME
+    fault: Exception | None = None
+    asked: list[RolloutQuestion] = field(default_factory=list[RolloutQuestion])
+
+    def rollout_turns(self, asked: RolloutQuestion) -> RolloutTurns:
+        self.asked.append(asked)
+        if self.fault is not None:
+            raise self.fault
+        rng = np.random.default_rng(1)
+        since = asked.filter.since_unix_ns
+        count = 0 if since is not None and since > AT_UNIX_NS else self.candidate
+        return RolloutTurns(
+            cohort(asked.candidate, count, rng, self.regression), cohort(asked.control, 3 * count, rng), 0.0, ()
+        )
+
+
+class Sidecar:
+    """An evaluator over a folder, its plans, its turns and its clock."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.store = folder / "store"
+        self.plan = folder / "rollout.toml"
+        self.plan.write_text(PLAN_FILE)
+        self.turns = Turns()
+        self.now = AT_UNIX_NS
+        self.running: RolloutEvaluator | None = None
+        self.start()
+
+    def start(self, *more: Path, next_stage: NextStage = "on-request") -> None:
+        self.stop()
+        settings = [RolloutSetting("streaming", str(self.plan), next_stage)]
+        settings += [RolloutSetting(file.stem, str(file)) for file in more]
+        self.running = RolloutEvaluator(self.store, settings, (), self.turns, lambda: self.now, 60.0)
+
+    def stop(self) -> None:
+        if self.running is not None:
+            self.running.close()
+
+    def look(self, name: str = "streaming") -> Any:
+        assert self.running is not None
+        self.now += MINUTE
+        standing = self.running.look(name)
+        body = msgspec.json.decode(standing.body)
+        assert (body["verdict"], body["sentence"], body["rollout"]) == (standing.decision, standing.sentence, name)
+        return standing
+
+    def begin(self, stage: str | None = None) -> Any:
+        assert self.running is not None
+        return self.running.begin(StageAsked(1, "streaming", stage))
+
+    @property
+    def decisions(self) -> list[str | None]:
+        (record,) = read_rollouts(self.store)
+        assert record.faults == ()
+        return [each.decision for each in record.entries]
+
+
+@pytest.fixture
+def sidecar(tmp_path: Path) -> Iterator[Sidecar]:
+    found = Sidecar(tmp_path)
+    yield found
+    found.stop()
+
+
+def test_each_verdict_is_kept_before_it_is_answered(sidecar: Sidecar) -> None:
+    standing = sidecar.look()
+    assert (standing.decision, standing.is_kept, standing.kept_unix_ns) == ("promote", True, AT_UNIX_NS + MINUTE)
+    assert sidecar.decisions == [None, "promote"]
+    assert standing.primary.margin_s == 0.4
+    assert standing.primary.lower_s < standing.primary.estimate_s < standing.primary.upper_s < 0.4
+    sidecar.turns.regression = SLOWER
+    sidecar.turns.candidate = 2000
+    assert sidecar.look().decision == "roll_back"
+    sidecar.turns.regression = SAME
+    sidecar.start()
+    standing = sidecar.look()
+    assert standing.decision == "roll_back"
+    assert "begin another rollout, under another name" in standing.sentence
+    assert sidecar.decisions == [None, "promote", "roll_back", "roll_back"]
+
+
+def test_the_next_stage_begins_when_somebody_says_so_after_a_promotion(sidecar: Sidecar) -> None:
+    sidecar.turns.candidate = 30
+    assert sidecar.begin("canary").status == UNAVAILABLE
+    assert sidecar.look().decision == "hold"
+    refused = sidecar.begin("half")
+    assert (refused.status, refused.stage) == (REFUSED, "canary")
+    assert sidecar.begin("all").status == UNKNOWN
+    assert sidecar.begin("canary").status == BEGUN
+    sidecar.turns.candidate = 600
+    assert sidecar.look().decision == "promote"
+    assert sidecar.decisions == [None, "hold", "promote"]
+    begun = sidecar.begin("half")
+    assert (begun.status, begun.stage, begun.sentence) == (BEGUN, "half", "the stage half begins: canary was promoted")
+    assert sidecar.begin("half").status == BEGUN
+    assert sidecar.begin("canary").status == REFUSED
+    standing = sidecar.look()
+    assert (standing.decision, standing.stage, standing.promoted) == ("hold", "half", ("canary",))
+    assert sidecar.turns.asked[-1].filter.since_unix_ns == sidecar.now - MINUTE
+    assert sidecar.decisions == [None, "hold", "promote", None, "hold"]
+    sidecar.start()
+    assert sidecar.look().stage == "half"
+
+
+def test_whoever_asks_for_the_next_share_begins_and_then_waits_for_each_verdict(sidecar: Sidecar) -> None:
+    """The order in which Flagger asks: before the first share, too."""
+    sidecar.turns.candidate = 0
+    assert sidecar.look().decision == "hold"
+    assert sidecar.begin().sentence == "the stage canary begins"
+    assert sidecar.look().decision == "hold"
+    assert sidecar.begin().status == REFUSED
+    sidecar.turns.candidate = 600
+    sidecar.now = AT_UNIX_NS - MINUTE  # so that the turns are of this stage
+    assert "the clock went back" in sidecar.look().sentence
+    assert sidecar.begin().status == REFUSED
+
+
+def test_a_promotion_begins_the_next_stage_by_itself_where_the_configuration_says_so(sidecar: Sidecar) -> None:
+    sidecar.start(next_stage="on-promotion")
+    standing = sidecar.look()
+    assert (standing.decision, standing.stage, standing.promoted) == ("hold", "half", ("canary",))
+    assert sidecar.decisions == [None, "promote", None, "hold"]
+
+
+def test_an_old_promotion_begins_nothing(sidecar: Sidecar) -> None:
+    assert sidecar.look().decision == "promote"
+    for now in (sidecar.now + 4 * MINUTE, sidecar.now - MINUTE):
+        sidecar.now, before = now, sidecar.now
+        refused = sidecar.begin("half")
+        assert (refused.status, refused.stage) == (REFUSED, "canary")
+        assert "the last promotion is of" in refused.sentence
+        sidecar.now = before
+    assert sidecar.begin("half").status == BEGUN
+
+
+def test_a_clock_that_is_set_back_holds(sidecar: Sidecar) -> None:
+    assert sidecar.look().decision == "promote"
+    sidecar.now -= 60 * MINUTE
+    standing = sidecar.look()
+    assert (standing.decision, standing.promoted) == ("hold", ())
+    assert "the clock went back" in standing.sentence
+
+
+EDITS: list[tuple[str, str, str]] = [
+    ('margin = "400ms"', 'margin = "900ms"', "the plan was edited after 1 look"),
+    ('name = "streaming"', 'name = "elsewhere"', "the plan was edited: it is of elsewhere now; restore its name"),
+    ('name = "canary"', 'name = "first"', "the plan was edited: it has no stage canary any more"),
+    ("share = 0.25", "share = 25", "share"),
+    ('unit = "call"', 'unit = "call', "is not valid TOML"),
+]
+
+
+@pytest.mark.parametrize(("before", "after", "why"), EDITS)
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_plan_that_is_edited_midway_holds_until_it_is_restored(
+    sidecar: Sidecar, before: str, after: str, why: str, *, is_restarted: bool
+) -> None:
+    assert sidecar.look().decision == "promote"
+    sidecar.plan.write_text(PLAN_FILE.replace(before, after, 1))
+    if is_restarted and why.startswith("the plan was edited after"):
+        sidecar.start()
+    standing = sidecar.look()
+    assert standing.decision == "hold"
+    assert why in standing.sentence
+    assert sidecar.begin("half").status == REFUSED
+    sidecar.plan.write_text(PLAN_FILE)
+    assert sidecar.look().decision == "promote"
+
+
+def test_a_plan_that_is_gone_or_no_file_holds(sidecar: Sidecar) -> None:
+    assert sidecar.look().decision == "promote"
+    sidecar.plan.unlink()
+    standing = sidecar.look()
+    assert (standing.decision, standing.is_kept, standing.kept_unix_ns) == ("hold", False, AT_UNIX_NS + MINUTE)
+    assert "name the plan" in standing.sentence
+    sidecar.plan.mkdir()
+    assert sidecar.look().decision == "hold"
+    assert sidecar.begin("half").status == REFUSED
+    sidecar.plan.rmdir()
+    with pytest.raises(ConfigError, match="name the plan"):
+        sidecar.start()
+
+
+def test_two_plans_over_one_cohort_hold_both(sidecar: Sidecar, tmp_path: Path) -> None:
+    other = tmp_path / "other.toml"
+    other.write_text(OTHER_FILE.replace('"streaming"', '"elsewhere"').replace('"stable"', '"old"'))
+    sidecar.start(other)
+    assert [sidecar.look(name).decision for name in ("streaming", "other")] == ["promote", "promote"]
+    other.write_text(OTHER_FILE)
+    for name in ("other", "streaming"):
+        standing = sidecar.look(name)
+        assert standing.decision == "hold"
+        assert "are both about the cohort streaming; end one of them" in standing.sentence
+    assert sidecar.begin("half").status == REFUSED
+
+
+def _fsync_refused(_descriptor: int) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_verdict_that_the_disk_does_not_take_does_not_count(
+    sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sidecar.turns.candidate = 300
+    assert sidecar.look().decision == "hold"
+    sidecar.turns.candidate = 600
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", _fsync_refused)
+        standing = sidecar.look()
+        assert (standing.decision, standing.is_kept) == ("hold", False)
+        assert "none counts until the disk takes them" in standing.sentence
+        assert sidecar.begin("half").status == REFUSED
+    assert sidecar.look().decision == "promote"
+    assert sidecar.decisions == [None, "hold", "promote"]
+
+
+def _edited(content: bytes) -> bytes:
+    assert b'"verdict":"hold"' in content
+    return content.replace(b'"verdict":"hold"', b'"verdict":"promote"')
+
+
+def _cut_short(content: bytes) -> bytes:
+    return content[:-10]
+
+
+def _emptied(_content: bytes) -> bytes:
+    return b""
+
+
+@pytest.mark.parametrize("change", [_edited, _cut_short, _emptied])
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_log_that_is_edited_by_hand_holds(
+    sidecar: Sidecar, change: Callable[[bytes], bytes], *, is_restarted: bool
+) -> None:
+    sidecar.turns.candidate = 300
+    assert sidecar.look().decision == "hold"
+    file = sidecar.store / "rollouts" / "streaming" / "verdicts.jsonl"
+    file.write_bytes(change(file.read_bytes()))
+    sidecar.turns.candidate = 600
+    if is_restarted:
+        sidecar.start()
+    standing = sidecar.look()
+    assert (standing.decision, standing.is_kept) == ("hold", False)
+    assert "What it says cannot be trusted" in standing.sentence
+    assert sidecar.begin("half").status in (REFUSED, UNAVAILABLE)
+
+
+def test_a_log_that_another_process_writes_holds_until_it_ends(sidecar: Sidecar) -> None:
+    with RolloutLog(sidecar.store, parse_plan(PLAN_FILE, "x"), PLAN_FILE, AT_UNIX_NS):
+        standing = sidecar.look()
+        assert (standing.decision, standing.is_kept) == ("hold", False)
+        assert "another process evaluates the rollout streaming" in standing.sentence
+    assert sidecar.look().decision == "promote"
+
+
+@pytest.mark.parametrize("fault", [StoreError("/store: cannot be read"), ZeroDivisionError("x"), MemoryError()])
+def test_a_store_that_does_not_answer_holds(
+    sidecar: Sidecar, fault: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert sidecar.look().decision == "promote"
+    sidecar.turns.fault = fault
+    standing = sidecar.look()
+    assert (standing.decision, standing.is_kept, standing.promoted) == ("hold", False, ())
+    assert sidecar.begin("half").status == REFUSED
+    sidecar.turns.fault = None
+    assert sidecar.look().decision == "promote"
+    caplog.clear()
+
+
+def test_turns_that_are_gone_hold(sidecar: Sidecar) -> None:
+    assert sidecar.look().decision == "promote"
+    sidecar.turns.candidate = 590
+    standing = sidecar.look()
+    assert standing.decision == "hold"
+    assert "that an earlier look saw are gone" in standing.sentence
+
+
+def test_a_cohort_that_never_appears_holds(sidecar: Sidecar) -> None:
+    sidecar.turns.candidate = 0
+    standing = sidecar.look()
+    assert standing.decision == "hold"
+    assert "no turn of the candidate streaming has arrived" in standing.sentence

@@ -1,0 +1,222 @@
+"""What a sidecar answers about rollouts, status by status: only a verdict of now promotes or rolls back."""
+
+import asyncio
+import json
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from starlette.applications import Starlette
+
+from telemetry.rollout.history import Decision
+from telemetry.sidecar.otlp.access import Access
+from telemetry.sidecar.rollouts.exposition import FAMILIES, with_rollouts
+from telemetry.sidecar.rollouts.link import RolloutLink
+from telemetry.sidecar.rollouts.messages import Bounds, RolloutOptions, Standing
+from telemetry.sidecar.rollouts.routes import routes
+from telemetry.sidecar.rollouts.schedule import LookSchedule
+from telemetry.sidecar.rollouts.settings import RolloutSetting
+
+TOKEN = "a-token-for-this-test"
+STAGES = ("canary", "quarter", "half")
+
+
+def standing(decision: Decision, **changes: Any) -> Standing:
+    body = {"verdict": decision, "sentence": f"{decision} it", "stage": "quarter", "reasons": ["x"], "turns_needed": 3}
+    made = Standing(
+        rollout="streaming",
+        decision=decision,
+        sentence=f"{decision} it",
+        stage="quarter",
+        stages=STAGES,
+        share=0.25,
+        turns_needed=3,
+        is_kept=True,
+        at_unix_ns=1_790_000_000_500_000_000,
+        kept_unix_ns=1_790_000_000_500_000_000,
+        body=msgspec.json.encode(body),
+        promoted=("canary",) if decision != "roll_back" else (),
+        primary=Bounds(-0.01, 0.02, 0.05, 0.1),
+    )
+    return msgspec.structs.replace(made, **changes)
+
+
+class Answers:
+    """The routes over a link without a process; `now_s` is its clock."""
+
+    def __init__(self, token: str | None = None) -> None:
+        self.now_s = 0.0
+        options = RolloutOptions("/store", (RolloutSetting("streaming", "plan.toml"),), None, 60.0)
+        self.link = RolloutLink(options, monotonic_s=lambda: self.now_s)
+        self.app = Starlette(routes=routes(self.link, Access(token)))
+
+    def ask(self, method: str, path: str, **request: Any) -> httpx.Response:
+        async def asked() -> httpx.Response:
+            transport = httpx.ASGITransport(app=self.app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://sidecar") as client:
+                return await client.request(method, f"/v1/rollouts{path}", **request)
+
+        return asyncio.run(asked())
+
+    def statuses(self) -> dict[str, int]:
+        posted = {name: self.ask("POST", f"/streaming/{name}", json={}).status_code for name in ("confirm", "rollback")}
+        return {"verdict": self.ask("GET", "/streaming/verdict").status_code, **posted}
+
+
+@pytest.mark.parametrize(
+    ("decision", "confirm", "rollback"), [("promote", 200, 409), ("hold", 409, 409), ("roll_back", 409, 200)]
+)
+def test_each_verdict_has_its_statuses(decision: Decision, confirm: int, rollback: int) -> None:
+    answers = Answers()
+    answers.link.received(standing(decision))
+    assert answers.statuses() == {"verdict": 200, "confirm": confirm, "rollback": rollback}
+    assert answers.ask("GET", "/streaming/verdict").json()["verdict"] == decision
+    (row,) = answers.ask("GET", "").json()["rollouts"]
+    assert (row["verdict"], row["stage"], row["share"], row["is_kept"]) == (decision, "quarter", 0.25, True)
+
+
+def test_before_the_first_evaluation_and_long_after_the_last_nothing_is_promoted_or_rolled_back() -> None:
+    answers = Answers()
+    unavailable = dict.fromkeys(("verdict", "confirm", "rollback"), 503)
+    assert answers.statuses() == unavailable
+    assert (
+        "has not been evaluated since the sidecar started" in answers.ask("GET", "/streaming/verdict").json()["error"]
+    )
+    for decision in ("promote", "roll_back"):
+        answers.link.received(standing(decision))
+        answers.now_s += 210
+        assert answers.statuses() != unavailable
+        answers.now_s += 1
+        assert answers.statuses() == unavailable
+        refused = answers.ask("GET", "/streaming/verdict")
+        assert refused.json()["error"] == "the last evaluation of streaming is 211 s old, so nothing is known of it now"
+        assert refused.headers["retry-after"] == "5"
+        (row,) = answers.ask("GET", "").json()["rollouts"]
+        assert row["verdict"] is None
+    assert answers.ask("POST", "/streaming/stage", json={"stage": "half"}).status_code == 503
+    assert answers.ask("POST", "/streaming/advance").status_code == 503
+
+
+def test_a_rollout_that_there_is_none_of_is_404() -> None:
+    answers = Answers()
+    answers.link.received(standing("promote"))
+    for method, path in (("GET", "verdict"), ("POST", "confirm"), ("POST", "rollback"), ("POST", "advance")):
+        refused = answers.ask(method, f"/elsewhere/{path}")
+        assert (refused.status_code, refused.json()["error"]) == (
+            404,
+            "there is no rollout 'elsewhere'; known are streaming",
+        )
+    assert answers.ask("GET", "/streaming/confirm").status_code == 405
+
+
+@pytest.mark.parametrize(
+    ("decision", "of_stages"),
+    [
+        ("promote", {"canary": "promote", "quarter": "promote", "half": "hold"}),
+        ("hold", {"canary": "promote", "quarter": "hold", "half": "hold"}),
+        ("roll_back", dict.fromkeys(STAGES, "roll_back")),
+    ],
+)
+def test_a_verdict_can_be_asked_of_a_stage(decision: Decision, of_stages: dict[str, str]) -> None:
+    answers = Answers()
+    answers.link.received(standing(decision))
+    found = {stage: answers.ask("GET", f"/streaming/verdict?stage={stage}").json()["verdict"] for stage in STAGES}
+    assert found == of_stages
+    assert answers.ask("GET", "/streaming/verdict?stage=all").status_code == 404
+
+
+def test_the_token_is_asked_for_everywhere_and_flagger_may_put_it_into_the_metadata() -> None:
+    answers = Answers(TOKEN)
+    answers.link.received(standing("promote"))
+    header = {"Authorization": f"Bearer {TOKEN}"}
+    for path in ("", "/streaming/verdict"):
+        assert answers.ask("GET", path).status_code == 401
+        assert answers.ask("GET", path, headers=header).status_code == 200
+    with_token = {"name": "x", "namespace": "y", "phase": "Progressing", "metadata": {"token": TOKEN}}
+    for name in ("confirm", "rollback", "advance", "stage"):
+        path = f"/streaming/{name}"
+        for body in ({}, {"metadata": {}}, {"metadata": {"token": "another"}}, {"metadata": None}, {"token": TOKEN}):
+            assert answers.ask("POST", path, json=body).status_code == 401
+        wrong = {"Authorization": "Bearer another"}
+        assert answers.ask("POST", path, json=with_token, headers=wrong).status_code == 401
+        for content in (b"{", b"x" * 100_000):
+            assert answers.ask("POST", path, content=content).status_code == 401
+        assert answers.ask("POST", path, json=with_token).status_code != 401
+        assert answers.ask("POST", path, headers=header).status_code != 401
+    assert answers.ask("POST", "/streaming/confirm", json=with_token).status_code == 200
+
+
+def test_a_body_has_a_size_and_a_form() -> None:
+    answers = Answers()
+    answers.link.received(standing("promote"))
+    for content, status in ((b"x" * 65_537, 413), (b"[]", 400), (b"{", 400), (b"[" * 60_000, 400), (b"", 200)):
+        assert answers.ask("POST", "/streaming/confirm", content=content).status_code == status
+    for body in ({}, {"stage": 3}, {"metadata": {"stage": ""}}):
+        refused = answers.ask("POST", "/streaming/stage", json=body)
+        assert (refused.status_code, refused.json()["error"]) == (400, 'say which stage begins: {"stage": "NAME"}')
+
+
+def _samples(answers: Answers) -> dict[str, float]:
+    page = with_rollouts(b"# EOF\n", answers.link).decode()
+    found: dict[str, float] = {}
+    for family in text_string_to_metric_families(page):
+        for sample in family.samples:
+            labels = ",".join(value for name, value in sample.labels.items() if name != "rollout")
+            found[f"{sample.name.removeprefix('voice_rollout_')}/{labels}"] = sample.value
+    return found
+
+
+def test_the_gauges_are_openmetrics_and_never_promote_without_a_verdict_of_now() -> None:
+    answers = Answers()
+    nothing = {"verdict/promote": 0, "verdict/hold": 1, "verdict/roll_back": 0, "evaluation_interval_seconds/": 60}
+    assert _samples(answers) == {**nothing, "last_verdict_timestamp_seconds/": 0}
+    answers.link.received(standing("promote"))
+    found = _samples(answers)
+    assert found == {
+        "verdict/promote": 1,
+        "verdict/hold": 0,
+        "verdict/roll_back": 0,
+        "stage/canary": 0,
+        "stage/quarter": 1,
+        "stage/half": 0,
+        "share_ratio/": 0.25,
+        "needed_turns/": 3,
+        "last_verdict_timestamp_seconds/": 1_790_000_000.5,
+        "evaluation_interval_seconds/": 60,
+        "primary_difference_seconds/lower": -0.01,
+        "primary_difference_seconds/estimate": 0.02,
+        "primary_difference_seconds/upper": 0.05,
+        "primary_margin_seconds/": 0.1,
+    }
+    assert {name.partition("/")[0] for name in found} == {each.name.removeprefix("voice_rollout_") for each in FAMILIES}
+    answers.now_s += 211
+    stale = _samples(answers)
+    assert {name: stale[name] for name in nothing} == nothing
+    assert stale["last_verdict_timestamp_seconds/"] == 1_790_000_000.5
+    assert "primary_difference_seconds/upper" not in stale
+
+
+def test_a_page_without_rollouts_stays_as_it_is() -> None:
+    link = RolloutLink(RolloutOptions("/store", (), None, 60.0))
+    assert with_rollouts(b"a 1\n", link) == b"a 1\n"
+    refused = asyncio.run(_asked(link))
+    assert json.loads(refused.content)["error"].endswith("the sidecar was started without any")
+
+
+async def _asked(link: RolloutLink) -> httpx.Response:
+    transport = httpx.ASGITransport(app=Starlette(routes=routes(link, Access(None))))
+    async with httpx.AsyncClient(transport=transport, base_url="http://sidecar") as client:
+        return await client.get("/v1/rollouts/x/verdict")
+
+
+def test_each_rollout_is_looked_at_in_turn_and_what_could_not_be_kept_soon_again() -> None:
+    schedule = LookSchedule(["a", "b"], 60.0)
+    assert (schedule.next(), schedule.wait_s(100)) == ("a", 0)
+    schedule.looked("a", 100, is_kept=True)
+    assert (schedule.next(), schedule.wait_s(100)) == ("b", 0)
+    schedule.looked("b", 101, is_kept=False)
+    assert (schedule.next(), schedule.wait_s(101)) == ("b", 5)
+    schedule.looked("b", 106, is_kept=True)
+    assert (schedule.next(), schedule.wait_s(106)) == ("a", 54)
