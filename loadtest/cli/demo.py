@@ -12,7 +12,7 @@ from telemetry.model.durations import METAVAR
 
 USERS: Final = 8
 RUN_TIME: Final = "60s"
-ROLLOUT_USERS: Final = 80
+ROLLOUT_USERS: Final = 64
 ROLLOUT_RUN_TIME: Final = "15m"
 EXAMPLE: Final = "Example: voiceprobe demo --users 8 --run-time 60s --exit --json summary.json"
 

@@ -41,6 +41,7 @@ FILES: Final = Path(__file__).with_name("demo_files")
 CHANGES: Final = ("fast-model", "large-model")
 EXPECTED: Final = {"fast-model": ExitCode.OK, "large-model": ExitCode.OBJECTIVE_MISSED}
 LOOK_EVERY_S: Final = 2.0
+REPLICAS: Final = 2
 # Short utterances and short answers: what decides is the number of turns.
 UTTERANCES: Final = 4
 ASSISTANT: Final = (
@@ -192,22 +193,28 @@ def _start_parts(request: RolloutDemoRequest, stack: ExitStack) -> DemoParts:
     sidecar = launch_sidecar(store, logs, slo=OBJECTIVES, http_port=http_port, grpc_port=grpc_port)
     stack.enter_context(processes.ending(sidecar))
     given = ("--flags", str(folder / "flags.json"), "--variants", str(folder / "variants.toml"))
-    assistant = processes.start(
-        "assistant",
-        [
-            *("-m", "loadtest.targets.assistant", "--port", str(processes.free_port())),
-            *("--otlp", f"http://127.0.0.1:{http_port}", "--corpus", str(request.out / "corpus"), *ASSISTANT, *given),
-        ],
-        logs,
-        says_ready=True,
-        bystander=False,
-    )
-    stack.enter_context(processes.ending(assistant))
+    port = str(processes.free_port())
+    # Two replicas on one port, which read the same file of flags.
+    assistants = [
+        processes.start(
+            f"assistant-{number}",
+            [
+                *("-m", "loadtest.targets.assistant", "--port", port, "--share-port", "true"),
+                *("--otlp", f"http://127.0.0.1:{http_port}", "--corpus", str(request.out / "corpus")),
+                *(*ASSISTANT, *given),
+            ],
+            logs,
+            says_ready=True,
+            bystander=False,
+        )
+        for number in range(1, REPLICAS + 1)
+    ]
+    stack.enter_context(processes.ending(*assistants))
     page = ("--store", str(store), "--port", str(dashboard_port), "--slo", str(OBJECTIVES), "--headless")
     dashboard = processes.start("dashboard", ["-m", "dashboard", *page], logs, says_ready=True)
     stack.enter_context(processes.ending(dashboard))
     ready = wait_for_sidecar(sidecar)
-    target = str(processes.wait_until_ready(assistant, READY_S)["url"])
+    (target,) = {str(processes.wait_until_ready(each, READY_S)["url"]) for each in assistants}
     callers = _start_callers(request, target, ready.url)
     stack.enter_context(processes.ending(callers))
     return DemoParts(ready, dashboard, callers)

@@ -1,5 +1,6 @@
 """Shows a rollout while it goes on: redrawn in place on a terminal, as lines elsewhere."""
 
+import re
 from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from telemetry.rollout.gate import GateVerdict
 from telemetry.rollout.plan import RolloutPlan
 
 SAY_EVERY_S: Final = 10.0
+_FIGURES: Final = re.compile(r"[-+\d.,:]+|(?<=\d )turns?\b")
 _NOTES: Final = 6  # below the checks, the newest last
 
 
@@ -50,7 +52,7 @@ class _Lines:
     def verdict(self, verdict: GateVerdict) -> None:
         """See `RolloutView`."""
         # Figures change with every look; what is reported at once is another decision or another cause.
-        key = (verdict.verdict, verdict.stage.name, verdict.reasons[0][:30])
+        key = (verdict.verdict, verdict.stage.name, _FIGURES.sub("", verdict.reasons[0]))
         now = self._unix_ns()
         if key == self._key and 0 <= now - self._said_unix_ns < SAY_EVERY_S * NS_PER_S:
             return

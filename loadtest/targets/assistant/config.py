@@ -182,6 +182,7 @@ class AssistantConfig(CheckedTable):
 
     host: _Text = _setting("127.0.0.1", "address to listen at; wider than loopback needs a token")
     port: _Whole = _whole(0, 0, 65535, "TCP port; 0 takes a free one, which the ready line names")
+    share_port: _Switch = _setting(False, "let others listen on --port too; the system spreads calls", _A_SWITCH)
     token: Annotated[str, PlainValidator(_read_token)] | None = _setting(
         None, "callers must present it as a bearer token (also VOICEPROBE_TOKEN)"
     )

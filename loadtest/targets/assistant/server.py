@@ -99,6 +99,7 @@ class AssistantServer:
             ping_timeout=60,
             close_timeout=2,
             server_header=None,
+            reuse_port=config.share_port or None,
         )
         port = next(iter(self._server.sockets)).getsockname()[1]
         host = f"[{config.host}]" if ":" in config.host else config.host

@@ -231,3 +231,19 @@ def test_the_examples_are_plans(path: Path) -> None:
     plan = parse_plan(path.read_text(encoding="utf-8"), str(path))
     assert plan.name == path.stem
     assert plan.stages[0].share <= 0.05
+
+
+def test_how_the_share_is_changed_is_one_of_three_ways_and_changes_no_fingerprint() -> None:
+    with_file = parse_plan(SMALL + '\n[apply]\nflags = "flags.json"\nsettle = "5s"\n', "p")
+    assert with_file.apply is not None
+    assert (with_file.apply.flags, with_file.apply.flag, with_file.apply.settle.seconds) == ("flags.json", "voice", 5)
+    assert with_file.fingerprint == parse_plan(SMALL, "p").fingerprint
+    with pytest.raises(ConfigError) as caught:
+        parse_plan(SMALL + '\n[apply]\ncommand = ["x"]\nurl = "ftp://host"\nflag = "voice"\nsettle = "soon"\n', "p")
+    faults = "\n".join(caught.value.faults)
+    for part in ("apply.url", "apply.flag: belongs to flags", "apply.settle"):
+        assert part in faults
+    with pytest.raises(ConfigError, match=r"apply\.flags: is missing"):
+        parse_plan(SMALL + "\n[apply]\n", "p")
+    with pytest.raises(ConfigError, match=r"apply\.url: is given beside command"):
+        parse_plan(SMALL + '\n[apply]\ncommand = ["x"]\nurl = "http://host"\n', "p")
