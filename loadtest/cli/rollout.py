@@ -14,6 +14,7 @@ CHECK_EXAMPLE: Final = (
 )
 
 RUN_EXAMPLE: Final = "Example: voiceprobe rollout run rollout.toml --store ./store"
+REPORT_EXAMPLE: Final = "Example: voiceprobe rollout report rollout.toml --store ./store --html rollout.html"
 WATCH_EXAMPLE: Final = "Example: voiceprobe rollout watch examples/rollouts/streaming.toml --store ./store"
 
 Plan = Annotated[Path, typer.Argument(help="plan of the rollout, a TOML file, see examples/rollouts")]
@@ -134,3 +135,21 @@ def watch(
     every_s = durations(every=every)["every"].seconds
     request = RolloutWatchRequest(plan, store, slo, stage, since, every_s, until_verdict, tuple(also or ()))
     raise typer.Exit(int(carry_out(request, Console())))
+
+
+@rollout.command(epilog=REPORT_EXAMPLE)
+def report(
+    plan: Plan,
+    store: Store,
+    html: Annotated[Path, typer.Option(help="file to write, e.g. rollout.html")],
+    *,
+    slo: Slo = None,
+) -> None:
+    """Write a rollout as one HTML file with pictures: the stages, the verdict's history, the bounds as they close, and
+    both cohorts' curves. Needs no network to be read.
+
+    Exit code, of the last verdict: 0 promote, 3 roll back, 6 hold; 2: the plan or a flag cannot be used.
+    """
+    from loadtest.rollout.reporting import RolloutReportRequest, report_rollout
+
+    raise typer.Exit(int(report_rollout(RolloutReportRequest(plan, store, html, slo), Console())))

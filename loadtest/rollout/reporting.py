@@ -1,0 +1,114 @@
+"""`voiceprobe rollout report`: a rollout as one HTML file, from the log of its verdicts and the turns of its stage."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+
+from corpora.output_paths import unwritable
+from loadtest.errors import UsageError
+from loadtest.exit_codes import ExitCode
+from loadtest.reports.html.rollout_page import RolloutReport, rollout_as_html
+from loadtest.reports.html.rollout_pictures import CohortCurve
+from loadtest.rollout.job import read_plans
+from loadtest.run.json_file import write_result
+from loadtest.run.report import opened_store
+from loadtest.run.rollout_check import EXIT_CODES
+from telemetry.model.metrics import HEADLINE
+from telemetry.objectives.objective import Objective
+from telemetry.objectives.slo import load_objectives
+from telemetry.rollout.cohort_turns import CohortTurns
+from telemetry.rollout.gate import decide, first_history
+from telemetry.rollout.plan import RolloutPlan
+from telemetry.rollout.verdict_document import as_object
+from telemetry.store.reader import StoreReader
+from telemetry.store.remote import RemoteStore
+from telemetry.store.rollout_log import RolloutRecord
+from telemetry.store.rollout_turns import RolloutQuestion, evidence_of, question_of
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutReportRequest:
+    """What is asked for."""
+
+    plan: Path
+    store: str
+    html: Path
+    slo: Path | None = None
+
+
+def report_rollout(request: RolloutReportRequest, console: Console, *, now_unix_ns: int | None = None) -> ExitCode:
+    """Write the page; the exit code is that of the verdict on it. Raises UsageError, StoreError, OutputError."""
+    now_unix_ns = time.time_ns() if now_unix_ns is None else now_unix_ns
+    objectives = load_objectives(request.slo)
+    plan, _ = read_plans((request.plan,), objectives, 1.0)
+    if fault := unwritable(request.html):
+        raise UsageError(fault)
+    with opened_store(request.store) as reader:
+        record = next((each for each in reader.rollouts() if each.name == plan.name), None)
+        found = (
+            _looked(plan, reader, objectives, now_unix_ns)
+            if record is None or not record.verdicts
+            else _kept(plan, reader, record)
+        )
+    write_result(request.html, rollout_as_html(found).encode())
+    console.print(found.verdict["sentence"], soft_wrap=True, markup=False, highlight=False)
+    console.print(f"report: {request.html}", soft_wrap=True, markup=False, highlight=False)
+    return EXIT_CODES[found.verdict["verdict"]]
+
+
+def _kept(plan: RolloutPlan, reader: StoreReader | RemoteStore, record: RolloutRecord) -> RolloutReport:
+    """As the log has it, with the turns that its last verdict was about."""
+    last = record.verdicts[-1]
+    verdict = last.verdict or {}
+    if not any(stage.name == verdict.get("stage") for stage in plan.stages):
+        raise UsageError(f"the log of the rollout {plan.name} is of another plan: it has the stage {last.stage}")
+    asked = _question(plan, last.since_unix_ns)
+    asked = replace(asked, filter=replace(asked.filter, until_unix_ns=last.at_unix_ns))
+    turns = reader.rollout_turns(asked)
+    return RolloutReport(
+        plan=plan,
+        verdict=verdict,
+        at_unix_ns=last.at_unix_ns,
+        here=record.entries[-1].stage,
+        entries=record.entries,
+        candidate=_curve(turns.candidate),
+        control=_curve(turns.control),
+        faults=record.faults,
+    )
+
+
+def _looked(
+    plan: RolloutPlan, reader: StoreReader | RemoteStore, objectives: Sequence[Objective], now_unix_ns: int
+) -> RolloutReport:
+    """As a look has it now, where no verdict was kept."""
+    history = first_history(plan)
+    found = reader.rollout_turns(question_of(plan, history.stage_since_unix_ns, objectives))
+    verdict = decide(plan, evidence_of(found), history, now_unix_ns)
+    turns = reader.rollout_turns(_question(plan, history.stage_since_unix_ns))
+    return RolloutReport(
+        plan=plan,
+        verdict=as_object(plan, verdict),
+        at_unix_ns=now_unix_ns,
+        here=verdict.stage.name,
+        entries=(),
+        candidate=_curve(turns.candidate),
+        control=_curve(turns.control),
+    )
+
+
+def _question(plan: RolloutPlan, since_unix_ns: int | None) -> RolloutQuestion:
+    asked = question_of(plan, since_unix_ns)
+    return replace(asked, metrics=(HEADLINE,), reported=(), slices=(), with_audio=False)
+
+
+def _curve(found: CohortTurns) -> CohortCurve:
+    values = found.number(HEADLINE)
+    if values is None or not found.turns:
+        return CohortCurve(found.cohort, (), 0)
+    of_eligible = values[found.eligible]
+    answered = np.sort(of_eligible[~np.isnan(of_eligible)])
+    return CohortCurve(found.cohort, tuple(map(float, answered)), int(of_eligible.size))

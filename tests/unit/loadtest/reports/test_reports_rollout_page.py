@@ -1,0 +1,90 @@
+"""The page of a rollout: what it shows of a log, and that foreign text stays text."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from loadtest.reports.html.rollout_page import RolloutReport, rollout_as_html
+from loadtest.reports.html.rollout_pictures import CohortCurve
+from telemetry.rollout.verdict_document import as_object
+from telemetry.store.rollout_lines import RolloutEntry
+from tests.fixtures_rollouts import AT_UNIX_NS, MINUTE, SLOWER, two_stages, verdict_of
+from tests.rollout_cohorts import SAME, Regression
+
+
+def report(turns: int = 4000, regression: Regression = SAME, looks: int = 3) -> RolloutReport:
+    plan = two_stages()
+    entries = [RolloutEntry(0, AT_UNIX_NS, plan.fingerprint, "canary", AT_UNIX_NS)]
+    verdict = verdict_of(plan)
+    for place in range(looks):
+        at = AT_UNIX_NS + place * MINUTE
+        verdict = verdict_of(plan, turns=turns * (place + 1) // looks, regression=regression, at_unix_ns=at)
+        shown = as_object(plan, verdict)
+        entries.append(RolloutEntry(place + 1, at, plan.fingerprint, plan.stages[0].name, AT_UNIX_NS, shown))
+    return RolloutReport(
+        plan=plan,
+        verdict=as_object(plan, verdict),
+        at_unix_ns=AT_UNIX_NS,
+        here=plan.stages[0].name,
+        entries=tuple(entries),
+        candidate=CohortCurve(plan.candidate, tuple(float(n) * 1e6 for n in range(300, 700)), 410),
+        control=CohortCurve(plan.control, tuple(float(n) * 1e6 for n in range(320, 720)), 400),
+    )
+
+
+@pytest.mark.parametrize(
+    ("turns", "regression", "word", "css"),
+    [(4000, SAME, "Promote", "met"), (4000, SLOWER, "Roll back", "missed"), (300, SAME, "Hold", "undecided")],
+)
+def test_the_verdict_stands_first_and_every_picture_is_there(
+    turns: int, regression: Regression, word: str, css: str
+) -> None:
+    found = report(turns, regression)
+    page = rollout_as_html(found)
+    assert f'<div class="verdict {css}"><p class="badge">{word}</p>' in page
+    assert page.index('class="verdict') < page.index("<h2>")
+    for label in ("Stages: ", "Cumulative curves of voice to voice"):
+        assert page.count(f'aria-label="{label}') == 2  # wide, and narrow for phones
+    funnels = [check for check in found.plan.checks if f"Bounds of {check.name} over time" in page]
+    assert found.plan.primary in funnels
+    assert found.verdict["sentence"] in page
+
+
+def test_the_page_asks_for_nothing_and_has_no_script() -> None:
+    page = rollout_as_html(report())
+    assert "default-src 'none'" in page
+    assert not re.search(r"<script|<link|<img|src=|href=|@import|url\(", page)
+
+
+def test_bounds_of_a_look_are_where_their_margin_says() -> None:
+    found = report(looks=2)
+    (polygon,) = re.findall(r'<polygon class="funnel" points="([^"]+)"', rollout_as_html(found).split("<h3>")[1])[:1]
+    points = [tuple(map(float, each.split(","))) for each in polygon.split()]
+    margin, (first, last) = found.plan.primary.margin, (found.entries[1].verdict, found.entries[2].verdict)
+    # The scale is three margins up and down over 150 units from 8 on.
+    expected: list[float] = []
+    for verdict, side in ((first, "upper"), (last, "upper"), (last, "lower"), (first, "lower")):
+        assert verdict is not None
+        value = next(each for each in verdict["checks"] if each["name"] == found.plan.primary.name)[side] * 1e9
+        expected.append(8 + 150 * (3 * margin - max(-3 * margin, min(3 * margin, value))) / (6 * margin))
+    assert [y for _, y in points] == pytest.approx(expected, abs=0.06)
+
+
+def test_foreign_text_and_faults_of_the_log_are_escaped() -> None:
+    found = report()
+    hostile = "<script>alert(1)</script>\x1b[2J"
+    verdict = {**found.verdict, "verdict": "hold", "reasons": ["x", hostile], "sentence": hostile, "notes": [hostile]}
+    page = rollout_as_html(replace(found, verdict=verdict, faults=(hostile,)))
+    assert "<script" not in page
+    assert "\x1b" not in page
+    assert page.count("&lt;script&gt;") == 4
+
+
+def test_a_rollout_without_a_log_or_turns_is_a_page_too() -> None:
+    found = report()
+    empty = CohortCurve("none", (), 0)
+    page = rollout_as_html(replace(found, entries=(), candidate=empty, control=empty))
+    assert "Bounds over time" not in page
+    assert "Voice to voice of both cohorts" not in page
+    assert "<h2>Checks</h2>" in page
