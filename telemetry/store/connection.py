@@ -18,7 +18,7 @@ import duckdb
 
 from telemetry.store.duckdb_access import dictionaries, quoted_path, spill_folder
 from telemetry.store.manifest import SEGMENTS_FOLDER, TABLES, Segment, Table
-from telemetry.store.schema import SCHEMAS, without_rows
+from telemetry.store.schema import SCHEMAS, ArrowTable, without_rows
 from telemetry.store.segment_checks import SegmentChecks
 from telemetry.store.segment_traces import SoughtTrace, TracesOfSegments
 
@@ -110,6 +110,15 @@ class StoreConnection:
         self._duckdb.execute(f"CREATE OR REPLACE TEMP VIEW {table} AS SELECT * FROM copied_{table}")
         self._wanted.pop(table, None)
         self._views.pop(table, None)
+
+    @property
+    def folder(self) -> Path:
+        """Where the segments are."""
+        return self._directory / SEGMENTS_FOLDER
+
+    def show(self, name: str, content: ArrowTable) -> None:
+        """Give rows in memory a name, until it is given to others."""
+        self._duckdb.register(name, content)
 
     def segments(self, table: Table, run_id: str | None = None) -> list[Segment]:
         """The segments of a table, oldest first; of those that can hold a row of the run when one is named."""

@@ -164,7 +164,7 @@ def _matches(objective: Objective, turn: Turn) -> bool:
 
 
 def verdicts_by_key(
-    connection: StoreConnection, where: Condition, objectives: Sequence[Objective], source: Source
+    connection: StoreConnection, where: Condition, objectives: Sequence[Objective], source: Source, table: str = "turns"
 ) -> tuple[str, list[Any], dict[str, dict[int, bool | None]]]:
     """The rule of each objective for every turn of a source: the key of a turn as an expression with its values, and by
     objective what the rule says of each key that occurs."""
@@ -173,7 +173,7 @@ def verdicts_by_key(
     found = rows(
         connection,
         f"""
-        SELECT {key} AS key, arg_min({_packed(objectives)}, started_unix_ns) AS one FROM turns WHERE {where.sql}
+        SELECT {key} AS key, arg_min({_packed(objectives)}, started_unix_ns) AS one FROM {table} WHERE {where.sql}
         GROUP BY key
         """,
         [*values, *where.values],
@@ -218,12 +218,22 @@ def _keys(objectives: Sequence[Objective], instrument_ns: float | None) -> tuple
 
 def _packed(objectives: Sequence[Objective]) -> str:
     """One turn with all that the rules read of it."""
+    return f"struct_pack({', '.join(f'{name} := {name}' for name in _kept(objectives))})"
+
+
+def columns_of_rules(objectives: Sequence[Objective]) -> list[str]:
+    """The columns of a turn that the rules of objectives read, also to tell turns apart by."""
+    metrics = [METRICS[objective.metric].column for objective in objectives if objective.metric is not None]
+    return [*_kept(objectives), *metrics]
+
+
+def _kept(objectives: Sequence[Objective]) -> list[str]:
     kept = dict.fromkeys((*_ASKED_OF_ALL, *_ASKED_OF_CUT, *_DIMENSIONS))
     for metric in (METRICS[objective.metric] for objective in objectives if objective.metric is not None):
         kept.update(dict.fromkeys(FIELDS_OF[metric.name]))
         if metric.counts_from is not None:
             kept[uncertainty_column(metric)] = None
-    return f"struct_pack({', '.join(f'{name} := {name}' for name in kept)})"
+    return list(kept)
 
 
 def _questions(objective: Objective, instrument_ns: float | None) -> Iterable[tuple[str, tuple[Any, ...]]]:

@@ -22,6 +22,7 @@ from telemetry.store.answers import (
     Summary,
     TimelinePoint,
 )
+from telemetry.store.explanation import Explanation, ExplanationQuestion
 from telemetry.store.model_servers import ModelServer
 from telemetry.store.objectives import ObjectiveCounts
 from telemetry.store.pages import PageAnswer, PageQuestion
@@ -109,6 +110,10 @@ class _TurnView(_Parameters, frozen=True):
     whole_call: bool = False
 
 
+class _Explanation(_Parameters, frozen=True):
+    asked: ExplanationQuestion
+
+
 class _Rollout(_Parameters, frozen=True):
     asked: RolloutQuestion
 
@@ -164,6 +169,7 @@ QUESTIONS: Final[dict[str, StoreQuestion]] = {
     "objective_counts": StoreQuestion(
         _Objectives, ObjectiveCounts, lambda reader, of: reader.objective_counts(of.f, of.objectives)
     ),
+    "explanation": StoreQuestion(_Explanation, Explanation, lambda reader, of: reader.explanation(of.asked)),
     "run_verdict": StoreQuestion(
         _Objectives, RunVerdictEvidence, lambda reader, of: reader.run_verdict(of.f, of.objectives)
     ),

@@ -28,6 +28,7 @@ from telemetry.store.answers import (
 )
 from telemetry.store.both_sides import both_sides
 from telemetry.store.connection import StoreConnection, rows
+from telemetry.store.explanation import Explanation, ExplanationQuestion, explanation
 from telemetry.store.model_servers import ModelServer, model_servers
 from telemetry.store.objectives import ObjectiveCounts
 from telemetry.store.pages import PageAnswer, PageQuestion, page
@@ -210,6 +211,13 @@ class StoreReader:
             return run_verdict_evidence(connection, f, objectives, counts)
 
         return self._snapshots.ask(question, f.run_id)
+
+    def explanation(self, asked: ExplanationQuestion) -> Explanation:
+        """Which dimensions set a selection of turns apart from the others of its filter, the one that does most
+        first."""
+        if asked.selection.metric is not None:
+            _column(asked.selection.metric)
+        return self._snapshots.ask(lambda connection: explanation(connection, asked), asked.filter.run_id)
 
     def count(self, f: Filter = ANY) -> Callable[[Objective], tuple[int, int]]:
         """Good and eligible turns of one objective after another. The function raises NotObservable when the wire

@@ -104,6 +104,7 @@ class RemoteStore:
     processes = _asked(StoreReader.processes)
     model_servers = _asked(StoreReader.model_servers)
     objective_counts = _asked(StoreReader.objective_counts)
+    explanation = _asked(StoreReader.explanation)
     run_verdict = _asked(StoreReader.run_verdict)
     stage_budget = _asked(StoreReader.stage_budget)
     rollout_turns = _asked(StoreReader.rollout_turns)

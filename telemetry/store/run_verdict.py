@@ -8,18 +8,18 @@ from typing import Any, Final
 
 import numpy as np
 
-from telemetry.explanation.miss_cause import NO_COHORT, MissTurns, find_cause
+from telemetry.explanation.miss_cause import MissTurns, find_cause
 from telemetry.model.metrics import METRICS
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.run_verdict import MissCause, leading_miss
 from telemetry.objectives.slo import judge
 from telemetry.store.answers import Filter
 from telemetry.store.connection import StoreConnection
-from telemetry.store.objectives import ObjectiveCounts, verdicts_by_key
-from telemetry.store.queries import judged, source_of, valid
+from telemetry.store.explanation import coded
+from telemetry.store.objectives import ObjectiveCounts, columns_of_rules, verdicts_by_key
+from telemetry.store.queries import source_of
+from telemetry.store.turn_samples import turns_to_look_at
 
-# So many turns are looked at for a cause; more take longer than a page may.
-MOST_TURNS: Final = 120_000
 # The stages that a metric is the sum of, as the stage budget divides voice-to-voice.
 _PARTS: Final[dict[str, tuple[str, ...]]] = {
     "voice_to_voice": ("endpointing", "asr", "llm", "tts", "leading_silence", "unexplained"),
@@ -29,6 +29,12 @@ _PARTS: Final[dict[str, tuple[str, ...]]] = {
 _FINAL: Final = (
     "CASE WHEN asr_final_perf_ns <= llm_first_token_perf_ns"
     " AND asr_final_perf_ns >= coalesce(endpoint_perf_ns, speech_end_perf_ns) THEN asr_final_perf_ns END"
+)
+_READ: Final = (
+    *("run_id", "call_id", "span_id", "cohort", "started_unix_ns", "source", "outcome", "target", "noise_profile"),
+    *("length_class", "channel_profile", "route", "phase", "phase_kind", "turn_kind", "leading_silence_ns"),
+    *("speech_end_perf_ns", "endpoint_perf_ns", "asr_final_perf_ns", "llm_first_token_perf_ns"),
+    *("tts_first_chunk_perf_ns", "voice_to_voice_ns", "asr_final_latency_ns", "llm_first_token_latency_ns"),
 )
 _STAGES: Final = {
     "endpointing": "endpoint_perf_ns - speech_end_perf_ns",
@@ -41,8 +47,7 @@ _STAGES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class RunVerdictEvidence:
-    """Counts of every objective, and what is shown of why the leading one is missed; None where none is, or where the
-    turns are too many to look at one by one."""
+    """Counts of every objective, and what is shown of why the leading one is missed; None where none is."""
 
     counts: ObjectiveCounts
     cause: MissCause | None = None
@@ -53,21 +58,22 @@ def run_verdict_evidence(
 ) -> RunVerdictEvidence:
     """The evidence of the filter's turns. `counts` are of the same snapshot."""
     missed = leading_miss(objectives, judge(objectives, counts.count, counts.good_range))
-    if missed is None or counts.whole[missed.name].eligible > MOST_TURNS:
+    if missed is None:
         return RunVerdictEvidence(counts)
     return RunVerdictEvidence(counts, find_cause(_miss_turns(connection, f, missed)))
 
 
 def _miss_turns(connection: StoreConnection, f: Filter, objective: Objective) -> MissTurns:
     """The turns that count for the objective, in the order in which they began."""
-    where = judged(f) & valid(f)
-    key, values, verdicts = verdicts_by_key(connection, where, [objective], source_of(f))
+    turns = turns_to_look_at(connection, f, (*_READ, *columns_of_rules([objective])))
+    where = turns.where
+    key, values, verdicts = verdicts_by_key(connection, where, [objective], source_of(f), turns.table)
     column = METRICS[objective.metric].column if objective.metric in _PARTS else "NULL"
     stages = ", ".join(f"({sql})::DOUBLE AS {name}" for name, sql in _STAGES.items())
     found: dict[str, Any] = connection.execute(
         f"""
         SELECT started_unix_ns, hash(call_id) AS call, cohort, {key} AS rule, ({column})::DOUBLE AS total, {stages}
-        FROM turns WHERE {where.sql} ORDER BY started_unix_ns, span_id
+        FROM {turns.table} WHERE {where.sql} ORDER BY started_unix_ns, span_id
         """,
         [*values, *where.values],
     ).fetchnumpy()
@@ -75,26 +81,18 @@ def _miss_turns(connection: StoreConnection, f: Filter, objective: Objective) ->
     known, places = np.unique(found["rule"], return_inverse=True)
     verdict = np.array([{True: 0, False: 1, None: -1}[by_key.get(int(each))] for each in known])[places.reshape(-1)]
     counted = verdict >= 0
-    names = found["cohort"][counted]
-    labels = tuple(sorted({str(name) for name in names.compressed()} if np.ma.isMaskedArray(names) else set(names)))
+    cohorts, labels = coded(found["cohort"][counted])
     return MissTurns(
         objective=objective.name,
         target=objective.target,
         started_unix_ns=found["started_unix_ns"][counted],
         is_bad=verdict[counted] == 1,
         calls=np.unique(found["call"][counted], return_inverse=True)[1].reshape(-1),
-        cohorts=_codes(names, labels),
+        cohorts=cohorts,
         labels=labels,
         total=_numbers(found["total"][counted]) if objective.metric in _PARTS else None,
         stages=_parts_of(objective, found, counted),
     )
-
-
-def _codes(names: Any, labels: Sequence[str]) -> Any:
-    codes = np.full(names.size, NO_COHORT, dtype=np.int64)
-    for place, label in enumerate(labels):
-        codes[np.ma.filled(names == label, fill_value=False)] = place
-    return codes
 
 
 def _parts_of(objective: Objective, found: dict[str, Any], counted: Any) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from telemetry.objectives.slo import default_objectives
 from telemetry.sidecar.query_messages import Asked
 from telemetry.sidecar.query_process import reply_to
 from telemetry.store.answers import Filter
+from telemetry.store.explanation import ExplanationQuestion, TurnSelection
 from telemetry.store.pages import PageQuestion
 from telemetry.store.questions import QUESTIONS, BadQuestionError, answer
 from telemetry.store.reader import StoreReader
@@ -78,6 +79,7 @@ def test_each_answer_is_that_of_the_folder(reader: StoreReader, f: Filter) -> No
         ("turns", {"f": f, "limit": 9, "offset": 2, "source": "client", "outcome": "ok"}),
         ("objective_counts", {"f": f, "objectives": objectives}),
         ("run_verdict", {"f": f, "objectives": objectives}),
+        ("explanation", {"asked": ExplanationQuestion(TurnSelection(objectives[0]), f)}),
         ("page", {"asked": PageQuestion(f, 60 * SECOND, objectives=objectives, dots=50)}),
         ("turns_page", {"asked": TurnsQuestion(f, 60 * SECOND, TurnSearch("1", outcome="ok"), order="newest")}),
         ("processes", {"run_id": f.run_id or "run-2"}),

@@ -9,7 +9,7 @@ import pytest
 from telemetry.model.turns import Turn
 from telemetry.objectives.run_verdict import RunVerdict, run_verdict
 from telemetry.objectives.slo import default_objectives, judge
-from telemetry.store import run_verdict as evidence
+from telemetry.store import turn_samples as samples
 from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
 from tests.fixtures_turns import START_UNIX_NS, Run, exchange, fill_store
@@ -94,8 +94,22 @@ def test_a_run_without_turns_and_one_that_is_met_have_no_cause(tmp_path: Path) -
     assert asked(store, Filter("gone")).sentence == "Undecided: 0 of the 100 turns that the 99 % objective needs"
 
 
-def test_more_turns_than_can_be_looked_at_leave_the_cause_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evidence, "MOST_TURNS", TURNS - 1)
-    found = asked(fill_store(tmp_path / "store", planted()), Filter("run-1"))
-    assert found.state == "missed"
-    assert found.cause is None
+def test_of_many_turns_a_sample_over_their_time_shows_the_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of several segments, and with a window on them."""
+    run = planted()
+    parts = [Run(run.turns[begin : begin + 90]) for begin in range(0, TURNS, 90)]
+    store = fill_store(tmp_path / "store", *parts)
+    whole = asked(store, Filter("run-1"))
+    monkeypatch.setattr(samples, "MOST_TURNS", TURNS - 1)
+    monkeypatch.setattr(samples, "STRETCH_TURNS", 60)
+    found = asked(store, Filter("run-1"))
+    assert whole.cause is not None
+    assert found.cause is not None
+    assert (found.cause.cohorts, found.cause.within, found.cause.turns) == (whole.cause.cohorts, ("control",), 600)
+    assert found.cause.stage is not None
+    assert found.cause.stage.stage == "llm"
+    half = asked(store, Filter("run-1", since_unix_ns=START_UNIX_NS + TURNS // 2 * SECOND))
+    assert half.cause is not None
+    assert half.cause.since_unix_ns is None

@@ -1,0 +1,142 @@
+"""Which dimensions set a selection of turns apart, from one consistent read; the statistic is
+`telemetry.explanation.dimensions`."""
+
+# ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from telemetry.explanation.dimensions import NOT_REPORTED, Dimension, ExplainedDimension, rank_dimensions
+from telemetry.objectives.objective import Objective
+from telemetry.store.answers import Filter
+from telemetry.store.connection import StoreConnection
+from telemetry.store.objectives import columns_of_rules, verdicts_by_key
+from telemetry.store.queries import ASKED, Condition, metric_column, source_of
+from telemetry.store.turn_samples import turns_to_look_at
+
+# What is asked, by its name for people, and where a turn has it.
+DIMENSIONS: Final[dict[str, str]] = {
+    "cohort": "cohort",
+    "domain": "domain",
+    "length": "length_class",
+    "noise": "noise_profile",
+    "channel": "channel_profile",
+    "route": "route",
+    "cache": "CASE WHEN cache_hit THEN coalesce('hit: ' || cache_tier, 'hit') WHEN NOT cache_hit THEN 'miss' END",
+    "model": "model",
+    "region": "region",
+    "utterance": "utterance_id",
+    "worker": "nullif(process_id, '')",
+}
+_READ: Final = (
+    *("cohort", "domain", "length_class", "noise_profile", "channel_profile", "route", "cache_hit", "cache_tier"),
+    *("model", "region", "utterance_id", "process_id", "call_id", "started_unix_ns", "run_id", "target", "phase"),
+    *("phase_kind", "source", "outcome", "turn_kind"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnSelection:
+    """Which of a filter's turns are selected: those that meet all that is not None.
+
+    Bad by the `objective`; a value of `metric` of at least `at_least` and less than `below` (in its unit); begun from
+    `since_unix_ns` on and before `until_unix_ns`. Turns without a value of the metric are not selected, and of an
+    objective those that do not count are left out.
+    """
+
+    objective: Objective | None = None
+    metric: str | None = None
+    at_least: float | None = None
+    below: float | None = None
+    since_unix_ns: int | None = None
+    until_unix_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExplanationQuestion:
+    """Which selection, of which turns."""
+
+    selection: TurnSelection
+    filter: Filter = Filter()  # noqa: RUF009 - immutable
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """How many turns were selected, how many they were compared with, and every dimension, that which explains most
+    first. `is_sample` where the turns were too many to look at all."""
+
+    selected: int
+    others: int
+    dimensions: tuple[ExplainedDimension, ...] = ()
+    is_sample: bool = False
+
+
+def explanation(connection: StoreConnection, asked: ExplanationQuestion) -> Explanation:
+    """The answer. Raises KeyError for a metric that there is none of."""
+    selection, f = asked.selection, asked.filter
+    column = "NULL" if selection.metric is None else metric_column(selection.metric)
+    objectives = [] if selection.objective is None else [selection.objective]
+    read = [*_READ, *columns_of_rules(objectives)]
+    read += ["llm_chunk_gaps_ns" if "(" in column else column] if selection.metric is not None else []
+    turns = turns_to_look_at(connection, f, read)
+    where = turns.where & Condition(ASKED)
+    key, values, verdicts = "0", [], {}
+    if objectives:
+        key, values, verdicts = verdicts_by_key(connection, where, objectives, source_of(f), turns.table)
+    dimensions = ", ".join(f"{sql} AS d_{name}" for name, sql in DIMENSIONS.items())
+    found: dict[str, Any] = connection.execute(
+        f"""
+        SELECT hash(call_id) AS call, started_unix_ns, {key} AS rule, ({column})::DOUBLE AS value, {dimensions}
+        FROM {turns.table} WHERE {where.sql}
+        """,
+        [*values, *where.values],
+    ).fetchnumpy()
+    is_selected, counts = _selected(selection, found, verdicts)
+    picked = int(np.count_nonzero(is_selected[counts]))
+    ranked = rank_dimensions(
+        is_selected[counts],
+        np.unique(found["call"][counts], return_inverse=True)[1].reshape(-1),
+        {name: _dimension(found[f"d_{name}"][counts]) for name in DIMENSIONS},
+    )
+    return Explanation(picked, int(np.count_nonzero(counts)) - picked, tuple(ranked), turns.is_sample)
+
+
+def _selected(selection: TurnSelection, found: dict[str, Any], verdicts: dict[str, dict[int, bool | None]]) -> Any:
+    """Which turns are selected, and which count at all."""
+    size = found["started_unix_ns"].size
+    is_selected, counts = np.ones(size, dtype=bool), np.ones(size, dtype=bool)
+    if selection.objective is not None:
+        known, places = np.unique(found["rule"], return_inverse=True)
+        of_key = [verdicts[selection.objective.name].get(int(key)) for key in known]
+        counts &= np.array([verdict is not None for verdict in of_key], dtype=bool)[places.reshape(-1)]
+        is_selected &= np.array([verdict is False for verdict in of_key], dtype=bool)[places.reshape(-1)]
+    if selection.metric is not None:
+        value = np.ma.filled(found["value"], np.nan)
+        is_selected &= ~np.isnan(value)
+        is_selected &= value >= selection.at_least if selection.at_least is not None else True
+        is_selected &= value < selection.below if selection.below is not None else True
+    started = found["started_unix_ns"]
+    is_selected &= started >= selection.since_unix_ns if selection.since_unix_ns is not None else True
+    is_selected &= started < selection.until_unix_ns if selection.until_unix_ns is not None else True
+    return is_selected, counts
+
+
+def _dimension(column: Any) -> Dimension:
+    codes, labels = coded(column)
+    return Dimension(codes, labels)
+
+
+def coded(column: Any) -> tuple[Any, tuple[str, ...]]:
+    """A column of texts as places in their sorted values, with these; NOT_REPORTED where there is none."""
+    is_known = ~np.ma.getmaskarray(column)
+    texts: Sequence[str] = [str(each) for each in np.ma.getdata(column)[is_known]]
+    codes = np.full(column.size, NOT_REPORTED, dtype=np.int64)
+    if not texts:
+        return codes, ()
+    labels = sorted(set(texts))
+    places = {label: place for place, label in enumerate(labels)}
+    codes[is_known] = [places[text] for text in texts]
+    return codes, tuple(labels)

@@ -1,0 +1,117 @@
+"""The selection is what was asked for, the dimensions are those of the turns, and a planted cause comes first."""
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from telemetry.model.errors import StoreError
+from telemetry.objectives.slo import default_objectives, is_good
+from telemetry.store import turn_samples as samples
+from telemetry.store.answers import Filter
+from telemetry.store.explanation import DIMENSIONS, ExplanationQuestion, TurnSelection
+from telemetry.store.reader import StoreReader
+from tests.fixtures_turns import START_UNIX_NS, Run, exchange, fill_store
+
+SECOND = 1_000_000_000
+MS = 1_000_000
+TURNS = 900
+HEARD = next(objective for objective in default_objectives() if objective.metric == "voice_to_voice")
+SLOW = "domain <b>4\x1b"
+
+
+def planted() -> Run:
+    """Turns of calls of three, of one domain 600 ms slower in six of ten cases."""
+    chance = np.random.default_rng(5)
+    run = Run()
+    for index in range(TURNS):
+        domain = SLOW if chance.random() < 0.2 else f"domain {chance.integers(3)}"
+        llm_ms = 150 + (600 if domain == SLOW and chance.random() < 0.6 else 0)
+        client, service = exchange(
+            index,
+            llm_ms=llm_ms,
+            domain=domain,
+            cache_hit=bool(index % 2),
+            cache_tier="central" if index % 2 else None,
+            process_id=f"worker-{index // 3 % 4}",
+            utterance_id=f"utterance-{chance.integers(200)}",
+        )
+        run.turns += [client, service]
+    return run
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return fill_store(tmp_path / "store", planted())
+
+
+def test_the_planted_domain_comes_first(store: Path) -> None:
+    clients = [turn for turn in planted().turns if turn.source == "client"]
+    bad = [turn for turn in clients if is_good(HEARD, turn) is False]
+    with StoreReader(store) as reader:
+        found = reader.explanation(ExplanationQuestion(TurnSelection(HEARD), Filter("run-1")))
+    assert (found.selected, found.others) == (len(bad), TURNS - len(bad))
+    first = found.dimensions[0]
+    assert (first.name, first.is_shown) == ("domain", True)
+    assert first.value is not None
+    assert (first.value.label, first.value.selected) == (SLOW, sum(turn.domain == SLOW for turn in bad))
+    assert [each.name for each in found.dimensions if each.is_shown] == ["domain"]
+    assert {each.name for each in found.dimensions} == set(DIMENSIONS)
+    assert {each.name: each.untried for each in found.dimensions if each.untried} == {
+        "cohort": "not reported",
+        "noise": "not reported",
+        "channel": "not reported",
+        "region": "not reported",
+        "route": "one value",
+        "model": "one value",
+    }
+
+
+def test_a_selection_is_what_meets_all_that_was_asked(store: Path) -> None:
+    middle = START_UNIX_NS + TURNS // 2 * SECOND
+    slow = [
+        turn
+        for turn in planted().turns
+        if turn.source == "client" and turn.first_audio_perf_ns is not None and turn.speech_end_perf_ns is not None
+        and turn.first_audio_perf_ns - turn.speech_end_perf_ns >= 800 * MS
+    ]  # fmt: skip
+    cases = {
+        TurnSelection(metric="voice_to_voice", at_least=800 * MS): len(slow),
+        TurnSelection(metric="voice_to_voice", below=800 * MS): TURNS - len(slow),
+        TurnSelection(since_unix_ns=middle): TURNS // 2,
+        TurnSelection(until_unix_ns=middle): TURNS // 2,
+        TurnSelection(metric="voice_to_voice", at_least=800 * MS, since_unix_ns=middle): sum(
+            turn.started_unix_ns >= middle for turn in slow
+        ),
+        TurnSelection(metric="barge_in_stop"): 0,
+        TurnSelection(metric="itl", at_least=0): TURNS,
+    }
+    with StoreReader(store) as reader:
+        for selection, expected in cases.items():
+            found = reader.explanation(ExplanationQuestion(selection, Filter("run-1")))
+            assert (found.selected, found.others) == (expected, TURNS - expected), selection
+        with pytest.raises(StoreError, match="no metric 'nonsense'"):
+            reader.explanation(ExplanationQuestion(TurnSelection(metric="nonsense")))
+        nothing = reader.explanation(ExplanationQuestion(TurnSelection(HEARD), Filter("gone")))
+    assert (nothing.selected, nothing.others) == (0, 0)
+    assert {each.untried for each in nothing.dimensions} == {"not reported"}
+
+
+def test_of_many_turns_a_sample_is_looked_at(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(samples, "MOST_TURNS", 1)
+    with StoreReader(store) as reader:
+        found = reader.explanation(ExplanationQuestion(TurnSelection(HEARD), Filter("run-1")))
+        every = reader.explanation(ExplanationQuestion(TurnSelection(metric="itl", at_least=0), Filter("run-1")))
+    assert found.is_sample
+    assert found.dimensions[0].name == "domain"
+    assert every.selected == TURNS
+
+
+def test_a_service_s_own_turns_are_explained(tmp_path: Path) -> None:
+    run_id = "service:assistant:2026-09-21"
+    turns = [msgspec.structs.replace(turn, run_id=run_id) for turn in planted().turns if turn.source == "service"]
+    with StoreReader(fill_store(tmp_path / "services", Run(turns))) as reader:
+        found = reader.explanation(ExplanationQuestion(TurnSelection(HEARD), Filter(run_id)))
+    assert found.selected + found.others == TURNS
+    assert found.dimensions[0].name == "domain"
