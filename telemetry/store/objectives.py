@@ -19,6 +19,7 @@ from telemetry.model.metrics import METRICS, is_withheld
 from telemetry.model.semconv import Source
 from telemetry.model.stated_error import GoodRange, good_range, instrument_part_ns
 from telemetry.model.turns import Turn
+from telemetry.objectives.error_budgets import TurnCounts
 from telemetry.objectives.slo import WAITED_FROM, NotObservable, Objective, is_good
 from telemetry.store.answers import Filter
 from telemetry.store.connection import StoreConnection, rows
@@ -184,6 +185,39 @@ def verdicts_by_key(
         for objective in objectives
     }
     return key, values, verdicts
+
+
+def counts_by_part(
+    connection: StoreConnection,
+    where: Condition,
+    part: tuple[str, Sequence[Any]],
+    objectives: Sequence[Objective],
+    source: Source,
+) -> dict[str, dict[int, TurnCounts]]:
+    """Good and eligible turns of each objective, by a part of the turns: a whole number, as an expression with its
+    values."""
+    if not objectives:
+        return {}
+    keys, values = _keys(objectives, None)
+    sql, of_part = part
+    found = rows(
+        connection,
+        f"""
+        SELECT ({sql})::BIGINT AS part, count(*) AS n, arg_min({_packed(objectives)}, started_unix_ns) AS one
+        FROM turns WHERE {where.sql} GROUP BY part, {", ".join(keys)}
+        """,
+        [*of_part, *where.values, *values],
+    )
+    counts: dict[str, dict[int, TurnCounts]] = {objective.name: {} for objective in objectives}
+    for row in found:
+        turn = _turn(row, source)
+        for objective in objectives:
+            verdict = is_good(objective, turn, source)
+            if verdict is not None:
+                of = counts[objective.name]
+                added = TurnCounts(row["n"] if verdict else 0, row["n"])
+                of[row["part"]] = of.get(row["part"], TurnCounts()) + added
+    return counts
 
 
 def _groups(

@@ -22,6 +22,7 @@ from telemetry.store.answers import (
     Summary,
     TimelinePoint,
 )
+from telemetry.store.burn_rates import BurnRateAnswer
 from telemetry.store.explanation import Explanation, ExplanationQuestion
 from telemetry.store.model_servers import ModelServer
 from telemetry.store.objectives import ObjectiveCounts
@@ -181,6 +182,7 @@ QUESTIONS: Final[dict[str, StoreQuestion]] = {
         lambda reader, of: reader.turn_view(of.trace_id, of.turn_index, whole_call=of.whole_call),
     ),
     "rollout_turns": StoreQuestion(_Rollout, RolloutTurns, lambda reader, of: reader.rollout_turns(of.asked)),
+    "burn_rates": StoreQuestion(_Objectives, BurnRateAnswer, lambda reader, of: reader.burn_rates(of.objectives, of.f)),
     "rollouts": StoreQuestion(
         _Rollouts, tuple[RolloutRecord, ...], lambda reader, of: reader.rollouts(of.most_entries)
     ),

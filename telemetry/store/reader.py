@@ -27,6 +27,7 @@ from telemetry.store.answers import (
     TimelinePoint,
 )
 from telemetry.store.both_sides import both_sides
+from telemetry.store.burn_rates import BurnRateAnswer, burn_rates
 from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.explanation import Explanation, ExplanationQuestion, explanation
 from telemetry.store.model_servers import ModelServer, model_servers
@@ -257,6 +258,11 @@ class StoreReader:
     def rollouts(self, most_entries: int = MOST_ENTRIES) -> tuple[RolloutRecord, ...]:
         """The rollouts whose verdicts the store keeps, by name; of each at most about `most_entries` entries."""
         return read_rollouts(self.directory, most_entries)
+
+    def burn_rates(self, objectives: Sequence[Objective], f: Filter = ANY) -> BurnRateAnswer:
+        """Error budgets and burn rates of objectives over windows that end now, from one consistent read."""
+        now_unix_ns = self._wall_clock_ns()
+        return self._snapshots.ask(lambda connection: burn_rates(connection, objectives, f, now_unix_ns))
 
     def run_turns(self, asked: RunTurnsQuestion) -> ComparedRun | None:
         """The turns of a run, as a comparison of runs reads them; None where there is no such run."""

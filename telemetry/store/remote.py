@@ -110,6 +110,7 @@ class RemoteStore:
     rollout_turns = _asked(StoreReader.rollout_turns)
     turns_page = _asked(StoreReader.turns_page)
     turn_view = _asked(StoreReader.turn_view)
+    burn_rates = _asked(StoreReader.burn_rates)
     rollouts = _asked(StoreReader.rollouts)
     run_turns = _asked(StoreReader.run_turns)
     run_details = _asked(StoreReader.run_details)

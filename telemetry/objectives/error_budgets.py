@@ -1,0 +1,189 @@
+"""What is left of an objective's error budget, and how fast it goes, from counts of good and eligible turns. Pure.
+
+The windows end now. The error budget is that of the longest one: the share of its eligible turns that may be bad. A
+window in which too few turns are there has a burn rate, and no claim is made of it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+from telemetry.model.stats import minimum_for_target
+from telemetry.objectives.burn_rates import DEFAULT_BURN_RATES, BurnRate, Severity, window_ms
+from telemetry.objectives.objective import Objective
+
+# What a page shows, and what the alerts look at beside.
+SHOWN_WINDOWS: Final = ("1h", "6h", "1d", "3d", "7d", "28d")
+SHORT_WINDOWS: Final = ("5m", "30m")
+PERIOD: Final = SHOWN_WINDOWS[-1]
+PERIOD_DAYS: Final = 28
+DAY_NS: Final = 86_400 * 1_000_000_000
+_NS_PER_MS: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class TurnCounts:
+    """Good and eligible turns of a stretch of time."""
+
+    good: int = 0
+    eligible: int = 0
+
+    @property
+    def bad(self) -> int:
+        """The turns that use up the budget."""
+        return self.eligible - self.good
+
+    def __add__(self, other: "TurnCounts") -> "TurnCounts":
+        return TurnCounts(self.good + other.good, self.eligible + other.eligible)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowBudget:
+    """One window: `burn_rate` 1 uses up the budget exactly at the end of the period; None without an eligible turn.
+    `is_enough` says whether there are turns enough for a claim."""
+
+    window: str
+    counts: TurnCounts
+    burn_rate: float | None
+    is_enough: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BurnAlert:
+    """One alert: whether both of its windows are beyond its factor; None while the long one has too few turns."""
+
+    factor: float
+    long: str
+    short: str
+    severity: Severity
+    fires: bool | None
+    minimum_turns: int
+
+
+@dataclass(frozen=True, slots=True)
+class DayBudget:
+    """A day of the period, `days_ago` from 0 for the newest 24 hours: its turns, and what was left at its end of the
+    budget of the whole period; None where that has no eligible turn."""
+
+    days_ago: int
+    counts: TurnCounts
+    budget_left: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorBudget:
+    """An objective over its windows. `budget_left` is 1 with no bad turn in the period, 0 when all permitted ones were,
+    negative beyond; None without an eligible turn. `is_met` is None while the period has too few turns."""
+
+    name: str
+    title: str
+    sentence: str
+    target: float
+    minimum_turns: int
+    windows: tuple[WindowBudget, ...]
+    alerts: tuple[BurnAlert, ...]
+    days: tuple[DayBudget, ...]
+    budget_left: float | None
+    is_met: bool | None
+
+    @property
+    def fires(self) -> bool:
+        """Whether any of its alerts does."""
+        return any(alert.fires for alert in self.alerts)
+
+
+def window_ns(window: str) -> int:
+    """The length of a window such as `6h`. Raises ValueError for a text that is not one."""
+    found = window_ms(window)
+    if found is None:
+        raise ValueError(f"{window!r} is not a window")
+    return found * _NS_PER_MS
+
+
+def error_budget(
+    objective: Objective, within: Callable[[int], TurnCounts], days: Mapping[int, TurnCounts]
+) -> ErrorBudget:
+    """An objective's budget. `within` gives the counts of the last so many ns, `days` those of each day of the period
+    that has turns, by how many days ago it began to be counted back from now."""
+    windows = {name: _window(objective, name, within) for name in (*SHORT_WINDOWS, *SHOWN_WINDOWS)}
+    period = windows[PERIOD].counts
+    left = _budget_left(objective, period.bad, period.eligible)
+    return ErrorBudget(
+        name=objective.name,
+        title=objective.display_name or objective.name,
+        sentence=objective.sentence,
+        target=objective.target,
+        minimum_turns=minimum_for_target(objective.target),
+        windows=tuple(windows[name] for name in SHOWN_WINDOWS),
+        alerts=tuple(_alert(objective, rate, windows) for rate in DEFAULT_BURN_RATES),
+        days=_days(objective, days, period),
+        budget_left=left,
+        is_met=None if left is None or not windows[PERIOD].is_enough else left >= 0,
+    )
+
+
+def missed_first(budgets: Sequence[ErrorBudget]) -> tuple[ErrorBudget, ...]:
+    """The budgets with those first of which an alert fires, then those that are used up, each by what is left."""
+
+    def order(of: ErrorBudget) -> tuple[int, float]:
+        rank = 0 if of.fires else 1 if of.is_met is False else 2 if of.is_met else 3
+        return rank, 2.0 if of.budget_left is None else of.budget_left
+
+    return tuple(sorted(budgets, key=order))
+
+
+def _window(objective: Objective, name: str, within: Callable[[int], TurnCounts]) -> WindowBudget:
+    counts = within(window_ns(name))
+    rate = _burn_rate(objective, counts)
+    return WindowBudget(name, counts, rate, counts.eligible >= minimum_for_target(objective.target))
+
+
+def _permitted(objective: Objective) -> Fraction:
+    return 1 - Fraction(str(objective.target))
+
+
+def _burn_rate(objective: Objective, counts: TurnCounts) -> float | None:
+    if not counts.eligible:
+        return None
+    permitted = _permitted(objective)
+    bad = Fraction(counts.bad, counts.eligible)
+    if not permitted:
+        return 0.0 if not bad else float("inf")
+    return float(bad / permitted)
+
+
+def _budget_left(objective: Objective, bad: int, eligible: int) -> float | None:
+    if not eligible:
+        return None
+    permitted = _permitted(objective) * eligible
+    if not permitted:
+        return 1.0 if not bad else float("-inf")
+    return float(1 - bad / permitted)
+
+
+def _alert(objective: Objective, rate: BurnRate, windows: Mapping[str, WindowBudget]) -> BurnAlert:
+    long, short = windows[rate.long], windows[rate.short]
+    least = rate.minimum_turns(objective)
+    fires = None
+    if long.counts.eligible >= least:
+        fires = all(_is_beyond(objective, rate, each.counts) for each in (long, short))
+    return BurnAlert(float(rate.factor), rate.long, rate.short, rate.severity, fires, least)
+
+
+def _is_beyond(objective: Objective, rate: BurnRate, counts: TurnCounts) -> bool:
+    """As the rules for Prometheus say it: beyond the share, or all turns where the share is 1."""
+    if not counts.eligible:
+        return False
+    share, limit = Fraction(counts.bad, counts.eligible), rate.bad_ratio(objective)
+    return share > limit or (limit == 1 and share == 1)
+
+
+def _days(objective: Objective, days: Mapping[int, TurnCounts], period: TurnCounts) -> tuple[DayBudget, ...]:
+    found: list[DayBudget] = []
+    bad = 0
+    for days_ago in range(PERIOD_DAYS - 1, -1, -1):
+        counts = days.get(days_ago, TurnCounts())
+        bad += counts.bad
+        found.append(DayBudget(days_ago, counts, _budget_left(objective, bad, period.eligible)))
+    return tuple(found)
