@@ -197,6 +197,23 @@ BEHAVIOR: Final = {
 }
 
 
+# Which of the valid turns tell whether a cache answered what was asked: those of which both intents are known.
+_JUDGED_ANSWER: Final = "turn_kind IS DISTINCT FROM 'silence' AND expected_intent IS NOT NULL AND intent IS NOT NULL"
+ANSWERS_OF_CACHE: Final = {
+    "hits_judged": f"cache_hit AND {_JUDGED_ANSWER}",
+    "hits_false": f"cache_hit AND {_JUDGED_ANSWER} AND expected_intent <> intent",
+    "misses_judged": f"NOT cache_hit AND {_JUDGED_ANSWER}",
+    "misses_false": f"NOT cache_hit AND {_JUDGED_ANSWER} AND expected_intent <> intent",
+}
+
+
+def answers_of_cache(f: Filter) -> tuple[str, list[Any]]:
+    """One row: how many hits and misses were judged by their intents, and how many answered another intent."""
+    where = judged(f) & valid(f)
+    columns = ", ".join(f"count(*) FILTER ({condition}) AS {name}" for name, condition in ANSWERS_OF_CACHE.items())
+    return f"SELECT {columns} FROM turns WHERE {where.sql}", list(where.values)
+
+
 def behavior(f: Filter) -> tuple[str, list[Any]]:
     """One row on how callers behaved: counts over the valid client turns."""
     where = judged(f) & valid(f)

@@ -35,6 +35,8 @@ from telemetry.store.run_turns import RunTurnsQuestion
 from telemetry.store.run_verdict import RunVerdictEvidence
 from telemetry.store.turn_pages import MOST_PAGED, ORDERS, PAGE_SIZES, TurnsAnswer, TurnsQuestion
 from telemetry.store.turn_views import TurnView
+from telemetry.store.system_pages import CachePage, InstrumentPage
+from telemetry.store.views import ViewQuestion
 
 # An answer over the network stays of a size that both sides can hold.
 MOST_TURNS: Final = 10_000
@@ -69,6 +71,10 @@ class _OfTurn(_Parameters, frozen=True):
 
 class _Page(_Parameters, frozen=True):
     asked: PageQuestion = PageQuestion()
+
+
+class _View(_Parameters, frozen=True):
+    asked: ViewQuestion = ViewQuestion()
 
 
 class _Timeline(_Parameters, frozen=True):
@@ -141,6 +147,10 @@ QUESTIONS: Final[dict[str, StoreQuestion]] = {
     "runs": StoreQuestion(_Parameters, list[RunRecord], lambda reader, _: reader.runs()),
     "summary": StoreQuestion(_OfFilter, Summary, lambda reader, of: reader.summary(of.f)),
     "page": StoreQuestion(_Page, PageAnswer, lambda reader, of: reader.page(_bounded(of.asked))),
+    "cache_page": StoreQuestion(_View, CachePage, lambda reader, of: reader.cache_page(_bounded_view(of.asked))),
+    "instrument_page": StoreQuestion(
+        _View, InstrumentPage, lambda reader, of: reader.instrument_page(_bounded_view(of.asked))
+    ),
     "timeline": StoreQuestion(
         _Timeline, list[TimelinePoint], lambda reader, of: reader.timeline(of.f, of.metric, of.buckets)
     ),
@@ -235,6 +245,13 @@ def _paged(asked: TurnsQuestion) -> TurnsQuestion:
         raise BadQuestionError(f"turns_page: there is no order {asked.order!r:.60}; known are {', '.join(ORDERS)}")
     if asked.page_size not in PAGE_SIZES or not 0 <= asked.page <= MOST_PAGED:
         raise BadQuestionError(f"turns_page: a page has {', '.join(map(str, PAGE_SIZES))} turns, and none is negative")
+def _bounded_view(asked: ViewQuestion) -> ViewQuestion:
+    for name, value, most in (
+        ("objectives", len(asked.objectives), MOST_OBJECTIVES),
+        ("window_ns", asked.window_ns or 0, 2**62),
+    ):
+        if not 0 <= value <= most:
+            raise BadQuestionError(f"page: {name} is {value}, not within 0 and {most}")
     return asked
 
 

@@ -45,12 +45,14 @@ from telemetry.store.run_verdict import RunVerdictEvidence, run_verdict_evidence
 from telemetry.store.runs import runs
 from telemetry.store.schema import span_from_row, turn_from_row, with_turn
 from telemetry.store.snapshot import Snapshots
+from telemetry.store.system_pages import CachePage, InstrumentPage, cache_page, instrument_page
 from telemetry.store.timelines import generator_points
 from telemetry.store.traces import rows_of_trace
 from telemetry.store.turn_pages import ORDERS, StoreMoment, TurnsAnswer, TurnsQuestion, turns_page
 from telemetry.store.turn_questions import TurnQuestions
 from telemetry.store.turn_rows import TURN_COLUMNS, full_turns
 from telemetry.store.turn_views import TurnView, turn_view
+from telemetry.store.views import ViewQuestion
 
 ANY: Final = Filter()
 
@@ -113,6 +115,20 @@ class StoreReader:
         _column(asked.metric)
         now_unix_ns = self._wall_clock_ns()
         return self._snapshots.ask(lambda connection: page(connection, asked, self._library, now_unix_ns, self.faults))
+
+    def cache_page(self, asked: ViewQuestion) -> CachePage:
+        """All that the page about caches, routes and fallbacks shows, from one consistent read."""
+        now_unix_ns = self._wall_clock_ns()
+        return self._snapshots.ask(
+            lambda connection: cache_page(connection, asked, self._library, now_unix_ns, self.faults)
+        )
+
+    def instrument_page(self, asked: ViewQuestion) -> InstrumentPage:
+        """All that the page about the instrument shows, from one consistent read."""
+        now_unix_ns = self._wall_clock_ns()
+        return self._snapshots.ask(
+            lambda connection: instrument_page(connection, asked, self._library, now_unix_ns, self.faults)
+        )
 
     def timeline(self, f: Filter = ANY, metric: str = "voice_to_voice", buckets: int = 60) -> list[TimelinePoint]:
         """The metric over time in at most `buckets` buckets of one round width; empty ones in between are given too."""

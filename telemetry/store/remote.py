@@ -93,6 +93,8 @@ class RemoteStore:
     runs = _asked(StoreReader.runs)
     summary = _asked(StoreReader.summary)
     page = _asked(StoreReader.page)
+    cache_page = _asked(StoreReader.cache_page)
+    instrument_page = _asked(StoreReader.instrument_page)
     timeline = _asked(StoreReader.timeline)
     generator_points = _asked(StoreReader.generator_points)
     slowest = _asked(StoreReader.slowest)

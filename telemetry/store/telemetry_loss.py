@@ -2,6 +2,7 @@
 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
 
+from dataclasses import dataclass
 from typing import Any, Final
 
 from telemetry.model import semconv
@@ -12,6 +13,18 @@ from telemetry.store.run_catalog import CatalogRow, catalog
 # A process states how many turns it emitted ahead of the turns themselves, which wait for their batch: what it reported
 # this long ago must have arrived by now.
 EXPORT_GRACE_NS: Final = 15_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class LossOfProcess:
+    """Turns of one process: how many it says it `emitted` (None where it does not say), how many were `received`, how
+    many of its numbers in between did not arrive (`holes`), and how many are `missing` for either reason."""
+
+    process_id: str
+    emitted: int | None
+    received: int
+    holes: int
+    missing: int
 
 
 def received(connection: StoreConnection, f: Filter) -> list[dict[str, Any]]:
@@ -44,8 +57,22 @@ def received(connection: StoreConnection, f: Filter) -> list[dict[str, Any]]:
 def telemetry_loss(
     connection: StoreConnection, f: Filter, now_unix_ns: int, arrived: list[dict[str, Any]]
 ) -> TelemetryLoss:
-    """Missing turns per process: holes in the numbers it gave them (rows of `received`), and what it says it emitted
-    and did not arrive."""
+    """Missing turns of all processes: holes in the numbers that each gave them (rows of `received`), and what it says
+    it emitted and did not arrive."""
+    found = loss_by_process(connection, f, now_unix_ns, arrived)
+    emitted = [each.emitted for each in found if each.emitted is not None]
+    return TelemetryLoss(
+        processes=len(found),
+        emitted=sum(max(each.emitted or 0, each.received + each.holes) for each in found) if emitted else None,
+        received=sum(each.received for each in found),
+        missing=sum(each.missing for each in found),
+    )
+
+
+def loss_by_process(
+    connection: StoreConnection, f: Filter, now_unix_ns: int, arrived: list[dict[str, Any]]
+) -> tuple[LossOfProcess, ...]:
+    """As `telemetry_loss`, for each process by itself, in the order of their names."""
     run, values = _of_run(f)
     reported = rows(
         connection,
@@ -62,12 +89,15 @@ def telemetry_loss(
     by_process: dict[str, dict[str, Any]] = {}
     for row in (*arrived, *reported):
         by_process[row["process_id"]] = by_process.get(row["process_id"], nothing) | row
-    found = by_process.values()
-    return TelemetryLoss(
-        processes=len(found),
-        emitted=sum(max(row["emitted"] or 0, row["received"] + row["holes"]) for row in found) if reported else None,
-        received=sum(row["received"] for row in found),
-        missing=sum(max(row["holes"], row["due"] - row["received"]) for row in found),
+    return tuple(
+        LossOfProcess(
+            process_id=process_id,
+            emitted=row["emitted"],
+            received=row["received"],
+            holes=row["holes"],
+            missing=max(row["holes"], row["due"] - row["received"]),
+        )
+        for process_id, row in sorted(by_process.items())
     )
 
 

@@ -13,8 +13,10 @@ from telemetry.model.turns import Turn
 from telemetry.objectives.slo import Objective
 from telemetry.store import queries
 from telemetry.store.answers import Filter, StageStats, Summary, TimelinePoint
+from telemetry.store.cache_pages import CacheAnswer, cache_answer
 from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.instrument_error import instrument_error_ns
+from telemetry.store.instrument_pages import InstrumentAnswer, instrument_answer
 from telemetry.store.joined import join_services, stage_budget
 from telemetry.store.latency_bands import TickHistogram
 from telemetry.store.objectives import ObjectiveCounts, count_objectives
@@ -89,6 +91,15 @@ class TurnQuestions:
         if self._rolled is not None and all(can_count(objective, instrument_ns) for objective in objectives):
             return self._rolled.objective_counts(objectives, instrument_ns)
         return count_objectives(self._connection, self._filter, objectives, instrument_ns)
+
+    def cache(self) -> CacheAnswer:
+        """Caches, routes and fallbacks: over time, how long each made callers wait, and what caches save."""
+        return cache_answer(self._connection, self._filter, None if self._rolled is None else self._rolled.figures)
+
+    def instrument(self, now_unix_ns: int) -> InstrumentAnswer:
+        """The load generator's processes over time, what made turns invalid, and what telemetry is missing."""
+        rolled = None if self._rolled is None else (self._rolled.figures, self._rolled.everything)
+        return instrument_answer(self._connection, self._filter, now_unix_ns, rolled)
 
     def dimension_values(self) -> dict[str, tuple[str, ...]]:
         """The values that occur among the client turns, by dimension."""

@@ -19,6 +19,7 @@ from telemetry.store.rollups import statements
 from telemetry.store.rollups.buckets import Ints
 from telemetry.store.rollups.database import Database, fetched, parquet
 from telemetry.store.rollups.distributions import histograms
+from telemetry.store.rollups.over_time import over_time
 from telemetry.store.rollups.pairs import OPEN_COLUMNS, pair
 from telemetry.store.rollups.rollup import SLOWEST, Key, Rollup, RollupCell, union_of_ranges, without_faster
 from telemetry.store.rollups.rows import cells_of_rows, gathered, key_of
@@ -52,6 +53,7 @@ def unpaired(database: Database, turns: ArrowTable, grid: SlotGrid = NO_SLOTS) -
     finally:
         database.unregister(_STAGED)
     cells |= gathered(histograms(staged))
+    cells |= gathered(over_time(staged))
     return Rollup(cells, sequences, staged.table.select(OPEN_COLUMNS))
 
 

@@ -32,7 +32,7 @@ _WHOLE: Final = (
       "started_perf_ns", "speech_start_uncertainty_ns", "speech_end_uncertainty_ns", "wer_errors",
       "wer_reference_words", "barge_in_at_ns", "barge_in_recovered", "barge_in_reason", "backchannel_stopped",
       "reprompted", "expected_intent", "intent", "noise_profile", "channel_profile", "snr_asked_db", "length_class",
-      "route", "fallback", "cache_tier", "cache_hit", "endpoint_did_not_read", "protocol", "outcome_reason",
+      "route", "model", "fallback", "cache_tier", "cache_hit", "endpoint_did_not_read", "protocol", "outcome_reason",
       "failure_kind", "failure_code", "retry_after_ns", "retry_wait_ns", "cut_by", "unknown_events",
       "duplicate_events", "service_latency_reports", "receive_stamp", "pacer", "withheld_metrics",
       "withheld_reasons", "invalid_reasons", "unknown_event_names", "llm_chunk_gaps_ns"),

@@ -11,7 +11,7 @@ from typing import Final
 from telemetry.model.generator_health import SUMMARY_FIGURES
 from telemetry.model.metrics import HEADLINE, METRICS
 from telemetry.model.semconv import UNANSWERED
-from telemetry.store.queries import BEHAVIOR
+from telemetry.store.queries import ANSWERS_OF_CACHE, BEHAVIOR
 from telemetry.store.rollups.rollup import KEPT_SLOWEST
 
 SILENT: Final = "s:"
@@ -39,7 +39,10 @@ EVIDENCE_P99: Final = {
 BOUNDS: Final = {"start": "speech_start_uncertainty_ns", "end": "speech_end_uncertainty_ns"}
 _SPOKEN: Final = "outcome <> 'invalid' AND speech_end_perf_ns IS NOT NULL"
 _COUNTED: Final = {
-    **{name: f"count(*) FILTER (outcome <> 'invalid' AND {condition})" for name, condition in BEHAVIOR.items()},
+    **{
+        name: f"count(*) FILTER (outcome <> 'invalid' AND {condition})"
+        for name, condition in (BEHAVIOR | ANSWERS_OF_CACHE).items()
+    },
     "unknown": "coalesce(sum(unknown_events), 0)::BIGINT",
     "duplicates": "coalesce(sum(duplicate_events), 0)::BIGINT",
     "turns_with_service_latency": "count(*) FILTER (service_latency_reports > 0)",

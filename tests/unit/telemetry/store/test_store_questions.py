@@ -18,6 +18,7 @@ from telemetry.store.reader import StoreReader
 from telemetry.store.remote import RemoteStore
 from telemetry.store.turn_pages import TurnsQuestion
 from telemetry.store.turn_search import TurnSearch
+from telemetry.store.views import ViewQuestion
 from tests.fixtures_rollouts import keep_verdicts
 from tests.fixtures_turns import SECOND, START_UNIX_NS, fill_store, synthetic_run
 
@@ -82,6 +83,8 @@ def test_each_answer_is_that_of_the_folder(reader: StoreReader, f: Filter) -> No
         ("explanation", {"asked": ExplanationQuestion(TurnSelection(objectives[0]), f)}),
         ("page", {"asked": PageQuestion(f, 60 * SECOND, objectives=objectives, dots=50)}),
         ("turns_page", {"asked": TurnsQuestion(f, 60 * SECOND, TurnSearch("1", outcome="ok"), order="newest")}),
+        ("cache_page", {"asked": ViewQuestion(f)}),
+        ("instrument_page", {"asked": ViewQuestion(f)}),
         ("processes", {"run_id": f.run_id or "run-2"}),
         ("rollouts", {"most_entries": 5}),
     ]
@@ -92,6 +95,8 @@ def test_each_answer_is_that_of_the_folder(reader: StoreReader, f: Filter) -> No
             assert (there.summary, there.budget, there.counts) == (here.summary, here.budget, here.counts)
             for part in ("timeline", "dots", "slowest", "faults"):
                 assert list(getattr(there, part)) == list(getattr(here, part)), part
+        elif name in ("cache_page", "instrument_page"):
+            assert msgspec.to_builtins(there) == msgspec.to_builtins(here), name
         else:
             assert there == here, name
 

@@ -25,7 +25,7 @@ LIMITS = MergeLimits(fan_in=2, rows=400)
 EVERY = RollUpMaker(fewest_rows=2, most_of_segment=99.0, slot_turns=4)
 NOW_NS = START_UNIX_NS + 10**15
 # What may differ between figures that are exact and figures from roll-ups.
-ESTIMATED = frozenset({"p50", "p95", "p99", "p50_ns", "p95_ns", "difference_p50_ns", "difference_p99_ns",
+ESTIMATED = frozenset({"p50", "p95", "p99", "p50_ns", "p95_ns", "p99_ns", "difference_p50_ns", "difference_p99_ns",
                        "start_median_ns", "end_median_ns", "frame_lateness_p99_ns"})  # fmt: skip
 
 

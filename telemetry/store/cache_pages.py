@@ -1,0 +1,291 @@
+"""Caches, routes and fallbacks of a filter's turns: what answered over time, how long each made callers wait, and what
+caches save.
+
+All of it is taken over the valid turns that asked something, none of a ramp unless the filter names its phase. Answers
+from turns and from roll-ups are the same, except that percentiles from roll-ups are within their buckets' width.
+"""
+
+# ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from telemetry.model import semconv
+from telemetry.model.metrics import HEADLINE, METRICS
+from telemetry.model.stats import enough
+from telemetry.store import queries
+from telemetry.store.answers import Filter
+from telemetry.store.connection import StoreConnection, rows
+from telemetry.store.rollups.buckets import DURATIONS
+from telemetry.store.rollups.figures import FRACTIONS, RolledFigures
+from telemetry.store.rollups.histogram import Histogram
+from telemetry.store.rollups.over_time import ANSWERED_BY, ANSWERING, COUNT_TICK_NS, OVER_TIME
+from telemetry.store.timelines import bucket_width_ns
+
+Row = dict[str, Any]
+MOST_BUCKETS: Final = 60
+# Models are named by others: no page has room for any number of them.
+MOST_NAMES: Final = 12
+OTHERS: Final = "others"
+NOT_NAMED: Final = "not reported"
+NO_FALLBACK: Final = "no fallback"
+MISS: Final = "miss"
+HIT: Final = "any hit"
+_ORDER: Final = {
+    "cache": (HIT, *semconv.CACHE_TIERS, NOT_NAMED, MISS),
+    "route": semconv.ROUTES,
+    "fallback": (NO_FALLBACK, *semconv.FALLBACKS),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CountsOverTime:
+    """Turns by name in buckets of `width_ns`; `counts[name][i]` belongs to the bucket at `starts_unix_ns[i]`."""
+
+    width_ns: int
+    starts_unix_ns: tuple[int, ...] = ()
+    counts: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
+
+
+@dataclass(frozen=True, slots=True)
+class WaitOfGroup:
+    """How long callers waited for answers that one cache, route, model or fallback gave: voice to voice, ns.
+
+    `turns` are all, `n` those of them that got an answer; p95 is None under 20 of these, p99 under 100.
+    """
+
+    name: str
+    turns: int
+    n: int
+    mean_ns: float | None
+    p50_ns: float | None
+    p95_ns: float | None
+    p99_ns: float | None
+    approximate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TimeSaved:
+    """By how much hits were answered sooner than misses, on average, and that times the hits. The two answer different
+    questions, so it is an estimate and not a measurement."""
+
+    hits: int
+    per_hit_ns: float
+    total_ns: float
+
+
+@dataclass(frozen=True, slots=True)
+class FalseAnswers:
+    """Turns whose answer had another intent than the script names, of those where both are known."""
+
+    judged: int
+    other_intent: int
+
+    @property
+    def share(self) -> float | None:
+        """Of the judged, None without one."""
+        return self.other_intent / self.judged if self.judged else None
+
+
+@dataclass(frozen=True, slots=True)
+class CacheAnswer:
+    """What the store knows of caches, routes and fallbacks. `waits` has the groups of `cache`, `route`, `model` and
+    `fallback`; a dimension that no turn reports has none. `saved` is None without 20 answered hits and 20 misses."""
+
+    turns: int = 0
+    reported: int = 0
+    hits: int = 0
+    tiers: CountsOverTime = CountsOverTime(COUNT_TICK_NS)
+    fallbacks: CountsOverTime = CountsOverTime(COUNT_TICK_NS)
+    waits: Mapping[str, tuple[WaitOfGroup, ...]] = field(default_factory=dict[str, tuple[WaitOfGroup, ...]])
+    saved: TimeSaved | None = None
+    false_hits: FalseAnswers = FalseAnswers(0, 0)
+    false_misses: FalseAnswers = FalseAnswers(0, 0)
+
+    @property
+    def hit_rate(self) -> float | None:
+        """Hits / turns that report hit or miss, None without one."""
+        return self.hits / self.reported if self.reported else None
+
+
+def cache_answer(connection: StoreConnection, f: Filter, rolled: RolledFigures | None) -> CacheAnswer:
+    """The answer from the turns of a filter, or from their roll-up where there is one."""
+    if rolled is None:
+        waits, ticks, judged = _waits_of_turns(connection, f), _ticks_of_turns(connection, f), _intents(connection, f)
+    else:
+        waits, ticks, judged = _rolled_waits(rolled), _rolled_ticks(rolled), dict(rolled.counts(judged=True))
+    caches, routes = _caches(waits), [row for row in waits if row["what"] == "route"]
+    found = {"cache": caches} | {
+        what: _named(what, [row for row in waits if row["what"] == what]) for what in ("route", "model", "fallback")
+    }
+    by_name = {each.name: each for each in caches}
+    hits, misses = by_name.get(HIT), by_name.get(MISS)
+    return CacheAnswer(
+        turns=sum(row["turns"] for row in routes),
+        reported=sum(each.turns for each in (hits, misses) if each is not None),
+        hits=0 if hits is None else hits.turns,
+        tiers=counts_over_time(_renamed(ticks, "tier")),
+        fallbacks=counts_over_time(_renamed(ticks, "fallback")),
+        waits={what: groups for what, groups in found.items() if _is_reported(what, groups)},
+        saved=_saved(hits, misses),
+        false_hits=FalseAnswers(judged.get("hits_judged", 0), judged.get("hits_false", 0)),
+        false_misses=FalseAnswers(judged.get("misses_judged", 0), judged.get("misses_false", 0)),
+    )
+
+
+def counts_over_time(ticks: Sequence[tuple[str, int, int]]) -> CountsOverTime:
+    """Rows `name, tick, n` (of COUNT_TICK_NS) in at most MOST_BUCKETS buckets of one round width; the commonest name
+    first."""
+    if not ticks:
+        return CountsOverTime(COUNT_TICK_NS)
+    first, last = (by(tick for _, tick, _ in ticks) * COUNT_TICK_NS for by in (min, max))
+    width_ns = max(COUNT_TICK_NS, bucket_width_ns(last - first, MOST_BUCKETS))
+    begin = first // width_ns
+    length = last // width_ns - begin + 1
+    counts: defaultdict[str, list[int]] = defaultdict(lambda: [0] * length)
+    for name, tick, n in ticks:
+        counts[name][tick * COUNT_TICK_NS // width_ns - begin] += n
+    ordered = sorted(counts.items(), key=lambda item: (-sum(item[1]), item[0]))
+    starts = tuple((begin + place) * width_ns for place in range(length))
+    return CountsOverTime(width_ns, starts, {name: tuple(found) for name, found in ordered})
+
+
+def _is_reported(what: str, groups: Sequence[WaitOfGroup]) -> bool:
+    return any(each.name not in (NOT_NAMED, NO_FALLBACK) for each in groups)
+
+
+def _saved(hits: WaitOfGroup | None, misses: WaitOfGroup | None) -> TimeSaved | None:
+    if hits is None or misses is None or hits.mean_ns is None or misses.mean_ns is None:
+        return None
+    # As many as a p95 needs: fewer say little about the mean of a distribution with a long tail.
+    if enough("p95", hits.n, 1.0) is None or enough("p95", misses.n, 1.0) is None:
+        return None
+    per_hit_ns = misses.mean_ns - hits.mean_ns
+    return TimeSaved(hits.n, per_hit_ns, per_hit_ns * hits.n)
+
+
+def _renamed(ticks: Sequence[Row], what: str) -> list[tuple[str, int, int]]:
+    """The ticks of tiers or fallbacks under the names that a page shows. Of fallbacks only turns that had one."""
+    return [
+        (_cache_name(row) if what == "tier" else str(row["value"]), row["tick"], row["n"])
+        for row in ticks
+        if row["what"] == what and (what == "tier" or row["value"] is not None)
+    ]
+
+
+def _cache_name(row: Row) -> str:
+    return (row["value"] or NOT_NAMED) if row["hit"] else MISS
+
+
+def _caches(waits: Sequence[Row]) -> tuple[WaitOfGroup, ...]:
+    tiers = [row for row in waits if row["what"] == "tier"]
+    groups: defaultdict[str, list[Row]] = defaultdict(list)
+    for row in tiers:
+        groups[_cache_name(row)].append(row)
+    if hits := [row for row in tiers if row["hit"]]:
+        groups[HIT] = hits
+    return tuple(_group(name, groups[name]) for name in _ORDER["cache"] if name in groups)
+
+
+def _named(what: str, waits: Sequence[Row]) -> tuple[WaitOfGroup, ...]:
+    unnamed = NO_FALLBACK if what == "fallback" else NOT_NAMED
+    groups: defaultdict[str, list[Row]] = defaultdict(list)
+    for row in waits:
+        groups[row["value"] or unnamed].append(row)
+    known = list(_ORDER.get(what, ()))
+
+    def order(name: str) -> tuple[int, bool, int, str]:
+        place = known.index(name) if name in known else len(known)
+        return place, name == NOT_NAMED, -sum(row["turns"] for row in groups[name]), name
+
+    ordered = sorted(groups, key=order)
+    found = [_group(name, groups[name]) for name in ordered[:MOST_NAMES]]
+    if rest := [row for name in ordered[MOST_NAMES:] for row in groups[name]]:
+        found.append(_group(OTHERS, rest))
+    return tuple(found)
+
+
+def _group(name: str, parts: Sequence[Row]) -> WaitOfGroup:
+    """One group from its rows: of turns there are their `values`, of roll-ups their histograms."""
+    n, total = sum(row["n"] for row in parts), sum(row["total"] for row in parts)
+    approximate = any(row["histogram"] is not None for row in parts)
+    if approximate:
+        added = Histogram.added(row["histogram"] for row in parts if row["histogram"] is not None)
+        q = added.quantiles(DURATIONS, FRACTIONS)
+    else:
+        q = _exact(parts)
+    p50, p95, p99 = q or (None, None, None)
+    return WaitOfGroup(
+        name=name,
+        turns=sum(row["turns"] for row in parts),
+        n=n,
+        mean_ns=total / n if n else None,
+        p50_ns=p50,
+        p95_ns=enough("p95", n, p95),
+        p99_ns=enough("p99", n, p99),
+        approximate=approximate,
+    )
+
+
+def _exact(parts: Sequence[Row]) -> Sequence[float] | None:
+    values = sorted(value for row in parts for value in row["values"] or ())
+    if not values:
+        return None
+    found: list[float] = []
+    for fraction in FRACTIONS:
+        position = (len(values) - 1) * fraction
+        low = int(position)
+        high = min(low + 1, len(values) - 1)
+        found.append(values[low] + (values[high] - values[low]) * (position - low))
+    return found
+
+
+def _waits_of_turns(connection: StoreConnection, f: Filter) -> list[Row]:
+    where = queries.grouped(f) & queries.valid(f)
+    column = METRICS[HEADLINE].column
+    found: list[Row] = []
+    for what, value in ANSWERING.items():
+        known = "cache_hit IS NOT NULL" if what == "tier" else "true"
+        statement = f"""
+            SELECT '{what}' AS what, {value} AS value, cache_hit AS hit, count(*) AS turns, count({column}) AS n,
+                   coalesce(sum({column}), 0)::DOUBLE AS total, list({column}) FILTER ({column} IS NOT NULL) AS values
+            FROM turns WHERE {where.sql} AND {known} GROUP BY ALL
+            """
+        found += [row | {"histogram": None} for row in rows(connection, statement, list(where.values))]
+    return found
+
+
+def _ticks_of_turns(connection: StoreConnection, f: Filter) -> list[Row]:
+    where = queries.grouped(f) & queries.valid(f)
+    statement = f"""
+        SELECT 'tier' AS what, cache_tier AS value, cache_hit AS hit, started_unix_ns // {COUNT_TICK_NS} AS tick,
+               count(*) AS n FROM turns WHERE {where.sql} AND cache_hit IS NOT NULL GROUP BY ALL
+        UNION ALL
+        SELECT 'fallback', fallback, cache_hit, started_unix_ns // {COUNT_TICK_NS} AS tick, count(*)
+        FROM turns WHERE {where.sql} AND fallback IS NOT NULL GROUP BY ALL
+        """
+    return rows(connection, statement, [*where.values, *where.values])
+
+
+def _intents(connection: StoreConnection, f: Filter) -> dict[str, int]:
+    (row,) = rows(connection, *queries.answers_of_cache(f))
+    return row
+
+
+def _rolled_waits(figures: RolledFigures) -> list[Row]:
+    return [
+        {"what": key.labels[0], "value": key.labels[1], "hit": key.labels[2] == "true", "turns": cell.n,
+         "n": 0 if cell.histogram is None else cell.histogram.n, "total": cell.total, "histogram": cell.histogram}
+        for key, cell in figures.judged(ANSWERED_BY)
+    ]  # fmt: skip
+
+
+def _rolled_ticks(figures: RolledFigures) -> list[Row]:
+    return [
+        {"what": key.labels[0], "value": key.labels[1], "hit": key.labels[2] == "true", "tick": tick, "n": n}
+        for key, cell in figures.judged(OVER_TIME)
+        if cell.histogram is not None
+        for tick, n in zip(cell.histogram.buckets.tolist(), cell.histogram.counts.tolist(), strict=True)
+    ]

@@ -1,0 +1,69 @@
+"""What the pages about caches and about the instrument show, each from one snapshot: the head of the page and its
+figures."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from telemetry.store.answers import RunRecord, Summary
+from telemetry.store.cache_pages import CacheAnswer
+from telemetry.store.connection import StoreConnection
+from telemetry.store.instrument_pages import InstrumentAnswer
+from telemetry.store.rollups.library import RollupLibrary
+from telemetry.store.views import ViewHead, ViewQuestion, open_view
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    head: ViewHead
+
+    @property
+    def runs(self) -> Sequence[RunRecord]:
+        """Every run of the store."""
+        return self.head.runs
+
+    @property
+    def run(self) -> RunRecord | None:
+        """The run that the page is about."""
+        return self.head.run
+
+    @property
+    def summary(self) -> Summary | None:
+        """The summary of the page's turns."""
+        return self.head.summary
+
+    @property
+    def faults(self) -> Sequence[str]:
+        """What damaged data was left out."""
+        return self.head.faults
+
+
+@dataclass(frozen=True, slots=True)
+class CachePage(_Page):
+    """The head of the page and what is known of caches, routes and fallbacks."""
+
+    cache: CacheAnswer = CacheAnswer()  # noqa: RUF009 - immutable
+
+
+@dataclass(frozen=True, slots=True)
+class InstrumentPage(_Page):
+    """The head of the page and what is known of the instrument."""
+
+    instrument: InstrumentAnswer = InstrumentAnswer()  # noqa: RUF009 - immutable
+
+
+def cache_page(
+    connection: StoreConnection, asked: ViewQuestion, library: RollupLibrary, now_unix_ns: int, faults: Sequence[str]
+) -> CachePage:
+    """Answer the page about caches, routes and fallbacks."""
+    view = open_view(connection, asked, library, now_unix_ns, faults)
+    return CachePage(view) if isinstance(view, ViewHead) else CachePage(view.head, view.about.cache())
+
+
+def instrument_page(
+    connection: StoreConnection, asked: ViewQuestion, library: RollupLibrary, now_unix_ns: int, faults: Sequence[str]
+) -> InstrumentPage:
+    """Answer the page about the instrument."""
+    view = open_view(connection, asked, library, now_unix_ns, faults)
+    if isinstance(view, ViewHead):
+        return InstrumentPage(view)
+    return InstrumentPage(view.head, view.about.instrument(now_unix_ns))

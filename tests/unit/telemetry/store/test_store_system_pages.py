@@ -1,0 +1,175 @@
+"""The pages about caches and about the instrument, held against figures taken by hand from the same turns."""
+
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from telemetry.model.metrics import HEADLINE, METRICS
+from telemetry.model.turns import Turn
+from telemetry.store.answers import Filter
+from telemetry.store.reader import StoreReader
+from telemetry.store.schema import Batch
+from telemetry.store.views import ViewQuestion
+from telemetry.store.writer import StoreWriter
+from tests.fixtures_turns import MS, START_UNIX_NS, generator_points, synthetic_run
+from tests.unit.telemetry.store.rollups.answers_compared import (
+    FILTERS,
+    NOW_NS,
+    compared,
+    mixed_turns,
+    stored,
+)
+
+
+def varied(seed: int, turns: int) -> list[Turn]:
+    """Turns with models, tiers, intents and reasons of every kind."""
+    dice = np.random.default_rng(seed)
+    found: list[Turn] = []
+    for turn in mixed_turns(seed, turns):
+        changes: dict[str, object] = {"model": ("small", "large", None)[int(dice.integers(3))]}
+        if turn.source == "client" and dice.random() < 0.4:
+            changes |= {"expected_intent": "lamp", "intent": ("lamp", "radio")[int(dice.integers(2))]}
+        if turn.outcome == "invalid":
+            changes |= {"invalid_reasons": ("frame lateness", "loop lag")[: int(dice.integers(1, 3))]}
+        found.append(msgspec.structs.replace(turn, **changes))
+    return found
+
+
+def judged(turns: list[Turn]) -> list[Turn]:
+    return [t for t in turns if t.source == "client" and t.phase_kind != "ramp" and t.turn_kind != "silence"]
+
+
+@pytest.fixture(scope="module")
+def turns() -> list[Turn]:
+    return varied(3, 900)
+
+
+@pytest.fixture(scope="module")
+def folder(turns: list[Turn], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return stored(tmp_path_factory.mktemp("pages") / "store", turns, segments=4, compacted=2)
+
+
+def test_who_answered_and_how_long_that_took(folder: Path, turns: list[Turn]) -> None:
+    with StoreReader(folder) as reader:
+        cache = reader.cache_page(ViewQuestion(Filter(run_id="run-1"))).cache
+    valid = [t for t in judged(turns) if t.outcome != "invalid"]
+    reported = [t for t in valid if t.cache_hit is not None]
+    hits = [t for t in reported if t.cache_hit]
+    assert (cache.turns, cache.reported, cache.hits) == (len(valid), len(reported), len(hits))
+
+    def waits(which: list[Turn]) -> list[float]:
+        found = (METRICS[HEADLINE].value(t) for t in which)
+        return [float(value) for value in found if value is not None]
+
+    by_what = {what: {group.name: group for group in groups} for what, groups in cache.waits.items()}
+    groups = {
+        ("cache", "any hit"): hits,
+        ("cache", "edge"): [t for t in hits if t.cache_tier == "edge"],
+        ("cache", "miss"): [t for t in reported if not t.cache_hit],
+        ("model", "large"): [t for t in valid if t.model == "large"],
+        ("model", "not reported"): [t for t in valid if t.model is None],
+        ("fallback", "no fallback"): [t for t in valid if t.fallback is None],
+        ("route", "cache"): [t for t in valid if t.route == "cache"],
+    }
+    for (what, name), which in groups.items():
+        group, values = by_what[what][name], waits(which)
+        assert (group.turns, group.n) == (len(which), len(values)), name
+        assert group.mean_ns == pytest.approx(np.mean(values))
+        assert group.p50_ns == pytest.approx(np.quantile(values, 0.5))
+        if len(values) >= 20:
+            assert group.p95_ns == pytest.approx(np.quantile(values, 0.95))
+        assert (group.p99_ns is None) == (len(values) < 100)
+    assert cache.saved is not None
+    per_hit = np.mean(waits(groups["cache", "miss"])) - np.mean(waits(hits))
+    assert cache.saved.per_hit_ns == pytest.approx(per_hit)
+    assert cache.saved.total_ns == pytest.approx(per_hit * len(waits(hits)))
+    judged_hits = [t for t in hits if t.expected_intent and t.intent]
+    assert cache.false_hits.judged == len(judged_hits) > 0
+    assert cache.false_hits.other_intent == sum(t.intent != t.expected_intent for t in judged_hits) > 0
+
+
+def test_counts_over_time_hold_every_turn_once_in_its_bucket(folder: Path, turns: list[Turn]) -> None:
+    with StoreReader(folder) as reader:
+        cache = reader.cache_page(ViewQuestion(Filter(run_id="run-1"))).cache
+        instrument = reader.instrument_page(ViewQuestion(Filter(run_id="run-1"))).instrument
+    valid = [t for t in judged(turns) if t.outcome != "invalid"]
+    expected = Counter(
+        ((t.cache_tier or "not reported") if t.cache_hit else "miss", t.started_unix_ns // cache.tiers.width_ns)
+        for t in valid
+        if t.cache_hit is not None
+    )
+    found = {
+        (name, start // cache.tiers.width_ns): n
+        for name, counts in cache.tiers.counts.items()
+        for start, n in zip(cache.tiers.starts_unix_ns, counts, strict=True)
+        if n
+    }
+    assert found == dict(expected)
+    reasons = Counter(reason for t in judged(turns) if t.outcome == "invalid" for reason in t.invalid_reasons)
+    assert {name: sum(counts) for name, counts in instrument.invalid.counts.items()} == dict(reasons)
+    assert len(reasons) == 2
+
+
+def test_roll_ups_give_the_same_pages(folder: Path) -> None:
+    with (
+        StoreReader(folder, wall_clock_ns=lambda: NOW_NS) as exact,
+        StoreReader(folder, wall_clock_ns=lambda: NOW_NS, fewest_rolled_up=-1) as rolled,
+    ):
+        for f in FILTERS[1:]:
+            asked = ViewQuestion(f)
+            compared(exact.cache_page(asked).cache, rolled.cache_page(asked).cache)
+            compared(exact.instrument_page(asked).instrument, rolled.instrument_page(asked).instrument)
+        waits = rolled.cache_page(ViewQuestion(FILTERS[1])).cache.waits["cache"]
+        assert all(group.approximate for group in waits)
+
+
+def test_what_nobody_reports_is_not_there(tmp_path: Path) -> None:
+    plain = {"cache_hit": None, "cache_tier": None, "route": None, "fallback": None, "model": None, "intent": None}
+    turns = [msgspec.structs.replace(turn, **plain) for turn in synthetic_run(turns=40, seed=1).turns]
+    with StoreWriter(tmp_path / "store") as writer:
+        writer.append(Batch(turns))
+    with StoreReader(tmp_path / "store") as reader:
+        cache = reader.cache_page(ViewQuestion()).cache
+        instrument = reader.instrument_page(ViewQuestion()).instrument
+    assert cache.hit_rate is None
+    assert cache.waits == {}
+    assert cache.saved is None
+    assert cache.false_hits.share is None
+    assert instrument.series == {}
+
+
+def test_the_worst_of_each_process_and_bucket_is_kept_with_its_sign(tmp_path: Path) -> None:
+    turns = synthetic_run(turns=30, seed=1).turns
+    points = generator_points("run-1", 30)
+    with StoreWriter(tmp_path / "store") as writer:
+        writer.append(Batch(turns, (), points))
+    with StoreReader(tmp_path / "store") as reader:
+        instrument = reader.instrument_page(ViewQuestion(Filter(run_id="run-1"))).instrument
+    for gauge, series in instrument.series.items():
+        mine = [p for p in points if p.name.endswith(gauge)]
+        for process, values in series.values.items():
+            for start, value in zip(series.starts_unix_ns, values, strict=True):
+                inside = [
+                    p.value
+                    for p in mine
+                    if p.attributes["process_id"] == process and start <= p.unix_ns < start + series.width_ns
+                ]
+                assert value == (max(inside, key=abs) if inside else None)
+    assert "cpu_ratio" in instrument.series
+    assert instrument.stamps == {"kernel": len([t for t in turns if t.source == "client"])}
+
+
+def test_a_lost_turn_is_counted_for_its_process(tmp_path: Path) -> None:
+    turns = [t for t in synthetic_run(turns=60, seed=1).turns if t.source == "client"]
+    gone = sorted(turns, key=lambda t: t.sequence or 0)[10]
+    with StoreWriter(tmp_path / "store") as writer:
+        writer.append(Batch([t for t in turns if t is not gone]))
+    with StoreReader(tmp_path / "store", wall_clock_ns=lambda: START_UNIX_NS + MS) as reader:
+        page = reader.instrument_page(ViewQuestion(Filter(run_id="run-1")))
+    lost = {each.process_id: each.missing for each in page.instrument.loss if each.missing}
+    assert lost == {gone.process_id: 1}
+    assert page.summary is not None
+    assert page.summary.loss.missing == 1
