@@ -33,9 +33,9 @@ from telemetry.store.rollout_turns import RolloutQuestion, RolloutTurns
 from telemetry.store.run_details import RunDetails
 from telemetry.store.run_turns import RunTurnsQuestion
 from telemetry.store.run_verdict import RunVerdictEvidence
+from telemetry.store.system_pages import CachePage, InstrumentPage
 from telemetry.store.turn_pages import MOST_PAGED, ORDERS, PAGE_SIZES, TurnsAnswer, TurnsQuestion
 from telemetry.store.turn_views import TurnView
-from telemetry.store.system_pages import CachePage, InstrumentPage
 from telemetry.store.views import ViewQuestion
 
 # An answer over the network stays of a size that both sides can hold.
@@ -245,6 +245,8 @@ def _paged(asked: TurnsQuestion) -> TurnsQuestion:
         raise BadQuestionError(f"turns_page: there is no order {asked.order!r:.60}; known are {', '.join(ORDERS)}")
     if asked.page_size not in PAGE_SIZES or not 0 <= asked.page <= MOST_PAGED:
         raise BadQuestionError(f"turns_page: a page has {', '.join(map(str, PAGE_SIZES))} turns, and none is negative")
+
+
 def _bounded_view(asked: ViewQuestion) -> ViewQuestion:
     for name, value, most in (
         ("objectives", len(asked.objectives), MOST_OBJECTIVES),
