@@ -25,8 +25,9 @@ def flag(group: Group, *names: str, help: str, metavar: str | None = None) -> An
     return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=panel(group))
 
 
-def durations(**texts: str) -> dict[str, Duration]:
-    """The durations that flags give, by the flags' names. Raises UsageError with a line for each that is not one."""
+def durations(unreadable: list[str] | None = None, **texts: str) -> dict[str, Duration]:
+    """The durations that flags give, by the flags' names. Raises UsageError with a line for each that is not one; where
+    `unreadable` is given, the lines are added to it instead, and those names are left out."""
     found: dict[str, Duration] = {}
     faults: list[str] = []
     for name, text in texts.items():
@@ -34,8 +35,10 @@ def durations(**texts: str) -> dict[str, Duration]:
             found[name] = Duration.parse(text)
         except DurationError as error:
             faults.append(f"--{name.replace('_', '-')} {error}")
-    if faults:
+    if faults and unreadable is None:
         raise UsageError("\n".join(faults))
+    if unreadable is not None:
+        unreadable += faults
     return found
 
 
@@ -86,19 +89,27 @@ def process_count(text: str) -> int | None:
 def sends_callers(*scopes: Scope) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Gives a command the callers' flags of these scopes in place of its parameter `settings`, which they fill.
 
-    The settings also hold the address, where the command has a parameter `target`.
+    The settings also hold the address, where the command has a parameter `target`. A command with a parameter
+    `unreadable` gets a line there for each flag that cannot be read, to report all faults at once.
     Its other parameters are its own flags. Help lists all of them by group.
     """
     options = [each for each in OPTIONS if each.scope in scopes]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own_parameters = inspect.signature(command).parameters.values()
+        collects = any(own.name == "unreadable" for own in own_parameters)
+
         @wraps(command)
         def with_settings(**given: Any) -> None:
             values = {option.name: given.pop(option.name) for option in options}
-            command(settings=settings_from({**values, "host": given.get("target")}), **given)
+            unreadable: list[str] | None = [] if collects else None
+            settings = settings_from({**values, "host": given.get("target")}, unreadable)
+            command(settings=settings, **given, **({} if unreadable is None else {"unreadable": unreadable}))
 
         parameters: list[inspect.Parameter] = []
-        for own in inspect.signature(command).parameters.values():
+        for own in own_parameters:
+            if own.name == "unreadable":
+                continue
             parameters += map(_parameter, options) if own.name == "settings" else [own.replace(kind=own.KEYWORD_ONLY)]
         parameters.sort(key=_place)
         with_settings.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

@@ -1,7 +1,7 @@
 """The `voiceprobe` command: puts the commands together, each a file beside this one."""
 
 import sys
-from typing import Final
+from typing import Annotated, Final
 
 import typer
 
@@ -37,6 +37,7 @@ from loadtest.cli.sidecar import sidecar
 from loadtest.cli.store import store
 from loadtest.exit_codes import ExitCode
 
+VERSION: Final = "0.1.0"
 HELP: Final = "Load tests and an observability sidecar for voice assistants."
 # The ways to use it, each with one command to begin with.
 WAYS: Final = (
@@ -67,8 +68,20 @@ app = typer.Typer(
 )
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"voiceprobe {VERSION}")
+        raise typer.Exit
+
+
 @app.callback()
-def voiceprobe(context: typer.Context) -> None:
+def voiceprobe(
+    context: typer.Context,
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
     """Without a command, shows the ways to use it."""
     if context.invoked_subcommand is None:
         ways = "\n\n".join(f"{purpose}:\n  {command}" for purpose, command in WAYS)

@@ -7,9 +7,10 @@ import typer
 from rich.console import Console
 
 from loadtest.cli.flags import Json, Out, Processes, Slo, Target, durations, flag, process_count, sends_callers
+from loadtest.errors import UsageError
 from loadtest.protocols import registry
 from loadtest.run.forecast import USERS
-from loadtest.run.request import RunRequest, check, out_folder
+from loadtest.run.request import STOP_TIMEOUT_S, RunRequest, check, out_folder
 from loadtest.scenario.settings import SwarmSettings
 from telemetry.model.durations import METAVAR
 
@@ -70,6 +71,7 @@ def run(
     out: Out = None,
     json_file: Json = None,
     settings: SwarmSettings,
+    unreadable: list[str],
 ) -> None:
     """Send callers to an endpoint and judge what they heard."""
     from loadtest.run.job import preflight
@@ -77,19 +79,25 @@ def run(
     from loadtest.run.judged_run import print_and_write
 
     del target  # the settings have it
-    times = durations(stop_timeout=stop_timeout, **({} if run_time is None else {"run_time": run_time}))
+    times = durations(unreadable, stop_timeout=stop_timeout, **({} if run_time is None else {"run_time": run_time}))
+    try:
+        shared_by = process_count(processes)
+    except UsageError as error:
+        shared_by = 1
+        unreadable.append(str(error))
     request = RunRequest(
         settings,
-        _users(settings, processes) if users is None else users,
+        _users(settings, shared_by) if users is None else users,
         spawn_rate,
         times["run_time"].seconds if "run_time" in times else None,
         slo,
         out_folder(out),
         json_file,
-        process_count(processes),
+        shared_by,
         scenario,
-        stop_timeout_s=times["stop_timeout"].seconds,
+        stop_timeout_s=times["stop_timeout"].seconds if "stop_timeout" in times else STOP_TIMEOUT_S,
         given=_given(context),
+        unreadable=tuple(unreadable),
     )
     console = Console()
     checked = check(request).with_an_end()
@@ -100,11 +108,11 @@ def run(
     raise typer.Exit(int(print_and_write(carry_out(checked, console), console, json_file)))
 
 
-def _users(settings: SwarmSettings, processes: str) -> int:
+def _users(settings: SwarmSettings, shared_by: int | None) -> int:
     """How many callers there are where nobody says: as many as each process needs, and no more than there are calls."""
     if settings.host.startswith("tcp-listen:"):
         return 1
-    wanted = max(USERS, process_count(processes) or 1)
+    wanted = max(USERS, shared_by or 1)
     return wanted if settings.calls is None else max(1, min(wanted, settings.calls))
 
 

@@ -23,6 +23,7 @@ from telemetry.objectives.slo import load_objectives
 MAX_USERS = 100_000
 MAX_PROCESSES = 256
 MAX_STOP_TIMEOUT_S = 3600
+STOP_TIMEOUT_S = 30.0
 OPEN_RUN_S = 60.0  # of calls that begin by a rate, where nobody says a time
 
 
@@ -39,8 +40,9 @@ class RunRequest:
     json_file: Path | None
     asked_processes: int | None = 1  # None: as many as the callers want on this machine
     scenario: Path | None = None
-    stop_timeout_s: float = 30.0  # that turns under way have to end when the run's time is over
+    stop_timeout_s: float = STOP_TIMEOUT_S  # that turns under way have to end when the run's time is over
     given: frozenset[str] = frozenset()  # what stands on the command line wins over the scenario
+    unreadable: tuple[str, ...] = ()  # a sentence for each flag that could not be read, and kept its default
 
     @property
     def processes(self) -> int:
@@ -100,6 +102,7 @@ class CheckedRun:
 def check(request: RunRequest) -> CheckedRun:
     """Everything that can be wrong with a request, at once. Raises UsageError with one sentence a line."""
     request, faults = _with_scenario(request)
+    faults += [*request.unreadable]
     faults += request.settings.faults()
     if not 1 <= request.users <= MAX_USERS:
         faults.append(f"--users {request.users} is out of range: 1 to {MAX_USERS}")

@@ -162,11 +162,11 @@ _GROUPED: Final[dict[Group, tuple[Option, ...]]] = {
 OPTIONS: Final = tuple(replace(option, group=group) for group, options in _GROUPED.items() for option in options)
 
 
-def settings_from(values: Mapping[str, Any]) -> SwarmSettings:
+def settings_from(values: Mapping[str, Any], unreadable: list[str] | None = None) -> SwarmSettings:
     """The settings that flags make, by name; one without a value, or with an empty text, keeps its default.
 
     The protocol is then the one that the address is most likely for. Raises UsageError with a line for each text that
-    is not a duration.
+    is not a duration; where `unreadable` is given, the lines are added to it instead, and the defaults stand.
     """
     given: dict[str, Any] = {}
     faults: list[str] = []
@@ -184,8 +184,10 @@ def settings_from(values: Mapping[str, Any]) -> SwarmSettings:
                 faults.append(f"{option.flag} {error}")
         else:
             given[option.name] = value
-    if faults:
+    if faults and unreadable is None:
         raise UsageError("\n".join(faults))
+    if unreadable is not None:
+        unreadable += faults
     # The file was read where the flag was given.
     scenario = values.get("voice_scenario")
     given["scenario"] = decode_scenario(scenario) if scenario else Scenario()
