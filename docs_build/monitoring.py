@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from docs_build.store_dashboard import store_dashboard
 from telemetry.model.metrics import METRICS
 from telemetry.objectives import series
 from telemetry.objectives.rules import rules_text
@@ -43,8 +44,11 @@ class _Panel:
 
 def monitoring_files() -> dict[str, str]:
     """The text of each file, by its path in `telemetry/data`."""
-    dashboard = json.dumps(grafana_dashboard(), indent=2, ensure_ascii=False) + "\n"
-    return {"rules.yml": rules_text(default_objectives()), "grafana/voiceprobe.json": dashboard}
+    dashboards = {"grafana/voiceprobe.json": grafana_dashboard(), "grafana/voiceprobe-store.json": store_dashboard()}
+    return {
+        "rules.yml": rules_text(default_objectives()),
+        **{place: json.dumps(made, indent=2, ensure_ascii=False) + "\n" for place, made in dashboards.items()},
+    }
 
 
 def grafana_dashboard() -> dict[str, Any]:

@@ -174,12 +174,23 @@ def test_prometheus_and_grafana_find_what_they_are_configured_with() -> None:
     for name in yaml.safe_load(SCRAPE.read_text())["rule_files"]:
         assert mounted["prometheus"][f"/etc/prometheus/{name}"].is_file()
     folder = "/etc/grafana/provisioning"
-    (source,) = yaml.safe_load(mounted["grafana"][f"{folder}/datasources/voiceprobe.yml"].read_text())["datasources"]
-    address = urlsplit(source["url"])
-    assert address.hostname in SERVICES
-    assert address.port in listening(address.hostname)
+    sources = yaml.safe_load(mounted["grafana"][f"{folder}/datasources/voiceprobe.yml"].read_text())["datasources"]
+    for source in sources:
+        address = urlsplit(source["url"])
+        assert address.hostname in SERVICES
+        assert address.port in listening(address.hostname)
+    grafana = SERVICES["grafana"]["environment"]
+    assert {each["type"] for each in sources} == {"prometheus", grafana["GF_INSTALL_PLUGINS"]}
+    assert sources[1]["secureJsonData"]["bearerToken"].removeprefix("$") in grafana
     (provider,) = yaml.safe_load(mounted["grafana"][f"{folder}/dashboards/voiceprobe.yml"].read_text())["providers"]
-    assert mounted["grafana"][f"{provider['options']['path']}/voiceprobe.json"].is_file()
+    for name in ("voiceprobe.json", "voiceprobe-store.json"):
+        assert mounted["grafana"][f"{provider['options']['path']}/{name}"].is_file()
+
+
+def test_the_example_names_every_variable_that_has_to_be_chosen() -> None:
+    asked = set(re.findall(r"\$\{(\w+):\?", (ROOT / "docker-compose.yml").read_text()))
+    lines = (ROOT / ".env.example").read_text().splitlines()
+    assert {line.removesuffix("=") for line in lines if line and not line.startswith("#")} == asked
 
 
 def test_prometheus_carries_the_token_that_the_sidecar_asks_for() -> None:

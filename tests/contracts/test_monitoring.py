@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from docs_build.monitoring import DATA, grafana_dashboard, monitoring_files
+from docs_build.store_dashboard import store_dashboard
 from telemetry.objectives.slo import default_objectives
 from telemetry.sidecar.counts.text import Family
 from telemetry.sidecar.prometheus import Exposition
@@ -69,14 +70,15 @@ def test_every_label_is_one_of_its_series() -> None:
         assert selected | grouped <= known | {"", "le", "alertname", "alertstate", "severity"}, query
 
 
-def test_panels_have_ids_of_their_own_and_do_not_overlap() -> None:
-    numbers = [panel["id"] for panel in PANELS]
+@pytest.mark.parametrize("panels", [PANELS, store_dashboard()["panels"]], ids=["series", "store"])
+def test_panels_have_ids_of_their_own_and_do_not_overlap(panels: list[dict[str, Any]]) -> None:
+    numbers = [panel["id"] for panel in panels]
     assert len(numbers) == len(set(numbers))
-    for one, two in combinations([panel["gridPos"] for panel in PANELS], 2):
+    for one, two in combinations([panel["gridPos"] for panel in panels], 2):
         beside = one["x"] + one["w"] <= two["x"] or two["x"] + two["w"] <= one["x"]
         above = one["y"] + one["h"] <= two["y"] or two["y"] + two["h"] <= one["y"]
         assert beside or above, (one, two)
-    assert all(panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24 for panel in PANELS)
+    assert all(panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24 for panel in panels)
 
 
 def test_every_variable_of_a_query_is_declared() -> None:
@@ -97,8 +99,10 @@ def test_every_panel_can_be_drawn() -> None:
 
 
 def test_grafana_finds_its_data_source_and_its_dashboards() -> None:
-    (source,) = yaml.safe_load((DATA / "grafana" / "datasources.yml").read_text())["datasources"]
+    source, store = yaml.safe_load((DATA / "grafana" / "datasources.yml").read_text())["datasources"]
     assert (source["type"], source["isDefault"]) == ("prometheus", True)
+    assert store["type"] == store_dashboard()["templating"]["list"][0]["query"]
+    assert store["jsonData"]["allowedHosts"] == [store["url"]]
     (provider,) = yaml.safe_load((DATA / "grafana" / "dashboards.yml").read_text())["providers"]
     assert provider["type"] == "file"
     (chosen,) = [each for each in grafana_dashboard()["templating"]["list"] if each["type"] == "datasource"]
