@@ -32,7 +32,7 @@ def as_markdown(report: RunReport) -> str:
     ]
     if report.judged:
         rows = [
-            (f"{_SIGNS[each.claim]} {each.claim}", cell(each.title), cell(_said_of(each.line, each.tail)))
+            (f"{_SIGNS[each.claim]} {each.claim}", cell(each.title), cell(_why(each.line, each.tail)))
             for each in missed_first(report.judged)
         ]
         lines += ["", *table(("verdict", "objective", "why"), rows)]
@@ -49,7 +49,7 @@ def as_markdown(report: RunReport) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _said_of(sentence: str, tail: str | None) -> str:
+def _why(sentence: str, tail: str | None) -> str:
     return sentence if tail is None else f"{sentence}; {tail}"
 
 

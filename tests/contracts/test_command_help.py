@@ -15,7 +15,7 @@ from loadtest.scenario.options import GROUPS
 from tests.contracts.command_help import VOICEPROBE, help_of, run
 from tests.contracts.documents import faults, parsers
 
-GROUPED = ("run", "capacity", "demo", "calibrate")
+GROUPED = ("run", "capacity", "demo", "calibrate", "report")
 TITLES = ("Target", "Load", "Speech", "Behavior", "Objectives", "Output", "Machine")
 
 

@@ -26,7 +26,7 @@ def called(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
         env=processes.environment(),
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
     )
 

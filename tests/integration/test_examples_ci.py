@@ -42,7 +42,7 @@ def carried_out(script: str, checkout: Path, shell: tuple[str, ...], **variables
         [*shell, "-c", script],
         cwd=checkout,
         env=processes.environment() | variables,
-        timeout=300,
+        timeout=600,
         check=False,
     ).returncode
 

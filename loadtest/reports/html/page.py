@@ -132,8 +132,8 @@ def _over_time(report: RunReport) -> str:
         return section("Voice to voice over time", ["<p>No turn was answered: there is nothing to draw.</p>"])
     shown = over_time.over_time(pictures.timeline, pictures.dots, _threshold_ns(report))
     unanswered = sum(1 for _, value in shown.dots if value is None)
-    said = [shown.window] if shown.curves else []
-    hint = "; ".join([*said, "each dot is a turn"] if shown.dots else said)
+    hints = [shown.window] if shown.curves else []
+    hint = "; ".join([*hints, "each dot is a turn"] if shown.dots else hints)
     hint += f", each × one that went unanswered ({formatting.number(unanswered)})" if unanswered else ""
     figures_of = {
         at: {**dict.fromkeys(over_time.STATISTICS, formatting.DASH)}
