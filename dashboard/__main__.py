@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from dashboard.launch import LaunchOptions, serve
-from telemetry.model.errors import TelemetryError
+from telemetry.model.errors import ConfigError, TelemetryError
+from telemetry.store.run_folders.places import RUNS_FOLDER, places_of
 
 EPILOG = "Example: python -m dashboard --store runs/store --slo slo.yaml --port 0 --headless"
 
@@ -16,9 +17,18 @@ app = typer.Typer(add_completion=False)
 
 @app.command(epilog=EPILOG)
 def run(
+    runs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[PLACE]...",
+            help="Where runs are: folders of runs, run folders, stores, or http://HOST:4318 of sidecars (with their "
+            "token); without any, the folder runs. The newest run is shown first, the page Runs has all of them.",
+        ),
+    ] = None,
     store: Annotated[
-        str, typer.Option(help="Folder of the store, or http://HOST:4318 of its sidecar (with its token).")
-    ],
+        str | None,
+        typer.Option(help="Show this one store: its folder, or http://HOST:4318 of its sidecar (with its token)."),
+    ] = None,
     slo: Annotated[Path | None, typer.Option(help="File of objectives; without it, the default set.")] = None,
     host: Annotated[
         str, typer.Option(help="Address to listen on. It has no login: anything but loopback shows it to the network.")
@@ -26,16 +36,28 @@ def run(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes any free one.")] = 8501,
     headless: Annotated[bool, typer.Option(help="Do not open a browser.")] = False,
 ) -> None:
-    """Show a run live: latency against objectives, cohorts, cache, fallbacks and the slowest turns.
+    """Show runs live: latency against objectives, cohorts, cache, fallbacks, slow turns; and runs beside each other.
 
     Prints one line {"ready": true, "url": ...} on standard output when the page answers, and stays until Ctrl-C.
     Exit codes: 0 ended by a signal, 2 a flag or file that cannot be used.
     """
     try:
-        serve(LaunchOptions(store=store, slo=slo, host=host, port=port, headless=headless))
+        places = _places(store, runs or [])
+        serve(LaunchOptions(store=store, places=places, slo=slo, host=host, port=port, headless=headless))
     except TelemetryError as error:
         sys.stderr.write(f"dashboard: {error}\n")
         raise typer.Exit(2) from error
+
+
+def _places(store: str | None, given: list[str]) -> tuple[str, ...]:
+    """Where runs are. Raises ConfigError where nothing is named and there is no folder of runs here."""
+    if store is None and not given:
+        if not Path(RUNS_FOLDER).is_dir():
+            where = f"there is no folder {RUNS_FOLDER} here; name a place with runs, or a store with --store"
+            raise ConfigError("dashboard", [where])
+        given = [RUNS_FOLDER]
+    places_of(given)
+    return tuple(dict.fromkeys([*([store] if store is not None and given else []), *given]))
 
 
 def main() -> None:

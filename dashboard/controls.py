@@ -9,9 +9,11 @@ import streamlit as st
 from dashboard import descriptions
 from dashboard.filters import WINDOW_LABELS, Choice
 from dashboard.markup import escape
+from dashboard.runs_source import runs_elsewhere
 from dashboard.source import Source
 from telemetry.model import formatting
 from telemetry.store.answers import RunRecord
+from telemetry.store.run_folders.entries import RunEntry
 
 _WIDTHS: Final = (1.5, 3.0, 1.4, 1.6, 1.1)
 _KEY: Final = "choice_"
@@ -25,6 +27,8 @@ _LABELS: Final = {
     "noise": "Noise",
     "route": "Route",
 }
+# Between store and run in the value of an option: in no name of a folder, and in no address.
+_IN: Final = "\n"
 _BEHIND: Final = ("phase", "length", "noise", "route")
 
 
@@ -33,8 +37,13 @@ def controls(source: Source, runs: Sequence[RunRecord], run: RunRecord | None, c
     rewrites the link and runs the page again. Raises StoreError when the store cannot be read."""
     known = source.choices(run.run_id) if run is not None else {}
     by_id = {each.run_id: each for each in runs}
+    elsewhere = {f"{each.store}{_IN}{each.run_id}": each for each in runs_elsewhere(choice.store)}
+
+    def label_of(run_id: str) -> str:
+        return elsewhere_label(elsewhere[run_id]) if run_id in elsewhere else run_label(run_id, by_id)
+
     selectors: dict[str, tuple[Sequence[str], Callable[[str], str]]] = {
-        "run": (list(by_id), lambda run_id: run_label(run_id, by_id)),
+        "run": ([*by_id, *elsewhere], label_of),
         "window": (list(WINDOW_LABELS), lambda name: WINDOW_LABELS[name] if name else "whole run"),
         "cohort": (known.get("cohort", ()), lambda name: name or "every cohort"),
         "phase": (known.get("phase", ()), lambda name: name or "all but ramps"),
@@ -66,6 +75,11 @@ def run_label(run_id: str, runs: Mapping[str, RunRecord]) -> str:
     return f"{run_id} · {descriptions.day_and_time(run.first_unix_ns)} UTC · {formatting.turns(run.turns)}"
 
 
+def elsewhere_label(entry: RunEntry) -> str:
+    """A run of another store as the selector names it."""
+    return f"{entry.title} · {formatting.turns(entry.turns)} · {entry.store}"
+
+
 def _select(name: str, options: Sequence[str], label: Callable[[str], str], chosen: str | None) -> None:
     every = [_ANY, *options, *([chosen] if chosen is not None and chosen not in options else [])]
     if st.session_state.get(_KEY + name) != (chosen or _ANY):
@@ -75,5 +89,9 @@ def _select(name: str, options: Sequence[str], label: Callable[[str], str], chos
 
 def _rewrite_link() -> None:
     chosen = Choice(**{each.name: st.session_state.get(_KEY + each.name) or None for each in fields(Choice)})
+    store, is_elsewhere, run_id = (chosen.run or "").rpartition(_IN)
+    if is_elsewhere:
+        # What was narrowed belongs to the run that was shown.
+        chosen = Choice(run=run_id, store=store)
     others = {name: value for name, value in st.query_params.items() if name not in _LABELS}
     st.query_params.from_dict({**others, **chosen.query()})

@@ -1,4 +1,5 @@
-"""What a viewer chose to see, and its one form in a link: `?run=…&cohort=…&phase=…&noise=…&length=…&route=…&window=…`.
+"""What a viewer chose to see, and its one form in a link: `?run=…&cohort=…&phase=…&noise=…&length=…&route=…&window=…`,
+and `&store=…` where there are several.
 
 Pure: the page's widgets read and write a `Choice`, a link carries it, and the store gets it as a `Filter`.
 """
@@ -35,6 +36,7 @@ class Choice:
     length: str | None = None
     route: str | None = None
     window: str | None = None
+    store: str | None = None  # of several that are shown; None: the one that was named, or the newest run's
 
     def question(self, objectives: Sequence[Objective]) -> PageQuestion:
         """What the Now page asks of the store."""

@@ -19,11 +19,11 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
-from dashboard.source import ENV_SLO, ENV_STORE
+from dashboard.source_names import ENV_RUNS, ENV_SLO, ENV_STORE
 from telemetry.model.errors import ConfigError, TelemetryError
 from telemetry.objectives.slo import load_objectives
 
-APP: Final = Path(__file__).with_name("app.py")
+APP: Final = Path(__file__).parent / "script" / "entry.py"
 READY_WITHIN_S: Final = 60.0
 _POLITENESS: Final = 5
 HEALTH_PATH: Final = "/_stcore/health"
@@ -33,7 +33,8 @@ HEALTH_PATH: Final = "/_stcore/health"
 class LaunchOptions:
     """What the command line asked for. Port 0 means any free one."""
 
-    store: str  # a folder, or the address of a sidecar
+    store: str | None = None  # a folder, or the address of a sidecar; None: the newest run's of `places`
+    places: tuple[str, ...] = ()  # where runs are, as the list of runs has it; the store, where there are none
     slo: Path | None = None
     host: str = "127.0.0.1"
     port: int = 8501
@@ -104,17 +105,17 @@ def url_of(host: str, port: int) -> str:
     return f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
 
 
-def warm_up(store: str, slo: Path | None) -> None:
+def warm_up(slo: Path | None) -> None:
     """Do what the first viewer would wait for: import the pages, ask the store once, build each chart once."""
-    from dashboard import palette, source
+    from dashboard import palette, runs_source, source
     from dashboard.charts import timeline_spec
     from dashboard.filters import Choice
 
-    for page in ("dashboard.pages.now", "dashboard.pages.turn"):
+    for page in ("dashboard.pages.now", "dashboard.pages.runs", "dashboard.pages.turn"):
         import_module(page)
     timeline_spec(palette.LIGHT, 800.0)
     with contextlib.suppress(TelemetryError):  # the page itself says what is wrong with a store
-        source.open_source(store, slo).now(Choice())
+        source.open_source(runs_source.chosen_store(None), slo).now(Choice())
 
 
 def announce_when_ready(url: str, deadline_s: float = READY_WITHIN_S) -> None:
@@ -145,7 +146,14 @@ def serve(options: LaunchOptions) -> None:
         )
     # Who looks on must not disturb what is measured beside it: the load generator goes first.
     os.nice(_POLITENESS)
-    os.environ[ENV_STORE] = options.store
+    for name, value in (
+        (ENV_STORE, options.store),
+        (ENV_RUNS, json.dumps(options.places) if options.places else None),
+    ):
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
     if options.slo is None:
         os.environ.pop(ENV_SLO, None)
     else:
@@ -157,7 +165,7 @@ def serve(options: LaunchOptions) -> None:
     bootstrap.load_config_options({name.replace(".", "_"): value for name, value in settings.items()})
 
     def announce() -> None:
-        warm_up(options.store, options.slo)
+        warm_up(options.slo)
         announce_when_ready(url_of(options.host, port))
 
     threading.Thread(target=announce, daemon=True).start()

@@ -8,13 +8,17 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final, Protocol, TypeVar, cast
 
+import streamlit as st
+
 from dashboard.filters import Choice
 from dashboard.objective_status import ObjectiveStatus, statuses
+from dashboard.runs_source import chosen_store
+from dashboard.source_names import ENV_SLO, ENV_STORE
 from telemetry.model.metrics import HEADLINE
 from telemetry.model.semconv import SIDECAR_TOKEN_VARIABLE
 from telemetry.model.spans import SpanRow
@@ -32,9 +36,10 @@ from telemetry.store.objectives import ObjectiveCounts
 from telemetry.store.pages import PageAnswer, PageQuestion
 from telemetry.store.remote import open_store
 
-ENV_STORE: Final = "VOICEPROBE_DASHBOARD_STORE"
-ENV_SLO: Final = "VOICEPROBE_DASHBOARD_SLO"
+__all__ = ["ENV_SLO", "ENV_STORE", "NowView", "ReadStore", "Source", "open_source", "source_from_environment"]
 
+# The parameter of a link that names the store.
+STORE: Final = "store"
 _KEPT_ANSWERS: Final = 64
 
 _Answer = TypeVar("_Answer")
@@ -139,7 +144,8 @@ class Source:
         return answer
 
 
-@cache
+# Each holds its own DuckDB; those of runs that nobody looks at any more are let go.
+@lru_cache(maxsize=16)
 def open_source(store: str, slo: Path | None) -> Source:
     """The one reader of a folder, or of the sidecar at an address, in this process, shared by every viewer.
 
@@ -150,6 +156,7 @@ def open_source(store: str, slo: Path | None) -> Source:
 
 
 def source_from_environment() -> Source:
-    """The source that the launcher named. Raises ConfigError for bad objectives, KeyError when nothing was named."""
+    """The source of the store that the viewer's link asks for, or that the launcher named. Raises ConfigError for bad
+    objectives, StoreError for a store that is not shown, KeyError when nothing was named."""
     slo = os.environ.get(ENV_SLO)
-    return open_source(os.environ[ENV_STORE], Path(slo) if slo else None)
+    return open_source(chosen_store(st.query_params.get(STORE)), Path(slo) if slo else None)

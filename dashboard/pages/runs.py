@@ -1,0 +1,261 @@
+"""The Runs page: every run of every store that was named, their trends, and two or more of them compared."""
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import pandas as pd
+import streamlit as st
+
+from dashboard import header, run_charts, runs_source, runs_tables
+from dashboard.accessible_chart import chart
+from dashboard.frame import heading, viewer_zone
+from dashboard.markup import escape
+from dashboard.palette import palette
+from telemetry.comparison.verdict import DEFAULT_MARGIN_NS, RegressionMargin
+from telemetry.model import formatting
+from telemetry.model.errors import StoreError, TelemetryError
+from telemetry.model.formatting import in_milliseconds
+from telemetry.model.metrics import HEADLINE
+from telemetry.objectives.slo import Objective
+from telemetry.store.run_details import RunDetails
+from telemetry.store.run_folders.capacity import read_capacity
+from telemetry.store.run_folders.entries import RunEntry
+from telemetry.store.run_folders.trends import run_trends
+
+TICKED: Final = "ticked"
+BASELINE: Final = "baseline"
+MARGIN: Final = "margin"
+MARGINS_MS: Final = (20, 50, 100, 200, 500)
+MOST_TICKED: Final = 6
+REFRESH_S: Final = 5.0
+NO_RUNS: Final = "Start one with <code>voiceprobe run ws://…</code>; it shows here while it goes on."
+
+
+def page() -> None:
+    """Draw the page; while a run is under way the list refreshes by itself."""
+    heading("Runs")
+    try:
+        entries = runs_source.listed_runs()
+    except TelemetryError as error:
+        st.html(header.empty("The runs cannot be listed", escape(error)))
+        return
+    if not entries:
+        st.html(header.empty("No runs yet", f"{escape(', '.join(runs_source.places()))}: no run is here. {NO_RUNS}"))
+        return
+    if found := runs_tables.faults(entries):
+        st.html(header.notes(found, "runs that cannot be read whole"))
+    _trends(entries)
+    _list(entries)
+    ticked = _ticked(entries)
+    if len(ticked) > 1:
+        _comparison(ticked)
+    else:
+        st.html('<div class="vp hint">Tick two runs or more to compare them.</div>')
+    _conditions(ticked or [each for each in entries if each.state != "damaged"][:1])
+
+
+def _trends(entries: Sequence[RunEntry]) -> None:
+    trends = run_trends(entries)
+    if not trends.shown:
+        return
+    left_out = [
+        f"{formatting.count(trends.unfit, 'run')} in no trend: too few turns for a p95, or nothing is claimed of them"
+        if trends.unfit
+        else "",
+        f"{formatting.count(trends.left_out, 'more trend')}" if trends.left_out else "",
+    ]
+    hint = "; ".join(filter(None, ["runs that were asked the same", *left_out]))
+    st.html(f'<div class="vp vp-head"><h2>p95 from run to run <span class="hint">{escape(hint)}</span></h2></div>')
+    zone = viewer_zone()
+    chart(
+        run_charts.trend_rows(trends.shown),
+        run_charts.trend_spec(palette(st.context.theme.type), trends.shown),
+        "p95 of voice to voice from run to run, a line for each group of runs that were asked the same",
+        run_charts.trend_table(trends.shown, {each.reference: runs_tables.began(each, zone) for each in entries}),
+    )
+
+
+def _list(entries: Sequence[RunEntry]) -> None:
+    """The list with a box to tick at each run; what is ticked stands in the link."""
+    st.html('<div class="vp vp-head"><h2>All runs <span class="hint">the newest first</span></h2></div>')
+    zone = viewer_zone()
+    rows: list[dict[str, Any]] = [
+        {
+            "run": each.title,
+            "open": f"./?{urlencode({'store': each.store, 'run': each.run_id})}" if each.state != "damaged" else None,
+            "began": runs_tables.began(each, zone),
+            "state": each.state,
+            "turns": each.turns,
+            "invalid": each.invalid,
+            "p50": None if each.p50_ns is None else in_milliseconds(each.p50_ns),
+            "p95": None if each.p95_ns is None else in_milliseconds(each.p95_ns),
+            "p99": None if each.p99_ns is None else in_milliseconds(each.p99_ns),
+            "note": each.note or "",
+            "target": each.target or formatting.DASH,
+            "callers": each.users,
+            "profile": each.profile or formatting.DASH,
+            "verdict": each.sentence or each.fault or "",
+        }
+        for each in entries
+    ]
+    wanted = _references()
+    ticked = [place for place, each in enumerate(entries) if each.reference in wanted]
+
+    def remember() -> None:
+        chosen: Any = st.session_state[_KEY]
+        places: list[int] = list(chosen["selection"]["rows"])[:MOST_TICKED]
+        st.query_params[TICKED] = json.dumps([entries[place].reference for place in places])
+
+    milliseconds = st.column_config.NumberColumn(format="%.0f ms", width="small")
+    st.dataframe(
+        pd.DataFrame(rows),
+        key=_KEY,
+        on_select=remember,
+        selection_mode="multi-row",
+        selection_default={"selection": {"rows": ticked, "columns": [], "cells": []}},
+        hide_index=True,
+        width="stretch",
+        height=min(35 * (len(rows) + 1) + 3, 420),
+        column_config={
+            "run": st.column_config.TextColumn("run", pinned=True, width="medium"),
+            "open": st.column_config.LinkColumn("open", display_text="open", width="small"),
+            "p50": milliseconds,
+            "p95": milliseconds,
+            "p99": milliseconds,
+        },
+        placeholder=formatting.DASH,
+        alt="All runs: when they began, their state, turns, percentiles of voice to voice, note and verdict",
+    )
+
+
+_KEY: Final = "runs_list"
+
+
+def _references() -> list[str]:
+    """The runs that the link names, the baseline first."""
+    try:
+        found: Any = json.loads(st.query_params.get(TICKED, "[]"))
+    except ValueError:
+        return []
+    return [str(each) for each in found] if isinstance(found, list) else []
+
+
+def _ticked(entries: Sequence[RunEntry]) -> list[RunEntry]:
+    """What the link names and is there, the oldest first."""
+    wanted = _references()
+    found = [each for each in entries if each.reference in wanted and each.state != "damaged"]
+    return sorted(found, key=lambda each: each.began_unix_ns or 0)[:MOST_TICKED]
+
+
+def _comparison(ticked: Sequence[RunEntry]) -> None:
+    st.html('<div class="vp vp-head"><h2>Compared</h2></div>')
+    left, right, _ = st.columns([2, 1, 2])
+    titles = {each.reference: each.title for each in ticked}
+    with left:
+        reference = st.selectbox("baseline", list(titles), format_func=lambda each: titles[each], key=BASELINE)
+    with right:
+        margin_ms = st.selectbox(
+            "margin on the p95",
+            MARGINS_MS,
+            index=MARGINS_MS.index(round(in_milliseconds(DEFAULT_MARGIN_NS))),
+            format_func=lambda each: f"{each} ms",
+            key=MARGIN,
+        )
+    baseline = next((each for each in ticked if each.reference == reference), ticked[0])
+    others = [each for each in ticked if each is not baseline]
+    margin = RegressionMargin(margin_ms * formatting.NS_PER_MS)
+    try:
+        found = runs_source.compared([baseline, *others], margin)
+    except StoreError as error:
+        st.html(header.empty("These runs cannot be compared", escape(error)))
+        return
+    for each in found:
+        st.html(runs_tables.comparison_head(each))
+    rows = run_charts.forest_rows(found)
+    if rows:
+        labels = list(dict.fromkeys(row["label"] for row in rows))
+        chart(
+            rows,
+            run_charts.forest_spec(palette(st.context.theme.type), in_milliseconds(margin.value), labels, len(found)),
+            "Differences of the latencies from the baseline with their 95 % intervals, zero and the margin as lines",
+            run_charts.forest_table(found),
+        )
+    for each in found:
+        with st.expander(
+            f"All figures: {each.candidate.label} against {each.baseline.label}", expanded=len(found) == 1
+        ):
+            st.html(runs_tables.comparison_table(each))
+
+
+def _conditions(shown: Sequence[RunEntry]) -> None:
+    """How the ticked runs, or the newest one, went under their own conditions."""
+    found: list[tuple[str, RunDetails]] = []
+    for each in shown:
+        try:
+            found.append((each.title, runs_source.details(each)))
+        except TelemetryError as error:
+            st.html(header.notes([str(error)], "the store cannot be read"))
+    if not found:
+        return
+    names = [name for name, _ in found]
+    which = escape(", ".join(names))
+    colors = palette(st.context.theme.type)
+    st.html(f'<div class="vp vp-head"><h2>Under their own conditions <span class="hint">{which}</span></h2></div>')
+    left, right = st.columns(2)
+    with left:
+        _load(shown, found, names)
+    with right:
+        rows, table = run_charts.latency_by_condition(found)
+        st.html(_part("Profiles against latency", "the paler dot is the p50; a bar is the 95 % interval of the p95"))
+        if rows:
+            conditions = list(dict.fromkeys(row["condition"] for row in rows))
+            chart(
+                rows,
+                run_charts.condition_spec(colors, conditions, names, is_share=False),
+                "p50 and p95 of voice to voice by the profile of the speech, clean first",
+                table,
+            )
+        rows, table = run_charts.word_errors_by_condition(found)
+        st.html(_part("Profiles against word error rate", "words that were heard wrongly; a bar is the 95 % interval"))
+        if rows:
+            conditions = list(dict.fromkeys(row["condition"] for row in rows))
+            chart(
+                rows,
+                run_charts.condition_spec(colors, conditions, names, is_share=True),
+                "Word error rate by the profile of the speech, clean first",
+                table,
+            )
+        else:
+            st.html('<div class="vp hint">No transcript came back to compare with what was said.</div>')
+    st.html(_part("Barge-in and patience", "callers who interrupt a reply, and callers who hang up unanswered"))
+    st.html(runs_tables.behavior(found))
+
+
+def _load(shown: Sequence[RunEntry], found: Sequence[tuple[str, RunDetails]], names: Sequence[str]) -> None:
+    colors, objective_ms = palette(st.context.theme.type), _objective_ms(runs_source.objectives())
+    st.html(_part("Latency against load", "turns by the calls in flight when they began, ramps included"))
+    rows = run_charts.load_rows(found)
+    capacity = next((each for each in map(read_capacity, shown) if each is not None), None)
+    if capacity is not None:
+        st.html(f'<div class="vp">{escape(capacity.sentence)}</div>')
+        rows = run_charts.capacity_rows(capacity)
+    if not rows:
+        st.html('<div class="vp hint">The generator did not report its calls in flight.</div>')
+        return
+    chart(
+        rows,
+        run_charts.load_spec(colors, list(dict.fromkeys(row["run"] for row in rows)) or names, objective_ms, capacity),
+        "p50 and p95 of voice to voice against the calls in flight, with the objective and the capacity found",
+        run_charts.load_table(found) if capacity is None else run_charts.capacity_table(capacity),
+    )
+
+
+def _objective_ms(objectives: Sequence[Objective]) -> float | None:
+    first = next((each for each in objectives if each.metric == HEADLINE and not each.is_of_a_part), None)
+    return None if first is None or first.threshold is None else in_milliseconds(first.threshold)
+
+
+def _part(title: str, hint: str) -> str:
+    return f'<div class="vp vp-head"><h2>{escape(title)} <span class="hint">{escape(hint)}</span></h2></div>'

@@ -1,0 +1,96 @@
+"""Which runs there are, over all stores that were named, and their comparisons; kept while the runs stay the same."""
+
+import json
+import os
+from collections.abc import Sequence
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Final
+
+from dashboard.source_names import ENV_RUNS, ENV_SLO, ENV_STORE
+from telemetry.comparison.verdict import RegressionMargin, RunComparison
+from telemetry.model.errors import StoreError
+from telemetry.model.semconv import SIDECAR_TOKEN_VARIABLE
+from telemetry.objectives.objective import Objective
+from telemetry.objectives.slo import load_objectives
+from telemetry.store.comparisons import compare_entries
+from telemetry.store.remote import open_store
+from telemetry.store.run_details import RunDetails
+from telemetry.store.run_folders.catalog import RunCatalog
+from telemetry.store.run_folders.entries import RunEntry
+
+# A selector of more is no help; the page Runs has all of them.
+MOST_ELSEWHERE: Final = 50
+NO_RUNS: Final = "there is no run here yet"
+
+
+def _token() -> str | None:
+    return os.environ.get(SIDECAR_TOKEN_VARIABLE) or None
+
+
+def objectives() -> tuple[Objective, ...]:
+    slo = os.environ.get(ENV_SLO)
+    return tuple(load_objectives(Path(slo) if slo else None))
+
+
+@cache
+def _catalog(places: tuple[str, ...], objectives: tuple[Objective, ...]) -> RunCatalog:
+    return RunCatalog(places, objectives, token=_token())
+
+
+def places() -> tuple[str, ...]:
+    """Where runs are, as the launcher was told: places with runs, or the one store."""
+    named = os.environ.get(ENV_RUNS)
+    return tuple(json.loads(named)) if named else (os.environ[ENV_STORE],)
+
+
+def listed_runs() -> list[RunEntry]:
+    """Every run, the newest first. Raises ConfigError for a place that is no folder."""
+    return _catalog(places(), objectives()).entries()
+
+
+def chosen_store(wanted: str | None) -> str:
+    """The store that a link asks for, if it is one of those that are shown; without a link the one that was named, or
+    the newest run's. Raises StoreError."""
+    own = os.environ.get(ENV_STORE)
+    if wanted is None and own:
+        return own
+    known = [each for each in listed_runs() if each.state != "damaged" or each.turns]
+    if wanted is None:
+        if not known:
+            raise StoreError(f"{', '.join(places())}: {NO_RUNS}; start one with voiceprobe run ws://…")
+        return known[0].store
+    if wanted != own and wanted not in {each.store for each in known}:
+        raise StoreError(f"the link asks for the store {wanted!r:.200}, which is not among those that are shown")
+    return wanted
+
+
+def runs_elsewhere(wanted: str | None) -> list[RunEntry]:
+    """The newest runs of the other stores that are shown; none where there is one store only."""
+    if not os.environ.get(ENV_RUNS):
+        return []
+    shown = chosen_store(wanted)
+    return [each for each in listed_runs() if each.store != shown and each.state != "damaged"][:MOST_ELSEWHERE]
+
+
+@lru_cache(maxsize=16)
+def _compared(
+    entries: tuple[RunEntry, ...], margin: RegressionMargin, objectives: tuple[Objective, ...]
+) -> tuple[RunComparison, ...]:
+    return compare_entries(entries, margin, objectives, _token())
+
+
+def compared(entries: Sequence[RunEntry], margin: RegressionMargin) -> tuple[RunComparison, ...]:
+    """Each run after the first beside the first. Raises StoreError."""
+    return _compared(tuple(entries), margin, objectives())
+
+
+@lru_cache(maxsize=64)
+def _details(entry: RunEntry) -> RunDetails:
+    with open_store(entry.store, _token()) as reader:
+        return reader.run_details(entry.run_id)
+
+
+def details(entry: RunEntry) -> RunDetails:
+    """How a run went under its own conditions. Raises StoreError."""
+    return _details(entry)

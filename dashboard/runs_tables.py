@@ -1,0 +1,109 @@
+"""The parts of the Runs page that are text: comparisons, behavior, faults; as HTML."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, tzinfo
+from typing import Final
+
+from dashboard.markup import escape
+from dashboard.objective_status import SYMBOLS, State
+from telemetry.comparison.differences import FigureDifference
+from telemetry.comparison.sentences import HEADINGS, context_lines, figure_row, footnotes, grouped, title_of
+from telemetry.comparison.verdict import ComparisonState, RunComparison
+from telemetry.model import formatting
+from telemetry.model.formatting import DASH, NS_PER_S
+from telemetry.store.run_details import RunDetails
+from telemetry.store.run_folders.entries import RunEntry
+
+_CHIPS: Final[dict[ComparisonState, tuple[State, str]]] = {
+    "worse": ("missed", "regression"),
+    "within": ("met", "within the margin"),
+    "undecided": ("unknown", "undecided"),
+}
+
+_BEHAVIOR: Final = (
+    "run",
+    "barge-ins",
+    "answered after",
+    "stop p50",
+    "stop p95",
+    "gave up",
+    "95 % interval",
+    "waited (median)",
+)
+
+
+def began(entry: RunEntry, zone: tzinfo = UTC) -> str:
+    """When a run began, in the viewer's zone."""
+    if entry.began_unix_ns is None:
+        return DASH
+    return datetime.fromtimestamp(entry.began_unix_ns // NS_PER_S, zone).strftime("%Y-%m-%d %H:%M")
+
+
+def faults(entries: Sequence[RunEntry]) -> list[str]:
+    """What cannot be read, a sentence for each run."""
+    return [f"{each.title}: {each.fault}" for each in entries if each.fault]
+
+
+def comparison_head(each: RunComparison) -> str:
+    """What is to be known before any number, and the verdict."""
+    chip, word = _CHIPS[each.state]
+    lines = "".join(f"<li>{escape(line)}</li>" for line in context_lines(each))
+    return (
+        f'<div class="vp vp-compared"><h3>{escape(title_of(each))}</h3><ul class="hint">{lines}</ul>'
+        f'<p><span class="vp-chip {chip}">{SYMBOLS[chip]} {word}</span> {escape(each.statement)}</p></div>'
+    )
+
+
+def comparison_table(each: RunComparison) -> str:
+    """Every figure of a run beside the baseline's, in a region of its own that scrolls."""
+    groups = "".join(
+        f'<tr><th colspan="6" scope="colgroup" class="group">{escape(title)}</th></tr>{"".join(map(_row, found))}'
+        for title, found in grouped(each)
+    )
+    head = _head(HEADINGS)
+    notes = "".join(f"<li>{escape(line)}</li>" for line in footnotes(each))
+    label = escape(f"figures of {title_of(each)}")
+    return (
+        f'<div class="vp vp-scrolled" role="region" aria-label="{label}" tabindex="0"><table><thead><tr>{head}</tr>'
+        f'</thead><tbody>{groups}</tbody></table></div><div class="vp"><ul class="hint">{notes}</ul></div>'
+    )
+
+
+def _row(found: FigureDifference) -> str:
+    label, *cells, status = figure_row(found)
+    states: dict[bool | None, State] = {True: "missed", False: "met", None: "unknown"}
+    state = states[found.is_worse]
+    mark = "" if found.is_worse is None else f"{SYMBOLS[state]} "
+    shown = "".join(f'<td class="num">{escape(cell)}</td>' for cell in cells)
+    chip = f'<span class="vp-chip vp-plain {state}">{mark}{escape(status)}</span>'
+    return f'<tr><th scope="row">{escape(label)}</th>{shown}<td class="num">{chip}</td></tr>'
+
+
+def behavior(found: Sequence[tuple[str, RunDetails]]) -> str:
+    """Barge-in and patience of each run, as a table."""
+    head = _head(_BEHAVIOR)
+    rows = "".join(_behavior_row(name, each) for name, each in found)
+    return (
+        '<div class="vp vp-scrolled" role="region" aria-label="barge-in and patience" tabindex="0"><table>'
+        f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
+    )
+
+
+def _head(names: Sequence[str]) -> str:
+    return "".join(f'<th scope="col"{" class=num" if place else ""}>{name}</th>' for place, name in enumerate(names))
+
+
+def _behavior_row(name: str, each: RunDetails) -> str:
+    done, stop = each.behavior, each.barge_in_stop
+    between = each.abandoned_interval
+    cells = (
+        formatting.number(done.barge_ins) if done.barge_ins else "none asked",
+        formatting.share(done.barge_ins_recovered, done.barge_ins),
+        formatting.milliseconds(None if stop is None else stop.p50),
+        formatting.milliseconds(None if stop is None else stop.p95),
+        f"{formatting.number(each.abandoned)} of {formatting.turns(each.eligible)}",
+        DASH if between is None else f"{formatting.percent(between[0])} to {formatting.percent(between[1])}",
+        formatting.seconds(each.waited_p50),
+    )
+    shown = "".join(f'<td class="num">{escape(cell)}</td>' for cell in cells)
+    return f'<tr><th scope="row">{escape(name)}</th>{shown}</tr>'

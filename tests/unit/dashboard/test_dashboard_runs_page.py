@@ -1,0 +1,145 @@
+"""The Runs page by Streamlit's own test runner: no run, many, damaged ones; comparisons; links that span stores."""
+
+import json
+import re
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from dashboard import run_charts, runs_source
+from dashboard.palette import LIGHT
+from dashboard.source_names import ENV_RUNS, ENV_SLO, ENV_STORE
+from telemetry.model.errors import StoreError
+from telemetry.store.run_folders.capacity import CapacityLatency, CapacityResult, CapacityStep
+from tests.fixtures_turns import START_UNIX_NS, synthetic_run
+from tests.run_folders import HOUR_NS, latency_run, run_folder
+
+BOUND_S = 180
+
+
+def script() -> None:
+    from dashboard.pages.runs import page
+
+    page()
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("runs")
+    run_folder(root, "base", latency_run("r-base", 120))
+    slow = latency_run("r-slow", 120, llm_ms=420, seed=3, began_unix_ns=START_UNIX_NS + HOUR_NS)
+    run_folder(root, "slow", slow)
+    run_folder(root, "mixed", synthetic_run("r-mixed", 240))
+    (root / "empty").mkdir()
+    return root
+
+
+@pytest.fixture
+def shows(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    monkeypatch.delenv(ENV_STORE, raising=False)
+    monkeypatch.delenv(ENV_SLO, raising=False)
+    return monkeypatch
+
+
+def drawn(*ticked: str) -> tuple[AppTest, str]:
+    app = AppTest.from_function(script, default_timeout=BOUND_S)
+    if ticked:
+        app.query_params["ticked"] = json.dumps(ticked)
+    app.run()
+    assert not app.exception, app.exception
+    html = " ".join(element.proto.body for element in app.get("html"))
+    return app, re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", html))
+
+
+def reference(root: Path, name: str) -> str:
+    return f"{root / name / 'store'}#r-{name}"
+
+
+def test_without_a_run_the_page_says_what_to_do(tmp_path: Path, shows: pytest.MonkeyPatch) -> None:
+    shows.setenv(ENV_RUNS, json.dumps([str(tmp_path)]))
+    _, text = drawn()
+    assert "No runs yet" in text
+    assert "voiceprobe run" in text
+    shows.setenv(ENV_RUNS, json.dumps([str(tmp_path / "gone")]))
+    assert "The runs cannot be listed" in drawn()[1]
+
+
+def test_every_run_is_in_the_list_and_can_be_opened(root: Path, shows: pytest.MonkeyPatch) -> None:
+    shows.setenv(ENV_RUNS, json.dumps([str(root)]))
+    app, text = drawn()
+    (table,) = app.dataframe
+    assert set(table.value["run"]) == {"base (r-base)", "slow (r-slow)", "mixed (r-mixed)", "empty"}
+    assert "empty: no turn is stored here" in text
+    assert "Tick two runs or more" in text
+    links = {row["run"]: row["open"] for _, row in table.value.iterrows() if isinstance(row["open"], str)}
+    assert "empty" not in links
+    query = parse_qs(urlsplit(links["slow (r-slow)"]).query)
+    assert query == {"store": [str(root / "slow" / "store")], "run": ["r-slow"]}
+    assert runs_source.chosen_store(query["store"][0]) == str(root / "slow" / "store")
+
+
+def test_what_is_ticked_is_compared_with_the_oldest(root: Path, shows: pytest.MonkeyPatch) -> None:
+    shows.setenv(ENV_RUNS, json.dumps([str(root)]))
+    app, text = drawn(reference(root, "slow"), reference(root, "base"))
+    assert "slow against base" in text
+    assert "✕ regression Voice to voice p95 of slow is" in text
+    assert "paired by utterance: 40 were heard by both runs" in text
+    app.selectbox(key="margin").select(500).run()
+    assert not app.exception
+    again = " ".join(element.proto.body for element in app.get("html"))
+    assert "within the margin" in again
+
+
+def test_a_link_that_cannot_be_meant_compares_nothing(root: Path, shows: pytest.MonkeyPatch) -> None:
+    shows.setenv(ENV_RUNS, json.dumps([str(root)]))
+    for ticked in (("nowhere#r-1", "/etc#x"), ("{",)):
+        assert "Tick two runs or more" in drawn(*ticked)[1]
+    app = AppTest.from_function(script, default_timeout=BOUND_S)
+    app.query_params["ticked"] = "{not json"
+    app.run()
+    assert not app.exception
+
+
+def test_only_stores_that_are_shown_are_opened(root: Path, tmp_path: Path, shows: pytest.MonkeyPatch) -> None:
+    shows.setenv(ENV_RUNS, json.dumps([str(root)]))
+    secret = run_folder(tmp_path, "secret", latency_run("r-secret", 20))
+    for wanted in (str(secret / "store"), "/etc", str(root / "base" / ".." / "base" / "store"), "http://127.0.0.1:1"):
+        with pytest.raises(StoreError, match="not among those that are shown"):
+            runs_source.chosen_store(wanted)
+    newest = runs_source.listed_runs()
+    assert runs_source.chosen_store(None) == next(each.store for each in newest if each.state != "damaged")
+    assert {each.name for each in runs_source.runs_elsewhere(str(root / "slow" / "store"))} == {"base", "mixed"}
+    shows.delenv(ENV_RUNS)
+    shows.setenv(ENV_STORE, str(secret / "store"))
+    assert runs_source.chosen_store(None) == str(secret / "store")
+    assert runs_source.runs_elsewhere(None) == []
+
+
+def test_load_and_profiles_are_those_of_the_store(root: Path, shows: pytest.MonkeyPatch) -> None:
+    shows.setenv(ENV_RUNS, json.dumps([str(root)]))
+    entry = next(each for each in runs_source.listed_runs() if each.name == "mixed")
+    found = [("mixed", runs_source.details(entry))]
+    rows = run_charts.load_rows(found)
+    assert [row["level"] for row in rows] == ["2", "4", "6", "8"], "two workers of one to four calls each"
+    turns = [
+        t for t in synthetic_run("r-mixed", 240).turns if t.source == "client" and t.first_audio_perf_ns is not None
+    ]
+    assert sum(row["turns"] for row in rows) == sum(turn.outcome != "invalid" for turn in turns)
+    latencies, table = run_charts.latency_by_condition(found)
+    assert [row["condition"] for row in latencies] == ["clean", "babble"]
+    assert len(table.rows) == 2
+    words, _ = run_charts.word_errors_by_condition(found)
+    assert all(0 <= row["value"] < 0.5 for row in words)
+
+
+def test_a_search_for_capacity_has_its_steps() -> None:
+    steps = (CapacityStep(4, 100, "met", CapacityLatency(100, 0.4, 0.6, (0.5, 0.7))), CapacityStep(8, 10, "too few"))
+    found = CapacityResult("ws://x", "the endpoint serves 4 callers within its objectives", 4, 8, steps)
+    rows = run_charts.capacity_rows(found)
+    assert (rows[0]["p95"], rows[0]["lower"], rows[1]["p95"]) == (pytest.approx(600), pytest.approx(500), None)
+    assert [row[0] for row in run_charts.capacity_table(found).rows] == ["4", "8"]
+    drawn_with = json.dumps(run_charts.load_spec(LIGHT, ["search"], 800.0, found))
+    assert '"capacity"' in drawn_with
+    assert '"capacity"' not in json.dumps(run_charts.load_spec(LIGHT, ["search"], 800.0, None))
