@@ -42,6 +42,7 @@ CHANGES: Final = ("fast-model", "large-model")
 EXPECTED: Final = {"fast-model": ExitCode.OK, "large-model": ExitCode.OBJECTIVE_MISSED}
 LOOK_EVERY_S: Final = 2.0
 REPLICAS: Final = 2
+CALLING_S: Final = 120.0
 # Short utterances and short answers: what decides is the number of turns.
 UTTERANCES: Final = 4
 ASSISTANT: Final = (
@@ -144,6 +145,7 @@ def demo_rollout(request: RolloutDemoRequest, console: Console) -> ExitCode:
         parts = _start_parts(request, stack)
         interruption = stack.enter_context(Interruption())
         clock = DemoClock(interruption, parts, console)
+        _wait_for_callers(parts.sidecar.store, request.users, clock)
         found: list[DemoRollout] = []
         for file, plan in plans:
             left_s = request.longest_s - (time.monotonic() - began_s)
@@ -235,6 +237,15 @@ def _start_callers(request: RolloutDemoRequest, target: str, sidecar_url: str) -
     )
     checked = check(asked)
     return start_swarm(checked.request, settings_of_run(checked, new_run_id(), sidecar_url))
+
+
+def _wait_for_callers(store: Path, users: int, clock: DemoClock) -> None:
+    """Wait until about every caller has been answered: what starts beside them must not cost the first stage turns."""
+    deadline_s = clock.monotonic_s() + CALLING_S
+    with StoreReader(store) as reader:
+        while reader.summary().turns.total < users and clock.monotonic_s() < deadline_s:
+            if clock.wait(1.0):
+                raise processes.ProcessFailedError("interrupted before the first rollout began")
 
 
 def _carry(file: Path, plan: RolloutPlan, store: Path, clock: DemoClock, at_most_s: float) -> DemoRollout:
