@@ -130,7 +130,11 @@ class DemoRollout:
     @property
     def line(self) -> str:
         """For people."""
-        ends = {ExitCode.OK: "promoted through every stage", ExitCode.OBJECTIVE_MISSED: "taken back"}
+        ends = {
+            ExitCode.OK: "promoted through every stage",
+            ExitCode.OBJECTIVE_MISSED: "taken back",
+            ExitCode.INTERRUPTED: "interrupted",
+        }
         end = ends.get(self.code, "not decided in this time")
         return f"{self.name}: {end} after {self.lasted_s:.0f} s ({', '.join(self.stages)}). {self.sentence}"
 
@@ -140,12 +144,12 @@ def demo_rollout(request: RolloutDemoRequest, console: Console) -> ExitCode:
     check_places(request.json_file, request.out / "x")
     plans = _lay_out(request.out)
     console.print(_promise(plans, request), soft_wrap=True, highlight=False)
-    began_s = time.monotonic()
     with ExitStack() as stack:
         parts = _start_parts(request, stack)
         interruption = stack.enter_context(Interruption())
         clock = DemoClock(interruption, parts, console)
         _wait_for_callers(parts.sidecar.store, request.users, clock)
+        began_s = time.monotonic()
         found: list[DemoRollout] = []
         for file, plan in plans:
             left_s = request.longest_s - (time.monotonic() - began_s)
@@ -184,7 +188,8 @@ def _promise(plans: list[tuple[Path, RolloutPlan]], request: RolloutDemoRequest)
     stages = ", ".join(percent(stage.share) for stage in plan.stages)
     return (
         f"two rollouts ({stages} of the calls), {request.users} callers; error level {percent(plan.error_level)}, at "
-        f"most this much worse: {margins}; plans, flags and variants are in {request.out / 'rollout'}"
+        f"most this much worse: {margins}; up to {percent(plan.completeness.invalid_turns)} of the turns may be invalid; "
+        f"plans, flags and variants are in {request.out / 'rollout'}"
     )
 
 
