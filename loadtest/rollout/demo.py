@@ -188,7 +188,7 @@ def _promise(plans: list[tuple[Path, RolloutPlan]], request: RolloutDemoRequest)
     stages = ", ".join(percent(stage.share) for stage in plan.stages)
     return (
         f"two rollouts ({stages} of the calls), {request.users} callers; error level {percent(plan.error_level)}, at "
-        f"most this much worse: {margins}; up to {percent(plan.completeness.invalid_turns)} of the turns may be invalid; "
+        f"most this much worse: {margins}; at most {percent(plan.completeness.invalid_turns)} invalid turns; "
         f"plans, flags and variants are in {request.out / 'rollout'}"
     )
 

@@ -136,6 +136,6 @@ def _ask(plan: RolloutPlan, how: ShareChange, change: ChangeShare) -> str:
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise ShareUnchangedError(f"{where} cannot be asked: {one_line(str(error)) or type(error).__name__}") from None
     if not answer.is_success:
-        said = one_line(answer.text, _LONGEST_WORDS)
-        raise ShareUnchangedError(f"{where} answered {answer.status_code}{': ' + said if said else ''}")
+        why = one_line(answer.text, _LONGEST_WORDS)
+        raise ShareUnchangedError(f"{where} answered {answer.status_code}{': ' + why if why else ''}")
     return f"{where} gave {plan.candidate} {change.share:.4g} of the callers"

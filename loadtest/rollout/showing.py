@@ -16,7 +16,7 @@ from telemetry.model.formatting import NS_PER_S
 from telemetry.rollout.gate import GateVerdict
 from telemetry.rollout.plan import RolloutPlan
 
-SAY_EVERY_S: Final = 10.0
+PRINT_EVERY_S: Final = 10.0
 _FIGURES: Final = re.compile(r"[-+\d.,:]+|(?<=\d )turns?\b")
 _NOTES: Final = 6  # below the checks, the newest last
 
@@ -41,22 +41,22 @@ class RolloutView(Protocol):
         ...
 
 
-class _Lines:
+class _PrintedRollout:
     """A line for every change, and every ten seconds."""
 
     def __init__(self, plan: RolloutPlan, console: Console, unix_ns: Callable[[], int]) -> None:
         self._plan, self._console, self._unix_ns = plan, console, unix_ns
         self._key: tuple[str, str, str] | None = None
-        self._said_unix_ns = 0
+        self._printed_unix_ns = 0
 
     def verdict(self, verdict: GateVerdict) -> None:
         """See `RolloutView`."""
         # Figures change with every look; what is reported at once is another decision or another cause.
         key = (verdict.verdict, verdict.stage.name, _FIGURES.sub("", verdict.reasons[0]))
         now = self._unix_ns()
-        if key == self._key and 0 <= now - self._said_unix_ns < SAY_EVERY_S * NS_PER_S:
+        if key == self._key and 0 <= now - self._printed_unix_ns < PRINT_EVERY_S * NS_PER_S:
             return
-        self._key, self._said_unix_ns = key, now
+        self._key, self._printed_unix_ns = key, now
         needed = needed_sentence(self._plan, verdict)
         counts = f"{verdict.candidate_turns} and {verdict.control_turns} turns"
         self.line(f"{verdict.sentence} [{counts}{'; ' + needed if needed else ''}]")
@@ -121,7 +121,7 @@ class _InPlace:
 def live_rollout(plan: RolloutPlan, console: Console, unix_ns: Callable[[], int]) -> Generator[RolloutView]:
     """A view for as long as it is entered; on a terminal the last state stays."""
     if not console.is_terminal:
-        yield _Lines(plan, console, unix_ns)
+        yield _PrintedRollout(plan, console, unix_ns)
         return
     with Live(console=console, auto_refresh=False) as live:
         yield _InPlace(plan, live, unix_ns)

@@ -115,7 +115,7 @@ def curves(candidate: CohortCurve, control: CohortCurve, size: Size) -> str:
     parts: list[str] = []
     for share in (0.0, 0.25, 0.5, 0.75, 0.95):
         parts.append(line((left, y(share)), (right, y(share)), "zero" if share == 0.95 else "grid"))
-        parts.append(text((left - 6, y(share) + 4), f"{share:.0%}".replace("%", " %"), "label soft", "end"))
+        parts.append(text((left - 6, y(share) + 4), percent(share), "label soft", "end"))
     parts += [
         text((x(value * NS_PER_MS), top + height + 16), formatting.number(value), "label soft", "middle")
         for value in ticks(0.0, in_milliseconds(high), 4 if size.is_narrow else 9)
