@@ -8,6 +8,7 @@ from typing import Final
 import streamlit as st
 
 from dashboard.pages import now, runs, turn
+from dashboard.pages import now, turn, turns
 from dashboard.stylesheet import stylesheet
 
 # One turn is a view of the first page's address (`?trace=…`): it is reached from a figure, never from the navigation.
@@ -15,6 +16,10 @@ NOW: Final = turn.page if turn.TRACE in st.query_params else now.page
 PAGES: Final = (
     st.Page(NOW, title="Now", url_path="now", default=True),
     st.Page(runs.page, title="Runs", url_path="runs"),
+TURNS: Final = turn.page if turn.TRACE in st.query_params else turns.page
+PAGES: Final = (
+    st.Page(NOW, title="Now", url_path="now", default=True),
+    st.Page(TURNS, title="Turns", url_path="turns"),
 )
 
 st.set_page_config(page_title="voiceprobe", layout="wide", initial_sidebar_state="collapsed")

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from ipaddress import ip_address
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Final
 
 from dashboard.source_names import ENV_RUNS, ENV_SLO, ENV_STORE
@@ -107,12 +108,12 @@ def url_of(host: str, port: int) -> str:
 
 def warm_up(slo: Path | None) -> None:
     """Do what the first viewer would wait for: import the pages, ask the store once, build each chart once."""
-    from dashboard import palette, runs_source, source
+    from dashboard import pages, palette, runs_source, source
     from dashboard.charts import timeline_spec
     from dashboard.filters import Choice
 
-    for page in ("dashboard.pages.now", "dashboard.pages.runs", "dashboard.pages.turn"):
-        import_module(page)
+    for page in iter_modules(pages.__path__):
+        import_module(f"dashboard.pages.{page.name}")
     timeline_spec(palette.LIGHT, 800.0)
     with contextlib.suppress(TelemetryError):  # the page itself says what is wrong with a store
         source.open_source(runs_source.chosen_store(None), slo).now(Choice())

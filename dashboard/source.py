@@ -21,7 +21,6 @@ from dashboard.runs_source import chosen_store
 from dashboard.source_names import ENV_SLO, ENV_STORE
 from telemetry.model.metrics import HEADLINE
 from telemetry.model.semconv import SIDECAR_TOKEN_VARIABLE
-from telemetry.model.spans import SpanRow
 from telemetry.model.turns import Turn
 from telemetry.objectives.slo import Objective, load_objectives
 from telemetry.store.answers import (
@@ -35,6 +34,8 @@ from telemetry.store.generator_limit import GENERATOR_LIMITED
 from telemetry.store.objectives import ObjectiveCounts
 from telemetry.store.pages import PageAnswer, PageQuestion
 from telemetry.store.remote import open_store
+from telemetry.store.turn_pages import TurnsAnswer, TurnsQuestion
+from telemetry.store.turn_views import TurnView
 
 __all__ = ["ENV_SLO", "ENV_STORE", "NowView", "ReadStore", "Source", "open_source", "source_from_environment"]
 
@@ -49,8 +50,8 @@ class ReadStore(Protocol):
     """What the pages ask of a store: `StoreReader` of a folder, `RemoteStore` of a sidecar, or a stand-in."""
 
     def page(self, asked: PageQuestion) -> PageAnswer: ...
-    def turn(self, trace_id: str, turn_index: int) -> tuple[Turn | None, Turn | None]: ...
-    def spans(self, trace_id: str) -> Sequence[SpanRow]: ...
+    def turn_view(self, trace_id: str, turn_index: int, *, whole_call: bool = False) -> TurnView: ...
+    def turns_page(self, asked: TurnsQuestion) -> TurnsAnswer: ...
     def dimension_values(self, f: Filter) -> Mapping[str, tuple[str, ...]]: ...
 
 
@@ -89,12 +90,12 @@ class Source:
         """The values of each dimension which occur in a run. Raises StoreError when the store cannot be read."""
         return self._answer(("choices", run_id), lambda: self._reader.dimension_values(Filter(run_id=run_id)))
 
-    def turn(self, trace_id: str, turn_index: int) -> tuple[Turn | None, Turn | None, Sequence[SpanRow]]:
-        """One turn from both sides with the spans of its call. Raises StoreError when the store cannot be read."""
-        return self._answer(
-            ("turn", trace_id, turn_index),
-            lambda: (*self._reader.turn(trace_id, turn_index), self._reader.spans(trace_id)),
-        )
+    def turn_view(self, trace_id: str, turn_index: int, *, whole_call: bool = False) -> TurnView:
+        """One turn in its call, with its audio. Nothing of it is kept here: audio is large, and is looked at once.
+
+        Raises StoreError when the store cannot be read.
+        """
+        return self._reader.turn_view(trace_id, turn_index, whole_call=whole_call)
 
     def _now(self, choice: Choice) -> NowView:
         answer = self._reader.page(choice.question(self.objectives))

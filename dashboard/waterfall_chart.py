@@ -4,6 +4,7 @@ from typing import Any, Final
 
 import altair as alt
 
+from dashboard.accessible_chart import ChartTable
 from dashboard.charts import Row, finished
 from dashboard.palette import STAGE_NAMES, Palette
 from telemetry.model.formatting import in_milliseconds, milliseconds, signed_milliseconds
@@ -82,6 +83,18 @@ def _moment(mark: Mark) -> Row:
         "event": mark.name.replace("_", " "),
         **nothing,
     }
+
+
+def waterfall_table(picture: Waterfall) -> ChartTable:
+    """The figures of the waterfall: its bars, then its moments."""
+    bars = [
+        (BAR_LABELS[bar.name], SIDES[bar.source], signed_milliseconds(bar.start_ns), milliseconds(bar.length_ns))
+        for bar in picture.bars
+    ]
+    marks = [
+        (mark.name.replace("_", " "), SIDES[mark.source], signed_milliseconds(mark.at_ns), "") for mark in picture.marks
+    ]
+    return ChartTable("the stages and moments of the turn", ("what", "side", "from", "length"), [*bars, *marks])
 
 
 def waterfall_spec(colors: Palette, view: tuple[float, float], origin: str) -> Row:

@@ -1,62 +1,84 @@
-"""The Turn page: one turn as a waterfall on one clock, with the evidence that it was measured well."""
+"""The page of one turn: its waterfall on one clock, with its audio and words where they were kept, in its call."""
 
 from collections.abc import Mapping
 from typing import Final
 
-import pandas as pd
 import streamlit as st
 
-from dashboard import evidence, header
-from dashboard.filters import choice_of
+from dashboard import call_strip, evidence, frame, header, kept_words
+from dashboard.accessible_chart import chart
+from dashboard.filters import Choice, choice_of
 from dashboard.markup import escape
 from dashboard.palette import palette
 from dashboard.source import source_from_environment
-from dashboard.waterfall_chart import view_ms, waterfall_rows, waterfall_spec
+from dashboard.turn_player import call_player, turn_player
+from dashboard.turns_choice import TurnsChoice, turns_choice_of
+from dashboard.waterfall_chart import view_ms, waterfall_rows, waterfall_spec, waterfall_table
 from telemetry.model.errors import TelemetryError
 from telemetry.model.turns import Turn
-from telemetry.model.waterfall import Waterfall, waterfall
+from telemetry.model.waterfall import Waterfall
+from telemetry.store.turn_views import TurnView
 
 TRACE: Final = "trace"
 TURN: Final = "turn"
-_ORIGINS: Final = {"speech_end": "the end of the caller's speech", "started": "the beginning of the turn"}
+VIEW: Final = "view"
+CALL: Final = "call"
+_ALT: Final = "Waterfall of the turn: what the caller heard above what the service reported, on one clock"
 
 
 def page() -> None:
-    """Draw the turn that the link names: `?trace=…&turn=…`."""
+    """Draw the turn that the link names: `?trace=…&turn=…`; with `view=call` its whole call."""
     choice, _ = choice_of(st.query_params)
-    st.html(f'<div class="vp"><a href="{escape(choice.link())}" target="_self">← back to the run</a></div>')
+    listed, _ = turns_choice_of(st.query_params)
     wanted = _wanted(st.query_params)
+    _links_back(choice, listed)
     if wanted is None:
         st.html(header.empty("The link names no turn", "Open one from the slowest turns of a run."))
         return
+    whole_call = st.query_params.get(VIEW) == CALL
     try:
-        client, service, spans = source_from_environment().turn(*wanted)
+        view = source_from_environment().turn_view(*wanted, whole_call=whole_call)
     except TelemetryError as error:
         st.html(header.empty("The store cannot be read", escape(error)))
         return
-    if client is None and service is None:
+    if view.picture is None:
         trace_id, index = wanted
         why = f"Trace <code>{escape(trace_id)}</code>, turn {index}: the store has neither side of it."
         st.html(header.empty("That turn is not in this store", why))
         return
-    draw(client, service, waterfall(client, service, spans))
+    draw(view, view.picture, choice, wanted, listed.query())
+
+
+def _links_back(choice: Choice, listed: TurnsChoice) -> None:
+    links = f'<a href="{escape(choice.link())}" target="_self">← back to the run</a>'
+    links += f' · <a href="{escape(choice.link("turns", **listed.query()))}" target="_self">all turns</a>'
+    frame.heading("Turn")
+    st.html(f'<div class="vp">{links}</div>')
 
 
 def _wanted(query: Mapping[str, str]) -> tuple[str, int] | None:
     trace_id, index = query.get(TRACE), query.get(TURN, "0")
-    return (trace_id, int(index)) if trace_id and index.isascii() and index.isdigit() else None
+    is_number = index.isascii() and index.isdigit() and len(index) < 10
+    return (trace_id, int(index)) if trace_id and is_number else None
 
 
-def draw(client: Turn | None, service: Turn | None, picture: Waterfall) -> None:
-    """The headline of the turn, its waterfall, and what is known of it in words."""
+def draw(view: TurnView, picture: Waterfall, choice: Choice, wanted: tuple[str, int], listed: dict[str, str]) -> None:
+    """The turn in its call, its waterfall, and what is known of it in words."""
+    client, service, (trace_id, index) = view.client, view.service, wanted
+    whole_call = st.query_params.get(VIEW) == CALL
+    kept_view = {VIEW: CALL} if whole_call else {}
+    st.html(call_strip.neighbors(view.call, trace_id, index, choice, **listed, **kept_view))
     st.html(evidence.headline(client, service, picture))
-    st.vega_lite_chart(
-        pd.DataFrame(waterfall_rows(picture)),
-        waterfall_spec(palette(st.context.theme.type), view_ms(picture), _ORIGINS[picture.origin]),
-        theme=None,
-        width="stretch",
-        alt="Waterfall of the turn: what the caller heard above what the service reported, on one clock",
-    )
+    _picture(view, picture, whole_call=whole_call)
+    st.html(kept_words.notices(view.excerpt, view.kept_in))
+    if words := kept_words.words(client, view.excerpt):
+        st.html(words)
+    st.html(call_strip.strip(view.call, trace_id, index, choice, **listed, **kept_view))
+    if view.excerpt is not None and view.excerpt.audio is not None:
+        other = {} if whole_call else {VIEW: CALL}
+        link = choice.link("turns", trace=trace_id, turn=str(index), **listed, **other)
+        label = "listen to this turn alone" if whole_call else "listen to the whole call"
+        st.html(f'<div class="vp"><a href="{escape(link)}" target="_self">{label}</a></div>')
     left, middle, right = st.columns([1, 1.1, 1.5])
     with left:
         st.html(evidence.trust(client))
@@ -66,3 +88,22 @@ def draw(client: Turn | None, service: Turn | None, picture: Waterfall) -> None:
         st.html(evidence.moments(picture))
         if stated := evidence.reported(client):
             st.html(stated)
+
+
+def _picture(view: TurnView, picture: Waterfall, *, whole_call: bool) -> None:
+    """The waterfall: with the audio where it was kept, else alone."""
+    colors, excerpt, client = palette(st.context.theme.type), view.excerpt, view.client
+    if excerpt is None or excerpt.audio is None or client is None:
+        spec = waterfall_spec(colors, view_ms(picture), picture.origin_label)
+        chart(waterfall_rows(picture), spec, _ALT, waterfall_table(picture))
+        return
+    key = f"{client.trace_id}-{client.turn_index}"
+    if whole_call:
+        call_player(view.call, excerpt, client, colors, key=f"{key}-call")
+    else:
+        turn_player(picture, excerpt, _zero(client), colors, key=key)
+
+
+def _zero(client: Turn) -> int:
+    """The moment of the waterfall's 0 on the clock of the turn."""
+    return client.started_perf_ns if client.speech_end_perf_ns is None else client.speech_end_perf_ns

@@ -57,6 +57,11 @@ class Waterfall:
     unexplained_ns: int | None
     service_offset_ns: int | None
 
+    @property
+    def origin_label(self) -> str:
+        """What 0 is, in words."""
+        return "the end of the caller's speech" if self.origin == "speech_end" else "the beginning of the turn"
+
 
 def waterfall(client: Turn | None, service: Turn | None, spans: Iterable[SpanRow] = ()) -> Waterfall:
     """Lay out one turn. `spans` are those of its trace: only the partial transcripts of the caller's are used.

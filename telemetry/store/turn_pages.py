@@ -2,21 +2,21 @@
 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from telemetry.model.metrics import HEADLINE
 from telemetry.model.semconv import Outcome
 from telemetry.store import queries
-from telemetry.store.answers import Filter, RunRecord
+from telemetry.store.answers import Filter, RunRecord, Summary
 from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.latency_bands import EDGES_MS, HeatCell, bands_of, counted_in_bands, width_of
 from telemetry.store.queries import Condition
 from telemetry.store.rollups.library import RollupLibrary
-from telemetry.store.runs import newest_run, runs
-from telemetry.store.turn_questions import TurnQuestions
 from telemetry.store.turn_search import FoundWords, TurnSearch, turns_meant
+from telemetry.store.views import ViewHead, ViewQuestion, open_view
 
 ORDERS: Final = {
     "slowest": "{column} DESC NULLS LAST",
@@ -88,9 +88,7 @@ class TurnsAnswer:
     the turns with the largest values.
     """
 
-    runs: tuple[RunRecord, ...]
-    run: RunRecord | None = None
-    filter: Filter = Filter()  # noqa: RUF009 - immutable
+    head: ViewHead
     total: int = 0
     with_value: int = 0
     width_ns: int = 1
@@ -103,7 +101,26 @@ class TurnsAnswer:
     values: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     words: FoundWords = FoundWords()  # noqa: RUF009 - immutable
     approximate: bool = False
-    faults: tuple[str, ...] = ()
+
+    @property
+    def runs(self) -> Sequence[RunRecord]:
+        """Every run of the store."""
+        return self.head.runs
+
+    @property
+    def run(self) -> RunRecord | None:
+        """The run that the page is about."""
+        return self.head.run
+
+    @property
+    def summary(self) -> Summary | None:
+        """Everything about the filter's turns, whatever is searched among them."""
+        return self.head.summary
+
+    @property
+    def faults(self) -> Sequence[str]:
+        """The damaged files that were left out."""
+        return self.head.faults
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +129,7 @@ class StoreMoment:
 
     directory: Path
     now_unix_ns: int
-    faults: tuple[str, ...] = ()
+    faults: Sequence[str] = ()
 
 
 def turns_page(
@@ -120,19 +137,15 @@ def turns_page(
 ) -> TurnsAnswer:
     """Answer all of it. Raises KeyError for a metric or an order that there is none of."""
     order, column = ORDERS[asked.order], queries.metric_column(asked.metric)
-    known = tuple(runs(connection))
-    wanted = asked.filter.run_id
-    run = newest_run(known) if wanted is None else next((each for each in known if each.run_id == wanted), None)
-    if run is None:
-        return TurnsAnswer(known, faults=moment.faults)
-    f = replace(asked.filter, run_id=run.run_id)
-    if asked.window_ns is not None:
-        f = replace(f, since_unix_ns=run.last_unix_ns - asked.window_ns)
-    connection.about(run.run_id)
+    opened = open_view(
+        connection, ViewQuestion(asked.filter, asked.window_ns), library, moment.now_unix_ns, moment.faults
+    )
+    if isinstance(opened, ViewHead):
+        return TurnsAnswer(opened)
+    f, about = opened.head.filter, opened.about
     where, words = turns_meant(f, asked.search, column, moment.directory, moment.now_unix_ns)
     totals = _totals(connection, where, column)
     width_ns = width_of(totals["first"], totals["last"], HEAT_COLUMNS)
-    about = TurnQuestions(connection, f, library)
     ticks = about.ticks() if asked.metric == HEADLINE and asked.search.is_any else None
     rolled_width_ns = max([width_ns, *(tick.length_ns for tick in ticks or ())])
     cells = None
@@ -148,9 +161,7 @@ def turns_page(
     pages = -(-paged // asked.page_size)
     page = min(asked.page, max(0, pages - 1))
     return TurnsAnswer(
-        runs=known,
-        run=run,
-        filter=f,
+        head=opened.head,
         total=totals["total"],
         with_value=totals["with_value"],
         width_ns=width_ns,
@@ -163,7 +174,6 @@ def turns_page(
         values={name: tuple(found) for name, found in _values(connection, f).items()},
         words=words,
         approximate=approximate,
-        faults=moment.faults,
     )
 
 

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from telemetry.model.metrics import METRIC_NAMES, METRICS
-from telemetry.model.spans import SpanRow
 from telemetry.model.stated_error import GoodRange
 from telemetry.model.turns import Turn
 from telemetry.store.answers import (
@@ -22,6 +21,9 @@ from telemetry.store.answers import (
 from telemetry.store.client_service_delta import ClientServiceDelta
 from telemetry.store.objectives import ObjectiveCount, ObjectiveCounts
 from telemetry.store.pages import PageAnswer, PageQuestion
+from telemetry.store.turn_pages import TurnsAnswer, TurnsQuestion
+from telemetry.store.turn_views import TurnView
+from telemetry.store.views import ViewHead
 
 MS = 1_000_000
 
@@ -103,12 +105,13 @@ class FakeReader:
             faults=self.faults,
         )
 
-    def turn(self, trace_id: str, turn_index: int) -> tuple[Turn | None, Turn | None]:
+    def turn_view(self, trace_id: str, turn_index: int, *, whole_call: bool = False) -> TurnView:
         self.asked.append("turn")
-        return None, None
+        return TurnView()
 
-    def spans(self, trace_id: str) -> Sequence[SpanRow]:
-        return ()
+    def turns_page(self, asked: TurnsQuestion) -> TurnsAnswer:
+        self.asked.append("turns")
+        return TurnsAnswer(ViewHead(self.known))
 
     def dimension_values(self, f: Filter) -> Mapping[str, tuple[str, ...]]:
         self.asked.append("dimensions")

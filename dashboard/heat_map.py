@@ -1,0 +1,173 @@
+"""The heat map of latency over time and the distribution beside it, as Vega-Lite specifications and rows; pure.
+
+Every turn is in a cell, and the slowest ones are drawn as points: an outlier is never averaged away.
+"""
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime, tzinfo
+from functools import cache
+from typing import Any, Final
+
+import altair as alt
+
+from dashboard.accessible_chart import ChartTable
+from dashboard.charts import Row, finished
+from dashboard.palette import Palette
+from telemetry.model.formatting import NS_PER_S, in_milliseconds, milliseconds
+from telemetry.store.latency_bands import EDGES_MS, band_limits_ms
+from telemetry.store.turn_pages import ListedTurn, TurnsAnswer
+
+CELL: Final = "cell"
+OUTLIER: Final = "outlier"
+_HEIGHT: Final = 330
+_CLOCK: Final = {
+    "milliseconds": "%H:%M:%S", "seconds": "%H:%M:%S", "minutes": "%H:%M", "hours": "%H:%M", "date": "%d %b",
+}  # fmt: skip
+
+
+def band_label(band: int) -> str:
+    """A band in words: `500 ms to 600 ms`."""
+    low, high = band_limits_ms(band)
+    if low is None:
+        return "before the end of speech"
+    return f"from {_length(low)}" if high is None else f"{_length(low)} to {_length(high)}"
+
+
+def _length(ms: int) -> str:
+    return f"{ms} ms" if ms < 1_000 else f"{ms / 1_000:g} s"
+
+
+def shown_bands(answer: TurnsAnswer) -> list[int]:
+    """The bands from the least to the greatest that hold a turn, the greatest first."""
+    known = [band for band, n in enumerate(answer.distribution) if n]
+    return [] if not known else list(range(known[-1], known[0] - 1, -1))
+
+
+def heat_rows(answer: TurnsAnswer) -> list[Row]:
+    """A row for each cell and one for each of the slowest turns."""
+    nothing = dict.fromkeys(("from", "to", "n", "since", "trace", "turn", "at", "value"))
+    cells = [
+        {
+            **nothing,
+            "band": band_label(cell.band),
+            "number": cell.band,
+            "from": in_milliseconds(cell.start_unix_ns),
+            "to": in_milliseconds(cell.start_unix_ns + answer.width_ns),
+            "since": cell.start_unix_ns // NS_PER_S,
+            "n": cell.n,
+        }
+        for cell in answer.cells
+    ]
+    return [*cells, *({**nothing, **_outlier(turn)} for turn in answer.outliers if turn.value_ns is not None)]
+
+
+def _outlier(turn: ListedTurn) -> Row:
+    value_ms = in_milliseconds(turn.value_ns or 0)
+    band = sum(value_ms >= edge for edge in EDGES_MS)
+    return {
+        "band": band_label(band),
+        "number": band,
+        "at": in_milliseconds(turn.started_unix_ns),
+        "trace": turn.trace_id,
+        "turn": turn.turn_index,
+        "value": milliseconds(turn.value_ns),
+    }
+
+
+def heat_spec(colors: Palette, bands: Sequence[int]) -> Row:
+    """The picture of cells and points; a click on either is reported."""
+    return json.loads(_heat_json(colors, tuple(bands)))
+
+
+@cache
+def _heat_json(colors: Palette, bands: tuple[int, ...]) -> str:
+    base = alt.Chart(alt.NamedData("rows"))
+    order = [band_label(band) for band in bands]
+    y = alt.Y("band:N", sort=None, scale=alt.Scale(domain=order), title="voice to voice", axis=alt.Axis(labelLimit=150))
+    time = alt.Axis(grid=False, labelOverlap=True, tickCount=7, format=dict(_CLOCK))
+    cells = (
+        base.transform_filter("datum.n !== null")
+        .mark_rect(stroke=colors.paper, strokeWidth=0.5, cursor="pointer")
+        .encode(
+            x=alt.X("from:T", title=None, axis=time),
+            x2="to:T",
+            y=y,
+            color=alt.Color(
+                "n:Q",
+                title="turns",
+                scale=alt.Scale(type="sqrt", range=[colors.behind, colors.p95, colors.p99], zero=True),
+                legend=alt.Legend(orient="top", direction="horizontal", gradientLength=140, gradientThickness=8),
+            ),
+            tooltip=[
+                alt.Tooltip("from:T", format="%H:%M:%S", title="from"),
+                alt.Tooltip("band:N", title="voice to voice"),
+                alt.Tooltip("n:Q", title="turns"),
+            ],
+        )
+        .add_params(alt.selection_point(name=CELL, fields=["since", "number"], on="click", clear=False))
+    )
+    points = (
+        base.transform_filter("datum.at !== null")
+        .mark_point(
+            shape="diamond",
+            size=60,
+            filled=True,
+            color=colors.ink,
+            stroke=colors.paper,
+            strokeWidth=1,
+            opacity=1,
+            cursor="pointer",
+        )
+        .encode(
+            x=alt.X("at:T", title=None, axis=time),
+            y=y,
+            tooltip=[
+                alt.Tooltip("at:T", format="%H:%M:%S", title="began"),
+                alt.Tooltip("value:N", title="one of the slowest turns"),
+            ],
+        )
+        .add_params(alt.selection_point(name=OUTLIER, fields=["trace", "turn"], on="click", clear=False))
+    )
+    return json.dumps(finished(alt.layer(cells, points).properties(height=_HEIGHT), colors))
+
+
+def heat_table(answer: TurnsAnswer, zone: tzinfo = UTC) -> ChartTable:
+    """The cells as text."""
+    rows = [(_clock(cell.start_unix_ns, zone), band_label(cell.band), f"{cell.n:,}") for cell in answer.cells]
+    return ChartTable("turns by time and latency", ("from", "voice to voice", "turns"), rows)
+
+
+def _clock(unix_ns: int, zone: tzinfo) -> str:
+    return f"{datetime.fromtimestamp(unix_ns // NS_PER_S, zone):%H:%M:%S}"
+
+
+def distribution_rows(answer: TurnsAnswer) -> list[Row]:
+    """A row for each band, and its share in words."""
+    total = max(1, sum(answer.distribution))
+    return [
+        {"band": band_label(band), "n": answer.distribution[band], "share": f"{answer.distribution[band] / total:.1%}"}
+        for band in shown_bands(answer)
+    ]
+
+
+def distribution_spec(colors: Palette, bands: Sequence[int]) -> Row:
+    """How many turns each band has."""
+    base = alt.Chart(alt.NamedData("rows"))
+    order = [band_label(band) for band in bands]
+    chart = base.mark_bar(color=colors.p95).encode(
+        x=alt.X("n:Q", title="turns", axis=alt.Axis(tickCount=4, format="~s", tickMinStep=1)),
+        y=alt.Y("band:N", sort=None, scale=alt.Scale(domain=order), title=None, axis=alt.Axis(labelLimit=150)),
+        tooltip=[
+            alt.Tooltip("band:N", title="voice to voice"),
+            alt.Tooltip("n:Q", title="turns"),
+            alt.Tooltip("share:N", title="of those shown"),
+        ],
+    )
+    return finished(alt.layer(chart).properties(height=_HEIGHT), colors)
+
+
+def distribution_table(answer: TurnsAnswer) -> ChartTable:
+    """The bands as text."""
+    rows: list[tuple[Any, ...]] = [(row["band"], f"{row['n']:,}", row["share"]) for row in distribution_rows(answer)]
+    return ChartTable("turns by latency", ("voice to voice", "turns", "share"), rows)

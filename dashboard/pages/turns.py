@@ -1,0 +1,153 @@
+"""The Turns page: every turn of a run in a heat map over time, their distribution, a search, and a table."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import streamlit as st
+
+from dashboard import frame, header, heat_map, turns_table
+from dashboard.accessible_chart import chart
+from dashboard.filters import Choice
+from dashboard.frame import PageContext
+from dashboard.markup import escape
+from dashboard.palette import palette
+from dashboard.source import Source
+from dashboard.turns_choice import TurnsChoice, turns_choice_of
+from telemetry.model import formatting
+from telemetry.model.semconv import OUTCOME_LABELS
+from telemetry.store.answers import RunRecord, Summary
+from telemetry.store.latency_bands import band_limits_ms
+from telemetry.store.turn_pages import ORDERS, TurnsAnswer
+from telemetry.store.turn_search import MOST_CHARS
+
+_KEY: Final = "turns_"
+_ANY: Final = ""
+_ORDER_LABELS: Final = {
+    "slowest": "slowest first",
+    "fastest": "fastest first",
+    "newest": "newest first",
+    "oldest": "oldest first",
+}
+_HEAT_ALT: Final = "Turns by the time when they began and by voice to voice; the slowest ones as points"
+_BANDS_ALT: Final = "How many turns each band of voice to voice has"
+
+
+def page() -> None:
+    """Draw the page; its body refreshes by itself while the run lives."""
+    frame.show("Turns", _ask, _draw)
+
+
+def _ask(source: Source, choice: Choice) -> TurnsAnswer:
+    asked = turns_choice_of(st.query_params)[0].question(choice)
+    return source.ask(("turns", asked), lambda reader: reader.turns_page(asked))
+
+
+def _draw(answer: TurnsAnswer, run: RunRecord, summary: Summary, context: PageContext) -> None:
+    """Everything below the head, from one state of the store."""
+    del run, summary
+    listed, faults = turns_choice_of(st.query_params)
+    if faults:
+        st.html(header.notes(faults, "the link"))
+    _search(answer, listed)
+    st.html(turns_table.narrowed(answer, context.choice, listed, context.zone))
+    if not answer.total:
+        st.html(header.empty("No turn matches the search", "Take away what narrows it, above."))
+        return
+    left, right = st.columns([2.6, 1])
+    bands, colors = heat_map.shown_bands(answer), palette(st.context.theme.type)
+    hint = "click a cell to list its turns, a point to open the turn"
+    if answer.approximate:
+        hint += "; counted from roll-ups, to 1 % of an edge"
+    with left:
+        st.html(f'<div class="vp vp-head"><h2>Over time <span class="hint">{hint}</span></h2></div>')
+        if bands:
+            spec, table = heat_map.heat_spec(colors, bands), heat_map.heat_table(answer, context.zone)
+            _follow(chart(heat_map.heat_rows(answer), spec, _HEAT_ALT, table, key="heat"), answer)
+        else:
+            st.html('<div class="vp hint">No turn of these has a voice-to-voice latency.</div>')
+    with right:
+        st.html('<div class="vp vp-head"><h2>Distribution</h2></div>')
+        if bands:
+            rows, spec = heat_map.distribution_rows(answer), heat_map.distribution_spec(colors, bands)
+            chart(rows, spec, _BANDS_ALT, heat_map.distribution_table(answer))
+    st.html(turns_table.table(answer.turns, context.choice, listed, context.zone))
+    st.html(turns_table.pages(answer, context.choice, listed) or "<div></div>")
+    without = answer.total - answer.with_value
+    if without:
+        text = f"{formatting.turns(without)} without a latency, or invalid: listed, and not in the pictures"
+        st.html(f'<div class="vp hint">{escape(text)}</div>')
+
+
+def _search(answer: TurnsAnswer, listed: TurnsChoice) -> None:
+    """The fields of the search. A change rewrites the link and runs the page again."""
+    outcomes, models = answer.values.get("outcome", ()), answer.values.get("model", ())
+    find, outcome, model, low, high, order = st.columns([2.2, 1.1, 1.3, 0.9, 0.9, 1.1], vertical_alignment="bottom")
+    with find:
+        _hold("find", listed.find or "")
+        st.text_input(
+            "Find",
+            key=f"{_KEY}find",
+            on_change=_rewrite,
+            max_chars=MOST_CHARS,
+            placeholder="trace, call, utterance, or words where kept",
+        )
+    with outcome:
+        _choose("outcome", "Outcome", outcomes, listed.outcome, lambda name: _outcome_label(name) or "any outcome")
+    with model:
+        _choose("model", "Model", models, listed.model, lambda name: name or "any model")
+    for column, name, label in ((low, "from_ms", "From, ms"), (high, "below_ms", "Below, ms")):
+        with column:
+            _hold(name, getattr(listed, name))
+            st.number_input(label, key=_KEY + name, on_change=_rewrite, value=None, min_value=0, step=100)
+    with order:
+        _choose("order", "Order", tuple(ORDERS)[1:], listed.order, lambda name: _ORDER_LABELS[name or "slowest"])
+
+
+def _outcome_label(name: str) -> str:
+    return OUTCOME_LABELS.get(name, name)
+
+
+def _hold(name: str, value: Any) -> None:
+    """The link decides what a field holds, also when it changed under the page."""
+    if st.session_state.get(_KEY + name) != value:
+        st.session_state[_KEY + name] = value
+
+
+def _choose(name: str, label: str, options: Sequence[str], chosen: str | None, shown: Callable[[str], str]) -> None:
+    every = [_ANY, *options, *([chosen] if chosen is not None and chosen not in options else [])]
+    _hold(name, chosen or _ANY)
+    st.selectbox(label, every, format_func=shown, key=_KEY + name, on_change=_rewrite)
+
+
+def _rewrite() -> None:
+    listed = turns_choice_of(st.query_params)[0]
+    names = ("find", "outcome", "model", "from_ms", "below_ms", "order")
+    values = {name: st.session_state.get(_KEY + name) for name in names}
+    chosen = {name: None if value in (None, _ANY) else value for name, value in values.items()}
+    _to(replace(listed, **chosen, at_page=None))
+
+
+def _to(listed: TurnsChoice, **more: str) -> None:
+    """Write the link of this list: what else stands in it stays."""
+    own = {*TurnsChoice.__dataclass_fields__}
+    others = {name: value for name, value in st.query_params.items() if name not in own}
+    st.query_params.from_dict({**others, **listed.query(), **more})
+
+
+def _follow(event: Any, answer: TurnsAnswer) -> None:
+    """What was clicked in the heat map: a cell narrows the list to its turns, a point opens its turn."""
+    selected: dict[str, list[dict[str, Any]]] = dict(event.selection) if event is not None and event.selection else {}
+    listed = turns_choice_of(st.query_params)[0]
+    points, cells = selected.get(heat_map.OUTLIER) or [], selected.get(heat_map.CELL) or []
+    if points and points[0].get("trace"):
+        _to(listed, trace=str(points[0]["trace"]), turn=str(points[0]["turn"]))
+        st.rerun()
+    if cells and cells[0].get("since") is not None:
+        since_s = int(cells[0]["since"])
+        low, high = band_limits_ms(int(cells[0]["number"]))
+        until_s = since_s + answer.width_ns // formatting.NS_PER_S
+        chosen = replace(listed, since_s=since_s, until_s=until_s, from_ms=low, below_ms=high, at_page=None)
+        if chosen != listed and listed.since_s is None:
+            _to(chosen)
+            st.rerun()

@@ -1,0 +1,149 @@
+"""The parts of the Turns page and of one turn: links, rows and words; what comes from outside stays text."""
+
+from datetime import UTC
+
+import altair as alt
+import pytest
+
+from dashboard import call_strip, heat_map, kept_words, turns_table
+from dashboard.filters import Choice
+from dashboard.palette import LIGHT
+from dashboard.turn_player import call_data, turn_data
+from dashboard.turns_choice import TurnsChoice, turns_choice_of
+from telemetry.model.waterfall import waterfall
+from telemetry.store.latency_bands import EDGES_MS, HeatCell
+from telemetry.store.recordings.excerpt import CallExcerpt
+from telemetry.store.recordings.kept_call import KeptTurn, PartialText
+from telemetry.store.turn_pages import ListedTurn, TurnsAnswer
+from telemetry.store.turn_search import FoundWords
+from telemetry.store.turn_views import calls_turns
+from telemetry.store.views import ViewHead
+from tests.unit.dashboard.scenes import MS, S, Scene, turns_of
+
+NOW = 1_800_000_000 * S
+HOSTILE = "<img src=x onerror=alert(1)>"
+ROW = ListedTurn("ab" * 16, 2, "call-1", NOW, "ok", 812 * MS, utterance_id=HOSTILE, cohort="A", model=HOSTILE)
+CELLS = (HeatCell(NOW, 6, 3), HeatCell(NOW + 10 * S, 9, 1))
+COUNTS = tuple({6: 3, 9: 1}.get(band, 0) for band in range(len(EDGES_MS) + 1))
+ANSWER = TurnsAnswer(
+    ViewHead(()), 60, 4, 10 * S, CELLS, COUNTS, (ROW,), (ROW,), page=1, pages=3, words=FoundWords(7), values={}
+)
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        TurnsChoice(),
+        TurnsChoice("a b&c", "ok", "m", 0, 900, 17, 27, "newest", 3, 50),
+        TurnsChoice(find="ü"),
+    ],
+)
+def test_a_link_of_the_list_reads_back(choice: TurnsChoice) -> None:
+    assert turns_choice_of(choice.query()) == (choice, [])
+
+
+@pytest.mark.parametrize(
+    "query",
+    [{"order": "up"}, {"at_page": "-1"}, {"rows": "7"}, {"from_ms": "a"}, {"below_ms": "1" * 20}, {"at_page": "9" * 9}],
+)
+def test_a_link_that_means_nothing_is_left_out_and_said(query: dict[str, str]) -> None:
+    choice, faults = turns_choice_of(query)
+    assert choice == TurnsChoice()
+    assert len(faults) == 1
+
+
+def test_a_list_asks_the_store_for_what_the_link_says() -> None:
+    asked = TurnsChoice("x", from_ms=500, below_ms=600, since_s=10, until_s=20).question(Choice(run="r", window="1m"))
+    assert (asked.filter.run_id, asked.filter.since_unix_ns, asked.filter.until_unix_ns) == ("r", 10 * S, 20 * S)
+    assert (asked.window_ns, asked.search.from_ns, asked.search.below_ns) == (None, 500 * MS, 600 * MS)
+
+
+def test_every_row_links_to_its_turn_with_the_filters_and_names_stay_text() -> None:
+    html = turns_table.table([ROW], Choice(run="r", cohort="A"), TurnsChoice(order="newest"), UTC)
+    assert f"turns?run=r&amp;cohort=A&amp;trace={'ab' * 16}&amp;turn=2&amp;order=newest" in html
+    assert HOSTILE not in html
+    assert "&lt;img" in html
+
+
+def test_pages_are_links_and_the_ends_are_none() -> None:
+    html = turns_table.pages(ANSWER, Choice(), TurnsChoice(at_page=1, find="x"))
+    assert "page 2 of 3" in html
+    assert 'href="turns?find=x"' in html
+    assert 'href="turns?find=x&amp;at_page=2"' in html
+    alone = TurnsAnswer(ViewHead(()), 3, pages=1)
+    assert turns_table.pages(alone, Choice(), TurnsChoice()) == ""
+
+
+def test_each_narrowing_can_be_taken_away_alone() -> None:
+    html = turns_table.narrowed(ANSWER, Choice(), TurnsChoice(HOSTILE, outcome="ok", from_ms=500, below_ms=600), UTC)
+    assert html.count("<a ") == 3
+    assert HOSTILE not in html
+    assert "7 kept calls were searched" in html
+    assert "from 500 ms below 600 ms" in html
+
+
+def test_the_heat_map_has_every_cell_and_the_slowest_turns_as_points() -> None:
+    rows = heat_map.heat_rows(ANSWER)
+    assert [(row["band"], row["n"]) for row in rows if row["n"]] == [("300 ms to 400 ms", 3), ("600 ms to 700 ms", 1)]
+    (point,) = (row for row in rows if row["trace"])
+    assert (point["band"], point["value"], point["turn"]) == ("800 ms to 900 ms", "812 ms", 2)
+    assert heat_map.shown_bands(ANSWER) == [9, 8, 7, 6]
+    assert heat_map.band_label(0) == "before the end of speech"
+    assert heat_map.band_label(len(EDGES_MS)) == "from 60 s"
+    assert len(heat_map.heat_table(ANSWER).rows) == 2
+    for spec in (heat_map.heat_spec(LIGHT, [9, 8, 7, 6]), heat_map.distribution_spec(LIGHT, [9, 6])):
+        alt.LayerChart.from_dict(spec | {"data": {"name": "rows"}})
+    assert [row["share"] for row in heat_map.distribution_rows(ANSWER)] == ["25.0%", "0.0%", "0.0%", "75.0%"]
+
+
+def test_the_call_is_on_one_clock_with_links_to_its_turns() -> None:
+    turns = [turn for turn in turns_of(Scene(4, NOW)) if turn.source == "client"]
+    call, trace = calls_turns(turns), turns[0].trace_id
+    html = call_strip.strip(call, trace, 1, Choice(run="r"))
+    assert html.count("<li ") == 4
+    assert html.count('aria-current="page"') == 1
+    assert f"turns?run=r&amp;trace={trace}&amp;turn=3" in html
+    steps = call_strip.neighbors(call, trace, 0, Choice())
+    assert "turn 1 of 4" in steps
+    assert 'aria-disabled="true">← previous turn' in steps
+    assert f"trace={trace}&amp;turn=1" in steps
+
+
+def test_the_player_gets_the_waterfall_and_the_audio_on_one_clock() -> None:
+    turn = next(turn for turn in turns_of(Scene(4, NOW)) if turn.source == "client")
+    assert turn.speech_end_perf_ns is not None
+    begin, end = turn.started_perf_ns, turn.speech_end_perf_ns + 3 * S
+    kept = CallExcerpt(first_perf_ns=begin, end_perf_ns=end, peaks=((0.0, 1.0), (0.5, 0.0)), audio=b"fLaC")
+    data = turn_data(waterfall(turn, None), kept, turn.speech_end_perf_ns, LIGHT, key="k")
+    assert data["end_ms"] == 3_000
+    assert data["first_ms"] == (begin - turn.speech_end_perf_ns) / MS
+    low, high = data["whole"]
+    assert low <= data["first_ms"] < data["end_ms"] <= high
+    assert [line["name"] for line in data["lines"]][-1] == "events"
+    (speech,) = data["lines"][0]["bars"]
+    assert speech["to"] == 0
+    call = call_data(calls_turns([turn]), kept, turn, LIGHT, key="k")
+    (spoken,) = call["lines"][0]["bars"]
+    # Both pictures draw the same moment at the same distance from the beginning of the audio.
+    assert spoken["to"] - call["first_ms"] == pytest.approx(speech["to"] - data["first_ms"])
+
+
+def test_words_and_what_was_kept_are_said() -> None:
+    turn = KeptTurn(
+        turn_index=0,
+        started_perf_ns=0,
+        ended_perf_ns=1,
+        asked=HOSTILE,
+        reply="yes",
+        partials=(PartialText(5 * MS, "h"),),
+    )
+    html = kept_words.words(None, CallExcerpt(turn=turn))
+    assert HOSTILE not in html
+    assert "yes" in html
+    assert "1 partial transcript<" in html
+    assert kept_words.words(None, None) == ""
+    assert "--keep-audio" in kept_words.notices(None, None)
+    assert "<code>/srv/&lt;b&gt;</code>" in kept_words.notices(None, "/srv/<b>")
+    said = kept_words.notices(CallExcerpt(fault="a.flac: is missing", note="x", expires_unix_ns=NOW), None)
+    assert "a.flac: is missing" in said
+    assert "Kept until 15 Jan 2027 08:00 UTC" in said
