@@ -34,7 +34,15 @@ def strip(call: Sequence[TurnOfCall], trace_id: str, turn_index: int, choice: Ch
     whole_ns = max((turn.end_ns for turn in call), default=0)
     if whole_ns <= 0:
         return ""
-    items = "".join(_turn(turn, whole_ns, trace_id, turn_index, choice, more) for turn in call)
+    items = "".join(
+        _turn(
+            turn,
+            whole_ns,
+            choice.link("turns", trace=trace_id, turn=str(turn.turn_index), **more),
+            is_shown=turn.turn_index == turn_index,
+        )
+        for turn in call
+    )
     return (
         '<div class="vp vp-call"><div class="vp-head"><h2>The call <span class="hint">'
         f"{seconds(whole_ns)}, {len(call)} turns on one clock; open one</span></h2></div>"
@@ -42,8 +50,7 @@ def strip(call: Sequence[TurnOfCall], trace_id: str, turn_index: int, choice: Ch
     )
 
 
-def _turn(turn: TurnOfCall, whole_ns: int, trace_id: str, shown: int, choice: Choice, more: dict[str, str]) -> str:
-    link = choice.link("turns", trace=trace_id, turn=str(turn.turn_index), **more)
+def _turn(turn: TurnOfCall, whole_ns: int, link: str, *, is_shown: bool) -> str:
     begin, length = turn.start_ns, max(turn.end_ns - turn.start_ns, 1)
     parts = "".join(
         f'<i class="{kind}" style="left:{css_percent((stretch[0] - begin) / length)};'
@@ -54,7 +61,7 @@ def _turn(turn: TurnOfCall, whole_ns: int, trace_id: str, shown: int, choice: Ch
     value = turn.voice_to_voice_ns
     waited = OUTCOME_LABELS[turn.outcome] if value is None else milliseconds(value)
     name = f"turn {turn.turn_index + 1}, {waited}"
-    current = ' aria-current="page"' if turn.turn_index == shown else ""
+    current = ' aria-current="page"' if is_shown else ""
     return (
         f'<li style="left:{css_percent(begin / whole_ns)};width:{css_percent(length / whole_ns)}">'
         f'<a href="{escape(link)}" target="_self" title="{escape(name)}" aria-label="{escape(name)}"{current}>'
