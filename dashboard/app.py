@@ -7,19 +7,17 @@ from typing import Final
 
 import streamlit as st
 
-from dashboard.pages import now, runs, turn
-from dashboard.pages import now, turn, turns
+from dashboard.pages import now, objectives, rollout, runs, turn, turns
 from dashboard.stylesheet import stylesheet
 
-# One turn is a view of the first page's address (`?trace=…`): it is reached from a figure, never from the navigation.
-NOW: Final = turn.page if turn.TRACE in st.query_params else now.page
+# One turn is a view of the page of turns (`?trace=…`): it is reached from a figure, never from the navigation.
+IS_TURN: Final = turn.TRACE in st.query_params
 PAGES: Final = (
-    st.Page(NOW, title="Now", url_path="now", default=True),
+    st.Page(turn.page if IS_TURN else now.page, title="Now", url_path="now", default=True),
+    st.Page(turn.page if IS_TURN else turns.page, title="Turns", url_path="turns"),
+    st.Page(rollout.page, title="Rollout", url_path="rollout"),
+    st.Page(objectives.page, title="Objectives", url_path="objectives"),
     st.Page(runs.page, title="Runs", url_path="runs"),
-TURNS: Final = turn.page if turn.TRACE in st.query_params else turns.page
-PAGES: Final = (
-    st.Page(NOW, title="Now", url_path="now", default=True),
-    st.Page(TURNS, title="Turns", url_path="turns"),
 )
 
 st.set_page_config(page_title="voiceprobe", layout="wide", initial_sidebar_state="collapsed")

@@ -160,6 +160,7 @@ def serve(options: LaunchOptions) -> None:
     else:
         os.environ[ENV_SLO] = str(options.slo)
 
+    from streamlit.runtime.pages_manager import PagesManager
     from streamlit.web import bootstrap
 
     settings = streamlit_options(options, port)
@@ -170,4 +171,7 @@ def serve(options: LaunchOptions) -> None:
         announce_when_ready(url_of(options.host, port))
 
     threading.Thread(target=announce, daemon=True).start()
+    # Streamlit takes a folder `pages` beside the script for scripts of its own until the first viewer's navigation is
+    # drawn: an address of a page would run that file by itself, and show nothing.
+    PagesManager.uses_pages_directory = False
     bootstrap.run(str(APP), False, [], {name.replace(".", "_"): value for name, value in settings.items()})

@@ -30,10 +30,12 @@ from telemetry.store.answers import (
     Summary,
     TimelinePoint,
 )
+from telemetry.store.burn_rates import BurnRateAnswer
 from telemetry.store.generator_limit import GENERATOR_LIMITED
 from telemetry.store.objectives import ObjectiveCounts
 from telemetry.store.pages import PageAnswer, PageQuestion
 from telemetry.store.remote import open_store
+from telemetry.store.rollout_pages import RolloutPage
 from telemetry.store.turn_pages import TurnsAnswer, TurnsQuestion
 from telemetry.store.turn_views import TurnView
 
@@ -52,6 +54,8 @@ class ReadStore(Protocol):
     def page(self, asked: PageQuestion) -> PageAnswer: ...
     def turn_view(self, trace_id: str, turn_index: int, *, whole_call: bool = False) -> TurnView: ...
     def turns_page(self, asked: TurnsQuestion) -> TurnsAnswer: ...
+    def burn_rates(self, objectives: Sequence[Objective], f: Filter = ...) -> BurnRateAnswer: ...
+    def rollout_page(self, name: str | None = ..., objectives: Sequence[Objective] = ...) -> RolloutPage: ...
     def dimension_values(self, f: Filter) -> Mapping[str, tuple[str, ...]]: ...
 
 

@@ -29,6 +29,7 @@ from telemetry.store.objectives import ObjectiveCounts
 from telemetry.store.pages import PageAnswer, PageQuestion
 from telemetry.store.reader import StoreReader
 from telemetry.store.rollout_log import MOST_ENTRIES, RolloutRecord
+from telemetry.store.rollout_pages import RolloutPage
 from telemetry.store.rollout_turns import RolloutQuestion, RolloutTurns
 from telemetry.store.run_details import RunDetails
 from telemetry.store.run_turns import RunTurnsQuestion
@@ -125,6 +126,11 @@ class _Rollout(_Parameters, frozen=True):
     asked: RolloutQuestion
 
 
+class _RolloutPage(_Parameters, frozen=True):
+    name: str | None = None
+    objectives: Annotated[tuple[Objective, ...], msgspec.Meta(max_length=MOST_OBJECTIVES)] = ()
+
+
 class _Rollouts(_Parameters, frozen=True):
     most_entries: Annotated[int, msgspec.Meta(ge=1, le=MOST_ENTRIES)] = MOST_ENTRIES
 
@@ -193,6 +199,9 @@ QUESTIONS: Final[dict[str, StoreQuestion]] = {
     ),
     "rollout_turns": StoreQuestion(_Rollout, RolloutTurns, lambda reader, of: reader.rollout_turns(of.asked)),
     "burn_rates": StoreQuestion(_Objectives, BurnRateAnswer, lambda reader, of: reader.burn_rates(of.objectives, of.f)),
+    "rollout_page": StoreQuestion(
+        _RolloutPage, RolloutPage, lambda reader, of: reader.rollout_page(of.name, of.objectives)
+    ),
     "rollouts": StoreQuestion(
         _Rollouts, tuple[RolloutRecord, ...], lambda reader, of: reader.rollouts(of.most_entries)
     ),

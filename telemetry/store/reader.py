@@ -37,6 +37,7 @@ from telemetry.store.processes import processes
 from telemetry.store.queries import Condition, valid, viewed
 from telemetry.store.recordings.expiry import remove_expired
 from telemetry.store.rollout_log import MOST_ENTRIES, RolloutRecord, read_rollouts
+from telemetry.store.rollout_pages import RolloutPage, rollout_page
 from telemetry.store.rollout_turns import RolloutQuestion, RolloutTurns, rollout_turns
 from telemetry.store.rollups.library import FEWEST_TURNS, RollupLibrary
 from telemetry.store.run_details import RunDetails, run_details
@@ -279,6 +280,12 @@ class StoreReader:
         """Error budgets and burn rates of objectives over windows that end now, from one consistent read."""
         now_unix_ns = self._wall_clock_ns()
         return self._snapshots.ask(lambda connection: burn_rates(connection, objectives, f, now_unix_ns))
+
+    def rollout_page(self, name: str | None = None, objectives: Sequence[Objective] = ()) -> RolloutPage:
+        """What the page of rollouts shows: one of them, else the newest, and the names of all."""
+        now_unix_ns = self._wall_clock_ns()
+        records = read_rollouts(self.directory)
+        return self._snapshots.ask(lambda connection: rollout_page(connection, records, name, objectives, now_unix_ns))
 
     def run_turns(self, asked: RunTurnsQuestion) -> ComparedRun | None:
         """The turns of a run, as a comparison of runs reads them; None where there is no such run."""

@@ -113,6 +113,7 @@ class RemoteStore:
     turns_page = _asked(StoreReader.turns_page)
     turn_view = _asked(StoreReader.turn_view)
     burn_rates = _asked(StoreReader.burn_rates)
+    rollout_page = _asked(StoreReader.rollout_page)
     rollouts = _asked(StoreReader.rollouts)
     run_turns = _asked(StoreReader.run_turns)
     run_details = _asked(StoreReader.run_details)

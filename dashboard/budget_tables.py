@@ -1,0 +1,133 @@
+"""Error budgets and burn rates as HTML and as a chart: each objective in a row, its windows beside each other."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import altair as alt
+
+from dashboard.accessible_chart import ChartTable
+from dashboard.charts import Row, finished
+from dashboard.markup import css_percent, escape
+from dashboard.objective_status import State, chip
+from dashboard.palette import Palette
+from telemetry.model import formatting
+from telemetry.objectives.error_budgets import SHOWN_WINDOWS, ErrorBudget, WindowBudget
+
+_HEIGHT: Final = 220
+
+
+def state_of(budget: ErrorBudget) -> State:
+    """What the row says in a word, a shape and a color."""
+    if budget.fires or budget.is_met is False:
+        return "missed"
+    return "unknown" if budget.is_met is None else "met"
+
+
+def state_chip(budget: ErrorBudget) -> str:
+    """The state, with the alert that fires."""
+    firing = next((alert for alert in budget.alerts if alert.fires), None)
+    if firing is not None:
+        text = f"{firing.severity}: beyond ×{firing.factor:g}"
+        return chip("missed", text, f"both the last {firing.long} and the last {firing.short} burn faster than that")
+    if budget.is_met is None:
+        eligible = budget.windows[-1].counts.eligible
+        return chip("unknown", f"too few ({eligible:,})", f"a verdict needs {formatting.turns(budget.minimum_turns)}")
+    return chip("met", "within") if budget.is_met else chip("missed", "used up")
+
+
+def left_text(left: float | None) -> str:
+    """The share of the error budget that is left."""
+    if left is None:
+        return "not known"
+    if left == float("-inf"):
+        return "overspent"
+    return f"overspent {formatting.factor(1 - left)}" if left < 0 else f"{formatting.percent(left)} left"
+
+
+def table(budgets: Sequence[ErrorBudget], caption: str) -> str:
+    """Every objective: its budget and the burn rate of each window."""
+    heads = "".join(f'<th scope="col" class="num">{window}</th>' for window in SHOWN_WINDOWS)
+    rows = "".join(_row(budget) for budget in budgets)
+    return (
+        f'<div class="vp vp-wide" role="region" tabindex="0" aria-label="{escape(caption)}"><table>'
+        f"<caption>{escape(caption)}</caption><thead><tr>"
+        '<th scope="col">objective</th><th scope="col">state</th><th scope="col">error budget, 28 days</th>'
+        f"{heads}</tr></thead><tbody>{rows}</tbody></table></div>"
+    )
+
+
+def _row(budget: ErrorBudget) -> str:
+    cells = "".join(_cell(window) for window in budget.windows)
+    left = budget.budget_left if budget.is_met is not None else None
+    gauge = ""
+    if left is not None:
+        missed = " missed" if left < 0 else ""
+        gauge = f'<div class="vp-gauge{missed}"><i style="width:{css_percent(max(0.0, min(1.0, left)))}"></i></div>'
+    return (
+        f'<tr><th scope="row" class="vp-objective"><b>{escape(budget.title)}</b>'
+        f'<span class="hint">{escape(budget.sentence)}</span></th>'
+        f"<td>{state_chip(budget)}</td><td>{gauge}{escape(left_text(left))}</td>{cells}</tr>"
+    )
+
+
+def _cell(window: WindowBudget) -> str:
+    counts = window.counts
+    if window.burn_rate is None:
+        return '<td class="num few">no turns</td>'
+    few = "" if window.is_enough else " few"
+    title = f"{counts.bad:,} bad of {formatting.turns(counts.eligible)}"
+    mark = " vp-burning" if window.burn_rate > 1 and window.is_enough else ""
+    note = "" if window.is_enough else '<span class="hint"> few</span>'
+    return (
+        f'<td class="num{few}{mark}" title="{escape(title)}">{burn_text(window.burn_rate)}{note}'
+        f'<span class="vp-below">{counts.bad:,} / {counts.eligible:,}</span></td>'
+    )
+
+
+def burn_text(rate: float) -> str:
+    """A burn rate: `×1.5`; 1 uses the budget up exactly at the end of the period."""
+    return formatting.factor(rate) if rate != float("inf") else "no budget"
+
+
+def days_rows(budget: ErrorBudget) -> list[Row]:
+    """What was left at the end of each day, in percent, oldest first."""
+    return [
+        {
+            "day": -day.days_ago,
+            "left": None if day.budget_left is None else max(-2.0, day.budget_left),
+            "text": left_text(day.budget_left),
+            "bad": day.counts.bad,
+            "turns": day.counts.eligible,
+        }
+        for day in budget.days
+    ]
+
+
+def days_table(budget: ErrorBudget) -> ChartTable:
+    """The same as text."""
+    return ChartTable(
+        "error budget left at the end of each day",
+        ("days ago", "left", "bad turns", "turns"),
+        [
+            (str(day.days_ago), left_text(day.budget_left), f"{day.counts.bad:,}", f"{day.counts.eligible:,}")
+            for day in budget.days
+        ],
+    )
+
+
+def days_spec(colors: Palette) -> Row:
+    """The budget left as a line over the days, and the bad turns of each day as bars below."""
+    base = alt.Chart(alt.NamedData("rows"))
+    x = alt.X("day:Q", title="days from now", axis=alt.Axis(grid=False, tickMinStep=1))
+    tips = [
+        alt.Tooltip("text:N", title="budget"),
+        alt.Tooltip("bad:Q", title="bad turns"),
+        alt.Tooltip("turns:Q", title="turns"),
+    ]
+    line = base.mark_line(interpolate="linear", color=colors.p95, point=alt.OverlayMarkDef(size=22)).encode(
+        x=x, y=alt.Y("left:Q", title="budget left", axis=alt.Axis(format="%", tickCount=5)), tooltip=tips
+    )
+    empty = (
+        base.transform_aggregate(rows="count()").mark_rule(color=colors.ink, strokeDash=[2, 3]).encode(y=alt.YDatum(0))
+    )
+    return finished(alt.layer(line, empty).properties(height=_HEIGHT), colors)

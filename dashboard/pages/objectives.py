@@ -1,0 +1,76 @@
+"""The Objectives page: what is left of each error budget, and how fast it goes; missed ones first."""
+
+import time
+from typing import Final
+
+import streamlit as st
+
+from dashboard import budget_tables, frame, header
+from dashboard.accessible_chart import chart
+from dashboard.descriptions import day_and_time
+from dashboard.markup import escape
+from dashboard.palette import palette
+from dashboard.source import source_from_environment
+from telemetry.model import formatting
+from telemetry.model.errors import TelemetryError
+from telemetry.objectives.error_budgets import ErrorBudget
+from telemetry.store.burn_rates import BurnRateAnswer
+
+TITLE: Final = "Objectives"
+# The windows end now: an answer is kept for so long though no turn has come.
+_KEPT_S: Final = 30
+_OBJECTIVE: Final = "objective"
+_SOURCES: Final = {"client": "as callers heard it", "service": "as services report of themselves"}
+
+
+def page() -> None:
+    """Draw the page; it refreshes by itself."""
+    frame.heading(TITLE)
+    st.fragment(_body, run_every=frame.REFRESH_STALE_S)()
+
+
+def _body() -> None:
+    try:
+        source = source_from_environment()
+        objectives = tuple(source.objectives)
+        key = ("burn_rates", int(time.time() // _KEPT_S))
+        answer = source.ask(key, lambda reader: reader.burn_rates(objectives))
+    except TelemetryError as error:
+        frame.unreadable(error)
+        return
+    if answer.newest_unix_ns is None:
+        st.html(header.empty("No turns within 28 days", frame.START_A_RUN))
+        return
+    st.html(_overview(answer))
+    st.html(budget_tables.table(answer.budgets, "burn rate of each window: × 1 uses the budget up in 28 days"))
+    _over_time(answer)
+
+
+def _overview(answer: BurnRateAnswer) -> str:
+    states = [budget_tables.state_of(each) for each in answer.budgets]
+    burning = sum(each.fires for each in answer.budgets)
+    said = {"missed": "missed or burning", "met": "within their budget", "unknown": "with too few turns"}
+    counted = [f"<b>{states.count(state)}</b> {words}" for state, words in said.items() if state in states]
+    newest = f"{day_and_time(answer.newest_unix_ns or 0, frame.viewer_zone())}"
+    alerts = formatting.count(burning, "alert fires", "alerts fire") if burning else "no alert fires"
+    return (
+        f'<div class="vp vp-facts"><span>{" · ".join(counted)}</span><span>{escape(alerts)}</span>'
+        f'<span class="hint">{_SOURCES[answer.source]}, newest turn {escape(newest)}; a page at × 14.4 (1 h and 5 min) '
+        "or × 6 (6 h and 30 min), a ticket at × 1 (3 d and 6 h)</span></div>"
+    )
+
+
+def _over_time(answer: BurnRateAnswer) -> None:
+    known: dict[str, ErrorBudget] = {each.name: each for each in answer.budgets if each.budget_left is not None}
+    if not known:
+        return
+    name = st.selectbox(
+        "Error budget over 28 days", list(known), format_func=lambda each: known[each].title, key=_OBJECTIVE
+    )
+    shown = known.get(name) or next(iter(known.values()))
+    chart(
+        budget_tables.days_rows(shown),
+        budget_tables.days_spec(palette(st.context.theme.type)),
+        f"Error budget of {shown.title} over 28 days: {budget_tables.left_text(shown.budget_left)} now",
+        budget_tables.days_table(shown),
+    )

@@ -1,0 +1,106 @@
+"""The Rollout page: the gate's newest verdict with its reasons, the stages, the bounds over time, and the history."""
+
+import time
+from typing import Final
+
+import streamlit as st
+
+from dashboard import budget_tables, frame, header, rollout_parts
+from dashboard.accessible_chart import chart
+from dashboard.markup import escape
+from dashboard.palette import palette
+from dashboard.source import source_from_environment
+from telemetry.model.errors import TelemetryError
+from telemetry.rollout.progress import RolloutProgress, difference_text
+from telemetry.store.rollout_pages import RolloutPage
+
+TITLE: Final = "Rollout"
+_PARAMETER: Final = "rollout"
+_KEPT_S: Final = 30
+_CHANGED: Final = "the log was changed by others: what it says cannot be trusted"
+_NO_PLAN: Final = (
+    "Write a plan (<code>rollout.toml</code>: cohorts, stages, margins) and give it to the sidecar: "
+    "<code>voiceprobe sidecar --rollout rollout.toml</code>. It looks by itself, keeps each verdict, and this page "
+    "shows them. <code>voiceprobe rollout check PLAN --store STORE</code> looks once; "
+    "<code>voiceprobe demo --rollout</code> shows a whole rollout in three minutes."
+)
+
+
+def page() -> None:
+    """Draw the page; it refreshes by itself."""
+    frame.heading(TITLE)
+    st.fragment(_body, run_every=frame.REFRESH_LIVE_S)()
+
+
+def _body() -> None:
+    wanted = st.query_params.get(_PARAMETER)
+    try:
+        source = source_from_environment()
+        objectives = tuple(source.objectives)
+        # Verdicts come without a change of the turns: the log is read anew for every refresh.
+        key = ("rollout", wanted, int(time.time() // frame.REFRESH_LIVE_S))
+        found = source.ask(key, lambda reader: reader.rollout_page(wanted, objectives))
+    except TelemetryError as error:
+        frame.unreadable(error)
+        return
+    if not found.names:
+        st.html(header.empty("No rollout yet", _NO_PLAN))
+        return
+    if len(found.names) > 1 or found.name is None:
+        _choose(found)
+    if found.name is None:
+        asked = f"The link asks for <code>{escape(wanted or '')}</code>; choose another above."
+        st.html(header.empty("That rollout is not in this store", asked))
+        return
+    if found.faults:
+        st.html(header.notes(found.faults, _CHANGED))
+    if found.progress is None:
+        st.html(header.empty(f"No verdict on {found.name} yet", "The first look shows here as soon as it is taken."))
+        return
+    _figures(found, found.progress)
+
+
+def _choose(found: RolloutPage) -> None:
+    names = list(found.names)
+    chosen = st.selectbox("Rollout", names, index=names.index(found.name) if found.name in names else None)
+    if chosen is not None and chosen != found.name:
+        st.query_params[_PARAMETER] = chosen
+        st.rerun(scope="fragment")
+
+
+def _figures(found: RolloutPage, progress: RolloutProgress) -> None:
+    zone, now_unix_ns = frame.viewer_zone(), time.time_ns()
+    st.html(rollout_parts.verdict(progress, now_unix_ns, zone))
+    st.html(rollout_parts.stages(progress.stages))
+    st.html(rollout_parts.waiting(progress, zone))
+    if progress.checks:
+        st.html(rollout_parts.check_table(progress.checks, "checks, those that are worse first"))
+    _funnel(progress)
+    if progress.slices:
+        caption = "where a difference is, corrected for their number; never an excuse"
+        st.html(rollout_parts.check_table(progress.slices, caption, "slice"))
+    st.html(rollout_parts.history(progress, zone))
+    if found.budgets:
+        caption = f"burn rates over the turns of {found.candidate}, at every stage"
+        st.html(budget_tables.table(found.budgets, caption))
+
+
+def _funnel(progress: RolloutProgress) -> None:
+    rows = rollout_parts.funnel_rows(progress)
+    if not rows or progress.margin is None:
+        st.html('<div class="vp hint">The primary check could not be compared at any look yet.</div>')
+        return
+    name = progress.checks[0].name if progress.checks else ""
+    st.html(f'<div class="vp"><h2>{escape(name)}: bounds at each look, against the margin</h2></div>')
+    chart(
+        rows,
+        rollout_parts.funnel_spec(
+            palette(st.context.theme.type),
+            progress.unit,
+            progress.margin,
+            difference_text(progress.margin, progress.unit),
+        ),
+        f"Difference of {name} over time: its bounds close, and the margin is "
+        f"{difference_text(progress.margin, progress.unit)}",
+        rollout_parts.funnel_table(progress, frame.viewer_zone()),
+    )

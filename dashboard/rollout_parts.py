@@ -1,0 +1,211 @@
+"""Parts of the Rollout page as HTML and charts: the verdict, the stages on a line, checks, bounds and history."""
+
+from collections.abc import Sequence
+from datetime import tzinfo
+from typing import Final
+
+import altair as alt
+
+from dashboard import descriptions
+from dashboard.accessible_chart import ChartTable
+from dashboard.charts import Row, finished
+from dashboard.markup import escape
+from dashboard.objective_status import State, chip
+from dashboard.palette import Palette
+from telemetry.model import formatting
+from telemetry.model.formatting import in_milliseconds
+from telemetry.rollout.history import Decision
+from telemetry.rollout.progress import CheckRow, FunnelPoint, RolloutProgress, StageProgress, difference_text
+
+WORDS: Final[dict[Decision, str]] = {"promote": "promote", "hold": "hold", "roll_back": "roll back"}
+STATES: Final[dict[Decision, State]] = {"promote": "met", "hold": "unknown", "roll_back": "missed"}
+_STATUS_STATES: Final[dict[str, State]] = {"within": "met", "worse": "missed"}
+_STATUS_WORDS: Final = {"within": "within", "worse": "worse", "open": "not known yet", "unknown": "cannot be compared"}
+_STAGE_WORDS: Final = {"done": "done", "here": "now", "ahead": "to come", "rolled_back": "rolled back"}
+_STAGE_SHAPES: Final = {"done": "✓", "here": "●", "ahead": "○", "rolled_back": "✕"}
+_HEIGHT: Final = 260
+
+
+def verdict(progress: RolloutProgress, now_unix_ns: int, zone: tzinfo) -> str:
+    """The newest verdict, with its reasons and what it waits for."""
+    newest = progress.newest
+    found = newest.verdict
+    state = STATES[newest.decision]
+    # The sentence holds the first reason.
+    reasons = "".join(f"<li>{escape(reason)}</li>" for reason in found["reasons"][1:])
+    notes = "".join(f'<li class="hint">{escape(note)}</li>' for note in found["notes"])
+    age = formatting.clock(max(0.0, (now_unix_ns - newest.at_unix_ns) / formatting.NS_PER_S))
+    when = f"{descriptions.day_and_time(newest.at_unix_ns, zone)}, {age} ago"
+    return (
+        f'<div class="vp vp-note {state if state != "unknown" else ""} vp-verdict"><div class="vp-head">'
+        f"<b>{chip(state, WORDS[newest.decision])} {escape(found['sentence'])}</b>"
+        f'<span class="hint">look {found["looks"]:,}, {escape(when)}</span></div>'
+        f"<ul>{reasons}{notes}</ul></div>"
+    )
+
+
+def stages(found: Sequence[StageProgress]) -> str:
+    """The stages on a line."""
+    items = "".join(
+        f'<li class="{each.state}"{current(each)}><span class="dot">{_STAGE_SHAPES[each.state]}</span>'
+        f"<b>{escape(formatting.percent(each.share))}</b><span>{escape(each.name)}</span>"
+        f'<span class="hint">{_STAGE_WORDS[each.state]}</span></li>'
+        for each in found
+    )
+    return f'<div class="vp"><ol class="vp-stages" aria-label="stages of the rollout">{items}</ol></div>'
+
+
+def current(stage: StageProgress) -> str:
+    """Marks the stage at which the rollout is, for screen readers."""
+    return ' aria-current="step"' if stage.state in ("here", "rolled_back") else ""
+
+
+def waiting(progress: RolloutProgress, zone: tzinfo) -> str:
+    """The turns still needed, and when they will be there at this traffic."""
+    found = progress.newest.verdict
+    cohorts = found["cohorts"]
+    parts = [
+        f"<span><b>{formatting.turns(cohorts[role]['turns'])}</b> of {escape(cohorts[role]['name'])} ({role})</span>"
+        for role in ("candidate", "control")
+    ]
+    pace = progress.turns_per_hour
+    if progress.newest.decision == "hold":
+        needed = progress.turns_needed
+        if needed is None:
+            parts.append("<span>how many more turns are needed is not known</span>")
+        elif needed:
+            parts.append(f"<span><b>{formatting.turns(needed)}</b> more of the candidate are needed</span>")
+        if progress.ready_unix_ns is not None:
+            when = descriptions.day_and_time(progress.ready_unix_ns, zone)
+            parts.append(f"<span>there about <b>{escape(when)}</b> at this traffic</span>")
+    if pace is not None:
+        parts.append(f'<span class="hint">the candidate gets {formatting.number(pace)} turns an hour</span>')
+    ratio = found["sample_ratio"]
+    if ratio is not None:
+        parts.append(
+            f'<span class="hint">sample ratio {formatting.percent(ratio["share"])} of calls or users on the candidate, '
+            f"{formatting.percent(ratio['expected_share'])} planned</span>"
+        )
+    return f'<div class="vp vp-facts">{"".join(parts)}</div>'
+
+
+def check_table(rows: Sequence[CheckRow], caption: str, first: str = "check") -> str:
+    """Every check with its figures, bounds and margin; those that are worse first."""
+    order = {"worse": 0, "unknown": 2, "within": 3}
+    ordered = sorted(rows, key=lambda row: order.get(row.status, 1))
+    heads = "".join(
+        f'<th scope="col"{"" if place == 0 else cls}>{name}</th>'
+        for place, (name, cls) in enumerate(
+            (name, ' class="num"') for name in (first, "candidate", "control", "difference", "bounds", "margin")
+        )
+    )
+    body = "".join(_check_row(row) for row in ordered)
+    return (
+        f'<div class="vp vp-wide" role="region" tabindex="0" aria-label="{escape(caption)}"><table>'
+        f'<caption>{escape(caption)}</caption><thead><tr>{heads}<th scope="col">state</th></tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
+    )
+
+
+def _check_row(row: CheckRow) -> str:
+    cells = "".join(
+        f'<td class="num">{escape(cell)}</td>'
+        for cell in (row.candidate, row.control, row.difference, row.bounds, row.margin)
+    )
+    state = _STATUS_STATES.get(row.status, "unknown")
+    shown = chip(state, _STATUS_WORDS.get(row.status, row.status), row.reason or "")
+    reason = f'<span class="vp-below">{escape(row.reason)}</span>' if row.reason else ""
+    return f'<tr><th scope="row">{escape(row.name)}</th>{cells}<td>{shown}{reason}</td></tr>'
+
+
+def history(progress: RolloutProgress, zone: tzinfo) -> str:
+    """The verdicts at which the decision or the stage changed, the newest first."""
+    rows = "".join(
+        f"<tr><th scope='row'>{escape(descriptions.day_and_time(each.at_unix_ns, zone))}</th>"
+        f"<td>{escape(each.stage)}</td><td>{chip(STATES[each.decision], WORDS[each.decision])}</td>"
+        f'<td class="num">{each.candidate_turns:,}</td>'
+        f'<td class="vp-long">{escape(each.verdict["sentence"])}</td></tr>'
+        for each in progress.changes
+    )
+    caption = "the verdict's history: where the decision or the stage changed"
+    return (
+        f'<div class="vp vp-wide" role="region" tabindex="0" aria-label="{caption}"><table><caption>{caption}</caption>'
+        '<thead><tr><th scope="col">when</th><th scope="col">stage</th><th scope="col">verdict</th>'
+        '<th scope="col" class="num">turns</th><th scope="col">why</th></tr></thead>'
+        f"<tbody>{rows}</tbody></table></div>"
+    )
+
+
+def funnel_rows(progress: RolloutProgress) -> list[Row]:
+    """The bounds at each look, in milliseconds for durations and percentage points for shares."""
+    return [
+        {
+            "time": in_milliseconds(point.at_unix_ns),
+            "stage": point.stage,
+            "difference": point.difference,
+            "lower": point.lower,
+            "upper": point.upper,
+            "margin": progress.margin,
+            "text": _bounds(point, progress.unit),
+            "verdict": WORDS[point.decision],
+        }
+        for point in progress.funnel
+        if point.lower is not None and point.upper is not None
+    ]
+
+
+def funnel_table(progress: RolloutProgress, zone: tzinfo) -> ChartTable:
+    """The same as text."""
+    rows = [
+        (
+            descriptions.day_and_time(point.at_unix_ns, zone),
+            point.stage,
+            difference_text(point.difference, progress.unit),
+            _bounds(point, progress.unit),
+            WORDS[point.decision],
+        )
+        for point in progress.funnel
+        if point.lower is not None
+    ]
+    return ChartTable("bounds at each look", ("when", "stage", "difference", "bounds", "verdict"), rows)
+
+
+def _bounds(point: FunnelPoint, unit: str) -> str:
+    return f"{difference_text(point.lower, unit)} to {difference_text(point.upper, unit)}"
+
+
+def funnel_spec(colors: Palette, unit: str, margin: float, margin_text: str) -> Row:
+    """Bounds that close over time, beside zero and the margin."""
+    base = alt.Chart(alt.NamedData("rows"))
+    x = alt.X("time:T", title=None, axis=alt.Axis(grid=False, tickCount=7, labelOverlap=True))
+    title, form = ("difference, s", "~s") if unit == "s" else ("difference", "+.1%")
+    axis = alt.Axis(format="+.2f" if unit == "s" else form, tickCount=6)
+    tips = [
+        alt.Tooltip("time:T", format="%d %b %H:%M", title="look"),
+        alt.Tooltip("stage:N"),
+        alt.Tooltip("text:N", title="bounds"),
+        alt.Tooltip("verdict:N"),
+    ]
+    y = alt.Y("lower:Q", title=title, axis=axis)
+    band = base.mark_area(color=colors.p50, opacity=0.3, interpolate="linear").encode(
+        x=x, y=y, y2="upper:Q", detail="stage:N"
+    )
+    edges = [
+        base.mark_line(color=colors.p95, strokeDash=[5, 3], strokeWidth=1.4).encode(
+            x=x, y=alt.Y(f"{name}:Q", title=title, axis=axis), detail="stage:N"
+        )
+        for name in ("lower", "upper")
+    ]
+    middle = base.mark_line(color=colors.p95, point=alt.OverlayMarkDef(size=20)).encode(
+        x=x, y=alt.Y("difference:Q", title=title, axis=axis), detail="stage:N", tooltip=tips
+    )
+    once = base.transform_aggregate(rows="count()")
+    rules: list[alt.Chart] = []
+    for at, text, dashes in ((0.0, "no difference", [1, 0]), (margin, f"margin {margin_text}", [2, 3])):
+        rules.append(once.mark_rule(color=colors.ink, strokeDash=dashes, strokeWidth=1.2).encode(y=alt.YDatum(at)))
+        label = once.mark_text(align="right", baseline="bottom", dy=-3, color=colors.ink, fontSize=11, text=text)
+        ground = once.mark_text(
+            align="right", baseline="bottom", dy=-3, fontSize=11, text=text, stroke=colors.paper, strokeWidth=4
+        )
+        rules += [each.encode(y=alt.YDatum(at), x=alt.value("width")) for each in (ground, label)]
+    return finished(alt.layer(band, *edges, middle, *rules).properties(height=_HEIGHT), colors)

@@ -1,0 +1,74 @@
+"""What the page of rollouts shows: the rollouts whose verdicts the store keeps, one of them in whole, and the error
+budgets of its candidate."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from telemetry.model.errors import ConfigError
+from telemetry.objectives.error_budgets import ErrorBudget
+from telemetry.objectives.objective import Objective
+from telemetry.rollout.plan import RolloutPlan
+from telemetry.rollout.plan_document import parse_plan
+from telemetry.rollout.progress import LoggedVerdict, RolloutProgress, rollout_progress
+from telemetry.store.answers import Filter
+from telemetry.store.burn_rates import burn_rates
+from telemetry.store.connection import StoreConnection
+from telemetry.store.rollout_log import RolloutRecord
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutPage:
+    """`names` are all rollouts, the one with the newest entry first. Of the one that is shown: `faults` say what of its
+    log is not what was written; `control` and `candidate` are None where its plan cannot be read; `progress` is None
+    before its first verdict; `budgets` are those of the candidate's turns."""
+
+    names: tuple[str, ...] = ()
+    name: str | None = None
+    faults: tuple[str, ...] = ()
+    control: str | None = None
+    candidate: str | None = None
+    stage: str | None = None
+    progress: RolloutProgress | None = None
+    budgets: tuple[ErrorBudget, ...] = ()
+
+
+def rollout_page(
+    connection: StoreConnection,
+    records: Sequence[RolloutRecord],
+    name: str | None,
+    objectives: Sequence[Objective],
+    now_unix_ns: int,
+) -> RolloutPage:
+    """The rollout of this name, else the one with the newest entry; of an unknown name, the names alone."""
+    newest_first = sorted(records, key=lambda record: -record.entries[-1].at_unix_ns if record.entries else 0)
+    names = tuple(record.name for record in newest_first)
+    record = next((each for each in newest_first if name in (None, each.name)), None)
+    if record is None:
+        return RolloutPage(names)
+    plan = _plan(record)
+    budgets: tuple[ErrorBudget, ...] = ()
+    if plan is not None:
+        budgets = burn_rates(connection, objectives, Filter(cohort=plan.candidate), now_unix_ns).budgets
+    verdicts = [
+        LoggedVerdict(each.at_unix_ns, each.verdict["stage"], each.since_unix_ns, each.verdict)
+        for each in record.entries
+        if each.verdict is not None
+    ]
+    stage = record.entries[-1].stage if record.entries else None
+    return RolloutPage(
+        names=names,
+        name=record.name,
+        faults=record.faults,
+        control=None if plan is None else plan.control,
+        candidate=None if plan is None else plan.candidate,
+        stage=stage,
+        progress=None if stage is None else rollout_progress(plan, verdicts, stage),
+        budgets=budgets,
+    )
+
+
+def _plan(record: RolloutRecord) -> RolloutPlan | None:
+    try:
+        return parse_plan(record.plan_text, record.name)
+    except ConfigError:
+        return None
