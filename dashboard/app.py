@@ -7,7 +7,7 @@ from typing import Final
 
 import streamlit as st
 
-from dashboard.pages import now, objectives, rollout, runs, turn, turns
+from dashboard.pages import cache, instrument, now, objectives, rollout, runs, turn, turns
 from dashboard.stylesheet import stylesheet
 
 # One turn is a view of the page of turns (`?trace=…`): it is reached from a figure, never from the navigation.
@@ -18,6 +18,8 @@ PAGES: Final = (
     st.Page(rollout.page, title="Rollout", url_path="rollout"),
     st.Page(objectives.page, title="Objectives", url_path="objectives"),
     st.Page(runs.page, title="Runs", url_path="runs"),
+    st.Page(cache.page, title="Cache and routing", url_path="cache"),
+    st.Page(instrument.page, title="Instrument", url_path="instrument"),
 )
 
 st.set_page_config(page_title="voiceprobe", layout="wide", initial_sidebar_state="collapsed")

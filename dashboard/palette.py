@@ -21,6 +21,7 @@ class Palette:
     speech: str
     playing: str
     stages: tuple[str, ...]  # in the order of STAGE_NAMES
+    series: tuple[str, ...]  # of lines and bars that have no meaning of their own, told apart by dashes, too
 
 
 LIGHT: Final = Palette(
@@ -28,13 +29,14 @@ LIGHT: Final = Palette(
     paper="#ffffff",
     soft="#596273",
     line="#e3e6eb",
-    p50="#8f8bee",
+    p50="#8580ea",
     p95="#4f46e5",
     p99="#2a2390",
     behind="#cfd5df",
     speech="#3f4a5c",
     playing="#0f766e",
-    stages=("#9aa5b8", "#5b8fd6", "#c99a2e", "#9a6fc4", "#c6ccd6", "#d98a8a"),
+    stages=("#64718a", "#5b8fd6", "#a87a14", "#9a6fc4", "#8b95a6", "#c96060"),
+    series=("#1d6fd1", "#b0359b", "#0f766e", "#b93815", "#6d5bd0", "#7a5c00", "#596273", "#2a2390"),
 )
 DARK: Final = Palette(
     ink="#e6e9ef",
@@ -47,7 +49,8 @@ DARK: Final = Palette(
     behind="#343c4a",
     speech="#b4bfd0",
     playing="#5eead4",
-    stages=("#7b879b", "#6ea0e4", "#d9b04e", "#b48bdc", "#4b5565", "#b66a6a"),
+    stages=("#7b879b", "#6ea0e4", "#d9b04e", "#b48bdc", "#657189", "#b66a6a"),
+    series=("#7ab8ff", "#f0a0e0", "#5eead4", "#fdba74", "#c4b5fd", "#facc15", "#9aa4b5", "#e4e8ff"),
 )
 
 

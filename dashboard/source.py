@@ -36,8 +36,10 @@ from telemetry.store.objectives import ObjectiveCounts
 from telemetry.store.pages import PageAnswer, PageQuestion
 from telemetry.store.remote import open_store
 from telemetry.store.rollout_pages import RolloutPage
+from telemetry.store.system_pages import CachePage, InstrumentPage
 from telemetry.store.turn_pages import TurnsAnswer, TurnsQuestion
 from telemetry.store.turn_views import TurnView
+from telemetry.store.views import ViewQuestion
 
 __all__ = ["ENV_SLO", "ENV_STORE", "NowView", "ReadStore", "Source", "open_source", "source_from_environment"]
 
@@ -56,6 +58,10 @@ class ReadStore(Protocol):
     def turns_page(self, asked: TurnsQuestion) -> TurnsAnswer: ...
     def burn_rates(self, objectives: Sequence[Objective], f: Filter = ...) -> BurnRateAnswer: ...
     def rollout_page(self, name: str | None = ..., objectives: Sequence[Objective] = ...) -> RolloutPage: ...
+    def cache_page(self, asked: ViewQuestion) -> CachePage: ...
+    def instrument_page(self, asked: ViewQuestion) -> InstrumentPage: ...
+    def turn(self, trace_id: str, turn_index: int) -> tuple[Turn | None, Turn | None]: ...
+    def spans(self, trace_id: str) -> Sequence[SpanRow]: ...
     def dimension_values(self, f: Filter) -> Mapping[str, tuple[str, ...]]: ...
 
 
@@ -89,6 +95,14 @@ class Source:
     def now(self, choice: Choice) -> NowView:
         """The Now page's answers. Raises StoreError when the store cannot be read."""
         return self._answer(("now", choice), lambda: self._now(choice))
+
+    def cache(self, choice: Choice) -> CachePage:
+        """What the page about caches and routing shows. Raises StoreError when the store cannot be read."""
+        return self._answer(("cache", choice), lambda: self._reader.cache_page(_asked(choice)))
+
+    def instrument(self, choice: Choice) -> InstrumentPage:
+        """What the page about the instrument shows. Raises StoreError when the store cannot be read."""
+        return self._answer(("instrument", choice), lambda: self._reader.instrument_page(_asked(choice)))
 
     def choices(self, run_id: str) -> Mapping[str, tuple[str, ...]]:
         """The values of each dimension which occur in a run. Raises StoreError when the store cannot be read."""
@@ -151,6 +165,12 @@ class Source:
 
 # Each holds its own DuckDB; those of runs that nobody looks at any more are let go.
 @lru_cache(maxsize=16)
+def _asked(choice: Choice) -> ViewQuestion:
+    question = choice.question(())
+    return ViewQuestion(question.filter, question.window_ns)
+
+
+@cache
 def open_source(store: str, slo: Path | None) -> Source:
     """The one reader of a folder, or of the sidecar at an address, in this process, shared by every viewer.
 

@@ -21,9 +21,10 @@ from telemetry.store.answers import (
 from telemetry.store.client_service_delta import ClientServiceDelta
 from telemetry.store.objectives import ObjectiveCount, ObjectiveCounts
 from telemetry.store.pages import PageAnswer, PageQuestion
+from telemetry.store.system_pages import CachePage, InstrumentPage
 from telemetry.store.turn_pages import TurnsAnswer, TurnsQuestion
 from telemetry.store.turn_views import TurnView
-from telemetry.store.views import ViewHead
+from telemetry.store.views import ViewHead, ViewQuestion
 
 MS = 1_000_000
 
@@ -76,6 +77,14 @@ class FakeReader:
         self.good_of: dict[str, tuple[int, int]] = {}
         self.range: GoodRange | None = None
         self.many: Sequence[Turn] = ()
+
+    def cache_page(self, asked: ViewQuestion) -> CachePage:
+        self.asked.append("cache_page")
+        return CachePage(ViewHead(self.known, self.known[0], asked.filter, self.answer, self.faults))
+
+    def instrument_page(self, asked: ViewQuestion) -> InstrumentPage:
+        self.asked.append("instrument_page")
+        return InstrumentPage(ViewHead(self.known, self.known[0], asked.filter, self.answer, self.faults))
 
     def page(self, asked: PageQuestion) -> PageAnswer:
         self.asked.append("page")

@@ -1,0 +1,118 @@
+"""The page about the instrument itself: whether the load generator kept its pace, and what telemetry is missing."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import streamlit as st
+
+from dashboard import descriptions, frame
+from dashboard.figures_over_time import counts_chart, lines_chart, nothing, section, table
+from dashboard.frame import PageContext
+from dashboard.markup import escape
+from telemetry.model import formatting
+from telemetry.model.generator_health import GAUGES, NOT_REPORTED, SUMMARY_FIGURES, Unit
+from telemetry.store.answers import RunRecord, Summary
+from telemetry.store.instrument_pages import SERIES, GaugeSeries
+from telemetry.store.system_pages import InstrumentPage
+from telemetry.store.telemetry_loss import LossOfProcess
+
+_TITLES: Final = {
+    "frame_lateness_worst_ns": "Pacing: worst lateness of a frame",
+    "loop_lag_worst_ns": "Event loop lag",
+    "gc_pause_worst_ns": "Garbage collector pauses",
+    "unsent_worst_bytes": "Unsent bytes in a socket",
+    "cpu_ratio": "CPU of each process",
+    "clock_offset_drift_ns": "Wall clock against monotonic clock",
+}
+_AXES: Final[dict[Unit, str]] = {"ns": "ms", "bytes": "bytes", "share of a core": "cores"}
+
+
+def page() -> None:
+    """Draw the page; its body refreshes by itself while the run lives."""
+    frame.show("Instrument", lambda source, choice: source.instrument(choice), _figures)
+
+
+def _figures(view: InstrumentPage, run: RunRecord, summary: Summary, context: PageContext) -> None:
+    instrument = view.instrument
+    columns = st.columns(2)
+    for place, gauge in enumerate(SERIES):
+        with columns[place % 2]:
+            _gauge(gauge, instrument.series.get(gauge), context)
+    with columns[0]:
+        total = formatting.turns(summary.turns.total)
+        hint = f"{formatting.number(summary.turns.invalid)} of {total}; a turn may have several reasons"
+        none = f"No invalid turn in {total}"
+        counts_chart("Invalid turns by reason", hint, instrument.invalid, context.zone, none)
+        st.html(loss(instrument.loss))
+    with columns[1]:
+        st.html(section("Calibration") + nothing(descriptions.describe_calibration(run)))
+        st.html(figures(summary))
+        st.html(
+            section("Time stamps and timers", "turns of the callers")
+            + table(
+                "Time stamps and timers",
+                ("what", "turns"),
+                [(f"stamp of received chunks: {name}", formatting.number(n)) for name, n in instrument.stamps.items()]
+                + [(f"timer of sent frames: {name}", formatting.number(n)) for name, n in instrument.pacers.items()],
+            )
+        )
+
+
+def _gauge(gauge: str, series: GaugeSeries | None, context: PageContext) -> None:
+    figure = GAUGES[gauge]
+    hint = figure.definition
+    if series is not None and series.processes > len(series.values):
+        hint = f"{hint} The worst {len(series.values)} of {series.processes} processes."
+    st.html(section(_TITLES[gauge], hint))
+    if series is None:
+        st.html(nothing(NOT_REPORTED))
+        return
+    lines_chart(
+        _TITLES[gauge],
+        _AXES[figure.unit],
+        series.starts_unix_ns,
+        {process: [_drawn(figure.unit, value) for value in values] for process, values in series.values.items()},
+        [[_text(figure.unit, value) for value in values] for values in series.values.values()],
+        context.zone,
+    )
+
+
+def _drawn(unit: Unit, value: float | None) -> float | None:
+    return None if value is None else formatting.in_milliseconds(value) if unit == "ns" else value
+
+
+def _text(unit: Unit, value: float | None) -> str:
+    if value is None:
+        return NOT_REPORTED
+    if unit == "ns":
+        return formatting.fine_milliseconds(value)
+    return formatting.percent(value) if unit == "share of a core" else f"{formatting.number(value)} bytes"
+
+
+def figures(summary: Summary) -> str:
+    """The figures of the generator's health over all turns, each with what it is, as HTML."""
+    generator = summary.generator
+    rows = "".join(
+        f"<span>{escape(figure.describe(generator[figure.name], is_estimate=figure.name in generator.approximate))}"
+        f'</span><span class="key">{escape(figure.definition)}</span>'
+        for figure in SUMMARY_FIGURES
+    )
+    processes = formatting.count(generator.processes, "process", "processes")
+    return f'{section("Over all turns", processes)}<div class="vp vp-pairs">{rows}</div>'
+
+
+def loss(found: Sequence[LossOfProcess]) -> str:
+    """What telemetry of each process arrived, as HTML."""
+    heading = section("Telemetry by process", "turns; missing are those whose number never arrived")
+    if not found:
+        return heading + nothing(NOT_REPORTED)
+    rows = [
+        (
+            each.process_id,
+            NOT_REPORTED if each.emitted is None else formatting.number(each.emitted),
+            formatting.number(each.received),
+            formatting.number(each.missing),
+        )
+        for each in found
+    ]
+    return heading + table("Telemetry by process", ("process", "emitted", "received", "missing"), rows)

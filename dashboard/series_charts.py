@@ -1,0 +1,98 @@
+"""Charts of named series over time: counts as stacked bars, gauges as lines; pure. Rows as for every chart."""
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any, Final
+
+import altair as alt
+
+from dashboard.charts import finished
+from dashboard.palette import Palette
+from telemetry.model.formatting import in_milliseconds
+
+Row = dict[str, Any]
+HEIGHT: Final = 170
+_CLOCK: Final = {"milliseconds": "%H:%M:%S", "seconds": "%H:%M:%S", "minutes": "%H:%M", "hours": "%H:%M",
+                 "date": "%d %b"}  # fmt: skip
+# Lines are told apart without color, too.
+_DASHES: Final = ([1, 0], [6, 3], [2, 2], [8, 2, 2, 2], [4, 4], [10, 3], [1, 3], [12, 4, 2, 4])
+
+
+def series_rows(starts_unix_ns: Sequence[int], values: Mapping[str, Sequence[float | None]]) -> list[Row]:
+    """A row for each bucket and name; `order` is the name's place, by which bars are stacked."""
+    return [
+        {"time": in_milliseconds(start), "name": name, "value": value, "order": order}
+        for order, (name, found) in enumerate(values.items())
+        for start, value in zip(starts_unix_ns, found, strict=True)
+    ]
+
+
+def bars_spec(colors: Palette, names: Sequence[str], title: str, width_ns: int) -> Row:
+    """Counts of each name in buckets of `width_ns`, stacked."""
+    return json.loads(_bars_json(colors, tuple(names), title, width_ns))
+
+
+def lines_spec(colors: Palette, names: Sequence[str], title: str) -> Row:
+    """A line for each name, straight from bucket to bucket, broken where there is no value."""
+    return json.loads(_lines_json(colors, tuple(names), title))
+
+
+@cache
+def _bars_json(colors: Palette, names: tuple[str, ...], title: str, width_ns: int) -> str:
+    chart = (
+        alt.Chart(alt.NamedData("rows"))
+        .transform_calculate(until=f"datum.time + {in_milliseconds(width_ns)}")
+        .mark_bar(stroke=colors.paper, strokeWidth=0.5)
+        .encode(
+            x=_time(),
+            x2="until:T",
+            y=alt.Y("value:Q", title=title, stack="zero", axis=alt.Axis(tickMinStep=1, tickCount=4)),
+            color=_color(colors, names),
+            order="order:Q",
+            tooltip=_tooltip(title),
+        )
+    )
+    return json.dumps(_drawn(chart, colors))
+
+
+@cache
+def _lines_json(colors: Palette, names: tuple[str, ...], title: str) -> str:
+    dashes = alt.Scale(domain=list(names), range=[_DASHES[place % len(_DASHES)] for place in range(len(names))])
+    chart = (
+        alt.Chart(alt.NamedData("rows"))
+        .mark_line(interpolate="linear", point=alt.OverlayMarkDef(size=14, filled=True))
+        .encode(
+            x=_time(),
+            y=alt.Y("value:Q", title=title, scale=alt.Scale(zero=True, nice=True), axis=alt.Axis(tickCount=4)),
+            color=_color(colors, names),
+            strokeDash=alt.StrokeDash("name:N", scale=dashes, legend=_legend()),
+            tooltip=_tooltip(title),
+        )
+    )
+    return json.dumps(_drawn(chart, colors))
+
+
+def _drawn(chart: alt.Chart, colors: Palette) -> Row:
+    return finished(alt.layer(chart).properties(height=HEIGHT), colors)
+
+
+def _time() -> alt.X:
+    return alt.X("time:T", title=None, axis=alt.Axis(grid=False, labelOverlap=True, tickCount=5, format=dict(_CLOCK)))
+
+
+def _legend() -> alt.Legend:
+    return alt.Legend(title=None, orient="top", direction="horizontal", columns=4, labelLimit=150, padding=0)
+
+
+def _color(colors: Palette, names: tuple[str, ...]) -> alt.Color:
+    shades = [colors.series[place % len(colors.series)] for place in range(len(names))]
+    return alt.Color("name:N", scale=alt.Scale(domain=list(names), range=shades), legend=_legend())
+
+
+def _tooltip(title: str) -> list[alt.Tooltip]:
+    return [
+        alt.Tooltip("time:T", format="%H:%M:%S", title="from"),
+        alt.Tooltip("name:N", title="name"),
+        alt.Tooltip("value:Q", title=title, format=",.3~f"),
+    ]
