@@ -1,9 +1,12 @@
 """`voiceprobe rules`."""
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import typer
+
+# As `loadtest.run.rules` knows them, which is imported where it is used: it takes a while.
+RuleFormat = Literal["prometheus", "sloth", "pyrra"]
 
 EXAMPLE: Final = "Example: voiceprobe rules examples/objectives.yaml --out rules.yml"
 
@@ -15,6 +18,13 @@ def rules(
     ] = None,
     *,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="file to write (default: standard output)")] = None,
+    format_: Annotated[
+        RuleFormat,
+        typer.Option(
+            "--format",
+            help="prometheus: rules; sloth or pyrra: the objectives for these, which make rules of their own",
+        ),
+    ] = "prometheus",
     burn_rate: Annotated[
         list[str] | None,
         typer.Option(
@@ -28,13 +38,13 @@ def rules(
         str, typer.Option(metavar="<duration>", help="time without turns after which that is an alert")
     ] = "1h",
 ) -> None:
-    """Write recording and alert rules for Prometheus, made from objectives.
+    """Write recording and alert rules for Prometheus, made from objectives, or the objectives for Sloth or Pyrra.
 
     The sidecar counts good and eligible turns in /metrics; give it the same file with --slo. Check them with `promtool
     check rules FILE`, and name the file under `rule_files` in Prometheus' configuration.
     """
     from loadtest.run.rules import rules as carry_out
 
-    text = carry_out(slo, burn_rate or (), quiet_after, out)
+    text = carry_out(slo, format_, out, burn_rate or (), quiet_after)
     if text is not None:
         typer.echo(text, nl=False)

@@ -1,17 +1,28 @@
-"""`voiceprobe rules`: rules for Prometheus, made from a file of objectives."""
+"""`voiceprobe rules`: rules for Prometheus, or objectives for Sloth or Pyrra, made from a file of objectives."""
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from corpora.output_paths import unwritable, write_whole
 from loadtest.errors import OutputError, UsageError
 from telemetry.objectives.burn_rates import DEFAULT_BURN_RATES, burn_rates_from, window_ms
-from telemetry.objectives.rules import RuleOptions, rules_text
+from telemetry.objectives.pyrra import pyrra_text
+from telemetry.objectives.rules import QUIET_AFTER, RuleOptions, rules_text
 from telemetry.objectives.slo import load_objectives
+from telemetry.objectives.sloth import sloth_text
+
+RuleFormat = Literal["prometheus", "sloth", "pyrra"]
 
 
-def rules(objectives: Path | None, burn_rates: Sequence[str], quiet_after: str, out: Path | None) -> str | None:
-    """Write the rules of the objectives to a file; the rules themselves where there is none.
+def rules(
+    objectives: Path | None,
+    format_: RuleFormat,
+    out: Path | None,
+    burn_rates: Sequence[str] = (),
+    quiet_after: str = QUIET_AFTER,
+) -> str | None:
+    """Write the rules of the objectives to a file; the text itself where there is none.
 
     Raises UsageError, OutputError, and ConfigError with every fault of the file or of the burn rates.
     """
@@ -19,10 +30,21 @@ def rules(objectives: Path | None, burn_rates: Sequence[str], quiet_after: str, 
         raise UsageError(
             f"--quiet-after {quiet_after!r} is not a time: give a whole number with s, m, h or d, such as 1h"
         )
+    if format_ != "prometheus" and (burn_rates or quiet_after != QUIET_AFTER):
+        raise UsageError(
+            f"--burn-rate and --quiet-after are of Prometheus' rules: {format_} has its own; leave them out"
+        )
     if out is not None and (fault := unwritable(out)):
         raise UsageError(fault)
     rates = burn_rates_from(burn_rates, "--burn-rate") or DEFAULT_BURN_RATES
-    text = rules_text(load_objectives(objectives), RuleOptions(rates, quiet_after))
+    loaded = load_objectives(objectives)
+    match format_:
+        case "prometheus":
+            text = rules_text(loaded, RuleOptions(rates, quiet_after))
+        case "sloth":
+            text = sloth_text(loaded)
+        case "pyrra":
+            text = pyrra_text(loaded)
     if out is None:
         return text
     try:

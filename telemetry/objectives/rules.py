@@ -4,15 +4,13 @@ The rules are over what the sidecar counts (`telemetry.objectives.series`): elig
 `telemetry.objectives.slo`. Where there is no data nothing is healthy: that is an alert, too.
 """
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import yaml
-
 from telemetry.objectives import series
 from telemetry.objectives.burn_rates import DEFAULT_BURN_RATES, BurnRate, window_ms
+from telemetry.objectives.exported import quoted, template, yaml_text
 from telemetry.objectives.objective import Objective
 
 QUIET_AFTER: Final = "1h"
@@ -22,7 +20,6 @@ _HEADER: Final = """\
 # Recording and alert rules for Prometheus, made from objectives by `voiceprobe rules`: do not edit them.
 # The sidecar must count the same objectives (--slo).
 """
-_LINE_CHARS: Final = 116
 Rule = dict[str, Any]
 
 
@@ -46,8 +43,8 @@ def rules_text(objectives: Sequence[Objective], options: RuleOptions | None = No
     without_data = [*_telemetry_alerts(options), *_data_alerts(objectives, options)]
     groups = [{"name": "voiceprobe-objectives", "rules": recorded + burning}] if recorded else []
     groups.append({"name": "voiceprobe-telemetry", "rules": without_data})
-    written = yaml.dump({"groups": groups}, Dumper=_Dumper, sort_keys=False, width=_LINE_CHARS, allow_unicode=True)
-    return _HEADER + written
+    groups.append({"name": "voiceprobe-rollouts", "rules": list(_rollout_alerts())})
+    return _HEADER + yaml_text({"groups": groups})
 
 
 def eligible_series(window: str) -> str:
@@ -58,21 +55,6 @@ def eligible_series(window: str) -> str:
 def bad_ratio_series(window: str) -> str:
     """The recorded share of bad ones among the eligible turns in a window, by objective, stage, source and service."""
     return f"objective:voice_objective_bad_turns:ratio_increase{window}"
-
-
-class _Dumper(yaml.SafeDumper):
-    """Writes texts of several lines as blocks, and nothing as a reference to something above."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        del data
-        return True
-
-
-def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
-
-
-_Dumper.add_representer(str, _text)
 
 
 def _length(window: str) -> int:
@@ -89,7 +71,7 @@ def _recorded(window: str) -> list[Rule]:
 
 
 def _burn_alert(objective: Objective, rate: BurnRate) -> Rule:
-    chosen = f"{{objective={_quoted(objective.name)}}}"
+    chosen = f"{{objective={quoted(objective.name)}}}"
     limit = rate.bad_ratio(objective)
     # Where even all bad turns burn the budget more slowly than that, the alert is that all are bad.
     beyond = ">= 1" if limit == 1 else f"> {float(limit):.10g}"
@@ -104,12 +86,12 @@ def _burn_alert(objective: Objective, rate: BurnRate) -> Rule:
         "expr": "\nand ".join(conditions),
         "labels": {
             "severity": rate.severity,
-            "objective": _template(objective.name),
+            "objective": template(objective.name),
             "burn_rate": rate.name,
             "window": rate.long,
         },
         "annotations": {
-            "summary": _template(f"{objective.name}: {objective.sentence}"),
+            "summary": template(f"{objective.name}: {objective.sentence}"),
             "description": f"{found}: a burn rate of {rate.name} or more. By whom they are reported: "
             "{{ $labels.source }} {{ $labels.service_name }}",
         },
@@ -155,38 +137,52 @@ def _telemetry_alerts(options: RuleOptions) -> Iterable[Rule]:
     }
 
 
+def _rollout_alerts() -> Iterable[Rule]:
+    by = "{{ $labels." + series.ROLLOUT_LABEL + " }}"
+    yield {
+        "alert": "VoiceRolloutRolledBack",
+        "expr": f'{series.ROLLOUT_VERDICT}{{verdict="roll_back"}} == 1',
+        "labels": {"severity": "page"},
+        "annotations": {
+            "summary": f"The rollout {by} is to be rolled back: the candidate is shown to be worse.",
+            "description": "GET /v1/rollouts/" + by + "/verdict says in what, and by how much.",
+        },
+    }
+    yield {
+        "alert": "VoiceRolloutNotEvaluated",
+        "expr": f"time() - {series.ROLLOUT_EVALUATED} "
+        f"> on (job, instance, {series.ROLLOUT_LABEL}) 3 * {series.ROLLOUT_EVERY} + 30",
+        "for": "30s",
+        "labels": {"severity": "ticket"},
+        "annotations": {
+            "summary": f"The rollout {by} has no verdict of now: nothing is promoted or rolled back by it.",
+            "description": "GET /v1/rollouts says why: a plan, a log or a store that cannot be used, or a full disk.",
+        },
+    }
+
+
 def _data_alerts(objectives: Iterable[Objective], options: RuleOptions) -> Iterable[Rule]:
     window, total = options.quiet_after, f"{series.ELIGIBLE}_total"
     for objective in objectives:
-        name = _quoted(objective.name)
-        labels = {"severity": "ticket", "objective": _template(objective.name)}
+        name = quoted(objective.name)
+        labels = {"severity": "ticket", "objective": template(objective.name)}
         yield {
             "alert": "VoiceObjectiveWithoutData",
             "expr": f"sum by (objective) (increase({total}{{objective={name}}}[{window}])) == 0\n"
             f"and on () sum(increase({total}[{window}])) > 0",
             "labels": labels,
             "annotations": {
-                "summary": f"{_template(objective.name)}: there are turns, but none that counts for this objective.",
+                "summary": f"{template(objective.name)}: there are turns, but none that counts for this objective.",
                 "description": "If the service does not show its metric, leave the objective out.",
             },
         }
-        promise = f"{series.TARGET}{{objective={name}, promise={_quoted(objective.sentence)}}}"
+        promise = f"{series.TARGET}{{objective={name}, promise={quoted(objective.sentence)}}}"
         yield {
             "alert": "VoiceObjectiveNotCounted",
             "expr": f"absent({promise})\nunless on () absent({series.RECEIVED}_total)",
             "labels": labels,
             "annotations": {
-                "summary": f"{_template(objective.name)}: the sidecar does not count it as these rules state it.",
-                "description": f"{_template(objective.sentence)}. Give the sidecar the file of the rules by --slo.",
+                "summary": f"{template(objective.name)}: the sidecar does not count it as these rules state it.",
+                "description": f"{template(objective.sentence)}. Give the sidecar the file of the rules by --slo.",
             },
         }
-
-
-def _quoted(text: str) -> str:
-    """A text as PromQL writes it between quotes: with the escapes of JSON, which are among those of Go."""
-    return json.dumps(text, ensure_ascii=False)
-
-
-def _template(text: str) -> str:
-    """A text as it stands in an annotation, which is a template of Go."""
-    return text.replace("{{", '{{ "{{" }}')

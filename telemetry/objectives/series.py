@@ -8,6 +8,7 @@ from telemetry.objectives.objective import Objective
 LABELS: Final = ("objective", "stage", "source", "service_name", "cohort")
 ELIGIBLE: Final = "voice_objective_eligible_turns"
 GOOD: Final = "voice_objective_good_turns"
+BAD_TURNS: Final = "voice_objective_bad_turns"
 TARGET: Final = "voice_objective_target_ratio"
 TARGET_LABELS: Final = ("objective", "stage", "promise")
 RECEIVED: Final = "voice_telemetry_received_items"

@@ -34,10 +34,13 @@ ELIGIBLE: Final = Family(
 GOOD: Final = Family(
     series.GOOD, "counter", "Of the eligible turns of an objective, those that are good.", series.LABELS
 )
+BAD: Final = Family(
+    series.BAD_TURNS, "counter", "Of the eligible turns of an objective, those that are not good.", series.LABELS
+)
 TARGET: Final = Family(
     series.TARGET, "gauge", "The share of good turns that an objective promises.", series.TARGET_LABELS
 )
-FAMILIES: Final = (ELIGIBLE, GOOD, TARGET)
+FAMILIES: Final = (ELIGIBLE, GOOD, BAD, TARGET)
 
 _SOURCES: Final[tuple[Source, ...]] = ("client", "service")
 _UNKNOWN: Final = ""
@@ -119,11 +122,12 @@ class ObjectiveTurns:
             label_text(series.LABELS[:2], (objective.name, series.stage_of(objective)))
             for objective in self._objectives
         ]
-        for row, family in enumerate((ELIGIBLE, GOOD)):
+        for family in (ELIGIBLE, GOOD, BAD):
             yield family.head(openmetrics=openmetrics)
-            for place, of_place in counts.items():
+            for place, (eligible, good) in counts.items():
+                values = {ELIGIBLE: eligible, GOOD: good, BAD: eligible - good}[family]
                 end = label_text(series.LABELS[2:], place)
-                for text, value in zip(texts, of_place[row].tolist(), strict=True):
+                for text, value in zip(texts, values.tolist(), strict=True):
                     yield family.sample(f"{text},{end}", value)
         yield TARGET.head(openmetrics=openmetrics)
         for text, objective in zip(texts, self._objectives, strict=True):

@@ -15,8 +15,13 @@ from telemetry.sidecar.prometheus import Exposition
 
 def _rules(text: str) -> list[dict[str, Any]]:
     groups = yaml.safe_load(text)["groups"]
-    assert [group["name"] for group in groups] == ["voiceprobe-objectives", "voiceprobe-telemetry"]
-    return [rule for group in groups for rule in group["rules"]]
+    assert [group["name"] for group in groups] == [
+        "voiceprobe-objectives",
+        "voiceprobe-telemetry",
+        "voiceprobe-rollouts",
+    ]
+    assert [rule["alert"] for rule in groups[2]["rules"]] == ["VoiceRolloutRolledBack", "VoiceRolloutNotEvaluated"]
+    return [rule for group in groups[:2] for rule in group["rules"]]
 
 
 def test_each_window_is_recorded_once_and_each_objective_has_an_alert_for_each_burn_rate() -> None:
