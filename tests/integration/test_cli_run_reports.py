@@ -105,11 +105,14 @@ def test_a_run_that_is_interrupted_twice_leaves_its_reports(url: str, tmp_path: 
 def test_a_service_that_vanishes_is_in_every_report(tmp_path: Path) -> None:
     run = tmp_path / "out"
     with assistant(tmp_path / "logs") as url:
-        arguments = ("--users", "3", "--run-time", "20s", *QUICK, "--out", str(run))
-        process = started(tmp_path, "run", url, *arguments)
+        process = started(tmp_path, "run", url, "--users", "3", "--run-time", "10m", *QUICK, "--out", str(run))
         wait_until(lambda: stored_turns(run / "store") >= 2)
+        heard = stored_turns(run / "store")
+    # Calls under way are cut off, and each further one fails to connect.
+    wait_until(lambda: stored_turns(run / "store") >= heard + 4)
+    process.send_signal(signal.SIGINT)
     code, _, err = finished(process)
-    assert err == ""
+    assert (code, err) == (ExitCode.INTERRUPTED, "")
     summary = left(run, code)
     assert summary["failures"]
     assert "Why turns failed" in (run / "report.html").read_text()
