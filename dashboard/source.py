@@ -60,8 +60,6 @@ class ReadStore(Protocol):
     def rollout_page(self, name: str | None = ..., objectives: Sequence[Objective] = ...) -> RolloutPage: ...
     def cache_page(self, asked: ViewQuestion) -> CachePage: ...
     def instrument_page(self, asked: ViewQuestion) -> InstrumentPage: ...
-    def turn(self, trace_id: str, turn_index: int) -> tuple[Turn | None, Turn | None]: ...
-    def spans(self, trace_id: str) -> Sequence[SpanRow]: ...
     def dimension_values(self, f: Filter) -> Mapping[str, tuple[str, ...]]: ...
 
 
@@ -98,11 +96,11 @@ class Source:
 
     def cache(self, choice: Choice) -> CachePage:
         """What the page about caches and routing shows. Raises StoreError when the store cannot be read."""
-        return self._answer(("cache", choice), lambda: self._reader.cache_page(_asked(choice)))
+        return self._answer(("cache", choice), lambda: self._reader.cache_page(choice.view()))
 
     def instrument(self, choice: Choice) -> InstrumentPage:
         """What the page about the instrument shows. Raises StoreError when the store cannot be read."""
-        return self._answer(("instrument", choice), lambda: self._reader.instrument_page(_asked(choice)))
+        return self._answer(("instrument", choice), lambda: self._reader.instrument_page(choice.view()))
 
     def choices(self, run_id: str) -> Mapping[str, tuple[str, ...]]:
         """The values of each dimension which occur in a run. Raises StoreError when the store cannot be read."""
@@ -163,14 +161,8 @@ class Source:
         return answer
 
 
-# Each holds its own DuckDB; those of runs that nobody looks at any more are let go.
+# Each holds its own DuckDB; those of runs that nobody looks at any more are closed.
 @lru_cache(maxsize=16)
-def _asked(choice: Choice) -> ViewQuestion:
-    question = choice.question(())
-    return ViewQuestion(question.filter, question.window_ns)
-
-
-@cache
 def open_source(store: str, slo: Path | None) -> Source:
     """The one reader of a folder, or of the sidecar at an address, in this process, shared by every viewer.
 
