@@ -25,7 +25,7 @@ def flag(group: Group, *names: str, help: str, metavar: str | None = None) -> An
     return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=panel(group))
 
 
-def durations(unreadable: list[str] | None = None, **texts: str) -> dict[str, Duration]:
+def durations(unreadable: list[str] | None = None, /, **texts: str) -> dict[str, Duration]:
     """The durations that flags give, by the flags' names. Raises UsageError with a line for each that is not one; where
     `unreadable` is given, the lines are added to it instead, and those names are left out."""
     found: dict[str, Duration] = {}

@@ -18,7 +18,7 @@ In order of precedence, the first that applies:
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from loadtest.exit_codes import ExitCode
@@ -42,17 +42,6 @@ class RunOutcome:
 
     code: ExitCode
     reason: str
-
-
-def open_by_loss(verdicts: Sequence[Verdict], missing: int) -> list[Verdict]:
-    """The verdicts, where one is met only if the turns known to be lost were good: that one is undecided."""
-    why = f"undecided: {formatting.turns(missing)} known to be lost could turn it"
-    return [
-        replace(verdict, sentence=f"{verdict.sentence}; {why}", met=None, budget_left=None, reason=why)
-        if verdict.met and not survives_loss(verdict, missing)
-        else verdict
-        for verdict in verdicts
-    ]
 
 
 def run_outcome_for(*, run: RunInfo, summary: Summary, verdicts: Sequence[Verdict]) -> RunOutcome:

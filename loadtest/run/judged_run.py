@@ -16,14 +16,14 @@ from loadtest.errors import OutputError
 from loadtest.exit_codes import ExitCode
 from loadtest.reports.calibration_citing import Citation, State
 from loadtest.reports.run_info import ProcessShare, RunCorpus, RunInfo, RunProfile, SpoolInfo
-from loadtest.reports.run_outcome import RunOutcome, open_by_loss, run_outcome_for
+from loadtest.reports.run_outcome import RunOutcome, run_outcome_for
 from loadtest.reports.run_report import RunPictures, RunReport
 from loadtest.reports.terminal import final_view
 from loadtest.run.artifacts import HTML, run_object
 from loadtest.run.json_file import write_json
 from loadtest.run.losses import is_under_way, lost_processes
 from telemetry.objectives.objective import Objective
-from telemetry.objectives.run_verdict import MissCause, RunVerdict, run_verdict
+from telemetry.objectives.run_verdict import MissCause, RunVerdict, open_by_loss, run_verdict
 from telemetry.objectives.slo import Verdict, judge, not_judged
 from telemetry.store.answers import (
     CallCounts,

@@ -1,6 +1,6 @@
 """The verdict on a run in one sentence: missed, met, undecided or not judged, and of a miss what is shown of its cause.
 
-`Missing the objective "The caller hears an answer in time" since 21:53 UTC: cohort candidate, LLM first token + 700 ms
+`Missing the objective “The caller hears an answer in time” since 21:53 UTC: cohort candidate, LLM first token + 700 ms
 at p50; control is within it`. Cohort, stage, size and beginning are each named only where they are shown
 (`telemetry.explanation.miss_cause` has the rules); what is not shown is left out, never guessed.
 
@@ -9,7 +9,7 @@ most. A run that was limited by its generator claims nothing, and says that firs
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final, Literal
 
@@ -130,6 +130,17 @@ def survives_loss(verdict: Verdict, missing: int) -> bool:
     return not missing or verdict.good >= verdict.target * (verdict.eligible + missing)
 
 
+def open_by_loss(verdicts: Sequence[Verdict], missing: int) -> list[Verdict]:
+    """The verdicts, where one is met only if the turns known to be lost were good: that one is undecided."""
+    why = f"undecided: {formatting.turns(missing)} known to be lost could turn it"
+    return [
+        replace(verdict, sentence=f"{verdict.sentence}; {why}", met=None, budget_left=None, reason=why)
+        if verdict.met and not survives_loss(verdict, missing)
+        else verdict
+        for verdict in verdicts
+    ]
+
+
 def clock_time(unix_ns: int, *others_unix_ns: int) -> str:
     """A moment as `21:53 UTC`; with its date where the others are of another day, with seconds where all lie within ten
     minutes."""
@@ -142,7 +153,7 @@ def clock_time(unix_ns: int, *others_unix_ns: int) -> str:
 
 
 def _missed_sentence(missed: Objective, verdicts: Sequence[Verdict], cause: MissCause | None) -> str:
-    name = f'the objective "{_name(missed.display_name or missed.name)}"'
+    name = f"the objective “{_name(missed.display_name or missed.name)}”"
     verdict = next(each for each in verdicts if each.name == missed.name)
     named = [] if cause is None else [part for part in (_cohorts(cause.cohorts), _stage(cause.stage)) if part]
     sentence = f"Missing {name}" if cause is None else f"{_verb_and_time(cause, name)}"
@@ -205,7 +216,8 @@ def _first_reason(verdicts: Sequence[Verdict]) -> str:
 
 def _lacking(objectives: Sequence[Objective], verdicts: Sequence[Verdict]) -> str:
     """What keeps a run undecided: the objective that lacks most turns, else one that the wire does not show."""
-    lacking = [verdict for verdict in verdicts if verdict.met is None and verdict.is_observable and verdict.is_judged]
+    known = [verdict for verdict in verdicts if verdict.met is None and verdict.is_observable]
+    lacking = [verdict for verdict in known if verdict.eligible < verdict.minimum_turns]
     if lacking:
         worst = min(lacking, key=lambda verdict: (verdict.eligible / verdict.minimum_turns, -verdict.minimum_turns))
         target = formatting.declared_percent(worst.target)
@@ -213,8 +225,10 @@ def _lacking(objectives: Sequence[Objective], verdicts: Sequence[Verdict]) -> st
             f"{formatting.number(worst.eligible)} of the {formatting.count(worst.minimum_turns, worst.counts[:-1])}"
             f" that the {target} objective needs"
         )
+    if known:
+        return (known[0].reason or "").removeprefix("undecided: ")
     unseen = [objective for objective, verdict in zip(objectives, verdicts, strict=True) if not verdict.is_observable]
-    names = _listed([f'"{_name(objective.display_name or objective.name)}"' for objective in unseen])
+    names = _listed([f"“{_name(objective.display_name or objective.name)}”" for objective in unseen])
     met = sum(verdict.met is True for verdict in verdicts)
     rest = f"; {formatting.count(met, 'other is', 'others are')} met" if met else ""
     return f"this wire does not show {names}{rest}"

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from loadtest.reports.judged_objectives import judged_objectives, missed_first
-from loadtest.reports.run_outcome import open_by_loss
 from loadtest.reports.tails import tail_sentence
 from telemetry.objectives.objective import Objective
+from telemetry.objectives.run_verdict import open_by_loss
 from telemetry.objectives.slo import default_objectives, judge, not_judged
 from tests.unit.loadtest.reports import reports_material as material
 

@@ -10,6 +10,7 @@ from telemetry.objectives.run_verdict import (
     StageGrowth,
     clock_time,
     leading_miss,
+    open_by_loss,
     run_verdict,
     survives_loss,
 )
@@ -45,7 +46,7 @@ def test_every_part_that_is_shown_is_named() -> None:
     found = run_verdict(*MISSED, cause=CAUSE)
     assert found.state == "missed"
     assert found.sentence == (
-        'Missing the objective "Answered in time" since 21:53 UTC: cohort candidate, LLM first token + 700 ms at p50; '
+        "Missing the objective “Answered in time” since 21:53 UTC: cohort candidate, LLM first token + 700 ms at p50; "
         "control is within it"
     )
     assert found.cause is CAUSE
@@ -53,9 +54,9 @@ def test_every_part_that_is_shown_is_named() -> None:
 
 def test_what_is_not_shown_is_left_out() -> None:
     only_stage = replace(CAUSE, cohorts=(), within=(), since_unix_ns=None)
-    text = 'Missing the objective "Answered in time": LLM first token + 700 ms at p50'
+    text = "Missing the objective “Answered in time”: LLM first token + 700 ms at p50"
     assert run_verdict(*MISSED, cause=only_stage).sentence == text
-    nothing = 'Missing the objective "Answered in time": 70 % of 1,000 turns are good, 95 % asked'
+    nothing = "Missing the objective “Answered in time”: 70 % of 1,000 turns are good, 95 % asked"
     assert run_verdict(*MISSED, cause=MissCause("voice-to-voice")).sentence == nothing
     assert run_verdict(*MISSED).sentence == nothing
     # A cause that belongs to another objective is no cause of this miss.
@@ -65,7 +66,7 @@ def test_what_is_not_shown_is_left_out() -> None:
 def test_a_miss_that_ended_is_in_the_past() -> None:
     ended = replace(CAUSE, until_unix_ns=NINE_PM + 70 * 60 * SECOND)
     assert run_verdict(*MISSED, cause=ended).sentence.startswith(
-        'Missed the objective "Answered in time" from 21:53 to 22:10 UTC: cohort candidate,'
+        "Missed the objective “Answered in time” from 21:53 to 22:10 UTC: cohort candidate,"
     )
 
 
@@ -109,7 +110,7 @@ def test_what_the_wire_does_not_show_is_undecided() -> None:
         raise NotObservable("audio only")
 
     found = run_verdict([WELL, HEARD], judge([WELL, HEARD], count))
-    assert found.sentence == 'Undecided: this wire does not show "Answered in time"; 1 other is met'
+    assert found.sentence == "Undecided: this wire does not show “Answered in time”; 1 other is met"
 
 
 def test_a_limited_generator_claims_nothing() -> None:
@@ -129,6 +130,9 @@ def test_met_objectives_come_with_their_turns() -> None:
     assert run_verdict(*met).sentence == "Meeting all 2 objectives over 1,000 turns"
     lost = run_verdict(*met, unsettled="60 turns known to be lost could turn it")
     assert (lost.state, lost.sentence) == ("undecided", "Undecided: 60 turns known to be lost could turn it")
+    opened = open_by_loss(met[1], 60)
+    assert [verdict.met for verdict in opened] == [None, None]
+    assert run_verdict(met[0], opened).sentence == "Undecided: 60 turns known to be lost could turn it"
     one = verdicts((HEARD, 990, 1000))
     assert run_verdict(*one).sentence == "Meeting the objective over 1,000 turns"
     near = [replace(one[1][0], within_error=True)]
