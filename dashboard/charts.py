@@ -5,21 +5,36 @@ picture and exchanges its rows: a refresh does not flicker.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable
 from functools import cache
 from typing import Any, Final
 
 import altair as alt
 
+from dashboard.accessible_chart import ChartTable
 from dashboard.palette import Palette
-from telemetry.model.formatting import NS_PER_MS, declared_milliseconds, estimate_if, in_milliseconds, milliseconds
-from telemetry.model.metrics import HEADLINE, METRICS
-from telemetry.model.turns import Turn
-from telemetry.store.answers import TimelinePoint
+from telemetry.model.foreign_text import one_line
+from telemetry.model.formatting import (
+    NS_PER_MS,
+    declared_milliseconds,
+    estimate_if,
+    in_milliseconds,
+    milliseconds,
+    number,
+)
+from telemetry.store.cohort_lines import CohortLines
 
 Row = dict[str, Any]
-PERCENTILES: Final = ("p50", "p95", "p99")
-TIMELINE_HEIGHT: Final = 308
+LINES_HEIGHT: Final = 236
+LOAD_HEIGHT: Final = 44
+_LONGEST_COHORT: Final = 24
+# The first two as in `style.css`; beyond, shape and dash tell them apart.
+_COHORT_COLORS: Final = {
+    False: ("#1d6fd1", "#b0359b", "#596273", "#1d6fd1", "#b0359b", "#596273"),
+    True: ("#7ab8ff", "#f0a0e0", "#9aa4b5", "#7ab8ff", "#f0a0e0", "#9aa4b5"),
+}
+_COHORT_DASHES: Final = ([1, 0], [6, 3], [2, 2], [8, 2, 2, 2], [1, 3], [10, 4])
+_COHORT_SHAPES: Final = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
 _CLOCK: Final = {
     "milliseconds": "%H:%M:%S",
     "seconds": "%H:%M:%S",
@@ -27,7 +42,6 @@ _CLOCK: Final = {
     "hours": "%H:%M",
     "date": "%d %b",
 }
-_DASHES: Final = {"p50": [1, 0], "p95": [1, 0], "p99": [5, 3]}
 
 
 def finished(chart: alt.LayerChart | alt.FacetChart, colors: Palette) -> Row:
@@ -56,69 +70,120 @@ def finished(chart: alt.LayerChart | alt.FacetChart, colors: Palette) -> Row:
     return spec
 
 
-def timeline_spec(colors: Palette, objective_ms: float | None, *, with_calls: bool = True) -> Row:
-    """The picture of `_timeline_json`, a copy for the caller to do with as it likes."""
-    return json.loads(_timeline_json(colors, objective_ms, with_calls))
+def lines_spec(colors: Palette, cohorts: tuple[str, ...], objective_ms: float | None, *, is_dark: bool) -> Row:
+    """The picture of `_lines_json`, a copy for the caller to do with as it likes."""
+    return json.loads(_lines_json(colors, cohorts, objective_ms, is_dark))
 
 
 @cache
-def _timeline_json(colors: Palette, objective_ms: float | None, with_calls: bool) -> str:
-    """Voice-to-voice over time: one dot per turn while there are few, p50, p95 and p99, the objective as a rule,
-    and the calls in flight behind, where they are known, on an axis of their own."""
+def _lines_json(colors: Palette, cohorts: tuple[str, ...], objective_ms: float | None, is_dark: bool) -> str:
+    """A percentile over time, a straight line with a color, a dash and a shape of its own for each cohort, gaps where
+    turns are too few; the objective, and where it was first missed, as rules."""
     base = alt.Chart(alt.NamedData("rows"))
     time = alt.X("time:T", title=None, axis=alt.Axis(grid=False, labelOverlap=True, tickCount=7, format=dict(_CLOCK)))
-    strengths = [colors.p50, colors.p95, colors.p99]
-    dashes = [_DASHES[name] for name in PERCENTILES]
     legend = alt.Legend(title=None, orient="top-left", direction="horizontal", offset=-4, padding=0)
-    latency = alt.Scale(zero=True, nice=True)
-    behind = (
-        base.transform_filter("datum.n !== null")
-        .mark_area(interpolate="step-after", color=colors.behind, opacity=0.45, tooltip=False)
-        .encode(
+    domain, places = list(cohorts), range(len(cohorts))
+    scales = {
+        "color": alt.Scale(domain=domain, range=[_COHORT_COLORS[is_dark][place % 6] for place in places]),
+        "strokeDash": alt.Scale(domain=domain, range=[_COHORT_DASHES[place % 6] for place in places]),
+        "shape": alt.Scale(domain=domain, range=[_COHORT_SHAPES[place % 6] for place in places]),
+    }
+    value = alt.Y("value:Q", title="ms", scale=alt.Scale(zero=True, nice=True), axis=alt.Axis(tickCount=5))
+    color = alt.Color("cohort:N", scale=scales["color"], legend=legend)
+    dash = alt.StrokeDash("cohort:N", scale=scales["strokeDash"], legend=legend)
+    points = base.transform_filter("datum.cohort !== null")
+    lines = points.mark_line(interpolate="linear", strokeWidth=2, tooltip=False, invalid="break-paths-show-domains")
+    marks = points.transform_filter("datum.value !== null").mark_point(size=22, filled=True)
+    tips = ["cohort:N", alt.Tooltip("from_text:N", title="from"), alt.Tooltip("to_text:N", title="until")]
+    tips += [alt.Tooltip("value_text:N", title="p95"), alt.Tooltip("n:Q", title="turns")]
+    layers: list[Any] = [
+        lines.encode(x=time, y=value, color=color, strokeDash=dash),
+        marks.encode(
             x=time,
-            y=alt.Y(
-                "calls:Q",
-                title="calls in flight",
-                axis=alt.Axis(orient="right", grid=False, tickMinStep=1, tickCount=4),
-            ),
-        )
-    )
-    dots = base.mark_circle(size=13, color=colors.p95, opacity=0.32).encode(
-        x=time,
-        y=alt.Y("turn:Q", title="ms", scale=latency, axis=alt.Axis(tickCount=5)),
-        tooltip=[alt.Tooltip("time:T", format="%H:%M:%S"), alt.Tooltip("turn_text:N", title="one turn")],
-    )
-    domain = list(PERCENTILES)
-    lines = (
-        base.transform_filter("datum.n !== null")
-        .transform_fold([*PERCENTILES], as_=["percentile", "value"])
-        .mark_line(interpolate="monotone", point=alt.OverlayMarkDef(size=18, filled=True), tooltip=False)
-        .encode(
-            x=time,
-            y=alt.Y("value:Q", title="ms", scale=latency, axis=alt.Axis(tickCount=5)),
-            color=alt.Color("percentile:N", scale=alt.Scale(domain=domain, range=strengths), legend=legend),
-            strokeDash=alt.StrokeDash("percentile:N", scale=alt.Scale(domain=domain, range=dashes), legend=legend),
-        )
-    )
-    hover = (
-        base.transform_filter("datum.n !== null")
-        .mark_rule(opacity=0, strokeWidth=14)
-        .encode(
-            x=time,
-            tooltip=[
-                alt.Tooltip("time:T", format="%H:%M:%S", title="from"),
-                *(alt.Tooltip(f"{name}_text:N", title=name) for name in PERCENTILES),
-                alt.Tooltip("n:Q", title="turns"),
-                alt.Tooltip("calls:Q", title="calls in flight"),
-            ],
-        )
-    )
-    layers: list[Any] = [dots, lines, hover]
+            y=value,
+            color=color,
+            shape=alt.Shape("cohort:N", scale=scales["shape"], legend=legend),
+            tooltip=tips,
+        ),
+        *_onset(base, colors, time),
+    ]
     if objective_ms is not None:
         layers += _objective(base, colors, objective_ms)
-    parts = (behind, alt.layer(*layers)) if with_calls else (alt.layer(*layers),)
-    chart = alt.layer(*parts).resolve_scale(y="independent").properties(height=TIMELINE_HEIGHT)
-    return json.dumps(finished(chart, colors))
+    return json.dumps(finished(alt.layer(*layers).properties(height=LINES_HEIGHT), colors))
+
+
+def _onset(base: alt.Chart, colors: Palette, time: alt.X) -> list[alt.Chart]:
+    marked = base.transform_filter("datum.onset_text !== null")
+    rule = marked.mark_rule(color=colors.ink, strokeWidth=1.5).encode(x=time)
+    text = marked.mark_text(align="left", baseline="top", dx=4, color=colors.ink, fontSize=11, fontWeight="bold")
+    return [rule, text.encode(x=time, y=alt.value(14), text="onset_text:N")]
+
+
+def lines_rows(found: CohortLines, onset: tuple[int, str] | None, clock: Callable[[int], str]) -> list[Row]:
+    """A row for each window of each cohort (ms, None where turns are too few), and one for the moment since when the
+    objective is missed, with its words."""
+    nothing = dict.fromkeys(("cohort", "value", "n", "value_text", "from_text", "to_text", "onset_text"))
+    rows: list[Row] = [
+        {
+            **nothing,
+            "time": in_milliseconds(point.end_unix_ns),
+            "cohort": cohort_label(line.cohort),
+            "value": None if point.value is None else in_milliseconds(point.value),
+            "n": point.n,
+            "value_text": estimate_if(found.approximate and point.value is not None, milliseconds(point.value)),
+            "from_text": clock(point.end_unix_ns - found.window_ns),
+            "to_text": clock(point.end_unix_ns),
+        }
+        for line in found.lines
+        for point in line.points
+    ]
+    if onset is not None:
+        rows.append({**nothing, "time": in_milliseconds(onset[0]), "onset_text": onset[1]})
+    return rows
+
+
+def cohort_label(cohort: str | None) -> str:
+    """A cohort's name in a picture: short, on one line."""
+    return "all turns" if cohort is None else one_line(cohort, _LONGEST_COHORT)
+
+
+def lines_table(found: CohortLines, label: str, clock: Callable[[int], str]) -> ChartTable:
+    """The same figures as a table."""
+    rows = [
+        (clock(point.end_unix_ns - found.window_ns), cohort_label(line.cohort), number(point.n),
+         "too few" if point.value is None else milliseconds(point.value))
+        for line in found.lines
+        for point in line.points
+    ]  # fmt: skip
+    return ChartTable(f"{label} over time", ("window from", "cohort", "turns", "p95"), rows)
+
+
+def load_spec(colors: Palette) -> Row:
+    """The picture of `_load_json`, a copy for the caller to do with as it likes."""
+    return json.loads(_load_json(colors))
+
+
+@cache
+def _load_json(colors: Palette) -> str:
+    """Calls in flight as a strip of its own."""
+    base = alt.Chart(alt.NamedData("rows"))
+    time = alt.X("time:T", title=None, axis=alt.Axis(grid=False, labels=False))
+    calls = alt.Y("calls:Q", title="calls", axis=alt.Axis(grid=False, tickMinStep=1, tickCount=2))
+    area = base.mark_area(interpolate="step-after", color=colors.soft, opacity=0.45).encode(
+        x=time, y=calls, tooltip=[alt.Tooltip("calls:Q", title="calls in flight")]
+    )
+    return json.dumps(finished(alt.layer(area).properties(height=LOAD_HEIGHT), colors))
+
+
+def load_rows(found: CohortLines) -> list[Row]:
+    """A row for each step."""
+    return [{"time": in_milliseconds(point.start_unix_ns), "calls": point.calls} for point in found.load]
+
+
+def load_table(found: CohortLines, clock: Callable[[int], str]) -> ChartTable:
+    """The same figures as a table."""
+    rows = [(clock(point.start_unix_ns), number(point.calls)) for point in found.load]
+    return ChartTable("Calls in flight over time", ("from", "calls in flight"), rows)
 
 
 def _objective(base: alt.Chart, colors: Palette, objective_ms: float) -> list[alt.Chart]:
@@ -137,33 +202,3 @@ def _objective(base: alt.Chart, colors: Palette, objective_ms: float) -> list[al
 
 def _objective_text(objective_ms: float) -> str:
     return f"objective {declared_milliseconds(objective_ms * NS_PER_MS)}"
-
-
-def _text(point: TimelinePoint, ns: float | None) -> str:
-    return estimate_if(point.approximate and ns is not None, milliseconds(ns))
-
-
-def timeline_rows(points: Sequence[TimelinePoint], dots: Sequence[Turn]) -> list[Row]:
-    """Rows of the timeline: buckets (ms, None where there are too few turns) and, while there are few, the turns.
-
-    Beside each number stands its text, for the tooltip.
-    """
-    rows: list[Row] = [
-        {
-            "time": in_milliseconds(point.start_unix_ns),
-            "n": point.n,
-            "calls": point.calls_in_flight,
-            **{name: None if (ns := getattr(point, name)) is None else in_milliseconds(ns) for name in PERCENTILES},
-            **{f"{name}_text": _text(point, getattr(point, name)) for name in PERCENTILES},
-            "turn": None,
-            "turn_text": None,
-        }
-        for point in points
-    ]
-    for turn in dots:
-        value = METRICS[HEADLINE].value(turn)
-        if value is not None and turn.outcome != "invalid":
-            nothing = dict.fromkeys(("n", "calls", *PERCENTILES, *(f"{name}_text" for name in PERCENTILES)))
-            shown = {"turn": in_milliseconds(value), "turn_text": milliseconds(value)}
-            rows.append({"time": in_milliseconds(turn.started_unix_ns), **nothing, **shown})
-    return rows

@@ -10,6 +10,7 @@ from typing import Final
 from urllib.parse import urlencode
 
 from telemetry.model.formatting import NS_PER_S
+from telemetry.model.metrics import HEADLINE
 from telemetry.model.semconv import LENGTH_CLASSES, ROUTES
 from telemetry.objectives.objective import Objective
 from telemetry.store.answers import Filter
@@ -38,10 +39,17 @@ class Choice:
     window: str | None = None
     store: str | None = None  # of several that are shown; None: the one that was named, or the newest run's
 
-    def question(self, objectives: Sequence[Objective]) -> PageQuestion:
-        """What the Now page asks of the store."""
+    def question(self, objectives: Sequence[Objective], metric: str = HEADLINE) -> PageQuestion:
+        """What the Now page asks of the store, with the metric that it draws over time."""
         asked = self.view(objectives)
-        return PageQuestion(filter=asked.filter, window_ns=asked.window_ns, objectives=asked.objectives)
+        return PageQuestion(
+            filter=asked.filter,
+            window_ns=asked.window_ns,
+            metric=metric,
+            objectives=asked.objectives,
+            with_timeline=False,
+            with_cause=True,
+        )
 
     def view(self, objectives: Sequence[Objective] = ()) -> ViewQuestion:
         """Which turns a page is about; a window ends with the run's newest turn, not with the clock."""

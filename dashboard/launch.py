@@ -109,12 +109,12 @@ def url_of(host: str, port: int) -> str:
 def warm_up(slo: Path | None) -> None:
     """Do what the first viewer would wait for: import the pages, ask the store once, build each chart once."""
     from dashboard import pages, palette, runs_source, source
-    from dashboard.charts import timeline_spec
+    from dashboard.charts import lines_spec
     from dashboard.filters import Choice
 
     for page in iter_modules(pages.__path__):
         import_module(f"dashboard.pages.{page.name}")
-    timeline_spec(palette.LIGHT, 800.0)
+    lines_spec(palette.LIGHT, ("all turns",), 800.0, is_dark=False)
     with contextlib.suppress(TelemetryError):  # the page itself says what is wrong with a store
         source.open_source(runs_source.chosen_store(None), slo).now(Choice())
 

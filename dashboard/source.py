@@ -15,22 +15,25 @@ from typing import Any, Final, Protocol, TypeVar, cast
 
 import streamlit as st
 
+from dashboard.descriptions import describe_generator_limit
 from dashboard.filters import Choice
-from dashboard.objective_status import ObjectiveStatus, statuses
+from dashboard.objective_status import ObjectiveStatus, open_statuses, statuses
 from dashboard.runs_source import chosen_store
 from dashboard.source_names import ENV_SLO, ENV_STORE
 from telemetry.model.metrics import HEADLINE
 from telemetry.model.semconv import SIDECAR_TOKEN_VARIABLE
 from telemetry.model.turns import Turn
+from telemetry.objectives.run_verdict import RunVerdict, run_verdict
 from telemetry.objectives.slo import Objective, load_objectives
 from telemetry.store.answers import (
     Filter,
     RunRecord,
     StageStats,
     Summary,
-    TimelinePoint,
 )
 from telemetry.store.burn_rates import BurnRateAnswer
+from telemetry.store.cohort_lines import CohortLines
+from telemetry.store.explanation import Explanation
 from telemetry.store.generator_limit import GENERATOR_LIMITED
 from telemetry.store.objectives import ObjectiveCounts
 from telemetry.store.pages import PageAnswer, PageQuestion
@@ -71,8 +74,10 @@ class NowView:
     run: RunRecord | None
     filter: Filter
     summary: Summary | None
-    timeline: Sequence[TimelinePoint] = ()
-    dots: Sequence[Turn] = ()
+    verdict: RunVerdict | None = None
+    lines: CohortLines | None = None
+    explained: ObjectiveStatus | None = None
+    explanation: Explanation | None = None
     budget: dict[str, StageStats] | None = None
     slowest: Sequence[Turn] = ()
     statuses: Sequence[ObjectiveStatus] = ()
@@ -90,9 +95,9 @@ class Source:
         self._lock = Lock()
         self.objectives = objectives
 
-    def now(self, choice: Choice) -> NowView:
-        """The Now page's answers. Raises StoreError when the store cannot be read."""
-        return self._answer(("now", choice), lambda: self._now(choice))
+    def now(self, choice: Choice, metric: str = HEADLINE) -> NowView:
+        """The Now page's answers, with a metric over time. Raises StoreError when the store cannot be read."""
+        return self._answer(("now", choice, metric), lambda: self._now(choice, metric))
 
     def cache(self, choice: Choice) -> CachePage:
         """What the page about caches and routing shows. Raises StoreError when the store cannot be read."""
@@ -113,21 +118,30 @@ class Source:
         """
         return self._reader.turn_view(trace_id, turn_index, whole_call=whole_call)
 
-    def _now(self, choice: Choice) -> NowView:
-        answer = self._reader.page(choice.question(self.objectives))
+    def _now(self, choice: Choice, metric: str) -> NowView:
+        answer = self._reader.page(choice.question(self.objectives, metric))
         if answer.run is None or answer.summary is None:
             return NowView(answer.runs, None, Filter(), None, faults=answer.faults)
         unjudged = GENERATOR_LIMITED if answer.summary.turns.is_generator_limited else None
+        judged = statuses(self.objectives, answer.counts.count, answer.counts.good_range, unjudged=unjudged)
+        judged = open_statuses(judged, answer.summary.loss.missing)
         return NowView(
+            verdict=run_verdict(
+                self.objectives,
+                [each.verdict for each in judged],
+                cause=answer.cause,
+                limited=None if unjudged is None else describe_generator_limit(answer.summary.turns),
+            ),
+            lines=answer.lines,
+            explained=next((each for each in judged if each.objective == answer.explained), None),
+            explanation=answer.explanation,
             runs=answer.runs,
             run=answer.run,
             filter=answer.filter,
             summary=answer.summary,
-            timeline=answer.timeline,
-            dots=answer.dots,
             budget=answer.budget,
             slowest=answer.slowest,
-            statuses=statuses(self.objectives, answer.counts.count, answer.counts.good_range, unjudged=unjudged),
+            statuses=judged,
             cohort_statuses={
                 each.cohort: self._headline(answer.counts, each.cohort, unjudged) for each in answer.summary.cohorts
             },

@@ -26,8 +26,9 @@ def stages(summary: Summary, statuses: Sequence[ObjectiveStatus]) -> str:
         if status.metric is not None:
             by_metric.setdefault(status.metric, status)
     shown = [*STAGES, *(metric for metric in by_metric if metric not in STAGES and metric in summary.metrics)]
-    rows = "".join(_stage(summary.metrics[metric], by_metric.get(metric)) for metric in shown)
-    rows += "".join(_other(each) for each in statuses if by_metric.get(each.metric or "") is not each)
+    lines = [(by_metric.get(metric), _stage(summary.metrics[metric], by_metric.get(metric))) for metric in shown]
+    lines += [(each, _other(each)) for each in statuses if by_metric.get(each.metric or "") is not each]
+    rows = "".join(line for _, line in sorted(lines, key=lambda each: _missed_first(each[0])))
     valid = formatting.count(summary.turns.eligible, "valid turn")
     answered = f"; {ANSWERED}" if summary.metrics[HEADLINE].unanswered else ""
     how = f"{formatting.APPROXIMATELY} within 1 %" if summary.metrics[HEADLINE].approximate else "exact"
@@ -37,6 +38,10 @@ def stages(summary: Summary, statuses: Sequence[ObjectiveStatus]) -> str:
         '<table><thead><tr><th>stage</th><th class="num">p50</th><th class="num">p95</th><th class="num">p99</th>'
         f'<th class="num">n</th><th>objective</th><th>verdict</th></tr></thead><tbody>{rows}</tbody></table></div>'
     )
+
+
+def _missed_first(status: ObjectiveStatus | None) -> int:
+    return 2 if status is None else {"missed": 0, "unknown": 1, "met": 2}[status.state]
 
 
 def _tally(statuses: Sequence[ObjectiveStatus]) -> str:

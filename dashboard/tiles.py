@@ -1,4 +1,4 @@
-"""The five tiles of the Now page, as HTML. Each says its own state in a word and a shape besides its color."""
+"""The three large numbers of the Now page, as HTML. Each says its own state in a word and a shape besides its color."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -8,21 +8,19 @@ from dashboard.markup import css_percent, escape
 from dashboard.objective_status import ObjectiveStatus
 from telemetry.model import formatting
 from telemetry.model.metrics import DEFINITIONS, HEADLINE
-from telemetry.model.semconv import CACHE_TIERS, FALLBACKS, OUTCOME_LABELS
-from telemetry.store.answers import CacheStats, MetricStats, ShareByName, Summary, TurnCounts
+from telemetry.model.semconv import OUTCOME_LABELS
+from telemetry.store.answers import MetricStats, Summary, TurnCounts
 
-_UNANSWERED: Final = ("no_reply", "timeout", "error", "interrupted")
+_UNANSWERED: Final = ("abandoned", "no_reply", "timeout", "error", "interrupted")
 
 
 def tiles(summary: Summary, statuses: Sequence[ObjectiveStatus]) -> str:
-    """All five in a row: latency, good turns, cache, fallbacks, abandonment."""
+    """In a row: latency, good turns, turns that were not answered."""
     headline = next((each for each in statuses if each.metric == HEADLINE), None)
     parts = (
         _latency(summary.metrics[HEADLINE], headline),
         _good(headline),
-        _cache(summary.cache),
-        _fallback(summary.fallback),
-        _abandonment(summary.turns),
+        _answered(summary.turns),
     )
     return f'<div class="vp vp-tiles">{"".join(parts)}</div>'
 
@@ -78,32 +76,14 @@ def _good(headline: ObjectiveStatus | None) -> str:
     return _tile("Good turns", formatting.percent(headline.verdict.ratio), sub)
 
 
-def _cache(cache: CacheStats) -> str:
-    if cache.hit_rate is None:
-        return _tile("Cache hits", descriptions.UNKNOWN, "the endpoint says nothing of a cache", known=False)
-    tiers = [*CACHE_TIERS, *(tier for tier in cache.hits_by_tier if tier not in CACHE_TIERS)]
-    parts = [f"{tier} {formatting.number(cache.hits_by_tier[tier])}" for tier in tiers if tier in cache.hits_by_tier]
-    sub = " · ".join(parts) if parts else f"no hit in {formatting.turns(cache.reported)}"
-    return _tile("Cache hits", formatting.percent(cache.hit_rate), sub)
-
-
-def _fallback(fallback: ShareByName) -> str:
-    if not fallback.reported:
-        return _tile("Fallbacks", descriptions.UNKNOWN, "the endpoint says nothing of fallbacks", known=False)
-    kinds = [*FALLBACKS, *(kind for kind in fallback.counts if kind not in FALLBACKS)]
-    parts = [f"{kind} {formatting.number(fallback.counts[kind])}" for kind in kinds if kind in fallback.counts]
-    sub = " · ".join(parts) if parts else f"none in {formatting.turns(fallback.reported)}"
-    return _tile("Fallbacks", formatting.share(sum(fallback.counts.values()), fallback.reported), sub)
-
-
-def _abandonment(turns: TurnCounts) -> str:
+def _answered(turns: TurnCounts) -> str:
     if not turns.eligible:
-        return _tile("Abandoned", "not known", "no eligible turn", known=False)
-    others = [
+        return _tile("Not answered", "not known", "no eligible turn", known=False)
+    kinds = [
         f"{OUTCOME_LABELS[name]} {formatting.number(turns.by_outcome[name])}"
         for name in _UNANSWERED
         if turns.by_outcome.get(name)
     ]
-    abandoned = turns.by_outcome.get("abandoned", 0)
-    sub = " · ".join(others) if others else f"every {'other ' if abandoned else ''}turn was answered"
-    return _tile("Abandoned", formatting.share(abandoned, turns.eligible), sub)
+    unanswered = sum(turns.by_outcome.get(name, 0) for name in _UNANSWERED)
+    sub = " · ".join(kinds) if kinds else "every turn was answered"
+    return _tile("Not answered", formatting.share(unanswered, turns.eligible), sub)

@@ -1,50 +1,121 @@
 """The Now page: one screen that says how a run is doing."""
 
-import pandas as pd
+from datetime import tzinfo
+from typing import Final
+
 import streamlit as st
 
-from dashboard import bars, frame, tables
-from dashboard.charts import timeline_rows, timeline_spec
+from dashboard import bars, charts, descriptions, frame, tables
+from dashboard.accessible_chart import chart
+from dashboard.explanation import explanation
 from dashboard.frame import PageContext
-from dashboard.palette import palette
+from dashboard.markup import escape
+from dashboard.objective_status import SYMBOLS, State
+from dashboard.palette import DARK, palette
 from dashboard.source import NowView
 from dashboard.tiles import tiles
 from telemetry.model import formatting
-from telemetry.model.metrics import HEADLINE
+from telemetry.model.metrics import DEFINITIONS, HEADLINE
+from telemetry.objectives.run_verdict import RunVerdict
 from telemetry.store.answers import RunRecord, Summary
+from telemetry.store.cohort_lines import STATISTIC
+
+STAGE: Final = "stage"  # in the link: the metric that is drawn over time
+DRAWN: Final = (
+    *("voice_to_voice", "endpointing", "asr_final_latency", "llm_first_token_latency", "llm_ttft"),
+    *("tts_first_chunk_latency", "leading_silence"),
+)
+_STATES: Final[dict[str, State]] = {"met": "met", "missed": "missed"}
 
 
 def page() -> None:
     """Draw the page; its body refreshes by itself while the run lives."""
-    frame.show("Now", lambda source, choice: source.now(choice), _figures)
+    frame.show("Now", lambda source, choice: source.now(choice, _metric()), _figures)
+
+
+def _metric() -> str:
+    wanted = st.query_params.get(STAGE, HEADLINE)
+    return wanted if wanted in DRAWN else HEADLINE
+
+
+def verdict_html(verdict: RunVerdict) -> str:
+    """The verdict sentence, with its state as a shape, a word and a color."""
+    state = _STATES.get(verdict.state, "unknown")
+    return f'<p class="vp vp-verdict {state}" role="status"><b>{SYMBOLS[state]}</b> {escape(verdict.sentence)}</p>'
 
 
 def _figures(view: NowView, run: RunRecord, summary: Summary, context: PageContext) -> None:
     """Everything below the head, from one state of the store."""
+    if view.verdict is not None:
+        st.html(verdict_html(view.verdict))
     st.html(tiles(summary, view.statuses))
     left, right = st.columns([1, 1.06])
-    headline = next((each for each in view.statuses if each.metric == HEADLINE), None)
-    threshold = headline.objective.threshold if headline else None
     with left:
-        st.html(
-            '<div class="vp vp-head"><h2>Voice to voice over time <span class="hint">dots are turns, while few; '
-            "p95 from 20 answered turns a bucket, p99 from 100</span></h2></div>"
-        )
-        st.vega_lite_chart(
-            pd.DataFrame(timeline_rows(view.timeline, view.dots)),
-            timeline_spec(
-                palette(st.context.theme.type),
-                None if threshold is None else formatting.in_milliseconds(threshold),
-                with_calls=any(point.calls_in_flight is not None for point in view.timeline),
-            ),
-            theme=None,
-            width="stretch",
-            alt="Voice to voice over time: p50, p95 and p99 against the objective, calls in flight behind",
-        )
-        st.html(bars.budget(view.budget or {}))
+        _over_time(view, context.zone)
+        st.html(bars.budget(view.budget or {}, [each.objective for each in view.statuses]))
         st.html(bars.outcomes(summary.turns))
         st.html(tables.failures(summary.failures) or "<div></div>")
     with right:
         st.html(tables.stages(summary, view.statuses))
+        if view.explanation is not None and view.explained is not None:
+            st.html(explanation(view.explanation, f"bad turns by {view.explained.promise}"))
         st.html(tables.cohorts(summary.cohorts, view.cohort_statuses))
         st.html(tables.slowest(view.slowest, context.choice, context.zone) or "<div></div>")
+
+
+def _over_time(view: NowView, zone: tzinfo) -> None:
+    found = view.lines
+    metric = _metric() if found is None else found.metric
+    name = DEFINITIONS[metric].label
+    title, selector = st.columns([2.2, 1], vertical_alignment="center")
+    with selector:
+        _stage_selector(metric)
+    if found is None or not found.lines:
+        with title:
+            st.html(
+                f'<div class="vp"><h2>{escape(name)} over time</h2><span class="hint">no turn shows it</span></div>'
+            )
+        return
+    left_out = f"; {formatting.count(found.left_out, 'smaller cohort')} left out" if found.left_out else ""
+    with title:
+        st.html(
+            f'<div class="vp"><h2>{escape(name)} over time <span class="hint">{STATISTIC} of the '
+            f"{formatting.seconds(found.window_ns)} before each point, a gap where turns are too few{left_out}</span>"
+            "</h2></div>"
+        )
+    threshold = next((each.objective.threshold for each in view.statuses if each.metric == metric), None)
+    cohorts = tuple(dict.fromkeys(charts.cohort_label(line.cohort) for line in found.lines))
+    colors = palette(st.context.theme.type)
+    cause = None if view.verdict is None else view.verdict.cause
+    since = None if cause is None else cause.since_unix_ns
+
+    def clock(unix_ns: int) -> str:
+        return descriptions.time_of_day(unix_ns, zone)
+
+    chart(
+        charts.lines_rows(found, None if since is None else (since, f"missed since {clock(since)}"), clock),
+        charts.lines_spec(
+            colors,
+            cohorts,
+            None if threshold is None else formatting.in_milliseconds(threshold),
+            is_dark=colors is DARK,
+        ),
+        f"{name} over time, {STATISTIC} by cohort against the objective",
+        charts.lines_table(found, name, clock),
+    )
+    if found.load:
+        chart(
+            charts.load_rows(found),
+            charts.load_spec(colors),
+            "Calls in flight over the same time",
+            charts.load_table(found, clock),
+        )
+
+
+def _stage_selector(chosen: str) -> None:
+    def rewrite() -> None:
+        st.query_params[STAGE] = st.session_state["now_stage"]
+
+    if st.session_state.get("now_stage") != chosen:
+        st.session_state["now_stage"] = chosen
+    st.selectbox("Stage", DRAWN, format_func=lambda name: DEFINITIONS[name].label, key="now_stage", on_change=rewrite)

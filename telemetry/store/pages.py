@@ -8,13 +8,17 @@ from typing import Final
 
 from telemetry.model.metrics import HEADLINE
 from telemetry.model.turns import Turn
-from telemetry.objectives.slo import Objective
+from telemetry.objectives.run_verdict import MissCause, leading_miss
+from telemetry.objectives.slo import Objective, judge
 from telemetry.store import queries
 from telemetry.store.answers import Filter, RunRecord, StageStats, Summary, TimelinePoint
+from telemetry.store.cohort_lines import CohortLines
 from telemetry.store.connection import StoreConnection, rows
+from telemetry.store.explanation import Explanation, ExplanationQuestion, TurnSelection, explanation
 from telemetry.store.objectives import ObjectiveCounts
 from telemetry.store.queries import viewed
 from telemetry.store.rollups.library import RollupLibrary
+from telemetry.store.run_verdict import run_verdict_evidence
 from telemetry.store.runs import newest_run, runs
 from telemetry.store.turn_questions import TurnQuestions
 from telemetry.store.turn_rows import full_turns
@@ -34,6 +38,9 @@ class PageQuestion:
     metric: str = HEADLINE
     objectives: tuple[Objective, ...] = ()
     slowest: int = 5
+    # Whether the timeline with all cohorts in one, and whether the cause of a miss and what explains it are wanted.
+    with_timeline: bool = True
+    with_cause: bool = False
     dots: int = 800
     # A timeline has so many buckets that each holds enough turns for its percentiles.
     turns_per_bucket: int = 30
@@ -56,6 +63,10 @@ class PageAnswer:
     slowest: Sequence[Turn] = ()
     counts: ObjectiveCounts = field(default_factory=lambda: ObjectiveCounts({}))
     faults: Sequence[str] = ()
+    lines: CohortLines | None = None
+    cause: MissCause | None = None
+    explained: Objective | None = None  # the bad turns by it are what `explanation` is about
+    explanation: Explanation | None = None
 
 
 def page(
@@ -75,18 +86,38 @@ def page(
     if not about.is_rolled_up:
         _copy_if_few(connection, f)
     summary = about.summary(now_unix_ns, len(faults))
+    counts = about.objective_counts(asked.objectives)
+    cause, explained = _cause(connection, f, asked, counts) if asked.with_cause else (None, None)
     return PageAnswer(
+        lines=about.cohort_lines(asked.metric),
+        cause=cause,
+        explained=explained,
+        explanation=None
+        if explained is None or summary.turns.is_generator_limited
+        else explanation(connection, ExplanationQuestion(TurnSelection(explained), f)),
         runs=known,
         run=run,
         filter=f,
         summary=summary,
-        timeline=about.timeline(asked.metric, _buckets(about, summary.turns.eligible, asked)),
-        dots=_dots(connection, f, asked.dots) if summary.turns.total <= asked.dots else (),
+        timeline=about.timeline(asked.metric, _buckets(about, summary.turns.eligible, asked))
+        if asked.with_timeline
+        else (),
+        dots=_dots(connection, f, asked.dots) if asked.with_timeline and summary.turns.total <= asked.dots else (),
         budget=about.stage_budget(),
         slowest=about.slowest(asked.metric, asked.slowest),
-        counts=about.objective_counts(asked.objectives),
+        counts=counts,
         faults=faults,
     )
+
+
+def _cause(
+    connection: StoreConnection, f: Filter, asked: PageQuestion, counts: ObjectiveCounts
+) -> tuple[MissCause | None, Objective | None]:
+    """What is shown of why the leading objective is missed, and the objective whose bad turns are to be explained."""
+    verdicts = judge(asked.objectives, counts.count, counts.good_range)
+    missed = leading_miss(asked.objectives, verdicts)
+    headline = next((objective for objective in asked.objectives if objective.metric == HEADLINE), None)
+    return run_verdict_evidence(connection, f, asked.objectives, counts).cause, missed or headline
 
 
 def _buckets(about: TurnQuestions, turns: int, asked: PageQuestion) -> int:

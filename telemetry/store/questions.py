@@ -254,6 +254,7 @@ def _paged(asked: TurnsQuestion) -> TurnsQuestion:
         raise BadQuestionError(f"turns_page: there is no order {asked.order!r:.60}; known are {', '.join(ORDERS)}")
     if asked.page_size not in PAGE_SIZES or not 0 <= asked.page <= MOST_PAGED:
         raise BadQuestionError(f"turns_page: a page has {', '.join(map(str, PAGE_SIZES))} turns, and none is negative")
+    return asked
 
 
 def _bounded_view(asked: ViewQuestion) -> ViewQuestion:

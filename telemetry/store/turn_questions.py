@@ -14,6 +14,7 @@ from telemetry.objectives.slo import Objective
 from telemetry.store import queries
 from telemetry.store.answers import Filter, StageStats, Summary, TimelinePoint
 from telemetry.store.cache_pages import CacheAnswer, cache_answer
+from telemetry.store.cohort_lines import CohortLines, cohort_lines
 from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.instrument_error import instrument_error_ns
 from telemetry.store.instrument_pages import InstrumentAnswer, instrument_answer
@@ -61,6 +62,11 @@ class TurnQuestions:
     def ticks(self) -> list[TickHistogram] | None:
         """The headline's histograms over time, of roll-ups; None where the turns are to be read one by one."""
         return None if self._rolled is None else [TickHistogram(*tick) for tick in self._rolled.ticks()]
+
+    def cohort_lines(self, metric: str) -> CohortLines:
+        """A metric over time with a line for each cohort. Raises KeyError for a metric that there is none of."""
+        rolled = self._rolled if metric == HEADLINE else None
+        return cohort_lines(self._connection, self._filter, metric, rolled)
 
     def buckets_max(self, metric: str) -> int | None:
         """The most buckets that a timeline may have without the turns being read one by one; None for any number."""

@@ -120,6 +120,38 @@ class RolledUp:
                 found.append((tick * length_ns, length_ns, cell.histogram))
         return found
 
+    def cohort_sizes(self) -> dict[str | None, int]:
+        """How many valid turns have the headline metric, by cohort."""
+        found: dict[str | None, int] = {}
+        for key, cell in self.figures.judged("tick"):
+            found[key.cohort] = found.get(key.cohort, 0) + cell.n
+        return found
+
+    @property
+    def span(self) -> tuple[int, int] | None:
+        """When the first and the last valid turn began, Unix ns; None without one."""
+        return self._span
+
+    def windows(
+        self, step_ns: int, steps: int, cohorts: Sequence[str | None]
+    ) -> dict[str | None, dict[int, tuple[int, float | None]]] | None:
+        """Count and p95 of the headline over windows of so many steps, by cohort and the step that they end with; None
+        where a step is no whole number of ticks."""
+        by_step: dict[str | None, dict[int, list[Histogram]]] = {cohort: {} for cohort in cohorts}
+        for key, cell in self.figures.judged("tick"):
+            tick, length_ns = (int(label or 0) for label in key.labels)
+            if step_ns % length_ns:
+                return None
+            if cell.histogram is None or key.cohort not in by_step:
+                continue
+            step = tick * length_ns // step_ns
+            for place in range(steps):
+                by_step[key.cohort].setdefault(step + place, []).append(cell.histogram)
+        return {
+            cohort: {step: _count_and_p95(Histogram.added(some)) for step, some in found.items()}
+            for cohort, found in by_step.items()
+        }
+
     @property
     def buckets_max(self) -> int:
         """The most buckets of a timeline that are whole ticks."""
@@ -135,6 +167,11 @@ class RolledUp:
         if not moments:
             return None
         return min(cell.first or 0 for cell in moments), max(cell.last or 0 for cell in moments)
+
+
+def _count_and_p95(histogram: Histogram) -> tuple[int, float | None]:
+    values = histogram.quantiles(TICK_SCALE, (0.95,))
+    return histogram.n, None if values is None else values[0]
 
 
 def _point(start_unix_ns: int, histogram: Histogram, calls: int | None) -> TimelinePoint:

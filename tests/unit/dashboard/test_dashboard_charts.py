@@ -8,11 +8,11 @@ import altair as alt
 import pytest
 
 import dashboard
-from dashboard.charts import timeline_rows, timeline_spec
+from dashboard.charts import lines_rows, lines_spec, lines_table, load_rows, load_spec, load_table
 from dashboard.palette import DARK, LIGHT, STAGE_NAMES, Palette, palette
 from dashboard.waterfall_chart import BAR_LABELS, EVENTS, view_ms, waterfall_rows, waterfall_spec
 from telemetry.model.waterfall import BAR_NAMES, waterfall
-from telemetry.store.answers import TimelinePoint
+from telemetry.store.cohort_lines import CohortLine, CohortLines, LinePoint, LoadPoint
 from tests.unit.dashboard.scenes import MS, S, Scene, service_turn, turns_of
 
 TURNS = turns_of(Scene(turns=300, newest_unix_ns=1_000 * S))
@@ -21,58 +21,54 @@ SLOW = max(
 )
 
 
+LINES = CohortLines(
+    "voice_to_voice",
+    40 * S,
+    [
+        CohortLine("<b>a", [LinePoint(100 * S, 30, 640.0 * MS), LinePoint(110 * S, 12, None)]),
+        CohortLine(None, [LinePoint(100 * S, 30, 700.0 * MS)]),
+    ],
+    [LoadPoint(90 * S, 3), LoadPoint(100 * S, None)],
+    approximate=True,
+)
+
+
+def clock(unix_ns: int) -> str:
+    return f"{unix_ns // S} s"
+
+
 @pytest.mark.parametrize("colors", [LIGHT, DARK])
-def test_the_timeline_has_its_percentiles_in_order_and_no_data_of_its_own(colors: Palette) -> None:
-    spec = timeline_spec(colors, 800.0)
+def test_a_line_per_cohort_is_straight_and_known_by_dash_and_shape(colors: Palette) -> None:
+    spec = lines_spec(colors, ("a", "b"), 800.0, is_dark=colors is DARK)
     output = json.dumps(spec)
-    assert '"domain": ["p50", "p95", "p99"]' in output
+    assert '"interpolate": "linear"' in output
+    assert "monotone" not in output
+    assert '"invalid": "break-paths-show-domains"' in output
+    assert '"strokeDash": {' in output
+    assert '"shape": {' in output
     assert "objective 800 ms" in output
     assert '"zero": true' in output
     assert "data" not in spec
     assert "datasets" not in spec
     alt.LayerChart.from_dict(spec | {"data": {"name": "rows"}})  # raises where it is no valid specification
-    assert timeline_spec(colors, 800.0) == spec  # the browser keeps the picture only while this holds
+    assert lines_spec(colors, ("a", "b"), 800.0, is_dark=colors is DARK) == spec  # the browser keeps the picture
+    assert "objective" not in json.dumps(lines_spec(colors, ("a",), None, is_dark=False))
 
 
-def test_calls_in_flight_have_an_axis_only_where_they_are_known() -> None:
-    kinds = {
-        known: set(
-            re.findall(r'"type": "(area|line|circle)"', json.dumps(timeline_spec(LIGHT, None, with_calls=known)))
-        )
-        for known in (True, False)
-    }
-    assert kinds == {True: {"area", "line", "circle"}, False: {"line", "circle"}}
+def test_a_window_of_too_few_turns_is_a_gap_and_the_beginning_of_a_miss_is_marked() -> None:
+    first, gap, other, onset = lines_rows(LINES, (105 * S, "missed since 105 s"), clock)
+    assert (first["time"], first["value"], first["value_text"]) == (100_000.0, 640.0, "≈ 640 ms")
+    assert (first["cohort"], first["from_text"], first["to_text"]) == ("<b>a", "60 s", "100 s")
+    assert (gap["value"], gap["value_text"], gap["n"]) == (None, "–", 12)
+    assert other["cohort"] == "all turns"
+    assert (onset["time"], onset["onset_text"], onset["cohort"]) == (105_000.0, "missed since 105 s", None)
+    assert lines_table(LINES, "Voice to voice", clock).rows[1] == ("70 s", "<b>a", "12", "too few")
 
 
-def test_without_an_objective_there_is_no_rule() -> None:
-    assert "objective" not in json.dumps(timeline_spec(LIGHT, None))
-
-
-def test_a_bucket_with_too_few_turns_has_no_percentile() -> None:
-    points = [TimelinePoint(5 * S, 12, 400.0 * MS, None, None, 3)]
-    assert timeline_rows(points, []) == [
-        {
-            "time": 5000.0,
-            "n": 12,
-            "calls": 3,
-            "turn": None,
-            "turn_text": None,
-            "p50": 400.0,
-            "p50_text": "400 ms",
-            "p95": None,
-            "p95_text": "–",
-            "p99": None,
-            "p99_text": "–",
-        }
-    ]
-
-
-def test_each_valid_answered_turn_is_a_dot() -> None:
-    (row,) = timeline_rows([TimelinePoint(5 * S, 12, 400.0 * MS, None, None, 3, approximate=True)], [])
-    assert (row["p50_text"], row["p95_text"]) == ("≈ 400 ms", "–")
-    rows = timeline_rows([], TURNS)
-    assert len(rows) == sum(turn.outcome == "ok" for turn in TURNS)
-    assert all(row["n"] is None and row["turn"] > 0 and row["turn_text"].endswith(" ms") for row in rows)
+def test_the_load_is_a_strip_of_its_own() -> None:
+    assert load_rows(LINES) == [{"time": 90_000.0, "calls": 3}, {"time": 100_000.0, "calls": None}]
+    assert load_table(LINES, clock).rows == [("90 s", "3"), ("100 s", "–")]
+    alt.LayerChart.from_dict(load_spec(LIGHT) | {"data": {"name": "rows"}})
 
 
 def test_the_waterfall_shows_both_sides_and_the_whole_wait() -> None:

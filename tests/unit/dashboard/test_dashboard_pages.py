@@ -51,6 +51,7 @@ def test_a_generator_limited_run_claims_nothing_of_the_service(store: Path) -> N
     assert not re.search(r"✓ met|✕ missed|within the objective|of the error budget left", text)
     assert bodies.count("○ not judged") >= 7
     assert "Good turns not judged" in text
+    assert "Not judged:" in text
 
 
 def test_an_empty_store_says_how_to_start(store: Path) -> None:
@@ -76,7 +77,13 @@ def test_a_full_store_shows_every_part(store: Path) -> None:
     ):
         assert part in text
     assert app.selectbox[0].value == ""
-    assert [box.label for box in app.selectbox] == LABELS
+    assert [box.label for box in app.selectbox] == [*LABELS, "Stage"]
+    assert "Voice to voice over time" in text
+    assert re.search(r"(Meeting all|Missing the objective|Undecided:)", text)
+    _, of_stage = shown(stage="llm_ttft")
+    assert "LLM after transcript over time" in of_stage
+    _, unknown = shown(stage="nonsense")
+    assert "Voice to voice over time" in unknown
 
 
 def test_one_turn_has_no_percentiles_beyond_the_median_and_no_verdict(store: Path) -> None:

@@ -9,14 +9,17 @@ import msgspec
 import pytest
 
 from dashboard import bars, evidence, header, tables, tiles
+from dashboard.explanation import NOTHING, explanation
 from dashboard.filters import Choice
 from dashboard.objective_status import ObjectiveStatus, chip, statuses
 from dashboard.trust import trust
+from telemetry.explanation.dimensions import ExplainedDimension, ExplainingValue
 from telemetry.model.stated_error import GoodRange, StatedError
 from telemetry.model.turns import Turn
 from telemetry.model.waterfall import waterfall
 from telemetry.objectives.slo import NotObservable, Objective, default_objectives
-from telemetry.store.answers import CacheStats, RunRecord, ShareByName, StageStats, TelemetryLoss, TurnCounts
+from telemetry.store.answers import RunRecord, StageStats, TelemetryLoss, TurnCounts
+from telemetry.store.explanation import Explanation
 from tests.unit.dashboard.fakes import MS, stats, summary
 from tests.unit.dashboard.scenes import S, Scene, service_turn, turns_of
 
@@ -97,25 +100,41 @@ def test_few_turns_have_no_p95_and_no_good_ratio_as_a_verdict() -> None:
     assert "Good turns too few (12) 12 of 12 within the objective" in text
 
 
-def test_an_endpoint_that_reports_no_cache_or_fallback_has_no_rate() -> None:
-    silent = replace(summary(), cache=CacheStats(0, 0, {}), fallback=ShareByName(200, 0, {}))
-    text = text_of(tiles.tiles(silent, ()))
-    assert "Cache hits not reported" in text
-    assert "Fallbacks not reported" in text
-    assert "0 %" not in text.partition("Abandoned")[0]
-
-
-def test_tiers_and_kinds_are_counted_in_their_order() -> None:
-    full = replace(
-        summary(),
-        cache=CacheStats(100, 30, {"central": 5, "device": 20, "lab": 5}),
-        fallback=ShareByName(200, 200, {"partial": 1, "rule": 3}),
-        turns=TurnCounts(200, 180, 0, {"ok": 180, "abandoned": 10, "no_reply": 4, "timeout": 6}),
-    )
+def test_turns_that_were_not_answered_are_counted_by_kind() -> None:
+    full = replace(summary(), turns=TurnCounts(200, 180, 0, {"ok": 180, "abandoned": 10, "no_reply": 4, "timeout": 6}))
     text = text_of(tiles.tiles(full, ()))
-    assert "30 % device 20 · central 5 · lab 5" in text
-    assert "2 % rule 3 · partial 1" in text
-    assert "Abandoned 5 % no reply 4 · timed out 6" in text
+    assert "Not answered 10 % abandoned 10 · no reply 4 · timed out 6" in text
+    assert "Not answered 0 % every turn was answered" in text_of(tiles.tiles(summary(), ()))
+
+
+def test_what_explains_bad_turns_is_ranked_with_its_value() -> None:
+    value = ExplainingValue("<b>noisy\x1b", 30, 10, 0.6, 0.02)
+    shown = ExplainedDimension("noise", 4, None, 0.42, 0.00001, is_shown=True, value=value)
+    open_, silent = ExplainedDimension("route", 2), ExplainedDimension("region", 0, "not reported")
+    html = explanation(Explanation(50, 500, (shown, open_, silent), is_sample=True), "bad turns")
+    text = text_of(html)
+    assert "50 bad turns against 500 others, a sample over their time" in text
+    assert "noise &lt;b&gt;noisy\\x1b 60 % 2 % 0.42 &lt; 0.001" in text
+    assert "not shown: route" in text
+    assert "not reported: region" in text
+    assert "<b>noisy" not in html
+    assert NOTHING in text_of(explanation(Explanation(50, 500, (open_,)), "bad turns"))
+
+
+def test_budgets_are_ticks_on_the_stage_bar() -> None:
+    html = bars.budget({"llm": StageStats("llm", 200, 200.0 * MS, 400.0 * MS)}, default_objectives())
+    assert html.count('<u class="vp-budget"') == 6  # three objectives, at p50 and at p95
+    assert 'style="left:100.00%"' in html  # voice to voice at 800 ms is the end of the scale
+    assert "LLM over by 600 ms" in text_of(html)
+    assert "vp-budget" not in bars.budget({"llm": StageStats("llm", 200, 200.0 * MS, 400.0 * MS)})
+
+
+def test_missed_objectives_come_first() -> None:
+    objectives = default_objectives()
+    counts = {each.name: (200, 200) for each in objectives} | {"tts-first-chunk": (10, 200)}
+    found = statuses(objectives, lambda each: counts[each.name])
+    rows = tables.stages(summary(), found)
+    assert rows.index("TTS first chunk") < rows.index("Voice to voice<")
 
 
 def test_no_eligible_turn_means_no_share_of_abandoned() -> None:

@@ -1,0 +1,56 @@
+"""One view is one snapshot: while a writer writes, no two figures of a page's answer disagree."""
+
+import threading
+from pathlib import Path
+
+from telemetry.objectives.slo import default_objectives
+from telemetry.store.answers import Filter
+from telemetry.store.pages import PageQuestion
+from telemetry.store.reader import StoreReader
+from telemetry.store.schema import Batch
+from telemetry.store.writer import StoreWriter
+from tests.fixtures_turns import client_turn
+
+OBJECTIVES = tuple(default_objectives())
+HEARD = next(objective for objective in OBJECTIVES if objective.metric == "voice_to_voice")
+BATCH = 20
+BATCHES = 12
+
+
+def test_no_two_figures_of_a_page_disagree_while_turns_arrive(tmp_path: Path) -> None:
+    """Every turn is slow, of one of two cohorts, and shown by every figure: they all count the same turns."""
+    store = tmp_path / "store"
+    begun, seen = threading.Event(), list[int]()
+
+    def write() -> None:
+        with StoreWriter(store) as writer:
+            for batch in range(BATCHES):
+                turns = [
+                    client_turn(index, voice_to_voice_ms=900.0, cohort=("a", "b")[index % 2])
+                    for index in range(batch * BATCH, (batch + 1) * BATCH)
+                ]
+                writer.append(Batch(turns))
+                begun.set()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    begun.wait()
+    with StoreReader(store) as reader:
+        while thread.is_alive() or not seen:
+            page = reader.page(PageQuestion(Filter("run-1"), objectives=OBJECTIVES, with_cause=True))
+            assert page.run is not None
+            assert page.summary is not None
+            assert page.cause is not None
+            assert page.explanation is not None
+            turns = page.summary.turns.total
+            assert page.run.turns == turns
+            assert page.counts.count(HEARD) == (0, turns)
+            assert sum(page.counts.of_cohort(cohort).count(HEARD)[1] for cohort in ("a", "b")) == turns
+            assert page.summary.metrics["voice_to_voice"].n == turns
+            assert sum(point.n for point in page.timeline) == turns
+            assert page.cause.turns == turns
+            assert page.explanation.selected + page.explanation.others == turns
+            assert sum(cohort.turns.total for cohort in page.summary.cohorts) == turns
+            seen.append(turns)
+    thread.join()
+    assert seen == sorted(seen)
