@@ -81,7 +81,7 @@ def _lines_json(colors: Palette, cohorts: tuple[str, ...], objective_ms: float |
     turns are too few; the objective, and where it was first missed, as rules."""
     base = alt.Chart(alt.NamedData("rows"))
     time = alt.X("time:T", title=None, axis=alt.Axis(grid=False, labelOverlap=True, tickCount=7, format=dict(_CLOCK)))
-    legend = alt.Legend(title=None, orient="top-left", direction="horizontal", offset=-4, padding=0)
+    legend = alt.Legend(title=None, orient="top", symbolSize=70, symbolStrokeWidth=2, offset=2, padding=0)
     domain, places = list(cohorts), range(len(cohorts))
     scales = {
         "color": alt.Scale(domain=domain, range=[_COHORT_COLORS[is_dark][place % 6] for place in places]),
