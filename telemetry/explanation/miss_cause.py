@@ -79,7 +79,7 @@ def find_cause(turns: MissTurns) -> MissCause:
     size = turns.is_bad.size
     if not size:
         return MissCause(turns.objective)
-    cohorts = _Cohorts.of(turns)
+    cohorts = _ComparedCohorts.of(turns)
     is_suspect = np.isin(turns.cohorts, cohorts.missing) if cohorts.missing else np.ones(size, dtype=bool)
     change = _Change.of(turns, np.flatnonzero(is_suspect))
     return MissCause(
@@ -118,7 +118,7 @@ def _critical(tries: int) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class _Cohorts:
+class _ComparedCohorts:
     """Codes of the cohorts that are shown to miss the objective and, then, of those shown to be within it; none of
     either where that does not tell cohorts apart."""
 
@@ -127,7 +127,7 @@ class _Cohorts:
     too_small: int = 0
 
     @classmethod
-    def of(cls, turns: MissTurns) -> "_Cohorts":
+    def of(cls, turns: MissTurns) -> "_ComparedCohorts":
         permitted, fewest = 1 - turns.target, minimum_for_target(turns.target)
         codes = np.unique(turns.cohorts).tolist()
         shares = {code: clustered_share(turns.is_bad[of], turns.calls[of]) for code in codes
@@ -223,7 +223,7 @@ def _together(is_bad: Bools, calls: Codes, places: Sequence[int]) -> float:
     return max(1.0, *(float((np.bincount(by, weights=rest) ** 2).sum()) / alone for by in (of_calls, stretches)))
 
 
-def _grown_stage(turns: MissTurns, cohorts: _Cohorts, change: _Change | None) -> StageGrowth | None:
+def _grown_stage(turns: MissTurns, cohorts: _ComparedCohorts, change: _Change | None) -> StageGrowth | None:
     if turns.total is None:
         return None
     suspect, reference, statistic = _compared(turns, cohorts, change)
@@ -252,7 +252,7 @@ def _grown_stage(turns: MissTurns, cohorts: _Cohorts, change: _Change | None) ->
     return StageGrowth(name, grown.value, statistic)
 
 
-def _compared(turns: MissTurns, cohorts: _Cohorts, change: _Change | None) -> tuple[Bools, Bools, Statistic]:
+def _compared(turns: MissTurns, cohorts: _ComparedCohorts, change: _Change | None) -> tuple[Bools, Bools, Statistic]:
     """Which turns' stages are compared with which, and at which percentile."""
     places = np.arange(turns.is_bad.size)
     is_during = np.ones(places.size, dtype=bool)
