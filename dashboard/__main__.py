@@ -50,10 +50,10 @@ def run(
 
 
 def _places(store: str | None, given: list[str]) -> tuple[str, ...]:
-    """Where runs are. Raises ConfigError where nothing is named and there is no folder of runs here."""
+    """Where runs are. Raises ConfigError where nothing is named and a folder of runs is missing."""
     if store is None and not given:
         if not Path(RUNS_FOLDER).is_dir():
-            where = f"there is no folder {RUNS_FOLDER} here; name a place with runs, or a store with --store"
+            where = f"the current folder has no {RUNS_FOLDER}; name a place with runs, or a store with --store"
             raise ConfigError("dashboard", [where])
         given = [RUNS_FOLDER]
     places_of(given)

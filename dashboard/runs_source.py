@@ -45,7 +45,7 @@ def places() -> tuple[str, ...]:
 
 
 def listed_runs() -> list[RunEntry]:
-    """Every run, the newest first. Raises ConfigError for a place that is no folder."""
+    """Every run, the newest first. Raises ConfigError for a place that is not a folder."""
     return _catalog(places(), objectives()).entries()
 
 

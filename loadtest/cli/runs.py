@@ -26,7 +26,7 @@ def list_all(
 ) -> None:
     """List runs: when, against what, how many turns, voice-to-voice, verdict and note; the newest first.
 
-    A folder that is damaged or half written is listed with its fault. Exit code 0; 2 where a place is no folder of
+    A folder that is damaged or half written is listed with its fault. Exit code 0; 2 where a place is not a folder of
     runs, store or sidecar.
     """
     from loadtest.run.runs import RunsRequest, list_runs
@@ -47,7 +47,7 @@ def remove(
     """Delete the folders of runs, with their stores. A run that is under way is kept.
 
     A folder is renamed first and then deleted: whenever the command is killed, a run is listed whole or not at all.
-    Exit code 0: all removed (or nothing, by your answer); 2: a run is none, is under way, or cannot be removed.
+    Exit code 0: all removed (or nothing, by your answer); 2: there is no such run, it is under way, or cannot be removed.
     """
     from loadtest.run.runs import remove_runs
 
@@ -60,7 +60,7 @@ def note(
     name: Annotated[str, typer.Argument(metavar="RUN", help=RUN_HELP)],
     text: Annotated[str, typer.Argument(help="what to remember of it; empty: take the note away")],
 ) -> None:
-    """Keep a note beside a run; the list and the dashboard show it. Exit code 0; 2 where the run is none."""
+    """Keep a note beside a run; the list and the dashboard show it. Exit code 0; 2 where there is no such run."""
     from loadtest.run.runs import note_run
 
     raise typer.Exit(int(note_run(name, text, context.obj, Console())))

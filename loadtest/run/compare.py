@@ -90,7 +90,7 @@ def _checked(request: CompareRequest) -> RegressionMargin:
 
 
 def _entries(request: CompareRequest) -> list[RunEntry]:
-    """The runs that are named. Raises UsageError with a line for each that is none."""
+    """The runs that are named. Raises UsageError with a line for each that is not there."""
     listed: list[RunEntry] | None = None
     faults: list[str] = []
     found: list[RunEntry] = []

@@ -64,7 +64,7 @@ def list_runs(request: RunsRequest, console: Console) -> ExitCode:
     shown = found if request.most is None else found[: request.most]
     if not found:
         console.print(
-            f"no runs: there is no folder {RUNS_FOLDER} here with a run in it; "
+            f"no runs: {RUNS_FOLDER} in the current folder holds none; "
             "start one with voiceprobe run ws://…, or name a place with --runs",
             soft_wrap=True,
         )

@@ -65,7 +65,7 @@ class RunCatalog:
     def entries(
         self, *, now_unix_ns: int | None = None, progress: Progress = lambda _done, _total: None
     ) -> list[RunEntry]:
-        """Every run, the newest first. Raises ConfigError for a place that is no folder; what is wrong with a single
+        """Every run, the newest first. Raises ConfigError for a place that is not a folder; what is wrong with a single
         run is said in its entry."""
         now_unix_ns = time.time_ns() if now_unix_ns is None else now_unix_ns
         places = places_of(self.given)

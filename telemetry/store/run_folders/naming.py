@@ -28,7 +28,7 @@ def find_run(
         return _only(text, _named(run_id, inside), f"known are {_names(inside)}")
     known = listed()
     found = _named(text, known)
-    return _only(text, found, f"known are {_names(known)}" if known else "there is no folder of runs here")
+    return _only(text, found, f"known are {_names(known)}" if known else "there are no runs here")
 
 
 def _named(text: str, known: Sequence[RunEntry]) -> list[RunEntry]:

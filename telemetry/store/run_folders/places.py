@@ -33,7 +33,7 @@ class RunPlace:
 
     @property
     def notes_folder(self) -> Path | None:
-        """Where notes about its runs are kept; None where there is no folder at hand."""
+        """Where notes about its runs are kept; None where there is not a folder at hand."""
         if self.folder is not None:
             return self.folder / "notes"
         return None if self.is_remote else Path(self.store) / "notes"
@@ -50,7 +50,7 @@ def is_run_folder(folder: Path) -> bool:
 
 
 def places_of(given: Sequence[str]) -> list[RunPlace]:
-    """Every store at what was named, each once, in the order of their names. Raises ConfigError for what is no folder;
+    """Every store at what was named, each once, in the order of their names. Raises ConfigError for what is not a folder;
     a folder without any run is no error."""
     found: dict[str, RunPlace] = {}
     faults: list[str] = []
