@@ -47,7 +47,7 @@ def remove(
     """Delete the folders of runs, with their stores. A run that is under way is kept.
 
     A folder is renamed first and then deleted: whenever the command is killed, a run is listed whole or not at all.
-    Exit code 0: all removed (or nothing, by your answer); 2: there is no such run, it is under way, or cannot be removed.
+    Exit code 0: all removed (or nothing, by your answer); 2: no such run, or it cannot be removed.
     """
     from loadtest.run.runs import remove_runs
 

@@ -50,7 +50,7 @@ def is_run_folder(folder: Path) -> bool:
 
 
 def places_of(given: Sequence[str]) -> list[RunPlace]:
-    """Every store at what was named, each once, in the order of their names. Raises ConfigError for what is not a folder;
+    """Every store at what was named, each once, in the order of names. Raises ConfigError for what is not a folder;
     a folder without any run is no error."""
     found: dict[str, RunPlace] = {}
     faults: list[str] = []
