@@ -25,6 +25,7 @@ def run(
             "token); without any, the folder runs. The newest run is shown first, the page Runs has all of them.",
         ),
     ] = None,
+    *,
     store: Annotated[
         str | None,
         typer.Option(help="Show this one store: its folder, or http://HOST:4318 of its sidecar (with its token)."),

@@ -25,7 +25,7 @@ from telemetry.store.run_folders.catalog import RunCatalog
 from telemetry.store.run_folders.entries import EntryState, RunEntry
 from telemetry.store.run_folders.naming import find_run
 from telemetry.store.run_folders.notes import write_note
-from telemetry.store.run_folders.places import RUNS_FOLDER, RunPlace
+from telemetry.store.run_folders.places import RUNS_FOLDER, StorePlace
 from telemetry.store.run_folders.removal import finish_removals, remove_folder
 
 SCHEMA_VERSION: Final = 1
@@ -107,7 +107,7 @@ def remove_runs(names: Sequence[str], request: RunsRequest, console: Console, *,
 def note_run(name: str, text: str, request: RunsRequest, console: Console) -> ExitCode:
     """Keep a note beside a run; an empty text takes it away. Raises UsageError, ConfigError, StoreError."""
     (entry,) = _named([name], request)
-    folder = RunPlace(entry.store, None if entry.folder is None else Path(entry.folder)).notes_folder
+    folder = StorePlace(entry.store, None if entry.folder is None else Path(entry.folder)).notes_folder
     if folder is None:
         raise UsageError(f"{entry.store}: a note is kept beside a store, not by its sidecar: do it there")
     write_note(folder, entry.run_id, text)

@@ -26,7 +26,7 @@ from telemetry.store.remote import open_store
 from telemetry.store.run_folders.entries import RunEntry
 from telemetry.store.run_folders.notes import read_notes
 from telemetry.store.run_folders.open_files import writer_in
-from telemetry.store.run_folders.places import SUMMARY_NAME, RunPlace, places_of
+from telemetry.store.run_folders.places import SUMMARY_NAME, StorePlace, places_of
 from telemetry.store.run_folders.stored import read_store
 from telemetry.store.run_folders.summaries import BadSummaryError, read_summary
 
@@ -80,7 +80,7 @@ class RunCatalog:
                 self._save(root, places)
         return sorted(found, key=lambda each: (each.began_unix_ns or 0, each.run_id), reverse=True)
 
-    def _of_place(self, place: RunPlace, now_unix_ns: int, changed: set[Path]) -> list[RunEntry]:
+    def _of_place(self, place: StorePlace, now_unix_ns: int, changed: set[Path]) -> list[RunEntry]:
         stamp = _stamp(place, self._judged_by)
         kept = self._kept.get(_key(place))
         if kept is not None and stamp and kept.stamp == stamp:
@@ -93,7 +93,7 @@ class RunCatalog:
         notes = read_notes(place.notes_folder)
         return [msgspec.structs.replace(each, note=notes.get(each.run_id)) for each in entries] if notes else entries
 
-    def _read(self, place: RunPlace, now_unix_ns: int) -> list[RunEntry]:
+    def _read(self, place: StorePlace, now_unix_ns: int) -> list[RunEntry]:
         summed, fault = None, None
         try:
             summed = read_summary(place)
@@ -108,7 +108,7 @@ class RunCatalog:
             return [_unread(place, fault or NOTHING_STORED)]
         return found if fault is None else [msgspec.structs.replace(each, fault=fault) for each in found]
 
-    def _read_store(self, place: RunPlace, summed: RunEntry | None, now_unix_ns: int) -> list[RunEntry]:
+    def _read_store(self, place: StorePlace, summed: RunEntry | None, now_unix_ns: int) -> list[RunEntry]:
         """Every run of the store; of `summed` what its command said of it."""
         store = Path(place.store)
         if not place.is_remote and (not store.is_dir() or (summed is not None and _is_of(store, summed.run_id))):
@@ -120,14 +120,14 @@ class RunCatalog:
         others = [each for each in found if each.run_id != summed.run_id]
         return [summed, *others]
 
-    def _load(self, places: Sequence[RunPlace]) -> None:
+    def _load(self, places: Sequence[StorePlace]) -> None:
         for root in {place.root for place in places if place.root is not None} - self._loaded:
             kept = _load(root)
             of_root = {place.folder.name: _key(place) for place in places if place.root == root and place.folder}
             self._kept |= {of_root[name]: each for name, each in kept.items() if name in of_root}
             self._loaded.add(root)
 
-    def _save(self, root: Path, places: Sequence[RunPlace]) -> None:
+    def _save(self, root: Path, places: Sequence[StorePlace]) -> None:
         """Keep what was found in its folder of runs; one that cannot be written to stays without."""
         of_root = {
             place.folder.name: self._kept[_key(place)]
@@ -148,11 +148,11 @@ def _load(root: Path) -> dict[str, _Kept]:
     return {}
 
 
-def _key(place: RunPlace) -> str:
+def _key(place: StorePlace) -> str:
     return place.store if place.is_remote else str(Path(place.store).absolute())
 
 
-def _stamp(place: RunPlace, judged_by: int) -> _Stamp:
+def _stamp(place: StorePlace, judged_by: int) -> _Stamp:
     """What changes with the run's files; empty for a sidecar, which is always asked."""
     if place.is_remote:
         return ()
@@ -169,7 +169,7 @@ def _stamp(place: RunPlace, judged_by: int) -> _Stamp:
     return (*stamp, judged_by) if any(stamp) else ()
 
 
-def _here(entry: RunEntry, place: RunPlace) -> RunEntry:
+def _here(entry: RunEntry, place: StorePlace) -> RunEntry:
     """What was kept is about the same files, by the path that they have now."""
     folder = None if place.folder is None else str(place.folder)
     if (entry.store, entry.folder) == (place.store, folder):
@@ -183,7 +183,7 @@ def _is_of(store: Path, run_id: str) -> bool:
     return all(each is not None and set(each) <= {run_id, ""} for each in named)
 
 
-def _unread(place: RunPlace, fault: str) -> RunEntry:
+def _unread(place: StorePlace, fault: str) -> RunEntry:
     """A place of which no run is known: one that has only begun, or a damaged one."""
     folder = place.folder
     name = folder.name if folder is not None else ""

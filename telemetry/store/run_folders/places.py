@@ -18,7 +18,7 @@ REMOVING_PREFIX: Final = ".removing-"
 
 
 @dataclass(frozen=True, slots=True)
-class RunPlace:
+class StorePlace:
     """One store with runs. `folder` is the run folder around it, None for a store of its own; `root` is the folder of
     runs that it was found in."""
 
@@ -49,14 +49,14 @@ def is_run_folder(folder: Path) -> bool:
     return (folder / STORE_FOLDER).is_dir() or (folder / SUMMARY_NAME).is_file()
 
 
-def places_of(given: Sequence[str]) -> list[RunPlace]:
+def places_of(given: Sequence[str]) -> list[StorePlace]:
     """Every store at what was named, each once, in the order of names. Raises ConfigError for what is not a folder;
     a folder without any run is no error."""
-    found: dict[str, RunPlace] = {}
+    found: dict[str, StorePlace] = {}
     faults: list[str] = []
     for each in given:
         if is_address(each):
-            places = [RunPlace(each.rstrip("/"))]
+            places = [StorePlace(each.rstrip("/"))]
         elif not Path(each).is_dir():
             faults.append(f"{each} is not a folder: give a folder of runs, a run's folder, a store or http://HOST:4318")
             continue
@@ -69,11 +69,11 @@ def places_of(given: Sequence[str]) -> list[RunPlace]:
     return list(found.values())
 
 
-def _in_folder(folder: Path) -> list[RunPlace]:
+def _in_folder(folder: Path) -> list[StorePlace]:
     if is_store(folder):
         parent = folder.absolute().parent
         # The store of a run folder is that run's, however it was named.
-        return [RunPlace(str(folder), folder.parent if folder.name == STORE_FOLDER and _has_logs(parent) else None)]
+        return [StorePlace(str(folder), folder.parent if folder.name == STORE_FOLDER and _has_logs(parent) else None)]
     if is_run_folder(folder):
         return [_run_place(folder, None)]
     with os.scandir(folder) as inside:
@@ -85,6 +85,6 @@ def _has_logs(folder: Path) -> bool:
     return (folder / "logs").is_dir() or (folder / SUMMARY_NAME).is_file()
 
 
-def _run_place(folder: Path, root: Path | None) -> RunPlace:
+def _run_place(folder: Path, root: Path | None) -> StorePlace:
     store = folder if is_store(folder) else folder / STORE_FOLDER
-    return RunPlace(str(store), folder if store != folder else None, root)
+    return StorePlace(str(store), folder if store != folder else None, root)

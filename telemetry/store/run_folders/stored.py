@@ -16,7 +16,7 @@ from telemetry.store.answers import Filter, RunRecord, Summary
 from telemetry.store.reader import StoreReader
 from telemetry.store.remote import RemoteStore
 from telemetry.store.run_folders.entries import EntryState, RunEntry
-from telemetry.store.run_folders.places import RunPlace
+from telemetry.store.run_folders.places import StorePlace
 from telemetry.store.run_state import generator_limit, is_under_way
 
 STATES: Final[dict[State, EntryState]] = {
@@ -28,7 +28,10 @@ STATES: Final[dict[State, EntryState]] = {
 
 
 def read_store(
-    reader: StoreReader | RemoteStore, place: RunPlace, objectives: Sequence[Objective], now_unix_ns: int | None = None
+    reader: StoreReader | RemoteStore,
+    place: StorePlace,
+    objectives: Sequence[Objective],
+    now_unix_ns: int | None = None,
 ) -> list[RunEntry]:
     """Every run of a store, the newest first. Raises StoreError."""
     now_unix_ns = time.time_ns() if now_unix_ns is None else now_unix_ns
@@ -43,7 +46,7 @@ def read_store(
 
 def _entry(
     reader: StoreReader | RemoteStore,
-    place: RunPlace,
+    place: StorePlace,
     run: RunRecord,
     objectives: Sequence[Objective],
     now_unix_ns: int,

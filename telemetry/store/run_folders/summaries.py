@@ -5,7 +5,7 @@ from typing import Final
 import msgspec
 
 from telemetry.store.run_folders.entries import EntryState, RunEntry
-from telemetry.store.run_folders.places import SUMMARY_NAME, RunPlace
+from telemetry.store.run_folders.places import SUMMARY_NAME, StorePlace
 
 _NS_PER_S: Final = 1e9
 # By the exit code that the command ended with, as the reference of exit codes says.
@@ -71,7 +71,7 @@ class BadSummaryError(ValueError):
     """Raised for a summary that cannot be understood; the text says why."""
 
 
-def read_summary(place: RunPlace) -> RunEntry | None:
+def read_summary(place: StorePlace) -> RunEntry | None:
     """The run of a folder's summary; None without one, and of one that was written while the run went on. Raises
     BadSummaryError, OSError."""
     if place.folder is None:

@@ -18,7 +18,7 @@ from telemetry.store.run_folders.entries import RunEntry
 from telemetry.store.run_folders.naming import find_run
 from telemetry.store.run_folders.notes import LONGEST_NOTE_CHARS, read_notes, write_note
 from telemetry.store.run_folders.open_files import writer_in
-from telemetry.store.run_folders.places import REMOVING_PREFIX, RunPlace, places_of
+from telemetry.store.run_folders.places import REMOVING_PREFIX, StorePlace, places_of
 from telemetry.store.run_folders.removal import finish_removals, remove_folder
 from tests.fixtures_turns import SECOND, START_UNIX_NS, Run, fill_store
 from tests.run_folders import HOUR_NS, latency_run, run_folder, write_summary
@@ -162,7 +162,7 @@ def test_several_places_each_once(root: Path, tmp_path: Path) -> None:
     assert listed(root / "first" / "store")[0].folder == str(root / "first")
     with pytest.raises(ConfigError, match=r"gone is not a folder.*also-gone is not a folder"):
         places_of(["gone", str(root), "also-gone"])
-    assert places_of(["http://127.0.0.1:4318/"]) == [RunPlace("http://127.0.0.1:4318")]
+    assert places_of(["http://127.0.0.1:4318/"]) == [StorePlace("http://127.0.0.1:4318")]
     (unreachable,) = listed("http://127.0.0.1:9")
     assert unreachable.state == "damaged"
 
