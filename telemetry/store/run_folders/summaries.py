@@ -38,7 +38,7 @@ class _Run(msgspec.Struct):
     profile: _Profile = msgspec.field(default_factory=_Profile)
 
 
-class _Turns(msgspec.Struct):
+class _CountedTurns(msgspec.Struct):
     total: int = 0
     invalid: int = 0
 
@@ -53,7 +53,7 @@ class _Metrics(msgspec.Struct):
     voice_to_voice: _Figures = msgspec.field(default_factory=_Figures)
 
 
-class _Verdict(msgspec.Struct):
+class _StatedVerdict(msgspec.Struct):
     state: str = ""
     sentence: str = ""
 
@@ -61,10 +61,10 @@ class _Verdict(msgspec.Struct):
 class _Summary(msgspec.Struct):
     run: _Run
     exit_code: int
-    turns: _Turns = msgspec.field(default_factory=_Turns)
+    turns: _CountedTurns = msgspec.field(default_factory=_CountedTurns)
     metrics: _Metrics = msgspec.field(default_factory=_Metrics)
     exit_reason: str = ""
-    verdict: _Verdict | None = None
+    verdict: _StatedVerdict | None = None
 
 
 class BadSummaryError(ValueError):
