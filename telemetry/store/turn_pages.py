@@ -138,7 +138,7 @@ def turns_page(
     """Answer all of it. Raises KeyError for a metric or an order that there is none of."""
     order, column = ORDERS[asked.order], queries.metric_column(asked.metric)
     opened = open_view(
-        connection, ViewQuestion(asked.filter, asked.window_ns), library, moment.now_unix_ns, moment.faults
+        connection, ViewQuestion(asked.filter, asked.window_ns), library, moment.now_unix_ns, list(moment.faults)
     )
     if isinstance(opened, ViewHead):
         return TurnsAnswer(opened)
