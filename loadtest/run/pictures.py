@@ -55,8 +55,8 @@ def read_pictures(reader: StoreReader | RemoteStore, summary: Summary) -> RunPic
 
 
 def _dots(reader: StoreReader | RemoteStore, summary: Summary) -> list[tuple[int, float | None]]:
-    """The valid turns that asked something: when each began, and its voice-to-voice. A turn that has none although it
-    was answered is none of them."""
+    """The valid turns that asked something: when each began, and its voice-to-voice. A turn without one although it
+    was answered is left out."""
     value_of = METRICS["voice_to_voice"].value
     found: list[tuple[int, float | None]] = []
     for turn in reader.turns(summary.filter, limit=MOST_DOTS, source=source_of(summary.filter)):

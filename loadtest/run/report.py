@@ -18,7 +18,7 @@ from loadtest.run.json_file import write_result
 from loadtest.run.judged_run import RunResult, judged_run, print_and_write
 from loadtest.run.losses import is_under_way
 from loadtest.run.pictures import read_pictures
-from loadtest.run.run_place import RunPlace
+from loadtest.run.run_place import NamedRun
 from telemetry.export.sdk import sidecar_token
 from telemetry.model.errors import ConfigError
 from telemetry.objectives.objective import Objective
@@ -47,7 +47,7 @@ class ReportFiles:
 
 
 def report(
-    place: RunPlace | str | Path,
+    place: NamedRun | str | Path,
     console: Console,
     *,
     slo: Path | None = None,
@@ -58,7 +58,7 @@ def report(
 
     A run that is over gets those of its reports that its folder lacks. Raises UsageError, StoreError, OutputError.
     """
-    place = place if isinstance(place, RunPlace) else RunPlace(str(place))
+    place = place if isinstance(place, NamedRun) else NamedRun(str(place))
     now_unix_ns = time.time_ns() if now_unix_ns is None else now_unix_ns
     objectives = _objectives(slo or place.objectives, [*files.by_artifact.values()])
     with opened_store(place.store) as reader:
@@ -93,7 +93,7 @@ def report(
     return code
 
 
-def _lacking(place: RunPlace, chosen: RunRecord, slo: Path | None, result: RunResult) -> list[str]:
+def _lacking(place: NamedRun, chosen: RunRecord, slo: Path | None, result: RunResult) -> list[str]:
     """The reports that a run should have left in its folder and did not, for its own command was killed."""
     of_folder = place.folder is not None and chosen.run_id == place.run_id
     if place.folder is None or not of_folder or result.info.is_under_way or slo is not None:

@@ -20,7 +20,7 @@ _COUNTS: Final = ("turns", "spans", "waiting_turns", "waiting_spans")
 
 
 @dataclass(frozen=True, slots=True)
-class RunPlace:
+class NamedRun:
     """The store of a run (a folder, or a sidecar's address), the run's name in it (None: the newest) and its folder
     (None where only the store is known)."""
 
@@ -49,13 +49,13 @@ class RunPlace:
         )
 
 
-def find_run(named: str | None, store: str | None, run_id: str | None, runs: Path = RUNS) -> RunPlace:
+def find_run(named: str | None, store: str | None, run_id: str | None, runs: Path = RUNS) -> NamedRun:
     """The place of a run. `named` is the folder of a run, or its id in the `store` or in one of the folders of `runs`;
     None means the newest run. `run_id` is its id in the store, too. Raises UsageError."""
     if named is not None and run_id is not None:
         raise UsageError(f"--run {run_id}: the run is named already, {named}; leave one of them out")
     if store is not None:
-        return RunPlace(store, named or run_id)
+        return NamedRun(store, named or run_id)
     if named is not None and Path(named).is_dir():
         return _of_folder(Path(named))
     folders = sorted((each for each in runs.glob("*") if each.is_dir() and _is_run(each)), key=_began, reverse=True)
@@ -67,7 +67,7 @@ def find_run(named: str | None, store: str | None, run_id: str | None, runs: Pat
     for folder in folders:
         if wanted in (folder.name, *_run_ids(folder)):
             place = _of_folder(folder)
-            return RunPlace(place.store, place.run_id if wanted == folder.name else wanted, folder)
+            return NamedRun(place.store, place.run_id if wanted == folder.name else wanted, folder)
     raise UsageError(
         f"{wanted!r} is neither the folder of a run nor the id of one in {runs.absolute()}: voiceprobe report --list"
         " --store FOLDER shows the runs of a store"
@@ -82,17 +82,17 @@ def _is_store(folder: Path) -> bool:
     return (folder / MANIFEST_NAME).exists() or (folder / SEGMENTS_FOLDER).exists()
 
 
-def _of_folder(folder: Path) -> RunPlace:
+def _of_folder(folder: Path) -> NamedRun:
     """The place of the newest run of a folder: in its own store, or in that of the sidecar that the run was given."""
     if not (folder / _STORE).is_dir() and _is_store(folder):
-        return RunPlace(str(folder))
+        return NamedRun(str(folder))
     ids = _run_ids(folder)
     newest = ids[-1] if ids else None
     if _is_store(folder / _STORE):
-        return RunPlace(str(folder / _STORE), newest, folder)
+        return NamedRun(str(folder / _STORE), newest, folder)
     sidecar = _object(folder / f"{_SETTINGS}{newest}.json").get("sidecar") if newest is not None else None
     if isinstance(sidecar, str):
-        return RunPlace(sidecar, newest, folder)
+        return NamedRun(sidecar, newest, folder)
     raise UsageError(f"{folder} is not the folder of a run: it has no store, and names no sidecar; give --store")
 
 

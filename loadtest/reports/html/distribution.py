@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from loadtest.reports.html.svg import Scale, Size, line, picture, rect, text, ticks
+from loadtest.reports.html.svg import LinearScale, Size, line, picture, rect, text, ticks
 from telemetry.model import formatting
 from telemetry.model.formatting import NS_PER_MS, in_milliseconds
 from telemetry.store.answers import MetricStats
@@ -17,7 +17,7 @@ _WIDTHS_MS: Final = tuple(base * 10**power for power in range(7) for base in (1,
 
 
 @dataclass(frozen=True, slots=True)
-class Histogram:
+class LatencyBins:
     """Turns by their voice-to-voice: `counts` of bins of one width from `low_ns` on."""
 
     low_ns: float
@@ -30,7 +30,7 @@ class Histogram:
         return begin, begin + self.width_ns
 
 
-def histogram(values_ns: Sequence[float]) -> Histogram | None:
+def histogram(values_ns: Sequence[float]) -> LatencyBins | None:
     """Bins of a round width, more of them for more values; None without a value."""
     if not values_ns:
         return None
@@ -42,16 +42,16 @@ def histogram(values_ns: Sequence[float]) -> Histogram | None:
     counts = [0] * (int((high - begin) // width) + 1)
     for value in values_ns:
         counts[int((value - begin) // width)] += 1
-    return Histogram(begin, width, tuple(counts))
+    return LatencyBins(begin, width, tuple(counts))
 
 
-def draw(shown: Histogram, stats: MetricStats, threshold_ns: float | None, size: Size) -> str:
+def draw(shown: LatencyBins, stats: MetricStats, threshold_ns: float | None, size: Size) -> str:
     """The picture: turns upwards, milliseconds to the right, the percentiles and the objective marked."""
     left, right, top, height = 40.0, size.width - 10.0, 40.0, 170.0
     end = shown.bounds_ns(len(shown.counts) - 1)[1]
     reach = end if threshold_ns is None else max(end, threshold_ns * 1.02)
-    x = Scale(min(0.0, shown.low_ns), reach, left, right)
-    y = Scale(0.0, float(max(shown.counts)), top + height, top)
+    x = LinearScale(min(0.0, shown.low_ns), reach, left, right)
+    y = LinearScale(0.0, float(max(shown.counts)), top + height, top)
     parts: list[str] = []
     for value in ticks(0.0, y.high, 4):
         if value == int(value):
@@ -75,7 +75,7 @@ def draw(shown: Histogram, stats: MetricStats, threshold_ns: float | None, size:
     return picture(size, top + height + 38, parts, "Distribution of voice to voice; the table has its figures")
 
 
-def _marks(x: Scale, top: float, bottom: float, stats: MetricStats, threshold_ns: float | None) -> list[str]:
+def _marks(x: LinearScale, top: float, bottom: float, stats: MetricStats, threshold_ns: float | None) -> list[str]:
     parts: list[str] = []
     taken: list[tuple[float, float]] = []
     marks = [(name, getattr(stats, name), f"mark name-{name}") for name in ("p50", "p95", "p99")]

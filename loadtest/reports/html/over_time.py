@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from loadtest.reports.html.svg import Scale, Size, circle, line, picture, polyline, rect, text, ticks
+from loadtest.reports.html.svg import LinearScale, Size, circle, line, picture, polyline, rect, text, ticks
 from telemetry.model import formatting
 from telemetry.model.formatting import NS_PER_S, in_milliseconds
 from telemetry.model.stats import shown_percentile
@@ -98,8 +98,8 @@ def draw(shown: OverTime, size: Size) -> str:
     values = [value for _, value in shown.dots if value is not None]
     values += [value for curve in shown.curves for run in curve.runs for _, value in run]
     values += [shown.threshold_ns] if shown.threshold_ns is not None else []
-    x = Scale(0.0, max(times, default=1.0) or 1.0, left, right)
-    y = Scale(min(0.0, *values) if values else 0.0, (max(values, default=1e9) or 1e9) * 1.06, top + height, top)
+    x = LinearScale(0.0, max(times, default=1.0) or 1.0, left, right)
+    y = LinearScale(min(0.0, *values) if values else 0.0, (max(values, default=1e9) or 1e9) * 1.06, top + height, top)
     parts = [*_axes(x, y, size), *_dots(shown, x, y, top)]
     if shown.threshold_ns is not None:
         at = y(shown.threshold_ns)
@@ -133,7 +133,7 @@ def _free(at: float, taken: list[float]) -> float:
     return at
 
 
-def _axes(x: Scale, y: Scale, size: Size) -> list[str]:
+def _axes(x: LinearScale, y: LinearScale, size: Size) -> list[str]:
     parts = [text((x.begin, y.end - 9), "ms", "label soft", "end")]
     for value in ticks(in_milliseconds(y.low), in_milliseconds(y.high), 6):
         at = y(value * formatting.NS_PER_MS)
@@ -146,7 +146,7 @@ def _axes(x: Scale, y: Scale, size: Size) -> list[str]:
     return parts
 
 
-def _dots(shown: OverTime, x: Scale, y: Scale, top: float) -> list[str]:
+def _dots(shown: OverTime, x: LinearScale, y: LinearScale, top: float) -> list[str]:
     parts: list[str] = []
     radius = next((radius for most, radius in _RADII if len(shown.dots) <= most), 1.8)
     for at, value in shown.dots:
@@ -159,9 +159,9 @@ def _dots(shown: OverTime, x: Scale, y: Scale, top: float) -> list[str]:
     return parts
 
 
-def _strip(in_flight: Sequence[tuple[float, int]], x: Scale, top: float) -> list[str]:
+def _strip(in_flight: Sequence[tuple[float, int]], x: LinearScale, top: float) -> list[str]:
     most = max((calls for _, calls in in_flight), default=1) or 1
-    y = Scale(0.0, float(most), top + _STRIP, top + 6)
+    y = LinearScale(0.0, float(most), top + _STRIP, top + 6)
     width = max(1.0, (x.end - x.begin) / max(1, len(in_flight)) - 1)
     parts = [
         rect((min(x(at), x.end - width), y(calls)), width, y(0.0) - y(calls), "calls")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from loadtest.reports import figures
-from loadtest.reports.html.svg import Scale, Size, line, picture, rect, text, ticks, width_of
+from loadtest.reports.html.svg import LinearScale, Size, line, picture, rect, text, ticks, width_of
 from telemetry.model import formatting
 from telemetry.model.formatting import NS_PER_MS, in_milliseconds
 from telemetry.model.metrics import DEFINITIONS, shown_in
@@ -54,7 +54,7 @@ def draw_bars(rows: Sequence[StageRow], size: Size) -> str:
     row_height = 52.0 if size.is_narrow else 34.0
     known = [value for row in rows for which in _STATISTICS if (value := getattr(row.stats, which)) is not None]
     reach = max([*known, *(each for row in rows for each in row.thresholds_ns)], default=1.0) or 1.0
-    x = Scale(0.0, reach * 1.04, label_width + 2.0, size.width - figure_width - 10.0)
+    x = LinearScale(0.0, reach * 1.04, label_width + 2.0, size.width - figure_width - 10.0)
     bottom = len(rows) * row_height + 6
     parts: list[str] = []
     for value in ticks(0.0, in_milliseconds(x.high), 4 if size.is_narrow else 6):
@@ -67,7 +67,7 @@ def draw_bars(rows: Sequence[StageRow], size: Size) -> str:
     return picture(size, bottom + 36, parts, "Percentiles of each stage against its budget; the table has the figures")
 
 
-def _row(row: StageRow, x: Scale, top: float, size: Size) -> list[str]:
+def _row(row: StageRow, x: LinearScale, top: float, size: Size) -> list[str]:
     bar_top, bar_height = (top + 24.0, 16.0) if size.is_narrow else (top + 10.0, 16.0)
     parts: list[str] = []
     values = [figures.statistic(row.stats, which).removesuffix(" ms") for which in _STATISTICS]
@@ -96,7 +96,7 @@ def draw_stack(stages: Mapping[str, StageStats], size: Size) -> str:
     known = [each for each in stages.values() if each.p50_ns is not None and each.name in STAGE_LABELS]
     lengths = [sum(max(0.0, getattr(each, which) or 0.0) for each in known) for which in ("p50_ns", "p95_ns")]
     reach = max(lengths)
-    x = Scale(0.0, reach or 1.0, 34.0, size.width - 4.0)
+    x = LinearScale(0.0, reach or 1.0, 34.0, size.width - 4.0)
     parts: list[str] = []
     for index, which in enumerate(("p50_ns", "p95_ns")):
         top = index * 40.0 + 4

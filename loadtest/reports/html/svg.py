@@ -16,7 +16,7 @@ LONGEST_CHARS: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class LinearScale:
     """Maps values from `low` to `high` linearly to the places from `begin` to `end`."""
 
     low: float

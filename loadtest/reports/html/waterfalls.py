@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from loadtest.reports.html.svg import Scale, Size, line, picture, rect, text, ticks, width_of
+from loadtest.reports.html.svg import LinearScale, Size, line, picture, rect, text, ticks, width_of
 from loadtest.reports.run_report import SlowTurn
 from telemetry.model import formatting
 from telemetry.model.formatting import NS_PER_MS, in_milliseconds
@@ -90,7 +90,7 @@ def draw(shown: Waterfall, size: Size) -> str:
     names = [name for name in BAR_NAMES if any(bar.name == name and _seen(bar, low, high) for bar in shown.bars)]
     label_width = 0.0 if size.is_narrow else 118.0
     row_height = 40.0 if size.is_narrow else 26.0
-    x = Scale(low, high, label_width + 4, size.width - 6.0)
+    x = LinearScale(low, high, label_width + 4, size.width - 6.0)
     bottom = len(names) * row_height + 6
     parts: list[str] = []
     for value in ticks(in_milliseconds(low), in_milliseconds(high), 4 if size.is_narrow else 8):
@@ -112,7 +112,7 @@ def draw(shown: Waterfall, size: Size) -> str:
     return picture(size, bottom + 34, parts, "One turn on one clock; the table has its figures")
 
 
-def _bars(bars: Sequence[Bar], x: Scale, top: float, size: Size) -> list[str]:
+def _bars(bars: Sequence[Bar], x: LinearScale, top: float, size: Size) -> list[str]:
     """The bars of one stage, one below the other where both sides have one."""
     height = 18.0 / max(1, len(bars))
     parts: list[str] = []
@@ -130,7 +130,7 @@ def _bars(bars: Sequence[Bar], x: Scale, top: float, size: Size) -> list[str]:
     return parts
 
 
-def _length(words: str, begin: float, end: float, x: Scale, top: float) -> str:
+def _length(words: str, begin: float, end: float, x: LinearScale, top: float) -> str:
     """A length beside its bar: to the right, or where there is no room inside of the picture, to the left."""
     if end + width_of(words) + 8 <= x.end:
         return text((end + 5, top + 14), words, "label halo")

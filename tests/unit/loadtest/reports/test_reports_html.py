@@ -14,7 +14,7 @@ import pytest
 from loadtest.reports.html.distribution import histogram
 from loadtest.reports.html.over_time import over_time, time_ticks
 from loadtest.reports.html.page import as_html, trust
-from loadtest.reports.html.svg import WIDE, Scale, text_of, ticks
+from loadtest.reports.html.svg import WIDE, LinearScale, text_of, ticks
 from loadtest.reports.html.waterfalls import draw, heading, longest_stage, view_ns
 from loadtest.reports.run_outcome import run_outcome_for
 from loadtest.reports.run_report import RunPictures, RunReport, SlowTurn
@@ -271,7 +271,7 @@ def test_time_is_counted_in_seconds_minutes_and_hours() -> None:
 
 
 def test_a_scale_of_nothing_has_a_place_for_everything() -> None:
-    assert Scale(5, 5, 0, 100)(5) == 0
+    assert LinearScale(5, 5, 0, 100)(5) == 0
     assert text_of("a<b>\n&") == "a&lt;b&gt; &amp;"
 
 

@@ -18,7 +18,7 @@ from loadtest.run.artifacts import NAMES, OBJECTIVES, keep_objectives, write_tog
 from loadtest.run.judged_run import BesideStore, judged_run, print_and_write
 from loadtest.run.pictures import MOST_DOTS, leave_reports, read_pictures
 from loadtest.run.report import ReportFiles, report
-from loadtest.run.run_place import RunPlace, find_run
+from loadtest.run.run_place import NamedRun, find_run
 from telemetry.objectives.slo import default_objectives, load_objectives
 from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
@@ -48,7 +48,7 @@ def left(folder: Path, beside: BesideStore = NOTHING_BESIDE, run_id: str = "run-
     return {name: (folder / name).read_bytes() for name in NAMES}
 
 
-def reported(place: RunPlace, files: ReportFiles = NO_FILES) -> tuple[ExitCode, str]:
+def reported(place: NamedRun, files: ReportFiles = NO_FILES) -> tuple[ExitCode, str]:
     text = StringIO()
     code = report(place, Console(file=text, width=200), files=files, now_unix_ns=HOUR_LATER_NS)
     return code, text.getvalue()
@@ -114,23 +114,23 @@ def test_a_run_is_found_by_its_folder_its_name_its_id_and_as_the_newest(tmp_path
     older, newer = run_folder(runs / "b-older"), run_folder(runs / "a-newer", "run-2")
     os.utime(older / "settings-run-1.json", (1_000, 1_000))
     left(newer, run_id="run-2")
-    of_older = RunPlace(str(older / "store"), "run-1", older)
+    of_older = NamedRun(str(older / "store"), "run-1", older)
     assert find_run(str(older), None, None, runs) == of_older
     assert find_run("b-older", None, None, runs) == of_older
     assert find_run("run-1", None, None, runs) == of_older
     assert find_run(None, None, "run-1", runs) == of_older
-    assert find_run(None, None, None, runs) == RunPlace(str(newer / "store"), "run-2", newer)
+    assert find_run(None, None, None, runs) == NamedRun(str(newer / "store"), "run-2", newer)
     (newer / "settings-run-2.json").unlink()
     assert find_run("run-2", None, None, runs).folder == newer, "its summary names it, too"
-    assert find_run("run-2", "http://h:4318", None, runs) == RunPlace("http://h:4318", "run-2")
-    assert find_run(str(older / "store"), None, None, runs) == RunPlace(str(older / "store"))
+    assert find_run("run-2", "http://h:4318", None, runs) == NamedRun("http://h:4318", "run-2")
+    assert find_run(str(older / "store"), None, None, runs) == NamedRun(str(older / "store"))
 
 
 def test_a_run_of_a_named_sidecar_is_found_in_that_one_s_store(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "settings-run-1.json").write_text(json.dumps({"sidecar": "http://127.0.0.1:4318"}))
-    assert find_run(str(folder), None, None) == RunPlace("http://127.0.0.1:4318", "run-1", folder)
+    assert find_run(str(folder), None, None) == NamedRun("http://127.0.0.1:4318", "run-1", folder)
 
 
 def test_what_is_no_run_is_one_sentence(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_what_is_no_run_is_one_sentence(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"run": {"id": "run-1"}, "telemetry": 3}', '{"run": 1}', "\x00"])
 def test_a_summary_that_cannot_be_read_tells_nothing(tmp_path: Path, content: str) -> None:
     (tmp_path / "summary.json").write_text(content)
-    assert RunPlace("store", "run-1", tmp_path).beside("run-1") == BesideStore()
+    assert NamedRun("store", "run-1", tmp_path).beside("run-1") == BesideStore()
 
 
 def test_files_are_written_all_or_none_and_older_ones_stay(tmp_path: Path) -> None:

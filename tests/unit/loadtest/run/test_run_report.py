@@ -15,7 +15,7 @@ from loadtest.exit_codes import ExitCode
 from loadtest.reports.summary import schema
 from loadtest.run.judged_run import BesideStore, judged_run
 from loadtest.run.report import ReportFiles, list_runs, report
-from loadtest.run.run_place import RunPlace
+from loadtest.run.run_place import NamedRun
 from telemetry.model.spans import SpanRow
 from telemetry.objectives.slo import default_objectives
 from telemetry.store.reader import StoreReader
@@ -75,7 +75,7 @@ def _report(
     console = Console(file=text, width=200)
     files = ReportFiles(json=file, html=tmp_path / "r.html", junit=tmp_path / "j.xml", markdown=tmp_path / "s.md")
     now_unix_ns = START_UNIX_NS + round(at_s * SECOND)
-    code = report(RunPlace(str(store), run_id), console, slo=slo, files=files, now_unix_ns=now_unix_ns)
+    code = report(NamedRun(str(store), run_id), console, slo=slo, files=files, now_unix_ns=now_unix_ns)
     assert all(each.stat().st_size for each in files.by_artifact.values())
     found = json.loads(file.read_text())
     jsonschema.validate(found, schema())
@@ -232,7 +232,7 @@ def test_what_is_no_store_or_holds_no_run_is_one_sentence(tmp_path: Path) -> Non
         report(inner, console)
     store = _store(tmp_path / "s", *_ended())
     with pytest.raises(UsageError, match="--run 'x' is not in"):
-        report(RunPlace(str(store), "x"), console)
+        report(NamedRun(str(store), "x"), console)
     (tmp_path / "slo.yaml").write_text("nothing")
     with pytest.raises(UsageError, match=r"slo\.yaml"):
         report(store, console, slo=tmp_path / "slo.yaml")
