@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from telemetry.model.formatting import DASH, NS_PER_S, figure, signed_difference, significant
+from telemetry.rollout.checks import CheckResult, SliceResult
 from telemetry.rollout.history import Decision
 from telemetry.rollout.plan import RolloutPlan
+from telemetry.rollout.verdict_document import check_object
 
 StageState = Literal["done", "here", "ahead", "rolled_back"]
 _HOUR_NS: Final = 3600 * NS_PER_S
@@ -198,6 +200,16 @@ def _row(check: Mapping[str, Any], name: str) -> CheckRow:
         upper=upper,
         margin_value=check["margin"],
     )
+
+
+def check_row(result: CheckResult) -> CheckRow:
+    """A check as people read it, as the verdict's object has it."""
+    return _row(check_object(result), result.check.name)
+
+
+def slice_row(each: SliceResult) -> CheckRow:
+    """A slice as people read it."""
+    return _row({**check_object(each.result), "is_worse": each.is_worse}, f"{each.dimension} {each.value}")
 
 
 def _text(value: float | None, unit: str) -> str:

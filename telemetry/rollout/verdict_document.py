@@ -28,13 +28,14 @@ def as_object(plan: RolloutPlan, verdict: GateVerdict) -> dict[str, Any]:
         "sample_ratio": None
         if ratio is None
         else {"share": ratio.share, "expected_share": ratio.expected_share, "p_value": ratio.p_value},
-        "checks": [_check_object(result) for result in verdict.checks],
+        "checks": [check_object(result) for result in verdict.checks],
         "slices": [_slice_object(each) for each in verdict.slices],
         "looks": len(verdict.history.looks),
     }
 
 
-def _check_object(result: CheckResult) -> dict[str, Any]:
+def check_object(result: CheckResult) -> dict[str, Any]:
+    """One check of the verdict's object."""
     check = result.check
     is_duration = check.figure_kind == "ns"
 
@@ -61,4 +62,4 @@ def _check_object(result: CheckResult) -> dict[str, Any]:
 
 
 def _slice_object(each: SliceResult) -> dict[str, Any]:
-    return {"dimension": each.dimension, "value": each.value, "is_worse": each.is_worse, **_check_object(each.result)}
+    return {"dimension": each.dimension, "value": each.value, "is_worse": each.is_worse, **check_object(each.result)}

@@ -23,6 +23,7 @@ from telemetry.store.answers import (
     TimelinePoint,
 )
 from telemetry.store.burn_rates import BurnRateAnswer
+from telemetry.store.cohort_pages import CohortsAnswer
 from telemetry.store.explanation import Explanation, ExplanationQuestion
 from telemetry.store.model_servers import ModelServer
 from telemetry.store.objectives import ObjectiveCounts
@@ -126,6 +127,10 @@ class _Rollout(_Parameters, frozen=True):
     asked: RolloutQuestion
 
 
+class _View(_Parameters, frozen=True):
+    asked: ViewQuestion = ViewQuestion()
+
+
 class _RolloutPage(_Parameters, frozen=True):
     name: str | None = None
     objectives: Annotated[tuple[Objective, ...], msgspec.Meta(max_length=MOST_OBJECTIVES)] = ()
@@ -199,6 +204,7 @@ QUESTIONS: Final[dict[str, StoreQuestion]] = {
     ),
     "rollout_turns": StoreQuestion(_Rollout, RolloutTurns, lambda reader, of: reader.rollout_turns(of.asked)),
     "burn_rates": StoreQuestion(_Objectives, BurnRateAnswer, lambda reader, of: reader.burn_rates(of.objectives, of.f)),
+    "cohorts_page": StoreQuestion(_View, CohortsAnswer, lambda reader, of: reader.cohorts_page(of.asked)),
     "rollout_page": StoreQuestion(
         _RolloutPage, RolloutPage, lambda reader, of: reader.rollout_page(of.name, of.objectives)
     ),

@@ -28,6 +28,7 @@ from telemetry.store.answers import (
 )
 from telemetry.store.both_sides import both_sides
 from telemetry.store.burn_rates import BurnRateAnswer, burn_rates
+from telemetry.store.cohort_pages import CohortsAnswer, cohorts_page
 from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.explanation import Explanation, ExplanationQuestion, explanation
 from telemetry.store.model_servers import ModelServer, model_servers
@@ -280,6 +281,13 @@ class StoreReader:
         """Error budgets and burn rates of objectives over windows that end now, from one consistent read."""
         now_unix_ns = self._wall_clock_ns()
         return self._snapshots.ask(lambda connection: burn_rates(connection, objectives, f, now_unix_ns))
+
+    def cohorts_page(self, asked: ViewQuestion) -> CohortsAnswer:
+        """What the page of cohorts shows, from one consistent read."""
+        now_unix_ns = self._wall_clock_ns()
+        return self._snapshots.ask(
+            lambda connection: cohorts_page(connection, asked, self._library, now_unix_ns, self.faults)
+        )
 
     def rollout_page(self, name: str | None = None, objectives: Sequence[Objective] = ()) -> RolloutPage:
         """What the page of rollouts shows: one of them, else the newest, and the names of all."""
