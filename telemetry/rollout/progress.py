@@ -118,7 +118,7 @@ def rollout_progress(plan: RolloutPlan | None, verdicts: Sequence[LoggedVerdict]
     return RolloutProgress(
         newest=newest,
         stages=_stages(plan, verdicts, stage),
-        checks=tuple(_row(each, each["name"]) for each in found["checks"]),
+        checks=tuple(_row(each, _name(each)) for each in found["checks"]),
         slices=tuple(_row(each, f"{each['dimension']} {each['value']}") for each in found["slices"]),
         funnel=tuple(_point(each) for each in verdicts),
         margin=None if primary is None else primary["margin"],
@@ -202,9 +202,14 @@ def _row(check: Mapping[str, Any], name: str) -> CheckRow:
     )
 
 
+def _name(check: Mapping[str, Any]) -> str:
+    """A check by its name; its figure is the share of what is bad, also where it is named for what is good."""
+    return f"{check['name']}: not good" if check["kind"] in ("good_turns", "objective") else check["name"]
+
+
 def check_row(result: CheckResult) -> CheckRow:
     """A check as people read it, as the verdict's object has it."""
-    return _row(check_object(result), result.check.name)
+    return _row(check_object(result), result.check.sentence)
 
 
 def slice_row(each: SliceResult) -> CheckRow:
