@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import altair as alt
 
@@ -43,13 +43,15 @@ def _bars_json(colors: Palette, names: tuple[str, ...], title: str, width_ns: in
     chart = (
         alt.Chart(alt.NamedData("rows"))
         .transform_calculate(until=f"datum.time + {in_milliseconds(width_ns)}")
-        .mark_bar(stroke=colors.paper, strokeWidth=0.5)
+        .transform_stack(stack="value", as_=["low", "high"], groupby=["time"], sort=[alt.SortField("order")])
+        # A bar that spans a stretch of x is drawn as one of y: a rectangle says both ends of both.
+        .mark_rect(stroke=colors.paper, strokeWidth=0.5)
         .encode(
             x=_time(),
             x2="until:T",
-            y=alt.Y("value:Q", title=title, stack="zero", axis=alt.Axis(tickMinStep=1, tickCount=4)),
-            color=_color(colors, names),
-            order="order:Q",
+            y=alt.Y("low:Q", title=title, axis=alt.Axis(tickMinStep=1, tickCount=4)),
+            y2="high:Q",
+            color=_color(colors, names, "square"),
             tooltip=_tooltip(title),
         )
     )
@@ -81,13 +83,22 @@ def _time() -> alt.X:
     return alt.X("time:T", title=None, axis=alt.Axis(grid=False, labelOverlap=True, tickCount=5, format=dict(_CLOCK)))
 
 
-def _legend() -> alt.Legend:
-    return alt.Legend(title=None, orient="top", direction="horizontal", columns=4, labelLimit=150, padding=0)
+def _legend(symbol: Literal["stroke", "square"] = "stroke") -> alt.Legend:
+    return alt.Legend(
+        title=None,
+        symbolType=symbol,
+        symbolSize=90 if symbol == "square" else 260,
+        orient="top",
+        direction="horizontal",
+        columns=4,
+        labelLimit=150,
+        padding=0,
+    )
 
 
-def _color(colors: Palette, names: tuple[str, ...]) -> alt.Color:
+def _color(colors: Palette, names: tuple[str, ...], symbol: Literal["stroke", "square"] = "stroke") -> alt.Color:
     shades = [colors.series[place % len(colors.series)] for place in range(len(names))]
-    return alt.Color("name:N", scale=alt.Scale(domain=list(names), range=shades), legend=_legend())
+    return alt.Color("name:N", scale=alt.Scale(domain=list(names), range=shades), legend=_legend(symbol))
 
 
 def _tooltip(title: str) -> list[alt.Tooltip]:
