@@ -33,8 +33,8 @@ from telemetry.store.answers import (
 )
 from telemetry.store.burn_rates import BurnRateAnswer
 from telemetry.store.cohort_lines import CohortLines
-from telemetry.store.explanation import Explanation
 from telemetry.store.cohort_pages import CohortsAnswer
+from telemetry.store.explanation import Explanation
 from telemetry.store.generator_limit import GENERATOR_LIMITED
 from telemetry.store.objectives import ObjectiveCounts
 from telemetry.store.pages import PageAnswer, PageQuestion

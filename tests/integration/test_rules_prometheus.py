@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from telemetry.model.turns import Turn
 from telemetry.objectives.burn_rates import burn_rates_from
 from telemetry.objectives.rules import RuleOptions, eligible_series, rules_text
 from telemetry.objectives.slo import default_objectives
+from tests.fixtures_rollouts import PLAN_FILE, fill_rollout_store
 from tests.fixtures_sidecar import running_sidecar
 from tests.fixtures_turns import client_turn
 from tests.integration.prometheus_process import PrometheusProcess, running_prometheus
@@ -74,3 +76,31 @@ def test_a_sidecar_that_counts_other_objectives_is_an_alert(tmp_path: Path) -> N
             lambda: _firing(prometheus, "VoiceObjectiveNotCounted"), "an alert about the objective"
         )
         assert labels["promise"] == stricter.sentence
+
+
+@pytest.mark.slow
+def test_a_rollback_is_an_alert_and_so_is_an_evaluation_that_does_not_come(tmp_path: Path) -> None:
+    plan = tmp_path / "rollout.toml"
+    plan.write_text(PLAN_FILE)
+    store = fill_rollout_store(tmp_path / "store", "worse")
+    (objective,) = [each for each in default_objectives() if each.name == "voice-to-voice"]
+    with (
+        running_sidecar(store, "--rollout", str(plan), "--rollout-every", "1") as sidecar,
+        running_prometheus(tmp_path, [sidecar.http], rules_text([objective], OPTIONS)) as prometheus,
+    ):
+        (labels,) = prometheus.until(
+            lambda: _firing(prometheus, "VoiceRolloutRolledBack"), "an alert about the rollout"
+        )
+        assert (labels["rollout"], labels["severity"]) == ("streaming", "page")
+        assert _firing(prometheus, "VoiceRolloutNotEvaluated") == []
+        (process,) = [
+            each
+            for each in psutil.Process(sidecar.process.pid).children()
+            if "telemetry.sidecar.rollouts.process" in each.cmdline()
+        ]
+        process.suspend()
+        try:
+            prometheus.until(lambda: _firing(prometheus, "VoiceRolloutNotEvaluated"), "an alert about an old verdict")
+            prometheus.until(lambda: not _firing(prometheus, "VoiceRolloutRolledBack"), "the end of what is not known")
+        finally:
+            process.kill()

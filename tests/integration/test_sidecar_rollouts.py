@@ -1,0 +1,238 @@
+"""A real sidecar evaluates rollouts; what Argo Rollouts and Flagger make of its answers by their documented rules.
+
+Their rules are written here anew: Argo's measurement of a web metric and the few operators of its conditions, and what
+Flagger makes of the status of a webhook.
+"""
+
+import contextlib
+import json
+import re
+import signal
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import psutil
+import pytest
+import yaml
+
+from telemetry.store.reader import StoreReader
+from telemetry.store.remote import RemoteStore
+from telemetry.store.rollout_log import read_rollouts
+from tests.fixtures_rollouts import PLAN_FILE, fill_rollout_store
+from tests.fixtures_sidecar import ROOT, SidecarProcess, running_sidecar
+
+TOKEN = "a-token-for-this-test"
+# Only ends a hopeless wait.
+WAIT_S: Final = 240.0
+EXAMPLES = ROOT / "examples" / "rollouts"
+_PART = re.compile(r'\s*(?:(?P<text>"[^"]*")|(?P<path>[a-z_]+(?:\.[a-z_]+)*)|(?P<mark>==|!=|&&|\|\|))')
+
+
+def until(condition: Callable[[], Any], what: str) -> Any:
+    end = time.monotonic() + WAIT_S
+    while time.monotonic() < end:
+        if found := condition():
+            return found
+        time.sleep(0.1)
+    raise AssertionError(f"there never was {what}")
+
+
+@contextmanager
+def evaluating(folder: Path, kind: str) -> Generator[SidecarProcess]:
+    """A sidecar whose rollout is to be promoted, rolled back or held; `none` is one that cannot evaluate it yet."""
+    store = folder / "store"
+    if not store.exists():
+        fill_rollout_store(store, "equal" if kind == "none" else kind)
+    (folder / "rollout.toml").write_text(PLAN_FILE)
+    arguments = ("--rollout", str(folder / "rollout.toml"), "--rollout-every", "1")
+    with running_sidecar(store, *arguments, token=TOKEN) as sidecar:
+        yield sidecar
+
+
+def rollout_process(sidecar: SidecarProcess) -> psutil.Process:
+    def found() -> list[psutil.Process]:
+        running: list[psutil.Process] = []
+        for each in psutil.Process(sidecar.process.pid).children():
+            with contextlib.suppress(psutil.Error):  # one that has just ended
+                running += [each] if "telemetry.sidecar.rollouts.process" in each.cmdline() else []
+        return running
+
+    return until(found, "a process that evaluates")[0]
+
+
+def ask(sidecar: SidecarProcess, method: str, path: str, **request: Any) -> httpx.Response:
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    return httpx.request(method, f"{sidecar.http}/v1/rollouts/streaming/{path}", headers=headers, timeout=60, **request)
+
+
+def evaluated(sidecar: SidecarProcess) -> dict[str, Any]:
+    until(lambda: ask(sidecar, "GET", "verdict").status_code == 200, "a verdict")
+    return ask(sidecar, "GET", "verdict").json()
+
+
+def holds(condition: str, result: Any) -> bool:
+    """A condition of Argo: members of `result`, texts, `==`, `!=`, and `&&` before `||`."""
+    parts: list[Any] = []
+    place = 0
+    while place < len(condition.rstrip()):
+        found = _PART.match(condition, place)
+        assert found is not None, condition[place:]
+        place = found.end()
+        if found["text"] is not None:
+            parts.append(("value", found["text"][1:-1]))
+        elif found["path"] is not None:
+            first, *names = found["path"].split(".")
+            assert first == "result"
+            value = result
+            for name in names:
+                value = value[name]
+            parts.append(("value", value))
+        else:
+            parts.append(("mark", found["mark"]))
+    marks = [mark for kind, mark in parts if kind == "mark"]
+    values = iter([value for kind, value in parts if kind == "value"])
+    comparisons: list[bool] = []
+    joins: list[str] = []
+    for mark in marks:
+        if mark in ("&&", "||"):
+            joins.append(mark)
+        else:
+            left, right = next(values), next(values)
+            comparisons.append((left == right) == (mark == "=="))
+    groups = [[comparisons[0]]]
+    for join, comparison in zip(joins, comparisons[1:], strict=True):
+        groups.append([comparison]) if join == "||" else groups[-1].append(comparison)
+    return any(all(group) for group in groups)
+
+
+def test_conditions_are_evaluated_and_not_compared() -> None:
+    result = {"a": "x", "b": {"c": "y"}}
+    assert holds('result.a == "x" && result.b.c == "y"', result)
+    assert not holds('result.a == "x" && result.b.c != "y"', result)
+    assert holds('result.a == "z" && result.a == "x" || result.b.c == "y"', result)
+    assert not holds('result.a != "x"', result)
+    with pytest.raises(KeyError):
+        holds('result.d == "x"', result)
+
+
+def measured(metric: dict[str, Any], arguments: dict[str, str]) -> str:
+    """The phase of one measurement of a web metric."""
+
+    def filled(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: filled(each) for name, each in value.items()}
+        if isinstance(value, list):
+            return [filled(each) for each in value]
+        return re.sub(r"{{\s*args\.([\w-]+)\s*}}", lambda found: arguments[found[1]], str(value))
+
+    metric = filled(metric)
+    web = metric["provider"]["web"]
+    assert web["jsonPath"] == "{$}"
+    headers = {each["key"]: each["value"] for each in web["headers"]}
+    content = None if "jsonBody" not in web else json.dumps(web["jsonBody"])
+    answer = httpx.request(web.get("method", "GET"), web["url"], headers=headers, content=content, timeout=60)
+    if not 200 <= answer.status_code < 300:
+        return "Error"
+    is_success = holds(metric["successCondition"], answer.json())
+    # Without a failure condition, what is no success has failed.
+    is_failure = holds(metric["failureCondition"], answer.json()) if "failureCondition" in metric else not is_success
+    return "Failed" if is_failure else "Successful" if is_success else "Inconclusive"
+
+
+def _argo_metric(name: str) -> dict[str, Any]:
+    template = yaml.safe_load((EXAMPLES / "argo-analysis.yaml").read_text())
+    (metric,) = [each for each in template["spec"]["metrics"] if each["name"] == name]
+    return metric
+
+
+def _flagger_passes(sidecar: SidecarProcess, type_: str, token: str = TOKEN) -> bool:
+    """Whether a webhook of the example passes: any status up to 202."""
+    canary = yaml.safe_load((EXAMPLES / "flagger-canary.yaml").read_text())
+    (hook,) = [each for each in canary["spec"]["analysis"]["webhooks"] if each["type"] == type_]
+    payload = {"name": "assistant", "namespace": "voice", "phase": "Progressing", "checksum": "1"}
+    path = hook["url"].removeprefix("http://voiceprobe-sidecar.voice:4318")
+    metadata = {**hook["metadata"], "token": token}
+    answer = httpx.post(sidecar.http + path, json={**payload, "metadata": metadata}, timeout=60)
+    return answer.status_code <= 202
+
+
+@pytest.mark.parametrize(
+    ("kind", "verdict", "phase", "passing"),
+    [
+        ("equal", "promote", "Successful", {"confirm-promotion"}),
+        ("few", "hold", "Inconclusive", set[str]()),
+        ("worse", "roll_back", "Failed", {"rollback"}),
+        ("none", "none", "Error", set[str]()),
+    ],
+)
+def test_argo_and_flagger_do_what_the_verdict_says(
+    tmp_path: Path, kind: str, verdict: str, phase: str, passing: set[str]
+) -> None:
+    if kind == "none":
+        fill_rollout_store(tmp_path / "store", "equal")
+    with evaluating(tmp_path, kind) as sidecar:
+        process = rollout_process(sidecar)
+        if kind == "none":  # stopped before its first look
+            process.suspend()
+            if ask(sidecar, "GET", "verdict").status_code == 200:
+                pytest.fail("the process looked before it was stopped")
+        else:
+            assert evaluated(sidecar)["verdict"] == verdict
+        arguments = {"rollout": "streaming", "stage": "canary", "sidecar": sidecar.http, "token": TOKEN}
+        assert measured(_argo_metric("verdict"), arguments) == phase
+        assert measured(_argo_metric("verdict"), {**arguments, "token": "another"}) == "Error"
+        # Of a stage that has not begun, a promotion says nothing.
+        later = measured(_argo_metric("verdict"), {**arguments, "stage": "half"})
+        assert later == ("Inconclusive" if phase == "Successful" else phase)
+        assert {each for each in ("confirm-promotion", "rollback") if _flagger_passes(sidecar, each)} == passing
+        assert not _flagger_passes(sidecar, "confirm-promotion", "another")
+        if kind != "none":
+            begun = {"canary": "Successful", "half": "Successful" if kind == "equal" else "Error"}
+            for stage, expected in begun.items():
+                assert measured(_argo_metric("begin"), {**arguments, "stage": stage}) == expected, stage
+        else:
+            assert measured(_argo_metric("begin"), arguments) == "Error"
+            assert not _flagger_passes(sidecar, "confirm-traffic-increase")
+            process.kill()
+
+
+def test_flaggers_weight_goes_up_with_a_promotion_and_then_waits(tmp_path: Path) -> None:
+    with evaluating(tmp_path, "equal") as sidecar:
+        evaluated(sidecar)
+        assert _flagger_passes(sidecar, "confirm-traffic-increase")
+        assert evaluated(sidecar)["stage"] == "half"
+        assert not _flagger_passes(sidecar, "confirm-traffic-increase")
+        assert not _flagger_passes(sidecar, "confirm-promotion")
+        with RemoteStore(sidecar.http, TOKEN) as there, StoreReader(tmp_path / "store") as here:
+            (record,) = there.rollouts()
+            assert record.faults == ()
+            common = min(len(record.entries), len(here.rollouts()[0].entries))
+            assert record.entries[:common] == here.rollouts()[0].entries[:common]
+            assert [each.stage for each in record.entries if each.verdict is None] == ["canary", "half"]
+
+
+def test_a_killed_evaluation_and_a_killed_sidecar_lose_no_verdict(tmp_path: Path) -> None:
+    with evaluating(tmp_path, "worse") as sidecar:
+        assert evaluated(sidecar)["verdict"] == "roll_back"
+        for _ in range(3):
+            before = rollout_process(sidecar)
+            kept = read_rollouts(tmp_path / "store")[0].verdicts
+            before.send_signal(signal.SIGKILL)
+
+            def goes_on(old: int = before.pid, count: int = len(kept)) -> bool:
+                return rollout_process(sidecar).pid != old and ask(sidecar, "GET", "verdict").json()["looks"] > count
+
+            until(goes_on, "another evaluation")
+        assert ask(sidecar, "POST", "rollback").status_code == 200
+        last = ask(sidecar, "GET", "verdict").json()["sequence"]
+        sidecar.kill()
+    (record,) = read_rollouts(tmp_path / "store")
+    assert record.faults == ()
+    assert record.entries[-1].sequence >= last
+    with evaluating(tmp_path, "worse") as sidecar:
+        found = until(lambda: evaluated(sidecar).get("sequence") and evaluated(sidecar), "a verdict that is kept")
+        assert (found["verdict"], found["looks"] > last) == ("roll_back", True)
