@@ -63,8 +63,7 @@ async def serve(options: SidecarOptions, ready: Callable[[dict[str, object]], No
         rollouts = RolloutLink(_rollout_options(options))
         stack.push_async_callback(rollouts.stop)
         health = GrpcHealth(lambda: link.is_storing and not stop.is_asked, otlp_grpc.SERVICES)
-        tls = options.tls
-        access = Access(options.token, requires_certificate=tls is not None and tls.requires_certificate)
+        access = _access(options)
         grpc_server, grpc_port = await otlp_grpc.start(
             ingest,
             bodies,
@@ -72,7 +71,7 @@ async def serve(options: SidecarOptions, ready: Callable[[dict[str, object]], No
             options.grpc_port,
             access,
             health=health,
-            credentials=None if tls is None else tls.grpc,
+            credentials=None if options.tls is None else options.tls.grpc,
         )
         routes = [
             *otlp_http.routes(ingest, bodies, access),
@@ -80,7 +79,7 @@ async def serve(options: SidecarOptions, ready: Callable[[dict[str, object]], No
             *query_api.routes(questions, access),
             *rollout_routes.routes(rollouts, access),
         ]
-        secured = None if tls is None else partial(TlsConnection, tls.http)
+        secured = None if options.tls is None else partial(TlsConnection, options.tls.http)
         http = http_server(Starlette(routes=routes), limits, _GRACE_S, secured)
         serving = asyncio.create_task(http.serve(sockets=[listener]))
         while not http.started and not serving.done():  # noqa: ASYNC110 - uvicorn only sets this flag
@@ -101,6 +100,10 @@ async def serve(options: SidecarOptions, ready: Callable[[dict[str, object]], No
         with stop.hurrying(partial(setattr, http, "force_exit", True)):
             await asyncio.gather(serving, grpc_server.shutdown(_GRACE_S))
     log_event(_log, logging.INFO, "stopped", "the sidecar has stopped; everything acknowledged is stored")
+
+
+def _access(options: SidecarOptions) -> Access:
+    return Access(options.token, requires_certificate=options.tls is not None and options.tls.requires_certificate)
 
 
 def _store_options(options: SidecarOptions) -> StoreOptions:
