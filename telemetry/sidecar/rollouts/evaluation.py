@@ -1,6 +1,6 @@
 """Looks at rollouts over a store and keeps each verdict in its log before anybody hears of it.
 
-Whatever goes wrong is a standing that holds, with a sentence: a plan that cannot be read, a log that others changed or
+Whatever goes wrong is a state that holds, with a sentence: a plan that cannot be read, a log that others changed or
 write, a store that cannot be read, a disk that takes no verdict.
 """
 
@@ -26,9 +26,9 @@ from telemetry.sidecar.rollouts.messages import (
     UNAVAILABLE,
     UNKNOWN,
     Bounds,
+    RolloutState,
     StageAnswered,
     StageAsked,
-    Standing,
 )
 from telemetry.sidecar.rollouts.settings import RolloutSetting, read_plan
 from telemetry.store.rollout_log import RolloutLog
@@ -59,7 +59,7 @@ class _Evaluated:
     text: str
     stamp: _Stamp | None = None
     log: RolloutLog | None = None
-    standing: Standing | None = None
+    state: RolloutState | None = None
     is_kept: bool = False
 
 
@@ -88,20 +88,20 @@ class RolloutEvaluator:
             if rollout.log is not None:
                 rollout.log.close()
 
-    def look(self, name: str) -> Standing:
+    def look(self, name: str) -> RolloutState:
         """Evaluate a rollout; its verdict is in the log when this returns, or it is a hold."""
         rollout = self._rollouts[name]
         now = self.wall_clock_ns()
         try:
-            standing = self._look(rollout, now)
+            state = self._look(rollout, now)
         except (ConfigError, StoreError) as error:
-            standing = _held(rollout, str(error), now)
+            state = _held(rollout, str(error), now)
         except Exception as error:  # noqa: BLE001 - one rollout must not keep the others from being evaluated
             _log.exception("the rollout %s cannot be evaluated", name)
             why = f"it cannot be evaluated ({type(error).__name__}); see the sidecar's messages"
-            standing = _held(rollout, why, now)
-        rollout.standing = standing
-        return standing
+            state = _held(rollout, why, now)
+        rollout.state = state
+        return state
 
     def begin(self, asked: StageAsked) -> StageAnswered:
         """Whether a stage may begin; if it may, the log has it when this returns."""
@@ -112,7 +112,7 @@ class RolloutEvaluator:
             status, sentence = UNAVAILABLE, str(error)
         return StageAnswered(asked.number, status, sentence, _stage_of(rollout))
 
-    def _look(self, rollout: _Evaluated, now: int) -> Standing:
+    def _look(self, rollout: _Evaluated, now: int) -> RolloutState:
         log = self._log_of(rollout, now)
         plan = self._plan(rollout)
         history = log.history
@@ -128,38 +128,38 @@ class RolloutEvaluator:
         if verdict.verdict == "promote" and after is not None and rollout.setting.next_stage == "on-promotion":
             log.move(after.name, now)
             return self._look(rollout, now)  # of the new stage, which has no turn yet
-        return _standing(rollout, plan, verdict, log.history, entry.sequence)
+        return _state_of(rollout, plan, verdict, log.history, entry.sequence)
 
     def _begin(self, rollout: _Evaluated, stage: str | None) -> tuple[int, str]:
-        standing, log = rollout.standing, rollout.log
-        if standing is None or log is None:
+        state, log = rollout.state, rollout.log
+        if state is None or log is None:
             return UNAVAILABLE, "the rollout has not been evaluated yet; ask again"
-        if not standing.is_kept:
-            return REFUSED, standing.sentence
+        if not state.is_kept:
+            return REFUSED, state.sentence
         plan, history, now = rollout.plan, log.history, self.wall_clock_ns()
         if stage is not None and not any(each.name == stage for each in plan.stages):
-            return UNKNOWN, f"there is no stage {stage!r:.80}; known are {', '.join(standing.stages)}"
+            return UNKNOWN, f"there is no stage {stage!r:.80}; known are {', '.join(state.stages)}"
         is_first = history.stage == plan.stages[0].name and stage in (None, history.stage)
         if is_first and log.moves == 0 and not any(look.candidate_turns for look in history.looks):
             # Nobody has the change yet: the first share needs no verdict, but a plan that can be evaluated.
             if history.fingerprint != plan.fingerprint or self._others(rollout):
-                return REFUSED, standing.sentence
+                return REFUSED, state.sentence
             log.move(history.stage, now)
             return BEGUN, f"the stage {history.stage} begins"
         if stage == history.stage:
             return BEGUN, f"the rollout is at stage {stage} already"
-        return self._after_promotion(rollout.plan, standing, log, stage)
+        return self._after_promotion(rollout.plan, state, log, stage)
 
     def _after_promotion(
-        self, plan: RolloutPlan, standing: Standing, log: RolloutLog, stage: str | None
+        self, plan: RolloutPlan, state: RolloutState, log: RolloutLog, stage: str | None
     ) -> tuple[int, str]:
         history, now = log.history, self.wall_clock_ns()
         after = plan.stage_after(history.stage)
         if stage is not None and (after is None or after.name != stage):
             return REFUSED, f"the rollout is at stage {history.stage}, and {stage} is not the next one"
         last = history.last_look
-        if last is None or last.verdict != "promote" or last.stage != history.stage or standing.decision != "promote":
-            return REFUSED, standing.sentence
+        if last is None or last.verdict != "promote" or last.stage != history.stage or state.decision != "promote":
+            return REFUSED, state.sentence
         age_s = (now - last.at_unix_ns) / NS_PER_S
         if not 0 <= age_s <= FRESH_INTERVALS * self.every_s + FRESH_GRACE_S:
             return REFUSED, f"the last promotion is of {moment(last.at_unix_ns)}, and it is {moment(now)}"
@@ -202,9 +202,9 @@ def _stage_of(rollout: _Evaluated) -> str:
     return rollout.log.history.stage if rollout.log is not None else rollout.plan.stages[0].name
 
 
-def _standing(
+def _state_of(
     rollout: _Evaluated, plan: RolloutPlan, verdict: GateVerdict, history: RolloutHistory, sequence: int
-) -> Standing:
+) -> RolloutState:
     at = verdict.history.looks[-1].at_unix_ns
     body = {"rollout": plan.name, "at_unix_ns": at, "sequence": sequence, **as_object(plan, verdict)}
     is_edited = history.fingerprint != plan.fingerprint
@@ -213,7 +213,7 @@ def _standing(
     before = names[: names.index(history.stage)]
     holds = verdict.verdict != "roll_back" and not is_edited
     primary = next((result for result in verdict.checks if result.check == plan.primary), None)
-    return Standing(
+    return RolloutState(
         rollout=plan.name,
         decision=verdict.verdict,
         sentence=verdict.sentence,
@@ -235,9 +235,9 @@ def _standing(
     )
 
 
-def _held(rollout: _Evaluated, why: str, now: int) -> Standing:
+def _held(rollout: _Evaluated, why: str, now: int) -> RolloutState:
     """A hold that no log has: it promotes nothing and rolls nothing back."""
-    plan, before = rollout.plan, rollout.standing
+    plan, before = rollout.plan, rollout.state
     history = rollout.log.history if rollout.log is not None else None
     stage = next((each for each in plan.stages if history is not None and each.name == history.stage), plan.stages[0])
     sentence = f"hold {plan.candidate} at stage {stage.name}: {why}"
@@ -260,7 +260,7 @@ def _held(rollout: _Evaluated, why: str, now: int) -> Standing:
         "slices": [],
         "looks": 0 if history is None else len(history.looks),
     }
-    return Standing(
+    return RolloutState(
         rollout=rollout.setting.name,
         decision="hold",
         sentence=sentence,

@@ -7,7 +7,7 @@ from telemetry.objectives import series
 from telemetry.rollout.history import Decision
 from telemetry.sidecar.counts.text import Family, label_text, with_families
 from telemetry.sidecar.rollouts.link import RolloutLink
-from telemetry.sidecar.rollouts.messages import Standing
+from telemetry.sidecar.rollouts.messages import RolloutState
 
 _DECISIONS: Final[tuple[Decision, ...]] = get_args(Decision)
 _NS_PER_S: Final = 1e9
@@ -51,11 +51,11 @@ def with_rollouts(page: bytes, link: RolloutLink) -> bytes:
 
 
 def _samples(link: RolloutLink, name: str) -> Mapping[str, _Samples]:
-    known, newest = link.standing(name), link.newest(name)
-    standing = known if isinstance(known, Standing) else None
-    decision = "hold" if standing is None else standing.decision
+    known, newest = link.state(name), link.newest(name)
+    state = known if isinstance(known, RolloutState) else None
+    decision = "hold" if state is None else state.decision
     kept_unix_ns = None if newest is None else newest.kept_unix_ns
-    primary = None if standing is None else standing.primary
+    primary = None if state is None else state.primary
     bounds = (
         {} if primary is None else {"lower": primary.lower_s, "estimate": primary.estimate_s, "upper": primary.upper_s}
     )
@@ -63,7 +63,7 @@ def _samples(link: RolloutLink, name: str) -> Mapping[str, _Samples]:
         series.ROLLOUT_VERDICT: {(each,): int(each == decision) for each in _DECISIONS},
         series.ROLLOUT_STAGE: {} if newest is None else {(each,): int(each == newest.stage) for each in newest.stages},
         series.ROLLOUT_SHARE: {(): None if newest is None else newest.share},
-        series.ROLLOUT_NEEDED: {(): None if standing is None else standing.turns_needed},
+        series.ROLLOUT_NEEDED: {(): None if state is None else state.turns_needed},
         series.ROLLOUT_EVALUATED: {(): 0 if kept_unix_ns is None else kept_unix_ns / _NS_PER_S},
         series.ROLLOUT_EVERY: {(): link.options.every_s},
         series.ROLLOUT_DIFFERENCE: {(bound,): value for bound, value in bounds.items()},

@@ -16,9 +16,9 @@ from telemetry.sidecar.rollouts.messages import (
     UNAVAILABLE,
     FromRollouts,
     RolloutOptions,
+    RolloutState,
     StageAnswered,
     StageAsked,
-    Standing,
 )
 
 # Before the answer, an evaluation that has begun comes to its end.
@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 class RolloutLink:
-    """The standings of all rollouts, and the process that makes them; used in one event loop. Without rollouts there
+    """The states of all rollouts, and the process that makes them; used in one event loop. Without rollouts there
     is no process."""
 
     def __init__(self, options: RolloutOptions, *, monotonic_s: Callable[[], float] = time.monotonic) -> None:
@@ -40,7 +40,7 @@ class RolloutLink:
         self.names = tuple(each.name for each in options.rollouts)
         self.fresh_s = FRESH_INTERVALS * options.every_s + FRESH_GRACE_S
         self._monotonic_s = monotonic_s
-        self._standings: dict[str, tuple[Standing, float]] = {}
+        self._states: dict[str, tuple[RolloutState, float]] = {}
         self._waiting: dict[int, asyncio.Future[StageAnswered]] = {}
         self._number = 0
         self._process: asyncio.subprocess.Process | None = None
@@ -69,14 +69,14 @@ class RolloutLink:
         """The process id, None while there is none."""
         return None if self._process is None else self._process.pid
 
-    def newest(self, name: str) -> Standing | None:
-        """The last standing of a rollout, however old it is."""
-        found = self._standings.get(name)
+    def newest(self, name: str) -> RolloutState | None:
+        """The last state of a rollout, however old it is."""
+        found = self._states.get(name)
         return None if found is None else found[0]
 
-    def standing(self, name: str) -> Standing | str:
-        """The standing of a rollout, or a sentence why there is none that counts."""
-        found = self._standings.get(name)
+    def state(self, name: str) -> RolloutState | str:
+        """The state of a rollout, or a sentence why there is none that counts."""
+        found = self._states.get(name)
         if found is None:
             return f"the rollout {name} has not been evaluated since the sidecar started; ask again"
         age_s = self._monotonic_s() - found[1]
@@ -86,8 +86,8 @@ class RolloutLink:
 
     def received(self, message: FromRollouts) -> None:
         """Take a message of the process."""
-        if isinstance(message, Standing):
-            self._standings[message.rollout] = message, self._monotonic_s()
+        if isinstance(message, RolloutState):
+            self._states[message.rollout] = message, self._monotonic_s()
         elif (future := self._waiting.get(message.number)) is not None and not future.done():
             future.set_result(message)
 

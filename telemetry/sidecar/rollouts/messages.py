@@ -49,7 +49,7 @@ class Bounds(msgspec.Struct, frozen=True):
     margin_s: float
 
 
-class Standing(msgspec.Struct, frozen=True, tag="standing"):
+class RolloutState(msgspec.Struct, frozen=True, tag="state"):
     """From the process after each look: what is answered until the next one.
 
     `body` is the verdict as a JSON object. `kept_unix_ns` is when the log last took a verdict, and `is_kept` whether it
@@ -72,4 +72,4 @@ class Standing(msgspec.Struct, frozen=True, tag="standing"):
 
 
 ToRollouts = RolloutOptions | StageAsked
-FromRollouts = Standing | StageAnswered
+FromRollouts = RolloutState | StageAnswered

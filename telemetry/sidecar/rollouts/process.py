@@ -46,11 +46,11 @@ def serve(evaluator: RolloutEvaluator, asked: "queue.SimpleQueue[StageAsked | No
 
 
 def _look(evaluator: RolloutEvaluator, schedule: LookSchedule, name: str, answers: BinaryIO) -> None:
-    standing = evaluator.look(name)
-    schedule.looked(name, time.monotonic(), is_kept=standing.is_kept)
-    if not standing.is_kept:
-        _log.warning("%s", standing.sentence)
-    answers.write(frame(standing))
+    state = evaluator.look(name)
+    schedule.looked(name, time.monotonic(), is_kept=state.is_kept)
+    if not state.is_kept:
+        _log.warning("%s", state.sentence)
+    answers.write(frame(state))
     answers.flush()
 
 

@@ -17,7 +17,7 @@ from starlette.routing import Route
 from telemetry.rollout.history import Decision
 from telemetry.sidecar.otlp.access import Access, Denial, is_authorized
 from telemetry.sidecar.rollouts.link import RolloutLink
-from telemetry.sidecar.rollouts.messages import BEGUN, REFUSED, UNAVAILABLE, UNKNOWN, Standing
+from telemetry.sidecar.rollouts.messages import BEGUN, REFUSED, UNAVAILABLE, UNKNOWN, RolloutState
 
 BODY_BYTES_MAX: Final = 64 << 10
 BODY_WITHIN_S: Final = 10.0
@@ -33,21 +33,21 @@ def routes(link: RolloutLink, access: Access) -> list[Route]:
         return _json(200, {"rollouts": [_row(link, name) for name in link.names]})
 
     async def verdict(request: Request, _body: dict[str, Any]) -> Response:
-        standing = _standing(link, request)
-        if isinstance(standing, Response):
-            return standing
+        state = _state_of(link, request)
+        if isinstance(state, Response):
+            return state
         stage = request.query_params.get("stage")
-        if stage is None or stage == standing.stage:
-            return Response(standing.body, media_type="application/json")
-        return _of_stage(standing, stage)
+        if stage is None or stage == state.stage:
+            return Response(state.body, media_type="application/json")
+        return _of_stage(state, stage)
 
     def webhook(wanted: Decision) -> _Answer:
         async def answer(request: Request, _body: dict[str, Any]) -> Response:
-            standing = _standing(link, request)
-            if isinstance(standing, Response):
-                return standing
-            content = {"verdict": standing.decision, "sentence": standing.sentence, "stage": standing.stage}
-            return _json(200 if standing.decision == wanted else REFUSED, content)
+            state = _state_of(link, request)
+            if isinstance(state, Response):
+                return state
+            content = {"verdict": state.decision, "sentence": state.sentence, "stage": state.stage}
+            return _json(200 if state.decision == wanted else REFUSED, content)
 
         return answer
 
@@ -72,28 +72,28 @@ def routes(link: RolloutLink, access: Access) -> list[Route]:
 
 
 def _row(link: RolloutLink, name: str) -> dict[str, Any]:
-    standing = link.standing(name)
-    if isinstance(standing, str):
-        return {"rollout": name, "verdict": None, "sentence": standing}
+    state = link.state(name)
+    if isinstance(state, str):
+        return {"rollout": name, "verdict": None, "sentence": state}
     return {
         "rollout": name,
-        "verdict": standing.decision,
-        "sentence": standing.sentence,
-        "stage": standing.stage,
-        "stages": standing.stages,
-        "share": standing.share,
-        "turns_needed": standing.turns_needed,
-        "at_unix_ns": standing.at_unix_ns,
-        "is_kept": standing.is_kept,
+        "verdict": state.decision,
+        "sentence": state.sentence,
+        "stage": state.stage,
+        "stages": state.stages,
+        "share": state.share,
+        "turns_needed": state.turns_needed,
+        "at_unix_ns": state.at_unix_ns,
+        "is_kept": state.is_kept,
     }
 
 
-def _standing(link: RolloutLink, request: Request) -> Standing | Response:
+def _state_of(link: RolloutLink, request: Request) -> RolloutState | Response:
     name = request.path_params["name"]
     if name not in link.names:
         return _unknown(link, name)
-    standing = link.standing(name)
-    return standing if isinstance(standing, Standing) else _refused(UNAVAILABLE, standing)
+    state = link.state(name)
+    return state if isinstance(state, RolloutState) else _refused(UNAVAILABLE, state)
 
 
 def _unknown(link: RolloutLink, name: str) -> Response:
@@ -101,33 +101,33 @@ def _unknown(link: RolloutLink, name: str) -> Response:
     return _refused(UNKNOWN, f"there is no rollout {name!r:.80}; {known}")
 
 
-def _of_stage(standing: Standing, stage: str) -> Response:
+def _of_stage(state: RolloutState, stage: str) -> Response:
     """The verdict on a stage at which the rollout is not: what was promoted stays so while the rollout goes on, and
     what has not begun holds."""
-    if stage not in standing.stages:
-        known = ", ".join(standing.stages)
-        return _refused(UNKNOWN, f"{standing.rollout} has no stage {stage!r:.80}; known are {known}")
-    content = cast("dict[str, Any]", msgspec.json.decode(standing.body))
-    if stage in standing.promoted:
+    if stage not in state.stages:
+        known = ", ".join(state.stages)
+        return _refused(UNKNOWN, f"{state.rollout} has no stage {stage!r:.80}; known are {known}")
+    content = cast("dict[str, Any]", msgspec.json.decode(state.body))
+    if stage in state.promoted:
         content |= {"verdict": "promote", "turns_needed": 0, "stage": stage}
-        content["sentence"] = f"the stage {stage} was promoted, and the rollout is at {standing.stage}"
-    elif standing.decision == "promote":
+        content["sentence"] = f"the stage {stage} was promoted, and the rollout is at {state.stage}"
+    elif state.decision == "promote":
         content |= {"verdict": "hold", "turns_needed": None, "stage": stage}
-        content["sentence"] = f"the stage {stage} has not begun: the rollout is at {standing.stage}"
+        content["sentence"] = f"the stage {stage} has not begun: the rollout is at {state.stage}"
     else:
-        return Response(standing.body, media_type="application/json")
+        return Response(state.body, media_type="application/json")
     content["reasons"] = [content["sentence"]]
     return _json(200, content)
 
 
 async def _begun(link: RolloutLink, request: Request, stage: str | None) -> Response:
-    standing = _standing(link, request)
-    if isinstance(standing, Response):
-        return standing
-    answered = await link.begin(standing.rollout, stage)
+    state = _state_of(link, request)
+    if isinstance(state, Response):
+        return state
+    answered = await link.begin(state.rollout, stage)
     if answered.status != BEGUN:
         return _refused(answered.status, answered.sentence)
-    return _json(200, {"rollout": standing.rollout, "stage": answered.stage, "sentence": answered.sentence})
+    return _json(200, {"rollout": state.rollout, "stage": answered.stage, "sentence": answered.sentence})
 
 
 def _reading(answer: _Answer, access: Access) -> Callable[[Request], Awaitable[Response]]:
@@ -169,7 +169,7 @@ def _metadata(body: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _body(request: Request) -> dict[str, Any] | Response:
-    """The object of a body, {} for an empty one, or the answer to one that is none. Raises TimeoutError,
+    """The object of a body, {} for an empty one, or the answer to another body. Raises TimeoutError,
     ClientDisconnect."""
     content = bytearray()
     async with asyncio.timeout(BODY_WITHIN_S):

@@ -71,10 +71,10 @@ class Sidecar:
     def look(self, name: str = "streaming") -> Any:
         assert self.running is not None
         self.now += MINUTE
-        standing = self.running.look(name)
-        body = msgspec.json.decode(standing.body)
-        assert (body["verdict"], body["sentence"], body["rollout"]) == (standing.decision, standing.sentence, name)
-        return standing
+        state = self.running.look(name)
+        body = msgspec.json.decode(state.body)
+        assert (body["verdict"], body["sentence"], body["rollout"]) == (state.decision, state.sentence, name)
+        return state
 
     def begin(self, stage: str | None = None) -> Any:
         assert self.running is not None
@@ -95,19 +95,19 @@ def sidecar(tmp_path: Path) -> Iterator[Sidecar]:
 
 
 def test_each_verdict_is_kept_before_it_is_answered(sidecar: Sidecar) -> None:
-    standing = sidecar.look()
-    assert (standing.decision, standing.is_kept, standing.kept_unix_ns) == ("promote", True, AT_UNIX_NS + MINUTE)
+    state = sidecar.look()
+    assert (state.decision, state.is_kept, state.kept_unix_ns) == ("promote", True, AT_UNIX_NS + MINUTE)
     assert sidecar.decisions == [None, "promote"]
-    assert standing.primary.margin_s == 0.4
-    assert standing.primary.lower_s < standing.primary.estimate_s < standing.primary.upper_s < 0.4
+    assert state.primary.margin_s == 0.4
+    assert state.primary.lower_s < state.primary.estimate_s < state.primary.upper_s < 0.4
     sidecar.turns.regression = SLOWER
     sidecar.turns.candidate = 2000
     assert sidecar.look().decision == "roll_back"
     sidecar.turns.regression = SAME
     sidecar.start()
-    standing = sidecar.look()
-    assert standing.decision == "roll_back"
-    assert "begin another rollout, under another name" in standing.sentence
+    state = sidecar.look()
+    assert state.decision == "roll_back"
+    assert "begin another rollout, under another name" in state.sentence
     assert sidecar.decisions == [None, "promote", "roll_back", "roll_back"]
 
 
@@ -126,8 +126,8 @@ def test_the_next_stage_begins_when_somebody_says_so_after_a_promotion(sidecar: 
     assert (begun.status, begun.stage, begun.sentence) == (BEGUN, "half", "the stage half begins: canary was promoted")
     assert sidecar.begin("half").status == BEGUN
     assert sidecar.begin("canary").status == REFUSED
-    standing = sidecar.look()
-    assert (standing.decision, standing.stage, standing.promoted) == ("hold", "half", ("canary",))
+    state = sidecar.look()
+    assert (state.decision, state.stage, state.promoted) == ("hold", "half", ("canary",))
     assert sidecar.turns.asked[-1].filter.since_unix_ns == sidecar.now - MINUTE
     assert sidecar.decisions == [None, "hold", "promote", None, "hold"]
     sidecar.start()
@@ -149,8 +149,8 @@ def test_whoever_asks_for_the_next_share_begins_and_then_waits_for_each_verdict(
 
 def test_a_promotion_begins_the_next_stage_by_itself_where_the_configuration_says_so(sidecar: Sidecar) -> None:
     sidecar.start(next_stage="on-promotion")
-    standing = sidecar.look()
-    assert (standing.decision, standing.stage, standing.promoted) == ("hold", "half", ("canary",))
+    state = sidecar.look()
+    assert (state.decision, state.stage, state.promoted) == ("hold", "half", ("canary",))
     assert sidecar.decisions == [None, "promote", None, "hold"]
 
 
@@ -168,9 +168,9 @@ def test_an_old_promotion_begins_nothing(sidecar: Sidecar) -> None:
 def test_a_clock_that_is_set_back_holds(sidecar: Sidecar) -> None:
     assert sidecar.look().decision == "promote"
     sidecar.now -= 60 * MINUTE
-    standing = sidecar.look()
-    assert (standing.decision, standing.promoted) == ("hold", ())
-    assert "the clock went back" in standing.sentence
+    state = sidecar.look()
+    assert (state.decision, state.promoted) == ("hold", ())
+    assert "the clock went back" in state.sentence
 
 
 EDITS: list[tuple[str, str, str]] = [
@@ -191,9 +191,9 @@ def test_a_plan_that_is_edited_midway_holds_until_it_is_restored(
     sidecar.plan.write_text(PLAN_FILE.replace(before, after, 1))
     if is_restarted and why.startswith("the plan was edited after"):
         sidecar.start()
-    standing = sidecar.look()
-    assert standing.decision == "hold"
-    assert why in standing.sentence
+    state = sidecar.look()
+    assert state.decision == "hold"
+    assert why in state.sentence
     assert sidecar.begin("half").status == REFUSED
     sidecar.plan.write_text(PLAN_FILE)
     assert sidecar.look().decision == "promote"
@@ -202,9 +202,9 @@ def test_a_plan_that_is_edited_midway_holds_until_it_is_restored(
 def test_a_plan_that_is_gone_or_no_file_holds(sidecar: Sidecar) -> None:
     assert sidecar.look().decision == "promote"
     sidecar.plan.unlink()
-    standing = sidecar.look()
-    assert (standing.decision, standing.is_kept, standing.kept_unix_ns) == ("hold", False, AT_UNIX_NS + MINUTE)
-    assert "name the plan" in standing.sentence
+    state = sidecar.look()
+    assert (state.decision, state.is_kept, state.kept_unix_ns) == ("hold", False, AT_UNIX_NS + MINUTE)
+    assert "name the plan" in state.sentence
     sidecar.plan.mkdir()
     assert sidecar.look().decision == "hold"
     assert sidecar.begin("half").status == REFUSED
@@ -220,9 +220,9 @@ def test_two_plans_over_one_cohort_hold_both(sidecar: Sidecar, tmp_path: Path) -
     assert [sidecar.look(name).decision for name in ("streaming", "other")] == ["promote", "promote"]
     other.write_text(OTHER_FILE)
     for name in ("other", "streaming"):
-        standing = sidecar.look(name)
-        assert standing.decision == "hold"
-        assert "are both about the cohort streaming; end one of them" in standing.sentence
+        state = sidecar.look(name)
+        assert state.decision == "hold"
+        assert "are both about the cohort streaming; end one of them" in state.sentence
     assert sidecar.begin("half").status == REFUSED
 
 
@@ -238,9 +238,9 @@ def test_a_verdict_that_the_disk_does_not_take_does_not_count(
     sidecar.turns.candidate = 600
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", _fsync_refused)
-        standing = sidecar.look()
-        assert (standing.decision, standing.is_kept) == ("hold", False)
-        assert "none counts until the disk takes them" in standing.sentence
+        state = sidecar.look()
+        assert (state.decision, state.is_kept) == ("hold", False)
+        assert "none counts until the disk takes them" in state.sentence
         assert sidecar.begin("half").status == REFUSED
     assert sidecar.look().decision == "promote"
     assert sidecar.decisions == [None, "hold", "promote"]
@@ -271,17 +271,17 @@ def test_a_log_that_is_edited_by_hand_holds(
     sidecar.turns.candidate = 600
     if is_restarted:
         sidecar.start()
-    standing = sidecar.look()
-    assert (standing.decision, standing.is_kept) == ("hold", False)
-    assert "What it says cannot be trusted" in standing.sentence
+    state = sidecar.look()
+    assert (state.decision, state.is_kept) == ("hold", False)
+    assert "What it says cannot be trusted" in state.sentence
     assert sidecar.begin("half").status in (REFUSED, UNAVAILABLE)
 
 
 def test_a_log_that_another_process_writes_holds_until_it_ends(sidecar: Sidecar) -> None:
     with RolloutLog(sidecar.store, parse_plan(PLAN_FILE, "x"), PLAN_FILE, AT_UNIX_NS):
-        standing = sidecar.look()
-        assert (standing.decision, standing.is_kept) == ("hold", False)
-        assert "another process evaluates the rollout streaming" in standing.sentence
+        state = sidecar.look()
+        assert (state.decision, state.is_kept) == ("hold", False)
+        assert "another process evaluates the rollout streaming" in state.sentence
     assert sidecar.look().decision == "promote"
 
 
@@ -291,8 +291,8 @@ def test_a_store_that_does_not_answer_holds(
 ) -> None:
     assert sidecar.look().decision == "promote"
     sidecar.turns.fault = fault
-    standing = sidecar.look()
-    assert (standing.decision, standing.is_kept, standing.promoted) == ("hold", False, ())
+    state = sidecar.look()
+    assert (state.decision, state.is_kept, state.promoted) == ("hold", False, ())
     assert sidecar.begin("half").status == REFUSED
     sidecar.turns.fault = None
     assert sidecar.look().decision == "promote"
@@ -302,13 +302,13 @@ def test_a_store_that_does_not_answer_holds(
 def test_turns_that_are_gone_hold(sidecar: Sidecar) -> None:
     assert sidecar.look().decision == "promote"
     sidecar.turns.candidate = 590
-    standing = sidecar.look()
-    assert standing.decision == "hold"
-    assert "that an earlier look saw are gone" in standing.sentence
+    state = sidecar.look()
+    assert state.decision == "hold"
+    assert "that an earlier look saw are gone" in state.sentence
 
 
 def test_a_cohort_that_never_appears_holds(sidecar: Sidecar) -> None:
     sidecar.turns.candidate = 0
-    standing = sidecar.look()
-    assert standing.decision == "hold"
-    assert "no turn of the candidate streaming has arrived" in standing.sentence
+    state = sidecar.look()
+    assert state.decision == "hold"
+    assert "no turn of the candidate streaming has arrived" in state.sentence

@@ -14,7 +14,7 @@ from telemetry.rollout.history import Decision
 from telemetry.sidecar.otlp.access import Access
 from telemetry.sidecar.rollouts.exposition import FAMILIES, with_rollouts
 from telemetry.sidecar.rollouts.link import RolloutLink
-from telemetry.sidecar.rollouts.messages import Bounds, RolloutOptions, Standing
+from telemetry.sidecar.rollouts.messages import Bounds, RolloutOptions, RolloutState
 from telemetry.sidecar.rollouts.routes import routes
 from telemetry.sidecar.rollouts.schedule import LookSchedule
 from telemetry.sidecar.rollouts.settings import RolloutSetting
@@ -23,9 +23,9 @@ TOKEN = "a-token-for-this-test"
 STAGES = ("canary", "quarter", "half")
 
 
-def standing(decision: Decision, **changes: Any) -> Standing:
+def state(decision: Decision, **changes: Any) -> RolloutState:
     body = {"verdict": decision, "sentence": f"{decision} it", "stage": "quarter", "reasons": ["x"], "turns_needed": 3}
-    made = Standing(
+    made = RolloutState(
         rollout="streaming",
         decision=decision,
         sentence=f"{decision} it",
@@ -70,7 +70,7 @@ class Answers:
 )
 def test_each_verdict_has_its_statuses(decision: Decision, confirm: int, rollback: int) -> None:
     answers = Answers()
-    answers.link.received(standing(decision))
+    answers.link.received(state(decision))
     assert answers.statuses() == {"verdict": 200, "confirm": confirm, "rollback": rollback}
     assert answers.ask("GET", "/streaming/verdict").json()["verdict"] == decision
     (row,) = answers.ask("GET", "").json()["rollouts"]
@@ -85,7 +85,7 @@ def test_before_the_first_evaluation_and_long_after_the_last_nothing_is_promoted
         "has not been evaluated since the sidecar started" in answers.ask("GET", "/streaming/verdict").json()["error"]
     )
     for decision in ("promote", "roll_back"):
-        answers.link.received(standing(decision))
+        answers.link.received(state(decision))
         answers.now_s += 210
         assert answers.statuses() != unavailable
         answers.now_s += 1
@@ -101,7 +101,7 @@ def test_before_the_first_evaluation_and_long_after_the_last_nothing_is_promoted
 
 def test_a_rollout_that_there_is_none_of_is_404() -> None:
     answers = Answers()
-    answers.link.received(standing("promote"))
+    answers.link.received(state("promote"))
     for method, path in (("GET", "verdict"), ("POST", "confirm"), ("POST", "rollback"), ("POST", "advance")):
         refused = answers.ask(method, f"/elsewhere/{path}")
         assert (refused.status_code, refused.json()["error"]) == (
@@ -121,7 +121,7 @@ def test_a_rollout_that_there_is_none_of_is_404() -> None:
 )
 def test_a_verdict_can_be_asked_of_a_stage(decision: Decision, of_stages: dict[str, str]) -> None:
     answers = Answers()
-    answers.link.received(standing(decision))
+    answers.link.received(state(decision))
     found = {stage: answers.ask("GET", f"/streaming/verdict?stage={stage}").json()["verdict"] for stage in STAGES}
     assert found == of_stages
     assert answers.ask("GET", "/streaming/verdict?stage=all").status_code == 404
@@ -129,7 +129,7 @@ def test_a_verdict_can_be_asked_of_a_stage(decision: Decision, of_stages: dict[s
 
 def test_the_token_is_asked_for_everywhere_and_flagger_may_put_it_into_the_metadata() -> None:
     answers = Answers(TOKEN)
-    answers.link.received(standing("promote"))
+    answers.link.received(state("promote"))
     header = {"Authorization": f"Bearer {TOKEN}"}
     for path in ("", "/streaming/verdict"):
         assert answers.ask("GET", path).status_code == 401
@@ -150,7 +150,7 @@ def test_the_token_is_asked_for_everywhere_and_flagger_may_put_it_into_the_metad
 
 def test_a_body_has_a_size_and_a_form() -> None:
     answers = Answers()
-    answers.link.received(standing("promote"))
+    answers.link.received(state("promote"))
     for content, status in ((b"x" * 65_537, 413), (b"[]", 400), (b"{", 400), (b"[" * 60_000, 400), (b"", 200)):
         assert answers.ask("POST", "/streaming/confirm", content=content).status_code == status
     for body in ({}, {"stage": 3}, {"metadata": {"stage": ""}}):
@@ -172,7 +172,7 @@ def test_the_gauges_are_openmetrics_and_never_promote_without_a_verdict_of_now()
     answers = Answers()
     nothing = {"verdict/promote": 0, "verdict/hold": 1, "verdict/roll_back": 0, "evaluation_interval_seconds/": 60}
     assert _samples(answers) == {**nothing, "last_verdict_timestamp_seconds/": 0}
-    answers.link.received(standing("promote"))
+    answers.link.received(state("promote"))
     found = _samples(answers)
     assert found == {
         "verdict/promote": 1,
