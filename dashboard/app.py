@@ -7,7 +7,7 @@ from typing import Final
 
 import streamlit as st
 
-from dashboard.pages import cache, instrument, now, objectives, rollout, runs, turn, turns
+from dashboard.pages import cache, cohorts, instrument, now, objectives, rollout, runs, turn, turns
 from dashboard.stylesheet import stylesheet
 
 # One turn is a view of the page of turns (`?trace=…`): it is reached from a figure, never from the navigation.
@@ -15,6 +15,7 @@ IS_TURN: Final = turn.TRACE in st.query_params
 PAGES: Final = (
     st.Page(turn.page if IS_TURN else now.page, title="Now", url_path="now", default=True),
     st.Page(turn.page if IS_TURN else turns.page, title="Turns", url_path="turns"),
+    st.Page(cohorts.page, title="Cohorts", url_path="cohorts"),
     st.Page(rollout.page, title="Rollout", url_path="rollout"),
     st.Page(objectives.page, title="Objectives", url_path="objectives"),
     st.Page(runs.page, title="Runs", url_path="runs"),
