@@ -47,6 +47,7 @@ def lines_chart(
     unit: str,
     starts_unix_ns: Sequence[int],
     drawn: Mapping[str, Sequence[float | None]],
+    *,
     texts: Sequence[Sequence[str]],
     zone: tzinfo,
 ) -> None:

@@ -14,6 +14,7 @@ import altair as alt
 from dashboard.accessible_chart import ChartTable
 from dashboard.charts import Row, finished
 from dashboard.palette import Palette
+from telemetry.model import formatting
 from telemetry.model.formatting import NS_PER_S, in_milliseconds, milliseconds
 from telemetry.store.latency_bands import EDGES_MS, band_limits_ms
 from telemetry.store.turn_pages import ListedTurn, TurnsAnswer
@@ -146,7 +147,11 @@ def distribution_rows(answer: TurnsAnswer) -> list[Row]:
     """A row for each band, and its share in words."""
     total = max(1, sum(answer.distribution))
     return [
-        {"band": band_label(band), "n": answer.distribution[band], "share": f"{answer.distribution[band] / total:.1%}"}
+        {
+            "band": band_label(band),
+            "n": answer.distribution[band],
+            "share": formatting.share(answer.distribution[band], total),
+        }
         for band in shown_bands(answer)
     ]
 

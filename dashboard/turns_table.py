@@ -74,8 +74,8 @@ def narrowed(answer: TurnsAnswer, choice: Choice, listed: TurnsChoice, zone: tzi
         begun = [descriptions.time_of_day(s * formatting.NS_PER_S, zone) for s in (listed.since_s, listed.until_s) if s]
         parts.append((f"began {' to '.join(begun)}", replace(listed, since_s=None, until_s=None, at_page=None)))
     if listed.from_ms is not None or listed.below_ms is not None:
-        low = f"from {listed.from_ms:,} ms" if listed.from_ms is not None else ""
-        high = f"below {listed.below_ms:,} ms" if listed.below_ms is not None else ""
+        low = f"from {_limit(listed.from_ms)}" if listed.from_ms is not None else ""
+        high = f"below {_limit(listed.below_ms)}" if listed.below_ms is not None else ""
         parts.append((f"{low} {high}".strip(), replace(listed, from_ms=None, below_ms=None, at_page=None)))
     for name, value in (("outcome", listed.outcome), ("model", listed.model)):
         if value:
@@ -90,3 +90,7 @@ def narrowed(answer: TurnsAnswer, choice: Choice, listed: TurnsChoice, zone: tzi
         looked = "" if answer.words.is_all else "the first "
         words = f' <span class="hint">words of {looked}{answer.words.calls:,} kept calls were searched</span>'
     return f'<div class="vp vp-narrowed"><b>{escape(formatting.turns(answer.total))}</b> {chips}{words}</div>'
+
+
+def _limit(ms: float) -> str:
+    return formatting.declared_milliseconds(ms * formatting.NS_PER_MS)

@@ -76,8 +76,11 @@ def _latency(name: str) -> _Panel:
 
 
 def _panels() -> Sequence[_Panel]:
+    return (*(_latency(name) for name in _STAGES), *_count_panels(), *_table_panels())
+
+
+def _count_panels() -> Sequence[_Panel]:
     return (
-        *(_latency(name) for name in _STAGES),
         _Panel(
             "Turns",
             "Invalid turns are the generator's fault and in no other figure.",
@@ -101,6 +104,11 @@ def _panels() -> Sequence[_Panel]:
             kind="stat",
             height=5,
         ),
+    )
+
+
+def _table_panels() -> Sequence[_Panel]:
+    return (
         _Panel(
             "Cohorts",
             "Voice to voice of each cohort.",

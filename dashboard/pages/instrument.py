@@ -72,8 +72,8 @@ def _gauge(gauge: str, series: GaugeSeries | None, context: PageContext) -> None
         _AXES[figure.unit],
         series.starts_unix_ns,
         {process: [_drawn(figure.unit, value) for value in values] for process, values in series.values.items()},
-        [[_text(figure.unit, value) for value in values] for values in series.values.values()],
-        context.zone,
+        texts=[[_text(figure.unit, value) for value in values] for values in series.values.values()],
+        zone=context.zone,
     )
 
 

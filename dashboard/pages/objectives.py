@@ -13,6 +13,7 @@ from dashboard.palette import palette
 from dashboard.source import source_from_environment
 from telemetry.model import formatting
 from telemetry.model.errors import TelemetryError
+from telemetry.model.formatting import NS_PER_S
 from telemetry.objectives.error_budgets import ErrorBudget
 from telemetry.store.burn_rates import BurnRateAnswer
 
@@ -33,7 +34,7 @@ def _body() -> None:
     try:
         source = source_from_environment()
         objectives = tuple(source.objectives)
-        key = ("burn_rates", int(time.time() // _KEPT_S))
+        key = ("burn_rates", time.time_ns() // (_KEPT_S * NS_PER_S))
         answer = source.ask(key, lambda reader: reader.burn_rates(objectives))
     except TelemetryError as error:
         frame.unreadable(error)

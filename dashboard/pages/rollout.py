@@ -11,6 +11,7 @@ from dashboard.markup import escape
 from dashboard.palette import palette
 from dashboard.source import source_from_environment
 from telemetry.model.errors import TelemetryError
+from telemetry.model.formatting import NS_PER_S
 from telemetry.rollout.progress import RolloutProgress, difference_text
 from telemetry.store.rollout_pages import RolloutPage
 
@@ -38,7 +39,7 @@ def _body() -> None:
         source = source_from_environment()
         objectives = tuple(source.objectives)
         # Verdicts come without a change of the turns: the log is read anew for every refresh.
-        key = ("rollout", wanted, int(time.time() // frame.REFRESH_LIVE_S))
+        key = ("rollout", wanted, time.time_ns() // round(frame.REFRESH_LIVE_S * NS_PER_S))
         found = source.ask(key, lambda reader: reader.rollout_page(wanted, objectives))
     except TelemetryError as error:
         frame.unreadable(error)

@@ -80,11 +80,7 @@ def run(
 
     del target  # the settings have it
     times = durations(unreadable, stop_timeout=stop_timeout, **({} if run_time is None else {"run_time": run_time}))
-    try:
-        shared_by = process_count(processes)
-    except UsageError as error:
-        shared_by = 1
-        unreadable.append(str(error))
+    shared_by = _shared_by(processes, unreadable)
     request = RunRequest(
         settings,
         _users(settings, shared_by) if users is None else users,
@@ -106,6 +102,15 @@ def run(
         console.print(checked.expectation, soft_wrap=True)
     preflight(checked)
     raise typer.Exit(int(print_and_write(carry_out(checked, console), console, json_file)))
+
+
+def _shared_by(processes: str, unreadable: list[str]) -> int | None:
+    """As `process_count`; what cannot be read is added to `unreadable`, and stands for one process."""
+    try:
+        return process_count(processes)
+    except UsageError as error:
+        unreadable.append(str(error))
+        return 1
 
 
 def _users(settings: SwarmSettings, shared_by: int | None) -> int:

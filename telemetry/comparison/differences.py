@@ -17,6 +17,7 @@ import numpy as np
 from scipy import special
 
 from telemetry.comparison.figures import ComparedFigure
+from telemetry.model.formatting import percent
 from telemetry.model.intervals import CONFIDENCE
 from telemetry.model.metrics import MIN_COUNT_FOR
 from telemetry.rollout.cohort_turns import AUDIO, NOT_REPORTED, CohortTurns
@@ -93,7 +94,7 @@ def pairing(baseline: CohortTurns, candidate: CohortTurns, why_not: str | None =
             f"{common.size} of at least {FEWEST_CLUSTERS} utterances were heard by both",
         )
     if share < PAIRED_SHARE_LEAST:
-        return Pairing(False, int(common.size), share, f"only {share:.0%} of the turns have audio that both heard")
+        return Pairing(False, int(common.size), share, f"only {percent(share)} of the turns have audio that both heard")
     return Pairing(True, int(common.size), share)
 
 

@@ -23,7 +23,7 @@ _NS_PER_MS: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class TurnCounts:
+class EligibleTurns:
     """Good and eligible turns of a stretch of time."""
 
     good: int = 0
@@ -34,8 +34,8 @@ class TurnCounts:
         """The turns that use up the budget."""
         return self.eligible - self.good
 
-    def __add__(self, other: "TurnCounts") -> "TurnCounts":
-        return TurnCounts(self.good + other.good, self.eligible + other.eligible)
+    def __add__(self, other: "EligibleTurns") -> "EligibleTurns":
+        return EligibleTurns(self.good + other.good, self.eligible + other.eligible)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class WindowBudget:
     `is_enough` says whether there are turns enough for a claim."""
 
     window: str
-    counts: TurnCounts
+    counts: EligibleTurns
     burn_rate: float | None
     is_enough: bool
 
@@ -67,7 +67,7 @@ class DayBudget:
     budget of the whole period; None where that has no eligible turn."""
 
     days_ago: int
-    counts: TurnCounts
+    counts: EligibleTurns
     budget_left: float | None
 
 
@@ -102,7 +102,7 @@ def window_ns(window: str) -> int:
 
 
 def error_budget(
-    objective: Objective, within: Callable[[int], TurnCounts], days: Mapping[int, TurnCounts]
+    objective: Objective, within: Callable[[int], EligibleTurns], days: Mapping[int, EligibleTurns]
 ) -> ErrorBudget:
     """An objective's budget. `within` gives the counts of the last so many ns, `days` those of each day of the period
     that has turns, by how many days ago it began to be counted back from now."""
@@ -133,7 +133,7 @@ def missed_first(budgets: Sequence[ErrorBudget]) -> tuple[ErrorBudget, ...]:
     return tuple(sorted(budgets, key=order))
 
 
-def _window(objective: Objective, name: str, within: Callable[[int], TurnCounts]) -> WindowBudget:
+def _window(objective: Objective, name: str, within: Callable[[int], EligibleTurns]) -> WindowBudget:
     counts = within(window_ns(name))
     rate = _burn_rate(objective, counts)
     return WindowBudget(name, counts, rate, counts.eligible >= minimum_for_target(objective.target))
@@ -143,7 +143,7 @@ def _permitted(objective: Objective) -> Fraction:
     return 1 - Fraction(str(objective.target))
 
 
-def _burn_rate(objective: Objective, counts: TurnCounts) -> float | None:
+def _burn_rate(objective: Objective, counts: EligibleTurns) -> float | None:
     if not counts.eligible:
         return None
     permitted = _permitted(objective)
@@ -171,7 +171,7 @@ def _alert(objective: Objective, rate: BurnRate, windows: Mapping[str, WindowBud
     return BurnAlert(float(rate.factor), rate.long, rate.short, rate.severity, fires, least)
 
 
-def _is_beyond(objective: Objective, rate: BurnRate, counts: TurnCounts) -> bool:
+def _is_beyond(objective: Objective, rate: BurnRate, counts: EligibleTurns) -> bool:
     """As the rules for Prometheus say it: beyond the share, or all turns where the share is 1."""
     if not counts.eligible:
         return False
@@ -179,11 +179,11 @@ def _is_beyond(objective: Objective, rate: BurnRate, counts: TurnCounts) -> bool
     return share > limit or (limit == 1 and share == 1)
 
 
-def _days(objective: Objective, days: Mapping[int, TurnCounts], period: TurnCounts) -> tuple[DayBudget, ...]:
+def _days(objective: Objective, days: Mapping[int, EligibleTurns], period: EligibleTurns) -> tuple[DayBudget, ...]:
     found: list[DayBudget] = []
     bad = 0
     for days_ago in range(PERIOD_DAYS - 1, -1, -1):
-        counts = days.get(days_ago, TurnCounts())
+        counts = days.get(days_ago, EligibleTurns())
         bad += counts.bad
         found.append(DayBudget(days_ago, counts, _budget_left(objective, bad, period.eligible)))
     return tuple(found)

@@ -14,8 +14,8 @@ from telemetry.objectives.error_budgets import (
     PERIOD_DAYS,
     SHORT_WINDOWS,
     SHOWN_WINDOWS,
+    EligibleTurns,
     ErrorBudget,
-    TurnCounts,
     error_budget,
     missed_first,
     window_ns,
@@ -86,15 +86,15 @@ def _part(now_unix_ns: int) -> tuple[str, list[int]]:
     return sql, [now_unix_ns] * (len(_RINGS) + 1)
 
 
-def _budget(objective: Objective, parts: Mapping[int, TurnCounts]) -> ErrorBudget:
-    def within(length_ns: int) -> TurnCounts:
+def _budget(objective: Objective, parts: Mapping[int, EligibleTurns]) -> ErrorBudget:
+    def within(length_ns: int) -> EligibleTurns:
         taken = (counts for part, counts in parts.items() if _end_ns(part) <= length_ns)
-        return sum(taken, TurnCounts())
+        return sum(taken, EligibleTurns())
 
-    days: dict[int, TurnCounts] = {}
+    days: dict[int, EligibleTurns] = {}
     for part, counts in parts.items():
         day = max(0, part - len(_RINGS) + 1)
-        days[day] = days.get(day, TurnCounts()) + counts
+        days[day] = days.get(day, EligibleTurns()) + counts
     return error_budget(objective, within, days)
 
 

@@ -19,7 +19,7 @@ from telemetry.model.metrics import METRICS, is_withheld
 from telemetry.model.semconv import Source
 from telemetry.model.stated_error import GoodRange, good_range, instrument_part_ns
 from telemetry.model.turns import Turn
-from telemetry.objectives.error_budgets import TurnCounts
+from telemetry.objectives.error_budgets import EligibleTurns
 from telemetry.objectives.slo import WAITED_FROM, NotObservable, Objective, is_good
 from telemetry.store.answers import Filter
 from telemetry.store.connection import StoreConnection, rows
@@ -193,7 +193,7 @@ def counts_by_part(
     part: tuple[str, Sequence[Any]],
     objectives: Sequence[Objective],
     source: Source,
-) -> dict[str, dict[int, TurnCounts]]:
+) -> dict[str, dict[int, EligibleTurns]]:
     """Good and eligible turns of each objective, by a part of the turns: a whole number, as an expression with its
     values."""
     if not objectives:
@@ -208,15 +208,15 @@ def counts_by_part(
         """,
         [*of_part, *where.values, *values],
     )
-    counts: dict[str, dict[int, TurnCounts]] = {objective.name: {} for objective in objectives}
+    counts: dict[str, dict[int, EligibleTurns]] = {objective.name: {} for objective in objectives}
     for row in found:
         turn = _turn(row, source)
         for objective in objectives:
             verdict = is_good(objective, turn, source)
             if verdict is not None:
                 of = counts[objective.name]
-                added = TurnCounts(row["n"] if verdict else 0, row["n"])
-                of[row["part"]] = of.get(row["part"], TurnCounts()) + added
+                added = EligibleTurns(row["n"] if verdict else 0, row["n"])
+                of[row["part"]] = of.get(row["part"], EligibleTurns()) + added
     return counts
 
 

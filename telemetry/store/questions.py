@@ -75,7 +75,7 @@ class _Page(_Parameters, frozen=True):
     asked: PageQuestion = PageQuestion()
 
 
-class _View(_Parameters, frozen=True):
+class _ViewParameters(_Parameters, frozen=True):
     asked: ViewQuestion = ViewQuestion()
 
 
@@ -127,10 +127,6 @@ class _Rollout(_Parameters, frozen=True):
     asked: RolloutQuestion
 
 
-class _View(_Parameters, frozen=True):
-    asked: ViewQuestion = ViewQuestion()
-
-
 class _RolloutPage(_Parameters, frozen=True):
     name: str | None = None
     objectives: Annotated[tuple[Objective, ...], msgspec.Meta(max_length=MOST_OBJECTIVES)] = ()
@@ -158,9 +154,11 @@ QUESTIONS: Final[dict[str, StoreQuestion]] = {
     "runs": StoreQuestion(_Parameters, list[RunRecord], lambda reader, _: reader.runs()),
     "summary": StoreQuestion(_OfFilter, Summary, lambda reader, of: reader.summary(of.f)),
     "page": StoreQuestion(_Page, PageAnswer, lambda reader, of: reader.page(_bounded(of.asked))),
-    "cache_page": StoreQuestion(_View, CachePage, lambda reader, of: reader.cache_page(_bounded_view(of.asked))),
+    "cache_page": StoreQuestion(
+        _ViewParameters, CachePage, lambda reader, of: reader.cache_page(_bounded_view(of.asked))
+    ),
     "instrument_page": StoreQuestion(
-        _View, InstrumentPage, lambda reader, of: reader.instrument_page(_bounded_view(of.asked))
+        _ViewParameters, InstrumentPage, lambda reader, of: reader.instrument_page(_bounded_view(of.asked))
     ),
     "timeline": StoreQuestion(
         _Timeline, list[TimelinePoint], lambda reader, of: reader.timeline(of.f, of.metric, of.buckets)
@@ -204,7 +202,7 @@ QUESTIONS: Final[dict[str, StoreQuestion]] = {
     ),
     "rollout_turns": StoreQuestion(_Rollout, RolloutTurns, lambda reader, of: reader.rollout_turns(of.asked)),
     "burn_rates": StoreQuestion(_Objectives, BurnRateAnswer, lambda reader, of: reader.burn_rates(of.objectives, of.f)),
-    "cohorts_page": StoreQuestion(_View, CohortsAnswer, lambda reader, of: reader.cohorts_page(of.asked)),
+    "cohorts_page": StoreQuestion(_ViewParameters, CohortsAnswer, lambda reader, of: reader.cohorts_page(of.asked)),
     "rollout_page": StoreQuestion(
         _RolloutPage, RolloutPage, lambda reader, of: reader.rollout_page(of.name, of.objectives)
     ),

@@ -13,7 +13,7 @@ from telemetry.store.views import ViewHead, ViewQuestion, open_view
 
 
 @dataclass(frozen=True, slots=True)
-class _Page:
+class _SystemPage:
     head: ViewHead
 
     @property
@@ -38,14 +38,14 @@ class _Page:
 
 
 @dataclass(frozen=True, slots=True)
-class CachePage(_Page):
+class CachePage(_SystemPage):
     """The head of the page and what is known of caches, routes and fallbacks."""
 
     cache: CacheAnswer = CacheAnswer()  # noqa: RUF009 - immutable
 
 
 @dataclass(frozen=True, slots=True)
-class InstrumentPage(_Page):
+class InstrumentPage(_SystemPage):
     """The head of the page and what is known of the instrument."""
 
     instrument: InstrumentAnswer = InstrumentAnswer()  # noqa: RUF009 - immutable

@@ -127,7 +127,7 @@ class Silent:
 
 
 def carried(world: World, folder: Path) -> ExitCode:
-    """Run, and run again after each end that is none, as somebody who restarts it would."""
+    """Run, and run again after each end that is not final, as somebody who restarts it would."""
     plan = parse_plan(TEXT, "plan.toml")
     while True:
         try:

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from typing import Final
 
 from loadtest.reports.html.svg import (
+    LinearScale,
     Point,
-    Scale,
     Size,
     circle,
     line,
@@ -55,7 +55,7 @@ def stages(plan_stages: Sequence[Stage], here: str, decision: Decision | None, s
     names = [stage.name for stage in plan_stages]
     position = names.index(here)
     left, right = (60.0, size.width - 60.0) if len(names) > 1 else (size.width / 2, size.width / 2)
-    x = Scale(0.0, max(1.0, len(names) - 1.0), left, right)
+    x = LinearScale(0.0, max(1.0, len(names) - 1.0), left, right)
     parts = [line((left, 34.0), (right, 34.0), "axis")]
     for number, stage in enumerate(plan_stages):
         at = x(float(number))
@@ -73,8 +73,10 @@ def funnel(check: Check, looks: Sequence[BoundsAt], size: Size) -> str:
     """The bounds of a check over time, against zero and its margin; below, what was decided at each look."""
     left, right, top, height = 92.0, size.width - 10.0, 8.0, 150.0
     reach = _MARGINS_SHOWN * check.margin
-    x = Scale(float(looks[0].at_unix_ns), float(max(looks[-1].at_unix_ns, looks[0].at_unix_ns + NS_PER_S)), left, right)
-    y = Scale(-reach, reach, top + height, top)
+    x = LinearScale(
+        float(looks[0].at_unix_ns), float(max(looks[-1].at_unix_ns, looks[0].at_unix_ns + NS_PER_S)), left, right
+    )
+    y = LinearScale(-reach, reach, top + height, top)
 
     def place(at_unix_ns: int, value: float) -> Point:
         return x(float(at_unix_ns)), y(max(-reach, min(reach, value)))
@@ -111,7 +113,7 @@ def curves(candidate: CohortCurve, control: CohortCurve, size: Size) -> str:
     """The share of turns answered within a time, of both cohorts; a turn without an answer never is."""
     left, right, top, height = 48.0, size.width - 10.0, 14.0, 190.0
     high = max(_at_share(each, _SHOWN_SHARE) for each in (candidate, control))
-    x, y = Scale(0.0, high, left, right), Scale(0.0, 1.0, top + height, top)
+    x, y = LinearScale(0.0, high, left, right), LinearScale(0.0, 1.0, top + height, top)
     parts: list[str] = []
     for share in (0.0, 0.25, 0.5, 0.75, 0.95):
         parts.append(line((left, y(share)), (right, y(share)), "zero" if share == 0.95 else "grid"))

@@ -13,7 +13,7 @@ from telemetry.sidecar.adapters.span_roles import SpanRole
 # OpenTelemetry's names for what a feature flag decided, the newest first, on a span or on an event of one.
 _VARIANTS: Final = ("feature_flag.result.variant", "feature_flag.variant")
 # OpenTelemetry's names for who called, and those of tools that take its spans. The key of a flag's evaluation comes
-# last: it may be the call. Pipecat's `user_id` is none of them: its transports give each call a new one.
+# last: it may be the call. Pipecat's `user_id` is left out: its transports give each call a new one.
 _USERS: Final = (
     *("voice.turn.user_id", "user.id", "enduser.pseudo.id", "enduser.id", "user.hash"),
     *("gen_ai.user.id", "langfuse.user.id", "traceloop.association.properties.user_id"),

@@ -20,7 +20,7 @@ def test_a_choice_is_a_question_to_the_store() -> None:
     )
     assert asked.window_ns == 300 * NS_PER_S
     assert asked.objectives == tuple(default_objectives())
-    assert Choice().question([]) == PageQuestion()
+    assert Choice().question([]) == PageQuestion(with_timeline=False, with_cause=True)
 
 
 def test_a_link_that_asks_for_what_cannot_be_is_reported() -> None:

@@ -93,7 +93,7 @@ def test_the_heat_map_has_every_cell_and_the_slowest_turns_as_points() -> None:
     assert len(heat_map.heat_table(ANSWER).rows) == 2
     for spec in (heat_map.heat_spec(LIGHT, [9, 8, 7, 6]), heat_map.distribution_spec(LIGHT, [9, 6])):
         alt.LayerChart.from_dict(spec | {"data": {"name": "rows"}})
-    assert [row["share"] for row in heat_map.distribution_rows(ANSWER)] == ["25.0%", "0.0%", "0.0%", "75.0%"]
+    assert [row["share"] for row in heat_map.distribution_rows(ANSWER)] == ["25 %", "0 %", "0 %", "75 %"]
 
 
 def test_the_call_is_on_one_clock_with_links_to_its_turns() -> None:
