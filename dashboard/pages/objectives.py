@@ -50,8 +50,8 @@ def _body() -> None:
 def _overview(answer: BurnRateAnswer) -> str:
     states = [budget_tables.state_of(each) for each in answer.budgets]
     burning = sum(each.fires for each in answer.budgets)
-    said = {"missed": "missed or burning", "met": "within their budget", "unknown": "with too few turns"}
-    counted = [f"<b>{states.count(state)}</b> {words}" for state, words in said.items() if state in states]
+    labels = {"missed": "missed or burning", "met": "within their budget", "unknown": "with too few turns"}
+    counted = [f"<b>{states.count(state)}</b> {words}" for state, words in labels.items() if state in states]
     newest = f"{day_and_time(answer.newest_unix_ns or 0, frame.viewer_zone())}"
     alerts = formatting.count(burning, "alert fires", "alerts fire") if burning else "no alert fires"
     return (

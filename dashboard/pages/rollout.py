@@ -23,7 +23,7 @@ _NO_PLAN: Final = (
     "Write a plan (<code>rollout.toml</code>: cohorts, stages, margins) and give it to the sidecar: "
     "<code>voiceprobe sidecar --rollout rollout.toml</code>. It looks by itself, keeps each verdict, and this page "
     "shows them. <code>voiceprobe rollout check PLAN --store STORE</code> looks once; "
-    "<code>voiceprobe demo --rollout</code> shows a whole rollout in three minutes."
+    "<code>voiceprobe demo --rollout</code> carries two rollouts through on this machine."
 )
 
 

@@ -34,8 +34,28 @@ NO_RUNS: Final = "Start one with <code>voiceprobe run ws://…</code>; it shows 
 
 
 def page() -> None:
-    """Draw the page; while a run is under way the list refreshes by itself."""
+    """Draw the page; it refreshes by itself while a run is under way, or where there is none yet."""
     heading("Runs")
+    refresh_s = _refresh_s()
+
+    def body() -> None:
+        if _refresh_s() != refresh_s:
+            st.rerun()  # the pace belongs to the page around this part
+        _draw_list()
+
+    st.fragment(body, run_every=refresh_s)()
+
+
+def _refresh_s() -> float | None:
+    """How often to look again; None where nothing is going to change."""
+    try:
+        entries = runs_source.listed_runs()
+    except TelemetryError:
+        return REFRESH_S
+    return REFRESH_S if not entries or any(each.state == "under way" for each in entries) else None
+
+
+def _draw_list() -> None:
     try:
         entries = runs_source.listed_runs()
     except TelemetryError as error:

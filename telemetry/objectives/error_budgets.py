@@ -64,7 +64,7 @@ class BurnAlert:
 @dataclass(frozen=True, slots=True)
 class DayBudget:
     """A day of the period, `days_ago` from 0 for the newest 24 hours: its turns, and what was left at its end of the
-    budget of the whole period; None where that has no eligible turn."""
+    budget of the whole period; None before its first eligible turn."""
 
     days_ago: int
     counts: EligibleTurns
@@ -181,9 +181,11 @@ def _is_beyond(objective: Objective, rate: BurnRate, counts: EligibleTurns) -> b
 
 def _days(objective: Objective, days: Mapping[int, EligibleTurns], period: EligibleTurns) -> tuple[DayBudget, ...]:
     found: list[DayBudget] = []
-    bad = 0
+    bad = eligible = 0
     for days_ago in range(PERIOD_DAYS - 1, -1, -1):
         counts = days.get(days_ago, EligibleTurns())
-        bad += counts.bad
-        found.append(DayBudget(days_ago, counts, _budget_left(objective, bad, period.eligible)))
+        bad, eligible = bad + counts.bad, eligible + counts.eligible
+        # Before the first turn nothing is known, which is not the same as a budget that nobody used.
+        left = _budget_left(objective, bad, period.eligible) if eligible else None
+        found.append(DayBudget(days_ago, counts, left))
     return tuple(found)
