@@ -47,8 +47,10 @@ _CLOCK: Final = {
 def finished(chart: alt.LayerChart | alt.FacetChart, colors: Palette) -> Row:
     """The specification in the theme's colors, without data."""
     themed = (
-        chart.configure(background="transparent", font="inherit")
+        # The table beside each chart says what its marks would, and marks without a name would say nothing.
+        chart.configure(background="transparent", font="inherit", aria=False)
         .configure_view(stroke=None)
+        .configure_mark(aria=False)
         .configure_axis(
             labelColor=colors.soft,
             titleColor=colors.soft,

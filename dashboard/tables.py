@@ -6,7 +6,7 @@ from typing import Final
 
 from dashboard import descriptions
 from dashboard.filters import Choice
-from dashboard.markup import css_percent, escape
+from dashboard.markup import css_percent, escape, scrolled
 from dashboard.objective_status import ObjectiveStatus, State, chip
 from telemetry.model import formatting
 from telemetry.model.metrics import DEFINITIONS, HEADLINE, METRICS, shown_in
@@ -32,11 +32,14 @@ def stages(summary: Summary, statuses: Sequence[ObjectiveStatus]) -> str:
     valid = formatting.count(summary.turns.eligible, "valid turn")
     answered = f"; {ANSWERED}" if summary.metrics[HEADLINE].unanswered else ""
     how = f"{formatting.APPROXIMATELY} within 1 %" if summary.metrics[HEADLINE].approximate else "exact"
+    table = (
+        '<table><thead><tr><th>stage</th><th class="num">p50</th><th class="num">p95</th><th class="num">p99</th>'
+        f'<th class="num">n</th><th>objective</th><th>verdict</th></tr></thead><tbody>{rows}</tbody></table>'
+    )
     return (
         '<div class="vp"><div class="vp-head"><h2>Stages against objectives '
         f'<span class="hint">ms, {how}, over {valid}{answered}</span></h2>{_tally(statuses)}</div>'
-        '<table><thead><tr><th>stage</th><th class="num">p50</th><th class="num">p95</th><th class="num">p99</th>'
-        f'<th class="num">n</th><th>objective</th><th>verdict</th></tr></thead><tbody>{rows}</tbody></table></div>'
+        f"{scrolled('Stages against objectives', table)}</div>"
     )
 
 
@@ -99,11 +102,12 @@ def cohorts(found: Sequence[CohortSummary], headline: Mapping[str, ObjectiveStat
 endpoint say it</span></div>'
     reach = max((_reach(each) or 0 for each in found), default=0)
     rows = "".join(_cohort(each, index, headline.get(each.cohort), reach) for index, each in enumerate(found))
-    return (
-        f'<div class="vp">{head}<table><thead><tr><th>cohort</th><th class="num">n</th><th>p50 – p99</th>'
+    table = (
+        '<table><thead><tr><th>cohort</th><th class="num">n</th><th>p50 – p99</th>'
         '<th class="num">p50</th><th class="num">p95</th><th class="num">p99</th><th class="num">good</th>'
-        f'<th class="num">cache</th><th class="num">fallback</th></tr></thead><tbody>{rows}</tbody></table></div>'
+        f'<th class="num">cache</th><th class="num">fallback</th></tr></thead><tbody>{rows}</tbody></table>'
     )
+    return f'<div class="vp">{head}{scrolled("Cohorts", table)}</div>'
 
 
 def _reach(cohort: CohortSummary) -> float | None:
@@ -147,10 +151,12 @@ def failures(found: Sequence[FailureCount]) -> str:
         f"<td>{escape(cause.example or formatting.DASH)}</td></tr>"
         for cause in found
     )
-    return (
-        '<div class="vp"><div class="vp-head"><h2>Why turns failed</h2></div><table><thead><tr>'
-        f'<th class="num">turns</th><th>cause</th><th>for example</th></tr></thead><tbody>{rows}</tbody></table></div>'
+    table = (
+        '<table><thead><tr><th class="num">turns</th><th>cause</th><th>for example</th></tr></thead>'
+        f"<tbody>{rows}</tbody></table>"
     )
+    head = '<div class="vp-head"><h2>Why turns failed</h2></div>'
+    return f'<div class="vp">{head}{scrolled("Why turns failed", table)}</div>'
 
 
 def slowest(turns: Sequence[Turn], choice: Choice, zone: tzinfo) -> str:
