@@ -116,9 +116,9 @@ def shot(page: Page, name: str) -> None:
 
 def painted(page: Page) -> None:
     """Wait until tiles, tables and the chart are there."""
-    expect(page.locator(".vp-tile")).to_have_count(5, timeout=BOUND_MS)
+    expect(page.locator(".vp-tile")).to_have_count(3, timeout=BOUND_MS)
     expect(page.get_by_test_id("stVegaLiteChart").locator("canvas, svg").first).to_be_visible(timeout=BOUND_MS)
-    expect(page.get_by_text("Slowest turns")).to_be_visible(timeout=BOUND_MS)
+    expect(page.get_by_text("Slowest turns")).to_be_attached(timeout=BOUND_MS)
 
 
 @pytest.fixture(scope="module")
@@ -134,9 +134,9 @@ def full(tmp_path_factory: pytest.TempPathFactory, serve: Callable[[Path], Dashb
 
 
 def fits(page: Page, *texts: str) -> None:
-    """Nothing to scroll to, and the parts stand inside the window."""
+    """Nothing to scroll to sideways, and the parts stand inside the window without scrolling."""
     main = page.get_by_test_id("stMain")
-    assert main.evaluate("e => e.scrollHeight <= e.clientHeight && e.scrollWidth <= e.clientWidth")
+    assert main.evaluate("e => e.scrollWidth <= e.clientWidth")
     size = page.viewport_size
     assert size is not None
     for text in texts:
@@ -147,27 +147,28 @@ def fits(page: Page, *texts: str) -> None:
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_a_full_run_fits_one_screen(full: Dashboard, open_page: Callable[..., Page], theme: str) -> None:
+def test_the_verdict_and_what_it_stands_on_fit_one_screen(
+    full: Dashboard, open_page: Callable[..., Page], theme: str
+) -> None:
     page = open_page(full.url, theme=theme)
     painted(page)
-    fits(page, "Voice to voice p95", "Voice to voice over time", "Stages against objectives", "Cohorts", "Outcomes")
+    fits(page, "Missing the objective", "Voice to voice p95", "Voice to voice over time", "Stages against objectives")
     shot(page, f"now-full-{theme}-1280x800")
 
 
-def test_on_a_larger_screen_the_slowest_turns_are_visible_too(full: Dashboard, open_page: Callable[..., Page]) -> None:
+def test_on_a_larger_screen_what_explains_a_miss_is_visible_too(
+    full: Dashboard, open_page: Callable[..., Page]
+) -> None:
     page = open_page(full.url, width=1440, height=900)
     painted(page)
-    last = page.locator(".vp-slow a").last.bounding_box()
-    assert last is not None
-    assert last["y"] + last["height"] <= 900
-    fits(page, "Slowest turns")
+    fits(page, "Where a turn's time goes", "Which dimension explains it")
     shot(page, "now-full-light-1440x900")
 
 
 def test_a_wide_screen_is_used(full: Dashboard, open_page: Callable[..., Page]) -> None:
     page = open_page(full.url, width=1920, height=1080)
     painted(page)
-    fits(page, "Slowest turns")
+    fits(page, "Where a turn's time goes", "Which dimension explains it")
     shot(page, "now-full-light-1920x1080")
 
 
@@ -179,7 +180,7 @@ def test_a_click_on_a_slow_turn_opens_its_waterfall(full: Dashboard, open_page: 
     row.click()
     expect(page.get_by_text("One turn on one clock")).to_be_visible(timeout=BOUND_MS)
     expect(page.get_by_test_id("stVegaLiteChart").locator("canvas, svg").first).to_be_visible(timeout=BOUND_MS)
-    assert slowest_ms in re.sub(r"[^0-9]", "", page.locator(".vp-facts").inner_text())
+    assert slowest_ms in re.sub(r"[^0-9]", "", page.locator(".vp-facts").first.inner_text())
     expect(page.get_by_text("Was it measured well?")).to_be_visible()
     shot(page, "turn-light-1280x800")
     page.get_by_text("back to the run").click()
@@ -233,7 +234,7 @@ def test_many_turns_of_an_ended_run(full: Dashboard, open_page: Callable[..., Pa
     painted(page)
     expect(page.locator(".vp-facts")).to_contain_text("20,000 turns")
     expect(page.locator(".vp-facts")).to_contain_text("ended")
-    fits(page, "Outcomes")
+    fits(page, "Stages against objectives")
     shot(page, "now-many-turns")
 
 
