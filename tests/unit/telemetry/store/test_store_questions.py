@@ -68,6 +68,11 @@ def test_every_question_of_a_reader_can_be_asked_from_elsewhere() -> None:
     assert set(QUESTIONS) == set(here) - {"close"}
 
 
+def _as_json(page: object) -> object:
+    """A page's answer as plain values, where a tuple and the list that it comes over the wire as are the same."""
+    return msgspec.json.decode(msgspec.json.encode(page))
+
+
 @pytest.mark.parametrize("f", FILTERS, ids=str)
 def test_each_answer_is_that_of_the_folder(reader: StoreReader, f: Filter) -> None:
     wire = Wire(reader)
@@ -96,7 +101,7 @@ def test_each_answer_is_that_of_the_folder(reader: StoreReader, f: Filter) -> No
             for part in ("timeline", "dots", "slowest", "faults"):
                 assert list(getattr(there, part)) == list(getattr(here, part)), part
         elif name in ("cache_page", "instrument_page"):
-            assert msgspec.to_builtins(there) == msgspec.to_builtins(here), name
+            assert _as_json(there) == _as_json(here), name
         else:
             assert there == here, name
 
