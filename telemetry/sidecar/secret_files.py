@@ -8,36 +8,51 @@ from typing import Final
 from telemetry.model.errors import ConfigError
 
 TOKEN_BYTES_MAX: Final = 4096
+_FILE_BYTES_MAX: Final = 64 << 10
 # Others may do nothing, and the group may not write. It may read: so systemd and Kubernetes hand secrets over.
 _FORBIDDEN_BITS: Final = stat.S_IRWXO | stat.S_IWGRP
 
 
-def check_secret_file(path: Path, place: str) -> None:
-    """Refuse a file that others could have read or written. `place` is where it was named.
+class SecretFileError(ValueError):
+    """A file cannot be used as a secret; the sentence names it and says how to mend it, and holds nothing of it."""
 
-    Raises ConfigError.
+
+def secret_content(path: Path, bytes_max: int) -> bytes:
+    """Read a file that only its owner, and a group that may only read, can have seen.
+
+    The file that was checked is the file that is read. Raises SecretFileError.
     """
     try:
-        found = path.stat()
+        # A pipe that nobody writes to must not hold the sidecar up.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            _check(path, os.fstat(descriptor))
+            content = os.read(descriptor, bytes_max + 1)
+        finally:
+            os.close(descriptor)
     except OSError as error:
-        raise ConfigError(place, [f"{path} cannot be read ({error.strerror}); give a file that can"]) from error
+        raise SecretFileError(f"{path} cannot be read ({error.strerror}); give a file that can") from error
+    if len(content) > bytes_max:
+        raise SecretFileError(f"{path} has more than {bytes_max} bytes and holds no secret; give the right file")
+    return content
+
+
+def _check(path: Path, found: os.stat_result) -> None:
     if not stat.S_ISREG(found.st_mode):
-        raise ConfigError(place, [f"{path} is not a file; give one"])
+        raise SecretFileError(f"{path} is not a file; give one")
     if found.st_uid not in (0, os.geteuid()):
-        raise ConfigError(place, [f"{path} belongs to another user; make it your own: chown {os.geteuid()} {path}"])
+        raise SecretFileError(f"{path} belongs to another user; make it your own: chown {os.geteuid()} {path}")
     if found.st_mode & _FORBIDDEN_BITS:
         mode = stat.S_IMODE(found.st_mode)
-        raise ConfigError(place, [f"{path} is open to other users (mode {mode:04o}); close it: chmod 600 {path}"])
+        raise SecretFileError(f"{path} is open to other users (mode {mode:04o}); close it: chmod 600 {path}")
 
 
 def read_token_file(path: Path, place: str) -> str:
     """Read the token of a file, without the white space around it. Raises ConfigError."""
-    check_secret_file(path, place)
     try:
-        with path.open("rb") as file:
-            content = file.read(TOKEN_BYTES_MAX + 1)
-    except OSError as error:
-        raise ConfigError(place, [f"{path} cannot be read ({error.strerror}); give a file that can"]) from error
+        content = secret_content(path, _FILE_BYTES_MAX)
+    except SecretFileError as error:
+        raise ConfigError(place, [str(error)]) from error
     return checked_token(content.decode("latin-1").strip(), f"{place} {path}")
 
 

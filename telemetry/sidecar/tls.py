@@ -3,11 +3,14 @@
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import grpc
 
 from telemetry.model.errors import ConfigError
-from telemetry.sidecar.secret_files import check_secret_file
+from telemetry.sidecar.secret_files import SecretFileError, secret_content
+
+_KEY_BYTES_MAX: Final = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,10 @@ def server_tls(files: TlsFiles) -> ServerTls:
 
 
 def _load_chain(context: ssl.SSLContext, files: TlsFiles) -> None:
-    check_secret_file(files.key, "tls_key")
+    try:
+        secret_content(files.key, _KEY_BYTES_MAX)
+    except SecretFileError as error:
+        raise ConfigError("tls_key", [str(error)]) from error
     asked: list[bool] = []
 
     def no_passphrase() -> str:

@@ -7,14 +7,14 @@ import base64
 import binascii
 import os
 import re
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from telemetry.sidecar.secret_files import SecretFileError, secret_content
+
 KEY_BYTES: Final = 32
 _FILE_BYTES_MAX: Final = 64 << 10
-_OTHERS: Final = 0o077
 _HEX: Final = re.compile(rb"[0-9a-fA-F]{64}")
 _VISIBLE: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 
@@ -24,21 +24,11 @@ class SecretError(ValueError):
 
 
 def from_file(path: Path) -> bytes:
-    """Read a file whose mode gives others no right. Raises SecretError."""
+    """Read a file that others cannot have seen. Raises SecretError."""
     try:
-        with path.open("rb") as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise SecretError(f"{path} is not a regular file")
-            if status.st_mode & _OTHERS:
-                mode = stat.S_IMODE(status.st_mode)
-                raise SecretError(f"{path} has mode {mode:04o} and can be read by others: chmod 600 {path}")
-            content = file.read(_FILE_BYTES_MAX + 1)
-    except OSError as error:
-        raise SecretError(f"{path} cannot be read ({error.strerror})") from error
-    if len(content) > _FILE_BYTES_MAX:
-        raise SecretError(f"{path} is larger than {_FILE_BYTES_MAX >> 10} KiB and holds no secret")
-    return content
+        return secret_content(path, _FILE_BYTES_MAX)
+    except SecretFileError as error:
+        raise SecretError(str(error)) from error
 
 
 def from_environment(variable: str, environment: Mapping[str, str] = os.environ) -> str:

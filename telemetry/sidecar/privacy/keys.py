@@ -2,16 +2,16 @@
 
 import os
 import secrets
-import stat
 from pathlib import Path
 from typing import Final
 
 from telemetry.model.errors import StoreError
 from telemetry.model.personal_data.pseudonyms import KEY_BYTES
+from telemetry.sidecar.secret_files import SecretFileError, secret_content
 from telemetry.store.private_files import fsync_directory, make_folder, write_durably
 
 KEY_NAME: Final = "pseudonyms.key"
-_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+_FILE_BYTES_MAX: Final = 4096
 
 
 def pseudonym_key(store: Path) -> bytes:
@@ -21,13 +21,11 @@ def pseudonym_key(store: Path) -> bytes:
     try:
         if not path.exists():
             _make(store, path)
-        with path.open("rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            key = file.read(KEY_BYTES + 1)
+        key = secret_content(path, _FILE_BYTES_MAX)
     except OSError as error:
-        raise StoreError(f"{path}: the key of the store's pseudonyms cannot be used ({error.strerror})") from error
-    if mode & _OTHERS:
-        raise StoreError(f"{path}: others may read the key of the store's pseudonyms; run chmod 600 {path}")
+        raise StoreError(f"{path}: the key of the store's pseudonyms cannot be made ({error.strerror})") from error
+    except SecretFileError as error:
+        raise StoreError(f"the key of the store's pseudonyms: {error}") from error
     if len(key) != KEY_BYTES:
         raise StoreError(
             f"{path}: has {len(key)} bytes, and the key of the store's pseudonyms has {KEY_BYTES}; restore it from a "

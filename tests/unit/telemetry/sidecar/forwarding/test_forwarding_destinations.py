@@ -1,5 +1,6 @@
 """What a `[[forward]]` table may say, and the sentence for each fault."""
 
+import os
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -167,9 +168,24 @@ def test_kept_text_is_encrypted_or_in_memory(given: list[str], tmp_path: Path, m
 def test_a_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "key"
     private(path, KEY)
-    path.chmod(0o640)
+    path.chmod(0o644)
     (fault,) = faults_of({**KEPT, "key_file": str(path)})
-    assert f"{path} has mode 0640 and can be read by others: chmod 600" in fault
+    assert f"{path} is open to other users (mode 0644); close it: chmod 600 {path}" in fault
+
+
+def test_a_key_that_a_group_may_read_is_taken_as_secrets_of_kubernetes_come(tmp_path: Path) -> None:
+    path = tmp_path / "key"
+    private(path, KEY)
+    path.chmod(0o440)
+    (destination,) = destinations_from([{**KEPT, "key_file": str(path)}], "sidecar.toml")
+    assert destination.read_key().hex() == KEY
+
+
+def test_a_pipe_for_a_key_is_refused_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "key"
+    os.mkfifo(path, 0o600)
+    (fault,) = faults_of({**KEPT, "key_file": str(path)})
+    assert f"{path} is not a file; give one" in fault
 
 
 @pytest.mark.parametrize("content", [b"", b"short", b"ab" * 31, b"g" * 64, b"x" * 100_000])
