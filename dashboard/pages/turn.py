@@ -73,7 +73,8 @@ def draw(view: TurnView, picture: Waterfall, choice: Choice, wanted: tuple[str, 
     st.html(kept_words.notices(view.excerpt, view.kept_in))
     if words := kept_words.words(client, view.excerpt):
         st.html(words)
-    st.html(call_strip.strip(view.call, trace_id, index, choice, **listed, **kept_view))
+    if strip := call_strip.strip(view.call, trace_id, index, choice, **listed, **kept_view):
+        st.html(strip)
     if view.excerpt is not None and view.excerpt.audio is not None:
         other = {} if whole_call else {VIEW: CALL}
         link = choice.link("turns", trace=trace_id, turn=str(index), **listed, **other)
