@@ -9,6 +9,7 @@ from typing import Final, Protocol
 
 from rich.console import Console
 
+from corpora.output_paths import unwritable
 from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.rollout.kept import RolloutKeeper
@@ -233,6 +234,8 @@ def read_plans(
 def _folder(request: RolloutRunRequest) -> Path:
     """Where the verdicts are kept."""
     if request.log is not None:
+        if fault := unwritable(request.log / "rollouts" / "verdicts"):
+            raise UsageError(f"--log: {fault}")
         return request.log
     if is_address(request.store):
         raise UsageError("--log is missing: verdicts over a store that is asked over HTTP need a folder of their own")

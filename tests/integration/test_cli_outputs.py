@@ -1,7 +1,6 @@
 """Every place that a command would write its result to is tried before anything is done."""
 
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -52,6 +51,10 @@ OUTPUTS = {
     ("rollout check", "--json"): ["plan.toml", "--store", "store"],
     ("rollout check", "--junit"): ["plan.toml", "--store", "store"],
     ("rollout check", "--markdown"): ["plan.toml", "--store", "store"],
+    ("rollout report", "--html"): ["plan.toml", "--store", "store"],
+    ("rollout run", "--log"): ["plan.toml", "--store", "store"],
+    **{("compare", flag): ["store", "store"] for flag in ("--json", "--html", "--markdown")},
+    ("runs", "--json"): ["--runs", "store"],
     ("store check", "--json"): ["store"],
     ("store export", "--to"): ["store"],
 }
@@ -119,7 +122,7 @@ def test_a_place_that_cannot_be_written_is_one_sentence_before_the_first_call(
     (tmp_path / "file").touch()
     (tmp_path / "texts.csv").write_text("text\nhello\n")
     (tmp_path / "audio").mkdir()
-    shutil.copy(ROLLOUT, tmp_path / "plan.toml")
+    (tmp_path / "plan.toml").write_text(ROLLOUT.read_text() + '\n[apply]\ncommand = ["true"]\n')
     fill_store(tmp_path / "store", synthetic_run(turns=3))
     names = {"URL": url, "AUDIO": "audio", "TEXTS": "texts.csv", "INTO": "into"}
     name = "picture.svg" if flag == "--picture" else "result"
