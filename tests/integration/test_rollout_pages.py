@@ -46,20 +46,20 @@ def test_the_page_has_the_figures_of_the_command(bad: Path, tmp_path: Path) -> N
         json_file=tmp_path / "verdict.json",
     )
     check(request, Console(quiet=True), now_unix_ns=newest.at_unix_ns)
-    said = json.loads((tmp_path / "verdict.json").read_text())
+    parsed = json.loads((tmp_path / "verdict.json").read_text())
     found = page_of(bad)
     assert found.progress is not None
     shown = found.progress.newest.verdict
-    assert {name: said[name] for name in shown} == json.loads(msgspec.json.encode(shown))
+    assert {name: parsed[name] for name in shown} == json.loads(msgspec.json.encode(shown))
     assert (found.control, found.candidate, found.stage) == ("stable", "streaming", "20-percent")
     assert found.progress.stages[0].state == "rolled_back"
     assert [each.state for each in found.progress.stages[1:]] == ["ahead", "ahead"]
-    primary = said["checks"][0]
+    primary = parsed["checks"][0]
     assert found.progress.funnel[-1].upper == primary["upper"]
     assert found.progress.checks[0].status == primary["status"]
 
 
-def test_a_log_that_was_edited_is_said(bad: Path, tmp_path: Path) -> None:
+def test_a_log_that_was_edited_is_named_first(bad: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(bad, copy)
     log = copy / "rollouts" / "streaming" / LOG_NAME

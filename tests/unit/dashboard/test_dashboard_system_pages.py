@@ -88,7 +88,7 @@ def test_the_instrument_is_shown_over_time_with_what_is_missing(store: Path) -> 
     assert "stamp of received chunks: kernel" in text
 
 
-def test_what_the_generator_does_not_report_is_said(store: Path) -> None:
+def test_what_the_generator_does_not_report_is_stated(store: Path) -> None:
     fill(store, Scene(turns=1, newest_unix_ns=time.time_ns() - 3 * S))
     _, text = shown("instrument")
     assert "No invalid turn in 1 turn" in text
@@ -96,7 +96,7 @@ def test_what_the_generator_does_not_report_is_said(store: Path) -> None:
 
 
 @pytest.mark.parametrize("colors", [LIGHT, DARK])
-def test_series_are_told_apart_without_color_and_lines_are_straight(colors: Palette) -> None:
+def test_series_differ_without_color_and_lines_are_straight(colors: Palette) -> None:
     rows = series_rows([5 * S, 10 * S], {"a": (1.0, None), "b": (2.0, 3.0)})
     assert [(row["time"], row["name"], row["value"]) for row in rows] == [
         (5_000.0, "a", 1.0), (10_000.0, "a", None), (5_000.0, "b", 2.0), (10_000.0, "b", 3.0),

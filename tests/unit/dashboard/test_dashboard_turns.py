@@ -46,7 +46,7 @@ def test_a_link_of_the_list_reads_back(choice: TurnsChoice) -> None:
     "query",
     [{"order": "up"}, {"at_page": "-1"}, {"rows": "7"}, {"from_ms": "a"}, {"below_ms": "1" * 20}, {"at_page": "9" * 9}],
 )
-def test_a_link_that_means_nothing_is_left_out_and_said(query: dict[str, str]) -> None:
+def test_a_link_that_means_nothing_is_left_out_with_a_note(query: dict[str, str]) -> None:
     choice, faults = turns_choice_of(query)
     assert choice == TurnsChoice()
     assert len(faults) == 1
@@ -128,7 +128,7 @@ def test_the_player_gets_the_waterfall_and_the_audio_on_one_clock() -> None:
     assert spoken["to"] - call["first_ms"] == pytest.approx(speech["to"] - data["first_ms"])
 
 
-def test_words_and_what_was_kept_are_said() -> None:
+def test_words_and_what_was_kept_are_shown() -> None:
     turn = KeptTurn(
         turn_index=0,
         started_perf_ns=0,
@@ -144,6 +144,6 @@ def test_words_and_what_was_kept_are_said() -> None:
     assert kept_words.words(None, None) == ""
     assert "--keep-audio" in kept_words.notices(None, None)
     assert "<code>/srv/&lt;b&gt;</code>" in kept_words.notices(None, "/srv/<b>")
-    said = kept_words.notices(CallExcerpt(fault="a.flac: is missing", note="x", expires_unix_ns=NOW), None)
-    assert "a.flac: is missing" in said
-    assert "Kept until 15 Jan 2027 08:00 UTC" in said
+    notice = kept_words.notices(CallExcerpt(fault="a.flac: is missing", note="x", expires_unix_ns=NOW), None)
+    assert "a.flac: is missing" in notice
+    assert "Kept until 15 Jan 2027 08:00 UTC" in notice

@@ -57,7 +57,7 @@ def test_the_columns_are_those_of_the_client_s_turns(reader: StoreReader) -> Non
     assert found.telemetry_lost == 0.0
 
 
-def test_what_was_said_has_a_code_that_any_program_can_find(reader: StoreReader) -> None:
+def test_words_have_a_code_that_any_program_can_find(reader: StoreReader) -> None:
     def code(turn: Turn) -> int:
         parts = (turn.utterance_id, turn.noise_profile, turn.channel_profile, turn.snr_asked_db, turn.audio_variant)
         text = "\x1f".join("" if part is None else str(part) for part in parts)
