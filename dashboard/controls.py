@@ -51,7 +51,8 @@ def controls(source: Source, runs: Sequence[RunRecord], run: RunRecord | None, c
         "noise": (known.get("noise_profile", ()), lambda name: name or "any noise"),
         "route": (known.get("route", ()), lambda name: name or "any route"),
     }
-    first, *others, last = st.columns(_WIDTHS, gap="small", vertical_alignment="bottom")
+    with st.container(key="selectors"):
+        first, *others, last = st.columns(_WIDTHS, gap="small", vertical_alignment="bottom")
     with first:
         st.html(f'<div class="vp"><h1>{escape(title)}</h1></div>')
     for column, name in zip(others, ("run", "window", "cohort"), strict=True):

@@ -164,12 +164,15 @@ def slowest(turns: Sequence[Turn], choice: Choice, zone: tzinfo) -> str:
     if not turns:
         return ""
     rows = "".join(_slow(turn, choice, zone) for turn in turns)
+    grid = (
+        '<div class="vp-slow"><div class="th"><span>voice to voice</span><span>began</span><span>utterance</span>'
+        "<span>length</span><span>noise</span><span>cohort</span><span>route</span><span>fallback</span></div>"
+        f"{rows}</div>"
+    )
     return (
         '<div class="vp vp-slowest"><div class="vp-head"><h2>Slowest turns '
         '<span class="hint">open one for its waterfall</span>'
-        '</h2></div><div class="vp-slow"><div class="th"><span>voice to voice</span><span>began</span>'
-        "<span>utterance</span><span>length</span><span>noise</span><span>cohort</span><span>route</span>"
-        f"<span>fallback</span></div>{rows}</div></div>"
+        f"</h2></div>{scrolled('Slowest turns', grid)}</div>"
     )
 
 

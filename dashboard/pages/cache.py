@@ -25,7 +25,8 @@ def page() -> None:
 def _figures(view: CachePage, _run: RunRecord, _summary: Summary, context: PageContext) -> None:
     cache = view.cache
     st.html(tiles(cache))
-    left, right = st.columns(2)
+    with st.container(key="halves"):
+        left, right = st.columns(2)
     with left:
         counts_chart(
             "Cache hits by tier", "turns that report hit or miss", cache.tiers, context.zone, f"Cache: {NOT_OBSERVABLE}"

@@ -34,7 +34,8 @@ def page() -> None:
 
 def _figures(view: InstrumentPage, run: RunRecord, summary: Summary, context: PageContext) -> None:
     instrument = view.instrument
-    columns = st.columns(2)
+    with st.container(key="halves"):
+        columns = st.columns(2)
     for place, gauge in enumerate(SERIES):
         with columns[place % 2]:
             _gauge(gauge, instrument.series.get(gauge), context)

@@ -49,7 +49,8 @@ def _figures(view: NowView, run: RunRecord, summary: Summary, context: PageConte
     if view.verdict is not None:
         st.html(verdict_html(view.verdict))
     st.html(tiles(summary, view.statuses))
-    left, right = st.columns([1, 1.06])
+    with st.container(key="halves"):
+        left, right = st.columns([1, 1.06])
     with left:
         _over_time(view, context.zone)
         st.html(bars.budget(view.budget or {}, [each.objective for each in view.statuses]))

@@ -223,7 +223,8 @@ def _conditions(shown: Sequence[RunEntry]) -> None:
     which = escape(", ".join(names))
     colors = palette(st.context.theme.type)
     st.html(f'<div class="vp vp-head"><h2>Under their own conditions <span class="hint">{which}</span></h2></div>')
-    left, right = st.columns(2)
+    with st.container(key="halves"):
+        left, right = st.columns(2)
     with left:
         _load(shown, found, names)
     with right:

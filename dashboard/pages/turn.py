@@ -80,7 +80,8 @@ def draw(view: TurnView, picture: Waterfall, choice: Choice, wanted: tuple[str, 
         link = choice.link("turns", trace=trace_id, turn=str(index), **listed, **other)
         label = "listen to this turn alone" if whole_call else "listen to the whole call"
         st.html(f'<div class="vp"><a href="{escape(link)}" target="_self">{label}</a></div>')
-    left, middle, right = st.columns([1, 1.1, 1.5])
+    with st.container(key="halves"):
+        left, middle, right = st.columns([1, 1.1, 1.5])
     with left:
         st.html(evidence.trust(client))
     with middle:

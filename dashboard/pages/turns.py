@@ -54,7 +54,8 @@ def _draw(answer: TurnsAnswer, run: RunRecord, summary: Summary, context: PageCo
     if not answer.total:
         st.html(header.empty("No turn matches the search", "Take away what narrows it, above."))
         return
-    left, right = st.columns([2.6, 1])
+    with st.container(key="halves"):
+        left, right = st.columns([2.6, 1])
     bands, colors = heat_map.shown_bands(answer), palette(st.context.theme.type)
     hint = "click a cell to list its turns, a point to open the turn"
     if answer.approximate:
@@ -82,7 +83,9 @@ def _draw(answer: TurnsAnswer, run: RunRecord, summary: Summary, context: PageCo
 def _search(answer: TurnsAnswer, listed: TurnsChoice) -> None:
     """The fields of the search. A change rewrites the link and runs the page again."""
     outcomes, models = answer.values.get("outcome", ()), answer.values.get("model", ())
-    find, outcome, model, low, high, order = st.columns([2.2, 1.1, 1.3, 0.9, 0.9, 1.1], vertical_alignment="bottom")
+    with st.container(key="search"):
+        fields = st.columns([2.2, 1.1, 1.3, 0.9, 0.9, 1.1], vertical_alignment="bottom")
+    find, outcome, model, low, high, order = fields
     with find:
         _hold("find", listed.find or "")
         st.text_input(
