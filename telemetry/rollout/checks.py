@@ -6,6 +6,7 @@ from typing import Literal
 
 from telemetry.rollout.cohort_turns import CohortTurns
 from telemetry.rollout.estimates import Difference, TooFewError
+from telemetry.rollout.few_events import difference_lower_bound, difference_p_value
 from telemetry.rollout.plan import Check, RolloutPlan
 from telemetry.rollout.samples import compare
 from telemetry.rollout.sequential import boundary, holm, planned_information, sequential_p_value
@@ -88,9 +89,10 @@ def _judged(plan: RolloutPlan, check: Check, rollback_level: float, found: Diffe
     if not found.standard_error > 0:
         return CheckResult(check, "unknown", turns, reason="its values do not vary: nothing can be said of their error")
     planned = planned_information(check.margin, plan.error_level, plan.power)
-    information = 1 / found.standard_error**2 / planned
-    lower = found.value - boundary(rollback_level, information) * found.standard_error
-    upper = found.value + boundary(plan.error_level, information) * found.standard_error
+    error_at_margin = found.standard_error_at(check.margin)
+    information = 1 / error_at_margin**2 / planned
+    lower, p_value = _lower(found, 1 / found.standard_error**2 / planned, rollback_level)
+    upper = found.value + boundary(plan.error_level, information) * error_at_margin
     status: CheckStatus = "within" if upper < check.margin else "worse" if lower > 0 else "open"
     needed = math.ceil(turns * (1 / information - 1)) if information < 1 else None
     return CheckResult(
@@ -103,6 +105,23 @@ def _judged(plan: RolloutPlan, check: Check, rollback_level: float, found: Diffe
         lower=lower,
         upper=upper,
         information=information,
-        p_value=sequential_p_value(found.value / found.standard_error, information),
+        p_value=p_value,
         turns_needed=needed if status == "open" else 0,
     )
+
+
+def _lower(found: Difference, information: float, level: float) -> tuple[float, float]:
+    """The lower bound, and the smallest level at which it lies above zero. Of shares of turns, half of the level is for
+    the bound that is exact where bad turns are few, so that both hold together."""
+    z = found.value / found.standard_error
+    p_value = sequential_p_value(z, information)
+    if found.events is None:
+        return found.value - boundary(level, information) * found.standard_error, p_value
+    lower = found.value - boundary(level / 2, information) * found.standard_error
+    p_value = min(1.0, 2 * p_value)
+    if found.value > 0:
+        few = difference_lower_bound(found.events, level / 2)
+        lower = lower if few is None else max(lower, min(few, found.value))
+        # A quarter of the level is that of the ratio.
+        p_value = min(p_value, 4 * difference_p_value(found.events))
+    return lower, p_value

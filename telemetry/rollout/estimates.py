@@ -11,6 +11,7 @@ is never taken to be smaller than with independent turns.
   survey sampling (Cochran, *Sampling Techniques*, 1977, ch. 6).
 - The **tail**: the share of turns that are slower than the control's own p99. It sees a change in the slowest turns
   alone, which a p95 cannot, and being a share it does not depend on how far out those turns lie.
+- Of **shares of turns** the calls with a bad turn are counted, too: what can be said of a few (`few_events`).
 
 Where both cohorts heard the same audio, the clusters of both are the utterances: what an utterance does to both cohorts
 then cancels (`paired`). The calls remain a second way in which turns belong together, so that the variance is clustered
@@ -26,6 +27,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from telemetry.model.formatting import declared_percent
+from telemetry.rollout.few_events import EventCounts, design_effect, variance_at_margin
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
@@ -59,12 +61,22 @@ class CheckSample:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Candidate minus control, with its standard error; both figures beside it."""
+    """Candidate minus control, with its standard error; both figures beside it, and the control's part of the variance.
+    Of shares of turns, `events` counts the clusters in which a turn is bad."""
 
     value: float
     standard_error: float
     candidate: float
     control: float
+    control_variance: float
+    events: EventCounts | None = None
+
+    def standard_error_at(self, margin: float) -> float:
+        """The standard error where the candidate is worse by `margin`; of shares of turns it depends on that."""
+        if self.events is None:
+            return self.standard_error
+        of_candidate = variance_at_margin(self.events, self.control + margin)
+        return max(self.standard_error, math.sqrt(of_candidate + self.control_variance))
 
 
 class TooFewError(ValueError):
@@ -92,24 +104,31 @@ def quantile_difference(candidate: CheckSample, control: CheckSample, fraction: 
 def ratio_difference(candidate: CheckSample, control: CheckSample) -> Difference:
     """The difference of the ratios sum of values / sum of weights. Raises TooFewError."""
     figures = [_ratio(sample) for sample in (candidate, control)]
-    return _difference(figures, (candidate, control))
+    difference = _difference(figures, (candidate, control))
+    are_shares = all(_is_share(sample) for sample in (candidate, control))
+    return replace(difference, events=_events(candidate, control)) if are_shares else difference
 
 
 def tail_difference(candidate: CheckSample, control: CheckSample, fraction: float = TAIL) -> Difference:
     """The share of the candidate's turns above the control's quantile at `fraction`, minus the control's own share.
 
     That the control's quantile is an estimate, too, is part of the standard error. Where so many of the control's turns
-    were not answered that its quantile is one of them, the shares are those of the turns that were not. Raises
-    TooFewError.
+    were not answered that its quantile is one of them, the shares are those of the turns that were not. Only the
+    control has to have turns beyond its quantile; that the candidate has none says something of it. Raises TooFewError.
     """
     _expect(control, 1 - fraction)
-    _expect(candidate, 1 - fraction)
     threshold = float(np.quantile(control.values, fraction, method="inverted_cdf"))
-    figures = [
-        _ratio(replace(sample, values=_beyond(sample.values, threshold).astype(np.float64), weights=None))
+    beyond = [
+        replace(sample, values=_beyond(sample.values, threshold).astype(np.float64), weights=None)
         for sample in (candidate, control)
     ]
-    return _difference(figures, (candidate, control))
+    difference = _difference([_ratio(sample) for sample in beyond], (beyond[0], beyond[1]))
+    found = _events(beyond[0], beyond[1])
+    # The turn at the threshold is the control's, wherever it lies: counted, the labels of the slowest turns of both
+    # cohorts taken together are drawn without regard to them.
+    of_candidate, of_control = found.with_event
+    at_threshold = (of_candidate, min(of_control + 1, found.clusters[1]))
+    return replace(difference, events=replace(found, with_event=at_threshold))
 
 
 def _beyond(values: Floats, threshold: float) -> NDArray[np.bool_]:
@@ -150,6 +169,26 @@ def _quantile(sample: CheckSample, fraction: float) -> _Figure:
     return _Figure(value, influence - influence.mean(), fraction * (1 - fraction) * slope**2 / sample.size)
 
 
+def _is_share(sample: CheckSample) -> bool:
+    return sample.weights is None and bool(((sample.values == 0) | (sample.values == 1)).all())
+
+
+def _events(candidate: CheckSample, control: CheckSample) -> EventCounts:
+    both = (candidate, control)
+    sizes = [np.bincount(sample.clusters) for sample in both]
+    bad = [
+        np.bincount(sample.clusters[sample.values == 1], minlength=each.size)
+        for sample, each in zip(both, sizes, strict=True)
+    ]
+    with_event, clusters = ([int(np.count_nonzero(each)) for each in of] for of in (bad, sizes))
+    return EventCounts(
+        (with_event[0], with_event[1]),
+        (clusters[0], clusters[1]),
+        (candidate.size, control.size),
+        design_effect(bad[0], sizes[0]),
+    )
+
+
 def _ratio(sample: CheckSample) -> _Figure:
     weights = np.ones_like(sample.values) if sample.weights is None else sample.weights
     total = float(weights.sum())
@@ -157,7 +196,7 @@ def _ratio(sample: CheckSample) -> _Figure:
         raise TooFewError("no turn has a value")
     value = float(sample.values.sum()) / total
     least = 0.0
-    if sample.weights is None and bool(((sample.values == 0) | (sample.values == 1)).all()):
+    if _is_share(sample):
         # Agresti & Caffo (Am. Stat. 54, 2000): no bad turn among a hundred does not mean that there can be none.
         cautious = (float(sample.values.sum()) + 1) / (sample.size + 2)
         least = cautious * (1 - cautious) / sample.size
@@ -171,14 +210,16 @@ def _difference(figures: list[_Figure], samples: tuple[CheckSample, CheckSample]
         else:
             _enough_clusters(sample.pairs, "utterance")
     candidate, control = figures
+    alone = [
+        max(_clustered(each.influence, sample.clusters), each.least_variance)
+        for each, sample in zip(figures, samples, strict=True)
+    ]
     if samples[0].pairs is not None and samples[1].pairs is not None:
         variance = max(_paired_variance(figures, samples), sum(each.least_paired for each in figures))
     else:
-        variance = sum(
-            max(_clustered(each.influence, sample.clusters), each.least_variance)
-            for each, sample in zip(figures, samples, strict=True)
-        )
-    return Difference(candidate.value - control.value, math.sqrt(variance), candidate.value, control.value)
+        variance = sum(alone)
+    error = math.sqrt(variance)
+    return Difference(candidate.value - control.value, error, candidate.value, control.value, alone[1])
 
 
 def _clustered(influence: Floats, clusters: Codes) -> float:

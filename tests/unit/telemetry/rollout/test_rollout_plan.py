@@ -218,7 +218,7 @@ def test_stages_are_found_by_name() -> None:
 
 
 def test_the_plan_of_the_guide_is_one() -> None:
-    (shown,) = re.findall(
+    shown, *_ = re.findall(
         r"```toml\n(.*?)```", (ROOT / "docs" / "how-to" / "rollout.md").read_text(encoding="utf-8"), re.DOTALL
     )
     plan = parse_plan(shown, "rollout.md")
