@@ -17,11 +17,14 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Regression:
-    """How a candidate differs: every turn later by `shift_ms`, and the slowest `tail` of turns later by `tail_ms`."""
+    """How a candidate differs: every turn later by `shift_ms`, the slowest `tail` of turns later by `tail_ms`, turns
+    drawn with probability `at_random` as well; `no_reply` more turns get no reply."""
 
     shift_ms: float = 0.0
     tail: float = 0.0
     tail_ms: float = 0.0
+    at_random: float = 0.0
+    no_reply: float = 0.0
 
 
 SAME = Regression()
@@ -52,7 +55,10 @@ def cohort(name: str, turns: int, rng: np.random.Generator, regression: Regressi
     values = values + regression.shift_ms
     if regression.tail:
         values[values > np.quantile(values, 1 - regression.tail)] += regression.tail_ms
-    return cohort_of(name, values, calls, rng.random(turns) < NO_REPLY_SHARE)
+    unanswered = rng.random(turns) < NO_REPLY_SHARE + regression.no_reply
+    if regression.at_random:
+        values[rng.random(turns) < regression.at_random] += regression.tail_ms
+    return cohort_of(name, values, calls, unanswered)
 
 
 def cohort_of(

@@ -32,7 +32,9 @@ SCENARIOS: Final[dict[str, Regression]] = {
     "identical": SAME,
     "at the margin": Regression(shift_ms=MARGIN_MS),
     "twice the margin": Regression(shift_ms=2 * MARGIN_MS),
+    "no reply to more turns, at the margin": Regression(no_reply=0.01),
     "slowest 2 % by 1.5 s": Regression(tail=0.02, tail_ms=1500),
+    "1 turn in 20 by 2.5 s": Regression(at_random=0.05, tail_ms=2500),
 }
 
 

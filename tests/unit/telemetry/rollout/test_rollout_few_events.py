@@ -7,6 +7,7 @@ import pytest
 from scipy import integrate, stats
 
 from telemetry.rollout.checks import check_result
+from telemetry.rollout.cohort_turns import CohortTurns
 from telemetry.rollout.estimates import CheckSample, ratio_difference
 from telemetry.rollout.few_events import (
     EventCounts,
@@ -126,7 +127,7 @@ def test_shares_have_counts_of_calls_and_other_ratios_have_none() -> None:
     assert ratio_difference(words, words).events is None
 
 
-def slow_now_and_then(name: str, turns: int, rng: np.random.Generator, share: float) -> object:
+def slow_now_and_then(name: str, turns: int, rng: np.random.Generator, share: float) -> CohortTurns:
     """Calls of two turns of about 200 ms, and a share of turns that take 2.5 s more."""
     values = 150 + 30 * rng.lognormal(0, 0.5, turns) + 2500 * (rng.random(turns) < share)
     return cohort_of(name, values, np.arange(turns) // 2)
@@ -142,7 +143,7 @@ def ended(share: float, seed: int, most_turns: int = 400) -> tuple[str, int]:
     candidate = slow_now_and_then(of.candidate, most_turns, rng, share)
     control = slow_now_and_then(of.control, 9 * most_turns, rng, 0.0)
     for turns in range(10, most_turns + 1, 10):
-        parts = first_turns(candidate, turns), first_turns(control, 9 * turns)  # type: ignore[arg-type]
+        parts = first_turns(candidate, turns), first_turns(control, 9 * turns)
         found = check_result(of, GOOD, of.rollback_level(GOOD), *parts)
         if found.status in ("worse", "within"):
             assert found.lower is not None
