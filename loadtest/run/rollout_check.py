@@ -14,13 +14,14 @@ from corpora.output_paths import unwritable
 from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.reports import rollout as reports
+from loadtest.run.history_file import one_at_a_time, read_history
 from loadtest.run.json_file import write_json, write_result
 from loadtest.run.report import opened_store
 from telemetry.model.errors import ConfigError
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import load_objectives
-from telemetry.rollout.gate import GateVerdict, decide, first_history
-from telemetry.rollout.history import RolloutHistory, decode_history, encode_history
+from telemetry.rollout.gate import GateVerdict, decide
+from telemetry.rollout.history import RolloutHistory, encode_history
 from telemetry.rollout.plan import RolloutPlan
 from telemetry.rollout.plan_document import parse_plan
 from telemetry.rollout.verdict_document import as_object
@@ -54,13 +55,16 @@ def check(request: RolloutCheckRequest, console: Console, *, now_unix_ns: int | 
     """Look once, print the verdict, write what is asked for. Raises UsageError, StoreError, OutputError."""
     now_unix_ns = time.time_ns() if now_unix_ns is None else now_unix_ns
     objectives = load_objectives(request.slo)
-    plan, others, history = _read(request, objectives, now_unix_ns)
-    with opened_store(request.store) as reader:
-        found = reader.rollout_turns(question_of(plan, history.stage_since_unix_ns, objectives))
-    verdict = decide(plan, evidence_of(found, others), history, now_unix_ns)
+    plan, others = _read(request, objectives)
+    with one_at_a_time(request.history_file):
+        history = _at_stage(plan, request, read_history(plan, request.history_file), now_unix_ns)
+        with opened_store(request.store) as reader:
+            found = reader.rollout_turns(question_of(plan, history.stage_since_unix_ns, objectives))
+        verdict = decide(plan, evidence_of(found, others), history, now_unix_ns)
+        # Kept before anybody hears of it: a roll back that was printed stays one.
+        if request.history_file is not None and verdict.history.fingerprint == plan.fingerprint:
+            write_result(request.history_file, encode_history(verdict.history))
     _print(plan, verdict, console)
-    if request.history_file is not None and verdict.history.fingerprint == plan.fingerprint:
-        write_result(request.history_file, encode_history(verdict.history))
     if request.json_file is not None:
         write_json(request.json_file, as_object(plan, verdict))
     if request.junit_file is not None:
@@ -81,10 +85,8 @@ def load_plan(file: Path, objectives: Sequence[Objective]) -> RolloutPlan:
         raise ConfigError(str(file), [f"cannot be read: {error.strerror or error}"]) from None
 
 
-def _read(
-    request: RolloutCheckRequest, objectives: Sequence[Objective], now_unix_ns: int
-) -> tuple[RolloutPlan, list[RolloutPlan], RolloutHistory]:
-    """The plans and the history. Raises UsageError with a line for each fault."""
+def _read(request: RolloutCheckRequest, objectives: Sequence[Objective]) -> tuple[RolloutPlan, list[RolloutPlan]]:
+    """The plan and the others. Raises UsageError with a line for each fault."""
     faults: list[str] = []
     plans: list[RolloutPlan] = []
     for file in (request.plan, *request.also):
@@ -97,19 +99,7 @@ def _read(
     if faults:
         raise UsageError("\n".join(faults))
     plan, *others = plans
-    return plan, others, _at_stage(plan, request, _history(plan, request.history_file), now_unix_ns)
-
-
-def _history(plan: RolloutPlan, file: Path | None) -> RolloutHistory:
-    if file is None:
-        return first_history(plan)
-    try:
-        content = file.read_bytes()
-    except FileNotFoundError:
-        return first_history(plan)
-    except OSError as error:
-        raise UsageError(f"{file} cannot be read: {error.strerror or error}") from None
-    return decode_history(content, str(file))
+    return plan, others
 
 
 def _at_stage(
