@@ -17,7 +17,9 @@ from typing import Any, Final, Self
 import duckdb
 
 from telemetry.store.duckdb_access import dictionaries, quoted_path, spill_folder
+from telemetry.store.first_turns import FirstTurns
 from telemetry.store.manifest import SEGMENTS_FOLDER, TABLES, Segment, Table
+from telemetry.store.open_segments import OpenSegments
 from telemetry.store.schema import SCHEMAS, ArrowTable, without_rows
 from telemetry.store.segment_checks import SegmentChecks
 from telemetry.store.segment_traces import SoughtTrace, TracesOfSegments
@@ -64,6 +66,8 @@ class StoreConnection:
         self._views: dict[str, str] = {}
         self._known: dict[tuple[str, str], list[Row]] = {}
         self._traces = TracesOfSegments(directory)
+        self.files = OpenSegments(self.folder)
+        self.first_turns = FirstTurns(self.files)
 
     def close(self) -> None:
         """Release DuckDB."""
@@ -81,7 +85,8 @@ class StoreConnection:
         files = {segment.file for segment in self._segments}
         self._paths = {file: self._paths.get(file) or self._path(file) for file in files}
         self._known = {key: found for key, found in self._known.items() if key[1] in files}
-        self._traces.keep_only(files)
+        for each in (self._traces, self.files, self.first_turns):
+            each.keep_only(files)
         return self
 
     def about(self, run_id: str | None) -> Self:
@@ -136,6 +141,10 @@ class StoreConnection:
             self._checks.verify(segments)  # damage may hide the row, and only an intact segment says that there is none
         return found
 
+    def verify(self, segments: Sequence[Segment]) -> None:
+        """Make sure of the content of segments that are not read by a statement. Raises UnsoundSegmentsError."""
+        self._checks.verify(segments)
+
     def view(self, name: str, table: Table, segments: Sequence[Segment]) -> None:
         """Give the rows of these segments a name."""
         self._wanted[name] = table, tuple(segments)
@@ -144,7 +153,8 @@ class StoreConnection:
         """Make every view anew when it is asked for again: a file may have changed under its name."""
         self._views.clear()
         self._known.clear()
-        self._traces.forget()
+        for each in (self._traces, self.files, self.first_turns):
+            each.forget()
         self._duckdb.execute("SET parquet_metadata_cache = false")
         self._duckdb.execute("SET parquet_metadata_cache = true")
 

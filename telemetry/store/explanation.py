@@ -3,11 +3,11 @@
 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 
 from telemetry.explanation.dimensions import NOT_REPORTED, Dimension, ExplainedDimension, rank_dimensions
 from telemetry.objectives.objective import Objective
@@ -131,12 +131,14 @@ def _dimension(column: Any) -> Dimension:
 
 def coded(column: Any) -> tuple[Any, tuple[str, ...]]:
     """A column of texts as places in their sorted values, with these; NOT_REPORTED where there is none."""
-    is_known = ~np.ma.getmaskarray(column)
-    texts: Sequence[str] = [str(each) for each in np.ma.getdata(column)[is_known]]
     codes = np.full(column.size, NOT_REPORTED, dtype=np.int64)
-    if not texts:
+    is_missing = np.ma.getmaskarray(column)
+    if is_missing.all():
         return codes, ()
-    labels = sorted(set(texts))
-    places = {label: place for place, label in enumerate(labels)}
-    codes[is_known] = [places[text] for text in texts]
-    return codes, tuple(labels)
+    encoded: Any = pa.array(np.ma.getdata(column)[~is_missing], pa.string()).dictionary_encode()
+    labels = np.array(encoded.dictionary.to_pylist(), dtype=object)
+    order = np.argsort(labels, kind="stable")
+    places = np.empty(order.size, dtype=np.int64)
+    places[order] = np.arange(order.size)
+    codes[~is_missing] = places[encoded.indices.to_numpy()]
+    return codes, tuple(labels[order].tolist())

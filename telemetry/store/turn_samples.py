@@ -1,29 +1,29 @@
 """Turns to look at one by one: all that a filter means while they are few, of many a sample spread over their time.
 
 A sample is the first turns of row groups that lie evenly over the filter's time: stretches of turns one after the
-other, so that the turns of a call stay together. It is the same whenever the same segments are asked.
+other, so that the turns of a call stay together. It is the same whenever the same segments are asked; what was read of
+a segment is kept, as a segment never changes.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from telemetry.store.answers import Filter
 from telemetry.store.connection import StoreConnection
+from telemetry.store.first_turns import FirstTurns
 from telemetry.store.manifest import Segment
+from telemetry.store.open_segments import RowGroup
 from telemetry.store.queries import Condition, judged, valid
-from telemetry.store.row_groups import ranges
 from telemetry.store.schema import SCHEMAS, ArrowTable
 
 # More turns than that take longer than a page may.
 MOST_TURNS: Final = 120_000
 # So many stretches make a sample, of so many turns each at most.
 STRETCHES: Final = 24
-STRETCH_TURNS: Final = 4096
+STRETCH_TURNS: Final = 2_048
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,8 @@ def turns_to_look_at(connection: StoreConnection, f: Filter, columns: Sequence[s
     segments = [segment for segment in connection.segments("turns", f.run_id) if _is_near(segment, f)]
     if sum(segment.rows for segment in segments) <= MOST_TURNS:
         return TurnSample("turns", where, is_sample=False)
-    kept = _stretches(connection.folder, segments, f, [*dict.fromkeys(columns)])
+    connection.verify(segments)
+    kept = _stretches(connection.first_turns, segments, f, [*dict.fromkeys(columns)])
     connection.show("sampled_turns", kept)
     return TurnSample("sampled_turns", where, is_sample=True)
 
@@ -53,46 +54,27 @@ def _is_near(segment: Segment, f: Filter) -> bool:
     return not (starts_late or ends_early)
 
 
-def _stretches(folder: Path, segments: Sequence[Segment], f: Filter, columns: Sequence[str]) -> ArrowTable:
-    groups: list[tuple[int, int, Segment, int]] = []  # when it begins, its rows, and where it is
-    for segment in segments:
-        with pq.ParquetFile(folder / segment.file) as file:
-            for number, (first, last) in enumerate(ranges(file.metadata, segment)):
-                if first < (f.until_unix_ns or 2**63) and last >= (f.since_unix_ns or 0):
-                    groups.append((first, file.metadata.row_group(number).num_rows, segment, number))
-    groups.sort(key=lambda each: each[0])
+def _stretches(turns: FirstTurns, segments: Sequence[Segment], f: Filter, columns: Sequence[str]) -> ArrowTable:
+    groups = [
+        (group, segment)
+        for segment in segments
+        for group in turns.files.row_groups(segment)
+        if group.first_unix_ns < (f.until_unix_ns or 2**63) and group.last_unix_ns >= (f.since_unix_ns or 0)
+    ]
+    groups.sort(key=lambda each: each[0].first_unix_ns)
     schema = pa.schema([SCHEMAS["turns"].field(name) for name in columns])
-    tables = [_first_turns(folder, segment, number, schema) for segment, number in _evenly(groups)]
+    tables = [turns.of(segment, group.number, schema, STRETCH_TURNS) for group, segment in _evenly(groups)]
     return pa.concat_tables([schema.empty_table(), *tables])
 
 
-def _evenly(groups: Sequence[tuple[int, int, Segment, int]]) -> list[tuple[Segment, int]]:
+def _evenly(groups: Sequence[tuple[RowGroup, Segment]]) -> list[tuple[RowGroup, Segment]]:
     """Row groups at the middle of STRETCHES equal parts of all rows."""
-    total = sum(rows for _, rows, *_ in groups)
+    total = sum(group.rows for group, _ in groups)
     wanted = [total * (2 * place + 1) // (2 * STRETCHES) for place in range(STRETCHES)]
-    found: dict[tuple[str, int], tuple[Segment, int]] = {}
+    found: list[tuple[RowGroup, Segment]] = []
     reached = 0
-    for _, rows, segment, number in groups:
-        if any(reached <= place < reached + rows for place in wanted):
-            found[segment.file, number] = segment, number
-        reached += rows
-    return list(found.values())
-
-
-def _first_turns(folder: Path, segment: Segment, number: int, schema: Any) -> ArrowTable:
-    """The first turns of a row group; columns that the segment does not have are empty."""
-    with pq.ParquetFile(folder / segment.file) as file:
-        known = [name for name in schema.names if name in file.schema_arrow.names]
-        batch = next(file.iter_batches(STRETCH_TURNS, row_groups=[number], columns=known, use_threads=False), None)
-    if batch is None:
-        return schema.empty_table()
-    table = pa.Table.from_batches([batch])
-    return pa.table(
-        {
-            field.name: table.column(field.name).cast(field.type)
-            if field.name in known
-            else pa.nulls(table.num_rows, field.type)
-            for field in schema
-        },
-        schema=schema,
-    )
+    for group, segment in groups:
+        if any(reached <= place < reached + group.rows for place in wanted):
+            found.append((group, segment))
+        reached += group.rows
+    return found
