@@ -55,17 +55,23 @@ def counted_in_bands(ticks: Iterable[TickHistogram], width_ns: int) -> list[Heat
 
     A bucket is counted where its middle lies: values within 1 % of an edge may be in the band beside theirs.
     """
+    known = [tick for tick in ticks if tick.histogram.n]
+    if any(width_ns % tick.length_ns for tick in known):
+        return None
+    if not known:
+        return []
     edges_ns = np.asarray(EDGES_MS, dtype=np.float64) * _MS
-    found: dict[tuple[int, int], int] = {}
-    for tick in ticks:
-        if width_ns % tick.length_ns:
-            return None
-        low, high = TICK_SCALE.edges(tick.histogram.buckets)
-        bands = np.searchsorted(edges_ns, (low + high) / 2, side="right")
-        column = tick.start_unix_ns // width_ns * width_ns
-        for band, n in zip(bands.tolist(), tick.histogram.counts.tolist(), strict=True):
-            found[column, band] = found.get((column, band), 0) + n
-    return [HeatCell(start, band, n) for (start, band), n in sorted(found.items())]
+    low, high = TICK_SCALE.edges(np.concatenate([tick.histogram.buckets for tick in known]))
+    bands = np.searchsorted(edges_ns, (low + high) / 2, side="right")
+    starts = np.array([tick.start_unix_ns // width_ns for tick in known], dtype=np.int64)
+    columns, of_tick = np.unique(starts, return_inverse=True)
+    of_bucket = np.repeat(of_tick.reshape(-1), [len(tick.histogram.buckets) for tick in known])
+    counts = np.zeros((columns.size, len(EDGES_MS) + 1), dtype=np.int64)
+    np.add.at(counts, (of_bucket, bands), np.concatenate([tick.histogram.counts for tick in known]))
+    return [
+        HeatCell(int(columns[column]) * width_ns, int(band), int(counts[column, band]))
+        for column, band in np.argwhere(counts)
+    ]
 
 
 def bands_of(cells: Sequence[HeatCell]) -> list[int]:

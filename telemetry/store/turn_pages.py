@@ -15,6 +15,7 @@ from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.latency_bands import EDGES_MS, HeatCell, bands_of, counted_in_bands, width_of
 from telemetry.store.queries import Condition
 from telemetry.store.rollups.library import RollupLibrary
+from telemetry.store.rollups.view import HeadlineTotals
 from telemetry.store.turn_search import FoundWords, TurnSearch, turns_meant
 from telemetry.store.views import ViewHead, ViewQuestion, open_view
 
@@ -136,7 +137,7 @@ def turns_page(
     connection: StoreConnection, asked: TurnsQuestion, library: RollupLibrary, moment: StoreMoment
 ) -> TurnsAnswer:
     """Answer all of it. Raises KeyError for a metric or an order that there is none of."""
-    order, column = ORDERS[asked.order], queries.metric_column(asked.metric)
+    column = queries.metric_column(asked.metric)
     opened = open_view(
         connection, ViewQuestion(asked.filter, asked.window_ns), library, moment.now_unix_ns, list(moment.faults)
     )
@@ -144,12 +145,13 @@ def turns_page(
         return TurnsAnswer(opened)
     f, about = opened.head.filter, opened.about
     where, words = turns_meant(f, asked.search, column, moment.directory, moment.now_unix_ns)
-    totals = _totals(connection, where, column)
-    width_ns = width_of(totals["first"], totals["last"], HEAT_COLUMNS)
-    ticks = about.ticks() if asked.metric == HEADLINE and asked.search.is_any else None
+    rolled = about.headline_totals() if asked.metric == HEADLINE and asked.search.is_any else None
+    totals = rolled or _totals(connection, where, column)
+    width_ns = width_of(totals.first_unix_ns, totals.last_unix_ns, HEAT_COLUMNS)
+    ticks = None if rolled is None else about.ticks()
     rolled_width_ns = max([width_ns, *(tick.length_ns for tick in ticks or ())])
     cells = None
-    if ticks and (totals["last"] or 0) - (totals["first"] or 0) >= FEWEST_COLUMNS * rolled_width_ns:
+    if ticks and (totals.last_unix_ns or 0) - (totals.first_unix_ns or 0) >= FEWEST_COLUMNS * rolled_width_ns:
         cells = counted_in_bands(ticks, rolled_width_ns)
     approximate = cells is not None
     if cells is None:
@@ -157,18 +159,18 @@ def turns_page(
     else:
         width_ns = rolled_width_ns
     bands = bands_of(cells)
-    paged = min(totals["total"], MOST_PAGED)
+    paged = min(totals.total, MOST_PAGED)
     pages = -(-paged // asked.page_size)
     page = min(asked.page, max(0, pages - 1))
     return TurnsAnswer(
         head=opened.head,
-        total=totals["total"],
-        with_value=totals["with_value"],
+        total=totals.total,
+        with_value=totals.with_value,
         width_ns=width_ns,
         cells=tuple(cells),
         distribution=tuple(bands),
-        outliers=_listed(connection, where & _MEASURED, column, ORDERS["slowest"], (OUTLIERS, 0)),
-        turns=_listed(connection, where, column, order, (asked.page_size, page * asked.page_size)),
+        outliers=_listed(connection, where & _MEASURED, column, "slowest", (OUTLIERS, 0)),
+        turns=_listed(connection, where, column, asked.order, (asked.page_size, page * asked.page_size)),
         page=page,
         pages=pages,
         values={name: tuple(found) for name, found in _values(connection, f).items()},
@@ -180,14 +182,15 @@ def turns_page(
 _MEASURED: Final = Condition("outcome <> 'invalid'")
 
 
-def _totals(connection: StoreConnection, where: Condition, column: str) -> dict[str, Any]:
+def _totals(connection: StoreConnection, where: Condition, column: str) -> HeadlineTotals:
     (row,) = rows(
         connection,
         f"SELECT count(*) AS total, count({column}) FILTER (outcome <> 'invalid') AS with_value, "
-        f"min(started_unix_ns) AS first, max(started_unix_ns) AS last FROM turns WHERE {where.sql}",
+        "min(started_unix_ns) FILTER (outcome <> 'invalid') AS first_unix_ns, "
+        f"max(started_unix_ns) FILTER (outcome <> 'invalid') AS last_unix_ns FROM turns WHERE {where.sql}",
         list(where.values),
     )
-    return dict(row)
+    return HeadlineTotals(**row)
 
 
 def _cells(connection: StoreConnection, where: Condition, column: str, width_ns: int) -> list[HeatCell]:
@@ -208,10 +211,22 @@ def _cells(connection: StoreConnection, where: Condition, column: str, width_ns:
 def _listed(
     connection: StoreConnection, where: Condition, column: str, order: str, limits: tuple[int, int]
 ) -> tuple[ListedTurn, ...]:
+    """Turns in an order, so many behind so many. Which of many turns can be among them is asked of one column first:
+    the others are then read of few row groups only."""
+    by = column if order in ("slowest", "fastest") else "started_unix_ns"
+    is_falling = order in ("slowest", "newest")
+    (last,) = rows(
+        connection,
+        f"SELECT {'min' if is_falling else 'max'}(value) AS value, count(value) AS n FROM (SELECT {by} AS value "
+        f"FROM turns WHERE {where.sql} ORDER BY value {'DESC' if is_falling else 'ASC'} NULLS LAST LIMIT ?)",
+        [*where.values, sum(limits)],
+    )
+    if last["n"] == sum(limits):
+        where &= Condition(f"{by} {'>=' if is_falling else '<='} ?", (last["value"],))
     found = rows(
         connection,
         f"SELECT {', '.join(_SHOWN)}, {column} AS value_ns FROM turns WHERE {where.sql} "
-        f"ORDER BY {order.format(column=column)}, started_unix_ns, span_id LIMIT ? OFFSET ?",
+        f"ORDER BY {ORDERS[order].format(column=column)}, started_unix_ns, span_id LIMIT ? OFFSET ?",
         [*where.values, *limits],
     )
     return tuple(ListedTurn(**_plain(row)) for row in found)
@@ -223,12 +238,16 @@ def _plain(row: Any) -> dict[str, Any]:
 
 
 def _values(connection: StoreConnection, f: Filter) -> dict[str, list[str]]:
-    """The models and the outcomes that occur among the turns of the run."""
-    of_run = queries.turns_of(Filter(run_id=f.run_id)) & queries.viewed(f)
-    (row,) = rows(
-        connection,
-        f"SELECT list_sort(array_agg(DISTINCT model) FILTER (model IS NOT NULL)) AS models, "
-        f"list_sort(array_agg(DISTINCT outcome)) AS outcomes FROM turns WHERE {of_run.sql}",
-        list(of_run.values),
+    """The models and outcomes that occur among the turns of the run. A segment is asked once for all of its runs."""
+    found = connection.of_each_segment(
+        "named_values",
+        "turns",
+        "SELECT file, run_id, source, array_agg(DISTINCT model) AS models, array_agg(DISTINCT outcome) AS outcomes "
+        "FROM one_by_one GROUP BY file, run_id, source",
+        lambda _folder, _segment: None,
     )
-    return {"model": row["models"] or [], "outcome": row["outcomes"] or []}
+    mine = [row for row in found if row["source"] == queries.source_of(f) and f.run_id in (None, row["run_id"])]
+    return {
+        name: sorted({value for row in mine for value in row[column] or () if value is not None})
+        for name, column in (("model", "models"), ("outcome", "outcomes"))
+    }

@@ -24,7 +24,7 @@ from telemetry.store.objectives import ObjectiveCounts, count_objectives
 from telemetry.store.queries import Condition, valid
 from telemetry.store.rollups.library import RollupLibrary
 from telemetry.store.rollups.objectives import can_count
-from telemetry.store.rollups.view import RolledUp
+from telemetry.store.rollups.view import HeadlineTotals, RolledUp
 from telemetry.store.summaries import summarize
 from telemetry.store.timelines import timeline
 from telemetry.store.turn_rows import full_turns
@@ -62,6 +62,10 @@ class TurnQuestions:
     def ticks(self) -> list[TickHistogram] | None:
         """The headline's histograms over time, of roll-ups; None where the turns are to be read one by one."""
         return None if self._rolled is None else [TickHistogram(*tick) for tick in self._rolled.ticks()]
+
+    def headline_totals(self) -> HeadlineTotals | None:
+        """How many turns there are and have the headline, of roll-ups; None where the turns are to be read."""
+        return None if self._rolled is None else self._rolled.headline_totals()
 
     def cohort_lines(self, metric: str) -> CohortLines:
         """A metric over time with a line for each cohort. Raises KeyError for a metric that there is none of."""

@@ -24,6 +24,17 @@ from telemetry.store.summaries import SummaryRows, assemble
 from telemetry.store.timelines import bucket_width_ns, calls_in_flight
 
 
+@dataclass(frozen=True, slots=True)
+class HeadlineTotals:
+    """How many turns there are, how many of the valid ones have a value of a metric, and when the first and the last
+    valid one began (Unix ns; None without one)."""
+
+    total: int
+    with_value: int
+    first_unix_ns: int | None
+    last_unix_ns: int | None
+
+
 @dataclass(frozen=True)
 class RolledUp:
     """Turns of a filter, rolled up: `rollup` holds those of its stretch of time, `everything` all of the store. The
@@ -119,6 +130,12 @@ class RolledUp:
             if cell.histogram is not None:
                 found.append((tick * length_ns, length_ns, cell.histogram))
         return found
+
+    def headline_totals(self) -> HeadlineTotals:
+        """The turns of the filter, those of ramps and silent ones too."""
+        total = sum(cell.n for _, cell in self.figures.of("turns"))
+        with_value = sum(cell.n for _, cell in self.figures.of("tick"))
+        return HeadlineTotals(total, with_value, *(self._span or (None, None)))
 
     def cohort_sizes(self) -> dict[str | None, int]:
         """How many valid turns have the headline metric, by cohort."""
