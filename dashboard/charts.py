@@ -35,7 +35,7 @@ _COHORT_COLORS: Final = {
 }
 _COHORT_DASHES: Final = ([1, 0], [6, 3], [2, 2], [8, 2, 2, 2], [1, 3], [10, 4])
 _COHORT_SHAPES: Final = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
-_CLOCK: Final = {
+CLOCK: Final = {
     "milliseconds": "%H:%M:%S",
     "seconds": "%H:%M:%S",
     "minutes": "%H:%M",
@@ -82,7 +82,7 @@ def _lines_json(colors: Palette, cohorts: tuple[str, ...], objective_ms: float |
     """A percentile over time, a straight line with a color, a dash and a shape of its own for each cohort, gaps where
     turns are too few; the objective, and where it was first missed, as rules."""
     base = alt.Chart(alt.NamedData("rows"))
-    time = alt.X("time:T", title=None, axis=alt.Axis(grid=False, labelOverlap=True, tickCount=7, format=dict(_CLOCK)))
+    time = alt.X("time:T", title=None, axis=alt.Axis(grid=False, labelOverlap=True, tickCount=7, format=dict(CLOCK)))
     legend = alt.Legend(title=None, orient="top", symbolSize=70, symbolStrokeWidth=2, offset=2, padding=0)
     domain, places = list(cohorts), range(len(cohorts))
     scales = {

@@ -8,14 +8,21 @@ import altair as alt
 
 from dashboard import descriptions
 from dashboard.accessible_chart import ChartTable
-from dashboard.charts import Row, finished
-from dashboard.markup import escape
+from dashboard.charts import CLOCK, Row, finished
+from dashboard.markup import escape, scrolled
 from dashboard.objective_status import State, chip
 from dashboard.palette import Palette
 from telemetry.model import formatting
 from telemetry.model.formatting import in_milliseconds
 from telemetry.rollout.history import Decision
-from telemetry.rollout.progress import CheckRow, FunnelPoint, RolloutProgress, StageProgress, difference_text
+from telemetry.rollout.progress import (
+    CheckRow,
+    FunnelPoint,
+    LoggedVerdict,
+    RolloutProgress,
+    StageProgress,
+    difference_text,
+)
 
 WORDS: Final[dict[Decision, str]] = {"promote": "promote", "hold": "hold", "roll_back": "roll back"}
 STATES: Final[dict[Decision, State]] = {"promote": "met", "hold": "unknown", "roll_back": "missed"}
@@ -26,19 +33,32 @@ _STAGE_SHAPES: Final = {"done": "✓", "here": "●", "ahead": "○", "rolled_ba
 _HEIGHT: Final = 260
 
 
-def verdict(progress: RolloutProgress, now_unix_ns: int, zone: tzinfo) -> str:
-    """The newest verdict, with its reasons and what it waits for."""
-    newest = progress.newest
+def verdict(
+    newest: LoggedVerdict,
+    now_unix_ns: int,
+    zone: tzinfo,
+    about: str = "",
+    *,
+    cause: LoggedVerdict | None = None,
+    is_sound: bool = True,
+) -> str:
+    """A verdict, with its reasons and what it waits for. `about` is HTML on what it is over, `cause` the verdict that
+    rolled back before it; one of a log that is not `is_sound` decides nothing."""
     found = newest.verdict
-    state = STATES[newest.decision]
+    state: State = STATES[newest.decision] if is_sound else "unknown"
     # The sentence holds the first reason.
     reasons = "".join(f"<li>{escape(reason)}</li>" for reason in found["reasons"][1:])
+    if cause is not None:
+        then = descriptions.day_and_time(cause.at_unix_ns, zone)
+        reasons = f"<li>{escape(then)}: {escape(cause.verdict['sentence'])}</li>{reasons}"
     notes = "".join(f'<li class="hint">{escape(note)}</li>' for note in found["notes"])
+    notes += f'<li class="hint">{about}</li>' if about else ""
     age = formatting.clock(max(0.0, (now_unix_ns - newest.at_unix_ns) / formatting.NS_PER_S))
     when = f"{descriptions.day_and_time(newest.at_unix_ns, zone)}, {age} ago"
+    word = WORDS[newest.decision] if is_sound else f"not to be trusted: {WORDS[newest.decision]}"
     return (
         f'<div class="vp vp-note {state if state != "unknown" else ""} vp-verdict"><div class="vp-head">'
-        f"<b>{chip(state, WORDS[newest.decision])} {escape(found['sentence'])}</b>"
+        f"<b>{chip(state, word)} {escape(found['sentence'])}</b>"
         f'<span class="hint">look {found["looks"]:,}, {escape(when)}</span></div>'
         f"<ul>{reasons}{notes}</ul></div>"
     )
@@ -100,11 +120,11 @@ def check_table(rows: Sequence[CheckRow], caption: str, first: str = "check") ->
         )
     )
     body = "".join(_check_row(row) for row in ordered)
-    return (
-        f'<div class="vp vp-wide" role="region" tabindex="0" aria-label="{escape(caption)}"><table>'
-        f'<caption>{escape(caption)}</caption><thead><tr>{heads}<th scope="col">state</th></tr></thead>'
-        f"<tbody>{body}</tbody></table></div>"
+    table = (
+        f"<table><caption>{escape(caption)}</caption>"
+        f'<thead><tr>{heads}<th scope="col">state</th></tr></thead><tbody>{body}</tbody></table>'
     )
+    return f'<div class="vp vp-wide">{scrolled(caption, table)}</div>'
 
 
 def _check_row(row: CheckRow) -> str:
@@ -112,10 +132,24 @@ def _check_row(row: CheckRow) -> str:
         f'<td class="num">{escape(cell)}</td>'
         for cell in (row.candidate, row.control, row.difference, row.bounds, row.margin)
     )
+    return f'<tr><th scope="row">{escape(row.name)}</th>{cells}<td>{status(row)}</td></tr>'
+
+
+def status(row: CheckRow) -> str:
+    """What a check says, with the reason where it says nothing."""
     state = _STATUS_STATES.get(row.status, "unknown")
-    shown = chip(state, _STATUS_WORDS.get(row.status, row.status), row.reason or "")
+    return _status(row, chip(state, _STATUS_WORDS.get(row.status, row.status), row.reason or ""))
+
+
+def unjudged_status(row: CheckRow) -> str:
+    """What a figure says that nobody checks."""
+    word = "cannot be compared" if row.status == "unknown" else "shown, not judged"
+    return _status(row, f'<span class="hint">{word}</span>')
+
+
+def _status(row: CheckRow, shown: str) -> str:
     reason = f'<span class="vp-below">{escape(row.reason)}</span>' if row.reason else ""
-    return f'<tr><th scope="row">{escape(row.name)}</th>{cells}<td>{shown}{reason}</td></tr>'
+    return f"{shown}{reason}"
 
 
 def history(progress: RolloutProgress, zone: tzinfo) -> str:
@@ -128,12 +162,13 @@ def history(progress: RolloutProgress, zone: tzinfo) -> str:
         for each in progress.changes
     )
     caption = "the verdict's history: where the decision or the stage changed"
-    return (
-        f'<div class="vp vp-wide" role="region" tabindex="0" aria-label="{caption}"><table><caption>{caption}</caption>'
+    table = (
+        f"<table><caption>{caption}</caption>"
         '<thead><tr><th scope="col">when</th><th scope="col">stage</th><th scope="col">verdict</th>'
         '<th scope="col" class="num">turns</th><th scope="col">why</th></tr></thead>'
-        f"<tbody>{rows}</tbody></table></div>"
+        f"<tbody>{rows}</tbody></table>"
     )
+    return f'<div class="vp vp-wide">{scrolled(caption, table)}</div>'
 
 
 def funnel_rows(progress: RolloutProgress) -> list[Row]:
@@ -177,9 +212,11 @@ def _bounds(point: FunnelPoint, unit: str) -> str:
 def funnel_spec(colors: Palette, unit: str, margin: float, margin_text: str) -> Row:
     """Bounds that close over time, beside zero and the margin."""
     base = alt.Chart(alt.NamedData("rows"))
-    x = alt.X("time:T", title=None, axis=alt.Axis(grid=False, tickCount=7, labelOverlap=True))
-    title, form = ("difference, s", "~s") if unit == "s" else ("difference", "+.1%")
-    axis = alt.Axis(format="+.2f" if unit == "s" else form, tickCount=6)
+    x = alt.X("time:T", title=None, axis=alt.Axis(grid=False, tickCount=7, labelOverlap=True, format=dict(CLOCK)))
+    is_duration = unit == "s"
+    title = "difference, ms" if is_duration else "difference"
+    factor = 1000 if is_duration else 1
+    axis = alt.Axis(labelExpr=f"format(datum.value * {factor}, '+,.4~r')", tickCount=6)
     tips = [
         alt.Tooltip("time:T", format="%d %b %H:%M", title="look"),
         alt.Tooltip("stage:N"),

@@ -1,103 +1,164 @@
-"""The Cohorts page: two cohorts of a run beside each other, the comparison's sentence first."""
+"""The Cohorts page: two cohorts beside each other, the verdict's sentence first."""
 
-import altair as alt
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final, cast, get_args
+
 import streamlit as st
 
-from dashboard import frame, header, rollout_parts
-from dashboard.accessible_chart import ChartTable, chart
-from dashboard.charts import Row, finished
+from dashboard import cohort_parts, difference_charts, frame, header
+from dashboard.accessible_chart import chart
+from dashboard.filters import Choice
 from dashboard.frame import PageContext
 from dashboard.markup import escape
-from dashboard.objective_status import State, chip
-from dashboard.palette import Palette, palette
-from telemetry.model import formatting
+from dashboard.palette import palette
+from dashboard.source import Source
 from telemetry.rollout.cohort_comparison import CohortComparison
-from telemetry.rollout.progress import check_row, slice_row
 from telemetry.store.answers import RunRecord, Summary
-from telemetry.store.cohort_pages import CohortsAnswer
+from telemetry.store.cohort_pages import CohortsAnswer, CohortsQuestion, ComparedTurns
 
-_COLORS = {"light": ("#1d6fd1", "#b0359b"), "dark": ("#7ab8ff", "#f0a0e0")}
-_DEFAULTS = "by default margins, not those of a rollout's plan: a comparison of this run, no verdict to act on"
+CONTROL: Final = "control"
+CANDIDATE: Final = "candidate"
+TURNS: Final = "turns"
+_TURNS: Final[dict[str, str]] = {"verdict": "of the rollout's verdict", "chosen": "of the run and time above"}
+_NO_COHORTS: Final = (
+    "Turns name their cohort where the callers do, <code>voiceprobe run … --cohort canary</code>, or the service: "
+    "the attribute <code>feature_flag.result.variant</code> of its spans."
+)
+_NO_COMPARISON: Final = (
+    "One of the cohorts has no turn among these. Choose other turns above, or see what share the flag gives it."
+)
 
 
 def page() -> None:
     """Draw the page; its body refreshes by itself while the run lives."""
-    frame.show(
-        "Cohorts",
-        lambda source, choice: source.ask(("cohorts", choice), lambda reader: reader.cohorts_page(choice.view())),
-        _figures,
+    frame.show("Cohorts", _ask, _figures)
+
+
+def _ask(source: Source, choice: Choice) -> CohortsAnswer:
+    asked = question(choice, source, st.query_params)
+    return source.ask(("cohorts", asked), lambda reader: reader.cohorts_page(asked))
+
+
+def question(choice: Choice, source: Source, link: Mapping[str, str]) -> CohortsQuestion:
+    """What a link asks for."""
+    turns = link.get(TURNS)
+    return CohortsQuestion(
+        view=choice.view(source.objectives),
+        control=link.get(CONTROL) or None,
+        candidate=link.get(CANDIDATE) or None,
+        turns=cast("ComparedTurns", turns) if turns in get_args(ComparedTurns) else None,
     )
 
 
 def _figures(view: CohortsAnswer, run: RunRecord, summary: Summary, context: PageContext) -> None:
-    del run, context
+    del run, summary
     found = view.comparison
     if found is None:
-        named = f"Only <code>{escape(view.others[0])}</code> is there." if view.others else "No turn names a cohort."
-        st.html(header.empty("Nothing to compare", named, "Run with --cohort, or let the endpoint name its variant."))
+        named = f"Only <code>{escape(view.cohorts[0])}</code> is there." if view.cohorts else "No turn names a cohort."
+        st.html(header.empty("Nothing to compare", named, _NO_COHORTS))
+        _choose(view, None)
         return
-    st.html(_sentence(found, is_limited=summary.turns.is_generator_limited))
-    st.html(
-        rollout_parts.check_table(
-            [check_row(each) for each in found.checks],
-            f"{found.candidate} against {found.control}; bounds hold at every look",
+    rollout = "" if view.rollout is None else view.rollout.name
+    link = replace(Choice(), store=context.choice.store).link("rollout", rollout=rollout)
+    st.html(cohort_parts.verdict(view, context.now_unix_ns, context.zone, link))
+    _choose(view, found)
+    if not found.figures:
+        st.html(header.empty("Nothing to compare", _NO_COMPARISON))
+        st.html(cohort_parts.soundness(found))
+        return
+    _latencies(found)
+    ratios = [each for each in found.figures if each.group == "ratio"]
+    st.html(cohort_parts.figures(ratios, f"ratios: shares of what is bad, and costs, so that more is worse{_HOLDS}"))
+    _slices(found)
+    st.html('<div class="vp"><h2>Sample ratio and completeness</h2></div>')
+    st.html(cohort_parts.soundness(found))
+
+
+_HOLDS: Final = "; bounds hold at every look"
+
+
+def _latencies(found: CohortComparison) -> None:
+    colors = palette(st.context.theme.type)
+    pair = (found.control.cohort, found.candidate.cohort)
+    left, right = st.columns([1.5, 1], gap="medium")
+    with left:
+        st.html('<div class="vp"><h2>Voice to voice: share of turns answered within a time</h2></div>')
+        chart(
+            difference_charts.curve_rows(found.curves),
+            difference_charts.curve_spec(colors, pair),
+            f"Cumulative share of turns by voice to voice, {pair[0]} beside {pair[1]}",
+            difference_charts.curve_table(found.curves),
         )
-    )
-    name = st.context.theme.type or "light"
-    st.html('<div class="vp"><h2>Voice to voice: share of turns answered within a time</h2></div>')
-    chart(
-        _rows(found),
-        _spec(palette(name), (found.control, found.candidate), _COLORS.get(name, _COLORS["light"])),
-        f"Cumulative share of turns by voice to voice, {found.control} beside {found.candidate}",
-        _table(found),
+    with right:
+        of_headline = [
+            each.row if each.decides else replace(each.row, status="shown")
+            for each in found.figures
+            if each.statistic is not None
+        ]
+        st.html('<div class="vp"><h2>Voice to voice: differences with their bounds</h2></div>')
+        _forest(found, of_headline, "Differences of voice to voice with their bounds against the margin", "figure")
+    latencies = [each for each in found.figures if each.group == "latency"]
+    st.html(cohort_parts.figures(latencies, f"latencies{_HOLDS}"))
+
+
+def _slices(found: CohortComparison) -> None:
+    st.html(
+        f'<div class="vp"><h2>Slices: {escape(found.primary)} <span class="hint">where a difference is, never an '
+        "excuse; worse is said after Holm's correction for their number, so that bounds above 0 alone do not say it"
+        "</span></h2></div>"
     )
     if found.slices:
-        rows = [slice_row(each) for each in found.slices]
-        caption = "where a difference is, corrected for their number (Holm); never an excuse"
-        st.html(rollout_parts.check_table(rows, caption, "slice"))
+        _forest(found, found.slices, f"Differences of {found.primary} in each slice against the margin", "slice")
+    if found.left_out or not found.slices:
+        left_out = ", ".join(map(escape, found.left_out)) or "no turn names a noise, a length or a route"
+        st.html(f'<div class="vp hint">Too few turns to compare: {left_out}</div>')
 
 
-def _sentence(found: CohortComparison, *, is_limited: bool) -> str:
-    state: State = "missed" if found.worse else "met" if found.within == len(found.checks) else "unknown"
-    if is_limited:
-        state = "unknown"
-    words = {"missed": "worse", "met": "within every margin", "unknown": "not decided"}[state]
-    shown = f"{found.worse} of {len(found.checks)} checks are worse, {found.within} within their margin"
-    if is_limited:
-        shown = "the generator was the limit: nothing is claimed"
-    control, candidate = found.turns
-    sizes = f"{formatting.turns(candidate)} of {found.candidate}, {formatting.turns(control)} of {found.control}"
-    return (
-        f'<div class="vp vp-note {state if state != "unknown" else ""} vp-verdict">'
-        f"<b>{chip(state, words)} {escape(found.candidate)} against {escape(found.control)}: {escape(shown)}</b>"
-        f'<ul><li>{escape(sizes)}</li><li class="hint">{_DEFAULTS}</li></ul></div>'
+def _forest(found: CohortComparison, rows: Sequence[difference_charts.CheckRow], says: str, first: str) -> None:
+    drawn = difference_charts.difference_rows(rows)
+    if not drawn:
+        st.html('<div class="vp hint">Too few turns for bounds yet.</div>')
+        return
+    chart(
+        drawn,
+        difference_charts.difference_spec(
+            palette(st.context.theme.type), [row["name"] for row in drawn], found.unit, found.margin, found.margin_text
+        ),
+        says,
+        difference_charts.difference_table(rows, says[0].lower() + says[1:], first),
     )
 
 
-def _rows(found: CohortComparison) -> list[Row]:
-    return [
-        {"cohort": each.cohort, "ms": formatting.in_milliseconds(each.value_ns), "share": each.share}
-        for each in found.curves
-    ]
+def _choose(view: CohortsAnswer, found: CohortComparison | None) -> None:
+    """Which cohorts and which turns, where there is something to choose. The link keeps it."""
+    is_ruled = view.rollout is not None and view.rollout.verdict is not None
+    named = None if found is None else (found.control.cohort, found.candidate.cohort)
+    cohorts = sorted({*view.cohorts, *(named or ())})
+    columns = st.columns([1.4, 1, 1, 1], gap="small", vertical_alignment="center")
+    if found is not None:
+        with columns[0]:
+            st.html(cohort_parts.sizes(found))
+    if len(cohorts) > 2 and named is not None:
+        control, candidate = named
+        with columns[1]:
+            picked = st.selectbox("Control", cohorts, index=cohorts.index(control))
+        if picked != control:
+            _rewrite({CONTROL: picked, CANDIDATE: control if picked == candidate else candidate})
+        with columns[2]:
+            picked = st.selectbox("Candidate", cohorts, index=cohorts.index(candidate))
+        if picked != candidate:
+            _rewrite({CONTROL: candidate if picked == control else control, CANDIDATE: picked})
+    if is_ruled:
+        turns = list(_TURNS)
+        with columns[-1]:
+            which = st.selectbox(
+                "Compared turns", turns, index=turns.index(view.turns), format_func=lambda name: _TURNS[name]
+            )
+        if which != view.turns:
+            _rewrite({TURNS: which})
 
 
-def _table(found: CohortComparison) -> ChartTable:
-    rows = [
-        (each.cohort, formatting.milliseconds(each.value_ns), formatting.percent(each.share)) for each in found.curves
-    ]
-    return ChartTable("share of turns answered within a time", ("cohort", "within", "share of turns"), rows)
-
-
-def _spec(colors: Palette, cohorts: tuple[str, str], of_cohorts: tuple[str, str]) -> Row:
-    base = alt.Chart(alt.NamedData("rows"))
-    legend = alt.Legend(title=None, orient="top-left", direction="horizontal")
-    scale = alt.Scale(domain=list(cohorts), range=list(of_cohorts))
-    dashes = alt.Scale(domain=list(cohorts), range=[[1, 0], [6, 3]])
-    line = base.mark_line(interpolate="step-after", strokeWidth=1.8).encode(
-        x=alt.X("ms:Q", title="voice to voice, ms", scale=alt.Scale(type="log", nice=False), axis=alt.Axis(grid=False)),
-        y=alt.Y("share:Q", title="share of turns", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1])),
-        color=alt.Color("cohort:N", scale=scale, legend=legend),
-        strokeDash=alt.StrokeDash("cohort:N", scale=dashes, legend=legend),
-        tooltip=["cohort:N", alt.Tooltip("ms:Q", format=",.0f"), alt.Tooltip("share:Q", format=".1%")],
-    )
-    return finished(alt.layer(line).properties(height=260), colors)
+def _rewrite(changed: Mapping[str, str]) -> None:
+    st.query_params.update(dict(changed))
+    st.rerun(scope="fragment")

@@ -38,8 +38,8 @@ def _body() -> None:
     try:
         source = source_from_environment()
         objectives = tuple(source.objectives)
-        # Verdicts come without a change of the turns: the log is read anew for every refresh.
-        key = ("rollout", wanted, time.time_ns() // round(frame.REFRESH_LIVE_S * NS_PER_S))
+        # A verdict changes the store's state; burn rates change by themselves as time passes.
+        key = ("rollout", wanted, time.time_ns() // (_KEPT_S * NS_PER_S))
         found = source.ask(key, lambda reader: reader.rollout_page(wanted, objectives))
     except TelemetryError as error:
         frame.unreadable(error)
@@ -71,7 +71,7 @@ def _choose(found: RolloutPage) -> None:
 
 def _figures(found: RolloutPage, progress: RolloutProgress) -> None:
     zone, now_unix_ns = frame.viewer_zone(), time.time_ns()
-    st.html(rollout_parts.verdict(progress, now_unix_ns, zone))
+    st.html(rollout_parts.verdict(progress.newest, now_unix_ns, zone, cause=progress.cause, is_sound=not found.faults))
     st.html(rollout_parts.stages(progress.stages))
     st.html(rollout_parts.waiting(progress, zone))
     if progress.checks:

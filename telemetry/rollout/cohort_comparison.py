@@ -1,26 +1,38 @@
-"""Two cohorts beside each other: differences with their bounds against a plan's margins, and curves. Pure.
+"""Two cohorts beside each other: differences with their bounds against margins, sizes, completeness, slices and curves.
+Pure.
 
-The bounds are those of the gate (`checks.check_results`), by its own functions: a page and `rollout check` agree over
-the same turns. Without a plan the margins are `default_plan`'s, and what comes out is a comparison, never a verdict.
+The bounds are those of the gate, by its own functions: a page and `rollout check` agree over the same turns. A figure
+that a plan does not check is shown with a margin of our own, which is marked as assumed and decides nothing; without a
+plan all margins are assumed, and what comes out is a comparison, never a verdict.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final, Literal
 
 import numpy as np
 
 from telemetry.model.durations import Duration
 from telemetry.model.metrics import HEADLINE
-from telemetry.rollout.checks import CheckResult, SliceResult, check_results, slice_results
+from telemetry.rollout.checks import CheckResult, check_result, check_results, slice_results
 from telemetry.rollout.cohort_turns import CohortTurns
-from telemetry.rollout.plan import Check, RolloutPlan, SliceDimension, Stage
+from telemetry.rollout.plan import Check, Completeness, RolloutPlan, SliceDimension, Stage
+from telemetry.rollout.progress import CheckRow, check_row, logged_row, slice_row
+from telemetry.rollout.sample_ratio import SampleRatio, sample_ratio
 
+FigureGroup = Literal["latency", "ratio"]
 CURVE_POINTS: Final = 200
 _MS: Final = 1_000_000
 DEFAULT_MARGIN_NS: Final = 100 * _MS
 _GOOD_WITHIN_NS: Final = 800 * _MS
-_SLICES: Final[tuple[SliceDimension, ...]] = ("noise_profile", "length_class", "route")
+DEFAULT_SLICES: Final[tuple[SliceDimension, ...]] = ("noise_profile", "length_class", "route")
+_STATISTICS: Final = ("p50", "p95", "p99")
+# The order in which ratios stand; the tail, being a share, is the first of them.
+_RATIOS: Final = (
+    *("tail", "good_turns", "objective", "no_reply", "errors", "fallback", "abandonment", "wer"),
+    *("cache_misses", "cost_per_turn"),
+)
+_NO_PRICE: Final = "no plan states a price"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,57 +45,216 @@ class CurvePoint:
 
 
 @dataclass(frozen=True, slots=True)
-class CohortComparison:
-    """Candidate against control. `worse` and `within` are how many checks are shown to be so."""
+class CohortSize:
+    """How much of a cohort there is: every turn, those that count, those that are invalid, and its calls (or users)."""
 
-    control: str
-    candidate: str
-    turns: tuple[int, int]  # of the control and of the candidate, those that count
-    checks: tuple[CheckResult, ...]
-    slices: tuple[SliceResult, ...]
+    cohort: str
+    turns: int = 0
+    eligible: int = 0
+    invalid: int = 0
+    callers: int = 0
+
+    @property
+    def invalid_share(self) -> float:
+        """Invalid turns / all turns; 0 without turns."""
+        return self.invalid / self.turns if self.turns else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CohortFigure:
+    """A figure of both cohorts. `is_assumed`: its margin is not one of the plan; `decides`: it is one of the checks
+    that the sentence above is made of."""
+
+    row: CheckRow
+    group: FigureGroup
+    statistic: str | None  # of a quantile of the headline
+    is_assumed: bool
+    decides: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedCohorts:
+    """What is compared: turns of both cohorts by a plan's margins, or by those of `default_plan`.
+
+    `sizes` are exact, of the candidate and of the control; the turns may be those of one in `one_in` calls. `stage` is
+    the one at which all turns were heard, None where they may be of several. `logged` are the checks of a verdict over
+    the same turns, which are then not estimated anew.
+    """
+
+    plan: RolloutPlan
+    candidate: CohortTurns
+    control: CohortTurns
+    sizes: tuple[CohortSize, CohortSize]
+    telemetry_lost: float | None
+    is_planned: bool = False
+    stage: Stage | None = None
+    logged: Sequence[Mapping[str, Any]] = ()
+    one_in: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class CohortComparison:
+    """Candidate against control. `results` are the checks that the sentence is made of, empty where a verdict holds
+    them. Of the slices, `left_out` have too few turns in one of the cohorts. `unit` and `margin` are those of the
+    primary check, as the slices' rows have them."""
+
+    candidate: CohortSize
+    control: CohortSize
+    plan: str | None
+    stage: str | None
+    figures: tuple[CohortFigure, ...]
+    results: tuple[CheckResult, ...]
+    slices: tuple[CheckRow, ...]
+    left_out: tuple[str, ...]
+    primary: str
+    unit: str
+    margin: float
+    margin_text: str
     curves: tuple[CurvePoint, ...]
+    sample_ratio: SampleRatio | None
+    limits: Completeness
+    telemetry_lost: float | None
+    one_in: int
 
     @property
     def worse(self) -> int:
-        """How many checks are shown to be worse."""
-        return sum(each.status == "worse" for each in self.checks)
+        """How many of the deciding checks are shown to be worse."""
+        return sum(each.row.status == "worse" for each in self.figures if each.decides)
 
     @property
     def within(self) -> int:
-        """How many checks are shown to be within their margin."""
-        return sum(each.status == "within" for each in self.checks)
+        """How many of the deciding checks are shown to be within their margin."""
+        return sum(each.row.status == "within" for each in self.figures if each.decides)
+
+    @property
+    def deciding(self) -> int:
+        """How many checks decide."""
+        return sum(each.decides for each in self.figures)
 
 
 def default_plan(control: str, candidate: str) -> RolloutPlan:
     """What two cohorts are compared by where no plan says it."""
-    primary = Check(f"{HEADLINE} p95", "quantile", DEFAULT_MARGIN_NS)
     return RolloutPlan(
         name="comparison",
         control=control,
         candidate=candidate,
         unit="call",
         stages=(Stage("comparison", 0.5, 0.5, Duration(), 0),),
-        primary=primary,
+        primary=_headline("p95", DEFAULT_MARGIN_NS),
         guardrails=(
-            *(replace(primary, name=f"{HEADLINE} {name}", statistic=name) for name in ("p50", "p99")),
+            *(_headline(name, DEFAULT_MARGIN_NS) for name in ("p50", "p99")),
             Check("good_turns", "good_turns", 0.02, within=_GOOD_WITHIN_NS),
             *(Check(kind, kind, 0.01) for kind in ("no_reply", "errors", "abandonment")),
             Check("fallback", "fallback", 0.02),
         ),
-        slices=_SLICES,
+        slices=DEFAULT_SLICES,
     )
 
 
-def compare_cohorts(plan: RolloutPlan, candidate: CohortTurns, control: CohortTurns) -> CohortComparison:
-    """The comparison by a plan's checks, in their order."""
+def shown_beside(plan: RolloutPlan) -> tuple[Check, ...]:
+    """The figures that are shown beside a plan's checks, each with an assumed margin; it checks none of them."""
+    margin = plan.primary.margin if plan.primary.metric == HEADLINE else DEFAULT_MARGIN_NS
+    default = default_plan(plan.control, plan.candidate)
+    wanted = (
+        *(_headline(name, margin) for name in _STATISTICS),
+        *(check for check in default.guardrails if check.kind != "quantile"),
+        Check("cache_misses", "cache_misses", 0.02),
+    )
+    return tuple(check for check in wanted if not any(_is_like(check, each) for each in plan.checks))
+
+
+def with_shown(plan: RolloutPlan) -> RolloutPlan:
+    """A plan that reads the columns of all figures that are shown; not one to decide by."""
+    return replace(plan, guardrails=(*plan.guardrails, *shown_beside(plan)), slices=plan.slices or DEFAULT_SLICES)
+
+
+def compare_cohorts(found: ComparedCohorts) -> CohortComparison:
+    """The comparison; figures in their order: p50, p95 and p99 of the headline, other latencies, ratios."""
+    plan = found.plan
+    both = found.candidate.turns > 0 and found.control.turns > 0
+    results = check_results(plan, found.candidate, found.control) if both and not found.logged else ()
+    slices = replace(plan, slices=plan.slices or DEFAULT_SLICES)
+    in_slices = slice_results(slices, found.candidate, found.control) if both else ()
+    known = {(each.dimension, each.value) for each in in_slices}
     return CohortComparison(
-        control=plan.control,
-        candidate=plan.candidate,
-        turns=(control.eligible_turns, candidate.eligible_turns),
-        checks=check_results(plan, candidate, control) if candidate.turns and control.turns else (),
-        slices=slice_results(plan, candidate, control) if candidate.turns and control.turns else (),
-        curves=tuple(point for turns in (control, candidate) for point in _curve(turns)),
+        candidate=found.sizes[0],
+        control=found.sizes[1],
+        plan=plan.name if found.is_planned else None,
+        stage=None if found.stage is None else found.stage.name,
+        figures=_figures(found, results) if both else (),
+        results=results,
+        slices=tuple(slice_row(each) for each in in_slices),
+        left_out=tuple(
+            f"{name} = {value}"
+            for name in slices.slices
+            for value in (found.candidate.labels.get(name, ()) if both else ())
+            if (name, value) not in known
+        ),
+        primary=plan.primary.sentence,
+        unit="s",
+        margin=plan.primary.margin / 1e9,
+        margin_text=plan.primary.format_margin(),
+        curves=tuple(point for turns in (found.control, found.candidate) for point in _curve(turns)),
+        sample_ratio=_sample_ratio(found),
+        limits=plan.completeness,
+        telemetry_lost=found.telemetry_lost,
+        one_in=found.one_in,
     )
+
+
+def _figures(found: ComparedCohorts, results: Sequence[CheckResult]) -> tuple[CohortFigure, ...]:
+    plan, beside = found.plan, shown_beside(found.plan)
+    by_name = {check.name: check for check in plan.checks}
+    made = [
+        (check, _figure(check, logged_row(row, check.sentence), found))
+        for row in found.logged
+        if (check := by_name.get(row["name"])) is not None
+    ]
+    made += [(result.check, _figure(result.check, check_row(result), found)) for result in results]
+    level = plan.error_level / 2 / max(1, len(beside))
+    for check in beside:
+        row = check_row(check_result(plan, check, level, found.candidate, found.control))
+        made.append((check, replace(_figure(check, row, found), is_assumed=True, decides=False)))
+    if not any(check.kind == "cost_per_turn" for check, _ in made):
+        unpriced = Check("cost_per_turn", "cost_per_turn", 0.0)
+        row = replace(check_row(CheckResult(unpriced, "unknown", reason=_NO_PRICE)), margin="none")
+        made.append((unpriced, replace(_figure(unpriced, row, found), is_assumed=True, decides=False)))
+    return tuple(figure for _, figure in sorted(made, key=lambda each: _place(each[0])))
+
+
+def _figure(check: Check, row: CheckRow, found: ComparedCohorts) -> CohortFigure:
+    is_quantile = check.kind == "quantile"
+    return CohortFigure(
+        row=row,
+        group="latency" if is_quantile else "ratio",
+        statistic=check.statistic if is_quantile and check.metric == HEADLINE else None,
+        is_assumed=not found.is_planned,
+        decides=True,
+    )
+
+
+def _place(check: Check) -> tuple[int, str, str, int]:
+    if check.kind == "quantile":
+        return (0, "" if check.metric == HEADLINE else check.metric, check.statistic, 0)
+    return (1, "", "", _RATIOS.index(check.kind))
+
+
+def _headline(statistic: str, margin: float) -> Check:
+    return Check(f"{HEADLINE} {statistic}", "quantile", margin, statistic=statistic)
+
+
+def _is_like(one: Check, other: Check) -> bool:
+    if one.kind != other.kind:
+        return False
+    return one.kind != "quantile" or (one.metric, one.statistic) == (other.metric, other.statistic)
+
+
+def _sample_ratio(found: ComparedCohorts) -> SampleRatio | None:
+    """The callers against the stage's shares; None where no plan states them, or they changed in between."""
+    if found.stage is None or not found.stage.has_control:
+        return None
+    candidate, control = found.sizes
+    return sample_ratio(found.stage, candidate.callers, control.callers)
 
 
 def _curve(turns: CohortTurns) -> Sequence[CurvePoint]:

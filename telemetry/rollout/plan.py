@@ -35,6 +35,7 @@ CheckKind = Literal[
     "fallback",
     "abandonment",
     "wer",
+    "cache_misses",
     "cost_per_turn",
 ]
 CHECK_KINDS: Final[tuple[CheckKind, ...]] = get_args(CheckKind)
@@ -92,6 +93,8 @@ class Check:
                 return "cost per turn"
             case "wer":
                 return "word error rate"
+            case "cache_misses":
+                return "share of turns that no cache answered"
             case _:
                 return f"{self.kind.replace('_', ' ')} ratio"
 

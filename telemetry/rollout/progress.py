@@ -77,6 +77,7 @@ class CheckRow:
     lower: float | None
     upper: float | None
     margin_value: float
+    turns: int = 0  # of the candidate, those with a value
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,8 @@ class RolloutProgress:
 
     `turns_needed` are those of the candidate that the verdict waits for, None where that cannot be said;
     `turns_per_hour` is how fast they came at this stage; `ready_unix_ns` is when they will be there at that rate.
-    `changes` are the verdicts at which the decision or the stage changed, the newest first.
+    `changes` are the verdicts at which the decision or the stage changed, the newest first. `cause` is the one that
+    rolled back, where the newest only says that it did.
     """
 
     newest: LoggedVerdict
@@ -99,6 +101,7 @@ class RolloutProgress:
     turns_per_hour: float | None
     ready_unix_ns: int | None
     changes: tuple[LoggedVerdict, ...]
+    cause: LoggedVerdict | None = None
 
 
 def rollout_progress(plan: RolloutPlan | None, verdicts: Sequence[LoggedVerdict], stage: str) -> RolloutProgress | None:
@@ -118,8 +121,8 @@ def rollout_progress(plan: RolloutPlan | None, verdicts: Sequence[LoggedVerdict]
     return RolloutProgress(
         newest=newest,
         stages=_stages(plan, verdicts, stage),
-        checks=tuple(_row(each, _name(each)) for each in found["checks"]),
-        slices=tuple(_row(each, f"{each['dimension']} {each['value']}") for each in found["slices"]),
+        checks=tuple(_row(each, _name(each, plan)) for each in found["checks"]),
+        slices=tuple(_row(each, _slice_name(each["dimension"], each["value"])) for each in found["slices"]),
         funnel=tuple(_point(each) for each in verdicts),
         margin=None if primary is None else primary["margin"],
         unit="ratio" if primary is None else primary["unit"],
@@ -127,7 +130,16 @@ def rollout_progress(plan: RolloutPlan | None, verdicts: Sequence[LoggedVerdict]
         turns_per_hour=None if pace is None else pace * _HOUR_NS,
         ready_unix_ns=ready,
         changes=tuple(reversed(_changes(verdicts))),
+        cause=cause_of(verdicts),
     )
+
+
+def cause_of(verdicts: Sequence[LoggedVerdict]) -> LoggedVerdict | None:
+    """The verdict that rolled back, where the newest only says that it did; else None."""
+    if not verdicts or verdicts[-1].decision != "roll_back":
+        return None
+    first = next(each for each in verdicts if each.decision == "roll_back")
+    return None if first is verdicts[-1] else first
 
 
 def _stages(plan: RolloutPlan | None, verdicts: Sequence[LoggedVerdict], stage: str) -> tuple[StageProgress, ...]:
@@ -199,11 +211,16 @@ def _row(check: Mapping[str, Any], name: str) -> CheckRow:
         lower=lower,
         upper=upper,
         margin_value=check["margin"],
+        turns=check["turns"],
     )
 
 
-def _name(check: Mapping[str, Any]) -> str:
-    """A check by its name; its figure is the share of what is bad, also where it is named for what is good."""
+def _name(check: Mapping[str, Any], plan: RolloutPlan | None) -> str:
+    """A check in the words of the sentences; without its plan by its name, where the figure is the share of what is bad
+    also for a check that is named for what is good."""
+    known = None if plan is None else next((each for each in plan.checks if each.name == check["name"]), None)
+    if known is not None:
+        return known.sentence
     return f"{check['name']}: not good" if check["kind"] in ("good_turns", "objective") else check["name"]
 
 
@@ -214,7 +231,17 @@ def check_row(result: CheckResult) -> CheckRow:
 
 def slice_row(each: SliceResult) -> CheckRow:
     """A slice as people read it."""
-    return _row({**check_object(each.result), "is_worse": each.is_worse}, f"{each.dimension} {each.value}")
+    name = _slice_name(each.dimension, each.value)
+    return _row({**check_object(each.result), "is_worse": each.is_worse}, name)
+
+
+def logged_row(check: Mapping[str, Any], name: str) -> CheckRow:
+    """A check of a verdict's object as people read it, under a name."""
+    return _row(check, name)
+
+
+def _slice_name(dimension: str, value: str) -> str:
+    return f"{dimension} = {value}"
 
 
 def _text(value: float | None, unit: str) -> str:

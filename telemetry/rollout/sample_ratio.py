@@ -1,5 +1,5 @@
 """Whether the cohorts have the sizes that the plan gives them: if not, callers were lost on the way to one of them, and
-no other figure can be trusted (Fabijan et al., *Diagnosing CheckSample Ratio Mismatch*, KDD 2019). Pure."""
+no other figure can be trusted (Fabijan et al., *Diagnosing Sample Ratio Mismatch*, KDD 2019). Pure."""
 
 from dataclasses import dataclass
 

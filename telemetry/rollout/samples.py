@@ -9,6 +9,7 @@ from telemetry.model.metrics import NOT_OF_AN_ANSWER
 from telemetry.model.semconv import UNANSWERED
 from telemetry.rollout.cohort_turns import (
     AUDIO,
+    CACHE_HIT,
     CALL,
     FALLBACK,
     NOT_REPORTED,
@@ -41,6 +42,8 @@ def columns_of(check: Check) -> tuple[str, ...]:
     match check.kind:
         case "fallback":
             return (FALLBACK,)
+        case "cache_misses":
+            return (CACHE_HIT,)
         case "wer":
             return WER_ERRORS, WER_WORDS
         case "cost_per_turn":
@@ -128,6 +131,8 @@ def _values(check: Check, turns: CohortTurns) -> tuple[Floats, Floats | None]:
             return _column(turns, missed_column(check.objective or "")), None
         case "fallback":
             return _column(turns, FALLBACK), None
+        case "cache_misses":
+            return 1 - _column(turns, CACHE_HIT), None
         case "wer":
             words = _column(turns, WER_WORDS)
             return _column(turns, WER_ERRORS), np.where(words > 0, words, np.nan)

@@ -1,29 +1,79 @@
-"""What the page of cohorts shows: two cohorts of the turns that were chosen, compared, from one snapshot."""
+"""What the page of cohorts shows: two cohorts compared, from one snapshot, and the verdict of the rollout about them.
+
+Where a rollout's log holds a verdict on the two cohorts, and nothing was chosen that narrows the turns, they are those
+of that verdict: of its stage, up to its moment, in every run. Otherwise they are the turns that were chosen.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Literal
 
-from telemetry.rollout.cohort_comparison import CohortComparison, compare_cohorts, default_plan
-from telemetry.store.answers import CohortSummary, RunRecord, Summary
+from telemetry.model.errors import ConfigError
+from telemetry.rollout.cohort_comparison import (
+    CohortComparison,
+    ComparedCohorts,
+    compare_cohorts,
+    default_plan,
+    with_shown,
+)
+from telemetry.rollout.comparison_sentence import ComparisonSentence, comparison_sentence
+from telemetry.rollout.plan import RolloutPlan
+from telemetry.rollout.plan_document import parse_plan
+from telemetry.rollout.progress import LoggedVerdict, cause_of
+from telemetry.store.answers import CohortSummary, Filter, RunRecord, Summary
+from telemetry.store.cohort_reading import read_cohorts
 from telemetry.store.connection import StoreConnection
-from telemetry.store.queries import source_of
-from telemetry.store.rollout_turns import question_of, rollout_turns
+from telemetry.store.generator_limit import GENERATOR_LIMITED
+from telemetry.store.queries import Condition, source_of
+from telemetry.store.rollout_lines import RolloutEntry
+from telemetry.store.rollout_log import RolloutRecord
+from telemetry.store.rollout_turns import RolloutQuestion, asked_turns, question_of, telemetry_lost
 from telemetry.store.rollups.library import RollupLibrary
 from telemetry.store.views import OpenView, ViewHead, ViewQuestion, open_view
 
+# Which turns are compared: those of the rollout's newest verdict, or those of the run that were chosen.
+ComparedTurns = Literal["verdict", "chosen"]
 # What a control is called, where nothing says which one it is.
 _CONTROLS: Final = ("control", "stable", "baseline", "a")
 
 
 @dataclass(frozen=True, slots=True)
+class CohortsQuestion:
+    """Which cohorts, and which of their turns; None: the ones that a rollout is about, else those with most turns, and
+    the turns of its verdict, unless the view narrows them."""
+
+    view: ViewQuestion = ViewQuestion()  # noqa: RUF009 - immutable
+    control: str | None = None
+    candidate: str | None = None
+    turns: ComparedTurns | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CoveringRollout:
+    """The rollout whose plan is about the two cohorts. `verdict` is its newest, None before the first; `faults` say
+    what of its log is not what was written. `late_turns` began before the verdict and arrived after it; `cause` is the
+    verdict that rolled back, where the newest only says that it did."""
+
+    name: str
+    stage: str
+    verdict: LoggedVerdict | None
+    faults: tuple[str, ...] = ()
+    late_turns: int = 0
+    cause: LoggedVerdict | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class CohortsAnswer:
-    """The head of the page, and the comparison; None with fewer than two cohorts. `others` are cohorts that are not
-    compared."""
+    """The head of the page, and the comparison; None where there are no two cohorts. `cohorts` are all that the chosen
+    turns name, the ones with most turns first. `turns` says which are compared, `sentence` what that comes to: None
+    where the rollout's verdict is over the same turns."""
 
     head: ViewHead
+    cohorts: tuple[str, ...] = ()
     comparison: CohortComparison | None = None
-    others: tuple[str, ...] = ()
+    sentence: ComparisonSentence | None = None
+    rollout: CoveringRollout | None = None
+    turns: ComparedTurns = "chosen"
 
     @property
     def runs(self) -> Sequence[RunRecord]:
@@ -46,32 +96,155 @@ class CohortsAnswer:
         return self.head.faults
 
 
+@dataclass(frozen=True, slots=True)
+class _Covering:
+    """A rollout's log with the plan that it was begun with."""
+
+    record: RolloutRecord
+    plan: RolloutPlan
+
+    @property
+    def judged(self) -> RolloutEntry | None:
+        """The newest verdict, if the log can be trusted."""
+        return None if self.record.faults or not self.record.verdicts else self.record.verdicts[-1]
+
+
 def cohorts_page(
     connection: StoreConnection,
-    asked: ViewQuestion,
+    asked: CohortsQuestion,
+    records: Sequence[RolloutRecord],
     library: RollupLibrary,
     now_unix_ns: int,
-    faults: Sequence[str],
+    faults: Sequence[str] = (),
 ) -> CohortsAnswer:
-    """Compare the two cohorts with the most turns, whatever cohort the filter names."""
-    opened = open_view(
-        connection, replace(asked, filter=replace(asked.filter, cohort=None)), library, now_unix_ns, faults
-    )
+    """Compare two cohorts, whatever single cohort the filter names."""
+    view = replace(asked.view, filter=replace(asked.view.filter, cohort=None))
+    opened = open_view(connection, view, library, now_unix_ns, faults)
     if not isinstance(opened, OpenView):
         return CohortsAnswer(opened)
     head = opened.head
     known = sorted(head.summary.cohorts if head.summary else (), key=lambda each: (-each.turns.total, each.cohort))
-    if len(known) < 2:
-        return CohortsAnswer(head, others=tuple(each.cohort for each in known))
-    control, candidate = _roles(known[0], known[1])
-    plan = replace(default_plan(control, candidate), source=source_of(head.filter))
-    found = rollout_turns(connection, replace(question_of(plan, None), filter=head.filter), now_unix_ns)
-    others = tuple(each.cohort for each in known[2:])
-    return CohortsAnswer(head, compare_cohorts(plan, found.candidate, found.control), others)
+    names = tuple(each.cohort for each in known)
+    covering = _covering(records, names, asked)
+    if covering is None:
+        pair = _pair(known, asked)
+        if pair is None:
+            return CohortsAnswer(head, names)
+        plan = replace(default_plan(*pair), source=source_of(head.filter))
+    else:
+        plan = covering.plan
+    narrows = view.filter != Filter() or view.window_ns is not None
+    entry = None if covering is None else covering.judged
+    turns = asked.turns or ("chosen" if narrows else "verdict")
+    if turns == "verdict" and entry is not None:
+        f, logged = Filter(since_unix_ns=entry.since_unix_ns, until_unix_ns=entry.at_unix_ns), entry
+    else:
+        turns, f, logged = "chosen", head.filter, None
+        plan = replace(plan, source=source_of(head.filter))
+    compared = _compared(connection, plan, f, (covering, logged), (view, now_unix_ns, _lost_of(head.summary)))
+    limited = head.summary is not None and head.summary.turns.is_generator_limited
+    return CohortsAnswer(
+        head=head,
+        cohorts=names,
+        comparison=compared,
+        sentence=None if logged else comparison_sentence(compared, GENERATOR_LIMITED if limited else None),
+        rollout=None if covering is None else _rollout(covering, compared, logged),
+        turns=turns,
+    )
 
 
-def _roles(most: CohortSummary, second: CohortSummary) -> tuple[str, str]:
-    """The control and the candidate."""
-    if second.cohort.lower() in _CONTROLS and most.cohort.lower() not in _CONTROLS:
-        return second.cohort, most.cohort
-    return most.cohort, second.cohort
+def _compared(
+    connection: StoreConnection,
+    plan: RolloutPlan,
+    f: Filter,
+    of: tuple[_Covering | None, RolloutEntry | None],
+    asked: tuple[ViewQuestion, int, float | None],
+) -> CohortComparison:
+    """The comparison over the turns of a filter."""
+    covering, logged = of
+    if logged is not None:
+        connection.about(None)  # a verdict is about the turns of every run
+    view, now_unix_ns, lost = asked
+    question = replace(question_of(with_shown(plan), None, view.objectives), filter=f)
+    found = read_cohorts(connection, question)
+    verdict = None if logged is None else logged.verdict
+    return compare_cohorts(
+        ComparedCohorts(
+            plan=plan,
+            candidate=found.candidate,
+            control=found.control,
+            sizes=found.sizes,
+            telemetry_lost=_telemetry_lost(connection, question, now_unix_ns) if logged else lost,
+            is_planned=covering is not None,
+            stage=None if verdict is None else plan.stage(verdict["stage"]),
+            logged=() if verdict is None else verdict["checks"],
+            one_in=found.one_in,
+        )
+    )
+
+
+def _lost_of(summary: Summary | None) -> float | None:
+    """The share of a run's turns that is missing; None where its turns carry no sequence numbers."""
+    if summary is None or not summary.loss.processes:
+        return None
+    missing = summary.loss.missing or 0
+    return missing / (summary.loss.received + missing)
+
+
+def _telemetry_lost(connection: StoreConnection, asked: RolloutQuestion, now_unix_ns: int) -> float | None:
+    """As the gate counts it."""
+    of_both = Condition("cohort IN (?, ?)", (asked.candidate, asked.control))
+    return telemetry_lost(connection, asked_turns(asked) & of_both, now_unix_ns)
+
+
+def _covering(records: Sequence[RolloutRecord], names: Sequence[str], asked: CohortsQuestion) -> _Covering | None:
+    """The rollout about the two cohorts, of several the one with the newest entry; where no cohorts are asked for, one
+    that is about any of those that are there."""
+    wanted = {name for name in (asked.control, asked.candidate) if name is not None}
+    for record in sorted(records, key=lambda each: -each.entries[-1].at_unix_ns if each.entries else 0):
+        try:
+            plan = parse_plan(record.plan_text, record.name)
+        except ConfigError:
+            continue
+        both = {plan.control, plan.candidate}
+        if record.entries and wanted <= both and (wanted or both & set(names)):
+            return _Covering(record, plan)
+    return None
+
+
+def _rollout(covering: _Covering, compared: CohortComparison, logged: RolloutEntry | None) -> CoveringRollout:
+    record, newest = covering.record, covering.judged
+    late = 0
+    if logged is not None and logged.verdict is not None:
+        of_verdict = sum(each["turns"] for each in logged.verdict["cohorts"].values())
+        late = max(0, compared.candidate.eligible + compared.control.eligible - of_verdict)
+    verdicts = [
+        LoggedVerdict(each.at_unix_ns, each.verdict["stage"], each.since_unix_ns, each.verdict)
+        for each in (record.verdicts if newest is not None else ())
+        if each.verdict is not None
+    ]
+    return CoveringRollout(
+        name=record.name,
+        stage=record.entries[-1].stage,
+        verdict=verdicts[-1] if verdicts else None,
+        faults=record.faults,
+        late_turns=late,
+        cause=cause_of(verdicts),
+    )
+
+
+def _pair(known: Sequence[CohortSummary], asked: CohortsQuestion) -> tuple[str, str] | None:
+    """The control and the candidate: as asked for, the others by their names and their turns."""
+    names = [each.cohort for each in known]
+    left = [name for name in names if name not in (asked.control, asked.candidate)]
+    if asked.control is not None and asked.candidate is not None:
+        return None if asked.control == asked.candidate else (asked.control, asked.candidate)
+    if asked.control is not None or asked.candidate is not None:
+        if not left:
+            return None
+        return (asked.control, left[0]) if asked.control is not None else (left[0], asked.candidate or "")
+    if len(left) < 2:
+        return None
+    most, second = left[:2]
+    is_second = second.lower() in _CONTROLS and most.lower() not in _CONTROLS
+    return (second, most) if is_second else (most, second)

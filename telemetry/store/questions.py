@@ -23,7 +23,7 @@ from telemetry.store.answers import (
     TimelinePoint,
 )
 from telemetry.store.burn_rates import BurnRateAnswer
-from telemetry.store.cohort_pages import CohortsAnswer
+from telemetry.store.cohort_pages import CohortsAnswer, CohortsQuestion
 from telemetry.store.explanation import Explanation, ExplanationQuestion
 from telemetry.store.model_servers import ModelServer
 from telemetry.store.objectives import ObjectiveCounts
@@ -77,6 +77,10 @@ class _Page(_Parameters, frozen=True):
 
 class _ViewParameters(_Parameters, frozen=True):
     asked: ViewQuestion = ViewQuestion()
+
+
+class _CohortsParameters(_Parameters, frozen=True):
+    asked: CohortsQuestion = CohortsQuestion()
 
 
 class _Timeline(_Parameters, frozen=True):
@@ -202,7 +206,9 @@ QUESTIONS: Final[dict[str, StoreQuestion]] = {
     ),
     "rollout_turns": StoreQuestion(_Rollout, RolloutTurns, lambda reader, of: reader.rollout_turns(of.asked)),
     "burn_rates": StoreQuestion(_Objectives, BurnRateAnswer, lambda reader, of: reader.burn_rates(of.objectives, of.f)),
-    "cohorts_page": StoreQuestion(_ViewParameters, CohortsAnswer, lambda reader, of: reader.cohorts_page(of.asked)),
+    "cohorts_page": StoreQuestion(
+        _CohortsParameters, CohortsAnswer, lambda reader, of: reader.cohorts_page(_bounded_cohorts(of.asked))
+    ),
     "rollout_page": StoreQuestion(
         _RolloutPage, RolloutPage, lambda reader, of: reader.rollout_page(of.name, of.objectives)
     ),
@@ -268,6 +274,11 @@ def _bounded_view(asked: ViewQuestion) -> ViewQuestion:
     ):
         if not 0 <= value <= most:
             raise BadQuestionError(f"page: {name} is {value}, not within 0 and {most}")
+    return asked
+
+
+def _bounded_cohorts(asked: CohortsQuestion) -> CohortsQuestion:
+    _bounded_view(asked.view)
     return asked
 
 

@@ -28,7 +28,7 @@ from telemetry.store.answers import (
 )
 from telemetry.store.both_sides import both_sides
 from telemetry.store.burn_rates import BurnRateAnswer, burn_rates
-from telemetry.store.cohort_pages import CohortsAnswer, cohorts_page
+from telemetry.store.cohort_pages import CohortsAnswer, CohortsQuestion, cohorts_page
 from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.explanation import Explanation, ExplanationQuestion, explanation
 from telemetry.store.model_servers import ModelServer, model_servers
@@ -38,6 +38,7 @@ from telemetry.store.processes import processes
 from telemetry.store.queries import Condition, valid, viewed
 from telemetry.store.recordings.expiry import remove_expired
 from telemetry.store.rollout_log import MOST_ENTRIES, RolloutRecord, read_rollouts
+from telemetry.store.rollout_memory import RolloutMemory
 from telemetry.store.rollout_pages import RolloutPage, rollout_page
 from telemetry.store.rollout_turns import RolloutQuestion, RolloutTurns, rollout_turns
 from telemetry.store.rollups.library import FEWEST_TURNS, RollupLibrary
@@ -77,6 +78,7 @@ class StoreReader:
         self.directory = Path(directory)
         self._snapshots = Snapshots(self.directory)
         self._library = RollupLibrary(self.directory, self._snapshots.checks, fewest_turns=fewest_rolled_up)
+        self._rollouts = RolloutMemory(self.directory)
         self._wall_clock_ns = wall_clock_ns
         # Where no sidecar runs any more, whoever looks at the store removes what was kept of calls and is due.
         remove_expired(self.directory, wall_clock_ns())
@@ -98,8 +100,10 @@ class StoreReader:
         return tuple(self._snapshots.faults)
 
     def state(self) -> int:
-        """A number that changes with what is committed: answers may be kept as long as it stays the same."""
-        return manifest.load(self.directory).sequence
+        """A number that changes with what is committed, turns or verdicts: answers may be kept as long as it stays the
+        same."""
+        sequence, stamp = manifest.load(self.directory).sequence, self._rollouts.stamp()
+        return hash((sequence, stamp)) if stamp else sequence
 
     def runs(self) -> list[RunRecord]:
         """Every run in the store, from what its generator declared or from its turns; the newest first."""
@@ -282,17 +286,18 @@ class StoreReader:
         now_unix_ns = self._wall_clock_ns()
         return self._snapshots.ask(lambda connection: burn_rates(connection, objectives, f, now_unix_ns))
 
-    def cohorts_page(self, asked: ViewQuestion) -> CohortsAnswer:
+    def cohorts_page(self, asked: CohortsQuestion) -> CohortsAnswer:
         """What the page of cohorts shows, from one consistent read."""
         now_unix_ns = self._wall_clock_ns()
+        records = self._rollouts.read()
         return self._snapshots.ask(
-            lambda connection: cohorts_page(connection, asked, self._library, now_unix_ns, self.faults)
+            lambda connection: cohorts_page(connection, asked, records, self._library, now_unix_ns, self.faults)
         )
 
     def rollout_page(self, name: str | None = None, objectives: Sequence[Objective] = ()) -> RolloutPage:
         """What the page of rollouts shows: one of them, else the newest, and the names of all."""
         now_unix_ns = self._wall_clock_ns()
-        records = read_rollouts(self.directory)
+        records = self._rollouts.read()
         return self._snapshots.ask(lambda connection: rollout_page(connection, records, name, objectives, now_unix_ns))
 
     def run_turns(self, asked: RunTurnsQuestion) -> ComparedRun | None:

@@ -54,9 +54,7 @@ def rollout_turns(connection: StoreConnection, asked: RolloutQuestion, now_unix_
     store does not have, and for more turns than an answer can carry."""
     read = TurnColumns(asked.metrics, asked.reported, asked.slices, asked.objectives, asked.with_audio, asked.unit)
     read.check()
-    f = asked.filter
-    everyone = Filter(**{name: getattr(f, name) for name in f.__dataclass_fields__ if name != "cohort"})
-    where = judged(everyone) & Condition(f"source = ? AND {ASKED}", (asked.source,))
+    where = asked_turns(asked)
     of_both = where & Condition("cohort IN (?, ?)", (asked.candidate, asked.control))
     labels = {name: labels_of(connection, of_both, name) for name in dict.fromkeys(asked.slices)}
     rules = rules_of(connection, of_both, asked.objectives, asked.source)
@@ -75,6 +73,13 @@ def rollout_turns(connection: StoreConnection, asked: RolloutQuestion, now_unix_
         telemetry_lost(connection, of_both, now_unix_ns),
         tuple(row["cohort"] for row in seen),
     )
+
+
+def asked_turns(asked: RolloutQuestion) -> Condition:
+    """The turns of every cohort among which a question compares two."""
+    f = asked.filter
+    everyone = Filter(**{name: getattr(f, name) for name in f.__dataclass_fields__ if name != "cohort"})
+    return judged(everyone) & Condition(f"source = ? AND {ASKED}", (asked.source,))
 
 
 def question_of(plan: RolloutPlan, since_unix_ns: int | None, objectives: Sequence[Objective] = ()) -> RolloutQuestion:

@@ -103,6 +103,11 @@ def labels_of(connection: StoreConnection, where: Condition, dimension: str) -> 
     return tuple(sorted(row["value"] for row in found))
 
 
+def belongs_to(unit: AssignmentUnit) -> str:
+    """Who a turn belongs to, as an expression: its call, or the user where it names one."""
+    return "coalesce(user_id, call_id)" if unit == "user" else "call_id"
+
+
 def columns_of_turns(
     connection: StoreConnection,
     where: Condition,
@@ -122,11 +127,13 @@ def columns_of_turns(
         selected.append(f"CASE WHEN utterance_id IS NULL THEN -1 ELSE ({_AUDIO})::BIGINT END AS c_audio")
     if rules.verdicts:
         selected.append(f"{rules.key} AS rule")
-    belongs_to = "call_id"
     if asked.unit == "user":
-        belongs_to = "coalesce(user_id, call_id)"
         selected.append("user_id IS NULL AS unnamed")
-    always = [f"list_position(?, outcome) - 1 AS c_{columns.OUTCOME}", f"hash({belongs_to}) AS call", "started_unix_ns"]
+    always = [
+        f"list_position(?, outcome) - 1 AS c_{columns.OUTCOME}",
+        f"hash({belongs_to(asked.unit)}) AS call",
+        "started_unix_ns",
+    ]
     found: dict[str, Any] = connection.execute(
         f"""
         SELECT {", ".join([*always, *selected])} FROM turns WHERE {where.sql} LIMIT {MOST_TURNS + 1}

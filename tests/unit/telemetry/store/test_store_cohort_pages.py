@@ -1,17 +1,32 @@
-"""The page of cohorts, beside the gate's own checks over the same turns."""
+"""The page of cohorts, beside the gate's own checks and the rollout's own verdict over the same turns."""
 
+import shutil
+from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
+import pytest
 
 from telemetry.model.metrics import METRICS
 from telemetry.model.turns import Turn
 from telemetry.rollout.checks import check_results
 from telemetry.rollout.cohort_comparison import default_plan
+from telemetry.rollout.cohort_turns import CALL
+from telemetry.rollout.plan_document import parse_plan
+from telemetry.store.answers import Filter
+from telemetry.store.cohort_pages import CohortsAnswer, CohortsQuestion
+from telemetry.store.cohort_reading import read_cohorts
 from telemetry.store.reader import StoreReader
+from telemetry.store.rollout_log import LOG_NAME, RolloutLog, read_rollouts
 from telemetry.store.rollout_turns import question_of
+from telemetry.store.snapshot import Snapshots
 from telemetry.store.views import ViewQuestion
 from tests.fixtures_turns import SECOND, START_UNIX_NS, Run, client_turn, fill_store, synthetic_run
+from tests.unit.dashboard.rollout_scenes import PLAN, Rollout, S, fill_rollout
 
 NOW = START_UNIX_NS + 10_000 * SECOND
+ROLLOUT_NOW = 1_795_000_000 * S
 RUN = synthetic_run(turns=240)
 
 
@@ -19,20 +34,34 @@ def latency(turn: Turn) -> int | float | None:
     return METRICS["voice_to_voice"].value(turn)
 
 
+def page_of(store: Path, asked: CohortsQuestion | None = None, now_unix_ns: int = ROLLOUT_NOW) -> CohortsAnswer:
+    with StoreReader(store, wall_clock_ns=lambda: now_unix_ns) as reader:
+        return reader.cohorts_page(asked or CohortsQuestion())
+
+
+@pytest.fixture(scope="module")
+def bad(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return fill_rollout(tmp_path_factory.mktemp("bad"), Rollout(slower_ms=180, turns=2400, looks=3), ROLLOUT_NOW)
+
+
 def test_two_cohorts_are_compared_by_the_gates_own_checks(tmp_path: Path) -> None:
     with StoreReader(fill_store(tmp_path, RUN), wall_clock_ns=lambda: NOW) as reader:
-        found = reader.cohorts_page(ViewQuestion())
+        found = reader.cohorts_page(CohortsQuestion())
         plan = default_plan("control", "streaming")
         turns = reader.rollout_turns(question_of(plan, None))
     compared = found.comparison
     assert compared is not None
-    assert (compared.control, compared.candidate) == ("control", "streaming")
-    assert compared.checks == check_results(plan, turns.candidate, turns.control)
-    for cohort in ("control", "streaming"):
-        heard = [turn for turn in RUN.turns if turn.source == "client" and turn.cohort == cohort]
-        heard = [turn for turn in heard if turn.outcome not in ("invalid", "cut")]
+    assert (compared.control.cohort, compared.candidate.cohort) == ("control", "streaming")
+    assert compared.results == check_results(plan, turns.candidate, turns.control)
+    assert (found.turns, found.rollout, compared.plan) == ("chosen", None, None)
+    for of in (compared.control, compared.candidate):
+        every = [turn for turn in RUN.turns if turn.source == "client" and turn.cohort == of.cohort]
+        heard = [turn for turn in every if turn.outcome not in ("invalid", "cut")]
+        invalid = [turn for turn in every if turn.outcome == "invalid"]
+        assert (of.turns, of.eligible, of.invalid) == (len(every), len(heard), len(invalid))
+        assert of.callers == len({turn.call_id for turn in every})
         values = [value for turn in heard if (value := latency(turn)) is not None]
-        points = [point for point in compared.curves if point.cohort == cohort]
+        points = [point for point in compared.curves if point.cohort == of.cohort]
         assert (points[0].value_ns, points[-1].value_ns) == (min(values), max(values))
         for point in points:
             share = sum(value <= point.value_ns for value in values) / len(heard)
@@ -40,10 +69,178 @@ def test_two_cohorts_are_compared_by_the_gates_own_checks(tmp_path: Path) -> Non
         assert points[-1].share == len(values) / len(heard), "who was never answered is never within a time"
 
 
+def test_without_a_plan_the_sentence_says_which_margins_are_assumed(tmp_path: Path) -> None:
+    found = page_of(fill_store(tmp_path, RUN), now_unix_ns=NOW)
+    assert found.sentence is not None
+    assert "assumed (p50 of voice_to_voice +100 ms" in found.sentence.basis
+    assert "no verdict to act on" in found.sentence.basis
+    assert found.comparison is not None
+    assert all(each.is_assumed for each in found.comparison.figures)
+    assert found.comparison.sample_ratio is None, "no plan states the shares"
+
+
 def test_one_cohort_is_not_compared(tmp_path: Path) -> None:
     of = Run(turns=[client_turn(index, cohort="only") for index in range(30)])
-    with StoreReader(fill_store(tmp_path, of), wall_clock_ns=lambda: NOW) as reader:
-        found = reader.cohorts_page(ViewQuestion())
+    found = page_of(fill_store(tmp_path, of), now_unix_ns=NOW)
     assert found.comparison is None
-    assert found.others == ("only",)
+    assert found.cohorts == ("only",)
     assert found.run is not None
+
+
+def test_a_rollouts_verdict_stands_first_and_its_checks_are_the_figures(bad: Path) -> None:
+    found = page_of(bad)
+    (record,) = read_rollouts(bad)
+    newest = record.verdicts[-1].verdict
+    assert newest is not None
+    assert found.rollout is not None
+    assert found.rollout.verdict is not None
+    assert found.rollout.verdict.verdict["sentence"] == newest["sentence"]
+    assert found.rollout.cause is not None, "the newest look only says that it was rolled back"
+    assert "is worse" in found.rollout.cause.verdict["sentence"]
+    assert (found.turns, found.sentence, found.rollout.late_turns) == ("verdict", None, 0)
+    assert found.comparison is not None
+    deciding = {each.row.name: each.row for each in found.comparison.figures if each.decides}
+    plan = parse_plan(PLAN, "p")
+    for check, logged in zip(plan.checks, newest["checks"], strict=True):
+        row = deciding.pop(check.sentence)
+        assert (row.status, row.difference_value, row.lower) == (
+            logged["status"],
+            logged["difference"],
+            logged["lower"],
+        )
+    assert not deciding
+    ratio = found.comparison.sample_ratio
+    assert ratio is not None
+    assert ratio.p_value == newest["sample_ratio"]["p_value"]
+    names = [each.row.name for each in found.comparison.figures if each.group == "latency"]
+    assert names == [f"{name} of voice_to_voice" for name in ("p50", "p95", "p99")]
+
+
+def test_turns_that_come_late_are_counted_and_leave_the_verdicts_figures(bad: Path, tmp_path: Path) -> None:
+    shutil.copytree(bad, tmp_path / "store")
+    begin = ROLLOUT_NOW - 2400 * S
+    late = [
+        client_turn(10_000 + index, cohort="streaming", started_unix_ns=begin + index * S, voice_to_voice_ms=100.0)
+        for index in range(40)
+    ]
+    fill_store(tmp_path / "store", Run(turns=late))
+    before, after = page_of(bad), page_of(tmp_path / "store")
+    assert after.rollout is not None
+    assert after.rollout.late_turns == 40
+    assert before.comparison is not None
+    assert after.comparison is not None
+    deciding = [[each for each in of.figures if each.decides] for of in (before.comparison, after.comparison)]
+    assert deciding[0] == deciding[1]
+
+
+def test_chosen_turns_have_a_sentence_of_their_own_by_the_plans_margins(bad: Path) -> None:
+    for asked in (
+        CohortsQuestion(turns="chosen"),
+        CohortsQuestion(view=ViewQuestion(filter=Filter(noise_profile="street"))),
+        CohortsQuestion(view=ViewQuestion(window_ns=1200 * S)),
+    ):
+        found = page_of(bad, asked)
+        assert found.turns == "chosen"
+        assert found.rollout is not None
+        assert found.rollout.verdict is not None
+        assert found.sentence is not None
+        assert found.sentence.basis == "by the margins of the rollout streaming"
+        assert found.comparison is not None
+        assert found.comparison.sample_ratio is None, "the chosen turns may be of several stages"
+
+
+def test_a_log_that_was_changed_gives_no_verdict(bad: Path, tmp_path: Path) -> None:
+    shutil.copytree(bad, tmp_path / "store")
+    log = tmp_path / "store" / "rollouts" / "streaming" / LOG_NAME
+    log.write_text(log.read_text().replace("roll_back", "promote"))
+    found = page_of(tmp_path / "store")
+    assert found.rollout is not None
+    assert found.rollout.verdict is None
+    assert found.rollout.faults
+    assert found.sentence is not None
+    assert found.sentence.state == "worse"
+
+
+def test_a_candidate_that_never_came_is_held_and_not_compared(tmp_path: Path) -> None:
+    of = Run(turns=[client_turn(index, cohort="stable") for index in range(60)])
+    store = fill_store(tmp_path, of)
+    plan = parse_plan(PLAN, "streaming")
+    with RolloutLog(store, plan, PLAN, NOW):
+        pass
+    found = page_of(store, now_unix_ns=NOW)
+    assert found.rollout is not None
+    assert found.rollout.verdict is None
+    assert found.sentence is not None
+    assert found.sentence.state == "open"
+    assert "no turn of streaming" in found.sentence.sentence
+    assert found.comparison is not None
+    assert found.comparison.figures == ()
+
+
+def test_two_of_three_cohorts_can_be_chosen(tmp_path: Path) -> None:
+    turns = [client_turn(index, cohort=("a", "b", "c")[index % 3]) for index in range(300)]
+    store = fill_store(tmp_path, Run(turns=turns))
+    found = page_of(store, CohortsQuestion(control="c", candidate="b"), NOW)
+    assert found.comparison is not None
+    assert (found.comparison.control.cohort, found.comparison.candidate.cohort) == ("c", "b")
+    assert found.cohorts == ("a", "b", "c")
+    assert page_of(store, CohortsQuestion(control="c", candidate="c"), NOW).comparison is None
+    only = page_of(store, CohortsQuestion(candidate="c"), NOW).comparison
+    assert only is not None
+    assert (only.control.cohort, only.candidate.cohort) == ("a", "c")
+
+
+def test_more_turns_than_a_page_reads_are_drawn_by_whole_callers(tmp_path: Path) -> None:
+    turns = [
+        client_turn(index, call_id=f"call-{index // 4}", cohort=("a", "b")[index // 4 % 2]) for index in range(4000)
+    ]
+    asked = question_of(default_plan("a", "b"), None)
+    snapshots = Snapshots(fill_store(tmp_path, Run(turns=turns)))
+    whole = snapshots.ask(lambda connection: read_cohorts(connection, asked))
+    drawn = {most: snapshots.ask(lambda c, most=most: read_cohorts(c, asked, most)) for most in (2000, 1000)}
+    snapshots.close()
+    assert (whole.one_in, drawn[2000].one_in, drawn[1000].one_in) == (1, 2, 4)
+    for found in drawn.values():
+        assert found.sizes == whole.sizes, "sizes are of all turns"
+        for cohort in (found.candidate, found.control):
+            of_call = np.unique(cohort.code(CALL), return_counts=True)[1]
+            assert set(of_call.tolist()) == {4}, "a call is drawn in whole"
+            assert 0.7 < cohort.turns * found.one_in / 2000 < 1.3
+
+
+def test_a_verdict_changes_the_state_by_which_answers_are_kept(bad: Path, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(bad, store)
+    with StoreReader(store, wall_clock_ns=lambda: ROLLOUT_NOW) as reader:
+        before = reader.state()
+        assert reader.state() == before
+        log = store / "rollouts" / "streaming" / LOG_NAME
+        log.write_bytes(log.read_bytes().rsplit(b"\n", 2)[0] + b"\n")
+        assert reader.state() != before
+        found = reader.cohorts_page(CohortsQuestion())
+    assert found.rollout is not None
+    assert any("end is missing" in fault for fault in found.rollout.faults)
+
+
+def test_the_newest_rollout_about_the_cohorts_is_the_one_that_is_shown(bad: Path, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(bad, store)
+    text = PLAN.replace('name = "streaming"', 'name = "again"')
+    with RolloutLog(store, parse_plan(text, "again"), text, ROLLOUT_NOW + S):
+        pass
+    found = page_of(store, now_unix_ns=ROLLOUT_NOW + 2 * S)
+    assert found.rollout is not None
+    assert (found.rollout.name, found.rollout.verdict) == ("again", None)
+
+
+def test_every_dimension_has_its_values(tmp_path: Path) -> None:
+    by_value: dict[str, int] = defaultdict(int)
+    for turn in RUN.turns:
+        if turn.source == "client" and turn.noise_profile is not None:
+            by_value[turn.noise_profile] += 1
+    asked = replace(question_of(default_plan("control", "streaming"), None), slices=("noise_profile", "route"))
+    snapshots = Snapshots(fill_store(tmp_path, RUN))
+    found = snapshots.ask(lambda connection: read_cohorts(connection, asked))
+    snapshots.close()
+    assert found.candidate.labels["noise_profile"] == tuple(sorted(by_value))
+    assert found.control.labels == found.candidate.labels
