@@ -10,7 +10,6 @@ from telemetry.model.formatting import (
     DASH,
     NS_PER_S,
     count,
-    declared_percent,
     estimate_if,
     milliseconds,
     number,
@@ -29,7 +28,6 @@ from telemetry.store.answers import (
     TurnCounts,
 )
 from telemetry.store.client_service_delta import ClientServiceDelta
-from telemetry.store.generator_limit import GENERATOR_LIMITED, INVALID_SHARE_LIMIT, INVALID_TURNS_LIMIT
 
 UNKNOWN: Final = NOT_REPORTED
 
@@ -144,14 +142,6 @@ def describe_invalid(turns: TurnCounts) -> str:
     blame = ": generator-limited" if turns.is_generator_limited else ""
     mostly = f", mostly {reason}" if reason else ""
     return f"{number(turns.invalid)} invalid ({share(turns.invalid, turns.total)}{mostly}){blame}"
-
-
-def describe_generator_limit(turns: TurnCounts) -> str:
-    """Why nothing is claimed of the service where the instrument was the limit."""
-    return (
-        f"{number(turns.invalid)} of {count(turns.total, 'turn')} are invalid, more than"
-        f" {declared_percent(INVALID_SHARE_LIMIT)} and {INVALID_TURNS_LIMIT} turns: {GENERATOR_LIMITED}"
-    )
 
 
 def describe_unread(turns: TurnCounts) -> str:

@@ -140,9 +140,8 @@ def _draw_view(
     if not summary.turns.total:
         _no_turns(run, choice)
         return
-    if summary.turns.is_generator_limited:
-        limit = descriptions.describe_generator_limit(summary.turns)
-        st.html(header.notes([limit], "generator-limited: nothing is claimed about the service"))
+    if summary.limit is not None:
+        st.html(header.notes([summary.limit.reason], _limit_title(summary)))
     state = descriptions.state_of(run, summary.newest_unix_ns, context.now_unix_ns)
     left, right = st.columns([3, 1.25], vertical_alignment="center")
     with left:
@@ -152,6 +151,12 @@ def _draw_view(
     if run.lacks_old_turns:
         st.html(header.notes([OLD_TURNS_GONE], "what the store keeps"))
     draw(view, run, summary, context)
+
+
+def _limit_title(summary: Summary) -> str:
+    if summary.is_generator_limited:
+        return "generator-limited: nothing is claimed about the service"
+    return "less load than was asked for: nothing but a missed objective is claimed about the service"
 
 
 def _trust_chip(run: RunRecord, summary: Summary) -> None:

@@ -47,7 +47,7 @@ def details(run: RunRecord, summary: Summary) -> str:
     lost, good = descriptions.describe_loss(summary.loss)
     lost_state = "met" if good else "unknown" if good is None else "missed"
     invalid_state = "met" if not summary.turns.invalid else "unknown"
-    if summary.turns.is_generator_limited:
+    if summary.limit is not None:
         invalid_state = "missed"
     unread = descriptions.describe_unread(summary.turns)
     parts = (

@@ -8,7 +8,6 @@ from dashboard.markup import escape
 from telemetry.model import formatting
 from telemetry.model.metrics import METRICS
 from telemetry.model.stated_error import GoodRange
-from telemetry.objectives.run_verdict import open_by_loss
 from telemetry.objectives.slo import Objective, Verdict, exact, judge, not_judged
 
 State = Literal["met", "missed", "unknown"]
@@ -71,13 +70,12 @@ def statuses(
     verdicts = judge(objectives, count, good_range)
     if unjudged is not None:
         verdicts = not_judged(objectives, verdicts, unjudged)
+    return statuses_of(objectives, verdicts)
+
+
+def statuses_of(objectives: Sequence[Objective], verdicts: Sequence[Verdict]) -> tuple[ObjectiveStatus, ...]:
+    """The objectives, each beside its verdict, which are in the same order."""
     return tuple(ObjectiveStatus(o, v) for o, v in zip(objectives, verdicts, strict=True))
-
-
-def open_statuses(known: Sequence[ObjectiveStatus], missing: int) -> tuple[ObjectiveStatus, ...]:
-    """The same, where a met objective that so many turns known to be lost could turn is undecided."""
-    verdicts = open_by_loss([each.verdict for each in known], missing)
-    return tuple(ObjectiveStatus(each.objective, verdict) for each, verdict in zip(known, verdicts, strict=True))
 
 
 def chip(state: State, text: str, title: str = "") -> str:

@@ -15,15 +15,14 @@ from typing import Any, Final, Protocol, TypeVar, cast
 
 import streamlit as st
 
-from dashboard.descriptions import describe_generator_limit
 from dashboard.filters import Choice
-from dashboard.objective_status import ObjectiveStatus, open_statuses, statuses
+from dashboard.objective_status import ObjectiveStatus, statuses, statuses_of
 from dashboard.runs_source import chosen_store
 from dashboard.source_names import ENV_SLO, ENV_STORE
 from telemetry.model.metrics import HEADLINE
 from telemetry.model.semconv import SIDECAR_TOKEN_VARIABLE
 from telemetry.model.turns import Turn
-from telemetry.objectives.run_verdict import RunVerdict, run_verdict
+from telemetry.objectives.run_verdict import RunVerdict
 from telemetry.objectives.slo import Objective, load_objectives
 from telemetry.store.answers import (
     Filter,
@@ -36,6 +35,7 @@ from telemetry.store.cohort_lines import CohortLines
 from telemetry.store.cohort_pages import CohortsAnswer, CohortsQuestion
 from telemetry.store.explanation import Explanation
 from telemetry.store.generator_limit import GENERATOR_LIMITED
+from telemetry.store.judged_turns import judged_turns
 from telemetry.store.objectives import ObjectiveCounts
 from telemetry.store.pages import PageAnswer, PageQuestion
 from telemetry.store.remote import open_store
@@ -124,16 +124,11 @@ class Source:
         answer = self._reader.page(choice.question(self.objectives, metric))
         if answer.run is None or answer.summary is None:
             return NowView(answer.runs, None, Filter(), None, faults=answer.faults)
-        unjudged = GENERATOR_LIMITED if answer.summary.turns.is_generator_limited else None
-        judged = statuses(self.objectives, answer.counts.count, answer.counts.good_range, unjudged=unjudged)
-        judged = open_statuses(judged, answer.summary.loss.missing)
+        found = judged_turns(self.objectives, answer.counts, answer.summary, answer.cause)
+        judged = statuses_of(self.objectives, found.verdicts)
+        unjudged = None if found.limit is None else GENERATOR_LIMITED
         return NowView(
-            verdict=run_verdict(
-                self.objectives,
-                [each.verdict for each in judged],
-                cause=answer.cause,
-                limited=None if unjudged is None else describe_generator_limit(answer.summary.turns),
-            ),
+            verdict=found.verdict,
             lines=answer.lines,
             explained=next((each for each in judged if each.objective == answer.explained), None),
             explanation=answer.explanation,

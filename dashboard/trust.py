@@ -25,7 +25,7 @@ def trust(run: RunRecord, summary: Summary) -> Trust:
 
 
 def _validity(run: RunRecord, summary: Summary) -> tuple[str, str]:
-    if summary.turns.is_generator_limited:
+    if summary.limit is not None:
         return "missed", "generator-limited"
     if run.service is not None:
         return "unknown", "reported, not heard"

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from loadtest.reports.calibration_citing import Citation
 from telemetry.model.service_runs import ServiceDay
 from telemetry.store.model_servers import ModelServer
+from telemetry.store.run_state import LostProcess
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,15 +27,6 @@ class RunProfile:
     snr_db: float | None = None
     length: str | None = None
     channel: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LostProcess:
-    """A process of the generator that ended without saying so; None is not known (it may never have begun)."""
-
-    worker: str = ""  # "2 of 4", as it named itself
-    after_s: float | None = None  # from its beginning to its last sign of life
-    calls_cut: int | None = None  # under way at its last report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

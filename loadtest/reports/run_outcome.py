@@ -29,6 +29,7 @@ from telemetry.objectives.run_verdict import survives_loss
 from telemetry.objectives.slo import Verdict
 from telemetry.store.answers import Summary, TurnCounts
 from telemetry.store.generator_limit import INVALID_SHARE_LIMIT, INVALID_TURNS_LIMIT
+from telemetry.store.run_state import NOT_AS_ASKED, loss_of_processes
 
 # A process that used less than this share of its core was late for another reason, which more processes do not mend.
 SHORT_OF_CPU: Final = 0.5
@@ -56,12 +57,12 @@ def run_outcome_for(*, run: RunInfo, summary: Summary, verdicts: Sequence[Verdic
             f"none of {run.calls_started} calls reached a session at {public_target(run.target)}{why}",
         )
     if fault := generator_loss(run):
-        return RunOutcome(ExitCode.GENERATOR_LIMITED, f"{fault}; the load was not what was asked for")
+        return RunOutcome(ExitCode.GENERATOR_LIMITED, f"{fault}; {NOT_AS_ASKED}")
     not_begun = _not_begun(run, summary)
     if not_begun and not _service_kept_calls(turns, verdicts):
         return RunOutcome(
             ExitCode.GENERATOR_LIMITED,
-            f"{not_begun}: the load was not what was asked for; allow more calls, or ask for a lower rate",
+            f"{not_begun}: {NOT_AS_ASKED}; allow more calls, or ask for a lower rate",
         )
     if turns.is_generator_limited:
         return RunOutcome(
@@ -137,16 +138,7 @@ def generator_loss(run: RunInfo) -> str | None:
     """Which part of the generator was lost and what it took along, as half a sentence; None when nothing was."""
     if not run.lost:
         return f"the generator's first process was ended by {run.killed_by}" if run.killed_by else None
-    lost, of = len(run.lost), max(run.processes, len(run.lost))
-    verb, whose = ("was", "its") if lost == 1 else ("were", "their")
-    text = f"{lost} of {of} generator process{'es' if of > 1 else ''} {verb} lost"
-    times = [f"{process.after_s:.0f} s" for process in run.lost if process.after_s is not None]
-    if times:
-        text += f" after {' and '.join(times)}"
-    cut = sum(process.calls_cut or 0 for process in run.lost)
-    if cut:
-        text += f": of {whose} {cut} call{'s' if cut > 1 else ''} in flight only the finished turns count"
-    return text
+    return loss_of_processes(run.lost, run.processes)
 
 
 def _named(names: Sequence[str], of: int) -> str:

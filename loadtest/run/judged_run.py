@@ -21,10 +21,9 @@ from loadtest.reports.run_report import RunPictures, RunReport
 from loadtest.reports.terminal import final_view
 from loadtest.run.artifacts import HTML, run_object
 from loadtest.run.json_file import write_json
-from loadtest.run.losses import is_under_way, lost_processes
 from telemetry.objectives.objective import Objective
-from telemetry.objectives.run_verdict import MissCause, RunVerdict, open_by_loss, run_verdict
-from telemetry.objectives.slo import Verdict, judge, not_judged
+from telemetry.objectives.run_verdict import RunVerdict
+from telemetry.objectives.slo import Verdict, judge
 from telemetry.store.answers import (
     CallCounts,
     Filter,
@@ -32,10 +31,11 @@ from telemetry.store.answers import (
     RunRecord,
     Summary,
 )
-from telemetry.store.generator_limit import GENERATOR_LIMITED
+from telemetry.store.judged_turns import judged_turns
 from telemetry.store.model_servers import ModelServer
 from telemetry.store.reader import StoreReader
 from telemetry.store.remote import RemoteStore
+from telemetry.store.run_state import is_under_way, lost_processes
 
 UNKNOWN: Final = "unknown"
 
@@ -95,28 +95,18 @@ def judged_run(
     where = Filter(run_id=run_id)
     summary = reader.summary(where)
     evidence = reader.run_verdict(where, objectives)
-    verdicts = judge(objectives, evidence.counts.count, evidence.counts.good_range)
-    run_outcome = run_outcome_for(run=info, summary=summary, verdicts=verdicts)
-    # Also where somebody interrupted it: its figures are no better for that.
-    if run_outcome.code is ExitCode.GENERATOR_LIMITED or summary.turns.is_generator_limited:
-        verdicts = not_judged(objectives, verdicts, GENERATOR_LIMITED)
-    verdicts = open_by_loss(verdicts, summary.loss.missing)
-    verdict = verdict_on(objectives, verdicts, run_outcome, evidence.cause)
-    return RunResult(info, summary, verdicts, run_outcome, verdict, tuple(objectives))
-
-
-def verdict_on(
-    objectives: Sequence[Objective], verdicts: Sequence[Verdict], run_outcome: RunOutcome, cause: MissCause | None
-) -> RunVerdict:
-    """The sentence of a run that ends so: a run that says nothing about the service claims nothing."""
-    claims_nothing = run_outcome.code in (ExitCode.GENERATOR_LIMITED, ExitCode.UNREACHABLE)
-    return run_verdict(
+    counted = judge(objectives, evidence.counts.count, evidence.counts.good_range)
+    run_outcome = run_outcome_for(run=info, summary=summary, verdicts=counted)
+    # What the store shows limits a run also where somebody interrupted it: its figures are no better for that.
+    judged = judged_turns(
         objectives,
-        verdicts,
-        cause=cause,
-        limited=run_outcome.reason if claims_nothing else None,
-        unsettled=run_outcome.reason if run_outcome.code is ExitCode.UNDECIDED else None,
+        evidence.counts,
+        summary,
+        evidence.cause,
+        limit=run_outcome.reason if run_outcome.code is ExitCode.GENERATOR_LIMITED else None,
+        unreached=run_outcome.reason if run_outcome.code is ExitCode.UNREACHABLE else None,
     )
+    return RunResult(info, summary, list(judged.verdicts), run_outcome, judged.verdict, tuple(objectives))
 
 
 def print_and_write(result: RunResult, console: Console, json_file: Path | None) -> ExitCode:

@@ -16,7 +16,6 @@ from loadtest.exit_codes import ExitCode
 from loadtest.run.artifacts import HTML, JUNIT, MARKDOWN, NAMES, SUMMARY, artifacts, write_together
 from loadtest.run.json_file import write_result
 from loadtest.run.judged_run import RunResult, judged_run, print_and_write
-from loadtest.run.losses import is_under_way
 from loadtest.run.pictures import read_pictures
 from loadtest.run.run_place import NamedRun
 from telemetry.export.sdk import sidecar_token
@@ -27,6 +26,7 @@ from telemetry.store.answers import RunRecord
 from telemetry.store.manifest import MANIFEST_NAME, SEGMENTS_FOLDER
 from telemetry.store.reader import StoreReader
 from telemetry.store.remote import RemoteStore, is_address, open_store
+from telemetry.store.run_state import is_under_way
 from telemetry.store.runs import newest_run
 
 

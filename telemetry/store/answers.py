@@ -15,7 +15,7 @@ from telemetry.model.stated_error import StatedError
 from telemetry.store.beside import NOTHING_BESIDE, Beside
 from telemetry.store.causes import FailureCount, Retries
 from telemetry.store.client_service_delta import ClientServiceDelta
-from telemetry.store.generator_limit import too_many_invalid
+from telemetry.store.generator_limit import GeneratorLimit, too_many_invalid
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,6 +336,12 @@ class Summary:
     speech_bounds: SpeechBoundErrors = SpeechBoundErrors()
     starts: StartCounts | None = None  # of the whole run; None without open arrivals, or where a filter narrows it
     lacks_old_turns: bool = False  # as of RunRecord; without a run, of any of the store
+    limit: GeneratorLimit | None = None  # why the figures say nothing about the service, None where they do
+
+    @property
+    def is_generator_limited(self) -> bool:
+        """Whether the figures say nothing about the service, whatever the objectives."""
+        return self.limit is not None and not self.limit.unless_missed
 
     @property
     def ramp_turns(self) -> int:

@@ -93,7 +93,7 @@ def page(
         cause=cause,
         explained=explained,
         explanation=None
-        if explained is None or summary.turns.is_generator_limited
+        if explained is None or summary.is_generator_limited
         else explanation(connection, ExplanationQuestion(TurnSelection(explained), f)),
         runs=known,
         run=run,

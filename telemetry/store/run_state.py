@@ -1,14 +1,52 @@
 """Whether a run goes on, and whether its load generator was what limited it; from what its processes say."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from telemetry.model.formatting import count
+from telemetry.model.formatting import count, declared_percent, number
 from telemetry.store.answers import ProcessInfo, StartCounts
-from telemetry.store.generator_limit import INVALID_SHARE_LIMIT, too_many_invalid
+from telemetry.store.generator_limit import (
+    GENERATOR_LIMITED,
+    INVALID_SHARE_LIMIT,
+    INVALID_TURNS_LIMIT,
+    GeneratorLimit,
+    too_many_invalid,
+)
 
 # A process reports its health every second or so, and a busy machine or a spool may hold that up.
 RECENT_S: Final = 30.0
+NOT_AS_ASKED: Final = "the load was not what was asked for"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostProcess:
+    """A process of the generator that ended without saying so; None is not known (it may never have begun)."""
+
+    worker: str = ""  # "2 of 4", as it named itself
+    after_s: float | None = None  # from its beginning to its last sign of life
+    calls_cut: int | None = None  # under way at its last report
+
+
+@dataclass(frozen=True, slots=True)
+class LimitTurns:
+    """Turns, invalid ones, and those in which the service kept its caller: it did not answer, or did not read what was
+    said."""
+
+    total: int
+    invalid: int
+    kept: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LimitEvidence:
+    """What shows whether the load generator was the limit. `asked` is how many processes the run was to have, None
+    where that is not declared."""
+
+    known: Sequence[ProcessInfo]
+    asked: int | None
+    turns: LimitTurns
+    starts: StartCounts | None = None
 
 
 def is_at_work(process: ProcessInfo, now_unix_ns: int | None) -> bool:
@@ -22,19 +60,54 @@ def is_under_way(known: Sequence[ProcessInfo], now_unix_ns: int | None) -> bool:
     return any(is_at_work(process, now_unix_ns) for process in known)
 
 
-def generator_limit(
-    known: Sequence[ProcessInfo], turns: tuple[int, int], starts: StartCounts | None, now_unix_ns: int
-) -> str | None:
-    """Why the figures say nothing about the service, as half a sentence; None where they do. `turns` are the invalid
-    ones and all."""
-    lost = [process for process in known if not process.ended and not is_at_work(process, now_unix_ns)]
-    if lost:
-        return (
-            f"{count(len(lost), 'process', 'processes')} of the load generator of {len(known)} never announced an end"
+def lost_processes(known: Sequence[ProcessInfo], asked: int, now_unix_ns: int | None = None) -> tuple[LostProcess, ...]:
+    """The processes that began and never said that they had ended, and, of a run that is over, those of `asked` that
+    never began. Ask when the telemetry of the run is delivered; while it is under way, those at work are not lost."""
+    lost = [
+        LostProcess(
+            worker=process.worker,
+            after_s=None
+            if process.began_unix_ns is None
+            else max(0.0, (process.last_seen_unix_ns - process.began_unix_ns) / 1e9),
+            calls_cut=process.calls_in_flight,
         )
-    invalid, total = turns
-    if too_many_invalid(invalid, total):
-        return f"{invalid:,} of {count(total, 'turn')} are invalid"
-    if starts is not None and starts.dropped > INVALID_SHARE_LIMIT * starts.planned:
-        return f"{starts.dropped:,} of {starts.planned:,} calls that were due never began"
+        for process in known
+        if not process.ended and not is_at_work(process, now_unix_ns)
+    ]
+    never_began = 0 if is_under_way(known, now_unix_ns) else asked - len(known)
+    return (*lost, *(LostProcess() for _ in range(never_began)))
+
+
+def loss_of_processes(lost: Sequence[LostProcess], processes: int) -> str:
+    """Which of so many processes were lost and what they took along, as half a sentence."""
+    of = max(processes, len(lost))
+    verb, whose = ("was", "its") if len(lost) == 1 else ("were", "their")
+    text = f"{len(lost)} of {of} generator process{'es' if of > 1 else ''} {verb} lost"
+    times = [f"{process.after_s:.0f} s" for process in lost if process.after_s is not None]
+    if times:
+        text += f" after {' and '.join(times)}"
+    cut = sum(process.calls_cut or 0 for process in lost)
+    if cut:
+        text += f": of {whose} {cut} call{'s' if cut > 1 else ''} in flight only the finished turns count"
+    return text
+
+
+def generator_limit(evidence: LimitEvidence, now_unix_ns: int) -> GeneratorLimit | None:
+    """Why the figures say nothing about the service; None where they do."""
+    turns, starts = evidence.turns, evidence.starts
+    asked = evidence.asked or max(1, len(evidence.known))
+    if lost := lost_processes(evidence.known, asked, now_unix_ns):
+        return GeneratorLimit(f"{loss_of_processes(lost, asked)}; {NOT_AS_ASKED}")
+    if too_many_invalid(turns.invalid, turns.total):
+        return GeneratorLimit(
+            f"{number(turns.invalid)} of {count(turns.total, 'turn')} are invalid, more than"
+            f" {declared_percent(INVALID_SHARE_LIMIT)} and {INVALID_TURNS_LIMIT} turns: {GENERATOR_LIMITED}"
+        )
+    is_kept = turns.kept > INVALID_SHARE_LIMIT * turns.total
+    if starts is not None and starts.dropped > INVALID_SHARE_LIMIT * starts.planned and not is_kept:
+        return GeneratorLimit(
+            f"{number(starts.dropped)} of {number(starts.planned)} calls that were due never began because as many as"
+            f" are allowed were under way: {NOT_AS_ASKED}",
+            unless_missed=True,
+        )
     return None

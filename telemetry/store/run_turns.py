@@ -10,7 +10,8 @@ from telemetry.store.connection import StoreConnection
 from telemetry.store.processes import processes
 from telemetry.store.queries import ASKED, Condition, judged, viewed
 from telemetry.store.rollout_turns import telemetry_lost
-from telemetry.store.run_state import generator_limit, is_under_way
+from telemetry.store.run_limit import KEPT_OUTCOMES, run_limit
+from telemetry.store.run_state import LimitTurns, is_under_way
 from telemetry.store.runs import runs
 from telemetry.store.starts import starts_by_phase, total
 from telemetry.store.turn_columns import TurnColumns, columns_of_turns, rules_of
@@ -45,15 +46,15 @@ def run_turns(connection: StoreConnection, asked: RunTurnsQuestion, now_unix_ns:
     )
     invalid = int(turns.has_outcome("invalid").sum())
     known = processes(connection, asked.run_id)
-    limit = None
-    if record.service is None:
-        limit = generator_limit(known, (invalid, turns.turns), total(starts_by_phase(connection, f)), now_unix_ns)
+    kept = sum(int(turns.has_outcome(outcome).sum()) for outcome in KEPT_OUTCOMES)
+    counted = LimitTurns(turns.turns, invalid, kept)
+    limit = run_limit(connection, asked.run_id, counted, total(starts_by_phase(connection, f)), now_unix_ns)
     return ComparedRun(
         run_id=asked.run_id,
         asked=asked_of(record),
         turns=turns,
         telemetry_lost=telemetry_lost(connection, where, now_unix_ns),
-        generator_limit=limit,
+        generator_limit=None if limit is None else limit.reason,
         is_under_way=is_under_way(known, now_unix_ns),
         lacks_old_turns=record.lacks_old_turns,
     )

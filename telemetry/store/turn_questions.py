@@ -4,6 +4,7 @@ Both ways give the same counts. Percentiles from roll-ups are within their bucke
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import duckdb
 import pyarrow as pa
@@ -25,6 +26,7 @@ from telemetry.store.queries import Condition, valid
 from telemetry.store.rollups.library import RollupLibrary
 from telemetry.store.rollups.objectives import can_count
 from telemetry.store.rollups.view import HeadlineTotals, RolledUp
+from telemetry.store.run_limit import limit_turns, run_limit
 from telemetry.store.summaries import summarize
 from telemetry.store.timelines import timeline
 from telemetry.store.turn_rows import full_turns
@@ -47,9 +49,14 @@ class TurnQuestions:
     def summary(self, now_unix_ns: int, skipped_segments: int) -> Summary:
         """Everything about the filter."""
         if self._rolled is not None:
-            return self._rolled.summary(self._connection, now_unix_ns, skipped_segments)
-        self._is_joined = True
-        return summarize(self._connection, self._filter, now_unix_ns, skipped_segments)
+            found = self._rolled.summary(self._connection, now_unix_ns, skipped_segments)
+        else:
+            self._is_joined = True
+            found = summarize(self._connection, self._filter, now_unix_ns, skipped_segments)
+        emitted = None if self._rolled is None else self._rolled.turns_of_processes()
+        turns, starts = limit_turns(found), found.starts
+        limit = run_limit(self._connection, self._filter.run_id, turns, starts, now_unix_ns, emitted=emitted)
+        return replace(found, limit=limit)
 
     def timeline(self, metric: str, buckets: int) -> list[TimelinePoint]:
         """A metric over time. Raises KeyError for a metric that there is none of."""

@@ -12,6 +12,7 @@ from telemetry.objectives.slo import Objective
 from telemetry.store.answers import Filter, StageStats, Summary, TimelinePoint
 from telemetry.store.connection import StoreConnection
 from telemetry.store.objectives import ObjectiveCounts
+from telemetry.store.processes import TurnsOfProcess
 from telemetry.store.queries import DIMENSIONS
 from telemetry.store.rollups import parts
 from telemetry.store.rollups.distributions import SHORT_TICK_NS, TICK_SCALE
@@ -74,6 +75,15 @@ class RolledUp:
             retries=parts.retries(figures),
         )
         return assemble(connection, self.filter, now_unix_ns, skipped_segments, found)
+
+    def turns_of_processes(self) -> list[TurnsOfProcess]:
+        """How many client turns of the filter each process emitted."""
+        found: dict[str, TurnsOfProcess] = {}
+        for key, cell in self.figures.of("process"):
+            name = key.labels[0] or ""
+            before = found.get(name, TurnsOfProcess(name, 0, 0))
+            found[name] = TurnsOfProcess(name, before.turns + cell.n, max(before.last_unix_ns, cell.last or 0))
+        return list(found.values())
 
     def stage_budget(self) -> dict[str, StageStats]:
         """As `joined.stage_budget`."""

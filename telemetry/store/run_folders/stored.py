@@ -6,18 +6,17 @@ from typing import Final
 
 import msgspec
 
-from telemetry.model import formatting
 from telemetry.model.foreign_text import one_line
 from telemetry.model.metrics import HEADLINE
 from telemetry.objectives.objective import Objective
-from telemetry.objectives.run_verdict import State, run_verdict, survives_loss
-from telemetry.objectives.slo import Verdict, judge
-from telemetry.store.answers import Filter, RunRecord, Summary
+from telemetry.objectives.run_verdict import State
+from telemetry.store.answers import Filter, RunRecord
+from telemetry.store.judged_turns import judged_turns
 from telemetry.store.reader import StoreReader
 from telemetry.store.remote import RemoteStore
 from telemetry.store.run_folders.entries import EntryState, RunEntry
 from telemetry.store.run_folders.places import StorePlace
-from telemetry.store.run_state import generator_limit, is_under_way
+from telemetry.store.run_state import is_under_way
 
 STATES: Final[dict[State, EntryState]] = {
     "met": "met",
@@ -54,14 +53,8 @@ def _entry(
     f = Filter(run_id=run.run_id)
     summary = reader.summary(f)
     known = reader.processes(run.run_id)
-    limit = None
-    if run.service is None:
-        limit = generator_limit(known, (summary.turns.invalid, summary.turns.total), summary.starts, now_unix_ns)
     evidence = reader.run_verdict(f, objectives)
-    verdicts = judge(objectives, evidence.counts.count, evidence.counts.good_range)
-    verdict = run_verdict(
-        objectives, verdicts, cause=evidence.cause, limited=limit, unsettled=_unsettled(summary, verdicts)
-    )
+    verdict = judged_turns(objectives, evidence.counts, summary, evidence.cause).verdict
     state, sentence = STATES[verdict.state], verdict.sentence
     if is_under_way(known, now_unix_ns):
         state, sentence = "under way", "the run is under way"
@@ -86,14 +79,6 @@ def _entry(
         p99_ns=latency.p99,
         sentence=sentence,
     )
-
-
-def _unsettled(summary: Summary, verdicts: Sequence[Verdict]) -> str | None:
-    """What could turn met objectives into missed ones."""
-    missing = summary.loss.missing
-    if all(survives_loss(verdict, missing) for verdict in verdicts):
-        return None
-    return f"{formatting.turns(missing)} known to be lost could turn a met objective into a missed one"
 
 
 def _whole(text: str | None) -> int | None:

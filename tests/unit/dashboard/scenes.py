@@ -201,6 +201,7 @@ def run_span(scene: Scene, phase: str) -> SpanRow:
         attributes={
             semconv.RUN_PREFIX + "run_id": scene.run_id,
             semconv.RUN_PREFIX + "phase": phase,
+            semconv.RUN_PREFIX + "process_id": "worker-1",
             semconv.RUN_PREFIX + "target": "ws://127.0.0.1:8080/v1/realtime",
             semconv.RUN_PREFIX + "protocol": "openai-realtime",
             **{semconv.RUN_PREFIX + name: value for name, value in scene.declared},

@@ -20,6 +20,7 @@ from telemetry.model.waterfall import waterfall
 from telemetry.objectives.slo import NotObservable, Objective, default_objectives
 from telemetry.store.answers import RunRecord, StageStats, TelemetryLoss, TurnCounts
 from telemetry.store.explanation import Explanation
+from telemetry.store.generator_limit import GeneratorLimit
 from tests.unit.dashboard.fakes import MS, stats, summary
 from tests.unit.dashboard.scenes import S, Scene, service_turn, turns_of
 
@@ -236,7 +237,7 @@ def test_the_head_says_what_how_old_and_how_well() -> None:
     [
         ({}, "met", "✓ valid · telemetry complete · calibrated ± 0.4 ms"),
         ({"turns": TurnCounts(100, 99, 1, {})}, "unknown", "○ 1 of 100 turns invalid · telemetry complete"),
-        ({"turns": TurnCounts(100, 90, 10, {})}, "missed", "✕ generator-limited · telemetry complete"),
+        ({"limit": GeneratorLimit("2 of 3 were lost")}, "missed", "✕ generator-limited · telemetry complete"),
         ({"loss": TelemetryLoss(1, 10, 8, 2)}, "missed", "✕ valid · 2 turns lost"),
         ({"loss": TelemetryLoss(1, None, 8, 0)}, "unknown", "○ valid · telemetry loss not known"),
     ],

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from loadtest.exit_codes import ExitCode
 from loadtest.reports.html.distribution import histogram
 from loadtest.reports.html.over_time import over_time, time_ticks
 from loadtest.reports.html.page import as_html, trust
@@ -18,9 +19,9 @@ from loadtest.reports.html.svg import WIDE, LinearScale, text_of, ticks
 from loadtest.reports.html.waterfalls import draw, heading, longest_stage, view_ns
 from loadtest.reports.run_outcome import run_outcome_for
 from loadtest.reports.run_report import RunPictures, RunReport, SlowTurn
-from loadtest.run.judged_run import verdict_on
 from telemetry.model.turns import Turn
 from telemetry.model.waterfall import waterfall
+from telemetry.objectives.run_verdict import run_verdict
 from telemetry.objectives.slo import default_objectives, judge, not_judged
 from telemetry.store.answers import ShareByName, StageStats, Summary, TimelinePoint, TurnCounts
 from tests.fixtures_turns import exchange
@@ -57,13 +58,14 @@ def made(good: int = 181, eligible: int = 181, summary: Summary | None = None, *
     outcome = run_outcome_for(run=run, summary=whole, verdicts=verdicts)
     if whole.turns.is_generator_limited:
         verdicts = not_judged(OBJECTIVES, verdicts, "the generator was the limit")
+    limited = outcome.reason if outcome.code is ExitCode.GENERATOR_LIMITED else None
     report = RunReport(
         run=run,
         summary=whole,
         objectives=OBJECTIVES,
         verdicts=verdicts,
         run_outcome=outcome,
-        verdict=verdict_on(OBJECTIVES, verdicts, outcome, None),
+        verdict=run_verdict(OBJECTIVES, verdicts, limited=limited),
         pictures=pictures(),
     )
     return replace(report, **changes)

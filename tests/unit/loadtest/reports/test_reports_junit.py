@@ -11,7 +11,7 @@ from loadtest.reports.junit import RUN_CASE, as_junit
 from loadtest.reports.markdown import as_markdown, cell
 from loadtest.reports.run_outcome import run_outcome_for
 from loadtest.reports.run_report import RunReport
-from loadtest.run.judged_run import verdict_on
+from telemetry.objectives.run_verdict import run_verdict
 from telemetry.objectives.slo import default_objectives, judge, not_judged
 from telemetry.store.answers import FailureCount, Summary, TurnCounts
 from tests.unit.loadtest.reports import reports_material as material
@@ -33,7 +33,8 @@ def made(
     outcome = run_outcome_for(run=info, summary=whole, verdicts=verdicts)
     if outcome.code is ExitCode.GENERATOR_LIMITED:
         verdicts = not_judged(OBJECTIVES, verdicts, "the generator was the limit")
-    verdict = verdict_on(OBJECTIVES, verdicts, outcome, None)
+    limited = outcome.reason if outcome.code is ExitCode.GENERATOR_LIMITED else None
+    verdict = run_verdict(OBJECTIVES, verdicts, limited=limited)
     return RunReport(
         run=info, summary=whole, objectives=OBJECTIVES, verdicts=verdicts, run_outcome=outcome, verdict=verdict
     )
@@ -118,7 +119,7 @@ def test_markdown_has_the_verdict_first_the_missed_before_the_met_and_no_text_as
     )
     lines = text.splitlines()
     assert lines[0] == "## voiceprobe: objective missed (exit code 3)"
-    assert lines[2].startswith('**Missing the objective "The final transcript is there in time": 0.5 % of 181 turns')
+    assert lines[2].startswith("**Missing the objective “The final transcript is there in time”: 0.5 % of 181 turns")
     assert text.index("❌ missed | The final transcript") < text.index("✅ met | The caller hears")
     assert "| **Voice to voice** | 612 ms | 800 ms | 1,204 ms | 1,300 ms | 180 |" in lines
     assert "\x1b" not in text

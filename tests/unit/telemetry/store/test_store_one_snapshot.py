@@ -9,7 +9,7 @@ from telemetry.store.pages import PageQuestion
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter
-from tests.fixtures_turns import client_turn
+from tests.fixtures_turns import START_UNIX_NS, client_turn
 
 OBJECTIVES = tuple(default_objectives())
 HEARD = next(objective for objective in OBJECTIVES if objective.metric == "voice_to_voice")
@@ -35,7 +35,7 @@ def test_no_two_figures_of_a_page_disagree_while_turns_arrive(tmp_path: Path) ->
     thread = threading.Thread(target=write)
     thread.start()
     begun.wait()
-    with StoreReader(store) as reader:
+    with StoreReader(store, wall_clock_ns=lambda: START_UNIX_NS) as reader:  # its process is at work
         while thread.is_alive() or not seen:
             page = reader.page(PageQuestion(Filter("run-1"), objectives=OBJECTIVES, with_cause=True))
             assert page.run is not None

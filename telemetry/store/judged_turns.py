@@ -1,0 +1,55 @@
+"""The verdicts on objectives and the sentence about a run, from what one snapshot of its store answers; pure.
+
+Pages, the list of runs and the command line all ask here, so that they say the same.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from telemetry.objectives.objective import Objective
+from telemetry.objectives.run_verdict import MissCause, RunVerdict, open_by_loss, run_verdict
+from telemetry.objectives.slo import Verdict, judge, not_judged
+from telemetry.store.answers import Summary
+from telemetry.store.generator_limit import GENERATOR_LIMITED
+from telemetry.store.objectives import ObjectiveCounts
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedTurns:
+    """The verdict on each objective, in their order, and the one on the run. `limit` is why neither claims anything,
+    None where they do."""
+
+    verdicts: Sequence[Verdict]
+    verdict: RunVerdict
+    limit: str | None = None
+
+
+def judged_turns(
+    objectives: Sequence[Objective],
+    counts: ObjectiveCounts,
+    summary: Summary,
+    cause: MissCause | None = None,
+    *,
+    limit: str | None = None,
+    unreached: str | None = None,
+) -> JudgedTurns:
+    """Judge the turns of `summary` by their counts.
+
+    `limit` is why the load generator was the limit where the caller alone knows it; what `summary` knows comes first.
+    `unreached` is why no call reached the service: the verdict on the run then claims nothing.
+    """
+    found = judge(objectives, counts.count, counts.good_range)
+    limit = limit_for(summary, found) or limit
+    if limit is not None:
+        found = not_judged(objectives, found, GENERATOR_LIMITED)
+    found = open_by_loss(found, summary.loss.missing)
+    return JudgedTurns(found, run_verdict(objectives, found, cause=cause, limited=unreached or limit), limit)
+
+
+def limit_for(summary: Summary, verdicts: Sequence[Verdict]) -> str | None:
+    """Why nothing is claimed of the service; None where something is. An objective that is missed under less load than
+    was asked for is missed."""
+    limit = summary.limit
+    if limit is None or (limit.unless_missed and any(verdict.met is False for verdict in verdicts)):
+        return None
+    return limit.reason

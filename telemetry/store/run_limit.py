@@ -1,0 +1,41 @@
+"""Whether the load generator was the limit of a run, from what its processes and its turns say in one snapshot."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from telemetry.model.service_runs import service_day
+from telemetry.store.answers import StartCounts, Summary
+from telemetry.store.connection import StoreConnection
+from telemetry.store.generator_limit import GeneratorLimit
+from telemetry.store.processes import TurnsOfProcess, asked_processes, processes
+from telemetry.store.run_state import LimitEvidence, LimitTurns, generator_limit
+
+# Turns in which the service kept its caller waiting to the end.
+KEPT_OUTCOMES: Final = ("no_reply", "timeout", "error")
+
+
+def limit_turns(summary: Summary) -> LimitTurns:
+    """What a limit is seen by of the turns of a summary."""
+    turns = summary.turns
+    kept = sum(turns.by_outcome.get(outcome, 0) for outcome in KEPT_OUTCOMES)
+    return LimitTurns(turns.total, turns.invalid, max(kept, turns.endpoint_did_not_read))
+
+
+def run_limit(
+    connection: StoreConnection,
+    run_id: str | None,
+    turns: LimitTurns,
+    starts: StartCounts | None,
+    now_unix_ns: int,
+    *,
+    emitted: Sequence[TurnsOfProcess] | None = None,
+) -> GeneratorLimit | None:
+    """Why the figures of a run say nothing about the service; None where they do.
+
+    A service that reports of itself has no load generator, and turns of several runs have none in common. `emitted` is
+    what is known of each process's turns already.
+    """
+    if run_id is None or service_day(run_id) is not None:
+        return None
+    known, asked = processes(connection, run_id, emitted), asked_processes(connection, run_id)
+    return generator_limit(LimitEvidence(known, asked, turns, starts), now_unix_ns)

@@ -1,0 +1,102 @@
+"""One run, one verdict: the command's JSON, the list of runs and the Now page say the same of each kind of run."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from dashboard.filters import Choice
+from dashboard.source import Source
+from dashboard.trust import trust
+from loadtest.exit_codes import ExitCode
+from loadtest.reports.run_report import RunPictures
+from loadtest.run.artifacts import SUMMARY, run_object
+from loadtest.run.judged_run import judged_run
+from telemetry.objectives.slo import default_objectives
+from telemetry.store.reader import StoreReader
+from telemetry.store.run_folders.catalog import RunCatalog
+from tests.fixtures_turns import Run
+from tests.run_folders import latency_run, run_folder
+
+OBJECTIVES = default_objectives()
+
+
+def met() -> Run:
+    return latency_run("r-1", 150)
+
+
+def missed() -> Run:
+    return latency_run("r-1", 150, llm_ms=500)
+
+
+def undecided() -> Run:
+    return latency_run("r-1", 5)
+
+
+def invalid_turns() -> Run:
+    run = missed()
+    run.turns = [
+        msgspec.structs.replace(turn, outcome="invalid", outcome_observed="ok", invalid_reasons=("frame lateness",))
+        if turn.source == "client" and number % 20 == 0
+        else turn
+        for number, turn in enumerate(run.turns)
+    ]
+    return run
+
+
+def lost_process() -> Run:
+    """The objectives are met; the second process never announced its end."""
+    run = met()
+    run.spans = [
+        span
+        for span in run.spans
+        if (span.attributes["voice.run.process_id"], span.attributes["voice.run.phase"]) != ("r-1-worker-1", "end")
+    ]
+    return run
+
+
+KINDS: dict[Callable[[], Run], tuple[str, str, ExitCode]] = {
+    met: ("met", "met", ExitCode.OK),
+    missed: ("missed", "missed", ExitCode.OBJECTIVE_MISSED),
+    undecided: ("undecided", "undecided", ExitCode.UNDECIDED),
+    invalid_turns: ("not_judged", "not judged", ExitCode.GENERATOR_LIMITED),
+    lost_process: ("not_judged", "not judged", ExitCode.GENERATOR_LIMITED),
+}
+
+
+@pytest.mark.parametrize("kind", list(KINDS), ids=lambda kind: kind.__name__)
+def test_the_command_the_list_of_runs_and_the_now_page_agree(kind: Callable[[], Run], tmp_path: Path) -> None:
+    state, in_list, code = KINDS[kind]
+    folder = run_folder(tmp_path, "one", kind())
+    with StoreReader(folder / "store") as reader:
+        result = judged_run(reader, "r-1", OBJECTIVES)
+        page = Source(reader, OBJECTIVES, reader.state).now(Choice())
+    object_of_command = run_object(result.report(RunPictures()))
+    sentence = object_of_command["verdict"]["sentence"]
+    assert (object_of_command["verdict"]["state"], object_of_command["exit_code"]) == (state, code)
+
+    assert page.run is not None
+    assert page.summary is not None
+    assert page.verdict is not None
+    assert (page.verdict.state, page.verdict.sentence) == (state, sentence)
+    of_command = {each["name"]: each["met"] for each in object_of_command["objectives"]}
+    assert {each.verdict.name: each.verdict.met for each in page.statuses} == of_command
+    if state == "not_judged":
+        assert set(of_command.values()) == {None}
+        assert trust(page.run, page.summary).label.startswith("✕ generator-limited")
+
+    (from_store,) = RunCatalog([str(tmp_path)], OBJECTIVES).entries()
+    (folder / SUMMARY).write_text(json.dumps(object_of_command))
+    (from_summary,) = RunCatalog([str(tmp_path)], OBJECTIVES).entries()
+    for entry in (from_store, from_summary):
+        assert (entry.state, entry.sentence) == (in_list, sentence)
+
+
+def test_what_a_lost_process_says_names_how_many_there_were(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path, "one", lost_process())
+    with StoreReader(folder / "store") as reader:
+        page = Source(reader, OBJECTIVES, reader.state).now(Choice())
+    assert page.verdict is not None
+    assert page.verdict.sentence.startswith("Not judged: 1 of 2 generator processes was lost after 454 s; ")

@@ -1,0 +1,43 @@
+"""Why a run says nothing about the service: each reason, and what outranks it."""
+
+import pytest
+
+from telemetry.store.answers import ProcessInfo, StartCounts
+from telemetry.store.run_state import LimitEvidence, LimitTurns, generator_limit
+
+S = 1_000_000_000
+NOW = 1_000 * S
+STARTS = StartCounts(planned=200, started=190, late=0, dropped=10)
+
+
+def process(worker: int, *, ended: bool = True, seen_s: int = 900, calls: int | None = None) -> ProcessInfo:
+    return ProcessInfo(f"p{worker}", str(worker), 100 * S, seen_s * S, ended, 10, calls, 0.2)
+
+
+BOTH = (process(1), process(2))
+
+
+@pytest.mark.parametrize(
+    ("evidence", "reason"),
+    [
+        (LimitEvidence(BOTH, 2, LimitTurns(100, 0)), None),
+        (LimitEvidence(BOTH, 2, LimitTurns(100, 2)), None),
+        (LimitEvidence(BOTH, 2, LimitTurns(1_000, 11)), "11 of 1,000 turns are invalid, more than 1 % and 2 turns: "),
+        (LimitEvidence(BOTH, 3, LimitTurns(100, 0)), "1 of 3 generator processes was lost; the load was not what"),
+        (
+            LimitEvidence((process(1), process(2, ended=False, calls=4)), None, LimitTurns(100, 50)),
+            "1 of 2 generator processes was lost after 800 s: of its 4 calls in flight only the finished turns count",
+        ),
+        (LimitEvidence((process(1), process(2, ended=False, seen_s=980)), 3, LimitTurns(100, 0)), None),
+        (LimitEvidence((), None, LimitTurns(100, 0)), "1 of 1 generator process was lost"),
+        (LimitEvidence(BOTH, 2, LimitTurns(100, 0), STARTS), "10 of 200 calls that were due never began because"),
+        (LimitEvidence(BOTH, 2, LimitTurns(100, 0, kept=2), STARTS), None),
+        (LimitEvidence(BOTH, 2, LimitTurns(100, 50), STARTS), "50 of 100 turns are invalid"),
+    ],
+)
+def test_each_reason_is_said(evidence: LimitEvidence, reason: str | None) -> None:
+    found = generator_limit(evidence, NOW)
+    assert (found is None) == (reason is None)
+    if found is not None and reason is not None:
+        assert found.reason.startswith(reason)
+        assert found.unless_missed == ("never began" in reason)
