@@ -79,7 +79,11 @@ def run(
     *,
     slo: Slo = None,
     log: Annotated[
-        Path | None, typer.Option(help="folder that keeps the verdicts, needed where the store is an address")
+        Path | None,
+        typer.Option(
+            help="folder that keeps the verdicts, needed where the store is the address of a sidecar that does not "
+            "evaluate the plan itself"
+        ),
     ] = None,
     every: Every = "10s",
     at_most: Annotated[

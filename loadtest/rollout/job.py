@@ -1,6 +1,5 @@
 """`voiceprobe rollout run`: looks at a stage, keeps the verdict, and moves the share along as far as verdicts allow."""
 
-import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -12,13 +11,17 @@ from rich.console import Console
 from corpora.output_paths import unwritable
 from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
+from loadtest.rollout.clock import InterruptedRolloutError, InterruptibleClock, RolloutClock
 from loadtest.rollout.kept import RolloutKeeper
-from loadtest.rollout.share_changes import ShareUnchangedError, share_changer
-from loadtest.rollout.showing import RolloutView, live_rollout
+from loadtest.rollout.share_changes import ChangeFailedError, ShareUnchangedError, share_changer
+from loadtest.rollout.showing import RolloutLines, RolloutView, live_rollout
+from loadtest.rollout.sidecar_run import SidecarRolloutRunner
+from loadtest.rollout.sidecar_verdicts import SidecarVerdicts
 from loadtest.rollout.steps import ChangeShare, LookAtStage, RolloutEnded, next_step
 from loadtest.run.interruption import Interruption
 from loadtest.run.report import opened_store
 from loadtest.run.rollout_check import load_plan
+from telemetry.export.sdk import sidecar_token
 from telemetry.model.errors import ConfigError, StoreError
 from telemetry.model.formatting import NS_PER_S
 from telemetry.objectives.objective import Objective
@@ -34,18 +37,11 @@ FRESH_INTERVALS: Final = 3
 END_CODES: Final = {"complete": ExitCode.OK, "rolled_back": ExitCode.OBJECTIVE_MISSED}
 
 
-class _InterruptedError(Exception):
-    """Somebody interrupted a wait."""
-
-
-class ChangeFailedError(UsageError):
-    """The share of the first stage could not be given, so nothing has begun."""
-
-
 @dataclass(frozen=True, slots=True)
 class RolloutRunRequest:
-    """What is asked for. `log` keeps the verdicts (None: the store does); `every_s` lies between two looks; `at_most_s`
-    is how long to go on, None for as long as it takes. `also` are plans that are evaluated at the same time."""
+    """What is asked for. `log` keeps the verdicts (None: the store does, or the sidecar at its address); `every_s` lies
+    between two looks; `at_most_s` is how long to go on, None for as long as it takes. `also` are plans that are
+    evaluated at the same time."""
 
     plan: Path
     store: str
@@ -62,41 +58,6 @@ class TurnsOfRollout(Protocol):
     def verdict(self, plan: RolloutPlan, keeper: RolloutKeeper) -> GateVerdict:
         """One look. Raises StoreError."""
         ...
-
-
-class RolloutClock(Protocol):
-    """Time, and waiting; tests replace it."""
-
-    def unix_ns(self) -> int:
-        """The wall clock."""
-        ...
-
-    def monotonic_s(self) -> float:
-        """A clock for intervals."""
-        ...
-
-    def wait(self, seconds: float) -> bool:
-        """Wait; whether somebody interrupted it."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class InterruptibleClock:
-    """The system's clocks."""
-
-    interruption: Interruption
-
-    def unix_ns(self) -> int:
-        """See `RolloutClock`."""
-        return time.time_ns()
-
-    def monotonic_s(self) -> float:
-        """See `RolloutClock`."""
-        return time.monotonic()
-
-    def wait(self, seconds: float) -> bool:
-        """See `RolloutClock`."""
-        return self.interruption.wait(seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +95,7 @@ class RolloutRunner:
         """
         try:
             return self._go_on(at_most_s)
-        except _InterruptedError:
+        except InterruptedRolloutError:
             return ExitCode.INTERRUPTED
 
     def _go_on(self, at_most_s: float | None) -> ExitCode:
@@ -152,7 +113,7 @@ class RolloutRunner:
 
     def _wait(self, seconds: float) -> None:
         if self.clock.wait(seconds):
-            raise _InterruptedError
+            raise InterruptedRolloutError
 
     @property
     def _fresh_ns(self) -> int:
@@ -197,20 +158,48 @@ def run_rollout(request: RolloutRunRequest, console: Console) -> ExitCode:
     plan, others = read_plans((request.plan, *request.also), objectives, request.every_s)
     text = request.plan.read_text(encoding="utf-8")
     change = share_changer(plan, request.plan)
-    folder = _folder(request)
     with ExitStack() as stack:
-        interruption = stack.enter_context(Interruption())
-        clock = InterruptibleClock(interruption)
-        reader = stack.enter_context(opened_store(request.store))
-        keeper = stack.enter_context(RolloutKeeper(folder, plan, text, clock.unix_ns()))
-        turns = StoredRollout(reader, objectives, others, clock)
-        view = stack.enter_context(live_rollout(plan, console, clock.unix_ns))
-        code = RolloutRunner(plan, keeper, turns, change, clock, view, request.every_s).run(request.at_most_s)
+        if request.log is not None and (fault := unwritable(request.log / "rollouts" / "verdicts")):
+            raise UsageError(f"--log: {fault}")
+        clock = InterruptibleClock(stack.enter_context(Interruption()))
+        rollout = _of_sidecar(request, plan.name, stack)
+        if rollout is not None:
+            lines = RolloutLines(plan, console, clock.unix_ns)
+            runner = SidecarRolloutRunner(plan, rollout, change, clock, lines, request.every_s)
+            code = runner.run(request.at_most_s)
+            stage = runner.placed or plan.stages[0].name
+        else:
+            folder = request.log or Path(request.store)
+            reader = stack.enter_context(opened_store(request.store))
+            keeper = stack.enter_context(RolloutKeeper(folder, plan, text, clock.unix_ns()))
+            turns = StoredRollout(reader, objectives, others, clock)
+            view = stack.enter_context(live_rollout(plan, console, clock.unix_ns))
+            code = RolloutRunner(plan, keeper, turns, change, clock, view, request.every_s).run(request.at_most_s)
+            stage = keeper.kept.history.stage
     if code in (ExitCode.INTERRUPTED, ExitCode.UNDECIDED):
-        console.print(
-            f"the rollout stays at stage {keeper.kept.history.stage}; the same command goes on with it", soft_wrap=True
-        )
+        console.print(f"the rollout stays at stage {stage}; the same command goes on with it", soft_wrap=True)
     return code
+
+
+def _of_sidecar(request: RolloutRunRequest, name: str, stack: ExitStack) -> SidecarVerdicts | None:
+    """The rollout as the sidecar at the store's address evaluates it; None where verdicts are made here. One of both
+    decides. Raises UsageError, StoreError."""
+    if not is_address(request.store):
+        return None
+    opened_store(request.store).close()  # which refuses what is no address of a sidecar
+    rollout = SidecarVerdicts(request.store, name, sidecar_token())
+    stack.callback(rollout.close)
+    is_evaluated = rollout.is_evaluated()
+    if is_evaluated and request.log is not None:
+        raise UsageError(f"--log: the sidecar evaluates the rollout {name} and keeps its verdicts; leave --log out")
+    if is_evaluated and request.also:
+        raise UsageError("--also: the sidecar looks at all of its plans together; leave --also out")
+    if not is_evaluated and request.log is None:
+        raise UsageError(
+            f"the sidecar at {request.store} does not evaluate the rollout {name}: start it with --rollout, or name a "
+            "folder that keeps the verdicts with --log"
+        )
+    return rollout if is_evaluated else None
 
 
 def read_plans(
@@ -229,14 +218,3 @@ def read_plans(
     if faults:
         raise UsageError("\n".join(faults))
     return plans[0], tuple(plans[1:])
-
-
-def _folder(request: RolloutRunRequest) -> Path:
-    """Where the verdicts are kept."""
-    if request.log is not None:
-        if fault := unwritable(request.log / "rollouts" / "verdicts"):
-            raise UsageError(f"--log: {fault}")
-        return request.log
-    if is_address(request.store):
-        raise UsageError("--log is missing: verdicts over a store that is asked over HTTP need a folder of their own")
-    return Path(request.store)

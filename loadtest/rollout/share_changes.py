@@ -27,6 +27,10 @@ class ShareUnchangedError(VoiceprobeError):
     """The shares could not be changed; the text says why."""
 
 
+class ChangeFailedError(UsageError):
+    """The share of the first stage could not be given, so nothing has begun."""
+
+
 def share_changer(plan: RolloutPlan, plan_file: Path) -> Callable[[ChangeShare], str]:
     """Something that makes a change and says in a sentence what it did; it raises ShareUnchangedError.
 

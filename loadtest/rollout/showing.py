@@ -41,7 +41,7 @@ class RolloutView(Protocol):
         ...
 
 
-class _PrintedRollout:
+class RolloutLines:
     """A line for every change, and every ten seconds."""
 
     def __init__(self, plan: RolloutPlan, console: Console, unix_ns: Callable[[], int]) -> None:
@@ -51,15 +51,20 @@ class _PrintedRollout:
 
     def verdict(self, verdict: GateVerdict) -> None:
         """See `RolloutView`."""
+        needed = needed_sentence(self._plan, verdict)
+        counts = f"{verdict.candidate_turns} and {verdict.control_turns} turns"
+        text = f"{verdict.sentence} [{counts}{'; ' + needed if needed else ''}]"
+        self.look((verdict.verdict, verdict.stage.name, verdict.reasons[0]), text)
+
+    def look(self, what: tuple[str, str, str], text: str) -> None:
+        """Print the text of a look whose decision, stage and reason are `what`, unless it says nothing new yet."""
         # Figures change with every look; what is reported at once is another decision or another cause.
-        key = (verdict.verdict, verdict.stage.name, _FIGURES.sub("", verdict.reasons[0]))
+        key = (what[0], what[1], _FIGURES.sub("", what[2]))
         now = self._unix_ns()
         if key == self._key and 0 <= now - self._printed_unix_ns < PRINT_EVERY_S * NS_PER_S:
             return
         self._key, self._printed_unix_ns = key, now
-        needed = needed_sentence(self._plan, verdict)
-        counts = f"{verdict.candidate_turns} and {verdict.control_turns} turns"
-        self.line(f"{verdict.sentence} [{counts}{'; ' + needed if needed else ''}]")
+        self.line(text)
 
     def changed(self, step: ChangeShare, done: str) -> None:
         """See `RolloutView`."""
@@ -121,7 +126,7 @@ class _InPlace:
 def live_rollout(plan: RolloutPlan, console: Console, unix_ns: Callable[[], int]) -> Generator[RolloutView]:
     """A view for as long as it is entered; on a terminal the last state stays."""
     if not console.is_terminal:
-        yield _PrintedRollout(plan, console, unix_ns)
+        yield RolloutLines(plan, console, unix_ns)
         return
     with Live(console=console, auto_refresh=False) as live:
         yield _InPlace(plan, live, unix_ns)

@@ -8,7 +8,8 @@ from pathlib import Path
 from rich.console import Console
 
 from loadtest.exit_codes import ExitCode
-from loadtest.rollout.job import InterruptibleClock, RolloutClock, read_plans
+from loadtest.rollout.clock import InterruptibleClock, RolloutClock
+from loadtest.rollout.job import read_plans
 from loadtest.rollout.showing import RolloutView, live_rollout
 from loadtest.run.interruption import Interruption
 from loadtest.run.report import opened_store

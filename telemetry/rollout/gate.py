@@ -180,7 +180,12 @@ class _Judged:
         return [*found, *self._vanished()]
 
     def _vanished(self) -> list[str]:
-        looks = [look for look in self.history.looks if look.stage == self.stage.name]
+        since = self.history.stage_since_unix_ns
+        looks = [
+            look
+            for look in self.history.looks
+            if look.stage == self.stage.name and (since is None or look.at_unix_ns > since)
+        ]
         known = (
             (self.evidence.candidate, max((look.candidate_turns for look in looks), default=0)),
             (self.evidence.control, max((look.control_turns for look in looks), default=0)),

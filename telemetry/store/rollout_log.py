@@ -157,7 +157,8 @@ class RolloutLog:
                 history = first_history(plan)
                 self._begin(plan, plan_text.encode(), history, now_unix_ns)
             self._history = history
-            self._moves = sum(each.verdict is None for each in checked.entries[1:])
+            moves = [each.stage for each in checked.entries[1:] if each.verdict is None]
+            self._moves, self._begins_here = len(moves), moves.count(history.stage)
             opening.pop_all()
 
     def __enter__(self) -> Self:
@@ -188,6 +189,11 @@ class RolloutLog:
         """How many times somebody said that a stage has begun."""
         return self._moves
 
+    @property
+    def begins_here(self) -> int:
+        """How many times somebody said so of the stage at which the rollout is."""
+        return self._begins_here
+
     def append(self, plan: RolloutPlan, verdict: GateVerdict) -> RolloutEntry:
         """Keep a verdict; it counts once this returns. Of slices that are not worse, the log keeps those of the looks
         at which the decision changed. Raises StoreError."""
@@ -217,6 +223,7 @@ class RolloutLog:
             since_unix_ns=at_unix_ns,
         )
         self._append(entry)
+        self._begins_here = self._begins_here + 1 if stage == self._history.stage else 1
         self._history = self._history.at_stage(stage, at_unix_ns)
         self._moves += 1
         return entry

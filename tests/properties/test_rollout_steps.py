@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadtest.exit_codes import ExitCode
-from loadtest.rollout.job import ChangeFailedError, RolloutRunner
+from loadtest.rollout.job import RolloutRunner
 from loadtest.rollout.kept import RolloutKeeper
-from loadtest.rollout.share_changes import ShareUnchangedError
+from loadtest.rollout.share_changes import ChangeFailedError, ShareUnchangedError
 from loadtest.rollout.steps import ChangeShare, RolloutEnded
 from telemetry.model.errors import StoreError
 from telemetry.rollout.gate import GateVerdict

@@ -107,7 +107,8 @@ class RolloutEvaluator:
         """Whether a stage may begin; if it may, the log has it when this returns."""
         rollout = self._rollouts[asked.rollout]
         try:
-            status, sentence = self._begin(rollout, asked.stage)
+            step = self._settled if asked.is_settled else self._begin
+            status, sentence = step(rollout, asked.stage)
         except (ConfigError, StoreError) as error:
             status, sentence = UNAVAILABLE, str(error)
         return StageAnswered(asked.number, status, sentence, _stage_of(rollout))
@@ -139,16 +140,35 @@ class RolloutEvaluator:
         plan, history, now = rollout.plan, log.history, self.wall_clock_ns()
         if stage is not None and not any(each.name == stage for each in plan.stages):
             return UNKNOWN, f"there is no stage {stage!r:.80}; known are {', '.join(state.stages)}"
+        if history.is_rolled_back or history.fingerprint != plan.fingerprint or self._others(rollout):
+            return REFUSED, state.sentence
         is_first = history.stage == plan.stages[0].name and stage in (None, history.stage)
         if is_first and log.moves == 0 and not any(look.candidate_turns for look in history.looks):
             # Nobody has the change yet: the first share needs no verdict, but a plan that can be evaluated.
-            if history.fingerprint != plan.fingerprint or self._others(rollout):
-                return REFUSED, state.sentence
             log.move(history.stage, now)
             return BEGUN, f"the stage {history.stage} begins"
         if stage == history.stage:
             return BEGUN, f"the rollout is at stage {stage} already"
         return self._after_promotion(rollout.plan, state, log, stage)
+
+    def _settled(self, rollout: _Evaluated, stage: str | None) -> tuple[int, str]:
+        """Judge a stage by the turns from now on, once: nobody may look until the turns suit."""
+        state, log = rollout.state, rollout.log
+        if state is None or log is None:
+            return UNAVAILABLE, "the rollout has not been evaluated yet; ask again"
+        history = log.history
+        if not state.is_kept or history.is_rolled_back or history.fingerprint != rollout.plan.fingerprint:
+            return REFUSED, state.sentence
+        if stage != history.stage:
+            return REFUSED, f"the rollout is at stage {history.stage}; only a stage that has begun can be settled"
+        if log.begins_here > 1:
+            since = history.stage_since_unix_ns
+            known = "" if since is None else f" since {moment(since)}"
+            return BEGUN, f"the turns of stage {stage} count{known}"
+        if any(look.verdict != "hold" for look in history.looks if look.stage == stage):
+            return REFUSED, state.sentence
+        log.move(history.stage, self.wall_clock_ns())
+        return BEGUN, f"the turns of stage {stage} count from now on"
 
     def _after_promotion(
         self, plan: RolloutPlan, state: RolloutState, log: RolloutLog, stage: str | None

@@ -91,8 +91,8 @@ class RolloutLink:
         elif (future := self._waiting.get(message.number)) is not None and not future.done():
             future.set_result(message)
 
-    async def begin(self, name: str, stage: str | None) -> StageAnswered:
-        """Ask whether a stage may begin; if it may, it has."""
+    async def begin(self, name: str, stage: str | None, *, is_settled: bool = False) -> StageAnswered:
+        """Ask whether a stage may begin; if it may, it has. See `StageAsked`."""
         number = self._number = self._number + 1
         process = self._process
         if process is None or process.stdin is None or len(self._waiting) >= WAITING_MAX:
@@ -100,7 +100,7 @@ class RolloutLink:
             return StageAnswered(number, UNAVAILABLE, f"{why}; ask again", "")
         self._waiting[number] = future = asyncio.get_running_loop().create_future()
         try:
-            process.stdin.write(frame(StageAsked(number, name, stage)))
+            process.stdin.write(frame(StageAsked(number, name, stage, is_settled)))
             await process.stdin.drain()
             return await asyncio.wait_for(future, ANSWER_WITHIN_S)
         except (TimeoutError, OSError):

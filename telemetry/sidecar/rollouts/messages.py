@@ -24,11 +24,15 @@ class RolloutOptions(msgspec.Struct, frozen=True, tag="options"):
 
 
 class StageAsked(msgspec.Struct, frozen=True, tag="ask"):
-    """To the process: may this stage begin? None: the next one. If it may, it has begun with the answer."""
+    """To the process: may this stage begin? None: the next one. If it may, it has begun with the answer.
+
+    `is_settled`: the stage has begun, and its share is in effect only now; turns from now on are judged.
+    """
 
     number: int
     rollout: str
     stage: str | None
+    is_settled: bool = False
 
 
 class StageAnswered(msgspec.Struct, frozen=True, tag="stage"):

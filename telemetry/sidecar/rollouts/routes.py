@@ -55,7 +55,10 @@ def routes(link: RolloutLink, access: Access) -> list[Route]:
         asked = body.get("stage", _metadata(body).get("stage"))
         if not isinstance(asked, str) or not asked:
             return _refused(400, 'say which stage begins: {"stage": "NAME"}')
-        return await _begun(link, request, asked)
+        is_settled = body.get("settled", False)
+        if not isinstance(is_settled, bool):
+            return _refused(400, '"settled" is true where the share of a stage that has begun is in effect, or false')
+        return await _begun(link, request, asked, is_settled=is_settled)
 
     async def advance(request: Request, _body: dict[str, Any]) -> Response:
         return await _begun(link, request, None)
@@ -120,11 +123,11 @@ def _of_stage(state: RolloutState, stage: str) -> Response:
     return _json(200, content)
 
 
-async def _begun(link: RolloutLink, request: Request, stage: str | None) -> Response:
+async def _begun(link: RolloutLink, request: Request, stage: str | None, *, is_settled: bool = False) -> Response:
     state = _state_of(link, request)
     if isinstance(state, Response):
         return state
-    answered = await link.begin(state.rollout, stage)
+    answered = await link.begin(state.rollout, stage, is_settled=is_settled)
     if answered.status != BEGUN:
         return _refused(answered.status, answered.sentence)
     return _json(200, {"rollout": state.rollout, "stage": answered.stage, "sentence": answered.sentence})

@@ -312,3 +312,79 @@ def test_a_cohort_that_never_appears_holds(sidecar: Sidecar) -> None:
     state = sidecar.look()
     assert state.decision == "hold"
     assert "no turn of the candidate streaming has arrived" in state.sentence
+
+
+def settle(sidecar: Sidecar, stage: str) -> Any:
+    assert sidecar.running is not None
+    return sidecar.running.begin(StageAsked(1, "streaming", stage, is_settled=True))
+
+
+def test_a_stage_counts_from_when_its_share_is_in_effect_and_that_is_said_once(sidecar: Sidecar) -> None:
+    sidecar.turns.candidate = 0
+    assert sidecar.look().decision == "hold"
+    assert sidecar.begin("canary").status == BEGUN
+    sidecar.turns.candidate = 30
+    sidecar.turns.regression = SAME
+    assert settle(sidecar, "half").status == REFUSED
+    sidecar.now += MINUTE
+    settled = settle(sidecar, "canary")
+    assert (settled.status, settled.sentence) == (BEGUN, "the turns of stage canary count from now on")
+    since = sidecar.now
+    sidecar.now += MINUTE
+    # Whoever asks again changes nothing, also after a restart.
+    for _ in range(2):
+        again = settle(sidecar, "canary")
+        assert again.status == BEGUN
+        assert "count since" in again.sentence
+        sidecar.look()
+        assert sidecar.turns.asked[-1].filter.since_unix_ns == since
+        sidecar.start()
+        sidecar.look()
+
+
+def test_turns_before_a_share_was_in_effect_are_no_turns_that_are_gone(sidecar: Sidecar) -> None:
+    sidecar.now = AT_UNIX_NS - 10 * MINUTE
+    sidecar.turns.candidate = 60
+    assert sidecar.look().decision == "hold"  # of turns of the first minutes
+    assert settle(sidecar, "canary").status == BEGUN
+    sidecar.turns.candidate = 30
+    assert "are gone" not in sidecar.look().sentence
+
+
+@pytest.mark.parametrize("regression", [SAME, SLOWER], ids=["promoted", "rolled back"])
+def test_a_stage_that_was_decided_cannot_be_counted_anew(sidecar: Sidecar, regression: Regression) -> None:
+    sidecar.turns.regression = regression
+    assert sidecar.look().decision != "hold"
+    assert settle(sidecar, "canary").status == REFUSED
+
+
+def test_a_rollout_that_was_rolled_back_gives_no_stage_again(sidecar: Sidecar) -> None:
+    sidecar.turns.regression = SLOWER
+    assert sidecar.look().decision == "roll_back"
+    assert sidecar.begin("canary").status == REFUSED
+    assert sidecar.begin("half").status == REFUSED
+
+
+def test_an_edited_plan_gives_no_stage_again(sidecar: Sidecar) -> None:
+    assert sidecar.look().decision == "promote"
+    sidecar.plan.write_text(PLAN_FILE.replace("share = 0.25", "share = 0.45", 1))
+    assert sidecar.look().decision == "hold"
+    refused = sidecar.begin("canary")
+    assert refused.status == REFUSED
+    assert "the plan was edited" in refused.sentence
+    assert settle(sidecar, "canary").status == REFUSED
+
+
+def test_a_folder_of_plans_that_cannot_be_read_holds(sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert sidecar.look().decision == "promote"
+
+    def denied(_path: Path, *_arguments: Any, **_named: Any) -> Any:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    with monkeypatch.context() as patched:  # modes do not stop whoever runs as root
+        patched.setattr(Path, "stat", denied)
+        patched.setattr(Path, "is_file", denied)
+        state = sidecar.look()
+    assert (state.decision, state.is_kept) == ("hold", False)
+    assert "cannot be read: Permission denied; check its permissions" in state.sentence
+    assert sidecar.look().decision == "promote"
