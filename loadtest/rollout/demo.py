@@ -57,13 +57,15 @@ STOP_TIMEOUT_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class RolloutDemoRequest:
-    """What the demo was asked to do. `longest_s` is how long both rollouts may take together."""
+    """What the demo was asked to do. `longest_s` is how long both rollouts may take together; `files` is the folder of
+    its plans, flags and variants."""
 
     users: int
     longest_s: float
     exit_after: bool
     out: Path
     json_file: Path | None
+    files: Path = FILES
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +144,9 @@ class DemoRollout:
 def demo_rollout(request: RolloutDemoRequest, console: Console) -> ExitCode:
     """Run the demo. Raises UsageError, CorpusError, OutputError, StoreError, ProcessFailedError."""
     check_places(request.json_file, request.out / "x")
-    plans = _lay_out(request.out)
-    console.print(_promise(plans, request), soft_wrap=True, highlight=False)
+    plans = _lay_out(request)
+    for line in _promises(plans, request):
+        console.print(line, soft_wrap=True, highlight=False)
     with ExitStack() as stack:
         parts = _start_parts(request, stack)
         interruption = stack.enter_context(Interruption())
@@ -166,12 +169,12 @@ def demo_rollout(request: RolloutDemoRequest, console: Console) -> ExitCode:
     return code
 
 
-def _lay_out(out: Path) -> list[tuple[Path, RolloutPlan]]:
+def _lay_out(request: RolloutDemoRequest) -> list[tuple[Path, RolloutPlan]]:
     """The plans, the flags and what the variants are, as files to look at and to change."""
-    folder = out / "rollout"
+    out, folder = request.out, request.out / "rollout"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for file in sorted(FILES.iterdir()):
+        for file in sorted(request.files.iterdir()):
             if file.suffix in (".json", ".toml"):
                 shutil.copyfile(file, folder / file.name)
         corpus = open_corpus(BUNDLED)
@@ -182,15 +185,24 @@ def _lay_out(out: Path) -> list[tuple[Path, RolloutPlan]]:
     return [(file, load_plan(file, [])) for file in (folder / f"{name}.toml" for name in CHANGES)]
 
 
-def _promise(plans: list[tuple[Path, RolloutPlan]], request: RolloutDemoRequest) -> str:
-    _, plan = plans[0]
+def _promises(plans: list[tuple[Path, RolloutPlan]], request: RolloutDemoRequest) -> list[str]:
+    """What is asked of both rollouts, and what of it is smaller than where people call."""
+    plan = plans[0][1]
     margins = ", ".join(f"{check.sentence} {check.format_margin()}" for check in plan.checks)
-    stages = ", ".join(percent(stage.share) for stage in plan.stages)
-    return (
-        f"two rollouts ({stages} of the calls), {request.users} callers; error level {percent(plan.error_level)}, at "
-        f"most this much worse: {margins}; at most {percent(plan.completeness.invalid_turns)} invalid turns; "
-        f"plans, flags and variants are in {request.out / 'rollout'}"
-    )
+    stages = " -> ".join(percent(stage.share) for stage in plan.stages)
+    shortest = ", ".join(dict.fromkeys(str(stage.shortest) for stage in plan.stages if stage.has_control))
+    first = percent(plan.stages[0].share)
+    good, bad = CHANGES
+    return [
+        f"two rollouts of {stages} of the calls, {request.users} callers: {good} answers sooner, {bad} as soon, but "
+        "one turn in twenty seconds later, so that it has to be taken back",
+        f"compressed: a stage lasts {shortest} at least instead of hours or days; the first gets {first} of the calls "
+        "instead of 1 % or 5 %; callers say a word or two and call again at once; and the margins are wide: "
+        f"{margins}",
+        f"not compressed: the error level is {percent(plan.error_level)}, the power {percent(plan.power)}, every part "
+        f"is a process of its own, and at most {percent(plan.completeness.invalid_turns)} of the turns may be invalid",
+        f"plans, flags and variants: {request.out / 'rollout'}",
+    ]
 
 
 def _start_parts(request: RolloutDemoRequest, stack: ExitStack) -> DemoParts:
