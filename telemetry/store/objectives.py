@@ -193,6 +193,8 @@ def counts_by_part(
     part: tuple[str, Sequence[Any]],
     objectives: Sequence[Objective],
     source: Source,
+    *,
+    table: str = "turns",
 ) -> dict[str, dict[int, EligibleTurns]]:
     """Good and eligible turns of each objective, by a part of the turns: a whole number, as an expression with its
     values."""
@@ -204,7 +206,7 @@ def counts_by_part(
         connection,
         f"""
         SELECT ({sql})::BIGINT AS part, count(*) AS n, arg_min({_packed(objectives)}, started_unix_ns) AS one
-        FROM turns WHERE {where.sql} GROUP BY part, {", ".join(keys)}
+        FROM {table} WHERE {where.sql} GROUP BY part, {", ".join(keys)}
         """,
         [*of_part, *where.values, *values],
     )

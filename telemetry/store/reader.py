@@ -284,7 +284,7 @@ class StoreReader:
     def burn_rates(self, objectives: Sequence[Objective], f: Filter = ANY) -> BurnRateAnswer:
         """Error budgets and burn rates of objectives over windows that end now, from one consistent read."""
         now_unix_ns = self._wall_clock_ns()
-        return self._snapshots.ask(lambda connection: burn_rates(connection, objectives, f, now_unix_ns))
+        return self._snapshots.ask(lambda connection: burn_rates(connection, objectives, f, now_unix_ns, self._library))
 
     def cohorts_page(self, asked: CohortsQuestion) -> CohortsAnswer:
         """What the page of cohorts shows, from one consistent read."""

@@ -134,11 +134,16 @@ class RollupFile:
             rollup.open_turns = self._open_turns()
         return rollup
 
-    def members(self, taken: Mapping[int, Sequence[int]], run_id: str | None) -> Iterator[tuple[Key, RollupCell]]:
-        """The cells of some members of families, by the places of the members; of one run if one is named."""
+    def members(
+        self, taken: Mapping[int, Sequence[int]], run_id: str | None, parts: frozenset[str] | None = None
+    ) -> Iterator[tuple[Key, RollupCell]]:
+        """The cells of some members of families, by the places of the members; of one run if one is named, and of
+        these parts if any are."""
         for number, places in taken.items():
             cells = self._cells(_FIRST_FAMILY + number)
             is_meant = pc.is_in(cells.column("slot"), pa.array([str(place) for place in places], pa.string()))
+            if parts is not None:
+                is_meant = pc.and_(is_meant, pc.is_in(cells.column("part"), pa.array(sorted(parts))))
             if run_id is not None:
                 is_meant = pc.and_(is_meant, pc.equal(cells.column("run_id"), run_id).fill_null(False))
             found = cells.filter(is_meant)

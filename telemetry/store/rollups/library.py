@@ -13,6 +13,7 @@ from typing import Final
 import pyarrow as pa
 
 from telemetry.model.errors import StoreError
+from telemetry.objectives.slo import Objective
 from telemetry.store.answers import Filter
 from telemetry.store.manifest import SEGMENTS_FOLDER, Segment
 from telemetry.store.queries import source_of
@@ -20,6 +21,7 @@ from telemetry.store.rollups import files
 from telemetry.store.rollups.database import Database, open_database
 from telemetry.store.rollups.files import RollupFile
 from telemetry.store.rollups.making import FEWEST_ROWS, in_batches, roll_up_file, roll_up_tables, tables_of_file
+from telemetry.store.rollups.objectives import can_count
 from telemetry.store.rollups.pairs import pair
 from telemetry.store.rollups.partials import OF_OTHERS, of_others, with_slowest_turns
 from telemetry.store.rollups.rollup import Rollup, added
@@ -96,6 +98,12 @@ class RollupLibrary:
         if self._answered is None or self._answered[0] != key:
             self._answered = key, self._rolled_up(segments, f)
         return self._answered[1]
+
+    def can_count(self, f: Filter, objectives: Sequence[Objective]) -> bool:
+        """Whether roll-ups tell the turns of a filter, and which of them are good by each of the objectives."""
+        return not any((f.noise_profile, f.length_class, f.channel_profile, f.route)) and all(
+            can_count(objective, None) for objective in objectives
+        )
 
     def _rolled_up(self, segments: Sequence[Segment], f: Filter) -> RolledUp | None:
         everything = self._whole(segments, f.run_id)

@@ -27,6 +27,8 @@ _VOICE_TO_VOICE: Final = "voice_to_voice"
 # What a roll-up does not tell turns apart by.
 _OTHER_DIMENSIONS: Final = ("length_class", "noise_profile", "channel_profile", "route")
 _WITHOUT_ANSWER: Final = ("unanswered", "first")
+# The cells that objectives are counted from.
+COUNTED_PARTS: Final = ("turns", "metric", "waited", "withheld_turns", "withheld")
 
 
 def can_count(objective: Objective, instrument_ns: float | None) -> bool:
@@ -51,7 +53,7 @@ def count_objectives(
 ) -> ObjectiveCounts:
     """Objectives of which each `can_count`, over the filter's turns and over each of their cohorts."""
     whole, cohorts = _Turns(), defaultdict[str, _Turns](_Turns)
-    for part in ("turns", "metric", "waited", "withheld_turns", "withheld"):
+    for part in COUNTED_PARTS:
         for key, cell in figures.judged(part):
             whole.take(key, cell)
             if key.cohort is not None:

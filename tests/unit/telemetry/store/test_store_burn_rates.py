@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -15,11 +16,14 @@ from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import default_objectives, is_good
 from telemetry.sidecar.query_messages import Asked
 from telemetry.sidecar.query_process import reply_to
+from telemetry.store import burn_rates
 from telemetry.store.answers import Filter
 from telemetry.store.burn_rates import BurnRateAnswer
 from telemetry.store.questions import QUESTIONS
 from telemetry.store.reader import StoreReader
+from telemetry.store.rollups.stretches import StretchCounts, count_stretches
 from tests.fixtures_turns import SECOND, Run, client_turn, fill_store
+from tests.unit.telemetry.store.rollups.answers_compared import stored
 
 NOW = 1_795_000_000 * SECOND
 HOUR = 3600 * SECOND
@@ -163,3 +167,25 @@ def test_the_answer_travels(reader: StoreReader) -> None:
     asked = Asked("burn_rates", msgspec.json.encode({"objectives": [FAST]}), True)
     there = msgspec.msgpack.decode(reply_to(reader, asked).body, type=QUESTIONS["burn_rates"].answer)
     assert there == here
+
+
+@pytest.mark.parametrize("f", [Filter(), Filter(cohort="a"), Filter(noise_profile="none")], ids=str)
+def test_roll_ups_count_what_the_turns_do(
+    tmp_path: Path, reader: StoreReader, f: Filter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a store of merged segments with roll-ups in slots of a few turns, and of some without a roll-up."""
+    found: list[StretchCounts] = []
+
+    def spied(*given: Any) -> StretchCounts:
+        found.append(count_stretches(*given))
+        return found[-1]
+
+    monkeypatch.setattr(burn_rates, "count_stretches", spied)
+    folder = stored(tmp_path, sorted(TURNS, key=lambda turn: turn.started_unix_ns), segments=12, compacted=10)
+    objectives = [FAST, WELL, *default_objectives()]
+    with StoreReader(folder, wall_clock_ns=lambda: NOW) as rolled:
+        assert rolled.burn_rates(objectives, f) == reader.burn_rates(objectives, f)
+    if f.noise_profile is None:
+        assert any(each.eligible for each in found[0].counts["fast"].values())
+        assert found[0].left_over
+        assert found[0].unread
