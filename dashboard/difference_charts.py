@@ -139,7 +139,9 @@ def difference_spec(colors: Palette, names: Sequence[str], unit: str, margin: fl
     is_duration = unit == "s"
     title = "difference, ms" if is_duration else "difference, points"
     axis = alt.Axis(labelExpr=_MILLISECONDS if is_duration else _POINTS, tickCount=5, labelOverlap=True)
-    x = alt.X("lower:Q", title=title, axis=axis)
+    # Room for the name of the margin, where that is the farthest.
+    scale = alt.Scale(padding=40)
+    x = alt.X("lower:Q", title=title, axis=axis, scale=scale)
     tips = [alt.Tooltip("name:N"), alt.Tooltip("text:N", title="difference"), alt.Tooltip("state:N"),
             alt.Tooltip("turns:Q", title="turns of the candidate", format=",")]  # fmt: skip
     reach = base.mark_rule(strokeWidth=2.5).encode(y=y, x=x, x2="upper:Q", color=color, tooltip=tips)

@@ -98,6 +98,8 @@ def waiting(progress: RolloutProgress, zone: tzinfo) -> str:
         if progress.ready_unix_ns is not None:
             when = descriptions.day_and_time(progress.ready_unix_ns, zone)
             parts.append(f"<span>there about <b>{escape(when)}</b> at this traffic</span>")
+        elif needed:
+            parts.append("<span>when they will be there cannot be said: hardly any arrive at present</span>")
     if pace is not None:
         parts.append(f'<span class="hint">the candidate gets {formatting.number(pace)} turns an hour</span>')
     ratio = found["sample_ratio"]

@@ -9,8 +9,9 @@ from typing import Any, Final, Literal
 
 from telemetry.model.formatting import DASH, NS_PER_S, figure, signed_difference, significant
 from telemetry.rollout.checks import CheckResult, SliceResult
-from telemetry.rollout.history import Decision
+from telemetry.rollout.history import Decision, Look, RolloutHistory
 from telemetry.rollout.plan import RolloutPlan
+from telemetry.rollout.traffic import forecast
 from telemetry.rollout.verdict_document import check_object
 
 StageState = Literal["done", "here", "ahead", "rolled_back"]
@@ -160,17 +161,29 @@ def _stages(plan: RolloutPlan | None, verdicts: Sequence[LoggedVerdict], stage: 
 
 
 def _turns_per_ns(verdicts: Sequence[LoggedVerdict], stage: str) -> float | None:
-    """How fast turns of the candidate came at a stage, from its first look (else its beginning) to the newest."""
+    """How fast turns of the candidate come at a stage at present, as `traffic` counts it; at the first look, how fast
+    they came since the stage began."""
     looks = [each for each in verdicts if each.stage == stage]
     if not looks:
         return None
-    first, newest = looks[0], looks[-1]
-    if newest.at_unix_ns > first.at_unix_ns and newest.candidate_turns > first.candidate_turns:
-        return (newest.candidate_turns - first.candidate_turns) / (newest.at_unix_ns - first.at_unix_ns)
-    since = newest.since_unix_ns
-    if since is None or newest.at_unix_ns <= since or not newest.candidate_turns:
-        return None
-    return newest.candidate_turns / (newest.at_unix_ns - since)
+    newest = looks[-1]
+    if len(looks) == 1:
+        since = newest.since_unix_ns
+        if since is None or newest.at_unix_ns <= since or not newest.candidate_turns:
+            return None
+        return newest.candidate_turns / (newest.at_unix_ns - since)
+    taken = tuple(
+        Look(
+            at_unix_ns=each.at_unix_ns,
+            stage=stage,
+            candidate_turns=each.candidate_turns,
+            control_turns=0,
+            verdict=each.decision,
+        )
+        for each in looks
+    )
+    found = forecast(RolloutHistory(plan="", fingerprint="", stage=stage, looks=taken), 0)
+    return None if found is None else found.turns_per_s / NS_PER_S
 
 
 def _changes(verdicts: Sequence[LoggedVerdict]) -> list[LoggedVerdict]:

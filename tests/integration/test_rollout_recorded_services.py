@@ -1,0 +1,189 @@
+"""`voiceprobe rollout check` over a store that somebody else's service wrote: recorded conversations of Pipecat and of
+LiveKit, sent to a real sidecar, get the verdicts that the same turns get when our own callers report them."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import msgspec
+import numpy as np
+import pytest
+from rich.console import Console
+
+from loadtest.run.rollout_check import RolloutCheckRequest, check
+from telemetry.model.turns import Turn
+from tests.fixtures_recorded_calls import LIVEKIT, PIPECAT, DrawnCall, RecordedCalls
+from tests.fixtures_sidecar import running_sidecar, turns_request
+from tests.fixtures_turns import client_turn
+
+S = 1_000_000_000
+ANSWERED = 6  # turns of a call
+HANGS_UP_EVERY = 50  # calls
+CALLS_OF_A_REQUEST = 25
+CONTROL_CALLS = 150
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A variant of the service: how much slower its replies are, how many calls it has, and what is to be done."""
+
+    name: str
+    calls: int
+    slower_ms: float
+    verdict: str
+    exit_code: int
+
+
+CANDIDATES = (
+    Candidate("same", 90, 0.0, "promote", 0),
+    Candidate("slower", 90, 900.0, "roll_back", 3),
+    Candidate("rare", 22, 0.0, "hold", 6),
+)
+BY_NAME = {each.name: each for each in CANDIDATES}
+
+
+def drawn_calls(begin_unix_ns: int) -> list[DrawnCall]:
+    """The calls of every variant: slow calls stay slow, and now and then a caller hangs up."""
+    rng = np.random.default_rng(11)
+    found: list[DrawnCall] = []
+    for variant, calls, slower_ms in (
+        ("stable", CONTROL_CALLS, 0.0),
+        *((each.name, each.calls, each.slower_ms) for each in CANDIDATES),
+    ):
+        for place in range(calls):
+            of_call = 0.25 * rng.normal()
+            values = 350 + 250 * np.exp(of_call + 0.3 * rng.normal(size=ANSWERED)) + slower_ms
+            latencies: list[int | None] = [round(float(value) * 1e6) for value in values]
+            if place % HANGS_UP_EVERY == 7:
+                latencies.append(None)
+            number = len(found)
+            found.append(DrawnCall(number, variant, begin_unix_ns + number * S, tuple(latencies)))
+    return found
+
+
+def as_our_callers_report(calls: Sequence[DrawnCall]) -> list[Turn]:
+    """The same turns as a generator's spans have them."""
+    turns: list[Turn] = []
+    for call in calls:
+        for place, latency_ns in enumerate(call.latencies_ns):
+            heard_ms = None if latency_ns is None else latency_ns / 1e6
+            turn = client_turn(
+                len(turns),
+                voice_to_voice_ms=heard_ms,
+                call_id=f"call-{call.number}",
+                turn_index=place,
+                cohort=call.variant,
+                started_unix_ns=call.begin_unix_ns + place * S // 10,
+                process_id="worker-1",
+                sequence=len(turns),
+            )
+            if latency_ns is None:
+                turn = msgspec.structs.replace(turn, outcome="abandoned")
+            turns.append(turn)
+    return turns
+
+
+def plan_of(candidate: Candidate, source: str) -> str:
+    whole = CONTROL_CALLS + candidate.calls
+    return f"""
+name = "{candidate.name}"
+unit = "call"
+source = "{source}"
+[cohorts]
+control = "stable"
+candidate = "{candidate.name}"
+[primary]
+margin = "400ms"
+[[stages]]
+name = "canary"
+share = {candidate.calls / whole}
+[[guardrails]]
+check = "abandonment"
+margin = 0.1
+[[guardrails]]
+check = "tail"
+margin = 0.1
+"""
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """What each service and our own callers sent, received by a sidecar of its own, which has ended."""
+    calls = drawn_calls(time.time_ns() - 7200 * S)
+    groups = [calls[place : place + CALLS_OF_A_REQUEST] for place in range(0, len(calls), CALLS_OF_A_REQUEST)]
+    found: dict[str, Path] = {}
+    for name in ("pipecat", "livekit", "ours"):
+        store = tmp_path_factory.mktemp(name) / "store"
+        with running_sidecar(store) as sidecar:
+            if name == "ours":
+                content = turns_request(as_our_callers_report(calls)).SerializeToString()
+                _send(sidecar.http, content, "application/x-protobuf")
+            else:
+                recorded = RecordedCalls(PIPECAT if name == "pipecat" else LIVEKIT)
+                for group in groups:
+                    _send(sidecar.http, recorded.request(group), "application/json")
+            assert sidecar.terminate() == 0
+        found[name] = store
+    return found
+
+
+def _send(address: str, content: bytes, kind: str) -> None:
+    answer = httpx.post(f"{address}/v1/traces", content=content, headers={"content-type": kind}, timeout=60)
+    while answer.status_code == 503:  # busy for now, as an exporter would take it
+        time.sleep(float(answer.headers["retry-after"]))
+        answer = httpx.post(f"{address}/v1/traces", content=content, headers={"content-type": kind}, timeout=60)
+    assert answer.status_code == 200, answer.text
+    assert "rejected" not in answer.text.lower()
+
+
+def looked(store: Path, candidate: Candidate, source: str, folder: Path) -> tuple[int, dict[str, object]]:
+    folder.mkdir()
+    (folder / "rollout.toml").write_text(plan_of(candidate, source))
+    request = RolloutCheckRequest(plan=folder / "rollout.toml", store=str(store), json_file=folder / "verdict.json")
+    code = check(request, Console(quiet=True))
+    return int(code), json.loads((folder / "verdict.json").read_text())
+
+
+@pytest.mark.parametrize("name", list(BY_NAME))
+@pytest.mark.parametrize("service", ["pipecat", "livekit"])
+def test_a_services_own_spans_get_the_verdict_of_our_callers(
+    stores: dict[str, Path], service: str, name: str, tmp_path: Path
+) -> None:
+    candidate = BY_NAME[name]
+    code, theirs = looked(stores[service], candidate, "service", tmp_path / "theirs")
+    own_code, ours = looked(stores["ours"], candidate, "client", tmp_path / "ours")
+    assert (code, own_code) == (candidate.exit_code, candidate.exit_code), theirs["sentence"]
+    assert theirs["verdict"] == ours["verdict"] == candidate.verdict
+    assert theirs["sentence"] == ours["sentence"]
+    assert theirs["reasons"] == ours["reasons"]
+    assert theirs["cohorts"] == ours["cohorts"]
+    assert theirs["turns_needed"] == ours["turns_needed"]
+    assert theirs["sample_ratio"] == ours["sample_ratio"]
+    assert _figures(theirs) == pytest.approx(_figures(ours), rel=1e-9)
+    hung_up = len([place for place in range(candidate.calls) if place % HANGS_UP_EVERY == 7])
+    cohorts = theirs["cohorts"]
+    assert isinstance(cohorts, dict)
+    assert cohorts["candidate"]["turns"] == candidate.calls * ANSWERED + hung_up
+
+
+def _figures(verdict: dict[str, object]) -> list[float]:
+    checks = verdict["checks"]
+    assert isinstance(checks, list)
+    assert len(checks) == 3
+    names = ("candidate", "control", "difference", "lower", "upper", "information", "p_value", "turns")
+    return [-1.0 if check[name] is None else float(check[name]) for check in checks for name in names]
+
+
+def test_the_command_says_so_of_a_services_store(stores: dict[str, Path], tmp_path: Path) -> None:
+    (tmp_path / "rollout.toml").write_text(plan_of(BY_NAME["slower"], "service"))
+    command = [sys.executable, "-m", "loadtest.cli.main", "rollout", "check", str(tmp_path / "rollout.toml")]
+    ended = subprocess.run(
+        [*command, "--store", str(stores["livekit"])], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert ended.returncode == 3
+    assert "roll back slower at stage canary: p95 of voice_to_voice is worse" in ended.stdout
