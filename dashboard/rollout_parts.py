@@ -154,11 +154,12 @@ def _status(row: CheckRow, shown: str) -> str:
     return f"{shown}{reason}"
 
 
-def history(progress: RolloutProgress, zone: tzinfo) -> str:
-    """The verdicts at which the decision or the stage changed, the newest first."""
+def history(progress: RolloutProgress, zone: tzinfo, *, is_sound: bool = True) -> str:
+    """The verdicts at which the decision or the stage changed, the newest first; those of a log that is not `is_sound`
+    decide nothing."""
     rows = "".join(
         f"<tr><th scope='row'>{escape(descriptions.day_and_time(each.at_unix_ns, zone))}</th>"
-        f"<td>{escape(each.stage)}</td><td>{chip(STATES[each.decision], WORDS[each.decision])}</td>"
+        f"<td>{escape(each.stage)}</td><td>{chip(STATES[each.decision] if is_sound else 'unknown', WORDS[each.decision])}</td>"
         f'<td class="num">{each.candidate_turns:,}</td>'
         f'<td class="vp-long">{escape(each.verdict["sentence"])}</td></tr>'
         for each in progress.changes

@@ -80,7 +80,7 @@ def _figures(found: RolloutPage, progress: RolloutProgress) -> None:
     if progress.slices:
         caption = "where a difference is, corrected for their number; never an excuse"
         st.html(rollout_parts.check_table(progress.slices, caption, "slice"))
-    st.html(rollout_parts.history(progress, zone))
+    st.html(rollout_parts.history(progress, zone, is_sound=not found.faults))
     if found.budgets:
         caption = f"burn rates over the turns of {found.candidate}, at every stage"
         st.html(budget_tables.table(found.budgets, caption))

@@ -57,6 +57,10 @@ margin = 0.03
 [[guardrails]]
 check = "no_reply"
 margin = 0.02
+
+[[guardrails]]
+check = "tail"
+margin = 0.04
 """
 
 

@@ -1,0 +1,206 @@
+"""The pages Cohorts and Rollout by Streamlit's own test runner, over verdicts of the real gate and its log."""
+
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from html import unescape
+from pathlib import Path
+
+import msgspec
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from dashboard.source import ENV_SLO, ENV_STORE
+from telemetry.rollout.gate import decide
+from telemetry.rollout.plan import RolloutPlan
+from telemetry.rollout.plan_document import parse_plan
+from telemetry.store.reader import StoreReader
+from telemetry.store.rollout_log import LOG_NAME, RolloutLog
+from telemetry.store.rollout_turns import evidence_of, question_of
+from telemetry.store.schema import Batch
+from telemetry.store.writer import StoreWriter
+from tests.fixtures_turns import Run, client_turn, fill_store
+from tests.unit.dashboard.rollout_scenes import PLAN, Rollout, S, fill_rollout, turns_of
+
+BOUND_S = 180
+STREAMING = parse_plan(PLAN, "streaming")
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(ENV_STORE, str(tmp_path / "store"))
+    monkeypatch.delenv(ENV_SLO, raising=False)
+    return tmp_path / "store"
+
+
+def bodies(page: str, **link: str) -> str:
+    """What a page shows, as HTML."""
+    app = AppTest.from_string(f"from dashboard.pages import {page}\n{page}.page()\n", default_timeout=BOUND_S)
+    for name, value in link.items():
+        app.query_params[name] = value
+    app.run()
+    assert not app.exception
+    return " ".join(element.proto.body for element in app.get("html"))
+
+
+def text_of(html: str) -> str:
+    return unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", html)))
+
+
+def shown(page: str, **link: str) -> str:
+    return text_of(bodies(page, **link))
+
+
+def look(store: Path, plan: RolloutPlan, others: Sequence[RolloutPlan] = ()) -> str:
+    """One look at what the store holds, kept in its log; gives the sentence."""
+    now = time.time_ns()
+    with StoreReader(store) as reader, RolloutLog(store, plan, PLAN, now) as log:
+        found = reader.rollout_turns(question_of(plan, log.history.stage_since_unix_ns))
+        verdict = decide(plan, evidence_of(found, others), log.history, now)
+        log.append(plan, verdict)
+    return verdict.sentence
+
+
+def test_without_a_rollout_the_page_says_what_to_do(store: Path) -> None:
+    StoreWriter(store).close()
+    found = shown("rollout")
+    assert "No rollout yet" in found
+    for command in (
+        "voiceprobe sidecar --rollout rollout.toml",
+        "voiceprobe rollout check",
+        "voiceprobe demo --rollout",
+    ):
+        assert command in found
+
+
+def test_a_rollout_without_a_look_and_an_unknown_name_are_said(store: Path) -> None:
+    fill_store(store, Run(turns=[client_turn(0, cohort="stable")]))
+    with RolloutLog(store, STREAMING, PLAN, time.time_ns()):
+        pass
+    assert "No verdict on streaming yet" in shown("rollout")
+    assert "That rollout is not in this store" in shown("rollout", rollout="another")
+
+
+@pytest.mark.parametrize(("cohort", "missing"), [("stable", "candidate streaming"), ("streaming", "control stable")])
+def test_a_cohort_that_never_came_holds_on_both_pages(store: Path, cohort: str, missing: str) -> None:
+    now = time.time_ns()
+    turns = [client_turn(index, cohort=cohort, started_unix_ns=now - (400 - index) * S) for index in range(300)]
+    fill_store(store, Run(turns=turns))
+    sentence = look(store, STREAMING)
+    assert f"no turn of the {missing} has arrived" in sentence
+    assert f"cohorts seen are {cohort}" in sentence
+    for page in ("rollout", "cohorts"):
+        found = shown(page)
+        assert f"○ hold {sentence}" in found
+        assert "✓ promote" not in found
+    assert "could not be compared at any look yet" in shown("rollout")
+    assert "Nothing to compare" in shown("cohorts")
+
+
+def test_a_plan_that_was_edited_midway_holds(store: Path) -> None:
+    fill_rollout(store, Rollout(turns=2000, looks=2, moves=False), time.time_ns() - S)
+    edited = replace(STREAMING, primary=replace(STREAMING.primary, margin=2 * STREAMING.primary.margin))
+    sentence = look(store, edited)
+    assert "the plan was edited after 2 looks" in sentence
+    for page in ("rollout", "cohorts"):
+        assert f"○ hold {sentence}" in shown(page)
+
+
+def test_two_plans_over_one_cohort_hold(store: Path) -> None:
+    fill_rollout(store, Rollout(turns=2000, looks=2, moves=False), time.time_ns() - S)
+    sentence = look(store, STREAMING, [replace(STREAMING, name="other", control="another")])
+    assert "the plans streaming and other are both about the cohort streaming" in sentence
+    assert f"○ hold {sentence}" in shown("rollout")
+
+
+def test_a_log_that_was_changed_decides_nothing(store: Path) -> None:
+    fill_rollout(store, Rollout(slower_ms=180, turns=2000, looks=2), time.time_ns())
+    log = store / "rollouts" / "streaming" / LOG_NAME
+    log.write_text(log.read_text().replace('"verdict":"roll_back"', '"verdict":"promote"'))
+    for page in ("rollout", "cohorts"):
+        found = shown(page)
+        assert "the log was changed by others" in found
+        assert "was edited" in found
+        assert "✓ promote" not in found
+    assert "○ not to be trusted: promote" in shown("rollout")
+    assert "✕ worse streaming is worse than stable" in shown("cohorts")
+
+
+def test_a_roll_back_says_why_it_was(store: Path) -> None:
+    fill_rollout(store, Rollout(slower_ms=180, turns=2400, looks=4), time.time_ns())
+    for page in ("rollout", "cohorts"):
+        found = shown(page)
+        assert "✕ roll back roll back streaming at stage 20-percent: rolled back at" in found
+        assert "roll back streaming at stage 20-percent: p95 of voice_to_voice is worse:" in found
+    assert found.index("✕ roll back") < found.index("Voice to voice"), "the sentence is first"
+
+
+def test_a_good_change_shows_stages_history_and_what_it_waits_for(store: Path) -> None:
+    fill_rollout(store, Rollout(), time.time_ns())
+    found = shown("rollout")
+    assert re.search(r"20 % 20-percent done .* 50 % 50-percent (done|now)", found)
+    assert re.search(r"the candidate gets [\d,]+ turns an hour", found)
+    assert "p95 of voice_to_voice: bounds at each look, against the margin" in found
+    assert len(re.findall(r"✓ promote promote streaming|○ hold \d", found)) >= 1
+    assert "the verdict's history" in found
+
+
+def test_when_the_turns_will_be_there_is_said_only_while_they_come(store: Path) -> None:
+    now = time.time_ns()
+    fill_rollout(store, Rollout(turns=900, looks=5, moves=False), now)
+    assert re.search(r"more of the candidate are needed there about .* at this traffic|is not known", shown("rollout"))
+    sentence = look(store, STREAMING)
+    assert sentence.startswith("hold")
+
+
+def test_the_cohorts_page_has_every_ratio_with_difference_and_bounds(store: Path) -> None:
+    fill_rollout(store, Rollout(), time.time_ns())
+    found = bodies("cohorts")
+    for name in (
+        *("p50 of voice_to_voice", "p95 of voice_to_voice", "p99 of voice_to_voice"),
+        *("not within 1,000 ms", "no reply ratio", "errors ratio", "fallback ratio", "abandonment ratio"),
+        *("share of turns that no cache answered", "cost per turn"),
+    ):
+        assert re.search(rf'<th scope="row">[^<]*{re.escape(name)}', found), name
+    text = text_of(found)
+    assert "no plan states a price" in text
+    for part in ("Sample ratio:", "exact binomial test", "Telemetry:", "Invalid turns of streaming:", "Slices:"):
+        assert part in text
+
+
+def test_chosen_turns_never_contradict_the_verdict_above_them(store: Path) -> None:
+    fill_rollout(store, Rollout(slower_ms=180, turns=2400, looks=4), time.time_ns())
+    found = shown("cohorts", turns="chosen")
+    assert found.index("✕ roll back") < found.index("○ no verdict of the turns that were chosen here:")
+    assert "these are other turns than those of the verdict above, which stands" in found
+    assert "✓ within every margin" not in found
+
+
+def test_without_a_plan_the_comparison_names_its_margins(store: Path) -> None:
+    of = Rollout(slower_ms=180, turns=2400)
+    with StoreWriter(store) as writer:
+        writer.append(Batch(turns=turns_of(of, time.time_ns() - of.turns * S, range(of.turns), 0.5)))
+    found = shown("cohorts")
+    assert "✕ worse streaming is worse than stable: p95 of voice_to_voice is worse:" in found
+    assert "no rollout's plan covers these cohorts: the margins of the 8 figures are assumed" in found
+    assert "no plan states the shares" in found
+
+
+def test_nothing_to_compare_says_how_cohorts_come_to_be(store: Path) -> None:
+    fill_store(store, Run(turns=[client_turn(index) for index in range(30)]))
+    found = shown("cohorts")
+    assert "No turn names a cohort." in found
+    assert "feature_flag.result.variant" in found
+
+
+def test_names_of_others_are_text(store: Path) -> None:
+    name = "<img src=x onerror=alert(1)>"
+    turns = [
+        msgspec.structs.replace(client_turn(index), cohort=(name, "control")[index % 2], noise_profile=name)
+        for index in range(300)
+    ]
+    fill_store(store, Run(turns=turns))
+    found = bodies("cohorts")
+    assert "<img" not in found
+    assert "&lt;img src=x onerror=alert(1)&gt;" in found
