@@ -20,7 +20,8 @@ WATCH_EXAMPLE: Final = "Example: voiceprobe rollout watch examples/rollouts/stre
 Plan = Annotated[Path, typer.Argument(help="plan of the rollout, a TOML file, see examples/rollouts")]
 Store = Annotated[str, typer.Option(help="folder of the store, or http://HOST:4318 of its sidecar (with its token)")]
 Also = Annotated[
-    list[Path] | None, typer.Option(help="another plan that is evaluated at the same time; may be repeated")
+    list[Path] | None,
+    typer.Option(metavar="<path>", help="another plan that is evaluated at the same time; may be repeated"),
 ]
 Every = Annotated[str, typer.Option(help="time between two looks, e.g. 10s", metavar=METAVAR)]
 
@@ -60,8 +61,9 @@ def check(
 ) -> None:
     """Say of a rollout's stage whether to promote, hold or roll back, why, and how many turns are still needed.
 
-    Look as often as you like: the bounds hold at every look. Exit code 0: promote; 3: roll back; 6: hold; 2: the plan
-    or a flag cannot be used.
+    Look as often as you like: the bounds hold at every look.
+
+    Exit code 0: promote; 3: roll back; 6: hold; 2: the plan or a flag cannot be used.
     """
     from loadtest.run.rollout_check import RolloutCheckRequest
     from loadtest.run.rollout_check import check as carry_out
@@ -94,9 +96,14 @@ def run(
 ) -> None:
     """Carry a rollout along: change the share as the plan says (apply), and never beyond a verdict.
 
-    A stage begins after the one before it was promoted; a roll back takes the candidate back at once. Every verdict is
-    kept before it is acted upon, so the same command goes on where an earlier one ended. Exit code 0: promoted through
-    every stage; 3: rolled back; 6: the time of --for is over; 2: the plan or a flag cannot be used.
+    A stage begins after the one before it was promoted; a roll back takes the candidate back.
+
+    Verdicts are kept before they are acted upon: the same command goes on where one ended.
+
+    Where --store is the address of a sidecar that evaluates the plan, its verdicts decide.
+
+    Exit code 0: promoted through every stage; 3: rolled back; 6: the time of --for is over;
+    2: the plan or a flag cannot be used.
     """
     from loadtest.rollout.job import RolloutRunRequest, run_rollout
 
@@ -130,8 +137,9 @@ def watch(
 ) -> None:
     """Show the verdict on a rollout as it comes about, whoever splits the callers. Changes nothing and keeps nothing.
 
-    Ends with Ctrl-C or --until-verdict. Exit code, of the last look: 0 promote, 3 roll back, 6 hold; 2: the plan or a
-    flag cannot be used.
+    Ends with Ctrl-C or --until-verdict.
+
+    Exit code, of the last look: 0 promote, 3 roll back, 6 hold; 2: the plan or a flag cannot be used.
     """
     from loadtest.rollout.watching import RolloutWatchRequest
     from loadtest.rollout.watching import watch as carry_out

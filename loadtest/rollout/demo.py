@@ -48,6 +48,7 @@ UTTERANCES: Final = 4
 ASSISTANT: Final = (
     *("--asr", "scripted", "--asr-delay", "lognormal:20ms:0.2", "--asr-partial-delay", "constant:30s"),
     *("--llm-answer", "Done.", "--llm-gap", "constant:1ms", "--llm-stream", "true", "--cache", "off"),
+    *("--llm-deadline", "10s"),  # what is slow is slow, and no rule answers in its place
     *("--tts", "scripted", "--tts-delay", "lognormal:30ms:0.2", "--tts-pace", "0", "--endpoint-delay", "constant:10ms"),
     *("--cohort-control", "stable", "--max-sessions", "1000"),
 )

@@ -215,6 +215,33 @@ def test_flaggers_weight_goes_up_with_a_promotion_and_then_waits(tmp_path: Path)
             assert [each.stage for each in record.entries if each.verdict is None] == ["canary", "half"]
 
 
+def test_a_full_volume_holds_and_what_was_kept_stays(tmp_path: Path) -> None:
+    with evaluating(tmp_path, "equal") as sidecar:
+        assert evaluated(sidecar)["verdict"] == "promote"
+        process = rollout_process(sidecar)
+        unlimited = process.rlimit(psutil.RLIMIT_FSIZE)
+        # No file of the process may grow beyond this: the kernel refuses as it does on a full volume.
+        process.rlimit(psutil.RLIMIT_FSIZE, (1024, unlimited[1]))
+        held = until(
+            lambda: (found := ask(sidecar, "GET", "verdict").json()).get("sequence", 0) is None and found,
+            "a verdict that is not kept",
+        )
+        assert held["verdict"] == "hold"
+        assert "verdicts cannot be kept there" in held["sentence"]
+        assert "none counts until the disk takes them" in held["sentence"]
+        assert ask(sidecar, "POST", "confirm").status_code == 409
+        assert ask(sidecar, "POST", "stage", json={"stage": "half"}).status_code == 409
+        (before,) = read_rollouts(tmp_path / "store")
+        assert before.faults == ()
+        assert before.verdicts[-1].decision == "promote"
+        process.rlimit(psutil.RLIMIT_FSIZE, unlimited)
+        until(lambda: evaluated(sidecar)["sequence"], "a verdict that is kept again")
+        (after,) = read_rollouts(tmp_path / "store")
+        assert after.faults == ()
+        assert after.entries[: len(before.entries)] == before.entries
+        assert ask(sidecar, "POST", "stage", json={"stage": "half"}).status_code == 200
+
+
 def test_a_killed_evaluation_and_a_killed_sidecar_lose_no_verdict(tmp_path: Path) -> None:
     with evaluating(tmp_path, "worse") as sidecar:
         assert evaluated(sidecar)["verdict"] == "roll_back"

@@ -1,0 +1,55 @@
+"""A sidecar that is killed between a verdict and the line that keeps it: nothing is lost, and nothing begins twice."""
+
+import itertools
+import os
+from pathlib import Path
+
+import pytest
+
+from telemetry.store.rollout_log import read_rollouts
+from tests.unit.telemetry.sidecar.rollouts.test_rollout_evaluation import Sidecar
+
+
+class KilledError(BaseException):
+    """kill -9: nothing below it is carried out."""
+
+
+def killed_at(place: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """A promotion that begins the next stage by itself, killed at a write to the disk; whether it came that far."""
+    folder.mkdir()
+    sidecar = Sidecar(folder)
+    sidecar.start(next_stage="on-promotion")
+    steps, real = itertools.count(1), os.fsync
+
+    def dies(descriptor: int) -> None:
+        if next(steps) == place:
+            raise KilledError
+        real(descriptor)
+
+    was_killed = False
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", dies)
+        try:
+            sidecar.look()
+        except KilledError:
+            was_killed = True
+    kept = [each for record in read_rollouts(sidecar.store) for each in record.entries]
+    sidecar.start(next_stage="on-promotion")  # another process
+    state = sidecar.look()
+    assert (state.stage, state.decision, state.is_kept) == ("half", "hold", True)
+    (record,) = read_rollouts(sidecar.store)
+    assert record.faults == ()
+    assert list(record.entries[: len(kept)]) == kept
+    begun = [each.stage for each in record.entries[1:] if each.verdict is None]
+    assert begun == ["half"]
+    # The stage that began last was promoted by the verdict before it, and by no later one.
+    place_of_begin = next(number for number, each in enumerate(record.entries[1:], 1) if each.verdict is None)
+    assert record.entries[place_of_begin - 1].decision == "promote"
+    assert all(each.decision == "hold" for each in record.entries[place_of_begin + 1 :])
+    sidecar.stop()
+    return was_killed
+
+
+def test_killed_at_every_write_of_a_promotion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    places = itertools.takewhile(lambda place: killed_at(place, tmp_path / str(place), monkeypatch), itertools.count(1))
+    assert len(list(places)) >= 8  # the plan, two folders, and each line with its head
