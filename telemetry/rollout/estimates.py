@@ -116,7 +116,7 @@ def tail_difference(candidate: CheckSample, control: CheckSample, fraction: floa
     were not answered that its quantile is one of them, the shares are those of the turns that were not. Only the
     control has to have turns beyond its quantile; that the candidate has none says something of it. Raises TooFewError.
     """
-    _expect(control, 1 - fraction)
+    _expect(control, 1 - fraction, " of the control")
     threshold = float(np.quantile(control.values, fraction, method="inverted_cdf"))
     beyond = [
         replace(sample, values=_beyond(sample.values, threshold).astype(np.float64), weights=None)
@@ -241,10 +241,10 @@ def _paired_variance(figures: list[_Figure], samples: tuple[CheckSample, CheckSa
     return max(by_utterance, by_both)
 
 
-def _expect(sample: CheckSample, share: float) -> None:
+def _expect(sample: CheckSample, share: float, whose: str = "") -> None:
     needed = math.ceil(FEWEST_BEYOND / share)
     if sample.size < needed:
-        raise TooFewError(f"{sample.size:,} of at least {needed:,} turns have a value")
+        raise TooFewError(f"{sample.size:,} of at least {needed:,} turns{whose} have a value")
 
 
 def _enough_clusters(clusters: Codes, unit: str) -> None:

@@ -97,6 +97,13 @@ def test_the_tail_sees_what_a_p95_does_not() -> None:
     assert tail_difference(worse, control).control == pytest.approx(0.01, abs=0.0001)
 
 
+def test_the_tail_asks_the_control_for_its_p99_and_the_candidate_for_no_number() -> None:
+    few, many = sample(200, 1), sample(500, 2)
+    assert tail_difference(few, many).candidate <= 0.05
+    with pytest.raises(TooFewError, match="499 of at least 500 turns of the control have a value"):
+        tail_difference(many, sample(499, 2))
+
+
 def test_the_error_of_the_tail_is_that_of_drawing_both_cohorts_anew() -> None:
     found = [tail_difference(sample(2000, seed), sample(4000, seed + 1000)) for seed in range(150)]
     spread = float(np.std([each.value for each in found]))
