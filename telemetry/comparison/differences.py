@@ -51,7 +51,7 @@ class Pairing:
 class FigureDifference:
     """Candidate minus baseline of one figure, in its unit. `lower` and `upper` hold the true difference with 95 %
     confidence; None with a `reason` where too little is known. `turns` are those with a value, of the baseline and of
-    the candidate."""
+    the candidate. Not `is_claimed` where one of the runs is such that its figures show nothing of the service."""
 
     figure: ComparedFigure
     baseline: float | None = None
@@ -63,11 +63,14 @@ class FigureDifference:
     turns: tuple[int, int] = (0, 0)
     is_paired: bool = False
     reason: str | None = None
+    is_claimed: bool = True
 
     @property
     def is_shown(self) -> bool:
         """Whether the interval leaves out 0: the runs differ in this figure."""
-        return self.lower is not None and self.upper is not None and not self.lower <= 0 <= self.upper
+        return (
+            self.is_claimed and self.lower is not None and self.upper is not None and not self.lower <= 0 <= self.upper
+        )
 
     @property
     def is_worse(self) -> bool | None:

@@ -21,7 +21,9 @@ _REASONS: Final = {
     "not answered": "unanswered",
     "no turn": "not reported",
 }
+NOT_CLAIMED: Final = "not claimed"
 _MEANINGS: Final = {
+    NOT_CLAIMED: "one of the runs was not measured well enough: no difference of the service is claimed",
     "not shown": "the interval holds 0: no difference is shown",
     "too few": "an interval needs 20 calls, and of turns 10 for a p50, 100 for a p95, 500 for a p99",
     "constant": "the values do not vary: nothing can be said of their error",
@@ -100,6 +102,8 @@ def interval_text(found: FigureDifference) -> str:
 
 def status_text(found: FigureDifference) -> str:
     """What the interval shows, in a word or two."""
+    if not found.is_claimed:
+        return NOT_CLAIMED
     if found.lower is None:
         reason = found.reason or ""
         return next((word for begin, word in _REASONS.items() if begin in reason), "not known")

@@ -9,7 +9,7 @@ A claim that does not hold has a chance of 2.5 % at most, for each pair of runs.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 import numpy as np
@@ -92,7 +92,10 @@ def compare_runs(
     if decisive is None:
         decisive = difference(margin.figure, baseline.turns, candidate.turns, paired)
         found.insert(0, decisive)
-    state, statement = _verdict(baseline, candidate, margin, decisive)
+    if (unsound := _unsound(baseline, candidate)) is not None:
+        found = [replace(each, is_claimed=False) for each in found]
+        decisive = replace(decisive, is_claimed=False)
+    state, statement = ("undecided", unsound) if unsound else _verdict(baseline, candidate, margin, decisive)
     return RunComparison(
         baseline,
         candidate,
@@ -100,7 +103,7 @@ def compare_runs(
         state,
         statement,
         decisive,
-        tuple(each for each in found if each.turns != (0, 0) or each is decisive),
+        tuple(each for each in found if each.turns != (0, 0) or each.figure == decisive.figure),
         asked,
         paired,
     )
@@ -112,13 +115,15 @@ def worst(states: Sequence[ComparisonState]) -> ComparisonState:
     return found[0] if found else "undecided"
 
 
+def _unsound(baseline: ComparedRun, candidate: ComparedRun) -> str | None:
+    """Why nothing can be claimed of one of the runs, and so of their difference."""
+    return next((why for why in (baseline.unsound, candidate.unsound) if why is not None), None)
+
+
 def _verdict(
     baseline: ComparedRun, candidate: ComparedRun, margin: RegressionMargin, found: FigureDifference
 ) -> tuple[ComparisonState, str]:
     figure, run = margin.figure, candidate.label
-    unsound = next((why for why in (baseline.unsound, candidate.unsound) if why is not None), None)
-    if unsound is not None:
-        return "undecided", unsound
     if found.lower is None or found.upper is None:
         if (silent := _unanswered(baseline, candidate, figure)) is not None:
             return "worse", silent

@@ -5,6 +5,7 @@ from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from rich.console import Console
@@ -121,6 +122,46 @@ def test_every_fault_is_named_at_once(root: Path, tmp_path: Path) -> None:
     assert "nobody is no run: known are " in str(raised.value)
     with pytest.raises(StoreError, match="no turn is stored here"):
         printed(asked(root, "base", "empty"))
+
+
+def test_a_damaged_summary_does_not_hide_the_turns_of_its_run(root: Path, tmp_path: Path) -> None:
+    folder = run_folder(tmp_path, "slow", SLOW)
+    (folder / "summary.json").write_text('{"run": ')
+    code, text = printed(asked(root, "base", str(folder)))
+    assert code is ExitCode.OBJECTIVE_MISSED
+    assert "regression: Voice to voice p95 of slow is " in text
+    assert "summary.json cannot be understood" in " ".join(listing(places=(str(tmp_path),)).split())
+
+
+def test_runs_without_a_common_utterance_are_compared_by_call(root: Path, tmp_path: Path) -> None:
+    other = latency_run("r-other", 120, seed=5)
+    other.turns = [msgspec.structs.replace(turn, utterance_id=f"other-{turn.utterance_id}") for turn in other.turns]
+    code, text = printed(asked(root, "base", str(run_folder(tmp_path, "other", other))))
+    assert "by call, not paired by utterance: no utterance was heard by both" in text
+    assert code is ExitCode.OK
+
+
+def test_a_generator_limited_run_claims_nothing(root: Path, tmp_path: Path) -> None:
+    limited = latency_run("r-limited", 120, llm_ms=420, seed=6)
+    limited.turns = [
+        msgspec.structs.replace(turn, outcome="invalid", invalid_reasons=("loop_lag",))
+        if turn.source == "client" and place % 3 == 0
+        else turn
+        for place, turn in enumerate(limited.turns)
+    ]
+    folder = str(run_folder(tmp_path, "limited", limited))
+    files = {"json_file": tmp_path / "c.json", "html_file": tmp_path / "c.html"}
+    code, text = printed(asked(root, "base", folder, **files))
+    assert code is ExitCode.UNDECIDED
+    assert "undecided: limited is generator-limited (120 of 360 turns are invalid): nothing is claimed" in text
+    assert " worse" not in text
+    assert {each["worse"] for each in json.loads((tmp_path / "c.json").read_text())["comparisons"][0]["figures"]} == {
+        None
+    }
+    assert 'class="worse"' not in (tmp_path / "c.html").read_text()
+    # Of several runs, each stands for itself.
+    assert printed(asked(root, "base", folder, "slow"))[0] is ExitCode.OBJECTIVE_MISSED
+    assert printed(asked(root, "base", folder, "same"))[0] is ExitCode.UNDECIDED
 
 
 def test_names_of_other_people_cannot_speak_for_us(tmp_path: Path) -> None:

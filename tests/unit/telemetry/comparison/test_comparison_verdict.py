@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from telemetry.comparison.runs import ComparedRun, asked_differences, difference_sentence, why_no_pairs
+from telemetry.comparison.sentences import figure_row, footnotes, grouped
 from telemetry.comparison.verdict import RegressionMargin, compare_runs, worst
 from telemetry.objectives.slo import default_objectives
 from telemetry.rollout.cohort_turns import missed_column, packed_numbers
@@ -74,6 +75,9 @@ def test_nothing_is_claimed_of_a_run_that_was_not_measured_well(fault: dict[str,
     ):
         assert found.state == "undecided"
         assert why in found.sentence
+        assert all(each.is_worse is None and not each.is_shown for each in found.differences)
+        assert {row[-1] for _, group in grouped(found) for row in map(figure_row, group)} == {"not claimed"}
+        assert any("no difference of the service is claimed" in line for line in footnotes(found))
     weakened = compare_runs(
         replace(base, telemetry_lost=0.005, is_under_way=True, lacks_old_turns=True), slow, MARGIN, ()
     )
