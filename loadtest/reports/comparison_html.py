@@ -29,7 +29,6 @@ _STYLE: Final = """
 --worse:#b3261e;--better:#1a6b3c;--open:#7a5900;--dot:#4f46e5}
 @media (prefers-color-scheme:dark){:root{--paper:#12151b;--ink:#e6e9ef;--soft:#a4adbd;--line:#333b49;--band:#1b2029;
 --worse:#ff9d94;--better:#7ddc9f;--open:#f0c667;--dot:#a5b4fc}}
-@media print{:root{--paper:#fff;--ink:#000;--soft:#444;--line:#bbb;--band:#fff}}
 *{box-sizing:border-box}
 body{margin:0 auto;max-width:1080px;padding:20px 16px 48px;background:var(--paper);color:var(--ink);
 font:15px/1.45 system-ui,sans-serif;overflow-wrap:anywhere}
@@ -45,8 +44,13 @@ td.state{color:var(--soft);font-size:13px;padding-left:8px}td.worse{color:var(--
 td.bar,th.bar{width:190px;padding:0 6px;text-align:center}svg{display:block;width:100%;height:22px}
 svg .zero{stroke:var(--soft);stroke-width:1}svg .margin{stroke:var(--open);stroke-width:2;stroke-dasharray:3 2}
 svg .reach{stroke:var(--dot);stroke-width:3}svg .at{fill:var(--dot)}
+td,th{white-space:nowrap}td:first-child{white-space:normal}
 p.how{color:var(--soft);font-size:13px;margin-top:30px}
-@media (max-width:720px){thead{display:none}table,tbody{display:block}
+@media (max-width:1000px){body{font-size:13px}td.bar,th.bar{width:110px}th,td{padding-right:7px}}
+@media print{:root{color-scheme:light;--paper:#fff;--ink:#000;--soft:#444;--line:#bbb;--band:#fff;--worse:#b3261e;
+--better:#1a6b3c;--open:#7a5900;--dot:#4f46e5}body{font-size:12px;padding:0}th,td{padding:3px 6px 3px 0}
+th,td.state{font-size:11px}td.bar,th.bar{width:100px}tr{break-inside:avoid}h2,h3{break-after:avoid}}
+@media screen and (max-width:720px){body{font-size:15px}td,th{white-space:normal}thead{display:none}table,tbody{display:block}
 tr{display:grid;grid-template-columns:repeat(3,1fr);gap:0 10px;padding:8px 0;border-bottom:1px solid var(--line)}
 td{display:block;border:0;padding:1px 0;text-align:left}td::before{content:attr(data-name);display:block;
 color:var(--soft);font-size:12px}td:first-child{grid-column:1/-1;font-weight:600}td:first-child::before,
