@@ -4,6 +4,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final
 
 from telemetry.model.metrics import CONNECT, METRICS, NOT_OF_AN_ANSWER, Metric
@@ -57,8 +58,6 @@ class RolledFigures:
         for key, cell in rollup.cells.items():
             if matches(key, f):
                 self._by_part[key.part].append((key, cell))
-        self._counted: defaultdict[Scope, _Counted] = defaultdict(_Counted)
-        self._count()
 
     def of(self, part: str) -> list[tuple[Key, RollupCell]]:
         """The filter's cells of a part, those of ramps too."""
@@ -182,12 +181,14 @@ class RolledFigures:
         cohorts = [each for each in self._counted if each.what == "cohort"]
         return [*sorted(cohorts, key=lambda each: (each.name is None, each.name)), WHOLE]
 
-    def _count(self) -> None:
+    @cached_property
+    def _counted(self) -> defaultdict[Scope, _Counted]:
+        found: defaultdict[Scope, _Counted] = defaultdict(_Counted)
         for key, cell in self.of("turns"):
             if not _is_asked(key):
                 continue
             for scope in self._scopes_of(key):
-                counted = self._counted[scope]
+                counted = found[scope]
                 counted.turns[key.labels] += cell.n
                 counted.first = min(each for each in (counted.first, cell.first) if each is not None)
                 counted.last = max(each for each in (counted.last, cell.last) if each is not None)
@@ -196,13 +197,14 @@ class RolledFigures:
             if not _is_asked(key) or cell.histogram is None:
                 continue
             for scope in self._scopes_of(key):
-                self._counted[scope].histograms[name, side].append(cell.histogram)
+                found[scope].histograms[name, side].append(cell.histogram)
                 if side in ("known", "unknown"):
-                    self._counted[scope].values[name, kind] += cell.n
+                    found[scope].values[name, kind] += cell.n
         for key, cell in self.judged("gap"):
             if cell.histogram is not None:
-                self._counted[WHOLE].gaps.append(cell.histogram)
-                self._counted[Scope("cohort", key.cohort)].gaps.append(cell.histogram)
+                found[WHOLE].gaps.append(cell.histogram)
+                found[Scope("cohort", key.cohort)].gaps.append(cell.histogram)
+        return found
 
     def _totals(self, scope: Scope) -> Row:
         counted = self._counted[scope]
