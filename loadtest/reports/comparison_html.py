@@ -50,7 +50,8 @@ p.how{color:var(--soft);font-size:13px;margin-top:30px}
 @media print{:root{color-scheme:light;--paper:#fff;--ink:#000;--soft:#444;--line:#bbb;--band:#fff;--worse:#b3261e;
 --better:#1a6b3c;--open:#7a5900;--dot:#4f46e5}body{font-size:12px;padding:0}th,td{padding:3px 6px 3px 0}
 th,td.state{font-size:11px}td.bar,th.bar{width:100px}tr{break-inside:avoid}h2,h3{break-after:avoid}}
-@media screen and (max-width:720px){body{font-size:15px}td,th{white-space:normal}thead{display:none}table,tbody{display:block}
+@media screen and (max-width:720px){body{font-size:15px}td,th{white-space:normal}
+thead{display:none}table,tbody{display:block}
 tr{display:grid;grid-template-columns:repeat(3,1fr);gap:0 10px;padding:8px 0;border-bottom:1px solid var(--line)}
 td{display:block;border:0;padding:1px 0;text-align:left}td::before{content:attr(data-name);display:block;
 color:var(--soft);font-size:12px}td:first-child{grid-column:1/-1;font-weight:600}td:first-child::before,
