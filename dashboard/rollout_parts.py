@@ -159,7 +159,7 @@ def history(progress: RolloutProgress, zone: tzinfo, *, is_sound: bool = True) -
     decide nothing."""
     rows = "".join(
         f"<tr><th scope='row'>{escape(descriptions.day_and_time(each.at_unix_ns, zone))}</th>"
-        f"<td>{escape(each.stage)}</td><td>{chip(STATES[each.decision] if is_sound else 'unknown', WORDS[each.decision])}</td>"
+        f"<td>{escape(each.stage)}</td><td>{_decision(each.decision, is_sound)}</td>"
         f'<td class="num">{each.candidate_turns:,}</td>'
         f'<td class="vp-long">{escape(each.verdict["sentence"])}</td></tr>'
         for each in progress.changes
@@ -172,6 +172,10 @@ def history(progress: RolloutProgress, zone: tzinfo, *, is_sound: bool = True) -
         f"<tbody>{rows}</tbody></table>"
     )
     return f'<div class="vp vp-wide">{scrolled(caption, table)}</div>'
+
+
+def _decision(decision: Decision, is_sound: bool) -> str:
+    return chip(STATES[decision] if is_sound else "unknown", WORDS[decision])
 
 
 def funnel_rows(progress: RolloutProgress) -> list[Row]:

@@ -1,0 +1,172 @@
+"""Two cohorts beside each other: figures from numpy, and a sentence that claims nothing of what is incomplete."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from telemetry.rollout.checks import check_results
+from telemetry.rollout.cohort_comparison import (
+    CohortComparison,
+    CohortSize,
+    ComparedCohorts,
+    compare_cohorts,
+    default_plan,
+    shown_beside,
+    with_shown,
+)
+from telemetry.rollout.cohort_turns import CACHE_HIT, CohortTurns, packed_codes, packed_numbers
+from telemetry.rollout.comparison_sentence import comparison_sentence
+from telemetry.rollout.plan import Check, RolloutPlan
+from tests.rollout_cohorts import MS, SAME, Regression, cohort, plan
+
+PLAN = default_plan("stable", "streaming")
+
+
+def size_of(turns: CohortTurns, **changes: Any) -> CohortSize:
+    of = CohortSize(turns.cohort, turns.turns, turns.eligible_turns, 0, turns.calls)
+    return replace(of, **changes)
+
+
+def compared(
+    regression: Regression = SAME, of: RolloutPlan = PLAN, turns: int = 4000, **changes: Any
+) -> CohortComparison:
+    rng = np.random.default_rng(5)
+    candidate, control = cohort("streaming", turns, rng, regression), cohort("stable", turns, rng)
+    found = ComparedCohorts(of, candidate, control, (size_of(candidate), size_of(control)), 0.0)
+    return compare_cohorts(replace(found, **changes))
+
+
+def test_the_sentence_is_of_the_gates_own_checks() -> None:
+    found = compared(Regression(shift_ms=300))
+    assert comparison_sentence(found).state == "worse"
+    assert comparison_sentence(found).sentence.startswith(
+        "streaming is worse than stable: p95 of voice_to_voice is worse:"
+    )
+    assert found.worse >= 2
+    same = compared(of=replace(PLAN, guardrails=PLAN.guardrails[:1]), turns=20_000)
+    assert comparison_sentence(same).state == "within", comparison_sentence(same)
+    few = comparison_sentence(compared(turns=150))
+    assert few.state == "open"
+    assert few.sentence.startswith("it is not decided whether streaming is worse than stable:")
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"telemetry_lost": 0.02}, "2 % of the telemetry is missing, and none may be"),
+        ({"invalid": 200}, "5 % of the turns of streaming are invalid, and at most 1 % may be"),
+        ({"callers": 1}, "sample-ratio mismatch"),
+        ({"turns": 0}, "no turn of streaming is among these"),
+    ],
+)
+def test_what_is_incomplete_claims_nothing_however_bad_the_figures(changes: dict[str, Any], reason: str) -> None:
+    lost = changes.pop("telemetry_lost", 0.0)
+    base = compared(Regression(shift_ms=300), of=plan(share=0.5), is_planned=True, stage=plan(share=0.5).stages[0])
+    found = replace(base, telemetry_lost=lost, candidate=replace(base.candidate, **changes))
+    if "callers" in changes:
+        sizes = (replace(base.candidate, callers=10), replace(base.control, callers=500))
+        found = compared(
+            Regression(shift_ms=300), of=plan(share=0.5), is_planned=True, stage=plan(share=0.5).stages[0], sizes=sizes
+        )
+    sentence = comparison_sentence(found)
+    assert sentence.state == "open"
+    assert reason in sentence.sentence
+    assert comparison_sentence(base).state == "worse"
+
+
+def test_a_limited_generator_claims_nothing() -> None:
+    sentence = comparison_sentence(compared(Regression(shift_ms=300)), "the load generator was the limit")
+    assert sentence.state == "open"
+    assert "the load generator was the limit" in sentence.sentence
+
+
+def test_figures_beside_a_plan_are_marked_and_decide_nothing() -> None:
+    of = plan(share=0.5)
+    found = compared(Regression(shift_ms=300), of=of, is_planned=True, stage=of.stages[0])
+    assert [each.row.name for each in found.figures if each.decides] == [
+        "p95 of voice_to_voice",
+        "share of turns beyond the control's p99 of voice_to_voice",
+        "share of turns with voice_to_voice not within 1,200 ms",
+        "no reply ratio",
+    ]
+    assert {each.is_assumed for each in found.figures if each.decides} == {False}
+    assert {each.is_assumed for each in found.figures if not each.decides} == {True}
+    assert not {check.name for check in shown_beside(of)} & {check.name for check in of.checks}
+    assert found.sample_ratio is not None
+    assert comparison_sentence(found).basis == "by the margins of the rollout streaming"
+
+
+def test_the_logged_checks_of_a_verdict_stand_as_they_are() -> None:
+    logged = {
+        "name": "voice_to_voice p95", "kind": "quantile", "status": "within", "unit": "s", "candidate": 0.5,
+        "control": 0.4, "difference": 0.1, "lower": 0.0, "upper": 0.2, "margin": 0.3, "turns": 7, "turns_needed": 0,
+        "reason": None,
+    }  # fmt: skip
+    found = compared(Regression(shift_ms=300), of=plan(), is_planned=True, stage=plan().stages[0], logged=(logged,))
+    (row,) = [each.row for each in found.figures if each.decides]
+    assert (row.status, row.difference_value, row.turns) == ("within", 0.1, 7)
+    assert found.results == ()
+
+
+def test_percentiles_and_the_share_without_a_cache_are_numpys() -> None:
+    rng = np.random.default_rng(8)
+    found: list[CohortTurns] = []
+    hits: list[np.ndarray[Any, Any]] = []
+    for name in ("streaming", "stable"):
+        turns = cohort(name, 3000, rng)
+        hit = (rng.random(turns.turns) < 0.4).astype(float)
+        hit[:50] = np.nan
+        hits.append(hit)
+        found.append(replace(turns, numbers={**turns.numbers, CACHE_HIT: packed_numbers(hit)}))
+    result = compare_cohorts(ComparedCohorts(PLAN, found[0], found[1], (size_of(found[0]), size_of(found[1])), 0.0))
+    misses = next(each.row for each in result.figures if "no cache" in each.row.name)
+    expected = float(np.nanmean(1 - hits[0]) - np.nanmean(1 - hits[1]))
+    assert misses.difference_value == pytest.approx(expected, abs=1e-12)
+    assert misses.lower is not None
+    assert misses.upper is not None
+    assert misses.lower < expected < misses.upper
+    median = next(each.row for each in result.figures if each.statistic == "p50")
+    values = []
+    for turns in found:
+        column = turns.number("voice_to_voice")
+        assert column is not None
+        values.append(np.where(np.isnan(column), np.inf, column))
+    difference_ms = (np.quantile(values[0], 0.5) - np.quantile(values[1], 0.5)) / MS
+    assert median.difference_value is not None
+    assert median.difference_value * 1000 == pytest.approx(float(difference_ms), abs=0.5)
+    assert [each.statistic for each in result.figures[:3]] == ["p50", "p95", "p99"]
+
+
+def test_cache_misses_can_guard_a_rollout() -> None:
+    rng = np.random.default_rng(9)
+    guard = Check("cache_misses", "cache_misses", 0.05)
+    of = plan(guardrails=(guard,))
+    made: list[CohortTurns] = []
+    for name, share in (("streaming", 0.1), ("stable", 0.5)):
+        turns = cohort(name, 4000, rng)
+        hit = (rng.random(turns.turns) < share).astype(float)
+        made.append(replace(turns, numbers={**turns.numbers, CACHE_HIT: packed_numbers(hit)}))
+    assert check_results(of, made[0], made[1])[1].status == "worse"
+    assert check_results(of, made[1], made[0])[1].status == "within"
+
+
+def test_slices_are_named_and_those_with_too_few_turns_too() -> None:
+    rng = np.random.default_rng(4)
+    made: list[CohortTurns] = []
+    for name in ("streaming", "stable"):
+        turns = cohort(name, 3000, rng)
+        codes = np.where(np.arange(turns.turns) < 20, 1, 0)
+        made.append(
+            replace(
+                turns,
+                codes={**turns.codes, "route": packed_codes(codes)},
+                labels={"route": ("cloud", "rule")},
+            )
+        )
+    of = replace(PLAN, slices=("route",))
+    found = compare_cohorts(ComparedCohorts(of, made[0], made[1], (size_of(made[0]), size_of(made[1])), 0.0))
+    assert [row.name for row in found.slices] == ["route = cloud"]
+    assert found.left_out == ("route = rule",)
+    assert with_shown(of).slices == ("route",)
