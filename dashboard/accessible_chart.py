@@ -14,18 +14,19 @@ import streamlit as st
 from dashboard.markup import escape
 
 # A browser lays out so many rows without a person noticing; a page's charts have fewer points than that.
-MOST_ROWS: Final = 500
+MOST_ROWS: Final = 1_000
 NO_ROWS: Final = "no figures"
 
 
 @dataclass(frozen=True, slots=True)
 class ChartTable:
     """A chart's figures as text, with their units: `caption`, of our own words, says what they are,
-    the first column names its row."""
+    the first column names its row. `links` are where a click on each row's mark in the picture leads."""
 
     caption: str
     columns: tuple[str, ...]
     rows: Sequence[Sequence[str]]
+    links: Sequence[str] = ()
 
 
 def chart(
@@ -53,7 +54,8 @@ def table_html(table: ChartTable) -> str:
     """The table as HTML, a region of its own that can be scrolled by keyboard. All texts are escaped."""
     head = "".join(f'<th scope="col">{escape(column)}</th>' for column in table.columns)
     shown = table.rows[:MOST_ROWS]
-    body = "".join(_row(row) for row in shown) or f'<tr><td colspan="{len(table.columns)}">{NO_ROWS}</td></tr>'
+    links = [*table.links[: len(shown)], *[""] * (len(shown) - len(table.links))]
+    body = "".join(map(_row, shown, links)) or f'<tr><td colspan="{len(table.columns)}">{NO_ROWS}</td></tr>'
     left_out = len(table.rows) - len(shown)
     cut = f'<div class="hint">the first {len(shown)} of {len(table.rows)} rows</div>' if left_out else ""
     caption = escape(table.caption)
@@ -63,6 +65,7 @@ def table_html(table: ChartTable) -> str:
     )
 
 
-def _row(cells: Sequence[str]) -> str:
+def _row(cells: Sequence[str], link: str) -> str:
     first, *others = cells
-    return f'<tr><th scope="row">{escape(first)}</th>{"".join(f"<td>{escape(cell)}</td>" for cell in others)}</tr>'
+    name = f'<a href="{escape(link)}" target="_self">{escape(first)}</a>' if link else escape(first)
+    return f'<tr><th scope="row">{name}</th>{"".join(f"<td>{escape(cell)}</td>" for cell in others)}</tr>'

@@ -4,7 +4,7 @@ Every turn is in a cell, and the slowest ones are drawn as points: an outlier is
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, tzinfo
 from functools import cache
 from typing import Any, Final
@@ -16,7 +16,7 @@ from dashboard.charts import Row, finished
 from dashboard.palette import Palette
 from telemetry.model import formatting
 from telemetry.model.formatting import NS_PER_S, in_milliseconds, milliseconds
-from telemetry.store.latency_bands import EDGES_MS, band_limits_ms
+from telemetry.store.latency_bands import EDGES_MS, HeatCell, band_limits_ms
 from telemetry.store.turn_pages import ListedTurn, TurnsAnswer
 
 CELL: Final = "cell"
@@ -133,10 +133,13 @@ def _heat_json(colors: Palette, bands: tuple[int, ...]) -> str:
     return json.dumps(finished(alt.layer(cells, points).properties(height=_HEIGHT), colors))
 
 
-def heat_table(answer: TurnsAnswer, zone: tzinfo = UTC) -> ChartTable:
-    """The cells as text."""
+def heat_table(
+    answer: TurnsAnswer, zone: tzinfo = UTC, link: Callable[[HeatCell], str] = lambda _cell: ""
+) -> ChartTable:
+    """The cells as text, each with the link to its turns."""
     rows = [(_clock(cell.start_unix_ns, zone), band_label(cell.band), f"{cell.n:,}") for cell in answer.cells]
-    return ChartTable("turns by time and latency", ("from", "voice to voice", "turns"), rows)
+    links = [link(cell) for cell in answer.cells]
+    return ChartTable("turns by time and latency", ("from", "voice to voice", "turns"), rows, links)
 
 
 def _clock(unix_ns: int, zone: tzinfo) -> str:
@@ -172,7 +175,7 @@ def distribution_spec(colors: Palette, bands: Sequence[int]) -> Row:
     return finished(alt.layer(chart).properties(height=_HEIGHT), colors)
 
 
-def distribution_table(answer: TurnsAnswer) -> ChartTable:
-    """The bands as text."""
+def distribution_table(answer: TurnsAnswer, link: Callable[[int], str] = lambda _band: "") -> ChartTable:
+    """The bands as text, each with the link to its turns."""
     rows: list[tuple[Any, ...]] = [(row["band"], f"{row['n']:,}", row["share"]) for row in distribution_rows(answer)]
-    return ChartTable("turns by latency", ("voice to voice", "turns", "share"), rows)
+    return ChartTable("turns by latency", ("voice to voice", "turns", "share"), rows, [*map(link, shown_bands(answer))])

@@ -1,10 +1,10 @@
 """Which turns the Turns page lists, and its form in a link beside the filters: `?find=…&outcome=…&order=…`. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Final
 
-from dashboard.filters import WINDOWS_S, Choice
+from dashboard.filters import Choice
 from telemetry.model.formatting import NS_PER_MS, NS_PER_S
 from telemetry.store.turn_pages import MOST_PAGED, ORDERS, PAGE_SIZES, TurnsQuestion
 from telemetry.store.turn_search import MOST_CHARS, TurnSearch
@@ -33,22 +33,19 @@ class TurnsChoice:
 
     def question(self, choice: Choice) -> TurnsQuestion:
         """What the page asks of the store."""
-        f = choice.question(()).filter
-        if self.since_s is not None:
-            f = replace(f, since_unix_ns=self.since_s * NS_PER_S)
-        if self.until_s is not None:
-            f = replace(f, until_unix_ns=self.until_s * NS_PER_S)
-        window = None if choice.window is None or self.since_s is not None else WINDOWS_S[choice.window] * NS_PER_S
         search = TurnSearch(
             text=self.find or "",
             outcome=self.outcome,
             model=self.model,
             from_ns=None if self.from_ms is None else self.from_ms * NS_PER_MS,
             below_ns=None if self.below_ms is None else self.below_ms * NS_PER_MS,
+            since_unix_ns=None if self.since_s is None else self.since_s * NS_PER_S,
+            until_unix_ns=None if self.until_s is None else self.until_s * NS_PER_S,
         )
+        asked = choice.view()
         return TurnsQuestion(
-            filter=f,
-            window_ns=window,
+            filter=asked.filter,
+            window_ns=asked.window_ns if self.since_s is None else None,
             search=search,
             order=self.order or next(iter(ORDERS)),
             page=self.at_page or 0,

@@ -8,6 +8,7 @@ import streamlit as st
 
 from dashboard import frame, header, heat_map, turns_table
 from dashboard.accessible_chart import chart
+from dashboard.explanation import explanation
 from dashboard.filters import Choice
 from dashboard.frame import PageContext
 from dashboard.markup import escape
@@ -17,7 +18,7 @@ from dashboard.turns_choice import TurnsChoice, turns_choice_of
 from telemetry.model import formatting
 from telemetry.model.semconv import OUTCOME_LABELS
 from telemetry.store.answers import RunRecord, Summary
-from telemetry.store.latency_bands import band_limits_ms
+from telemetry.store.latency_bands import HeatCell, band_limits_ms
 from telemetry.store.turn_pages import ORDERS, TurnsAnswer
 from telemetry.store.turn_search import MOST_CHARS
 
@@ -57,13 +58,16 @@ def _draw(answer: TurnsAnswer, run: RunRecord, summary: Summary, context: PageCo
     with st.container(key="halves"):
         left, right = st.columns([2.6, 1])
     bands, colors = heat_map.shown_bands(answer), palette(st.context.theme.type)
-    hint = "click a cell to list its turns, a point to open the turn"
+    hint = "click a cell to list its turns and see what sets them apart, a point to open the turn"
     if answer.approximate:
         hint += "; counted from roll-ups, to 1 % of an edge"
     with left:
         st.html(f'<div class="vp vp-head"><h2>Over time <span class="hint">{hint}</span></h2></div>')
         if bands:
-            spec, table = heat_map.heat_spec(colors, bands), heat_map.heat_table(answer, context.zone)
+            spec = heat_map.heat_spec(colors, bands)
+            table = heat_map.heat_table(
+                answer, context.zone, lambda cell: _to_cell(context.choice, listed, cell, answer)
+            )
             _follow(chart(heat_map.heat_rows(answer), spec, _HEAT_ALT, table, key="heat"), answer)
         else:
             st.html('<div class="vp hint">No turn of these has a voice-to-voice latency.</div>')
@@ -71,7 +75,10 @@ def _draw(answer: TurnsAnswer, run: RunRecord, summary: Summary, context: PageCo
         st.html('<div class="vp vp-head"><h2>Distribution</h2></div>')
         if bands:
             rows, spec = heat_map.distribution_rows(answer), heat_map.distribution_spec(colors, bands)
-            chart(rows, spec, _BANDS_ALT, heat_map.distribution_table(answer))
+            table = heat_map.distribution_table(answer, lambda band: _to_band(context.choice, listed, band))
+            chart(rows, spec, _BANDS_ALT, table)
+    if answer.explanation is not None:
+        st.html(explanation(answer.explanation, "turns that are searched for"))
     st.html(turns_table.table(answer.turns, context.choice, listed, context.zone))
     st.html(turns_table.pages(answer, context.choice, listed) or "<div></div>")
     without = answer.total - answer.with_value
@@ -138,6 +145,23 @@ def _to(listed: TurnsChoice, **more: str) -> None:
     st.query_params.from_dict({**others, **listed.query(), **more})
 
 
+def _in_cell(listed: TurnsChoice, since_s: int, band: int, answer: TurnsAnswer) -> TurnsChoice:
+    """The list of the turns of one cell."""
+    low, high = band_limits_ms(band)
+    until_s = since_s + answer.width_ns // formatting.NS_PER_S
+    return replace(listed, since_s=since_s, until_s=until_s, from_ms=low, below_ms=high, at_page=None)
+
+
+def _to_cell(choice: Choice, listed: TurnsChoice, cell: HeatCell, answer: TurnsAnswer) -> str:
+    since_s = cell.start_unix_ns // formatting.NS_PER_S
+    return choice.link("turns", **_in_cell(listed, since_s, cell.band, answer).query())
+
+
+def _to_band(choice: Choice, listed: TurnsChoice, band: int) -> str:
+    low, high = band_limits_ms(band)
+    return choice.link("turns", **replace(listed, from_ms=low, below_ms=high, at_page=None).query())
+
+
 def _follow(event: Any, answer: TurnsAnswer) -> None:
     """What was clicked in the heat map: a cell narrows the list to its turns, a point opens its turn."""
     selected: dict[str, list[dict[str, Any]]] = dict(event.selection) if event is not None and event.selection else {}
@@ -147,10 +171,7 @@ def _follow(event: Any, answer: TurnsAnswer) -> None:
         _to(listed, trace=str(points[0]["trace"]), turn=str(points[0]["turn"]))
         st.rerun()
     if cells and cells[0].get("since") is not None:
-        since_s = int(cells[0]["since"])
-        low, high = band_limits_ms(int(cells[0]["number"]))
-        until_s = since_s + answer.width_ns // formatting.NS_PER_S
-        chosen = replace(listed, since_s=since_s, until_s=until_s, from_ms=low, below_ms=high, at_page=None)
+        chosen = _in_cell(listed, int(cells[0]["since"]), int(cells[0]["number"]), answer)
         if chosen != listed and listed.since_s is None:
             _to(chosen)
             st.rerun()

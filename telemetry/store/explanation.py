@@ -31,6 +31,11 @@ DIMENSIONS: Final[dict[str, str]] = {
     "utterance": "utterance_id",
     "worker": "nullif(process_id, '')",
 }
+# What a search may ask of a turn.
+SEARCHED: Final = (
+    *("trace_id", "call_id", "turn_index", "utterance_id", "transcript_pii", "outcome", "model", "started_unix_ns"),
+    "voice_to_voice_ns",
+)
 _READ: Final = (
     *("cohort", "domain", "length_class", "noise_profile", "channel_profile", "route", "cache_hit", "cache_tier"),
     *("model", "region", "utterance_id", "process_id", "call_id", "started_unix_ns", "run_id", "target", "phase"),
@@ -74,13 +79,17 @@ class Explanation:
     is_sample: bool = False
 
 
-def explanation(connection: StoreConnection, asked: ExplanationQuestion) -> Explanation:
-    """The answer. Raises KeyError for a metric that there is none of."""
+def explanation(
+    connection: StoreConnection, asked: ExplanationQuestion, searched: Condition | None = None
+) -> Explanation:
+    """The answer. Of the selection only those turns count as selected that `searched` means, too, a condition on
+    columns of SEARCHED. Raises KeyError for a metric that there is none of."""
     selection, f = asked.selection, asked.filter
     column = "NULL" if selection.metric is None else metric_column(selection.metric)
     objectives = [] if selection.objective is None else [selection.objective]
     read = [*_READ, *columns_of_rules(objectives)]
     read += ["llm_chunk_gaps_ns" if "(" in column else column] if selection.metric is not None else []
+    read += [] if searched is None else SEARCHED
     turns = turns_to_look_at(connection, f, read)
     where = turns.where & Condition(ASKED)
     key, values, verdicts = "0", [], {}
@@ -89,12 +98,14 @@ def explanation(connection: StoreConnection, asked: ExplanationQuestion) -> Expl
     dimensions = ", ".join(f"{sql} AS d_{name}" for name, sql in DIMENSIONS.items())
     found: dict[str, Any] = connection.execute(
         f"""
-        SELECT hash(call_id) AS call, started_unix_ns, {key} AS rule, ({column})::DOUBLE AS value, {dimensions}
+        SELECT hash(call_id) AS call, started_unix_ns, {key} AS rule, ({column})::DOUBLE AS value,
+               coalesce({"TRUE" if searched is None else searched.sql}, FALSE) AS searched, {dimensions}
         FROM {turns.table} WHERE {where.sql}
         """,
-        [*values, *where.values],
+        [*values, *([] if searched is None else searched.values), *where.values],
     ).fetchnumpy()
     is_selected, counts = _selected(selection, found, verdicts)
+    is_selected &= np.ma.getdata(found["searched"]).astype(bool)
     picked = int(np.count_nonzero(is_selected[counts]))
     ranked = rank_dimensions(
         is_selected[counts],

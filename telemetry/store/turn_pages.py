@@ -12,11 +12,12 @@ from telemetry.model.semconv import Outcome
 from telemetry.store import queries
 from telemetry.store.answers import Filter, RunRecord, Summary
 from telemetry.store.connection import StoreConnection, rows
+from telemetry.store.explanation import Explanation, ExplanationQuestion, TurnSelection, explanation
 from telemetry.store.latency_bands import EDGES_MS, HeatCell, bands_of, counted_in_bands, width_of
 from telemetry.store.queries import Condition
 from telemetry.store.rollups.library import RollupLibrary
 from telemetry.store.rollups.view import HeadlineTotals
-from telemetry.store.turn_search import FoundWords, TurnSearch, turns_meant
+from telemetry.store.turn_search import FoundWords, TurnSearch, search_condition
 from telemetry.store.views import ViewHead, ViewQuestion, open_view
 
 ORDERS: Final = {
@@ -102,6 +103,7 @@ class TurnsAnswer:
     values: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     words: FoundWords = FoundWords()  # noqa: RUF009 - immutable
     approximate: bool = False
+    explanation: Explanation | None = None  # what sets the turns that are searched for apart
 
     @property
     def runs(self) -> Sequence[RunRecord]:
@@ -144,7 +146,8 @@ def turns_page(
     if isinstance(opened, ViewHead):
         return TurnsAnswer(opened)
     f, about = opened.head.filter, opened.about
-    where, words = turns_meant(f, asked.search, column, moment.directory, moment.now_unix_ns)
+    searched, words = search_condition(asked.search, column, moment.directory, f.run_id, moment.now_unix_ns)
+    where = queries.turns_of(f) & queries.viewed(f) & searched
     rolled = about.headline_totals() if asked.metric == HEADLINE and asked.search.is_any else None
     totals = rolled or _totals(connection, where, column)
     width_ns = width_of(totals.first_unix_ns, totals.last_unix_ns, HEAT_COLUMNS)
@@ -176,7 +179,19 @@ def turns_page(
         values={name: tuple(found) for name, found in _values(connection, f).items()},
         words=words,
         approximate=approximate,
+        explanation=_explained(connection, asked, opened.head, searched),
     )
+
+
+def _explained(
+    connection: StoreConnection, asked: TurnsQuestion, head: ViewHead, searched: Condition
+) -> Explanation | None:
+    """What sets the turns that are searched for apart from the others of the filter; None where all are meant or none,
+    and where the figures claim nothing."""
+    if asked.search.is_any or asked.metric != HEADLINE or head.summary is None or head.summary.is_generator_limited:
+        return None
+    found = explanation(connection, ExplanationQuestion(TurnSelection(), head.filter), searched)
+    return found if found.selected and found.others else None
 
 
 _MEASURED: Final = Condition("outcome <> 'invalid'")

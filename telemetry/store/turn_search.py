@@ -3,9 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from telemetry.store import queries
-from telemetry.store.answers import Filter
-from telemetry.store.queries import Condition, viewed
+from telemetry.store.queries import Condition
 from telemetry.store.recordings.texts import calls_with_words
 
 # Nobody types more, and a statement has room for it.
@@ -14,13 +12,16 @@ MOST_CHARS = 200
 
 @dataclass(frozen=True, slots=True)
 class TurnSearch:
-    """What is asked of turns beside a filter; latencies of the metric in ns, from the first to below the second."""
+    """What is asked of turns beside a filter; latencies of the metric in ns and moments at which turns began, each from
+    the first to below the second."""
 
     text: str = ""
     outcome: str | None = None
     model: str | None = None
     from_ns: int | None = None
     below_ns: int | None = None
+    since_unix_ns: int | None = None
+    until_unix_ns: int | None = None
 
     @property
     def is_any(self) -> bool:
@@ -36,12 +37,16 @@ class FoundWords:
     is_all: bool = True
 
 
-def turns_meant(
-    f: Filter, search: TurnSearch, column: str, store: Path | None, now_unix_ns: int
+def search_condition(
+    search: TurnSearch, column: str, store: Path | None, run_id: str | None, now_unix_ns: int
 ) -> tuple[Condition, FoundWords]:
-    """The turns of a filter, of its own source, that a search means. Words are looked for in the transcripts of the
-    store and in the texts that were kept beside it."""
-    where = queries.turns_of(f) & viewed(f)
+    """What a search asks of a turn. Words are looked for in the transcripts of the store and in the texts that were
+    kept beside it."""
+    where = Condition("TRUE")
+    if search.since_unix_ns is not None:
+        where &= Condition("started_unix_ns >= ?", (search.since_unix_ns,))
+    if search.until_unix_ns is not None:
+        where &= Condition("started_unix_ns < ?", (search.until_unix_ns,))
     if search.outcome is not None:
         where &= Condition("outcome = ?", (search.outcome,))
     if search.model is not None:
@@ -54,8 +59,8 @@ def turns_meant(
     if not text:
         return where, FoundWords()
     found, looked, is_all = [], 0, True
-    if store is not None and f.run_id is not None:
-        found, looked, is_all = calls_with_words(store, f.run_id, text, now_unix_ns)
+    if store is not None and run_id is not None:
+        found, looked, is_all = calls_with_words(store, run_id, text, now_unix_ns)
     by_text = Condition(
         "starts_with(lower(trace_id), lower(?)) OR starts_with(lower(call_id), lower(?)) "
         "OR contains(lower(utterance_id), lower(?)) OR contains(lower(transcript_pii), lower(?))",

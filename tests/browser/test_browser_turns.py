@@ -1,19 +1,22 @@
 """The Turns page and one turn in a real Chromium: a slow turn opens, a filter survives a reload, the playhead moves."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 
-from tests.unit.dashboard.scenes import S, Scene, fill
+from tests.unit.dashboard.scenes import MS, S, Scene, fill, turns_of
 from tests.unit.telemetry.store.test_store_turn_pages import keep_audio
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
-BOUND_MS = 240_000
+BOUND_MS = 60_000
 NEWEST = 1_800_000_000 * S
 
 
@@ -92,3 +95,63 @@ def test_the_playhead_moves_over_the_waterfall_while_the_audio_plays(page: Page,
     page.get_by_role("button", name="Pause").press("k")
     page.get_by_role("button", name="The wait").click()
     expect(page.get_by_role("button", name="The wait")).to_have_attribute("aria-pressed", "true")
+
+
+def test_a_click_on_a_cell_of_the_heat_map_lists_its_turns(page: Page, url: str) -> None:
+    """Where a cell stands is what the picture itself says, so that the click hits one."""
+    page.goto(f"{url}/turns", timeout=BOUND_MS)
+    rows = page.locator(".vp-turns tbody tr")
+    expect(rows).to_have_count(25, timeout=BOUND_MS)
+    picture = page.get_by_test_id("stVegaLiteChart").first.locator("canvas, svg").first
+    expect(picture).to_be_visible(timeout=BOUND_MS)
+    picture.scroll_into_view_if_needed()
+    box = picture.bounding_box()
+    assert box is not None
+    for share in (0.66, 0.6, 0.72, 0.54, 0.78, 0.48):  # a cell of the busiest bands, below the middle of the picture
+        page.mouse.click(box["x"] + box["width"] * 0.45, box["y"] + box["height"] * share)
+        try:
+            page.wait_for_url(re.compile("since_s="), timeout=5_000)
+            break
+        except PlaywrightTimeoutError:
+            continue
+    chosen = parse_qs(urlsplit(page.url).query)
+    assert {"since_s", "until_s", "from_ms", "below_ms"} <= set(chosen)
+    _lists_the_cell(page, chosen)
+
+
+def test_a_cell_of_the_heat_map_is_reached_by_keyboard(page: Page, url: str) -> None:
+    page.goto(f"{url}/turns", timeout=BOUND_MS)
+    summary = page.locator('[data-testid="stExpander"] summary', has_text="turns by time and latency")
+    expect(summary).to_be_visible(timeout=BOUND_MS)
+    summary.focus()
+    page.keyboard.press("Enter")
+    region = page.get_by_role("region", name="turns by time and latency")
+    expect(region.locator("tbody a").first).to_be_visible(timeout=BOUND_MS)
+    page.keyboard.press("Tab")
+    expect(region).to_be_focused()
+    page.keyboard.press("Tab")
+    expect(region.locator("tbody a").first).to_be_focused()
+    n = int(region.locator("tbody tr").first.locator("td").last.inner_text())
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile("since_s="), timeout=BOUND_MS)
+    expect(page.locator(".vp-turns tbody tr")).to_have_count(n, timeout=BOUND_MS)
+    _lists_the_cell(page, parse_qs(urlsplit(page.url).query))
+
+
+def _lists_the_cell(page: Page, chosen: dict[str, list[str]]) -> None:
+    """Exactly the turns that began then and took so long, by the scene that filled the store."""
+    since, until, low, high = (int(chosen[name][0]) for name in ("since_s", "until_s", "from_ms", "below_ms"))
+    meant = [
+        turn
+        for turn in turns_of(Scene(60, NEWEST, ended=True))
+        if turn.outcome != "invalid"
+        and turn.first_audio_perf_ns is not None
+        and turn.speech_end_perf_ns is not None
+        and since * S <= turn.started_unix_ns < until * S
+        and low * MS <= turn.first_audio_perf_ns - turn.speech_end_perf_ns < high * MS
+    ]
+    assert meant
+    rows = page.locator(".vp-turns tbody tr")
+    expect(rows).to_have_count(len(meant), timeout=BOUND_MS)
+    listed = {row.split("\t")[3] for row in rows.all_inner_texts()}
+    assert listed == {turn.utterance_id for turn in meant}

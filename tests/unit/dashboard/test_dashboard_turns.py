@@ -6,6 +6,7 @@ import altair as alt
 import pytest
 
 from dashboard import call_strip, heat_map, kept_words, turns_table
+from dashboard.accessible_chart import table_html
 from dashboard.filters import Choice
 from dashboard.palette import LIGHT
 from dashboard.turn_player import call_data, turn_data
@@ -54,7 +55,8 @@ def test_a_link_that_means_nothing_is_left_out_with_a_note(query: dict[str, str]
 
 def test_a_list_asks_the_store_for_what_the_link_says() -> None:
     asked = TurnsChoice("x", from_ms=500, below_ms=600, since_s=10, until_s=20).question(Choice(run="r", window="1m"))
-    assert (asked.filter.run_id, asked.filter.since_unix_ns, asked.filter.until_unix_ns) == ("r", 10 * S, 20 * S)
+    assert (asked.filter.run_id, asked.search.since_unix_ns, asked.search.until_unix_ns) == ("r", 10 * S, 20 * S)
+    assert (asked.filter.since_unix_ns, asked.filter.until_unix_ns) == (None, None)
     assert (asked.window_ns, asked.search.from_ns, asked.search.below_ns) == (None, 500 * MS, 600 * MS)
 
 
@@ -91,6 +93,9 @@ def test_the_heat_map_has_every_cell_and_the_slowest_turns_as_points() -> None:
     assert heat_map.band_label(0) == "before the end of speech"
     assert heat_map.band_label(len(EDGES_MS)) == "from 60 s"
     assert len(heat_map.heat_table(ANSWER).rows) == 2
+    table = heat_map.heat_table(ANSWER, link=lambda cell: f"./turns?from_ms=<{cell.band}>")
+    assert table_html(table).count('<th scope="row"><a href="./turns?from_ms=&lt;') == 2
+    assert "<a " not in table_html(heat_map.heat_table(ANSWER))
     for spec in (heat_map.heat_spec(LIGHT, [9, 8, 7, 6]), heat_map.distribution_spec(LIGHT, [9, 6])):
         alt.LayerChart.from_dict(spec | {"data": {"name": "rows"}})
     assert [row["share"] for row in heat_map.distribution_rows(ANSWER)] == ["25 %", "0 %", "0 %", "75 %"]

@@ -11,6 +11,7 @@ import soundfile
 from telemetry.model.metrics import HEADLINE, METRICS
 from telemetry.model.turns import Turn
 from telemetry.store.answers import Filter
+from telemetry.store.explanation import ExplanationQuestion, TurnSelection
 from telemetry.store.latency_bands import EDGES_MS, band_limits_ms
 from telemetry.store.questions import BadQuestionError, answer
 from telemetry.store.reader import StoreReader
@@ -202,3 +203,31 @@ def test_a_turn_that_nobody_kept_or_that_is_not_there_has_no_audio(reader: Store
     assert reader.turn_view("ab" * 16, 3).client is None
     row = page(reader).turns[0]
     assert reader.turn_view(row.trace_id, row.turn_index).excerpt is None
+
+
+def test_what_is_searched_for_is_set_apart_from_the_other_turns_of_the_filter(tmp_path: Path) -> None:
+    """As the question about explanations answers for the same selection, which has an independent test of its own."""
+    scene = Scene(400, NOW, ended=True)
+    fill(tmp_path, scene)
+    measured = [turn for turn in turns_of(scene) if turn.outcome != "invalid" and value(turn) is not None]
+    began = sorted(turn.started_unix_ns for turn in measured)
+    since, until, low, high = began[100], began[300], 500 * MS, 700 * MS
+    picked = [turn for turn in measured if since <= turn.started_unix_ns < until and low <= (value(turn) or 0) < high]
+    with StoreReader(tmp_path, wall_clock_ns=lambda: NOW) as reader:
+        assert page(reader).explanation is None
+        search = TurnSearch(from_ns=low, below_ns=high, since_unix_ns=since, until_unix_ns=until)
+        found = page(reader, search).explanation
+        selection = TurnSelection(None, HEADLINE, low, high, since, until)
+        asked = reader.explanation(ExplanationQuestion(selection, Filter(run_id=scene.run_id)))
+        named = page(reader, TurnSearch(text="utt-07")).explanation
+    assert found is not None
+    assert named is not None
+    assert (found.selected, found.dimensions) == (len(picked), asked.dimensions)
+    assert found.others == sum(turn.outcome != "invalid" for turn in turns_of(scene)) - len(picked)
+    assert named.selected == sum(turn.utterance_id == "utt-07" for turn in turns_of(scene) if turn.outcome != "invalid")
+
+
+def test_a_run_that_claims_nothing_explains_nothing(tmp_path: Path) -> None:
+    fill(tmp_path, Scene(400, NOW, ended=True, invalid_share=0.2))
+    with StoreReader(tmp_path, wall_clock_ns=lambda: NOW) as reader:
+        assert page(reader, TurnSearch(text="utt-07")).explanation is None
