@@ -1,6 +1,6 @@
 """The Now page: one screen that says how a run is doing."""
 
-from datetime import tzinfo
+from datetime import UTC, tzinfo
 from typing import Final
 
 import streamlit as st
@@ -38,16 +38,27 @@ def _metric() -> str:
     return wanted if wanted in DRAWN else HEADLINE
 
 
-def verdict_html(verdict: RunVerdict) -> str:
-    """The verdict sentence, with its state as a shape, a word and a color."""
+def verdict_html(verdict: RunVerdict, zone: tzinfo = UTC) -> str:
+    """The verdict sentence, with its state as a shape, a word and a color. It says its times in UTC, as everywhere;
+    where the viewer's clock differs, the beginning of a miss follows in the time of the picture."""
     state = _STATES.get(verdict.state, "unknown")
-    return f'<p class="vp vp-verdict {state}" role="status"><b>{SYMBOLS[state]}</b> {escape(verdict.sentence)}</p>'
+    since = None if verdict.cause is None else verdict.cause.since_unix_ns
+    here = "" if since is None else descriptions.time_of_day(since, zone)
+    is_elsewhere = since is not None and here != descriptions.time_of_day(since, UTC)
+    own = f' <span class="hint">({escape(here)} on your clock)</span>' if is_elsewhere else ""
+    return f'<p class="vp vp-verdict {state}" role="status"><b>{SYMBOLS[state]}</b> {escape(verdict.sentence)}{own}</p>'
+
+
+def _duration(ns: int) -> str:
+    """`90 s`, `4 min`."""
+    seconds = ns // formatting.NS_PER_S
+    return f"{seconds // 60} min" if seconds >= 120 and seconds % 60 == 0 else f"{seconds} s"
 
 
 def _figures(view: NowView, run: RunRecord, summary: Summary, context: PageContext) -> None:
     """Everything below the head, from one state of the store."""
     if view.verdict is not None:
-        st.html(verdict_html(view.verdict))
+        st.html(verdict_html(view.verdict, context.zone))
     st.html(tiles(summary, view.statuses))
     with st.container(key="halves"):
         left, right = st.columns([1, 1.06])
@@ -80,8 +91,8 @@ def _over_time(view: NowView, zone: tzinfo) -> None:
     left_out = f"; {formatting.count(found.left_out, 'smaller cohort')} left out" if found.left_out else ""
     with title:
         st.html(
-            f'<div class="vp"><h2>{escape(name)} over time <span class="hint">{STATISTIC} of the '
-            f"{formatting.seconds(found.window_ns)} before each point, a gap where turns are too few{left_out}</span>"
+            f'<div class="vp"><h2>{escape(name)} over time <span class="hint">each point is the {STATISTIC} of the '
+            f"{_duration(found.window_ns)} before it; a gap where turns are too few{left_out}</span>"
             "</h2></div>"
         )
     threshold = next((each.objective.threshold for each in view.statuses if each.metric == metric), None)

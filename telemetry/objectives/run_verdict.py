@@ -155,7 +155,7 @@ def clock_time(unix_ns: int, *others_unix_ns: int) -> str:
 def _missed_sentence(missed: Objective, verdicts: Sequence[Verdict], cause: MissCause | None) -> str:
     name = f"the objective “{_name(missed.display_name or missed.name)}”"
     verdict = next(each for each in verdicts if each.name == missed.name)
-    named = [] if cause is None else [part for part in (_cohorts(cause.cohorts), _stage(cause.stage)) if part]
+    named = [] if cause is None else [part for part in (_cohorts(cause.cohorts), _stage(cause)) if part]
     sentence = f"Missing {name}" if cause is None else f"{_verb_and_time(cause, name)}"
     figures = f"{formatting.percent(verdict.ratio)} of {formatting.number(verdict.eligible)} {verdict.counts} are good"
     sentence += f": {', '.join(named) if named else f'{figures}, {formatting.declared_percent(missed.target)} asked'}"
@@ -192,10 +192,15 @@ def _within(cause: MissCause) -> str:
     return text
 
 
-def _stage(growth: StageGrowth | None) -> str:
+def _stage(cause: MissCause) -> str:
+    """The stage, by how much it takes longer, and than what: than in the cohorts within, which the sentence names."""
+    growth = cause.stage
     if growth is None:
         return ""
-    return f"{STAGES[growth.stage]} + {formatting.milliseconds(growth.by_ns)} at {growth.statistic}"
+    text = f"{STAGES[growth.stage]} + {formatting.milliseconds(growth.by_ns)} at {growth.statistic}"
+    if cause.cohorts:
+        return text
+    return f"{text} against before" if cause.since_unix_ns is not None else f"{text} in the turns that miss it"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -54,8 +54,10 @@ def test_every_part_that_is_shown_is_named() -> None:
 
 def test_what_is_not_shown_is_left_out() -> None:
     only_stage = replace(CAUSE, cohorts=(), within=(), since_unix_ns=None)
-    text = "Missing the objective “Answered in time”: LLM first token + 700 ms at p50"
+    text = "Missing the objective “Answered in time”: LLM first token + 700 ms at p50 in the turns that miss it"
     assert run_verdict(*MISSED, cause=only_stage).sentence == text
+    since = "Missing the objective “Answered in time” since 21:53 UTC: LLM first token + 700 ms at p50 against before"
+    assert run_verdict(*MISSED, cause=replace(CAUSE, cohorts=(), within=())).sentence == since
     nothing = "Missing the objective “Answered in time”: 70 % of 1,000 turns are good, 95 % asked"
     assert run_verdict(*MISSED, cause=MissCause("voice-to-voice")).sentence == nothing
     assert run_verdict(*MISSED).sentence == nothing
