@@ -108,10 +108,19 @@ def _lines_json(colors: Palette, cohorts: tuple[str, ...], objective_ms: float |
             tooltip=tips,
         ),
         *_onset(base, colors, time),
+        _headroom(points, value, objective_ms),
     ]
     if objective_ms is not None:
         layers += _objective(base, colors, objective_ms)
     return json.dumps(finished(alt.layer(*layers).properties(height=LINES_HEIGHT), colors))
+
+
+def _headroom(points: alt.Chart, value: alt.Y, objective_ms: float | None) -> alt.Chart:
+    """Room above the largest value, so that no mark is cut off by the edge and the objective's words stay readable."""
+    most = points.transform_aggregate(most="max(value)").transform_calculate(
+        value=f"1.08 * max(datum.most, {objective_ms or 0})"
+    )
+    return most.mark_point(opacity=0, tooltip=False).encode(y=value)
 
 
 def _onset(base: alt.Chart, colors: Palette, time: alt.X) -> list[alt.Chart]:
