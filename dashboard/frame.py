@@ -26,6 +26,10 @@ from telemetry.store.answers import RunRecord, Summary
 REFRESH_LIVE_S: Final = 2.0
 REFRESH_STALE_S: Final = 5.0
 OLD_TURNS_GONE: Final = "The store no longer keeps the oldest turns of this run: the figures are of the others."
+ROLLED_UP_ANEW: Final = (
+    "The sums over {} are to be made anew, which the sidecar does in the background (without one: voiceprobe store "
+    "compact). Until then pages take longer; their figures are the same."
+)
 START_A_RUN: Final = (
     "Start a run with <code>./voiceprobe demo</code> or <code>voiceprobe run ws://…</code>, or point a service's "
     "<code>OTEL_EXPORTER_OTLP_ENDPOINT</code> at the sidecar"
@@ -150,6 +154,9 @@ def _draw_view(
         _trust_chip(run, summary)
     if run.lacks_old_turns:
         st.html(header.notes([OLD_TURNS_GONE], "what the store keeps"))
+    if summary.turns_to_roll_up:
+        how_many = formatting.turns(summary.turns_to_roll_up)
+        st.html(header.notes([ROLLED_UP_ANEW.format(how_many)], "a store of an earlier version"))
     draw(view, run, summary, context)
 
 

@@ -337,6 +337,9 @@ class Summary:
     starts: StartCounts | None = None  # of the whole run; None without open arrivals, or where a filter narrows it
     lacks_old_turns: bool = False  # as of RunRecord; without a run, of any of the store
     limit: GeneratorLimit | None = None  # why the figures say nothing about the service, None where they do
+    # Turns of the store in segments whose roll-up is of another version or damaged: answers take longer, and are the
+    # same. The sidecar makes those roll-ups anew.
+    turns_to_roll_up: int = 0
 
     @property
     def is_generator_limited(self) -> bool:

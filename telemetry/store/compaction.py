@@ -74,7 +74,13 @@ class Compactor:
         self._clock_s = clock_s
         self._unix_ns = unix_ns
         self._retired = RetiredFiles(writer, grace_s=grace_s, clock_s=clock_s)
-        self._missing = MissingRollUps(writer, roll_up, clock_s=clock_s, on_damage=self._note_damage)
+        self._missing = MissingRollUps(
+            writer,
+            roll_up,
+            clock_s=clock_s,
+            on_damage=self._note_damage,
+            on_retired=self._retired.add_rollup,
+        )
         self._damaged: frozenset[Segment] = frozenset()
         self._resting: dict[Segment, float] = {}
         self._merges = 0

@@ -27,6 +27,10 @@ class RetiredFiles:
         now = self._clock_s()
         self._waiting += [(now, file) for file in files_of(segments)]
 
+    def add_rollup(self, rollup: str) -> None:
+        """The file of a roll-up that another one has just replaced."""
+        self._waiting.append((self._clock_s(), rollup))
+
     def remove_due(self, *, everything: bool = False) -> None:
         """Remove what is due, or everything. What cannot be removed now is tried again the next time."""
         until = self._clock_s() - self._grace_s

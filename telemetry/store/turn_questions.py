@@ -38,6 +38,7 @@ class TurnQuestions:
     def __init__(self, connection: StoreConnection, f: Filter, library: RollupLibrary) -> None:
         self._connection = connection
         self._filter = f
+        self._library = library
         self._rolled = _rolled_up(connection, f, library)
         self._is_joined = False
 
@@ -56,7 +57,8 @@ class TurnQuestions:
         emitted = None if self._rolled is None else self._rolled.turns_of_processes()
         turns, starts = limit_turns(found), found.starts
         limit = run_limit(self._connection, self._filter.run_id, turns, starts, now_unix_ns, emitted=emitted)
-        return replace(found, limit=limit)
+        outdated = self._library.outdated_rows(self._connection.segments("turns", self._filter.run_id))
+        return replace(found, limit=limit, turns_to_roll_up=outdated)
 
     def timeline(self, metric: str, buckets: int) -> list[TimelinePoint]:
         """A metric over time. Raises KeyError for a metric that there is none of."""

@@ -191,9 +191,11 @@ class StoreWriter:
         self._change(swapped, old=old, new=new)
 
     def name_rollup(self, segment: Segment, rollup: str) -> None:
-        """Give a segment a roll-up that lies beside it. Does nothing to one that is gone. Raises OSError."""
+        """Give a segment a roll-up that lies beside it, instead of its former one, whose file stays. Does nothing to
+        one that is gone. Raises OSError."""
         named = manifests.with_rollup(self.directory, segment, rollup)
-        self._change(lambda now: tuple(named if each == segment else each for each in now))
+        former = [] if segment.rollup in (None, rollup) else [segment.rollup]
+        self._change(lambda now: tuple(named if each == segment else each for each in now), replaced=former)
 
     def remove(self, old: Sequence[Segment]) -> None:
         """Take segments out of the store, in one step for every reader; their files stay. Raises OSError."""
@@ -213,15 +215,17 @@ class StoreWriter:
         old: Sequence[Segment] = (),
         new: Segment | None = None,
         expired: Sequence[Segment] = (),
+        replaced: Sequence[str] = (),
     ) -> None:
         """Publish other segments, in one step for every reader: their files are made durable before, and the manifest
-        after. What is known of `old` ones is known of `new` then. Raises OSError."""
+        after. What is known of `old` ones is known of `new` then; `replaced` are further files that are not named any
+        more. Raises OSError."""
         with self._lock:
             segments = changed(self._manifest.segments)
             if segments == self._manifest.segments:
                 return
             fsync_directory(self.directory / SEGMENTS_FOLDER)
-            self._publish(segments, retired=old, expired=expired)
+            self._publish(segments, retired=[*files_of(old), *replaced], expired=expired)
             by_table: dict[Table, list[Segment]] = {}
             for segment in old:
                 by_table.setdefault(segment.table, []).append(segment)
@@ -266,7 +270,7 @@ class StoreWriter:
         self,
         segments: tuple[Segment, ...],
         *,
-        retired: Sequence[Segment] = (),
+        retired: Sequence[str] = (),
         expired: Sequence[Segment] = (),
     ) -> None:
         before = self._manifest
@@ -274,7 +278,7 @@ class StoreWriter:
             sequence=before.sequence + 1,
             next_file=self._next_file,
             segments=segments,
-            retired=(*(file for file in before.retired if file not in self._deleted), *files_of(retired)),
+            retired=(*(file for file in before.retired if file not in self._deleted), *retired),
             expired=(*(file for file in before.expired if file not in self._deleted), *files_of(expired)),
             removed=_with_removed(before.removed, expired, segments) if expired else before.removed,
         )

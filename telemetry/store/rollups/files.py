@@ -190,6 +190,15 @@ def opened(content: bytes, segment_crc32: int) -> Any:
     return file
 
 
+def is_current(path: Path, segment_crc32: int) -> bool:
+    """Whether a file holds the roll-up of a segment as this version writes it."""
+    try:
+        opened(content_of(path), segment_crc32)
+    except StoreError:
+        return False
+    return True
+
+
 def write(folder: Path, segment: Segment, rollup: Rollup, most_bytes: int) -> str | None:
     """Write the roll-up of a segment; the file's name, or None for one that would be larger than that. Raises
     OSError."""

@@ -63,6 +63,7 @@ class RollupLibrary:
         self._asked_runs: OrderedDict[str, None] = OrderedDict()
         self._sums: OrderedDict[Hashable, Rollup] = OrderedDict()
         self._unreadable: set[str] = set()
+        self._readable: set[str] = set()
         # A page asks several questions about one filter.
         self._answered: tuple[Hashable, RolledUp | None] | None = None
 
@@ -132,6 +133,9 @@ class RollupLibrary:
             while len(self._asked_runs) > KEPT_RUNS:
                 self._asked_runs.popitem(last=False)
         files, runs = set(_files(segments)), {None, *self._asked_runs}
+        named = {segment.rollup for segment in segments if segment.rollup is not None}
+        self._readable &= named
+        self._unreadable &= named
         self._known = {key: rollup for key, rollup in self._known.items() if key[0] in files and key[1] in runs}
         self._turns = {file: table for file, table in self._turns.items() if file in files}
 
@@ -143,9 +147,18 @@ class RollupLibrary:
         )
 
     def _is_ready(self, segment: Segment) -> bool:
-        return (segment.file, None) in self._known or (
-            segment.rollup is not None and segment.rollup not in self._unreadable
-        )
+        return (segment.file, None) in self._known or self._has_file(segment)
+
+    def _has_file(self, segment: Segment) -> bool:
+        """Whether a segment has a roll-up that can be read. Without that, its turns may be too many to be rolled up
+        for a question."""
+        if segment.rollup is not None and segment.rollup not in self._readable:
+            self.file(segment)
+        return segment.rollup in self._readable
+
+    def outdated_rows(self, segments: Sequence[Segment]) -> int:
+        """How many turns are in segments with a roll-up that cannot be read: of another version, or damaged."""
+        return sum(each.rows for each in segments if each.rollup is not None and not self._has_file(each))
 
     def _added(self, segments: Sequence[Segment], run_id: str | None) -> Rollup:
         """The sum of some segments' roll-ups, their turns still open."""
@@ -186,13 +199,17 @@ class RollupLibrary:
 
     def file(self, segment: Segment) -> RollupFile | None:
         """The file of a segment's roll-up; None of one that has none that can be read."""
-        try:
-            return files.read(self._folder, segment)
-        except StoreError as error:
-            if segment.rollup is not None and segment.rollup not in self._unreadable:
-                self._unreadable.add(segment.rollup)
-                _log.warning("%s; its turns are rolled up anew", error)
+        if segment.rollup is None or segment.rollup in self._unreadable:
             return None
+        try:
+            found = files.read(self._folder, segment)
+        except StoreError as error:
+            self._unreadable.add(segment.rollup)
+            self._readable.discard(segment.rollup)
+            _log.warning("%s: %s; its turns are rolled up anew", segment.rollup, error)
+            return None
+        self._readable.add(segment.rollup)
+        return found
 
     def _of_small(self, segments: Sequence[Segment]) -> Rollup:
         self._checks.verify(segments)

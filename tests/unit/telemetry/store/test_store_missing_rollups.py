@@ -13,6 +13,7 @@ from telemetry.store.compaction import Compactor
 from telemetry.store.manifest import Segment, load
 from telemetry.store.missing_rollups import RETRY_S
 from telemetry.store.reader import StoreReader
+from telemetry.store.rollups import files
 from telemetry.store.rollups.making import RollUpMaker
 from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter
@@ -163,3 +164,77 @@ def test_a_roll_up_of_a_segment_that_is_gone_changes_nothing(tmp_path: Path) -> 
         before = writer.manifest
         writer.name_rollup(gone, rollup)
         assert writer.manifest == before == load(tmp_path)
+
+
+def _of_another_version(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store whose large segments have roll-ups of a version that is not ours."""
+    with StoreWriter(directory) as writer, monkeypatch.context() as before:
+        before.setattr(files, "VERSION", files.VERSION - 1)
+        _filled(writer)
+        compactor = Compactor(writer, roll_up=OF_ALL)
+        while compactor.roll_up_once():
+            pass
+        compactor.stop()
+
+
+def test_roll_ups_of_another_version_are_made_anew_one_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _of_another_version(tmp_path, monkeypatch)
+    old = [each.rollup for each in load(tmp_path).segments]
+    with (
+        StoreReader(tmp_path) as exact,
+        StoreReader(tmp_path, fewest_rolled_up=-1) as rolled,
+        StoreWriter(tmp_path) as writer,
+    ):
+        expected = exact.summary(Filter()).turns
+        assert rolled.summary(Filter()).turns == expected
+        assert rolled.summary(Filter()).turns_to_roll_up == 2 * TURNS
+        now_s = [0.0]
+        compactor = Compactor(writer, roll_up=OF_ALL, clock_s=lambda: now_s[0])
+        assert compactor.roll_up_once()
+        assert sum(each.rollup in old for each in writer.manifest.segments if each.rollup) == 1
+        # Whoever still has the manifest of before finds its files for a while.
+        assert old[1] in writer.manifest.retired
+        assert old[1] in _files(tmp_path)
+        writer.append(Batch(turns=[client_turn(100)]))
+        assert rolled.summary(Filter()).turns_to_roll_up == TURNS
+        assert rolled.summary(Filter()).turns.total == expected.total + 1
+        assert compactor.roll_up_once()
+        assert not compactor.roll_up_once()
+        assert rolled.summary(Filter()).turns_to_roll_up == 0
+        assert rolled.summary(Filter()).turns == exact.summary(Filter()).turns
+        now_s[0] = 60.0
+        compactor.run_once()
+        assert not _files(tmp_path) & {each for each in old if each}
+        compactor.stop()
+
+
+def test_a_damaged_roll_up_is_made_anew(tmp_path: Path) -> None:
+    with StoreWriter(tmp_path) as writer:
+        _filled(writer)
+        compactor = Compactor(writer, roll_up=OF_ALL)
+        while compactor.roll_up_once():
+            pass
+        compactor.stop()
+        named = next(each.rollup for each in writer.manifest.segments if each.rollup is not None)
+        path = tmp_path / manifests.SEGMENTS_FOLDER / named
+        sound = path.read_bytes()
+        path.write_bytes(sound[:-30] + bytes(30))
+        again = Compactor(writer, roll_up=OF_ALL)
+        assert again.roll_up_once()
+        assert path.read_bytes() == sound
+        assert not again.roll_up_once()
+        again.stop()
+        assert path.exists()
+
+
+def test_a_question_does_not_roll_up_many_turns_of_an_old_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _of_another_version(tmp_path, monkeypatch)
+    monkeypatch.setattr("telemetry.store.rollups.library._MOST_ROWS_MADE", TURNS)
+    with StoreReader(tmp_path, fewest_rolled_up=-1) as rolled:
+        found = rolled.summary(Filter())
+    assert found.turns.total == 2 * TURNS + 2
+    assert not found.metrics["voice_to_voice"].approximate
