@@ -108,7 +108,7 @@ def _figure(of: CohortFigure) -> str:
 
 
 def _assumed(of: CohortFigure) -> str:
-    return '<span class="vp-below">assumed</span>' if of.is_assumed else ""
+    return ' <span class="hint">assumed</span>' if of.is_assumed else ""
 
 
 def sample_ratio(found: CohortComparison) -> str:

@@ -131,34 +131,39 @@ def _forest(found: CohortComparison, rows: Sequence[difference_charts.CheckRow],
 
 
 def _choose(view: CohortsAnswer, found: CohortComparison | None) -> None:
-    """Which cohorts and which turns, where there is something to choose. The link keeps it."""
-    is_ruled = view.rollout is not None and view.rollout.verdict is not None
-    named = None if found is None else (found.control.cohort, found.candidate.cohort)
-    cohorts = sorted({*view.cohorts, *(named or ())})
+    """How much is compared, and which cohorts and turns, where there is something to choose. The link keeps it."""
     columns = st.columns([1.4, 1, 1, 1], gap="small", vertical_alignment="center")
     if found is not None:
         with columns[0]:
             st.html(cohort_parts.sizes(found))
-    if len(cohorts) > 2 and named is not None:
-        control, candidate = named
-        with columns[1]:
-            picked = st.selectbox("Control", cohorts, index=cohorts.index(control))
-        if picked != control:
-            _rewrite({CONTROL: picked, CANDIDATE: control if picked == candidate else candidate})
-        with columns[2]:
-            picked = st.selectbox("Candidate", cohorts, index=cohorts.index(candidate))
-        if picked != candidate:
-            _rewrite({CONTROL: candidate if picked == control else control, CANDIDATE: picked})
-    if is_ruled:
-        turns = list(_TURNS)
+        pair = {CONTROL: found.control.cohort, CANDIDATE: found.candidate.cohort}
+        cohorts = sorted({*view.cohorts, *pair.values()})
+        if len(cohorts) > 2:
+            for column, name in zip(columns[1:], pair, strict=False):
+                with column:
+                    _select(name, name.capitalize(), {each: each for each in cohorts}, pair[name], pair)
+    if view.rollout is not None and view.rollout.verdict is not None:
         with columns[-1]:
-            which = st.selectbox(
-                "Compared turns", turns, index=turns.index(view.turns), format_func=lambda name: _TURNS[name]
-            )
-        if which != view.turns:
-            _rewrite({TURNS: which})
+            _select(TURNS, "Compared turns", _TURNS, view.turns, {})
 
 
-def _rewrite(changed: Mapping[str, str]) -> None:
-    st.query_params.update(dict(changed))
-    st.rerun(scope="fragment")
+def _select(name: str, label: str, options: Mapping[str, str], chosen: str, pair: Mapping[str, str]) -> None:
+    key = f"cohorts_{name}"
+    if st.session_state.get(key) != chosen:
+        st.session_state[key] = chosen  # what is shown decides, also when it is not what was asked for
+    st.selectbox(
+        label,
+        list(options),
+        format_func=lambda each: options[each],
+        key=key,
+        on_change=_rewrite_link,
+        args=(name, pair),
+    )
+
+
+def _rewrite_link(name: str, pair: Mapping[str, str]) -> None:
+    picked = st.session_state[f"cohorts_{name}"]
+    changed = {**pair, name: picked}
+    if pair and changed[CONTROL] == changed[CANDIDATE]:
+        changed = {CONTROL: pair[CANDIDATE], CANDIDATE: pair[CONTROL]}
+    st.query_params.update(changed)

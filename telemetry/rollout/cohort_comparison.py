@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from telemetry.model.durations import Duration
+from telemetry.model.formatting import DASH
 from telemetry.model.metrics import HEADLINE
 from telemetry.rollout.checks import CheckResult, check_result, check_results, slice_results
 from telemetry.rollout.cohort_turns import CohortTurns
@@ -217,8 +218,8 @@ def _figures(found: ComparedCohorts, results: Sequence[CheckResult]) -> tuple[Co
         made.append((check, replace(_figure(check, row, found), is_assumed=True, decides=False)))
     if not any(check.kind == "cost_per_turn" for check, _ in made):
         unpriced = Check("cost_per_turn", "cost_per_turn", 0.0)
-        row = replace(check_row(CheckResult(unpriced, "unknown", reason=_NO_PRICE)), margin="none")
-        made.append((unpriced, replace(_figure(unpriced, row, found), is_assumed=True, decides=False)))
+        row = replace(check_row(CheckResult(unpriced, "unknown", reason=_NO_PRICE)), margin=DASH)
+        made.append((unpriced, replace(_figure(unpriced, row, found), is_assumed=False, decides=False)))
     return tuple(figure for _, figure in sorted(made, key=lambda each: _place(each[0])))
 
 

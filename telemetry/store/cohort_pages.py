@@ -245,6 +245,5 @@ def _pair(known: Sequence[CohortSummary], asked: CohortsQuestion) -> tuple[str, 
         return (asked.control, left[0]) if asked.control is not None else (left[0], asked.candidate or "")
     if len(left) < 2:
         return None
-    most, second = left[:2]
-    is_second = second.lower() in _CONTROLS and most.lower() not in _CONTROLS
-    return (second, most) if is_second else (most, second)
+    control = next((name for name in left if name.lower() in _CONTROLS), left[0])
+    return control, next(name for name in left if name != control)

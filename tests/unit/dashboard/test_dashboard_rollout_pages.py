@@ -204,3 +204,31 @@ def test_names_of_others_are_text(store: Path) -> None:
     found = bodies("cohorts")
     assert "<img" not in found
     assert "&lt;img src=x onerror=alert(1)&gt;" in found
+
+
+def test_two_of_three_cohorts_are_chosen_and_change_places(store: Path) -> None:
+    turns = [client_turn(index, cohort=("control", "b", "c")[index % 3]) for index in range(360)]
+    fill_store(store, Run(turns=turns))
+    app = AppTest.from_string("from dashboard.pages import cohorts\ncohorts.page()\n", default_timeout=BOUND_S).run()
+
+    def chosen() -> tuple[str, str]:
+        control, candidate = (app.selectbox(key=f"cohorts_{name}").value for name in ("control", "candidate"))
+        return control, candidate
+
+    assert chosen() == ("control", "b")
+    app.selectbox(key="cohorts_candidate").set_value("c").run()
+    assert not app.exception
+    assert chosen() == ("control", "c")
+    assert "c" in app.query_params["candidate"], "the link keeps it"
+    assert "120 turns of c (candidate)" in text_of(" ".join(each.proto.body for each in app.get("html")))
+    app.selectbox(key="cohorts_control").set_value("c").run()
+    assert chosen() == ("c", "control")
+
+
+def test_a_choice_that_the_plan_has_otherwise_shows_the_plans_roles(store: Path) -> None:
+    fill_rollout(store, Rollout(turns=1200, looks=1), time.time_ns() - 2 * S)
+    extra = [client_turn(10**6 + index, cohort="third", started_unix_ns=time.time_ns() - S) for index in range(8)]
+    fill_store(store, Run(turns=extra))
+    found = shown("cohorts", control="streaming", candidate="stable")
+    assert re.search(r"turns of streaming \(candidate\) .* turns of stable \(control\)", found)
+    assert "roll back" in found or "hold" in found

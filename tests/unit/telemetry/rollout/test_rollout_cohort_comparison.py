@@ -92,7 +92,8 @@ def test_figures_beside_a_plan_are_marked_and_decide_nothing() -> None:
         "no reply ratio",
     ]
     assert {each.is_assumed for each in found.figures if each.decides} == {False}
-    assert {each.is_assumed for each in found.figures if not each.decides} == {True}
+    beside = [each for each in found.figures if not each.decides]
+    assert {each.row.name for each in beside if not each.is_assumed} == {"cost per turn"}, "no price, and no margin"
     assert not {check.name for check in shown_beside(of)} & {check.name for check in of.checks}
     assert found.sample_ratio is not None
     assert comparison_sentence(found).basis == "by the margins of the rollout streaming"

@@ -75,7 +75,7 @@ def test_without_a_plan_the_sentence_says_which_margins_are_assumed(tmp_path: Pa
     assert "assumed (p50 of voice_to_voice +100 ms" in found.sentence.basis
     assert "no verdict to act on" in found.sentence.basis
     assert found.comparison is not None
-    assert all(each.is_assumed for each in found.comparison.figures)
+    assert [each.row.name for each in found.comparison.figures if not each.is_assumed] == ["cost per turn"]
     assert found.comparison.sample_ratio is None, "no plan states the shares"
 
 
