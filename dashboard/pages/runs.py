@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import urlencode
+from zlib import crc32
 
 import pandas as pd
 import streamlit as st
@@ -34,25 +35,9 @@ NO_RUNS: Final = "Start one with <code>voiceprobe run ws://…</code>; it shows 
 
 
 def page() -> None:
-    """Draw the page; it refreshes by itself while a run is under way, or where there is none yet."""
+    """Draw the page; it looks by itself for runs that begin and end."""
     heading("Runs")
-    refresh_s = _refresh_s()
-
-    def body() -> None:
-        if _refresh_s() != refresh_s:
-            st.rerun()  # the pace belongs to the page around this part
-        _draw_list()
-
-    st.fragment(body, run_every=refresh_s)()
-
-
-def _refresh_s() -> float | None:
-    """How often to look again; None where nothing is going to change."""
-    try:
-        entries = runs_source.listed_runs()
-    except TelemetryError:
-        return REFRESH_S
-    return REFRESH_S if not entries or any(each.state == "under way" for each in entries) else None
+    st.fragment(_draw_list, run_every=REFRESH_S)()
 
 
 def _draw_list() -> None:
@@ -123,15 +108,18 @@ def _list(entries: Sequence[RunEntry]) -> None:
     wanted = _references()
     ticked = [place for place, each in enumerate(entries) if each.reference in wanted]
 
+    # What is ticked is known by its row: a list with another run in it is another list, ticked as the link says.
+    key = f"{_KEY}{crc32(repr([each.reference for each in entries]).encode()):08x}"
+
     def remember() -> None:
-        chosen: Any = st.session_state[_KEY]
+        chosen: Any = st.session_state[key]
         places: list[int] = list(chosen["selection"]["rows"])[:MOST_TICKED]
         st.query_params[TICKED] = json.dumps([entries[place].reference for place in places])
 
     milliseconds = st.column_config.NumberColumn(format="%.0f ms", width="small")
     st.dataframe(
         pd.DataFrame(rows),
-        key=_KEY,
+        key=key,
         on_select=remember,
         selection_mode="multi-row",
         selection_default={"selection": {"rows": ticked, "columns": [], "cells": []}},
@@ -150,7 +138,7 @@ def _list(entries: Sequence[RunEntry]) -> None:
     )
 
 
-_KEY: Final = "runs_list"
+_KEY: Final = "runs_list_"
 
 
 def _references() -> list[str]:
