@@ -193,15 +193,16 @@ def _promises(plans: list[tuple[Path, RolloutPlan]], request: RolloutDemoRequest
     stages = " -> ".join(percent(stage.share) for stage in plan.stages)
     shortest = ", ".join(dict.fromkeys(str(stage.shortest) for stage in plan.stages if stage.has_control))
     first = percent(plan.stages[0].share)
-    good, bad = CHANGES
+    limits, (good, bad) = plan.completeness, CHANGES
     return [
         f"two rollouts of {stages} of the calls, {request.users} callers: {good} answers sooner, {bad} as soon, but "
         "one turn in twenty seconds later, so that it has to be taken back",
         f"compressed: a stage lasts {shortest} at least instead of hours or days; the first gets {first} of the calls "
         "instead of 1 % or 5 %; callers say a word or two and call again at once; and the margins are wide: "
         f"{margins}",
-        f"not compressed: the error level is {percent(plan.error_level)}, the power {percent(plan.power)}, every part "
-        f"is a process of its own, and at most {percent(plan.completeness.invalid_turns)} of the turns may be invalid",
+        f"not compressed: the error level is {percent(plan.error_level)}, the power {percent(plan.power)}, and every "
+        f"part is a process of its own; at most {percent(limits.invalid_turns)} of the turns may be invalid and "
+        f"{percent(limits.telemetry_loss)} on their way",
         f"plans, flags and variants: {request.out / 'rollout'}",
     ]
 

@@ -62,6 +62,7 @@ WIDER = {
     'within = "1500ms"': 'within = "4s"',
     "margin = 0.05": "margin = 0.1",
     "invalid_turns = 0.05 ": "invalid_turns = 0.9 ",
+    "telemetry_loss = 0.05 ": "telemetry_loss = 0.9 ",
     "tail=0.05:2.5s": "tail=0.05:6s",
 }
 RUN = """
