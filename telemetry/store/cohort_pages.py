@@ -115,6 +115,7 @@ def cohorts_page(
     records: Sequence[RolloutRecord],
     library: RollupLibrary,
     now_unix_ns: int,
+    *,
     faults: Sequence[str] = (),
 ) -> CohortsAnswer:
     """Compare two cohorts, whatever single cohort the filter names."""

@@ -4,6 +4,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Final, Self
 
@@ -103,7 +104,8 @@ class StoreReader:
         """A number that changes with what is committed, turns or verdicts: answers may be kept as long as it stays the
         same."""
         sequence, stamp = manifest.load(self.directory).sequence, self._rollouts.stamp()
-        return hash((sequence, stamp)) if stamp else sequence
+        # The same number in every process that answers for this folder.
+        return int.from_bytes(sha256(repr((sequence, stamp)).encode()).digest()[:7]) if stamp else sequence
 
     def runs(self) -> list[RunRecord]:
         """Every run in the store, from what its generator declared or from its turns; the newest first."""
@@ -291,7 +293,7 @@ class StoreReader:
         now_unix_ns = self._wall_clock_ns()
         records = self._rollouts.read()
         return self._snapshots.ask(
-            lambda connection: cohorts_page(connection, asked, records, self._library, now_unix_ns, self.faults)
+            lambda connection: cohorts_page(connection, asked, records, self._library, now_unix_ns, faults=self.faults)
         )
 
     def rollout_page(self, name: str | None = None, objectives: Sequence[Objective] = ()) -> RolloutPage:

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ from telemetry.objectives.slo import default_objectives
 from telemetry.sidecar.query_messages import Asked
 from telemetry.sidecar.query_process import reply_to
 from telemetry.store.answers import Filter
+from telemetry.store.cohort_pages import CohortsQuestion
 from telemetry.store.explanation import ExplanationQuestion, TurnSelection
 from telemetry.store.pages import PageQuestion
 from telemetry.store.questions import QUESTIONS, BadQuestionError, answer
@@ -21,6 +23,7 @@ from telemetry.store.turn_search import TurnSearch
 from telemetry.store.views import ViewQuestion
 from tests.fixtures_rollouts import keep_verdicts
 from tests.fixtures_turns import SECOND, START_UNIX_NS, fill_store, synthetic_run
+from tests.unit.dashboard.rollout_scenes import Rollout, fill_rollout
 
 NOW = START_UNIX_NS + 10_000 * SECOND
 # Each part of a filter by itself, all together, none, and a run that is not there.
@@ -90,6 +93,7 @@ def test_each_answer_is_that_of_the_folder(reader: StoreReader, f: Filter) -> No
         ("turns_page", {"asked": TurnsQuestion(f, 60 * SECOND, TurnSearch("1", outcome="ok"), order="newest")}),
         ("cache_page", {"asked": ViewQuestion(f)}),
         ("instrument_page", {"asked": ViewQuestion(f)}),
+        ("cohorts_page", {"asked": CohortsQuestion(ViewQuestion(f), turns="chosen")}),
         ("processes", {"run_id": f.run_id or "run-2"}),
         ("rollouts", {"most_entries": 5}),
     ]
@@ -100,10 +104,23 @@ def test_each_answer_is_that_of_the_folder(reader: StoreReader, f: Filter) -> No
             assert (there.summary, there.budget, there.counts) == (here.summary, here.budget, here.counts)
             for part in ("timeline", "dots", "slowest", "faults"):
                 assert list(getattr(there, part)) == list(getattr(here, part)), part
-        elif name in ("cache_page", "instrument_page"):
+        elif name in ("cache_page", "instrument_page", "cohorts_page"):
             assert _as_json(there) == _as_json(here), name
         else:
             assert there == here, name
+
+
+def test_the_pages_of_a_rollout_come_as_they_are(tmp_path: Path) -> None:
+    now = 1_795_000_000 * SECOND
+    store = fill_rollout(tmp_path, Rollout(slower_ms=180, turns=1600, looks=2), now)
+    with StoreReader(store, wall_clock_ns=lambda: now) as reader:
+        wire = Wire(reader)
+        here, there = (each.cohorts_page(CohortsQuestion()) for each in (reader, wire))
+        assert there.rollout is not None
+        assert there.rollout.verdict is not None
+        assert _as_json(there) == _as_json(here)
+        assert _as_json(wire.rollout_page("streaming")) == _as_json(reader.rollout_page("streaming"))
+        assert wire.state() == reader.state()
 
 
 def test_turns_and_spans_come_as_they_are(reader: StoreReader) -> None:
