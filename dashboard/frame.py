@@ -185,5 +185,8 @@ def _no_turns(run: RunRecord, choice: Choice) -> None:
     if choice.narrows:
         widen = f"{name} has {formatting.turns(run.turns)}; widen the filter above."
         st.html(header.empty("No turn matches the filter", widen))
+    elif run.ended:
+        why = f"{name} has ended; <code>voiceprobe report</code> says what is known of why."
+        st.html(header.empty("This run has no turn", why))
     else:
         st.html(header.empty("No turns yet", f"{name} has begun; its first turn shows here as soon as it is over."))

@@ -54,6 +54,14 @@ def test_a_generator_limited_run_claims_nothing_of_the_service(store: Path) -> N
     assert "Not judged:" in text
 
 
+@pytest.mark.parametrize(("ended", "title"), [(True, "This run has no turn"), (False, "No turns yet")])
+def test_a_run_without_a_turn_says_whether_one_may_come(store: Path, ended: bool, title: str) -> None:
+    fill(store, Scene(turns=0, newest_unix_ns=time.time_ns(), run_id="run-none", ended=ended))
+    _, text = shown(run="run-none")
+    assert title in text
+    assert ("voiceprobe report says what is known" in text) == ended
+
+
 def test_an_empty_store_says_how_to_start(store: Path) -> None:
     StoreWriter(store).close()
     _, text = shown()
