@@ -15,7 +15,7 @@ from streamlit.testing.v1 import AppTest
 
 from dashboard.launch import APP
 from dashboard.source import ENV_SLO, ENV_STORE
-from loadtest.run.report import report
+from loadtest.run.report import ReportFiles, report
 from telemetry.model.errors import StoreError
 from telemetry.model.semconv import SIDECAR_TOKEN_VARIABLE
 from telemetry.objectives.slo import default_objectives
@@ -129,7 +129,10 @@ def test_a_report_over_the_network_is_that_of_the_folder(
     monkeypatch.setenv(SIDECAR_TOKEN_VARIABLE, TOKEN)
     console = Console(quiet=True)
     files = [tmp_path / "here.json", tmp_path / "there.json"]
-    codes = [report(where, console, json_file=file) for where, file in zip((store, sidecar.http), files, strict=True)]
+    codes = [
+        report(where, console, files=ReportFiles(file))
+        for where, file in zip((store, sidecar.http), files, strict=True)
+    ]
     assert codes[0] == codes[1]
     here, there = (file.read_text().replace(str(store), sidecar.http) for file in files)
     assert here == there

@@ -77,10 +77,13 @@ class RolledUp:
         return assemble(connection, self.filter, now_unix_ns, skipped_segments, found)
 
     def turns_of_processes(self) -> list[TurnsOfProcess]:
-        """How many client turns of the filter each process emitted."""
+        """How many client turns of the run each process emitted: whatever else a filter asks for, a process that was
+        lost was lost to all of it."""
         found: dict[str, TurnsOfProcess] = {}
-        for key, cell in self.figures.of("process"):
+        for key, cell in self.everything.of("process"):
             name = key.labels[0] or ""
+            if key.run_id != self.filter.run_id:
+                continue
             before = found.get(name, TurnsOfProcess(name, 0, 0))
             found[name] = TurnsOfProcess(name, before.turns + cell.n, max(before.last_unix_ns, cell.last or 0))
         return list(found.values())
