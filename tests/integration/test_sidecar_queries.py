@@ -130,7 +130,7 @@ def test_a_report_over_the_network_is_that_of_the_folder(
     console = Console(quiet=True)
     files = [tmp_path / "here.json", tmp_path / "there.json"]
     codes = [
-        report(where, console, files=ReportFiles(file))
+        report(where, console, files=ReportFiles(json=file))
         for where, file in zip((store, sidecar.http), files, strict=True)
     ]
     assert codes[0] == codes[1]
