@@ -186,7 +186,7 @@ def _of_sidecar(request: RolloutRunRequest, name: str, stack: ExitStack) -> Side
     decides. Raises UsageError, StoreError."""
     if not is_address(request.store):
         return None
-    opened_store(request.store).close()  # which refuses what is no address of a sidecar
+    opened_store(request.store).close()  # which refuses what is not the address of a sidecar
     rollout = SidecarVerdicts(request.store, name, sidecar_token())
     stack.callback(rollout.close)
     is_evaluated = rollout.is_evaluated()
