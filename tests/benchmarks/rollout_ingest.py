@@ -120,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--pairs", type=int, default=6)
     parser.add_argument("--window-s", type=float, default=WINDOW_S)
     options = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory(dir=os.environ.get("BENCHMARK_FOLDER")) as folder:
+    with tempfile.TemporaryDirectory(dir=os.environ.get("BENCHMARK_FOLDER"), ignore_cleanup_errors=True) as folder:
         print(json.dumps(measure(Path(folder), options.turns, options.pairs, options.window_s), indent=2))
 
 

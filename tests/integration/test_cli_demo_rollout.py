@@ -61,7 +61,7 @@ WIDER = {
     'margin = "250ms"': 'margin = "2s"',
     'within = "1500ms"': 'within = "4s"',
     "margin = 0.05": "margin = 0.1",
-    "invalid_turns = 0.05 ": "invalid_turns = 0.9 ",
+    "invalid_turns = 0.05 ": "invalid_turns = 0.99 ",
     "telemetry_loss = 0.05 ": "telemetry_loss = 0.9 ",
     "tail=0.05:2.5s": "tail=0.2:6s",
 }
