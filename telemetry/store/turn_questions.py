@@ -22,7 +22,7 @@ from telemetry.store.instrument_pages import InstrumentAnswer, instrument_answer
 from telemetry.store.joined import join_services, stage_budget
 from telemetry.store.latency_bands import TickHistogram
 from telemetry.store.objectives import ObjectiveCounts, count_objectives
-from telemetry.store.queries import Condition, valid
+from telemetry.store.queries import Condition, source_of, valid
 from telemetry.store.rollups.library import RollupLibrary
 from telemetry.store.rollups.objectives import can_count
 from telemetry.store.rollups.view import HeadlineTotals, RolledUp
@@ -107,7 +107,9 @@ class TurnQuestions:
     def objective_counts(self, objectives: Sequence[Objective]) -> ObjectiveCounts:
         """Good and eligible turns of every objective, also by cohort; exact either way."""
         instrument_ns = instrument_error_ns(self._connection, self._filter)
-        if self._rolled is not None and all(can_count(objective, instrument_ns) for objective in objectives):
+        # Of turns that services report the rules are others, so those are counted one by one.
+        is_heard = source_of(self._filter) == "client"
+        if self._rolled is not None and is_heard and all(can_count(each, instrument_ns) for each in objectives):
             return self._rolled.objective_counts(objectives, instrument_ns)
         return count_objectives(self._connection, self._filter, objectives, instrument_ns)
 

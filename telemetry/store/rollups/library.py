@@ -20,7 +20,14 @@ from telemetry.store.queries import source_of
 from telemetry.store.rollups import files
 from telemetry.store.rollups.database import Database, open_database
 from telemetry.store.rollups.files import RollupFile
-from telemetry.store.rollups.making import FEWEST_ROWS, in_batches, roll_up_file, roll_up_tables, tables_of_file
+from telemetry.store.rollups.making import (
+    FEWEST_ROWS,
+    in_batches,
+    of_service,
+    roll_up_file,
+    roll_up_tables,
+    tables_of_file,
+)
 from telemetry.store.rollups.objectives import can_count
 from telemetry.store.rollups.pairs import pair
 from telemetry.store.rollups.partials import OF_OTHERS, of_others, with_slowest_turns
@@ -64,6 +71,7 @@ class RollupLibrary:
         self._sums: OrderedDict[Hashable, Rollup] = OrderedDict()
         self._unreadable: set[str] = set()
         self._readable: set[str] = set()
+        self._asked_services: set[str] = set()
         # A page asks several questions about one filter.
         self._answered: tuple[Hashable, RolledUp | None] | None = None
 
@@ -81,13 +89,14 @@ class RollupLibrary:
 
     def of(self, segments: Sequence[Segment], f: Filter) -> RolledUp | None:
         """The filter's turns, rolled up, of a store with these segments of turns; None where they are to be read one by
-        one: few, told apart by what roll-ups do not, or of a view by service and day, as roll-ups add up the turns of
-        callers only.
+        one: few, told apart by what roll-ups do not, or a stretch of time of a view by service and day.
 
         Raises UnsoundSegmentsError, OSError, pyarrow.ArrowException and duckdb.Error when a segment cannot be read.
         """
-        if any((f.noise_profile, f.length_class, f.channel_profile, f.route)) or source_of(f) == "service":
+        if any((f.noise_profile, f.length_class, f.channel_profile, f.route)):
             return None
+        if source_of(f) == "service":
+            return self._of_service(segments, f)
         # A stretch of time of a large run, too: what is lost, and what has no counterpart, is asked of all of the run.
         turns = sum(segment.rows for segment in segments if can_hold(segment, f.run_id))
         if turns <= self._fewest_turns:
@@ -99,6 +108,32 @@ class RollupLibrary:
         if self._answered is None or self._answered[0] != key:
             self._answered = key, self._rolled_up(segments, f)
         return self._answered[1]
+
+    def _of_service(self, segments: Sequence[Segment], f: Filter) -> RolledUp | None:
+        """A view by service and day. Files of roll-ups add up the turns of callers only, so its turns are rolled up
+        when they are asked for again, each segment once."""
+        if f.since_unix_ns is not None or f.until_unix_ns is not None or f.run_id is None:
+            return None
+        mine = [segment for segment in segments if can_hold(segment, f.run_id)]
+        if sum(segment.rows for segment in mine) <= self._fewest_turns:
+            return None
+        self._forget_all_but(segments, f.run_id)
+        new = [segment for segment in mine if (segment.file, f.run_id) not in self._known]
+        rows = sum(segment.rows for segment in new)
+        # Who looks once is answered sooner from the turns themselves.
+        is_first = f.run_id not in self._asked_services
+        self._asked_services.add(f.run_id)
+        if rows > _MOST_ROWS_MADE or (is_first and rows > self._fewest_turns):
+            return None
+        self._checks.verify(new)
+        for segment in new:
+            tables = of_service(tables_of_file(self._path(segment)), f.run_id)
+            self._known[segment.file, f.run_id] = roll_up_tables(self._database, tables)
+        key = ("service", f.run_id, *_files(mine))
+        everything = self._kept(
+            key, lambda: pair(self._database, added(self._known[each.file, f.run_id] for each in mine), is_last=True)
+        )
+        return RolledUp(f, everything, everything)
 
     def can_count(self, f: Filter, objectives: Sequence[Objective]) -> bool:
         """Whether roll-ups tell the turns of a filter, and which of them are good by each of the objectives."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet as pq
@@ -149,6 +150,16 @@ def tables_of_file(path: Path, names: Sequence[str] = NEEDED) -> Iterator[ArrowT
     with pq.ParquetFile(path) as file:
         columns = known_columns(file, names)
         yield from in_batches(file.read_row_group(number, columns=columns) for number in range(file.num_row_groups))
+
+
+def of_service(tables: Iterable[ArrowTable], run_id: str) -> Iterator[ArrowTable]:
+    """The turns of a view by service and day, to be counted as those of callers are."""
+    for table in tables:
+        is_meant = pc.and_(pc.equal(table.column("source"), "service"), pc.equal(table.column("run_id"), run_id))
+        found = table.filter(is_meant.fill_null(False))
+        if found.num_rows:
+            heard = pa.array(["client"]).take(pa.array(np.zeros(found.num_rows, dtype=np.int64)))
+            yield found.set_column(found.column_names.index("source"), "source", heard)
 
 
 def known_columns(file: Any, names: Sequence[str]) -> list[str]:

@@ -10,10 +10,12 @@ from telemetry.model.stats import enough
 from telemetry.model.turns import Turn
 from telemetry.objectives.slo import Objective
 from telemetry.store.answers import Filter, StageStats, Summary, TimelinePoint
+from telemetry.store.client_service_delta import ClientServiceDelta
 from telemetry.store.connection import StoreConnection
+from telemetry.store.joined import client_service_delta, join_services
 from telemetry.store.objectives import ObjectiveCounts
 from telemetry.store.processes import TurnsOfProcess
-from telemetry.store.queries import DIMENSIONS
+from telemetry.store.queries import DIMENSIONS, source_of
 from telemetry.store.rollups import parts
 from telemetry.store.rollups.distributions import SHORT_TICK_NS, TICK_SCALE
 from telemetry.store.rollups.figures import FRACTIONS, RolledFigures
@@ -64,7 +66,7 @@ class RolledUp:
             phases=figures.phases(),
             phase_outcomes=figures.phase_outcomes(),
             phase_errors=figures.phase_errors(),
-            client_service_delta=parts.client_service_delta(figures, self.everything, self.filter),
+            client_service_delta=self._delta(connection),
             received=parts.received(self.everything, self.filter.run_id),
             evidence=parts.evidence(figures),
             wer_by_condition=parts.wer_by_condition(figures),
@@ -87,6 +89,13 @@ class RolledUp:
             before = found.get(name, TurnsOfProcess(name, 0, 0))
             found[name] = TurnsOfProcess(name, before.turns + cell.n, max(before.last_unix_ns, cell.last or 0))
         return list(found.values())
+
+    def _delta(self, connection: StoreConnection) -> ClientServiceDelta:
+        """Of a view by service and day its turns alone are rolled up: what callers heard of them is read."""
+        if source_of(self.filter) == "service":
+            join_services(connection, self.filter)
+            return client_service_delta(connection, self.filter)
+        return parts.client_service_delta(self.figures, self.everything, self.filter)
 
     def stage_budget(self) -> dict[str, StageStats]:
         """As `joined.stage_budget`."""

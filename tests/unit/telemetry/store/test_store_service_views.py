@@ -2,6 +2,7 @@
 
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,11 +15,12 @@ from telemetry.store.answers import Filter, RunRecord
 from telemetry.store.pages import PageQuestion
 from telemetry.store.reader import StoreReader
 from telemetry.store.rollups.library import FEWEST_TURNS
+from telemetry.store.rollups.making import roll_up_tables
 from telemetry.store.runs import newest_run
 from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter
 from tests.fixtures_turns import MS, SECOND, START_UNIX_NS, exchange
-from tests.unit.telemetry.store.rollups.answers_compared import compared, stored
+from tests.unit.telemetry.store.rollups.answers_compared import compared, mixed_turns, stored
 
 VIEW = service_run_id("bot", START_UNIX_NS)
 
@@ -121,6 +123,48 @@ def test_roll_ups_join_as_the_turns_do(tmp_path: Path) -> None:
     with StoreReader(folder) as exact, StoreReader(folder, fewest_rolled_up=-1) as rolled:
         asked = Filter(run_id="run-1")
         compared(exact.summary(asked).client_service_delta, rolled.summary(asked).client_service_delta)
+
+
+def test_roll_ups_of_a_view_answer_as_its_turns_do(tmp_path: Path) -> None:
+    turns: list[Turn] = []
+    for place, turn in enumerate(mixed_turns(5, 240)):
+        turns.append(turn if turn.source == "client" else reported(turn, cohort=("a", "b", None)[place % 3]))
+    folder = stored(tmp_path / "store", turns, segments=8, compacted=5)
+    objectives = [Objective("v2v", "metric", 0.9, "voice_to_voice", 800 * MS), Objective("ok", "outcome", 0.9)]
+    with StoreReader(folder) as exact, StoreReader(folder, fewest_rolled_up=-1) as rolled:
+        views = [run.run_id for run in exact.runs() if run.service is not None]
+        assert views
+        first = rolled.summary(Filter(run_id=views[0])).metrics["voice_to_voice"]
+        assert not first.approximate, "who looks once is answered from the turns"
+        for f in (Filter(run_id=views[0]), Filter(run_id=views[0], cohort="a"), Filter(run_id="run-1"), Filter()):
+            found = rolled.summary(f)
+            assert found.metrics["voice_to_voice"].approximate
+            compared(exact.summary(f), found)
+            assert rolled.dimension_values(f) == exact.dimension_values(f)
+            assert rolled.objective_counts(f, objectives) == exact.objective_counts(f, objectives)
+            assert rolled.slowest(f, limit=5) == exact.slowest(f, limit=5)
+            compared(exact.stage_budget(f), rolled.stage_budget(f))
+        of_minute = Filter(run_id=views[0], since_unix_ns=START_UNIX_NS + 60 * SECOND)
+        assert rolled.summary(of_minute).turns == exact.summary(of_minute).turns
+
+
+def test_a_segment_of_a_view_is_rolled_up_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with StoreWriter(tmp_path) as writer:
+        writer.append(Batch([reported(exchange(index)[1]) for index in range(30)]))
+        with StoreReader(tmp_path, fewest_rolled_up=-1) as reader:
+            asked = Filter(run_id=VIEW)
+            assert [reader.summary(asked).turns.total for _ in range(2)] == [30, 30]
+            made: list[int] = []
+
+            def counted(database: Any, tables: Any) -> Any:
+                found = roll_up_tables(database, tables)
+                made.append(sum(cell.n for _, cell in found.of("turns")))
+                return found
+
+            monkeypatch.setattr("telemetry.store.rollups.library.roll_up_tables", counted)
+            writer.append(Batch([reported(exchange(index)[1]) for index in range(30, 34)]))
+            assert reader.summary(asked).turns.total == 34
+            assert made == [4]
 
 
 def run_record(run_id: str, first_s: int, last_s: int) -> RunRecord:
