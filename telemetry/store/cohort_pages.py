@@ -143,7 +143,7 @@ def cohorts_page(
         turns, f, logged = "chosen", head.filter, None
         plan = replace(plan, source=source_of(head.filter))
     compared = _compared(connection, plan, f, (covering, logged), (view, now_unix_ns, _lost_of(head.summary)))
-    limited = head.summary is not None and head.summary.turns.is_generator_limited
+    limited = head.summary is not None and head.summary.is_generator_limited
     return CohortsAnswer(
         head=head,
         cohorts=names,
