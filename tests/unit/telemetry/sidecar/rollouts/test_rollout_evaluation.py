@@ -319,7 +319,7 @@ def settle(sidecar: Sidecar, stage: str) -> Any:
     return sidecar.running.begin(StageAsked(1, "streaming", stage, is_settled=True))
 
 
-def test_a_stage_counts_from_when_its_share_is_in_effect_and_that_is_said_once(sidecar: Sidecar) -> None:
+def test_a_stage_counts_from_when_its_share_is_in_effect_which_happens_once(sidecar: Sidecar) -> None:
     sidecar.turns.candidate = 0
     assert sidecar.look().decision == "hold"
     assert sidecar.begin("canary").status == BEGUN

@@ -156,6 +156,9 @@ def test_a_body_has_a_size_and_a_form() -> None:
     for body in ({}, {"stage": 3}, {"metadata": {"stage": ""}}):
         refused = answers.ask("POST", "/streaming/stage", json=body)
         assert (refused.status_code, refused.json()["error"]) == (400, 'say which stage begins: {"stage": "NAME"}')
+    refused = answers.ask("POST", "/streaming/stage", json={"stage": "canary", "settled": "yes"})
+    assert refused.status_code == 400
+    assert '"settled" is true where' in refused.json()["error"]
 
 
 def _samples(answers: Answers) -> dict[str, float]:
