@@ -211,7 +211,7 @@ def test_two_of_three_cohorts_are_chosen_and_change_places(store: Path) -> None:
     fill_store(store, Run(turns=turns))
     app = AppTest.from_string("from dashboard.pages import cohorts\ncohorts.page()\n", default_timeout=BOUND_S).run()
 
-    def chosen() -> tuple[str, str]:
+    def chosen() -> tuple[str | None, str | None]:
         control, candidate = (app.selectbox(key=f"cohorts_{name}").value for name in ("control", "candidate"))
         return control, candidate
 
