@@ -72,8 +72,10 @@ def _of_another_trace(connection: StoreConnection, client: Turn) -> list[Turn]:
         """
         CREATE OR REPLACE TEMP TABLE seen_services AS SELECT trace_id, span_id, call_id FROM other_turns
         WHERE source = 'service' AND trace_id <> ?
+              AND (call_id = ? OR ends_with(lower(replace(call_id, '-', '')), lower(?)))
         """,
-        [client.trace_id],
+        # Of millions of turns, no more than those whose names can mean this call.
+        [client.trace_id, client.call_id, client.trace_id],
     )
     services = with_heard_trace("seen_services", "of_call")
     meant = f"SELECT trace_id, span_id FROM ({services}) WHERE heard_trace IS NOT NULL"
