@@ -1,6 +1,7 @@
-"""The commands of the pages on reports and CI, carried out in the order of the page."""
+"""The commands of the pages on reports, comparing runs and CI, carried out in the order of the page."""
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -13,13 +14,15 @@ from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
 from tests.contracts.documents import code_lines, words
 from tests.fixtures_turns import fill_store, synthetic_run
+from tests.run_folders import latency_run, run_folder
 
 PAGES = processes.ROOT / "docs" / "how-to"
 
 
 def called(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """A command `voiceprobe` of a page, in a folder."""
-    _, *arguments = words(line)
+    # A shell begins a comment with a number sign only where a word begins.
+    _, *arguments = shlex.split(line) if "#" in line and " #" not in line else words(line)
     return subprocess.run(
         [sys.executable, "-m", "loadtest.cli.main", *arguments],
         cwd=folder,
@@ -61,6 +64,42 @@ def test_the_commands_of_the_page_on_reports_do_what_it_says(folder: Path) -> No
     assert len(by_its_own["objectives"]) != len(by_others["objectives"]) == 2
     assert codes[0] == codes[1] == codes[2] == by_its_own["exit_code"]
     assert codes[4] == 0, "a list has no verdict"
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_page_on_comparing_runs_do_what_it_says(tmp_path: Path) -> None:
+    named = "20260101-120000-abcdef"
+    runs = tmp_path / "runs"
+    run_folder(runs, named, latency_run(named, 40))
+    run_folder(runs, "before", latency_run("r-before", 40, seed=2))
+    run_folder(runs, "after", latency_run("r-after", 40, llm_ms=700, seed=3))
+    run_folder(runs, "20260102-090000-fedcba", latency_run("20260102-090000-fedcba", 40, seed=4))
+    fill_store(tmp_path / "store", latency_run(named, 40))
+    lines = code_lines((PAGES / "compare.md").read_text(encoding="utf-8"))
+    listing, note, remove, regression, files, dashboard = lines
+    assert called(listing, tmp_path).stdout.count(named) == 1
+    assert called(note, tmp_path).returncode == 0
+    assert "new model, warm cache" in called(listing, tmp_path).stdout
+    refused = called(remove, tmp_path)
+    assert (refused.returncode, (runs / named).is_dir()) == (2, True)
+    assert "give --yes" in refused.stderr
+    assert called(f"{remove} --yes", tmp_path).returncode == 0
+    assert not (runs / named).exists()
+    worse = called(regression, tmp_path)
+    assert (worse.returncode, worse.stderr) == (3, "")
+    assert "more than the margin of 100 ms" in worse.stdout
+    same = called(files, tmp_path)
+    assert (same.returncode, same.stderr) == (0, "")
+    assert all((tmp_path / name).stat().st_size for name in ("compared.html", "compared.md", "compared.json"))
+    assert words(dashboard)[1:] == ["dashboard"]
+    command = [sys.executable, "-m", "loadtest.cli.main", "dashboard", "--port", "0", "--headless"]
+    process = subprocess.Popen(command, cwd=tmp_path, env=processes.environment(), stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["ready"] is True
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
 
 
 @pytest.mark.slow
