@@ -191,7 +191,7 @@ def test_a_click_on_a_slow_turn_opens_its_waterfall(full: Dashboard, open_page: 
 def test_a_turn_reads_in_the_dark(full: Dashboard, open_page: Callable[..., Page]) -> None:
     turn = turns_of(Scene(turns=900, newest_unix_ns=0, run_id="run-full"))[10]
     page = open_page(f"{full.url}/?trace={turn.trace_id}&turn={turn.turn_index}", theme="dark")
-    expect(page.get_by_text("Moments")).to_be_visible(timeout=BOUND_MS)
+    expect(page.get_by_role("heading", name="Moments")).to_be_visible(timeout=BOUND_MS)
     expect(page.get_by_test_id("stVegaLiteChart").locator("canvas, svg").first).to_be_visible(timeout=BOUND_MS)
     shot(page, "turn-dark-1280x800")
 
