@@ -42,7 +42,7 @@ def test_a_missing_store_says_where_and_what_to_do(store: Path) -> None:
 
 
 def test_a_generator_limited_run_claims_nothing_of_the_service(store: Path) -> None:
-    fill(store, Scene(turns=240, newest_unix_ns=time.time_ns(), invalid_share=0.1))
+    fill(store, Scene(turns=240, newest_unix_ns=time.time_ns(), ended=True, invalid_share=0.1))
     app, text = shown()
     assert "generator-limited: nothing is claimed about the service" in text
     assert re.search(r"\d+ of 240 turns are invalid, more than 1 % and 2 turns: the load generator was the limit", text)
@@ -70,7 +70,7 @@ def test_an_empty_store_says_how_to_start(store: Path) -> None:
 
 
 def test_a_full_store_shows_every_part(store: Path) -> None:
-    fill(store, Scene(turns=240, newest_unix_ns=time.time_ns()))
+    fill(store, Scene(turns=240, newest_unix_ns=time.time_ns(), ended=True))
     app, text = shown()
     for part in (
         "Voice to voice p95",
@@ -95,7 +95,7 @@ def test_a_full_store_shows_every_part(store: Path) -> None:
 
 
 def test_one_turn_has_no_percentiles_beyond_the_median_and_no_verdict(store: Path) -> None:
-    fill(store, Scene(turns=1, newest_unix_ns=time.time_ns()))
+    fill(store, Scene(turns=1, newest_unix_ns=time.time_ns(), ended=True))
     _, text = shown()
     assert "1 turn " in text
     assert "too few (1)" in text
@@ -104,14 +104,14 @@ def test_one_turn_has_no_percentiles_beyond_the_median_and_no_verdict(store: Pat
 
 
 def test_a_link_narrows_what_is_shown(store: Path) -> None:
-    fill(store, Scene(turns=240, newest_unix_ns=time.time_ns()))
+    fill(store, Scene(turns=240, newest_unix_ns=time.time_ns(), ended=True))
     app, text = shown(cohort="B")
     assert "120 turns" in text
     assert next(box for box in app.selectbox if box.label == "Cohort").value == "B"
 
 
 def test_choosing_rewrites_the_link(store: Path) -> None:
-    fill(store, Scene(turns=240, newest_unix_ns=time.time_ns()))
+    fill(store, Scene(turns=240, newest_unix_ns=time.time_ns(), ended=True))
     app, _ = shown()
     next(box for box in app.selectbox if box.label == "Cohort").select("A").run()
     assert not app.exception
@@ -119,20 +119,20 @@ def test_choosing_rewrites_the_link(store: Path) -> None:
 
 
 def test_a_filter_that_matches_nothing_says_so(store: Path) -> None:
-    fill(store, Scene(turns=24, newest_unix_ns=time.time_ns()))
+    fill(store, Scene(turns=24, newest_unix_ns=time.time_ns(), ended=True))
     _, text = shown(cohort="Z")
     assert "No turn matches the filter" in text
 
 
 def test_a_link_to_a_run_that_is_not_there_says_so(store: Path) -> None:
-    fill(store, Scene(turns=4, newest_unix_ns=time.time_ns()))
+    fill(store, Scene(turns=4, newest_unix_ns=time.time_ns(), ended=True))
     _, text = shown(run="run-gone")
     assert "That run is not in this store" in text
     assert "run-gone" in text
 
 
 def test_a_link_that_cannot_be_meant_is_reported(store: Path) -> None:
-    fill(store, Scene(turns=4, newest_unix_ns=time.time_ns()))
+    fill(store, Scene(turns=4, newest_unix_ns=time.time_ns(), ended=True))
     _, text = shown(length="huge")
     assert "'huge'" in text.replace("&#x27;", "'")
     assert "4 turns" in text
@@ -150,7 +150,7 @@ def test_a_stale_run_has_not_reported_that_it_ended_and_an_ended_one_has(store: 
 
 
 def test_a_damaged_file_is_named_and_the_rest_is_shown(store: Path) -> None:
-    fill(store, Scene(turns=240, newest_unix_ns=time.time_ns()))
+    fill(store, Scene(turns=240, newest_unix_ns=time.time_ns(), ended=True))
     broken = min((store / "segments").glob("turns-*.parquet"))
     broken.write_bytes(broken.read_bytes()[:100])
     _, text = shown()
@@ -160,7 +160,7 @@ def test_a_damaged_file_is_named_and_the_rest_is_shown(store: Path) -> None:
 
 
 def test_a_run_whose_oldest_turns_are_gone_is_not_shown_as_if_whole(store: Path) -> None:
-    fill(store, Scene(turns=240, newest_unix_ns=time.time_ns()))
+    fill(store, Scene(turns=240, newest_unix_ns=time.time_ns(), ended=True))
     assert OLD_TURNS_GONE not in shown()[1]
     with StoreWriter(store) as writer:
         writer.remove(writer.manifest.of("turns")[:1])
@@ -170,7 +170,7 @@ def test_a_run_whose_oldest_turns_are_gone_is_not_shown_as_if_whole(store: Path)
 
 
 def test_a_turn_is_reached_by_its_link(store: Path) -> None:
-    turns = fill(store, Scene(turns=8, newest_unix_ns=time.time_ns()))
+    turns = fill(store, Scene(turns=8, newest_unix_ns=time.time_ns(), ended=True))
     _, text = shown(trace=turns[5].trace_id, turn=str(turns[5].turn_index))
     assert "One turn on one clock" in text
     assert "Was it measured well?" in text
@@ -178,7 +178,7 @@ def test_a_turn_is_reached_by_its_link(store: Path) -> None:
 
 
 def test_a_turn_that_is_not_there_says_so(store: Path) -> None:
-    fill(store, Scene(turns=4, newest_unix_ns=time.time_ns()))
+    fill(store, Scene(turns=4, newest_unix_ns=time.time_ns(), ended=True))
     _, text = shown(trace="0" * 32, turn="7")
     assert "That turn is not in this store" in text
     _, text = shown(trace="0" * 32, turn="x")

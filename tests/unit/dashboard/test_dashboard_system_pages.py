@@ -35,7 +35,7 @@ def shown(page: str) -> tuple[AppTest, str]:
 
 
 def test_caches_and_routes_are_shown_with_their_waits(store: Path) -> None:
-    scene = Scene(turns=400, newest_unix_ns=time.time_ns())
+    scene = Scene(turns=400, newest_unix_ns=time.time_ns(), ended=True)
     fill(store, scene)
     app, text = shown("cache")
     valid = [turn for turn in turns_of(scene) if turn.source == "client" and turn.outcome != "invalid"]
@@ -89,7 +89,7 @@ def test_the_instrument_is_shown_over_time_with_what_is_missing(store: Path) -> 
 
 
 def test_what_the_generator_does_not_report_is_stated(store: Path) -> None:
-    fill(store, Scene(turns=1, newest_unix_ns=time.time_ns() - 3 * S))
+    fill(store, Scene(turns=1, newest_unix_ns=time.time_ns() - 3 * S, ended=True))
     _, text = shown("instrument")
     assert "No invalid turn in 1 turn" in text
     assert "not reported" in text
