@@ -167,7 +167,7 @@ def test_a_candidate_that_never_came_is_held_and_not_compared(tmp_path: Path) ->
     plan = parse_plan(PLAN, "streaming")
     with RolloutLog(store, plan, PLAN, NOW):
         pass
-    found = page_of(store, now_unix_ns=NOW)
+    found = page_of(store, now_unix_ns=of.turns[-1].started_unix_ns)  # while the load generator is at work
     assert found.rollout is not None
     assert found.rollout.verdict is None
     assert found.sentence is not None
