@@ -191,7 +191,9 @@ def test_argo_and_flagger_do_what_the_verdict_says(
         assert {each for each in ("confirm-promotion", "rollback") if _flagger_passes(sidecar, each)} == passing
         assert not _flagger_passes(sidecar, "confirm-promotion", "another")
         if kind != "none":
-            begun = {"canary": "Successful", "half": "Successful" if kind == "equal" else "Error"}
+            # What was rolled back begins no stage, also not the one at which it is.
+            canary = "Error" if kind == "worse" else "Successful"
+            begun = {"canary": canary, "half": "Successful" if kind == "equal" else "Error"}
             for stage, expected in begun.items():
                 assert measured(_argo_metric("begin"), {**arguments, "stage": stage}) == expected, stage
         else:
