@@ -1,0 +1,230 @@
+"""First paint and refresh of each page of the dashboard: `python -m tests.benchmarks.dashboard --turns 100k,10M`.
+
+For developers of the store and of the pages. A store of each size is filled as `bench store` fills it, or taken where
+it is there (`--store DIR`, once for each size). A real sidecar writes to a copy of it (of links: segments never
+change), to which turns of its largest run come all the while, and a real Chromium opens each page of a real dashboard
+on it. Printed are seconds until a page is there and until a refresh of it is, the middle and the slowest one, and
+beside them the CPU seconds of the dashboard's process, as the machine may be busy with other things.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import httpx
+import psutil
+from playwright.sync_api import BrowserContext, Page, sync_playwright
+from rich.console import Console
+from rich.table import Table
+
+from loadtest.bench.store.exports import one_turn
+from loadtest.bench.store.filling import fill
+from loadtest.bench.store.options import checked
+from loadtest.bench.store.templates import LARGE_RUN
+from telemetry.store.answers import Filter
+from telemetry.store.manifest import MANIFEST_NAME, SEGMENTS_FOLDER
+from telemetry.store.reader import StoreReader
+from tests.benchmarks.page_times import PageTimes, open_page, refreshes
+from tests.browser.conftest import CHROMIUM_ARGUMENTS
+from tests.fixtures_sidecar import ROOT, running_sidecar
+from tests.programs import needed
+
+PAGES: Final = {
+    "now": "",
+    "now, last 5 min": "?window=5m",
+    "turns": "turns",
+    "turn": "?trace={trace}&turn=0",
+    "cohorts": "cohorts",
+    "rollout": "rollout",
+    "objectives": "objectives",
+    "runs": "runs",
+    "cache": "cache",
+    "instrument": "instrument",
+}
+FIRST_PAINT_S: Final = 2.0
+REFRESH_S: Final = 0.5
+_HEADERS: Final = {"content-type": "application/x-protobuf"}
+_BEFORE_NOW_NS: Final = 60 * 1_000_000_000
+_SEND_EVERY_S: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class PageCost:
+    """A page's first paint and its refreshes, with the CPU time that the dashboard's process took for each."""
+
+    first: PageTimes
+    first_cpu_s: float
+    refreshes: tuple[PageTimes, ...]
+    refresh_cpu_s: float | None
+
+    @property
+    def refresh_s(self) -> tuple[float, float] | None:
+        """The middle and the slowest refresh; None of a page that does not refresh."""
+        shown = [each.shown_s for each in self.refreshes]
+        return (statistics.median(shown), max(shown)) if shown else None
+
+
+@contextmanager
+def _live_copy(store: Path, folder: Path) -> Generator[Path]:
+    """A copy of a store that a sidecar writes to, with turns of its largest run that begin now."""
+    copy = folder / "store"
+    shutil.copytree(store / SEGMENTS_FOLDER, copy / SEGMENTS_FOLDER, copy_function=os.link)
+    shutil.copy2(store / MANIFEST_NAME, copy / MANIFEST_NAME)
+    ended = threading.Event()
+    with running_sidecar(copy) as sidecar:
+
+        def send() -> None:
+            with httpx.Client(timeout=60) as client:
+                while not ended.wait(_SEND_EVERY_S):
+                    body, _ = one_turn(time.time_ns())
+                    client.post(f"{sidecar.http}/v1/traces", content=body, headers=_HEADERS).raise_for_status()
+
+        sending = threading.Thread(target=send)
+        sending.start()
+        try:
+            yield copy
+        finally:
+            ended.set()
+            sending.join()
+            sidecar.terminate()
+
+
+@contextmanager
+def _dashboard(store: Path) -> Generator[tuple[psutil.Process, str]]:
+    """A dashboard on a store, once it is ready, and its address."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dashboard", "--store", str(store), "--port", "0", "--headless"],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    )
+    assert process.stdout is not None
+    try:
+        yield psutil.Process(process.pid), json.loads(process.stdout.readline())["url"]
+    finally:
+        process.terminate()
+        process.wait(timeout=60)
+        process.stdout.close()
+
+
+def measure(store: Path, pages: list[str], count: int) -> dict[str, PageCost]:
+    """Open each page of a dashboard on a live copy of a store, and watch it refresh `count` times."""
+    with StoreReader(store) as reader:
+        (turn,) = reader.turns(Filter(run_id=LARGE_RUN), 1, source="client")
+    executable = needed("chromium", "chromium-browser", "google-chrome")
+    found: dict[str, PageCost] = {}
+    with (
+        tempfile.TemporaryDirectory(dir=store.parent) as folder,
+        _live_copy(store, Path(folder)) as live,
+        _dashboard(live) as (process, url),
+        sync_playwright() as playwright,
+    ):
+        browser = playwright.chromium.launch(executable_path=executable, args=list(CHROMIUM_ARGUMENTS))
+        with browser.new_context(viewport={"width": 1280, "height": 900}) as context:
+            # What a browser keeps of earlier visits, the script and the styles, it has after this one.
+            context.new_page().goto(url, wait_until="networkidle")
+            context.pages[0].close()
+            for name in pages:
+                address = f"{url}/{PAGES[name].format(trace=turn.trace_id)}"
+                found[name] = _cost(context, process, address, count)
+        browser.close()
+    return found
+
+
+def _cost(context: BrowserContext, process: psutil.Process, address: str, count: int) -> PageCost:
+    used_s = _cpu_s(process)
+    page, first = open_page(context, address)
+    first_cpu_s = _cpu_s(process) - used_s
+    _refuse_errors(page)
+    used_s = _cpu_s(process)
+    seen = tuple(refreshes(page, count, within_s=8.0 + 3.0 * count))
+    refresh_cpu_s = (_cpu_s(process) - used_s) / len(seen) if seen else None
+    page.close()
+    return PageCost(first, first_cpu_s, seen, refresh_cpu_s)
+
+
+def _refuse_errors(page: Page) -> None:
+    """A page that shows an error is quick, and nothing is measured."""
+    shown = page.locator('[data-testid="stException"], .vp-empty')
+    if shown.count():
+        raise RuntimeError(f"{page.url} shows no figures: {shown.first.inner_text()[:300]}")
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return times.user + times.system
+
+
+def _print(found: dict[int, dict[str, PageCost]]) -> None:
+    table = Table(title="Seconds (of them CPU of the dashboard)", title_justify="left")
+    table.add_column("page")
+    for turns in found:
+        table.add_column(f"first paint, {turns:,} turns", justify="right")
+        table.add_column("refresh, middle and slowest", justify="right")
+    for name in next(iter(found.values())):
+        cells: list[str] = []
+        for each in found.values():
+            cost = each[name]
+            mark = "" if cost.first.shown_s <= FIRST_PAINT_S else " !"
+            cells.append(f"{cost.first.shown_s:.2f} ({cost.first_cpu_s:.2f}){mark}")
+            if cost.refresh_s is None:
+                cells.append("none by itself")
+                continue
+            mark = "" if cost.refresh_s[0] <= REFRESH_S else " !"
+            cells.append(f"{cost.refresh_s[0]:.2f}, {cost.refresh_s[1]:.2f} ({cost.refresh_cpu_s:.2f}){mark}")
+        table.add_row(name, *cells)
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    console.print(table)
+    console.print(f"! slower than the target of {FIRST_PAINT_S:g} s for a first paint, {REFRESH_S:g} s for a refresh")
+    sizes = list(found)
+    for name in next(iter(found.values())):
+        first, last = found[sizes[0]][name], found[sizes[-1]][name]
+        if len(sizes) > 1:
+            ratio = last.first_cpu_s / max(first.first_cpu_s, 0.01)
+            console.print(f"{name}: first paint takes {ratio:.1f} times the CPU time of {sizes[0]:,} turns")
+
+
+def main() -> None:
+    """Measure with the arguments of the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--turns", default="100k,1M", help="sizes of the stores, such as 100k,10M")
+    parser.add_argument("--store", type=Path, action="append", default=[], help="a filled store, one for each size")
+    parser.add_argument("--folder", type=Path, help="where the stores are filled, and links of them made")
+    parser.add_argument("--page", action="append", choices=list(PAGES), help="this page only; may be repeated")
+    parser.add_argument("--refreshes", type=int, default=5)
+    arguments = parser.parse_args()
+    sizes = checked(
+        turns=arguments.turns,
+        window=None,
+        spans_per_s=1,
+        short=True,
+        folder=arguments.folder,
+        json_file=None,
+        markdown=False,
+    ).turns
+    found: dict[int, dict[str, PageCost]] = {}
+    with tempfile.TemporaryDirectory(prefix="voiceprobe-pages-", dir=arguments.folder) as folder:
+        for place, turns in enumerate(sizes):
+            store = Path(folder) / f"store-{turns}"
+            if place < len(arguments.store):
+                store = arguments.store[place]
+            else:
+                fill(store, turns, end_unix_ns=time.time_ns() - _BEFORE_NOW_NS)
+            found[turns] = measure(store, arguments.page or list(PAGES), arguments.refreshes)
+    _print(found)
+
+
+if __name__ == "__main__":
+    main()
