@@ -35,8 +35,14 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files with slow tests go first: parallel runners take whole files in this order, and a long file that begins last
     keeps one of them busy while the others have nothing left."""
+    files = list(dict.fromkeys(item.path for item in items))
     slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
+    pages = [path for path in files if path in slow and path.parent.name == "browser"]
+    others = [path for path in files if path in slow and path not in pages]
+    place = {path: float(number) for number, path in enumerate(others)}
+    # Two browsers at once take a small machine's cores from each other.
+    place |= {path: number * len(others) / len(pages) - 0.5 for number, path in enumerate(pages)}
+    items.sort(key=lambda item: place.get(item.path, len(others)))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
