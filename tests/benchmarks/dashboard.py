@@ -10,6 +10,7 @@ beside them the CPU seconds of the dashboard's process, as the machine may be bu
 import argparse
 import json
 import os
+import secrets
 import shutil
 import statistics
 import subprocess
@@ -32,10 +33,12 @@ from rich.table import Table
 from loadtest.bench.store.exports import one_turn
 from loadtest.bench.store.filling import fill
 from loadtest.bench.store.options import checked
-from loadtest.bench.store.templates import LARGE_RUN
+from loadtest.bench.store.templates import LARGE_RUN, run_span
 from telemetry.store.answers import Filter
 from telemetry.store.manifest import MANIFEST_NAME, SEGMENTS_FOLDER
 from telemetry.store.reader import StoreReader
+from telemetry.store.schema import Batch
+from telemetry.store.writer import StoreWriter
 from tests.benchmarks.page_times import PageTimes, open_page, refreshes
 from tests.browser.conftest import CHROMIUM_ARGUMENTS
 from tests.fixtures_sidecar import ROOT, running_sidecar
@@ -82,6 +85,10 @@ def _live_copy(store: Path, folder: Path) -> Generator[Path]:
     copy = folder / "store"
     shutil.copytree(store / SEGMENTS_FOLDER, copy / SEGMENTS_FOLDER, copy_function=os.link)
     shutil.copy2(store / MANIFEST_NAME, copy / MANIFEST_NAME)
+    # The filled run has announced its end; of a run that goes on pages refresh by themselves.
+    begun = run_span(LARGE_RUN, time.time_ns(), "start", (secrets.token_hex(16), secrets.token_hex(8)))
+    with StoreWriter(copy) as writer:
+        writer.append(Batch((), [begun]))
     ended = threading.Event()
     with running_sidecar(copy) as sidecar:
 
