@@ -74,7 +74,7 @@ def test_without_a_rollout_the_page_says_what_to_do(store: Path) -> None:
         assert command in found
 
 
-def test_a_rollout_without_a_look_and_an_unknown_name_are_said(store: Path) -> None:
+def test_a_rollout_without_a_look_and_an_unknown_name_have_sentences(store: Path) -> None:
     fill_store(store, Run(turns=[client_turn(0, cohort="stable")]))
     with RolloutLog(store, STREAMING, PLAN, time.time_ns()):
         pass
@@ -146,7 +146,7 @@ def test_a_good_change_shows_stages_history_and_what_it_waits_for(store: Path) -
     assert "the verdict's history" in found
 
 
-def test_when_the_turns_will_be_there_is_said_only_while_they_come(store: Path) -> None:
+def test_when_the_turns_will_be_there_stands_only_while_they_come(store: Path) -> None:
     now = time.time_ns()
     fill_rollout(store, Rollout(turns=900, looks=5, moves=False), now)
     assert re.search(r"more of the candidate are needed there about .* at this traffic|is not known", shown("rollout"))

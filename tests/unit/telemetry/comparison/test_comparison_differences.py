@@ -129,7 +129,7 @@ def test_runs_are_paired_only_where_most_of_both_is_the_same_audio() -> None:
     assert paired_with(here + 1000).reason == "no utterance was heard by both"
     mostly = paired_with(np.where(np.arange(400) < 400 * (PAIRED_SHARE_LEAST - 0.1), here, here + 1000))
     assert not mostly.is_paired
-    assert mostly.reason == "only 70% of the turns have audio that both heard"
+    assert mostly.reason == "only 70 % of the turns have audio that both heard"
     few = paired_with(np.arange(400) % 19)
     assert (few.is_paired, few.utterances, few.reason) == (False, 19, "19 of at least 20 utterances were heard by both")
     assert pairing(cohort_of("a", values, calls), cohort_of("b", values, calls)).reason is not None

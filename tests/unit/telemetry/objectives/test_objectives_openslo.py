@@ -94,13 +94,14 @@ def test_several_documents_and_an_empty_one() -> None:
         ("7µs", 7_000),
         ("0ms", 0),
         ("1h", 3_600_000_000_000),
+        ("28d", 2_419_200_000_000_000),
     ],
 )
 def test_durations(text: str, expected: int) -> None:
     assert duration_ns(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "800", "ms", "-1ms", "1e3ms", "800 msec", "8 00ms", "٣ms", "1d", "1s 1"])
+@pytest.mark.parametrize("text", ["", "800", "ms", "-1ms", "1e3ms", "800 msec", "8 00ms", "٣ms", "1y", "1s 1"])
 def test_no_durations(text: str) -> None:
     assert duration_ns(text) is None
 

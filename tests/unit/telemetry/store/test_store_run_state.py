@@ -35,7 +35,7 @@ BOTH = (process(1), process(2))
         (LimitEvidence(BOTH, 2, LimitTurns(100, 50), STARTS), "50 of 100 turns are invalid"),
     ],
 )
-def test_each_reason_is_said(evidence: LimitEvidence, reason: str | None) -> None:
+def test_each_reason_has_its_sentence(evidence: LimitEvidence, reason: str | None) -> None:
     found = generator_limit(evidence, NOW)
     assert (found is None) == (reason is None)
     if found is not None and reason is not None:
