@@ -16,14 +16,6 @@ from telemetry.store.instrument_pages import SERIES, GaugeSeries
 from telemetry.store.system_pages import InstrumentPage
 from telemetry.store.telemetry_loss import LossOfProcess
 
-_TITLES: Final = {
-    "frame_lateness_worst_ns": "Pacing: worst lateness of a frame",
-    "loop_lag_worst_ns": "Event loop lag",
-    "gc_pause_worst_ns": "Garbage collector pauses",
-    "unsent_worst_bytes": "Unsent bytes in a socket",
-    "cpu_ratio": "CPU of each process",
-    "clock_offset_drift_ns": "Wall clock against monotonic clock",
-}
 _AXES: Final[dict[Unit, str]] = {"ns": "ms", "bytes": "bytes", "share of a core": "cores"}
 
 
@@ -61,15 +53,15 @@ def _figures(view: InstrumentPage, run: RunRecord, summary: Summary, context: Pa
 
 def _gauge(gauge: str, series: GaugeSeries | None, context: PageContext) -> None:
     figure = GAUGES[gauge]
-    hint = figure.definition
+    heading, hint = figure.chart_heading or figure.label, figure.definition
     if series is not None and series.processes > len(series.values):
         hint = f"{hint} The worst {len(series.values)} of {series.processes} processes."
-    st.html(section(_TITLES[gauge], hint))
+    st.html(section(heading, hint))
     if series is None:
         st.html(nothing(NOT_REPORTED))
         return
     lines_chart(
-        _TITLES[gauge],
+        heading,
         _AXES[figure.unit],
         series.starts_unix_ns,
         {process: [_drawn(figure.unit, value) for value in values] for process, values in series.values.items()},

@@ -34,6 +34,7 @@ class HealthFigure:
     key: str | None = None  # in JSON, where it is not the name with its unit in seconds
     terminal_row: Literal["pacing", "receiving", "sockets", "process"] | None = None
     page_line: Literal["generator", "its process"] | None = None
+    chart_heading: str | None = None  # above its chart over time, where a page draws one
     in_summary: bool = True  # False: a gauge for other questions than the summary's
     hidden_when_zero: bool = False
 
@@ -106,6 +107,7 @@ _ALL: Final[tuple[HealthFigure, ...]] = (
         definition="Worst lateness of an audio frame.",
         combine="max",
         gauge="frame_lateness_worst_ns",
+        chart_heading="Pacing: worst lateness of a frame",
         turn_column="frame_lateness_worst_ns",
         key="pacing_worst_s",
         terminal_row="pacing",
@@ -117,6 +119,7 @@ _ALL: Final[tuple[HealthFigure, ...]] = (
         definition="Longest delay of the event loop.",
         combine="max",
         gauge="loop_lag_worst_ns",
+        chart_heading="Event loop lag",
         turn_column="loop_lag_worst_ns",
         terminal_row="pacing",
         page_line="generator",
@@ -153,6 +156,7 @@ _ALL: Final[tuple[HealthFigure, ...]] = (
         definition="CPU time of the busiest process, as a share of one core.",
         combine="max",
         gauge="cpu_ratio",
+        chart_heading="CPU of each process",
         terminal_row="process",
         page_line="generator",
     ),
@@ -163,6 +167,7 @@ _ALL: Final[tuple[HealthFigure, ...]] = (
         definition="Longest pause for the garbage collector.",
         combine="max",
         gauge="gc_pause_worst_ns",
+        chart_heading="Garbage collector pauses",
         terminal_row="process",
         page_line="its process",
     ),
@@ -173,6 +178,7 @@ _ALL: Final[tuple[HealthFigure, ...]] = (
         definition="Most bytes that one caller had waiting for its socket.",
         combine="max",
         gauge="unsent_worst_bytes",
+        chart_heading="Unsent bytes in a socket",
         turn_column="unsent_bytes_at_speech_end",
         terminal_row="sockets",
         page_line="its process",
@@ -205,6 +211,7 @@ _ALL: Final[tuple[HealthFigure, ...]] = (
         definition="How far the wall clock moved against the monotonic clock.",
         combine="farthest",
         gauge="clock_offset_drift_ns",
+        chart_heading="Wall clock against monotonic clock",
         terminal_row="process",
         page_line="its process",
     ),

@@ -20,15 +20,8 @@ from telemetry.store.rollups.rollup import Rollup
 from telemetry.store.telemetry_loss import LossOfProcess, loss_by_process, received
 from telemetry.store.timelines import bucket_width_ns
 
-# The gauges that are drawn over time, in the order of the page.
-SERIES: Final = (
-    "frame_lateness_worst_ns",
-    "loop_lag_worst_ns",
-    "gc_pause_worst_ns",
-    "unsent_worst_bytes",
-    "cpu_ratio",
-    "clock_offset_drift_ns",
-)
+# The gauges that are drawn over time, in the order of the table of figures.
+SERIES: Final = tuple(gauge for gauge, figure in GAUGES.items() if figure.chart_heading)
 # No page can tell more lines apart; the processes with the worst values are drawn.
 MOST_PROCESSES: Final = 8
 
