@@ -53,10 +53,11 @@ class RolloutCheckRequest:
 
 def check(request: RolloutCheckRequest, console: Console, *, now_unix_ns: int | None = None) -> ExitCode:
     """Look once, print the verdict, write what is asked for. Raises UsageError, StoreError, OutputError."""
-    now_unix_ns = time.time_ns() if now_unix_ns is None else now_unix_ns
     objectives = load_objectives(request.slo)
     plan, others = _read(request, objectives)
     with one_at_a_time(request.history_file):
+        # Before the wait for another look it would lie before that look, as if the clock had gone back.
+        now_unix_ns = time.time_ns() if now_unix_ns is None else now_unix_ns
         history = _at_stage(plan, request, read_history(plan, request.history_file), now_unix_ns)
         with opened_store(request.store) as reader:
             found = reader.rollout_turns(question_of(plan, history.stage_since_unix_ns, objectives))
