@@ -28,7 +28,7 @@ def _call(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def _run(folder: Path, name: str, *assistant_flags: str) -> None:
     with assistant(folder / f"logs-{name}", *assistant_flags) as url:
-        done = _call(folder, "run", url, *SPEECH, "--calls", "24", "--run-time", "3m", "--out", f"runs/{name}")
+        done = _call(folder, "run", url, *SPEECH, "--calls", "40", "--run-time", "3m", "--out", f"runs/{name}")
     assert done.stderr == ""
 
 

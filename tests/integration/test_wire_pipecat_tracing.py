@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from loadtest.run.report import report
+from loadtest.run.run_place import NamedRun
 from telemetry.model.metrics import METRICS
 from telemetry.model.turns import Turn
 from telemetry.store.answers import Filter
@@ -79,5 +80,5 @@ def test_a_bot_under_load_reports_the_turns_that_its_callers_hear(
     with StoreReader(store) as reader:
         assert_joined(reader, heard, has_trace=has_trace)
     shown = StringIO()
-    report(store, Console(file=shown, width=200), run_id=heard[0].run_id)
+    report(NamedRun(str(store), heard[0].run_id), Console(file=shown, width=200))
     assert f"client against service on {len(heard)} turns" in " ".join(shown.getvalue().split())
