@@ -20,7 +20,7 @@ from telemetry.rollout.comparison_sentence import ComparisonSentence, comparison
 from telemetry.rollout.plan import RolloutPlan
 from telemetry.rollout.plan_document import parse_plan
 from telemetry.rollout.progress import LoggedVerdict, cause_of
-from telemetry.store.answers import CohortSummary, Filter, RunRecord, Summary
+from telemetry.store.answers import CohortSummary, Filter, Summary
 from telemetry.store.cohort_reading import read_cohorts
 from telemetry.store.connection import StoreConnection
 from telemetry.store.generator_limit import GENERATOR_LIMITED
@@ -29,7 +29,7 @@ from telemetry.store.rollout_lines import RolloutEntry
 from telemetry.store.rollout_log import RolloutRecord
 from telemetry.store.rollout_turns import RolloutQuestion, asked_turns, question_of, telemetry_lost
 from telemetry.store.rollups.library import RollupLibrary
-from telemetry.store.views import OpenView, ViewHead, ViewQuestion, open_view
+from telemetry.store.views import HeadedAnswer, OpenView, ViewQuestion, open_view
 
 # Which turns are compared: those of the rollout's newest verdict, or those of the run that were chosen.
 ComparedTurns = Literal["verdict", "chosen"]
@@ -63,37 +63,16 @@ class CoveringRollout:
 
 
 @dataclass(frozen=True, slots=True)
-class CohortsAnswer:
+class CohortsAnswer(HeadedAnswer):
     """The head of the page, and the comparison; None where there are no two cohorts. `cohorts` are all that the chosen
     turns name, the ones with most turns first. `turns` says which are compared, `sentence` what that comes to: None
     where the rollout's verdict is over the same turns."""
 
-    head: ViewHead
     cohorts: tuple[str, ...] = ()
     comparison: CohortComparison | None = None
     sentence: ComparisonSentence | None = None
     rollout: CoveringRollout | None = None
     turns: ComparedTurns = "chosen"
-
-    @property
-    def runs(self) -> Sequence[RunRecord]:
-        """Every run of the store."""
-        return self.head.runs
-
-    @property
-    def run(self) -> RunRecord | None:
-        """The run that the page is about."""
-        return self.head.run
-
-    @property
-    def summary(self) -> Summary | None:
-        """The figures of its turns."""
-        return self.head.summary
-
-    @property
-    def faults(self) -> Sequence[str]:
-        """Damaged files that were left out."""
-        return self.head.faults
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,48 +4,22 @@ figures."""
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from telemetry.store.answers import RunRecord, Summary
 from telemetry.store.cache_pages import CacheAnswer
 from telemetry.store.connection import StoreConnection
 from telemetry.store.instrument_pages import InstrumentAnswer
 from telemetry.store.rollups.library import RollupLibrary
-from telemetry.store.views import ViewHead, ViewQuestion, open_view
+from telemetry.store.views import HeadedAnswer, ViewHead, ViewQuestion, open_view
 
 
 @dataclass(frozen=True, slots=True)
-class _SystemPage:
-    head: ViewHead
-
-    @property
-    def runs(self) -> Sequence[RunRecord]:
-        """Every run of the store."""
-        return self.head.runs
-
-    @property
-    def run(self) -> RunRecord | None:
-        """The run that the page is about."""
-        return self.head.run
-
-    @property
-    def summary(self) -> Summary | None:
-        """The summary of the page's turns."""
-        return self.head.summary
-
-    @property
-    def faults(self) -> Sequence[str]:
-        """What damaged data was left out."""
-        return self.head.faults
-
-
-@dataclass(frozen=True, slots=True)
-class CachePage(_SystemPage):
+class CachePage(HeadedAnswer):
     """The head of the page and what is known of caches, routes and fallbacks."""
 
     cache: CacheAnswer = CacheAnswer()  # noqa: RUF009 - immutable
 
 
 @dataclass(frozen=True, slots=True)
-class InstrumentPage(_SystemPage):
+class InstrumentPage(HeadedAnswer):
     """The head of the page and what is known of the instrument."""
 
     instrument: InstrumentAnswer = InstrumentAnswer()  # noqa: RUF009 - immutable

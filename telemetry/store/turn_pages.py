@@ -10,7 +10,7 @@ from typing import Any, Final
 from telemetry.model.metrics import HEADLINE
 from telemetry.model.semconv import Outcome
 from telemetry.store import queries
-from telemetry.store.answers import Filter, RunRecord, Summary
+from telemetry.store.answers import Filter
 from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.explanation import Explanation, ExplanationQuestion, TurnSelection, explanation
 from telemetry.store.latency_bands import EDGES_MS, HeatCell, bands_of, counted_in_bands, width_of
@@ -18,7 +18,7 @@ from telemetry.store.queries import Condition
 from telemetry.store.rollups.library import RollupLibrary
 from telemetry.store.rollups.view import HeadlineTotals
 from telemetry.store.turn_search import FoundWords, TurnSearch, search_condition
-from telemetry.store.views import ViewHead, ViewQuestion, open_view
+from telemetry.store.views import HeadedAnswer, ViewHead, ViewQuestion, open_view
 
 ORDERS: Final = {
     "slowest": "{column} DESC NULLS LAST",
@@ -82,7 +82,7 @@ class ListedTurn:
 
 
 @dataclass(frozen=True, slots=True)
-class TurnsAnswer:
+class TurnsAnswer(HeadedAnswer):
     """What the store answers; nothing of it is known where there is no such run.
 
     `total` turns are meant, `with_value` of them have a value of the metric and were measured well: those are in
@@ -90,7 +90,6 @@ class TurnsAnswer:
     the turns with the largest values.
     """
 
-    head: ViewHead
     total: int = 0
     with_value: int = 0
     width_ns: int = 1
@@ -104,26 +103,6 @@ class TurnsAnswer:
     words: FoundWords = FoundWords()  # noqa: RUF009 - immutable
     approximate: bool = False
     explanation: Explanation | None = None  # what sets the turns that are searched for apart
-
-    @property
-    def runs(self) -> Sequence[RunRecord]:
-        """Every run of the store."""
-        return self.head.runs
-
-    @property
-    def run(self) -> RunRecord | None:
-        """The run that the page is about."""
-        return self.head.run
-
-    @property
-    def summary(self) -> Summary | None:
-        """Everything about the filter's turns, whatever is searched among them."""
-        return self.head.summary
-
-    @property
-    def faults(self) -> Sequence[str]:
-        """The damaged files that were left out."""
-        return self.head.faults
 
 
 @dataclass(frozen=True, slots=True)

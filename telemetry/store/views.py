@@ -38,6 +38,33 @@ class ViewHead:
 
 
 @dataclass(frozen=True, slots=True)
+class HeadedAnswer:
+    """What a page's question answers: the head of the page, and in each subclass what else the page shows."""
+
+    head: ViewHead
+
+    @property
+    def runs(self) -> Sequence[RunRecord]:
+        """Every run of the store."""
+        return self.head.runs
+
+    @property
+    def run(self) -> RunRecord | None:
+        """The run that the page is about."""
+        return self.head.run
+
+    @property
+    def summary(self) -> Summary | None:
+        """The summary of the page's turns, whatever else is asked of them."""
+        return self.head.summary
+
+    @property
+    def faults(self) -> Sequence[str]:
+        """What damaged data was left out."""
+        return self.head.faults
+
+
+@dataclass(frozen=True, slots=True)
 class OpenView:
     """A head and, for the rest of the page, the questions about the same turns of the same snapshot."""
 
