@@ -7,8 +7,6 @@ from io import StringIO
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-import msgspec
-import numpy as np
 import pytest
 from rich.console import Console
 
@@ -18,60 +16,18 @@ from loadtest.run.rollout_check import RolloutCheckRequest, check
 from telemetry.model.errors import ConfigError, StoreError
 from telemetry.objectives.slo import default_objectives
 from telemetry.rollout.history import decode_history
-from tests.fixtures_turns import SECOND, START_UNIX_NS, Run, client_turn, fill_store
-from tests.rollout_cohorts import latencies_ms
+from tests.fixtures_rollouts import PLAN_FILE as PLAN
+from tests.fixtures_rollouts import fill_rollout_store
+from tests.fixtures_turns import SECOND, START_UNIX_NS
 
-TURNS = 600
 NOW = START_UNIX_NS + 5000 * SECOND
-PLAN = """
-name = "streaming"
-unit = "call"
-slices = ["route"]
-[cohorts]
-control = "stable"
-candidate = "streaming"
-[primary]
-margin = "400ms"
-[[stages]]
-name = "canary"
-share = 0.25
-[[stages]]
-name = "half"
-share = 0.5
-[[guardrails]]
-check = "no_reply"
-margin = 0.1
-[[guardrails]]
-check = "tail"
-margin = 0.1
-"""
-
-
-def turns_of(cohort: str, count: int, begin: int, shift_ms: float = 0.0) -> Run:
-    values, calls = latencies_ms(np.random.default_rng(begin), count)
-    return Run(
-        turns=[
-            msgspec.structs.replace(
-                client_turn(begin + index, voice_to_voice_ms=float(value) + shift_ms),
-                call_id=f"{cohort}-{call}",
-                cohort=cohort,
-                route="cloud",
-                process_id=cohort,
-                sequence=index,
-                started_unix_ns=START_UNIX_NS + index * SECOND,
-            )
-            for index, (value, call) in enumerate(zip(values, calls, strict=True))
-        ]
-    )
 
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     folder = tmp_path_factory.mktemp("stores")
-    control = turns_of("stable", 3 * TURNS, 10_000)
-    fill_store(folder / "equal", control, turns_of("streaming", TURNS, 0))
-    fill_store(folder / "worse", control, turns_of("streaming", TURNS, 0, 900.0))
-    fill_store(folder / "few", control, turns_of("streaming", 90, 0))
+    for kind in ("equal", "worse", "few"):
+        fill_rollout_store(folder / kind, kind)
     return lambda name: folder / name
 
 
