@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Locator, expect, sync_playwright
 
 from tests.programs import needed
 
@@ -17,6 +17,23 @@ CHROMIUM_ARGUMENTS = (
     "--disable-component-update",
     "--disable-sync",
 )
+
+_CLICKS = 10
+_OPENED_MS = 5_000
+
+
+def choose(field: Locator, option: str) -> None:
+    """Choose an option of a list; a click that a page being drawn does not take is repeated, as a person repeats it."""
+    choice = field.page.get_by_role("option", name=option, exact=True)
+    for _ in range(_CLICKS):
+        field.click()
+        try:
+            expect(choice).to_be_visible(timeout=_OPENED_MS)
+        except AssertionError:
+            continue
+        choice.click()
+        return
+    raise AssertionError(f"the list does not open, or has no {option!r}")
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
 from telemetry.store.rollout_log import read_rollouts
+from tests.browser.conftest import choose
 from tests.browser.test_browser_dashboard import Dashboard, start
 from tests.unit.dashboard.rollout_scenes import Rollout, fill_rollout
 
@@ -148,8 +149,7 @@ def test_other_turns_are_chosen_by_a_click_and_kept_in_the_link(opened: tuple[st
     if name == "rollout":
         return
     look_at(page, 1280, "light")
-    page.get_by_label(re.compile("Compared turns")).click()
-    page.get_by_role("option", name="of the run and time above").click()
+    choose(page.get_by_label(re.compile("Compared turns")), "of the run and time above")
     expect(page.get_by_text("no verdict", exact=False)).to_be_visible(timeout=BOUND_MS)
     expect(page).to_have_url(re.compile("turns=chosen"))
     page.reload()

@@ -17,6 +17,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter
+from tests.browser.conftest import choose
 from tests.unit.dashboard.scenes import S, Scene, fill, turns_of
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -199,8 +200,7 @@ def test_a_turn_reads_in_the_dark(full: Dashboard, open_page: Callable[..., Page
 def test_a_filter_survives_a_reload_by_its_link(full: Dashboard, open_page: Callable[..., Page]) -> None:
     page = open_page(f"{full.url}/?run=run-full")
     painted(page)
-    page.get_by_test_id("stSelectbox").nth(2).locator("input").click()
-    page.get_by_role("option", name="B", exact=True).click()
+    choose(page.get_by_test_id("stSelectbox").nth(2).locator("input"), "B")
     page.wait_for_url(re.compile("cohort=B"), timeout=BOUND_MS)
     expect(page.locator(".vp-facts")).to_contain_text("448 turns", timeout=BOUND_MS)
     page.reload()
