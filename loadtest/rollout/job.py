@@ -28,6 +28,7 @@ from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import load_objectives
 from telemetry.rollout.gate import GateVerdict, decide
 from telemetry.rollout.plan import RolloutPlan
+from telemetry.sidecar_client import SidecarClient
 from telemetry.store.reader import StoreReader
 from telemetry.store.remote import RemoteStore, is_address
 from telemetry.store.rollout_turns import evidence_of, question_of
@@ -162,7 +163,7 @@ def run_rollout(request: RolloutRunRequest, console: Console) -> ExitCode:
         if request.log is not None and (fault := unwritable(request.log / "rollouts" / "verdicts")):
             raise UsageError(f"--log: {fault}")
         clock = InterruptibleClock(stack.enter_context(Interruption()))
-        rollout = _of_sidecar(request, plan.name, stack)
+        rollout = _of_sidecar(request, plan.name)
         if rollout is not None:
             lines = RolloutLines(plan, console, clock.unix_ns)
             runner = SidecarRolloutRunner(plan, rollout, change, clock, lines, request.every_s)
@@ -181,14 +182,12 @@ def run_rollout(request: RolloutRunRequest, console: Console) -> ExitCode:
     return code
 
 
-def _of_sidecar(request: RolloutRunRequest, name: str, stack: ExitStack) -> SidecarVerdicts | None:
+def _of_sidecar(request: RolloutRunRequest, name: str) -> SidecarVerdicts | None:
     """The rollout as the sidecar at the store's address evaluates it; None where verdicts are made here. One of both
     decides. Raises UsageError, StoreError."""
     if not is_address(request.store):
         return None
-    opened_store(request.store).close()  # which refuses what is not the address of a sidecar
-    rollout = SidecarVerdicts(request.store, name, sidecar_token())
-    stack.callback(rollout.close)
+    rollout = SidecarVerdicts(SidecarClient(request.store, sidecar_token()), name)
     is_evaluated = rollout.is_evaluated()
     if is_evaluated and request.log is not None:
         raise UsageError(f"--log: the sidecar evaluates the rollout {name} and keeps its verdicts; leave --log out")

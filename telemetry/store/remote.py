@@ -1,19 +1,14 @@
 """A store on another machine: the same questions, asked of its sidecar over HTTP with its token."""
 
 import functools
-import http.client
 import inspect
-import ssl
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
-from urllib.parse import urlsplit
 
 import msgspec
 
-from telemetry.client_tls import sidecar_context
-from telemetry.model import semconv
-from telemetry.model.errors import ConfigError, StoreError
+from telemetry.sidecar_client import OK, TIMEOUT_S, SidecarClient
 from telemetry.store.questions import QUESTIONS
 from telemetry.store.reader import StoreReader
 
@@ -21,9 +16,7 @@ _Parameters = ParamSpec("_Parameters")
 _Answer = TypeVar("_Answer")
 
 QUERY_PATH: Final = "/v1/query/"
-TIMEOUT_S: Final = 40.0
-_ANSWER_BYTES_MAX: Final = 256 << 20
-_MEDIA_TYPE: Final = "application/vnd.msgpack"
+_HEADERS: Final = {"Accept": "application/vnd.msgpack"}
 
 
 def is_address(store: str) -> bool:
@@ -34,10 +27,6 @@ def is_address(store: str) -> bool:
 def open_store(store: str | Path, token: str | None) -> "StoreReader | RemoteStore":
     """The reader of a folder, or of the sidecar at an address with its token. Raises StoreError for a bad address."""
     return RemoteStore(str(store), token) if is_address(str(store)) else StoreReader(store)
-
-
-class _Refused(msgspec.Struct):
-    error: str = ""
 
 
 def _asked(
@@ -59,26 +48,13 @@ def _asked(
 class RemoteStore:
     """Asks the sidecar at `address` (`http://host:4318`) what a StoreReader answers of a folder; thread-safe.
 
-    Raises StoreError from any question when the sidecar cannot be reached, refuses, or answers what this version does
-    not understand. The token goes to that address only: no redirect is followed and no proxy is asked.
+    Raises StoreError for a bad address, and from any question when the sidecar cannot be reached, refuses, or answers
+    what this version does not understand.
     """
 
     def __init__(self, address: str, token: str | None, *, timeout_s: float = TIMEOUT_S) -> None:
-        self.directory = address.rstrip("/")
-        self._token = token
-        self._timeout_s = timeout_s
-        try:
-            parts = urlsplit(self.directory)
-            self._host, self._port = parts.hostname or "", parts.port
-        except ValueError as error:
-            raise StoreError(f"{address}: is not the address of a sidecar ({error}); give http://HOST:4318") from error
-        if parts.scheme not in ("http", "https") or not self._host or parts.username or parts.query or parts.fragment:
-            raise StoreError(f"{address}: is not the address of a sidecar; give http://HOST:4318, without credentials")
-        self._path = parts.path
-        try:
-            self._tls = sidecar_context() if parts.scheme == "https" else None
-        except ConfigError as error:
-            raise StoreError(str(error)) from error
+        self._sidecar = SidecarClient(address, token, timeout_s=timeout_s)
+        self.directory = self._sidecar.address
 
     def __enter__(self) -> Self:
         return self
@@ -121,58 +97,10 @@ class RemoteStore:
 
     def ask(self, name: str, parameters: Mapping[str, object]) -> Any:
         """Ask a question by its name. Raises StoreError."""
-        status, content = self._request(name, msgspec.json.encode(parameters))
-        if status != 200:
-            raise StoreError(f"{self.directory}: {self._why(status, content)}")
+        answer = self._sidecar.ask("POST", QUERY_PATH + name, msgspec.json.encode(parameters), _HEADERS)
+        if answer.status != OK:
+            raise self._sidecar.refused(answer)
         try:
-            return msgspec.msgpack.decode(content, type=QUESTIONS[name].answer)
+            return msgspec.msgpack.decode(answer.content, type=QUESTIONS[name].answer)
         except msgspec.DecodeError as error:
-            raise StoreError(
-                f"{self.directory}: its answer is not one of this version ({error}); "
-                "use the same version of voiceprobe on both machines"
-            ) from error
-
-    def _request(self, name: str, body: bytes) -> tuple[int, bytes]:
-        connection = self._connect()
-        headers = {"Content-Type": "application/json", "Accept": _MEDIA_TYPE}
-        if self._token is not None:
-            headers["Authorization"] = f"Bearer {self._token}"
-        try:
-            connection.request("POST", self._path + QUERY_PATH + name, body, headers)
-            response = connection.getresponse()
-            content = response.read(_ANSWER_BYTES_MAX + 1)
-        except TimeoutError as error:
-            raise StoreError(
-                f"{self.directory}: no answer within {self._timeout_s:.0f} s; ask about fewer turns, or ask again"
-            ) from error
-        except ssl.SSLError as error:
-            raise StoreError(f"{self.directory}: no secure connection ({error.reason or error})") from error
-        except (OSError, http.client.HTTPException) as error:
-            why = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise StoreError(
-                f"{self.directory}: no sidecar answers there ({why}); check the address and that it runs"
-            ) from error
-        finally:
-            connection.close()
-        if len(content) > _ANSWER_BYTES_MAX:
-            raise StoreError(f"{self.directory}: its answer is larger than {_ANSWER_BYTES_MAX >> 20} MiB")
-        return response.status, content
-
-    def _connect(self) -> http.client.HTTPConnection:
-        if self._tls is not None:
-            return http.client.HTTPSConnection(self._host, self._port, timeout=self._timeout_s, context=self._tls)
-        return http.client.HTTPConnection(self._host, self._port or 4318, timeout=self._timeout_s)
-
-    def _why(self, status: int, content: bytes) -> str:
-        try:
-            text = msgspec.json.decode(content, type=_Refused).error
-        except msgspec.DecodeError:
-            text = ""
-        if status == 401:
-            given = "the token is not its own" if self._token else "it asks for a token"
-            return f"{given}; set {semconv.SIDECAR_TOKEN_VARIABLE} to the one it was started with"
-        if text:
-            return text[:500]
-        if status in (404, 405):
-            return "no sidecar that answers questions: it is of an older version, or something else listens there"
-        return f"answers with HTTP status {status}"
+            raise self._sidecar.of_another_version("its answer", error) from error
