@@ -27,7 +27,7 @@ from loadtest.run.interruption import Interruption
 from loadtest.run.job import settings_of_run, start_swarm
 from loadtest.run.json_file import write_json
 from loadtest.run.request import RunRequest, check, check_places
-from loadtest.run.rollout_check import load_plan
+from loadtest.run.rollout_plans import load_plan
 from loadtest.run.sidecars import Sidecar, launch_sidecar, wait_for_sidecar
 from loadtest.scenario.settings import SwarmSettings
 from loadtest.swarm.worker import new_run_id

@@ -20,9 +20,9 @@ from loadtest.rollout.sidecar_verdicts import SidecarVerdicts
 from loadtest.rollout.steps import ChangeShare, LookAtStage, RolloutEnded, next_step
 from loadtest.run.interruption import Interruption
 from loadtest.run.report import opened_store
-from loadtest.run.rollout_check import load_plan
+from loadtest.run.rollout_plans import read_plans
 from telemetry.export.sdk import sidecar_token
-from telemetry.model.errors import ConfigError, StoreError
+from telemetry.model.errors import StoreError
 from telemetry.model.formatting import NS_PER_S
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import load_objectives
@@ -156,7 +156,7 @@ class RolloutRunner:
 def run_rollout(request: RolloutRunRequest, console: Console) -> ExitCode:
     """Carry a rollout along. Raises UsageError, ConfigError, StoreError."""
     objectives = load_objectives(request.slo)
-    plan, others = read_plans((request.plan, *request.also), objectives, request.every_s)
+    plan, others = read_plans((request.plan, *request.also), objectives, interval_faults(request.every_s))
     text = request.plan.read_text(encoding="utf-8")
     change = share_changer(plan, request.plan)
     with ExitStack() as stack:
@@ -201,19 +201,6 @@ def _of_sidecar(request: RolloutRunRequest, name: str) -> SidecarVerdicts | None
     return rollout if is_evaluated else None
 
 
-def read_plans(
-    files: Sequence[Path], objectives: Sequence[Objective], every_s: float
-) -> tuple[RolloutPlan, tuple[RolloutPlan, ...]]:
-    """The plan of the first file, and those of the others. Raises UsageError with a line for each fault."""
-    faults: list[str] = []
-    plans: list[RolloutPlan] = []
-    for file in files:
-        try:
-            plans.append(load_plan(file, objectives))
-        except ConfigError as error:
-            faults += [f"{error.where}: {fault}" for fault in error.faults]
-    if every_s <= 0:
-        faults.append(f"--every {every_s:g}s is out of range: give more than 0")
-    if faults:
-        raise UsageError("\n".join(faults))
-    return plans[0], tuple(plans[1:])
+def interval_faults(every_s: float) -> list[str]:
+    """What is wrong with the time between two looks."""
+    return [] if every_s > 0 else [f"--every {every_s:g}s is out of range: give more than 0"]

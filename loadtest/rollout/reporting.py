@@ -13,10 +13,10 @@ from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.reports.html.rollout_page import RolloutReport, rollout_as_html
 from loadtest.reports.html.rollout_pictures import CohortCurve
-from loadtest.rollout.job import read_plans
 from loadtest.run.json_file import write_result
 from loadtest.run.report import opened_store
 from loadtest.run.rollout_check import EXIT_CODES
+from loadtest.run.rollout_plans import read_plans
 from telemetry.model.metrics import HEADLINE
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import load_objectives
@@ -44,7 +44,7 @@ def report_rollout(request: RolloutReportRequest, console: Console, *, now_unix_
     """Write the page; the exit code is that of the verdict on it. Raises UsageError, StoreError, OutputError."""
     now_unix_ns = time.time_ns() if now_unix_ns is None else now_unix_ns
     objectives = load_objectives(request.slo)
-    plan, _ = read_plans((request.plan,), objectives, 1.0)
+    plan, _ = read_plans((request.plan,), objectives)
     if fault := unwritable(request.html):
         raise UsageError(fault)
     with opened_store(request.store) as reader:

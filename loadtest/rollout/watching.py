@@ -9,11 +9,12 @@ from rich.console import Console
 
 from loadtest.exit_codes import ExitCode
 from loadtest.rollout.clock import InterruptibleClock, RolloutClock
-from loadtest.rollout.job import read_plans
+from loadtest.rollout.job import interval_faults
 from loadtest.rollout.showing import RolloutView, live_rollout
 from loadtest.run.interruption import Interruption
 from loadtest.run.report import opened_store
 from loadtest.run.rollout_check import EXIT_CODES, moment_unix_ns
+from loadtest.run.rollout_plans import read_plans
 from telemetry.model.errors import StoreError
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import load_objectives
@@ -78,7 +79,7 @@ class RolloutWatcher:
 def watch(request: RolloutWatchRequest, console: Console) -> ExitCode:
     """Look until somebody interrupts it, or there is a verdict. Raises UsageError, ConfigError, StoreError."""
     objectives = load_objectives(request.slo)
-    plan, others = read_plans((request.plan, *request.also), objectives, request.every_s)
+    plan, others = read_plans((request.plan, *request.also), objectives, interval_faults(request.every_s))
     asked = _asked(plan, request)
     code = ExitCode.UNDECIDED
     with ExitStack() as stack:

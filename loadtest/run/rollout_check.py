@@ -1,7 +1,6 @@
 """`voiceprobe rollout check`: one look at a staged rollout."""
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -17,13 +16,11 @@ from loadtest.reports import rollout as reports
 from loadtest.run.history_file import one_at_a_time, read_history
 from loadtest.run.json_file import write_json, write_result
 from loadtest.run.report import opened_store
-from telemetry.model.errors import ConfigError
-from telemetry.objectives.objective import Objective
+from loadtest.run.rollout_plans import read_plans
 from telemetry.objectives.slo import load_objectives
 from telemetry.rollout.gate import GateVerdict, decide
 from telemetry.rollout.history import RolloutHistory, encode_history
 from telemetry.rollout.plan import RolloutPlan
-from telemetry.rollout.plan_document import parse_plan
 from telemetry.rollout.verdict_document import as_object
 from telemetry.store.rollout_turns import evidence_of, question_of
 
@@ -54,7 +51,9 @@ class RolloutCheckRequest:
 def check(request: RolloutCheckRequest, console: Console, *, now_unix_ns: int | None = None) -> ExitCode:
     """Look once, print the verdict, write what is asked for. Raises UsageError, StoreError, OutputError."""
     objectives = load_objectives(request.slo)
-    plan, others = _read(request, objectives)
+    outputs = (request.history_file, request.json_file, request.junit_file, request.markdown_file)
+    unusable = [fault for file in outputs if file is not None and (fault := unwritable(file))]
+    plan, others = read_plans((request.plan, *request.also), objectives, unusable)
     with one_at_a_time(request.history_file):
         # Before the wait for another look it would lie before that look, as if the clock had gone back.
         now_unix_ns = time.time_ns() if now_unix_ns is None else now_unix_ns
@@ -73,34 +72,6 @@ def check(request: RolloutCheckRequest, console: Console, *, now_unix_ns: int | 
     if request.markdown_file is not None:
         write_result(request.markdown_file, reports.as_markdown(plan, verdict).encode())
     return EXIT_CODES[verdict.verdict]
-
-
-def load_plan(file: Path, objectives: Sequence[Objective]) -> RolloutPlan:
-    """The plan of a file, with what the objectives promise that it names. Raises ConfigError."""
-    promises = {objective.name: objective.sentence for objective in objectives}
-    try:
-        return parse_plan(file.read_text(encoding="utf-8"), str(file)).with_promises(promises)
-    except UnicodeDecodeError:
-        raise ConfigError(str(file), ["is not UTF-8 text; save it as UTF-8"]) from None
-    except OSError as error:
-        raise ConfigError(str(file), [f"cannot be read: {error.strerror or error}"]) from None
-
-
-def _read(request: RolloutCheckRequest, objectives: Sequence[Objective]) -> tuple[RolloutPlan, list[RolloutPlan]]:
-    """The plan and the others. Raises UsageError with a line for each fault."""
-    faults: list[str] = []
-    plans: list[RolloutPlan] = []
-    for file in (request.plan, *request.also):
-        try:
-            plans.append(load_plan(file, objectives))
-        except ConfigError as error:
-            faults += [f"{error.where}: {fault}" for fault in error.faults]
-    outputs = (request.history_file, request.json_file, request.junit_file, request.markdown_file)
-    faults += [fault for file in outputs if file is not None and (fault := unwritable(file))]
-    if faults:
-        raise UsageError("\n".join(faults))
-    plan, *others = plans
-    return plan, others
 
 
 def _at_stage(
