@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from telemetry.model.formatting import count, percent
+from telemetry.model.formatting import count
 from telemetry.rollout import sentences
 from telemetry.rollout.cohort_comparison import CohortComparison
+from telemetry.rollout.incompleteness import mismatch, too_many_invalid, too_much_lost
 
 ComparisonState = Literal["worse", "within", "open"]
 _WORDS: Final[dict[ComparisonState, str]] = {
@@ -41,7 +42,7 @@ def comparison_sentence(found: CohortComparison, limited: str | None = None) -> 
 
 
 def _state(found: CohortComparison, limited: str | None) -> tuple[ComparisonState, Sequence[str]]:
-    if incomplete := [*([] if limited is None else [limited]), *incompleteness(found)]:
+    if incomplete := [*([] if limited is None else [limited]), *_incomplete(found)]:
         return "open", incomplete
     if worse := [sentences.worse(each) for each in found.results if each.status == "worse"]:
         return "worse", worse
@@ -57,30 +58,15 @@ def _state(found: CohortComparison, limited: str | None) -> tuple[ComparisonStat
     return "within", [*within[:1], *by_status["unknown"]]
 
 
-def incompleteness(found: CohortComparison) -> list[str]:
-    """A sentence for everything that has to be complete, and is not."""
-    limits, lost = found.limits, found.telemetry_lost
+def _incomplete(found: CohortComparison) -> list[str]:
+    limits, is_planned = found.limits, found.plan is not None
     both = (found.candidate, found.control)
-    lacks = [f"no turn of {each.cohort} is among these" for each in both if not each.turns]
-    if lost is not None and lost > limits.telemetry_loss:
-        lacks.append(f"{percent(lost)} of the telemetry is missing, {_at_most(limits.telemetry_loss)}")
-    lacks += [
-        f"{percent(each.invalid_share)} of the turns of {each.cohort} are invalid, {_at_most(limits.invalid_turns)}: "
-        "the generator was the limit, not the service"
-        for each in both
-        if each.invalid_share > limits.invalid_turns
+    return [
+        *(f"no turn of {each.cohort} is among these" for each in both if not each.turns),
+        *too_much_lost(found.telemetry_lost, limits, is_planned=is_planned),
+        *too_many_invalid(both, limits, is_planned=is_planned),
+        *mismatch(found.sample_ratio, found.candidate.cohort, limits, "caller"),
     ]
-    ratio = found.sample_ratio
-    if ratio is not None and ratio.p_value < limits.sample_ratio_p:
-        lacks.append(
-            f"sample-ratio mismatch: {percent(ratio.share)} of the callers are on {found.candidate.cohort}, where "
-            f"{percent(ratio.expected_share)} are planned (p = {ratio.p_value:.1e}): find out where the others are lost"
-        )
-    return lacks
-
-
-def _at_most(limit: float) -> str:
-    return f"and at most {percent(limit)} may be" if limit else "and none may be"
 
 
 def _basis(found: CohortComparison) -> str:

@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from telemetry.model.foreign_text import one_line
-from telemetry.model.formatting import count, percent, turns
+from telemetry.model.formatting import count, turns
 from telemetry.rollout import sentences
 from telemetry.rollout.checks import CheckResult, SliceResult, check_results, slice_results
 from telemetry.rollout.cohort_turns import CohortTurns
 from telemetry.rollout.history import Decision, Look, RolloutHistory
+from telemetry.rollout.incompleteness import mismatch, too_many_invalid, too_much_lost
 from telemetry.rollout.plan import RolloutPlan, Stage, conflicts, moment
 from telemetry.rollout.sample_ratio import SampleRatio, sample_ratio
 
@@ -215,23 +216,11 @@ class _Judged:
         found: list[str] = []
         if lost is None and self.plan.source == "client":
             found.append(_LOSS_UNKNOWN)
-        elif lost is not None and lost > limits.telemetry_loss:
-            found.append(f"{percent(lost)} of the telemetry is missing, {sentences.allowed(limits.telemetry_loss)}")
-        found += [
-            f"{percent(each.invalid_share)} of the turns of {each.cohort} are invalid, "
-            f"{sentences.allowed(limits.invalid_turns)}: the generator was the limit, not the service"
-            for each in (self.evidence.candidate, self.evidence.control)
-            if each.invalid_share > limits.invalid_turns
-        ]
-        ratio = self.ratio
-        if ratio is not None and ratio.p_value < limits.sample_ratio_p:
-            units = "user" if self.evidence.are_users_known else "call"
-            found.append(
-                f"sample-ratio mismatch: {percent(ratio.share)} of {count(ratio.candidate + ratio.control, units)} are "
-                f"on {self.plan.candidate}, where {percent(ratio.expected_share)} are planned "
-                f"(p = {ratio.p_value:.1e}): find out where the others are lost"
-            )
-        return found
+        found += too_much_lost(lost, limits, is_planned=True)
+        both = (self.evidence.candidate, self.evidence.control)
+        found += too_many_invalid(both, limits, is_planned=True)
+        unit = "user" if self.evidence.are_users_known else "call"
+        return [*found, *mismatch(self.ratio, self.plan.candidate, limits, unit)]
 
     def notes(self) -> tuple[str, ...]:
         """What weakens the verdict without deciding it."""

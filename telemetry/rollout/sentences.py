@@ -1,12 +1,7 @@
 """What a verdict says of its checks, for people. Pure."""
 
-from telemetry.model.formatting import percent, turns
+from telemetry.model.formatting import turns
 from telemetry.rollout.checks import CheckResult
-
-
-def allowed(limit: float) -> str:
-    """The end of a sentence about a share that is too large."""
-    return f"and the plan allows {percent(limit) if limit else 'none'}"
 
 
 def bounds(result: CheckResult) -> str:

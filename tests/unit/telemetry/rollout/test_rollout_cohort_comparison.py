@@ -55,8 +55,8 @@ def test_the_sentence_is_of_the_gates_own_checks() -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"telemetry_lost": 0.02}, "2 % of the telemetry is missing, and none may be"),
-        ({"invalid": 200}, "5 % of the turns of streaming are invalid, and at most 1 % may be"),
+        ({"telemetry_lost": 0.02}, "2 % of the telemetry is missing, and the plan allows none"),
+        ({"invalid": 200}, "5 % of the turns of streaming are invalid, and the plan allows 1 %"),
         ({"callers": 1}, "sample-ratio mismatch"),
         ({"turns": 0}, "no turn of streaming is among these"),
     ],
@@ -74,6 +74,14 @@ def test_what_is_incomplete_claims_nothing_however_bad_the_figures(changes: dict
     assert sentence.state == "open"
     assert reason in sentence.sentence
     assert comparison_sentence(base).state == "worse"
+
+
+def test_limits_of_no_plan_are_not_a_plans() -> None:
+    base = compared(Regression(shift_ms=300))
+    lost = comparison_sentence(replace(base, telemetry_lost=0.02))
+    assert "2 % of the telemetry is missing, and none may be" in lost.sentence
+    invalid = comparison_sentence(replace(base, candidate=replace(base.candidate, invalid=200)))
+    assert "5 % of the turns of streaming are invalid, and at most 1 % may be" in invalid.sentence
 
 
 def test_a_limited_generator_claims_nothing() -> None:

@@ -1,0 +1,59 @@
+"""What has to be complete before turns of two cohorts are compared, and is not, in sentences. Pure.
+
+The gate holds for it, and a comparison on a page claims nothing: both by the same limits.
+"""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from telemetry.model.formatting import count, percent
+from telemetry.rollout.plan import Completeness
+from telemetry.rollout.sample_ratio import SampleRatio
+
+
+class CountedCohort(Protocol):
+    """What is asked of a cohort: its name, and which share of its turns is invalid."""
+
+    @property
+    def cohort(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def invalid_share(self) -> float:
+        """Invalid turns / all turns."""
+        ...
+
+
+def too_much_lost(lost: float | None, limits: Completeness, *, is_planned: bool) -> list[str]:
+    """The telemetry that is missing; nothing where that is not known."""
+    if lost is None or lost <= limits.telemetry_loss:
+        return []
+    return [f"{percent(lost)} of the telemetry is missing, {_allowed(limits.telemetry_loss, is_planned)}"]
+
+
+def too_many_invalid(cohorts: Iterable[CountedCohort], limits: Completeness, *, is_planned: bool) -> list[str]:
+    """The cohorts of which too many turns are invalid."""
+    return [
+        f"{percent(each.invalid_share)} of the turns of {each.cohort} are invalid, "
+        f"{_allowed(limits.invalid_turns, is_planned)}: the generator was the limit, not the service"
+        for each in cohorts
+        if each.invalid_share > limits.invalid_turns
+    ]
+
+
+def mismatch(ratio: SampleRatio | None, candidate: str, limits: Completeness, unit: str) -> list[str]:
+    """Sizes of the cohorts that do not fit the plan's share; `unit` is what is assigned to a cohort."""
+    if ratio is None or ratio.p_value >= limits.sample_ratio_p:
+        return []
+    return [
+        f"sample-ratio mismatch: {percent(ratio.share)} of {count(ratio.candidate + ratio.control, unit)} are on "
+        f"{candidate}, where {percent(ratio.expected_share)} are planned (p = {ratio.p_value:.1e}): find out where the "
+        "others are lost"
+    ]
+
+
+def _allowed(limit: float, is_planned: bool) -> str:
+    if is_planned:
+        return f"and the plan allows {percent(limit) if limit else 'none'}"
+    return f"and at most {percent(limit)} may be" if limit else "and none may be"
