@@ -16,11 +16,12 @@ from telemetry.objectives.slo import load_objectives
 from telemetry.store.comparisons import compare_entries
 from telemetry.store.remote import open_store
 from telemetry.store.run_details import RunDetails
-from telemetry.store.run_folders.catalog import RunCatalog
+from telemetry.store.run_folders.catalog import RunCatalog, RunListing
 from telemetry.store.run_folders.entries import RunEntry
 
 # A selector of more is no help; the page Runs has all of them.
 MOST_ELSEWHERE: Final = 50
+_READ_WITHIN_S: Final = 1.0
 NO_RUNS: Final = "there is no run here yet"
 
 
@@ -44,9 +45,10 @@ def places() -> tuple[str, ...]:
     return tuple(json.loads(named)) if named else (os.environ[ENV_STORE],)
 
 
-def listed_runs() -> list[RunEntry]:
-    """Every run, the newest first. Raises ConfigError for a place that is not a folder."""
-    return _catalog(places(), objectives()).entries()
+def run_listing(within_s: float = _READ_WITHIN_S) -> RunListing:
+    """Every run that is known, the newest first, and the stores that have not been read yet: they are by the next
+    listings, as a page does not wait for hundreds. Raises ConfigError for a place that is not a folder."""
+    return _catalog(places(), objectives()).listing(within_s=within_s)
 
 
 def chosen_store(wanted: str | None) -> str:
@@ -55,12 +57,13 @@ def chosen_store(wanted: str | None) -> str:
     own = os.environ.get(ENV_STORE)
     if wanted is None and own:
         return own
-    known = [each for each in listed_runs() if each.state != "damaged" or each.turns]
+    listing = run_listing(within_s=0)
+    known = [each for each in listing.entries if each.state != "damaged" or each.turns]
     if wanted is None:
         if not known:
             raise StoreError(f"{', '.join(places())}: {NO_RUNS}; start one with voiceprobe run ws://…")
         return known[0].store
-    if wanted != own and wanted not in {each.store for each in known}:
+    if wanted != own and wanted not in {*(each.store for each in known), *listing.unread}:
         raise StoreError(f"the link asks for the store {wanted!r:.200}, which is not among those that are shown")
     return wanted
 
@@ -69,8 +72,8 @@ def runs_elsewhere(wanted: str | None) -> list[RunEntry]:
     """The newest runs of the other stores that are shown; none where there is one store only."""
     if not os.environ.get(ENV_RUNS):
         return []
-    shown = chosen_store(wanted)
-    return [each for each in listed_runs() if each.store != shown and each.state != "damaged"][:MOST_ELSEWHERE]
+    shown, known = chosen_store(wanted), run_listing(within_s=0).entries
+    return [each for each in known if each.store != shown and each.state != "damaged"][:MOST_ELSEWHERE]
 
 
 @lru_cache(maxsize=16)

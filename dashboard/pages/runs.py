@@ -22,6 +22,7 @@ from telemetry.model.metrics import HEADLINE
 from telemetry.objectives.slo import Objective
 from telemetry.store.run_details import RunDetails
 from telemetry.store.run_folders.capacity import read_capacity
+from telemetry.store.run_folders.catalog import RunListing
 from telemetry.store.run_folders.entries import RunEntry
 from telemetry.store.run_folders.trends import run_trends
 
@@ -31,26 +32,48 @@ MARGIN: Final = "margin"
 MARGINS_MS: Final = (20, 50, 100, 200, 500)
 MOST_TICKED: Final = 6
 REFRESH_S: Final = 5.0
+READING_REFRESH_S: Final = 1.5
 NO_RUNS: Final = "Start one with <code>voiceprobe run ws://…</code>; it shows here while it goes on."
 
 
 def page() -> None:
     """Draw the page; it looks by itself for runs that begin and end."""
     heading("Runs")
-    st.fragment(_draw_list, run_every=REFRESH_S)()
+    refresh_s = _refresh_s(_listed())
+
+    def body() -> None:
+        latest = _listed()
+        if _refresh_s(latest) != refresh_s:
+            st.rerun()  # the pace belongs to the page around this part
+        if isinstance(latest, TelemetryError):
+            st.html(header.empty("The runs cannot be listed", escape(latest)))
+        else:
+            _draw_list(latest)
+
+    st.fragment(body, run_every=refresh_s)()
 
 
-def _draw_list() -> None:
+def _listed() -> RunListing | TelemetryError:
     try:
-        entries = runs_source.listed_runs()
+        return runs_source.run_listing()
     except TelemetryError as error:
-        st.html(header.empty("The runs cannot be listed", escape(error)))
-        return
+        return error
+
+
+def _refresh_s(listing: RunListing | TelemetryError) -> float:
+    return READING_REFRESH_S if isinstance(listing, RunListing) and listing.unread else REFRESH_S
+
+
+def _draw_list(listing: RunListing) -> None:
+    entries = listing.entries
     if not entries:
         st.html(header.empty("No runs yet", f"{escape(', '.join(runs_source.places()))}: no run is here. {NO_RUNS}"))
         return
     if found := runs_tables.faults(entries):
         st.html(header.notes(found, "runs that cannot be read whole"))
+    if listing.unread:
+        stores = formatting.count(len(listing.unread), "store")
+        st.html(f'<div class="vp hint">{escape(stores)} not read yet: the runs in them follow.</div>')
     _trends(entries)
     _list(entries)
     ticked = _ticked(entries)

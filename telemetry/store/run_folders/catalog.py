@@ -11,6 +11,7 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -34,6 +35,10 @@ KEPT_NAME: Final = ".runs.json"
 KEPT_VERSION: Final = 1
 NOTHING_STORED: Final = "no turn is stored here: the run never began, or its turns went to another sidecar's store"
 
+# So many stores are read before what is known of them is kept on disk.
+_SAVE_EVERY: Final = 50
+_OF_A_FILE: Final = 3
+
 # When the manifest and the summary were written, which files they are, and their sizes; 0 where one is missing.
 _Stamp = tuple[int, ...]
 Progress = Callable[[int, int], None]
@@ -49,16 +54,34 @@ class _File(msgspec.Struct):
     places: dict[str, _Kept]
 
 
+@dataclass(slots=True)
+class RunListing:
+    """Runs, the newest first, and the stores that have not been read yet."""
+
+    entries: list[RunEntry]
+    unread: list[str]
+
+
 class RunCatalog:
     """Lists runs again and again; thread-safe. `token` is for the sidecars among the places."""
 
-    def __init__(self, given: Sequence[str], objectives: Sequence[Objective], *, token: str | None = None) -> None:
+    def __init__(
+        self,
+        given: Sequence[str],
+        objectives: Sequence[Objective],
+        *,
+        token: str | None = None,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.given = tuple(given)
         self._objectives = objectives
         self._token = token
+        self._monotonic_s = monotonic_s
         # What was found depends on what it was judged by, too.
         self._judged_by = zlib.crc32(repr(tuple(objectives)).encode())
         self._kept: dict[str, _Kept] = {}
+        # What was read of each store, in the order of reading; of runs that go on it grows old.
+        self._latest: dict[str, list[RunEntry]] = {}
         self._loaded: set[Path] = set()
         self._lock = threading.Lock()
 
@@ -67,29 +90,67 @@ class RunCatalog:
     ) -> list[RunEntry]:
         """Every run, the newest first. Raises ConfigError for a place that is not a folder; what is wrong with a single
         run is said in its entry."""
+        return self.listing(now_unix_ns=now_unix_ns, progress=progress).entries
+
+    def listing(
+        self,
+        *,
+        within_s: float | None = None,
+        now_unix_ns: int | None = None,
+        progress: Progress = lambda _done, _total: None,
+    ) -> RunListing:
+        """As `entries`, but when the time is over, stores wait for the next listing; at least one is read. What was
+        read is kept also when something ends the process in between."""
         now_unix_ns = time.time_ns() if now_unix_ns is None else now_unix_ns
         places = places_of(self.given)
-        found: list[RunEntry] = []
+        listing = RunListing([], [])
         with self._lock:
             self._load(places)
-            changed: set[Path] = set()
-            for number, place in enumerate(places):
-                found += self._of_place(place, now_unix_ns, changed)
-                progress(number + 1, len(places))
-            for root in changed:
-                self._save(root, places)
-        return sorted(found, key=lambda each: (each.began_unix_ns or 0, each.run_id), reverse=True)
+            end_s = None if within_s is None else self._monotonic_s() + within_s
+            unsaved: list[Path] = []
+            read = 0
+            try:
+                for number, (place, stamp) in enumerate(self._ordered(places)):
+                    entries = self._known(place, stamp)
+                    if entries is None and (end_s is None or not read or self._monotonic_s() < end_s):
+                        entries = self._read_and_keep(place, stamp, now_unix_ns, unsaved)
+                        read += 1
+                        if len(unsaved) >= _SAVE_EVERY:
+                            self._save(unsaved, places)
+                    entries = self._latest.get(_key(place)) if entries is None else entries
+                    if entries is None:
+                        listing.unread.append(place.store)
+                    else:
+                        listing.entries += self._noted(place, entries)
+                    progress(number + 1, len(places))
+            finally:
+                self._save(unsaved, places)
+        listing.entries.sort(key=lambda each: (each.began_unix_ns or 0, each.run_id), reverse=True)
+        return listing
 
-    def _of_place(self, place: StorePlace, now_unix_ns: int, changed: set[Path]) -> list[RunEntry]:
-        stamp = _stamp(place, self._judged_by)
+    def _ordered(self, places: Sequence[StorePlace]) -> list[tuple[StorePlace, _Stamp]]:
+        """Stores that were never read come first, of them what has changed last, which is what people look for; then
+        those that are read every time, as their runs go on, the one that was read longest ago first."""
+        stamped = [(place, _stamp(place, self._judged_by)) for place in places]
+        turn = {key: number for number, key in enumerate(self._latest)}
+        return sorted(stamped, key=lambda each: (turn.get(_key(each[0]), -1), -max(each[1][:-1:_OF_A_FILE], default=0)))
+
+    def _known(self, place: StorePlace, stamp: _Stamp) -> list[RunEntry] | None:
         kept = self._kept.get(_key(place))
-        if kept is not None and stamp and kept.stamp == stamp:
-            entries = [_here(each, place) for each in kept.entries]
-        else:
-            entries = self._read(place, now_unix_ns)
-            if stamp and all(each.state not in ("under way", "damaged") for each in entries):
-                self._kept[_key(place)] = _Kept(stamp, entries)
-                changed |= {place.root} if place.root is not None else set()
+        if kept is None or not stamp or kept.stamp != stamp:
+            return None
+        return [_here(each, place) for each in kept.entries]
+
+    def _read_and_keep(self, place: StorePlace, stamp: _Stamp, now_unix_ns: int, unsaved: list[Path]) -> list[RunEntry]:
+        entries = self._read(place, now_unix_ns)
+        self._latest.pop(_key(place), None)  # so that it is the last one now
+        self._latest[_key(place)] = entries
+        if stamp and all(each.state not in ("under way", "damaged") for each in entries):
+            self._kept[_key(place)] = _Kept(stamp, entries)
+            unsaved += [] if place.root is None else [place.root]
+        return entries
+
+    def _noted(self, place: StorePlace, entries: list[RunEntry]) -> list[RunEntry]:
         notes = read_notes(place.notes_folder)
         return [msgspec.structs.replace(each, note=notes.get(each.run_id)) for each in entries] if notes else entries
 
@@ -127,7 +188,12 @@ class RunCatalog:
             self._kept |= {of_root[name]: each for name, each in kept.items() if name in of_root}
             self._loaded.add(root)
 
-    def _save(self, root: Path, places: Sequence[StorePlace]) -> None:
+    def _save(self, unsaved: list[Path], places: Sequence[StorePlace]) -> None:
+        for root in set(unsaved):
+            self._save_in(root, places)
+        unsaved.clear()
+
+    def _save_in(self, root: Path, places: Sequence[StorePlace]) -> None:
         """Keep what was found in its folder of runs; one that cannot be written to stays without."""
         of_root = {
             place.folder.name: self._kept[_key(place)]
@@ -160,7 +226,7 @@ def _stamp(place: StorePlace, judged_by: int) -> _Stamp:
     if place.folder is not None:
         files.append(place.folder / SUMMARY_NAME)
     stamp: list[int] = []
-    for file in files:
+    for file in files:  # _OF_A_FILE numbers each, the time first
         try:
             stat = file.stat()
             stamp += (stat.st_mtime_ns, stat.st_ino, stat.st_size)

@@ -1,5 +1,6 @@
 """The Runs page by Streamlit's own test runner: no run, many, damaged ones; comparisons; links that span stores."""
 
+import itertools
 import json
 import re
 from pathlib import Path
@@ -13,6 +14,7 @@ from dashboard.palette import LIGHT
 from dashboard.source_names import ENV_RUNS, ENV_SLO, ENV_STORE
 from telemetry.model.errors import StoreError
 from telemetry.store.run_folders.capacity import CapacityLatency, CapacityResult, CapacityStep
+from telemetry.store.run_folders.catalog import KEPT_NAME, RunCatalog
 from tests.fixtures_turns import START_UNIX_NS, synthetic_run
 from tests.run_folders import HOUR_NS, latency_run, run_folder
 
@@ -66,6 +68,21 @@ def test_without_a_run_the_page_says_what_to_do(tmp_path: Path, shows: pytest.Mo
     assert "The runs cannot be listed" in drawn()[1]
 
 
+def test_stores_that_take_long_to_read_follow(root: Path, shows: pytest.MonkeyPatch) -> None:
+    shows.setenv(ENV_RUNS, json.dumps([str(root)]))
+    (root / KEPT_NAME).unlink(missing_ok=True)
+    ticks = itertools.count(step=10)
+    slow = RunCatalog([str(root)], runs_source.objectives(), monotonic_s=lambda: float(next(ticks)))
+    shows.setattr(runs_source, "_catalog", lambda _places, _objectives: slow)
+    # The page looks twice when it is opened: one store each, and the two others follow.
+    app, text = drawn()
+    assert "2 stores not read yet: the runs in them follow." in text
+    assert len(app.dataframe[0].value) == 2
+    app, text = drawn()
+    assert "not read yet" not in text
+    assert len(app.dataframe[0].value) == 4
+
+
 def test_every_run_is_in_the_list_and_can_be_opened(root: Path, shows: pytest.MonkeyPatch) -> None:
     shows.setenv(ENV_RUNS, json.dumps([str(root)]))
     app, text = drawn()
@@ -108,7 +125,7 @@ def test_only_stores_that_are_shown_are_opened(root: Path, tmp_path: Path, shows
     for wanted in (str(secret / "store"), "/etc", str(root / "base" / ".." / "base" / "store"), "http://127.0.0.1:1"):
         with pytest.raises(StoreError, match="not among those that are shown"):
             runs_source.chosen_store(wanted)
-    newest = runs_source.listed_runs()
+    newest = runs_source.run_listing().entries
     assert runs_source.chosen_store(None) == next(each.store for each in newest if each.state != "damaged")
     assert {each.name for each in runs_source.runs_elsewhere(str(root / "slow" / "store"))} == {"base", "mixed"}
     shows.delenv(ENV_RUNS)
@@ -119,7 +136,7 @@ def test_only_stores_that_are_shown_are_opened(root: Path, tmp_path: Path, shows
 
 def test_load_and_profiles_are_those_of_the_store(root: Path, shows: pytest.MonkeyPatch) -> None:
     shows.setenv(ENV_RUNS, json.dumps([str(root)]))
-    entry = next(each for each in runs_source.listed_runs() if each.name == "mixed")
+    entry = next(each for each in runs_source.run_listing().entries if each.name == "mixed")
     found = [("mixed", runs_source.details(entry))]
     rows = run_charts.load_rows(found)
     assert [row["level"] for row in rows] == ["2", "4", "6", "8"], "two workers of one to four calls each"

@@ -1,6 +1,7 @@
 """The list of runs: what each folder holds, what cannot be read, what is kept, notes, and removing."""
 
 import fcntl
+import itertools
 import json
 import os
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 from telemetry.model.errors import ConfigError, StoreError
 from telemetry.objectives.slo import default_objectives
 from telemetry.store.reader import StoreReader
+from telemetry.store.remote import open_store
 from telemetry.store.run_folders import catalog as catalogs
 from telemetry.store.run_folders.catalog import KEPT_NAME, RunCatalog
 from telemetry.store.run_folders.entries import RunEntry
@@ -146,6 +148,67 @@ def test_what_was_found_is_kept_until_the_files_change(tmp_path: Path, monkeypat
         assert {each.run_id for each in listed(tmp_path)} == {"r-1", "r-2"}
     finally:
         tmp_path.chmod(0o700)
+
+
+def test_a_listing_in_parts_comes_to_the_whole_list(tmp_path: Path) -> None:
+    """A damaged store and a run that goes on are read every time, and never keep others from being read."""
+    live = latency_run("r-live", 20)
+    began = [span for span in live.spans if span.attributes["voice.run.phase"] != "end"]
+    run_folder(tmp_path, "live", Run(live.turns, began))
+    broken = run_folder(tmp_path, "broken", latency_run("r-broken", 20))
+    next((broken / "store" / "segments").rglob("*.parquet")).write_bytes(b"cut")
+    for number in range(4):
+        run_folder(tmp_path, f"ended-{number}", latency_run(f"r-{number}", 20, seed=number))
+    now_unix_ns = START_UNIX_NS + 70 * SECOND
+    whole = RunCatalog([str(tmp_path)], OBJECTIVES).entries(now_unix_ns=now_unix_ns)
+    (tmp_path / KEPT_NAME).unlink()
+    # Each look at the clock takes a second: there is time for one store.
+    ticks = itertools.count()
+    catalog = RunCatalog([str(tmp_path)], OBJECTIVES, monotonic_s=lambda: float(next(ticks)))
+    left = [6]
+    while left[-1]:
+        listing = catalog.listing(within_s=1, now_unix_ns=now_unix_ns)
+        assert len({each.store for each in listing.entries}) == 6 - len(listing.unread)
+        left.append(len(listing.unread))
+        assert left[-1] < left[-2]
+    assert listing.entries == whole
+    # From then on those that change are read in turn, and the list stays whole.
+    for _ in range(3):
+        later = catalog.listing(within_s=0, now_unix_ns=NOW)
+        assert {each.store for each in later.entries} == {each.store for each in whole}
+    assert next(each for each in later.entries if each.run_id == "r-live").state == "not judged"
+
+
+def test_what_changed_last_is_read_first(tmp_path: Path) -> None:
+    for number in (1, 0, 2):
+        folder = run_folder(tmp_path, f"run-{number}", latency_run(f"r-{number}", 20, seed=number))
+        os.utime(folder / "store" / "manifest.json", ns=(NOW, NOW + number))
+    (first,) = RunCatalog([str(tmp_path)], OBJECTIVES).listing(within_s=0, now_unix_ns=NOW).entries
+    assert first.run_id == "r-2"
+
+
+def test_what_was_read_is_kept_when_a_listing_is_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(3):
+        run_folder(tmp_path, f"run-{number}", latency_run(f"r-{number}", 20, seed=number))
+    opened: list[str] = []
+
+    def interrupted(store: str, token: str | None) -> StoreReader:
+        opened.append(store)
+        if len(opened) > 2:
+            raise KeyboardInterrupt
+        reader = open_store(store, token)
+        assert isinstance(reader, StoreReader)
+        return reader
+
+    with monkeypatch.context() as patched:
+        patched.setattr(catalogs, "open_store", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            listed(tmp_path)
+    assert len(json.loads((tmp_path / KEPT_NAME).read_text())["places"]) == 2
+    del opened[:2]
+    monkeypatch.setattr(catalogs, "open_store", interrupted)
+    assert len(listed(tmp_path)) == 3
+    assert len(opened) == 2  # the one that was interrupted, and the last try of it
 
 
 def test_other_objectives_are_other_verdicts(tmp_path: Path) -> None:
