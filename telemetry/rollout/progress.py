@@ -122,8 +122,8 @@ def rollout_progress(plan: RolloutPlan | None, verdicts: Sequence[LoggedVerdict]
     return RolloutProgress(
         newest=newest,
         stages=_stages(plan, verdicts, stage),
-        checks=tuple(_row(each, _name(each, plan)) for each in found["checks"]),
-        slices=tuple(_row(each, _slice_name(each["dimension"], each["value"])) for each in found["slices"]),
+        checks=tuple(logged_row(each, _name(each, plan)) for each in found["checks"]),
+        slices=tuple(logged_row(each, _slice_name(each["dimension"], each["value"])) for each in found["slices"]),
         funnel=tuple(_point(each) for each in verdicts),
         margin=None if primary is None else primary["margin"],
         unit="ratio" if primary is None else primary["unit"],
@@ -201,7 +201,8 @@ def _point(of: LoggedVerdict) -> FunnelPoint:
     )
 
 
-def _row(check: Mapping[str, Any], name: str) -> CheckRow:
+def logged_row(check: Mapping[str, Any], name: str) -> CheckRow:
+    """A check of a verdict's object as people read it, under a name."""
     unit = check["unit"]
     status = check["status"]
     if "is_worse" in check:
@@ -239,18 +240,13 @@ def _name(check: Mapping[str, Any], plan: RolloutPlan | None) -> str:
 
 def check_row(result: CheckResult) -> CheckRow:
     """A check as people read it, as the verdict's object has it."""
-    return _row(check_object(result), result.check.sentence)
+    return logged_row(check_object(result), result.check.sentence)
 
 
 def slice_row(each: SliceResult) -> CheckRow:
     """A slice as people read it."""
     name = _slice_name(each.dimension, each.value)
-    return _row({**check_object(each.result), "is_worse": each.is_worse}, name)
-
-
-def logged_row(check: Mapping[str, Any], name: str) -> CheckRow:
-    """A check of a verdict's object as people read it, under a name."""
-    return _row(check, name)
+    return logged_row({**check_object(each.result), "is_worse": each.is_worse}, name)
 
 
 def _slice_name(dimension: str, value: str) -> str:
