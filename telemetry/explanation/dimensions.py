@@ -31,7 +31,7 @@ from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse, special, stats
+from scipy import sparse, special
 
 from telemetry.rollout.estimates import Codes
 
@@ -196,11 +196,11 @@ def _chance(statistic: float, size: Floats, picked: int) -> float:
     """How likely so large a statistic, or a larger one, is where the dimension has nothing to do with it."""
     turns, values = float(size.sum()), size.size
     if size.min() * min(picked, turns - picked) / turns >= _FEWEST_EXPECTED:
-        return float(stats.chi2.sf(statistic, values - 1))
+        return float(special.chdtrc(values - 1, statistic))
     mean = turns * (values - 1) / (turns - 1)
     sides = np.array([picked, turns - picked])
     free = [(parts.size - 1) * (turns - parts.size) / (turns - 1) for parts in (size, sides)]
     uneven = [float(((turns / parts).sum() - parts.size**2) / (turns - 2)) for parts in (size, sides)]
     variance = 2 * turns / (turns - 3) * (free[0] - uneven[0]) * (free[1] - uneven[1])
     variance += turns**2 / (turns - 1) * uneven[0] * uneven[1]
-    return float(stats.gamma.sf(statistic, mean**2 / variance, scale=variance / mean))
+    return float(special.gammaincc(mean**2 / variance, statistic * mean / variance))

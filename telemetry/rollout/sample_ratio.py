@@ -3,8 +3,6 @@ no other figure can be trusted (Fabijan et al., *Diagnosing Sample Ratio Mismatc
 
 from dataclasses import dataclass
 
-from scipy import stats
-
 from telemetry.rollout.plan import Stage
 
 
@@ -33,5 +31,8 @@ def sample_ratio(stage: Stage, candidate: int, control: int) -> SampleRatio | No
     total = candidate + control
     if not total:
         return None
+    # Imported where it is used: it takes half a second.
+    from scipy import stats
+
     expected = stage.share / (stage.share + stage.control_share)
     return SampleRatio(candidate, control, expected, float(stats.binomtest(candidate, total, expected).pvalue))

@@ -1,8 +1,11 @@
 """Intervals against published tables, and as often right as they promise."""
 
 import random
+import subprocess
+import sys
 
 import pytest
+from scipy import stats
 
 from telemetry.model.intervals import quantile_interval, wilson_interval
 
@@ -41,3 +44,27 @@ def test_too_few_values_bound_no_quantile_from_above() -> None:
 def test_the_known_interval_of_a_median() -> None:
     # Tables of order statistics: for n = 20 the 6th and the 15th value enclose the median with 95.9 %.
     assert quantile_interval(range(1, 21), 0.5) == (6, 15)
+
+
+@pytest.mark.parametrize("confidence", [0.5, 0.95, 0.999])
+def test_intervals_are_those_of_scipy(confidence: float) -> None:
+    for total in (1, 2, 7, 20, 73, 500, 20_000):
+        for good in {0, 1, total // 3, total // 2, total - 1, total}:
+            known = stats.binomtest(good, total).proportion_ci(confidence, "wilson")
+            assert wilson_interval(good, total, confidence) == pytest.approx((known.low, known.high), abs=1e-12)
+        values = [random.Random(total).gauss(0, 1) for _ in range(total)]
+        for fraction in (0.001, 0.25, 0.5, 0.9, 0.95, 0.99):
+            known = stats.quantile_test(values, q=0, p=fraction).confidence_interval(confidence)
+            # Either is NaN where the values do not reach so far.
+            expected = None if known.low != known.low or known.high != known.high else (known.low, known.high)
+            assert quantile_interval(values, fraction, confidence) == expected, (total, fraction)
+
+
+def test_what_starts_a_process_does_not_import_scipy_stats() -> None:
+    """It takes half a second, in the sidecar, the dashboard and every run."""
+    modules = (
+        "dashboard.__main__, dashboard.pages, loadtest.run.job, telemetry.sidecar.app, telemetry.sidecar.query_process"
+    )
+    script = f"import sys, {modules}; print('scipy.special' in sys.modules, 'scipy.stats' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "True False\n"
