@@ -66,6 +66,7 @@ def trust(client: Turn | None) -> str:
         ("drift over the utterance", _ms(client.drift_worst_ns)),
         ("event-loop lag", _ms(client.loop_lag_worst_ns)),
         ("kernel to program", _ms(client.receive_lag_worst_ns)),
+        ("came before its stamp", _ms(client.arrival_uncertainty_worst_ns)),
         ("unsent at end of speech", descriptions.UNKNOWN if unsent is None else f"{unsent:,} bytes"),
         ("the endpoint did not read", _not_read(client)),
         ("began after its time", _ms(client.start_late_ns)),

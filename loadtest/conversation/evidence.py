@@ -73,6 +73,7 @@ class Evidence:
     held_up_worst_ns: int = 0  # taken - offered
     receive_lag_worst_ns: int | None = None  # measured: None where user space stamps
     receive_lag_bound_ns: int | None = None  # where user space stamps: no chunk can have waited longer than this
+    shared_stamp_bound_ns: int | None = None  # where several messages have one stamp: none came longer before it
     # How long before its stamp the first of several messages that were read together may have come, by stamp.
     unsure_ns: dict[int, int] = field(default_factory=dict[int, int])
     loop_lag_worst_ns: int | None = None
@@ -108,6 +109,8 @@ class Evidence:
 
     def note_doubt(self, stamp_perf_ns: int, doubt_ns: int) -> None:
         """Several messages were read together and have one stamp; the first may have come so long before it."""
+        if self.shared_stamp_bound_ns is None or doubt_ns > self.shared_stamp_bound_ns:
+            self.shared_stamp_bound_ns = doubt_ns
         if doubt_ns > _NO_DOUBT_NS and len(self.unsure_ns) < _MOST_UNSURE:
             self.unsure_ns[stamp_perf_ns] = doubt_ns
 
@@ -120,6 +123,12 @@ class Evidence:
     def sent(self) -> bool:
         """Whether any frame that counts went out."""
         return self.frame_lateness_worst_ns > NO_FRAME_NS
+
+    @property
+    def arrival_uncertainty_worst_ns(self) -> int | None:
+        """How long before its stamp a chunk can have come at the most; None where each had its own."""
+        known = [each for each in (self.receive_lag_bound_ns, self.shared_stamp_bound_ns) if each is not None]
+        return max(known, default=None)
 
     @property
     def drift_ns(self) -> int | None:

@@ -126,6 +126,7 @@ def build_turn(exchange: Exchange, call: CallInfo, options: RecordOptions) -> Tu
         endpoint_did_not_read=evidence.endpoint_did_not_read(options.limits),
         loop_lag_worst_ns=evidence.loop_lag_worst_ns,
         receive_lag_worst_ns=evidence.receive_lag_worst_ns,
+        arrival_uncertainty_worst_ns=evidence.arrival_uncertainty_worst_ns,
         start_late_ns=call.start_late_ns,
         receive_stamp=call.receive_stamp,
         pacer=call.pacer,

@@ -134,6 +134,16 @@ _ALL: Final[tuple[HealthFigure, ...]] = (
         terminal_row="receiving",
     ),
     HealthFigure(
+        name="arrival_uncertainty_worst_ns",
+        label="arrival uncertainty",
+        unit="ns",
+        definition="Longest time that a chunk can have come before its stamp: user space gave it, or several share it.",
+        combine="max",
+        turn_column="arrival_uncertainty_worst_ns",
+        terminal_row="receiving",
+        hidden_when_zero=True,
+    ),
+    HealthFigure(
         name="drift_worst_ns",
         label="drift",
         unit="ns",

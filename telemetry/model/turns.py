@@ -163,6 +163,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     endpoint_did_not_read: bool | None = None  # what the caller said lay before the endpoint for too long
     loop_lag_worst_ns: int | None = None  # longest delay of the event loop
     receive_lag_worst_ns: int | None = None  # longest time from the kernel receiving a chunk to the program seeing it
+    arrival_uncertainty_worst_ns: int | None = None  # how long a chunk can have come before its stamp, as far as known
     rtp_packets_received: NonNegative | None = None  # of the endpoint's audio; None on wires without RTP
     rtp_packets_lost: NonNegative | None = None  # of the endpoint's audio: missing when a later one came
     rtp_jitter_worst_ns: int | None = None  # worst interarrival jitter of the endpoint's audio (RFC 3550)

@@ -10,6 +10,7 @@ from loadtest.conversation.evidence import MS, Evidence
 from loadtest.conversation.record import build_turn
 from telemetry.model.metrics import METRICS, is_withheld
 from telemetry.model.turns import Turn
+from tests.invalid_turns import assert_reasons_are_shown
 from tests.unit.loadtest.conversation.test_conversation_record import CALL, OPTIONS, exchange
 
 LIMIT: Final = 5 * MS
@@ -109,14 +110,18 @@ def test_a_chunk_that_is_stamped_together_with_the_next_gives_no_figure() -> Non
     heard.evidence.note_doubt(first, OPTIONS.limits.receive_lag_ns)
     assert build_turn(heard, CALL, OPTIONS).outcome == "ok"
     heard.evidence.note_doubt(first, OPTIONS.limits.receive_lag_ns + 1)
-    assert build_turn(heard, CALL, OPTIONS).outcome == "invalid"
+    turn = build_turn(heard, CALL, OPTIONS)
+    assert (turn.outcome, turn.receive_lag_worst_ns) == ("invalid", 50_000)
+    assert turn.arrival_uncertainty_worst_ns == OPTIONS.limits.receive_lag_ns + 1
+    assert_reasons_are_shown(turn)
     generous = replace(OPTIONS, limits=replace(OPTIONS.limits, receive_lag_ns=6 * MS))
     assert build_turn(heard, CALL, generous).outcome == "ok"
 
 
 def test_what_comes_between_two_looks_on_time_is_no_doubt() -> None:
     evidence = Evidence()
+    assert evidence.arrival_uncertainty_worst_ns is None
     evidence.note_doubt(7, 2 * MS)
-    assert evidence.unsure_ns == {}
+    assert (evidence.unsure_ns, evidence.arrival_uncertainty_worst_ns) == ({}, 2 * MS)
     evidence.note_doubt(7, 2 * MS + 1)
     assert evidence.unsure_ns == {7: 2 * MS + 1}

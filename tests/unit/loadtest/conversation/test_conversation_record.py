@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from corpora.rendering.profiles.impairments import Jitter, PacketLoss
@@ -17,6 +18,7 @@ from loadtest.protocols.base import EventKind
 from loadtest.protocols.webrtc_items import PeerAudio, PeerReport
 from telemetry.model import semconv
 from telemetry.model.metrics import METRICS
+from tests.invalid_turns import assert_reasons_are_shown
 from tests.unit.loadtest.conversation.world import MS, World, audio, event, make_plan, reply, silence, tone
 
 T = 10_000 * MS  # speech_start
@@ -209,6 +211,7 @@ def test_a_turn_beyond_a_limit_is_invalid_and_keeps_what_was_seen(change: dict[s
         setattr(late.evidence, name, value)
     turn = build_turn(late, CALL, OPTIONS)
     assert (turn.outcome, turn.outcome_observed, turn.invalid_reasons) == ("invalid", "ok", (reason,))
+    assert_reasons_are_shown(turn)
 
 
 def test_at_the_limits_a_turn_is_valid() -> None:
@@ -218,6 +221,14 @@ def test_at_the_limits_a_turn_is_valid() -> None:
     edge.evidence.receive_lag_worst_ns = 50 * MS
     edge.evidence.receive_lag_bound_ns = 5 * MS
     assert build_turn(edge, CALL, OPTIONS).outcome == "ok"
+
+
+def test_a_reason_without_its_figure_is_noticed() -> None:
+    late = exchange()
+    late.evidence.receive_lag_worst_ns = 50 * MS + 1
+    unexplained = msgspec.structs.replace(build_turn(late, CALL, OPTIONS), receive_lag_worst_ns=3 * MS)
+    with pytest.raises(AssertionError, match="receive lag"):
+        assert_reasons_are_shown(unexplained)
 
 
 def test_what_the_wire_cannot_show_is_withheld_with_the_reason() -> None:
