@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
@@ -61,30 +62,47 @@ def python_files() -> Iterator[tuple[str, str]]:
             yield name(path), path.read_text(encoding="utf-8")
 
 
-def long_functions(source: str) -> Iterator[tuple[str, int]]:
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            length = (node.end_lineno or node.lineno) - node.lineno + 1
-            if length > MOST_LINES_OF_A_FUNCTION:
-                yield node.name, length
+@dataclass
+class Outline:
+    """What a file defines and imports, as far as these contracts ask."""
+
+    functions: list[tuple[str, int]] = field(default_factory=list)  # with their lines
+    signatures: list[tuple[str, int]] = field(default_factory=list)  # with their positional parameters
+    classes: list[str] = field(default_factory=list)
+    wall_clock_calls: list[int] = field(default_factory=list)  # their lines
 
 
-def long_signatures(source: str) -> Iterator[tuple[str, int]]:
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            names = [each.arg for each in (*node.args.posonlyargs, *node.args.args)]
-            count = len(names) - (names[:1] in (["self"], ["cls"]))
-            if count > MOST_POSITIONAL_PARAMETERS:
-                yield getattr(node, "name", "lambda"), count
-
-
-def wall_clock_calls(source: str) -> Iterator[int]:
+@cache
+def outline(source: str) -> Outline:
+    """The outline of a file: parsing all of them takes seconds, and several contracts ask."""
+    found = Outline()
     for node in ast.walk(ast.parse(source)):
         match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                found.functions.append((node.name, (node.end_lineno or node.lineno) - node.lineno + 1))
+                found.signatures.append((node.name, positional_parameters(node.args)))
+            case ast.Lambda():
+                found.signatures.append(("lambda", positional_parameters(node.args)))
+            case ast.ClassDef():
+                found.classes.append(node.name)
             case ast.Attribute(value=ast.Name(id="time"), attr="time"):
-                yield node.lineno
+                found.wall_clock_calls.append(node.lineno)
             case ast.ImportFrom(module="time", names=names) if any(alias.name == "time" for alias in names):
-                yield node.lineno
+                found.wall_clock_calls.append(node.lineno)
+    return found
+
+
+def positional_parameters(arguments: ast.arguments) -> int:
+    names = [each.arg for each in (*arguments.posonlyargs, *arguments.args)]
+    return len(names) - (names[:1] in (["self"], ["cls"]))
+
+
+def long_functions(source: str) -> list[tuple[str, int]]:
+    return [each for each in outline(source).functions if each[1] > MOST_LINES_OF_A_FUNCTION]
+
+
+def long_signatures(source: str) -> list[tuple[str, int]]:
+    return [each for each in outline(source).signatures if each[1] > MOST_POSITIONAL_PARAMETERS]
 
 
 def test_files_are_short_or_say_why() -> None:
@@ -119,7 +137,7 @@ def test_there_is_one_kind_of_lock() -> None:
 
 
 def test_the_wall_clock_is_read_in_nanoseconds_and_only_to_stamp() -> None:
-    found = {path for path, text in python_files() if path.startswith(PACKAGES) and any(wall_clock_calls(text))}
+    found = {path for path, text in python_files() if path.startswith(PACKAGES) and outline(text).wall_clock_calls}
     assert found == WALL_CLOCK.keys()
 
 
@@ -159,13 +177,13 @@ def test_every_package_of_the_wheel_is_there_and_holds_its_data() -> None:
     ],
 )
 def test_the_wall_clock_is_found_where_it_is_read(source: str, lines: list[int]) -> None:
-    assert list(wall_clock_calls(source)) == lines
+    assert outline(source).wall_clock_calls == lines
 
 
 def test_a_long_function_is_found() -> None:
     body = "\n".join("    x = 1" for _ in range(MOST_LINES_OF_A_FUNCTION))
-    assert list(long_functions(f"def long():\n{body}\n")) == [("long", MOST_LINES_OF_A_FUNCTION + 1)]
-    assert list(long_functions("def short():\n    x = 1\n")) == []
+    assert long_functions(f"def long():\n{body}\n") == [("long", MOST_LINES_OF_A_FUNCTION + 1)]
+    assert long_functions("def short():\n    x = 1\n") == []
 
 
 @pytest.mark.parametrize(
@@ -183,7 +201,7 @@ def test_a_long_function_is_found() -> None:
     ],
 )
 def test_a_long_signature_is_found(source: str, found: list[tuple[str, int]]) -> None:
-    assert list(long_signatures(source)) == found
+    assert long_signatures(source) == found
 
 
 @pytest.mark.parametrize(
@@ -203,8 +221,7 @@ def test_no_two_classes_share_a_name() -> None:
     places: dict[str, list[str]] = {}
     for path, text in python_files():
         if path.startswith(PACKAGES):
-            for node in ast.walk(ast.parse(text)):
-                if isinstance(node, ast.ClassDef):
-                    places.setdefault(node.name, []).append(path)
+            for each in outline(text).classes:
+                places.setdefault(each, []).append(path)
     assert len(places) > 300
     assert {each: where for each, where in places.items() if len(where) > 1} == {}
