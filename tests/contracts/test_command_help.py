@@ -12,7 +12,7 @@ import pytest
 from loadtest.cli.main import WAYS
 from loadtest.protocols import registry
 from loadtest.scenario.options import GROUPS
-from tests.contracts.command_help import VOICEPROBE, help_of, run
+from tests.contracts.command_help import VOICEPROBE, help_of, parsed_help, run
 from tests.contracts.documents import faults, parsers
 
 GROUPED = ("run", "capacity", "demo", "calibrate", "report")
@@ -23,7 +23,7 @@ def panels(name: str) -> dict[str, list[str]]:
     """The flags that the help of a command shows, by the heading that they stand under."""
     found: dict[str, list[str]] = {}
     heading = ""
-    for line in help_of(*VOICEPROBE, name).splitlines():
+    for line in parsed_help(f"voiceprobe {name}", parsers()[f"voiceprobe {name}"]).splitlines():
         if title := re.match(r"╭─ (\w+) ─", line):
             heading = title[1]
         elif flag := re.match(r"│ [ *]*(--[a-z-]+)", line):

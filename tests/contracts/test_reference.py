@@ -25,7 +25,7 @@ from telemetry.sidecar.adapters.alias_table import frameworks
 from telemetry.sidecar.configuration.settings import CONFIG, SETTINGS
 from telemetry.sidecar.otlp.compression import COMPRESSIONS
 from telemetry.sidecar.prometheus import Exposition
-from tests.contracts.command_help import ROOT, VOICEPROBE, help_of
+from tests.contracts.command_help import ROOT, VOICEPROBE, help_of, parsed_help
 
 FRAMEWORK_NAMES = tuple(
     name
@@ -50,12 +50,23 @@ def test_nothing_is_listed_without_a_meaning(page: str) -> None:
 
 def test_the_page_lists_the_flags_that_each_command_prints() -> None:
     page = PAGES["reference/commands.md"]()
-    for name, _ in commands():
+    for name, parser in commands():
         section = page.split(f"\n## {name}\n")[1].split("\n## ")[0]
-        shown = help_of(*VOICEPROBE, *name.split()[1:])
+        shown = parsed_help(name, parser)
         printed = set(re.findall(r"^\W*(?:-\w, )?(--[a-z][a-z-]*[a-z])", shown, re.MULTILINE)) - {"--help"}
+        assert "Usage: " in shown, name
         listed = set(re.findall(r"^\| `(?:-\w, )?(--[a-z][a-z-]*[a-z])", section, re.MULTILINE))
         assert printed == listed, name
+
+
+# One of each way in which a command is started: in the process of `voiceprobe` itself, and by a process of its own.
+@pytest.mark.parametrize("name", ["run", "rollout check", "assistant", "sidecar", "dashboard", "corpus check"])
+def test_a_command_prints_what_its_parser_has(name: str) -> None:
+    command = f"voiceprobe {name}"
+    first, *rest = parsed_help(command, dict(commands())[command]).strip().splitlines()
+    started, *printed = help_of(*VOICEPROBE, *name.split()).strip().splitlines()
+    assert printed == rest
+    assert first.split("[OPTIONS]")[1].strip() == started.split("[OPTIONS]")[1].strip()
 
 
 def test_every_command_is_on_the_page() -> None:
