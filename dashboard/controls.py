@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
-from typing import Final
+from typing import Final, Protocol
 
 import streamlit as st
 
@@ -10,7 +10,6 @@ from dashboard import descriptions
 from dashboard.filters import WINDOW_LABELS, Choice
 from dashboard.markup import escape
 from dashboard.runs_source import runs_elsewhere
-from dashboard.source import Source
 from telemetry.model import formatting
 from telemetry.store.answers import RunRecord
 from telemetry.store.run_folders.entries import RunEntry
@@ -32,11 +31,21 @@ _IN: Final = "\n"
 _BEHIND: Final = ("phase", "length", "noise", "route")
 
 
-def controls(source: Source, runs: Sequence[RunRecord], run: RunRecord | None, choice: Choice, title: str) -> None:
+class Offered(Protocol):
+    """What there is to choose from: the runs of the store, and the values of each dimension which occur in the page's
+    run."""
+
+    @property
+    def runs(self) -> Sequence[RunRecord]: ...
+    @property
+    def choices(self) -> Mapping[str, tuple[str, ...]]: ...
+
+
+def controls(offered: Offered, choice: Choice, title: str) -> None:
     """Draw the page's title and its selectors: run, time and cohort in sight, the others behind "Filters". A change
-    rewrites the link and runs the page again. Raises StoreError when the store cannot be read."""
-    known = source.choices(run.run_id) if run is not None else {}
-    by_id = {each.run_id: each for each in runs}
+    rewrites the link and runs the page again. Raises ConfigError for a place with runs that is not a folder."""
+    known = offered.choices
+    by_id = {each.run_id: each for each in offered.runs}
     elsewhere = {f"{each.store}{_IN}{each.run_id}": each for each in runs_elsewhere(choice.store)}
 
     def label_of(run_id: str) -> str:

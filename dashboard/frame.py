@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import streamlit as st
 
 from dashboard import descriptions, header
-from dashboard.controls import controls
+from dashboard.controls import Offered, controls
 from dashboard.filters import Choice, choice_of
 from dashboard.markup import escape
 from dashboard.source import Source, source_from_environment
@@ -36,11 +36,9 @@ START_A_RUN: Final = (
 )
 
 
-class View(Protocol):
+class View(Offered, Protocol):
     """What an answer to a page's question holds besides the page's own figures."""
 
-    @property
-    def runs(self) -> Sequence[RunRecord]: ...
     @property
     def run(self) -> RunRecord | None: ...
     @property
@@ -77,14 +75,17 @@ def show(
         heading(title)
         unreadable(error)
         return
-    controls(source, view.runs, view.run, choice, title)
+    controls(view, choice, title)
     if faults:
         st.html(header.notes(faults, "the link"))
     drawn = {run.run_id for run in view.runs}
+    # The first picture is of the answer that the selectors show: of a store that is written to, asking again would take
+    # as long once more, and answer something else.
+    first = [view]
 
     def body() -> None:
         try:
-            latest = ask(source, choice)
+            latest = first.pop() if first else ask(source, choice)
         except TelemetryError as error:
             unreadable(error)
             return

@@ -1,6 +1,6 @@
 """What one refresh of the page costs: `python -m dashboard.page_cost STORE [TIMES]` prints one JSON object.
 
-It asks what the Now page and its filters ask, for the newest run, in a process that has asked nothing yet, and has
+It asks what the Now page asks, for the newest run, in a process that has asked nothing yet, and has
 imported pandas as the dashboard has. No answer is kept from one time to the next, as if the store changed in between.
 """
 
@@ -30,8 +30,6 @@ def main(store: Path, times: int) -> None:
         for _ in range(times):
             began_s, used_s = time.perf_counter(), time.process_time()
             view = source.now(Choice())
-            if view.run is not None:
-                source.choices(view.run.run_id)
             wall_s.append(time.perf_counter() - began_s)
             cpu_s.append(time.process_time() - used_s)
             turns = 0 if view.summary is None else view.summary.turns.total

@@ -65,7 +65,6 @@ class ReadStore(Protocol):
     def rollout_page(self, name: str | None = ..., objectives: Sequence[Objective] = ...) -> RolloutPage: ...
     def cache_page(self, asked: ViewQuestion) -> CachePage: ...
     def instrument_page(self, asked: ViewQuestion) -> InstrumentPage: ...
-    def dimension_values(self, f: Filter) -> Mapping[str, tuple[str, ...]]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +84,7 @@ class NowView:
     statuses: Sequence[ObjectiveStatus] = ()
     cohort_statuses: Mapping[str, ObjectiveStatus | None] = field(default_factory=dict[str, ObjectiveStatus | None])
     faults: Sequence[str] = ()
+    choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
 
 
 class Source:
@@ -108,10 +108,6 @@ class Source:
     def instrument(self, choice: Choice) -> InstrumentPage:
         """What the page about the instrument shows. Raises StoreError when the store cannot be read."""
         return self._answer(("instrument", choice), lambda: self._reader.instrument_page(choice.view()))
-
-    def choices(self, run_id: str) -> Mapping[str, tuple[str, ...]]:
-        """The values of each dimension which occur in a run. Raises StoreError when the store cannot be read."""
-        return self._answer(("choices", run_id), lambda: self._reader.dimension_values(Filter(run_id=run_id)))
 
     def turn_view(self, trace_id: str, turn_index: int, *, whole_call: bool = False) -> TurnView:
         """One turn in its call, with its audio. Nothing of it is kept here: audio is large, and is looked at once.
@@ -143,6 +139,7 @@ class Source:
                 each.cohort: self._headline(answer.counts, each.cohort, unjudged) for each in answer.summary.cohorts
             },
             faults=answer.faults,
+            choices=answer.choices,
         )
 
     def _headline(self, counts: ObjectiveCounts, cohort: str, unjudged: str | None) -> ObjectiveStatus | None:

@@ -2,7 +2,7 @@
 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -22,6 +22,7 @@ from telemetry.store.run_verdict import run_verdict_evidence
 from telemetry.store.runs import newest_run, runs
 from telemetry.store.turn_questions import TurnQuestions
 from telemetry.store.turn_rows import full_turns
+from telemetry.store.views import values_of_run
 
 # Up to so many turns of a filter are copied once for all the statements of a page: each of some forty then costs next
 # to nothing. Of more the copy would take as long as what it saves.
@@ -51,7 +52,8 @@ class PageQuestion:
 @dataclass(frozen=True, slots=True)
 class PageAnswer:
     """What the store answers: `run` is None, and nothing of it is known, when there is no such run. `dots` are all
-    client turns while they are few."""
+    client turns while they are few. `choices` are the values of each dimension which occur among all turns of the
+    run."""
 
     runs: Sequence[RunRecord]
     run: RunRecord | None = None
@@ -67,6 +69,7 @@ class PageAnswer:
     cause: MissCause | None = None
     explained: Objective | None = None  # the bad turns by it are what `explanation` is about
     explanation: Explanation | None = None
+    choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
 
 
 def page(
@@ -83,6 +86,7 @@ def page(
         f = replace(f, since_unix_ns=run.last_unix_ns - asked.window_ns)
     connection.about(run.run_id)
     about = TurnQuestions(connection, f, library)
+    choices = values_of_run(connection, f, library, about)
     if not about.is_rolled_up:
         _copy_if_few(connection, f)
     summary = about.summary(now_unix_ns, len(faults))
@@ -107,6 +111,7 @@ def page(
         slowest=about.slowest(asked.metric, asked.slowest),
         counts=counts,
         faults=faults,
+        choices=choices,
     )
 
 

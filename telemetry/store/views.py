@@ -4,8 +4,8 @@ A page's question opens its view first and asks the rest of the same connection,
 disagree while the store is being written.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from telemetry.objectives.objective import Objective
 from telemetry.store.answers import Filter, RunRecord, Summary
@@ -28,13 +28,15 @@ class ViewQuestion:
 @dataclass(frozen=True, slots=True)
 class ViewHead:
     """What every page says above its figures: `run` and `summary` are None when there is no such run. `filter` is the
-    one that was applied, with the run that was found. `faults` name damaged files that were left out."""
+    one that was applied, with the run that was found. `faults` name damaged files that were left out; `values` are
+    those of each dimension which occur among all turns of the run."""
 
     runs: Sequence[RunRecord]
     run: RunRecord | None = None
     filter: Filter = Filter()  # noqa: RUF009 - immutable
     summary: Summary | None = None
     faults: Sequence[str] = ()
+    values: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,11 @@ class HeadedAnswer:
     def faults(self) -> Sequence[str]:
         """What damaged data was left out."""
         return self.head.faults
+
+    @property
+    def choices(self) -> Mapping[str, tuple[str, ...]]:
+        """The values of each dimension which occur in the page's run, whatever it is narrowed to."""
+        return self.head.values
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,4 +98,13 @@ def open_view(
     connection.about(run.run_id)
     about = TurnQuestions(connection, f, library)
     summary = about.summary(now_unix_ns, len(faults))
-    return OpenView(ViewHead(known, run, f, summary, faults), about)
+    values = values_of_run(connection, f, library, about)
+    return OpenView(ViewHead(known, run, f, summary, faults, values), about)
+
+
+def values_of_run(
+    connection: StoreConnection, f: Filter, library: RollupLibrary, about: TurnQuestions
+) -> dict[str, tuple[str, ...]]:
+    """The values of each dimension which occur among all turns of a filter's run; `about` are the filter's own."""
+    whole = Filter(run_id=f.run_id)
+    return (about if f == whole else TurnQuestions(connection, whole, library)).dimension_values()

@@ -1,6 +1,6 @@
 """A reader in memory, for pages and caching: real shapes, chosen values."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from telemetry.model.metrics import METRIC_NAMES, METRICS
@@ -121,7 +121,3 @@ class FakeReader:
     def turns_page(self, asked: TurnsQuestion) -> TurnsAnswer:
         self.asked.append("turns")
         return TurnsAnswer(ViewHead(self.known))
-
-    def dimension_values(self, f: Filter) -> Mapping[str, tuple[str, ...]]:
-        self.asked.append("dimensions")
-        return {}

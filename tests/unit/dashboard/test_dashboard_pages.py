@@ -2,6 +2,7 @@
 
 import re
 import time
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from streamlit.testing.v1 import AppTest
 import dashboard
 from dashboard.frame import OLD_TURNS_GONE
 from dashboard.source import ENV_SLO, ENV_STORE
+from telemetry.store.pages import PageAnswer, PageQuestion
+from telemetry.store.reader import StoreReader
 from telemetry.store.writer import StoreWriter
 from tests.unit.dashboard.scenes import S, Scene, fill
 
@@ -67,6 +70,27 @@ def test_an_empty_store_says_how_to_start(store: Path) -> None:
     _, text = shown()
     assert "No turns yet" in text
     assert "voiceprobe run" in text
+
+
+def test_a_page_of_a_store_that_changes_all_the_while_is_drawn_from_one_answer(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(store, Scene(turns=240, newest_unix_ns=time.time_ns(), ended=False))
+    states, asked, ask = count(), list[PageQuestion](), StoreReader.page
+
+    def counted(reader: StoreReader, question: PageQuestion) -> PageAnswer:
+        asked.append(question)
+        return ask(reader, question)
+
+    def state(_reader: StoreReader) -> int:
+        return next(states)
+
+    monkeypatch.setattr(StoreReader, "state", state)
+    monkeypatch.setattr(StoreReader, "page", counted)
+    app, text = shown()
+    assert "Voice to voice p95" in text
+    assert next(each for each in app.selectbox if each.label == "Cohort").options[1:] == ["A", "B"]
+    assert len(asked) == 1
 
 
 def test_a_full_store_shows_every_part(store: Path) -> None:

@@ -11,6 +11,7 @@ from telemetry.store import pages
 from telemetry.store.answers import Filter
 from telemetry.store.pages import PageQuestion, buckets_for
 from telemetry.store.reader import StoreReader
+from telemetry.store.turn_pages import TurnsQuestion
 from tests.fixtures_turns import SECOND, START_UNIX_NS, Run, fill_store, synthetic_run
 
 NOW = START_UNIX_NS + 10_000 * SECOND
@@ -58,6 +59,9 @@ def test_a_page_is_what_each_question_answers(
         few = found.summary.turns.total <= 100
         assert found.dots == (reader.turns(f, 100, source="client") if few else ())
         assert found.faults == ()
+        # To choose from is all that the run has, whatever the page is narrowed to.
+        assert found.choices == reader.dimension_values(Filter(run_id=f.run_id))
+        assert reader.turns_page(TurnsQuestion(f)).choices == found.choices
         # What the page copied is no other question's.
         assert reader.summary(Filter(run_id="run-1")).turns.total == 240
 
