@@ -5,6 +5,7 @@ has answered its own health check, not when it was asked to start.
 """
 
 import contextlib
+import gc
 import json
 import os
 import socket
@@ -107,7 +108,11 @@ def url_of(host: str, port: int) -> str:
 
 
 def warm_up(slo: Path | None) -> None:
-    """Do what the first viewer would wait for: import the pages, ask the store once, build each chart once."""
+    """Do what the first viewer would wait for: import the pages, ask the store once, build each chart once.
+
+    What is there then stays, so the garbage collector looks at it no more: Streamlit has everything looked through
+    after each run of the script, which is after each refresh of each viewer.
+    """
     from dashboard import pages, palette, runs_source, source
     from dashboard.charts import lines_spec
     from dashboard.filters import Choice
@@ -117,6 +122,8 @@ def warm_up(slo: Path | None) -> None:
     lines_spec(palette.LIGHT, ("all turns",), 800.0, is_dark=False)
     with contextlib.suppress(TelemetryError):  # the page itself says what is wrong with a store
         source.open_source(runs_source.chosen_store(None), slo).now(Choice())
+    gc.collect()
+    gc.freeze()
 
 
 def announce_when_ready(url: str, deadline_s: float = READY_WITHIN_S) -> None:

@@ -1,6 +1,8 @@
 """How the server is started: where it listens, what it refuses, that it keeps to itself."""
 
+import gc
 import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,7 +10,8 @@ from streamlit import config
 from typer.testing import CliRunner
 
 from dashboard.__main__ import app
-from dashboard.launch import LaunchOptions, claim_port, is_loopback, streamlit_options, url_of
+from dashboard.launch import LaunchOptions, claim_port, is_loopback, streamlit_options, url_of, warm_up
+from dashboard.source_names import ENV_STORE
 from telemetry.model.errors import ConfigError
 
 HERE = LaunchOptions(store="store")
@@ -55,6 +58,18 @@ def test_the_address_is_one_that_this_machine_can_open() -> None:
     assert url_of("127.0.0.1", 1) == "http://127.0.0.1:1"
     assert url_of("0.0.0.0", 1) == "http://127.0.0.1:1"
     assert url_of("::1", 1) == "http://[::1]:1"
+
+
+def test_what_a_viewer_would_wait_for_is_done_before_and_not_looked_through_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ENV_STORE, str(tmp_path / "nothing"))
+    try:
+        warm_up(None)
+        assert gc.get_freeze_count() > len(gc.get_objects())
+        assert "dashboard.pages.now" in sys.modules
+    finally:
+        gc.unfreeze()
 
 
 def test_bad_objectives_end_before_the_server_starts(tmp_path: Path) -> None:
