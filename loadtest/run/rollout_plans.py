@@ -12,7 +12,7 @@ from telemetry.rollout.plan_document import parse_plan
 
 def load_plan(file: Path, objectives: Sequence[Objective]) -> RolloutPlan:
     """The plan of a file, with what the objectives promise that it names. Raises ConfigError."""
-    promises = {objective.name: objective.sentence for objective in objectives}
+    promises = {objective.name: objective.promise for objective in objectives}
     try:
         return parse_plan(file.read_text(encoding="utf-8"), str(file)).with_promises(promises)
     except UnicodeDecodeError:

@@ -51,6 +51,12 @@ class MetricDefinition:
     higher_is_better: bool = False
 
     @property
+    def phrase(self) -> str:
+        """The name for people within a sentence: `voice to voice`, `LLM first token`."""
+        is_acronym = self.label[:2].isupper()
+        return self.label if is_acronym else f"{self.label[0].lower()}{self.label[1:]}"
+
+    @property
     def kind(self) -> str:
         """How its figures are written, as `formatting.figure` reads it."""
         return "share" if self.is_share else self.unit

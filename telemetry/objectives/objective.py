@@ -1,10 +1,12 @@
 """One objective: what is promised of the turns of a service."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from telemetry.model.formatting import declared_figure, declared_percent
 from telemetry.model.metrics import CONNECT, METRICS
+from telemetry.model.semconv import OUTCOME_LABELS
 
 Kind = Literal["metric", "outcome", "fallback", "cache"]
 Counted = Literal["turns", "calls"]
@@ -50,17 +52,29 @@ class Objective:
 
     @property
     def sentence(self) -> str:
-        """The promise in words: `95 % of turns: voice_to_voice at most 800 ms`."""
+        """The promise in words: `95 % of turns: voice to voice at most 800 ms`."""
+        metric = "" if self.metric is None else METRICS[self.metric].phrase
+        return self._stated(metric, [OUTCOME_LABELS.get(each, each) for each in self.outcomes])
+
+    @property
+    def promise(self) -> str:
+        """The promise by the names that files and telemetry have: `95 % of turns: voice_to_voice at most 800 ms`.
+
+        It identifies what is promised: rules of alerts match it as a label, and a rollout's log knows its plan by it.
+        """
+        return self._stated(self.metric or "", self.outcomes)
+
+    def _stated(self, metric: str, outcomes: Sequence[str]) -> str:
         share = f"{declared_percent(self.target)} of {self.counts}"
         only = [value for value in self._narrowed_to if value is not None]
         narrowed = f" ({', '.join(only)})" if only else ""
-        return f"{share}{narrowed}: {self._promise()}"
+        return f"{share}{narrowed}: {self._bound(metric, outcomes)}"
 
-    def _promise(self) -> str:
+    def _bound(self, metric: str, outcomes: Sequence[str]) -> str:
         if self.kind == "metric" and self.metric is not None and self.threshold is not None:
-            metric = METRICS[self.metric]
-            bound = "at least" if metric.higher_is_better else "at most"
-            return f"{self.metric} {bound} {declared_figure(self.threshold, metric.kind)}"
+            definition = METRICS[self.metric]
+            bound = "at least" if definition.higher_is_better else "at most"
+            return f"{metric} {bound} {declared_figure(self.threshold, definition.kind)}"
         if self.kind == "outcome":
-            return f"outcome {' or '.join(self.outcomes)}"
+            return f"outcome {' or '.join(outcomes)}"
         return "no fallback" if self.kind == "fallback" else "answered from a cache"

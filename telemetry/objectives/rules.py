@@ -176,7 +176,7 @@ def _data_alerts(objectives: Iterable[Objective], options: RuleOptions) -> Itera
                 "description": "If the service does not show its metric, leave the objective out.",
             },
         }
-        promise = f"{series.TARGET}{{objective={name}, promise={quoted(objective.sentence)}}}"
+        promise = f"{series.TARGET}{{objective={name}, promise={quoted(objective.promise)}}}"
         yield {
             "alert": "VoiceObjectiveNotCounted",
             "expr": f"absent({promise})\nunless on () absent({series.RECEIVED}_total)",

@@ -17,7 +17,7 @@ from telemetry.model.formatting import DASH
 from telemetry.model.metrics import HEADLINE
 from telemetry.rollout.checks import CheckResult, check_result, check_results, slice_results
 from telemetry.rollout.cohort_turns import CohortTurns
-from telemetry.rollout.plan import Check, Completeness, RolloutPlan, SliceDimension, Stage
+from telemetry.rollout.plan import Check, Completeness, RolloutPlan, SliceDimension, Stage, slice_name
 from telemetry.rollout.progress import CheckRow, check_row, logged_row, slice_row
 from telemetry.rollout.sample_ratio import SampleRatio, sample_ratio
 
@@ -186,7 +186,7 @@ def compare_cohorts(found: ComparedCohorts) -> CohortComparison:
         results=results,
         slices=tuple(slice_row(each) for each in in_slices),
         left_out=tuple(
-            f"{name} = {value}"
+            slice_name(name, value)
             for name in slices.slices
             for value in (found.candidate.labels.get(name, ()) if both else ())
             if (name, value) not in known

@@ -41,6 +41,12 @@ CheckKind = Literal[
 CHECK_KINDS: Final[tuple[CheckKind, ...]] = get_args(CheckKind)
 SliceDimension = Literal["noise_profile", "channel_profile", "length_class", "domain", "route", "region", "target"]
 SLICE_DIMENSIONS: Final[tuple[SliceDimension, ...]] = get_args(SliceDimension)
+# What people read where a dimension's name is that of a column.
+_DIMENSION_LABELS: Final[dict[str, str]] = {
+    "noise_profile": "noise",
+    "channel_profile": "channel",
+    "length_class": "length",
+}
 FRACTIONS: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 # The tail is always watched: a p95 does not move when the slowest 2 % alone become slower. One more turn in a hundred.
 DEFAULT_TAIL_MARGIN: Final = 0.01
@@ -78,15 +84,17 @@ class Check:
 
     @property
     def sentence(self) -> str:
-        """What is compared, in words: `p95 of voice_to_voice`."""
+        """What is compared, in words: `p95 of voice to voice`."""
         match self.kind:
             case "quantile":
-                return f"{self.statistic} of {self.metric}"
+                return f"{self.statistic} of {METRICS[self.metric].phrase}"
             case "tail":
-                return f"share of turns beyond the control's p99 of {self.metric}"
+                return f"share of turns beyond the control's p99 of {METRICS[self.metric].phrase}"
             case "good_turns":
-                bound = declared_figure(self.within or 0.0, METRICS[self.metric].kind)
-                return f"share of turns with {self.metric} not within {bound}"
+                metric = METRICS[self.metric]
+                return (
+                    f"share of turns with {metric.phrase} not within {declared_figure(self.within or 0.0, metric.kind)}"
+                )
             case "objective":
                 return f"share of turns that miss the objective {self.objective}"
             case "cost_per_turn":
@@ -266,6 +274,11 @@ def _conflict(one: RolloutPlan, other: RolloutPlan) -> Iterable[str]:
                 yield f"{both} share the control {cohort}, and one takes all callers; state control_share in its stages"
         else:
             yield f"{both} are both about the cohort {cohort}; end one of them, or give it another cohort"
+
+
+def slice_name(dimension: str, value: str) -> str:
+    """A slice for people: `noise = clean`."""
+    return f"{_DIMENSION_LABELS.get(dimension, dimension)} = {value}"
 
 
 def moment(unix_ns: int) -> str:

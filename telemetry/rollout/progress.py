@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 from telemetry.model.formatting import DASH, NS_PER_S, figure, signed_difference, significant
 from telemetry.rollout.checks import CheckResult, SliceResult
 from telemetry.rollout.history import Decision, Look, RolloutHistory
-from telemetry.rollout.plan import RolloutPlan
+from telemetry.rollout.plan import RolloutPlan, slice_name
 from telemetry.rollout.traffic import forecast
 from telemetry.rollout.verdict_document import check_object
 
@@ -123,7 +123,7 @@ def rollout_progress(plan: RolloutPlan | None, verdicts: Sequence[LoggedVerdict]
         newest=newest,
         stages=_stages(plan, verdicts, stage),
         checks=tuple(logged_row(each, _name(each, plan)) for each in found["checks"]),
-        slices=tuple(logged_row(each, _slice_name(each["dimension"], each["value"])) for each in found["slices"]),
+        slices=tuple(logged_row(each, slice_name(each["dimension"], each["value"])) for each in found["slices"]),
         funnel=tuple(_point(each) for each in verdicts),
         margin=None if primary is None else primary["margin"],
         unit="ratio" if primary is None else primary["unit"],
@@ -245,12 +245,8 @@ def check_row(result: CheckResult) -> CheckRow:
 
 def slice_row(each: SliceResult) -> CheckRow:
     """A slice as people read it."""
-    name = _slice_name(each.dimension, each.value)
+    name = slice_name(each.dimension, each.value)
     return logged_row({**check_object(each.result), "is_worse": each.is_worse}, name)
-
-
-def _slice_name(dimension: str, value: str) -> str:
-    return f"{dimension} = {value}"
 
 
 def _text(value: float | None, unit: str) -> str:

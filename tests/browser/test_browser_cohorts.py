@@ -86,7 +86,7 @@ def test_the_verdict_is_first_and_the_same_as_in_the_log(opened: tuple[str, Page
     assert newest is not None
     verdict = page.locator(".vp-verdict")
     expect(verdict).to_contain_text(newest["sentence"])
-    expect(verdict).to_contain_text("p95 of voice_to_voice is worse:")
+    expect(verdict).to_contain_text("p95 of voice to voice is worse:")
     top = verdict.bounding_box()
     chart = page.get_by_test_id("stVegaLiteChart").first.bounding_box()
     assert top is not None
@@ -110,7 +110,7 @@ def test_every_chart_is_drawn_and_has_its_table_by_keyboard(opened: tuple[str, P
     if name == "cohorts":
         slices = page.locator('[data-testid="stExpander"]').nth(2).locator("tbody th")
         texts = slices.all_inner_texts()
-        assert {"noise_profile = clean", "noise_profile = street", "length_class = long"} <= set(texts)
+        assert {"noise = clean", "noise = street", "length = long"} <= set(texts)
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -29,7 +29,7 @@ def test_real_callers_are_split_by_the_flag_and_too_few_turns_decide_nothing(tmp
     assert "Traceback" not in done.stderr
     assert "two rollouts of 20 % -> 50 % -> 100 % of the calls, 8 callers" in done.stdout
     assert "compressed: a stage lasts 10s at least instead of hours or days; the first gets 20 % of the" in done.stdout
-    assert "the margins are wide: p95 of voice_to_voice 250 ms, share of turns with voice_to_voice not" in done.stdout
+    assert "the margins are wide: p95 of voice to voice 250 ms, share of turns with voice to voice not" in done.stdout
     assert "not compressed: the error level is 5 %, the power 90 %" in done.stdout
     assert "this machine did not get the turns that a decision needs" in done.stdout
     fractional = json.loads((out / "rollout" / "flags.json").read_text())["flags"]["voice"]["targeting"]["fractional"]

@@ -186,4 +186,4 @@ def test_the_command_says_so_of_a_services_store(stores: dict[str, Path], tmp_pa
         [*command, "--store", str(stores["livekit"])], capture_output=True, text=True, check=False, timeout=120
     )
     assert ended.returncode == 3
-    assert "roll back slower at stage canary: p95 of voice_to_voice is worse" in ended.stdout
+    assert "roll back slower at stage canary: p95 of voice to voice is worse" in ended.stdout

@@ -165,7 +165,7 @@ def test_a_regression_takes_the_candidate_back_at_once_and_for_good(plan: Path, 
             send(sidecar.http, 1, 0.25, shift_ms=900.0)
             assert process.wait(180) == ExitCode.OBJECTIVE_MISSED
             text = output(process)
-        assert "roll back streaming at stage canary: p95 of voice_to_voice is worse" in text
+        assert "roll back streaming at stage canary: p95 of voice to voice is worse" in text
         assert weights(plan) == {"stable": 100, "streaming": 0}
         # Better turns do not bring it back.
         send(sidecar.http, 2, 0.25, candidates=1500)

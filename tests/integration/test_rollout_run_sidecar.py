@@ -106,7 +106,7 @@ def test_a_roll_back_of_the_sidecar_takes_the_candidate_back_for_good(plan: Path
             until(lambda: begun(plan) == ["canary", "canary"], "a stage that counts")
             send(sidecar.http, 1, 0.25, shift_ms=900.0)
             assert process.wait(180) == ExitCode.OBJECTIVE_MISSED
-            assert "roll back streaming at stage canary: p95 of voice_to_voice is worse" in output(process)
+            assert "roll back streaming at stage canary: p95 of voice to voice is worse" in output(process)
         assert weights(plan) == {"stable": 100, "streaming": 0}
         with running(plan, sidecar) as process:
             assert process.wait(180) == ExitCode.OBJECTIVE_MISSED

@@ -131,7 +131,7 @@ class ObjectiveTurns:
                     yield family.sample(f"{text},{end}", value)
         yield TARGET.head(openmetrics=openmetrics)
         for text, objective in zip(texts, self._objectives, strict=True):
-            promise = label_text(series.TARGET_LABELS[2:], (objective.sentence,))
+            promise = label_text(series.TARGET_LABELS[2:], (objective.promise,))
             yield TARGET.sample(f"{text},{promise}", objective.target)
 
     def _of_nothing(self) -> Array:

@@ -78,7 +78,7 @@ def read_plan(file: Path, objectives: Iterable[Objective]) -> tuple[RolloutPlan,
         raise ConfigError(str(file), ["is not UTF-8 text; save it as UTF-8"]) from None
     except OSError as error:
         raise ConfigError(str(file), [f"cannot be read: {error.strerror or error}; check its permissions"]) from None
-    promises = {objective.name: objective.sentence for objective in objectives}
+    promises = {objective.name: objective.promise for objective in objectives}
     return parse_plan(text, str(file)).with_promises(promises), text
 
 

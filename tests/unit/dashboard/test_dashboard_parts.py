@@ -147,7 +147,7 @@ def test_the_stage_table_gives_percentiles_in_order_with_n_objective_and_verdict
     text = text_of(tables.stages(summary(), judged(196, 200)))
     assert "stage p50 p95 p99 n objective verdict" in text
     assert "Voice to voice 490 700 840 200 95 % ≤ 800 ms ✓ met" in text
-    assert "The caller gets an answer: 98 % 200 99 % of turns: outcome ok or interrupted ✕ missed" in text
+    assert "The caller gets an answer: 98 % 200 99 % of turns: outcome answered or interrupted ✕ missed" in text
     assert "1 missed ✓ 6 met" in text
 
 

@@ -132,7 +132,7 @@ def test_a_roll_back_says_why_it_was(store: Path) -> None:
     for page in ("rollout", "cohorts"):
         found = shown(page)
         assert "✕ roll back roll back streaming at stage 20-percent: rolled back at" in found
-        assert "roll back streaming at stage 20-percent: p95 of voice_to_voice is worse:" in found
+        assert "roll back streaming at stage 20-percent: p95 of voice to voice is worse:" in found
     assert found.index("✕ roll back") < found.index("Voice to voice"), "the sentence is first"
 
 
@@ -141,7 +141,7 @@ def test_a_good_change_shows_stages_history_and_what_it_waits_for(store: Path) -
     found = shown("rollout")
     assert re.search(r"20 % 20-percent done .* 50 % 50-percent (done|now)", found)
     assert re.search(r"the candidate gets [\d,]+ turns an hour", found)
-    assert "p95 of voice_to_voice: bounds at each look, against the margin" in found
+    assert "p95 of voice to voice: bounds at each look, against the margin" in found
     assert len(re.findall(r"✓ promote promote streaming|○ hold \d", found)) >= 1
     assert "the verdict's history" in found
 
@@ -158,7 +158,7 @@ def test_the_cohorts_page_has_every_ratio_with_difference_and_bounds(store: Path
     fill_rollout(store, Rollout(), time.time_ns())
     found = bodies("cohorts")
     for name in (
-        *("p50 of voice_to_voice", "p95 of voice_to_voice", "p99 of voice_to_voice"),
+        *("p50 of voice to voice", "p95 of voice to voice", "p99 of voice to voice"),
         *("not within 1,000 ms", "no reply ratio", "errors ratio", "fallback ratio", "abandonment ratio"),
         *("share of turns that no cache answered", "cost per turn"),
     ):
@@ -182,7 +182,7 @@ def test_without_a_plan_the_comparison_names_its_margins(store: Path) -> None:
     with StoreWriter(store) as writer:
         writer.append(Batch(turns=turns_of(of, time.time_ns() - of.turns * S, range(of.turns), 0.5)))
     found = shown("cohorts")
-    assert "✕ worse streaming is worse than stable: p95 of voice_to_voice is worse:" in found
+    assert "✕ worse streaming is worse than stable: p95 of voice to voice is worse:" in found
     assert "no rollout's plan covers these cohorts: the margins of the 8 figures are assumed" in found
     assert "no plan states the shares" in found
 

@@ -112,7 +112,7 @@ def test_the_verdict_comes_first_and_then_objectives_pictures_turns_and_evidence
     parts = ("Missed", "missed", "Objectives", "Voice to voice over time", "Stages against their budget")
     places = [text.index(part) for part in (*parts, "Distribution", "The slowest turns", "How well this was measured")]
     assert places == sorted(places)
-    assert "✕ missed The caller hears an answer in time 95 % of turns: voice_to_voice at most 800 ms: 55.2 %" in text
+    assert "✕ missed The caller hears an answer in time 95 % of turns: voice to voice at most 800 ms: 55.2 %" in text
     assert "p99 is bad: 1,204 ms (the slowest 1 % of the turns); p95 is within: 800 ms" in text
 
 

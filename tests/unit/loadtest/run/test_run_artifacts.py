@@ -104,9 +104,9 @@ def test_a_run_is_judged_again_by_the_objectives_that_it_was_judged_by(tmp_path:
     keep_objectives(folder, source)
     assert (folder / OBJECTIVES).read_text() == source.read_text()
     _, text = reported(find_run(str(folder), None, None))
-    assert "voice_to_voice at most 1,000 ms" in text
+    assert "voice to voice at most 1,000 ms" in text
     shutil.move(folder / OBJECTIVES, tmp_path / "other.yaml")
-    assert "voice_to_voice at most 800 ms" in reported(find_run(str(folder), None, None))[1]
+    assert "voice to voice at most 800 ms" in reported(find_run(str(folder), None, None))[1]
 
 
 def test_a_run_is_found_by_its_folder_its_name_its_id_and_as_the_newest(tmp_path: Path) -> None:

@@ -19,6 +19,14 @@ from tests.fixtures_turns import client_turn
 from tests.unit.loadtest.reports import reports_material as material
 
 
+def test_a_metric_within_a_sentence_keeps_its_acronym() -> None:
+    phrases = {name: metric.phrase for name, metric in DEFINITIONS.items()}
+    assert phrases["voice_to_voice"] == "voice to voice"
+    assert phrases["llm_first_token_latency"] == "LLM first token"
+    assert phrases["barge_in_stop"] == "barge-in stop"
+    assert not any("_" in phrase for phrase in phrases.values())
+
+
 def test_every_metric_has_a_label_of_its_own() -> None:
     labels = [metric.label for metric in DEFINITIONS.values()]
     assert all(labels)

@@ -62,7 +62,8 @@ def test_a_metric_objective() -> None:
     assert (objective.metric, objective.threshold) == ("voice_to_voice", 800_000_000)
     assert (objective.cohort, objective.length_class, objective.noise_profile) == ("B", "long", "pink")
     assert objective.window == "28d"
-    assert objective.sentence == "95 % of turns (B, long, pink): voice_to_voice at most 800 ms"
+    assert objective.sentence == "95 % of turns (B, long, pink): voice to voice at most 800 ms"
+    assert objective.promise == "95 % of turns (B, long, pink): voice_to_voice at most 800 ms"
 
 
 def test_other_objectives() -> None:

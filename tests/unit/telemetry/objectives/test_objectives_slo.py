@@ -62,12 +62,12 @@ def test_the_verdict(good: int, eligible: int, met: bool | None, reason: str | N
 
 def test_the_sentence_says_it_all() -> None:
     (verdict,) = judge([FAST], lambda _: (97, 100))
-    assert verdict.sentence == "95 % of turns: voice_to_voice at most 800 ms: 97 % of 100 turns, met"
+    assert verdict.sentence == "95 % of turns: voice to voice at most 800 ms: 97 % of 100 turns, met"
     (verdict,) = judge([FAST], lambda _: (12, 12))
-    assert verdict.sentence == "95 % of turns: voice_to_voice at most 800 ms: undecided: 12 turns, needs 20"
+    assert verdict.sentence == "95 % of turns: voice to voice at most 800 ms: undecided: 12 turns, needs 20"
     (verdict,) = judge([FAST], lambda _: (9, 12))
     assert verdict.sentence == (
-        "95 % of turns: voice_to_voice at most 800 ms: undecided: 12 turns, needs 20; 9 good so far"
+        "95 % of turns: voice to voice at most 800 ms: undecided: 12 turns, needs 20; 9 good so far"
     )
 
 
@@ -76,7 +76,7 @@ def test_what_is_not_judged_is_neither_met_nor_missed(counted: tuple[int, int]) 
     (verdict,) = not_judged([FAST], judge([FAST], lambda _: counted), "for a reason")
     assert (verdict.met, verdict.budget_left, verdict.within_error, verdict.is_judged) == (None, None, None, False)
     assert (verdict.good, verdict.eligible) == counted
-    assert verdict.sentence == "95 % of turns: voice_to_voice at most 800 ms: not judged: for a reason"
+    assert verdict.sentence == "95 % of turns: voice to voice at most 800 ms: not judged: for a reason"
 
 
 @pytest.mark.parametrize(("good", "left"), [(1000, 1.0), (975, 0.5), (950, 0.0), (900, -1.0)])
@@ -143,7 +143,7 @@ def test_higher_is_better_turns_the_bound_round() -> None:
     stream = {"llm_first_token_perf_ns": 0, "llm_last_token_perf_ns": 1_000 * MS}
     assert is_good(objective, changed(llm_tokens=21, **stream)) is True
     assert is_good(objective, changed(llm_tokens=20, **stream)) is False
-    assert "tokens_per_s at least 20" in objective.sentence
+    assert "tokens per second at least 20/s" in objective.sentence
 
 
 def test_outcome_fallback_and_cache() -> None:

@@ -42,7 +42,7 @@ def test_the_sentence_is_of_the_gates_own_checks() -> None:
     found = compared(Regression(shift_ms=300))
     assert comparison_sentence(found).state == "worse"
     assert comparison_sentence(found).sentence.startswith(
-        "streaming is worse than stable: p95 of voice_to_voice is worse:"
+        "streaming is worse than stable: p95 of voice to voice is worse:"
     )
     assert found.worse >= 2
     same = compared(of=replace(PLAN, guardrails=PLAN.guardrails[:1]), turns=20_000)
@@ -94,9 +94,9 @@ def test_figures_beside_a_plan_are_marked_and_decide_nothing() -> None:
     of = plan(share=0.5)
     found = compared(Regression(shift_ms=300), of=of, is_planned=True, stage=of.stages[0])
     assert [each.row.name for each in found.figures if each.decides] == [
-        "p95 of voice_to_voice",
-        "share of turns beyond the control's p99 of voice_to_voice",
-        "share of turns with voice_to_voice not within 1,200 ms",
+        "p95 of voice to voice",
+        "share of turns beyond the control's p99 of voice to voice",
+        "share of turns with voice to voice not within 1,200 ms",
         "no reply ratio",
     ]
     assert {each.is_assumed for each in found.figures if each.decides} == {False}

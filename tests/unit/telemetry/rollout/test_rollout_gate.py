@@ -43,7 +43,7 @@ def test_an_equal_candidate_is_promoted_when_its_turns_are_there() -> None:
     assert found.verdict == "promote"
     assert found.turns_needed == 0
     assert {result.status for result in found.checks} == {"within"}
-    assert found.sentence.startswith("promote streaming at stage canary: p95 of voice_to_voice is within 100 ms: ")
+    assert found.sentence.startswith("promote streaming at stage canary: p95 of voice to voice is within 100 ms: ")
     assert len(found.reasons) == len(plan().checks)
 
 
@@ -60,7 +60,7 @@ def test_before_that_it_holds_and_says_how_many_turns_are_missing() -> None:
 def test_a_slower_candidate_is_rolled_back_with_figures() -> None:
     found = look(plan(), evidence(Regression(shift_ms=200)))
     assert found.verdict == "roll_back"
-    assert found.reasons[0].startswith("p95 of voice_to_voice is worse: ")
+    assert found.reasons[0].startswith("p95 of voice to voice is worse: ")
     (primary, *_) = found.checks
     assert primary.lower is not None
     assert primary.lower > 0

@@ -7,7 +7,8 @@ import pytest
 
 from telemetry.model.durations import Duration
 from telemetry.model.errors import ConfigError
-from telemetry.rollout.plan import Check, RolloutPlan, Stage, conflicts
+from telemetry.objectives.slo import default_objectives
+from telemetry.rollout.plan import Check, RolloutPlan, Stage, conflicts, slice_name
 from telemetry.rollout.plan_document import parse_plan
 from tests.rollout_cohorts import MS
 
@@ -174,6 +175,21 @@ def test_the_fingerprint_changes_with_the_plan_and_not_with_its_comments() -> No
         SMALL + "[completeness]\ninvalid_turns = 0.02\n",
     ]
     assert len({plan.fingerprint, *(parse_plan(text, "c").fingerprint for text in edited)}) == 5
+
+
+def test_a_check_and_a_slice_have_the_names_that_people_read() -> None:
+    plan = parse_plan(SMALL + '[primary]\nmetric = "llm_first_token_latency"\nmargin = "100ms"\n', "a")
+    assert plan.primary.sentence == "p95 of LLM first token"
+    assert slice_name("noise_profile", "clean") == "noise = clean"
+    assert slice_name("route", "cloud") == "route = cloud"
+
+
+def test_a_log_of_an_earlier_version_is_of_the_same_plan() -> None:
+    # The fingerprint of such a plan is in logs: what people read may change, what it is made from may not.
+    text = SMALL + '[[guardrails]]\ncheck = "objective"\nobjective = "voice-to-voice"\nmargin = 0.02\n'
+    plan = parse_plan(text, "a").with_promises({each.name: each.promise for each in default_objectives()})
+    assert plan.guardrails[0].promise == "95 % of turns: voice_to_voice at most 800 ms"
+    assert plan.fingerprint == "d51544942f73194dc19f7f639c9bbcc6e4df480c3a185e448e0adb28af630063"
 
 
 def test_what_an_objective_promises_is_part_of_the_plan() -> None:

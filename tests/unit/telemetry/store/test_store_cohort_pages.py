@@ -72,7 +72,7 @@ def test_two_cohorts_are_compared_by_the_gates_own_checks(tmp_path: Path) -> Non
 def test_without_a_plan_the_sentence_says_which_margins_are_assumed(tmp_path: Path) -> None:
     found = page_of(fill_store(tmp_path, RUN), now_unix_ns=NOW)
     assert found.sentence is not None
-    assert "assumed (p50 of voice_to_voice +100 ms" in found.sentence.basis
+    assert "assumed (p50 of voice to voice +100 ms" in found.sentence.basis
     assert "no verdict to act on" in found.sentence.basis
     assert found.comparison is not None
     assert [each.row.name for each in found.comparison.figures if not each.is_assumed] == ["cost per turn"]
@@ -113,7 +113,7 @@ def test_a_rollouts_verdict_stands_first_and_its_checks_are_the_figures(bad: Pat
     assert ratio is not None
     assert ratio.p_value == newest["sample_ratio"]["p_value"]
     names = [each.row.name for each in found.comparison.figures if each.group == "latency"]
-    assert names == [f"{name} of voice_to_voice" for name in ("p50", "p95", "p99")]
+    assert names == [f"{name} of voice to voice" for name in ("p50", "p95", "p99")]
 
 
 def test_turns_that_come_late_are_counted_and_leave_the_verdicts_figures(bad: Path, tmp_path: Path) -> None:
