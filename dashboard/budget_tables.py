@@ -31,7 +31,11 @@ def state_chip(budget: ErrorBudget) -> str:
         return chip("missed", text, f"both the last {firing.long} and the last {firing.short} burn faster than that")
     if budget.is_met is None:
         eligible = budget.windows[-1].counts.eligible
-        return chip("unknown", f"too few ({eligible:,})", f"a verdict needs {formatting.turns(budget.minimum_turns)}")
+        return chip(
+            "unknown",
+            f"too few ({eligible:,})",
+            f"a verdict needs {formatting.count(budget.minimum_turns, budget.counted[:-1])}",
+        )
     return chip("met", "within") if budget.is_met else chip("missed", "used up")
 
 
@@ -57,7 +61,7 @@ def table(budgets: Sequence[ErrorBudget], caption: str) -> str:
 
 
 def _row(budget: ErrorBudget) -> str:
-    cells = "".join(_cell(window) for window in budget.windows)
+    cells = "".join(_cell(window, budget.counted) for window in budget.windows)
     left = budget.budget_left if budget.is_met is not None else None
     gauge = ""
     if left is not None:
@@ -70,12 +74,12 @@ def _row(budget: ErrorBudget) -> str:
     )
 
 
-def _cell(window: WindowBudget) -> str:
+def _cell(window: WindowBudget, counted: str) -> str:
     counts = window.counts
     if window.burn_rate is None:
-        return '<td class="num few">no turns</td>'
+        return f'<td class="num few">no {counted}</td>'
     few = "" if window.is_enough else " few"
-    title = f"{counts.bad:,} bad of {formatting.turns(counts.eligible)}"
+    title = f"{counts.bad:,} bad of {formatting.count(counts.eligible, counted[:-1])}"
     mark = " vp-burning" if window.burn_rate > 1 and window.is_enough else ""
     note = "" if window.is_enough else '<span class="hint"> few</span>'
     return (

@@ -25,6 +25,7 @@ from telemetry.store.answers import RunRecord, Summary
 
 REFRESH_LIVE_S: Final = 2.0
 REFRESH_STALE_S: Final = 5.0
+DAMAGED: Final = "damaged data left out; the figures below are from the rest"
 OLD_TURNS_GONE: Final = "The store no longer keeps the oldest turns of this run: the figures are of the others."
 ROLLED_UP_ANEW: Final = (
     "The sums over {} are to be made anew, which the sidecar does in the background (without one: voiceprobe store "
@@ -137,7 +138,7 @@ def _draw_view(
     view: _View, context: PageContext, draw: Callable[[_View, RunRecord, Summary, PageContext], None]
 ) -> None:
     if view.faults:
-        st.html(header.notes(view.faults, "damaged data left out; the figures below are from the rest"))
+        st.html(header.notes(view.faults, DAMAGED))
     run, summary, choice = view.run, view.summary, context.choice
     if run is None or summary is None:
         _no_run(choice)

@@ -39,10 +39,14 @@ def _body() -> None:
     except TelemetryError as error:
         frame.unreadable(error)
         return
+    if answer.faults:
+        st.html(header.notes(answer.faults, frame.DAMAGED))
     if answer.newest_unix_ns is None:
         st.html(header.empty("No turns within 28 days", frame.START_A_RUN))
         return
     st.html(_overview(answer))
+    if answer.limited.turns:
+        st.html(header.notes([_limited(answer)], "generator-limited runs are among them"))
     st.html(budget_tables.table(answer.budgets, "burn rate of each window: × 1 uses the budget up in 28 days"))
     _over_time(answer)
 
@@ -56,13 +60,22 @@ def _overview(answer: BurnRateAnswer) -> str:
     alerts = formatting.count(burning, "alert fires", "alerts fire") if burning else "no alert fires"
     return (
         f'<div class="vp vp-facts"><span>{" · ".join(counted)}</span><span>{escape(alerts)}</span>'
-        f'<span class="hint">{_SOURCES[answer.source]}, newest turn {escape(newest)}; a page at × 14.4 (1 h and 5 min) '
-        "or × 6 (6 h and 30 min), a ticket at × 1 (3 d and 6 h)</span></div>"
+        f'<span class="hint">{_SOURCES[answer.source]}, newest turn {escape(newest)}; an alert that pages at × 14.4 '
+        "(1 h and 5 min) or × 6 (6 h and 30 min), one that opens a ticket at × 1 (3 d and 6 h)</span></div>"
+    )
+
+
+def _limited(answer: BurnRateAnswer) -> str:
+    """What part of the turns says nothing about the service where each run is judged by itself."""
+    turns, runs = formatting.turns(answer.limited.turns), formatting.count(answer.limited.runs, "run")
+    return (
+        f"{turns} of these are of {runs} whose load generator was the limit, not the service. Such a run claims "
+        "nothing; the budgets, as the counters that alerts read, count its valid turns all the same."
     )
 
 
 def _over_time(answer: BurnRateAnswer) -> None:
-    known: dict[str, ErrorBudget] = {each.name: each for each in answer.budgets if each.budget_left is not None}
+    known: dict[str, ErrorBudget] = {each.name: each for each in answer.budgets if each.is_met is not None}
     if not known:
         return
     name = st.selectbox(

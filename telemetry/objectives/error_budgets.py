@@ -11,7 +11,7 @@ from typing import Final
 
 from telemetry.model.stats import minimum_for_target
 from telemetry.objectives.burn_rates import DEFAULT_BURN_RATES, BurnRate, Severity, window_ms
-from telemetry.objectives.objective import Objective
+from telemetry.objectives.objective import Counted, Objective
 
 # What a page shows, and what the alerts look at beside.
 SHOWN_WINDOWS: Final = ("1h", "6h", "1d", "3d", "7d", "28d")
@@ -78,6 +78,7 @@ class ErrorBudget:
 
     name: str
     title: str
+    counted: Counted
     sentence: str
     target: float
     minimum_turns: int
@@ -112,6 +113,7 @@ def error_budget(
     return ErrorBudget(
         name=objective.name,
         title=objective.display_name or objective.name,
+        counted=objective.counts,
         sentence=objective.sentence,
         target=objective.target,
         minimum_turns=minimum_for_target(objective.target),

@@ -7,7 +7,7 @@ the newest day, and each day before. Every window is a sum of parts, so no turn 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
 
@@ -29,6 +29,7 @@ from telemetry.objectives.error_budgets import (
 from telemetry.objectives.objective import Objective
 from telemetry.store.answers import Filter
 from telemetry.store.connection import StoreConnection, rows
+from telemetry.store.limited_runs import LimitedTurns
 from telemetry.store.manifest import Segment
 from telemetry.store.objectives import columns_of_rules, counts_by_part
 from telemetry.store.queries import Condition, judged
@@ -47,12 +48,15 @@ _RINGS: Final = tuple(
 @dataclass(frozen=True, slots=True)
 class BurnRateAnswer:
     """The budgets, missed ones first, at a moment; `source` says whose turns count. `newest_unix_ns` is when the newest
-    of them began, None without one."""
+    of them began, None without one. `limited` are those of the counted turns whose run says nothing about the service
+    by itself; `faults` say what of the store could not be read."""
 
     at_unix_ns: int
     source: Source
     budgets: tuple[ErrorBudget, ...]
     newest_unix_ns: int | None = None
+    limited: LimitedTurns = field(default_factory=LimitedTurns)
+    faults: tuple[str, ...] = ()
 
 
 def burn_rates(

@@ -4,6 +4,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Final, Self
@@ -15,6 +16,7 @@ from telemetry.model.metrics import ITL, METRIC_NAMES
 from telemetry.model.spans import SpanRow
 from telemetry.model.stated_error import GoodRange
 from telemetry.model.turns import Turn
+from telemetry.objectives.error_budgets import DAY_NS, PERIOD_DAYS
 from telemetry.objectives.slo import Objective
 from telemetry.store import manifest, queries
 from telemetry.store.answers import (
@@ -32,6 +34,7 @@ from telemetry.store.burn_rates import BurnRateAnswer, burn_rates
 from telemetry.store.cohort_pages import CohortsAnswer, CohortsQuestion, cohorts_page
 from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.explanation import Explanation, ExplanationQuestion, explanation
+from telemetry.store.limited_runs import LimitedTurns, limited_turns
 from telemetry.store.model_servers import ModelServer, model_servers
 from telemetry.store.objectives import ObjectiveCounts
 from telemetry.store.pages import PageAnswer, PageQuestion, page
@@ -286,7 +289,15 @@ class StoreReader:
     def burn_rates(self, objectives: Sequence[Objective], f: Filter = ANY) -> BurnRateAnswer:
         """Error budgets and burn rates of objectives over windows that end now, from one consistent read."""
         now_unix_ns = self._wall_clock_ns()
-        return self._snapshots.ask(lambda connection: burn_rates(connection, objectives, f, now_unix_ns, self._library))
+
+        def question(connection: StoreConnection) -> BurnRateAnswer:
+            found = burn_rates(connection, objectives, f, now_unix_ns, self._library)
+            begin = now_unix_ns - PERIOD_DAYS * DAY_NS
+            is_of_callers = found.source == "client"
+            limited = limited_turns(connection, begin, now_unix_ns) if is_of_callers else LimitedTurns()
+            return replace(found, limited=limited, faults=self.faults)
+
+        return self._snapshots.ask(question)
 
     def cohorts_page(self, asked: CohortsQuestion) -> CohortsAnswer:
         """What the page of cohorts shows, from one consistent read."""

@@ -1,0 +1,113 @@
+"""How many turns are of runs whose load generator was the limit, run after run of a stretch of time."""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from telemetry.model import semconv
+from telemetry.model.errors import StoreError
+from telemetry.store.connection import StoreConnection
+from telemetry.store.generator_limit import too_many_invalid
+from telemetry.store.manifest import SEGMENTS_FOLDER, Segment
+from telemetry.store.processes import asked_processes
+from telemetry.store.queries import ASKED
+from telemetry.store.rollups import files
+from telemetry.store.rollups.statements import SILENT
+from telemetry.store.run_limit import run_limit
+from telemetry.store.run_spans import run_spans
+from telemetry.store.run_state import LimitTurns
+
+_TURNS: Final = "turns"
+_PROCESSES: Final = "process"
+_PARTS: Final = frozenset({_TURNS, _PROCESSES})
+_STEADY: Final = f"phase_kind IS DISTINCT FROM '{semconv.RAMP}'"
+_STATEMENT: Final = f"""
+    SELECT file, run_id, process_id, count(*) FILTER ({ASKED} AND {_STEADY}) AS total,
+           count(*) FILTER ({ASKED} AND {_STEADY} AND outcome = 'invalid') AS invalid,
+           max(ended_unix_ns) AS last_unix_ns
+    FROM one_by_one WHERE source = 'client' GROUP BY file, run_id, process_id
+    """  # noqa: S608 - the identifiers are our own
+
+
+@dataclass(frozen=True, slots=True)
+class LimitedTurns:
+    """The valid turns of runs that say nothing about the service, and the number of these runs."""
+
+    runs: int = 0
+    turns: int = 0
+
+
+@dataclass(slots=True)
+class _Run:
+    """What the turns and the declarations of a run say of it."""
+
+    total: int = 0
+    invalid: int = 0
+    last_unix_ns: int = 0
+    known: set[str] = field(default_factory=set[str])  # processes that announced their start or emitted turns
+    ended: set[str] = field(default_factory=set[str])  # those that announced their end
+
+
+def limited_turns(connection: StoreConnection, since_unix_ns: int, now_unix_ns: int) -> LimitedTurns:
+    """The turns of runs that went on after a moment; a run that began before it counts whole.
+
+    A run to which not all calls came is not among them: what is missed under less load than was asked for is missed.
+    """
+    limited = [
+        each
+        for run_id, each in _runs(connection).items()
+        if each.last_unix_ns >= since_unix_ns and _is_limited(connection, run_id, each, now_unix_ns)
+    ]
+    return LimitedTurns(len(limited), sum(each.total - each.invalid for each in limited))
+
+
+def _is_limited(connection: StoreConnection, run_id: str, run: _Run, now_unix_ns: int) -> bool:
+    if too_many_invalid(run.invalid, run.total):
+        return True
+    is_whole = len(run.known) >= (asked_processes(connection, run_id) or 1)
+    if is_whole and run.known <= run.ended:
+        return False
+    # Whether a process is at work or lost is asked of the few runs of which one has not announced its end.
+    return run_limit(connection, run_id, LimitTurns(run.total, run.invalid), None, now_unix_ns) is not None
+
+
+def _runs(connection: StoreConnection) -> dict[str, _Run]:
+    """The runs that have turns of callers."""
+    found: defaultdict[str, _Run] = defaultdict(_Run)
+    for row in connection.of_each_segment("turns of runs", "turns", _STATEMENT, _rolled_up):
+        run = found[row["run_id"]]
+        run.total += row["total"]
+        run.invalid += row["invalid"]
+        run.last_unix_ns = max(run.last_unix_ns, row["last_unix_ns"])
+        run.known |= {row["process_id"]} - {""}
+    for span in run_spans(connection):
+        run_id, process_id, phase = (
+            str(span.attributes.get(semconv.RUN_PREFIX + name) or "") for name in ("run_id", "process_id", "phase")
+        )
+        if run_id in found and process_id:
+            (found[run_id].ended if phase == "end" else found[run_id].known).add(process_id)
+    return found
+
+
+def _rolled_up(directory: Path, segment: Segment) -> list[dict[str, Any]] | None:
+    """The rows of `_STATEMENT` from a segment's roll-up: turns without their process, and processes without turns."""
+    try:
+        file = files.read(directory / SEGMENTS_FOLDER, segment)
+    except StoreError:
+        return None
+    if file is None:
+        return None
+    rows: list[dict[str, Any]] = []
+    for key, cell in file.rollup(parts=_PARTS).of(_TURNS, _PROCESSES):
+        is_of_turns = key.part == _TURNS
+        n = (
+            cell.n
+            if is_of_turns and not (key.labels[0] or "").startswith(SILENT) and key.phase_kind != semconv.RAMP
+            else 0
+        )
+        row = {"run_id": key.run_id or "", "last_unix_ns": cell.last or 0, "total": n}
+        row["invalid"] = n if key.labels[1:2] == ("invalid",) else 0
+        row["process_id"] = "" if is_of_turns else key.labels[0] or ""
+        rows.append(row)
+    return rows

@@ -1,0 +1,73 @@
+"""What pages say of stores in states that few look at: damaged, limited by the generator, with hardly a turn."""
+
+import re
+import time
+from html import unescape
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from dashboard.source import ENV_SLO, ENV_STORE
+from tests.unit.dashboard.scenes import S, Scene, fill
+
+BOUND_S = 180
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(ENV_STORE, str(tmp_path / "store"))
+    monkeypatch.delenv(ENV_SLO, raising=False)
+    return tmp_path / "store"
+
+
+def opened(page: str, **link: str) -> AppTest:
+    app = AppTest.from_string(f"from dashboard.pages import {page}\n{page}.page()\n", default_timeout=BOUND_S)
+    for name, value in link.items():
+        app.query_params[name] = value
+    app.run()
+    assert not app.exception
+    return app
+
+
+def text_of(app: AppTest) -> str:
+    html = " ".join(element.proto.body for element in app.get("html"))
+    return unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", html)))
+
+
+def shown(page: str, **link: str) -> str:
+    return text_of(opened(page, **link))
+
+
+def test_objectives_say_how_many_turns_are_of_runs_that_claim_nothing(store: Path) -> None:
+    now = time.time_ns()
+    fill(store, Scene(turns=200, newest_unix_ns=now - 4_000 * S, run_id="run-valid", ended=True))
+    fill(store, Scene(turns=300, newest_unix_ns=now - 60 * S, run_id="run-limited", ended=True, invalid_share=0.1))
+    fill(store, Scene(turns=40, newest_unix_ns=now - 9_000 * S, run_id="run-lost", invalid_share=0.0))
+    text = shown("objectives")
+    (found,) = re.findall(r"(\d+) turns of these are of 2 runs whose load generator was the limit", text)
+    assert 40 + 200 < int(found) < 40 + 300
+    assert "generator-limited runs are among them" in text
+
+
+def test_objectives_of_valid_runs_have_no_such_sentence(store: Path) -> None:
+    fill(store, Scene(turns=200, newest_unix_ns=time.time_ns() - 60 * S, ended=True))
+    assert "load generator" not in shown("objectives")
+
+
+def test_objectives_name_damaged_segments(store: Path) -> None:
+    fill(store, Scene(turns=240, newest_unix_ns=time.time_ns(), ended=True))
+    broken = min((store / "segments").glob("turns-*.parquet"))
+    broken.write_bytes(broken.read_bytes()[:-200])
+    text = shown("objectives")
+    assert "damaged data left out" in text
+    assert broken.name in text
+
+
+def test_a_budget_that_is_not_known_has_no_picture(store: Path) -> None:
+    fill(store, Scene(turns=8, newest_unix_ns=time.time_ns(), ended=True))
+    app = opened("objectives")
+    assert "too few (8)" in text_of(app)
+    assert "no calls" in text_of(app)
+    assert not app.selectbox
+    assert not app.get("arrow_vega_lite_chart")

@@ -1,0 +1,82 @@
+"""How many turns are of runs that say nothing about the service, with and without roll-ups of their segments."""
+
+from dataclasses import replace
+from pathlib import Path
+from zlib import crc32
+
+import msgspec
+import pytest
+
+from telemetry.model.spans import SpanRow
+from telemetry.model.turns import Turn
+from telemetry.objectives.objective import Objective
+from telemetry.store.compaction import Compactor
+from telemetry.store.limited_runs import LimitedTurns
+from telemetry.store.reader import StoreReader
+from telemetry.store.schema import Batch
+from telemetry.store.writer import StoreWriter
+from tests.fixtures_turns import SECOND, START_UNIX_NS, client_turn, run_span
+from tests.unit.telemetry.store.rollups.answers_compared import EVERY, LIMITS
+
+FAST = Objective("fast", "metric", 0.9, "voice_to_voice", 800e6)
+NOW = START_UNIX_NS + 3600 * SECOND
+
+
+def of_run(run_id: str, turns: int, *, invalid: int = 0, silent: int = 0) -> list[Turn]:
+    """Turns of which the first are invalid; of the silent ones, that asked nothing, every one."""
+    found = [
+        msgspec.structs.replace(
+            client_turn(index, run_id=run_id, process_id=f"worker-{run_id}", call_id=f"{run_id}-{index}"),
+            span_id=f"{crc32(run_id.encode()):08x}{index:08x}",
+            outcome="invalid" if index < invalid else "ok",
+        )
+        for index in range(turns)
+    ]
+    return found + [
+        msgspec.structs.replace(each, turn_kind="silence", outcome="invalid", span_id=f"f{each.span_id[1:]}")
+        for each in found[:silent]
+    ]
+
+
+def filled(folder: Path, *, is_rolled_up: bool) -> Path:
+    runs = {
+        "valid": of_run("valid", 100, invalid=1),
+        "limited": of_run("limited", 50, invalid=5),
+        "lost": of_run("lost", 30),
+        "silent": of_run("silent", 40, silent=20),  # of silent turns alone many are invalid
+    }
+    with StoreWriter(folder) as writer:
+        for run_id, turns in runs.items():
+            phases = ("start",) if run_id == "lost" else ("start", "end")
+            spans = [_with_process(run_span(run_id, START_UNIX_NS, phase), f"worker-{run_id}") for phase in phases]
+            writer.append(Batch(turns, spans))
+        if is_rolled_up:
+            compactor = Compactor(writer, limits=LIMITS, roll_up=EVERY)
+            while compactor.run_once():
+                pass
+            compactor.stop()
+    return folder
+
+
+def _with_process(span: SpanRow, process_id: str) -> SpanRow:
+    return replace(span, attributes={**span.attributes, "voice.run.process_id": process_id})
+
+
+@pytest.mark.parametrize("is_rolled_up", [False, True])
+def test_the_valid_turns_of_limited_and_of_lost_runs_are_counted(tmp_path: Path, is_rolled_up: bool) -> None:
+    folder = filled(tmp_path / "store", is_rolled_up=is_rolled_up)
+    assert bool(list(folder.rglob("*rollup*"))) == is_rolled_up
+    with StoreReader(folder, wall_clock_ns=lambda: NOW) as reader:
+        assert reader.burn_rates([FAST]).limited == LimitedTurns(runs=2, turns=45 + 30)
+
+
+def test_a_process_at_work_is_not_lost(tmp_path: Path) -> None:
+    folder = filled(tmp_path / "store", is_rolled_up=False)
+    with StoreReader(folder, wall_clock_ns=lambda: START_UNIX_NS + 40 * SECOND) as reader:
+        assert reader.burn_rates([FAST]).limited == LimitedTurns(runs=1, turns=45)
+
+
+def test_runs_before_the_longest_window_do_not_count(tmp_path: Path) -> None:
+    folder = filled(tmp_path / "store", is_rolled_up=False)
+    with StoreReader(folder, wall_clock_ns=lambda: NOW + 29 * 86_400 * SECOND) as reader:
+        assert reader.burn_rates([FAST]).limited == LimitedTurns()
