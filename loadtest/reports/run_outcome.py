@@ -27,9 +27,10 @@ from loadtest.reports.run_info import RunInfo
 from telemetry.model import formatting
 from telemetry.objectives.run_verdict import survives_loss
 from telemetry.objectives.slo import Verdict
-from telemetry.store.answers import Summary, TurnCounts
+from telemetry.store.answers import Summary
 from telemetry.store.generator_limit import INVALID_SHARE_LIMIT, INVALID_TURNS_LIMIT
-from telemetry.store.run_state import NOT_AS_ASKED, loss_of_processes
+from telemetry.store.judged_turns import KEPT_BY_THE_SERVICE, calls_kept
+from telemetry.store.run_state import NOT_AS_ASKED, calls_not_begun, loss_of_processes
 
 # A process that used less than this share of its core was late for another reason, which more processes do not mend.
 SHORT_OF_CPU: Final = 0.5
@@ -59,7 +60,7 @@ def run_outcome_for(*, run: RunInfo, summary: Summary, verdicts: Sequence[Verdic
     if fault := generator_loss(run):
         return RunOutcome(ExitCode.GENERATOR_LIMITED, f"{fault}; {NOT_AS_ASKED}")
     not_begun = _not_begun(run, summary)
-    if not_begun and not _service_kept_calls(turns, verdicts):
+    if not_begun and calls_kept(summary, verdicts) is None:
         return RunOutcome(
             ExitCode.GENERATOR_LIMITED,
             f"{not_begun}: {NOT_AS_ASKED}; allow more calls, or ask for a lower rate",
@@ -81,7 +82,7 @@ def run_outcome_for(*, run: RunInfo, summary: Summary, verdicts: Sequence[Verdic
         return _without_turns(run, summary)
     run_outcome = _objectives(summary, verdicts)
     if not_begun:
-        return RunOutcome(ExitCode.OBJECTIVE_MISSED, f"{run_outcome.reason}; {not_begun}, kept by the service")
+        return RunOutcome(ExitCode.OBJECTIVE_MISSED, f"{run_outcome.reason}; {not_begun}, {KEPT_BY_THE_SERVICE}")
     return run_outcome
 
 
@@ -119,19 +120,11 @@ def _remedy(run: RunInfo) -> str:
 
 def _not_begun(run: RunInfo, summary: Summary) -> str | None:
     """How many calls that were due did not begin, and why, as half a sentence; None where they are few."""
-    starts = summary.starts
-    if starts is None or starts.dropped <= INVALID_SHARE_LIMIT * starts.planned:
+    not_begun = calls_not_begun(summary.starts)
+    if not_begun is None:
         return None
     limit = "as many calls as --max-calls allows" if run.max_calls is None else f"--max-calls {run.max_calls}"
-    return f"{starts.dropped} of {starts.planned} calls that were due never began because {limit} were under way"
-
-
-def _service_kept_calls(turns: TurnCounts, verdicts: Sequence[Verdict]) -> bool:
-    """Whether calls stayed under way for the service's doing: an objective that is missed under less load than was
-    asked for is missed, and a service that does not answer or does not read keeps its callers."""
-    kept = sum(turns.by_outcome.get(outcome, 0) for outcome in ("no_reply", "timeout", "error"))
-    kept = max(kept, turns.endpoint_did_not_read)
-    return any(verdict.met is False for verdict in verdicts) or kept > INVALID_SHARE_LIMIT * turns.total
+    return f"{not_begun} because {limit} were under way"
 
 
 def generator_loss(run: RunInfo) -> str | None:

@@ -85,20 +85,26 @@ def run_verdict(
     cause: MissCause | None = None,
     limited: str | None = None,
     unsettled: str | None = None,
+    kept: str | None = None,
 ) -> RunVerdict:
     """The verdict on a run from those on its objectives, in the same order.
 
     `limited` is why the run says nothing about the service, `unsettled` what could turn met objectives into missed
-    ones, each half a sentence. `cause` is left aside where it is about another objective than the sentence.
+    ones, `kept` how many calls never began because the service kept the earlier ones, each half a sentence. `cause` is
+    left aside where it is about another objective than the sentence.
     """
     if limited is not None:
         return RunVerdict("not_judged", f"Not judged: {limited}")
-    if not verdicts:
-        return RunVerdict("not_judged", "Not judged: no objective was asked for")
     missed = leading_miss(objectives, verdicts)
     if missed is not None:
         known = cause if cause is not None and cause.objective == missed.name else None
-        return RunVerdict("missed", _missed_sentence(missed, verdicts, known), known)
+        sentence = _missed_sentence(missed, verdicts, known)
+        return RunVerdict("missed", sentence if kept is None else f"{sentence}; {kept}", known)
+    if kept is not None:
+        # Whatever was heard of the calls that did begin: callers for whom there was no place had no answer at all.
+        return RunVerdict("missed", f"Missed: {kept}")
+    if not verdicts:
+        return RunVerdict("not_judged", "Not judged: no objective was asked for")
     if any(not verdict.is_judged for verdict in verdicts):
         return RunVerdict("not_judged", f"Not judged: {_first_reason(verdicts)}")
     undecided = [verdict for verdict in verdicts if verdict.met is None]

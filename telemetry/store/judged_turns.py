@@ -5,6 +5,7 @@ Pages, the list of runs and the command line all ask here, so that they say the 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.run_verdict import MissCause, RunVerdict, open_by_loss, run_verdict
@@ -12,6 +13,10 @@ from telemetry.objectives.slo import Verdict, judge, not_judged
 from telemetry.store.answers import Summary
 from telemetry.store.generator_limit import GENERATOR_LIMITED
 from telemetry.store.objectives import ObjectiveCounts
+from telemetry.store.run_limit import limit_turns
+from telemetry.store.run_state import AS_MANY_AS_ALLOWED, calls_not_begun
+
+KEPT_BY_THE_SERVICE: Final = "kept by the service"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +48,18 @@ def judged_turns(
     if limit is not None:
         found = not_judged(objectives, found, GENERATOR_LIMITED)
     found = open_by_loss(found, summary.loss.missing)
-    return JudgedTurns(found, run_verdict(objectives, found, cause=cause, limited=unreached or limit), limit)
+    verdict = run_verdict(objectives, found, cause=cause, limited=unreached or limit, kept=calls_kept(summary, found))
+    return JudgedTurns(found, verdict, limit)
+
+
+def calls_kept(summary: Summary, verdicts: Sequence[Verdict]) -> str | None:
+    """How many calls never began because the service kept the earlier ones, as half a sentence; None where that is not
+    shown. An objective that is missed under less load than was asked for is missed, so that it shows it, too."""
+    not_begun = calls_not_begun(summary.starts)
+    is_shown = limit_turns(summary).is_service_slow or any(verdict.met is False for verdict in verdicts)
+    if not_begun is None or not is_shown:
+        return None
+    return f"{not_begun} because {AS_MANY_AS_ALLOWED}, {KEPT_BY_THE_SERVICE}"
 
 
 def limit_for(summary: Summary, verdicts: Sequence[Verdict]) -> str | None:

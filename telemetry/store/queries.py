@@ -101,7 +101,7 @@ def grouped(f: Filter) -> Condition:
     return judged(f) & viewed(f) & Condition(ASKED)
 
 
-_UNREAD: Final = "count(*) FILTER (WHERE endpoint_did_not_read AND outcome <> 'invalid')"
+UNREAD: Final = "count(*) FILTER (WHERE endpoint_did_not_read AND outcome <> 'invalid')"
 DIMENSIONS: Final = ("cohort", "target", "noise_profile", "length_class", "route", "phase")
 
 
@@ -154,7 +154,7 @@ def totals(f: Filter) -> tuple[str, list[Any]]:
         f"""
         SELECT {_OF_BOTH}, count(*) AS total,
                count(*) FILTER (WHERE outcome = 'ok') AS ok,
-               count(*) {valid} AS valid, {_UNREAD} AS unread,
+               count(*) {valid} AS valid, {UNREAD} AS unread,
                count(cache_hit) {valid} AS cache_reported,
                count(*) FILTER (WHERE cache_hit AND outcome <> 'invalid') AS cache_hits,
                max(ended_unix_ns) AS newest_unix_ns
@@ -249,7 +249,7 @@ def phases(f: Filter) -> tuple[str, list[Any]]:
     return (
         f"""
         SELECT phase, any_value(phase_kind) AS kind, min(started_unix_ns) AS first_unix_ns, count(*) AS total,
-               count(*) FILTER (WHERE outcome = 'ok') AS ok, count(*) {valid} AS valid, {_UNREAD} AS unread
+               count(*) FILTER (WHERE outcome = 'ok') AS ok, count(*) {valid} AS valid, {UNREAD} AS unread
         FROM turns WHERE {where.sql} GROUP BY phase ORDER BY first_unix_ns, phase
         """,
         list(where.values),

@@ -1,24 +1,19 @@
 """Whether the load generator was the limit of a run, from what its processes and its turns say in one snapshot."""
 
 from collections.abc import Sequence
-from typing import Final
 
 from telemetry.model.service_runs import service_day
 from telemetry.store.answers import StartCounts, Summary
 from telemetry.store.connection import StoreConnection
 from telemetry.store.generator_limit import GeneratorLimit
 from telemetry.store.processes import TurnsOfProcess, asked_processes, processes
-from telemetry.store.run_state import LimitEvidence, LimitTurns, generator_limit
-
-# Turns in which the service kept its caller waiting to the end.
-KEPT_OUTCOMES: Final = ("no_reply", "timeout", "error")
+from telemetry.store.run_state import LimitEvidence, LimitTurns, generator_limit, kept_turns
 
 
 def limit_turns(summary: Summary) -> LimitTurns:
     """What a limit is seen by of the turns of a summary."""
     turns = summary.turns
-    kept = sum(turns.by_outcome.get(outcome, 0) for outcome in KEPT_OUTCOMES)
-    return LimitTurns(turns.total, turns.invalid, max(kept, turns.endpoint_did_not_read))
+    return LimitTurns(turns.total, turns.invalid, kept_turns(turns.by_outcome, turns.endpoint_did_not_read))
 
 
 def run_limit(

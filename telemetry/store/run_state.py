@@ -1,6 +1,6 @@
 """Whether a run goes on, and whether its load generator was what limited it; from what its processes say."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +17,9 @@ from telemetry.store.generator_limit import (
 # A process reports its health every second or so, and a busy machine or a spool may hold that up.
 RECENT_S: Final = 30.0
 NOT_AS_ASKED: Final = "the load was not what was asked for"
+AS_MANY_AS_ALLOWED: Final = "as many as are allowed were under way"
+# Outcomes of turns in which the service kept its caller waiting to the end.
+KEPT_OUTCOMES: Final = ("no_reply", "timeout", "error")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +39,23 @@ class LimitTurns:
     total: int
     invalid: int
     kept: int = 0
+
+    @property
+    def is_service_slow(self) -> bool:
+        """Whether the service kept so many callers that calls stayed under way for its doing."""
+        return self.kept > INVALID_SHARE_LIMIT * self.total
+
+
+def kept_turns(by_outcome: Mapping[str, int], did_not_read: int) -> int:
+    """In how many turns the service kept its caller to the end, or did not read what was said."""
+    return max(sum(by_outcome.get(outcome, 0) for outcome in KEPT_OUTCOMES), did_not_read)
+
+
+def calls_not_begun(starts: StartCounts | None) -> str | None:
+    """How many calls that were due never began, as half a sentence; None where they are few."""
+    if starts is None or starts.dropped <= INVALID_SHARE_LIMIT * starts.planned:
+        return None
+    return f"{number(starts.dropped)} of {number(starts.planned)} calls that were due never began"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +123,7 @@ def generator_limit(evidence: LimitEvidence, now_unix_ns: int) -> GeneratorLimit
             f"{number(turns.invalid)} of {count(turns.total, 'turn')} are invalid, more than"
             f" {declared_percent(INVALID_SHARE_LIMIT)} and {INVALID_TURNS_LIMIT} turns: {GENERATOR_LIMITED}"
         )
-    is_kept = turns.kept > INVALID_SHARE_LIMIT * turns.total
-    if starts is not None and starts.dropped > INVALID_SHARE_LIMIT * starts.planned and not is_kept:
-        return GeneratorLimit(
-            f"{number(starts.dropped)} of {number(starts.planned)} calls that were due never began because as many as"
-            f" are allowed were under way: {NOT_AS_ASKED}",
-            unless_missed=True,
-        )
+    not_begun = calls_not_begun(starts)
+    if not_begun is not None and not turns.is_service_slow:
+        return GeneratorLimit(f"{not_begun} because {AS_MANY_AS_ALLOWED}: {NOT_AS_ASKED}", unless_missed=True)
     return None

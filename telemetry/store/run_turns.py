@@ -6,12 +6,12 @@ from telemetry.comparison.runs import ComparedRun
 from telemetry.objectives.objective import Objective
 from telemetry.store import queries
 from telemetry.store.answers import Filter, RunRecord
-from telemetry.store.connection import StoreConnection
+from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.processes import processes
 from telemetry.store.queries import ASKED, Condition, judged, viewed
 from telemetry.store.rollout_turns import telemetry_lost
-from telemetry.store.run_limit import KEPT_OUTCOMES, run_limit
-from telemetry.store.run_state import LimitTurns, is_under_way
+from telemetry.store.run_limit import run_limit
+from telemetry.store.run_state import KEPT_OUTCOMES, LimitTurns, is_under_way, kept_turns
 from telemetry.store.runs import runs
 from telemetry.store.starts import starts_by_phase, total
 from telemetry.store.turn_columns import TurnColumns, columns_of_turns, rules_of
@@ -46,8 +46,8 @@ def run_turns(connection: StoreConnection, asked: RunTurnsQuestion, now_unix_ns:
     )
     invalid = int(turns.has_outcome("invalid").sum())
     known = processes(connection, asked.run_id)
-    kept = sum(int(turns.has_outcome(outcome).sum()) for outcome in KEPT_OUTCOMES)
-    counted = LimitTurns(turns.turns, invalid, kept)
+    by_outcome = {outcome: int(turns.has_outcome(outcome).sum()) for outcome in KEPT_OUTCOMES}
+    counted = LimitTurns(turns.turns, invalid, kept_turns(by_outcome, _did_not_read(connection, where)))
     limit = run_limit(connection, asked.run_id, counted, total(starts_by_phase(connection, f)), now_unix_ns)
     return ComparedRun(
         run_id=asked.run_id,
@@ -82,3 +82,10 @@ def asked_of(record: RunRecord) -> dict[str, str]:
     """What a run was asked to do, by name, in one order."""
     known = {**record.declared, "target": record.target, "protocol": record.protocol}
     return {name: str(value) for name in _DECLARED if (value := known.get(name)) is not None}
+
+
+def _did_not_read(connection: StoreConnection, where: Condition) -> int:
+    """In how many of the turns the endpoint did not take the caller's audio."""
+    statement = f"SELECT {queries.UNREAD} AS unread FROM turns WHERE {where.sql}"  # noqa: S608 - our own identifiers
+    (row,) = rows(connection, statement, list(where.values))
+    return row["unread"]

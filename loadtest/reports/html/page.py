@@ -64,7 +64,7 @@ def _word(code: ExitCode) -> str:
 
 def _without_word(sentence: str) -> str:
     """The sentence without the word that stands above it in large letters."""
-    return sentence.removeprefix("Not judged: ").removeprefix("Undecided: ")
+    return sentence.removeprefix("Not judged: ").removeprefix("Undecided: ").removeprefix("Missed: ")
 
 
 def _head(report: RunReport) -> str:

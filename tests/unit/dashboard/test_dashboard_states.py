@@ -5,11 +5,15 @@ import time
 from html import unescape
 from pathlib import Path
 
+import msgspec
 import pytest
 from streamlit.testing.v1 import AppTest
 
 from dashboard.source import ENV_SLO, ENV_STORE
-from tests.unit.dashboard.scenes import S, Scene, fill
+from telemetry.model import semconv
+from telemetry.store.schema import Batch, PointRow
+from telemetry.store.writer import StoreWriter
+from tests.unit.dashboard.scenes import S, Scene, fill, turns_of
 
 BOUND_S = 180
 
@@ -71,3 +75,37 @@ def test_a_budget_that_is_not_known_has_no_picture(store: Path) -> None:
     assert "no calls" in text_of(app)
     assert not app.selectbox
     assert not app.get("arrow_vega_lite_chart")
+
+
+def test_a_service_that_kept_its_calls_is_missed_on_the_page_as_by_the_exit_code(store: Path) -> None:
+    now = time.time_ns()
+    scene = Scene(turns=240, newest_unix_ns=now, ended=True, invalid_share=0.0)
+    fill(store, scene)
+    attributes = {
+        "run_id": scene.run_id,
+        "process_id": "worker-1",
+        "phase": "hold",
+        "phase_kind": "hold",
+        "phase_begin_s": 0.0,
+    }
+    stuck = [
+        msgspec.structs.replace(
+            turn, outcome="timeout", span_id=f"f{turn.span_id[1:]}", call_id=f"stuck-{turn.call_id}", sequence=1_000 + i
+        )
+        for i, turn in enumerate(turns_of(scene)[:6])
+    ]
+    with StoreWriter(store) as writer:
+        points = [
+            PointRow(
+                semconv.METRIC_GENERATOR_STARTS,
+                now,
+                float(count),
+                {**attributes, "which": which},
+                scope_name=semconv.SCOPE,
+            )
+            for which, count in zip(semconv.START_COUNTS, (400, 380, 0, 20), strict=True)
+        ]
+        writer.append(Batch(turns=stuck, points=points))
+    text = shown("now")
+    reason = "20 of 400 calls that were due never began because as many as are allowed were under way"
+    assert re.search(rf"✕ Miss[^✓]*; {reason}, kept by the service|✕ Missed: {reason}, kept by the service", text)

@@ -9,7 +9,11 @@ from loadtest.exit_codes import ExitCode
 from loadtest.reports.calibration_citing import Citation
 from loadtest.reports.run_info import LostProcess, ProcessShare
 from loadtest.reports.run_outcome import run_outcome_for
-from telemetry.store.answers import StartCounts, TelemetryLoss, TurnCounts
+from telemetry.objectives.objective import Objective
+from telemetry.objectives.run_verdict import run_verdict
+from telemetry.objectives.slo import Verdict
+from telemetry.store.answers import StartCounts, Summary, TelemetryLoss, TurnCounts
+from telemetry.store.judged_turns import calls_kept
 from tests.unit.loadtest.reports import reports_material as material
 
 LIMITED = TurnCounts(total=200, ok=197, invalid=3, by_outcome={"ok": 197, "invalid": 3})
@@ -152,6 +156,12 @@ def test_lost_turns_count_as_bad_ones_when_an_objective_is_judged(missing: int, 
     assert ("known to be lost" in run_outcome.reason) is (code is ExitCode.UNDECIDED)
 
 
+def verdict_sentence(summary: Summary, verdicts: list[Verdict]) -> str:
+    """What pages, the list of runs and reports say of the run."""
+    objectives = [Objective(each.name, "metric", each.target, "voice_to_voice", 800e6) for each in verdicts]
+    return run_verdict(objectives, verdicts, kept=calls_kept(summary, verdicts)).sentence
+
+
 ANSWERED = TurnCounts(total=182, ok=181, invalid=1, by_outcome={"ok": 181, "invalid": 1})
 STARTS = StartCounts(planned=400, started=395, late=3, dropped=5)
 
@@ -173,6 +183,12 @@ def test_calls_that_never_began_because_the_service_kept_the_earlier_ones_are_it
     assert run_outcome.reason.endswith(
         "; 5 of 400 calls that were due never began because --max-calls 50 were under way, kept by the service"
     )
+    # The verdict on the run says the same: neither "met" beside that exit code, nor "undecided".
+    sentence = verdict_sentence(summary, verdicts)
+    assert sentence.startswith("Miss")
+    assert sentence.endswith(
+        "5 of 400 calls that were due never began because as many as are allowed were under way, kept by the service"
+    )
     limited = replace(summary, turns=replace(turns, total=200, invalid=3))
     run_outcome = run_outcome_for(run=material.run_info(max_calls=50), summary=limited, verdicts=verdicts)
     assert run_outcome.code is ExitCode.GENERATOR_LIMITED, "invalid turns say nothing of the service"
@@ -184,6 +200,7 @@ def test_calls_that_never_began_although_the_service_answered_are_the_generators
         run=material.run_info(max_calls=50), summary=missed, verdicts=[material.verdict(True)]
     )
     assert run_outcome.code is ExitCode.GENERATOR_LIMITED
+    assert calls_kept(missed, [material.verdict(True)]) is None
     assert "5 of 400 calls that were due never began because --max-calls 50 were under way" in run_outcome.reason
     few = replace(material.summary(), starts=StartCounts(planned=500, started=495, late=400, dropped=5))
     run_outcome = run_outcome_for(run=material.run_info(), summary=few, verdicts=[material.verdict(True)])

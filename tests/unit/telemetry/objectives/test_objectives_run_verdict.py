@@ -105,6 +105,15 @@ def test_too_few_turns_are_undecided() -> None:
     assert run_verdict(*verdicts((WELL, 9, 9), (HEARD, 0, 30))).state == "missed"
 
 
+def test_a_service_that_keeps_its_callers_meets_nothing() -> None:
+    for found in (verdicts((HEARD, 1000, 1000)), verdicts((HEARD, 9, 9)), verdicts()):
+        kept = run_verdict(*found, kept="5 of 400 calls never began")
+        assert (kept.state, kept.sentence) == ("missed", "Missed: 5 of 400 calls never began")
+    assert run_verdict(*MISSED, kept="5 of 400 calls never began").sentence.endswith("; 5 of 400 calls never began")
+    limited = run_verdict(*verdicts((HEARD, 9, 9)), kept="5 of 400 calls never began", limited="the generator was lost")
+    assert limited.sentence == "Not judged: the generator was lost"
+
+
 def test_what_the_wire_does_not_show_is_undecided() -> None:
     def count(objective: Objective) -> tuple[int, int]:
         if objective is WELL:
