@@ -53,15 +53,15 @@ def evaluating(folder: Path, kind: str) -> Generator[SidecarProcess]:
         yield sidecar
 
 
-def rollout_process(sidecar: SidecarProcess) -> psutil.Process:
+def child_of(sidecar: SidecarProcess, module: str = "telemetry.sidecar.rollouts.process") -> psutil.Process:
     def found() -> list[psutil.Process]:
         running: list[psutil.Process] = []
         for each in psutil.Process(sidecar.process.pid).children():
             with contextlib.suppress(psutil.Error):  # one that has just ended
-                running += [each] if "telemetry.sidecar.rollouts.process" in each.cmdline() else []
+                running += [each] if module in each.cmdline() else []
         return running
 
-    return until(found, "a process that evaluates")[0]
+    return until(found, f"a process of {module}")[0]
 
 
 def ask(sidecar: SidecarProcess, method: str, path: str, **request: Any) -> httpx.Response:
@@ -175,7 +175,7 @@ def test_argo_and_flagger_do_what_the_verdict_says(
     if kind == "none":
         fill_rollout_store(tmp_path / "store", "equal")
     with evaluating(tmp_path, kind) as sidecar:
-        process = rollout_process(sidecar)
+        process = child_of(sidecar)
         if kind == "none":  # stopped before its first look
             process.suspend()
             if ask(sidecar, "GET", "verdict").status_code == 200:
@@ -220,7 +220,7 @@ def test_flaggers_weight_goes_up_with_a_promotion_and_then_waits(tmp_path: Path)
 def test_a_full_volume_holds_and_what_was_kept_stays(tmp_path: Path) -> None:
     with evaluating(tmp_path, "equal") as sidecar:
         assert evaluated(sidecar)["verdict"] == "promote"
-        process = rollout_process(sidecar)
+        process = child_of(sidecar)
         unlimited = process.rlimit(psutil.RLIMIT_FSIZE)
         # No file of the process may grow beyond this: the kernel refuses as it does on a full volume.
         process.rlimit(psutil.RLIMIT_FSIZE, (1024, unlimited[1]))
@@ -248,12 +248,12 @@ def test_a_killed_evaluation_and_a_killed_sidecar_lose_no_verdict(tmp_path: Path
     with evaluating(tmp_path, "worse") as sidecar:
         assert evaluated(sidecar)["verdict"] == "roll_back"
         for _ in range(3):
-            before = rollout_process(sidecar)
+            before = child_of(sidecar)
             kept = read_rollouts(tmp_path / "store")[0].verdicts
             before.send_signal(signal.SIGKILL)
 
             def goes_on(old: int = before.pid, count: int = len(kept)) -> bool:
-                return rollout_process(sidecar).pid != old and ask(sidecar, "GET", "verdict").json()["looks"] > count
+                return child_of(sidecar).pid != old and ask(sidecar, "GET", "verdict").json()["looks"] > count
 
             until(goes_on, "another evaluation")
         assert ask(sidecar, "POST", "rollback").status_code == 200
@@ -265,3 +265,24 @@ def test_a_killed_evaluation_and_a_killed_sidecar_lose_no_verdict(tmp_path: Path
     with evaluating(tmp_path, "worse") as sidecar:
         found = until(lambda: evaluated(sidecar).get("sequence") and evaluated(sidecar), "a verdict that is kept")
         assert (found["verdict"], found["looks"] > last) == ("roll_back", True)
+
+
+def test_a_killed_store_process_changes_no_verdict_and_no_log(tmp_path: Path) -> None:
+    with evaluating(tmp_path, "worse") as sidecar:
+        first = evaluated(sidecar)
+        for _ in range(3):
+            storing = child_of(sidecar, "telemetry.sidecar.store_process")
+            kept = read_rollouts(tmp_path / "store")[0].entries
+            storing.send_signal(signal.SIGKILL)
+
+            def goes_on(old: int = storing.pid, count: int = len(kept)) -> bool:
+                is_new = child_of(sidecar, "telemetry.sidecar.store_process").pid != old
+                return is_new and len(read_rollouts(tmp_path / "store")[0].entries) > count + 1
+
+            until(goes_on, "another look")
+            (record,) = read_rollouts(tmp_path / "store")
+            assert record.faults == ()
+            assert record.entries[: len(kept)] == kept
+        last = ask(sidecar, "GET", "verdict").json()
+    assert (first["verdict"], last["verdict"]) == ("roll_back", "roll_back")
+    assert last["cohorts"] == first["cohorts"]
