@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from scipy import special
+import scipy
 
 from telemetry.comparison.figures import ComparedFigure
 from telemetry.model.formatting import percent
@@ -202,4 +202,4 @@ def _clusters(samples: list[CheckSample]) -> int:
 
 
 def _student_t(clusters: int) -> float:
-    return float(special.stdtrit(max(1, clusters - 1), (1 + CONFIDENCE) / 2))
+    return float(scipy.special.stdtrit(max(1, clusters - 1), (1 + CONFIDENCE) / 2))

@@ -30,8 +30,8 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import sparse, special
 
 from telemetry.rollout.estimates import Codes
 
@@ -176,7 +176,7 @@ def _design_effect(is_selected: Bools, calls: Codes, codes: Codes, size: Floats)
     known = int(of_call.max()) + 1
     # A selected turn says something of every value: of its own that there is one, of the others that there is none.
     shares = size / size.sum()
-    table = sparse.csr_array((rest, (of_call.reshape(-1), codes)), shape=(known, size.size))
+    table = scipy.sparse.csr_array((rest, (of_call.reshape(-1), codes)), shape=(known, size.size))
     by_call = np.bincount(of_call.reshape(-1), weights=rest)
     squares = np.asarray(table.multiply(table).sum(axis=0)).reshape(-1)
     crossed = np.asarray(table.T @ by_call).reshape(-1)
@@ -188,7 +188,7 @@ def _design_effect(is_selected: Bools, calls: Codes, codes: Codes, size: Floats)
 def _tails(size: Floats, selected: Floats, share: float) -> Floats:
     """How likely each value is selected so often, or more often, where the dimension has nothing to do with it
     (binomial, of counts that need not be whole)."""
-    chance = special.betainc(np.maximum(selected, 1e-9), size - selected + 1, share)
+    chance = scipy.special.betainc(np.maximum(selected, 1e-9), size - selected + 1, share)
     return np.where(selected > 0, chance, 1.0)
 
 
@@ -196,11 +196,11 @@ def _chance(statistic: float, size: Floats, picked: int) -> float:
     """How likely so large a statistic, or a larger one, is where the dimension has nothing to do with it."""
     turns, values = float(size.sum()), size.size
     if size.min() * min(picked, turns - picked) / turns >= _FEWEST_EXPECTED:
-        return float(special.chdtrc(values - 1, statistic))
+        return float(scipy.special.chdtrc(values - 1, statistic))
     mean = turns * (values - 1) / (turns - 1)
     sides = np.array([picked, turns - picked])
     free = [(parts.size - 1) * (turns - parts.size) / (turns - 1) for parts in (size, sides)]
     uneven = [float(((turns / parts).sum() - parts.size**2) / (turns - 2)) for parts in (size, sides)]
     variance = 2 * turns / (turns - 3) * (free[0] - uneven[0]) * (free[1] - uneven[1])
     variance += turns**2 / (turns - 1) * uneven[0] * uneven[1]
-    return float(special.gammaincc(mean**2 / variance, statistic * mean / variance))
+    return float(scipy.special.gammaincc(mean**2 / variance, statistic * mean / variance))

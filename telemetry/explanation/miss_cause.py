@@ -24,8 +24,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import special
 
 from telemetry.model.stats import minimum_for_target
 from telemetry.objectives.run_verdict import MissCause, StageGrowth, Statistic
@@ -114,7 +114,7 @@ def clustered_share(is_bad: Bools, calls: Codes) -> ClusteredShare:
 
 
 def _critical(tries: int) -> float:
-    return -float(special.ndtri(ERROR_LEVEL / max(1, tries)))
+    return -float(scipy.special.ndtri(ERROR_LEVEL / max(1, tries)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +207,8 @@ def _best_split(is_bad: Bools, target: float, *, is_worse: bool) -> _Split | Non
 
 def _likelihood(bad: Codes | int, size: Codes | int) -> Floats:
     """The largest logarithm of the likelihood of so many bad turns of `size`."""
-    return special.xlogy(bad, np.divide(bad, size)) + special.xlogy(np.subtract(size, bad), 1 - np.divide(bad, size))
+    of_bad = scipy.special.xlogy(bad, np.divide(bad, size))
+    return of_bad + scipy.special.xlogy(np.subtract(size, bad), 1 - np.divide(bad, size))
 
 
 def _together(is_bad: Bools, calls: Codes, places: Sequence[int]) -> float:

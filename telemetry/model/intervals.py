@@ -5,7 +5,7 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from typing import Final
 
-from scipy import special  # never scipy.stats: half a second for every process that asks a store
+import scipy  # whose parts are imported when they are first used: they take up to half a second
 
 CONFIDENCE: Final = 0.95
 
@@ -19,7 +19,7 @@ def wilson_interval(good: int, total: int, confidence: float = CONFIDENCE) -> tu
         raise ValueError(f"{good} good of {total} is no ratio")
     if total == 0:
         return None
-    deviations = float(special.ndtri((1 + confidence) / 2))
+    deviations = float(scipy.special.ndtri((1 + confidence) / 2))
     scale = 2 * (total + deviations**2)
     middle = (2 * good + deviations**2) / scale
     half_width = deviations * math.sqrt(4 * good * (total - good) / total + deviations**2) / scale
@@ -42,6 +42,6 @@ def quantile_interval(
         return None
     count, tail = len(ordered), (1 - confidence) / 2
     # How many values lie below the quantile is binomial: with these two ranks, so few and so many are in each tail.
-    lower = bisect_left(range(count), tail, key=lambda below: special.bdtr(below, count, fraction))
-    upper = bisect_left(range(count), -tail, key=lambda below: -special.bdtrc(below, count, fraction))
+    lower = bisect_left(range(count), tail, key=lambda below: scipy.special.bdtr(below, count, fraction))
+    upper = bisect_left(range(count), -tail, key=lambda below: -scipy.special.bdtrc(below, count, fraction))
     return None if not lower or upper == count else (float(ordered[lower - 1]), float(ordered[upper]))

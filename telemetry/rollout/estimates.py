@@ -23,8 +23,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import special
 
 from telemetry.model.formatting import declared_percent
 from telemetry.rollout.few_events import EventCounts, design_effect, variance_at_margin
@@ -151,10 +151,10 @@ def _at(ordered: Floats, fraction: float) -> float:
 
 
 def _bandwidth(size: int, fraction: float) -> float:
-    normal = float(special.ndtri(fraction))
+    normal = float(scipy.special.ndtri(fraction))
     density = math.exp(-(normal**2) / 2) / math.sqrt(2 * math.pi)
     shape = 1.5 * density**2 / (2 * normal**2 + 1)
-    return size ** (-1 / 3) * float(special.ndtri(0.975)) ** (2 / 3) * shape ** (1 / 3)
+    return size ** (-1 / 3) * float(scipy.special.ndtri(0.975)) ** (2 / 3) * shape ** (1 / 3)
 
 
 def _quantile(sample: CheckSample, fraction: float) -> _Figure:

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import special
 
 Counts = NDArray[np.int64]
 _BISECTIONS: Final = 60
@@ -52,10 +52,10 @@ def log_evidence(successes: int, failures: int, probability: float) -> float:
     """
     if not 0 < probability < 1:
         raise ValueError(f"a probability between 0 and 1 is needed, not {probability}")
-    beyond = float(special.betaincc(successes + 1, failures + 1, probability))
+    beyond = float(scipy.special.betaincc(successes + 1, failures + 1, probability))
     if beyond <= 0:
         return -math.inf
-    mixture = float(special.betaln(successes + 1, failures + 1)) + math.log(beyond) - math.log1p(-probability)
+    mixture = float(scipy.special.betaln(successes + 1, failures + 1)) + math.log(beyond) - math.log1p(-probability)
     return mixture - successes * math.log(probability) - failures * math.log1p(-probability)
 
 

@@ -23,7 +23,7 @@ one single look at the end would need.
 import math
 from typing import Final
 
-from scipy import special
+import scipy
 
 LARGEST_LEVEL: Final = 0.15
 
@@ -35,7 +35,7 @@ def crossing_probability(critical: float) -> float:
     """
     if critical < 0:
         raise ValueError(f"a critical value is 0 or more, not {critical}")
-    return min(1.0, 3 * float(special.ndtr(-critical)))
+    return min(1.0, 3 * float(scipy.special.ndtr(-critical)))
 
 
 def critical_value(error_level: float) -> float:
@@ -45,7 +45,7 @@ def critical_value(error_level: float) -> float:
     """
     if not 0 < error_level <= LARGEST_LEVEL:
         raise ValueError(f"an error level lies above 0 and is at most {LARGEST_LEVEL}, not {error_level}")
-    return -float(special.ndtri(error_level / 3))
+    return -float(scipy.special.ndtri(error_level / 3))
 
 
 def stretch(information: float) -> float:
@@ -75,7 +75,7 @@ def planned_information(margin: float, error_level: float, power: float) -> floa
     """
     if not (margin > 0 and 0.5 <= power < 1):
         raise ValueError(f"a margin above 0 and a power of at least 0.5 are needed, not {margin} and {power}")
-    return ((critical_value(error_level) + float(special.ndtri(power))) / margin) ** 2
+    return ((critical_value(error_level) + float(scipy.special.ndtri(power))) / margin) ** 2
 
 
 def holm(p_values: dict[str, float], error_level: float) -> dict[str, bool]:
