@@ -28,6 +28,8 @@ Row = dict[str, Any]
 LINES_HEIGHT: Final = 236
 LOAD_HEIGHT: Final = 44
 _LONGEST_COHORT: Final = 24
+# Left of both pictures over one time, so that their times stand below each other.
+_LEFT: Final = 40
 # The first two as in `style.css`; beyond, shape and dash tell them apart.
 _COHORT_COLORS: Final = {
     False: ("#1d6fd1", "#b0359b", "#596273", "#1d6fd1", "#b0359b", "#596273"),
@@ -90,7 +92,12 @@ def _lines_json(colors: Palette, cohorts: tuple[str, ...], objective_ms: float |
         "strokeDash": alt.Scale(domain=domain, range=[_COHORT_DASHES[place % 6] for place in places]),
         "shape": alt.Scale(domain=domain, range=[_COHORT_SHAPES[place % 6] for place in places]),
     }
-    value = alt.Y("value:Q", title="ms", scale=alt.Scale(zero=True, nice=True), axis=alt.Axis(tickCount=5))
+    value = alt.Y(
+        "value:Q",
+        title="ms",
+        scale=alt.Scale(zero=True, nice=True),
+        axis=alt.Axis(tickCount=5, minExtent=_LEFT, maxExtent=_LEFT),
+    )
     color = alt.Color("cohort:N", scale=scales["color"], legend=legend)
     dash = alt.StrokeDash("cohort:N", scale=scales["strokeDash"], legend=legend)
     points = base.transform_filter("datum.cohort !== null")
@@ -108,6 +115,8 @@ def _lines_json(colors: Palette, cohorts: tuple[str, ...], objective_ms: float |
             tooltip=tips,
         ),
         *_onset(base, colors, time),
+        # The time of every row, also of those without a value: as long as that of the strip below.
+        base.mark_point(opacity=0, tooltip=False).encode(x=time),
         _headroom(points, value, objective_ms),
     ]
     if objective_ms is not None:
@@ -150,6 +159,8 @@ def lines_rows(found: CohortLines, onset: tuple[int, str] | None, clock: Callabl
     ]
     if onset is not None:
         rows.append({**nothing, "time": in_milliseconds(onset[0]), "onset_text": onset[1]})
+    if found.load:
+        rows.append({**nothing, "time": in_milliseconds(found.load[0].start_unix_ns)})
     return rows
 
 
@@ -179,7 +190,11 @@ def _load_json(colors: Palette) -> str:
     """Calls in flight as a strip of its own."""
     base = alt.Chart(alt.NamedData("rows"))
     time = alt.X("time:T", title=None, axis=alt.Axis(grid=False, labels=False))
-    calls = alt.Y("calls:Q", title="calls", axis=alt.Axis(grid=False, tickMinStep=1, tickCount=2))
+    calls = alt.Y(
+        "calls:Q",
+        title="calls",
+        axis=alt.Axis(grid=False, tickMinStep=1, tickCount=2, minExtent=_LEFT, maxExtent=_LEFT),
+    )
     area = base.mark_area(interpolate="step-after", color=colors.soft, opacity=0.45).encode(
         x=time, y=calls, tooltip=[alt.Tooltip("calls:Q", title="calls in flight")]
     )
@@ -187,8 +202,12 @@ def _load_json(colors: Palette) -> str:
 
 
 def load_rows(found: CohortLines) -> list[Row]:
-    """A row for each step."""
-    return [{"time": in_milliseconds(point.start_unix_ns), "calls": point.calls} for point in found.load]
+    """A row for each step, and one where the lines above end: to there the last one reaches."""
+    rows: list[Row] = [{"time": in_milliseconds(each.start_unix_ns), "calls": each.calls} for each in found.load]
+    ends = [point.end_unix_ns for line in found.lines for point in line.points]
+    if rows and ends and in_milliseconds(max(ends)) > rows[-1]["time"]:
+        rows.append({"time": in_milliseconds(max(ends)), "calls": rows[-1]["calls"]})
+    return rows
 
 
 def load_table(found: CohortLines, clock: Callable[[int], str]) -> ChartTable:

@@ -115,7 +115,7 @@ def sample_ratio(found: CohortComparison) -> str:
     """Callers of both cohorts against the planned shares, how likely that split is, and what follows."""
     ratio, limit = found.sample_ratio, found.limits.sample_ratio_p
     callers = " and ".join(
-        f"{formatting.number(each.callers)} callers on {escape(each.cohort)}"
+        f"{formatting.count(each.callers, 'caller')} on {escape(each.cohort)}"
         for each in (found.candidate, found.control)
     )
     if ratio is None:

@@ -1,6 +1,7 @@
 """What is known of one turn, in words, as HTML: how it went, how well it was measured, what it was."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from dashboard import descriptions
 from dashboard.markup import escape
@@ -11,6 +12,7 @@ from telemetry.model.semconv import OUTCOME_LABELS
 from telemetry.model.turns import Turn
 from telemetry.model.waterfall import Waterfall
 
+_ACRONYMS: Final = ("asr", "llm", "tts")
 Pairs = Sequence[tuple[str, str]]
 
 
@@ -121,10 +123,16 @@ def moments(picture: Waterfall) -> str:
     """Every moment of both sides in order, for those who want the figures of the marks."""
     sides = {"client": "caller", "service": "service"}
     pairs = [
-        (formatting.signed_milliseconds(mark.at_ns), f"{mark.name.replace('_', ' ')}, {sides[mark.source]}")
+        (formatting.signed_milliseconds(mark.at_ns), f"{_moment(mark.name)}, {sides[mark.source]}")
         for mark in picture.marks
     ]
     return _pairs("Moments", pairs, css="twice")
+
+
+def _moment(name: str) -> str:
+    """A timestamp's name for people: `ASR first partial`."""
+    first, *others = name.split("_")
+    return " ".join([first.upper() if first in _ACRONYMS else first, *others])
 
 
 def reported(client: Turn | None) -> str:

@@ -51,6 +51,12 @@ class View(Offered, Protocol):
 _View = TypeVar("_View", bound=View)
 
 
+def _says_nothing(view: View) -> str:
+    """For pages on which the frame says why a run claims nothing."""
+    del view
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
 class PageContext:
     """What a page draws with besides its answer. `zone` is the viewer's."""
@@ -62,11 +68,16 @@ class PageContext:
 
 
 def show(
-    title: str, ask: Callable[[Source, Choice], _View], draw: Callable[[_View, RunRecord, Summary, PageContext], None]
+    title: str,
+    ask: Callable[[Source, Choice], _View],
+    draw: Callable[[_View, RunRecord, Summary, PageContext], None],
+    says_limit: Callable[[_View], str] = _says_nothing,
 ) -> None:
     """Draw a page about the turns of a run; below the selectors it refreshes by itself while the run lives.
 
-    `ask` answers from one snapshot and raises TelemetryError; `draw` is called when there are turns to show.
+    `ask` answers from one snapshot and raises TelemetryError; `draw` is called when there are turns to show. Where
+    the run says nothing about the service, `says_limit` gives the sentence that says so, as HTML, for a page that has
+    one of its own; empty for the frame's.
     """
     choice, faults = choice_of(st.query_params)
     try:
@@ -92,7 +103,7 @@ def show(
             return
         if {run.run_id for run in latest.runs} != drawn or _refresh_s(latest) != refresh_s:
             st.rerun()  # the selectors and the pace belong to the page around this part
-        _draw_view(latest, PageContext(source, choice, viewer_zone(), time.time_ns()), draw)
+        _draw_view(latest, PageContext(source, choice, viewer_zone(), time.time_ns()), draw, says_limit)
 
     refresh_s = _refresh_s(view)
     st.fragment(body, run_every=refresh_s)()
@@ -135,7 +146,10 @@ def _refresh_s(view: View) -> float | None:
 
 
 def _draw_view(
-    view: _View, context: PageContext, draw: Callable[[_View, RunRecord, Summary, PageContext], None]
+    view: _View,
+    context: PageContext,
+    draw: Callable[[_View, RunRecord, Summary, PageContext], None],
+    says_limit: Callable[[_View], str],
 ) -> None:
     if view.faults:
         st.html(header.notes(view.faults, DAMAGED))
@@ -147,7 +161,7 @@ def _draw_view(
         _no_turns(run, choice)
         return
     if summary.limit is not None:
-        st.html(header.notes([summary.limit.reason], _limit_title(summary)))
+        st.html(says_limit(view) or header.notes([summary.limit.reason], limit_title(summary)))
     state = descriptions.state_of(run, summary.newest_unix_ns, context.now_unix_ns)
     left, right = st.columns([3, 1.25], vertical_alignment="center")
     with left:
@@ -162,7 +176,8 @@ def _draw_view(
     draw(view, run, summary, context)
 
 
-def _limit_title(summary: Summary) -> str:
+def limit_title(summary: Summary) -> str:
+    """What is claimed of a run whose load generator was the limit, or to which not all calls came."""
     if summary.is_generator_limited:
         return "generator-limited: nothing is claimed about the service"
     return "less load than was asked for: nothing but a missed objective is claimed about the service"

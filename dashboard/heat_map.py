@@ -98,7 +98,14 @@ def _heat_json(colors: Palette, bands: tuple[int, ...]) -> str:
                 "n:Q",
                 title="turns",
                 scale=alt.Scale(type="sqrt", range=[colors.behind, colors.p95, colors.p99], zero=True),
-                legend=alt.Legend(orient="top", direction="horizontal", gradientLength=140, gradientThickness=8),
+                legend=alt.Legend(
+                    orient="top",
+                    direction="horizontal",
+                    gradientLength=140,
+                    gradientThickness=8,
+                    format="d",
+                    tickMinStep=1,
+                ),
             ),
             tooltip=[
                 alt.Tooltip("from:T", format="%H:%M:%S", title="from"),

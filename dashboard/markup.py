@@ -1,11 +1,22 @@
 """Text and lengths made safe for HTML and CSS."""
 
 import html
+from typing import Final
+
+from telemetry.model.foreign_text import one_line
+
+_LONGEST_NAME: Final = 32
 
 
 def escape(text: object) -> str:
     """Text from the store made safe to stand in HTML: run, cohort and model names come from outside."""
     return html.escape(str(text), quote=True)
+
+
+def short(name: str) -> str:
+    """A name that somebody else gave, cut where it would take the room of figures; pointing at it shows all of it."""
+    shown = one_line(name, _LONGEST_NAME)
+    return escape(shown) if shown == name else f'<span title="{escape(name)}">{escape(shown)}</span>'
 
 
 def scrolled(label: str, table: str) -> str:

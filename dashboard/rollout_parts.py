@@ -53,8 +53,8 @@ def verdict(
         reasons = f"<li>{escape(then)}: {escape(cause.verdict['sentence'])}</li>{reasons}"
     notes = "".join(f'<li class="hint">{escape(note)}</li>' for note in found["notes"])
     notes += f'<li class="hint">{about}</li>' if about else ""
-    age = formatting.clock(max(0.0, (now_unix_ns - newest.at_unix_ns) / formatting.NS_PER_S))
-    when = f"{descriptions.day_and_time(newest.at_unix_ns, zone)}, {age} ago"
+    age = descriptions.ago((now_unix_ns - newest.at_unix_ns) / formatting.NS_PER_S)
+    when = f"{descriptions.day_and_time(newest.at_unix_ns, zone)}, {age}"
     word = WORDS[newest.decision] if is_sound else f"not to be trusted: {WORDS[newest.decision]}"
     return (
         f'<div class="vp vp-note {state if state != "unknown" else ""} vp-verdict"><div class="vp-head">'

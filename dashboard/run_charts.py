@@ -6,7 +6,7 @@ from typing import Any, Final
 import altair as alt
 
 from dashboard.accessible_chart import ChartTable
-from dashboard.charts import Row, finished
+from dashboard.charts import CLOCK, Row, finished
 from dashboard.palette import Palette
 from telemetry.comparison.figures import STATISTICS
 from telemetry.comparison.sentences import figure_row
@@ -55,7 +55,7 @@ def trend_spec(colors: Palette, trends: Sequence[RunTrend]) -> Row:
     """p95 of voice-to-voice from run to run, a line for each group that was asked the same."""
     base = alt.Chart(alt.NamedData("rows"))
     shape, dash = _many("label", [each.label for each in trends], colors)
-    x = alt.X("began:T", title=None, axis=alt.Axis(grid=False, labelOverlap=True, tickCount=6))
+    x = alt.X("began:T", title=None, axis=alt.Axis(grid=False, labelOverlap=True, tickCount=6, format=dict(CLOCK)))
     y = alt.Y("p95:Q", title="p95, ms", scale=alt.Scale(zero=True, nice=True), axis=alt.Axis(tickCount=5))
     lines = base.mark_line(color=colors.p95).encode(x=x, y=y, strokeDash=dash)
     points = base.mark_point(color=colors.p95, filled=True, size=46).encode(
@@ -163,7 +163,12 @@ def forest_table(comparisons: Sequence[RunComparison]) -> ChartTable:
 def load_spec(colors: Palette, runs: Sequence[str], objective_ms: float | None, capacity: CapacityResult | None) -> Row:
     """p50 and p95 against the calls in flight, p95 with its interval; the objective across, the capacity as a rule."""
     base = alt.Chart(alt.NamedData("rows"))
-    x = alt.X("calls:Q", title="calls in flight", scale=alt.Scale(zero=True, nice=True), axis=alt.Axis(grid=False))
+    x = alt.X(
+        "calls:Q",
+        title="calls in flight",
+        scale=alt.Scale(zero=True, nice=True),
+        axis=alt.Axis(grid=False, tickMinStep=1),
+    )
     y = alt.Scale(zero=True, nice=True)
     shape, dash = _many("run", runs, colors)
     shared: list[Any] = [

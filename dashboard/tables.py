@@ -6,7 +6,7 @@ from typing import Final
 
 from dashboard import descriptions
 from dashboard.filters import Choice
-from dashboard.markup import css_percent, escape, scrolled
+from dashboard.markup import css_percent, escape, scrolled, short
 from dashboard.objective_status import ObjectiveStatus, State, chip
 from telemetry.model import formatting
 from telemetry.model.metrics import DEFINITIONS, HEADLINE, METRICS, shown_in
@@ -52,7 +52,8 @@ def _tally(statuses: Sequence[ObjectiveStatus]) -> str:
     counts: list[tuple[State, int]] = [
         (state, sum(each.state == state for each in statuses)) for state in ("missed", "met", "unknown")
     ]
-    labels = {"missed": "missed", "met": "met", "unknown": "not known"}
+    is_judged = all(each.verdict.is_judged for each in statuses)
+    labels = {"missed": "missed", "met": "met", "unknown": "undecided" if is_judged else "not judged"}
     return f"<span>{' '.join(chip(state, f'{n} {labels[state]}') for state, n in counts if n)}</span>"
 
 
@@ -118,15 +119,22 @@ def _reach(cohort: CohortSummary) -> float | None:
 def _cohort(cohort: CohortSummary, index: int, status: ObjectiveStatus | None, reach: float) -> str:
     stats = cohort.metrics[HEADLINE]
     color = f"vp-c{index}" if index < 2 else "vp-c"
-    good = formatting.percent(status.verdict.ratio if status else None)
+    good = _good(status)
     fallback = formatting.share(sum(cohort.fallback.counts.values()), cohort.fallback.reported)
     return (
-        f'<tr><td class="headline"><span class="vp-key {color}"></span>{escape(cohort.cohort)}</td>'
+        f'<tr><td class="headline"><span class="vp-key {color}"></span>{short(cohort.cohort)}</td>'
         f'<td class="num"{_of_whom(stats)}>{descriptions.values(stats)}</td><td>{_range(stats, color, reach)}</td>'
         f"{''.join(_percentile(stats, each) for each in PERCENTILES)}"
-        f'<td class="num">{good}</td><td class="num">{formatting.percent(cohort.cache.hit_rate)}</td>'
+        f'{good}<td class="num">{formatting.percent(cohort.cache.hit_rate)}</td>'
         f'<td class="num">{fallback}</td></tr>'
     )
+
+
+def _good(status: ObjectiveStatus | None) -> str:
+    """The share of good turns, where there are turns enough to say something."""
+    if status is None or status.verdict.eligible >= status.verdict.minimum_turns:
+        return f'<td class="num">{formatting.percent(status.verdict.ratio if status else None)}</td>'
+    return f'<td class="num few">too few ({formatting.number(status.verdict.eligible)})</td>'
 
 
 def _range(stats: MetricStats, color: str, reach: float) -> str:
@@ -183,7 +191,7 @@ def _slow(turn: Turn, choice: Choice, zone: tzinfo) -> str:
         f'<span class="go">{formatting.milliseconds(value)} →</span>',
         f"<span>{escape(descriptions.time_of_day(turn.started_unix_ns, zone))}</span>",
         *(
-            f"<span>{escape(each or formatting.DASH)}</span>"
+            f"<span>{short(each or formatting.DASH)}</span>"
             for each in (turn.utterance_id, turn.length_class, turn.noise_profile, turn.cohort, turn.route)
         ),
         f"<span>{escape(turn.fallback or 'none')}</span>",

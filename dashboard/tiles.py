@@ -67,13 +67,17 @@ def _good(headline: ObjectiveStatus | None) -> str:
     if headline is None or headline.verdict.ratio is None:
         why = (headline.verdict.reason or "") if headline else "no objective for voice to voice"
         return _tile("Good turns", "not known", why, known=False)
-    good, eligible = formatting.number(headline.verdict.good), formatting.number(headline.verdict.eligible)
-    sub = f"{good} of {eligible} within the objective"
-    if not headline.verdict.is_judged:
-        return _tile("Good turns", "not judged", headline.verdict.reason or "", known=False)
-    if headline.state == "unknown":
+    verdict = headline.verdict
+    good, eligible = formatting.number(verdict.good), formatting.number(verdict.eligible)
+    sub = f"{good} of {eligible} within {formatting.declared_figure(headline.objective.threshold or 0, 'ns')}"
+    if not verdict.is_judged:
+        return _tile("Good turns", "not judged", (verdict.reason or "").removeprefix("not judged: "), known=False)
+    if headline.state == "unknown" and verdict.eligible < verdict.minimum_turns:
         return _tile("Good turns", f"too few ({eligible})", sub, known=False)
-    return _tile("Good turns", formatting.percent(headline.verdict.ratio), sub)
+    if headline.state == "unknown":
+        why = (verdict.reason or "").removeprefix("undecided: ")
+        return _tile("Good turns", "undecided", f"{sub}; {why}" if why else sub, known=False)
+    return _tile("Good turns", formatting.percent(verdict.ratio), sub)
 
 
 def _answered(turns: TurnCounts) -> str:

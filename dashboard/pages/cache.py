@@ -9,11 +9,13 @@ from dashboard.figures_over_time import NOT_OBSERVABLE, counts_chart, section, t
 from dashboard.frame import PageContext
 from dashboard.markup import escape
 from telemetry.model import formatting
+from telemetry.model.foreign_text import one_line
 from telemetry.store.answers import RunRecord, Summary
 from telemetry.store.cache_pages import CacheAnswer, FalseAnswers, WaitOfGroup
 from telemetry.store.system_pages import CachePage
 
 _TITLES: Final = {"cache": "By cache", "route": "By route", "model": "By model", "fallback": "By fallback"}
+_LONGEST_NAME: Final = 40
 _COLUMNS: Final = ("answered by", "turns", "p50", "p95", "p99", "n")
 
 
@@ -29,7 +31,11 @@ def _figures(view: CachePage, _run: RunRecord, _summary: Summary, context: PageC
         left, right = st.columns(2)
     with left:
         counts_chart(
-            "Cache hits by tier", "turns that report hit or miss", cache.tiers, context.zone, f"Cache: {NOT_OBSERVABLE}"
+            "Cache hits by tier",
+            "turns that report hit or miss",
+            cache.tiers,
+            context.zone,
+            f"Cache: {NOT_OBSERVABLE}",
         )
         fallback = f"No fallback in {formatting.turns(cache.turns)}, or {NOT_OBSERVABLE}"
         counts_chart("Fallbacks by kind", "turns that a fallback answered", cache.fallbacks, context.zone, fallback)
@@ -40,7 +46,7 @@ def _figures(view: CachePage, _run: RunRecord, _summary: Summary, context: PageC
 def tiles(cache: CacheAnswer) -> str:
     """Hit rate, what hits save, and how often a cache gave a wrong answer, as HTML."""
     rate = NOT_OBSERVABLE if cache.hit_rate is None else formatting.percent(cache.hit_rate)
-    of = f"{formatting.number(cache.hits)} of {formatting.turns(cache.reported)} that report hit or miss"
+    of = f"{formatting.number(cache.hits)} of {formatting.turns(cache.reported)} with a hit or a miss reported"
     parts = [_tile("Cache hits", rate, of, is_known=cache.hit_rate is not None)]
     saved = cache.saved
     if saved is None:
@@ -88,7 +94,7 @@ def splits(cache: CacheAnswer) -> str:
 
 def _row(group: WaitOfGroup) -> tuple[str, ...]:
     return (
-        group.name,
+        one_line(group.name, _LONGEST_NAME),
         formatting.number(group.turns),
         *(_text(value, group) for value in (group.p50_ns, group.p95_ns, group.p99_ns)),
         formatting.number(group.n),

@@ -13,6 +13,7 @@ from dashboard.frame import PageContext
 from dashboard.markup import escape
 from dashboard.palette import palette
 from dashboard.source import Source
+from telemetry.model.metrics import MIN_COUNT_FOR
 from telemetry.rollout.cohort_comparison import CohortComparison
 from telemetry.store.answers import RunRecord, Summary
 from telemetry.store.cohort_pages import CohortsAnswer, CohortsQuestion, ComparedTurns
@@ -79,17 +80,11 @@ _HOLDS: Final = "; bounds hold at every look"
 
 
 def _latencies(found: CohortComparison) -> None:
-    colors = palette(st.context.theme.type)
     pair = (found.control.cohort, found.candidate.cohort)
     left, right = st.columns([1.5, 1], gap="medium")
     with left:
         st.html('<div class="vp"><h2>Voice to voice: share of turns answered within a time</h2></div>')
-        chart(
-            difference_charts.curve_rows(found.curves),
-            difference_charts.curve_spec(colors, pair),
-            f"Cumulative share of turns by voice to voice, {pair[0]} beside {pair[1]}",
-            difference_charts.curve_table(found.curves),
-        )
+        _curves(found, pair)
     with right:
         of_headline = [
             each.row if each.decides else replace(each.row, status="shown")
@@ -100,6 +95,22 @@ def _latencies(found: CohortComparison) -> None:
         _forest(found, of_headline, "Differences of voice to voice with their bounds against the margin", "figure")
     latencies = [each for each in found.figures if each.group == "latency"]
     st.html(cohort_parts.figures(latencies, f"latencies{_HOLDS}"))
+
+
+def _curves(found: CohortComparison, pair: tuple[str, str]) -> None:
+    if not found.curves:
+        st.html('<div class="vp hint">No turn of these was answered.</div>')
+        return
+    fewest = min(found.control.eligible, found.candidate.eligible)
+    if fewest < MIN_COUNT_FOR["p95"]:
+        st.html(f'<div class="vp hint">Too few turns to draw: {fewest} of the {MIN_COUNT_FOR["p95"]} of a p95.</div>')
+        return
+    chart(
+        difference_charts.curve_rows(found.curves),
+        difference_charts.curve_spec(palette(st.context.theme.type), pair),
+        f"Cumulative share of turns by voice to voice, {pair[0]} beside {pair[1]}",
+        difference_charts.curve_table(found.curves),
+    )
 
 
 def _slices(found: CohortComparison) -> None:

@@ -10,7 +10,7 @@ from dashboard.accessible_chart import chart
 from dashboard.explanation import explanation
 from dashboard.frame import PageContext
 from dashboard.markup import escape
-from dashboard.objective_status import SYMBOLS, State
+from dashboard.objective_status import SYMBOLS, State, chip
 from dashboard.palette import DARK, palette
 from dashboard.source import NowView
 from dashboard.tiles import tiles
@@ -30,7 +30,7 @@ _STATES: Final[dict[str, State]] = {"met": "met", "missed": "missed"}
 
 def page() -> None:
     """Draw the page; its body refreshes by itself while the run lives."""
-    frame.show("Now", lambda source, choice: source.now(choice, _metric()), _figures)
+    frame.show("Now", lambda source, choice: source.now(choice, _metric()), _figures, limit_html)
 
 
 def _metric() -> str:
@@ -38,15 +38,25 @@ def _metric() -> str:
     return wanted if wanted in DRAWN else HEADLINE
 
 
-def verdict_html(verdict: RunVerdict, zone: tzinfo = UTC) -> str:
+def limit_html(view: NowView) -> str:
+    """The verdict sentence of a run that claims nothing, which then says why before any figure; else empty."""
+    if view.verdict is None or view.summary is None or view.summary.limit is None:
+        return ""
+    if view.verdict.state != "not_judged":
+        return ""
+    return verdict_html(view.verdict, above=chip("missed", frame.limit_title(view.summary)))
+
+
+def verdict_html(verdict: RunVerdict, zone: tzinfo = UTC, above: str = "") -> str:
     """The verdict sentence, with its state as a shape, a word and a color. It says its times in UTC, as everywhere;
-    where the viewer's clock differs, the beginning of a miss follows in the time of the picture."""
+    where the viewer's clock differs, the beginning of a miss follows in the time of the picture. `above` is HTML."""
     state = _STATES.get(verdict.state, "unknown")
     since = None if verdict.cause is None else verdict.cause.since_unix_ns
     here = "" if since is None else descriptions.time_of_day(since, zone)
     is_elsewhere = since is not None and here != descriptions.time_of_day(since, UTC)
     own = f' <span class="hint">({escape(here)} on your clock)</span>' if is_elsewhere else ""
-    return f'<p class="vp vp-verdict {state}" role="status"><b>{SYMBOLS[state]}</b> {escape(verdict.sentence)}{own}</p>'
+    sentence = f"<b>{SYMBOLS[state]}</b> {escape(verdict.sentence)}{own}"
+    return f'<p class="vp vp-verdict {state}" role="status">{f"{above}<br>" if above else ""}{sentence}</p>'
 
 
 def _duration(ns: int) -> str:
@@ -57,7 +67,7 @@ def _duration(ns: int) -> str:
 
 def _figures(view: NowView, run: RunRecord, summary: Summary, context: PageContext) -> None:
     """Everything below the head, from one state of the store."""
-    if view.verdict is not None:
+    if view.verdict is not None and not limit_html(view):
         st.html(verdict_html(view.verdict, context.zone))
     st.html(tiles(summary, view.statuses))
     with st.container(key="halves"):
@@ -69,8 +79,10 @@ def _figures(view: NowView, run: RunRecord, summary: Summary, context: PageConte
         st.html(tables.failures(summary.failures) or "<div></div>")
     with right:
         st.html(tables.stages(summary, view.statuses))
-        if view.explanation is not None and view.explained is not None:
-            st.html(explanation(view.explanation, f"bad turns by {view.explained.promise}"))
+        found = view.explanation
+        if found is not None and view.explained is not None and found.selected and found.others:
+            bad = "bad turn" if found.selected == 1 else "bad turns"
+            st.html(explanation(found, f"{bad} by {view.explained.promise}"))
         st.html(tables.cohorts(summary.cohorts, view.cohort_statuses))
         st.html(tables.slowest(view.slowest, context.choice, context.zone) or "<div></div>")
 
@@ -82,11 +94,11 @@ def _over_time(view: NowView, zone: tzinfo) -> None:
     title, selector = st.columns([2.2, 1], vertical_alignment="center")
     with selector:
         _stage_selector(metric)
-    if found is None or not found.lines:
+    points = [] if found is None else [point for line in found.lines for point in line.points]
+    if found is None or all(point.value is None for point in points):
+        why = "no turn shows it" if not points else f"too few turns for a {STATISTIC}"
         with title:
-            st.html(
-                f'<div class="vp"><h2>{escape(name)} over time</h2><span class="hint">no turn shows it</span></div>'
-            )
+            st.html(f'<div class="vp"><h2>{escape(name)} over time</h2><span class="hint">{why}</span></div>')
         return
     left_out = f"; {formatting.count(found.left_out, 'smaller cohort')} left out" if found.left_out else ""
     with title:

@@ -220,6 +220,9 @@ def _comparison(ticked: Sequence[RunEntry]) -> None:
             st.html(runs_tables.comparison_table(each))
 
 
+NO_LATENCY: Final = "No turn of these has a voice-to-voice latency."
+
+
 def _conditions(shown: Sequence[RunEntry]) -> None:
     """How the ticked runs, or the newest one, went under their own conditions."""
     found: list[tuple[str, RunDetails]] = []
@@ -249,6 +252,8 @@ def _conditions(shown: Sequence[RunEntry]) -> None:
                 "p50 and p95 of voice to voice by the profile of the speech, clean first",
                 table,
             )
+        else:
+            st.html(f'<div class="vp hint">{NO_LATENCY}</div>')
         rows, table = run_charts.word_errors_by_condition(found)
         st.html(_part("Profiles against word error rate", "words that were heard wrongly; a bar is the 95 % interval"))
         if rows:
@@ -267,14 +272,16 @@ def _conditions(shown: Sequence[RunEntry]) -> None:
 
 def _load(shown: Sequence[RunEntry], found: Sequence[tuple[str, RunDetails]], names: Sequence[str]) -> None:
     colors, objective_ms = palette(st.context.theme.type), _objective_ms(runs_source.objectives())
-    st.html(_part("Latency against load", "turns by the calls in flight when they began, ramps included"))
+    st.html(_part("Latency against load", "turns by the calls in flight when they began, ramps included; paler p50"))
     rows = run_charts.load_rows(found)
     capacity = next((each for each in map(read_capacity, shown) if each is not None), None)
     if capacity is not None:
         st.html(f'<div class="vp">{escape(capacity.sentence)}</div>')
         rows = run_charts.capacity_rows(capacity)
     if not rows:
-        st.html('<div class="vp hint">The generator did not report its calls in flight.</div>')
+        has_values = any(each.latencies for _, each in found)
+        why = "The generator did not report its calls in flight." if has_values else NO_LATENCY
+        st.html(f'<div class="vp hint">{why}</div>')
         return
     chart(
         rows,

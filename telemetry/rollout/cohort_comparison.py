@@ -133,6 +133,15 @@ class CohortComparison:
         return sum(each.decides for each in self.figures)
 
 
+def without_claims(found: CohortComparison) -> CohortComparison:
+    """The same figures where nothing may be claimed of them: shown, and neither worse nor within a margin."""
+    return replace(
+        found,
+        figures=tuple(replace(each, decides=False) for each in found.figures),
+        slices=tuple(row if row.status == "unknown" else replace(row, status="shown") for row in found.slices),
+    )
+
+
 def default_plan(control: str, candidate: str) -> RolloutPlan:
     """What two cohorts are compared by where no plan says it."""
     return RolloutPlan(

@@ -22,12 +22,14 @@ _WORDS: Final[dict[ComparisonState, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class ComparisonSentence:
-    """`sentence` holds the first reason, `reasons` the others; `basis` says by which margins."""
+    """`sentence` holds the first reason, `reasons` the others; `basis` says by which margins. Where something that has
+    to be complete is not, nothing is claimed: `is_open_whatever` the figures."""
 
     state: ComparisonState
     sentence: str
     reasons: tuple[str, ...]
     basis: str
+    is_open_whatever: bool = False
 
 
 def comparison_sentence(found: CohortComparison, limited: str | None = None) -> ComparisonSentence:
@@ -35,15 +37,14 @@ def comparison_sentence(found: CohortComparison, limited: str | None = None) -> 
 
     As in a rollout, what is incomplete comes before any figure: nothing is claimed then.
     """
-    state, reasons = _state(found, limited)
+    incomplete = [*([] if limited is None else [limited]), *_incomplete(found)]
+    state, reasons = ("open", incomplete) if incomplete else _state(found)
     first, *others = reasons
     words = _WORDS[state].format(candidate=found.candidate.cohort, control=found.control.cohort)
-    return ComparisonSentence(state, f"{words}: {first}", tuple(others), _basis(found))
+    return ComparisonSentence(state, f"{words}: {first}", tuple(others), _basis(found), bool(incomplete))
 
 
-def _state(found: CohortComparison, limited: str | None) -> tuple[ComparisonState, Sequence[str]]:
-    if incomplete := [*([] if limited is None else [limited]), *_incomplete(found)]:
-        return "open", incomplete
+def _state(found: CohortComparison) -> tuple[ComparisonState, Sequence[str]]:
     if worse := [sentences.worse(each) for each in found.results if each.status == "worse"]:
         return "worse", worse
     by_status = {
@@ -76,7 +77,7 @@ def _basis(found: CohortComparison) -> str:
     counted = count(found.deciding, "figure")
     return (
         f"no rollout's plan covers these cohorts: the margins of the {counted} are assumed ({shown}), so this is a "
-        "comparison of these turns, no verdict to act on"
+        "comparison of these turns, not a verdict to act on"
         if shown
-        else "no rollout's plan covers these cohorts: this is no verdict to act on"
+        else "no rollout's plan covers these cohorts: this is not a verdict to act on"
     )

@@ -15,6 +15,7 @@ from telemetry.rollout.cohort_comparison import (
     compare_cohorts,
     default_plan,
     with_shown,
+    without_claims,
 )
 from telemetry.rollout.comparison_sentence import ComparisonSentence, comparison_sentence
 from telemetry.rollout.plan import RolloutPlan
@@ -123,11 +124,12 @@ def cohorts_page(
         plan = replace(plan, source=source_of(head.filter))
     compared = _compared(connection, plan, f, (covering, logged), (view, now_unix_ns, _lost_of(head.summary)))
     limited = head.summary is not None and head.summary.is_generator_limited
+    sentence = None if logged else comparison_sentence(compared, GENERATOR_LIMITED if limited else None)
     return CohortsAnswer(
         head=head,
         cohorts=names,
-        comparison=compared,
-        sentence=None if logged else comparison_sentence(compared, GENERATOR_LIMITED if limited else None),
+        comparison=without_claims(compared) if sentence is not None and sentence.is_open_whatever else compared,
+        sentence=sentence,
         rollout=None if covering is None else _rollout(covering, compared, logged),
         turns=turns,
     )

@@ -56,17 +56,20 @@ def test_a_line_per_cohort_is_straight_and_known_by_dash_and_shape(colors: Palet
 
 
 def test_a_window_of_too_few_turns_is_a_gap_and_the_beginning_of_a_miss_is_marked() -> None:
-    first, gap, other, onset = lines_rows(LINES, (105 * S, "missed since 105 s"), clock)
+    first, gap, other, onset, begin = lines_rows(LINES, (105 * S, "missed since 105 s"), clock)
     assert (first["time"], first["value"], first["value_text"]) == (100_000.0, 640.0, "≈ 640 ms")
     assert (first["cohort"], first["from_text"], first["to_text"]) == ("<b>a", "60 s", "100 s")
     assert (gap["value"], gap["value_text"], gap["n"]) == (None, "–", 12)
     assert other["cohort"] == "all turns"
     assert (onset["time"], onset["onset_text"], onset["cohort"]) == (105_000.0, "missed since 105 s", None)
+    # As far back as the strip below: their times stand below each other.
+    assert (begin["time"], begin["cohort"], begin["onset_text"]) == (90_000.0, None, None)
     assert lines_table(LINES, "Voice to voice", clock).rows[1] == ("70 s", "<b>a", "12", "too few")
 
 
 def test_the_load_is_a_strip_of_its_own() -> None:
-    assert load_rows(LINES) == [{"time": 90_000.0, "calls": 3}, {"time": 100_000.0, "calls": None}]
+    steps = [{"time": 90_000.0, "calls": 3}, {"time": 100_000.0, "calls": None}]
+    assert load_rows(LINES) == [*steps, {"time": 110_000.0, "calls": None}], "as far as the lines above"
     assert load_table(LINES, clock).rows == [("90 s", "3"), ("100 s", "–")]
     alt.LayerChart.from_dict(load_spec(LIGHT) | {"data": {"name": "rows"}})
 

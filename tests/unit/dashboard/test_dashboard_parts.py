@@ -79,7 +79,7 @@ def test_an_objective_that_cannot_be_seen_is_not_missed() -> None:
 def test_the_latency_tile_says_objective_and_budget() -> None:
     text = text_of(tiles.tiles(summary(), judged(196, 200)))
     assert "Voice to voice p95 ✓ met 700 ms 95 % ≤ 800 ms · 60 % of the error budget left" in text
-    assert "98 % 196 of 200 within the objective" in text
+    assert "98 % 196 of 200 within 800 ms" in text
 
 
 def test_an_overspent_budget_is_reported() -> None:
@@ -98,7 +98,7 @@ def test_few_turns_have_no_p95_and_no_good_ratio_as_a_verdict() -> None:
     text = text_of(tiles.tiles(summary(12), judged(12, 12)))
     assert "too few (12)" in text
     assert "error budget not known" in text
-    assert "Good turns too few (12) 12 of 12 within the objective" in text
+    assert "Good turns too few (12) 12 of 12 within 800 ms" in text
 
 
 def test_turns_that_were_not_answered_are_counted_by_kind() -> None:

@@ -2,7 +2,7 @@
 
 import re
 import time
-from html import unescape
+from html import escape, unescape
 from pathlib import Path
 
 import msgspec
@@ -13,7 +13,7 @@ from dashboard.source import ENV_SLO, ENV_STORE
 from telemetry.model import semconv
 from telemetry.store.schema import Batch, PointRow
 from telemetry.store.writer import StoreWriter
-from tests.unit.dashboard.scenes import S, Scene, fill, turns_of
+from tests.unit.dashboard.scenes import S, Scene, fill, health, run_span, turns_of
 
 BOUND_S = 180
 
@@ -109,3 +109,99 @@ def test_a_service_that_kept_its_calls_is_missed_on_the_page_as_by_the_exit_code
     text = shown("now")
     reason = "20 of 400 calls that were due never began because as many as are allowed were under way"
     assert re.search(rf"✕ Miss[^✓]*; {reason}, kept by the service|✕ Missed: {reason}, kept by the service", text)
+
+
+def test_what_is_missing_is_said_where_lost_turns_leave_an_objective_open(store: Path) -> None:
+    fill(store, Scene(turns=240, newest_unix_ns=time.time_ns(), ended=True))
+    broken = min((store / "segments").glob("turns-*.parquet"))
+    broken.write_bytes(broken.read_bytes()[:-200])
+    text = shown("now")
+    assert re.search(r"Good turns undecided \d+ of 160 within 800 ms; 80 turns known to be lost could turn it", text)
+    assert "too few (160)" not in text
+    assert "○ 6 undecided" in text
+
+
+def test_the_reason_of_a_limit_stands_once_and_before_every_figure(store: Path) -> None:
+    fill(store, Scene(turns=240, newest_unix_ns=time.time_ns(), ended=True, invalid_share=0.1))
+    text = shown("now")
+    assert text.count("turns are invalid, more than 1 %") == 1
+    reason = text.index("turns are invalid, more than 1 %")
+    assert (
+        text.index("generator-limited: nothing is claimed about the service")
+        < reason
+        < text.index("240 turns protocol")
+    )
+    assert reason < text.index("■ ended")
+    assert "○ 7 not judged" in text
+    assert "Good turns not judged the load generator was the limit" in text
+
+
+def test_a_limited_run_has_no_cohort_that_is_worse_or_within(store: Path) -> None:
+    fill(store, Scene(turns=400, newest_unix_ns=time.time_ns(), ended=True, invalid_share=0.0))
+    assert "✕ worse" in shown("cohorts")
+    fill(store, Scene(turns=400, newest_unix_ns=time.time_ns(), run_id="run-x", ended=True, invalid_share=0.08))
+    text = shown("cohorts", run="run-x")
+    assert "it is not decided whether B is worse than A: the load generator was the limit" in text
+    assert not re.search(r"✕ worse|✓ within", text)
+    assert "shown, not judged" in text
+
+
+def test_hardly_any_turns_are_said_and_not_drawn(store: Path) -> None:
+    fill(store, Scene(turns=8, newest_unix_ns=time.time_ns(), ended=True))
+    now = opened("now")
+    text = text_of(now)
+    assert "Voice to voice over time too few turns for a p95" in text
+    assert "Which dimension explains it" not in text, "none of them is bad"
+    assert re.search(r"A 4 \d+ too few \(4\) too few \(4\) too few \(4\)", text), "p95, p99 and good turns"
+    assert not now.get("arrow_vega_lite_chart")
+    cohorts = opened("cohorts")
+    assert "Too few turns to draw: 4 of the 20 of a p95." in text_of(cohorts)
+    assert "1 caller on B and 1 caller on A" in text_of(cohorts)
+    assert not cohorts.get("arrow_vega_lite_chart")
+
+
+def failed(store: Path) -> None:
+    """A run of which not one turn was answered."""
+    scene = Scene(turns=240, newest_unix_ns=time.time_ns(), ended=True, service=False, invalid_share=0.0)
+    gone = ("llm_first_token", "llm_first_sentence", "llm_last_token", "tts_first_chunk", "first_audio")
+    nothing = dict.fromkeys([f"{name}_perf_ns" for name in (*gone, "tts_last_chunk", "reply_end")])
+    turns = [msgspec.structs.replace(turn, outcome="timeout", **nothing) for turn in turns_of(scene)]
+    with StoreWriter(store) as writer:
+        spans = [run_span(scene, "start"), run_span(scene, "end")]
+        writer.append(Batch(turns=turns, spans=spans, points=health(scene)))
+
+
+def test_pages_of_a_run_without_an_answer_say_so_in_place_of_pictures(store: Path) -> None:
+    failed(store)
+    cohorts = opened("cohorts")
+    assert "No turn of these was answered." in text_of(cohorts)
+    assert not cohorts.get("arrow_vega_lite_chart")
+    assert "Which dimension explains it" not in shown("now"), "there are no others to set them apart from"
+    assert "no turn shows it" in shown("now")
+    text = shown("runs")
+    assert text.count("No turn of these has a voice-to-voice latency.") == 2
+    assert "did not report its calls in flight" not in text
+
+
+def test_long_names_leave_room_for_figures(store: Path) -> None:
+    name = "canary <b>bold</b> " + "a-very-long-name-" * 6
+    scene = Scene(turns=200, newest_unix_ns=time.time_ns(), ended=True, cohorts=(name, "B"))
+    with StoreWriter(store) as writer:
+        turns = [msgspec.structs.replace(turn, model=name) for turn in turns_of(scene)]
+        writer.append(Batch(turns=turns, spans=[run_span(scene, "start"), run_span(scene, "end")]))
+    app = opened("now")
+    html = " ".join(element.proto.body for element in app.get("html"))
+    assert f'<span title="{escape(name)}">{escape(name[:31])}…</span>' in html
+    assert name not in text_of(app)
+    assert "<b>bold" not in html
+    text = shown("cache")
+    assert name not in text
+    assert f"{name[:39]}…" in text
+
+
+def test_moments_have_the_names_that_people_read(store: Path) -> None:
+    turn = fill(store, Scene(turns=4, newest_unix_ns=time.time_ns(), ended=True, invalid_share=0.0))[1]
+    text = shown("turn", trace=turn.trace_id, turn=str(turn.turn_index))
+    assert "ASR final, caller" in text
+    assert "LLM first token, service" in text
+    assert "TTS first chunk" in text

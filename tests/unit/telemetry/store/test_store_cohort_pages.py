@@ -73,7 +73,7 @@ def test_without_a_plan_the_sentence_says_which_margins_are_assumed(tmp_path: Pa
     found = page_of(fill_store(tmp_path, RUN), now_unix_ns=NOW)
     assert found.sentence is not None
     assert "assumed (p50 of voice to voice +100 ms" in found.sentence.basis
-    assert "no verdict to act on" in found.sentence.basis
+    assert "not a verdict to act on" in found.sentence.basis
     assert found.comparison is not None
     assert [each.row.name for each in found.comparison.figures if not each.is_assumed] == ["cost per turn"]
     assert found.comparison.sample_ratio is None, "no plan states the shares"
