@@ -33,7 +33,8 @@ UNKNOWN: Final = NOT_REPORTED
 
 # A caller's turn with its think time rarely lasts longer: silence beyond this is worth saying.
 LIVE_WITHIN_S: Final = 30.0
-
+# A process of the load generator reports its health every second or so; a busy machine may hold that up.
+QUIET_AFTER_S: Final = 8.0
 
 State = Literal["live", "stale", "ended"]
 
@@ -132,6 +133,13 @@ def describe_state(
     if state == "stale":
         return f"last turn {age}" + ("" if is_service else "; the run has not said that it ended")
     return f"last turn {day_and_time(newest_unix_ns, zone)}, {age}"
+
+
+def describe_silence(heard_unix_ns: int | None, now_unix_ns: int) -> str:
+    """Since when nothing was heard of a process that has not ended; empty where that is no longer than usual."""
+    if heard_unix_ns is None or now_unix_ns - heard_unix_ns <= QUIET_AFTER_S * NS_PER_S:
+        return ""
+    return f"; a process of the load generator was last heard {ago((now_unix_ns - heard_unix_ns) / NS_PER_S)}"
 
 
 def describe_invalid(turns: TurnCounts) -> str:

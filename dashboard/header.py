@@ -18,6 +18,8 @@ def overview(run: RunRecord, summary: Summary, state: State, now_unix_ns: int, z
     newest = summary.newest_unix_ns or run.last_unix_ns
     kind = {"live": "met", "stale": "missed", "ended": "unknown"}[state]
     described = descriptions.describe_state(state, newest, now_unix_ns, zone, is_service=run.service is not None)
+    if state == "live":
+        described += descriptions.describe_silence(summary.heard_unix_ns, now_unix_ns)
     chip_of_state = (
         f'<span><span class="vp-chip {kind}">{_STATE_SHAPE[state]} {state}</span> {escape(described)}</span>'
     )

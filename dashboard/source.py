@@ -5,6 +5,7 @@ idle refreshes cost nothing. Nothing here computes a figure.
 """
 
 import os
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from dashboard.filters import Choice
 from dashboard.objective_status import ObjectiveStatus, statuses, statuses_of
 from dashboard.runs_source import chosen_store
 from dashboard.source_names import ENV_SLO, ENV_STORE
+from telemetry.model.formatting import NS_PER_S
 from telemetry.model.metrics import HEADLINE
 from telemetry.model.semconv import SIDECAR_TOKEN_VARIABLE
 from telemetry.model.turns import Turn
@@ -40,6 +42,7 @@ from telemetry.store.objectives import ObjectiveCounts
 from telemetry.store.pages import PageAnswer, PageQuestion
 from telemetry.store.remote import open_store
 from telemetry.store.rollout_pages import RolloutPage
+from telemetry.store.run_state import RECENT_S
 from telemetry.store.system_pages import CachePage, InstrumentPage
 from telemetry.store.turn_pages import TurnsAnswer, TurnsQuestion
 from telemetry.store.turn_views import TurnView
@@ -90,10 +93,18 @@ class NowView:
 class Source:
     """A store and its objectives, with the answers of its latest states kept."""
 
-    def __init__(self, reader: ReadStore, objectives: Sequence[Objective], state: Callable[[], Hashable]) -> None:
+    def __init__(
+        self,
+        reader: ReadStore,
+        objectives: Sequence[Objective],
+        state: Callable[[], Hashable],
+        *,
+        wall_clock_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
         self._reader = reader
         self._state = state
-        self._kept: OrderedDict[Hashable, Any] = OrderedDict()
+        self._wall_clock_ns = wall_clock_ns
+        self._kept: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
         self._lock = Lock()
         self.objectives = objectives
 
@@ -158,15 +169,27 @@ class Source:
     def _answer(self, question: Hashable, ask: Callable[[], _Answer]) -> _Answer:
         key = (self._state(), question)
         with self._lock:
-            if key in self._kept:
+            kept, asked_unix_ns = self._kept.get(key, (None, 0))
+            if kept is not None and not _is_outlived(kept, asked_unix_ns, self._wall_clock_ns()):
                 self._kept.move_to_end(key)
-                return cast("_Answer", self._kept[key])
+                return cast("_Answer", kept)
+            asked_unix_ns = self._wall_clock_ns()
         answer = ask()
         with self._lock:
-            self._kept[key] = answer
+            self._kept[key] = answer, asked_unix_ns
             while len(self._kept) > _KEPT_ANSWERS:
                 self._kept.popitem(last=False)
         return answer
+
+
+def _is_outlived(kept: Any, asked_unix_ns: int, now_unix_ns: int) -> bool:
+    """Whether a process that was at work when the answer was given counts as lost by now: of all that an answer says of
+    a store, that alone changes though the store stays the same."""
+    summary: Summary | None = getattr(kept, "summary", None)
+    if summary is None or summary.heard_unix_ns is None:
+        return False
+    lost_unix_ns = summary.heard_unix_ns + RECENT_S * NS_PER_S
+    return asked_unix_ns <= lost_unix_ns < now_unix_ns
 
 
 # Each holds its own DuckDB; those of runs that nobody looks at any more are closed.

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from telemetry.model.service_runs import service_day
-from telemetry.store.answers import StartCounts, Summary
+from telemetry.store.answers import ProcessInfo, StartCounts, Summary
 from telemetry.store.connection import StoreConnection
 from telemetry.store.generator_limit import GeneratorLimit
 from telemetry.store.processes import TurnsOfProcess, asked_processes, processes
@@ -23,14 +23,21 @@ def run_limit(
     starts: StartCounts | None,
     now_unix_ns: int,
     *,
-    emitted: Sequence[TurnsOfProcess] | None = None,
+    known: Sequence[ProcessInfo] | None = None,
 ) -> GeneratorLimit | None:
-    """Why the figures of a run say nothing about the service; None where they do.
+    """Why the figures of a run say nothing about the service; None where they do. `known` are its processes, where they
+    were asked for already.
 
-    A service that reports of itself has no load generator, and turns of several runs have none in common. `emitted` is
-    what is known of each process's turns already.
+    A service that reports of itself has no load generator, and turns of several runs have none in common.
     """
     if run_id is None or service_day(run_id) is not None:
         return None
-    known, asked = processes(connection, run_id, emitted), asked_processes(connection, run_id)
-    return generator_limit(LimitEvidence(known, asked, turns, starts), now_unix_ns)
+    found, asked = processes(connection, run_id) if known is None else known, asked_processes(connection, run_id)
+    return generator_limit(LimitEvidence(found, asked, turns, starts), now_unix_ns)
+
+
+def processes_of(
+    connection: StoreConnection, run_id: str | None, emitted: Sequence[TurnsOfProcess] | None
+) -> Sequence[ProcessInfo]:
+    """The load generator's processes of a run, none of a service's; `emitted` is what is known of their turns."""
+    return () if run_id is None or service_day(run_id) is not None else processes(connection, run_id, emitted)

@@ -80,6 +80,12 @@ def is_under_way(known: Sequence[ProcessInfo], now_unix_ns: int | None) -> bool:
     return any(is_at_work(process, now_unix_ns) for process in known)
 
 
+def last_heard(known: Sequence[ProcessInfo]) -> int | None:
+    """The last sign of life of the process that has been quiet for longest, of those that have not announced their end;
+    None where all have."""
+    return min((process.last_seen_unix_ns for process in known if not process.ended), default=None)
+
+
 def lost_processes(known: Sequence[ProcessInfo], asked: int, now_unix_ns: int | None = None) -> tuple[LostProcess, ...]:
     """The processes that began and never said that they had ended, and, of a run that is over, those of `asked` that
     never began. Ask when the telemetry of the run is delivered; while it is under way, those at work are not lost."""

@@ -26,7 +26,8 @@ from telemetry.store.queries import Condition, source_of, valid
 from telemetry.store.rollups.library import RollupLibrary
 from telemetry.store.rollups.objectives import can_count
 from telemetry.store.rollups.view import HeadlineTotals, RolledUp
-from telemetry.store.run_limit import limit_turns, run_limit
+from telemetry.store.run_limit import limit_turns, processes_of, run_limit
+from telemetry.store.run_state import last_heard
 from telemetry.store.summaries import summarize
 from telemetry.store.timelines import timeline
 from telemetry.store.turn_rows import full_turns
@@ -56,9 +57,11 @@ class TurnQuestions:
             found = summarize(self._connection, self._filter, now_unix_ns, skipped_segments)
         emitted = None if self._rolled is None else self._rolled.turns_of_processes()
         turns, starts = limit_turns(found), found.starts
-        limit = run_limit(self._connection, self._filter.run_id, turns, starts, now_unix_ns, emitted=emitted)
+        run_id = self._filter.run_id
+        known = processes_of(self._connection, run_id, emitted)
+        limit = run_limit(self._connection, run_id, turns, starts, now_unix_ns, known=known)
         outdated = self._library.outdated_rows(self._connection.segments("turns", self._filter.run_id))
-        return replace(found, limit=limit, turns_to_roll_up=outdated)
+        return replace(found, limit=limit, heard_unix_ns=last_heard(known), turns_to_roll_up=outdated)
 
     def timeline(self, metric: str, buckets: int) -> list[TimelinePoint]:
         """A metric over time. Raises KeyError for a metric that there is none of."""

@@ -1,5 +1,6 @@
 """What the pages ask of a store, and what they may keep of it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from telemetry.model.errors import ConfigError, StoreError
 from telemetry.objectives.slo import default_objectives
 from telemetry.store.answers import RunRecord
 from tests.unit.dashboard.fakes import FakeReader, summary
+from tests.unit.dashboard.scenes import S
 
 OLD = RunRecord("old", 1, 5, 200, None, None, True, {})
 NEW = RunRecord("new", 2, 4, 200, None, None, False, {})
@@ -43,6 +45,21 @@ def test_a_store_that_has_not_changed_is_not_asked_again() -> None:
     states.append(2)
     assert kept.now(Choice()) is not first
     assert len(reader.asked) > asked
+
+
+def test_a_process_that_counts_as_lost_by_now_is_asked_about_again_once() -> None:
+    heard, now = 1_000 * S, [1_000 * S]
+    reader = FakeReader([NEW], replace(summary(), heard_unix_ns=heard))
+    kept = Source(reader, default_objectives(), lambda: 1, wall_clock_ns=lambda: now[-1])
+    first = kept.now(Choice())
+    now.append(heard + 30 * S)
+    assert kept.now(Choice()) is first
+    now.append(heard + 31 * S)
+    assert kept.now(Choice()) is not first, "the store is the same, and says something else"
+    asked = len(reader.asked)
+    now.append(heard + 300 * S)
+    kept.now(Choice())
+    assert len(reader.asked) == asked
 
 
 def test_a_page_is_one_question() -> None:

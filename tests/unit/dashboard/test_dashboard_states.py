@@ -2,6 +2,7 @@
 
 import re
 import time
+from datetime import UTC
 from html import escape, unescape
 from pathlib import Path
 
@@ -9,8 +10,13 @@ import msgspec
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from dashboard.source import ENV_SLO, ENV_STORE
+from dashboard.filters import Choice
+from dashboard.header import overview
+from dashboard.source import ENV_SLO, ENV_STORE, Source
 from telemetry.model import semconv
+from telemetry.objectives.slo import default_objectives
+from telemetry.store.answers import Filter
+from telemetry.store.reader import StoreReader
 from telemetry.store.schema import Batch, PointRow
 from telemetry.store.writer import StoreWriter
 from tests.unit.dashboard.scenes import S, Scene, fill, health, run_span, turns_of
@@ -205,3 +211,27 @@ def test_moments_have_the_names_that_people_read(store: Path) -> None:
     assert "ASR final, caller" in text
     assert "LLM first token, service" in text
     assert "TTS first chunk" in text
+
+
+@pytest.mark.parametrize(
+    ("quiet_s", "said"), [(4, ""), (12, "a process of the load generator was last heard 12 s ago")]
+)
+def test_a_live_run_says_since_when_nothing_was_heard(store: Path, quiet_s: int, said: str) -> None:
+    now = 1_795_000_000 * S
+    fill(store, Scene(turns=40, newest_unix_ns=now - quiet_s * S - 5 * S, invalid_share=0.0))
+    with StoreReader(store, wall_clock_ns=lambda: now) as reader:
+        view = Source(reader, default_objectives(), reader.state).now(Choice())
+        heard = reader.processes("run-4c1d")[0].last_seen_unix_ns
+    assert view.run is not None
+    assert view.summary is not None
+    assert view.summary.heard_unix_ns == heard
+    text = overview(view.run, view.summary, "live", heard + quiet_s * S, UTC)
+    assert ("last heard" in text) == bool(said)
+    assert said in text
+    assert "last heard" not in overview(view.run, view.summary, "stale", heard + 60 * S, UTC)
+
+
+def test_nothing_is_waited_for_of_a_run_that_has_ended(store: Path) -> None:
+    fill(store, Scene(turns=40, newest_unix_ns=time.time_ns(), ended=True))
+    with StoreReader(store) as reader:
+        assert reader.summary(Filter(run_id="run-4c1d")).heard_unix_ns is None
