@@ -39,7 +39,7 @@ class LimitedTurns:
 
 
 @dataclass(slots=True)
-class _Run:
+class _RunState:
     """What the turns and the declarations of a run say of it."""
 
     total: int = 0
@@ -62,7 +62,7 @@ def limited_turns(connection: StoreConnection, since_unix_ns: int, now_unix_ns: 
     return LimitedTurns(len(limited), sum(each.total - each.invalid for each in limited))
 
 
-def _is_limited(connection: StoreConnection, run_id: str, run: _Run, now_unix_ns: int) -> bool:
+def _is_limited(connection: StoreConnection, run_id: str, run: _RunState, now_unix_ns: int) -> bool:
     if too_many_invalid(run.invalid, run.total):
         return True
     is_whole = len(run.known) >= (asked_processes(connection, run_id) or 1)
@@ -72,9 +72,9 @@ def _is_limited(connection: StoreConnection, run_id: str, run: _Run, now_unix_ns
     return run_limit(connection, run_id, LimitTurns(run.total, run.invalid), None, now_unix_ns) is not None
 
 
-def _runs(connection: StoreConnection) -> dict[str, _Run]:
+def _runs(connection: StoreConnection) -> dict[str, _RunState]:
     """The runs that have turns of callers."""
-    found: defaultdict[str, _Run] = defaultdict(_Run)
+    found: defaultdict[str, _RunState] = defaultdict(_RunState)
     for row in connection.of_each_segment("turns of runs", "turns", _STATEMENT, _rolled_up):
         run = found[row["run_id"]]
         run.total += row["total"]
