@@ -103,6 +103,7 @@ def _sources() -> list[Path]:
     return [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
 
 
+@pytest.mark.slow
 def test_no_code_runs_data_or_weakens_tls() -> None:
     sources = _sources()
     assert len(sources) > 500

@@ -52,6 +52,7 @@ def test_every_part_is_there() -> None:
     assert set(SERVICES) == {"assistant", "sidecar", "locust-master", "locust-worker"} | watching
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OURS)
 def test_each_command_is_one_that_exists_with_every_flag_it_is_given(name: str) -> None:
     command, arguments = program(OURS[name]["command"])
@@ -238,6 +239,7 @@ def test_the_image_runs_as_nobody_in_particular_and_has_the_command() -> None:
     assert not [rest for name, rest in found if name in ("ENV", "ARG") and re.search("TOKEN|SECRET|PASSWORD", rest)]
 
 
+@pytest.mark.slow
 def test_the_images_command_passes_its_arguments_on(tmp_path: Path) -> None:
     run_line = next(rest for name, rest in instructions((ROOT / "Dockerfile").read_text()) if name == "RUN")
     printed = re.search(r"(printf .*?) > /usr/local/bin/voiceprobe", run_line)

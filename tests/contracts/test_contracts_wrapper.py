@@ -33,6 +33,7 @@ def test_it_runs_from_another_folder_through_a_symlink(used: Checkout, tmp_path:
     assert (result.returncode, result.stdout, result.stderr) == (0, "arguments: run\n", "")
 
 
+@pytest.mark.slow
 def test_a_changed_lock_brings_the_environment_up_to_date(used: Checkout) -> None:
     lock = used.root / "requirements.lock"
     lock.write_text(lock.read_text() + "# changed\n")
@@ -61,6 +62,7 @@ def test_a_uv_that_is_there_is_used(used: Checkout, tmp_path: Path) -> None:
     assert used.run("demo").stderr == ""
 
 
+@pytest.mark.slow
 def test_where_uv_fails_it_says_why_and_pip_installs(used: Checkout, tmp_path: Path) -> None:
     changed = used.run("demo", **with_uv(used, tmp_path, "echo 'error: no index can be reached' >&2; exit 2"))
     assert (changed.returncode, changed.stdout) == (0, "arguments: demo\n")
@@ -95,6 +97,7 @@ def test_an_interrupt_ends_the_installation_at_once(used: Checkout, tmp_path: Pa
     assert used.run("demo").stderr == ""
 
 
+@pytest.mark.slow
 def test_the_suite_gets_its_own_packages_and_its_arguments(used: Checkout) -> None:
     result = used.run("test", "-q", "tests/unit", cwd=used.root.parent)
     assert (result.returncode, result.stdout) == (0, "pytest: -n 3 --dist loadfile -q tests/unit\n")

@@ -10,6 +10,7 @@ import pytest
 from tests.contracts.wrapper_checkout import Checkout, program
 
 
+@pytest.mark.slow
 def test_missing_programs_are_named_where_they_cannot_be_installed(used: Checkout) -> None:
     (used.root / ".ci" / "system-packages.txt").write_text("# heading\nno-such-program a-package why\nsh dash shell\n")
     folder = used.root / "user"

@@ -70,6 +70,7 @@ def test_a_scenario_is_loaded(file: Path) -> None:
     assert load_scenario(file).phases
 
 
+@pytest.mark.slow
 def test_locust_itself_imports_the_locustfile() -> None:
     command = [sys.executable, "-m", "locust", "-f", "examples/locustfile.py", "--list"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)

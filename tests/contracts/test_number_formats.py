@@ -51,6 +51,7 @@ def _computes(part: ast.FormattedValue) -> bool:
     return bool(_spec(part)) or scaled or rounded
 
 
+@pytest.mark.slow
 def test_milliseconds_and_percentages_are_written_in_one_module() -> None:
     found = [
         f"{path}:{line}"

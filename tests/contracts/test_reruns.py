@@ -78,6 +78,7 @@ def integration(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runners", [("-n", "0"), ("-n", "2", "--dist", "loadfile")], ids=["alone", "two"])
 def test_chance_gets_a_second_try_with_new_servers_and_is_shown(integration: Path, runners: tuple[str, ...]) -> None:
     (integration / "test_chance.py").write_text(TESTS)
@@ -91,6 +92,7 @@ def test_chance_gets_a_second_try_with_new_servers_and_is_shown(integration: Pat
     ]
 
 
+@pytest.mark.slow
 def test_a_server_that_did_not_start_is_started_again(integration: Path) -> None:
     (integration / "test_setup.py").write_text(SETUP)
     code, out = run(integration.parent, "-n", "0")
@@ -109,6 +111,7 @@ def test_what_needs_no_other_process_gets_one_try(tmp_path: Path) -> None:
     assert (code, "1 failed in" in out) == (1, True), out
 
 
+@pytest.mark.slow
 def test_what_fails_many_is_no_chance(integration: Path) -> None:
     many = "import pytest\n\n@pytest.mark.parametrize('each', range(20))\ndef test_fault(each):\n    assert each < 0\n"
     (integration / "test_many.py").write_text(many)

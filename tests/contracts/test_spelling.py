@@ -33,6 +33,7 @@ def test_the_documentation_is_spelled_as_americans_do() -> None:
     assert misspelled(pages) == []
 
 
+@pytest.mark.slow
 def test_the_code_is_spelled_as_americans_do() -> None:
     assert misspelled(written()) == []
 

@@ -227,6 +227,7 @@ def test_caller_who_speaks_into_the_reply_cancels_it() -> None:
         asyncio.run(held(url))
 
 
+@pytest.mark.slow
 def test_missed_deadline_falls_back_to_a_rule() -> None:
     async def work(url: str) -> dict[str, str]:
         async with call(url) as caller:
@@ -275,6 +276,7 @@ def test_cache_in_a_real_redis(tmp_path: Path) -> None:
         redis.stdout.close()
 
 
+@pytest.mark.slow
 def test_token_health_paths_and_limits() -> None:
     async def status(url: str, **headers: str) -> int:
         try:
@@ -304,6 +306,7 @@ def test_token_health_paths_and_limits() -> None:
         asyncio.run(work(url))
 
 
+@pytest.mark.slow
 def test_bad_configuration_and_taken_port_exit_2() -> None:
     def start(*flags: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "loadtest.targets.assistant", *flags]
@@ -321,6 +324,7 @@ def test_bad_configuration_and_taken_port_exit_2() -> None:
     assert "Traceback" not in refused.stderr + bad.stderr
 
 
+@pytest.mark.slow
 def test_sigterm_in_the_middle_of_a_call_is_a_clean_end() -> None:
     command = [sys.executable, "-m", "loadtest.targets.assistant"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

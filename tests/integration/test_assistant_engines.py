@@ -86,6 +86,7 @@ def test_unknown_voice_is_a_usage_error() -> None:
         asyncio.run(EspeakTts("martian").start())
 
 
+@pytest.mark.slow
 def test_pocketsphinx_recognizes_words_of_a_clip_with_partials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pocketsphinx_engine, "_FINAL_TIMEOUT_S", 180.0)  # what a busy machine needs decides nothing
     corpus = open_corpus(BUNDLED)
@@ -192,6 +193,7 @@ class _Collector(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None: ...  # noqa: A002 - the base class's name
 
 
+@pytest.mark.slow
 def test_service_side_turn_is_a_child_of_the_callers_trace() -> None:
     _Collector.spans = []
     trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -227,6 +229,7 @@ def test_service_side_turn_is_a_child_of_the_callers_trace() -> None:
     assert heard == reported["actual_v2v_ns"]
 
 
+@pytest.mark.slow
 def test_missing_collector_disturbs_nobody() -> None:
     async def work(url: str) -> str:
         async with call(url) as caller:

@@ -42,6 +42,7 @@ def found(places: Places) -> list[str]:
     return sorted({leak.place for leak in places.leaks})
 
 
+@pytest.mark.slow
 def test_every_file_and_table_is_searched(places: Places, tmp_path: Path) -> None:
     (tmp_path / "store" / "ingest").mkdir(parents=True)
     (tmp_path / "store" / "ingest" / "000000000001.log").write_bytes(b"\0\1" + SECRET.encode())

@@ -11,6 +11,8 @@ from loadtest.exit_codes import ExitCode
 from loadtest.run import processes
 from tests.integration.calling import CORPUS, assistant
 
+pytestmark = pytest.mark.slow
+
 COMMAND = [sys.executable, "-m", "loadtest.cli.main", "capacity"]
 SPEECH = ["--corpus", CORPUS, "--length", "short", "--clips", "6", "--think", "0.2", "--endpointing", "200ms"]
 SLO = """
@@ -37,7 +39,6 @@ def _capacity(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.slow
 def test_the_capacity_lies_where_the_assistant_has_no_place_left(tmp_path: Path) -> None:
     """Two answers at a time, each for 500 ms or more: some 4 a second. 8 callers ask for fewer, 32 for more. Two
     processes share the callers of each step."""

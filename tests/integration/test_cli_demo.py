@@ -17,6 +17,8 @@ from telemetry.model.turns import Turn
 from telemetry.store.reader import StoreReader
 from tests.integration.expected_exit import code_by_objectives
 
+pytestmark = pytest.mark.slow
+
 CALLERS = 8
 RUN_TIME = "30s"
 LIMIT_MS = 5.0
@@ -70,7 +72,6 @@ def _demo(out: Path) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
     return done, json.loads(file.read_text())
 
 
-@pytest.mark.slow
 def test_the_demo_measures_what_its_assistant_injected(tmp_path: Path) -> None:
     # A machine that pauses in the wrong microsecond, or in most turns, is not the instrument: it gets a second chance.
     for attempt in ("first", "second"):

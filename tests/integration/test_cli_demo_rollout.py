@@ -15,6 +15,7 @@ from telemetry.store.reader import StoreReader
 DEMO_FILES = Path(__file__).parents[2] / "loadtest" / "rollout" / "demo_files"
 
 
+@pytest.mark.slow
 def test_real_callers_are_split_by_the_flag_and_too_few_turns_decide_nothing(tmp_path: Path) -> None:
     out = tmp_path / "out"
     flags = ("--users", "8", "--run-time", "15s", "--exit", "--out", str(out), "--json", str(tmp_path / "demo.json"))

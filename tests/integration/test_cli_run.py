@@ -31,6 +31,8 @@ from tests.integration.waiting import answers, wait_until
 from tests.integration.waiting import stored_turns as _turns
 from tests.unit.loadtest.calibration.calibration_material import calibration, step
 
+pytestmark = pytest.mark.slow
+
 COMMAND = [sys.executable, "-m", "loadtest.cli.main"]
 QUICK = ["--corpus", CORPUS, "--length", "short", "--clips", "6", "--think", "0.2", "--endpointing", "300ms"]
 
@@ -61,7 +63,6 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
 
 
-@pytest.mark.slow
 def test_a_run_measures_judges_and_says_so(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VOICEPROBE_HOME", str(tmp_path / "home"))
     keep(calibration_object(calibration(step(10, error_ns=120_000), machine=fingerprint())))
@@ -122,7 +123,6 @@ def test_a_run_measures_judges_and_says_so(url: str, tmp_path: Path, monkeypatch
     assert (declared["calibration"], declared["calibrated_to_ms"]) == (cited, "0.12")
 
 
-@pytest.mark.slow
 def test_a_run_that_is_interrupted_keeps_its_results(url: str, tmp_path: Path) -> None:
     file, out = tmp_path / "summary.json", tmp_path / "out"
     process = _start(["run", url, "--users", "4", "--run-time", "10m", *QUICK, "--out", str(out), "--json", str(file)])
@@ -137,7 +137,6 @@ def test_a_run_that_is_interrupted_keeps_its_results(url: str, tmp_path: Path) -
     assert "stopping" in output
 
 
-@pytest.mark.slow
 def test_a_generator_that_is_stopped_blames_itself(url: str, tmp_path: Path) -> None:
     file, out = tmp_path / "summary.json", tmp_path / "out"
     process = _start(["run", url, "--users", "4", "--run-time", "22s", *QUICK, "--out", str(out), "--json", str(file)])
@@ -159,7 +158,6 @@ def test_a_generator_that_is_stopped_blames_itself(url: str, tmp_path: Path) -> 
     # That turns which were not touched stay valid is shown in test_validity, where the machine's own pauses are known.
 
 
-@pytest.mark.slow
 def test_a_named_sidecar_that_does_not_answer_does_not_disturb_a_run(url: str, tmp_path: Path) -> None:
     file = tmp_path / "summary.json"
     code, output, _ = _run(
@@ -186,7 +184,6 @@ def test_a_named_sidecar_that_does_not_answer_does_not_disturb_a_run(url: str, t
     assert (kept["waiting_turns"], kept["waiting_spans"]) == (0, 0)
 
 
-@pytest.mark.slow
 def test_a_sidecar_that_is_killed_in_a_run_loses_nothing(url: str, tmp_path: Path) -> None:
     file = tmp_path / "summary.json"
     child, sidecar = start_sidecar(tmp_path / "store", tmp_path / "logs", slo=None)
@@ -218,7 +215,6 @@ def test_a_sidecar_that_is_killed_in_a_run_loses_nothing(url: str, tmp_path: Pat
 @pytest.mark.parametrize(
     ("fault", "reason"), [("refuse", "HTTP 503"), ("half-open", "did not open a session")], ids=["refuse", "half-open"]
 )
-@pytest.mark.slow
 def test_a_target_that_refuses_ends_with_5(tmp_path: Path, fault: str, reason: str) -> None:
     with assistant(tmp_path / "logs", "--fault", fault) as url:
         code, _, err = _run(["run", url, "--users", "1", *QUICK, "--out", str(tmp_path / "out")])
@@ -260,7 +256,6 @@ def test_what_cannot_be_used_is_reported_at_once_and_nothing_is_written(tmp_path
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.slow
 def test_the_same_callers_run_under_plain_locust(url: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [
@@ -307,7 +302,6 @@ def test_the_same_callers_run_under_plain_locust(url: str, tmp_path: Path) -> No
     assert "voice_to_voice" in output or max(invalid, default=0) == 3 * 2, output
 
 
-@pytest.mark.slow
 def test_the_same_callers_start_and_stop_from_locusts_own_page(url: str, tmp_path: Path) -> None:
     port = processes.free_port()
     arguments = ["-m", "locust", "-f", str(processes.ROOT / "loadtest" / "locustfile.py"), "--host", url]
@@ -358,7 +352,6 @@ def test_plain_locust_refuses_what_it_cannot_use(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.slow
 def test_each_call_is_recorded_with_the_profile_that_it_was_spoken_over(url: str, tmp_path: Path) -> None:
     profiles = ["--profile", "noise=babble snr=20 share=50%; channel=telephone share=50%"]
     code, _, err = _run(

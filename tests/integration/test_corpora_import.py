@@ -15,6 +15,8 @@ from corpora.manifest.manifest import read_manifest
 from tests.corpus_faults import find_faults
 from tests.unit.corpora.sources.importing.sources import RATE_HZ, import_source, put, speech
 
+pytestmark = pytest.mark.slow
+
 TIMEOUT_S = 120
 MAX_MEMORY_BYTES = 96 * 1024 * 1024
 
@@ -89,7 +91,6 @@ def measured(tmp_path: Path, settings: str) -> tuple[int, str]:
     return int(used), result
 
 
-@pytest.mark.slow
 def test_a_call_of_half_an_hour_is_cut_with_limited_memory(tmp_path: Path) -> None:
     stereo = np.zeros((len(speech()), 2))
     stereo[:, 0] = speech()
@@ -101,7 +102,6 @@ def test_a_call_of_half_an_hour_is_cut_with_limited_memory(tmp_path: Path) -> No
     assert used < MAX_MEMORY_BYTES
 
 
-@pytest.mark.slow
 def test_recordings_of_ten_hours_take_limited_memory(tmp_path: Path) -> None:
     sparse_wav(tmp_path / "in" / "long.wav", 10 * 3600, 1, {})
     (tmp_path / "in" / "list.csv").write_text("file,start_s,end_s\nlong.wav,0,36000\nlong.wav,35000,35001\n")
@@ -110,7 +110,6 @@ def test_recordings_of_ten_hours_take_limited_memory(tmp_path: Path) -> None:
     assert used < MAX_MEMORY_BYTES
 
 
-@pytest.mark.slow
 def test_a_killed_import_leaves_no_corpus_and_a_killed_appending_one_can_be_resumed(tmp_path: Path) -> None:
     burst = np.pad(np.random.default_rng(1).standard_normal(4_000) * 0.1, 1_600)
     for number in range(80):
@@ -136,7 +135,6 @@ def killed(tmp_path: Path, into: str, *, append: bool) -> int:
     return subprocess.run(command, timeout=TIMEOUT_S, check=False).returncode
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("attempt", range(2))
 def test_concurrent_imports_into_one_corpus_lose_nothing(tmp_path: Path, attempt: int) -> None:
     into = tmp_path / "out"

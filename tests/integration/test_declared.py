@@ -13,6 +13,8 @@ from loadtest.exit_codes import ExitCode
 from loadtest.run.trial import TrialRequest, carry_out
 from tests.integration.calling import Callers, assistant
 
+pytestmark = pytest.mark.slow
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "protocols" / "openai-realtime.yaml"
 METRICS_SEEN = ("speech_end", "endpoint", "asr_first_partial", "asr_final", "llm_first_token", "tts_first_chunk")
 
@@ -23,7 +25,6 @@ def try_out(url: str, spec: Path, *flags: str) -> subprocess.CompletedProcess[st
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
-@pytest.mark.slow
 def test_a_conversation_over_a_declared_wire_is_measured_as_over_the_wire_it_describes(tmp_path: Path) -> None:
     with assistant(tmp_path) as url:
         (turns,) = Callers(url, 1, 2, protocol="declared", wire_settings={"spec": str(EXAMPLE)}).call()
@@ -42,7 +43,6 @@ def shown(url: str, spec: Path) -> tuple[ExitCode, str]:
     return code, output.getvalue()
 
 
-@pytest.mark.slow
 def test_try_shows_what_was_recognized_and_what_was_not(tmp_path: Path) -> None:
     spec = yaml.safe_load(EXAMPLE.read_text())
     spec["events"] = [rule for rule in spec["events"] if rule["is"] not in ("final", "speech_started")]

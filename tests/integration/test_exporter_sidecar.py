@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from telemetry.export.instrumentation import CallTrace, GeneratorGauges, announce_run
 from telemetry.export.otlp_http import OtlpHttpExporter
 from telemetry.export.recovery import replay
@@ -12,6 +14,8 @@ from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
 from tests.fixtures_sidecar import running_sidecar
 from tests.integration.waiting import wait_until_visible
+
+pytestmark = pytest.mark.slow
 
 MS = 1_000_000
 UNIX = 1_790_000_000_000_000_000

@@ -21,6 +21,8 @@ from tests.fixtures_forwarding import (
 from tests.fixtures_sidecar import SidecarProcess
 from tests.integration.waiting import wait_until, wait_until_released
 
+pytestmark = pytest.mark.slow
+
 PROTOBUF = {"content-type": "application/x-protobuf"}
 SECRET_TEXT = "my card is 4111 1111 1111 1111"
 

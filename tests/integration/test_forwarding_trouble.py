@@ -27,6 +27,8 @@ from tests.fixtures_turns import client_turn
 from tests.integration.test_forwarding import send, state, up
 from tests.integration.waiting import wait_until, wait_until_visible
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def upstream() -> Iterator[UpstreamServer]:
@@ -149,7 +151,6 @@ def test_what_was_in_memory_alone_is_counted_as_lost_with_its_process(tmp_path: 
             wait_until(lambda: state(sidecar)["forwarded_requests"] == 1)
 
 
-@pytest.mark.slow
 def test_a_dead_destination_s_queue_holds_its_limit_on_disk(tmp_path: Path) -> None:
     with closing(UpstreamServer(answer(503))) as unwilling:
         with forwarding_sidecar(tmp_path, [up(unwilling.url, max_mib=32)]) as sidecar:

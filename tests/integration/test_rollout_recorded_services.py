@@ -179,6 +179,7 @@ def _figures(verdict: dict[str, object]) -> list[float]:
     return [-1.0 if check[name] is None else float(check[name]) for check in checks for name in names]
 
 
+@pytest.mark.slow
 def test_the_command_says_so_of_a_services_store(stores: dict[str, Path], tmp_path: Path) -> None:
     (tmp_path / "rollout.toml").write_text(plan_of(BY_NAME["slower"], "service"))
     command = [sys.executable, "-m", "loadtest.cli.main", "rollout", "check", str(tmp_path / "rollout.toml")]

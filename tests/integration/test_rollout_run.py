@@ -22,6 +22,8 @@ from tests.fixtures_turns import client_turn
 from tests.integration.waiting import wait_until, wait_until_visible
 from tests.rollout_cohorts import latencies_ms
 
+pytestmark = pytest.mark.slow
+
 PLAN = """
 name = "streaming"
 unit = "call"

@@ -17,6 +17,8 @@ from telemetry.store.rollout_log import read_rollouts
 from tests.fixtures_sidecar import SidecarProcess, running_sidecar
 from tests.integration.test_rollout_run import FLAGS, PLAN, command, output, send, weights
 
+pytestmark = pytest.mark.slow
+
 # Only ends a hopeless wait.
 WAIT_S = 240.0
 ENDLESS = ("--every", "300ms")

@@ -24,6 +24,8 @@ from tests.integration.calling import CORPUS
 from tests.integration.hosted_endpoint import HostedEndpoint
 from tests.integration.waiting import answers, wait_until
 
+pytestmark = pytest.mark.slow
+
 TOKEN, VALUE, PASSPHRASE = "tok-51f0c8aa93be", "val-77d2e91b04cc", "open-sesame-4711"
 USER, PASSWORD, KEY = "ursula-4711", "pw-0c9d8e7f6a5b", "key-9b8a7c6d5e4f"
 COOKIE, RAY = "cookie-8f7e6d5c4b3a", "8a1b2c3d4e5f-FRA"
@@ -138,7 +140,6 @@ def _call(arguments: list[str], cwd: Path) -> tuple[int, dict[str, bytes]]:
     return done.returncode, {"stdout": done.stdout, "stderr": done.stderr}
 
 
-@pytest.mark.slow
 def test_a_run_shows_and_stores_no_secret_that_the_endpoint_repeats(parrot: Parrot, tmp_path: Path) -> None:
     file, out = tmp_path / "summary.json", tmp_path / "out"
     limits = ["--users", "2", *FEW, "--out", str(out), "--json", str(file)]
@@ -156,7 +157,6 @@ def test_a_run_shows_and_stores_no_secret_that_the_endpoint_repeats(parrot: Parr
     assert _leaks({**output, **kept, **rows}) == []
 
 
-@pytest.mark.slow
 def test_locust_shows_and_spools_no_secret_that_the_endpoint_repeats(parrot: Parrot, tmp_path: Path) -> None:
     arguments = ["locust", "-f", str(processes.ROOT / "loadtest" / "locustfile.py"), "--headless", "--host", parrot.url]
     arguments += ["--users", "2", *FEW, "--spool", str(tmp_path / "spool"), "--loglevel", "DEBUG", *QUICK]
@@ -168,7 +168,6 @@ def test_locust_shows_and_spools_no_secret_that_the_endpoint_repeats(parrot: Par
     assert _leaks({**output, **spooled}) == []
 
 
-@pytest.mark.slow
 def test_locusts_page_shows_no_secret_and_its_callers_get_in(
     parrot: Parrot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,7 +237,6 @@ class Watch:
                         self.seen[child.pid] = line
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="needs a list of processes that shows arguments")
 @pytest.mark.parametrize("by", ["argument", "variable"])
 @pytest.mark.parametrize(

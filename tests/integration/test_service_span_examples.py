@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from telemetry.model.metrics import METRICS
@@ -14,6 +15,8 @@ from tests import asking
 from tests.fixtures_sidecar import ROOT, SidecarProcess, running_sidecar
 from tests.integration.waiting import wait_until
 from tests.programs import needed
+
+pytestmark = pytest.mark.slow
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 EXAMPLES = ROOT / "examples" / "service-spans"

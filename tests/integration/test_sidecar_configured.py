@@ -4,10 +4,14 @@ import json
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from tests import asking
 from tests.fixtures_forwarding import UpstreamServer, spans_request
 from tests.fixtures_sidecar import running_sidecar
 from tests.integration.waiting import wait_until
+
+pytestmark = pytest.mark.slow
 
 PROTOBUF = {"content-type": "application/x-protobuf", "authorization": "Bearer s3cret-of-a-file"}
 FILE = """

@@ -28,6 +28,8 @@ from tests import asking
 from tests.fixtures_sidecar import any_value, running_sidecar, turns_request
 from tests.fixtures_turns import client_turn
 
+pytestmark = pytest.mark.slow
+
 
 def _export(exporter: SpanExporter, turn: Turn) -> None:
     provider = TracerProvider(resource=Resource({"service.name": "exporter"}), shutdown_on_exit=False)

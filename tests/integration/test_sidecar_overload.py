@@ -16,6 +16,8 @@ from tests.fixtures_sidecar import running_sidecar, stored_trace_ids, trace_id_o
 from tests.fixtures_turns import client_turn
 from tests.integration.waiting import wait_until_visible
 
+pytestmark = pytest.mark.slow
+
 PROTOBUF = {"content-type": "application/x-protobuf"}
 JSON = {"content-type": "application/json"}
 ANSWERS = 4  # to each of many senders
@@ -55,7 +57,6 @@ def test_health_answers_while_the_store_process_decodes_20_megabytes_of_json(tmp
     assert order.count("healthy") > 1
 
 
-@pytest.mark.slow
 def test_128_senders_are_answered_and_what_was_acknowledged_is_stored(tmp_path: Path) -> None:
     """More than can be stored comes from 128 sides: each is stored or sent back, none waits for an exporter's end."""
     exporter_gives_up_s = 10.0

@@ -22,6 +22,8 @@ from tests.fixtures_sidecar import running_sidecar, turns_request
 from tests.fixtures_turns import client_turn
 from tests.integration.waiting import wait_until_released, wait_until_visible
 
+pytestmark = pytest.mark.slow
+
 TEXTS = [("first", "My name is Margaret Ellsworth, and my card was stolen."), ("second", f"My card is {CARD}, I said.")]
 FORMS = of_texts(TEXTS).union(*(of_value(name, value) for name, value in VALUES.items()))
 

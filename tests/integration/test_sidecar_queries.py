@@ -54,6 +54,7 @@ def post(sidecar: SidecarProcess, path: str, body: bytes, **headers: str) -> tup
         connection.close()
 
 
+@pytest.mark.slow
 def test_no_process_of_the_sidecar_loads_pandas(tmp_path: Path) -> None:
     """pyarrow imports it with the first value that it converts; nothing in these processes uses it."""
     with running_sidecar(tmp_path / "store") as running:

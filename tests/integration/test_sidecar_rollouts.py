@@ -160,6 +160,7 @@ def _flagger_passes(sidecar: SidecarProcess, type_: str, token: str = TOKEN) -> 
     return answer.status_code <= 202
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "verdict", "phase", "passing"),
     [
@@ -202,6 +203,7 @@ def test_argo_and_flagger_do_what_the_verdict_says(
             process.kill()
 
 
+@pytest.mark.slow
 def test_flaggers_weight_goes_up_with_a_promotion_and_then_waits(tmp_path: Path) -> None:
     with evaluating(tmp_path, "equal") as sidecar:
         evaluated(sidecar)
@@ -217,6 +219,7 @@ def test_flaggers_weight_goes_up_with_a_promotion_and_then_waits(tmp_path: Path)
             assert [each.stage for each in record.entries if each.verdict is None] == ["canary", "half"]
 
 
+@pytest.mark.slow
 def test_a_full_volume_holds_and_what_was_kept_stays(tmp_path: Path) -> None:
     with evaluating(tmp_path, "equal") as sidecar:
         assert evaluated(sidecar)["verdict"] == "promote"
@@ -244,6 +247,7 @@ def test_a_full_volume_holds_and_what_was_kept_stays(tmp_path: Path) -> None:
         assert ask(sidecar, "POST", "stage", json={"stage": "half"}).status_code == 200
 
 
+@pytest.mark.slow
 def test_a_killed_evaluation_and_a_killed_sidecar_lose_no_verdict(tmp_path: Path) -> None:
     with evaluating(tmp_path, "worse") as sidecar:
         assert evaluated(sidecar)["verdict"] == "roll_back"

@@ -13,6 +13,8 @@ from tests.fixtures_frameworks import PipecatTurn, pipecat_request
 from tests.fixtures_sidecar import running_sidecar
 from tests.integration.waiting import wait_until, wait_until_released, wait_until_visible
 
+pytestmark = pytest.mark.slow
+
 REPORTED_SERIES = "voice_service_turn_voice_to_voice_seconds_count"
 PROTOBUF = {"content-type": "application/x-protobuf"}
 
@@ -78,7 +80,6 @@ class _Service:
         return True
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("killed", ["front", "both"])
 def test_kill_9_loses_no_turn_and_doubles_none(tmp_path: Path, killed: str) -> None:
     acknowledged: list[tuple[str, str]] = []

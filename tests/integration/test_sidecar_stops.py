@@ -24,6 +24,8 @@ from tests.fixtures_sidecar import (
 from tests.fixtures_turns import client_turn
 from tests.integration.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 PROTOBUF = {"content-type": "application/x-protobuf"}
 
 
@@ -81,7 +83,6 @@ class _GrpcSender(_Sender):
         return True
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
 def test_what_was_acknowledged_under_load_is_stored(tmp_path: Path, number: signal.Signals) -> None:
     with running_sidecar(tmp_path) as sidecar:

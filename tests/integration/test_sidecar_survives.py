@@ -18,6 +18,8 @@ from tests.fixtures_sidecar import running_sidecar, turns_request
 from tests.fixtures_turns import client_turn
 from tests.integration.waiting import wait_until_released, wait_until_visible
 
+pytestmark = pytest.mark.slow
+
 PROTOBUF = {"content-type": "application/x-protobuf"}
 
 
@@ -54,7 +56,6 @@ class _Stream:
                     self.enough.set()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("killed", ["front", "both"])
 def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path, killed: str) -> None:
     acknowledged: list[str] = []

@@ -25,6 +25,8 @@ from tests.fixtures_sidecar import ROOT, SidecarProcess, running_sidecar, stored
 from tests.fixtures_turns import client_turn
 from tests.integration.waiting import wait_until, wait_until_released, wait_until_visible
 
+pytestmark = pytest.mark.slow
+
 PROTOBUF = {"content-type": "application/x-protobuf"}
 JSON = {"content-type": "application/json"}
 
@@ -154,7 +156,6 @@ def test_a_sidecar_that_is_stopped_has_nothing_to_say(tmp_path: Path, capfd: pyt
     assert stored_trace_ids(tmp_path) == [trace_id_of(1)]
 
 
-@pytest.mark.slow
 def test_kill_9_of_the_store_process_under_load_loses_nothing_and_doubles_nothing(tmp_path: Path) -> None:
     chance = random.Random(1)
     with running_sidecar(tmp_path) as sidecar:
@@ -183,7 +184,6 @@ def _runs(process: psutil.Process) -> bool:
     return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
 
 
-@pytest.mark.slow
 def test_while_the_store_process_starts_again_senders_are_sent_back_and_the_pages_say_so(
     tmp_path: Path, sabotage: Path
 ) -> None:
@@ -232,7 +232,6 @@ def test_a_front_that_is_killed_leaves_a_store_with_everything_and_without_an_ow
     assert list((tmp_path / "ingest").glob("*.log")) == [], "what is committed needs no log"
 
 
-@pytest.mark.slow
 def test_what_both_processes_left_in_the_log_is_there_after_the_next_start(tmp_path: Path, sabotage: Path) -> None:
     store = tmp_path / "store"
     (sabotage / "uncommitted").touch()
@@ -248,7 +247,6 @@ def test_what_both_processes_left_in_the_log_is_there_after_the_next_start(tmp_p
         assert sorted(stored_trace_ids(store)) == [trace_id_of(index) for index in range(20)], "ready means visible"
 
 
-@pytest.mark.slow
 def test_a_body_that_ends_the_store_process_is_refused_and_harms_nobody(tmp_path: Path, sabotage: Path) -> None:
     store = tmp_path / "store"
     with running_sidecar(store, before=sabotage) as sidecar, httpx.Client(base_url=sidecar.http, timeout=60) as client:
@@ -307,7 +305,6 @@ def _sabotaged(sabotage: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
         yield
 
 
-@pytest.mark.slow
 def test_a_body_that_hangs_the_store_process_does_so_a_few_times_only(
     tmp_path: Path, sabotage: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

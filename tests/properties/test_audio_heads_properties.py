@@ -1,5 +1,6 @@
 """Frames with a head of their own, decoded by a library that did not encode them."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from websockets.frames import Frame, Opcode
@@ -26,6 +27,7 @@ def decoded(stream: bytes, cuts: list[int]) -> list[tuple[Opcode, bytes]]:
     return [(event.opcode, bytes(event.data)) for event in frames]
 
 
+@pytest.mark.slow
 @given(
     st.lists(heads, max_size=6),
     st.binary(max_size=700),

@@ -2,12 +2,15 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadtest.conversation.state import State
 from loadtest.protocols.base import SUPERSEDED, EventKind, VoiceEvent
 from tests.unit.loadtest.conversation.world import MS, World, audio, event, make_plan, silence, tone
+
+pytestmark = pytest.mark.slow
 
 PIECES = st.lists(st.sampled_from(["text", "tone", "silence", "audio_done"]), max_size=4)
 ENDS = st.sampled_from([None, "completed", "cancelled", "failed", "incomplete", SUPERSEDED, "tool_call"])

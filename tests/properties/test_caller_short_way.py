@@ -158,6 +158,7 @@ def assert_same(short: Listener, long: Listener) -> None:
     assert records(short) == records(long)
 
 
+@pytest.mark.slow
 @settings(max_examples=500, deadline=None)
 @given(names, pieces, st.booleans(), wires, st.sampled_from([None, "barge-in", "manual", "silent"]), st.integers(0, 9))
 def test_both_ways_of_one_reply_give_the_same_turns(
@@ -180,6 +181,7 @@ def test_both_ways_of_one_reply_give_the_same_turns(
     assert_same(*both)
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(plans, st.lists(st.tuples(steps, names, pieces), min_size=1, max_size=3), wires)
 def test_both_ways_give_the_same_turns(plan: CallPlan, order: list[Any], wire: WireTraits) -> None:

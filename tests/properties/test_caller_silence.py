@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -85,6 +86,7 @@ def audible(sent: list[Chunk]) -> bool:
     return any(chunk.tone_ms for chunk in sent)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(chunks.filter(audible), st.integers(0, 8))
 def test_a_reply_that_ends_by_silence_is_measured_like_one_that_an_event_ends(sent: list[Chunk], final_at: int) -> None:
@@ -94,6 +96,7 @@ def test_a_reply_that_ends_by_silence_is_measured_like_one_that_an_event_ends(se
     assert figures(by_silence) == figures(by_event)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(chunks, st.integers(0, 8), st.booleans())
 def test_however_the_same_audio_is_split_the_turn_is_the_same(sent: list[Chunk], final_at: int, closed: bool) -> None:

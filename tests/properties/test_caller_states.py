@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +16,8 @@ from loadtest.conversation.state import State
 from loadtest.conversation.wire import WireTraits
 from loadtest.protocols.base import EventKind, VoiceEvent
 from tests.unit.loadtest.conversation.world import MS, audio, event, make_clip, reply, silence, tone
+
+pytestmark = pytest.mark.slow
 
 LONG, SHORT = make_clip(speech_ms=600, lead_ms=60), make_clip(speech_ms=200, lead_ms=0)
 IN_A_TURN = {State.SPEAKING, State.WAITING, State.HEARING, State.BACKCHANNELING}

@@ -108,6 +108,7 @@ def test_any_bytes_as_a_package_are_rejected_in_one_sentence(content: bytes) -> 
         assert str(caught.value).startswith(str(file))
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     before=st.integers(0, 200).map(lambda hops: hops * 32),
@@ -126,6 +127,7 @@ def test_bounds_in_digital_silence_are_found_within_a_millisecond(
     assert 0 <= before + hops * 32 - 1 - found.end_sample <= RATE_HZ // 1_000
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(gain_db=st.floats(-40, 10), shift=st.integers(0, 40_000), seed=st.integers(0, 2**32 - 1))
 def test_gain_and_position_in_the_file_do_not_change_the_bounds(gain_db: float, shift: int, seed: int) -> None:

@@ -1,6 +1,7 @@
 """Audio scanned later shows the same as audio scanned on arrival, and how much is scanned at once is bounded."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +16,7 @@ doings = st.sampled_from(["nothing", "nothing", "slice", "first", "last", "befor
 rates = st.sampled_from([8_000, 22_050, 24_000])
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(runs, st.lists(st.tuples(lengths, doings), max_size=30), st.sampled_from(PRESETS), rates, st.data())
 def test_whenever_it_is_asked_it_knows_what_an_eager_scan_knows(

@@ -133,6 +133,7 @@ def emitting() -> Iterator[tuple[Telemetry, list[EncodedSpan]]]:
         yield telemetry_and_written
 
 
+@pytest.mark.slow
 @SLOW
 @given(TURNS)
 def test_a_turn_is_on_the_wire_what_the_sdk_makes_of_it(emitting, turn: Turn) -> None:
@@ -147,6 +148,7 @@ def test_a_turn_is_on_the_wire_what_the_sdk_makes_of_it(emitting, turn: Turn) ->
     assert ExportTraceServiceRequest.FromString(sent) == encode_spans(reference)
 
 
+@pytest.mark.slow
 @SLOW
 @given(st.lists(st.tuples(st.sampled_from("ab"), TEXT, UNIX_NS, UNIX_NS, st.dictionaries(TEXT, VALUES), SPAN_ID)))
 def test_spans_of_any_attributes_one_after_the_other_are_what_the_sdk_makes_of_them(spans) -> None:

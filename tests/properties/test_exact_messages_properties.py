@@ -159,6 +159,7 @@ def steps_of(draw: st.DrawFn, name: str) -> list[Step]:
     return steps
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WIRES)
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())

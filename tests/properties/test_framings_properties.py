@@ -4,6 +4,7 @@ import itertools
 import json
 
 import h11
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,6 +48,7 @@ def test_event_lines(events: list[tuple[bytes | None, bytes | None]], places: li
     assert received(EventLines(), b"".join(whole), places) == whole
 
 
+@pytest.mark.slow
 @given(st.lists(st.binary(max_size=300), max_size=6), cuts)
 def test_length_prefixes(messages: list[bytes], places: list[int]) -> None:
     stream = b"".join(len(message).to_bytes(4, "big") + message for message in messages)

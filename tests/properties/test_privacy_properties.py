@@ -99,6 +99,7 @@ def stored(tables: DecodedTables) -> list[dict[str, object]]:
     return [*tables.spans.to_pylist(), *tables.turns.to_pylist()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
 @settings(deadline=None, max_examples=50)
 @given(made=st.lists(requests(), min_size=1, max_size=3))

@@ -18,6 +18,8 @@ from corpora.rendering.profiles.impairments import Jitter, PacketLoss
 from corpora.rendering.profiles.profile import CHANNEL_WORDS, Profile
 from corpora.rendering.render import render
 
+pytestmark = pytest.mark.slow
+
 RATE_HZ = 16_000
 
 

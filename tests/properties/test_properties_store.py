@@ -4,6 +4,7 @@ import contextlib
 import io
 
 import pyarrow.parquet as pq
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +18,7 @@ from tests.fixtures_sidecar import decoded_metrics, decoded_traces, turns_json, 
 from tests.strategies_turns import turns
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(st.lists(turns(), max_size=2))
 def test_turn_to_parquet_to_turn(written: list[Turn]) -> None:
@@ -31,6 +33,7 @@ def test_turn_to_parquet_to_turn(written: list[Turn]) -> None:
                 assert row[metric.column] == value, metric.name
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.lists(turns(), max_size=2, unique_by=lambda turn: turn.span_id))
 def test_turn_over_otlp_in_both_encodings(sent: list[Turn]) -> None:

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from websockets.protocol import State
@@ -177,6 +178,7 @@ fields = st.dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(st.lists(st.tuples(server_types, fields), max_size=6))
 def test_no_server_event_makes_the_caller_raise(events: list[tuple[str, dict[str, Any]]]) -> None:
@@ -188,6 +190,7 @@ def test_no_server_event_makes_the_caller_raise(events: list[tuple[str, dict[str
         caller.interrupt(100)
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(st.lists(st.tuples(client_types, fields), max_size=6))
 def test_no_client_event_makes_the_service_raise(events: list[tuple[str, dict[str, Any]]]) -> None:

@@ -4,6 +4,7 @@ from dataclasses import replace
 from functools import cache
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -49,6 +50,7 @@ def test_the_order_of_the_same_turns_changes_nothing(seed: int, shift_ms: int, o
     np.testing.assert_allclose(bounds(other), bounds(one), rtol=1e-9, atol=1e-3)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(SEEDS, SHIFTS, st.lists(st.integers(1, TURNS), max_size=12))
 def test_no_number_of_looks_in_between_promotes(seed: int, shift_ms: int, looks: list[int]) -> None:
@@ -66,6 +68,7 @@ def test_no_number_of_looks_in_between_promotes(seed: int, shift_ms: int, looks:
     assert bounds(after) == bounds(alone)
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(SEEDS, st.integers(1, 50))
 def test_looking_again_at_the_same_turns_gives_the_same_verdict(seed: int, times: int) -> None:

@@ -4,6 +4,7 @@ import base64
 import json
 from typing import Any, Final, Literal
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -57,6 +58,7 @@ def conversations(draw: st.DrawFn) -> list[Step]:
     return [*steps, ("interrupt", (1,))]
 
 
+@pytest.mark.slow
 @settings(max_examples=500, deadline=None)
 @given(conversations(), st.sampled_from(("pcm16", "pcm16", "pcmu", "pcma")))
 def test_the_same_reply_with_and_without_the_reader(steps: list[Step], encoding: Encoding) -> None:

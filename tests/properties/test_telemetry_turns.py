@@ -105,6 +105,7 @@ def emitting() -> Iterator[tuple[Telemetry, list[EncodedSpan]]]:
         yield telemetry_and_written
 
 
+@pytest.mark.slow
 @SLOW
 @given(TURNS)
 def test_a_turn_survives_the_wire(emitting, turn: Turn) -> None:

@@ -5,6 +5,7 @@ import json
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,6 +26,7 @@ MESSAGES = st.dictionaries(
 )
 
 
+@pytest.mark.slow
 @given(st.sampled_from(sorted(VARIANTS)), st.lists(MESSAGES.map(json.dumps) | JSON.map(json.dumps) | st.binary()))
 def test_no_message_raises_and_each_makes_an_event(variant: str, messages: list[str | bytes]) -> None:
     caller = make(variant, reply_end_mark="*")

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +15,8 @@ from telemetry.sidecar.adapters.alias_table import frameworks
 from telemetry.sidecar.adapters.turn_assembly import SUCCESSOR_NS, TurnAssembly
 from telemetry.store.schema import fits, turn_from_row, turns_table
 from tests.unit.telemetry.sidecar.adapters.recorded_spans import NOW_UNIX_NS, recorded_files, recorded_spans
+
+pytestmark = pytest.mark.slow
 
 RECORDED = {name: recorded_spans(name) for name in recorded_files()}
 JUNK: st.SearchStrategy[Any] = st.recursive(

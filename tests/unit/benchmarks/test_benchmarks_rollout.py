@@ -12,6 +12,7 @@ def verdicts(scenario: str) -> list[str]:
     return [simulate(plan(MARGIN_MS), SCENARIOS[scenario], seed, 4000).verdict for seed in ROLLOUTS]
 
 
+@pytest.mark.slow
 def test_the_simulated_rollouts_end_as_they_should() -> None:
     identical = verdicts("identical")
     assert identical.count("promote") >= 10

@@ -28,6 +28,7 @@ def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     return int(completed.value.code or 0)
 
 
+@pytest.mark.slow
 def test_list_as_json_for_scripts(tmp_path: Path) -> None:
     completed = run("list", "--json", VOICEPROBE_HOME=str(tmp_path))
     assert (completed.returncode, completed.stderr) == (0, "")
@@ -68,6 +69,7 @@ def test_check_prints_one_line_per_fault(
     assert "is empty" in lines[1]
 
 
+@pytest.mark.slow
 def test_an_unknown_corpus_is_one_sentence_and_exits_with_two(tmp_path: Path) -> None:
     completed = run("install", "unknown", VOICEPROBE_HOME=str(tmp_path))
     assert completed.returncode == 2

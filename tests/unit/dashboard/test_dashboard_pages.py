@@ -72,6 +72,7 @@ def test_an_empty_store_says_how_to_start(store: Path) -> None:
     assert "voiceprobe run" in text
 
 
+@pytest.mark.slow
 def test_a_page_of_a_store_that_changes_all_the_while_is_drawn_from_one_answer(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,6 +94,7 @@ def test_a_page_of_a_store_that_changes_all_the_while_is_drawn_from_one_answer(
     assert len(asked) == 1
 
 
+@pytest.mark.slow
 def test_a_full_store_shows_every_part(store: Path) -> None:
     fill(store, Scene(turns=240, newest_unix_ns=time.time_ns(), ended=True))
     app, text = shown()
@@ -183,6 +185,7 @@ def test_a_damaged_file_is_named_and_the_rest_is_shown(store: Path) -> None:
     assert "160 turns" in text
 
 
+@pytest.mark.slow
 def test_a_run_whose_oldest_turns_are_gone_is_not_shown_as_if_whole(store: Path) -> None:
     fill(store, Scene(turns=240, newest_unix_ns=time.time_ns(), ended=True))
     assert OLD_TURNS_GONE not in shown()[1]

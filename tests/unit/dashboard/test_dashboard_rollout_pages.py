@@ -98,6 +98,7 @@ def test_a_cohort_that_never_came_holds_on_both_pages(store: Path, cohort: str, 
     assert "Nothing to compare" in shown("cohorts")
 
 
+@pytest.mark.slow
 def test_a_plan_that_was_edited_midway_holds(store: Path) -> None:
     fill_rollout(store, Rollout(turns=2000, looks=2, moves=False), time.time_ns() - S)
     edited = replace(STREAMING, primary=replace(STREAMING.primary, margin=2 * STREAMING.primary.margin))
@@ -114,6 +115,7 @@ def test_two_plans_over_one_cohort_hold(store: Path) -> None:
     assert f"○ hold {sentence}" in shown("rollout")
 
 
+@pytest.mark.slow
 def test_a_log_that_was_changed_decides_nothing(store: Path) -> None:
     fill_rollout(store, Rollout(slower_ms=180, turns=2000, looks=2), time.time_ns())
     log = store / "rollouts" / "streaming" / LOG_NAME
@@ -127,6 +129,7 @@ def test_a_log_that_was_changed_decides_nothing(store: Path) -> None:
     assert "✕ worse streaming is worse than stable" in shown("cohorts")
 
 
+@pytest.mark.slow
 def test_a_roll_back_says_why_it_was(store: Path) -> None:
     fill_rollout(store, Rollout(slower_ms=180, turns=2400, looks=4), time.time_ns())
     for page in ("rollout", "cohorts"):
@@ -136,6 +139,7 @@ def test_a_roll_back_says_why_it_was(store: Path) -> None:
     assert found.index("✕ roll back") < found.index("Voice to voice"), "the sentence is first"
 
 
+@pytest.mark.slow
 def test_a_good_change_shows_stages_history_and_what_it_waits_for(store: Path) -> None:
     fill_rollout(store, Rollout(), time.time_ns())
     found = shown("rollout")
@@ -146,6 +150,7 @@ def test_a_good_change_shows_stages_history_and_what_it_waits_for(store: Path) -
     assert "the verdict's history" in found
 
 
+@pytest.mark.slow
 def test_when_the_turns_will_be_there_stands_only_while_they_come(store: Path) -> None:
     now = time.time_ns()
     fill_rollout(store, Rollout(turns=900, looks=5, moves=False), now)
@@ -154,6 +159,7 @@ def test_when_the_turns_will_be_there_stands_only_while_they_come(store: Path) -
     assert sentence.startswith("hold")
 
 
+@pytest.mark.slow
 def test_the_cohorts_page_has_every_ratio_with_difference_and_bounds(store: Path) -> None:
     fill_rollout(store, Rollout(), time.time_ns())
     found = bodies("cohorts")
@@ -169,6 +175,7 @@ def test_the_cohorts_page_has_every_ratio_with_difference_and_bounds(store: Path
         assert part in text
 
 
+@pytest.mark.slow
 def test_chosen_turns_never_contradict_the_verdict_above_them(store: Path) -> None:
     fill_rollout(store, Rollout(slower_ms=180, turns=2400, looks=4), time.time_ns())
     found = shown("cohorts", turns="chosen")
@@ -206,6 +213,7 @@ def test_names_of_others_are_text(store: Path) -> None:
     assert "&lt;img src=x onerror=alert(1)&gt;" in found
 
 
+@pytest.mark.slow
 def test_two_of_three_cohorts_are_chosen_and_change_places(store: Path) -> None:
     turns = [client_turn(index, cohort=("control", "b", "c")[index % 3]) for index in range(360)]
     fill_store(store, Run(turns=turns))

@@ -68,6 +68,7 @@ def test_without_a_run_the_page_says_what_to_do(tmp_path: Path, shows: pytest.Mo
     assert "The runs cannot be listed" in drawn()[1]
 
 
+@pytest.mark.slow
 def test_stores_that_take_long_to_read_follow(root: Path, shows: pytest.MonkeyPatch) -> None:
     shows.setenv(ENV_RUNS, json.dumps([str(root)]))
     (root / KEPT_NAME).unlink(missing_ok=True)
@@ -83,6 +84,7 @@ def test_stores_that_take_long_to_read_follow(root: Path, shows: pytest.MonkeyPa
     assert len(app.dataframe[0].value) == 4
 
 
+@pytest.mark.slow
 def test_every_run_is_in_the_list_and_can_be_opened(root: Path, shows: pytest.MonkeyPatch) -> None:
     shows.setenv(ENV_RUNS, json.dumps([str(root)]))
     app, text = drawn()
@@ -97,6 +99,7 @@ def test_every_run_is_in_the_list_and_can_be_opened(root: Path, shows: pytest.Mo
     assert runs_source.chosen_store(query["store"][0]) == str(root / "slow" / "store")
 
 
+@pytest.mark.slow
 def test_what_is_ticked_is_compared_with_the_oldest(root: Path, shows: pytest.MonkeyPatch) -> None:
     shows.setenv(ENV_RUNS, json.dumps([str(root)]))
     app, text = drawn(reference(root, "slow"), reference(root, "base"))

@@ -179,6 +179,7 @@ def _fill(arguments: tuple[Path, Path, int]) -> int:
     return there
 
 
+@pytest.mark.slow
 def test_several_processes_make_everything_once(made: Corpus, tmp_path: Path) -> None:
     with multiprocessing.get_context("spawn").Pool(3) as pool:
         there = pool.map(_fill, [(made.path, tmp_path / "cache", number) for number in range(3)])

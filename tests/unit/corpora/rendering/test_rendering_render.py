@@ -138,6 +138,7 @@ def test_the_bytes_are_pinned(english: Corpus) -> None:
     }
 
 
+@pytest.mark.slow
 def test_another_process_with_another_hash_seed_gives_the_same_bytes(english: Corpus) -> None:
     program = (
         "import sys; from corpora import *; c = open_corpus('voiceprobe-en');"

@@ -2,11 +2,15 @@
 
 from pathlib import Path
 
+import pytest
+
 from loadtest.bench.cases import Case
 from loadtest.bench.compared import rows
 from loadtest.bench.picture import draw
 from loadtest.bench.senders import Trial
 from tests.unit.loadtest.bench.test_bench_figures import made
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_picture_for_each_wire_names_its_senders_and_sizes(tmp_path: Path) -> None:

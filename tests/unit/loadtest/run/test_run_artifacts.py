@@ -54,6 +54,7 @@ def reported(place: NamedRun, files: ReportFiles = NO_FILES) -> tuple[ExitCode, 
     return code, text.getvalue()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "beside",
     [
@@ -77,6 +78,7 @@ def test_a_report_of_a_run_gives_the_files_that_it_left_byte_by_byte(tmp_path: P
     assert str(tmp_path) not in "".join(content.decode() for content in first.values()), "no place of this machine"
 
 
+@pytest.mark.slow
 def test_a_run_whose_command_was_killed_gets_its_reports_from_the_first_report(tmp_path: Path) -> None:
     folder = run_folder(tmp_path / "a")
     first = left(folder)
@@ -174,6 +176,7 @@ def test_a_run_whose_reports_cannot_be_written_still_gets_its_verdict_printed(tm
     assert not (folder / "summary.json").exists()
 
 
+@pytest.mark.slow
 def test_pictures_of_many_turns_have_no_dots_and_the_same_values(tmp_path: Path) -> None:
     store = fill_store(tmp_path / "s", synthetic_run(turns=MOST_DOTS + 100))
     with StoreReader(store) as reader:

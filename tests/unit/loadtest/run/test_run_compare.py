@@ -46,6 +46,7 @@ def asked(root: Path, *runs: str, **more: object) -> CompareRequest:
     return CompareRequest(runs, (str(root),), **more)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_a_regression_is_shown_with_its_interval(root: Path, tmp_path: Path) -> None:
     files = {"json_file": tmp_path / "c.json", "html_file": tmp_path / "c.html", "markdown_file": tmp_path / "c.md"}
     code, text = printed(asked(root, "base", "slow", **files))
@@ -99,6 +100,7 @@ class Parsed(HTMLParser):
             assert self.open.pop() == tag
 
 
+@pytest.mark.slow
 def test_the_exit_code_is_by_the_margin(root: Path) -> None:
     assert printed(asked(root, "base", "same"))[0] is ExitCode.OK
     assert printed(asked(root, "base", "slow", margin="1s"))[0] is ExitCode.OK
@@ -141,6 +143,7 @@ def test_runs_without_a_common_utterance_are_compared_by_call(root: Path, tmp_pa
     assert code is ExitCode.OK
 
 
+@pytest.mark.slow
 def test_a_generator_limited_run_claims_nothing(root: Path, tmp_path: Path) -> None:
     limited = latency_run("r-limited", 120, llm_ms=420, seed=6)
     limited.turns = [
@@ -165,6 +168,7 @@ def test_a_generator_limited_run_claims_nothing(root: Path, tmp_path: Path) -> N
     assert printed(asked(root, "base", folder, "same"))[0] is ExitCode.UNDECIDED
 
 
+@pytest.mark.slow
 def test_names_of_other_people_cannot_speak_for_us(tmp_path: Path) -> None:
     run_folder(tmp_path, "base", BASE)
     evil = "<img src=x onerror=alert(1)>|`\x1b[2J"
@@ -211,6 +215,7 @@ def test_without_a_folder_of_runs_the_list_says_what_to_do(tmp_path: Path, monke
     assert "one" in listing()
 
 
+@pytest.mark.slow
 def test_runs_are_removed_when_somebody_is_sure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("one", "two", "three"):
@@ -230,6 +235,7 @@ def test_runs_are_removed_when_somebody_is_sure(tmp_path: Path, monkeypatch: pyt
         remove_runs(["one"], request, Console(quiet=True), is_sure=True)
 
 
+@pytest.mark.slow
 def test_a_run_that_shares_its_store_is_not_removed_alone(tmp_path: Path) -> None:
     fill_store(tmp_path / "runs" / "cap" / "store", latency_run("step-1", 20), latency_run("step-2", 20, seed=2))
     fill_store(tmp_path / "shared", latency_run("r-3", 20))

@@ -35,12 +35,14 @@ def looks(folder: Path) -> int:
     return len(json.loads((folder / "history.json").read_text())["looks"])
 
 
+@pytest.mark.slow
 def test_looks_that_are_taken_at_once_are_all_kept(folder: Path) -> None:
     running = [subprocess.Popen(command(folder), stdout=subprocess.DEVNULL) for _ in range(LOOKS)]
     assert {each.wait(300) for each in running} == {0}
     assert looks(folder) == LOOKS
 
 
+@pytest.mark.slow
 def test_a_history_on_a_full_disk_keeps_the_old_looks_and_promotes_nothing(folder: Path) -> None:
     first = subprocess.run(command(folder), capture_output=True, text=True, timeout=300, check=False)
     assert first.returncode == 0

@@ -181,6 +181,7 @@ def test_the_newest_run_is_taken_and_reported_and_another_can_be_named(tmp_path:
     assert [line.split()[0] for line in lines[1:]] == ["run-2", "run-1"]
 
 
+@pytest.mark.slow
 def test_a_run_of_which_the_store_keeps_a_part_is_reported_as_such(tmp_path: Path) -> None:
     store = _store(tmp_path / "s", *_ended(), turns=3)
     gone = "the store no longer keeps the oldest turns of the run: these are the figures of the others"

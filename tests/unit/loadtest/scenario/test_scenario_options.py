@@ -111,6 +111,7 @@ def test_what_a_command_hands_over_arrives_as_it_was_whatever_the_flags(tmp_path
     assert found == [plain(settings), plain(replace(settings, spool="mine"))]
 
 
+@pytest.mark.slow
 def test_a_scenario_file_gives_locust_what_it_gives_a_command() -> None:
     scenario = load_scenario(SCENARIO)
     base = SwarmSettings(host=HOST, turns=9).with_scenario(scenario, ("turns",))

@@ -57,6 +57,7 @@ def test_no_tail_stays(secret: str, encoding: str) -> None:
     assert SecretRedactor([secret]).text(f"«{encoded}» and «{encoded}»") == f"«{HIDDEN}» and «{HIDDEN}»"
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(secrets, st.sampled_from(list(ENCODINGS)))
 def test_any_secret_in_any_encoding_is_hidden_whole(secret: str, encoding: str) -> None:
@@ -65,6 +66,7 @@ def test_any_secret_in_any_encoding_is_hidden_whole(secret: str, encoding: str) 
     assert clean.replace(HIDDEN, "") == "«»", encoded
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(st.lists(secrets, min_size=2, max_size=3), st.sampled_from(list(ENCODINGS)))
 def test_secrets_that_begin_alike_hide_nothing_of_one_another(found: list[str], encoding: str) -> None:

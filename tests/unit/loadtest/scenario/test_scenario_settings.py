@@ -150,6 +150,7 @@ def test_open_arrivals_are_phases_too() -> None:
     assert phased.faults() == ["--arrivals and --rate: the scenario has phases that say it; leave them out"]
 
 
+@pytest.mark.slow
 @given(
     st.sampled_from(["\r\n", "\n", "\r", "\t", "\0", "\x1b[2J", "\x7f", "\x9b", "\u2028", "\u202e", " "]),
     st.integers(0, len(GOOD)),

@@ -138,6 +138,7 @@ def test_random_masks_do_not_depend_on_the_process(
     assert content(prepare(settings, wire_of())) == alone
 
 
+@pytest.mark.slow
 def test_every_unusable_clip_is_reported(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bundled = open_corpus("voiceprobe-en", check_clips=False)
     folder = tmp_path / "broken"

@@ -2,6 +2,8 @@
 
 import gc
 
+import pytest
+
 from loadtest.swarm.gc_control import GcControl
 
 
@@ -41,6 +43,7 @@ def test_rings_that_die_young_are_freed_without_a_full_round() -> None:
         gc.unfreeze()
 
 
+@pytest.mark.slow
 def test_the_longest_round_is_reported_once() -> None:
     control = GcControl()
     try:

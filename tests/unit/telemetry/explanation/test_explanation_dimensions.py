@@ -68,6 +68,7 @@ def test_a_planted_dimension_comes_first_with_its_value(name: str) -> None:
     assert first.strength > 0.15
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.04, 0.2, 0.5])
 def test_in_noise_no_dimension_is_shown(share: float) -> None:
     """Whole calls are slow, by chance: of 200 runs with nine dimensions each, no more show one than the 5 % of Holm's

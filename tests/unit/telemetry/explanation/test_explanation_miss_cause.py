@@ -202,6 +202,7 @@ def test_a_share_has_the_error_of_its_calls() -> None:
     assert clustered_share(np.zeros(100, dtype=bool), np.arange(100)).standard_error > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.03, 0.05, 0.07, 0.2])
 def test_identical_cohorts_are_seldom_blamed(share: float) -> None:
     """Whole calls are bad, whatever their cohort: of 1,000 runs about as good or bad as the objective, fewer than 1 %
@@ -213,6 +214,7 @@ def test_identical_cohorts_are_seldom_blamed(share: float) -> None:
     assert blamed <= 10, blamed
 
 
+@pytest.mark.slow
 def test_a_service_that_does_not_change_seldom_gets_a_beginning() -> None:
     """Of 1,000 runs in which one call in twelve is bad throughout, fewer than 1 % are said to have begun to miss."""
     begun = sum(

@@ -90,6 +90,7 @@ def test_nothing_to_replay_where_there_is_no_directory(tmp_path: Path) -> None:
     assert replay(tmp_path / "none", lambda _: True) == ReplayResult()
 
 
+@pytest.mark.slow
 @given(turns())
 def test_a_turn_that_is_brought_home_is_the_turn_that_was_emitted(turn: Turn) -> None:
     with tempfile.TemporaryDirectory() as name:

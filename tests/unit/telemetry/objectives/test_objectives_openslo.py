@@ -329,6 +329,7 @@ PATHS = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(PATHS, TREES)
 def test_any_value_anywhere_is_read_or_refused(path: tuple[object, ...], value: object) -> None:

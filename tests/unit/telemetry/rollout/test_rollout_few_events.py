@@ -160,6 +160,7 @@ def test_one_slow_turn_in_twenty_is_seen_after_a_few_dozen() -> None:
     assert np.median([turns for _, turns in found]) <= 120
 
 
+@pytest.mark.slow
 def test_a_share_at_its_margin_is_not_taken_for_less_because_nothing_was_seen_yet() -> None:
     found = [ended(0.03, seed) for seed in range(200)]
     assert sum(status == "within" for status, _ in found) <= 0.05 * 200

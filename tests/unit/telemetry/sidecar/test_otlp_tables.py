@@ -151,6 +151,7 @@ def test_numbers_that_a_newer_version_gives_to_kinds_are_unspecified() -> None:
     assert (found["span_kind"].to_pylist(), found["status_code"].to_pylist()) == (["Unspecified"] * 2, ["Unset"] * 2)
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(st.data())
 def test_damaged_bodies_are_read_as_googles_parser_reads_them_or_refused(data: st.DataObject) -> None:

@@ -275,6 +275,7 @@ def test_a_forgotten_process_leaves_its_missing_turns() -> None:
     assert len(exposition._numbers._ranges) == PROCESSES_MAX
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=60, unique=True), st.integers(1, 10))
 @settings(deadline=None)
 def test_missing_turns_do_not_depend_on_the_order(numbers: list[int], size: int) -> None:

@@ -34,6 +34,7 @@ def is_gone(pid: int) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_a_process_that_was_killed_is_started_again(store: Path) -> None:
     async def ask() -> None:
         link = QueryLink(store)
@@ -64,6 +65,7 @@ def test_a_question_that_takes_too_long_is_answered_with_a_sentence(store: Path)
     asyncio.run(ask())
 
 
+@pytest.mark.slow
 def test_an_asker_who_goes_away_leaves_no_answer_for_the_next(store: Path) -> None:
     async def ask() -> None:
         link = QueryLink(store)
@@ -79,6 +81,7 @@ def test_an_asker_who_goes_away_leaves_no_answer_for_the_next(store: Path) -> No
     asyncio.run(ask())
 
 
+@pytest.mark.slow
 def test_a_process_ends_when_nobody_asks_and_the_next_question_starts_another(store: Path) -> None:
     async def ask() -> None:
         link = QueryLink(store, idle_s=0.0)

@@ -169,6 +169,7 @@ def test_the_answer_travels(reader: StoreReader) -> None:
     assert there == here
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("f", [Filter(), Filter(cohort="a"), Filter(noise_profile="none")], ids=str)
 def test_roll_ups_count_what_the_turns_do(
     tmp_path: Path, reader: StoreReader, f: Filter, monkeypatch: pytest.MonkeyPatch

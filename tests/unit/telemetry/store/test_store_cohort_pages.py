@@ -133,6 +133,7 @@ def test_turns_that_come_late_are_counted_and_leave_the_verdicts_figures(bad: Pa
     assert deciding[0] == deciding[1]
 
 
+@pytest.mark.slow
 def test_chosen_turns_have_a_sentence_of_their_own_by_the_plans_margins(bad: Path) -> None:
     for asked in (
         CohortsQuestion(turns="chosen"),

@@ -90,6 +90,7 @@ def test_a_service_that_does_not_know_the_run_is_found_beside_its_client(tmp_pat
     assert delta.difference_p50_ns == 6 * MS
 
 
+@pytest.mark.slow
 def test_a_process_that_outlives_its_runs_lacks_what_is_missing_between_a_runs_numbers(tmp_path: Path) -> None:
     def of(run_id: str, sequences: range, *missing: int) -> Run:
         turns = [exchange(index, run_id=run_id)[1] for index in sequences if index not in missing]
@@ -141,6 +142,7 @@ print("pandas" in sys.modules)
 """
 
 
+@pytest.mark.slow
 def test_a_process_that_reads_a_store_imports_no_pandas(tmp_path: Path) -> None:
     store = fill_store(tmp_path, synthetic_run("run-1", turns=12))
     done = subprocess.run([sys.executable, "-c", _ASKS, store], capture_output=True, text=True, check=True)
@@ -163,6 +165,7 @@ except ModuleNotFoundError as error:
 """
 
 
+@pytest.mark.slow
 def test_a_process_that_refuses_pandas_answers_from_roll_ups(tmp_path: Path) -> None:
     store = fill_store(tmp_path, synthetic_run("run-1", turns=12))
     with StoreReader(store) as reader:

@@ -177,6 +177,7 @@ def test_a_damaged_segment_s_rows_are_taken_again(tmp_path: Path, damage: str) -
         assert _append(writer, [client_turn(1), client_turn(2)]) == 1
 
 
+@pytest.mark.slow
 def test_memory_is_bounded_whatever_is_sent(tmp_path: Path) -> None:
     with StoreWriter(tmp_path, recent_rows_max=50) as writer:
         known = writer._known

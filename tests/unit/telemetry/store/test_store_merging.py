@@ -46,6 +46,7 @@ def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
 _MOMENTS = st.lists(st.integers(0, 100), min_size=1, max_size=30)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(inputs=st.lists(_MOMENTS, min_size=1, max_size=5), waiting_bytes=st.integers(1, 3_000))
 def test_every_row_comes_once_in_groups_that_fit(

@@ -39,6 +39,7 @@ def _files(directory: Path) -> set[str]:
     return {path.name for path in (directory / manifests.SEGMENTS_FOLDER).iterdir()}
 
 
+@pytest.mark.slow
 def test_each_large_segment_gets_its_roll_up_without_a_merge(tmp_path: Path) -> None:
     with StoreWriter(tmp_path) as writer:
         _filled(writer)
@@ -177,6 +178,7 @@ def _of_another_version(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         compactor.stop()
 
 
+@pytest.mark.slow
 def test_roll_ups_of_another_version_are_made_anew_one_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -96,6 +96,7 @@ def test_what_the_wire_withholds_says_why_by_cohort(tmp_path: Path) -> None:
         counts.of_cohort("control").count(objective)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(turns(), min_size=1, max_size=4))
 def test_the_fields_of_a_metric_are_all_that_its_value_needs(seen: list[Turn]) -> None:

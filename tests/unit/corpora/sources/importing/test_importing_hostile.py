@@ -296,6 +296,7 @@ def test_valid_archives_are_imported_and_leave_nothing_behind(source: Path, kind
     assert texts(import_source(archive, source.parent / "out")) == {"a": "packed"}
 
 
+@pytest.mark.slow
 def test_a_gzip_bomb(source: Path) -> None:
     put(source / "a.wav", speech())
     packer = zlib.compressobj(9, zlib.DEFLATED, 31)

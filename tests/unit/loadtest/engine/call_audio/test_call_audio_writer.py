@@ -116,6 +116,7 @@ def test_names_from_outside_never_become_paths(tmp_path: Path, run_id: str) -> N
     assert found.call is not None
 
 
+@pytest.mark.slow
 def test_four_hours_take_no_more_memory_than_four_minutes(tmp_path: Path) -> None:
     def peak(minutes: int) -> int:
         writer = writer_of(tmp_path / str(minutes))

@@ -85,6 +85,7 @@ def test_committed_spans_become_turns_when_they_are_due(tmp_path: Path) -> None:
     life.end()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 def test_each_turn_is_stored_once_in_any_order_with_duplicates_and_lives_that_end(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)

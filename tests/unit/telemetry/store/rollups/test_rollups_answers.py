@@ -47,6 +47,7 @@ def test_a_store_without_roll_ups_answers_the_same(tmp_path: Path) -> None:
     answers_agree(stored(tmp_path / "store", mixed_turns(1, 300), segments=3))
 
 
+@pytest.mark.slow
 def test_a_small_store_with_roll_ups_answers_the_same(tmp_path: Path) -> None:
     folder = stored(tmp_path / "store", mixed_turns(1, 200), segments=3, compacted=2)
     assert rollups_of(folder)
@@ -266,6 +267,7 @@ def test_objectives_that_no_edge_decides_are_counted_over_turns(tmp_path: Path) 
             assert rolled.objective_counts(Filter(), [objective]) == exact.objective_counts(Filter(), [objective])
 
 
+@pytest.mark.slow
 def test_new_turns_are_seen_at_once(tmp_path: Path) -> None:
     folder, turns = tmp_path / "store", mixed_turns(1, 100)
     with StoreWriter(folder) as writer, StoreReader(folder, fewest_rolled_up=-1) as rolled:
@@ -278,6 +280,7 @@ def test_new_turns_are_seen_at_once(tmp_path: Path) -> None:
     assert seen == heard
 
 
+@pytest.mark.slow
 def test_of_runs_that_were_asked_long_ago_nothing_is_kept(tmp_path: Path) -> None:
     """A dashboard that visits every run of a store stays as small as one that visits a few."""
     runs = [f"run-{number}" for number in range(3 * library.KEPT_RUNS)]

@@ -94,6 +94,7 @@ def test_roll_ups_added_in_any_grouping_are_the_roll_up_of_all(database: Databas
     assert comparable(closed(database, *nested)) == whole
 
 
+@pytest.mark.slow
 def test_tables_whose_turns_stay_open_are_paired_a_few_times_only(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -73,6 +73,7 @@ def test_runs_from_roll_ups_are_those_of_the_turns(tmp_path: Path) -> None:
     assert all(loss.missing for loss in losses)
 
 
+@pytest.mark.slow
 def test_a_page_from_roll_ups_reads_no_segment_that_has_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = build(tmp_path, roll_up=True)
     read: list[str] = []
@@ -110,6 +111,7 @@ def test_what_a_damaged_roll_up_would_say_is_read_from_its_segment(tmp_path: Pat
     assert known(store) == before
 
 
+@pytest.mark.slow
 def test_a_damaged_segment_is_named_once_its_turns_are_read_beside_its_roll_up(tmp_path: Path) -> None:
     store = build(tmp_path, roll_up=True)
     victims = [each for each in manifests.load(store).of("turns") if each.rollup is not None]
@@ -125,6 +127,7 @@ def test_a_damaged_segment_is_named_once_its_turns_are_read_beside_its_roll_up(t
         assert [any(each.file in fault for each in victims) for fault in reader.faults] == [True]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("fewest", "is_rolled_up"), [(114, False), (113, True), (9, True)])
 def test_how_many_turns_are_answered_from_roll_ups(tmp_path: Path, fewest: int, is_rolled_up: bool) -> None:
     assert is_estimated(build(tmp_path, roll_up=True), fewest) == is_rolled_up

@@ -147,6 +147,7 @@ def test_a_slot_that_a_window_cuts_by_one_moment_is_left_over(
     assert found.left_over == left_over
 
 
+@pytest.mark.slow
 def test_turns_strewn_over_years_are_not_a_slot_each() -> None:
     """Of 10,000 turns nearly a tenth lies outside of the hour of the others, far apart; 100 turns are asked for."""
     bulk = [BEGIN + place * SECOND // 3 for place in range(9_040)]

@@ -40,6 +40,7 @@ def turns_segment(folder: Path) -> Segment:
     return only
 
 
+@pytest.mark.slow
 def test_a_segment_is_verified_only_when_a_window_cuts_it(tmp_path: Path, verified: list[str]) -> None:
     folder = stored(tmp_path / "store", mixed_turns(1, TURNS), segments=2, compacted=2)
     segment = turns_segment(folder)
@@ -52,6 +53,7 @@ def test_a_segment_is_verified_only_when_a_window_cuts_it(tmp_path: Path, verifi
         assert verified.count(segment.file) == 1
 
 
+@pytest.mark.slow
 def test_no_figure_of_a_window_holds_turns_of_a_damaged_segment(tmp_path: Path) -> None:
     folder = stored(tmp_path / "store", mixed_turns(1, TURNS), segments=2, compacted=2)
     segment = turns_segment(folder)
