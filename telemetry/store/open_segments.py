@@ -33,37 +33,41 @@ class OpenSegments:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._known: dict[str, tuple[Any, tuple[RowGroup, ...]]] = {}
+        self._known: dict[str, Any] = {}
+        self._groups: dict[str, tuple[RowGroup, ...]] = {}
 
     @contextlib.contextmanager
     def opened(self, segment: Segment) -> Generator[Any]:
         """A segment's Parquet file. Raises OSError and pyarrow.ArrowException when it cannot be read."""
-        metadata, _ = self._metadata(segment)
-        with pq.ParquetFile(self._folder / segment.file, metadata=metadata) as file:
+        with pq.ParquetFile(self._folder / segment.file, metadata=self._metadata(segment)) as file:
             yield file
 
     def row_groups(self, segment: Segment) -> tuple[RowGroup, ...]:
         """The row groups of a segment. Raises as `opened`."""
-        return self._metadata(segment)[1]
+        found = self._groups.get(segment.file)
+        if found is None:
+            metadata = self._metadata(segment)
+            found = self._groups[segment.file] = tuple(
+                RowGroup(number, metadata.row_group(number).num_rows, *bounds)
+                for number, bounds in enumerate(ranges(metadata, segment))
+            )
+        return found
 
     def keep_only(self, files: set[str]) -> None:
         """Forget the segments that are not among these."""
-        for file in self._known.keys() - files:
-            del self._known[file]
+        for known in (self._known, self._groups):
+            for file in known.keys() - files:
+                del known[file]
 
     def forget(self) -> None:
         """Read everything anew when it is asked again."""
         self._known.clear()
+        self._groups.clear()
 
-    def _metadata(self, segment: Segment) -> tuple[Any, tuple[RowGroup, ...]]:
+    def _metadata(self, segment: Segment) -> Any:
         known = self._known.get(segment.file)
         if known is None:
-            metadata = pq.read_metadata(self._folder / segment.file)
-            groups = tuple(
-                RowGroup(number, metadata.row_group(number).num_rows, *found)
-                for number, found in enumerate(ranges(metadata, segment))
-            )
-            known = metadata, groups
+            known = pq.read_metadata(self._folder / segment.file)
             if segment.rows >= _FEWEST_ROWS:
                 self._known[segment.file] = known
         return known

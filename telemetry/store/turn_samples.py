@@ -5,8 +5,10 @@ other, so that the turns of a call stay together. It is the same whenever the sa
 a segment is kept, as a segment never changes.
 """
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Final
 
 import pyarrow as pa
@@ -71,10 +73,7 @@ def _evenly(groups: Sequence[tuple[RowGroup, Segment]]) -> list[tuple[RowGroup, 
     """Row groups at the middle of STRETCHES equal parts of all rows."""
     total = sum(group.rows for group, _ in groups)
     wanted = [total * (2 * place + 1) // (2 * STRETCHES) for place in range(STRETCHES)]
-    found: list[tuple[RowGroup, Segment]] = []
-    reached = 0
-    for group, segment in groups:
-        if any(reached <= place < reached + group.rows for place in wanted):
-            found.append((group, segment))
-        reached += group.rows
-    return found
+    ends = list(accumulate(group.rows for group, _ in groups))
+    return [
+        groups[place] for place in dict.fromkeys(bisect_right(ends, each) for each in wanted) if place < len(groups)
+    ]

@@ -10,8 +10,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Final
 
-import pyarrow as pa
-
 from telemetry.model.errors import StoreError
 from telemetry.objectives.slo import Objective
 from telemetry.store.answers import Filter
@@ -30,12 +28,12 @@ from telemetry.store.rollups.making import (
 )
 from telemetry.store.rollups.objectives import can_count
 from telemetry.store.rollups.pairs import pair
-from telemetry.store.rollups.partials import OF_OTHERS, of_others, with_slowest_turns
+from telemetry.store.rollups.partials import OF_OTHERS, of_others
 from telemetry.store.rollups.rollup import Rollup, added
+from telemetry.store.rollups.small_segments import SmallSegments
 from telemetry.store.rollups.staged import complete
 from telemetry.store.rollups.view import RolledUp
 from telemetry.store.rollups.windows import WindowSums, can_hold
-from telemetry.store.schema import ArrowTable
 from telemetry.store.segment_checks import SegmentChecks
 
 _log = logging.getLogger(__name__)
@@ -66,7 +64,7 @@ class RollupLibrary:
         self._fewest_turns = fewest_turns
         self._opened: Database | None = None
         self._known: dict[tuple[str, str | None], Rollup] = {}  # of segments that are not small, by file and run
-        self._turns: dict[str, ArrowTable] = {}  # of segments that are
+        self._small = SmallSegments(self._folder)  # of segments that are
         self._asked_runs: OrderedDict[str, None] = OrderedDict()
         self._sums: OrderedDict[Hashable, Rollup] = OrderedDict()
         self._unreadable: set[str] = set()
@@ -172,7 +170,7 @@ class RollupLibrary:
         self._readable &= named
         self._unreadable &= named
         self._known = {key: rollup for key, rollup in self._known.items() if key[0] in files and key[1] in runs}
-        self._turns = {file: table for file, table in self._turns.items() if file in files}
+        self._small.keep_only(files)
 
     def _rows_to_make(self, segments: Sequence[Segment], run_id: str | None) -> int:
         return sum(
@@ -248,12 +246,7 @@ class RollupLibrary:
 
     def _of_small(self, segments: Sequence[Segment]) -> Rollup:
         self._checks.verify(segments)
-        for segment in segments:
-            if segment.file not in self._turns:
-                self._turns[segment.file] = pa.concat_tables(tables_of_file(self._path(segment)))
-        tables = (complete(self._turns[segment.file]) for segment in segments)
-        found = roll_up_tables(self._database, in_batches(tables))
-        return with_slowest_turns(self._database, found, [self._path(segment) for segment in segments])
+        return self._small.rollup(self._database, segments)
 
     def _of_foreign(self, segments: Sequence[Segment]) -> Rollup:
         self._checks.verify(segments)

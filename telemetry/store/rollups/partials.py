@@ -110,9 +110,14 @@ def _sequences(database: Database) -> dict[tuple[str, str], Ints]:
     return {process: union_of_ranges(found) for process, found in ranges.items()}
 
 
+def lacking_text(rollup: Rollup) -> dict[Key, RollupCell]:
+    """The cells of a roll-up's slowest turns that are without the turn's text."""
+    return {key: cell for key, cell in rollup.cells.items() if key.part == SLOWEST and cell.text is None}
+
+
 def with_slowest_turns(database: Database, rollup: Rollup, paths: Sequence[Path]) -> Rollup:
     """The roll-up with each of its slowest turns as JSON, read from the files that it was made of."""
-    slow = {key: cell for key, cell in rollup.cells.items() if key.part == SLOWEST and cell.text is None}
+    slow = lacking_text(rollup)
     identities = ", ".join("(?, ?)" for _ in slow)
     moments = ", ".join(sorted({str(cell.first) for cell in slow.values()}))
     texts: dict[tuple[str, str], str] = {}

@@ -101,6 +101,8 @@ class Staged:
 def complete(turns: ArrowTable, names: Sequence[str] = NEEDED) -> ArrowTable:
     """Turns with all of these columns, those that they lack unknown."""
     schema = pa.schema([SCHEMAS["turns"].field(name) for name in names])
+    if turns.schema.equals(schema):
+        return turns
     columns = [
         turns.column(field.name).cast(field.type)
         if field.name in turns.column_names
