@@ -18,6 +18,7 @@ import duckdb
 
 from telemetry.store.duckdb_access import dictionaries, quoted_path, spill_folder
 from telemetry.store.first_turns import FirstTurns
+from telemetry.store.foremost_turns import ForemostTurns
 from telemetry.store.manifest import SEGMENTS_FOLDER, TABLES, Segment, Table
 from telemetry.store.open_segments import OpenSegments
 from telemetry.store.schema import SCHEMAS, ArrowTable, without_rows
@@ -68,6 +69,7 @@ class StoreConnection:
         self._traces = TracesOfSegments(directory)
         self.files = OpenSegments(self.folder)
         self.first_turns = FirstTurns(self.files)
+        self.foremost_turns = ForemostTurns()
 
     def close(self) -> None:
         """Release DuckDB."""
@@ -85,7 +87,7 @@ class StoreConnection:
         files = {segment.file for segment in self._segments}
         self._paths = {file: self._paths.get(file) or self._path(file) for file in files}
         self._known = {key: found for key, found in self._known.items() if key[1] in files}
-        for each in (self._traces, self.files, self.first_turns):
+        for each in (self._traces, self.files, self.first_turns, self.foremost_turns):
             each.keep_only(files)
         return self
 
@@ -153,7 +155,7 @@ class StoreConnection:
         """Make every view anew when it is asked for again: a file may have changed under its name."""
         self._views.clear()
         self._known.clear()
-        for each in (self._traces, self.files, self.first_turns):
+        for each in (self._traces, self.files, self.first_turns, self.foremost_turns):
             each.forget()
         self._duckdb.execute("SET parquet_metadata_cache = false")
         self._duckdb.execute("SET parquet_metadata_cache = true")

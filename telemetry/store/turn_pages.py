@@ -11,22 +11,20 @@ from telemetry.model.metrics import HEADLINE
 from telemetry.model.semconv import Outcome
 from telemetry.store import queries
 from telemetry.store.answers import Filter
-from telemetry.store.connection import StoreConnection, rows
+from telemetry.store.connection import Row, StoreConnection, rows
 from telemetry.store.explanation import Explanation, ExplanationQuestion, TurnSelection, explanation
+from telemetry.store.foremost_turns import ORDERS
 from telemetry.store.latency_bands import EDGES_MS, HeatCell, bands_of, counted_in_bands, width_of
+from telemetry.store.manifest import Segment
 from telemetry.store.queries import Condition
 from telemetry.store.rollups.library import RollupLibrary
 from telemetry.store.rollups.view import HeadlineTotals
 from telemetry.store.turn_search import FoundWords, TurnSearch, search_condition
 from telemetry.store.views import HeadedAnswer, ViewHead, ViewQuestion, open_view
 
-ORDERS: Final = {
-    "slowest": "{column} DESC NULLS LAST",
-    "fastest": "{column} ASC NULLS LAST",
-    "newest": "started_unix_ns DESC",
-    "oldest": "started_unix_ns ASC",
-}
 PAGE_SIZES: Final = (25, 50, 100)
+# So many first turns of an order are kept by segment.
+_MOST_KEPT: Final = 200
 # A table is sorted anew for each of its pages: whoever wants what is behind so many turns narrows the search.
 MOST_PAGED: Final = 10_000
 HEAT_COLUMNS: Final = 60
@@ -144,6 +142,8 @@ def turns_page(
     paged = min(totals.total, MOST_PAGED)
     pages = -(-paged // asked.page_size)
     page = min(asked.page, max(0, pages - 1))
+    # Words that are kept may go; a stretch of time before the newest turn is another one at each refresh, and small.
+    is_kept = asked.search.is_any and f.since_unix_ns is None and f.until_unix_ns is None
     return TurnsAnswer(
         head=opened.head,
         total=totals.total,
@@ -151,8 +151,12 @@ def turns_page(
         width_ns=width_ns,
         cells=tuple(cells),
         distribution=tuple(bands),
-        outliers=_listed(connection, where & _MEASURED, column, "slowest", (OUTLIERS, 0)),
-        turns=_listed(connection, where, column, asked.order, (asked.page_size, page * asked.page_size)),
+        outliers=_listed(connection, _Listing(f, where & _MEASURED, column, "slowest", is_kept), (OUTLIERS, 0)),
+        turns=_listed(
+            connection,
+            _Listing(f, where, column, asked.order, is_kept),
+            (asked.page_size, page * asked.page_size),
+        ),
         page=page,
         pages=pages,
         values={name: tuple(found) for name, found in _values(connection, f).items()},
@@ -202,28 +206,54 @@ def _cells(connection: StoreConnection, where: Condition, column: str, width_ns:
     return [HeatCell(row["bucket"] * width_ns, row["band"], row["n"]) for row in found]
 
 
-def _listed(
-    connection: StoreConnection, where: Condition, column: str, order: str, limits: tuple[int, int]
-) -> tuple[ListedTurn, ...]:
-    """Turns in an order, so many behind so many. Which of many turns can be among them is asked of one column first:
-    the others are then read of few row groups only."""
-    by = column if order in ("slowest", "fastest") else "started_unix_ns"
-    is_falling = order in ("slowest", "newest")
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    """Turns of a filter that meet a condition, in an order; `is_kept` where the first ones are worth to be kept."""
+
+    filter: Filter
+    where: Condition
+    column: str
+    order: str
+    is_kept: bool
+
+
+def _listed(connection: StoreConnection, asked: _Listing, limits: tuple[int, int]) -> tuple[ListedTurn, ...]:
+    """Turns in an order, so many behind so many."""
+    most = sum(limits)
+    if most > _MOST_KEPT or not asked.is_kept:
+        found = _foremost(connection, asked, "turns", most)
+    else:
+
+        def ask(segments: Sequence[Segment]) -> list[Row]:
+            connection.view("some_turns", "turns", segments)
+            return _foremost(connection, asked, "some_turns", most)
+
+        question = (asked.where.sql, asked.where.values, asked.column)
+        found = connection.foremost_turns.of(
+            (question, asked.order, most), connection.segments("turns", asked.filter.run_id), ask
+        )
+    return tuple(ListedTurn(**_plain(row)) for row in found[limits[1] :])
+
+
+def _foremost(connection: StoreConnection, asked: _Listing, table: str, most: int) -> list[Row]:
+    """The first rows of an order. Which of many turns can be among them is asked of one column first: the others are
+    then read of few row groups only."""
+    named, is_falling = ORDERS[asked.order]
+    by, direction, where = named or asked.column, "DESC" if is_falling else "ASC", asked.where
     (last,) = rows(
         connection,
         f"SELECT {'min' if is_falling else 'max'}(value) AS value, count(value) AS n FROM (SELECT {by} AS value "
-        f"FROM turns WHERE {where.sql} ORDER BY value {'DESC' if is_falling else 'ASC'} NULLS LAST LIMIT ?)",
-        [*where.values, sum(limits)],
+        f"FROM {table} WHERE {where.sql} ORDER BY value {direction} NULLS LAST LIMIT ?)",
+        [*where.values, most],
     )
-    if last["n"] == sum(limits):
+    if last["n"] == most:
         where &= Condition(f"{by} {'>=' if is_falling else '<='} ?", (last["value"],))
-    found = rows(
+    return rows(
         connection,
-        f"SELECT {', '.join(_SHOWN)}, {column} AS value_ns FROM turns WHERE {where.sql} "
-        f"ORDER BY {ORDERS[order].format(column=column)}, started_unix_ns, span_id LIMIT ? OFFSET ?",
-        [*where.values, *limits],
+        f"SELECT {', '.join(_SHOWN)}, span_id, {asked.column} AS value_ns FROM {table} WHERE {where.sql} "
+        f"ORDER BY {by} {direction} NULLS LAST, started_unix_ns, span_id LIMIT ?",
+        [*where.values, most],
     )
-    return tuple(ListedTurn(**_plain(row)) for row in found)
 
 
 def _plain(row: Any) -> dict[str, Any]:
