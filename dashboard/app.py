@@ -9,6 +9,7 @@ import streamlit as st
 
 from dashboard.pages import cache, cohorts, instrument, now, objectives, rollout, runs, turn, turns
 from dashboard.stylesheet import stylesheet
+from dashboard.theme import follow_theme
 
 # One turn is a view of the page of turns (`?trace=…`): it is reached from a figure, never from the navigation.
 IS_TURN: Final = turn.TRACE in st.query_params
@@ -26,3 +27,4 @@ PAGES: Final = (
 st.set_page_config(page_title="voiceprobe", layout="wide", initial_sidebar_state="collapsed")
 st.html(stylesheet())
 st.navigation(list(PAGES), position="top").run()
+follow_theme()
