@@ -34,7 +34,7 @@ UNKNOWN: Final = NOT_REPORTED
 # A caller's turn with its think time rarely lasts longer: silence beyond this is worth saying.
 LIVE_WITHIN_S: Final = 30.0
 # A process of the load generator reports its health every second or so; a busy machine may hold that up.
-QUIET_AFTER_S: Final = 8.0
+QUIET_AFTER_S: Final = 10.0
 
 State = Literal["live", "stale", "ended"]
 

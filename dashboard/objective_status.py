@@ -35,10 +35,14 @@ class ObjectiveStatus:
     @property
     def chip(self) -> str:
         """The state as a small label; the whole verdict is its tooltip."""
-        text = {"met": "met", "missed": "missed", "unknown": self._why()}[self.state]
-        if self.verdict.within_error:
-            text += ", within error"
+        text = f"{self._word()}, within error" if self.verdict.within_error else self._word()
         return chip(self.state, text, self.verdict.sentence)
+
+    @property
+    def cell(self) -> str:
+        """The same for a narrow column of a table: what is beside the word stands below it."""
+        below = '<span class="vp-below">within error</span>' if self.verdict.within_error else ""
+        return f"{chip(self.state, self._word(), self.verdict.sentence)}{below}"
 
     @property
     def promise(self) -> str:
@@ -50,6 +54,9 @@ class ObjectiveStatus:
         kind = "ns" if metric is None else metric.kind
         bound = "≥" if metric is not None and metric.higher_is_better else "≤"
         return f"{formatting.declared_percent(o.target)} {bound} {formatting.declared_figure(o.threshold, kind)}"
+
+    def _word(self) -> str:
+        return {"met": "met", "missed": "missed", "unknown": self._why()}[self.state]
 
     def _why(self) -> str:
         if not self.verdict.is_judged:

@@ -2,7 +2,8 @@
 
 import subprocess
 import sys
-from contextlib import ExitStack
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -88,14 +89,14 @@ def demo(request: DemoRequest, console: Console) -> ExitCode:
         def watch() -> None:
             # The callers do not wait for the dashboard: its address is given as soon as it answers.
             if not addresses and parts.dashboard.ready_or_ended.is_set():
-                addresses.append(_address(parts.dashboard))
+                addresses.append(_address(parts))
                 console.print(f"dashboard: {addresses[0]}", soft_wrap=True)
 
         placed = replace(checked, request=asked.with_settings(host=parts.target))
         result = run(placed, console, sidecar=parts.sidecar, dashboard_url=parts.dashboard_url, watch=watch)
         code = print_and_write(result, console, request.json_file)
         if not request.exit_after and code is not ExitCode.INTERRUPTED:
-            stay(_address(parts.dashboard), console)
+            stay(_address(parts), console)
     return code
 
 
@@ -113,14 +114,15 @@ def _start_parts(request: DemoRequest, checked: CheckedRun, stack: ExitStack) ->
     """Start all parts at once, on addresses chosen beforehand; wait for those that the callers need."""
     logs, store, slo = request.out / "logs", request.out / "store", checked.request.slo
     http_port, dashboard_port = processes.free_port(OTLP_HTTP_PORT), processes.free_port(DASHBOARD_PORT)
-    sidecar = launch_sidecar(store, logs, slo=slo, http_port=http_port, grpc_port=processes.free_port(OTLP_GRPC_PORT))
+    grpc_port, assistant_port = processes.free_port(OTLP_GRPC_PORT), processes.free_port(ASSISTANT_PORT)
+    sidecar = launch_sidecar(store, logs, slo=slo, http_port=http_port, grpc_port=grpc_port)
     stack.enter_context(processes.ending(sidecar))
     engines = SCRIPTED if request.engines == "scripted" else REAL
     corpus = ["--corpus", str(checked.corpus.path)] if request.engines == "scripted" else []
     assistant = processes.start(
         "assistant",
         [
-            *("-m", "loadtest.targets.assistant", "--port", str(processes.free_port(ASSISTANT_PORT))),
+            *("-m", "loadtest.targets.assistant", "--port", str(assistant_port)),
             *("--otlp", f"http://127.0.0.1:{http_port}", "--cache-ttl", str(CACHE_TTL)),
             *(*engines, *COMMON, *corpus),
         ],
@@ -137,13 +139,32 @@ def _start_parts(request: DemoRequest, checked: CheckedRun, stack: ExitStack) ->
         says_ready=True,
     )
     stack.enter_context(processes.ending(dashboard))
-    ready = wait_for_sidecar(sidecar)
-    target = str(processes.wait_until_ready(assistant, READY_S)["url"])
+    with _naming_taken_ports("sidecar", http_port, grpc_port):
+        ready = wait_for_sidecar(sidecar)
+    with _naming_taken_ports("assistant", assistant_port):
+        target = str(processes.wait_until_ready(assistant, READY_S)["url"])
     return Parts(ready, target, dashboard, f"http://127.0.0.1:{dashboard_port}")
 
 
-def _address(dashboard: processes.Child) -> str:
-    return str(processes.wait_until_ready(dashboard, READY_S)["url"])
+@contextmanager
+def _naming_taken_ports(name: str, *ports: int) -> Generator[None]:
+    """Say of a part that did not start for that reason that a port was taken since it was chosen; raises
+    ProcessFailedError."""
+    try:
+        yield
+    except processes.ProcessFailedError as error:
+        taken = [port for port in ports if not processes.is_free(port)]
+        if not taken:
+            raise
+        raise processes.ProcessFailedError(
+            f"port {taken[0]} for the {name} was free a moment ago and is taken now, by another demo perhaps: start "
+            "the demo again, it takes another port then"
+        ) from error
+
+
+def _address(parts: Parts) -> str:
+    with _naming_taken_ports("dashboard", int(parts.dashboard_url.rpartition(":")[2])):
+        return str(processes.wait_until_ready(parts.dashboard, READY_S)["url"])
 
 
 def _speech(console: Console) -> str | None:

@@ -22,6 +22,7 @@ import loadtest
 from loadtest.errors import VoiceprobeError
 
 ROOT: Final = Path(loadtest.__file__).resolve().parents[1]
+_ENDS_WITHIN_S: Final = 5.0  # a process that has closed its output
 _PR_SET_PDEATHSIG: Final = 1
 END_TIMEOUT_S: Final = 15.0
 BYSTANDER_NICENESS: Final = 5
@@ -193,14 +194,33 @@ def _read_words(child: Child) -> None:
 
 def wait_until_ready(child: Child, within_s: float) -> dict[str, Any]:
     """The object of the child's JSON ready line. Raises ProcessFailedError with the end of its log."""
-    child.ready_or_ended.wait(within_s)
+    is_over = child.ready_or_ended.wait(within_s)
     if child.ready:
         return child.ready
-    code = child.process.poll()
+    code = _code_of_ended(child) if is_over else child.process.poll()
     child.end(2.0)
     how = f"ended with code {code}" if code is not None else f"was not ready within {within_s:g} s"
     detail = child.last_words()
     raise ProcessFailedError(f"the {child.name} {how}{': ' + detail if detail else ''} (log: {child.log})")
+
+
+def _code_of_ended(child: Child) -> int | None:
+    """The exit code of a child that has closed its output, which it does a moment before it has ended."""
+    try:
+        return child.process.wait(_ENDS_WITHIN_S)
+    except subprocess.TimeoutExpired:
+        return None
+
+
+def is_free(port: int) -> bool:
+    """Whether nobody listens on a loopback port."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
 
 
 def free_port(preferred: int | None = None) -> int:
@@ -211,12 +231,7 @@ def free_port(preferred: int | None = None) -> int:
     """
     candidates = secrets.SystemRandom().sample(_FREE_PORTS, 100)
     for port in candidates if preferred is None else (preferred, *candidates):
-        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
+        if is_free(port):
             return port
     raise ProcessFailedError("no loopback port is free")
 

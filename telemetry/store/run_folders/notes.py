@@ -24,7 +24,7 @@ def read_notes(folder: Path | None) -> dict[str, str]:
             if each.name.endswith(_SUFFIX) and not each.name.startswith("."):
                 with contextlib.suppress(OSError):
                     text = Path(each.path).read_text(encoding="utf-8", errors="replace")
-                    found[unquote(each.name.removesuffix(_SUFFIX))] = text[:LONGEST_NOTE_CHARS]
+                    found[unquote(each.name.removesuffix(_SUFFIX))] = text[:LONGEST_NOTE_CHARS].strip()
     return found
 
 

@@ -56,6 +56,8 @@ def test_a_verdict_that_the_error_could_turn_says_so() -> None:
 
     (status, *_) = statuses(default_objectives(), lambda _objective: (195, 200), close)
     assert text_of(status.chip).strip() == "✓ met, within error"
+    assert text_of(status.cell).split() == ["✓", "met", "within", "error"]
+    assert len(text_of(status.cell.partition("</span>")[0])) < len("✓ met, within"), "a column has room for the word"
     assert "within the measurement&#x27;s error (90 % to 99.5 %)" in status.chip
 
 
