@@ -167,6 +167,7 @@ def test_concurrent_imports_into_one_corpus_lose_nothing(tmp_path: Path, attempt
     assert not find_faults(into)
 
 
+@pytest.mark.slow
 def test_an_import_waits_for_another_one_and_reports_it(tmp_path: Path) -> None:
     put(tmp_path / "a" / "a.wav", speech(0), text="first")
     put(tmp_path / "b" / "b.wav", speech(1), text="second")

@@ -61,6 +61,7 @@ def test_try_shows_what_was_recognized_and_what_was_not(tmp_path: Path) -> None:
     assert "HTTP 404" in reason
 
 
+@pytest.mark.slow
 def test_try_reports_every_fault_of_a_spec_and_calls_nobody(tmp_path: Path) -> None:
     spec = tmp_path / "wire.yaml"
     spec.write_text("name: x\nevents:\n  - when: {$.type: a}\n    is: nonsense\n  - is: ready\n")

@@ -43,6 +43,7 @@ def exchange(index: int) -> Turn:
     )
 
 
+@pytest.mark.slow
 def test_what_was_emitted_is_what_the_store_answers(tmp_path: Path) -> None:
     store = tmp_path / "store"
     with running_sidecar(store) as sidecar:
@@ -80,6 +81,7 @@ def test_what_was_emitted_is_what_the_store_answers(tmp_path: Path) -> None:
         assert run.declared["users"] == "8"
 
 
+@pytest.mark.slow
 def test_what_was_spooled_reaches_a_later_sidecar(tmp_path: Path) -> None:
     alone = start(SdkOptions(None, "generator", {}, tmp_path / "spool"))
     call = CallTrace(

@@ -50,6 +50,7 @@ def all_bytes(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
 
 
+@pytest.mark.slow
 def test_all_that_is_acknowledged_arrives(tmp_path: Path, upstream: UpstreamServer) -> None:
     with forwarding_sidecar(tmp_path, [up(upstream.url)]) as sidecar:
         for number in range(0, 100, 5):
@@ -68,6 +69,7 @@ def test_all_that_is_acknowledged_arrives(tmp_path: Path, upstream: UpstreamServ
     assert list((tmp_path / "ingest").glob("*.log")) == []
 
 
+@pytest.mark.slow
 def test_the_end_sends_what_waits(tmp_path: Path, upstream: UpstreamServer) -> None:
     with forwarding_sidecar(tmp_path, [up(upstream.url)]) as sidecar:
         for number in range(50):
@@ -76,6 +78,7 @@ def test_the_end_sends_what_waits(tmp_path: Path, upstream: UpstreamServer) -> N
     assert sorted(upstream.span_ids()) == [span_id(number) for number in range(50)]
 
 
+@pytest.mark.slow
 def test_what_a_dead_destination_missed_comes_later(tmp_path: Path) -> None:
     url = dead_url()
     with forwarding_sidecar(tmp_path, [up(url)]) as sidecar:
@@ -93,6 +96,7 @@ def test_what_a_dead_destination_missed_comes_later(tmp_path: Path) -> None:
         assert sorted(back.span_ids()) == [span_id(number) for number in range(20)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("victims", ["store", "forwarder", "front"])
 def test_kill_9_anywhere_loses_nothing_that_was_acknowledged(
     tmp_path: Path, upstream: UpstreamServer, victims: str
@@ -129,6 +133,7 @@ def kill(sidecar: SidecarProcess, which: str) -> None:
             process.kill()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stored", [False, True])
 def test_texts_never_reach_a_destination_that_redacts(tmp_path: Path, upstream: UpstreamServer, stored: bool) -> None:
     with forwarding_sidecar(tmp_path, [up(upstream.url)], keep_transcripts=stored) as sidecar:
@@ -141,6 +146,7 @@ def test_texts_never_reach_a_destination_that_redacts(tmp_path: Path, upstream: 
     assert {entry.key for entry in span.attributes} == {"gen_ai.request.model", "count"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("queue", ["key_env", "in_memory"])
 def test_kept_texts_arrive_and_stand_in_no_file(
     tmp_path: Path, upstream: UpstreamServer, monkeypatch: pytest.MonkeyPatch, queue: str
@@ -161,6 +167,7 @@ def test_kept_texts_arrive_and_stand_in_no_file(
     assert SECRET_TEXT not in log.read_text()
 
 
+@pytest.mark.slow
 def test_an_encrypted_queue_survives_and_wants_its_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEST_FORWARD_KEY", "ab" * 32)
     url = dead_url()
@@ -180,6 +187,7 @@ def test_an_encrypted_queue_survives_and_wants_its_key(tmp_path: Path, monkeypat
         assert back.spans()[0].attributes[0].value.string_value == SECRET_TEXT
 
 
+@pytest.mark.slow
 def test_secrets_stand_in_no_process_s_arguments_and_no_log(
     tmp_path: Path, upstream: UpstreamServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,6 +208,7 @@ def test_secrets_stand_in_no_process_s_arguments_and_no_log(
     assert b"hush" not in all_bytes(tmp_path / "store")
 
 
+@pytest.mark.slow
 def test_a_new_destination_gets_what_comes_from_then_on(tmp_path: Path, upstream: UpstreamServer) -> None:
     with forwarding_sidecar(tmp_path, [up(dead_url())]) as sidecar:
         send(sidecar, spans_request(1))

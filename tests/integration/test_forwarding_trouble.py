@@ -36,6 +36,7 @@ def upstream() -> Iterator[UpstreamServer]:
         yield server
 
 
+@pytest.mark.slow
 def test_a_destination_in_trouble_delays_no_other(tmp_path: Path, upstream: UpstreamServer) -> None:
     with closing(BlackHole()) as hole, closing(UpstreamServer(endless_body)) as endless:
         tables = [
@@ -56,6 +57,7 @@ def test_a_destination_in_trouble_delays_no_other(tmp_path: Path, upstream: Upst
             assert sidecar.terminate() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mood", [first(2, answer(429, retry_after="1")), first(2, answer(503)), first(1, answer(401)), take_partly]
 )
@@ -71,6 +73,7 @@ def test_all_arrives_after_a_while(tmp_path: Path, upstream: UpstreamServer, moo
     assert found["dropped_requests"] == {}
 
 
+@pytest.mark.slow
 def test_a_request_that_is_refused_holds_up_nothing(tmp_path: Path, upstream: UpstreamServer) -> None:
     def picky(server: UpstreamServer, handler: Any, body: bytes) -> None:
         (answer(400) if b"gpt-refused" in body else take)(server, handler, body)
@@ -87,6 +90,7 @@ def test_a_request_that_is_refused_holds_up_nothing(tmp_path: Path, upstream: Up
     assert sorted(upstream.span_ids()) == [span_id(number) for number in range(20) if number not in (3, 11)]
 
 
+@pytest.mark.slow
 def test_our_own_sidecar_takes_and_stores_it(tmp_path: Path) -> None:
     turns = [client_turn(index) for index in range(12)]
     with (
@@ -105,6 +109,7 @@ def test_our_own_sidecar_takes_and_stores_it(tmp_path: Path) -> None:
     assert sorted(stored_trace_ids(tmp_path / "second")) == sorted(turn.trace_id for turn in turns)
 
 
+@pytest.mark.slow
 def test_json_and_metrics_are_forwarded_in_protobuf(tmp_path: Path, upstream: UpstreamServer) -> None:
     metrics = (
         b'{"resourceMetrics":[{"scopeMetrics":[{"metrics":[{"name":"depth","gauge":{"dataPoints":'
@@ -121,6 +126,7 @@ def test_json_and_metrics_are_forwarded_in_protobuf(tmp_path: Path, upstream: Up
     assert request.resource_metrics[0].scope_metrics[0].metrics[0].gauge.data_points[0].as_double == 2.5
 
 
+@pytest.mark.slow
 def test_a_process_that_forwards_and_dies_again_and_again_stops_no_ingestion(
     tmp_path: Path, upstream: UpstreamServer
 ) -> None:
@@ -135,6 +141,7 @@ def test_a_process_that_forwards_and_dies_again_and_again_stops_no_ingestion(
         assert sidecar.terminate() == 0
 
 
+@pytest.mark.slow
 def test_what_was_in_memory_alone_is_counted_as_lost_with_its_process(tmp_path: Path) -> None:
     with closing(UpstreamServer(answer(503))) as unwilling:
         table = up(unwilling.url, text="keep", in_memory=True)

@@ -21,6 +21,8 @@ from tests.fixtures_recorded_calls import LIVEKIT, PIPECAT, DrawnCall, RecordedC
 from tests.fixtures_sidecar import running_sidecar, turns_request
 from tests.fixtures_turns import client_turn
 
+pytestmark = pytest.mark.slow
+
 S = 1_000_000_000
 ANSWERED = 6  # turns of a call
 HANGS_UP_EVERY = 50  # calls
@@ -179,7 +181,6 @@ def _figures(verdict: dict[str, object]) -> list[float]:
     return [-1.0 if check[name] is None else float(check[name]) for check in checks for name in names]
 
 
-@pytest.mark.slow
 def test_the_command_says_so_of_a_services_store(stores: dict[str, Path], tmp_path: Path) -> None:
     (tmp_path / "rollout.toml").write_text(plan_of(BY_NAME["slower"], "service"))
     command = [sys.executable, "-m", "loadtest.cli.main", "rollout", "check", str(tmp_path / "rollout.toml")]

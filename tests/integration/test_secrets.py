@@ -190,6 +190,7 @@ def test_locusts_page_shows_no_secret_and_its_callers_get_in(
     assert _leaks({**seen, "log": child.log.read_bytes()}) == []
 
 
+@pytest.mark.slow
 def test_a_preflight_that_is_refused_repeats_no_secret(parrot: Parrot, tmp_path: Path) -> None:
     parrot.seen.append({})  # the first visitor has been
     code, output = _call(["loadtest.cli.main", "run", parrot.url, *QUICK, "--out", str(tmp_path / "out")], tmp_path)
@@ -198,6 +199,7 @@ def test_a_preflight_that_is_refused_repeats_no_secret(parrot: Parrot, tmp_path:
     assert _leaks(output) == []
 
 
+@pytest.mark.slow
 def test_what_cannot_be_sent_is_reported_at_once_and_not_shown(tmp_path: Path) -> None:
     given = ["--header", "Host=MY_KEY", "--header", f"X-Key={VALUE}", "--header", "X-Other=NOT_THERE"]
     where = f"ftp://{USER}:{PASSWORD}@127.0.0.1/?key={KEY}"

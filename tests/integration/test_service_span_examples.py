@@ -42,6 +42,7 @@ def _value_ms(turn: Turn, metric: str) -> float:
     return value / MS
 
 
+@pytest.mark.slow
 def test_the_example_in_python(tmp_path: Path) -> None:
     with running_sidecar(tmp_path) as sidecar:
         _run(sidecar, sys.executable, EXAMPLES / "turn.py")
@@ -59,6 +60,7 @@ def test_the_example_in_python(tmp_path: Path) -> None:
     assert _value_ms(turn, "voice_to_voice") >= 300
 
 
+@pytest.mark.slow
 def test_the_example_in_node(tmp_path: Path) -> None:
     with running_sidecar(tmp_path) as sidecar:
         _run(sidecar, needed("node"), EXAMPLES / "turn.mjs")
@@ -70,6 +72,7 @@ def test_the_example_in_node(tmp_path: Path) -> None:
     assert turn.asr_first_partial_perf_ns is None
 
 
+@pytest.mark.slow
 def test_a_turn_of_a_service_is_in_the_counts_of_the_objectives_and_in_its_view(tmp_path: Path) -> None:
     asked = 'objective="voice-to-voice",stage="turn",source="service",service_name="my-bot",cohort="canary"'
     with running_sidecar(tmp_path) as sidecar:
@@ -120,6 +123,7 @@ provider.shutdown()
 """
 
 
+@pytest.mark.slow
 def test_the_helper_in_python(tmp_path: Path) -> None:
     (tmp_path / "voice_turns.py").write_text((EXAMPLES / "voice_turns.py").read_text())
     (tmp_path / "service.py").write_text(HELPED)

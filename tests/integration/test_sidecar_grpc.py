@@ -38,6 +38,7 @@ def _export(exporter: SpanExporter, turn: Turn) -> None:
     provider.shutdown()
 
 
+@pytest.mark.slow
 def test_the_real_exporters_are_understood(tmp_path: Path) -> None:
     with running_sidecar(tmp_path) as sidecar:
         _export(GrpcSpanExporter(endpoint=sidecar.grpc, insecure=True), client_turn(1))
@@ -58,6 +59,7 @@ def test_the_real_exporters_are_understood(tmp_path: Path) -> None:
         assert (row.service, row.name) == ("exporter", "voice.turn")
 
 
+@pytest.mark.slow
 def test_grpc_refuses_what_http_refuses(tmp_path: Path) -> None:
     with running_sidecar(tmp_path, token="s3cret") as sidecar, grpc.insecure_channel(sidecar.grpc) as channel:
         stub = TraceServiceStub(channel)
@@ -91,6 +93,7 @@ def test_grpc_refuses_what_http_refuses(tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.slow
 def test_broken_bodies_are_invalid_arguments_with_a_sentence(tmp_path: Path) -> None:
     good = turns_request([client_turn(1)]).SerializeToString()
     with running_sidecar(tmp_path) as sidecar, grpc.insecure_channel(sidecar.grpc) as channel:

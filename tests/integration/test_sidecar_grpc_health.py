@@ -25,6 +25,7 @@ def _choosing(address: str, service: str) -> grpc.Channel:
     return grpc.insecure_channel(address, options)
 
 
+@pytest.mark.slow
 def test_readiness_is_seen_by_check_and_watch(tmp_path: Path) -> None:
     with running_sidecar(tmp_path, token="s3cret") as sidecar, grpc.insecure_channel(sidecar.grpc) as channel:
         check: Any = channel.unary_unary("/grpc.health.v1.Health/Check")
@@ -45,6 +46,7 @@ def test_readiness_is_seen_by_check_and_watch(tmp_path: Path) -> None:
         assert list(answers) == [NOT_SERVING], "the call ends with the sidecar, and says so"
 
 
+@pytest.mark.slow
 def test_grpc_calls_only_what_says_that_it_serves(tmp_path: Path) -> None:
     request = turns_request([client_turn(1)])
     with running_sidecar(tmp_path) as sidecar:

@@ -23,6 +23,7 @@ JSON = {"content-type": "application/json"}
 ANSWERS = 4  # to each of many senders
 
 
+@pytest.mark.slow
 def test_health_answers_while_the_store_process_decodes_20_megabytes_of_json(tmp_path: Path) -> None:
     turns = [client_turn(index, trace_id=f"{index + 1:032x}") for index in range(5000)]
     body = turns_json(turns)
@@ -132,6 +133,7 @@ class _Throttle:
         self._process.resume()
 
 
+@pytest.mark.slow
 def test_names_that_senders_make_up_do_not_grow_the_state_page(tmp_path: Path) -> None:
     with running_sidecar(tmp_path) as sidecar:
         for start in range(0, 1200, 300):

@@ -49,6 +49,7 @@ def leaks(folder: Path) -> list[str]:
     return sorted({leak.place for leak in places.leaks})
 
 
+@pytest.mark.slow
 def test_nothing_is_left_of_it_when_both_processes_are_killed(tmp_path: Path) -> None:
     store = tmp_path / "store"
     with running_sidecar(store) as sidecar:
@@ -68,6 +69,7 @@ def test_nothing_is_left_of_it_when_both_processes_are_killed(tmp_path: Path) ->
     assert leaks(store) == []
 
 
+@pytest.mark.slow
 def test_what_is_kept_is_kept_without_personal_data(tmp_path: Path) -> None:
     names = tmp_path / "names.txt"
     names.write_text("Ellsworth\n")
@@ -85,6 +87,7 @@ def test_what_is_kept_is_kept_without_personal_data(tmp_path: Path) -> None:
     assert places.leaks == set()
 
 
+@pytest.mark.slow
 def test_one_person_has_one_pseudonym_in_a_store(tmp_path: Path) -> None:
     found: set[str] = set()
     for _ in range(2):
@@ -99,6 +102,7 @@ def test_one_person_has_one_pseudonym_in_a_store(tmp_path: Path) -> None:
     assert is_pseudonym(found.pop())
 
 
+@pytest.mark.slow
 def test_a_turn_names_its_user_by_a_pseudonym_alone(tmp_path: Path) -> None:
     number = "+49 170 1234567"
     named = [client_turn(index, user_id=number) for index in range(3)]
@@ -115,6 +119,7 @@ def test_a_turn_names_its_user_by_a_pseudonym_alone(tmp_path: Path) -> None:
     assert places.leaks == set()
 
 
+@pytest.mark.slow
 def test_a_list_of_names_that_is_not_there_is_one_sentence(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with (
         pytest.raises(AssertionError, match="ended with 2"),

@@ -29,6 +29,7 @@ def page(sidecar_url: str) -> str:
     return asking.get(f"{sidecar_url}/metrics").text
 
 
+@pytest.mark.slow
 def test_spans_in_any_order_and_sent_twice_become_each_turn_once(tmp_path: Path) -> None:
     turns = [PipecatTurn(call, index) for call in range(10) for index in range(3)]
     spans = [span for turn in turns for span in turn.spans()] * 2

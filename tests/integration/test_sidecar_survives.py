@@ -92,6 +92,7 @@ def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path, killed: str)
     assert {path.name for path in (tmp_path / SEGMENTS_FOLDER).iterdir()} == named, "left-overs were not removed"
 
 
+@pytest.mark.slow
 def test_what_is_retried_after_a_restart_is_stored_once(tmp_path: Path) -> None:
     body = turns_request([client_turn(1), client_turn(2)]).SerializeToString()
     with running_sidecar(tmp_path) as sidecar:
@@ -106,6 +107,7 @@ def test_what_is_retried_after_a_restart_is_stored_once(tmp_path: Path) -> None:
         assert len(reader.turns()) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["terminate", "kill"])
 def test_a_real_exporter_s_stream_survives(tmp_path: Path, ending: str) -> None:
     class Recording(OTLPSpanExporter):

@@ -148,6 +148,7 @@ class _Senders:
                     return
 
 
+@pytest.mark.slow
 def test_a_sidecar_that_is_stopped_has_nothing_to_say(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with running_sidecar(tmp_path, "--log-level", "warning") as sidecar:
         assert asking.post(f"{sidecar.http}/v1/traces", content=_body(1), headers=PROTOBUF).status_code == 200
@@ -210,6 +211,7 @@ def test_while_the_store_process_starts_again_senders_are_sent_back_and_the_page
     assert sorted(stored_trace_ids(store)) == [trace_id_of(1), trace_id_of(2)]
 
 
+@pytest.mark.slow
 def test_a_sidecar_is_stopped_while_its_store_process_starts_again(tmp_path: Path) -> None:
     with running_sidecar(tmp_path) as sidecar:
         assert asking.post(f"{sidecar.http}/v1/traces", content=_body(1), headers=PROTOBUF).status_code == 200
@@ -220,6 +222,7 @@ def test_a_sidecar_is_stopped_while_its_store_process_starts_again(tmp_path: Pat
     assert stored_trace_ids(tmp_path) == [trace_id_of(1)]
 
 
+@pytest.mark.slow
 def test_a_front_that_is_killed_leaves_a_store_with_everything_and_without_an_owner(tmp_path: Path) -> None:
     with running_sidecar(tmp_path) as sidecar:
         store_process = sidecar.store_process
@@ -262,6 +265,7 @@ def test_a_body_that_ends_the_store_process_is_refused_and_harms_nobody(tmp_path
     assert stored_trace_ids(store) == [trace_id_of(2)]
 
 
+@pytest.mark.slow
 def test_kill_9_within_a_commit_leaves_nothing_to_be_mended(tmp_path: Path, sabotage: Path) -> None:
     store = tmp_path / "store"
     with running_sidecar(store, before=sabotage) as sidecar, httpx.Client(base_url=sidecar.http, timeout=30) as client:
@@ -278,6 +282,7 @@ def test_kill_9_within_a_commit_leaves_nothing_to_be_mended(tmp_path: Path, sabo
     assert stored_trace_ids(store) == [trace_id_of(1)]
 
 
+@pytest.mark.slow
 def test_a_full_disk_refuses_senders_and_is_on_the_pages_until_there_is_room(tmp_path: Path, sabotage: Path) -> None:
     store = tmp_path / "store"
     with running_sidecar(store, before=sabotage) as sidecar, httpx.Client(base_url=sidecar.http, timeout=60) as client:

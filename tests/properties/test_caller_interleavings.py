@@ -44,6 +44,7 @@ def interleaved(draw: st.DrawFn) -> list[tuple[int, VoiceEvent]]:
     return order
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(interleaved())
 def test_a_turn_has_one_outcome_and_the_first_audible_uncancelled_response_answers_it(

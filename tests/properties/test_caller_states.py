@@ -153,6 +153,7 @@ class Engine:
             self.perform(caller.break_off("the end of the test", self.now))
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(plans, steps, st.builds(WireTraits, st.booleans(), st.booleans()))
 def test_a_call_stays_within_its_table_and_comes_to_its_end(

@@ -72,6 +72,7 @@ def lag_samples(out: NDArray[Any], reference: NDArray[Any]) -> float:
     return peak - (len(reference) - 1) + (left - right) / (2 * (left - 2 * top + right))
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(profile=profiles, rate_hz=st.sampled_from([8_000, 16_000, 24_000]), which=st.integers(0, 2), seed=st.integers(0))
 def test_the_bounds_are_exact_through_any_chain(

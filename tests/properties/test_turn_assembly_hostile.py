@@ -61,6 +61,7 @@ def hostile(draw: st.DrawFn) -> list[SpanRow]:
     return spans
 
 
+@pytest.mark.slow
 @given(hostile(), st.integers(1, 40))
 @settings(max_examples=300, deadline=None)
 def test_whatever_is_stated_makes_turns_or_none(spans: Sequence[SpanRow], at_once: int) -> None:

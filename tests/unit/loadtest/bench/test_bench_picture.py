@@ -13,6 +13,7 @@ from tests.unit.loadtest.bench.test_bench_figures import made
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.slow
 def test_a_picture_for_each_wire_names_its_senders_and_sizes(tmp_path: Path) -> None:
     trials = [
         Trial(Case(callers, "one-way", wire), 0, sender, made(cpu_ms=30, sent=1000, lateness_ns=[10**6] * 1000))

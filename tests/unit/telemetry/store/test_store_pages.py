@@ -25,6 +25,7 @@ def reader_of(directory: Path) -> StoreReader:
     return StoreReader(store, wall_clock_ns=lambda: NOW)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("copied", [0, 50, 100_000])
 @pytest.mark.parametrize(
     ("f", "window_s"),

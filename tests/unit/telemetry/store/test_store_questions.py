@@ -76,6 +76,7 @@ def _as_json(page: object) -> object:
     return msgspec.json.decode(msgspec.json.encode(page))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("f", FILTERS, ids=str)
 def test_each_answer_is_that_of_the_folder(reader: StoreReader, f: Filter) -> None:
     wire = Wire(reader)

@@ -322,6 +322,7 @@ def _killed_life(store: Path, number: int) -> tuple[int, bool]:
     return counted, status == 0
 
 
+@pytest.mark.slow
 def test_killed_at_every_step_of_a_life(tmp_path: Path) -> None:
     steps = 0
     for number in range(1, 100):

@@ -126,6 +126,7 @@ def test_a_run_under_way_is_not_kept_as_it_is(tmp_path: Path) -> None:
     assert later.sentence.startswith("Not judged: 2 of 2 generator processes were lost after 63 s and 64 s")
 
 
+@pytest.mark.slow
 def test_what_was_found_is_kept_until_the_files_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = run_folder(tmp_path, "one", latency_run("r-1", 20))
     before = listed(tmp_path)
@@ -218,6 +219,7 @@ def test_other_objectives_are_other_verdicts(tmp_path: Path) -> None:
     assert entry.state != "missed"
 
 
+@pytest.mark.slow
 def test_several_places_each_once(root: Path, tmp_path: Path) -> None:
     fill_store(tmp_path / "shared", latency_run("r-a", 20), latency_run("r-b", 20, seed=2))
     assert len(listed(root, tmp_path / "shared", root / "first")) == 4
@@ -230,6 +232,7 @@ def test_several_places_each_once(root: Path, tmp_path: Path) -> None:
     assert unreachable.state == "damaged"
 
 
+@pytest.mark.slow
 def test_a_run_is_found_by_what_people_call_it(root: Path) -> None:
     known = listed(root)
 

@@ -64,6 +64,7 @@ def _types(value: Any) -> Any:
     return type(value)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(_SPANS, max_size=3))
 def test_span_to_parquet_to_span(written: list[SpanRow]) -> None:

@@ -72,6 +72,7 @@ def test_a_damaged_segment_is_named_by_the_first_question_that_would_read_it(sto
         assert reader.faults == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fewest_rolled_up", [0, 10**9], ids=["rolled-up", "turn-by-turn"])
 def test_no_figure_holds_rows_of_a_damaged_segment(store: Path, fewest_rolled_up: int) -> None:
     victim = turns_of(store, "run-1")

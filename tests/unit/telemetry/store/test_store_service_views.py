@@ -73,6 +73,7 @@ def test_what_no_run_is_asked_of_is_what_callers_heard(tmp_path: Path) -> None:
 each_way = pytest.mark.parametrize("fewest_rolled_up", [FEWEST_TURNS, -1], ids=["exact", "rolled up"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("column", "name"),
     [("trace_id", "{trace}"), ("call_id", "{call}"), ("call_id", "CA{trace}"), ("call_id", "v3:{trace}")],
@@ -113,6 +114,7 @@ def test_sides_that_name_nothing_in_common_are_not_joined(tmp_path: Path, fewest
         assert (delta.joined, delta.service_only) == (0, 10)
 
 
+@pytest.mark.slow
 def test_roll_ups_join_as_the_turns_do(tmp_path: Path) -> None:
     turns: list[Turn] = []
     for index in range(60):
@@ -125,6 +127,7 @@ def test_roll_ups_join_as_the_turns_do(tmp_path: Path) -> None:
         compared(exact.summary(asked).client_service_delta, rolled.summary(asked).client_service_delta)
 
 
+@pytest.mark.slow
 def test_roll_ups_of_a_view_answer_as_its_turns_do(tmp_path: Path) -> None:
     turns: list[Turn] = []
     for place, turn in enumerate(mixed_turns(5, 240)):

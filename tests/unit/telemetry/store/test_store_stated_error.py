@@ -178,6 +178,7 @@ def test_segments_from_before_uncertainties_are_read_as_unknown(
         assert verdict.sentence.endswith("met; ± not known for 20 of 20 turns, which could turn it")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seed", "unknown", "calibrated_to_ms"), [(1, 0.0, None), (2, 0.2, "7.5")])
 def test_good_turns_are_ranged_as_the_rule_ranges_them(
     tmp_path: Path, seed: int, unknown: float, calibrated_to_ms: str | None

@@ -113,6 +113,7 @@ def test_counts_over_time_hold_every_turn_once_in_its_bucket(folder: Path, turns
     assert len(reasons) == 2
 
 
+@pytest.mark.slow
 def test_roll_ups_give_the_same_pages(folder: Path) -> None:
     with (
         StoreReader(folder, wall_clock_ns=lambda: NOW_NS) as exact,

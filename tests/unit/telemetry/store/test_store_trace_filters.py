@@ -82,6 +82,7 @@ def test_points_have_no_traces_and_no_filters(tmp_path: Path) -> None:
     assert {group.column(place).bloom_filter_length for place in range(group.num_columns)} == {None}
 
 
+@pytest.mark.slow
 def test_the_filters_of_merged_segments_exclude_what_is_not_there(tmp_path: Path) -> None:
     rows = FILTER_ROWS_MIN * 3 // 5
     with StoreWriter(tmp_path) as writer:

@@ -69,6 +69,7 @@ def test_the_heat_map_counts_every_measured_turn_once(reader: StoreReader, clien
         assert low is None or high is None or low < high
 
 
+@pytest.mark.slow
 def test_many_turns_are_counted_from_roll_ups_and_agree(tmp_path: Path) -> None:
     store = tmp_path
     clients = fill(store, Scene(400, NOW, spacing_ns=10 * S))
@@ -88,6 +89,7 @@ def test_many_turns_are_counted_from_roll_ups_and_agree(tmp_path: Path) -> None:
     assert differing <= 2 * near
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ["slowest", "fastest", "newest", "oldest"])
 def test_pages_of_the_table_hold_each_turn_once_in_order(reader: StoreReader, clients: list[Turn], order: str) -> None:
     first = page(reader, order=order, page_size=100)
@@ -104,6 +106,7 @@ def test_pages_of_the_table_hold_each_turn_once_in_order(reader: StoreReader, cl
     assert page(reader, page=99).page == page(reader).pages - 1
 
 
+@pytest.mark.slow
 def test_a_search_means_ids_utterances_outcomes_models_and_latencies(reader: StoreReader, clients: list[Turn]) -> None:
     trace, call = clients[17].trace_id, clients[17].call_id
     wanted: list[tuple[TurnSearch, list[Turn]]] = [
@@ -161,6 +164,7 @@ def keep_audio(store: Path, turn: Turn) -> Path:
     return folder / f"{stem}.flac"
 
 
+@pytest.mark.slow
 def test_a_turn_comes_with_its_call_its_audio_and_its_words(tmp_path: Path) -> None:
     store = tmp_path
     fill(store, Scene(8, NOW))
@@ -205,6 +209,7 @@ def test_a_turn_that_nobody_kept_or_that_is_not_there_has_no_audio(reader: Store
     assert reader.turn_view(row.trace_id, row.turn_index).excerpt is None
 
 
+@pytest.mark.slow
 def test_what_is_searched_for_is_set_apart_from_the_other_turns_of_the_filter(tmp_path: Path) -> None:
     """As the question about explanations answers for the same selection, which has an independent test of its own."""
     scene = Scene(400, NOW, ended=True)
